@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CPU features and the affinity mask. */
+#define _GNU_SOURCE
+#include "base/cpu.h"
+
+#include <sched.h>
+
+#include "base/param.h"
+
+unsigned bny_cpu_flags(void)
+{
+    unsigned flags = 0;
+
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        flags |= BNY_CPU_AVX2;
+    if ((flags & BNY_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+        flags |= BNY_CPU_AVX512;
+#elif defined(__aarch64__)
+    flags |= BNY_CPU_NEON;
+#endif
+    return flags & (unsigned)bny_param_int("BANYAN_CPU_MASK");
+}
+
+int bny_cpu_count(void)
+{
+    cpu_set_t set;
+    int n;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of environment variables and their parsers. */
+#include "base/param.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+
+extern char **environ;
+
+struct param {
+    const char *name, *type, *def, *doc;
+    int64_t min, max; /* of whole numbers */
+};
+
+static const struct param params[] = {
+    { "BANYAN_DEBUG", "error|warn|info|debug", "warn", "log level; info prints one line per new plan", 0, 0 },
+    { "BANYAN_TRANSPORT", "auto|shm|tcp", "auto", "transport between ranks", 0, 0 },
+    { "BANYAN_SCHEDULE", "name", "auto", "schedule of every collective that can use it", 0, 0 },
+    { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
+    { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
+    { "BANYAN_IFNAME", "list", "", "interfaces for TCP: eth0,ib or ^lo,docker", 0, 0 },
+    { "BANYAN_PORT_RANGE", "lo-hi", "", "TCP ports the library may listen on", 0, 0 },
+    { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
+    { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },
+    { "BANYAN_DETERMINISTIC", "0|1", "0", "same bits whatever size and schedule", 0, 1 },
+    { "BANYAN_SPIN_US", "microseconds", "-1", "busy-wait before yielding; -1: by ranks per CPU", -1, 10000000 },
+    { "BANYAN_CMA", "0|1", "1", "single-copy between local processes (process_vm_readv)", 0, 1 },
+    { "BANYAN_CPU_MASK", "bits", "-1", "instruction sets to use: 1 AVX2, 2 AVX-512, 4 NEON; 0 scalar", -1, 1 << 30 },
+    { "BANYAN_ID", "hex", "", "the job's id, set by banyan_run", 0, 0 },
+    { "BANYAN_RANK", "rank", "", "this process's rank, set by banyan_run", 0, 0 },
+    { "BANYAN_WORLD_SIZE", "ranks", "", "ranks of the job, set by banyan_run", 0, 0 },
+    { "BANYAN_LISTEN_FD", "fd", "", "rank 0's listening socket, set by banyan_run", 0, 0 },
+    { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)", 0, 0 },
+    { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },
+};
+#define NPARAMS (sizeof params / sizeof params[0])
+
+int banyan_param(size_t i, const char **name, const char **type, const char **def,
+                 const char **doc)
+{
+    if (i >= NPARAMS)
+        return bny_fail(BANYAN_EINVAL, "banyan_param: there are %zu variables, index %zu", NPARAMS, i);
+    *name = params[i].name;
+    *type = params[i].type;
+    *def = params[i].def;
+    *doc = params[i].doc;
+    return 0;
+}
+
+static const struct param *find(const char *name)
+{
+    for (size_t i = 0; i < NPARAMS; i++)
+        if (!strcmp(params[i].name, name))
+            return &params[i];
+    assert(!"variable is not in the table of base/param.c");
+    abort();
+}
+
+const char *bny_param_str(const char *name)
+{
+    const struct param *p = find(name);
+    const char *text = getenv(name);
+
+    return text && *text ? text : p->def;
+}
+
+int bny_param_is_set(const char *name)
+{
+    const char *text = getenv(find(name)->name);
+
+    return text && *text;
+}
+
+int bny_parse_size(const char *text, uint64_t *out)
+{
+    char *end;
+    unsigned long long v;
+    int shift = 0;
+
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (end == text || errno || *text == '-')
+        return -BANYAN_EINVAL;
+    switch (*end) {
+    case 'k': case 'K': shift = 10; end++; break;
+    case 'm': case 'M': shift = 20; end++; break;
+    case 'g': case 'G': shift = 30; end++; break;
+    default: break;
+    }
+    if (*end != '\0' || (shift && v > (UINT64_MAX >> shift)))
+        return -BANYAN_EINVAL;
+    *out = (uint64_t)v << shift;
+    return 0;
+}
+
+static int parse_int(const char *text, int64_t *out)
+{
+    uint64_t v;
+    int negative = *text == '-';
+
+    if (bny_parse_size(text + negative, &v) != 0 || v > INT64_MAX)
+        return -1;
+    *out = negative ? -(int64_t)v : (int64_t)v;
+    return 0;
+}
+
+int64_t bny_param_int(const char *name)
+{
+    const struct param *p = find(name);
+    const char *text = bny_param_str(name);
+    int64_t v = 0;
+
+    if (parse_int(text, &v) == 0 && v >= p->min && v <= p->max)
+        return v;
+    bny_warn("%s=%s is not a number in [%lld, %lld]; using %s", name, text, (long long)p->min,
+             (long long)p->max, p->def);
+    parse_int(p->def, &v);
+    return v;
+}
+
+double bny_param_real(const char *name)
+{
+    const char *text = bny_param_str(name);
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end != text && *end == '\0' && v >= 0)
+        return v;
+    bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);
+    return strtod(find(name)->def, NULL);
+}
+
+/* Edit distance, for the nearest name. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[64], n = (unsigned)strlen(b);
+
+    if (n >= 63)
+        return 1000;
+    for (unsigned j = 0; j <= n; j++)
+        row[j] = j;
+    for (unsigned i = 1; a[i - 1]; i++) {
+        unsigned diag = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= n; j++) {
+            unsigned best = diag + (a[i - 1] != b[j - 1]);
+            diag = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+static void check_unknown(void)
+{
+    for (char **e = environ; e && *e; e++) {
+        char name[64];
+        const char *nearest = NULL;
+        unsigned best = 1000;
+        size_t len = strcspn(*e, "=");
+
+        if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name ||
+            !strncmp(*e, "BANYAN_TEST_", 12))
+            continue;
+        memcpy(name, *e, len);
+        name[len] = '\0';
+        for (size_t i = 0; i < NPARAMS; i++) {
+            unsigned d = distance(name, params[i].name);
+            if (d < best) {
+                best = d;
+                nearest = params[i].name;
+            }
+        }
+        if (best > 0)
+            bny_warn("unknown variable %s; did you mean %s?", name, nearest);
+    }
+}
+
+void bny_param_check_unknown(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, check_unknown);
+}

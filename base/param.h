@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The typed registry of environment variables: BANYAN_<NAME>. All of them stand in param.c's table with
+ * type, default and doc; unknown BANYAN_* names are warned about once, with the nearest known name. */
+#ifndef BNY_BASE_PARAM_H
+#define BNY_BASE_PARAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Name with the BANYAN_ prefix, e.g. "BANYAN_IFNAME". Returns the environment's value or the table's
+ * default, "" when none. Asserts that the name is in the table. Any thread. */
+const char *bny_param_str(const char *name);
+/* Whole number, with K, M, G suffixes; a value that does not parse or is out of range is warned about and the
+ * default is used. */
+int64_t bny_param_int(const char *name);
+double bny_param_real(const char *name);
+/* 1 when the variable is set (and not empty) in the environment. */
+int bny_param_is_set(const char *name);
+/* Warns about unknown BANYAN_* variables in the environment; once per process. */
+void bny_param_check_unknown(void);
+
+/* "64M" -> 67108864; K, M, G are powers of two, k m g too. Returns 0, or -BANYAN_EINVAL. */
+int bny_parse_size(const char *text, uint64_t *out);
+
+#endif

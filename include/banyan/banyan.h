@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan: collective communication along forests of trees.
+ *
+ * The public API. Compiles alone as C11 and as C++17.
+ *
+ * Conventions
+ *   Errors     every function returns 0 (or a count) on success and a negative BANYAN_E* code on
+ *              failure; banyan_last_error() has the sentence for a person: rank, argument, remedy.
+ *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
+ *   Threads    one thread at a time per communicator. Different communicators are independent.
+ *              banyan_abort, banyan_async_error, banyan_comm_rank/_count: any thread, any time.
+ *   Ownership  "borrows": until the call returns (blocking) or the request completes.
+ *              Handles are freed by the caller with the matching _free / _destroy, which take NULL.
+ *   Buffers    host memory of any alignment. In place: the same pointer for send and receive where a
+ *              call's comment says so. Overlap otherwise is an error of the caller.
+ *   Failure    a communicator that failed stays failed: later calls return the first cause.
+ *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it.
+ */
+#ifndef BANYAN_BANYAN_H
+#define BANYAN_BANYAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BANYAN_VERSION_MAJOR 0
+#define BANYAN_VERSION_MINOR 1
+#define BANYAN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define BANYAN_API __attribute__((visibility("default")))
+#else
+#define BANYAN_API
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+ * Errors. Returned negative: -BANYAN_EINVAL. The values are stable.
+ */
+enum banyan_error {
+    BANYAN_OK = 0,
+    BANYAN_EINVAL = 1,       /* an argument is wrong; nothing was sent */
+    BANYAN_ENOMEM = 2,       /* memory or another local resource is exhausted */
+    BANYAN_ETIMEDOUT = 3,    /* the deadline passed; the communicator has failed */
+    BANYAN_ERANKDEAD = 4,    /* a rank died or its connection was lost; the message names it */
+    BANYAN_EMISMATCH = 5,    /* ranks disagree on operation, count, type, op, root or order */
+    BANYAN_EABORTED = 6,     /* banyan_abort was called, here or at another rank */
+    BANYAN_EPROTO = 7,       /* a peer sent bytes that break the protocol */
+    BANYAN_ENOTSUP = 8,      /* not supported on this machine or by this build; says what is missing */
+    BANYAN_ESYSTEM = 9,      /* a system call failed; the message has its errno text */
+    BANYAN_EFORK = 10,       /* called in a forked child */
+    BANYAN_EBUSY = 11,       /* the request is already started */
+    BANYAN_EVERSION = 12,    /* ranks run incompatible library versions */
+    BANYAN_ECONFIG = 13,     /* settings that must agree differ between ranks, or a setting is wrong */
+    BANYAN_ERROR_COUNT
+};
+
+/* A short constant English phrase for a code (sign ignored); never NULL. Any thread. */
+BANYAN_API const char *banyan_strerror(int code);
+/* The calling thread's latest failure as one sentence; "" when none. Valid until its next failure. */
+BANYAN_API const char *banyan_last_error(void);
+/* The library's version as "major.minor.patch" and as major*10000+minor*100+patch. Any thread. */
+BANYAN_API const char *banyan_version_string(void);
+BANYAN_API int banyan_version(void);
+
+enum banyan_log_level { BANYAN_LOG_ERROR, BANYAN_LOG_WARN, BANYAN_LOG_INFO, BANYAN_LOG_DEBUG };
+/* Called with one line without newline; may be called from any thread, must not call banyan. */
+typedef void (*banyan_log_fn)(void *ctx, enum banyan_log_level level, const char *line);
+/* Replaces the log sink of the process (default: stderr, level from BANYAN_DEBUG). NULL restores it.
+ * Any thread. */
+BANYAN_API void banyan_set_log(banyan_log_fn fn, void *ctx, enum banyan_log_level max_level);
+
+/* ---------------------------------------------------------------------------------------------
+ * Data types and reduction operations.
+ */
+enum banyan_dtype {
+    BANYAN_F32, BANYAN_F64, BANYAN_F16, BANYAN_BF16,
+    BANYAN_I8, BANYAN_U8, BANYAN_I32, BANYAN_U32, BANYAN_I64, BANYAN_U64,
+    BANYAN_DTYPE_COUNT
+};
+/* Bytes of one element; 0 for an unknown type. */
+BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
+BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
+
+/* Reduction operations. f16 and bf16 are added in f32 and rounded once per step. Integer sums wrap.
+ * AVG is the sum divided by the number of ranks (integers: truncated). Bitwise ops: integers only.
+ * min/max of floats: when exactly one operand is NaN the other one is the result. */
+enum banyan_op_kind {
+    BANYAN_SUM, BANYAN_AVG, BANYAN_MIN, BANYAN_MAX, BANYAN_PROD,
+    BANYAN_BAND, BANYAN_BOR, BANYAN_BXOR,
+    BANYAN_OP_BUILTIN_COUNT
+};
+/* An operation: a built-in kind, or a handle made by the functions below. */
+typedef uint32_t banyan_op;
+
+/* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before inout. */
+typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
+                               enum banyan_dtype dtype);
+/* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the size of an
+ * opaque element: a call's count then counts BANYAN_U8 bytes and must be a multiple of it; pieces are cut
+ * on multiples only. alignment: of the pointers fn is given (power of two, 0 for elem size).
+ * commutative: 0 keeps rank order 0 o 1 o 2 ... (slower: one tree).
+ * Borrows ctx until banyan_op_free. Returns 0, -EINVAL, -ENOMEM. Any thread. */
+BANYAN_API int banyan_op_create_user(banyan_user_fn fn, void *ctx, size_t elem_bytes,
+                                     size_t alignment, int commutative, banyan_op *out);
+/* sum over ranks of scalar_r * x_r; the scalar may differ by rank (floats only). */
+BANYAN_API int banyan_op_create_premul_sum(double scalar, banyan_op *out);
+/* Returns 0, or -EINVAL when op is no created operation. No operation that uses it may be in flight. */
+BANYAN_API int banyan_op_free(banyan_op op);
+
+/* ---------------------------------------------------------------------------------------------
+ * Communicators.
+ */
+struct banyan_comm;    /* opaque */
+struct banyan_request; /* opaque */
+
+/* Names one job: where its root listens, and the secret that proves membership. Keep it as private
+ * as the job: whoever has it can join. Plain bytes: copy it, send it by any side channel. */
+struct banyan_id {
+    unsigned char bytes[128];
+};
+/* Makes an id and starts listening for the job's ranks in this process, which must become rank 0.
+ * Honours BANYAN_IFNAME and BANYAN_PORT_RANGE. Returns 0, -ESYSTEM, -ECONFIG. Any thread. */
+BANYAN_API int banyan_id_create(struct banyan_id *out);
+
+/* Caller's own all-gather for the bootstrap: every rank contributes `bytes` bytes at `in`, and gets
+ * nranks*bytes at `out` in rank order. Returns 0 or non-zero on failure. Called from init only. */
+typedef int (*banyan_allgather_fn)(void *ctx, const void *in, void *out, size_t bytes);
+
+/* Settings of a communicator. Always start from banyan_config_default(). Members may be added at
+ * the end; `size` tells the library which ones the caller knew. */
+struct banyan_config {
+    size_t size;               /* sizeof(struct banyan_config) of the caller */
+    double init_timeout_s;     /* deadline of init; default 60 */
+    double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
+    const char *transport;     /* "auto", "shm", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
+    const char *schedule;      /* default schedule: "auto" or a builder's name */
+    const char *codec;         /* default codec: "none" or a codec's name */
+    const char *ifname;        /* interface(s) for TCP: "eth0,ib", or "^lo,docker" to exclude */
+    const char *port_range;    /* "20000-20100"; default: any */
+    size_t chunk_bytes;        /* 0: chosen by size */
+    int progress_thread;       /* 1: a thread of the library progresses this communicator */
+    int progress_cpu;          /* CPU to bind that thread to; -1: unbound */
+    int deterministic;         /* 1: same bits whatever size and schedule (one canonical association) */
+    void (*progress_hook)(void *ctx); /* called from wait loops, to drive the caller's own progress */
+    void *progress_hook_ctx;
+    banyan_allgather_fn allgather; /* replaces the TCP bootstrap when not NULL; id may then be NULL */
+    void *allgather_ctx;
+};
+BANYAN_API void banyan_config_default(struct banyan_config *cfg);
+
+/* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks are there or the deadline passes.
+ * Settings that must agree (version, schedule, codec, chunk, deterministic) are compared by hash.
+ * cfg may be NULL. Returns 0 and *out, or -EINVAL, -ETIMEDOUT (names the missing ranks), -EPROTO
+ * (duplicate rank, rank out of range, other job), -EVERSION, -ECONFIG, -ESYSTEM, -ENOMEM. */
+BANYAN_API int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks,
+                                int rank, const struct banyan_config *cfg);
+/* The same, not blocking: *out is usable only after banyan_comm_init_test says done. */
+BANYAN_API int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
+                                      int nranks, int rank, const struct banyan_config *cfg);
+/* Sets *done to 1 when init has finished. Returns 0, or init's error (then destroy the comm). */
+BANYAN_API int banyan_comm_init_test(struct banyan_comm *comm, int *done);
+/* Joins the job described by the environment: banyan_run, torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT), PMIx, Open MPI, MPICH/PMI, Slurm. Without any of them: one rank alone.
+ * Returns as banyan_comm_init, and -ECONFIG naming the variable that is missing or wrong. */
+BANYAN_API int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *cfg);
+/* A communicator of the same ranks with its own order of operations; shares connections. Collective. */
+BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out);
+/* Ranks with the same color >= 0 form a communicator ordered by (key, rank); color < 0: *out = NULL.
+ * Collective. */
+BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
+                                 struct banyan_comm **out);
+/* Waits until every operation is finished everywhere (a barrier), then destroys. A failed communicator is
+ * only destroyed. */
+BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
+/* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank see it as
+ * gone. Requests of comm must be freed before. */
+BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
+BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
+BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
+/* Fails the communicator everywhere with -BANYAN_EABORTED. Returns at once. Any thread. */
+BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
+/* 0 while healthy, else the first cause; *blamed (may be NULL) is the rank at fault or -1; text into
+ * buf (may be NULL). Any thread. */
+BANYAN_API int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap);
+
+/* Counters since init, for tools. Any thread; values may be a moment old. */
+struct banyan_stats {
+    size_t size;               /* sizeof of the caller; set before the call */
+    uint64_t ops;              /* operations completed */
+    uint64_t wire_bytes;       /* payload bytes this rank handed to transports (puts and pulls included) */
+    uint64_t messages;         /* messages this rank sent */
+    uint64_t copied_bytes;     /* payload bytes copied by the CPU besides the reduction itself */
+    uint64_t sleeps;           /* times a wait slept in the kernel */
+};
+BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
+/* One line: the plan chosen for such a call: schedule, transport, chunk, predicted microseconds. */
+BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
+                                enum banyan_dtype dtype, char *buf, size_t cap);
+
+/* ---------------------------------------------------------------------------------------------
+ * Memory. Ordinary memory always works; memory from here (or registered) moves with fewer copies.
+ */
+/* Memory that other local ranks can map, 4096-aligned, zeroed. Returns 0, -ENOMEM. */
+BANYAN_API int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out);
+/* Takes NULL. No operation that uses it may be in flight. Returns 0, -EINVAL. */
+BANYAN_API int banyan_mem_free(struct banyan_comm *comm, void *ptr);
+/* Tells the library that [ptr, ptr+bytes) is a shared mapping of fd at offset (memfd or tmpfs), or,
+ * with fd = -1, memory to register with network devices. Borrows until deregistered. */
+BANYAN_API int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd,
+                                   uint64_t offset);
+BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
+
+/* ---------------------------------------------------------------------------------------------
+ * Collectives. Every one exists as a blocking call and as <name>_init, which makes a persistent
+ * request: start it, wait, start it again. All ranks call the same collectives in the same order.
+ */
+struct banyan_opts {
+    size_t size;               /* sizeof(struct banyan_opts) of the caller */
+    const char *schedule;      /* NULL: the communicator's; else a builder's name */
+    const char *codec;         /* NULL: the communicator's; else "none" or a codec's name */
+    double timeout_s;          /* < 0: the communicator's; 0: none */
+    uint32_t tag;              /* collectives: checked to agree; send/recv: matched */
+    int deterministic;         /* < 0: the communicator's */
+    size_t chunk_bytes;        /* 0: the communicator's; must agree between ranks */
+    const int64_t *shape;      /* tensor shape for codecs that use it; may be NULL */
+    int ndim;
+};
+#define BANYAN_OPTS_INIT { sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0 }
+
+/* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all ranks.
+ * In place when sendbuf == recvbuf. */
+BANYAN_API int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count,
+                                enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                                const struct banyan_opts *opts);
+/* The same, to root only; recvbuf is ignored elsewhere (may be NULL). In place at root: same pointer. */
+BANYAN_API int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count,
+                             enum banyan_dtype dtype, banyan_op op, int root,
+                             struct banyan_comm *comm, const struct banyan_opts *opts);
+/* buf of root to buf of every rank. */
+BANYAN_API int banyan_broadcast(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                                struct banyan_comm *comm, const struct banyan_opts *opts);
+/* sendbuf [nranks*recvcount]; rank r gets block r reduced. In place: recvbuf == sendbuf + r*recvcount
+ * elements. sendbuf's other blocks are then left unchanged. */
+BANYAN_API int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                                     enum banyan_dtype dtype, banyan_op op,
+                                     struct banyan_comm *comm, const struct banyan_opts *opts);
+/* As above with counts[nranks] elements for each rank, blocks one after another in sendbuf. */
+BANYAN_API int banyan_reduce_scatterv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                                      enum banyan_dtype dtype, banyan_op op,
+                                      struct banyan_comm *comm, const struct banyan_opts *opts);
+/* recvbuf [nranks*sendcount] = all ranks' sendbuf in rank order. In place: sendbuf == recvbuf +
+ * rank*sendcount elements. */
+BANYAN_API int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
+                                enum banyan_dtype dtype, struct banyan_comm *comm,
+                                const struct banyan_opts *opts);
+/* counts[nranks] must agree between ranks; displs[nranks] (elements into recvbuf) may differ, NULL:
+ * packed. In place: sendbuf == recvbuf + displs[rank]. */
+BANYAN_API int banyan_allgatherv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                                 const size_t *displs, enum banyan_dtype dtype,
+                                 struct banyan_comm *comm, const struct banyan_opts *opts);
+BANYAN_API int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount,
+                             enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                             const struct banyan_opts *opts);
+/* counts and displs are read at root only, sendcount everywhere. */
+BANYAN_API int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf,
+                              const size_t *counts, const size_t *displs, enum banyan_dtype dtype,
+                              int root, struct banyan_comm *comm, const struct banyan_opts *opts);
+BANYAN_API int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                              enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                              const struct banyan_opts *opts);
+BANYAN_API int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
+                               void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
+                               struct banyan_comm *comm, const struct banyan_opts *opts);
+/* Block p of sendbuf to rank p, which stores it as block `rank`; count elements a block. In place when
+ * sendbuf == recvbuf (staged). */
+BANYAN_API int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count,
+                               enum banyan_dtype dtype, struct banyan_comm *comm,
+                               const struct banyan_opts *opts);
+/* displs NULL: packed. Not in place. */
+BANYAN_API int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts,
+                                const size_t *sdispls, void *recvbuf, const size_t *recvcounts,
+                                const size_t *rdispls, enum banyan_dtype dtype,
+                                struct banyan_comm *comm, const struct banyan_opts *opts);
+BANYAN_API int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts);
+/* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place: same ptr. */
+BANYAN_API int banyan_scan(const void *sendbuf, void *recvbuf, size_t count,
+                           enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                           const struct banyan_opts *opts);
+BANYAN_API int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count,
+                             enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                             const struct banyan_opts *opts);
+/* Point to point; the k-th send to a peer with a tag matches that peer's k-th recv with it. Counts must
+ * agree. A send may return before the receiver has called. */
+BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                           struct banyan_comm *comm, const struct banyan_opts *opts);
+BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                           struct banyan_comm *comm, const struct banyan_opts *opts);
+
+/* Between these, blocking calls of this thread only queue (and return 0 or -EINVAL); group_end runs
+ * them together and returns the first error. Groups nest. Needed for several send/recv that depend on
+ * each other. */
+BANYAN_API int banyan_group_start(void);
+BANYAN_API int banyan_group_end(void);
+
+/* Persistent requests: arguments as the blocking call's. The request is inactive until started. */
+BANYAN_API int banyan_allreduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                                     enum banyan_dtype dtype, banyan_op op,
+                                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                                     struct banyan_request **out);
+BANYAN_API int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                                  enum banyan_dtype dtype, banyan_op op, int root,
+                                  struct banyan_comm *comm, const struct banyan_opts *opts,
+                                  struct banyan_request **out);
+BANYAN_API int banyan_broadcast_init(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                                     struct banyan_request **out);
+BANYAN_API int banyan_reduce_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                                          enum banyan_dtype dtype, banyan_op op,
+                                          struct banyan_comm *comm, const struct banyan_opts *opts,
+                                          struct banyan_request **out);
+BANYAN_API int banyan_reduce_scatterv_init(const void *sendbuf, void *recvbuf,
+                                           const size_t *counts, enum banyan_dtype dtype,
+                                           banyan_op op, struct banyan_comm *comm,
+                                           const struct banyan_opts *opts,
+                                           struct banyan_request **out);
+BANYAN_API int banyan_allgather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                                     const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
+                                      const size_t *displs, enum banyan_dtype dtype,
+                                      struct banyan_comm *comm, const struct banyan_opts *opts,
+                                      struct banyan_request **out);
+BANYAN_API int banyan_gather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                                  enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                                  const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
+                                   const size_t *counts, const size_t *displs,
+                                   enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                                   const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                                   enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                                   const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_scatterv_init(const void *sendbuf, const size_t *counts,
+                                    const size_t *displs, void *recvbuf, size_t recvcount,
+                                    enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                                    const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_alltoall_init(const void *sendbuf, void *recvbuf, size_t count,
+                                    enum banyan_dtype dtype, struct banyan_comm *comm,
+                                    const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts,
+                                     const size_t *sdispls, void *recvbuf,
+                                     const size_t *recvcounts, const size_t *rdispls,
+                                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                                     const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_barrier_init(struct banyan_comm *comm, const struct banyan_opts *opts,
+                                   struct banyan_request **out);
+BANYAN_API int banyan_scan_init(const void *sendbuf, void *recvbuf, size_t count,
+                                enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                                const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count,
+                                  enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                                  const struct banyan_opts *opts, struct banyan_request **out);
+BANYAN_API int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                                struct banyan_comm *comm, const struct banyan_opts *opts,
+                                struct banyan_request **out);
+BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                                struct banyan_comm *comm, const struct banyan_opts *opts,
+                                struct banyan_request **out);
+
+/* Starts an inactive request; buffers are borrowed until it completes. -EBUSY when already started. */
+BANYAN_API int banyan_start(struct banyan_request *req);
+/* Progresses; *done = 1 when complete or failed (the error is returned then). Never blocks. */
+BANYAN_API int banyan_test(struct banyan_request *req, int *done);
+/* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm. */
+BANYAN_API int banyan_wait(struct banyan_request *req, double timeout_s);
+BANYAN_API int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout_s);
+/* *index = one of the active requests that completed; -EINVAL when none is active. */
+BANYAN_API int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
+                               size_t *index);
+/* Takes NULL. -EBUSY while it is active. */
+BANYAN_API int banyan_request_free(struct banyan_request *req);
+
+/* Progresses everything of comm once; returns the number of events handled or an error. */
+BANYAN_API int banyan_progress(struct banyan_comm *comm);
+/* A descriptor that becomes readable when banyan_progress has work, or when it should be called again;
+ * owned by the library. -ENOTSUP when a transport has none. */
+BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
+
+/* Lists, for tools: the i-th name, or NULL past the end. Any thread. */
+BANYAN_API const char *banyan_schedule_name(size_t i);
+BANYAN_API const char *banyan_codec_name(size_t i);
+BANYAN_API const char *banyan_transport_name(size_t i);
+/* The i-th environment variable: name, type, default, what it does; 0, or -EINVAL past the end. */
+BANYAN_API int banyan_param(size_t i, const char **name, const char **type, const char **def,
+                            const char **doc);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A forest: weighted spanning trees over the ranks. Size-free: says who sends to whom, not how much.
+ * Reduce-scatter runs its trees towards the roots, allgather away from them, allreduce does both. */
+#ifndef BNY_TOPO_FOREST_H
+#define BNY_TOPO_FOREST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct bny_tree {
+    int root;
+    uint32_t weight_num, weight_den; /* share of the data that this tree carries */
+    int *parent;    /* [nranks]; parent[root] = -1 */
+    uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0; a child's edge
+                     * has a smaller step than its parent's edge. The broadcast direction runs the steps
+                     * backwards: nsteps - 1 - step. */
+};
+
+struct bny_forest {
+    char name[32];
+    int nranks, ntrees;
+    uint32_t nsteps; /* 1 + the largest step of any edge (0 for one rank) */
+    struct bny_tree *trees;
+};
+
+/* What a builder's forest can serve. */
+enum bny_forest_use {
+    BNY_FOREST_ALLREDUCE = 1 << 0, /* any roots */
+    BNY_FOREST_SCATTERED = 1 << 1, /* exactly one tree per rank, tree r rooted at r, equal weights:
+                                    * reduce_scatter and allgather */
+    BNY_FOREST_ROOTED = 1 << 2,    /* all trees rooted at `root`: broadcast and reduce */
+};
+
+struct bny_builder_ops {
+    char name[24];
+    unsigned uses; /* enum bny_forest_use that build() accepts for some n */
+    /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out (bny_forest_free), or
+     * -BANYAN_ENOTSUP when this builder has none for such n (halving's SCATTERED needs a power of two), or
+     * -BANYAN_ENOMEM. Pure; any thread. */
+    int (*build)(struct bny_forest **out, int nranks, enum bny_forest_use use, int root);
+    /* Predicted seconds for S bytes on a uniform full mesh, the closed form of the file's top comment. */
+    double (*cost)(int nranks, enum bny_forest_use use, double bytes, double alpha_s,
+                   double beta_s_per_byte, double gamma_s_per_byte);
+};
+
+/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket. */
+extern const struct bny_builder_ops *const bny_builders[];
+const struct bny_builder_ops *bny_builder_find(const char *name);
+
+/* Allocates an empty forest with parent = -1, step = 0, weights 1/ntrees. NULL on no memory. */
+struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees);
+void bny_forest_free(struct bny_forest *f); /* takes NULL */
+
+/* Checks the forest itself: every tree spans all ranks once and has no cycle, steps grow towards the
+ * root, weights sum to one exactly (rational), use's conditions hold. Returns 0, or -BANYAN_EINVAL with the
+ * first violation in why. */
+int bny_forest_check(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
+                     size_t why_cap);
+
+#endif

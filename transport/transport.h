@@ -32,6 +32,7 @@ enum bny_tp_caps {
     BNY_TP_UNORDERED = 1 << 2, /* messages may overtake each other */
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
+    BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
 };
 
 struct bny_tp;

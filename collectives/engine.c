@@ -35,7 +35,7 @@ static int is_send(const struct bny_step *s)
 /* Lossy codecs apply to this operation? (exact ones never reach the engine) */
 static const struct bny_codec_ops *codec_of(const struct bny_op *op)
 {
-    return op->plan->codec;
+    return op->plan.codec;
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -337,9 +337,9 @@ static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_sta
     const char *src = st->src + byte_off;
 
     if (s->flags & BNY_STEP_REV)
-        bny_redop_run(&op->call.redop, op->call.dtype, dst, in, src, n, op->tile);
+        bny_redop_run(&op->call.redop, op->call.dtype, dst, in, src, n);
     else
-        bny_redop_run(&op->call.redop, op->call.dtype, dst, src, in, n, op->tile);
+        bny_redop_run(&op->call.redop, op->call.dtype, dst, src, in, n);
 }
 
 /* Brings the whole payload into op->tile. 1 when it is there, 0 not yet, or an error. */
@@ -417,20 +417,13 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
         return 1;
     if (bny_msg_is_draining(msg))
         return 0;
-    if (!data && (codec_of(op) || op->call.redop.user)) { /* needs the message in one piece */
-        rc = grow_tile(op, msg->hdr.len + (op->call.redop.user ? msg->hdr.len : 0));
+    if (!data && (codec_of(op) || op->call.redop.elem_bytes)) { /* needs the message in one piece */
+        rc = grow_tile(op, msg->hdr.len);
         if (rc == 0)
             rc = pull_to_tile(op, st, msg);
         if (rc != 1)
             return rc;
         data = op->tile;
-        if (op->call.redop.user && s->kind == BNY_RECV_ADD) { /* tile's second half: work space */
-            const char *src = st->src + base;
-            int rev = s->flags & BNY_STEP_REV;
-            bny_redop_run(&op->call.redop, op->call.dtype, st->dst + base, rev ? data : src,
-                          rev ? src : data, n, op->tile + msg->hdr.len);
-            return 1;
-        }
     }
     if (codec_of(op)) {
         rc = apply_coded(op, s, st, data, msg->hdr.len, c, n);
@@ -440,13 +433,9 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
         return apply_viewed(op, s, st, msg, base);
     if (s->kind == BNY_RECV_COPY) {
         memcpy(st->dst + base, data, msg->hdr.len);
-        msg->ep ? (void)(msg->ep->tp->copied_bytes += msg->hdr.len) : (void)0;
+        if (msg->ep)
+            msg->ep->tp->copied_bytes += msg->hdr.len;
         return 1;
-    }
-    if (op->call.redop.user) {
-        rc = grow_tile(op, msg->hdr.len);
-        if (rc)
-            return rc;
     }
     add(op, s, st, base, data, msg->hdr.len);
     return 1;
@@ -534,14 +523,17 @@ static int advance_step(struct bny_op *op, uint32_t i)
 {
     const struct bny_step *s = &op->program->steps[i];
     struct bny_step_state *st = &op->steps[i];
+    struct bny_msg *msg;
     int rc;
 
     if (is_send(s)) {
         if (st->posted == st->nchunks || !deps_ready(op, s, st, st->posted))
             return 0;
         rc = send_chunk(op, i, st->posted);
-        if (rc == BNY_AGAIN)
+        if (rc == BNY_AGAIN) {
+            op->dirty = 1;
             return 0;
+        }
         if (rc < 0) {
             fail_step(op, s, rc);
             return 0;
@@ -567,9 +559,11 @@ static int advance_step(struct bny_op *op, uint32_t i)
         fail_step(op, s, rc);
         return 0;
     }
-    if (rc == 0)
+    if (rc == 0) { /* the rest is still arriving: no event will tell */
+        op->dirty = 1;
         return 0;
-    struct bny_msg *msg = st->arrived;
+    }
+    msg = st->arrived;
     st->arrived = msg->next;
     st->view_off = 0;
     bny_msg_release(op->comm->world, msg);

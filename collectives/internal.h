@@ -36,10 +36,10 @@ struct bny_redop {
 };
 /* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
-/* dst = a (op) b, n elements; a's ranks come before b's. tmp: [n] elements of work space for user
- * functions (may be NULL for built-in ops). */
+const char *bny_redop_name(unsigned wire);
+/* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
-                   const void *b, size_t n, void *tmp);
+                   const void *b, size_t n);
 
 /* ---- world ------------------------------------------------------------------------------------------ */
 struct bny_card; /* what a rank tells all others at init: world.c */
@@ -48,7 +48,7 @@ struct bny_world {
     int rank, nranks;
     atomic_int refs;        /* communicators */
     atomic_flag lock;       /* progress and every change of state */
-    uint64_t origin_pid;    /* a forked child has another */
+    unsigned generation;    /* of the process: a forked child has another */
     struct bny_tp *tps[BNY_MAX_TPS];
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
@@ -65,8 +65,15 @@ struct bny_world {
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
     int all_local, any_tcp; /* agreed */
     uint64_t tick_ns;       /* last slow tick */
+    int has_local_failure;  /* without a control plane: adopted at the end of progress */
+    struct bny_failure local_failure;
+    int orderly;            /* every communicator so far was finalized */
+    struct bny_loop_fabric *fabric; /* loop between threads: shared, world.c counts */
+    uint8_t job[8];
+    int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
+    int64_t spin_us;        /* BANYAN_SPIN_US */
     pthread_t thread;       /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -91,7 +98,6 @@ struct bny_plan {
     double predicted_s;
     char schedule[BNY_NAME_MAX];
     uint8_t sched_hash;
-    struct bny_plan *next;
 };
 
 /* ---- communicator ---------------------------------------------------------------------------------------- */
@@ -119,8 +125,10 @@ struct banyan_comm {
     struct bny_msg *strays, *strays_last; /* messages of operations not started here yet, by ->next */
     struct bny_stream *streams;
     size_t nstreams, streams_cap;
-    struct bny_plan *plans[64];
-    struct bny_plan *last_plan;
+    struct bny_plan *plans; /* [64], direct mapped */
+    uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
+    int all_shm;            /* every pair talks by shared memory: agreed */
+    uint32_t chunk_max;     /* largest chunk that every endpoint here can carry */
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
     char schedule[BNY_NAME_MAX], codec[64];
@@ -194,7 +202,8 @@ struct bny_op_peer { /* per peer of the operation's communicator */
 struct bny_op {
     struct banyan_comm *comm;
     struct bny_call call;
-    struct bny_plan *plan;
+    struct bny_plan plan;   /* a copy: the cache may forget its own */
+    int planned;            /* plan and tables fit `call` as it is */
     const struct bny_program *program;
     atomic_int state;       /* enum bny_op_state */
     int result;
@@ -248,7 +257,17 @@ struct bny_loop_fabric;
 int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
                   const struct banyan_config *cfg);
 
+/* Joins: allocates a communicator that is not usable until bny_init_progress says 1. */
+int bny_init_start(struct banyan_comm **out, const struct bny_id *id, int nranks, int rank,
+                   const struct banyan_config *cfg);
+int bny_init_progress(struct banyan_comm *comm); /* 1 done, 0 not yet, or an error */
+int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
+void bny_init_free(struct bny_init *init); /* takes NULL */
+unsigned bny_process_generation(void);
+
 /* failure.c */
+/* Fails one communicator (not the others of its world), at once. Lock held. */
+void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f);
 /* Something went wrong: floods it; the communicators concerned fail when the grace has passed. Lock held. */
 void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,
                 enum banyan_error code, int blamed, const char *fmt, ...)
@@ -264,8 +283,11 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
 void bny_comm_free(struct banyan_comm *comm);
 
 /* select.c */
-/* The plan for a call; cached. NULL with the error in *rc. Lock held. */
-struct bny_plan *bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, int *rc);
+/* Chooses the plan for a call into *out; cached. Returns 0, -BANYAN_EINVAL (unknown schedule),
+ * -BANYAN_ENOTSUP (a schedule or codec asked for that cannot do this), -BANYAN_ENOMEM. Lock held. */
+int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct bny_plan *out);
+/* The program of a point-to-point operation. */
+const struct bny_program *bny_plan_sendrecv(struct banyan_comm *comm, int peer, int is_send);
 void bny_plans_free(struct banyan_comm *comm);
 
 /* op.c: life of an operation */
@@ -278,7 +300,11 @@ void bny_op_give(struct bny_op *op);       /* back to the pool; lock held */
 int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
 /* A message for this communicator; lock held. Takes msg. */
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
-int bny_sig_check(struct bny_op *op, int from, const struct bny_hdr *hdr);
+/* "allreduce(count 7, f32, sum)" */
+void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap);
+/* Ranks the operation is still waiting for, as text: "rank 3" or "ranks 1, 2 and 5 more". */
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap); /* the first such rank */
+int bny_op_is_done(struct bny_op *op);
 
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);

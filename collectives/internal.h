@@ -281,6 +281,8 @@ int bny_comm_error(struct banyan_comm *comm);
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks);
 void bny_comm_free(struct banyan_comm *comm);
+/* Endpoints are known: derives what depends on them, and delivers messages that came before. */
+void bny_comm_settle(struct banyan_comm *comm);
 
 /* select.c */
 /* Chooses the plan for a call into *out; cached. Returns 0, -BANYAN_EINVAL (unknown schedule),
@@ -289,6 +291,8 @@ int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct b
 /* The program of a point-to-point operation. */
 const struct bny_program *bny_plan_sendrecv(struct banyan_comm *comm, int peer, int is_send);
 void bny_plans_free(struct banyan_comm *comm);
+int bny_schedule_known(const char *name);
+const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
 
 /* op.c: life of an operation */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
@@ -348,5 +352,6 @@ struct bny_cookie {
 };
 struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step);
 void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck);
+void bny_cookies_free(struct bny_world *w);
 
 #endif

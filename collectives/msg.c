@@ -189,3 +189,13 @@ void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck)
     ck->next = w->cookies;
     w->cookies = ck;
 }
+
+void bny_cookies_free(struct bny_world *w)
+{
+    while (w->cookie_slabs) {
+        struct bny_cookie_slab *slab = w->cookie_slabs;
+        w->cookie_slabs = slab->next;
+        free(slab);
+    }
+    w->cookies = NULL;
+}

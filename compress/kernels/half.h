@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One f16 or bf16 <-> f32, in plain C without branches. Bit-identical to F16C (vcvtph2ps, vcvtps2ph with
- * round to nearest even) for every input. The subnormal f16 use one f32 addition, so the processor must be in
- * its default rounding mode, as for every sum of this library. */
+/* One f16 or bf16 <-> f32, in plain C without branches. f16 is bit-identical to F16C (vcvtph2ps, and
+ * vcvtps2ph with round to nearest even) for every input. The subnormal f16 use one f32 addition, so
+ * the processor must be in its default rounding mode, as for every sum of this library. */
 #ifndef BNY_COMPRESS_KERNELS_HALF_H
 #define BNY_COMPRESS_KERNELS_HALF_H
 
@@ -50,11 +50,10 @@ static inline uint16_t f16_from_f32(float x)
     return (uint16_t)(sign | (mag > 0x7f800000 ? nan : finite));
 }
 
+/* Exact; a signalling NaN stays one until it is used. */
 static inline float bf16_to_f32(uint16_t h)
 {
-    uint32_t u = (uint32_t)h << 16;
-
-    return f32_from_bits((u & 0x7fffffff) > 0x7f800000 ? u | 0x400000 : u);
+    return f32_from_bits((uint32_t)h << 16);
 }
 
 static inline uint16_t bf16_from_f32(float x)

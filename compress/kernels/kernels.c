@@ -10,7 +10,7 @@ static const struct bny_kernels *machine;
 
 const struct bny_kernels *bny_kernels_for(unsigned cpu_flags)
 {
-#if defined(BNY_HAVE_X86_KERNELS)
+#if defined(__x86_64__)
     if (cpu_flags & BNY_CPU_AVX512)
         return &bny_kernels_avx512;
     if (cpu_flags & BNY_CPU_AVX2)

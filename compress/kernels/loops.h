@@ -4,7 +4,12 @@
  *   LANES                  elements in a vector of f32
  *   vf                     that vector
  *   vf_load_T(p), vf_store_T(p, v)   for T in f32, f16, bf16; any alignment, converting
- *   vf_add, vf_mul, vf_set1, vf_canon (NaN lanes become the canonical NaN)
+ *   vf_store_canon_T(p, v) for T in f16, bf16: the same, but NaN become T's canonical NaN
+ *   vf_canon(v)            the same in f32
+ *   vf_add, vf_mul, vf_set1
+ *   stream_line(d, s)      copies 64 bytes past the caches; d is 64-aligned, s any
+ *   stream_end()           orders those copies before later stores
+ *   STREAM_FROM            bytes from which sum2 uses them; SIZE_MAX: never
  *   KERNELS, KERNELS_NAME  the table's symbol and name
  * The two-byte floats use those vectors; for the other types the compiler makes vectors of the plain loops,
  * which give the same bits by definition. */
@@ -159,8 +164,8 @@ LOOP(bxor_64, u64, x ^ y)
             d[i] = c[i] = expr;                                                              \
         }                                                                                    \
     }
-LOOP2(sum2_f32, f32, sum_one_f32(x, y))
-LOOP2(sum2_f64, f64, sum_one_f64(x, y))
+LOOP2(plain2_f32, f32, sum_one_f32(x, y))
+LOOP2(plain2_f64, f64, sum_one_f64(x, y))
 #undef LOOP2
 
 static void scale_f32(void *dst, const void *src, size_t n, double scalar)
@@ -192,25 +197,25 @@ typedef void (*step_fn)(unsigned char *d, unsigned char *c, const unsigned char 
     INLINE void step_sum_##T(unsigned char *d, unsigned char *c, const unsigned char *x,     \
                              const unsigned char *y, vf factor)                              \
     {                                                                                        \
-        vf_store_##T(d, vf_canon(vf_add(vf_load_##T(x), vf_load_##T(y))));                   \
+        vf_store_canon_##T(d, vf_add(vf_load_##T(x), vf_load_##T(y)));                   \
     }                                                                                        \
     INLINE void step_sum2_##T(unsigned char *d, unsigned char *c, const unsigned char *x,    \
                               const unsigned char *y, vf factor)                             \
     {                                                                                        \
-        vf r = vf_canon(vf_add(vf_load_##T(x), vf_load_##T(y)));                             \
+        vf r = vf_add(vf_load_##T(x), vf_load_##T(y));                                       \
                                                                                              \
-        vf_store_##T(d, r);                                                                  \
-        vf_store_##T(c, r);                                                                  \
+        vf_store_canon_##T(d, r);                                                            \
+        vf_store_canon_##T(c, r);                                                            \
     }                                                                                        \
     INLINE void step_prod_##T(unsigned char *d, unsigned char *c, const unsigned char *x,    \
                               const unsigned char *y, vf factor)                             \
     {                                                                                        \
-        vf_store_##T(d, vf_canon(vf_mul(vf_load_##T(x), vf_load_##T(y))));                   \
+        vf_store_canon_##T(d, vf_mul(vf_load_##T(x), vf_load_##T(y)));                   \
     }                                                                                        \
     INLINE void step_scale_##T(unsigned char *d, unsigned char *c, const unsigned char *x,   \
                                const unsigned char *y, vf factor)                            \
     {                                                                                        \
-        vf_store_##T(d, vf_canon(vf_mul(vf_load_##T(x), factor)));                           \
+        vf_store_canon_##T(d, vf_mul(vf_load_##T(x), factor));                           \
     }                                                                                        \
     INLINE void step_encode_##T(unsigned char *d, unsigned char *c, const unsigned char *x,  \
                                 const unsigned char *y, vf factor)                           \
@@ -264,7 +269,7 @@ INLINE void run(step_fn step, size_t n, vf factor, unsigned char *d, size_t dbyt
     {                                                                                        \
         run(step_sum_##T, n, vf_set1(0), dst, 2, dst, 0, a, 2, b, 2);                        \
     }                                                                                        \
-    static void sum2_##T(void *dst, void *copy, const void *a, const void *b, size_t n)      \
+    static void plain2_##T(void *dst, void *copy, const void *a, const void *b, size_t n)    \
     {                                                                                        \
         run(step_sum2_##T, n, vf_set1(0), dst, 2, copy, 2, a, 2, b, 2);                      \
     }                                                                                        \
@@ -294,6 +299,62 @@ INLINE void run(step_fn step, size_t n, vf factor, unsigned char *d, size_t dbyt
 HALF(f16)
 HALF(bf16)
 #undef HALF
+
+/* As memcpy, past the caches. */
+static void stream_copy(unsigned char *d, const unsigned char *s, size_t bytes)
+{
+    size_t head = (64 - ((uintptr_t)d & 63)) & 63;
+
+    if (head > bytes)
+        head = bytes;
+    memcpy(d, s, head);
+    d += head;
+    s += head;
+    for (bytes -= head; bytes >= 64; bytes -= 64) {
+        stream_line(d, s);
+        d += 64;
+        s += 64;
+    }
+    memcpy(d, s, bytes);
+}
+
+#define STREAM_BLOCK 4096 /* bytes: dst's part is still in the L1 cache when it is copied */
+
+/* Large arrays: dst's part is written back from the caches anyway, but reading copy's lines in order to
+ * overwrite them, and evicting others for them, can be saved. */
+INLINE void sum2(bny_reduce2_fn plain, bny_reduce_fn sum, unsigned char *d, unsigned char *c,
+                 const unsigned char *a, const unsigned char *b, size_t n, size_t elem_bytes)
+{
+    size_t left = n * elem_bytes;
+
+    if (left < STREAM_FROM) {
+        plain(d, c, a, b, n);
+        return;
+    }
+    while (left > 0) {
+        size_t bytes = left < STREAM_BLOCK ? left : STREAM_BLOCK;
+
+        sum(d, a, b, bytes / elem_bytes);
+        stream_copy(c, d, bytes);
+        d += bytes;
+        c += bytes;
+        a += bytes;
+        b += bytes;
+        left -= bytes;
+    }
+    stream_end();
+}
+
+#define SUM2(T, elem_bytes)                                                                  \
+    static void sum2_##T(void *dst, void *copy, const void *a, const void *b, size_t n)      \
+    {                                                                                        \
+        sum2(plain2_##T, sum_##T, dst, copy, a, b, n, elem_bytes);                           \
+    }
+SUM2(f32, 4)
+SUM2(f64, 8)
+SUM2(f16, 2)
+SUM2(bf16, 2)
+#undef SUM2
 
 #define FLOAT_OPS(T)                                                                         \
     {                                                                                        \

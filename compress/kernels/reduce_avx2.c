@@ -34,20 +34,40 @@ static inline vf vf_load_bf16(const unsigned char *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-/* bf16_from_f32 of half.h. */
-static inline void vf_store_bf16(unsigned char *p, vf v)
+static inline __m256i is_nan(vf v)
 {
-    __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
-    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
-    __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    __m256i h = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
 
-    /* packus works within 128-bit halves: qwords 0 and 2 are the eight elements. */
+/* v's bits + 0x7fff, and 1 when the last bit that stays is set: the upper half is rounded. */
+static inline __m256i bf16_round(__m256i u)
+{
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+
+    return _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
+}
+
+/* The eight low halves. packus works within 128 bits: its result's quadwords 0 and 2 are wanted. */
+static inline void store_low(unsigned char *p, __m256i h)
+{
     h = _mm256_permute4x64_epi64(_mm256_packus_epi32(h, h), 0x08);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(h));
+}
+
+static inline void vf_store_bf16(unsigned char *p, vf v)
+{
+    __m256i u = _mm256_castps_si256(v);
+    __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+
+    store_low(p, _mm256_blendv_epi8(bf16_round(u), quiet, is_nan(v)));
+}
+
+static inline void vf_store_canon_bf16(unsigned char *p, vf v)
+{
+    __m256i h = bf16_round(_mm256_castps_si256(v));
+
+    store_low(p, _mm256_blendv_epi8(h, _mm256_set1_epi32(0x7fc0), is_nan(v)));
 }
 
 static inline vf vf_add(vf a, vf b)
@@ -70,6 +90,26 @@ static inline vf vf_canon(vf v)
     __m256 canonical = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
 
     return _mm256_blendv_ps(v, canonical, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
+static inline void vf_store_canon_f16(unsigned char *p, vf v)
+{
+    vf_store_f16(p, vf_canon(v));
+}
+
+#define STREAM_FROM ((size_t)2 << 20) /* measured: slower below, 1.1-1.8 times faster from 4 MiB */
+static inline void stream_line(unsigned char *d, const unsigned char *s)
+{
+    __m256i low = _mm256_loadu_si256((const __m256i *)s);
+    __m256i high = _mm256_loadu_si256((const __m256i *)(s + 32));
+
+    _mm256_stream_si256((__m256i *)d, low);
+    _mm256_stream_si256((__m256i *)(d + 32), high);
+}
+
+static inline void stream_end(void)
+{
+    _mm_sfence();
 }
 
 #define KERNELS bny_kernels_avx2

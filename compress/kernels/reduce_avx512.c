@@ -34,15 +34,30 @@ static inline vf vf_load_bf16(const unsigned char *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* bf16_from_f32 of half.h. AVX512_BF16's conversion is no help: it flushes subnormal numbers to zero. */
+/* v's bits + 0x7fff, and 1 when the last bit that stays is set: the upper half is rounded. AVX512_BF16's
+ * conversion is no help: it flushes subnormal numbers to zero. */
+static inline __m512i bf16_round(__m512i u)
+{
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+
+    return _mm512_srli_epi32(_mm512_add_epi32(u, bias), 16);
+}
+
 static inline void vf_store_bf16(unsigned char *p, vf v)
 {
-    __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
-    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, bias), 16);
-    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    __m512i h = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+    __m512i u = _mm512_castps_si512(v);
+    __m512i h = _mm512_mask_or_epi32(bf16_round(u), _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
+                                     _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(h));
+}
+
+static inline void vf_store_canon_bf16(unsigned char *p, vf v)
+{
+    __m512i h = _mm512_mask_mov_epi32(bf16_round(_mm512_castps_si512(v)),
+                                      _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
+                                      _mm512_set1_epi32(0x7fc0));
 
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(h));
 }
@@ -67,6 +82,22 @@ static inline vf vf_canon(vf v)
     __m512 canonical = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
 
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), canonical);
+}
+
+static inline void vf_store_canon_f16(unsigned char *p, vf v)
+{
+    vf_store_f16(p, vf_canon(v));
+}
+
+#define STREAM_FROM ((size_t)2 << 20) /* measured: slower below, 1.1-1.8 times faster from 4 MiB */
+static inline void stream_line(unsigned char *d, const unsigned char *s)
+{
+    _mm512_stream_si512((__m512i *)d, _mm512_loadu_si512(s));
+}
+
+static inline void stream_end(void)
+{
+    _mm_sfence();
 }
 
 #define KERNELS bny_kernels_avx512

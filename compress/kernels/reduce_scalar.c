@@ -69,6 +69,26 @@ static inline vf vf_canon(vf v)
     return v != v ? f32_from_bits(0x7fc00000) : v;
 }
 
+static inline void vf_store_canon_f16(unsigned char *p, vf v)
+{
+    vf_store_f16(p, vf_canon(v));
+}
+
+static inline void vf_store_canon_bf16(unsigned char *p, vf v)
+{
+    vf_store_bf16(p, vf_canon(v));
+}
+
+#define STREAM_FROM SIZE_MAX
+static inline void stream_line(unsigned char *d, const unsigned char *s)
+{
+    memcpy(d, s, 64);
+}
+
+static inline void stream_end(void)
+{
+}
+
 #define KERNELS bny_kernels_scalar
 #define KERNELS_NAME "scalar"
 #include "compress/kernels/loops.h"

@@ -121,11 +121,9 @@ LOOP(bxor_64, u64, x ^ y)
 #undef LOOP
 
 /* Minimum and maximum of floats compare integers: the key is monotonic in the value, with -0
- * just below +0; a NaN (above `inf` without its sign) gets `loser`, the key that never wins. */
-#define KEY(bits, u, inf, loser)                                                               \
-    (((u)&INT##bits##_MAX) > (inf) ? (loser)                                                   \
-     : (int##bits##_t)(u) < 0      ? (int##bits##_t) ~((u)&INT##bits##_MAX)                    \
-                                   : (int##bits##_t)(u))
+ * just below +0; a NaN (above `inf` without its sign) gets `loser`, the key that never wins. sx
+ * is 0 or, for a set sign bit, -1. Branches in place of this arithmetic were up to five times
+ * slower. */
 #define KEY_LOOP(name, bits, inf, loser, wins)                                                 \
     static void name(void *dst, const void *a, const void *b, size_t n)                        \
     {                                                                                          \
@@ -135,7 +133,11 @@ LOOP(bxor_64, u64, x ^ y)
         INDEPENDENT                                                                            \
         for (size_t i = 0; i < n; i++) {                                                       \
             uint##bits##_t x = pa[i], y = pb[i];                                               \
-            int##bits##_t kx = KEY(bits, x, inf, loser), ky = KEY(bits, y, inf, loser);        \
+            int##bits##_t mx = x & INT##bits##_MAX, my = y & INT##bits##_MAX;                  \
+            int##bits##_t sx = (int##bits##_t)x >> (bits - 1);                                 \
+            int##bits##_t sy = (int##bits##_t)y >> (bits - 1);                                 \
+            int##bits##_t kx = mx > (inf) ? (loser) : sx ^ mx;                                 \
+            int##bits##_t ky = my > (inf) ? (loser) : sy ^ my;                                 \
                                                                                                \
             d[i] = kx wins ky ? x : y;                                                         \
         }                                                                                      \
@@ -151,7 +153,6 @@ KEY_LOOP(min_bf16, 16, 0x7f80, INT16_MAX, <=)
 KEY_LOOP(max_bf16, 16, 0x7f80, INT16_MIN, >=)
 /* clang-format on */
 #undef KEY_LOOP
-#undef KEY
 
 /* Both destinations in one pass. `copy` is other memory than dst, a and b. */
 #define LOOP2(name, elem, expr)                                                                \

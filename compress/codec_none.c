@@ -3,4 +3,7 @@
  * for every type, so the functions are NULL. */
 #include "compress/codecs.h"
 
-const struct bny_codec_ops bny_codec_none = { .name = "none", .family = BNY_CODEC_RAW };
+const struct bny_codec_ops bny_codec_none = {
+    .name = "none",
+    .family = BNY_CODEC_RAW,
+};

@@ -26,13 +26,13 @@
 #define SHM_VERSION 1u
 #define SHM_RING 256u              /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE 8u              /* payload bytes in a record */
-#define SHM_DATA (128u << 10)      /* eager bytes, a power of two */
-#define SHM_EAGER_MAX (8u << 10)
+#define SHM_DATA (256u << 10)      /* eager bytes, a power of two */
+#define SHM_EAGER_MAX (16u << 10)
 #define SHM_SLOTS 8u
 #define SHM_SLOT_BYTES (64u << 10)
 #define SHM_GUARDS 64u
 #define SHM_TILE (64u << 10)       /* a view's piece: stays in L2 while it is added */
-#define SHM_ZCOPY_MIN (16u << 10)  /* below, a copy through a slot costs less than the system call */
+#define SHM_ZCOPY_MIN (8u << 10)  /* below, a copy through a slot costs less than the system call */
 #define SHM_ARENAS 256u            /* per rank at one time */
 #define SHM_ARENA_BITS 8           /* id = generation << bits | index */
 #define SHM_SENT 256u              /* SENT events of puts that wait for poll() */
@@ -102,7 +102,7 @@ struct shm_msg {
     uint32_t pos;
     uint32_t segment;
     uint8_t kind, index;
-    uint8_t lines; /* of the data area */
+    uint16_t lines; /* of the data area */
     struct shm_msg *free_next;
 };
 
@@ -150,7 +150,7 @@ struct shm_ep {
     char reason[200];
 
     uint32_t slot_sent[SHM_SLOTS], slot_done[SHM_SLOTS];
-    uint8_t released[SHM_RING];  /* 1 + data lines, 0: not released */
+    uint16_t released[SHM_RING]; /* 1 + data lines, 0: not released */
     uint32_t data_end[SHM_RING]; /* data_tail after each record */
     uint8_t free_sends[SHM_RING];
     uint8_t send_busy[SHM_RING];

@@ -253,7 +253,7 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
         at = info >> 3;
         if (h->len > SHM_EAGER_MAX || at >= SHM_DATA / 64 || at * 64 + h->len > SHM_DATA)
             return "sent an eager message outside of its memory";
-        m->lines = (uint8_t)((h->len + 63) / 64);
+        m->lines = (uint16_t)((h->len + 63) / 64);
         m->base.data = ep->in->data + (size_t)at * 64;
         return NULL;
     case SHM_REC_SLOT:
@@ -470,7 +470,7 @@ long bny_shm_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
 /* Marks a record as released, and moves the head over all that are. */
 static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
 {
-    ep->released[pos & MASK] = (uint8_t)(1 + lines);
+    ep->released[pos & MASK] = (uint16_t)(1 + lines);
     while (ep->released[ep->in_head & MASK]) {
         ep->in_lines += ep->released[ep->in_head & MASK] - 1u;
         ep->released[ep->in_head++ & MASK] = 0;

@@ -162,14 +162,16 @@ def libraries(have, perf, transport, ranks, collective, schedule):
         if transport == "shm":
             cols.append(Library("Open MPI CMA", openmpi("--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
                                                         "btl_vader_single_copy_mechanism", "cma")))
-            cols.append(Library("Open MPI UCX", openmpi("--mca", "pml", "ucx"),
-                                {"UCX_TLS": "self,posix,cma", "UCX_WARN_UNUSED_ENV_VARS": "n"}))
+            cols.append(Library("Open MPI UCX", openmpi("--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any",
+                                                        "--mca", "pml_ucx_devices", "any"),
+                                {"UCX_TLS": "self,posix,cma"}))
         else:
             cols.append(Library("Open MPI tcp", openmpi("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca",
                                                         "btl_tcp_if_include", "lo")))
     # MPICH only spins: with more ranks than CPUs each exchange costs it time slices.
     if "mpich" in have and not crowded:
-        env = {} if transport == "shm" else {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+        env = {} if transport == "shm" else {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo",
+                                             "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         cols.append(Library("MPICH" if transport == "shm" else "MPICH tcp", mpich, env))
     if "gloo" in have and transport == "tcp" and collective not in ("reduce_scatter", "sendrecv"):
         cols.append(Library("Gloo", gloo))

@@ -16,7 +16,7 @@
 
 static const struct mp_case *const tables[] = {
     cases_collectives, cases_ops, cases_requests, cases_comms, cases_memory, cases_failures,
-    cases_misuse, cases_init, cases_quiet,
+    cases_misuse, cases_init, cases_quiet, cases_self,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 

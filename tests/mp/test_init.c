@@ -9,21 +9,23 @@ static struct mp_row environments[] = {
     { "init_fails", "shm", 1, "13 BANYAN_ID", 20, { "BANYAN_ID=zz" } },
     { "init_fails", "shm", 1, "13 BANYAN_RANK", 20, { "BANYAN_RANK=one" } },
     { "init_fails", "shm", 1, "13 BANYAN_RANK", 20, { "BANYAN_RANK=3" } },
-    { "init_fails", "shm", 1, "13 BANYAN_TRANSPORT smh", 20, { "BANYAN_TRANSPORT=smh" } },
-    { "init_fails", "shm", 1, "13 BANYAN_SCHEDULE rign", 20, { "BANYAN_SCHEDULE=rign" } },
-    { "init_fails", "shm", 1, "13 BANYAN_CODEC f61", 20, { "BANYAN_CODEC=f61" } },
+    { "init_fails", "shm", 1, "13 transport smh", 20, { "BANYAN_TRANSPORT=smh" } },
+    { "init_fails", "shm", 1, "13 schedule rign", 20, { "BANYAN_SCHEDULE=rign" } },
+    { "init_fails", "shm", 1, "13 codec f61", 20, { "BANYAN_CODEC=f61" } },
     { "init_fails", "tcp", 2, "13 BANYAN_IFNAME", 20, { "BANYAN_IFNAME=nosuch0" } },
 };
 MP_TABLE(init, a_wrong_environment_names_the_variable, environments)
 
 static struct mp_row jobs[] = {
     { "init_fails", "shm", 3, "7 rank_1", 30, { "@2 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=20" } },
-    { "init_fails", "shm", 3, "3 @0:rank_2", 30,
-      { "@2 BANYAN_RANK=9", "BANYAN_INIT_TIMEOUT=2", "" } },
+    { "init_fails", "shm", 3, "3 2=13 @0:rank_2", 30,
+      { "@2 BANYAN_RANK=9", "BANYAN_INIT_TIMEOUT=2" } },
     { "init_fails", "shm", 2, "7 2 3", 30,
       { "@1 BANYAN_WORLD_SIZE=3", "BANYAN_INIT_TIMEOUT=20" } },
     { "init_fails", "shm", 2, "3 @1:127.0.0.1", 30,
       { "@0 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=2", "@0 BANYAN_LISTEN_FD" } },
+    { "unreachable", "shm", 1 }, { "unreachable", "tcp", 1 },
+    { "version_differs", "shm", 2 }, { "version_differs", "tcp", 3 },
 };
 MP_TABLE(init, a_job_that_cannot_meet_says_who_is_missing, jobs)
 

@@ -8,25 +8,26 @@
 
 #include "base/rng.h"
 
-/* A call being run on this rank: its arguments as the API wants them. Element numbers are of dtype. */
+/* A call being run on this rank: its arguments as the API wants them. Element numbers are of
+ * dtype. */
 struct bound {
     const struct call *c;
     int n, rank;
     size_t elem;
     banyan_op op;
     struct banyan_opts opts;
-    struct image im[2];           /* send, receive; in place only im[1] is used */
+    struct image im[2]; /* send, receive; in place only im[1] is used */
     size_t bytes[2];
     void *sp, *rp;
-    size_t counts[MP_RANKS_MAX], displs[MP_RANKS_MAX];   /* v-variants; alltoallv: receive side */
+    size_t counts[MP_RANKS_MAX], displs[MP_RANKS_MAX]; /* v-variants; alltoallv: receive side */
     size_t scounts[MP_RANKS_MAX], sdispls[MP_RANKS_MAX]; /* alltoallv: send side */
-    int packed;                   /* displacements are given as NULL */
+    int packed;                                          /* displacements are given as NULL */
 };
 
 static const char *const names[C_COUNT] = {
-    "allreduce", "reduce", "broadcast", "reduce_scatter", "reduce_scatterv", "allgather",
-    "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv", "barrier",
-    "scan", "exscan", "sendrecv",
+    "allreduce",  "reduce",  "broadcast", "reduce_scatter", "reduce_scatterv", "allgather",
+    "allgatherv", "gather",  "gatherv",   "scatter",        "scatterv",        "alltoall",
+    "alltoallv",  "barrier", "scan",      "exscan",         "sendrecv",
 };
 
 const char *call_name(enum coll c)
@@ -43,15 +44,20 @@ int call_reduces(enum coll c)
 static int may_be_in_place(enum coll c)
 {
     switch (c) {
-    case C_ALLREDUCE: case C_REDUCE: case C_REDUCE_SCATTER: case C_REDUCE_SCATTERV:
-    case C_ALLGATHER: case C_ALLGATHERV: case C_ALLTOALL: case C_SCAN: case C_EXSCAN:
-        return 1;
-    default:
-        return 0;
+    case C_ALLREDUCE:
+    case C_REDUCE:
+    case C_REDUCE_SCATTER:
+    case C_REDUCE_SCATTERV:
+    case C_ALLGATHER:
+    case C_ALLGATHERV:
+    case C_ALLTOALL:
+    case C_SCAN:
+    case C_EXSCAN: return 1;
+    default: return 0;
     }
 }
 
-/* --- making one --------------------------------------------------------------------------------- */
+/* --- making one ---------------------------------------------------------------------- */
 static size_t random_count(uint64_t *s, int n, size_t max)
 {
     static const size_t odd[] = { 4093, 1024, 333, 65536, 16384 };
@@ -60,7 +66,8 @@ static size_t random_count(uint64_t *s, int n, size_t max)
     switch (bny_rng_below(s, 8)) {
     case 0: count = bny_rng_below(s, 2); break;
     case 1: count = (size_t)n - 1 + bny_rng_below(s, 3); break;
-    case 2: case 3: count = 1 + bny_rng_below(s, 64); break;
+    case 2:
+    case 3: count = 1 + bny_rng_below(s, 64); break;
     case 4: count = odd[bny_rng_below(s, sizeof odd / sizeof odd[0])]; break;
     case 5: count = bny_rng_below(s, 20000); break;
     default: count = bny_rng_below(s, 2000); break;
@@ -96,8 +103,11 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
         c->op = (enum model_op)BANYAN_SUM;
     unit = model_unit(c->op);
     blocks = c->coll == C_ALLREDUCE || c->coll == C_REDUCE || c->coll == C_BROADCAST ||
-             c->coll == C_SCAN || c->coll == C_EXSCAN || c->coll == C_SENDRECV ? 1 : (size_t)n;
-    c->count = random_count(&s, n, max_bytes / banyan_dtype_bytes(c->dtype) / blocks / unit) * unit;
+                     c->coll == C_SCAN || c->coll == C_EXSCAN || c->coll == C_SENDRECV
+                 ? 1
+                 : (size_t)n;
+    c->count =
+        random_count(&s, n, max_bytes / banyan_dtype_bytes(c->dtype) / blocks / unit) * unit;
     c->root = (int)bny_rng_below(&s, (uint64_t)n);
     c->in_place = may_be_in_place(c->coll) && bny_rng_below(&s, 2);
     c->mode = (enum call_mode)bny_rng_below(&s, MODE_COUNT);
@@ -109,7 +119,7 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
     c->misalign[1] = bny_rng_below(&l, 2) ? bny_rng_below(&l, 64) : 0;
 }
 
-/* --- block tables ---------------------------------------------------------------------------------- */
+/* --- block tables -------------------------------------------------------------------- */
 /* Elements of block `b` of rank `from`'s table: between 0 and count, in units. */
 static size_t v_count(const struct call *c, int from, int b)
 {
@@ -146,9 +156,11 @@ static void make_tables(struct bound *b)
     size_t gap = c->coll == C_REDUCE_SCATTERV ? 0 : model_mix(c->seed, (uint64_t)b->rank) % 4;
 
     for (int i = 0; i < b->n; i++) {
-        b->counts[i] = c->coll == C_ALLTOALLV ? v_count(c, i, b->rank) :
-                       c->coll == C_REDUCE_SCATTERV || c->coll == C_ALLGATHERV ||
-                       c->coll == C_GATHERV || c->coll == C_SCATTERV ? v_count(c, 0, i) : c->count;
+        b->counts[i] = c->coll == C_ALLTOALLV ? v_count(c, i, b->rank)
+                       : c->coll == C_REDUCE_SCATTERV || c->coll == C_ALLGATHERV ||
+                               c->coll == C_GATHERV || c->coll == C_SCATTERV
+                           ? v_count(c, 0, i)
+                           : c->count;
         b->scounts[i] = v_count(c, b->rank, i);
     }
     if (c->coll != C_ALLGATHERV && c->coll != C_GATHERV && c->coll != C_SCATTERV &&
@@ -159,7 +171,7 @@ static void make_tables(struct bound *b)
     pack(b->scounts, b->sdispls, b->n, gap);
 }
 
-/* --- buffers ------------------------------------------------------------------------------------------ */
+/* --- buffers ------------------------------------------------------------------------- */
 static void buffer_sizes(struct bound *b, size_t *send, size_t *recv)
 {
     const struct call *c = b->c;
@@ -170,12 +182,31 @@ static void buffer_sizes(struct bound *b, size_t *send, size_t *recv)
     switch (c->coll) {
     case C_REDUCE: *recv = at_root ? c->count : 0; break;
     case C_BROADCAST: *send = 0; break;
-    case C_REDUCE_SCATTER: case C_REDUCE_SCATTERV: *send = all; *recv = own; break;
-    case C_ALLGATHER: case C_ALLGATHERV: *send = own; *recv = all; break;
-    case C_GATHER: case C_GATHERV: *send = own; *recv = at_root ? all : 0; break;
-    case C_SCATTER: case C_SCATTERV: *send = at_root ? all : 0; *recv = own; break;
+    case C_REDUCE_SCATTER:
+    case C_REDUCE_SCATTERV:
+        *send = all;
+        *recv = own;
+        break;
+    case C_ALLGATHER:
+    case C_ALLGATHERV:
+        *send = own;
+        *recv = all;
+        break;
+    case C_GATHER:
+    case C_GATHERV:
+        *send = own;
+        *recv = at_root ? all : 0;
+        break;
+    case C_SCATTER:
+    case C_SCATTERV:
+        *send = at_root ? all : 0;
+        *recv = own;
+        break;
     case C_ALLTOALL: *send = *recv = all; break;
-    case C_ALLTOALLV: *send = extent(b->scounts, b->sdispls, b->n); *recv = all; break;
+    case C_ALLTOALLV:
+        *send = extent(b->scounts, b->sdispls, b->n);
+        *recv = all;
+        break;
     case C_BARRIER: *send = *recv = 0; break;
     default: break;
     }
@@ -192,7 +223,8 @@ static void make_buffers(struct bound *b)
     big = n[1] >= n[0];
     for (int i = 0; i < 2; i++) {
         size_t bytes = n[in_place ? big : i] * b->elem;
-        void *mem = c->pool && bytes + 2 * IMAGE_GUARD + 64 <= c->pool->bytes ? c->pool->mem[i] : NULL;
+        void *mem =
+            c->pool && bytes + 2 * IMAGE_GUARD + 64 <= c->pool->bytes ? c->pool->mem[i] : NULL;
         image_make(&b->im[i], mem, bytes, c->misalign[i], model_mix(c->seed, (uint64_t)i));
     }
     b->sp = b->im[0].data;
@@ -245,7 +277,7 @@ static void place_bytes(struct bound *b, enum what what, const void *p, size_t f
     free(tmp);
 }
 
-/* --- what goes in ------------------------------------------------------------------------------------ */
+/* --- what goes in -------------------------------------------------------------------- */
 static void put_reduction_input(struct bound *b)
 {
     size_t n, r;
@@ -263,16 +295,17 @@ static void put_input(struct bound *b)
     const struct call *c = b->c;
 
     switch (c->coll) {
-    case C_BARRIER:
-        return;
+    case C_BARRIER: return;
     case C_BROADCAST:
         if (b->rank == c->root)
             place_bytes(b, PUT, b->rp, 0, c->count, c->root, 0);
         return;
-    case C_ALLGATHER: case C_ALLGATHERV: case C_GATHER: case C_GATHERV:
-        place_bytes(b, PUT, b->sp, 0, b->counts[b->rank], b->rank, 0);
-        return;
-    case C_SCATTER: case C_SCATTERV:
+    case C_ALLGATHER:
+    case C_ALLGATHERV:
+    case C_GATHER:
+    case C_GATHERV: place_bytes(b, PUT, b->sp, 0, b->counts[b->rank], b->rank, 0); return;
+    case C_SCATTER:
+    case C_SCATTERV:
         for (int i = 0; i < b->n && b->rank == c->root; i++)
             place_bytes(b, PUT, b->sp, b->displs[i], b->counts[i], b->rank, i);
         return;
@@ -284,15 +317,12 @@ static void put_input(struct bound *b)
         for (int i = 0; i < b->n; i++)
             place_bytes(b, PUT, b->sp, b->sdispls[i], b->scounts[i], b->rank, i);
         return;
-    case C_SENDRECV:
-        place_bytes(b, PUT, b->sp, 0, c->count, b->rank, 0);
-        return;
-    default:
-        put_reduction_input(b);
+    case C_SENDRECV: place_bytes(b, PUT, b->sp, 0, c->count, b->rank, 0); return;
+    default: put_reduction_input(b);
     }
 }
 
-/* --- what comes out ------------------------------------------------------------------------------------ */
+/* --- what comes out ------------------------------------------------------------------ */
 static void reduction_range(const struct bound *b, size_t *first, size_t *n, int *ranks)
 {
     const struct call *c = b->c;
@@ -336,33 +366,34 @@ static void want_output(struct bound *b)
     const struct call *c = b->c;
 
     switch (c->coll) {
-    case C_BARRIER:
-        return;
-    case C_BROADCAST:
-        place_bytes(b, WANT, b->rp, 0, c->count, c->root, 0);
-        return;
-    case C_ALLGATHER: case C_ALLGATHERV: case C_GATHER: case C_GATHERV:
+    case C_BARRIER: return;
+    case C_BROADCAST: place_bytes(b, WANT, b->rp, 0, c->count, c->root, 0); return;
+    case C_ALLGATHER:
+    case C_ALLGATHERV:
+    case C_GATHER:
+    case C_GATHERV:
         if ((c->coll == C_GATHER || c->coll == C_GATHERV) && b->rank != c->root)
             return;
         for (int i = 0; i < b->n; i++)
             place_bytes(b, WANT, b->rp, b->displs[i], b->counts[i], i, 0);
         return;
-    case C_SCATTER: case C_SCATTERV:
+    case C_SCATTER:
+    case C_SCATTERV:
         place_bytes(b, WANT, b->rp, 0, b->counts[b->rank], c->root, b->rank);
         return;
-    case C_ALLTOALL: case C_ALLTOALLV:
+    case C_ALLTOALL:
+    case C_ALLTOALLV:
         for (int i = 0; i < b->n; i++)
             place_bytes(b, WANT, b->rp, b->displs[i], b->counts[i], i, b->rank);
         return;
     case C_SENDRECV:
         place_bytes(b, WANT, b->rp, 0, c->count, (b->rank - c->shift + b->n) % b->n, 0);
         return;
-    default:
-        want_reduction(b);
+    default: want_reduction(b);
     }
 }
 
-/* --- the call -------------------------------------------------------------------------------------------- */
+/* --- the call ------------------------------------------------------------------------ */
 static int issue_sendrecv(struct bound *b, struct banyan_comm *comm, struct banyan_request **rq)
 {
     const struct call *c = b->c;
@@ -370,7 +401,8 @@ static int issue_sendrecv(struct bound *b, struct banyan_comm *comm, struct bany
 
     if (rq) {
         rc = banyan_send_init(b->sp, c->count, c->dtype, to, comm, &b->opts, &rq[0]);
-        return rc ? rc : banyan_recv_init(b->rp, c->count, c->dtype, from, comm, &b->opts, &rq[1]);
+        return rc ? rc
+                  : banyan_recv_init(b->rp, c->count, c->dtype, from, comm, &b->opts, &rq[1]);
     }
     rc = banyan_group_start();
     if (rc == 0)
@@ -386,15 +418,18 @@ static int issue(struct bound *b, struct banyan_comm *comm, struct banyan_reques
 {
     const struct call *c = b->c;
     const struct banyan_opts *o = &b->opts;
-    const size_t *displs = b->packed ? NULL : b->displs, *sdispls = b->packed ? NULL : b->sdispls;
+    const size_t *displs = b->packed ? NULL : b->displs,
+                 *sdispls = b->packed ? NULL : b->sdispls;
     size_t own = b->counts[b->rank];
 
-#define GO(name, ...) \
-    return rq ? banyan_##name##_init(__VA_ARGS__, comm, o, rq) : banyan_##name(__VA_ARGS__, comm, o)
+#define GO(name, ...)                                                                          \
+    return rq ? banyan_##name##_init(__VA_ARGS__, comm, o, rq)                                 \
+              : banyan_##name(__VA_ARGS__, comm, o)
     switch (c->coll) {
     case C_ALLREDUCE: GO(allreduce, b->sp, b->rp, c->count, c->dtype, b->op);
     case C_REDUCE:
-        GO(reduce, b->sp, b->rank == c->root ? b->rp : NULL, c->count, c->dtype, b->op, c->root);
+        GO(reduce, b->sp, b->rank == c->root ? b->rp : NULL, c->count, c->dtype, b->op,
+           c->root);
     case C_BROADCAST: GO(broadcast, b->rp, c->count, c->dtype, c->root);
     case C_REDUCE_SCATTER: GO(reduce_scatter, b->sp, b->rp, c->count, c->dtype, b->op);
     case C_REDUCE_SCATTERV: GO(reduce_scatterv, b->sp, b->rp, b->counts, c->dtype, b->op);
@@ -435,8 +470,7 @@ static int run(struct bound *b, struct banyan_comm *comm)
     int rc, rc2;
 
     switch (b->c->mode) {
-    case MODE_BLOCKING:
-        return issue(b, comm, NULL);
+    case MODE_BLOCKING: return issue(b, comm, NULL);
     case MODE_GROUP:
         rc = banyan_group_start();
         if (rc == 0)
@@ -457,10 +491,12 @@ static int run(struct bound *b, struct banyan_comm *comm)
 
 static void describe(const struct call *c, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s %s op %d count %zu root %d in_place %d mode %d schedule %s tag %u chunk %zu "
-             "misalign %zu %zu memory %d", names[c->coll], banyan_dtype_name(c->dtype), (int)c->op,
-             c->count, c->root, c->in_place, (int)c->mode, c->schedule ? c->schedule : "-", c->tag,
-             c->chunk_bytes, c->misalign[0], c->misalign[1], c->pool ? (int)c->pool->kind : 0);
+    snprintf(buf, cap,
+             "%s %s op %d count %zu root %d in_place %d mode %d schedule %s tag %u chunk %zu "
+             "misalign %zu %zu memory %d",
+             names[c->coll], banyan_dtype_name(c->dtype), (int)c->op, c->count, c->root,
+             c->in_place, (int)c->mode, c->schedule ? c->schedule : "-", c->tag, c->chunk_bytes,
+             c->misalign[0], c->misalign[1], c->pool ? (int)c->pool->kind : 0);
 }
 
 static void check_images(const struct test *t, struct bound *b, const char *what)
@@ -470,7 +506,8 @@ static void check_images(const struct test *t, struct bound *b, const char *what
         ptrdiff_t at = image_check(&b->im[i], &ok);
         const struct image *im = &b->im[i];
         CHECK(t, ok, "%s: %s buffer of %zu bytes: byte %td is %02x, not %02x", what,
-              i ? "receive" : "send", im->bytes, at, im->data[at], im->expect[im->lead + (size_t)at]);
+              i ? "receive" : "send", im->bytes, at, im->data[at],
+              im->expect[im->lead + (size_t)at]);
     }
 }
 
@@ -490,8 +527,11 @@ static void settle(const struct test *t, struct bound *b, const char *what)
 
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c)
 {
-    struct bound b = { .c = c, .n = banyan_comm_count(comm), .rank = banyan_comm_rank(comm),
-                       .elem = banyan_dtype_bytes(c->dtype), .opts = BANYAN_OPTS_INIT };
+    struct bound b = { .c = c,
+                       .n = banyan_comm_count(comm),
+                       .rank = banyan_comm_rank(comm),
+                       .elem = banyan_dtype_bytes(c->dtype),
+                       .opts = BANYAN_OPTS_INIT };
     char what[256];
     int rc, made;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a case of the worker gets and how it checks. A case is a function run by every rank of a job; it returns
- * 0 or MP_SKIP (after printing why), and a failed check ends the process with status 1. */
+/* What a case of the worker gets and how it checks. A case is a function run by every rank of a
+ * job; it returns 0 or MP_SKIP (after printing why), and a failed check ends the process with
+ * status 1. */
 #ifndef BNY_TESTS_MP_CASE_H
 #define BNY_TESTS_MP_CASE_H
 
@@ -13,18 +14,18 @@
 
 struct test {
     int rank, n;
-    struct banyan_comm *comm;     /* NULL for cases that init by themselves */
-    uint64_t seed;                /* the same on all ranks */
-    const char *arg;              /* "" when none */
+    struct banyan_comm *comm; /* NULL for cases that init by themselves */
+    uint64_t seed;            /* the same on all ranks */
+    const char *arg;          /* "" when none */
     const char *transport;
     struct mp_shared *shared;
-    int threads;                  /* 1: the ranks are threads of one process */
-    const struct banyan_id *id;   /* threads only; else NULL: the environment has it */
+    int threads;                /* 1: the ranks are threads of one process */
+    const struct banyan_id *id; /* threads only; else NULL: the environment has it */
 };
 
 enum case_flag {
-    CASE_OWN_INIT = 1 << 0,  /* comm is NULL; the case makes what it needs */
-    CASE_FAILS = 1 << 1,     /* the communicator is broken at the end: destroyed, not finalized */
+    CASE_OWN_INIT = 1 << 0, /* comm is NULL; the case makes what it needs */
+    CASE_FAILS = 1 << 1, /* the communicator is broken at the end: destroyed, not finalized */
     CASE_NO_THREADS = 1 << 2 /* does something to the whole process */
 };
 struct mp_case {
@@ -34,28 +35,27 @@ struct mp_case {
 };
 /* NULL-terminated tables, one a file. */
 extern const struct mp_case cases_collectives[], cases_ops[], cases_requests[], cases_comms[],
-    cases_memory[], cases_failures[], cases_misuse[], cases_init[], cases_quiet[],
-    cases_self[];
+    cases_memory[], cases_failures[], cases_misuse[], cases_init[], cases_quiet[], cases_self[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
-void case_fail(const struct test *t, const char *file, int line, const char *what, const char *fmt,
-               ...) __attribute__((noreturn, format(printf, 5, 6)));
-#define CHECK(t, cond, ...) \
-    do { \
-        if (!(cond)) \
-            case_fail((t), __FILE__, __LINE__, #cond, __VA_ARGS__); \
+void case_fail(const struct test *t, const char *file, int line, const char *what,
+               const char *fmt, ...) __attribute__((noreturn, format(printf, 5, 6)));
+#define CHECK(t, cond, ...)                                                                    \
+    do {                                                                                       \
+        if (!(cond))                                                                           \
+            case_fail((t), __FILE__, __LINE__, #cond, __VA_ARGS__);                            \
     } while (0)
 /* The call must return `code`. */
-#define CHECK_RC(t, code, call) \
-    do { \
-        int check_rc_ = (call); \
-        if (check_rc_ != (code)) \
-            case_fail((t), __FILE__, __LINE__, #call, "returned %d (%s), not %d", check_rc_, \
-                      banyan_strerror(check_rc_), (int)(code)); \
+#define CHECK_RC(t, code, call)                                                                \
+    do {                                                                                       \
+        int check_rc_ = (call);                                                                \
+        if (check_rc_ != (code))                                                               \
+            case_fail((t), __FILE__, __LINE__, #call, "returned %d (%s), not %d", check_rc_,   \
+                      banyan_strerror(check_rc_), (int)(code));                                \
     } while (0)
 #define CHECK_OK(t, call) CHECK_RC(t, 0, call)
 /* Does `text` hold `part`, letters of either case? */
-#define CHECK_HAS(t, text, part) \
+#define CHECK_HAS(t, text, part)                                                               \
     CHECK(t, case_has((text), (part)), "'%s' lacks '%s'", (text), (part))
 int case_has(const char *text, const char *part);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every collective against the local model: random calls, systematic sweeps, counts beyond 2^31. */
+/* Every collective against the local model: random calls, systematic sweeps, counts beyond
+ * 2^31. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
-/* "calls=N max=BYTES memory=K": number of calls, largest buffer, which ranks use special memory. */
+/* "calls=N max=BYTES memory=K": number of calls, largest buffer, which ranks use special
+ * memory. */
 static long argument(const struct test *t, const char *name, long def)
 {
     const char *at = strstr(t->arg, name);
@@ -16,7 +18,8 @@ static long argument(const struct test *t, const char *name, long def)
     return at ? strtol(at + strlen(name), NULL, 0) : def;
 }
 
-/* Which memory this rank takes: the mask has bits of enum image_memory; ranks choose on their own. */
+/* Which memory this rank takes: the mask has bits of enum image_memory; ranks choose on their
+ * own. */
 static struct image_pool *choose_pool(struct image_pool *pools, unsigned mask, uint64_t *local)
 {
     uint64_t k = bny_rng_below(local, 3);
@@ -54,7 +57,13 @@ static int differential(struct test *t)
 static void sweep_one(struct test *t, struct call *c)
 {
     size_t n = (size_t)t->n, unit = model_unit(c->op);
-    size_t counts[] = { 0, 1, n - 1, n, n + 1, 4093, 16384 / banyan_dtype_bytes(c->dtype) + 1,
+    size_t counts[] = { 0,
+                        1,
+                        n - 1,
+                        n,
+                        n + 1,
+                        4093,
+                        16384 / banyan_dtype_bytes(c->dtype) + 1,
                         (1 << 20) / banyan_dtype_bytes(c->dtype) + 3 };
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -62,7 +71,7 @@ static void sweep_one(struct test *t, struct call *c)
         if (counts[i] > 65536 && (c->in_place || c->dtype != BANYAN_F32))
             continue;
         c->count = counts[i] * unit;
-        for (int root = 0; root < t->n; root += t->n > 2 ? t->n - 1 : 1) {
+        for (int root = 0; root<t->n; root += t->n> 2 ? t->n - 1 : 1) {
             c->root = root;
             call_check(t, t->comm, c);
             c->seed++;
@@ -77,8 +86,11 @@ static int sweep(struct test *t)
     for (int coll = 0; coll < C_COUNT; coll++)
         for (size_t d = 0; d < sizeof types / sizeof types[0]; d++)
             for (int in_place = 0; in_place < 2; in_place++) {
-                struct call c = { .coll = (enum coll)coll, .dtype = types[d], .shift = 1 % t->n,
-                                  .op = (enum model_op)BANYAN_SUM, .seed = t->seed };
+                struct call c = { .coll = (enum coll)coll,
+                                  .dtype = types[d],
+                                  .shift = 1 % t->n,
+                                  .op = (enum model_op)BANYAN_SUM,
+                                  .seed = t->seed };
                 c.in_place = in_place && coll != C_BROADCAST && coll != C_GATHER &&
                              coll != C_GATHERV && coll != C_SCATTER && coll != C_SCATTERV &&
                              coll != C_ALLTOALLV && coll != C_BARRIER && coll != C_SENDRECV;
@@ -91,7 +103,8 @@ static int sweep(struct test *t)
 /* Every op on every type it is defined for. */
 static int ops(struct test *t)
 {
-    static const enum coll colls[] = { C_ALLREDUCE, C_REDUCE, C_REDUCE_SCATTER, C_SCAN, C_EXSCAN };
+    static const enum coll colls[] = { C_ALLREDUCE, C_REDUCE, C_REDUCE_SCATTER, C_SCAN,
+                                       C_EXSCAN };
     static const size_t counts[] = { 1, 7, 1000, 9000 };
     struct call c = { .seed = t->seed };
 
@@ -113,7 +126,8 @@ static int ops(struct test *t)
     return 0;
 }
 
-/* Every schedule by its name on every collective: it works, or it is refused on all ranks alike. */
+/* Every schedule by its name on every collective: it works, or it is refused on all ranks
+ * alike. */
 static int schedules(struct test *t)
 {
     static const size_t counts[] = { 0, 1, 5, 4093, 50000 };
@@ -152,7 +166,8 @@ static size_t available_bytes(void)
     return (size_t)kib * 1024;
 }
 
-/* Fills with a pattern whose period is no power of two, so that a wrapped 32-bit offset shows. */
+/* Fills with a pattern whose period is no power of two, so that a wrapped 32-bit offset shows.
+ */
 static unsigned char huge_byte(size_t i)
 {
     return (unsigned char)(i % 251 ^ i >> 20);
@@ -167,8 +182,9 @@ static int huge(struct test *t)
         atomic_store(&t->shared->value[0][0], available_bytes());
     mp_shared_barrier(t->shared, t->n);
     if (atomic_load(&t->shared->value[0][0]) < 10ull << 30)
-        return case_skip("%llu MiB of memory are available, a count of 2^31 + 12345 needs 10 GiB",
-                         (unsigned long long)atomic_load(&t->shared->value[0][0]) >> 20);
+        return case_skip(
+            "%llu MiB of memory are available, a count of 2^31 + 12345 needs 10 GiB",
+            (unsigned long long)atomic_load(&t->shared->value[0][0]) >> 20);
     p = calloc(HUGE_COUNT + 64, 1);
     CHECK(t, p, "no memory");
     memset(p + HUGE_COUNT, 0x5a, 64);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators: dup, split, non-blocking init, the caller's own all-gather, many communicators. */
+/* Communicators: dup, split, non-blocking init, the caller's own all-gather, many
+ * communicators. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static void check_members(struct test *t, struct banyan_comm *comm, const int *m
     CHECK(t, banyan_comm_count(comm) == n, "%d ranks, not %d", banyan_comm_count(comm), n);
     CHECK_OK(t, banyan_allgather(&me, all, 1, BANYAN_I32, comm, NULL));
     for (int i = 0; i < n; i++)
-        CHECK(t, all[i] == members[i], "rank %d is world rank %d, not %d", i, all[i], members[i]);
+        CHECK(t, all[i] == members[i], "rank %d is world rank %d, not %d", i, all[i],
+              members[i]);
     CHECK(t, members[banyan_comm_rank(comm)] == t->rank, "own rank %d", banyan_comm_rank(comm));
     case_check_works(t, comm);
 }
@@ -96,7 +98,8 @@ static int dup(struct test *t)
     return 0;
 }
 
-/* Different calls on overlapping communicators, without any order between them but each one's own. */
+/* Different calls on overlapping communicators, without any order between them but each one's
+ * own. */
 static int overlapping(struct test *t)
 {
     struct banyan_comm *row, *col;
@@ -133,8 +136,8 @@ static int init_nonblocking(struct test *t)
         CHECK_OK(t, banyan_comm_init_test(comm, &done));
         sched_yield();
     }
-    CHECK(t, banyan_comm_rank(comm) == t->rank && banyan_comm_count(comm) == t->n, "rank %d of %d",
-          banyan_comm_rank(comm), banyan_comm_count(comm));
+    CHECK(t, banyan_comm_rank(comm) == t->rank && banyan_comm_count(comm) == t->n,
+          "rank %d of %d", banyan_comm_rank(comm), banyan_comm_count(comm));
     exercise(t, comm, t->seed);
     exercise(t, first, t->seed);
     CHECK_OK(t, banyan_comm_finalize(first));

@@ -45,10 +45,11 @@ static void check_stays_failed(struct test *t, struct banyan_comm *comm, int cod
     CHECK(t, rc == code, "a persistent request returned %d", rc);
 }
 
-/* --- death ------------------------------------------------------------------------------------------ */
+/* --- death --------------------------------------------------------------------------- */
 enum work { WORK_LARGE, WORK_SMALL, WORK_MIXED };
 
-static int work_once(struct test *t, enum work work, unsigned char *buf, size_t bytes, uint64_t *s)
+static int work_once(struct test *t, enum work work, unsigned char *buf, size_t bytes,
+                     uint64_t *s)
 {
     size_t n = bytes / (size_t)t->n;
 
@@ -58,21 +59,26 @@ static int work_once(struct test *t, enum work work, unsigned char *buf, size_t 
         return banyan_allreduce(buf, buf, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL);
     switch (bny_rng_below(s, 5)) {
     case 0: return banyan_alltoall(buf, buf, n / 64, BANYAN_U8, t->comm, NULL);
-    case 1: return banyan_broadcast(buf, bytes, BANYAN_U8, (int)bny_rng_below(s, (uint64_t)t->n),
-                                    t->comm, NULL);
-    case 2: return banyan_allgather(buf + (size_t)t->rank * (n / 64), buf, n / 64, BANYAN_U8, t->comm,
-                                    NULL);
+    case 1:
+        return banyan_broadcast(buf, bytes, BANYAN_U8, (int)bny_rng_below(s, (uint64_t)t->n),
+                                t->comm, NULL);
+    case 2:
+        return banyan_allgather(buf + (size_t)t->rank * (n / 64), buf, n / 64, BANYAN_U8,
+                                t->comm, NULL);
     case 3: return banyan_barrier(t->comm, NULL);
-    default: return banyan_reduce(buf, buf, bytes / 4, BANYAN_U32, BANYAN_MAX, 0, t->comm, NULL);
+    default:
+        return banyan_reduce(buf, buf, bytes / 4, BANYAN_U32, BANYAN_MAX, 0, t->comm, NULL);
     }
 }
 
-/* The victim is killed by the harness (struct mp_signal) once its marker, the number of rounds, is high
- * enough. value[0]: nanoseconds from the signal to the error, [1]: the blamed rank, [2]: the code. */
+/* The victim is killed by the harness (struct mp_signal) once its marker, the number of rounds,
+ * is high enough. value[0]: nanoseconds from the signal to the error, [1]: the blamed rank,
+ * [2]: the code. */
 static int until_death(struct test *t)
 {
-    enum work work = strstr(t->arg, "small") ? WORK_SMALL :
-                     strstr(t->arg, "mixed") ? WORK_MIXED : WORK_LARGE;
+    enum work work = strstr(t->arg, "small")   ? WORK_SMALL
+                     : strstr(t->arg, "mixed") ? WORK_MIXED
+                                               : WORK_LARGE;
     size_t bytes = 64u << 20;
     int victim = atoi(t->arg), rc = 0, blamed = -2;
     unsigned char *buf = case_malloc(bytes);
@@ -101,7 +107,7 @@ static int until_death(struct test *t)
     return 0;
 }
 
-/* --- a stopped rank --------------------------------------------------------------------------------- */
+/* --- a stopped rank ------------------------------------------------------------------ */
 static int until_stopped(struct test *t)
 {
     struct banyan_config cfg = case_config(t);
@@ -158,7 +164,7 @@ static int deadline(struct test *t)
     return 0;
 }
 
-/* --- abort --------------------------------------------------------------------------------------------- */
+/* --- abort --------------------------------------------------------------------------- */
 static void *abort_main(void *arg)
 {
     struct test *t = arg;
@@ -222,7 +228,7 @@ static int abort_one_of_two(struct test *t)
     return 0;
 }
 
-/* --- fork ------------------------------------------------------------------------------------------------ */
+/* --- fork ---------------------------------------------------------------------------- */
 static int forked_child(struct banyan_comm *comm)
 {
     struct banyan_request *rq;
@@ -237,7 +243,8 @@ static int forked_child(struct banyan_comm *comm)
         return 3;
     if (banyan_comm_dup(comm, &dup) != -BANYAN_EFORK)
         return 4;
-    if (banyan_allreduce_init(&x, &x, 1, BANYAN_U32, BANYAN_SUM, comm, NULL, &rq) != -BANYAN_EFORK)
+    if (banyan_allreduce_init(&x, &x, 1, BANYAN_U32, BANYAN_SUM, comm, NULL, &rq) !=
+        -BANYAN_EFORK)
         return 5;
     if (banyan_progress(comm) != -BANYAN_EFORK)
         return 6;
@@ -257,14 +264,15 @@ static int fork_child(struct test *t)
     if (pid == 0)
         _exit(forked_child(t->comm));
     CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
-    CHECK(t, WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's call number %d is wrong",
-          WEXITSTATUS(status));
+    CHECK(t, WIFEXITED(status) && WEXITSTATUS(status) == 0,
+          "the child's call number %d is wrong", WEXITSTATUS(status));
     for (int i = 0; i < 10; i++)
         case_check_works(t, t->comm);
     return 0;
 }
 
-/* A rank that leaves in order is no failure for those who do not need it; one that is needed is. */
+/* A rank that leaves in order is no failure for those who do not need it; one that is needed
+ * is. */
 static int leave_early(struct test *t)
 {
     uint32_t x = 1;

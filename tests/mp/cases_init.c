@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Init that cannot succeed: which error, on which ranks, with which words; and strangers that knock. */
+/* Init that cannot succeed: which error, on which ranks, with which words; and strangers that
+ * knock. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@
 #include "tests/mp/case.h"
 #include "transport/bootstrap/bootstrap.h"
 
-/* "CODE WORD WORD ...": init fails on every rank with the code and the words in its sentence. A word "@R:x" is for
- * rank R only, and "R=CODE" gives rank R another code. Words hold no blanks: '_' stands for one. A setting that is wrong
- * by itself may be EINVAL as well as ECONFIG. */
+/* "CODE WORD WORD ...": init fails on every rank with the code and the words in its sentence. A
+ * word "@R:x" is for rank R only, and "R=CODE" gives rank R another code. Words hold no blanks:
+ * '_' stands for one. A setting that is wrong by itself may be EINVAL as well as ECONFIG. */
 static int init_fails(struct test *t)
 {
     char arg[256], *word, *save;
@@ -49,13 +50,13 @@ static int init_fails(struct test *t)
         if (rank == -1 || rank == t->rank)
             CHECK_HAS(t, banyan_last_error(), word);
     }
-    CHECK(t, rc == -code || (code == 13 && rc == -BANYAN_EINVAL), "returned %d (%s), not %d", rc,
-          banyan_strerror(rc), -code);
+    CHECK(t, rc == -code || (code == 13 && rc == -BANYAN_EINVAL), "returned %d (%s), not %d",
+          rc, banyan_strerror(rc), -code);
     CHECK(t, comm == NULL, "a communicator in spite of the error");
     return 0;
 }
 
-/* --- strangers ---------------------------------------------------------------------------------------- */
+/* --- strangers ----------------------------------------------------------------------- */
 static int hex_value(char c)
 {
     return c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
@@ -68,13 +69,15 @@ static uint16_t root_port(struct test *t)
 
     CHECK(t, hex && strlen(hex) == 2 * sizeof id, "BANYAN_ID");
     for (size_t i = 0; i < sizeof id; i++)
-        ((unsigned char *)&id)[i] = (unsigned char)(hex_value(hex[2 * i]) << 4 | hex_value(hex[2 * i + 1]));
+        ((unsigned char *)&id)[i] =
+            (unsigned char)(hex_value(hex[2 * i]) << 4 | hex_value(hex[2 * i + 1]));
     return id.port;
 }
 
 static int knock(struct test *t, uint16_t port)
 {
-    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
+    struct sockaddr_in sa = { .sin_family = AF_INET,
+                              .sin_port = htons(port),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -82,7 +85,8 @@ static int knock(struct test *t, uint16_t port)
     return fd;
 }
 
-/* Port scanners, garbage of all lengths, half-open clients and resets, before and while the ranks come. */
+/* Port scanners, garbage of all lengths, half-open clients and resets, before and while the
+ * ranks come. */
 static int strangers(struct test *t)
 {
     enum { N = 24 };
@@ -178,7 +182,7 @@ static int init_arguments(struct test *t)
     return 0;
 }
 
-/* --- other versions ------------------------------------------------------------------------------------ */
+/* --- other versions ------------------------------------------------------------------ */
 /* Rank 1 says that it runs another release: its card is changed on the way. */
 static int forging_allgather(void *ctx, const void *in, void *out, size_t bytes)
 {
@@ -228,7 +232,8 @@ static int unreachable(struct test *t)
     id.port = 1; /* tcpmux: nobody has it, and no listener gets it by chance */
     snprintf(port, sizeof port, "127.0.0.1:%u", id.port);
     cfg.init_timeout_s = 0.7;
-    CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_comm_init(&comm, (struct banyan_id *)&id, 2, 1, &cfg));
+    CHECK_RC(t, -BANYAN_ETIMEDOUT,
+             banyan_comm_init(&comm, (struct banyan_id *)&id, 2, 1, &cfg));
     CHECK_HAS(t, banyan_last_error(), port);
     CHECK(t, comm == NULL, "a communicator in spite of the error");
     return 0;

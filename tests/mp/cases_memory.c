@@ -32,7 +32,8 @@ static void allreduce_mixed(struct test *t, unsigned mask, size_t n)
         }
         CHECK_OK(t, banyan_allreduce(x, y, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
         for (size_t i = 0; i < n; i++)
-            CHECK(t, y[i] == (uint32_t)t->n * (uint32_t)i * 3 + (uint32_t)(t->n * (t->n - 1) / 2),
+            CHECK(t,
+                  y[i] == (uint32_t)t->n * (uint32_t)i * 3 + (uint32_t)(t->n * (t->n - 1) / 2),
                   "mask %#x element %zu of %zu", mask, i, n);
         CHECK_OK(t, banyan_allreduce(x, x, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
         CHECK(t, !memcmp(x, y, n * 4), "mask %#x: in place differs", mask);
@@ -50,7 +51,7 @@ static int mem_mixed(struct test *t)
 {
     static const size_t counts[] = { 1, 1000, 40000, 500001 };
 
-    for (unsigned mask = 0; mask < 1u << t->n; mask += t->n > 2 ? 3 : 1)
+    for (unsigned mask = 0; mask<1u << t->n; mask += t->n> 2 ? 3 : 1)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
             allreduce_mixed(t, mask, counts[i]);
     allreduce_mixed(t, ~0u, 500001);
@@ -68,7 +69,7 @@ static int mem_mixed(struct test *t)
     return 0;
 }
 
-/* --- device memory --------------------------------------------------------------------------------- */
+/* --- device memory ------------------------------------------------------------------- */
 static int device_pointer(struct test *t)
 {
     const char *path = getenv("BANYAN_TEST_FAKE_CUDA");
@@ -93,16 +94,16 @@ static int device_pointer(struct test *t)
     CHECK_RC(t, -BANYAN_ENOTSUP,
              banyan_allreduce(host, dev + 10, 16, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
     CHECK_HAS(t, banyan_last_error(), "recvbuf");
+    CHECK_RC(t, -BANYAN_ENOTSUP, banyan_broadcast(dev, 16, BANYAN_F32, 0, t->comm, NULL));
     CHECK_RC(t, -BANYAN_ENOTSUP,
-             banyan_broadcast(dev, 16, BANYAN_F32, 0, t->comm, NULL));
-    CHECK_RC(t, -BANYAN_ENOTSUP, banyan_alltoall_init(host, dev, 1, BANYAN_F32, t->comm, NULL, &rq));
+             banyan_alltoall_init(host, dev, 1, BANYAN_F32, t->comm, NULL, &rq));
     /* Nothing was sent: the communicator works on. */
     case_check_works(t, t->comm);
     free(dev);
     return 0;
 }
 
-/* --- what a job leaves while it runs ----------------------------------------------------------------- */
+/* --- what a job leaves while it runs ------------------------------------------------- */
 /* Named files of tmpfs or /tmp that this process has open. */
 static void check_no_named_files(struct test *t)
 {
@@ -118,7 +119,8 @@ static void check_no_named_files(struct test *t)
         if (len < 0)
             continue;
         target[len] = '\0';
-        CHECK(t, strncmp(target, "/dev/shm/", 9) && strncmp(target, "/tmp/", 5), "%s is open", target);
+        CHECK(t, strncmp(target, "/dev/shm/", 9) && strncmp(target, "/tmp/", 5), "%s is open",
+              target);
     }
     if (d)
         closedir(d);
@@ -129,7 +131,8 @@ static void check_no_named_files(struct test *t)
         fclose(maps);
     maps = fopen("/proc/net/unix", "r");
     while (maps && fgets(line, sizeof line, maps))
-        CHECK(t, !strstr(line, "/tmp/banyan") && !strstr(line, "/tmp/bny"), "socket file: %s", line);
+        CHECK(t, !strstr(line, "/tmp/banyan") && !strstr(line, "/tmp/bny"), "socket file: %s",
+              line);
     if (maps)
         fclose(maps);
 }

@@ -7,14 +7,16 @@
 #include "base/clock.h"
 #include "tests/mp/image.h"
 
-/* What the deviant rank does differently, and the two words by which a good message names both sides. */
+/* What the deviant rank does differently, and the two words by which a good message names both
+ * sides. */
 struct mismatch {
     const char *name;
     int (*call)(struct test *t, int deviant, void *buf, size_t n);
     const char *has[2];
 };
 
-static int allreduce_as(struct test *t, void *buf, size_t n, enum banyan_dtype dtype, banyan_op op)
+static int allreduce_as(struct test *t, void *buf, size_t n, enum banyan_dtype dtype,
+                        banyan_op op)
 {
     return banyan_allreduce(buf, buf, n, dtype, op, t->comm, NULL);
 }
@@ -87,8 +89,10 @@ static const struct mismatch mismatches[] = {
     { "recvcount", differ_recvcount, { "count", "rank" } },
 };
 
-/* The first error must come inside the call or, on ranks that were through before, in the next ones. */
-static int first_error(struct test *t, const struct mismatch *m, int deviant, void *buf, size_t n)
+/* The first error must come inside the call or, on ranks that were through before, in the next
+ * ones. */
+static int first_error(struct test *t, const struct mismatch *m, int deviant, void *buf,
+                       size_t n)
 {
     int rc = m->call(t, deviant, buf, n);
 
@@ -97,7 +101,8 @@ static int first_error(struct test *t, const struct mismatch *m, int deviant, vo
     return rc;
 }
 
-/* "NAME COUNT DEVIANT": the deadline is far away, so a late discovery shows as a time-out of the run. */
+/* "NAME COUNT DEVIANT": the deadline is far away, so a late discovery shows as a time-out of
+ * the run. */
 static int mismatch(struct test *t)
 {
     char name[32], counts[2][24], text[512];
@@ -135,7 +140,8 @@ static int mismatch(struct test *t)
     return 0;
 }
 
-/* A send longer than its receive: both ends are told, and nothing is written beyond the receive. */
+/* A send longer than its receive: both ends are told, and nothing is written beyond the
+ * receive. */
 static int send_too_long(struct test *t)
 {
     struct image im;
@@ -160,7 +166,8 @@ static int send_too_long(struct test *t)
     return 0;
 }
 
-/* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing sent. */
+/* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
+ * sent. */
 static int arguments(struct test *t)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
@@ -171,15 +178,15 @@ static int arguments(struct test *t)
     unsigned char b[64] = { 0 };
     int done;
 
-#define WRONG(word, call) \
-    do { \
-        CHECK_RC(t, -BANYAN_EINVAL, call); \
-        CHECK_HAS(t, banyan_last_error(), word); \
+#define WRONG(word, call)                                                                      \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EINVAL, call);                                                     \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
     } while (0)
     WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
     WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
     WRONG("dtype", banyan_allreduce(x, y, 1, BANYAN_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
-    WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype)-1, 0, comm, NULL));
+    WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
     WRONG("comm", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL));
@@ -202,7 +209,8 @@ static int arguments(struct test *t)
     opts.size = 3;
     WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
-    WRONG("sendbuf", banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
+    WRONG("sendbuf",
+          banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
     CHECK(t, rq == NULL, "a request in spite of the error");
     WRONG("", banyan_start(NULL));
     WRONG("", banyan_wait(NULL, 1));

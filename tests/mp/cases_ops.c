@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Floats that do not add exactly: all ranks hold the same bits, errors stay within bounds, deterministic mode
- * gives the same bits always; codecs. */
+/* Floats that do not add exactly: all ranks hold the same bits, errors stay within bounds,
+ * deterministic mode gives the same bits always; codecs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,10 @@
 
 static double unit_roundoff(enum banyan_dtype dtype)
 {
-    return dtype == BANYAN_F64 ? 0x1p-53 : dtype == BANYAN_F32 ? 0x1p-24 :
-           dtype == BANYAN_F16 ? 0x1p-11 : 0x1p-8;
+    return dtype == BANYAN_F64   ? 0x1p-53
+           : dtype == BANYAN_F32 ? 0x1p-24
+           : dtype == BANYAN_F16 ? 0x1p-11
+                                 : 0x1p-8;
 }
 
 /* The sum (or average) of all ranks' gauss data in double, and the sum of magnitudes. */
@@ -59,14 +61,18 @@ static int gauss_check(struct test *t, const struct gauss *g, uint64_t key)
           g->schedule ? g->schedule : "-", g->codec ? g->codec : "-", rc);
     if (rc == 0) {
         case_check_agree(t, t->comm, case_hash(out, bytes),
-                         g->codec ? g->codec : g->schedule ? g->schedule : "auto");
+                         g->codec      ? g->codec
+                         : g->schedule ? g->schedule
+                                       : "auto");
         reference(sum, mag, g->n, g->dtype, t->n, key);
         for (size_t i = 0; i < g->n; i++) {
             double err = fabs(model_get(out, i, g->dtype) - sum[i] * scale);
-            CHECK(t, err <= g->error * (mag[i] * scale + 1e-6), "%s %s %s op %u: element %zu of %zu is %g, "
-                  "the sum is %g, of magnitudes %g", banyan_dtype_name(g->dtype),
-                  g->schedule ? g->schedule : "-", g->codec ? g->codec : "-", g->op, i, g->n,
-                  model_get(out, i, g->dtype), sum[i] * scale, mag[i] * scale);
+            CHECK(t, err <= g->error * (mag[i] * scale + 1e-6),
+                  "%s %s %s op %u: element %zu of %zu is %g, "
+                  "the sum is %g, of magnitudes %g",
+                  banyan_dtype_name(g->dtype), g->schedule ? g->schedule : "-",
+                  g->codec ? g->codec : "-", g->op, i, g->n, model_get(out, i, g->dtype),
+                  sum[i] * scale, mag[i] * scale);
         }
     }
     free(in);
@@ -87,7 +93,9 @@ static int identical(struct test *t)
         name = s ? banyan_schedule_name(s - 1) : NULL;
         for (int d = BANYAN_F32; d <= BANYAN_BF16; d++)
             for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
-                struct gauss g = { .dtype = (enum banyan_dtype)d, .n = counts[k], .schedule = name,
+                struct gauss g = { .dtype = (enum banyan_dtype)d,
+                                   .n = counts[k],
+                                   .schedule = name,
                                    .op = k & 1 ? BANYAN_AVG : BANYAN_SUM };
                 g.error = unit_roundoff(g.dtype) * (t->n + 1);
                 gauss_check(t, &g, key++);
@@ -107,8 +115,10 @@ static int codecs(struct test *t)
     for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
         double u = strstr(name, "bf16") ? 0x1p-8 : strstr(name, "f16") ? 0x1p-11 : 0x1p-24;
         for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
-            struct gauss g = { .dtype = BANYAN_F32, .op = k & 1 ? BANYAN_AVG : BANYAN_SUM,
-                               .n = counts[k], .codec = name };
+            struct gauss g = { .dtype = BANYAN_F32,
+                               .op = k & 1 ? BANYAN_AVG : BANYAN_SUM,
+                               .n = counts[k],
+                               .codec = name };
             g.error = 2.02 * u + (t->n + 1) * 0x1p-24;
             served += gauss_check(t, &g, key++) == 0;
         }
@@ -117,12 +127,15 @@ static int codecs(struct test *t)
     return 0;
 }
 
-/* Deterministic: element i has the same bits whatever count, chunk and schedule the call has. */
+/* Deterministic: element i has the same bits whatever count, chunk and schedule the call has.
+ */
 static int deterministic(struct test *t)
 {
-    static const size_t counts[] = { 1, 17, 1000, 4093, 50021, 200003 }, chunks[] = { 0, 4096, 65536 };
+    static const size_t counts[] = { 1, 17, 1000, 4093, 50021, 200003 },
+                        chunks[] = { 0, 4096, 65536 };
     enum { MOST = 200003 };
-    float *in = case_malloc(MOST * 4), *base = case_malloc(MOST * 4), *out = case_malloc(MOST * 4);
+    float *in = case_malloc(MOST * 4), *base = case_malloc(MOST * 4),
+          *out = case_malloc(MOST * 4);
     struct banyan_opts opts = BANYAN_OPTS_INIT;
     size_t served = 0;
 
@@ -140,8 +153,9 @@ static int deterministic(struct test *t)
             CHECK(t, rc == 0 || (s && rc == -BANYAN_ENOTSUP), "returned %d", rc);
             if (rc == 0) {
                 served++;
-                CHECK(t, !memcmp(out, base, counts[k] * 4), "%s count %zu chunk %zu: other bits",
-                      s ? opts.schedule : "auto", counts[k], opts.chunk_bytes);
+                CHECK(t, !memcmp(out, base, counts[k] * 4),
+                      "%s count %zu chunk %zu: other bits", s ? opts.schedule : "auto",
+                      counts[k], opts.chunk_bytes);
             }
         }
     CHECK(t, served >= sizeof counts / sizeof counts[0], "only %zu calls were served", served);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The path of a small allreduce, once warm, allocates nothing and makes no system call.
  *
- * Allocations are counted by linking the worker with --wrap=malloc and friends. System calls are
- * counted by a seccomp filter that traps every call made outside one function, whose handler counts
- * the call and makes it from there. */
+ * Allocations are counted by linking the worker with --wrap=malloc and friends. System calls
+ * are counted by a seccomp filter that traps every call made outside one function, whose
+ * handler counts the call and makes it from there. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +23,7 @@
 #include "tests/mp/case.h"
 
 #define ROUNDS 30
-#define OPS 1000
+#define OPS    1000
 
 static _Atomic unsigned long allocations;
 
@@ -76,7 +76,8 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
     return __real_aligned_alloc(align, n);
 }
 
-/* Calls of all kinds and sizes that are repeated: the plan, the staging and the connections are there. */
+/* Calls of all kinds and sizes that are repeated: the plan, the staging and the connections are
+ * there. */
 static void mixed_round(struct test *t, void *a, void *b, size_t n)
 {
     CHECK_OK(t, banyan_allreduce(a, b, n, BANYAN_I32, BANYAN_SUM, t->comm, NULL));
@@ -159,7 +160,8 @@ static int install_filter(void)
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_rt_sigreturn, 4, 0),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)end, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                 offsetof(struct seccomp_data, instruction_pointer) + 4),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(end >> 32), 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
@@ -188,8 +190,8 @@ static int pin(int rank)
     return -1;
 }
 
-/* A rank may be descheduled by other work of the machine, and its peer then goes to sleep: so rounds are
- * judged one by one, and one rank without a call in one round is the proof. */
+/* A rank may be descheduled by other work of the machine, and its peer then goes to sleep: so
+ * rounds are judged one by one, and one rank without a call in one round is the proof. */
 static int no_syscall(struct test *t)
 {
     unsigned long fewest = ~0ul, ok;
@@ -223,8 +225,10 @@ static int no_syscall(struct test *t)
     mp_shared_barrier(t->shared, t->n);
     for (int r = ok ? t->n : 0; r < t->n; r++)
         ok |= atomic_load(&t->shared->value[r][0]);
-    CHECK(t, ok, "no rank had a round without a system call; here %lu at best, the last was number %ld",
-          fewest, atomic_load(&last_syscall));
+    CHECK(
+        t, ok,
+        "no rank had a round without a system call; here %lu at best, the last was number %ld",
+        fewest, atomic_load(&last_syscall));
     return 0;
 }
 #else

@@ -48,8 +48,10 @@ static int persistent_large(struct test *t)
             memset(x, 0, n * 4);
         CHECK_OK(t, banyan_start(rq[1]));
         CHECK_OK(t, banyan_wait(rq[1], 30));
-        CHECK(t, x[n - 1] == (uint32_t)t->n * ((uint32_t)(n - 1) * 7 + i) +
-                                 (uint32_t)(t->n * (t->n - 1) / 2), "round %u broadcast", i);
+        CHECK(t,
+              x[n - 1] == (uint32_t)t->n * ((uint32_t)(n - 1) * 7 + i) +
+                              (uint32_t)(t->n * (t->n - 1) / 2),
+              "round %u broadcast", i);
     }
     CHECK_OK(t, banyan_request_free(rq[0]));
     CHECK_OK(t, banyan_request_free(rq[1]));
@@ -57,7 +59,8 @@ static int persistent_large(struct test *t)
     return 0;
 }
 
-/* What a caller does wrong with requests is refused and leaves them usable. Rank 0 starts first for certain. */
+/* What a caller does wrong with requests is refused and leaves them usable. Rank 0 starts first
+ * for certain. */
 static int request_busy(struct test *t)
 {
     uint32_t x = 1, y = 0;
@@ -104,10 +107,11 @@ static void flight_init(struct test *t, struct flight *f, uint64_t *s)
     f->in = case_malloc(f->n * 4);
     f->out = case_malloc(f->n * 4 * (size_t)t->n);
     if (f->kind == 0)
-        CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->n, BANYAN_U32, BANYAN_SUM, f->comm, NULL,
-                                          &f->rq));
+        CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->n, BANYAN_U32, BANYAN_SUM, f->comm,
+                                          NULL, &f->rq));
     else if (f->kind == 1)
-        CHECK_OK(t, banyan_allgather_init(f->in, f->out, f->n, BANYAN_U32, f->comm, NULL, &f->rq));
+        CHECK_OK(t,
+                 banyan_allgather_init(f->in, f->out, f->n, BANYAN_U32, f->comm, NULL, &f->rq));
     else
         CHECK_OK(t, banyan_broadcast_init(f->out, f->n, BANYAN_U32, t->n / 2, f->comm, NULL,
                                           &f->rq));
@@ -138,7 +142,8 @@ static void flight_check(struct test *t, const struct flight *f, uint32_t round)
                   "allgather element %zu of rank %d", i, r);
         }
         CHECK(t, f->kind != 0 || f->out[i] == sum, "allreduce element %zu", i);
-        CHECK(t, f->kind != 2 || f->out[i] == flight_value(i, t->n / 2, round), "broadcast %zu", i);
+        CHECK(t, f->kind != 2 || f->out[i] == flight_value(i, t->n / 2, round), "broadcast %zu",
+              i);
     }
 }
 
@@ -231,7 +236,8 @@ static int in_flight_one_comm(struct test *t)
     return 0;
 }
 
-/* Everybody sends to everybody in one group, itself included; then a nested one with a collective. */
+/* Everybody sends to everybody in one group, itself included; then a nested one with a
+ * collective. */
 static int groups(struct test *t)
 {
     static const size_t counts[] = { 1, 1000, 100000 };
@@ -251,7 +257,8 @@ static int groups(struct test *t)
             CHECK_OK(t, banyan_send(out + (size_t)p * c, c, BANYAN_U32, p, t->comm, NULL));
             CHECK_OK(t, banyan_recv(in + (size_t)p * c, c, BANYAN_U32, p, t->comm, NULL));
             if (p == 1) {
-                CHECK_OK(t, banyan_allreduce(&one, &sum, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+                CHECK_OK(
+                    t, banyan_allreduce(&one, &sum, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
                 CHECK_OK(t, banyan_group_end());
             }
         }
@@ -289,8 +296,8 @@ static int tags(struct test *t)
             out[m][i] = flight_value(i, t->rank, (uint32_t)m);
         opts.tag = (uint32_t)m % 3;
         CHECK_OK(t, banyan_send_init(out[m], c, BANYAN_U32, next, t->comm, &opts, &rq[m]));
-        CHECK_OK(t, banyan_recv_init(in[m], c, BANYAN_U32, prev, t->comm, &opts,
-                                     &rq[MESSAGES + m]));
+        CHECK_OK(
+            t, banyan_recv_init(in[m], c, BANYAN_U32, prev, t->comm, &opts, &rq[MESSAGES + m]));
     }
     for (int m = 0; m < MESSAGES; m++)
         CHECK_OK(t, banyan_start(rq[m]));
@@ -301,7 +308,8 @@ static int tags(struct test *t)
     CHECK_OK(t, banyan_wait_all(rq, 2 * MESSAGES, 30));
     for (int m = 0; m < MESSAGES; m++) {
         for (size_t i = 0; i < counts[m % 3]; i++)
-            CHECK(t, in[m][i] == flight_value(i, prev, (uint32_t)m), "message %d element %zu", m, i);
+            CHECK(t, in[m][i] == flight_value(i, prev, (uint32_t)m), "message %d element %zu",
+                  m, i);
         CHECK_OK(t, banyan_request_free(rq[m]));
         CHECK_OK(t, banyan_request_free(rq[MESSAGES + m]));
         free(in[m]);
@@ -329,7 +337,7 @@ static int send_before_recv(struct test *t)
     return 0;
 }
 
-/* --- progress ------------------------------------------------------------------------------------- */
+/* --- progress ------------------------------------------------------------------------ */
 static void hook(void *ctx)
 {
     atomic_fetch_add((_Atomic uint32_t *)ctx, 1);
@@ -406,7 +414,8 @@ static int progress_fd(struct test *t)
         int done = 0;
         for (size_t i = 0; i < count; i++)
             x[i] = 1;
-        CHECK_OK(t, banyan_allreduce_init(x, x, count, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
+        CHECK_OK(
+            t, banyan_allreduce_init(x, x, count, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
         CHECK_OK(t, banyan_start(rq));
         for (;;) {
             CHECK(t, banyan_progress(t->comm) >= 0, "progress");
@@ -436,15 +445,17 @@ static int stats(struct test *t)
         CHECK_OK(t, banyan_allreduce(x, x, bytes, BANYAN_U8, BANYAN_MAX, t->comm, NULL));
     CHECK_OK(t, banyan_comm_stats(t->comm, &b));
     CHECK(t, b.ops - a.ops == 10, "%llu operations", (unsigned long long)(b.ops - a.ops));
-    /* Any allreduce moves at least (n-1)/n of the data out of each rank, and no good one 4 times it. */
-    CHECK(t, b.wire_bytes - a.wire_bytes >= 10 * bytes * (size_t)(t->n - 1) / (size_t)t->n &&
-             b.wire_bytes - a.wire_bytes <= 10 * 4 * bytes * (size_t)t->n, "%llu bytes",
-          (unsigned long long)(b.wire_bytes - a.wire_bytes));
+    /* Any allreduce moves at least (n-1)/n of the data out of each rank, and no good one 4
+     * times it. */
+    CHECK(t,
+          b.wire_bytes - a.wire_bytes >= 10 * bytes * (size_t)(t->n - 1) / (size_t)t->n &&
+              b.wire_bytes - a.wire_bytes <= 10 * 4 * bytes * (size_t)t->n,
+          "%llu bytes", (unsigned long long)(b.wire_bytes - a.wire_bytes));
     CHECK(t, t->n == 1 || b.messages > a.messages, "no message");
     CHECK_OK(t, banyan_comm_plan(t->comm, "allreduce", 1000, BANYAN_F32, line, sizeof line));
     CHECK(t, line[0] && !strchr(line, '\n'), "plan '%s'", line);
-    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_plan(t->comm, "allrecude", 1, BANYAN_F32, line,
-                                                 sizeof line));
+    CHECK_RC(t, -BANYAN_EINVAL,
+             banyan_comm_plan(t->comm, "allrecude", 1, BANYAN_F32, line, sizeof line));
     free(x);
     return 0;
 }

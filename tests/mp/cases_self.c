@@ -66,7 +66,8 @@ static int self_image(struct test *t)
     CHECK(t, ok, "a fresh image differs");
     for (size_t i = 0; i < im.total; i++) {
         im.mem[i] ^= 1;
-        CHECK(t, image_check(&im, &ok) == (ptrdiff_t)i - (ptrdiff_t)im.lead && !ok, "byte %zu", i);
+        CHECK(t, image_check(&im, &ok) == (ptrdiff_t)i - (ptrdiff_t)im.lead && !ok, "byte %zu",
+              i);
         im.mem[i] ^= 1;
     }
     image_want(&im, 0, in, sizeof in);
@@ -83,11 +84,12 @@ static int self_model(struct test *t)
         double v;
         uint16_t bits;
     } floats[] = {
-        { BANYAN_F16, 1, 0x3c00 }, { BANYAN_F16, -2, 0xc000 }, { BANYAN_F16, 65504, 0x7bff },
-        { BANYAN_F16, 65520, 0x7c00 }, { BANYAN_F16, 0x1p-24, 1 }, { BANYAN_F16, 0x1p-14, 0x400 },
+        { BANYAN_F16, 1, 0x3c00 },           { BANYAN_F16, -2, 0xc000 },
+        { BANYAN_F16, 65504, 0x7bff },       { BANYAN_F16, 65520, 0x7c00 },
+        { BANYAN_F16, 0x1p-24, 1 },          { BANYAN_F16, 0x1p-14, 0x400 },
         { BANYAN_F16, 1 + 0x1p-11, 0x3c00 }, { BANYAN_F16, 1 + 0x3p-11, 0x3c02 },
         { BANYAN_F16, 2 - 0x1p-12, 0x4000 }, { BANYAN_F16, 0x1p-14 - 0x1p-26, 0x400 },
-        { BANYAN_BF16, 1, 0x3f80 }, { BANYAN_BF16, 1 + 0x1p-8, 0x3f80 },
+        { BANYAN_BF16, 1, 0x3f80 },          { BANYAN_BF16, 1 + 0x1p-8, 0x3f80 },
         { BANYAN_BF16, 1 + 0x3p-8, 0x3f82 }, { BANYAN_BF16, -3, 0xc040 },
     };
     int8_t a[2] = { 100, -128 }, b[2] = { 100, -1 };
@@ -95,7 +97,8 @@ static int self_model(struct test *t)
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
         uint16_t bits;
         model_set(&bits, 0, floats[i].dtype, floats[i].v);
-        CHECK(t, bits == floats[i].bits, "%g is %#x, not %#x", floats[i].v, bits, floats[i].bits);
+        CHECK(t, bits == floats[i].bits, "%g is %#x, not %#x", floats[i].v, bits,
+              floats[i].bits);
     }
     model_add(a, b, 2, BANYAN_I8, (enum model_op)BANYAN_SUM);
     CHECK(t, a[0] == -56 && a[1] == 127, "sums wrap: %d %d", a[0], a[1]);

@@ -16,11 +16,13 @@ uint64_t model_mix(uint64_t a, uint64_t b)
     return bny_rng_next(&s);
 }
 
-/* --- float types ------------------------------------------------------------------------------ */
+/* --- float types --------------------------------------------------------------------- */
 static double half_to_double(uint16_t h)
 {
     int e = h >> 10 & 31, m = h & 1023;
-    double v = e == 0 ? ldexp(m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexp(1024 + m, e - 25);
+    double v = e == 0    ? ldexp(m, -24)
+               : e == 31 ? (m ? NAN : INFINITY)
+                         : ldexp(1024 + m, e - 25);
 
     return h >> 15 ? -v : v;
 }
@@ -85,7 +87,7 @@ static int is_float(enum banyan_dtype dtype)
     return dtype <= BANYAN_BF16;
 }
 
-/* --- operations -------------------------------------------------------------------------------- */
+/* --- operations ---------------------------------------------------------------------- */
 size_t model_unit(enum model_op op)
 {
     return op == M_MATRIX ? 16 : op == M_AFFINE ? 12 : 1;
@@ -94,10 +96,13 @@ size_t model_unit(enum model_op op)
 int model_op_fits(enum model_op op, enum banyan_dtype dtype)
 {
     switch ((int)op) {
-    case BANYAN_BAND: case BANYAN_BOR: case BANYAN_BXOR: return !is_float(dtype);
+    case BANYAN_BAND:
+    case BANYAN_BOR:
+    case BANYAN_BXOR: return !is_float(dtype);
     case M_PREMUL: return is_float(dtype);
     case M_MIX: return dtype == BANYAN_U32;
-    case M_MATRIX: case M_AFFINE: return dtype == BANYAN_U8;
+    case M_MATRIX:
+    case M_AFFINE: return dtype == BANYAN_U8;
     default: return 1;
     }
 }
@@ -123,7 +128,8 @@ static void matrix_one(uint32_t *out, const uint32_t *a, const uint32_t *b)
     memcpy(out, c, sizeof c);
 }
 
-/* First a, then b: x -> b.a (a.a x + a.b) + b.b. The third word counts the maps that were composed. */
+/* First a, then b: x -> b.a (a.a x + a.b) + b.b. The third word counts the maps that were
+ * composed. */
 static void affine_one(uint32_t *out, const uint32_t *a, const uint32_t *b)
 {
     uint32_t c[3] = { a[0] * b[0], b[0] * a[1] + b[1], a[2] + b[2] };
@@ -168,7 +174,7 @@ int model_op_create(enum model_op op, int rank, banyan_op *out, int *made)
     }
 }
 
-/* --- inputs -------------------------------------------------------------------------------------- */
+/* --- inputs -------------------------------------------------------------------------- */
 static double float_value(uint64_t h, enum model_op op)
 {
     static const double factors[] = { 1, -1, 2, 0.5, 1, -2, 1, -0.5 };
@@ -240,7 +246,7 @@ void model_gauss(void *dst, size_t n, enum banyan_dtype dtype, uint64_t key)
     }
 }
 
-/* --- reduction ------------------------------------------------------------------------------------ */
+/* --- reduction ----------------------------------------------------------------------- */
 static double float_op(double a, double b, enum model_op op)
 {
     switch ((int)op) {
@@ -292,7 +298,8 @@ void model_add(void *acc, const void *in, size_t n, enum banyan_dtype dtype, enu
         for (size_t i = 0; i < n; i++)
             mix_one((uint32_t *)acc + i, ((const uint32_t *)in)[i]);
         return;
-    case M_MATRIX: case M_AFFINE:
+    case M_MATRIX:
+    case M_AFFINE:
         for (size_t i = 0; i < n / 4; i += words)
             (op == M_MATRIX ? matrix_one : affine_one)((uint32_t *)acc + i, (uint32_t *)acc + i,
                                                        (const uint32_t *)in + i);
@@ -301,10 +308,12 @@ void model_add(void *acc, const void *in, size_t n, enum banyan_dtype dtype, enu
     }
     for (size_t i = 0; i < n; i++) {
         if (is_float(dtype))
-            model_set(acc, i, dtype, float_op(model_get(acc, i, dtype), model_get(in, i, dtype), op));
+            model_set(acc, i, dtype,
+                      float_op(model_get(acc, i, dtype), model_get(in, i, dtype), op));
         else
-            put_int(acc, i, dtype, int_op(get_int(acc, i, dtype), get_int(in, i, dtype),
-                                          is_signed_int(dtype), op));
+            put_int(acc, i, dtype,
+                    int_op(get_int(acc, i, dtype), get_int(in, i, dtype), is_signed_int(dtype),
+                           op));
     }
 }
 
@@ -354,8 +363,10 @@ void model_reduce(void *dst, size_t first, size_t n, enum banyan_dtype dtype, en
 
 static int close_enough(double got, double want, enum banyan_dtype dtype)
 {
-    double ulp = dtype == BANYAN_F64 ? 0x1p-52 : dtype == BANYAN_F32 ? 0x1p-23 :
-                 dtype == BANYAN_F16 ? 0x1p-10 : 0x1p-7;
+    double ulp = dtype == BANYAN_F64   ? 0x1p-52
+                 : dtype == BANYAN_F32 ? 0x1p-23
+                 : dtype == BANYAN_F16 ? 0x1p-10
+                                       : 0x1p-7;
 
     return (isnan(got) && isnan(want)) || got == want || fabs(got - want) <= ulp * fabs(want);
 }
@@ -378,7 +389,8 @@ size_t model_compare(const void *got, const void *want, size_t n, enum banyan_dt
         if (!is_float(dtype))
             return i;
         double x = model_get(ga, 0, dtype), y = model_get(wa, 0, dtype);
-        if ((int)op == BANYAN_AVG ? !close_enough(x, y, dtype) : !(isnan(x) && isnan(y)) && x != y)
+        if ((int)op == BANYAN_AVG ? !close_enough(x, y, dtype)
+                                  : !(isnan(x) && isnan(y)) && x != y)
             return i;
     }
     return n;

@@ -15,13 +15,13 @@
 #include "tests/mp/case.h"
 
 static const struct mp_case *const tables[] = {
-    cases_collectives, cases_ops, cases_requests, cases_comms, cases_memory, cases_failures,
-    cases_misuse, cases_init, cases_quiet, cases_self,
+    cases_collectives, cases_ops,    cases_requests, cases_comms, cases_memory,
+    cases_failures,    cases_misuse, cases_init,     cases_quiet, cases_self,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 
-void case_fail(const struct test *t, const char *file, int line, const char *what, const char *fmt,
-               ...)
+void case_fail(const struct test *t, const char *file, int line, const char *what,
+               const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -29,8 +29,9 @@ void case_fail(const struct test *t, const char *file, int line, const char *wha
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "%s:%d: rank %d of %d: %s: %s; last error: '%s'; BANYAN_TEST_SEED=%llu\n", file,
-            line, t->rank, t->n, what, text, banyan_last_error(), (unsigned long long)t->seed);
+    fprintf(stderr, "%s:%d: rank %d of %d: %s: %s; last error: '%s'; BANYAN_TEST_SEED=%llu\n",
+            file, line, t->rank, t->n, what, text, banyan_last_error(),
+            (unsigned long long)t->seed);
     fflush(NULL);
     _exit(1);
 }
@@ -89,7 +90,8 @@ uint64_t case_hash(const void *data, size_t bytes)
     return h;
 }
 
-void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x, const char *what)
+void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
+                      const char *what)
 {
     uint64_t all[MP_RANKS_MAX];
     int n = banyan_comm_count(comm);
@@ -177,8 +179,13 @@ static int run_threads(int n, const char *name, uint64_t seed, const char *arg)
         ranks[i].c = find(name);
         if (ranks[i].c->flags & CASE_NO_THREADS)
             return 2;
-        ranks[i].t = (struct test){ .rank = i, .n = n, .seed = seed, .arg = arg, .id = &id,
-                                    .threads = 1, .shared = &shared,
+        ranks[i].t = (struct test){ .rank = i,
+                                    .n = n,
+                                    .seed = seed,
+                                    .arg = arg,
+                                    .id = &id,
+                                    .threads = 1,
+                                    .shared = &shared,
                                     .transport = getenv("BANYAN_TEST_TRANSPORT") };
         pthread_create(&thread[i], NULL, thread_main, &ranks[i]);
     }
@@ -205,10 +212,12 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--list"))
         return list();
     if (argc >= 4 && !strcmp(argv[1], "--threads"))
-        return run_threads(atoi(argv[2]), argv[3], argc > 4 ? strtoull(argv[4], NULL, 0) : mp_seed(),
+        return run_threads(atoi(argv[2]), argv[3],
+                           argc > 4 ? strtoull(argv[4], NULL, 0) : mp_seed(),
                            argc > 5 ? argv[5] : "");
     if (argc != 6) {
-        fprintf(stderr, "usage: rank CASE RANK N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
+        fprintf(stderr,
+                "usage: rank CASE RANK N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing survives a killed test */

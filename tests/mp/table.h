@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Criterion tests that are rows of a table: which case on how many ranks over which transport. Rows are plain
- * data, because every row runs in a process of its own. */
+/* Criterion tests that are rows of a table: which case on how many ranks over which transport.
+ * Rows are plain data, because every row runs in a process of its own. */
 #ifndef BNY_TESTS_MP_TABLE_H
 #define BNY_TESTS_MP_TABLE_H
 
@@ -19,7 +19,9 @@ struct mp_row {
 
 static inline void mp_row_run(const struct mp_row *row)
 {
-    struct mp mp = { .n = row->n, .case_name = row->case_name, .arg = row->arg,
+    struct mp mp = { .n = row->n,
+                     .case_name = row->case_name,
+                     .arg = row->arg,
                      .transport = row->transport[0] ? row->transport : NULL,
                      .timeout_s = row->timeout_s };
 
@@ -29,14 +31,14 @@ static inline void mp_row_run(const struct mp_row *row)
 }
 
 /* Test `name` of `suite`: every row of the array `rows`. */
-#define MP_TABLE(suite, name, rows) \
-    ParameterizedTestParameters(suite, name) \
-    { \
-        return cr_make_param_array(struct mp_row, rows, sizeof rows / sizeof rows[0]); \
-    } \
-    ParameterizedTest(struct mp_row *row, suite, name, .timeout = 400) \
-    { \
-        mp_row_run(row); \
+#define MP_TABLE(suite, name, rows)                                                            \
+    ParameterizedTestParameters(suite, name)                                                   \
+    {                                                                                          \
+        return cr_make_param_array(struct mp_row, rows, sizeof rows / sizeof rows[0]);         \
+    }                                                                                          \
+    ParameterizedTest(struct mp_row *row, suite, name, .timeout = 400)                         \
+    {                                                                                          \
+        mp_row_run(row);                                                                       \
     }
 
 #endif

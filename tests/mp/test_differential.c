@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Any call gives what the local model says, and writes nothing else: collective, type, op, count, root, placement,
- * alignment, memory, schedule, chunk and way of calling are random. BANYAN_TEST_SEED repeats a run. */
+/* Any call gives what the local model says, and writes nothing else: collective, type, op,
+ * count, root, placement, alignment, memory, schedule, chunk and way of calling are random.
+ * BANYAN_TEST_SEED repeats a run. */
 #include "tests/mp/table.h"
 
 static struct mp_row shm[] = {

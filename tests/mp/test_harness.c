@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The harness itself: failures, crashes and hangs are seen and ended, and the checks of the cases can fail. */
+/* The harness itself: failures, crashes and hangs are seen and ended, and the checks of the
+ * cases can fail. */
 #include <signal.h>
 #include <string.h>
 
@@ -7,13 +8,17 @@
 #include "tests/mp/table.h"
 
 static struct mp_row rows[] = {
-    { "self_image", "shm", 1 }, { "self_model", "shm", 1 },
+    { "self_image", "shm", 1 },
+    { "self_model", "shm", 1 },
 };
 MP_TABLE(harness, the_checks_themselves, rows)
 
 Test(harness, a_good_run_passes, .timeout = 60)
 {
-    struct mp mp = { .n = 4, .case_name = "self_pass", .seed = 77, .arg = "x y",
+    struct mp mp = { .n = 4,
+                     .case_name = "self_pass",
+                     .seed = 77,
+                     .arg = "x y",
                      .env = { "@1 BANYAN_WORLD_SIZE" } };
 
     cr_assert_eq(mp_run(&mp), 0);
@@ -46,7 +51,9 @@ Test(harness, a_skip_says_why, .timeout = 60)
 Test(harness, only_the_victim_may_die, .timeout = 60)
 {
     static struct mp_shared out;
-    struct mp mp = { .n = 3, .case_name = "self_victim", .out = &out,
+    struct mp mp = { .n = 3,
+                     .case_name = "self_victim",
+                     .out = &out,
                      .kill = { .signal = SIGKILL, .rank = 1, .marker = 1, .delay_us = 500 } };
 
     cr_assert_eq(mp_run(&mp), 0);
@@ -57,7 +64,8 @@ Test(harness, only_the_victim_may_die, .timeout = 60)
 
 Test(harness, a_victim_that_is_never_ready_fails_the_run, .timeout = 60)
 {
-    struct mp mp = { .n = 2, .case_name = "self_image",
+    struct mp mp = { .n = 2,
+                     .case_name = "self_image",
                      .kill = { .signal = SIGKILL, .rank = 1, .marker = 1 } };
 
     cr_assert_eq(mp_run(&mp), 1);

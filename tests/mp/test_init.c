@@ -17,20 +17,40 @@ static struct mp_row environments[] = {
 MP_TABLE(init, a_wrong_environment_names_the_variable, environments)
 
 static struct mp_row jobs[] = {
-    { "init_fails", "shm", 3, "7 rank_1", 30, { "@2 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=20" } },
-    { "init_fails", "shm", 3, "3 2=13 @0:rank_2", 30,
+    { "init_fails",
+      "shm",
+      3,
+      "7 rank_1",
+      30,
+      { "@2 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=20" } },
+    { "init_fails",
+      "shm",
+      3,
+      "3 2=13 @0:rank_2",
+      30,
       { "@2 BANYAN_RANK=9", "BANYAN_INIT_TIMEOUT=2" } },
-    { "init_fails", "shm", 2, "7 2 3", 30,
+    { "init_fails",
+      "shm",
+      2,
+      "7 2 3",
+      30,
       { "@1 BANYAN_WORLD_SIZE=3", "BANYAN_INIT_TIMEOUT=20" } },
-    { "init_fails", "shm", 2, "3 @1:127.0.0.1", 30,
+    { "init_fails",
+      "shm",
+      2,
+      "3 @1:127.0.0.1",
+      30,
       { "@0 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=2", "@0 BANYAN_LISTEN_FD" } },
-    { "unreachable", "shm", 1 }, { "unreachable", "tcp", 1 },
-    { "version_differs", "shm", 2 }, { "version_differs", "tcp", 3 },
+    { "unreachable", "shm", 1 },
+    { "unreachable", "tcp", 1 },
+    { "version_differs", "shm", 2 },
+    { "version_differs", "tcp", 3 },
 };
 MP_TABLE(init, a_job_that_cannot_meet_says_who_is_missing, jobs)
 
 static struct mp_row settings[] = {
-    { "config_differs", "shm", 2, "schedule", 20 }, { "config_differs", "tcp", 3, "codec", 20 },
+    { "config_differs", "shm", 2, "schedule", 20 },
+    { "config_differs", "tcp", 3, "codec", 20 },
     { "config_differs", "shm", 2, "chunk", 20 },
     { "config_differs", "shm", 3, "deterministic", 20 },
     { "init_fails", "shm", 2, "13 schedule rank_1", 20, { "@1 BANYAN_SCHEDULE=ring" } },
@@ -38,6 +58,7 @@ static struct mp_row settings[] = {
 MP_TABLE(init, settings_that_differ_are_named, settings)
 
 static struct mp_row strangers[] = {
-    { "strangers", "shm", 2 }, { "strangers", "tcp", 4 },
+    { "strangers", "shm", 2 },
+    { "strangers", "tcp", 4 },
 };
 MP_TABLE(init, strangers_do_not_disturb, strangers)

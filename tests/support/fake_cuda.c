@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stands in for libcuda.so.1: knows one range of "device" memory, for the test that device pointers are
- * refused. Values are those of CUDA's driver API. */
+/* Stands in for libcuda.so.1: knows one range of "device" memory, for the test that device
+ * pointers are refused. Values are those of CUDA's driver API. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,7 +9,8 @@ enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
 
 static uintptr_t range_begin, range_bytes;
 
-__attribute__((visibility("default"))) void fake_cuda_set_range(const void *begin, size_t bytes);
+__attribute__((visibility("default"))) void fake_cuda_set_range(const void *begin,
+                                                                size_t bytes);
 __attribute__((visibility("default"))) int cuPointerGetAttribute(void *data, int attribute,
                                                                  uintptr_t ptr);
 

@@ -24,8 +24,8 @@
 
 extern char **environ;
 
-#define FD_SHARED 3 /* in the worker */
-#define FD_LISTEN 4 /* rank 0 only */
+#define FD_SHARED  3 /* in the worker */
+#define FD_LISTEN  4 /* rank 0 only */
 #define TAIL_BYTES 6000
 
 static char skip_reason[512];
@@ -40,7 +40,7 @@ struct run {
     int log_fd[MP_RANKS_MAX];
     int status[MP_RANKS_MAX]; /* as waitpid gives it; -1 while running */
     int signalled;
-    uint64_t signal_due_ns;   /* 0: the marker was not reached yet */
+    uint64_t signal_due_ns; /* 0: the marker was not reached yet */
 };
 
 const char *mp_skip_reason(void)
@@ -62,10 +62,12 @@ uint64_t mp_seed(void)
 
 struct mp_shared *mp_shared_map(void)
 {
-    struct mp_shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, FD_SHARED, 0);
+    struct mp_shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, FD_SHARED, 0);
 
     if (s == MAP_FAILED) {
-        fprintf(stderr, "rank: no shared memory at descriptor %d; run me by the tests\n", FD_SHARED);
+        fprintf(stderr, "rank: no shared memory at descriptor %d; run me by the tests\n",
+                FD_SHARED);
         exit(2);
     }
     close(FD_SHARED);
@@ -96,7 +98,8 @@ static int high_fd(int fd)
 
 static int make_listener(uint16_t *port)
 {
-    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in sa = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof sa;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -184,8 +187,13 @@ static int spawn_rank(struct run *r, int rank)
 {
     const char *worker = getenv("BANYAN_TEST_WORKER");
     char rank_text[16], n_text[16], seed_text[32];
-    char *argv[] = { (char *)"rank", (char *)r->mp->case_name, rank_text, n_text, seed_text,
-                     (char *)(r->mp->arg ? r->mp->arg : ""), NULL };
+    char *argv[] = { (char *)"rank",
+                     (char *)r->mp->case_name,
+                     rank_text,
+                     n_text,
+                     seed_text,
+                     (char *)(r->mp->arg ? r->mp->arg : ""),
+                     NULL };
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t attr;
     char **env;
@@ -359,7 +367,8 @@ static void print_tails(const struct run *r)
     }
 }
 
-/* What the cases print on lines that start with "note:" is for the reader of a passing run too. */
+/* What the cases print on lines that start with "note:" is for the reader of a passing run too.
+ */
 static void print_notes(const struct run *r)
 {
     static char text[TAIL_BYTES];
@@ -418,8 +427,8 @@ int mp_run(const struct mp *mp)
     skip_reason[0] = '\0';
     r.seed = mp->seed ? mp->seed : mp_seed();
     r.shared_fd = high_fd(memfd_create("mp-shared", MFD_CLOEXEC));
-    if (mp->n > MP_RANKS_MAX || r.shared_fd < 0 || ftruncate(r.shared_fd, sizeof *r.shared) != 0 ||
-        make_id(&r) != 0) {
+    if (mp->n > MP_RANKS_MAX || r.shared_fd < 0 ||
+        ftruncate(r.shared_fd, sizeof *r.shared) != 0 || make_id(&r) != 0) {
         perror("mp: set-up");
         return 1;
     }

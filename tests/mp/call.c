@@ -41,6 +41,13 @@ int call_reduces(enum coll c)
            c == C_REDUCE_SCATTERV || c == C_SCAN || c == C_EXSCAN;
 }
 
+int call_fits(enum coll c, enum model_op op, enum banyan_dtype dtype)
+{
+    if ((c == C_SCAN || c == C_EXSCAN) && (int)op == BANYAN_AVG)
+        return 0; /* the average of a prefix is not defined */
+    return model_op_fits(op, dtype);
+}
+
 static int may_be_in_place(enum coll c)
 {
     switch (c) {
@@ -98,7 +105,7 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
     do {
         c->dtype = (enum banyan_dtype)bny_rng_below(&s, BANYAN_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(&s, M_OP_COUNT);
-    } while (!model_op_fits(c->op, c->dtype));
+    } while (!call_fits(c->coll, c->op, c->dtype));
     if (!call_reduces(c->coll))
         c->op = (enum model_op)BANYAN_SUM;
     unit = model_unit(c->op);

@@ -48,6 +48,8 @@ struct call {
 
 const char *call_name(enum coll c);
 int call_reduces(enum coll c);
+/* May this collective be called with this op and type? */
+int call_fits(enum coll c, enum model_op op, enum banyan_dtype dtype);
 /* A random call; local choices from local_seed. max_bytes bounds the largest buffer. */
 void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_t local_seed);
 /* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule that was

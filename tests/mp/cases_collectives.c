@@ -112,7 +112,7 @@ static int ops(struct test *t)
         for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
             for (size_t i = 0; i < sizeof colls / sizeof colls[0]; i++)
                 for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
-                    if (!model_op_fits((enum model_op)op, (enum banyan_dtype)d))
+                    if (!call_fits(colls[i], (enum model_op)op, (enum banyan_dtype)d))
                         continue;
                     c.coll = colls[i];
                     c.op = (enum model_op)op;

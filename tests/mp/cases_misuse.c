@@ -189,6 +189,7 @@ static int arguments(struct test *t)
     WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
+    WRONG("avg", banyan_scan(x, y, 1, BANYAN_F32, BANYAN_AVG, comm, NULL));
     WRONG("comm", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL));
     WRONG("count", banyan_allreduce(x, y, SIZE_MAX / 2, BANYAN_F32, BANYAN_SUM, comm, NULL));
     WRONG("count", banyan_allgather(x, y, SIZE_MAX / 8 + 1, BANYAN_F32, comm, NULL));

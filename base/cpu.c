@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* CPU features and the affinity mask. */
-#define _GNU_SOURCE
 #include "base/cpu.h"
 
 #include <sched.h>

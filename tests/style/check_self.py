@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The checks of this folder can fail: each is run on a small tree with one planted violation."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -87,6 +88,58 @@ class Planted(unittest.TestCase):
                         [library(source + "int bny_c;\n")])
             self.expect("check_symbols.py", both, "banyan_b: in symbols.txt", 1,
                         [library(source.splitlines()[0])])
+
+
+TAP = """TAP version 13
+1..4
+# Criterion v2.4.1
+ok - a::skipped_one  # SKIP no avx512
+ok - a::good  (0.00s)
+not ok - a::crash unexpected signal after t.c:5
+not ok - a::bad  (0.01s)
+  ---
+  assertions: 1
+"""
+
+
+class Results(unittest.TestCase):
+    """scripts/lib/results.py, which counts for scripts/test."""
+
+    def run_results(self, entries, expected=""):
+        with tempfile.TemporaryDirectory() as folder:
+            log, skips = pathlib.Path(folder, "log.json"), pathlib.Path(folder, "skips.txt")
+            log.write_text("".join(json.dumps(e) + "\n" for e in entries))
+            skips.write_text("# comment\n" + expected)
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/results.py", skips,
+                                  f"gcc={log}"], stdout=subprocess.PIPE, universal_newlines=True)
+            return run.returncode, run.stdout.splitlines()
+
+    def entry(self, result, stdout="", code=0):
+        return {"name": "banyan:unit / prog", "stdout": stdout, "result": result, "returncode": code}
+
+    def test_cases_of_a_program_are_counted(self):
+        code, lines = self.run_results([self.entry("FAIL", TAP, 1), self.entry("OK")],
+                                       "gcc/prog/a::skip*  no such unit here\n")
+        self.assertEqual((code, lines[-1]), (1, "2 passed, 2 failed, 1 skipped"))
+
+    def test_unexpected_skip_is_a_failure(self):
+        code, lines = self.run_results([self.entry("OK", TAP.split("not ok")[0])])
+        self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+        self.assertIn("skipped, but not in", lines[0])
+
+    def test_program_that_ends_badly_after_good_cases_is_a_failure(self):
+        for result in "ERROR", "TIMEOUT", "INTERRUPT":
+            code, lines = self.run_results([self.entry(result, TAP.split("not ok")[0], 1)],
+                                           "gcc/*\n")
+            self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 1 skipped"))
+
+    def test_nothing_ran(self):
+        code, lines = self.run_results([])
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+
+    def test_all_is_well(self):
+        code, lines = self.run_results([self.entry("OK"), self.entry("SKIP", code=77)], "gcc/*\n")
+        self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2034 # sourced by bash scripts, which use the lists
 # Installs Debian packages by name, for the other scripts to source. Asks for root only when something is missing.
 # SKIP_DEPS=1 leaves that to you (another distribution, no network).
 

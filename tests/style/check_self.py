@@ -56,9 +56,17 @@ class Planted(unittest.TestCase):
         rows = "| name | file |\n|---|---|\n| `none` | - |\n"
         self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no row for f16")
         rows += "| [`f16`](codec_f16.c) | - |\n"
-        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "documented", status=0)
+        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "as the documents say", status=0)
         files["compress/codecs.c"] = SPDX
         self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no table with a .name")
+
+    def test_documents(self):
+        files = {"README.md": "[a](a.c#x)\n```c\nint a;\n```\n", "examples/allreduce.c": "int a;\n",
+                 "a.c": SPDX}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "README.md": "[b](b.c)\n"}, "links to b.c")
+        self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
+        self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
 
     def test_text(self):
         self.expect("check_text.py", {"base/a.c": SPDX + "int a;\n"}, "clean", status=0)

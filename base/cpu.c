@@ -3,8 +3,22 @@
 #include "base/cpu.h"
 
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/param.h"
+
+#if defined(__x86_64__)
+/* clang 14's __builtin_cpu_supports does not know "f16c". Whether the system keeps the wide registers is
+ * part of its answer for "avx2". */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 unsigned bny_cpu_flags(void)
 {
@@ -13,7 +27,7 @@ unsigned bny_cpu_flags(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
+        has_f16c())
         flags |= BNY_CPU_AVX2;
     if ((flags & BNY_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

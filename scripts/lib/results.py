@@ -11,6 +11,7 @@ import pathlib
 import re
 import sys
 
+TAIL_LINES = 30
 PLAN = re.compile(r"^1\.\.\d+", re.M)
 CASE = re.compile(r"^(not )?ok\b\s*(?:\d+\s*)?-?\s*([^#\n]*?)\s*(?:\(\s*[\d.]+\s*s\))?\s*"
                   r"(#\s*skip\S*\s*(.*))?$", re.M | re.I)
@@ -43,6 +44,16 @@ def outcomes(label, path):
             yield program, "skipped" if result == "SKIP" else "passed", ""
 
 
+def outputs(label, path):
+    """What failed programs printed, the last lines of each."""
+    log = pathlib.Path(path)
+    for entry in map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.exists() else []):
+        if entry["result"] not in ("OK", "EXPECTEDFAIL", "SKIP"):
+            text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
+            print(f"--- {label}/{entry['name'].split(' / ')[-1]}", *text.splitlines()[-TAIL_LINES:],
+                  sep="\n")
+
+
 def expected_skips(path):
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
@@ -52,8 +63,10 @@ def expected_skips(path):
 def main():
     patterns = list(expected_skips(sys.argv[1]))
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for argument in sys.argv[2:]:
-        label, path = argument.split("=", 1)
+    runs = [argument.split("=", 1) for argument in sys.argv[2:]]
+    for label, path in runs:
+        outputs(label, path)
+    for label, path in runs:
         found = [(f"stage {path}", "failed", "")] if label == "broken" else outcomes(label, path)
         for name, verdict, reason in found:
             if verdict == "skipped" and not any(fnmatch.fnmatchcase(name, p) for p in patterns):

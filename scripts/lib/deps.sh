@@ -12,7 +12,7 @@ test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy)
 missing_packages() {
     local name
     for name in "$@"; do
-        dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep -q '^install ok installed$' ||
+        dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep '^install ok installed$' >/dev/null ||
             printf '%s\n' "$name"
     done
 }

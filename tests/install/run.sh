@@ -3,7 +3,7 @@
 # Installs a build into an empty folder, then builds and runs a program against the installed tree: by pkg-config
 # shared and static, and by CMake shared and static; each as one rank alone and as two ranks. Also the Python module.
 # Usage: run.sh BUILD_DIR
-set -euo pipefail
+set -euo pipefail # so no `grep -q` behind a pipe: it would end the writer by SIGPIPE
 build=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
 source=$(realpath "$here/../..")
@@ -37,7 +37,7 @@ run_ranks() {
 say "pkg-config, shared"
 ${CC:-cc} app.c -o app-shared $(pkg-config --cflags --libs banyan)
 export LD_LIBRARY_PATH=$libdir
-ldd app-shared | grep -q 'libbanyan.so.0 => '"$libdir" || { ldd app-shared >&2; exit 1; }
+ldd app-shared | grep 'libbanyan.so.0 => '"$libdir" >grep.log || { ldd app-shared >&2; exit 1; }
 run_ranks ./app-shared
 ${CC:-cc} allreduce.c -o allreduce $(pkg-config --cflags --libs banyan)
 run_ranks ./allreduce
@@ -47,7 +47,7 @@ say "pkg-config, static"
 # glibc warns that getaddrinfo and dlopen of a static program want the same glibc at run time.
 ${CC:-cc} app.c -static -o app-static $(pkg-config --static --cflags --libs banyan) 2>static.log ||
     { cat static.log >&2; exit 1; }
-if readelf -d app-static | grep -q NEEDED; then
+if readelf -d app-static | grep NEEDED; then
     echo "app-static is not static" >&2
     exit 1
 fi
@@ -58,7 +58,7 @@ cmake -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Relea
     cmake --build cmake >>cmake.log 2>&1 || { cat cmake.log >&2; exit 1; }
 run_ranks cmake/app_shared
 run_ranks cmake/app_static
-if readelf -d cmake/app_static | grep -q 'NEEDED.*banyan'; then
+if readelf -d cmake/app_static | grep 'NEEDED.*banyan'; then
     echo "app_static needs the shared library" >&2
     exit 1
 fi

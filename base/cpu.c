@@ -10,8 +10,8 @@
 #include "base/param.h"
 
 #if defined(__x86_64__)
-/* clang 14's __builtin_cpu_supports does not know "f16c". Whether the system keeps the wide registers is
- * part of its answer for "avx2". */
+/* clang 14's __builtin_cpu_supports does not know "f16c". That the system saves the wide
+ * registers is part of its answer for "avx2". */
 static int has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -26,8 +26,7 @@ unsigned bny_cpu_flags(void)
 
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        has_f16c())
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         flags |= BNY_CPU_AVX2;
     if ((flags & BNY_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -10,6 +10,7 @@
 struct bny_tree {
     int root;
     uint32_t weight_num, weight_den; /* share of the data that this tree carries */
+    uint32_t pipeline; /* trees of different pipelines do not share wire channels (compile.c: chan) */
     int *parent;    /* [nranks]; parent[root] = -1 */
     uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0; a child's edge
                      * has a smaller step than its parent's edge. The broadcast direction runs the steps

@@ -32,6 +32,7 @@ enum bny_tp_caps {
     BNY_TP_UNORDERED = 1 << 2, /* messages may overtake each other */
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
+    BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
 };
 
 struct bny_tp;
@@ -43,7 +44,7 @@ struct bny_ep {
     const struct bny_transport_ops *ops;
     void *owner;        /* the creator's; transports do not touch it */
     int peer;           /* world rank */
-    uint32_t eager_max; /* largest payload of eager(), at least 1024 */
+    uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive whole: data != NULL */
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
     uint32_t zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
 };

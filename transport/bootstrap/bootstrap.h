@@ -19,7 +19,7 @@ struct bny_id { /* the content of banyan_id, 128 bytes */
     uint8_t magic[4]; /* "bny1" */
     uint16_t port;    /* of the root, host order; 0: no root (one rank, or caller's all-gather) */
     uint8_t family;   /* 4 or 6 */
-    uint8_t flags;
+    uint8_t span;     /* the root listens at one of the ports port .. port+span-1; 0 counts as 1 */
     uint8_t addr[16];
     uint8_t secret[32];
     uint8_t job[8];   /* random: tells jobs apart */
@@ -30,6 +30,13 @@ _Static_assert(sizeof(struct bny_id) == 128, "banyan_id");
 /* Makes an id; with listen != 0 opens the root's listening socket, which stays in a process-wide table until
  * bny_bootstrap_* takes it. Returns 0, -BANYAN_ESYSTEM, -BANYAN_ECONFIG (interface, port range). */
 int bny_id_create(struct bny_id *out, const char *ifname, const char *port_range, int listen);
+/* The id's listening socket, which stays in the table: to pass it on to the process that becomes rank 0 (clear
+ * FD_CLOEXEC there, name it in BANYAN_LISTEN_FD). -1: none. Any thread. */
+int bny_id_listen_fd(const struct bny_id *id);
+/* As text for BANYAN_ID: 256 hexadecimal digits and NUL. from_hex returns 0 or -BANYAN_EINVAL. */
+#define BNY_ID_HEX 257
+void bny_id_to_hex(const struct bny_id *id, char out[BNY_ID_HEX]);
+int bny_id_from_hex(struct bny_id *out, const char *text);
 
 /* --- the launcher's environment ------------------------------------------------------------------ */
 struct bny_launch {

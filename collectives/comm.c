@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators: made by joining a job, by dup and by split; ended by finalize and destroy. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/param.h"
+#include "collectives/internal.h"
+
+struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
+                                   const int *world_ranks)
+{
+    struct banyan_comm *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return NULL;
+    c->world = w;
+    c->id = id;
+    c->n = n;
+    c->rank = rank;
+    c->blamed = -1;
+    c->peers = calloc((size_t)n, sizeof *c->peers);
+    c->rank_of_world = malloc((size_t)w->nranks * sizeof *c->rank_of_world);
+    c->plans = calloc(64, sizeof *c->plans);
+    if (!c->peers || !c->rank_of_world || !c->plans) {
+        free(c->peers);
+        free(c->rank_of_world);
+        free(c->plans);
+        free(c);
+        return NULL;
+    }
+    for (int r = 0; r < w->nranks; r++)
+        c->rank_of_world[r] = -1;
+    for (int r = 0; r < n; r++) {
+        c->peers[r].world_rank = world_ranks[r];
+        c->peers[r].ep = w->eps[world_ranks[r]];
+        c->rank_of_world[world_ranks[r]] = r;
+    }
+    c->next_comm = w->comms;
+    w->comms = c;
+    return c;
+}
+
+/* Which transport each pair uses is known to all ranks, so what follows is the same on all of them. */
+void bny_comm_settle(struct banyan_comm *c)
+{
+    struct bny_world *w = c->world;
+    struct bny_msg *msg, *next;
+
+    c->all_shm = w->all_local;
+    c->eager_agreed = UINT32_MAX;
+    c->chunk_max = UINT32_MAX;
+    for (int r = 0; r < c->n; r++) {
+        const struct bny_ep *ep = c->peers[r].ep;
+        if (!ep)
+            continue;
+        if (ep->eager_max < c->eager_agreed)
+            c->eager_agreed = ep->eager_max;
+        if (ep->slot_max < c->chunk_max)
+            c->chunk_max = ep->slot_max;
+        if (strcmp(ep->ops->name, "shm") != 0)
+            c->all_shm = 0;
+    }
+    if (!c->all_shm && c->eager_agreed > 4096)
+        c->eager_agreed = 4096; /* what every transport can: pairs may use different ones */
+    msg = w->strays;
+    w->strays = w->strays_last = NULL;
+    for (; msg; msg = next) {
+        next = msg->next;
+        msg->next = NULL;
+        if (msg->hdr.comm == c->id) {
+            bny_comm_message(c, msg->ep ? c->rank_of_world[msg->ep->peer] : c->rank, msg);
+        } else {
+            if (w->strays_last)
+                w->strays_last->next = msg;
+            else
+                w->strays = msg;
+            w->strays_last = msg;
+        }
+    }
+}
+
+void bny_comm_free(struct banyan_comm *c)
+{
+    struct bny_world *w = c->world;
+
+    for (struct banyan_comm **p = &w->comms; *p; p = &(*p)->next_comm)
+        if (*p == c) {
+            *p = c->next_comm;
+            break;
+        }
+    if (w->last_comm == c)
+        w->last_comm = NULL;
+    while (c->strays) {
+        struct bny_msg *msg = c->strays;
+        c->strays = msg->next;
+        bny_msg_release(w, msg);
+    }
+    while (c->pool) {
+        struct bny_op *op = c->pool;
+        c->pool = op->next;
+        bny_op_finish(op);
+        free(op);
+    }
+    bny_plans_free(c);
+    bny_init_free(c->init);
+    free(c->streams);
+    free(c->plans);
+    free(c->peers);
+    free(c->rank_of_world);
+    free(c);
+}
+
+void banyan_comm_destroy(struct banyan_comm *comm)
+{
+    struct bny_world *w;
+
+    if (!comm)
+        return;
+    w = comm->world;
+    if (w->generation != bny_process_generation())
+        return; /* a forked child: the parent's connections are not ours to close */
+    bny_world_lock(w);
+    if (!comm->finalized)
+        w->orderly = 0;
+    if (!atomic_load(&comm->failed) && comm->active_first) {
+        struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,
+                                 .blamed = w->rank, .comm = comm->id,
+                                 .text = "the communicator was destroyed with operations in flight" };
+        bny_comm_set_failure(comm, &f);
+    }
+    bny_comm_free(comm);
+    bny_world_unlock(w);
+    bny_world_unref(w);
+}
+
+int banyan_comm_finalize(struct banyan_comm *comm)
+{
+    int rc = 0;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_finalize: comm must not be NULL");
+    if (comm->world->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
+    if (!comm->init && !atomic_load(&comm->failed)) {
+        rc = banyan_barrier(comm, NULL);
+        comm->finalized = rc == 0;
+    }
+    banyan_comm_destroy(comm);
+    return rc;
+}
+
+int banyan_comm_rank(const struct banyan_comm *comm)
+{
+    return comm ? comm->rank : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+}
+
+int banyan_comm_count(const struct banyan_comm *comm)
+{
+    return comm ? comm->n : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+}
+
+int banyan_abort(struct banyan_comm *comm, const char *reason)
+{
+    struct bny_world *w;
+    struct bny_failure f;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_abort: comm must not be NULL");
+    w = comm->world;
+    memset(&f, 0, sizeof f);
+    f.cause = BNY_CAUSE_ABORT;
+    f.code = BANYAN_EABORTED;
+    f.blamed = f.reporter = w->rank;
+    f.comm = comm->id;
+    snprintf(f.text, sizeof f.text, "rank %d aborted the communicator: %.200s", comm->rank,
+             reason ? reason : "no reason given");
+    if (w->control) {
+        bny_control_report(w->control, &f); /* any thread */
+        return 0;
+    }
+    bny_world_lock(w);
+    bny_comm_set_failure(comm, &f);
+    bny_world_unlock(w);
+    return 0;
+}
+
+/* ---- dup and split -------------------------------------------------------------------------------------------- */
+
+struct member { /* what every rank tells the others in a split */
+    int32_t color, key;
+    uint32_t next_id;
+    uint32_t pad;
+};
+
+/* Same on all members; different from every id that any of them uses. */
+static uint32_t new_id(const struct banyan_comm *parent, const struct member *all)
+{
+    uint32_t id = 0, x;
+
+    for (int r = 0; r < parent->n; r++)
+        if (all[r].next_id > id)
+            id = all[r].next_id;
+    /* two splits of different parents at the same time agree on the same number: the parent tells them apart */
+    x = (parent->id * 0x9e3779b9u) ^ (id * 0x85ebca6bu);
+    x ^= x >> 15;
+    return x > 1 ? x : x + 2;
+}
+
+static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
+{
+    memcpy(c->schedule, parent->schedule, sizeof c->schedule);
+    memcpy(c->codec, parent->codec, sizeof c->codec);
+    c->chunk_bytes = parent->chunk_bytes;
+    c->deterministic = parent->deterministic;
+    c->op_timeout_s = parent->op_timeout_s;
+    c->progress_hook = parent->progress_hook;
+    c->progress_hook_ctx = parent->progress_hook_ctx;
+}
+
+/* Members of our color, ordered by (key, rank). Returns their number. */
+static int pick(const struct banyan_comm *parent, const struct member *all, int color, int *ranks)
+{
+    int n = 0;
+
+    for (int r = 0; r < parent->n; r++) {
+        int at;
+        if (all[r].color != color)
+            continue;
+        for (at = n++; at > 0 && all[ranks[at - 1]].key > all[r].key; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+    }
+    return n;
+}
+
+static int make_child(struct banyan_comm *parent, const struct member *all, int color,
+                      struct banyan_comm **out)
+{
+    struct bny_world *w = parent->world;
+    int *ranks = malloc((size_t)parent->n * sizeof *ranks), n, me = -1;
+    uint32_t id = new_id(parent, all);
+
+    if (!ranks)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    n = pick(parent, all, color, ranks);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] == parent->rank)
+            me = i;
+        ranks[i] = parent->peers[ranks[i]].world_rank;
+    }
+    bny_world_lock(w);
+    *out = color < 0 ? NULL : bny_comm_alloc(w, id, n, me, ranks);
+    if (*out) {
+        atomic_fetch_add(&w->refs, 1);
+        inherit(*out, parent);
+        bny_comm_settle(*out);
+    }
+    bny_world_unlock(w);
+    free(ranks);
+    return *out || color < 0 ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+}
+
+int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
+{
+    struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
+    int rc;
+
+    if (!comm || !out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: comm and out must not be NULL");
+    *out = NULL;
+    all = malloc((size_t)comm->n * sizeof *all);
+    if (!all)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a split");
+    bny_world_lock(comm->world);
+    mine.next_id = ++comm->world->comm_ids;
+    bny_world_unlock(comm->world);
+    rc = banyan_allgather(&mine, all, sizeof mine, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++) { /* ids stay ahead of everybody's */
+        bny_world_lock(comm->world);
+        if (all[r].next_id > comm->world->comm_ids)
+            comm->world->comm_ids = all[r].next_id;
+        bny_world_unlock(comm->world);
+    }
+    if (rc == 0)
+        rc = make_child(comm, all, mine.color, out);
+    free(all);
+    return rc;
+}
+
+int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out)
+{
+    return banyan_comm_split(comm, 0, 0, out);
+}
+
+/* ---- statistics, progress ----------------------------------------------------------------------------------------- */
+
+int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
+{
+    struct banyan_stats s = { 0 };
+    size_t size;
+
+    if (!comm || !out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
+    size = out->size && out->size < sizeof s ? out->size : sizeof s;
+    s.size = size;
+    s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
+    s.sleeps = atomic_load_explicit(&comm->world->sleeps, memory_order_relaxed);
+    for (int i = 0; i < comm->world->ntps; i++) {
+        s.wire_bytes += comm->world->tps[i]->wire_bytes;
+        s.messages += comm->world->tps[i]->messages;
+        s.copied_bytes += comm->world->tps[i]->copied_bytes;
+    }
+    memcpy(out, &s, size);
+    return 0;
+}
+
+int banyan_progress(struct banyan_comm *comm)
+{
+    struct bny_world *w;
+    int n = 0, rc;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
+    w = comm->world;
+    if (w->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
+    if (bny_world_trylock(w)) {
+        n = bny_world_progress(w);
+        if (bny_now_ns() - w->tick_ns > 500000)
+            bny_world_tick(w);
+        bny_world_unlock(w);
+    }
+    rc = bny_comm_error(comm);
+    return rc ? rc : n;
+}
+
+/* A 1 ms timer: rings in shared memory have no descriptor that says a message has come, so "call again" is all
+ * that can be promised for every transport. */
+int banyan_progress_fd(struct banyan_comm *comm)
+{
+    struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 }, .it_value = { .tv_nsec = 1000000 } };
+    struct bny_world *w;
+    int timer;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_progress_fd: comm must not be NULL");
+    w = comm->world;
+    if (w->progress_fd >= 0)
+        return w->progress_fd;
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0)
+        return bny_fail_errno("banyan_progress_fd: timerfd_create");
+    if (timerfd_settime(timer, 0, &every, NULL) != 0) {
+        close(timer);
+        return bny_fail_errno("banyan_progress_fd: timerfd_settime");
+    }
+    bny_world_lock(w);
+    w->progress_fd = timer;
+    bny_world_unlock(w);
+    return timer;
+}
+
+/* ---- init ------------------------------------------------------------------------------------------------------------ */
+
+void banyan_config_default(struct banyan_config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    cfg->size = sizeof *cfg;
+    cfg->init_timeout_s = bny_param_real("BANYAN_INIT_TIMEOUT");
+    cfg->op_timeout_s = bny_param_real("BANYAN_OP_TIMEOUT");
+    cfg->transport = bny_param_str("BANYAN_TRANSPORT");
+    cfg->schedule = bny_param_str("BANYAN_SCHEDULE");
+    cfg->codec = bny_param_str("BANYAN_CODEC");
+    cfg->ifname = bny_param_str("BANYAN_IFNAME");
+    cfg->port_range = bny_param_str("BANYAN_PORT_RANGE");
+    cfg->chunk_bytes = (size_t)bny_param_int("BANYAN_CHUNK");
+    cfg->deterministic = (int)bny_param_int("BANYAN_DETERMINISTIC");
+    cfg->progress_cpu = -1;
+}
+
+/* A caller built against an older header knows fewer members: the rest keep their defaults. */
+static int take_config(struct banyan_config *out, const struct banyan_config *given)
+{
+    banyan_config_default(out);
+    if (!given)
+        return 0;
+    if (given->size < offsetof(struct banyan_config, transport) || given->size > 4096)
+        return bny_fail(BANYAN_EINVAL, "config: size is %zu; start from banyan_config_default()", given->size);
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    out->size = sizeof *out;
+    if (out->schedule && strcmp(out->schedule, "auto") != 0 && !bny_schedule_known(out->schedule))
+        return bny_fail(BANYAN_EINVAL, "config: schedule \"%s\" is unknown; there are: auto, %s", out->schedule,
+                        bny_schedule_list());
+    if (out->codec && !bny_codec_find(out->codec))
+        return bny_fail(BANYAN_EINVAL, "config: codec \"%s\" is unknown; see banyan_codec_name()", out->codec);
+    return 0;
+}
+
+int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id, int nranks,
+                           int rank, const struct banyan_config *cfg)
+{
+    struct banyan_config c;
+    int rc;
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
+    *out = NULL;
+    bny_param_check_unknown();
+    rc = take_config(&c, cfg);
+    if (rc)
+        return rc;
+    if (nranks < 1 || nranks > 65536)
+        return bny_fail(BANYAN_EINVAL, "nranks: %d is not in [1, 65536]", nranks);
+    if (rank < 0 || rank >= nranks)
+        return bny_fail(BANYAN_EINVAL, "rank: %d is not in [0, %d) (nranks is %d)", rank, nranks, nranks);
+    if (!id && !c.allgather && nranks > 1)
+        return bny_fail(BANYAN_EINVAL, "rank %d: id must not be NULL: make one with banyan_id_create at rank 0 and "
+                        "send it to all, or set config.allgather", rank);
+    if (!id && !strcmp(c.transport ? c.transport : "auto", "loop") && nranks > 1)
+        return bny_fail(BANYAN_EINVAL, "rank %d: the loop transport needs an id", rank);
+    return bny_init_start(out, (const struct bny_id *)id, nranks, rank, &c);
+}
+
+int banyan_comm_init_test(struct banyan_comm *comm, int *done)
+{
+    int rc;
+
+    if (!comm || !done)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: comm and done must not be NULL");
+    bny_world_lock(comm->world);
+    rc = bny_init_progress(comm);
+    bny_world_unlock(comm->world);
+    *done = rc == 1;
+    return rc < 0 ? rc : 0;
+}
+
+int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks, int rank,
+                     const struct banyan_config *cfg)
+{
+    int rc = banyan_comm_init_start(out, id, nranks, rank, cfg), done = 0;
+
+    while (rc == 0 && !done) {
+        rc = banyan_comm_init_test(*out, &done);
+        if (rc == 0 && !done) { /* the bootstrap's own deadline ends this */
+            int fds[64], n = bny_init_fds(*out, fds, 64);
+            struct pollfd p[64];
+            for (int i = 0; i < n; i++)
+                p[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+            poll(p, (nfds_t)n, 1);
+        }
+    }
+    if (rc && out && *out) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        banyan_comm_destroy(*out);
+        *out = NULL;
+        bny_set_last_error(text);
+    }
+    return rc;
+}
+
+int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *cfg)
+{
+    struct banyan_config c;
+    struct bny_launch launch;
+    int rc;
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_env: out must not be NULL");
+    *out = NULL;
+    rc = take_config(&c, cfg);
+    if (rc == 0)
+        rc = bny_launch_env(&launch, c.ifname ? c.ifname : "", c.port_range ? c.port_range : "",
+                            bny_deadline_in(c.init_timeout_s));
+    if (rc)
+        return rc;
+    bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
+    return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks, launch.rank, cfg);
+}
+
+int banyan_id_create(struct banyan_id *out)
+{
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_id_create: out must not be NULL");
+    bny_param_check_unknown();
+    return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
+                         bny_param_str("BANYAN_PORT_RANGE"), 1);
+}
+
+#define STR2(x) #x
+#define STR(x)  STR2(x)
+
+const char *banyan_version_string(void)
+{
+    return STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(BANYAN_VERSION_PATCH);
+}
+
+int banyan_version(void)
+{
+    return BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static struct bny_tp *mem_tp(struct banyan_comm *comm)
+{
+    for (int i = 0; i < comm->world->ntps; i++)
+        if (comm->world->tps[i]->ops->caps & BNY_TP_MEM)
+            return comm->world->tps[i];
+    return NULL;
+}
+
+int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
+{
+    struct bny_tp *tp;
+    int rc;
+
+    if (!comm || !out || bytes == 0)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_alloc: comm and out must not be NULL, bytes not 0");
+    tp = mem_tp(comm);
+    if (!tp) { /* no transport that shares memory: ordinary pages are as good */
+        if (posix_memalign(out, 4096, bytes) != 0)
+            return bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes", bytes);
+        memset(*out, 0, bytes);
+        return 0;
+    }
+    bny_world_lock(comm->world);
+    rc = tp->ops->mem_alloc(tp, bytes, out);
+    bny_world_unlock(comm->world);
+    return rc;
+}
+
+int banyan_mem_free(struct banyan_comm *comm, void *ptr)
+{
+    struct bny_tp *tp;
+    int rc;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_free: comm must not be NULL");
+    if (!ptr)
+        return 0;
+    tp = mem_tp(comm);
+    if (!tp) {
+        free(ptr);
+        return 0;
+    }
+    bny_world_lock(comm->world);
+    rc = tp->ops->mem_free(tp, ptr);
+    bny_world_unlock(comm->world);
+    return rc;
+}
+
+int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd, uint64_t offset)
+{
+    struct bny_tp *tp;
+    int rc;
+
+    if (!comm || !ptr || bytes == 0)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_register: comm and ptr must not be NULL, bytes not 0");
+    tp = mem_tp(comm);
+    if (!tp)
+        return 0;
+    bny_world_lock(comm->world);
+    rc = tp->ops->mem_register(tp, ptr, bytes, fd, offset);
+    bny_world_unlock(comm->world);
+    return rc;
+}
+
+int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
+{
+    struct bny_tp *tp;
+    int rc;
+
+    if (!comm || !ptr)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: comm and ptr must not be NULL");
+    tp = mem_tp(comm);
+    if (!tp)
+        return 0;
+    bny_world_lock(comm->world);
+    rc = tp->ops->mem_deregister(tp, ptr);
+    bny_world_unlock(comm->world);
+    return rc;
+}

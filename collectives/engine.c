@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The life of a chunk: encode, send, receive, decode-and-add, pass on. The only file that sees steps, codecs and
+ * transports together. Functions stand in the order a chunk meets them.
+ *
+ * Nothing here blocks: bny_engine_advance() makes one pass over the open steps of an operation, each of which
+ * may move one chunk. Passing over all steps chunk by chunk, instead of step by step, keeps a chunk in the cache
+ * from its first addition to its last send.
+ *
+ * Ways a chunk can leave (send_bytes), by size and by what the transport can do:
+ *   eager    copied into the transport's ring; needs nothing of the peer
+ *   put      straight to its final place at the peer, after the peer's READY with its window
+ *   send     by reference: the peer pulls it (descriptor), or the network card reads it
+ *   reserve  copied or encoded into lent send memory
+ * Bulk to a peer that has not announced the operation (READY) waits, unless the transport only posts a descriptor. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+
+#define TILE_BYTES (32u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+
+static size_t chunk_count(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
+{
+    size_t at = (size_t)c * op->chunk_elems;
+    size_t left = st->count - at;
+
+    return left < op->chunk_elems ? left : op->chunk_elems;
+}
+
+static int is_send(const struct bny_step *s)
+{
+    return s->kind == BNY_SEND || s->kind == BNY_FORWARD;
+}
+
+/* Lossy codecs apply to this operation? (exact ones never reach the engine) */
+static const struct bny_codec_ops *codec_of(const struct bny_op *op)
+{
+    return op->plan.codec;
+}
+
+/* ---- start ---------------------------------------------------------------------------------------- */
+
+static const char *operand(const struct bny_block *b, unsigned space)
+{
+    switch (space) {
+    case BNY_IN: return b->in;
+    case BNY_OUT: return b->out;
+    case BNY_SCRATCH: return b->scratch;
+    case BNY_SCRATCH2: return b->scratch2;
+    default: return NULL;
+    }
+}
+
+static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
+{
+    const struct bny_block *b = &op->blocks[s->block];
+
+    memset(st, 0, sizeof *st);
+    st->src = operand(b, s->src);
+    st->dst = (char *)operand(b, s->dst);
+    st->pos = b->pos;
+    for (uint32_t i = 0; i < s->nblocks; i++)
+        st->count += b[i].count;
+    st->nchunks = st->count ? (uint32_t)((st->count + op->chunk_elems - 1) / op->chunk_elems) : 1;
+}
+
+/* Wire bytes of forwarded blocks are kept from the step that got or made them until the operation ends. */
+static int coded_prepare(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+    const struct bny_codec_ops *codec = codec_of(op);
+    size_t stride, need = 0;
+    char *at;
+
+    if (!codec)
+        return 0;
+    stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
+    for (int pass = 0; pass < 2; pass++) {
+        at = op->coded;
+        for (uint32_t i = 0; i < p->nsteps; i++) {
+            struct bny_step_state *st;
+            if (p->steps[i].kind != BNY_FORWARD || p->steps[i].from == UINT32_MAX)
+                continue;
+            st = &op->steps[p->steps[i].from];
+            if (pass == 0) {
+                need += (stride + sizeof(uint32_t)) * st->nchunks;
+            } else if (!st->coded) {
+                st->coded = at;
+                at += stride * st->nchunks;
+                st->coded_len = (uint32_t *)at;
+                at += (sizeof(uint32_t) * st->nchunks + 63) & ~(size_t)63;
+            }
+        }
+        need += 64 * (size_t)p->nsteps;
+        if (pass == 0 && need > op->coded_cap) {
+            free(op->coded);
+            op->coded = malloc(need);
+            op->coded_cap = op->coded ? need : 0;
+            if (!op->coded)
+                return bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of encoded chunks", need);
+        }
+    }
+    return 0;
+}
+
+static size_t wire_len(const struct bny_op *op, size_t n)
+{
+    const struct bny_codec_ops *codec = codec_of(op);
+
+    return codec ? codec->bound(n) : n * op->esz;
+}
+
+/* May chunks of this step be put straight into the peer's output? Both ends decide alike. */
+static int placeable(const struct bny_op *op, const struct bny_step *s, const struct bny_ep *ep)
+{
+    return (s->flags & BNY_STEP_PLACE) && !codec_of(op) && !op->call.vector && op->program->contiguous &&
+           (ep->ops->caps & BNY_TP_PUT);
+}
+
+/* Which peers must hear READY, because bulk will come from them. */
+static void ready_prepare(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+
+    memset(op->peers, 0, sizeof *op->peers * (size_t)op->comm->n);
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        const struct bny_step *s = &p->steps[i];
+        struct bny_ep *ep;
+        if ((s->kind != BNY_RECV_ADD && s->kind != BNY_RECV_COPY) || s->peer == op->comm->rank)
+            continue;
+        ep = op->comm->peers[s->peer].ep;
+        if (wire_len(op, chunk_count(op, &op->steps[i], 0)) <= ep->eager_max)
+            continue;
+        if (placeable(op, s, ep))
+            op->peers[s->peer].window_open = 1; /* wanted; opened in ready_send */
+        if (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC))
+            op->peers[s->peer].ready_wanted = 1;
+    }
+}
+
+int bny_engine_start(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+    int rc;
+
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        step_prepare(op, &p->steps[i], &op->steps[i]);
+    rc = coded_prepare(op);
+    if (rc)
+        return rc;
+    ready_prepare(op);
+    op->steps_left = p->nsteps;
+    op->open_first = 0;
+    op->sends_in_flight = 0;
+    op->dirty = 1;
+    return 0;
+}
+
+static void header(const struct bny_op *op, struct bny_hdr *h, const struct bny_step *s, uint32_t c)
+{
+    h->comm = op->comm->id;
+    h->seq = op->seq;
+    h->step = (uint16_t)s->ordinal;
+    h->kind = BNY_MSG_DATA;
+    h->chan = s->chan;
+    h->chunk = c;
+    h->sig = op->sig;
+    h->started = op->comm->next_seq;
+    h->reserved = 0;
+}
+
+/* The whole output of the operation, as peers may put into it. */
+static size_t output_bytes(const struct bny_op *op)
+{
+    const struct bny_block *last = &op->blocks[op->program->nblocks - 1];
+
+    return (last->pos + last->count) * op->esz;
+}
+
+/* Announces the operation to peers that will send bulk. 1: something was sent. */
+static int ready_send(struct bny_op *op)
+{
+    static const struct bny_step control = { .chan = 0 };
+    int moved = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        struct bny_op_peer *pr = &op->peers[r];
+        struct bny_ep *ep = op->comm->peers[r].ep;
+        struct bny_hdr h;
+        int rc;
+        if (!pr->ready_wanted || pr->ready_sent)
+            continue;
+        if (pr->window_open && !pr->ours.bytes) {
+            rc = ep->ops->window_open(ep, op->call.recvbuf, output_bytes(op), &pr->ours);
+            if (rc != 0) { /* no window: the peer sends by another way */
+                memset(&pr->ours, 0, sizeof pr->ours);
+                pr->window_open = 0;
+            }
+        }
+        header(op, &h, &control, 0);
+        h.kind = BNY_MSG_READY;
+        h.len = h.codec_len_raw = sizeof pr->ours;
+        rc = ep->ops->eager(ep, &h, &pr->ours);
+        if (rc == 0) {
+            pr->ready_sent = 1;
+            moved = 1;
+        }
+    }
+    return moved;
+}
+
+/* ---- encode and send ------------------------------------------------------------------------------ */
+
+/* Hands len bytes at ptr to the transport. Returns 1: sent and ptr is free again; 2: sent, ptr is borrowed;
+ * BNY_AGAIN; or an error. */
+static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr,
+                      uint32_t len, uint64_t put_offset)
+{
+    const struct bny_step *s = &op->program->steps[index];
+    struct bny_ep *ep = op->comm->peers[s->peer].ep;
+    struct bny_op_peer *pr = &op->peers[s->peer];
+    struct bny_cookie *ck;
+    struct bny_slot slot;
+    int rc;
+
+    h->len = h->codec_len_raw = len;
+    if (len <= ep->eager_max) {
+        rc = ep->ops->eager(ep, h, ptr);
+        return rc == 0 ? 1 : rc;
+    }
+    if (!pr->ready_seen && (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC)))
+        return BNY_AGAIN;
+    if (placeable(op, s, ep) && pr->theirs.bytes) {
+        h->kind = BNY_MSG_PUT;
+        h->len = 0;
+        if (ep->ops->caps & BNY_TP_PUT_SYNC) {
+            rc = ep->ops->put(ep, h, ptr, len, &pr->theirs, put_offset, NULL);
+            return rc == 0 ? 1 : rc;
+        }
+        ck = bny_cookie_take(op->comm->world, op, index);
+        if (!ck)
+            return -BANYAN_ENOMEM;
+        rc = ep->ops->put(ep, h, ptr, len, &pr->theirs, put_offset, ck);
+        if (rc != 0)
+            bny_cookie_give(op->comm->world, ck);
+        return rc == 0 ? 2 : rc;
+    }
+    if (len >= ep->zcopy_min || len > ep->slot_max) {
+        ck = bny_cookie_take(op->comm->world, op, index);
+        if (!ck)
+            return -BANYAN_ENOMEM;
+        rc = ep->ops->send(ep, h, ptr, ck);
+        if (rc != 0)
+            bny_cookie_give(op->comm->world, ck);
+        if (rc != -BANYAN_ENOTSUP || len > ep->slot_max)
+            return rc == 0 ? 2 : rc;
+    }
+    rc = ep->ops->reserve(ep, len, &slot);
+    if (rc != 0)
+        return rc;
+    memcpy(slot.mem, ptr, len);
+    ep->tp->copied_bytes += len;
+    rc = ep->ops->commit(ep, &slot, h);
+    return rc == 0 ? 1 : rc;
+}
+
+/* Encodes chunk c straight into the transport's memory. */
+static int send_encoded(struct bny_op *op, uint32_t index, struct bny_hdr *h, const float *src,
+                        size_t n)
+{
+    const struct bny_step *s = &op->program->steps[index];
+    struct bny_ep *ep = op->comm->peers[s->peer].ep;
+    const struct bny_codec_ops *codec = codec_of(op);
+    size_t bound = codec->bound(n);
+    struct bny_slot slot;
+    char small[4096];
+    int rc;
+
+    if (bound <= sizeof small && bound <= ep->eager_max) {
+        h->len = (uint32_t)codec->encode(small, src, n);
+        h->codec_len_raw = (uint32_t)(n * op->esz);
+        rc = ep->ops->eager(ep, h, small);
+        return rc == 0 ? 1 : rc;
+    }
+    if (bound > ep->eager_max && !op->peers[s->peer].ready_seen && !(ep->ops->caps & BNY_TP_DESC))
+        return BNY_AGAIN;
+    rc = ep->ops->reserve(ep, (uint32_t)bound, &slot);
+    if (rc != 0)
+        return rc;
+    h->len = (uint32_t)codec->encode(slot.mem, src, n);
+    h->codec_len_raw = (uint32_t)(n * op->esz);
+    rc = ep->ops->commit(ep, &slot, h);
+    return rc == 0 ? 1 : rc;
+}
+
+static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
+{
+    const struct bny_step *s = &op->program->steps[index];
+    struct bny_step_state *st = &op->steps[index];
+    size_t at = (size_t)c * op->chunk_elems, n = chunk_count(op, st, c);
+    struct bny_hdr h;
+    int rc;
+
+    header(op, &h, s, c);
+    if (!codec_of(op)) {
+        rc = send_bytes(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz),
+                        (st->pos + at) * op->esz);
+    } else if (s->kind == BNY_FORWARD && s->from != UINT32_MAX) {
+        const struct bny_step_state *from = &op->steps[s->from];
+        size_t stride = (codec_of(op)->bound(op->chunk_elems) + 63) & ~(size_t)63;
+        rc = send_bytes(op, index, &h, from->coded + stride * c, from->coded_len[c], 0);
+    } else {
+        rc = send_encoded(op, index, &h, (const float *)(st->src + at * op->esz), n);
+    }
+    if (rc == 2)
+        op->sends_in_flight++;
+    return rc;
+}
+
+/* ---- receive, decode and add ---------------------------------------------------------------------- */
+
+static int grow_tile(struct bny_op *op, size_t bytes)
+{
+    if (op->tile_cap >= bytes)
+        return 0;
+    free(op->tile);
+    op->tile = malloc(bytes);
+    op->tile_cap = op->tile ? bytes : 0;
+    return op->tile ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a tile of %zu bytes", bytes);
+}
+
+static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, size_t byte_off,
+                const void *in, size_t bytes)
+{
+    size_t n = bytes / op->esz;
+    char *dst = st->dst + byte_off;
+    const char *src = st->src + byte_off;
+
+    if (s->flags & BNY_STEP_REV)
+        bny_redop_run(&op->call.redop, op->call.dtype, dst, in, src, n);
+    else
+        bny_redop_run(&op->call.redop, op->call.dtype, dst, src, in, n);
+}
+
+/* Brings the whole payload into op->tile. 1 when it is there, 0 not yet, or an error. */
+static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny_msg *msg)
+{
+    const void *ptr;
+
+    while (st->view_off < msg->hdr.len) {
+        long got = msg->ep->ops->view(msg, st->view_off, msg->hdr.len - st->view_off,
+                                      op->tile + st->view_off, &ptr);
+        if (got == BNY_AGAIN)
+            return 0;
+        if (got < 0)
+            return (int)got;
+        st->view_off += (uint32_t)got;
+    }
+    return 1;
+}
+
+/* Raw payload that is still in the transport: views it tile by tile, and adds or places each tile while it is hot. */
+static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
+                        struct bny_msg *msg, size_t base)
+{
+    while (st->view_off < msg->hdr.len) {
+        uint32_t want = msg->hdr.len - st->view_off;
+        void *dst = NULL;
+        const void *ptr;
+        long got;
+        if (s->kind == BNY_RECV_COPY)
+            dst = st->dst + base + st->view_off;
+        else if (want > TILE_BYTES)
+            want = TILE_BYTES;
+        got = msg->ep->ops->view(msg, st->view_off, want, dst, &ptr);
+        if (got == BNY_AGAIN)
+            return 0;
+        if (got < 0)
+            return (int)got;
+        if (s->kind == BNY_RECV_ADD)
+            add(op, s, st, base + st->view_off, ptr, (size_t)got);
+        st->view_off += (uint32_t)got;
+    }
+    return 1;
+}
+
+static int apply_coded(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
+                       const void *wire, size_t len, uint32_t c, size_t n)
+{
+    const struct bny_codec_ops *codec = codec_of(op);
+    size_t base = (size_t)c * op->chunk_elems;
+    float *dst = (float *)st->dst + base;
+
+    if (st->coded) {
+        size_t stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
+        if (len > stride)
+            return -BANYAN_EPROTO;
+        memcpy(st->coded + stride * c, wire, len);
+        st->coded_len[c] = (uint32_t)len;
+    }
+    if (s->kind == BNY_RECV_COPY)
+        return codec->decode(dst, wire, len, n);
+    return codec->decode_add(dst, (const float *)st->src + base, wire, len, n);
+}
+
+/* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not all of it has
+ * arrived, or an error. */
+static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
+{
+    struct bny_msg *msg = st->arrived;
+    uint32_t c = st->done;
+    size_t n = chunk_count(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
+    const void *data = msg->data;
+    int rc;
+
+    if (msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
+        return 1;
+    if (bny_msg_is_draining(msg))
+        return 0;
+    if (!data && (codec_of(op) || op->call.redop.elem_bytes)) { /* needs the message in one piece */
+        rc = grow_tile(op, msg->hdr.len);
+        if (rc == 0)
+            rc = pull_to_tile(op, st, msg);
+        if (rc != 1)
+            return rc;
+        data = op->tile;
+    }
+    if (codec_of(op)) {
+        rc = apply_coded(op, s, st, data, msg->hdr.len, c, n);
+        return rc == 0 ? 1 : rc;
+    }
+    if (!data)
+        return apply_viewed(op, s, st, msg, base);
+    if (s->kind == BNY_RECV_COPY) {
+        memcpy(st->dst + base, data, msg->hdr.len);
+        if (msg->ep)
+            msg->ep->tp->copied_bytes += msg->hdr.len;
+        return 1;
+    }
+    add(op, s, st, base, data, msg->hdr.len);
+    return 1;
+}
+
+/* The block is fully reduced here: finish it (AVG), and with a lossy codec keep what everybody else will decode. */
+static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
+{
+    size_t n = chunk_count(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
+    const struct bny_codec_ops *codec = codec_of(op);
+    const char *src = st->src + base;
+    char *dst = st->dst + base;
+    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
+                  op->call.collective == BNY_REDUCE_SCATTER;
+
+    if (reduces && op->call.redop.kind == BANYAN_AVG && !op->call.redop.user) {
+        bny_divide(dst, src, n, op->call.dtype, op->comm->n);
+        src = dst;
+    }
+    if (codec && st->coded) {
+        size_t stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
+        size_t len = codec->encode(st->coded + stride * c, (const float *)src, n);
+        st->coded_len[c] = (uint32_t)len;
+        return codec->decode((float *)dst, st->coded + stride * c, len, n);
+    }
+    if (src != dst && n)
+        memmove(dst, src, n * op->esz);
+    return 0;
+}
+
+/* ---- order ------------------------------------------------------------------------------------------ */
+
+/* Are the elements [lo, hi) (contiguous coordinates) of chunk c ready in all steps this one depends on? */
+static int deps_ready(const struct bny_op *op, const struct bny_step *s,
+                      const struct bny_step_state *st, uint32_t c)
+{
+    const struct bny_program *p = op->program;
+    size_t lo = st->pos + (size_t)c * op->chunk_elems, hi = lo + chunk_count(op, st, c);
+
+    for (uint32_t i = 0; i < s->ndeps; i++) {
+        uint32_t d = p->deps[s->dep + i];
+        const struct bny_step *ds = &p->steps[d];
+        const struct bny_step_state *dst = &op->steps[d];
+        size_t dlo = dst->pos, dhi = dst->pos + dst->count, covered;
+        if (dst->done == dst->nchunks)
+            continue;
+        if (is_send(ds) && ds->peer != op->comm->rank && op->comm->peers[ds->peer].ep &&
+            (op->comm->peers[ds->peer].ep->ops->caps & BNY_TP_UNORDERED))
+            return 0; /* sends may complete out of order: only all of them says something */
+        if (ds->block == s->block && ds->nblocks == s->nblocks) {
+            if (dst->done > c)
+                continue;
+            return 0;
+        }
+        if (!p->contiguous)
+            return 0;
+        if (hi <= dlo || lo >= dhi)
+            continue;
+        covered = dlo + (size_t)dst->done * op->chunk_elems;
+        if (covered < (hi < dhi ? hi : dhi))
+            return 0;
+    }
+    return 1;
+}
+
+static void step_done(struct bny_op *op, struct bny_step_state *st)
+{
+    if (++st->done == st->nchunks)
+        op->steps_left--;
+}
+
+static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
+{
+    int world_rank = s->peer >= 0 ? op->comm->peers[s->peer].world_rank : op->comm->world->rank;
+    enum bny_cause cause = rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_DEATH : BNY_CAUSE_RESET;
+
+    bny_report(op->comm->world, rc == -BANYAN_ERANKDEAD ? NULL : op->comm, cause,
+               (enum banyan_error)-rc, world_rank, "%s with rank %d failed: %s",
+               bny_collective_name(op->call.collective), s->peer,
+               *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
+}
+
+/* Moves at most one chunk of a step. 1: moved, 0: not now. */
+static int advance_step(struct bny_op *op, uint32_t i)
+{
+    const struct bny_step *s = &op->program->steps[i];
+    struct bny_step_state *st = &op->steps[i];
+    struct bny_msg *msg;
+    int rc;
+
+    if (is_send(s)) {
+        if (st->posted == st->nchunks || !deps_ready(op, s, st, st->posted))
+            return 0;
+        rc = send_chunk(op, i, st->posted);
+        if (rc == BNY_AGAIN) {
+            op->dirty = 1;
+            return 0;
+        }
+        if (rc < 0) {
+            fail_step(op, s, rc);
+            return 0;
+        }
+        st->posted++;
+        if (rc == 1)
+            step_done(op, st);
+        return 1;
+    }
+    if (st->done == st->nchunks)
+        return 0;
+    if (s->kind == BNY_KEEP) {
+        if (!deps_ready(op, s, st, st->done))
+            return 0;
+        keep_chunk(op, st, st->done);
+        step_done(op, st);
+        return 1;
+    }
+    if (!st->arrived || st->arrived->hdr.chunk != st->done || !deps_ready(op, s, st, st->done))
+        return 0;
+    rc = apply(op, s, st);
+    if (rc < 0) {
+        fail_step(op, s, rc);
+        return 0;
+    }
+    if (rc == 0) { /* the rest is still arriving: no event will tell */
+        op->dirty = 1;
+        return 0;
+    }
+    msg = st->arrived;
+    st->arrived = msg->next;
+    st->view_off = 0;
+    bny_msg_release(op->comm->world, msg);
+    step_done(op, st);
+    return 1;
+}
+
+int bny_engine_advance(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+    int moved = ready_send(op);
+
+    while (op->open_first < p->nsteps &&
+           op->steps[op->open_first].done == op->steps[op->open_first].nchunks)
+        op->open_first++;
+    for (uint32_t i = op->open_first; i < p->nsteps && !atomic_load(&op->comm->failed); i++)
+        moved |= advance_step(op, i);
+    if (op->steps_left == 0)
+        bny_op_complete(op, 0);
+    return moved;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+static void ready_message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_op_peer *pr = &op->peers[from];
+
+    if (msg->hdr.len == sizeof pr->theirs && msg->data) {
+        memcpy(&pr->theirs, msg->data, sizeof pr->theirs);
+        if (pr->theirs.bytes < output_bytes(op))
+            memset(&pr->theirs, 0, sizeof pr->theirs);
+    }
+    pr->ready_seen = 1;
+    bny_msg_release(op->comm->world, msg);
+}
+
+/* Is this the oldest unfinished receive from its peer on its channel? Then it may hold transport memory. */
+static int is_oldest(const struct bny_op *op, int from, uint32_t index)
+{
+    const struct bny_program *p = op->program;
+
+    for (uint32_t k = p->recv_first[from]; k < p->recv_first[from + 1]; k++) {
+        uint32_t i = p->recv_of[k];
+        if (i == index)
+            return 1;
+        if (p->steps[i].chan == p->steps[index].chan && op->steps[i].done < op->steps[i].nchunks)
+            return 0;
+    }
+    return 0;
+}
+
+static int message_fits(struct bny_op *op, int from, const struct bny_msg *msg, uint32_t *index)
+{
+    const struct bny_program *p = op->program;
+    const struct bny_hdr *h = &msg->hdr;
+    struct bny_step_state *st;
+    size_t n, expect;
+
+    if (p->recv_first[from] + h->step >= p->recv_first[from + 1])
+        return 0;
+    *index = p->recv_of[p->recv_first[from] + h->step];
+    st = &op->steps[*index];
+    if (h->chunk >= st->nchunks || h->chunk < st->done)
+        return 0;
+    n = chunk_count(op, st, h->chunk);
+    expect = wire_len(op, n);
+    if (h->kind == BNY_MSG_PUT)
+        return h->len == 0 && op->peers[from].window_open;
+    return h->len == expect;
+}
+
+void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_step_state *st;
+    struct bny_msg **at;
+    uint32_t index;
+    int held = 0;
+
+    op->dirty = 1;
+    if (msg->hdr.kind == BNY_MSG_READY) {
+        ready_message(op, from, msg);
+        return;
+    }
+    if (!message_fits(op, from, msg, &index)) {
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+                   op->comm->peers[from].world_rank,
+                   "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does not expect: "
+                   "counts per rank, or BANYAN_* settings, differ between the two",
+                   from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step,
+                   bny_collective_name(op->call.collective), op->comm->rank);
+        bny_msg_release(op->comm->world, msg);
+        return;
+    }
+    st = &op->steps[index];
+    if (!st->arrived && msg->hdr.chunk == st->done) { /* the usual case: use it at once */
+        msg->next = NULL;
+        st->arrived = msg;
+        while (advance_step(op, index))
+            ;
+        if (st->arrived != msg)
+            return;
+        st->arrived = NULL;
+        if (st->view_off) { /* half used: stays where it is */
+            st->arrived = msg;
+            return;
+        }
+    }
+    for (at = &st->arrived; *at && (*at)->hdr.chunk < msg->hdr.chunk; at = &(*at)->next)
+        held++;
+    if (*at && (*at)->hdr.chunk == msg->hdr.chunk) {
+        bny_msg_release(op->comm->world, msg); /* a peer that repeats itself */
+        return;
+    }
+    if (held || msg->hdr.len <= 4096 || !is_oldest(op, from, index) || !msg->data) {
+        msg = bny_msg_spill(op->comm->world, msg);
+        if (!msg) {
+            bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM,
+                       op->comm->world->rank, "rank %d: no memory to hold a message", op->comm->rank);
+            return;
+        }
+    }
+    msg->next = *at;
+    *at = msg;
+}
+
+/* ---- end ------------------------------------------------------------------------------------------------ */
+
+int bny_engine_close(struct bny_op *op)
+{
+    int rc = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        struct bny_op_peer *pr = &op->peers[r];
+        struct bny_ep *ep = op->comm->peers[r].ep;
+        if (!pr->ours.bytes)
+            continue;
+        if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN)
+            rc = BNY_AGAIN;
+        else
+            memset(&pr->ours, 0, sizeof pr->ours);
+    }
+    return rc;
+}
+
+void bny_engine_drop(struct bny_op *op)
+{
+    struct bny_world *w = op->comm->world;
+
+    for (uint32_t i = 0; i < op->program->nsteps; i++)
+        while (op->steps[i].arrived) {
+            struct bny_msg *msg = op->steps[i].arrived;
+            op->steps[i].arrived = msg->next;
+            bny_msg_release(w, msg);
+        }
+    for (struct bny_cookie *ck = op->cookies, *next; ck; ck = next) { /* the transport returns them later */
+        next = ck->next;
+        ck->op = NULL;
+    }
+    op->cookies = NULL;
+    op->sends_in_flight = 0;
+}

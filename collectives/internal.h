@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Objects of the collectives folder, from the outside in: a world (this process's place in a job: transports,
+ * endpoints, control plane), communicators on it, plans (which program, which chunk), operations in flight.
+ * Everything here is guarded by the world's lock unless a comment says atomic. */
+#ifndef BNY_COLLECTIVES_INTERNAL_H
+#define BNY_COLLECTIVES_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "banyan/banyan.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "collectives/program.h"
+#include "compress/codec.h"
+#include "compress/reduce.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/transport.h"
+
+#define BNY_MAX_TPS      4
+#define BNY_SETTINGS_MAX 192
+#define BNY_NAME_MAX     32
+
+/* ---- reduction operations ------------------------------------------------------------------------- */
+struct bny_redop {
+    uint8_t wire;        /* built-in kind, or 0xfd premul, 0xfe user: goes into the signature */
+    uint8_t kind;        /* enum banyan_op_kind that the built-in kernels run (premul: SUM) */
+    uint8_t commutative;
+    banyan_user_fn user; /* NULL: built-in */
+    void *user_ctx;
+    size_t elem_bytes, alignment; /* of a user's opaque element; 0: the datatype */
+    double scalar;       /* premul */
+};
+/* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
+int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
+const char *bny_redop_name(unsigned wire);
+/* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
+void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
+                   const void *b, size_t n);
+
+/* ---- world ------------------------------------------------------------------------------------------ */
+struct bny_card; /* what a rank tells all others at init: world.c */
+
+struct bny_world {
+    int rank, nranks;
+    atomic_int refs;        /* communicators */
+    atomic_flag lock;       /* progress and every change of state */
+    unsigned generation;    /* of the process: a forked child has another */
+    struct bny_tp *tps[BNY_MAX_TPS];
+    int ntps;
+    struct bny_ep **eps;    /* [nranks]; NULL for this rank */
+    uint8_t *same_host;     /* [nranks] */
+    struct bny_control *control; /* NULL on the loop transport in tests */
+    struct banyan_comm *comms;   /* list by ->next_comm */
+    struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
+    struct bny_msg *strays, *strays_last; /* messages for communicators that do not exist here yet */
+    struct bny_spill *draining;  /* msg.c */
+    struct bny_cookie *cookies;  /* free ones */
+    struct bny_cookie_slab *cookie_slabs;
+    uint32_t comm_ids;           /* largest id seen */
+    int nlocal;             /* ranks on this host */
+    int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
+    int all_local, any_tcp; /* agreed */
+    uint64_t tick_ns;       /* last slow tick */
+    int has_local_failure;  /* without a control plane: adopted at the end of progress */
+    struct bny_failure local_failure;
+    int orderly;            /* every communicator so far was finalized */
+    struct bny_loop_fabric *fabric; /* loop between threads: shared, world.c counts */
+    uint8_t job[8];
+    int progress_fd;        /* -1 until asked for */
+    atomic_uint_fast64_t sleeps, wakeups;
+    int progressing;        /* inside progress: the hook or a user function must not re-enter */
+    int64_t spin_us;        /* BANYAN_SPIN_US */
+    pthread_t thread;       /* progress thread */
+    int has_thread;
+    atomic_int stop_thread;
+    int thread_cpu;
+};
+
+/* ---- plans --------------------------------------------------------------------------------------------- */
+enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT };
+
+struct bny_plan {
+    /* key */
+    uint8_t collective, dtype, redop_wire, deterministic, ordered;
+    int root;
+    size_t count;       /* elements of the call (v-variants: 0) */
+    const struct bny_codec_ops *codec; /* NULL: none */
+    char forced[BNY_NAME_MAX];         /* schedule asked for; "auto" */
+    size_t forced_chunk;
+    /* result */
+    enum bny_path path;
+    const struct bny_program *program; /* owned by the communicator's program cache */
+    size_t chunk_bytes;
+    double predicted_s;
+    char schedule[BNY_NAME_MAX];
+    uint8_t sched_hash;
+};
+
+/* ---- communicator ---------------------------------------------------------------------------------------- */
+struct bny_peer {
+    struct bny_ep *ep;      /* NULL for this rank */
+    int world_rank;
+};
+
+struct bny_stream { /* counters of point-to-point messages with one peer and tag */
+    int peer;
+    uint32_t tag, sent, received;
+};
+
+struct bny_op;
+
+struct banyan_comm {
+    struct bny_world *world;
+    uint32_t id;
+    int rank, n;
+    struct bny_peer *peers; /* [n] */
+    int *rank_of_world;     /* [world->nranks] this communicator's rank, or -1 */
+    uint32_t next_seq;      /* of the next collective */
+    struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
+    struct bny_op *pool;    /* idle operations of blocking calls */
+    struct bny_msg *strays, *strays_last; /* messages of operations not started here yet, by ->next */
+    struct bny_stream *streams;
+    size_t nstreams, streams_cap;
+    struct bny_plan *plans; /* [64], direct mapped */
+    uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
+    int all_shm;            /* every pair talks by shared memory: agreed */
+    uint32_t chunk_max;     /* largest chunk that every endpoint here can carry */
+    struct bny_programs *programs; /* cache, select.c */
+    /* settings, agreed by all ranks */
+    char schedule[BNY_NAME_MAX], codec[64];
+    size_t chunk_bytes;
+    int deterministic;
+    double op_timeout_s;    /* this rank's own */
+    void (*progress_hook)(void *);
+    void *progress_hook_ctx;
+    /* failure: code is set last, release */
+    atomic_int failed;      /* negative code, 0 while healthy */
+    int blamed;
+    char failure_text[320];
+    struct bny_init *init;  /* while not joined yet: world.c */
+    atomic_uint_fast64_t ops_done;
+    struct banyan_comm *next_comm;
+    int finalized;
+};
+
+/* ---- operations --------------------------------------------------------------------------------------------- */
+/* One collective call, as the user gave it, checked. */
+struct bny_call {
+    uint8_t collective; /* enum bny_collective */
+    uint8_t vector;     /* v-variant: counts are per rank */
+    uint8_t is_send;    /* SENDRECV: direction */
+    enum banyan_dtype dtype;
+    struct bny_redop redop;
+    const void *sendbuf;
+    void *recvbuf;
+    size_t count;       /* elements: of the whole (allreduce...), of a block (allgather, alltoall...) */
+    int root;           /* or the peer of SENDRECV; -1 */
+    uint32_t tag;
+    size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
+    char schedule[BNY_NAME_MAX];
+    const struct bny_codec_ops *codec;
+    double timeout_s;   /* < 0: the communicator's */
+    int deterministic;
+    size_t chunk_bytes;
+};
+
+struct bny_block { /* one row of the table a program's blocks index */
+    const char *in;
+    char *out, *scratch, *scratch2;
+    size_t count; /* elements */
+    size_t pos;   /* elements before it, for contiguous programs */
+};
+
+struct bny_step_state {
+    const char *src;
+    char *dst;
+    size_t count;         /* elements */
+    size_t pos;           /* in contiguous coordinates */
+    uint32_t nchunks;
+    uint32_t posted;      /* sends: chunks handed to the transport */
+    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t view_off;    /* receives: bytes of the current message already applied */
+    struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
+    char *coded;          /* RECV_COPY/KEEP of a lossy codec that is forwarded: wire bytes, by chunk */
+    uint32_t *coded_len;
+};
+
+enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
+
+struct bny_op_peer { /* per peer of the operation's communicator */
+    uint8_t ready_wanted; /* we must send READY to it */
+    uint8_t ready_sent;
+    uint8_t window_open;
+    uint8_t ready_seen;   /* it has started this operation */
+    struct bny_window ours, theirs;
+};
+
+struct bny_op {
+    struct banyan_comm *comm;
+    struct bny_call call;
+    struct bny_plan plan;   /* a copy: the cache may forget its own */
+    int planned;            /* plan and tables fit `call` as it is */
+    const struct bny_program *program;
+    atomic_int state;       /* enum bny_op_state */
+    int result;
+    int persistent;
+    uint32_t seq;
+    struct bny_sig sig;
+    uint64_t deadline_ns;
+    struct bny_op *next;    /* active list, or pool */
+    int dirty;              /* something happened: advance it */
+    size_t esz;             /* bytes of the datatype */
+    /* engine */
+    size_t chunk_elems;
+    uint32_t open_first;    /* first unfinished step */
+    uint32_t steps_left;
+    struct bny_step_state *steps;
+    size_t steps_cap;
+    struct bny_block *blocks;
+    size_t blocks_cap;
+    struct bny_op_peer *peers; /* [n] */
+    struct bny_cookie *cookies; /* of sends in flight */
+    uint32_t sends_in_flight; /* transport still borrows memory */
+    char *scratch, *scratch2, *staging, *tile, *coded;
+    size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
+    size_t finish_copy_off, finish_copy_bytes; /* staging -> recvbuf when done */
+    int finish_from_staging;
+    /* one-shot */
+    struct bny_msg **shots; /* [n] messages held */
+    int shots_missing;
+    int shots_sent;         /* peers served so far */
+    size_t vcap;
+    size_t *vcounts;        /* storage of call's four arrays */
+};
+
+struct banyan_request {
+    struct bny_op op;
+};
+
+/* world.c */
+void bny_world_lock(struct bny_world *w);
+int bny_world_trylock(struct bny_world *w);
+void bny_world_unlock(struct bny_world *w);
+/* Progresses everything once; lock held. Returns the number of events. */
+int bny_world_progress(struct bny_world *w);
+/* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held. */
+void bny_world_tick(struct bny_world *w);
+void bny_world_unref(struct bny_world *w);
+/* Handles one transport event; lock held. */
+void bny_world_event(struct bny_world *w, struct bny_event *ev);
+/* World over a loop fabric, for tests: one rank's communicator, no bootstrap, no control plane. */
+struct bny_loop_fabric;
+int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
+                  const struct banyan_config *cfg);
+
+/* Joins: allocates a communicator that is not usable until bny_init_progress says 1. */
+int bny_init_start(struct banyan_comm **out, const struct bny_id *id, int nranks, int rank,
+                   const struct banyan_config *cfg);
+int bny_init_progress(struct banyan_comm *comm); /* 1 done, 0 not yet, or an error */
+int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
+void bny_init_free(struct bny_init *init); /* takes NULL */
+unsigned bny_process_generation(void);
+
+/* failure.c */
+/* Fails one communicator (not the others of its world), at once. Lock held. */
+void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f);
+/* Something went wrong: floods it; the communicators concerned fail when the grace has passed. Lock held. */
+void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,
+                enum banyan_error code, int blamed, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+/* Adopts what the control plane agreed on. Lock held. */
+void bny_failure_adopt(struct bny_world *w);
+/* The communicator's failure as this thread's error; 0 when healthy. Any thread. */
+int bny_comm_error(struct banyan_comm *comm);
+
+/* comm.c */
+struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
+                                   const int *world_ranks);
+void bny_comm_free(struct banyan_comm *comm);
+/* Endpoints are known: derives what depends on them, and delivers messages that came before. */
+void bny_comm_settle(struct banyan_comm *comm);
+
+/* select.c */
+/* Chooses the plan for a call into *out; cached. Returns 0, -BANYAN_EINVAL (unknown schedule),
+ * -BANYAN_ENOTSUP (a schedule or codec asked for that cannot do this), -BANYAN_ENOMEM. Lock held. */
+int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct bny_plan *out);
+/* The program of a point-to-point operation. */
+const struct bny_program *bny_plan_sendrecv(struct banyan_comm *comm, int peer, int is_send);
+void bny_plans_free(struct banyan_comm *comm);
+int bny_schedule_known(const char *name);
+const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
+
+/* op.c: life of an operation */
+int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
+int bny_op_start(struct bny_op *op);       /* lock held */
+void bny_op_complete(struct bny_op *op, int result); /* lock held */
+void bny_op_finish(struct bny_op *op);     /* frees its memory */
+struct bny_op *bny_op_take(struct banyan_comm *comm);  /* from the pool; lock held */
+void bny_op_give(struct bny_op *op);       /* back to the pool; lock held */
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
+/* A message for this communicator; lock held. Takes msg. */
+void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
+/* "allreduce(count 7, f32, sum)" */
+void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap);
+/* Ranks the operation is still waiting for, as text: "rank 3" or "ranks 1, 2 and 5 more". */
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap); /* the first such rank */
+int bny_op_is_done(struct bny_op *op);
+
+/* engine.c: the life of a chunk */
+int bny_engine_start(struct bny_op *op);
+int bny_engine_advance(struct bny_op *op); /* 1: made progress */
+void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg);
+void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held */
+int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */
+
+/* small.c: the one-shot exchange */
+int bny_oneshot_start(struct bny_op *op);
+int bny_oneshot_advance(struct bny_op *op);
+void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
+void bny_oneshot_drop(struct bny_op *op);
+
+/* wait.c */
+struct bny_waiter {
+    uint32_t spins, yields, naps;
+    uint64_t last_tick_ns;
+};
+void bny_wait_init(struct bny_waiter *wt);
+/* One turn of a wait loop after a progress that found nothing. Lock not held. */
+void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
+
+/* msg.c: holding messages, and the cookies of sends */
+/* Moves a message out of the transport's memory, so that it may be held for long without stopping others behind it.
+ * Descriptors are returned as they are; data that has not all arrived is drained by bny_msg_drain. Returns the
+ * message to hold from now on (data NULL while draining), or NULL when memory is exhausted (msg is released). */
+struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg);
+/* A message made here (to oneself), with a copy of the payload. NULL on no memory. */
+struct bny_msg *bny_msg_make(const struct bny_hdr *hdr, const void *payload);
+void bny_msg_release(struct bny_world *w, struct bny_msg *msg); /* of any sort */
+int bny_msg_is_draining(const struct bny_msg *msg);
+int bny_msg_drain(struct bny_world *w); /* all of them a little; returns 1 when something moved */
+
+/* Names (operation, step) to a transport that borrows its memory. op is NULL once the operation failed. */
+struct bny_cookie {
+    struct bny_op *op;
+    uint32_t step;
+    struct bny_cookie *next; /* free list; or of the operation's */
+    struct bny_cookie *prev;
+};
+struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step);
+void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck);
+void bny_cookies_free(struct bny_world *w);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that must wait, and the cookies that tie a borrowed send buffer to its step.
+ *
+ * A transport lends a message's memory. Holding it for long would stop what comes behind it (a ring position, a
+ * socket), so a message that cannot be used yet is spilled: copied to the heap and released. How much can be
+ * spilled is bounded by what peers may send before we started an operation (eager messages) and by the operation's
+ * own size (bulk, sent only after our READY). */
+#include "collectives/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct bny_spill {
+    struct bny_msg msg;     /* first: what holders see */
+    struct bny_msg *inner;  /* still draining from the transport */
+    struct bny_spill *next, *prev; /* world's draining list */
+    uint32_t got;
+    char bytes[];
+};
+
+static char spill_mark; /* msg.user of spilled messages */
+
+static int is_spill(const struct bny_msg *msg)
+{
+    return msg->user == &spill_mark;
+}
+
+static struct bny_spill *spill_new(const struct bny_hdr *hdr, struct bny_ep *ep)
+{
+    struct bny_spill *sp = malloc(sizeof *sp + hdr->len);
+
+    if (!sp)
+        return NULL;
+    memset(sp, 0, sizeof *sp);
+    sp->msg.ep = ep;
+    sp->msg.hdr = *hdr;
+    sp->msg.user = &spill_mark;
+    return sp;
+}
+
+struct bny_msg *bny_msg_make(const struct bny_hdr *hdr, const void *payload)
+{
+    struct bny_spill *sp = spill_new(hdr, NULL);
+
+    if (!sp)
+        return NULL;
+    if (hdr->len)
+        memcpy(sp->bytes, payload, hdr->len);
+    sp->msg.data = sp->bytes;
+    return &sp->msg;
+}
+
+static void drain_unlink(struct bny_world *w, struct bny_spill *sp)
+{
+    if (sp->prev)
+        sp->prev->next = sp->next;
+    else
+        w->draining = sp->next;
+    if (sp->next)
+        sp->next->prev = sp->prev;
+}
+
+/* 1: something moved. */
+static int drain_one(struct bny_world *w, struct bny_spill *sp)
+{
+    const void *ptr;
+    long n = sp->inner->ep->ops->view(sp->inner, sp->got, sp->msg.hdr.len - sp->got,
+                                      sp->bytes + sp->got, &ptr);
+
+    if (n == BNY_AGAIN)
+        return 0;
+    if (n > 0) {
+        sp->got += (uint32_t)n;
+        if (sp->got < sp->msg.hdr.len)
+            return 1;
+        sp->msg.data = sp->bytes;
+    }
+    /* complete, or broken: then the endpoint's DOWN fails whoever waits for it */
+    sp->inner->ep->ops->release(sp->inner);
+    sp->inner = NULL;
+    drain_unlink(w, sp);
+    return 1;
+}
+
+int bny_msg_drain(struct bny_world *w)
+{
+    int moved = 0;
+
+    for (struct bny_spill *sp = w->draining, *next; sp; sp = next) {
+        next = sp->next;
+        moved |= drain_one(w, sp);
+    }
+    return moved;
+}
+
+int bny_msg_is_draining(const struct bny_msg *msg)
+{
+    return is_spill(msg) && !msg->data;
+}
+
+struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg)
+{
+    struct bny_spill *sp;
+
+    if (is_spill(msg) || (!msg->data && (msg->ep->ops->caps & BNY_TP_DESC)))
+        return msg;
+    sp = spill_new(&msg->hdr, msg->ep);
+    if (!sp) {
+        msg->ep->ops->release(msg);
+        return NULL;
+    }
+    if (msg->data) {
+        memcpy(sp->bytes, msg->data, msg->hdr.len);
+        sp->msg.data = sp->bytes;
+        msg->ep->ops->release(msg);
+        return &sp->msg;
+    }
+    sp->inner = msg;
+    sp->next = w->draining;
+    if (w->draining)
+        w->draining->prev = sp;
+    w->draining = sp;
+    drain_one(w, sp);
+    return &sp->msg;
+}
+
+void bny_msg_release(struct bny_world *w, struct bny_msg *msg)
+{
+    struct bny_spill *sp = (struct bny_spill *)msg;
+
+    if (!is_spill(msg)) {
+        msg->ep->ops->release(msg);
+        return;
+    }
+    if (sp->inner) {
+        sp->inner->ep->ops->release(sp->inner);
+        drain_unlink(w, sp);
+    }
+    free(sp);
+}
+
+/* ---- cookies ---- */
+
+#define COOKIES_PER_SLAB 256
+
+struct bny_cookie_slab {
+    struct bny_cookie_slab *next;
+    struct bny_cookie cookies[COOKIES_PER_SLAB];
+};
+
+struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step)
+{
+    struct bny_cookie *ck;
+
+    if (!w->cookies) {
+        struct bny_cookie_slab *slab = calloc(1, sizeof *slab);
+        if (!slab)
+            return NULL;
+        slab->next = w->cookie_slabs;
+        w->cookie_slabs = slab;
+        for (int i = 0; i < COOKIES_PER_SLAB; i++) {
+            slab->cookies[i].next = w->cookies;
+            w->cookies = &slab->cookies[i];
+        }
+    }
+    ck = w->cookies;
+    w->cookies = ck->next;
+    ck->op = op;
+    ck->step = step;
+    ck->prev = NULL;
+    ck->next = op->cookies;
+    if (op->cookies)
+        op->cookies->prev = ck;
+    op->cookies = ck;
+    return ck;
+}
+
+void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck)
+{
+    if (ck->op) {
+        if (ck->prev)
+            ck->prev->next = ck->next;
+        else
+            ck->op->cookies = ck->next;
+        if (ck->next)
+            ck->next->prev = ck->prev;
+    }
+    ck->op = NULL;
+    ck->next = w->cookies;
+    w->cookies = ck;
+}
+
+void bny_cookies_free(struct bny_world *w)
+{
+    while (w->cookie_slabs) {
+        struct bny_cookie_slab *slab = w->cookie_slabs;
+        w->cookie_slabs = slab->next;
+        free(slab);
+    }
+    w->cookies = NULL;
+}

@@ -1,0 +1,724 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Life of an operation: plan and tables (init), start, messages, completion, waiting. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+
+/* ---- tables ------------------------------------------------------------------------------------------ */
+
+static int grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what)
+{
+    void **p = pp, *q;
+
+    if (*cap >= need)
+        return 0;
+    q = realloc(*p, need * unit);
+    if (!q)
+        return bny_fail(BANYAN_ENOMEM, "no memory for %s: %zu bytes", what, need * unit);
+    *p = q;
+    *cap = need;
+    return 0;
+}
+
+/* Elements of block b of the call that this program splits by weights: [0, count) in proportion, on cache lines
+ * where there is enough of it. */
+static size_t weighted_edge(const struct bny_op *op, uint32_t b)
+{
+    const struct bny_program *p = op->program;
+    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1;
+    size_t units = op->call.count / quantum, edge;
+    double at = 0;
+
+    if (b == p->nblocks)
+        return op->call.count;
+    for (uint32_t i = 0; i < b; i++)
+        at += (double)p->weight_num[i] / p->weight_den[i];
+    edge = (size_t)(at * (double)units + 0.5);
+    if (edge > units)
+        edge = units;
+    if (quantum == 1 && units >= 64 * (size_t)p->nblocks * 16)
+        edge &= ~(size_t)63;
+    return edge * quantum;
+}
+
+/* Displacement and count of rank r's block on the send or receive side, in elements. */
+static size_t part_count(const struct bny_call *call, const size_t *counts, int r)
+{
+    return counts ? counts[r] : call->count;
+}
+
+static size_t part_at(const struct bny_call *call, const size_t *counts, const size_t *displs, int r)
+{
+    size_t at = 0;
+
+    if (displs)
+        return displs[r];
+    if (!counts)
+        return (size_t)r * call->count;
+    for (int i = 0; i < r; i++)
+        at += counts[i];
+    return at;
+}
+
+static void fill_weighted(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+
+    for (uint32_t b = 0; b < p->nblocks; b++) {
+        struct bny_block *k = &op->blocks[b];
+        size_t at = weighted_edge(op, b);
+        k->count = weighted_edge(op, b + 1) - at;
+        k->pos = at;
+        k->in = (const char *)op->call.sendbuf + at * op->esz;
+        k->out = (char *)op->call.recvbuf + at * op->esz;
+    }
+}
+
+/* Blocks 0..n-1 of ranks 0..n-1. `whole_in` / `whole_out`: that side has all blocks; else only this rank's own. */
+static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
+{
+    const struct bny_call *c = &op->call;
+    size_t pos = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        struct bny_block *k = &op->blocks[r];
+        const size_t *counts = c->scounts ? c->scounts : c->rcounts;
+        int own = r == op->comm->rank;
+        k->count = part_count(c, counts, r);
+        if (c->vector && !counts) /* gatherv, scatterv away from the root: only the own count is known */
+            k->count = own ? c->count : 0;
+        k->pos = pos;
+        pos += k->count;
+        k->in = k->out = NULL;
+        if (whole_in)
+            k->in = (const char *)c->sendbuf + part_at(c, c->scounts, c->sdispls, r) * op->esz;
+        else if (own)
+            k->in = c->sendbuf;
+        if (whole_out)
+            k->out = (char *)c->recvbuf + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
+        else if (own)
+            k->out = c->recvbuf;
+    }
+}
+
+static void fill_alltoall(struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+    int n = op->comm->n;
+
+    for (int r = 0; r < n; r++) {
+        struct bny_block *in = &op->blocks[r], *out = &op->blocks[n + r];
+        *in = (struct bny_block){ .count = part_count(c, c->scounts, r) };
+        *out = (struct bny_block){ .count = part_count(c, c->rcounts, r) };
+        in->in = (const char *)c->sendbuf + part_at(c, c->scounts, c->sdispls, r) * op->esz;
+        out->out = (char *)c->recvbuf + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
+    }
+    /* the own block: KEEP copies it from IN to OUT, whichever of the two rows the program names */
+    op->blocks[op->comm->rank].out = op->blocks[n + op->comm->rank].out;
+    op->blocks[n + op->comm->rank].in = op->blocks[op->comm->rank].in;
+}
+
+static size_t fill_blocks(struct bny_op *op)
+{
+    int root = op->call.root == op->comm->rank;
+    size_t total = 0;
+
+    switch (op->call.collective) {
+    case BNY_REDUCE_SCATTER: fill_parts(op, 1, 0); break;
+    case BNY_ALLGATHER: fill_parts(op, 0, 1); break;
+    case BNY_GATHER: fill_parts(op, 0, root); break;
+    case BNY_SCATTER: fill_parts(op, root, 0); break;
+    case BNY_ALLTOALL: fill_alltoall(op); break;
+    case BNY_BARRIER:
+    case BNY_SENDRECV:
+        op->blocks[0] = (struct bny_block){ .count = op->call.count,
+                                            .in = op->call.sendbuf,
+                                            .out = op->call.recvbuf };
+        break;
+    default: fill_weighted(op); break;
+    }
+    for (uint32_t b = 0; b < op->program->nblocks; b++)
+        total += op->blocks[b].count;
+    return total;
+}
+
+static int fill_scratch(struct bny_op *op, size_t total)
+{
+    size_t at = 0;
+    int rc = 0;
+
+    if (op->program->uses_scratch)
+        rc = grow(&op->scratch, &op->scratch_cap, total * op->esz + 64, 1, "partial sums");
+    if (rc == 0 && op->program->uses_scratch2)
+        rc = grow(&op->scratch2, &op->scratch2_cap, total * op->esz + 64, 1, "partial sums");
+    for (uint32_t b = 0; rc == 0 && b < op->program->nblocks; b++) {
+        op->blocks[b].scratch = op->scratch ? op->scratch + at : NULL;
+        op->blocks[b].scratch2 = op->scratch2 ? op->scratch2 + at : NULL;
+        at += op->blocks[b].count * op->esz;
+    }
+    return rc;
+}
+
+/* ---- staging: calls that run on a private copy ------------------------------------------------------------ */
+
+static size_t input_elems(const struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+
+    switch (c->collective) {
+    case BNY_ALLTOALL: return c->count * (size_t)op->comm->n;
+    case BNY_REDUCE_SCATTER:
+        return part_at(c, c->scounts, NULL, op->comm->n - 1) +
+               part_count(c, c->scounts, op->comm->n - 1);
+    default: return c->count;
+    }
+}
+
+/* premul sums scale into a copy; an in-place all-to-all sends from one; an ordered reduce_scatter is an
+ * allreduce into one. Sets what the tables point at. */
+static int stage(struct bny_op *op)
+{
+    size_t elems = input_elems(op);
+    struct bny_call *c = &op->call;
+    int premul = c->redop.wire == 0xfd;
+    int inplace_a2a = c->collective == BNY_ALLTOALL && c->sendbuf == c->recvbuf && !c->vector;
+    int rc;
+
+    if (!premul && !inplace_a2a)
+        return 0;
+    rc = grow(&op->staging, &op->staging_cap, elems * op->esz + 64, 1, "a private copy of the input");
+    if (rc)
+        return rc;
+    if (premul)
+        bny_scale(op->staging, c->sendbuf, elems, c->dtype, c->redop.scalar);
+    else if (elems)
+        memcpy(op->staging, c->sendbuf, elems * op->esz);
+    c->sendbuf = op->staging;
+    return 0;
+}
+
+/* ---- init ------------------------------------------------------------------------------------------------ */
+
+static void make_sig(struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+    unsigned hash = op->plan.sched_hash;
+
+    memset(&op->sig, 0, sizeof op->sig);
+    op->sig.collective = c->collective;
+    op->sig.dtype = (uint8_t)c->dtype;
+    op->sig.op = c->redop.wire;
+    op->sig.codec_sched = (uint8_t)hash;
+    op->sig.count = c->vector ? 0 : c->count;
+    op->sig.root_tag = c->collective == BNY_SENDRECV
+                           ? c->tag
+                           : ((uint32_t)(c->root < 0 ? 0 : c->root)) ^ (c->tag << 16);
+    if (c->collective == BNY_BARRIER)
+        op->sig.count = 0;
+}
+
+static int same_plan(const struct bny_call *a, const struct bny_call *b)
+{
+    return a->collective == b->collective && a->count == b->count && a->dtype == b->dtype &&
+           a->root == b->root && !a->vector && !b->vector && a->redop.wire == b->redop.wire &&
+           a->redop.kind == b->redop.kind && a->redop.user == b->redop.user &&
+           a->redop.elem_bytes == b->redop.elem_bytes &&
+           a->redop.commutative == b->redop.commutative && a->codec == b->codec &&
+           a->deterministic == b->deterministic && a->chunk_bytes == b->chunk_bytes &&
+           a->is_send == b->is_send && a->tag == b->tag && !strcmp(a->schedule, b->schedule);
+}
+
+int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
+{
+    size_t n = (size_t)comm->n, piece;
+    int rc;
+
+    if (op->planned && op->comm == comm && same_plan(&op->call, call)) {
+        op->call = *call;
+        return 0;
+    }
+    op->planned = 0;
+    op->comm = comm;
+    op->call = *call;
+    op->esz = banyan_dtype_bytes(call->dtype);
+    rc = bny_plan_get(comm, call, &op->plan);
+    if (rc)
+        return rc;
+    op->program = op->plan.program;
+    make_sig(op);
+    if (!op->peers) {
+        op->peers = calloc(n, sizeof *op->peers);
+        op->shots = calloc(n, sizeof *op->shots);
+        if (!op->peers || !op->shots)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    }
+    if (op->plan.path == BNY_PATH_ONESHOT) {
+        rc = grow(&op->tile, &op->tile_cap, call->count * op->esz + 64, 1, "a small operation");
+    } else if (op->program) {
+        rc = grow(&op->steps, &op->steps_cap, op->program->nsteps, sizeof *op->steps, "steps");
+        if (rc == 0)
+            rc = grow(&op->blocks, &op->blocks_cap, op->program->nblocks, sizeof *op->blocks, "blocks");
+    }
+    if (rc)
+        return rc;
+    piece = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1;
+    op->chunk_elems = op->plan.chunk_bytes / op->esz / piece * piece;
+    if (op->chunk_elems == 0)
+        op->chunk_elems = piece;
+    op->planned = 1;
+    return 0;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------ */
+
+static void link_active(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+
+    op->next = NULL;
+    if (c->active_last)
+        c->active_last->next = op;
+    else
+        c->active_first = op;
+    c->active_last = op;
+    atomic_store_explicit(&op->state, BNY_OP_ACTIVE, memory_order_relaxed);
+}
+
+static void unlink_active(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_op *prev = NULL;
+
+    for (struct bny_op *o = c->active_first; o; prev = o, o = o->next)
+        if (o == op) {
+            if (prev)
+                prev->next = o->next;
+            else
+                c->active_first = o->next;
+            if (c->active_last == o)
+                c->active_last = prev;
+            return;
+        }
+}
+
+/* One rank alone: the collective is a copy. */
+static void run_alone(struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+    size_t in = 0, out = 0, n = c->count;
+
+    if (c->collective == BNY_BARRIER || c->collective == BNY_EXSCAN ||
+        c->collective == BNY_BROADCAST)
+        return;
+    if (c->vector) {
+        n = c->scounts ? c->scounts[0] : c->rcounts ? c->rcounts[0] : c->count;
+        in = c->sdispls ? c->sdispls[0] : 0;
+        out = c->rdispls ? c->rdispls[0] : 0;
+    }
+    if (n && (const char *)c->sendbuf + in * op->esz != (char *)c->recvbuf + out * op->esz)
+        memmove((char *)c->recvbuf + out * op->esz, (const char *)c->sendbuf + in * op->esz,
+                n * op->esz);
+}
+
+static int matches_stray(const struct bny_op *op, int from, const struct bny_msg *msg)
+{
+    const struct bny_hdr *h = &msg->hdr;
+
+    if (op->call.collective != BNY_SENDRECV)
+        return h->sig.collective != BNY_SENDRECV && h->seq == op->seq;
+    return h->sig.collective == BNY_SENDRECV && h->seq == op->seq && from == op->call.root &&
+           h->sig.root_tag == op->call.tag && (h->kind == BNY_MSG_READY) == op->call.is_send;
+}
+
+static int sender_of(const struct banyan_comm *comm, const struct bny_msg *msg)
+{
+    return msg->ep ? comm->rank_of_world[msg->ep->peer] : comm->rank;
+}
+
+/* Messages that came before we started this operation. */
+static void take_strays(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_msg *msg = c->strays, *next;
+
+    c->strays = c->strays_last = NULL;
+    for (; msg; msg = next) {
+        next = msg->next;
+        msg->next = NULL;
+        if (matches_stray(op, sender_of(c, msg), msg)) {
+            bny_comm_message(c, sender_of(c, msg), msg);
+            continue;
+        }
+        if (c->strays_last)
+            c->strays_last->next = msg;
+        else
+            c->strays = msg;
+        c->strays_last = msg;
+    }
+}
+
+static struct bny_stream *stream_of(struct banyan_comm *c, int peer, uint32_t tag)
+{
+    for (size_t i = 0; i < c->nstreams; i++)
+        if (c->streams[i].peer == peer && c->streams[i].tag == tag)
+            return &c->streams[i];
+    if (grow(&c->streams, &c->streams_cap, c->nstreams + 1, sizeof *c->streams, "message streams"))
+        return NULL;
+    c->streams[c->nstreams] = (struct bny_stream){ .peer = peer, .tag = tag };
+    return &c->streams[c->nstreams++];
+}
+
+/* To oneself: the message is made here and takes the way of all messages. */
+static int send_to_self(struct bny_op *op)
+{
+    struct bny_hdr h;
+    struct bny_msg *msg;
+
+    memset(&h, 0, sizeof h);
+    h.comm = op->comm->id;
+    h.seq = op->seq;
+    h.kind = BNY_MSG_DATA;
+    h.sig = op->sig;
+    if (op->call.count * op->esz > UINT32_MAX)
+        return bny_fail(BANYAN_ENOTSUP, "count: a message to oneself is at most 4 GiB");
+    h.len = (uint32_t)(op->call.count * op->esz);
+    msg = bny_msg_make(&h, op->call.sendbuf);
+    if (!msg)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+    bny_op_complete(op, 0);
+    bny_comm_message(op->comm, op->comm->rank, msg);
+    return 0;
+}
+
+static int start_engine(struct bny_op *op)
+{
+    int rc = stage(op);
+
+    if (rc == 0)
+        rc = fill_scratch(op, fill_blocks(op));
+    if (rc == 0)
+        rc = bny_engine_start(op);
+    return rc;
+}
+
+int bny_op_start(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    int rc = bny_comm_error(c);
+
+    if (rc)
+        return rc;
+    op->result = 0;
+    op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small operation may */
+    op->cookies = NULL;
+    op->finish_from_staging = 0;
+    if (op->call.collective == BNY_SENDRECV) {
+        struct bny_stream *st = stream_of(c, op->call.root, op->call.tag);
+        if (!st)
+            return -BANYAN_ENOMEM;
+        op->seq = op->call.is_send ? st->sent++ : st->received++;
+    } else {
+        op->seq = c->next_seq++;
+    }
+    if (c->n == 1 && op->call.collective != BNY_SENDRECV) {
+        rc = stage(op);
+        if (rc)
+            return rc;
+        run_alone(op);
+        atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+        atomic_fetch_add_explicit(&c->ops_done, 1, memory_order_relaxed);
+        return 0;
+    }
+    if (op->plan.path == BNY_PATH_ONESHOT) {
+        rc = stage(op);
+        if (rc == 0)
+            rc = bny_oneshot_start(op);
+    } else {
+        rc = start_engine(op);
+    }
+    if (rc) { /* others wait for us in vain: tell them why */
+        bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error)-rc, c->world->rank, "rank %d: %s",
+                   c->rank, banyan_last_error());
+        return rc;
+    }
+    link_active(op);
+    if (op->call.collective == BNY_SENDRECV && op->call.root == c->rank && op->call.is_send)
+        return send_to_self(op);
+    if (c->strays)
+        take_strays(op);
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
+        return 0;
+    if (op->plan.path == BNY_PATH_ONESHOT)
+        bny_oneshot_advance(op);
+    else
+        bny_engine_advance(op);
+    return 0;
+}
+
+/* ---- messages ----------------------------------------------------------------------------------------------- */
+
+void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap)
+{
+    int at = snprintf(buf, cap, "%s(", bny_collective_name((enum bny_collective)sig->collective));
+
+    if (sig->collective != BNY_BARRIER && at > 0 && (size_t)at < cap)
+        at += snprintf(buf + at, cap - (size_t)at, "count %llu, %s", (unsigned long long)sig->count,
+                       banyan_dtype_name((enum banyan_dtype)sig->dtype));
+    if ((sig->collective == BNY_ALLREDUCE || sig->collective == BNY_REDUCE ||
+         sig->collective == BNY_REDUCE_SCATTER || sig->collective == BNY_SCAN ||
+         sig->collective == BNY_EXSCAN) &&
+        at > 0 && (size_t)at < cap)
+        at += snprintf(buf + at, cap - (size_t)at, ", %s", bny_redop_name(sig->op));
+    if ((sig->collective == BNY_REDUCE || sig->collective == BNY_BROADCAST ||
+         sig->collective == BNY_GATHER || sig->collective == BNY_SCATTER) &&
+        at > 0 && (size_t)at < cap)
+        at += snprintf(buf + at, cap - (size_t)at, ", root %u", sig->root_tag & 0xffff);
+    if (at > 0 && (size_t)at < cap)
+        snprintf(buf + at, cap - (size_t)at, ")");
+}
+
+static void report_mismatch(struct banyan_comm *c, int from, const struct bny_sig *theirs,
+                            const struct bny_sig *ours, uint32_t seq)
+{
+    char a[96], b[96];
+    const char *hint = "";
+    int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
+
+    bny_sig_describe(from < c->rank ? theirs : ours, a, sizeof a);
+    bny_sig_describe(from < c->rank ? ours : theirs, b, sizeof b);
+    if (!strcmp(a, b))
+        hint = theirs->root_tag != ours->root_tag ? " with different tags or roots"
+                                                  : " with different schedule, codec or chunk";
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
+               "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b, hint);
+}
+
+static struct bny_op *find_op(struct banyan_comm *c, int from, const struct bny_msg *msg)
+{
+    for (struct bny_op *op = c->active_first; op; op = op->next)
+        if (matches_stray(op, from, msg))
+            return op;
+    return NULL;
+}
+
+/* Has this rank already finished the operation that a message is for? */
+static int is_past(const struct banyan_comm *c, int from, const struct bny_hdr *h)
+{
+    if (h->sig.collective != BNY_SENDRECV)
+        return (int32_t)(h->seq - c->next_seq) < 0;
+    for (size_t i = 0; i < c->nstreams; i++)
+        if (c->streams[i].peer == from && c->streams[i].tag == h->sig.root_tag)
+            return (int32_t)(h->seq - (h->kind == BNY_MSG_READY ? c->streams[i].sent
+                                                                : c->streams[i].received)) < 0;
+    return 0;
+}
+
+static void keep_stray(struct banyan_comm *c, struct bny_msg *msg)
+{
+    msg = bny_msg_spill(c->world, msg);
+    if (!msg)
+        return;
+    msg->next = NULL;
+    if (c->strays_last)
+        c->strays_last->next = msg;
+    else
+        c->strays = msg;
+    c->strays_last = msg;
+}
+
+void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
+{
+    struct bny_op *op;
+
+    if (atomic_load_explicit(&c->failed, memory_order_relaxed) || from < 0) {
+        bny_msg_release(c->world, msg);
+        return;
+    }
+    op = find_op(c, from, msg);
+    if (!op) {
+        if (!is_past(c, from, &msg->hdr)) {
+            keep_stray(c, msg);
+            return;
+        }
+        if (msg->hdr.kind != BNY_MSG_READY) {
+            char text[96];
+            bny_sig_describe(&msg->hdr.sig, text, sizeof text);
+            bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
+                       "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
+                       "called different operations", from, text, msg->hdr.seq, c->rank);
+        }
+        bny_msg_release(c->world, msg);
+        return;
+    }
+    if (memcmp(&op->sig, &msg->hdr.sig, sizeof op->sig) != 0) {
+        report_mismatch(c, from, &msg->hdr.sig, &op->sig, op->seq);
+        bny_msg_release(c->world, msg);
+        return;
+    }
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
+        bny_msg_release(c->world, msg);
+    else if (op->plan.path == BNY_PATH_ONESHOT)
+        bny_oneshot_message(op, from, msg);
+    else
+        bny_engine_message(op, from, msg);
+}
+
+/* ---- completion ------------------------------------------------------------------------------------------------ */
+
+/* Idempotent while windows are closing: progress calls it again. */
+void bny_op_complete(struct bny_op *op, int result)
+{
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
+        op->result = result;
+        if (op->plan.path == BNY_PATH_ONESHOT)
+            bny_oneshot_drop(op);
+        else if (result)
+            bny_engine_drop(op);
+        atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
+    }
+    if (op->plan.path == BNY_PATH_ENGINE && bny_engine_close(op) == BNY_AGAIN) {
+        op->dirty = 1;
+        return;
+    }
+    unlink_active(op);
+    atomic_fetch_add_explicit(&op->comm->ops_done, 1, memory_order_relaxed);
+    atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+}
+
+void bny_op_finish(struct bny_op *op)
+{
+    free(op->steps);
+    free(op->blocks);
+    free(op->peers);
+    free(op->shots);
+    free(op->scratch);
+    free(op->scratch2);
+    free(op->staging);
+    free(op->tile);
+    free(op->coded);
+    free(op->vcounts);
+    memset(op, 0, sizeof *op);
+}
+
+struct bny_op *bny_op_take(struct banyan_comm *comm)
+{
+    struct bny_op *op = comm->pool;
+
+    if (op) {
+        comm->pool = op->next;
+        return op;
+    }
+    op = calloc(1, sizeof *op);
+    if (!op)
+        bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    return op;
+}
+
+void bny_op_give(struct bny_op *op)
+{
+    op->next = op->comm->pool;
+    op->comm->pool = op;
+}
+
+int bny_op_is_done(struct bny_op *op)
+{
+    return atomic_load_explicit(&op->state, memory_order_acquire) == BNY_OP_DONE;
+}
+
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
+{
+    const struct bny_program *p = op->program;
+    int first = -1, more = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        int waits = 0;
+        if (r == op->comm->rank)
+            continue;
+        if (op->plan.path == BNY_PATH_ONESHOT) {
+            waits = op->shots_missing && !op->shots[r];
+        } else {
+            for (uint32_t i = 0; i < p->nsteps; i++)
+                waits |= p->steps[i].peer == r && op->steps[i].done < op->steps[i].nchunks &&
+                         !op->steps[i].arrived;
+        }
+        if (waits && first < 0)
+            first = r;
+        else
+            more += waits;
+    }
+    if (more)
+        snprintf(buf, cap, "rank %d and %d more", first, more);
+    else
+        snprintf(buf, cap, "rank %d", first);
+    return first;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------------------- */
+
+/* The one-shot's own progress: looks only at the peers it waits for. */
+static int poll_peers(struct bny_op *op)
+{
+    struct bny_event ev[4];
+    int n = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        struct bny_ep *ep = op->comm->peers[r].ep;
+        int k;
+        if (!ep || op->shots[r])
+            continue;
+        k = ep->ops->poll_ep(ep, ev, 4);
+        for (int i = 0; i < k; i++)
+            bny_world_event(op->comm->world, &ev[i]);
+        n += k > 0 ? k : 0;
+    }
+    if (op->dirty && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
+        op->dirty = 0;
+        bny_oneshot_advance(op);
+    }
+    return n;
+}
+
+/* A few looks under one lock: a lock operation costs as much as several of them. */
+static int look(struct bny_op *op, struct bny_world *w)
+{
+    int tries = w->oversubscribed ? 2 : 16;
+
+    if (op->plan.path == BNY_PATH_ONESHOT && !op->comm->active_first->next && !w->draining) {
+        for (int i = 0; i < tries; i++) {
+            if (poll_peers(op) || bny_op_is_done(op))
+                return 1;
+            bny_pause();
+        }
+    }
+    return bny_world_progress(w);
+}
+
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
+{
+    struct bny_world *w = op->comm->world;
+    struct bny_waiter wt;
+
+    if (bny_op_is_done(op))
+        return op->result;
+    bny_wait_init(&wt);
+    if (deadline_ns)
+        op->deadline_ns = deadline_ns;
+    while (!bny_op_is_done(op)) {
+        int n = 0;
+        if (bny_world_trylock(w)) {
+            if (!bny_op_is_done(op))
+                n = look(op, w);
+            bny_world_unlock(w);
+        }
+        if (n > 0)
+            wt.spins = wt.yields = 0;
+        else if (!bny_op_is_done(op))
+            bny_wait_turn(&wt, w, op->comm);
+    }
+    if (op->result)
+        bny_comm_error(op->comm);
+    return op->result;
+}

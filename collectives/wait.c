@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Adaptive waiting: spin while that is likely to pay, then yield, then sleep on the transports' descriptors.
+ * With more ranks than CPUs the peer we wait for may need our CPU: spin little, yield early. Once in a while
+ * a turn is a tick: deadlines and the control plane, the only part of a short wait that makes system calls. */
+#include <poll.h>
+#include <sched.h>
+
+#include "collectives/internal.h"
+
+#define TICK_NS        500000u  /* between ticks */
+#define CHECK_EVERY    256u     /* spins between looks at the clock */
+#define SPINS          200000u  /* about 4-10 ms with a CPU of one's own */
+#define SPINS_SHARED   32u      /* when CPUs are shared */
+#define YIELDS         2000u
+#define YIELDS_SHARED  1000u
+#define NAP_MAX_NS     2000000u
+
+void bny_wait_init(struct bny_waiter *wt)
+{
+    *wt = (struct bny_waiter){ 0 };
+}
+
+static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
+{
+    uint64_t now = bny_now_ns();
+
+    if (now - wt->last_tick_ns < TICK_NS)
+        return;
+    wt->last_tick_ns = now;
+    if (bny_world_trylock(w)) {
+        bny_world_tick(w);
+        bny_world_unlock(w);
+    }
+}
+
+static void nap(struct bny_world *w)
+{
+    int fds[64], nfds = 0, n;
+    struct pollfd pfd[64];
+    struct timespec ts;
+    uint64_t longest = NAP_MAX_NS;
+
+    if (!bny_world_trylock(w)) {
+        sched_yield();
+        return;
+    }
+    for (int i = 0; i < w->ntps; i++) {
+        uint64_t ns;
+        n = 0;
+        ns = w->tps[i]->ops->arm(w->tps[i], fds + nfds, 56 - nfds, &n);
+        nfds += n;
+        if (ns < longest)
+            longest = ns;
+    }
+    if (w->control)
+        nfds += bny_control_fds(w->control, fds + nfds, 64 - nfds);
+    if (longest && bny_world_progress(w) == 0) {
+        bny_world_unlock(w);
+        for (int i = 0; i < nfds; i++)
+            pfd[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+        ts = (struct timespec){ .tv_nsec = (long)longest };
+        atomic_fetch_add_explicit(&w->sleeps, 1, memory_order_relaxed);
+        ppoll(pfd, (nfds_t)nfds, &ts, NULL);
+        bny_world_lock(w);
+    }
+    for (int i = 0; i < w->ntps; i++)
+        w->tps[i]->ops->disarm(w->tps[i]);
+    bny_world_unlock(w);
+}
+
+void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
+{
+    uint32_t spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
+    uint32_t yields_max = w->oversubscribed ? YIELDS_SHARED : YIELDS;
+
+    if (w->spin_us >= 0)
+        spins_max = (uint32_t)(w->spin_us > 1000000 ? 1000000 : w->spin_us) * 30;
+    if (wt->spins < spins_max) {
+        wt->spins++;
+        bny_pause();
+        if (wt->spins % CHECK_EVERY == 0)
+            tick_if_due(wt, w);
+        return;
+    }
+    if (comm && comm->progress_hook)
+        comm->progress_hook(comm->progress_hook_ctx);
+    if (wt->yields < yields_max) {
+        wt->yields++;
+        sched_yield();
+        if (wt->yields % 16 == 0)
+            tick_if_due(wt, w);
+        return;
+    }
+    tick_if_due(wt, w);
+    nap(w);
+}

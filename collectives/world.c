@@ -1,0 +1,776 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The world: this process's place in a job. Joining (cards exchanged by the bootstrap, endpoints made, nothing
+ * connected yet), progress, and leaving. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/cpu.h"
+#include "base/param.h"
+#include "collectives/internal.h"
+#include "transport/loop/loop.h"
+
+#define CARD_MAGIC 0x64726163u
+#define CPU_WORDS  16 /* 1024 CPUs */
+#define CARD_TPS   3
+
+/* What each rank tells all others. Plain bytes, same library version on both sides (checked first). */
+struct bny_card {
+    uint32_t magic, wire_version;
+    char version[16];
+    uint8_t host[16];
+    uint64_t cpus[CPU_WORDS];
+    char settings[BNY_SETTINGS_MAX];
+    char transport[16];
+    uint8_t control[BNY_CONTROL_ADDR_MAX];
+    struct {
+        char name[16];
+        uint32_t len;
+        uint8_t blob[BNY_ADDR_MAX];
+    } tp[CARD_TPS];
+};
+_Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
+
+struct bny_init {
+    struct bny_world *w;
+    struct bny_bootstrap *boot;
+    struct bny_card card, *cards;
+    struct banyan_config cfg;
+    int done, rc;
+    char text[300]; /* of rc */
+};
+
+/* ---- lock, generation ------------------------------------------------------------------------------------- */
+
+static atomic_uint generation = 1;
+
+static void in_child(void)
+{
+    atomic_fetch_add(&generation, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+unsigned bny_process_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+int bny_world_trylock(struct bny_world *w)
+{
+    return !atomic_flag_test_and_set_explicit(&w->lock, memory_order_acquire);
+}
+
+void bny_world_lock(struct bny_world *w)
+{
+    for (unsigned i = 0; !bny_world_trylock(w); i++) {
+        if (i % 64 == 63)
+            sched_yield();
+        else
+            bny_pause();
+    }
+}
+
+void bny_world_unlock(struct bny_world *w)
+{
+    atomic_flag_clear_explicit(&w->lock, memory_order_release);
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------------ */
+
+static void stray_for_unknown_comm(struct bny_world *w, struct bny_msg *msg)
+{
+    msg = bny_msg_spill(w, msg);
+    if (!msg)
+        return;
+    msg->next = NULL;
+    if (w->strays_last)
+        w->strays_last->next = msg;
+    else
+        w->strays = msg;
+    w->strays_last = msg;
+}
+
+static void message(struct bny_world *w, struct bny_msg *msg)
+{
+    struct banyan_comm *c = w->last_comm;
+
+    if (!c || c->id != msg->hdr.comm) {
+        for (c = w->comms; c && c->id != msg->hdr.comm; c = c->next_comm)
+            ;
+        if (!c) {
+            stray_for_unknown_comm(w, msg);
+            return;
+        }
+        w->last_comm = c;
+    }
+    bny_comm_message(c, c->rank_of_world[msg->ep->peer], msg);
+}
+
+static void sent(struct bny_world *w, struct bny_cookie *ck)
+{
+    struct bny_op *op = ck->op;
+
+    if (op) {
+        struct bny_step_state *st = &op->steps[ck->step];
+        if (++st->done == st->nchunks)
+            op->steps_left--;
+        op->sends_in_flight--;
+        op->dirty = 1;
+    }
+    bny_cookie_give(w, ck);
+}
+
+static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
+{
+    bny_report(w, NULL, BNY_CAUSE_DEATH, BANYAN_ERANKDEAD, ep->peer, "rank %d is gone (seen by rank %d over %s: %s)",
+               ep->peer, w->rank, ep->ops->name, reason ? reason : "connection lost");
+}
+
+void bny_world_event(struct bny_world *w, struct bny_event *ev)
+{
+    switch (ev->kind) {
+    case BNY_EV_MSG: message(w, ev->msg); break;
+    case BNY_EV_SENT:
+        if (ev->cookie)
+            sent(w, ev->cookie);
+        break;
+    case BNY_EV_DOWN: down(w, ev->ep, ev->reason); break;
+    }
+}
+
+static int advance_ops(struct bny_world *w, int all)
+{
+    int moved = 0;
+
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        for (struct bny_op *op = c->active_first, *next; op; op = next) {
+            next = op->next;
+            if (!op->dirty && !all)
+                continue;
+            op->dirty = 0;
+            if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING) {
+                bny_op_complete(op, op->result);
+            } else if (op->plan.path == BNY_PATH_ONESHOT ? bny_oneshot_advance(op)
+                                                         : bny_engine_advance(op)) {
+                moved = 1;
+                op->dirty = 1; /* only looked at again while it is active */
+            }
+        }
+    return moved;
+}
+
+int bny_world_progress(struct bny_world *w)
+{
+    struct bny_event ev[16];
+    int total = 0, drained = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        int n = w->tps[i]->ops->poll(w->tps[i], ev, 16);
+        for (int k = 0; k < n; k++)
+            bny_world_event(w, &ev[k]);
+        total += n > 0 ? n : 0;
+    }
+    if (w->draining)
+        drained = bny_msg_drain(w);
+    total += drained + advance_ops(w, drained);
+    if (w->has_local_failure)
+        bny_failure_adopt(w);
+    return total;
+}
+
+static void check_deadlines(struct bny_world *w, uint64_t now)
+{
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        for (struct bny_op *op = c->active_first; op; op = op->next) {
+            double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
+            char who[64];
+            int first;
+            if (!op->deadline_ns && timeout > 0)
+                op->deadline_ns = now + (uint64_t)(timeout * 1e9);
+            if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
+                continue;
+            first = bny_op_waiting_for(op, who, sizeof who);
+            bny_report(w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
+                       first >= 0 ? c->peers[first].world_rank : -1,
+                       "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
+                       bny_collective_name(op->call.collective), op->seq, timeout, c->rank, who);
+            break;
+        }
+}
+
+void bny_world_tick(struct bny_world *w)
+{
+    uint64_t now = bny_now_ns();
+
+    w->tick_ns = now;
+    check_deadlines(w, now);
+    if (w->control && bny_control_progress(w->control) == 1)
+        bny_failure_adopt(w);
+    if (w->has_local_failure)
+        bny_failure_adopt(w);
+}
+
+/* ---- making a world -------------------------------------------------------------------------------------------- */
+
+/* Loop ranks of one process find their fabric by the job's name. */
+static pthread_mutex_t fabrics_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared_fabric {
+    struct shared_fabric *next;
+    uint8_t job[8];
+    int refs;
+    struct bny_loop_fabric *fabric;
+} *fabrics;
+
+static struct bny_loop_fabric *fabric_join(const uint8_t *job, int nranks)
+{
+    struct shared_fabric *f;
+
+    pthread_mutex_lock(&fabrics_lock);
+    for (f = fabrics; f && memcmp(f->job, job, 8) != 0; f = f->next)
+        ;
+    if (!f && (f = calloc(1, sizeof *f))) {
+        memcpy(f->job, job, 8);
+        f->fabric = bny_loop_fabric_create(nranks, NULL);
+        f->next = fabrics;
+        fabrics = f;
+    }
+    if (f)
+        f->refs++;
+    pthread_mutex_unlock(&fabrics_lock);
+    return f ? f->fabric : NULL;
+}
+
+static void fabric_leave(struct bny_loop_fabric *fabric)
+{
+    pthread_mutex_lock(&fabrics_lock);
+    for (struct shared_fabric **p = &fabrics; *p; p = &(*p)->next)
+        if ((*p)->fabric == fabric) {
+            struct shared_fabric *f = *p;
+            if (--f->refs == 0) {
+                *p = f->next;
+                bny_loop_fabric_destroy(f->fabric);
+                free(f);
+            }
+            break;
+        }
+    pthread_mutex_unlock(&fabrics_lock);
+}
+
+static void world_free(struct bny_world *w)
+{
+    if (!w)
+        return;
+    if (w->has_thread) {
+        atomic_store(&w->stop_thread, 1);
+        pthread_join(w->thread, NULL);
+    }
+    while (w->strays) {
+        struct bny_msg *msg = w->strays;
+        w->strays = msg->next;
+        bny_msg_release(w, msg);
+    }
+    for (int i = 0; i < w->ntps; i++)
+        w->tps[i]->ops->destroy(w->tps[i]);
+    bny_control_destroy(w->control);
+    bny_cookies_free(w);
+    if (w->fabric)
+        fabric_leave(w->fabric);
+    if (w->progress_fd >= 0)
+        close(w->progress_fd);
+    free(w->eps);
+    free(w->same_host);
+    free(w);
+}
+
+/* Says goodbye, so that our exit is no failure; at most half a second. */
+static void farewell(struct bny_world *w)
+{
+    uint64_t deadline = bny_now_ns() + 500000000u;
+    int waiting = 1;
+
+    while (waiting && bny_now_ns() < deadline) {
+        waiting = 0;
+        for (int i = 0; i < w->ntps; i++)
+            waiting |= w->tps[i]->ops->farewell(w->tps[i]) == BNY_AGAIN;
+        if (w->control)
+            waiting |= bny_control_farewell(w->control) == BNY_AGAIN;
+        if (waiting) {
+            bny_world_progress(w);
+            sched_yield();
+        }
+    }
+}
+
+void bny_world_unref(struct bny_world *w)
+{
+    if (atomic_fetch_sub(&w->refs, 1) != 1)
+        return;
+    if (w->generation == bny_process_generation() && w->orderly) {
+        bny_world_lock(w);
+        farewell(w);
+        bny_world_unlock(w);
+    }
+    world_free(w);
+}
+
+static struct bny_world *world_new(int nranks, int rank)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct bny_world *w = calloc(1, sizeof *w);
+
+    pthread_once(&once, watch_forks);
+    if (!w)
+        return NULL;
+    w->rank = rank;
+    w->nranks = nranks;
+    w->generation = bny_process_generation();
+    w->progress_fd = -1;
+    w->orderly = 1;
+    w->spin_us = bny_param_int("BANYAN_SPIN_US");
+    atomic_flag_clear(&w->lock);
+    atomic_init(&w->refs, 1);
+    w->eps = calloc((size_t)nranks, sizeof *w->eps);
+    w->same_host = calloc((size_t)nranks, 1);
+    if (!w->eps || !w->same_host) {
+        world_free(w);
+        return NULL;
+    }
+    return w;
+}
+
+static void host_id(uint8_t out[16])
+{
+    char text[128] = { 0 };
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    size_t len = f ? fread(text, 1, 64, f) : 0;
+
+    if (f)
+        fclose(f);
+    if (len == 0)
+        gethostname(text, sizeof text - 1);
+    crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
+}
+
+static int wants(const char *transport, const char *name)
+{
+    if (!strcmp(transport, "auto"))
+        return strcmp(name, "loop") != 0;
+    return !strcmp(transport, name);
+}
+
+static int create_transports(struct bny_init *in, const uint8_t *secret)
+{
+    struct bny_world *w = in->w;
+    struct bny_tp_config tc = { .rank = w->rank, .nranks = w->nranks, .secret = secret,
+                                .ifname = in->cfg.ifname, .port_range = in->cfg.port_range };
+
+    if (!strcmp(in->cfg.transport, "loop")) {
+        w->fabric = fabric_join(w->job, w->nranks);
+        tc.fabric = w->fabric;
+        if (!w->fabric)
+            return bny_fail(BANYAN_ENOMEM, "no memory for a loop fabric");
+    }
+    for (int i = 0; bny_transports[i] && w->ntps < CARD_TPS; i++) {
+        const struct bny_transport_ops *ops = bny_transports[i];
+        int rc, len;
+        if (!wants(in->cfg.transport, ops->name))
+            continue;
+        rc = ops->create(&w->tps[w->ntps], &tc);
+        if (rc == -BANYAN_ENOTSUP && !strcmp(in->cfg.transport, "auto")) {
+            bny_info("transport %s is not available: %s", ops->name, banyan_last_error());
+            continue;
+        }
+        if (rc)
+            return rc;
+        len = ops->address(w->tps[w->ntps], in->card.tp[w->ntps].blob, BNY_ADDR_MAX);
+        if (len < 0) {
+            w->ntps++;
+            return len;
+        }
+        in->card.tp[w->ntps].len = (uint32_t)len;
+        snprintf(in->card.tp[w->ntps].name, 16, "%s", ops->name);
+        w->ntps++;
+    }
+    if (w->ntps == 0)
+        return bny_fail(BANYAN_ENOTSUP, "transport: no transport named \"%s\" is available here; see "
+                        "banyan_transport_name()", in->cfg.transport);
+    return 0;
+}
+
+static int fill_card(struct bny_init *in)
+{
+    cpu_set_t set;
+
+    in->card.magic = CARD_MAGIC;
+    in->card.wire_version = BNY_WIRE_VERSION;
+    snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
+    snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
+    host_id(in->card.host);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (int i = 0; i < CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, &set))
+                in->card.cpus[i / 64] |= 1ull << (i % 64);
+    snprintf(in->card.settings, sizeof in->card.settings,
+             "transport=%s schedule=%s codec=%s chunk=%zu deterministic=%d", in->cfg.transport,
+             in->cfg.schedule, in->cfg.codec, in->cfg.chunk_bytes, in->cfg.deterministic);
+    return 0;
+}
+
+static int check_settings(const struct bny_init *in)
+{
+    int n = in->w->nranks;
+
+    for (int r = 0; r < n; r++) {
+        const struct bny_card *c = &in->cards[r];
+        if (c->magic != CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
+            strncmp(c->version, in->cards[0].version, sizeof c->version) != 0)
+            return bny_fail(BANYAN_EVERSION, "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
+                            "everywhere", r, c->version, in->cards[0].version);
+        if (strncmp(c->settings, in->cards[0].settings, sizeof c->settings) != 0)
+            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.170s\", rank %d has \"%.170s\"; set the "
+                            "BANYAN_* variables and the config alike on all ranks",
+                            in->cards[0].settings, r, c->settings);
+    }
+    return 0;
+}
+
+/* More ranks than CPUs on any host? All ranks compute the same from all cards. */
+static int any_oversubscribed(const struct bny_init *in)
+{
+    int n = in->w->nranks;
+
+    for (int h = 0; h < n; h++) {
+        uint64_t cpus[CPU_WORDS] = { 0 };
+        int ranks = 0, count = 0;
+        for (int r = 0; r < n; r++) {
+            if (memcmp(in->cards[r].host, in->cards[h].host, 16) != 0)
+                continue;
+            if (r < h) {
+                ranks = -1;
+                break; /* this host was looked at already */
+            }
+            ranks++;
+            for (int i = 0; i < CPU_WORDS; i++)
+                cpus[i] |= in->cards[r].cpus[i];
+        }
+        for (int i = 0; i < CPU_WORDS; i++)
+            count += __builtin_popcountll(cpus[i]);
+        if (ranks > count)
+            return 1;
+    }
+    return 0;
+}
+
+static int connect_peer(struct bny_init *in, int peer)
+{
+    struct bny_world *w = in->w;
+    const struct bny_card *c = &in->cards[peer];
+
+    for (int i = 0; i < w->ntps; i++)
+        for (int k = 0; k < CARD_TPS; k++) {
+            const struct bny_transport_ops *ops = w->tps[i]->ops;
+            int rc;
+            if (strncmp(c->tp[k].name, ops->name, 16) != 0 || c->tp[k].len > BNY_ADDR_MAX ||
+                !ops->reachable(w->tps[i], peer, c->tp[k].blob, c->tp[k].len))
+                continue;
+            rc = ops->connect(w->tps[i], peer, c->tp[k].blob, c->tp[k].len, &w->eps[peer]);
+            if (rc)
+                return rc;
+            bny_debug("rank %d is reached over %s", peer, ops->name);
+            return 0;
+        }
+    return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer, in->cfg.transport,
+                    strcmp(in->cfg.transport, "shm") ? "" : ": it runs on another host; use auto or tcp");
+}
+
+/* All cards are here. */
+static int join(struct banyan_comm *comm)
+{
+    struct bny_init *in = comm->init;
+    struct bny_world *w = in->w;
+    int rc = check_settings(in);
+
+    if (rc)
+        return rc;
+    w->all_local = 1;
+    for (int r = 0; r < w->nranks; r++) {
+        w->same_host[r] = !memcmp(in->cards[r].host, in->cards[w->rank].host, 16);
+        w->nlocal += w->same_host[r];
+        w->all_local &= !memcmp(in->cards[r].host, in->cards[0].host, 16);
+    }
+    w->oversubscribed = any_oversubscribed(in);
+    for (int r = 0; r < w->nranks; r++)
+        if (r != w->rank) {
+            rc = connect_peer(in, r);
+            if (rc)
+                return rc;
+            comm->peers[r].ep = w->eps[r];
+        }
+    if (w->control) {
+        rc = bny_control_connect(w->control, in->cards[0].control, sizeof in->cards[0],
+                                 w->same_host);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void *progress_thread(void *arg)
+{
+    struct bny_world *w = arg;
+    struct bny_waiter wt;
+
+    if (w->thread_cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)w->thread_cpu % CPU_SETSIZE, &set);
+        if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
+            bny_warn("progress thread: cannot bind to CPU %d", w->thread_cpu);
+    }
+    bny_wait_init(&wt);
+    while (!atomic_load_explicit(&w->stop_thread, memory_order_relaxed)) {
+        int n = 0;
+        if (bny_world_trylock(w)) {
+            n = bny_world_progress(w);
+            bny_world_unlock(w);
+        }
+        if (n > 0)
+            wt.spins = wt.yields = 0;
+        else
+            bny_wait_turn(&wt, w, NULL);
+    }
+    return NULL;
+}
+
+static int start_thread(struct bny_world *w, const struct banyan_config *cfg)
+{
+    w->thread_cpu = cfg->progress_cpu;
+    if (!cfg->progress_thread)
+        return 0;
+    if (pthread_create(&w->thread, NULL, progress_thread, w) != 0)
+        return bny_fail(BANYAN_ENOMEM, "cannot start a progress thread");
+    w->has_thread = 1;
+    return 0;
+}
+
+/* ---- init ------------------------------------------------------------------------------------------------------ */
+
+void bny_init_free(struct bny_init *init)
+{
+    if (!init)
+        return;
+    bny_bootstrap_destroy(init->boot);
+    free(init->cards);
+    free((char *)init->cfg.transport);
+    free((char *)init->cfg.schedule);
+    free((char *)init->cfg.codec);
+    free((char *)init->cfg.ifname);
+    free((char *)init->cfg.port_range);
+    free(init);
+}
+
+static struct bny_init *init_new(const struct banyan_config *cfg)
+{
+    struct bny_init *in = calloc(1, sizeof *in);
+
+    if (!in)
+        return NULL;
+    in->cfg = *cfg;
+    in->cfg.transport = strdup(cfg->transport ? cfg->transport : "auto");
+    in->cfg.schedule = strdup(cfg->schedule ? cfg->schedule : "auto");
+    in->cfg.codec = strdup(cfg->codec ? cfg->codec : "none");
+    in->cfg.ifname = strdup(cfg->ifname ? cfg->ifname : "");
+    in->cfg.port_range = strdup(cfg->port_range ? cfg->port_range : "");
+    if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname && in->cfg.port_range)
+        return in;
+    bny_init_free(in);
+    return NULL;
+}
+
+static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
+{
+    struct bny_world *w = in->w;
+    int *ranks = calloc((size_t)w->nranks, sizeof *ranks);
+    struct banyan_comm *comm;
+
+    if (!ranks)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    for (int r = 0; r < w->nranks; r++)
+        ranks[r] = r;
+    comm = bny_comm_alloc(w, 1, w->nranks, w->rank, ranks);
+    free(ranks);
+    if (!comm)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    w->comm_ids = 1;
+    snprintf(comm->schedule, sizeof comm->schedule, "%s", in->cfg.schedule);
+    snprintf(comm->codec, sizeof comm->codec, "%s", in->cfg.codec);
+    comm->chunk_bytes = in->cfg.chunk_bytes;
+    comm->deterministic = in->cfg.deterministic;
+    comm->op_timeout_s = in->cfg.op_timeout_s;
+    comm->progress_hook = in->cfg.progress_hook;
+    comm->progress_hook_ctx = in->cfg.progress_hook_ctx;
+    comm->init = in;
+    *out = comm;
+    return 0;
+}
+
+/* The caller's all-gather stands in for the bootstrap: first random bytes, whose hash is the job's secret, then cards. */
+static int user_secret(struct bny_init *in, struct bny_id *id)
+{
+    int n = in->w->nranks;
+    uint8_t mine[32], *all = malloc((size_t)n * 32);
+    int rc = all ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for the bootstrap");
+
+    randombytes_buf(mine, sizeof mine);
+    if (rc == 0 && in->cfg.allgather(in->cfg.allgather_ctx, mine, all, sizeof mine) != 0)
+        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: config.allgather failed", in->w->rank);
+    if (rc == 0) {
+        crypto_generichash(id->secret, 32, all, (size_t)n * 32, NULL, 0);
+        crypto_generichash(id->job, sizeof id->job, id->secret, 32, NULL, 0);
+    }
+    free(all);
+    return rc;
+}
+
+int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nranks, int rank,
+                   const struct banyan_config *cfg)
+{
+    uint64_t deadline = bny_deadline_in(cfg->init_timeout_s);
+    struct bny_init *in = init_new(cfg);
+    struct bny_id id;
+    int rc;
+
+    *out = NULL;
+    if (sodium_init() < 0)
+        rc = bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
+    else
+        rc = in && (in->w = world_new(nranks, rank)) ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    if (rc == 0) {
+        memset(&id, 0, sizeof id);
+        if (given)
+            id = *given;
+        if (cfg->allgather)
+            rc = user_secret(in, &id);
+    }
+    if (rc == 0) {
+        memcpy(in->w->job, id.job, sizeof id.job);
+        bny_log_set_rank(rank);
+        in->cards = calloc((size_t)nranks, sizeof *in->cards);
+        rc = in->cards ? fill_card(in) : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    }
+    if (rc == 0 && nranks > 1)
+        rc = create_transports(in, id.secret);
+    if (rc == 0 && nranks > 1 && strcmp(in->cfg.transport, "loop") != 0) {
+        rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job, in->cfg.ifname,
+                                in->cfg.port_range);
+        if (rc == 0)
+            rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);
+        rc = rc > 0 ? 0 : rc;
+    }
+    if (rc == 0)
+        rc = comm_from_init(out, in);
+    if (rc == 0 && cfg->allgather) {
+        if (cfg->allgather(cfg->allgather_ctx, &in->card, in->cards, sizeof in->card) != 0)
+            rc = bny_fail(BANYAN_ESYSTEM, "rank %d: config.allgather failed", rank);
+        in->done = 1;
+    } else if (rc == 0 && nranks > 1) {
+        rc = bny_bootstrap_start(&in->boot, &id, nranks, rank, &in->card, sizeof in->card,
+                                 in->cfg.ifname, in->cfg.port_range, deadline);
+    } else if (rc == 0) {
+        in->cards[0] = in->card;
+        in->done = 1;
+    }
+    if (rc) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        if (*out)
+            banyan_comm_destroy(*out);
+        else if (in) {
+            world_free(in->w);
+            bny_init_free(in);
+        }
+        *out = NULL;
+        bny_set_last_error(text);
+    }
+    return rc;
+}
+
+int bny_init_progress(struct banyan_comm *comm)
+{
+    struct bny_init *in = comm->init;
+    int rc;
+
+    if (!in)
+        return 1;
+    if (in->rc) {
+        bny_set_last_error(in->text);
+        return in->rc;
+    }
+    if (!in->done) {
+        rc = bny_bootstrap_progress(in->boot, in->cards);
+        if (rc == 0)
+            return 0;
+        in->done = rc == 1;
+        in->rc = rc < 0 ? rc : 0;
+    }
+    if (in->rc == 0)
+        in->rc = join(comm);
+    if (in->rc == 0)
+        in->rc = start_thread(in->w, &in->cfg);
+    if (in->rc) {
+        snprintf(in->text, sizeof in->text, "%s", banyan_last_error());
+        return in->rc;
+    }
+    bny_comm_settle(comm);
+    comm->init = NULL;
+    bny_init_free(in);
+    return 1;
+}
+
+int bny_init_fds(struct banyan_comm *comm, int *fds, int cap)
+{
+    return comm->init && comm->init->boot ? bny_bootstrap_fds(comm->init->boot, fds, cap) : 0;
+}
+
+int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
+                  const struct banyan_config *cfg)
+{
+    static const uint8_t secret[32];
+    struct banyan_config dflt;
+    struct bny_tp_config tc = { .rank = rank, .nranks = nranks, .secret = secret, .ifname = "",
+                                .port_range = "", .fabric = fabric };
+    struct bny_init *in;
+    int rc;
+
+    banyan_config_default(&dflt);
+    in = init_new(cfg ? cfg : &dflt);
+    if (!in || !(in->w = world_new(nranks, rank)))
+        return -BANYAN_ENOMEM;
+    rc = bny_transport_find("loop")->create(&in->w->tps[0], &tc);
+    if (rc)
+        return rc;
+    in->w->ntps = 1;
+    in->w->nlocal = nranks;
+    in->w->all_local = 1;
+    rc = comm_from_init(out, in);
+    for (int r = 0; rc == 0 && r < nranks; r++)
+        if (r != rank) {
+            uint8_t blob[BNY_ADDR_MAX] = { 0 };
+            rc = in->w->tps[0]->ops->connect(in->w->tps[0], r, blob, sizeof blob, &in->w->eps[r]);
+            (*out)->peers[r].ep = in->w->eps[r];
+        }
+    if (rc == 0) {
+        bny_comm_settle(*out);
+        (*out)->init = NULL;
+        bny_init_free(in);
+    }
+    return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Element-wise reduction: picks the inner loop for a type, an op and an instruction set. */
+#include "compress/reduce.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "compress/kernels/kernels.h"
+
+static int is_builtin(enum banyan_dtype dtype, enum banyan_op_kind op)
+{
+    return (unsigned)dtype < BANYAN_DTYPE_COUNT && (unsigned)op < BANYAN_OP_BUILTIN_COUNT;
+}
+
+bny_reduce_fn bny_reduce_get(enum banyan_dtype dtype, enum banyan_op_kind op, unsigned cpu_flags)
+{
+    return is_builtin(dtype, op) ? bny_kernels_for(cpu_flags)->reduce[dtype][op] : NULL;
+}
+
+bny_reduce2_fn bny_reduce2_get(enum banyan_dtype dtype, enum banyan_op_kind op,
+                               unsigned cpu_flags)
+{
+    if (!is_builtin(dtype, op) || (op != BANYAN_SUM && op != BANYAN_AVG))
+        return NULL;
+    return bny_kernels_for(cpu_flags)->sum2[dtype];
+}
+
+/* Division has no vector instruction: plain loops. wide is the type of the division, no narrower than an
+ * int, so that a divisor above the element's range (i8 on 200 ranks) is right. */
+#define DIVIDE(elem, wide)                                                                   \
+    static void divide_##elem(void *dst, const void *src, size_t n, int divisor)             \
+    {                                                                                        \
+        unsigned char *d = dst;                                                              \
+        const unsigned char *s = src;                                                        \
+                                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                     \
+            elem x;                                                                          \
+                                                                                             \
+            memcpy(&x, s + i * sizeof x, sizeof x);                                          \
+            x = (elem)(x / (wide)divisor);                                                   \
+            memcpy(d + i * sizeof x, &x, sizeof x);                                          \
+        }                                                                                    \
+    }
+DIVIDE(int8_t, int)
+DIVIDE(uint8_t, int)
+DIVIDE(int32_t, int)
+DIVIDE(uint32_t, uint32_t)
+DIVIDE(int64_t, int64_t)
+DIVIDE(uint64_t, uint64_t)
+#undef DIVIDE
+
+void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, int divisor)
+{
+    assert(divisor > 0);
+    switch (dtype) {
+    case BANYAN_I8: divide_int8_t(dst, src, n, divisor); break;
+    case BANYAN_U8: divide_uint8_t(dst, src, n, divisor); break;
+    case BANYAN_I32: divide_int32_t(dst, src, n, divisor); break;
+    case BANYAN_U32: divide_uint32_t(dst, src, n, divisor); break;
+    case BANYAN_I64: divide_int64_t(dst, src, n, divisor); break;
+    case BANYAN_U64: divide_uint64_t(dst, src, n, divisor); break;
+    default: bny_scale(dst, src, n, dtype, 1.0 / divisor); break;
+    }
+}
+
+void bny_scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar)
+{
+    assert((unsigned)dtype < BANYAN_DTYPE_COUNT && bny_kernels()->scale[dtype]);
+    bny_kernels()->scale[dtype](dst, src, n, scalar);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The list of codecs. */
+#include <string.h>
+
+#include "compress/codecs.h"
+
+const struct bny_codec_ops *const bny_codecs[] = {
+    &bny_codec_none,
+    &bny_codec_f16,
+    &bny_codec_bf16,
+    NULL,
+};
+
+const struct bny_codec_ops *bny_codec_find(const char *name)
+{
+    for (size_t i = 0; bny_codecs[i]; i++)
+        if (!strcmp(bny_codecs[i]->name, name))
+            return bny_codecs[i];
+    return NULL;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks of one transport in one process; see tpset.h. */
+#include "tests/support/tpset.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/rng.h"
+
+static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
+
+void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
+                const struct bny_loop_faults *faults)
+{
+    memset(s, 0, sizeof *s);
+    s->ops = ops;
+    s->n = n;
+    if (!strcmp(ops->name, "loop"))
+        s->fabric = bny_loop_fabric_create(n, faults);
+    for (int r = 0; r < n; r++) {
+        struct bny_tp_config cfg = { .rank = r, .nranks = n, .nlocal = n, .secret = secret,
+                                     .ifname = "", .port_range = "", .fabric = s->fabric };
+        int rc = ops->create(&s->tp[r], &cfg);
+
+        if (rc == -BANYAN_ENOTSUP && r == 0)
+            cr_skip_test("%s: %s", ops->name, banyan_last_error());
+        cr_assert_eq(rc, 0, "%s create: %s", ops->name, banyan_last_error());
+        s->events[r] = calloc(TPSET_EVENTS, sizeof *s->events[r]);
+        s->blob_len[r] = ops->address(s->tp[r], s->blob[r], BNY_ADDR_MAX);
+        cr_assert_gt(s->blob_len[r], 0, "%s address: %s", ops->name, banyan_last_error());
+    }
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) {
+            if (a == b)
+                continue;
+            cr_assert_eq(ops->reachable(s->tp[a], b, s->blob[b], (size_t)s->blob_len[b]), 1,
+                         "%s: rank %d does not reach %d", ops->name, a, b);
+            cr_assert_eq(ops->connect(s->tp[a], b, s->blob[b], (size_t)s->blob_len[b], &s->ep[a][b]),
+                         0, "%s connect: %s", ops->name, banyan_last_error());
+        }
+}
+
+void tpset_destroy_rank(struct tpset *s, int rank)
+{
+    if (s->tp[rank])
+        s->ops->destroy(s->tp[rank]);
+    s->tp[rank] = NULL;
+}
+
+void tpset_close(struct tpset *s)
+{
+    for (int r = 0; r < s->n; r++) {
+        tpset_destroy_rank(s, r);
+        free(s->events[r]);
+    }
+    bny_loop_fabric_destroy(s->fabric);
+}
+
+static void take(struct tpset *s, int rank, const struct bny_event *ev, int n)
+{
+    cr_assert_geq(n, 0, "%s: rank %d: poll: %s", s->ops->name, rank, banyan_last_error());
+    for (int i = 0; i < n; i++) {
+        if (s->sink && s->sink(s, rank, &ev[i]))
+            continue;
+        cr_assert_lt(s->nevents[rank], TPSET_EVENTS, "the test's event queue is full");
+        s->events[rank][s->nevents[rank]++] = ev[i];
+    }
+}
+
+void tpset_step(struct tpset *s)
+{
+    struct bny_event ev[8];
+
+    s->steps++;
+    for (int r = 0; r < s->n; r++) {
+        if (!s->tp[r] || s->paused[r])
+            continue;
+        take(s, r, ev, s->ops->poll(s->tp[r], ev, 1 + (int)(s->steps % 8)));
+        for (int p = 0; p < s->n && s->steps % 3 == 0; p++)
+            if (s->ep[r][p])
+                take(s, r, ev, s->ops->poll_ep(s->ep[r][p], ev, 2));
+    }
+}
+
+int tpset_count(const struct tpset *s, int rank, enum bny_event_kind kind)
+{
+    int count = 0;
+
+    for (int i = 0; i < s->nevents[rank]; i++)
+        count += s->events[rank][i].kind == kind;
+    return count;
+}
+
+struct bny_event tpset_wait(struct tpset *s, int rank, enum bny_event_kind kind)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    struct bny_event ev;
+    int i;
+
+    while (tpset_count(s, rank, kind) == 0) {
+        cr_assert(!bny_deadline_passed(deadline), "%s: no event of kind %d at rank %d",
+                  s->ops->name, kind, rank);
+        tpset_step(s);
+    }
+    for (i = 0; s->events[rank][i].kind != kind; i++)
+        continue;
+    ev = s->events[rank][i];
+    s->nevents[rank]--;
+    memmove(&s->events[rank][i], &s->events[rank][i + 1],
+            (size_t)(s->nevents[rank] - i) * sizeof ev);
+    return ev;
+}
+
+/* One more turn of a retry loop: 1 when rc says to try again. */
+static int retry(struct tpset *s, int rc, uint64_t deadline, const char *what)
+{
+    if (rc == 0)
+        return 0;
+    cr_assert_eq(rc, BNY_AGAIN, "%s %s: %s", s->ops->name, what, banyan_last_error());
+    cr_assert(!bny_deadline_passed(deadline), "%s %s: BNY_AGAIN for ever", s->ops->name, what);
+    tpset_step(s);
+    return 1;
+}
+
+void tpset_eager(struct tpset *s, int from, int to, const struct bny_hdr *hdr, const void *buf)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+
+    while (retry(s, s->ops->eager(s->ep[from][to], hdr, buf), deadline, "eager"))
+        continue;
+}
+
+void tpset_send(struct tpset *s, int from, int to, const struct bny_hdr *hdr, const void *buf,
+                void *cookie)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+
+    while (retry(s, s->ops->send(s->ep[from][to], hdr, buf, cookie), deadline, "send"))
+        continue;
+}
+
+void tpset_reserve(struct tpset *s, int from, int to, uint32_t cap, struct bny_slot *slot)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+
+    while (retry(s, s->ops->reserve(s->ep[from][to], cap, slot), deadline, "reserve"))
+        continue;
+    cr_assert_geq(slot->cap, cap);
+}
+
+void tpset_read(struct tpset *s, const struct bny_msg *msg, uint8_t *buf, uint32_t piece,
+                int to_dst)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    uint32_t off = 0, total = msg->hdr.len;
+
+    if (msg->data && total)
+        memcpy(buf, msg->data, total);
+    while (!msg->data && off < total) {
+        uint32_t len = total - off < piece ? total - off : piece;
+        const void *ptr = NULL;
+        long n = s->ops->view((struct bny_msg *)msg, off, len, to_dst ? buf + off : NULL, &ptr);
+
+        if (n == BNY_AGAIN) {
+            cr_assert(!bny_deadline_passed(deadline), "%s view: BNY_AGAIN for ever", s->ops->name);
+            tpset_step(s);
+            continue;
+        }
+        cr_assert(n > 0 && n <= (long)len, "%s view: %ld of %u: %s", s->ops->name, n, len,
+                  banyan_last_error());
+        cr_assert(n % 64 == 0 || n == (long)len, "%s view: %ld of %u", s->ops->name, n, len);
+        if (to_dst)
+            cr_assert_eq(ptr, (const void *)(buf + off));
+        else
+            memcpy(buf + off, ptr, (size_t)n);
+        off += (uint32_t)n;
+    }
+}
+
+struct bny_hdr tpset_hdr(int chan, uint32_t seq, uint32_t len)
+{
+    return (struct bny_hdr){ .comm = 7, .seq = seq, .step = (uint16_t)~seq, .kind = BNY_MSG_DATA,
+                             .chan = (uint8_t)chan, .chunk = seq * 3, .len = len,
+                             .codec_len_raw = len, .sig.count = len };
+}
+
+static uint64_t pattern_seed(int from, int to, uint32_t seq)
+{
+    return (uint64_t)seq * 1000003u + (uint64_t)(from * 64 + to);
+}
+
+void tpset_fill(uint8_t *buf, uint32_t len, int from, int to, uint32_t seq)
+{
+    uint64_t state = pattern_seed(from, to, seq);
+
+    for (uint32_t i = 0; i < len; i += 8) {
+        uint64_t v = bny_rng_next(&state);
+
+        memcpy(buf + i, &v, len - i < 8 ? len - i : 8);
+    }
+}
+
+long tpset_check(const uint8_t *buf, uint32_t len, int from, int to, uint32_t seq)
+{
+    uint64_t state = pattern_seed(from, to, seq);
+
+    for (uint32_t i = 0; i < len; i += 8) {
+        uint64_t v = bny_rng_next(&state);
+
+        if (memcmp(buf + i, &v, len - i < 8 ? len - i : 8) != 0)
+            return (long)i;
+    }
+    return -1;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The all-gather gives every rank every card, foreign connections change nothing, and every way to start a
+ * job wrongly ends with the same clear sentence everywhere. All ranks are driven by one thread. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "support.h"
+#include "transport/bootstrap/id.h"
+
+#define RANKS_MAX 64
+
+struct job {
+    struct bny_id id;
+    int nranks; /* processes driven, not only ranks of the job */
+    size_t bytes;
+    struct bny_bootstrap *b[RANKS_MAX];
+    int rc[RANKS_MAX];
+    char text[RANKS_MAX][512];
+    uint8_t *cards[RANKS_MAX], *got[RANKS_MAX];
+};
+
+static void job_new(struct job *j, size_t bytes)
+{
+    memset(j, 0, sizeof *j);
+    j->bytes = bytes;
+    cr_assert_eq(bny_id_create(&j->id, "lo", "", 1), 0, "%s", banyan_last_error());
+}
+
+/* Starts one more process as rank of nranks; with its own id when not NULL. */
+static int job_start(struct job *j, int rank, int nranks, const struct bny_id *id, double seconds)
+{
+    static uint64_t seed;
+    int at = j->nranks++, rc;
+
+    j->cards[at] = malloc(j->bytes);
+    j->got[at] = calloc((size_t)nranks, j->bytes);
+    test_fill(&seed, j->cards[at], j->bytes);
+    rc = bny_bootstrap_start(&j->b[at], id ? id : &j->id, nranks, rank, j->cards[at], j->bytes, "", "",
+                             bny_deadline_in(seconds));
+    cr_assert_eq(rc, 0, "rank %d: %s", rank, banyan_last_error());
+    return at;
+}
+
+/* Progresses everybody until all have ended or 20 s are over. Returns how many did not end. */
+static int job_drive(struct job *j)
+{
+    uint64_t end = bny_deadline_in(20);
+    int open;
+
+    do {
+        open = 0;
+        for (int i = 0; i < j->nranks; i++) {
+            if (j->rc[i])
+                continue;
+            j->rc[i] = bny_bootstrap_progress(j->b[i], j->got[i]);
+            if (j->rc[i] < 0)
+                snprintf(j->text[i], sizeof j->text[i], "%s", banyan_last_error());
+            if (j->rc[i]) { /* as a caller would, at once */
+                bny_bootstrap_destroy(j->b[i]);
+                j->b[i] = NULL;
+            }
+            open += !j->rc[i];
+        }
+    } while (open && !bny_deadline_passed(end));
+    return open;
+}
+
+static void job_free(struct job *j)
+{
+    for (int i = 0; i < j->nranks; i++) {
+        bny_bootstrap_destroy(j->b[i]);
+        free(j->cards[i]);
+        free(j->got[i]);
+    }
+}
+
+/* Every process ended well and has every card; process i is rank i. */
+static void job_expect_cards(struct job *j)
+{
+    for (int i = 0; i < j->nranks; i++) {
+        cr_assert_eq(j->rc[i], 1, "rank %d: %d %s", i, j->rc[i], j->text[i]);
+        for (int r = 0; r < j->nranks; r++)
+            cr_assert_eq(memcmp(j->got[i] + (size_t)r * j->bytes, j->cards[r], j->bytes), 0,
+                         "rank %d has a wrong card of rank %d", i, r);
+    }
+}
+
+/* Every process ended with the code and one same sentence that contains all of the words. */
+static void job_expect_failure(struct job *j, int code, const char *word1, const char *word2)
+{
+    for (int i = 0; i < j->nranks; i++) {
+        cr_assert_eq(j->rc[i], -code, "process %d: %d %s", i, j->rc[i], j->text[i]);
+        cr_assert_str_eq(j->text[i], j->text[0]);
+    }
+    cr_assert(strstr(j->text[0], word1), "\"%s\" lacks \"%s\"", j->text[0], word1);
+    cr_assert(strstr(j->text[0], word2), "\"%s\" lacks \"%s\"", j->text[0], word2);
+}
+
+struct shape {
+    int nranks;
+    size_t bytes;
+};
+
+ParameterizedTestParameters(allgather, every_rank_gets_every_card)
+{
+    static struct shape shapes[] = { { 1, 7 }, { 2, 1 }, { 2, 4096 }, { 3, 100 }, { 4, 600 }, { 5, 33 },
+                                     { 6, 8 }, { 7, 4096 }, { 8, 600 }, { 9, 1000 }, { 60, 4096 } };
+    return cr_make_param_array(struct shape, shapes, sizeof shapes / sizeof shapes[0]);
+}
+
+ParameterizedTest(struct shape *s, allgather, every_rank_gets_every_card)
+{
+    struct job j;
+
+    job_new(&j, s->bytes);
+    for (int r = 0; r < s->nranks; r++)
+        job_start(&j, r, s->nranks, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
+Test(allgather, clients_may_start_before_the_root_listens)
+{
+    struct job j;
+    int n = 4;
+
+    job_new(&j, 50);
+    close(bny_id_take_fd(&j.id)); /* now rank 0 has to bind the id's address itself */
+    j.nranks = 1;
+    for (int r = 1; r < n; r++)
+        job_start(&j, r, n, NULL, 20);
+    for (int i = 0; i < 1000; i++)
+        for (int r = 1; r < n; r++)
+            cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
+    j.nranks = 0;
+    job_start(&j, 0, n, NULL, 20);
+    j.nranks = n;
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
+Test(allgather, a_span_of_ports_is_searched)
+{
+    struct job j;
+    struct bny_id other;
+    int n = 3, fd[2];
+    struct bny_addr a;
+
+    /* Expect: the first port belongs to another job's root, the second to a silent server. */
+    job_new(&j, 50);
+    close(bny_id_take_fd(&j.id));
+    other = j.id;
+    other.job[0] ^= 1;
+    for (j.id.port = 20000, fd[0] = fd[1] = -1; fd[0] < 0 || fd[1] < 0; j.id.port++) {
+        for (int i = 0; i < 2; i++) {
+            if (fd[i] >= 0)
+                close(fd[i]);
+            bny_id_addr(&j.id, &a);
+            a.port = (uint16_t)(j.id.port + i);
+            fd[i] = bny_net_listen_at(&a, 8);
+        }
+    }
+    j.id.port--;
+    j.id.span = 16;
+    for (int r = 0; r < n; r++)
+        job_start(&j, r, n, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    close(fd[0]);
+    close(fd[1]);
+    job_free(&j);
+}
+
+Test(allgather, foreign_connections_change_nothing)
+{
+    struct job j;
+    uint64_t seed = test_seed();
+    uint8_t junk[600];
+    int n = 4, fds[40];
+
+    test_catch_log("no rank of this job");
+    job_new(&j, 300);
+    for (int i = 0; i < 40; i++) {
+        fds[i] = test_raw_connect(&j.id);
+        test_fill(&seed, junk, sizeof junk);
+        if (i % 4 == 1) /* garbage */
+            cr_assert_gt(send(fds[i], junk, 1 + bny_rng_below(&seed, sizeof junk), MSG_NOSIGNAL), 0);
+        if (i % 4 == 2) { /* half of a plausible frame, then silence */
+            uint32_t head[3] = { 64, 0x796e6201, 0 };
+            cr_assert_gt(send(fds[i], head, sizeof head, MSG_NOSIGNAL), 0);
+        }
+        if (i % 4 == 3) /* a port scanner */
+            close(fds[i]);
+    }
+    for (int r = 0; r < n; r++)
+        job_start(&j, r, n, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    cr_assert_geq(test_caught(), 1);
+    for (int i = 0; i < 40; i++)
+        if (i % 4 != 3)
+            close(fds[i]);
+    job_free(&j);
+}
+
+Test(allgather, a_flood_of_silent_connections_does_not_keep_ranks_out)
+{
+    struct job j;
+    int n = 3, fds[500];
+
+    test_catch_log("no rank of this job");
+    job_new(&j, 16);
+    job_start(&j, 0, n, NULL, 20);
+    for (int i = 0; i < 500; i++) {
+        fds[i] = test_raw_connect(&j.id);
+        cr_assert_eq(bny_bootstrap_progress(j.b[0], j.got[0]), 0);
+    }
+    job_start(&j, 1, n, NULL, 20);
+    job_start(&j, 2, n, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    cr_assert_geq(test_caught(), 1);
+    for (int i = 0; i < 500; i++)
+        close(fds[i]);
+    job_free(&j);
+}
+
+Test(allgather, a_wrong_secret_is_refused_and_the_job_goes_on)
+{
+    struct job j;
+    struct bny_id wrong;
+    int n = 3, bad;
+
+    test_catch_log("secret");
+    job_new(&j, 16);
+    wrong = j.id;
+    wrong.secret[5] ^= 0x40;
+    job_start(&j, 0, n, NULL, 20);
+    job_start(&j, 1, n, NULL, 20);
+    bad = job_start(&j, 2, n, &wrong, 20);
+    while (!j.rc[bad]) {
+        cr_assert_eq(bny_bootstrap_progress(j.b[0], j.got[0]), 0);
+        j.rc[bad] = bny_bootstrap_progress(j.b[bad], j.got[bad]);
+    }
+    cr_assert_eq(j.rc[bad], -BANYAN_EPROTO);
+    cr_assert(strstr(banyan_last_error(), "rank 2") && strstr(banyan_last_error(), "secret"), "%s",
+              banyan_last_error());
+    bny_bootstrap_destroy(j.b[bad]);
+    j.b[bad] = NULL;
+    free(j.cards[bad]);
+    free(j.got[bad]);
+    j.rc[bad] = 0;
+    j.nranks--;
+    job_start(&j, 2, n, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
+Test(allgather, a_duplicate_rank_fails_everybody_the_same)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    for (int i = 0; i < 5; i++)
+        job_start(&j, (int[]){ 0, 1, 2, 2, 3 }[i], 5, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_EPROTO, "two processes joined as rank 2", "its own rank");
+    job_free(&j);
+}
+
+Test(allgather, a_rank_of_a_larger_job_fails_everybody_the_same)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    for (int i = 0; i < 3; i++)
+        job_start(&j, i, i == 2 ? 4 : 3, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_EPROTO, "rank 2", "job of 4 ranks");
+    job_free(&j);
+}
+
+Test(allgather, a_card_of_another_size_fails_everybody_the_same)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    job_start(&j, 0, 3, NULL, 20);
+    job_start(&j, 1, 3, NULL, 20);
+    j.bytes = 12;
+    job_start(&j, 2, 3, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_EPROTO, "rank 2 sent a card of 12 bytes", "16");
+    job_free(&j);
+}
+
+Test(allgather, arguments_are_checked_before_anything_is_sent)
+{
+    struct bny_bootstrap *b = (void *)1;
+    struct bny_id id, junk;
+    char card[8] = "";
+
+    cr_assert_eq(bny_id_create(&id, "lo", "", 1), 0);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, 4, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_null(b);
+    cr_assert(strstr(banyan_last_error(), "rank 4") && strstr(banyan_last_error(), "0 to 3"), "%s",
+              banyan_last_error());
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, -1, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 0, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    memset(&junk, 7, sizeof junk);
+    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_id_create(&junk, "lo", "", 0), 0);
+    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    close(bny_id_take_fd(&id));
+}
+
+/* Drives a hand-made member of the job through the handshake; returns it once ready. */
+static struct bny_conn *join_by_hand(struct job *j, struct bny_conn_self *self)
+{
+    struct bny_addr addr;
+    struct bny_conn *c;
+    int rc;
+
+    bny_id_addr(&j->id, &addr);
+    c = bny_conn_new(bny_net_connect(&addr), -1, 1, &addr, self, 65536);
+    while ((rc = bny_conn_progress(c)) == 0)
+        cr_assert_eq(bny_bootstrap_progress(j->b[0], j->got[0]), 0);
+    cr_assert_eq(rc, 1, "%s", c->why);
+    return c;
+}
+
+/* What the root tells a hand-made member. */
+static void expect_told(struct job *j, struct bny_conn *c, uint32_t code, const char *words)
+{
+    uint32_t type, got;
+    const uint8_t *data;
+    size_t len;
+    char text[512];
+    int rc;
+
+    while ((rc = bny_conn_next(c, &type, &data, &len)) == 0)
+        if (!j->rc[0])
+            j->rc[0] = bny_bootstrap_progress(j->b[0], j->got[0]);
+    cr_assert_eq(rc, 1);
+    memcpy(&got, data, 4);
+    snprintf(text, sizeof text, "%.*s", (int)len - 4, data + 4);
+    cr_assert_eq(got, code, "%s", text);
+    cr_assert(strstr(text, words), "%s", text);
+    bny_conn_free(c);
+}
+
+Test(allgather, another_version_fails_everybody_the_same)
+{
+    struct job j;
+    struct bny_conn_self self;
+
+    job_new(&j, 16);
+    job_start(&j, 0, 3, NULL, 20);
+    job_start(&j, 1, 3, NULL, 20);
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, j.id.secret, j.id.job, 2, 3);
+    self.wire = 77;
+    expect_told(&j, join_by_hand(&j, &self), BANYAN_EVERSION, "wire version 77");
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_EVERSION, "rank 2", "install the same version");
+    job_free(&j);
+}
+
+Test(allgather, a_rank_out_of_range_fails_everybody_the_same)
+{
+    struct job j;
+    struct bny_conn_self self;
+
+    job_new(&j, 16);
+    job_start(&j, 0, 3, NULL, 20);
+    job_start(&j, 1, 3, NULL, 20);
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, j.id.secret, j.id.job, 7, 3);
+    expect_told(&j, join_by_hand(&j, &self), BANYAN_EPROTO, "rank 7");
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_EPROTO, "rank 7", "out of range");
+    job_free(&j);
+}
+
+Test(allgather, a_rank_that_leaves_is_named)
+{
+    struct job j;
+    struct bny_conn_self self;
+    struct bny_conn *c;
+    uint32_t card[2 + 4] = { 16, 0 };
+
+    job_new(&j, 16);
+    job_start(&j, 0, 4, NULL, 20);
+    job_start(&j, 1, 4, NULL, 20);
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, j.id.secret, j.id.job, 2, 4);
+    c = join_by_hand(&j, &self);
+    cr_assert_eq(bny_conn_send(c, 1, card, sizeof card), 0);
+    bny_conn_free(c);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 2 left", "init");
+    job_free(&j);
+}
+
+Test(allgather, missing_ranks_are_named_to_everybody)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    for (int i = 0; i < 3; i++)
+        job_start(&j, (int[]){ 0, 1, 4 }[i], 8, NULL, 0.3);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ETIMEDOUT, "ranks 2-3, 5-7 of 8", "BANYAN_IFNAME");
+    job_free(&j);
+}
+
+Test(allgather, a_root_that_does_not_answer_is_named)
+{
+    struct job j;
+    struct bny_addr addr;
+    char at[BNY_ADDR_TEXT];
+
+    job_new(&j, 16);
+    close(bny_id_take_fd(&j.id));
+    bny_id_addr(&j.id, &addr);
+    job_start(&j, 1, 2, NULL, 0.3);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ETIMEDOUT, bny_addr_text(&addr, at), "BANYAN_PORT_RANGE");
+    cr_assert(strstr(j.text[0], "rank 1") && strstr(j.text[0], "refused"), "%s", j.text[0]);
+    job_free(&j);
+}
+
+Test(allgather, a_root_that_is_not_in_init_is_named)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    job_start(&j, 1, 2, NULL, 0.3);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ETIMEDOUT, "rank 1", "has rank 0 entered init");
+    close(bny_id_take_fd(&j.id));
+    job_free(&j);
+}
+
+Test(allgather, a_second_rank_0_is_told_so)
+{
+    struct job j;
+    struct bny_bootstrap *b;
+    char card[16] = "";
+
+    job_new(&j, 16);
+    job_start(&j, 0, 2, NULL, 20); /* took the listening socket */
+    cr_assert_eq(bny_bootstrap_start(&b, &j.id, 2, 0, card, 16, "", "", 0), -BANYAN_EPROTO);
+    cr_assert(strstr(banyan_last_error(), "rank 0 started twice") ||
+              strstr(banyan_last_error(), "was rank 0"), "%s", banyan_last_error());
+    job_free(&j);
+}
+
+Test(allgather, a_root_on_another_host_is_a_setting_error)
+{
+    struct bny_id id;
+    struct bny_bootstrap *b;
+    char card[16] = "";
+
+    cr_assert_eq(bny_id_create(&id, "lo", "", 0), 0);
+    bny_id_set_addr(&id, &(struct bny_addr){ .family = 4, .port = 999, .ip = { 203, 0, 113, 9 } }, 1);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 2, 0, card, 16, "", "", 0), -BANYAN_ECONFIG);
+    cr_assert(strstr(banyan_last_error(), "203.0.113.9:999"), "%s", banyan_last_error());
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Forests: allocation, and the check of a single forest (forest.h). */
+#include "topo/forest.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "topo/build.h"
+
+struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
+{
+    struct bny_forest *f = calloc(1, sizeof *f);
+
+    if (!f)
+        return NULL;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    f->nranks = nranks;
+    f->trees = calloc((size_t)ntrees, sizeof *f->trees);
+    if (!f->trees) {
+        bny_forest_free(f);
+        return NULL;
+    }
+    f->ntrees = ntrees;
+    for (int t = 0; t < ntrees; t++) {
+        struct bny_tree *tree = &f->trees[t];
+
+        tree->weight_num = 1;
+        tree->weight_den = (uint32_t)ntrees;
+        tree->parent = malloc((size_t)nranks * sizeof *tree->parent);
+        tree->step = calloc((size_t)nranks, sizeof *tree->step);
+        if (!tree->parent || !tree->step) {
+            bny_forest_free(f);
+            return NULL;
+        }
+        for (int v = 0; v < nranks; v++)
+            tree->parent[v] = -1;
+    }
+    return f;
+}
+
+void bny_forest_free(struct bny_forest *f)
+{
+    if (!f)
+        return;
+    for (int t = 0; f->trees && t < f->ntrees; t++) {
+        free(f->trees[t].parent);
+        free(f->trees[t].step);
+    }
+    free(f->trees);
+    free(f);
+}
+
+int bny_forest_finish(struct bny_forest **out, struct bny_forest *f)
+{
+    f->nsteps = 0;
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+
+        for (int v = 0; v < f->nranks; v++)
+            if (tree->parent[v] >= 0 && tree->step[v] >= f->nsteps)
+                f->nsteps = tree->step[v] + 1;
+    }
+    *out = f;
+    return 0;
+}
+
+int bny_forest_no_memory(const char *name, int nranks)
+{
+    return bny_fail(BANYAN_ENOMEM, "no memory for the %s forest of %d ranks", name, nranks);
+}
+
+int bny_log2_ceil(int n)
+{
+    int l = 0;
+
+    while ((1 << l) < n)
+        l++;
+    return l;
+}
+
+static int violated(char *why, size_t cap, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static int violated(char *why, size_t cap, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (why && cap)
+        snprintf(why, cap, "%s", text);
+    return bny_fail(BANYAN_EINVAL, "forest: %s", text);
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* The sum is kept as a reduced fraction; denominators too large for that are refused. */
+static int check_weights(const struct bny_forest *f, char *why, size_t cap)
+{
+    uint64_t num = 0, den = 1;
+
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        uint64_t g, mine, sum;
+
+        if (!tree->weight_num || !tree->weight_den)
+            return violated(why, cap, "tree %d has weight %u/%u", t, tree->weight_num,
+                            tree->weight_den);
+        g = gcd(den, tree->weight_den);
+        if (__builtin_mul_overflow(num, tree->weight_den / g, &sum) ||
+            __builtin_mul_overflow(tree->weight_num, den / g, &mine) ||
+            __builtin_add_overflow(sum, mine, &sum) ||
+            __builtin_mul_overflow(den / g, tree->weight_den, &den))
+            return violated(why, cap, "weights up to tree %d have no common denominator below "
+                            "2^64", t);
+        g = gcd(sum, den);
+        num = sum / g;
+        den /= g;
+    }
+    if (num != 1 || den != 1)
+        return violated(why, cap, "weights sum to %llu/%llu, not 1", (unsigned long long)num,
+                        (unsigned long long)den);
+    return 0;
+}
+
+/* Steps that grow strictly towards the root also exclude cycles, and with one parent each every rank then
+ * reaches the root. */
+static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
+{
+    const struct bny_tree *tree = &f->trees[t];
+
+    if (tree->root < 0 || tree->root >= f->nranks)
+        return violated(why, cap, "tree %d has root %d of %d ranks", t, tree->root, f->nranks);
+    for (int v = 0; v < f->nranks; v++) {
+        int p = tree->parent[v];
+
+        if (v == tree->root) {
+            if (p != -1)
+                return violated(why, cap, "tree %d: root %d has parent %d", t, v, p);
+            continue;
+        }
+        if (p < 0 || p >= f->nranks || p == v)
+            return violated(why, cap, "tree %d: rank %d has parent %d", t, v, p);
+        if (tree->step[v] >= f->nsteps)
+            return violated(why, cap, "tree %d: rank %d has step %u of %u", t, v, tree->step[v],
+                            f->nsteps);
+        if (p != tree->root && tree->step[v] >= tree->step[p])
+            return violated(why, cap, "tree %d: step %u of rank %d is not below step %u of its "
+                            "parent %d", t, tree->step[v], v, tree->step[p], p);
+    }
+    return 0;
+}
+
+static int check_use(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
+                     size_t cap)
+{
+    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
+        return violated(why, cap, "%d trees for %d ranks, scattered use needs one each",
+                        f->ntrees, f->nranks);
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        int want = use == BNY_FOREST_SCATTERED ? t : use == BNY_FOREST_ROOTED ? root : -1;
+
+        if (want >= 0 && tree->root != want)
+            return violated(why, cap, "tree %d has root %d instead of %d", t, tree->root, want);
+        if (use == BNY_FOREST_SCATTERED &&
+            (uint64_t)tree->weight_num * (uint32_t)f->ntrees != tree->weight_den)
+            return violated(why, cap, "tree %d has weight %u/%u instead of 1/%d", t,
+                            tree->weight_num, tree->weight_den, f->ntrees);
+    }
+    return 0;
+}
+
+int bny_forest_check(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
+                     size_t why_cap)
+{
+    int e;
+    uint32_t longest = 0;
+
+    if (f->nranks < 1 || f->ntrees < 1)
+        return violated(why, why_cap, "%d ranks and %d trees", f->nranks, f->ntrees);
+    if (use == BNY_FOREST_ROOTED && (root < 0 || root >= f->nranks))
+        return violated(why, why_cap, "root %d of %d ranks", root, f->nranks);
+    for (int t = 0; t < f->ntrees; t++) {
+        e = check_tree(f, t, why, why_cap);
+        if (e)
+            return e;
+        for (int v = 0; v < f->nranks; v++)
+            if (f->trees[t].parent[v] >= 0 && f->trees[t].step[v] >= longest)
+                longest = f->trees[t].step[v] + 1;
+    }
+    if (longest != f->nsteps)
+        return violated(why, why_cap, "nsteps is %u, the trees have %u", f->nsteps, longest);
+    e = check_weights(f, why, why_cap);
+    return e ? e : check_use(f, use, root, why, why_cap);
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The all-gather of cards: the public functions, and the clients' side. The root's side is gather_root.c. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/bootstrap/gather.h"
+#include "transport/bootstrap/id.h"
+
+#define MS 1000000u
+#define REFUSED_MAX 8 /* handshakes that the root ends before we believe that it is not ours */
+
+int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (b->error)
+        return b->error;
+    va_start(ap, fmt);
+    vsnprintf(b->text, sizeof b->text, fmt, ap);
+    va_end(ap);
+    b->error = -(int)code;
+    return b->error;
+}
+
+/* --- the client --------------------------------------------------------------------------------- */
+
+static struct bny_addr candidate_addr(const struct bny_bootstrap *b)
+{
+    struct bny_addr a;
+
+    bny_id_addr(&b->id, &a);
+    a.port = (uint16_t)(a.port + b->client.candidate);
+    return a;
+}
+
+static int client_scans(const struct bny_bootstrap *b)
+{
+    return b->id.span > 1;
+}
+
+/* One attempt is over without success: note why, and when to try next. */
+static void client_retry(struct bny_bootstrap *b, const char *why)
+{
+    struct gather_client *k = &b->client;
+    uint64_t wait = 5u * MS << (k->tries < 5 ? k->tries : 5);
+
+    snprintf(k->last, sizeof k->last, "%s", why);
+    bny_conn_free(k->conn);
+    k->conn = NULL;
+    if (client_scans(b)) {
+        k->candidate = (k->candidate + 1) % b->id.span;
+        if (k->candidate) /* wait only after a whole round */
+            wait = 0;
+        else
+            k->tries++;
+    } else {
+        k->tries++;
+    }
+    k->retry_ns = bny_now_ns() + wait;
+}
+
+static void client_connect(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    uint64_t patience = client_scans(b) && k->tries < 4 ? (uint64_t)(1 + k->tries) * 1000 * MS
+                                                        : GATHER_ATTEMPT_NS;
+    int fd;
+
+    if (bny_now_ns() < k->retry_ns)
+        return;
+    k->addr = candidate_addr(b);
+    fd = bny_net_connect(&k->addr);
+    if (fd < 0) {
+        client_retry(b, strerror(-fd));
+        return;
+    }
+    k->conn = bny_conn_new(fd, b->epfd, 1, &k->addr, &b->self, GATHER_FRAME_MAX);
+    if (!k->conn)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a connection", b->rank);
+    k->attempt_end_ns = bny_now_ns() + patience;
+}
+
+/* The attempt ended before the handshake was through. */
+static void client_attempt_failed(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    char why[160], at[BNY_ADDR_TEXT];
+
+    bny_addr_text(&k->addr, at);
+    if (k->conn->state == BNY_CONN_CONNECTING) {
+        client_retry(b, strerror(k->conn->err));
+        return;
+    }
+    k->refused++;
+    snprintf(why, sizeof why, "what answers at %s ended the handshake: %s", at, k->conn->why);
+    if (!client_scans(b) && k->refused >= REFUSED_MAX)
+        gather_fail(b, BANYAN_EPROTO, "rank %d: %s; it is no root of this job: give every rank the id "
+                    "that rank 0 made for this run, and the same BANYAN_SECRET", b->rank, why);
+    client_retry(b, why);
+}
+
+static void client_take_all(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    struct gather_client *k = &b->client;
+    size_t total = (size_t)b->nranks * b->card_bytes;
+    uint32_t offset;
+
+    if (len < 4) {
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a piece without its place", b->rank);
+        return;
+    }
+    memcpy(&offset, data, 4);
+    if (offset != k->got || len - 4 > total - k->got) {
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent %zu bytes at %u of a table of %zu bytes, "
+                    "%zu were there", b->rank, len - 4, offset, total, k->got);
+        return;
+    }
+    memcpy(b->table + k->got, data + 4, len - 4);
+    k->got += len - 4;
+    b->done = k->got == total;
+}
+
+static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    uint32_t code = BANYAN_EPROTO;
+
+    if (len >= 4)
+        memcpy(&code, data, 4);
+    if (code == 0 || code >= BANYAN_ERROR_COUNT)
+        code = BANYAN_EPROTO;
+    gather_fail(b, code, "%.*s", len > 4 ? (int)(len - 4) : 0, (const char *)data + 4);
+}
+
+static void client_join(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    struct gather_card head = { .bytes = (uint32_t)b->card_bytes };
+    uint8_t frame[sizeof head + BNY_CARD_MAX];
+    uint64_t now = bny_now_ns();
+
+    if (b->deadline_ns)
+        head.remaining_ms = b->deadline_ns > now + MS ? (uint32_t)((b->deadline_ns - now) / MS) : 1;
+    memcpy(frame, &head, sizeof head);
+    memcpy(frame + sizeof head, b->table + (size_t)b->rank * b->card_bytes, b->card_bytes);
+    if (bny_conn_send(k->conn, GATHER_CARD, frame, sizeof head + b->card_bytes) != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+    k->joined = 1;
+}
+
+static void client_read(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+    int rc = 0;
+
+    while (!b->done && !b->error && (rc = bny_conn_next(k->conn, &type, &data, &len)) == 1) {
+        if (type == GATHER_ALL)
+            client_take_all(b, data, len);
+        else if (type == GATHER_FAIL)
+            client_take_fail(b, data, len);
+        else
+            gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a frame of unknown type %u", b->rank,
+                        type);
+    }
+    if (rc < 0)
+        gather_fail(b, BANYAN_ERANKDEAD, "rank %d: the root (rank 0) left while init was in progress: %s",
+                    b->rank, k->conn->why);
+}
+
+static void client_deadline(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    double seconds = (double)(bny_now_ns() - b->start_ns) / 1e9;
+    char at[BNY_ADDR_TEXT], ports[32] = "";
+    struct bny_addr addr;
+
+    bny_id_addr(&b->id, &addr);
+    bny_addr_text(&addr, at);
+    if (client_scans(b))
+        snprintf(ports, sizeof ports, " (and the next %d ports)", b->id.span - 1);
+    if (k->joined)
+        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: joined the root at %s, but not every rank came within "
+                    "%.1f s", b->rank, at, seconds);
+    else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
+        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: the root at %s accepted the connection but did not "
+                    "answer within %.1f s; has rank 0 entered init?", b->rank, at, seconds);
+    else
+        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: no answer from the root at %s%s within %.1f s (%s); is "
+                    "rank 0 running, does a firewall block the port (BANYAN_PORT_RANGE), is it the "
+                    "right interface (BANYAN_IFNAME on rank 0)?", b->rank, at, ports, seconds,
+                    *k->last ? k->last : "it does not accept the connection");
+}
+
+static void client_progress(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    int rc;
+
+    if (!k->conn)
+        client_connect(b);
+    if (k->conn && !b->error) {
+        rc = bny_conn_progress(k->conn);
+        if (rc < 0) {
+            client_attempt_failed(b);
+        } else if (rc == 1) {
+            if (!k->joined)
+                client_join(b);
+            client_read(b);
+        } else if (bny_now_ns() >= k->attempt_end_ns) {
+            client_retry(b, "it did not answer in time");
+        }
+    }
+    if (!b->done && !b->error && bny_deadline_passed(b->deadline_ns))
+        client_deadline(b);
+}
+
+/* --- public ----------------------------------------------------------------------------------- */
+
+static int check_args(const struct bny_id *id, int nranks, int rank, size_t card_bytes)
+{
+    if (nranks < 1)
+        return bny_fail(BANYAN_EINVAL, "a job has at least one rank, not %d", nranks);
+    if (rank < 0 || rank >= nranks)
+        return bny_fail(BANYAN_EINVAL, "rank %d is out of range: this job has ranks 0 to %d", rank,
+                        nranks - 1);
+    if (card_bytes < 1 || card_bytes > BNY_CARD_MAX)
+        return bny_fail(BANYAN_EINVAL, "rank %d: a card has 1 to %d bytes, not %zu", rank, BNY_CARD_MAX,
+                        card_bytes);
+    if (nranks > 1 && bny_id_check(id) != 0)
+        return -BANYAN_EINVAL;
+    if (nranks > 1 && !id->port)
+        return bny_fail(BANYAN_EINVAL, "rank %d of %d: the id names no root; make it with banyan_id_create "
+                        "in the process of rank 0", rank, nranks);
+    return 0;
+}
+
+int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks, int rank,
+                        const void *card, size_t card_bytes, const char *ifname,
+                        const char *port_range, uint64_t deadline_ns)
+{
+    struct bny_bootstrap *b;
+    int rc;
+
+    /* The root's address and ports stand in the id; clients let the kernel choose theirs. */
+    (void)ifname;
+    (void)port_range;
+    *out = NULL;
+    rc = check_args(id, nranks, rank, card_bytes);
+    if (rc == 0)
+        rc = bny_id_sodium();
+    if (rc != 0)
+        return rc;
+    b = calloc(1, sizeof *b);
+    if (!b)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the bootstrap", rank);
+    if (id)
+        b->id = *id;
+    b->nranks = nranks;
+    b->rank = rank;
+    b->card_bytes = card_bytes;
+    b->start_ns = bny_now_ns();
+    b->deadline_ns = deadline_ns;
+    b->root.listen_fd = b->epfd = -1;
+    b->table = calloc((size_t)nranks, card_bytes);
+    if (!b->table) {
+        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d cards", rank, nranks);
+        goto fail;
+    }
+    memcpy(b->table + (size_t)rank * card_bytes, card, card_bytes);
+    bny_conn_self_init(&b->self, BNY_CONN_BOOTSTRAP, b->id.secret, b->id.job, rank, nranks);
+    if (nranks == 1) {
+        int fd = id ? bny_id_take_fd(id) : -1; /* nobody will come */
+
+        if (fd >= 0)
+            close(fd);
+        b->done = 1;
+        *out = b;
+        return 0;
+    }
+    b->epfd = epoll_create1(EPOLL_CLOEXEC);
+    if (b->epfd < 0) {
+        rc = bny_fail_errno("rank %d: epoll_create1", rank);
+        goto fail;
+    }
+    if (rank == 0)
+        rc = gather_root_start(b);
+    if (rc != 0)
+        goto fail;
+    *out = b;
+    return 0;
+fail:
+    bny_bootstrap_destroy(b);
+    return rc;
+}
+
+int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
+{
+    int settled = b->done || b->error;
+
+    if (b->nranks > 1 && b->rank == 0)
+        settled = gather_root_progress(b);
+    else if (!settled) {
+        client_progress(b);
+        settled = b->done || b->error;
+    }
+    if (!settled)
+        return 0;
+    if (b->error) {
+        bny_set_last_error(b->text);
+        return b->error;
+    }
+    memcpy(cards, b->table, (size_t)b->nranks * b->card_bytes);
+    return 1;
+}
+
+int bny_bootstrap_fds(struct bny_bootstrap *b, int *fds, int cap)
+{
+    if (b->epfd < 0 || cap < 1)
+        return 0;
+    fds[0] = b->epfd; /* readable when any of the sockets is ready */
+    return 1;
+}
+
+void bny_bootstrap_destroy(struct bny_bootstrap *b)
+{
+    if (!b)
+        return;
+    gather_root_finish(b);
+    bny_conn_free(b->client.conn);
+    if (b->epfd >= 0)
+        close(b->epfd);
+    free(b->table);
+    sodium_memzero(b, sizeof *b);
+    free(b);
+}

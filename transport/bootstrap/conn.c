@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One TCP connection between two processes of a job: mutual authentication, then frames. */
+#include "transport/bootstrap/conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/wire.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire format is little endian"
+#endif
+
+#define HEADER 8
+#define TAG 32
+#define HANDSHAKE_MAX 128 /* payload bytes of a frame before the peer has proven itself */
+
+enum frame_type { FRAME_HELLO = 0x796e6201, FRAME_PROOF, FRAME_AUTH };
+
+void bny_conn_self_init(struct bny_conn_self *self, enum bny_conn_purpose purpose,
+                        const uint8_t *secret, const uint8_t *job, int rank, int nranks)
+{
+    *self = (struct bny_conn_self){
+        .secret = secret, .rank = rank, .nranks = nranks, .purpose = (uint16_t)purpose,
+        .wire = BNY_WIRE_VERSION,
+        .version = BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH,
+    };
+    memcpy(self->job, job, sizeof self->job);
+}
+
+static int ended(struct bny_conn *c, const char *why, int err)
+{
+    c->eof = 1;
+    if (!c->why) {
+        c->why = why;
+        c->err = err;
+    }
+    return -1;
+}
+
+/* Asks epoll for input always, and for output while some waits. */
+static void arm(struct bny_conn *c)
+{
+    uint32_t want = c->eof ? 0 : EPOLLIN;
+
+    if (c->state == BNY_CONN_CONNECTING || (bny_conn_unsent(c) && !c->mute))
+        want |= EPOLLOUT;
+    if (want == c->armed)
+        return;
+    struct epoll_event ev = { .events = want, .data.ptr = c };
+
+    if (epoll_ctl(c->epfd, !want ? EPOLL_CTL_DEL : c->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c->fd,
+                  &ev) == 0)
+        c->armed = want;
+}
+
+struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_addr *peer,
+                              const struct bny_conn_self *self, uint32_t frame_max)
+{
+    struct bny_conn *c = calloc(1, sizeof *c);
+
+    if (!c) {
+        close(fd);
+        return NULL;
+    }
+    c->fd = fd;
+    c->epfd = epfd;
+    c->client = (uint8_t)client;
+    c->peer = *peer;
+    c->self = self;
+    c->frame_max = frame_max;
+    c->state = client ? BNY_CONN_CONNECTING : BNY_CONN_HELLO;
+    c->since_ns = bny_now_ns();
+    c->slot = -1;
+    memcpy(c->mine.magic, "bnyH", 4);
+    c->mine.wire = self->wire;
+    c->mine.purpose = self->purpose;
+    c->mine.version = self->version;
+    c->mine.rank = self->rank;
+    c->mine.nranks = self->nranks;
+    memcpy(c->mine.job, self->job, sizeof c->mine.job);
+    randombytes_buf(c->mine.nonce, sizeof c->mine.nonce);
+    arm(c);
+    return c;
+}
+
+void bny_conn_free(struct bny_conn *c)
+{
+    char rest[4096];
+
+    if (!c)
+        return;
+    for (int i = 0; i < 64 && recv(c->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
+        ;
+    close(c->fd);
+    free(c->in);
+    free(c->out);
+    sodium_memzero(c, sizeof *c);
+    free(c);
+}
+
+/* --- frames ---------------------------------------------------------------------------------- */
+
+static void frame_tag(uint8_t tag[TAG], const uint8_t key[32], uint64_t count,
+                      const uint8_t *frame, size_t len)
+{
+    crypto_auth_hmacsha512256_state st;
+
+    crypto_auth_hmacsha512256_init(&st, key, 32);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&count, sizeof count);
+    crypto_auth_hmacsha512256_update(&st, frame, len);
+    crypto_auth_hmacsha512256_final(&st, tag);
+}
+
+size_t bny_conn_unsent(const struct bny_conn *c)
+{
+    return c->out_len - c->out_at;
+}
+
+static void flush(struct bny_conn *c)
+{
+    while (!c->mute && c->out_at < c->out_len) {
+        ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n > 0)
+            c->out_at += (size_t)n;
+        else if (n < 0 && errno == EINTR)
+            continue;
+        else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        else
+            c->mute = 1; /* what the peer sent before may still be read; next() finds the end */
+    }
+    if (c->mute || c->out_at == c->out_len)
+        c->out_at = c->out_len = 0;
+}
+
+static int append(struct bny_conn *c, const void *data, size_t len)
+{
+    if (c->out_len + len > c->out_cap) {
+        size_t cap = 2 * (c->out_len + len);
+        uint8_t *more = realloc(c->out, cap);
+
+        if (!more)
+            return bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of output", cap);
+        c->out = more;
+        c->out_cap = cap;
+    }
+    if (len)
+        memcpy(c->out + c->out_len, data, len);
+    c->out_len += len;
+    return 0;
+}
+
+static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len, int tagged)
+{
+    size_t start = c->out_len;
+    uint32_t head[2] = { (uint32_t)len, type };
+    uint8_t tag[TAG];
+    int rc = append(c, head, HEADER);
+
+    if (rc == 0)
+        rc = append(c, data, len);
+    if (rc == 0 && tagged) {
+        frame_tag(tag, c->tx_key, c->tx_count++, c->out + start, HEADER + len);
+        rc = append(c, tag, TAG);
+    }
+    if (rc != 0) {
+        c->out_len = start;
+        return rc;
+    }
+    flush(c);
+    arm(c);
+    return 0;
+}
+
+int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len)
+{
+    if (c->mute)
+        return 0;
+    return put_frame(c, type, data, len, 1);
+}
+
+/* Reads more input. 1: some came, 0: none now, -1: the end. */
+static int fill(struct bny_conn *c, size_t want)
+{
+    ssize_t n;
+
+    if (c->in_at) {
+        memmove(c->in, c->in + c->in_at, c->in_len - c->in_at);
+        c->in_len -= c->in_at;
+        c->in_at = 0;
+    }
+    if (want > c->in_cap) {
+        uint8_t *more = realloc(c->in, want);
+
+        if (!more)
+            return ended(c, "no memory for its frame", ENOMEM);
+        c->in = more;
+        c->in_cap = want;
+    }
+    do
+        n = recv(c->fd, c->in + c->in_len, c->in_cap - c->in_len, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        c->in_len += (size_t)n;
+        return 1;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    return ended(c, n == 0 ? "it closed the connection" : "the connection broke", n < 0 ? errno : 0);
+}
+
+/* The next whole frame; tag: whether it carries one. Results as bny_conn_next. */
+static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *type,
+                     const uint8_t **data, size_t *len)
+{
+    c->in_at += c->in_used;
+    c->in_used = 0;
+    for (;;) {
+        size_t have = c->in_len - c->in_at, need = HEADER;
+        uint32_t head[2];
+        int rc;
+
+        if (have >= HEADER) {
+            memcpy(head, c->in + c->in_at, HEADER);
+            if (head[0] > max)
+                return ended(c, "it sent a frame that is too long (no banyan rank?)", 0);
+            need = HEADER + head[0] + (tagged ? TAG : 0);
+            if (have >= need) {
+                const uint8_t *frame = c->in + c->in_at;
+                uint8_t tag[TAG];
+
+                if (tagged) {
+                    frame_tag(tag, c->rx_key, c->rx_count++, frame, HEADER + head[0]);
+                    if (sodium_memcmp(tag, frame + HEADER + head[0], TAG) != 0)
+                        return ended(c, "it sent a frame that was changed on the way", 0);
+                }
+                *type = head[1];
+                *data = frame + HEADER;
+                *len = head[0];
+                c->in_used = need;
+                return 1;
+            }
+        }
+        if (c->eof)
+            return -1;
+        rc = fill(c, need > 256 ? need : 256);
+        if (rc == 0)
+            return 0;
+        /* At the end, go round once more: nothing whole can be left, and the check above says -1. */
+    }
+}
+
+int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size_t *len)
+{
+    int rc = get_frame(c, 1, c->frame_max, type, data, len);
+
+    if (rc < 0)
+        arm(c);
+    return rc;
+}
+
+/* --- handshake --------------------------------------------------------------------------------- */
+
+static void proof(const struct bny_conn *c, char role, uint8_t out[32])
+{
+    const struct bny_hello *client = c->client ? &c->mine : &c->theirs;
+    const struct bny_hello *server = c->client ? &c->theirs : &c->mine;
+    crypto_auth_hmacsha512256_state st;
+
+    crypto_auth_hmacsha512256_init(&st, c->self->secret, 32);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)client, sizeof *client);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)server, sizeof *server);
+    crypto_auth_hmacsha512256_final(&st, out);
+}
+
+static void become_ready(struct bny_conn *c)
+{
+    /* 'x': key of frames client to server; 'y': the other way. */
+    proof(c, c->client ? 'x' : 'y', c->tx_key);
+    proof(c, c->client ? 'y' : 'x', c->rx_key);
+    c->state = BNY_CONN_READY;
+}
+
+static int take_hello(struct bny_conn *c, const uint8_t *data)
+{
+    memcpy(&c->theirs, data, sizeof c->theirs);
+    if (memcmp(c->theirs.magic, "bnyH", 4) != 0)
+        return ended(c, "it does not speak banyan's protocol", 0);
+    if (memcmp(c->theirs.job, c->self->job, sizeof c->theirs.job) != 0)
+        return ended(c, "it belongs to another job", 0);
+    if (c->theirs.purpose != c->self->purpose)
+        return ended(c, "it came for another service of this job", 0);
+    c->known = 1;
+    return 0;
+}
+
+static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size_t len)
+{
+    uint8_t reply[sizeof c->mine + TAG], expect[TAG];
+
+    if (!c->client && c->state == BNY_CONN_HELLO) {
+        if (type != FRAME_HELLO || len != sizeof c->theirs)
+            return ended(c, "it does not speak banyan's protocol", 0);
+        if (take_hello(c, data) != 0)
+            return -1;
+        memcpy(reply, &c->mine, sizeof c->mine);
+        proof(c, 'S', reply + sizeof c->mine);
+        c->state = BNY_CONN_PROOF;
+        return put_frame(c, FRAME_PROOF, reply, sizeof reply, 0) == 0 ? 0 : ended(c, "no memory", ENOMEM);
+    }
+    if (c->client) {
+        if (type != FRAME_PROOF || len != sizeof c->theirs + TAG)
+            return ended(c, "it does not speak banyan's protocol", 0);
+        if (take_hello(c, data) != 0)
+            return -1;
+        proof(c, 'S', expect);
+        if (sodium_memcmp(expect, data + sizeof c->theirs, TAG) != 0)
+            return ended(c, "it does not know the job's secret", 0);
+        proof(c, 'C', reply);
+        if (put_frame(c, FRAME_AUTH, reply, TAG, 0) != 0)
+            return ended(c, "no memory", ENOMEM);
+        become_ready(c);
+        return 0;
+    }
+    proof(c, 'C', expect);
+    if (type != FRAME_AUTH || len != TAG || sodium_memcmp(expect, data, TAG) != 0)
+        return ended(c, "it does not know the job's secret", 0);
+    become_ready(c);
+    return 0;
+}
+
+/* Has the connection been made? 1 yes, 0 not yet, -1 it failed. */
+static int connected(struct bny_conn *c)
+{
+    int err = 0;
+    socklen_t len = sizeof err;
+    struct sockaddr_storage ss;
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
+        err = errno;
+    if (err)
+        return ended(c, "connecting failed", err);
+    len = sizeof ss;
+    return getpeername(c->fd, (struct sockaddr *)&ss, &len) == 0;
+}
+
+static int shake_hands(struct bny_conn *c)
+{
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+    int rc;
+
+    if (c->state == BNY_CONN_CONNECTING) {
+        rc = connected(c);
+        if (rc <= 0)
+            return rc;
+        c->state = BNY_CONN_HELLO;
+        if (put_frame(c, FRAME_HELLO, &c->mine, sizeof c->mine, 0) != 0)
+            return ended(c, "no memory", ENOMEM);
+    }
+    while (c->state != BNY_CONN_READY) {
+        rc = get_frame(c, 0, HANDSHAKE_MAX, &type, &data, &len);
+        if (rc <= 0)
+            return rc;
+        if (on_frame(c, type, data, len) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int bny_conn_progress(struct bny_conn *c)
+{
+    int rc = 0;
+
+    if (c->state != BNY_CONN_READY)
+        rc = shake_hands(c);
+    flush(c);
+    arm(c);
+    return rc < 0 ? -1 : c->state == BNY_CONN_READY;
+}
+
+void bny_foreign_drop(struct bny_foreign *f, const struct bny_conn *c, const char *why)
+{
+    uint64_t now = bny_now_ns();
+    char text[BNY_ADDR_TEXT];
+
+    f->total++;
+    if (f->last_ns && now - f->last_ns < 1000000000u) {
+        f->held++;
+        return;
+    }
+    if (f->held)
+        bny_warn("dropped %llu more foreign connections", (unsigned long long)f->held);
+    bny_warn("dropped a connection from %s, which is no rank of this job: %s",
+             bny_addr_text(&c->peer, text), why);
+    f->held = 0;
+    f->last_ns = now;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Addresses, the choice of an interface, listening inside a port range, connecting without blocking. */
+#include "transport/bootstrap/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/err.h"
+
+static void from_sockaddr(struct bny_addr *a, const struct sockaddr *sa)
+{
+    memset(a, 0, sizeof *a);
+    if (sa->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)sa;
+
+        a->family = 4;
+        a->port = ntohs(in->sin_port);
+        memcpy(a->ip, &in->sin_addr, 4);
+    } else if (sa->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const void *)sa;
+
+        a->family = 6;
+        a->port = ntohs(in6->sin6_port);
+        memcpy(a->ip, &in6->sin6_addr, 16);
+    }
+}
+
+static socklen_t to_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
+{
+    memset(ss, 0, sizeof *ss);
+    if (a->family == 6) {
+        struct sockaddr_in6 *in6 = (void *)ss;
+
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons(a->port);
+        memcpy(&in6->sin6_addr, a->ip, 16);
+        return sizeof *in6;
+    }
+    struct sockaddr_in *in = (void *)ss;
+
+    in->sin_family = AF_INET;
+    in->sin_port = htons(a->port);
+    memcpy(&in->sin_addr, a->ip, 4);
+    return sizeof *in;
+}
+
+const char *bny_addr_text(const struct bny_addr *a, char *text)
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+
+    if (a->family == 6) {
+        inet_ntop(AF_INET6, a->ip, ip, sizeof ip);
+        snprintf(text, BNY_ADDR_TEXT, "[%s]:%u", ip, a->port);
+    } else {
+        inet_ntop(AF_INET, a->ip, ip, sizeof ip);
+        snprintf(text, BNY_ADDR_TEXT, "%s:%u", ip, a->port);
+    }
+    return text;
+}
+
+int bny_addr_is_loopback(const struct bny_addr *a)
+{
+    static const uint8_t one[16] = { [15] = 1 };
+
+    return a->family == 4 ? a->ip[0] == 127 : !memcmp(a->ip, one, 16);
+}
+
+struct bny_addr bny_addr_loopback(uint16_t port)
+{
+    return (struct bny_addr){ .family = 4, .port = port, .ip = { 127, 0, 0, 1 } };
+}
+
+int bny_addr_is_local(const struct bny_addr *a)
+{
+    struct ifaddrs *list = NULL;
+    int found = bny_addr_is_loopback(a);
+
+    if (getifaddrs(&list) != 0)
+        return found;
+    for (struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
+        struct bny_addr have;
+
+        if (!i->ifa_addr)
+            continue;
+        from_sockaddr(&have, i->ifa_addr);
+        found = have.family == a->family && !memcmp(have.ip, a->ip, 16);
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+/* The 1-based position of the first prefix of the comma list that name starts with; 0: none. */
+static int match_prefix(const char *list, const char *name)
+{
+    int at = 0;
+
+    while (*list) {
+        size_t len = strcspn(list, ",");
+
+        at++;
+        if (len && !strncmp(list, name, len))
+            return at;
+        list += len + (list[len] == ',');
+    }
+    return 0;
+}
+
+/* Smaller is better; 0: not to be used. */
+static int preference(const struct ifaddrs *i, const struct bny_addr *a, const char *ifname)
+{
+    int listed, six = a->family == 6;
+
+    if (!(i->ifa_flags & IFF_UP) || !a->family)
+        return 0;
+    if (six && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80) /* link-local needs a scope */
+        return 0;
+    if (*ifname == '^') {
+        if (match_prefix(ifname + 1, i->ifa_name))
+            return 0;
+    } else if (*ifname) {
+        listed = match_prefix(ifname, i->ifa_name);
+        return listed ? 2 * listed + six : 0;
+    } else if (match_prefix("docker,virbr,br-,veth,cni", i->ifa_name)) {
+        return 0;
+    }
+    return (i->ifa_flags & IFF_LOOPBACK ? 4 : 2) + six;
+}
+
+int bny_net_choose(struct bny_addr *out, const char *ifname)
+{
+    struct ifaddrs *list = NULL;
+    char names[200] = "";
+    int best = 0;
+
+    ifname = ifname ? ifname : "";
+    if (getifaddrs(&list) != 0)
+        return bny_fail_errno("cannot list the network interfaces");
+    for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+        struct bny_addr a;
+        size_t at = strlen(names);
+        int p;
+
+        if (!i->ifa_addr)
+            continue;
+        from_sockaddr(&a, i->ifa_addr);
+        if (a.family == 4 && i->ifa_flags & IFF_UP)
+            snprintf(names + at, sizeof names - at, "%s%s", at ? "," : "", i->ifa_name);
+        p = preference(i, &a, ifname);
+        if (p && (!best || p < best)) {
+            best = p;
+            *out = a;
+        }
+    }
+    freeifaddrs(list);
+    if (!best)
+        return bny_fail(BANYAN_ECONFIG, "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
+                        "this host has %s", ifname, names);
+    return 0;
+}
+
+int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi)
+{
+    unsigned long a, b;
+    char *end;
+
+    *lo = *hi = 0;
+    if (!text || !*text)
+        return 0;
+    a = b = strtoul(text, &end, 10);
+    if (end != text && *end == '-') {
+        const char *second = end + 1;
+
+        b = strtoul(second, &end, 10);
+        if (end == second)
+            a = 0;
+    }
+    if (end == text || *end || a < 1 || b > 65535 || a > b || !strchr("0123456789", *text))
+        return bny_fail(BANYAN_ECONFIG, "port range \"%s\" is wrong; write BANYAN_PORT_RANGE=lo-hi with "
+                        "1 <= lo <= hi <= 65535, for example 20000-20100", text);
+    *lo = (uint16_t)a;
+    *hi = (uint16_t)b;
+    return 0;
+}
+
+int bny_net_bound(int fd, struct bny_addr *out)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof ss;
+
+    if (getsockname(fd, (struct sockaddr *)&ss, &len) != 0)
+        return -errno;
+    from_sockaddr(out, (struct sockaddr *)&ss);
+    return 0;
+}
+
+int bny_net_listen_at(struct bny_addr *a, int backlog)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = to_sockaddr(a, &ss);
+    int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, err;
+
+    if (fd < 0)
+        return -errno;
+    /* Old connections in TIME_WAIT shall not keep the port; two listeners stay impossible. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)&ss, len) != 0 || listen(fd, backlog) != 0 ||
+        bny_net_bound(fd, a) != 0) {
+        err = errno;
+        close(fd);
+        return -err;
+    }
+    return fd;
+}
+
+int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog)
+{
+    char text[BNY_ADDR_TEXT];
+    uint16_t lo, hi;
+    uint32_t count, first;
+    int rc = bny_net_port_range(port_range, &lo, &hi), fd = -EADDRINUSE;
+
+    if (rc != 0)
+        return rc;
+    count = (uint32_t)(hi - lo) + 1;
+    first = randombytes_uniform(count); /* ranks that start together should not race for one port */
+    for (uint32_t i = 0; i < count && fd == -EADDRINUSE; i++) {
+        a->port = (uint16_t)(lo + (first + i) % count);
+        fd = bny_net_listen_at(a, backlog);
+    }
+    if (fd >= 0)
+        return fd;
+    if (fd == -EADDRINUSE && lo)
+        return bny_fail(BANYAN_ECONFIG, "every port of BANYAN_PORT_RANGE=%s is in use; widen it",
+                        port_range);
+    errno = -fd;
+    return bny_fail_errno("cannot listen on %s", bny_addr_text(a, text));
+}
+
+static void set_nodelay(int fd)
+{
+    int one = 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+int bny_net_connect(const struct bny_addr *a)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = to_sockaddr(a, &ss);
+    int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+    if (fd < 0)
+        return -errno;
+    set_nodelay(fd);
+    if (connect(fd, (struct sockaddr *)&ss, len) != 0 && errno != EINPROGRESS) {
+        err = errno;
+        close(fd);
+        return -err;
+    }
+    return fd;
+}
+
+int bny_net_accept(int fd, struct bny_addr *peer)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof ss;
+    int got = accept4(fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (got < 0)
+        return -errno;
+    set_nodelay(got);
+    from_sockaddr(peer, (struct sockaddr *)&ss);
+    return got;
+}

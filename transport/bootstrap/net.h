@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Addresses, the choice of an interface, listening inside a port range, connecting without blocking. */
+#ifndef BNY_BOOTSTRAP_NET_H
+#define BNY_BOOTSTRAP_NET_H
+
+#include <stdint.h>
+
+/* 20 bytes, as they travel in cards; port in host order (little endian everywhere). */
+struct bny_addr {
+    uint8_t family; /* 4 or 6; 0: none */
+    uint8_t pad;
+    uint16_t port;
+    uint8_t ip[16]; /* the first 4 bytes for family 4 */
+};
+_Static_assert(sizeof(struct bny_addr) == 20, "wire format");
+
+#define BNY_ADDR_TEXT 64
+
+/* "10.0.0.1:4711" or "[fd00::1]:4711" into text[BNY_ADDR_TEXT]; returns text. */
+const char *bny_addr_text(const struct bny_addr *a, char *text);
+int bny_addr_is_loopback(const struct bny_addr *a);
+/* 1 when an interface of this host has the address. */
+int bny_addr_is_local(const struct bny_addr *a);
+/* 127.0.0.1 with a port. */
+struct bny_addr bny_addr_loopback(uint16_t port);
+
+/* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
+ * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers or virtual
+ * machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there are), -BANYAN_ESYSTEM. */
+int bny_net_choose(struct bny_addr *out, const char *ifname);
+
+/* "20000-20100", "20000", or "" (any: both 0). Returns 0 or -BANYAN_ECONFIG. */
+int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);
+/* Listens on a->ip, without blocking, at a->port (0: any), which is set. Returns the fd, or -errno; no
+ * sentence is set. */
+int bny_net_listen_at(struct bny_addr *a, int backlog);
+/* Listens at a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or -BANYAN_ESYSTEM. */
+int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
+/* Starts to connect. Returns the fd, or -errno. */
+int bny_net_connect(const struct bny_addr *a);
+/* Accepts one connection without blocking. Returns the fd, or -errno (-EAGAIN: none). */
+int bny_net_accept(int fd, struct bny_addr *peer);
+/* The address and port a socket is bound to. Returns 0 or -errno. */
+int bny_net_bound(int fd, struct bny_addr *out);
+
+#endif

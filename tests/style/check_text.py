@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 MAX_BYTES = 200_000
+LARGE = {"examples/train_digits/digits.csv"}  # data that ships as its source has it
 SPDX_SUFFIXES = {".c", ".h", ".S", ".py", ".sh", ".in"}
 SPDX_FOLDERS = {"scripts", ".ci"}
 # Absolute paths that exist on one machine only. /tmp, /usr, /opt and the like are everybody's.
@@ -33,7 +34,7 @@ def needs_spdx(name):
 
 def check(root, name):
     data = (root / name).read_bytes()
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES and name not in LARGE:
         yield f"{name}: {len(data)} bytes, the limit is {MAX_BYTES}"
     if b"\0" in data:
         return

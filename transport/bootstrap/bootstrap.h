@@ -98,12 +98,18 @@ int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
 int bny_control_progress(struct bny_control *c);
 /* The agreed failure (smallest known). Returns 1 when there is one. Any thread. */
 int bny_control_failure(struct bny_control *c, struct bny_failure *out);
+/* The agreed failure that concerns communicator comm: its own and the world's. As bny_control_failure. */
+int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_failure *out);
+/* 1 when every neighbour is connected (or known to have failed). Init should wait for it, by progress: until
+ * then a process that dies before it could connect is not noticed. Any thread. */
+int bny_control_ready(struct bny_control *c);
 /* Reports a failure of our own and floods it. Any thread; never blocks (it may leave the sending to the
  * next progress). */
 void bny_control_report(struct bny_control *c, const struct bny_failure *f);
 /* Any failure known at all (before the grace passes)? An atomic load. Any thread. */
 int bny_control_suspect(struct bny_control *c);
-/* Says goodbye to the neighbours, so that our exit is no failure. Returns 0 or BNY_AGAIN. */
+/* Says goodbye to the neighbours, so that our exit is no failure. Progresses. Returns 0 or BNY_AGAIN (output
+ * waits, or a neighbour has not connected yet). */
 int bny_control_farewell(struct bny_control *c);
 int bny_control_fds(struct bny_control *c, int *fds, int cap);
 void bny_control_destroy(struct bny_control *c); /* takes NULL */

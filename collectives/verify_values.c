@@ -50,12 +50,16 @@ static void copy(struct run *x, size_t to, size_t from)
     memmove(x->sets + to * x->words, x->sets + from * x->words, x->words * sizeof *x->sets);
 }
 
-static int same(const struct run *x, size_t a, size_t b)
+static int same_sum(const struct run *x, size_t a, size_t b)
 {
     return x->values[a].ident == x->values[b].ident &&
-           x->values[a].finished == x->values[b].finished &&
            x->values[a].association == x->values[b].association &&
            !memcmp(x->sets + a * x->words, x->sets + b * x->words, x->words * sizeof *x->sets);
+}
+
+static int same(const struct run *x, size_t a, size_t b)
+{
+    return same_sum(x, a, b) && x->values[a].finished == x->values[b].finished;
 }
 
 static void set_own(struct run *x, int rank, unsigned space, uint32_t block, uint32_t ident)
@@ -162,6 +166,8 @@ static int keep(struct run *x, int rank, uint32_t i, uint32_t k)
         return bny_proof_fail(x->v, "rank %d step %u finishes twice", rank, i);
     if (reduces && !is_full(x, from, 0, x->v->n - 1))
         return bny_proof_fail(x->v, "rank %d step %u finishes an incomplete sum", rank, i);
+    if (to != from && same_sum(x, to, from))
+        return bny_proof_fail(x->v, "rank %d step %u copies what is there already", rank, i);
     copy(x, to, from);
     x->values[to].finished = (uint8_t)finishes(p);
     copy(x, x->made[x->v->base[rank] + i] + k, to);
@@ -182,10 +188,22 @@ static int send(struct run *x, int rank, uint32_t i, uint32_t k)
     return 0;
 }
 
-static int execute(struct run *x, int rank, uint32_t i)
+static int receive(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     uint32_t g = x->v->base[rank] + i;
+    size_t to = cell(x, rank, s->dst, s->block + k), msg = x->made[x->v->match[g]] + k;
+
+    if (same(x, to, msg))
+        return bny_proof_fail(x->v, "rank %d step %u receives what it has already", rank, i);
+    copy(x, to, msg);
+    copy(x, x->made[g] + k, msg);
+    return 0;
+}
+
+static int execute(struct run *x, int rank, uint32_t i)
+{
+    const struct bny_step *s = &x->v->p[rank]->steps[i];
     int e = 0;
 
     for (uint32_t k = 0; k < s->nblocks && !e; k++) {
@@ -194,8 +212,7 @@ static int execute(struct run *x, int rank, uint32_t i)
             e = add(x, rank, i, k);
             break;
         case BNY_RECV_COPY:
-            copy(x, cell(x, rank, s->dst, s->block + k), x->made[x->v->match[g]] + k);
-            copy(x, x->made[g] + k, x->made[x->v->match[g]] + k);
+            e = receive(x, rank, i, k);
             break;
         case BNY_KEEP:
             e = keep(x, rank, i, k);
@@ -207,22 +224,32 @@ static int execute(struct run *x, int rank, uint32_t i)
     return e;
 }
 
-/* A barrier moves no data: a message carries all that its sender had waited for when it was sent. */
-static void hear(struct run *x, int rank, uint32_t i)
+/* A barrier moves no data: a message carries all that its sender had waited for when it was sent. The cell of
+ * OUT gathers all that a rank has heard. */
+static int hear(struct run *x, int rank, uint32_t i)
 {
     const struct bny_program *p = x->v->p[rank];
     const struct bny_step *s = &p->steps[i];
     uint32_t base = x->v->base[rank], g = base + i;
     uint64_t *heard = x->sets + x->made[g] * x->words;
+    uint64_t *all = x->sets + cell(x, rank, BNY_OUT, 0) * x->words;
+    int news = 0;
 
+    if (s->kind != BNY_SEND && s->kind != BNY_RECV_COPY)
+        return bny_proof_fail(x->v, "rank %d step %u has no place in a barrier", rank, i);
     heard[rank / 64] |= 1ull << rank % 64;
     for (uint32_t d = 0; d < s->ndeps; d++)
         for (size_t w = 0; w < x->words; w++)
             heard[w] |= x->sets[x->made[base + p->deps[s->dep + d]] * x->words + w];
-    for (size_t w = 0; w < x->words && bny_step_is_recv(s); w++)
-        heard[w] |= x->sets[x->made[x->v->match[g]] * x->words + w];
-    for (size_t w = 0; w < x->words; w++)
-        x->sets[cell(x, rank, BNY_OUT, 0) * x->words + w] |= heard[w];
+    for (size_t w = 0; w < x->words; w++) {
+        if (bny_step_is_recv(s))
+            heard[w] |= x->sets[x->made[x->v->match[g]] * x->words + w];
+        news |= (heard[w] & ~all[w]) != 0;
+        all[w] |= heard[w];
+    }
+    if (bny_step_is_recv(s) && !news)
+        return bny_proof_fail(x->v, "rank %d step %u hears nothing new", rank, i);
+    return 0;
 }
 
 static int run_all(struct run *x)
@@ -240,11 +267,7 @@ static int run_all(struct run *x)
                 if (bny_step_is_recv(s) &&
                     x->done[s->peer] <= v->match[v->base[r] + i] - v->base[s->peer])
                     break;
-                e = 0;
-                if (v->p[r]->collective == BNY_BARRIER)
-                    hear(x, r, i);
-                else
-                    e = execute(x, r, i);
+                e = v->p[r]->collective == BNY_BARRIER ? hear(x, r, i) : execute(x, r, i);
                 if (e)
                     return e;
             }

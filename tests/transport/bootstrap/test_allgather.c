@@ -15,6 +15,8 @@
 #include "support.h"
 #include "transport/bootstrap/id.h"
 
+TestSuite(allgather, .timeout = 60);
+
 #define RANKS_MAX 64
 
 struct job {

@@ -16,6 +16,8 @@
 #include "transport/bootstrap/failures.h"
 #include "transport/bootstrap/id.h"
 
+TestSuite(control, .timeout = 60);
+
 #define RANKS_MAX 64
 #define BLOB      64
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +178,45 @@ Test(launch, slurm_ranks_derive_the_same_id)
     cr_assert_eq(bny_launch_env(&b, "", "40000-40007", 0), 0);
     cr_assert_neq(memcmp(a.id.job, b.id.job, 8), 0, "another step is another job");
     cr_assert(b.id.port == 40000 && b.id.span == 8);
+}
+
+/* Answers of a launcher that has gone mad, or says nothing. */
+struct answer {
+    char text[80];
+    int code;
+};
+
+ParameterizedTestParameters(launch, a_broken_pmi_ends_with_an_error)
+{
+    static struct answer a[] = {
+        { "cmd=nonsense\n", BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=-1\n", BANYAN_ESYSTEM },
+        { "\n", BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=0\ncmd=maxes vallen_max=10\n", BANYAN_ENOTSUP },
+        { "cmd=response_to_init rc=0\ncmd=maxes\n", BANYAN_ENOTSUP },
+        { "cmd=response_to_init rc=0\ncmd=maxes vallen_max=999\ncmd=my_kvsname\n",
+          BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=0\ncmd=ma", BANYAN_ETIMEDOUT },
+        { "", BANYAN_ETIMEDOUT },
+    };
+    return cr_make_param_array(struct answer, a, sizeof a / sizeof a[0]);
+}
+
+ParameterizedTest(struct answer *a, launch, a_broken_pmi_ends_with_an_error)
+{
+    struct bny_launch l;
+    char env[60];
+    int sp[2];
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sp), 0);
+    cr_assert_eq(write(sp[1], a->text, strlen(a->text)), (ssize_t)strlen(a->text));
+    snprintf(env, sizeof env, "PMI_FD=%d PMI_RANK=1 PMI_SIZE=2", sp[0]);
+    set_env(env);
+    cr_assert_eq(bny_launch_env(&l, "", "", bny_deadline_in(0.2)), -a->code, "%s: %s", a->text,
+                 banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "rank 1"), "%s", banyan_last_error());
+    close(sp[1]);
+    close(sp[0]);
 }
 
 struct list {

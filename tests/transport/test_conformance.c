@@ -424,6 +424,25 @@ CONFORMANCE(dead_peer_is_reported_once)
     closed(s);
 }
 
+CONFORMANCE(a_peer_that_died_before_the_first_word_is_down)
+{
+    struct tpset *s = malloc(sizeof *s);
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    int rc = 0;
+
+    tpset_open(s, bny_transports[p->index], 2, NULL);
+    tpset_destroy_rank(s, 1);
+    while (rc != -BANYAN_ERANKDEAD) {
+        rc = s->ops->eager(s->ep[0][1], &hdr, NULL);
+        cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "%s", banyan_last_error());
+        cr_assert(!bny_deadline_passed(deadline), "nobody notices");
+        tpset_step(s);
+    }
+    tpset_wait(s, 0, BNY_EV_DOWN);
+    closed(s);
+}
+
 CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
 {
     struct tpset *s = opened(p, 2);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is special about loop: runs are repeatable, ranks can be killed, and each rank may have its own thread. */
+/* What is special about loop: runs are repeatable, ranks can be killed, and each rank may have
+ * its own thread. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>
@@ -10,8 +11,9 @@
 
 extern const struct bny_transport_ops bny_loop_ops;
 
-static const struct bny_loop_faults faults = { .seed = 42, .loss = 0.3, .duplicate = 0.2,
-                                               .reorder = 0.3, .delay_polls_max = 4 };
+static const struct bny_loop_faults faults = {
+    .seed = 42, .loss = 0.3, .duplicate = 0.2, .reorder = 0.3, .delay_polls_max = 4
+};
 
 /* Polls until 100 messages have crossed; returns a hash of the order in which they came. */
 static uint64_t run(const struct bny_loop_faults *f)

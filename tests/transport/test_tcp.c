@@ -27,8 +27,9 @@ TestSuite(tcp, .timeout = 60);
 static int make(struct bny_tp **tp, int rank, const uint8_t *key, const char *ifname,
                 const char *range)
 {
-    struct bny_tp_config cfg = { .rank = rank, .nranks = 2, .secret = key, .ifname = ifname,
-                                 .port_range = range };
+    struct bny_tp_config cfg = {
+        .rank = rank, .nranks = 2, .secret = key, .ifname = ifname, .port_range = range
+    };
 
     return bny_tcp_ops.create(tp, &cfg);
 }
@@ -38,13 +39,15 @@ static void blob_of(struct bny_tp *tp, struct tcp_blob *blob)
     cr_assert_eq(bny_tcp_ops.address(tp, blob, sizeof *blob), (int)sizeof *blob);
 }
 
-/* A stranger's blocking socket, connected to where rank 1 listens on 127.0.0.1. Reads give up after 8 s. */
+/* A stranger's blocking socket, connected to where rank 1 listens on 127.0.0.1. Reads give up
+ * after 8 s. */
 static int stranger(const struct tcp_blob *blob)
 {
     struct timeval limit = { .tv_sec = 8 };
 
     for (uint32_t i = 0; i < blob->count; i++) {
-        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(blob->addrs[i].port) };
+        struct sockaddr_in in = { .sin_family = AF_INET,
+                                  .sin_port = htons(blob->addrs[i].port) };
         int fd;
 
         if (blob->addrs[i].family != 4)
@@ -104,8 +107,12 @@ Test(tcp, garbage_is_dropped_and_hurts_nobody)
         for (size_t k = 0; k < sizeof junk; k++)
             junk[k] = (uint8_t)bny_rng_next(&rng);
         if (i % 2) /* a plausible begin */
-            memcpy(junk, &(struct tcp_hello){ .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1,
-                                              .from = i % 4 == 1 ? 0 : 7 }, sizeof(struct tcp_hello));
+            memcpy(junk,
+                   &(struct tcp_hello){ .magic = "bnyT",
+                                        .wire = BNY_WIRE_VERSION,
+                                        .to = 1,
+                                        .from = i % 4 == 1 ? 0 : 7 },
+                   sizeof(struct tcp_hello));
         cr_assert_gt(send(fd, junk, i ? sizeof junk : 10, MSG_NOSIGNAL), 0);
         if (i == 0)
             shutdown(fd, SHUT_WR);
@@ -116,7 +123,8 @@ Test(tcp, garbage_is_dropped_and_hurts_nobody)
     tpset_close(&s);
 }
 
-/* More silent strangers than there is room for; ranks still find each other, and the strangers are thrown out. */
+/* More silent strangers than there is room for; ranks still find each other, and the strangers
+ * are thrown out. */
 Test(tcp, half_open_strangers_do_not_keep_ranks_out)
 {
     enum { N = TCP_HALF_MAX + 40 };
@@ -144,12 +152,14 @@ Test(tcp, wrong_secret_never_connects)
     struct bny_event ev;
 
     for (int r = 0; r < 2; r++) {
-        cr_assert_eq(make(&s.tp[r], r, r ? other : secret, "lo", ""), 0, "%s", banyan_last_error());
+        cr_assert_eq(make(&s.tp[r], r, r ? other : secret, "lo", ""), 0, "%s",
+                     banyan_last_error());
         s.events[r] = calloc(TPSET_EVENTS, sizeof *s.events[r]);
         blob_of(s.tp[r], &blob[r]);
     }
     for (int r = 0; r < 2; r++)
-        cr_assert_eq(bny_tcp_ops.connect(s.tp[r], !r, &blob[!r], sizeof blob[0], &s.ep[r][!r]), 0);
+        cr_assert_eq(bny_tcp_ops.connect(s.tp[r], !r, &blob[!r], sizeof blob[0], &s.ep[r][!r]),
+                     0);
     tpset_eager(&s, 0, 1, &hdr, NULL);
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert(strstr(ev.reason, "secret"), "%s", ev.reason);
@@ -157,7 +167,8 @@ Test(tcp, wrong_secret_never_connects)
     tpset_close(&s);
 }
 
-static void prove(const struct tcp_hello *hello, const uint8_t *nonce, char role, uint8_t out[32])
+static void prove(const struct tcp_hello *hello, const uint8_t *nonce, char role,
+                  uint8_t out[32])
 {
     crypto_auth_hmacsha512256_state st;
 
@@ -196,10 +207,10 @@ static int member(struct tpset *s)
 Test(tcp, a_member_that_breaks_the_protocol_is_down)
 {
     static const struct bny_hdr bad[] = {
-        { .kind = 0, .len = 4 },                                /* no such kind */
-        { .kind = BNY_MSG_DATA, .len = 0xffffffff },            /* longer than any message */
+        { .kind = 0, .len = 4 },                                  /* no such kind */
+        { .kind = BNY_MSG_DATA, .len = 0xffffffff },              /* longer than any message */
         { .kind = BNY_MSG_DATA, .chan = BNY_CHANNELS, .len = 4 }, /* no such channel */
-        { .kind = BNY_MSG_DATA, .chan = 1, .len = 4 },          /* a channel of the other lane */
+        { .kind = BNY_MSG_DATA, .chan = 1, .len = 4 }, /* a channel of the other lane */
         { .kind = TCP_KIND_FAREWELL, .len = 4 },
     };
 
@@ -238,7 +249,8 @@ Test(tcp, partial_arrival_accumulates_to_whole_64s)
     msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
     cr_assert_null(msg->data);
     for (uint32_t turn = 0; viewed < 15000; turn++) {
-        uint32_t piece = 1 + turn * 7 % 50, want = sizeof src - viewed < 1000 ? sizeof src - viewed : 1000;
+        uint32_t piece = 1 + turn * 7 % 50,
+                 want = sizeof src - viewed < 1000 ? sizeof src - viewed : 1000;
 
         if (sent + piece < 19000) {
             cr_assert_eq(send(fd, src + sent, piece, MSG_NOSIGNAL), (ssize_t)piece);
@@ -266,7 +278,8 @@ Test(tcp, partial_arrival_accumulates_to_whole_64s)
 
 Test(tcp, exhausted_port_range_is_named)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in in = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof in;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct bny_tp *tp;
@@ -329,7 +342,8 @@ Test(tcp, loopback_of_another_host_is_not_reachable)
         cr_assert_eq(make(&tp[r], r, secret, "lo", ""), 0, "%s", banyan_last_error());
     blob_of(tp[1], &blob);
     cr_assert_eq(bny_tcp_ops.reachable(tp[0], 1, &blob, sizeof blob), 1);
-    cr_assert_eq(bny_tcp_ops.reachable(tp[0], 0, &blob, sizeof blob), 0, "that is another rank's");
+    cr_assert_eq(bny_tcp_ops.reachable(tp[0], 0, &blob, sizeof blob), 0,
+                 "that is another rank's");
     blob.host[0] ^= 1;
     cr_assert_eq(bny_tcp_ops.reachable(tp[0], 1, &blob, sizeof blob), 0);
     for (int r = 0; r < 2; r++)

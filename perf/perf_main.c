@@ -50,12 +50,29 @@ static void word_of_plan(const char *plan, const char *(*name)(size_t), const ch
     }
 }
 
+/* Whether all ranks have the same host name. */
+static int one_host(struct perf_run *run)
+{
+    char host[64] = "";
+    uint64_t v[2] = { 0xcbf29ce484222325u, 0 };
+
+    gethostname(host, sizeof host - 1);
+    for (const char *p = host; *p; p++)
+        v[0] = (v[0] ^ (unsigned char)*p) * 0x100000001b3u;
+    v[1] = ~v[0];
+    return banyan_allreduce(v, v, 2, BANYAN_U64, BANYAN_MAX, run->comm, NULL) == 0 && v[0] == ~v[1];
+}
+
+/* The transport of the results' column: asked for, or named by the plan, or (auto) shared memory on one host. */
 static void find_transport(struct perf_run *run)
 {
+    int local = one_host(run), has_shm = 0;
     char plan[512] = "";
 
+    for (size_t i = 0; banyan_transport_name(i); i++)
+        has_shm |= !strcmp(banyan_transport_name(i), "shm");
     banyan_comm_plan(run->comm, "allreduce", 1 << 18, BANYAN_F32, plan, sizeof plan);
-    word_of_plan(plan, banyan_transport_name, run->opts->transport, run->transport,
+    word_of_plan(plan, banyan_transport_name, local && has_shm ? "shm" : "tcp", run->transport,
                  sizeof run->transport);
     if (strcmp(run->opts->transport, "auto"))
         snprintf(run->transport, sizeof run->transport, "%s", run->opts->transport);
@@ -200,9 +217,9 @@ static int measure(struct perf_run *run)
             fprintf(stderr, "banyan_perf: -r %d: there are only %d ranks\n", o->root, run->nranks);
         return 2;
     }
+    find_transport(run);
     if (run->rank == 0 && perf_out_open(&out, o) != 0)
         return 1;
-    find_transport(run);
     run->times_us = calloc((size_t)o->iters, sizeof *run->times_us);
     rc = run->times_us ? perf_buffers_alloc(run, most) : -BANYAN_ENOMEM;
     if (rc == 0)

@@ -36,6 +36,7 @@ static const struct param params[] = {
     { "BANYAN_ID", "hex", "", "the job's id, set by banyan_run", 0, 0 },
     { "BANYAN_RANK", "rank", "", "this process's rank, set by banyan_run", 0, 0 },
     { "BANYAN_WORLD_SIZE", "ranks", "", "ranks of the job, set by banyan_run", 0, 0 },
+    { "BANYAN_LIBRARY", "path", "", "libbanyan that the Python module loads", 0, 0 },
     { "BANYAN_LISTEN_FD", "fd", "", "rank 0's listening socket, set by banyan_run", 0, 0 },
     { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)", 0, 0 },
     { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },

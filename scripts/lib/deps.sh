@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2034 # sourced by bash scripts, which use the lists
+# Installs Debian packages by name, for the other scripts to source. Asks for root only when something is missing.
+# SKIP_DEPS=1 leaves that to you (another distribution, no network).
+
+# What a build of library, tools and examples needs.
+build_packages=(gcc libc6-dev meson ninja-build pkg-config python3 libsodium-dev)
+# What the tests need besides.
+test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy)
+
+# Those of "$@" that dpkg does not have installed.
+missing_packages() {
+    local name
+    for name in "$@"; do
+        dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep '^install ok installed$' >/dev/null ||
+            printf '%s\n' "$name"
+    done
+}
+
+# Runs a command as root: directly, or by sudo. Fails without saying anything where there is neither.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+install_packages() {
+    [ "${SKIP_DEPS:-0}" = 1 ] && return 0
+    if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+        echo "This machine has no apt-get. Install what these Debian packages hold, then run again" >&2
+        echo "with SKIP_DEPS=1: $*" >&2
+        return 1
+    fi
+    local missing
+    missing=$(missing_packages "$@")
+    [ -n "$missing" ] || return 0
+    missing=${missing//$'\n'/ }
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        echo "These packages are missing, and this is neither root nor is there sudo: $missing" >&2
+        echo "As root: apt-get update && apt-get install --no-install-recommends $missing" >&2
+        return 1
+    fi
+    echo "installing: $missing"
+    # The lock's timeout: a fresh machine often runs its own unattended upgrade.
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120
+        -o Dpkg::Use-Pty=0)
+    local log
+    log=$(mktemp)
+    # shellcheck disable=SC2086 # one word a package
+    if ! { as_root "${apt[@]}" update && as_root "${apt[@]}" install --no-install-recommends $missing; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        echo "apt-get failed (above). If it is the network, set http_proxy; then run this again." >&2
+        return 1
+    fi
+    rm -f "$log"
+    missing=$(missing_packages "$@")
+    [ -z "$missing" ] || { echo "apt-get did not install: ${missing//$'\n'/ }" >&2; return 1; }
+}

@@ -1,0 +1,81 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs a build into an empty folder, then builds and runs a program against the installed tree: by pkg-config
+# shared and static, and by CMake shared and static; each as one rank alone and as two ranks. Also the Python module.
+# Usage: run.sh BUILD_DIR
+set -euo pipefail # so no `grep -q` behind a pipe: it would end the writer by SIGPIPE
+build=$(realpath "$1")
+here=$(dirname "$(realpath "$0")")
+source=$(realpath "$here/../..")
+work=$(mktemp -d "${TMPDIR:-/tmp}/banyan-install.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+say() { printf '%s\n' "--- $*"; }
+
+say "install"
+meson install -C "$build" --no-rebuild --destdir "$work/dest" >"$work/install.log" 2>&1 ||
+    { cat "$work/install.log" >&2; exit 1; }
+# Nothing refers to the prefix: the tree works where it now lies.
+prefix=$work/dest$(meson introspect "$build" --buildoptions |
+    python3 -c 'import json, sys; print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
+pc=$(find "$prefix" -name banyan.pc)
+libdir=$(dirname "$(dirname "$pc")")
+export PKG_CONFIG_PATH=${pc%/*}
+cp "$here/app.c" "$work/app.c"
+cp "$source/examples/allreduce.c" "$work/allreduce.c"
+cd "$work"
+
+headers=$(cd "$prefix/include" && find . -name '*.h' | sort)
+[ "$headers" = ./banyan/banyan.h ] || { echo "installed headers are: $headers" >&2; exit 1; }
+[ "$(objdump -p "$libdir/libbanyan.so" | awk '$1 == "SONAME" { print $2 }')" = libbanyan.so.0 ]
+
+# Runs a program as one rank alone, then as two.
+run_ranks() {
+    timeout 60 "$@"
+    timeout 60 "$prefix/bin/banyan_run" -n 2 "$@"
+}
+
+say "pkg-config, shared"
+${CC:-cc} app.c -o app-shared $(pkg-config --cflags --libs banyan)
+export LD_LIBRARY_PATH=$libdir
+ldd app-shared | grep 'libbanyan.so.0 => '"$libdir" >grep.log || { ldd app-shared >&2; exit 1; }
+run_ranks ./app-shared
+${CC:-cc} allreduce.c -o allreduce $(pkg-config --cflags --libs banyan)
+run_ranks ./allreduce
+
+unset LD_LIBRARY_PATH
+say "pkg-config, static"
+# glibc warns that getaddrinfo and dlopen of a static program want the same glibc at run time.
+${CC:-cc} app.c -static -o app-static $(pkg-config --static --cflags --libs banyan) 2>static.log ||
+    { cat static.log >&2; exit 1; }
+if readelf -d app-static | grep NEEDED; then
+    echo "app-static is not static" >&2
+    exit 1
+fi
+run_ranks ./app-static
+
+say "CMake"
+cmake -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >cmake.log 2>&1 &&
+    cmake --build cmake >>cmake.log 2>&1 || { cat cmake.log >&2; exit 1; }
+run_ranks cmake/app_shared
+run_ranks cmake/app_static
+if readelf -d cmake/app_static | grep 'NEEDED.*banyan'; then
+    echo "app_static needs the shared library" >&2
+    exit 1
+fi
+
+say "Python"
+module=$(dirname "$(find "$prefix" -path '*/banyan/__init__.py')")
+export PYTHONPATH=${module%/*} PYTHONDONTWRITEBYTECODE=1
+cat >app.py <<'END'
+import array
+import banyan
+
+assert banyan.__file__.startswith("dest/") or "/dest/" in banyan.__file__, banyan.__file__
+with banyan.Comm.from_env() as comm:
+    x = array.array("d", [comm.rank + 1])
+    comm.allreduce(x)
+    assert x[0] == comm.size * (comm.size + 1) / 2, x
+    print(f"rank {comm.rank} of {comm.size}: banyan {banyan.version()}, sum {x[0]}")
+END
+run_ranks python3 app.py
+say "all programs ran"

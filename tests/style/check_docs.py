@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What documents promise: every entry of a registry array has a row in its folder's README.md, links lead to files,
+and the C program in README.md is examples/allreduce.c. Usage: check_docs.py ROOT [--write copies the program]
+
+A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
+the .name of the table that its symbol defines, in any file of the folder."""
+import pathlib
+import re
+import sys
+
+REGISTRIES = ["transport/registry.c", "compress/registry.c", "topo/builders.c",
+              "collectives/directs.c"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md"]
+ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
+TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
+NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
+
+
+def tables(folder):
+    """Symbol -> name of every ops table defined below folder."""
+    found = {}
+    for path in folder.rglob("*.c"):
+        for symbol, body in TABLE.findall(path.read_text(encoding="utf-8")):
+            name = NAME.search(body)
+            if name:
+                found[symbol] = name.group(1)
+    return found
+
+
+def documented(readme):
+    """First cells of the table rows of a README, without backquotes and links."""
+    names = set()
+    for line in readme.read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            cell = line.split("|")[1].strip()
+            names.update(re.findall(r"[\w.+-]+", re.sub(r"\]\([^)]*\)", "", cell)))
+    return names
+
+
+def check(root, registry):
+    path = root / registry
+    if not path.exists():
+        return []
+    readme = path.parent / "README.md"
+    if not readme.exists():
+        return [f"{registry}: {readme.relative_to(root)} does not exist; it needs one row an entry"]
+    array = ARRAY.search(path.read_text(encoding="utf-8"))
+    symbols = re.findall(r"&(\w+)", array.group(1)) if array else []
+    if not symbols:
+        return [f"{registry}: no array `*const bny_...[] = {{ &entry, ..., NULL }}` was found"]
+    names, rows, wrong = tables(path.parent), documented(readme), []
+    for symbol in symbols:
+        if symbol not in names:
+            wrong.append(f"{registry}: {symbol} has no table with a .name below {path.parent.name}/")
+        elif names[symbol] not in rows:
+            wrong.append(f"{readme.relative_to(root)}: no row for {names[symbol]}")
+    return wrong
+
+
+def dead_links(root):
+    for name in DOCUMENTS:
+        if not (root / name).exists():
+            continue
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (root / name).read_text(encoding="utf-8")):
+            if "://" not in link and not (root / link).exists():
+                yield f"{name}: links to {link}, which does not exist"
+
+
+def program(root, write):
+    readme, source = root / "README.md", root / "examples/allreduce.c"
+    if not (readme.exists() and source.exists()):
+        return
+    text, code = readme.read_text(encoding="utf-8"), source.read_text(encoding="utf-8")
+    fixed = re.sub(r"^```c\n.*?^```$", lambda _: f"```c\n{code}```", text, count=1, flags=re.M | re.S)
+    if write:
+        readme.write_text(fixed, encoding="utf-8")
+    elif fixed != text:
+        yield "README.md: the program is not examples/allreduce.c (check_docs.py ROOT --write)"
+    if "```c\n" not in fixed:
+        yield "README.md: has no C program"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    found = [line for registry in REGISTRIES for line in check(root, registry)]
+    found += [*dead_links(root), *program(root, "--write" in sys.argv)]
+    print("\n".join(found) or "registries, links and the program are as the documents say")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

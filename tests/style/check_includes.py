@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who may include whom: base <- topo, compress, transport <- collectives <- training <- integrations,
+perf, tools, examples. Examples see only the public header. Usage: check_includes.py ROOT"""
+import pathlib
+import re
+import sys
+
+MAY_SEE = {
+    "include": set(),
+    "base": {"base"},
+    "topo": {"base", "topo"},
+    "compress": {"base", "compress"},
+    "transport": {"base", "transport"},
+    "collectives": {"base", "topo", "compress", "transport", "collectives"},
+    "training": {"base", "topo", "compress", "transport", "collectives", "training"},
+    "examples": {"examples"},
+}
+# perf, tools, tests and integrations may include anything.
+FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "integrations",
+           "perf", "tools", "examples", "tests"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+
+
+def violations(root):
+    for folder, allowed in MAY_SEE.items():
+        for path in sorted((root / folder).rglob("*.[ch]")):
+            text = path.read_text(encoding="utf-8")
+            for quote, name in INCLUDE.findall(text):
+                where = f"{path.relative_to(root)}: includes {name}"
+                top = name.split("/")[0]
+                if quote == "<" and top not in FOLDERS:
+                    continue
+                if top == "banyan":
+                    continue
+                if "/" not in name:
+                    if folder != "examples":
+                        yield f"{where}: write the path from the repository's root"
+                elif top not in allowed:
+                    yield f"{where}: {folder}/ may see {', '.join(sorted(allowed)) or 'nothing'}"
+                elif not (root / name).exists():
+                    yield f"{where}: there is no such file"
+
+
+def main():
+    found = list(violations(pathlib.Path(sys.argv[1])))
+    print("\n".join(found) or "include directions are kept")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

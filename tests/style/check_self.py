@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The checks of this folder can fail: each is run on a small tree with one planted violation."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+SPDX = "/* SPDX-License-Identifier: BSD-3-Clause */\n"
+REGISTRY = SPDX + """
+const struct bny_codec_ops *const bny_codecs[] = { &bny_codec_none, &bny_codec_f16, NULL };
+"""
+TABLES = SPDX + """
+const struct bny_codec_ops bny_codec_none = {
+    .name = "none",
+};
+const struct bny_codec_ops bny_codec_f16 = {
+    .name = "f16",
+};
+"""
+
+
+class Planted(unittest.TestCase):
+    def run_check(self, check, files, *args):
+        """Exit status and output of a check on a tree of {path: text}."""
+        with tempfile.TemporaryDirectory() as tree:
+            for name, text in files.items():
+                path = pathlib.Path(tree, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            run = subprocess.run([sys.executable, HERE / check, tree, *args],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 universal_newlines=True)
+            return run.returncode, run.stdout
+
+    def expect(self, check, files, text, status=1, args=()):
+        code, out = self.run_check(check, files, *args)
+        self.assertEqual(code, status, out)
+        self.assertIn(text, out)
+
+    def test_include_against_the_direction(self):
+        clean = {"base/err.h": SPDX, "transport/wire.h": SPDX,
+                 "transport/a.c": SPDX + '#include "base/err.h"\n#include <stdio.h>\n'}
+        self.expect("check_includes.py", clean, "kept", status=0)
+        for include in '"transport/wire.h"', "<transport/wire.h>", '"collectives/program.h"', '"a.h"':
+            self.expect("check_includes.py", {**clean, "compress/a.c": f"#include {include}\n"},
+                        "compress/a.c: includes")
+        self.expect("check_includes.py", {**clean, "examples/a.c": '#include "base/err.h"\n'},
+                    "examples/a.c: includes")
+
+    def test_registry_entry_without_a_row(self):
+        files = {"compress/registry.c": REGISTRY, "compress/codecs.c": TABLES}
+        self.expect("check_docs.py", files, "README.md does not exist")
+        rows = "| name | file |\n|---|---|\n| `none` | - |\n"
+        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no row for f16")
+        rows += "| [`f16`](codec_f16.c) | - |\n"
+        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "as the documents say", status=0)
+        files["compress/codecs.c"] = SPDX
+        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no table with a .name")
+
+    def test_documents(self):
+        files = {"README.md": "[a](a.c#x)\n```c\nint a;\n```\n", "examples/allreduce.c": "int a;\n",
+                 "a.c": SPDX}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "README.md": "[b](b.c)\n"}, "links to b.c")
+        self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
+        self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
+
+    def test_text(self):
+        self.expect("check_text.py", {"base/a.c": SPDX + "int a;\n"}, "clean", status=0)
+        machine = "/" + "work/main/base"
+        for text, message in ((SPDX + "\tint a;\n", "a tab"), (SPDX + "int a; \n", "blanks"),
+                              ("int a;\n", "no SPDX"), (SPDX + "int a;", "no end"),
+                              (SPDX + f"/* {machine} */\n", "path of one machine"),
+                              (SPDX + "/* x */\n" * 30000, "the limit is")):
+            self.expect("check_text.py", {"base/a.c": text}, message)
+
+    def test_symbols(self):
+        header = "#define BANYAN_API\nBANYAN_API int banyan_a(void);\n" \
+                 "BANYAN_API const char *banyan_b(int x);\n"
+        source = "int banyan_a(void); int banyan_a(void) { return 0; }\n" \
+                 "int banyan_b(int x); int banyan_b(int x) { return x; }\n"
+        files = {"include/banyan/banyan.h": header}
+        with tempfile.TemporaryDirectory() as out:
+            def library(text):
+                subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{out}/l.so"],
+                               input=text, check=True, universal_newlines=True)
+                return f"{out}/l.so"
+            both = {**files, "tests/style/symbols.txt": "banyan_a\nbanyan_b\n"}
+            self.expect("check_symbols.py", both, "2 symbols", 0, [library(source)])
+            self.expect("check_symbols.py", {**files, "tests/style/symbols.txt": "banyan_a\n"},
+                        "banyan_b: in banyan.h", 1, [library(source)])
+            self.expect("check_symbols.py", both, "bny_c: in the library", 1,
+                        [library(source + "int bny_c;\n")])
+            self.expect("check_symbols.py", both, "banyan_b: in symbols.txt", 1,
+                        [library(source.splitlines()[0])])
+
+
+TAP = """TAP version 13
+1..4
+# Criterion v2.4.1
+ok - a::skipped_one  # SKIP no avx512
+ok - a::good  (0.00s)
+not ok - a::crash unexpected signal after t.c:5
+not ok - a::bad  (0.01s)
+  ---
+  assertions: 1
+"""
+
+
+class Results(unittest.TestCase):
+    """scripts/lib/results.py, which counts for scripts/test."""
+
+    def run_results(self, entries, expected=""):
+        with tempfile.TemporaryDirectory() as folder:
+            log, skips = pathlib.Path(folder, "log.json"), pathlib.Path(folder, "skips.txt")
+            log.write_text("".join(json.dumps(e) + "\n" for e in entries))
+            skips.write_text("# comment\n" + expected)
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/results.py", skips,
+                                  f"gcc={log}"], stdout=subprocess.PIPE, universal_newlines=True)
+            return run.returncode, run.stdout.splitlines()
+
+    def entry(self, result, stdout="", code=0):
+        return {"name": "banyan:unit / prog", "stdout": stdout, "result": result, "returncode": code}
+
+    def test_cases_of_a_program_are_counted(self):
+        code, lines = self.run_results([self.entry("FAIL", TAP, 1), self.entry("OK")],
+                                       "gcc/prog/a::skip*  no such unit here\n")
+        self.assertEqual((code, lines[-1]), (1, "2 passed, 2 failed, 1 skipped"))
+
+    def test_unexpected_skip_is_a_failure(self):
+        code, lines = self.run_results([self.entry("OK", TAP.split("not ok")[0])])
+        self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+        self.assertIn("skipped, but not in", lines[0])
+
+    def test_program_that_ends_badly_after_good_cases_is_a_failure(self):
+        for result in "ERROR", "TIMEOUT", "INTERRUPT":
+            code, lines = self.run_results([self.entry(result, TAP.split("not ok")[0], 1)],
+                                           "gcc/*\n")
+            self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 1 skipped"))
+
+    def test_nothing_ran(self):
+        code, lines = self.run_results([])
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+
+    def test_all_is_well(self):
+        code, lines = self.run_results([self.entry("OK"), self.entry("SKIP", code=77)], "gcc/*\n")
+        self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+
+
+if __name__ == "__main__":
+    unittest.main()

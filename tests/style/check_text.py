@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bytes of the files under version control: no tabs or trailing blanks in C, an SPDX line near the top of every
+source file, no path of somebody's build machine, no file over 200 kB. Usage: check_text.py ROOT [PATH...]"""
+import pathlib
+import re
+import subprocess
+import sys
+
+MAX_BYTES = 200_000
+LARGE = {"examples/train_digits/digits.csv"}  # data that ships as its source has it
+SPDX_SUFFIXES = {".c", ".h", ".S", ".py", ".sh", ".in"}
+SPDX_FOLDERS = {"scripts", ".ci"}
+# Absolute paths that exist on one machine only. /tmp, /usr, /opt and the like are everybody's.
+MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(?:work|home/\w+|root|Users|srv|workspace|builds?)/[\w.]")
+
+
+def tracked(root):
+    """Files of the index; of a tree without git (a tarball) all files but build folders."""
+    try:
+        out = subprocess.run(["git", "-c", f"safe.directory={root}", "-C", str(root), "ls-files", "-z"],
+                             check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        names = [n for n in out.decode().split("\0") if n]
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()]
+        names = [n for n in names if not re.match(r"(build[^/]*|out|\.git)/", n)]
+    return [n for n in names if (root / n).is_file()]
+
+
+def needs_spdx(name):
+    path = pathlib.PurePath(name)
+    return (path.suffix in SPDX_SUFFIXES or path.name == "meson.build"
+            and path.parent.name == "" or path.parts[0] in SPDX_FOLDERS and path.suffix == "")
+
+
+def check(root, name):
+    data = (root / name).read_bytes()
+    if len(data) > MAX_BYTES and name not in LARGE:
+        yield f"{name}: {len(data)} bytes, the limit is {MAX_BYTES}"
+    if b"\0" in data:
+        return
+    text = data.decode("utf-8", "replace")
+    lines = text.split("\n")
+    if needs_spdx(name) and not any("SPDX-License-Identifier: " in line for line in lines[:3]):
+        yield f"{name}: no SPDX-License-Identifier in the first three lines"
+    in_c = name.endswith((".c", ".h"))
+    for number, line in enumerate(lines, 1):
+        if in_c and "\t" in line:
+            yield f"{name}:{number}: a tab"
+        if in_c and line != line.rstrip():
+            yield f"{name}:{number}: blanks at the end of the line"
+        if not name.endswith("check_text.py") and MACHINE_PATH.search(line):
+            yield f"{name}:{number}: a path of one machine: {line.strip()[:80]}"
+    if in_c and data and not data.endswith(b"\n"):
+        yield f"{name}: the last line has no end"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    names = sys.argv[2:] or tracked(root)
+    found = [line for name in names for line in check(root, name)]
+    print("\n".join(found) or f"{len(names)} files are clean")
+    return 1 if found or not names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

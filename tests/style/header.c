@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Compiled as C11 and as C++17: the public header needs nothing before it and can be included twice. */
+#include <banyan/banyan.h>
+#include <banyan/banyan.h>
+
+int main(void);
+
+int main(void)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_id id = { { 0 } };
+
+    return (int)opts.tag + id.bytes[0];
+}

@@ -79,6 +79,48 @@ static int wait_for(const uint64_t *counter, uint64_t value)
     return 0;
 }
 
+static int put_one(struct perf_run *run, uint32_t bytes)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
+    int rc;
+
+    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) ==
+           BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+static int answer(void)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
+    int rc;
+
+    while ((rc = put.ops->eager(put.ep, &hdr, NULL)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+/* Connections are made on first use: a greeting each way, so that the first put finds one. */
+static int greet(void)
+{
+    uint64_t answered = put.answered;
+    int rc = answer();
+
+    return rc < 0 ? rc : wait_for(&put.answered, answered + 1);
+}
+
+static int open_window(struct bny_window *out)
+{
+    int rc;
+
+    while ((rc = put.ops->window_open(put.ep, put.mem, put.cap, out)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
 static int set_up(struct perf_run *run)
 {
     const char *name = strcmp(run->opts->transport, "auto") ? run->opts->transport : "shm";
@@ -121,34 +163,13 @@ static int set_up(struct perf_run *run)
     if (run->opts->mem == PERF_BANYAN && (put.ops->caps & BNY_TP_MEM))
         rc = put.ops->mem_alloc(put.tp, put.cap, (void **)&put.mem);
     if (rc == 0)
-        rc = put.ops->window_open(put.ep, put.mem, put.cap, &me.window);
+        rc = greet();
+    if (rc == 0)
+        rc = open_window(&me.window);
     put.mine = me.window;
     if (rc == 0)
         rc = swap_cards(run, both, &me);
     put.theirs = both[!run->rank].window;
-    return rc;
-}
-
-static int put_one(struct perf_run *run, uint32_t bytes)
-{
-    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
-    int rc;
-
-    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) ==
-           BNY_AGAIN)
-        if ((rc = turn()) < 0)
-            return rc;
-    return rc;
-}
-
-static int answer(void)
-{
-    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
-    int rc;
-
-    while ((rc = put.ops->eager(put.ep, &hdr, NULL)) == BNY_AGAIN)
-        if ((rc = turn()) < 0)
-            return rc;
     return rc;
 }
 

@@ -327,6 +327,13 @@ static void run_alone(struct bny_op *op)
         memmove(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
 }
 
+/* Only written under the lock: no locked instruction, which would wait for all stores before it. */
+static void count_done(struct banyan_comm *c)
+{
+    atomic_store_explicit(&c->ops_done, atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
 static int matches_stray(const struct bny_op *op, int from, const struct bny_msg *msg)
 {
     const struct bny_hdr *h = &msg->hdr;
@@ -426,7 +433,7 @@ int bny_op_start(struct bny_op *op)
     if (rc == 0 && c->n == 1 && op->call.collective != BNY_SENDRECV) {
         run_alone(op);
         atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
-        atomic_fetch_add_explicit(&c->ops_done, 1, memory_order_relaxed);
+        count_done(c);
         return 0;
     }
     if (rc == 0)
@@ -578,7 +585,7 @@ void bny_op_complete(struct bny_op *op, int result)
     if (op->call.via_allreduce && op->result == 0 && op->call.own_count)
         memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz, op->call.own_count * op->esz);
     unlink_active(op);
-    atomic_fetch_add_explicit(&op->comm->ops_done, 1, memory_order_relaxed);
+    count_done(op->comm);
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
 }
 
@@ -675,14 +682,14 @@ static int poll_peers(struct bny_op *op)
     return n;
 }
 
-/* A few looks under one lock: a lock operation costs as much as several of them. */
-static int look(struct bny_op *op, struct bny_world *w)
+/* Some looks under one lock: a lock operation costs as much as several of them. */
+int bny_op_look(struct bny_op *op, int tries)
 {
-    int tries = w->oversubscribed ? 2 : 16;
+    struct bny_world *w = op->comm->world;
 
-    if (op->plan.path == BNY_PATH_ONESHOT && !op->comm->active_first->next && !w->draining) {
+    if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next && !w->draining) {
         for (int i = 0; i < tries; i++) {
-            if (poll_peers(op) || bny_op_is_done(op))
+            if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
                 return 1;
             bny_pause();
         }
@@ -704,7 +711,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         int n = 0;
         if (bny_world_trylock(w)) {
             if (!bny_op_is_done(op))
-                n = look(op, w);
+                n = bny_op_look(op, w->oversubscribed ? 2 : 16);
             bny_world_unlock(w);
         }
         if (n > 0)

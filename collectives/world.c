@@ -491,6 +491,23 @@ static int connect_peer(struct bny_init *in, int peer)
                     strcmp(in->cfg.transport, "shm") ? "" : ": it runs on another host; use auto or tcp");
 }
 
+/* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will call on it either. */
+static void drop_unused(struct bny_world *w)
+{
+    int kept = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        int used = 0;
+        for (int r = 0; r < w->nranks; r++)
+            used |= w->eps[r] && w->eps[r]->tp == w->tps[i];
+        if (used)
+            w->tps[kept++] = w->tps[i];
+        else
+            w->tps[i]->ops->destroy(w->tps[i]);
+    }
+    w->ntps = kept;
+}
+
 /* All cards are here. */
 static int join(struct banyan_comm *comm)
 {
@@ -514,6 +531,7 @@ static int join(struct banyan_comm *comm)
                 return rc;
             comm->peers[r].ep = w->eps[r];
         }
+    drop_unused(w);
     if (w->control) {
         rc = bny_control_connect(w->control, in->cards[0].control, sizeof in->cards[0],
                                  w->same_host);

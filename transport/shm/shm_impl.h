@@ -26,6 +26,7 @@
 #define SHM_VERSION 1u
 #define SHM_RING 256u              /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE 8u              /* payload bytes in a record */
+#define SHM_MSGS 512u              /* messages that the engine may hold of one peer */
 #define SHM_DATA (256u << 10)      /* eager bytes, a power of two */
 #define SHM_EAGER_MAX (16u << 10)
 #define SHM_SLOTS 8u
@@ -157,7 +158,7 @@ struct shm_ep {
     void *send_cookie[SHM_RING];
     void *sent[SHM_SENT];
     uint8_t told[SHM_ARENAS]; /* enum shm_told */
-    struct shm_msg msgs[SHM_RING];
+    struct shm_msg msgs[SHM_MSGS];
 };
 enum shm_told { SHM_UNTOLD, SHM_TOLD, SHM_TELL_GONE };
 

@@ -157,8 +157,9 @@ struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
     ep->base.slot_max = SHM_SLOT_BYTES;
     ep->base.zcopy_min = UINT32_MAX;
     ep->slots_free = (1u << SHM_SLOTS) - 1;
-    for (uint32_t i = SHM_RING; i-- > 0;) {
+    for (uint32_t i = 0; i < SHM_RING; i++)
         ep->free_sends[i] = (uint8_t)i;
+    for (uint32_t i = SHM_MSGS; i-- > 0;) {
         ep->msgs[i].base.ep = &ep->base;
         ep->msgs[i].free_next = ep->free_msgs;
         ep->free_msgs = &ep->msgs[i];

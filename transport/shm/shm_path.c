@@ -12,6 +12,8 @@
 #include "base/err.h"
 
 #define MASK (SHM_RING - 1)
+#define DATA_STRIDE 1024u          /* lines next to each other: the receiver's prefetcher takes the next message's
+                                    * lines from us while we write them (128 B: 1.4 us instead of 0.6) */
 #define IDLE_POLLS 32u             /* polls without an event between two looks at the clock */
 #define BUSY_POLLS 0xffffu         /* the same when there are always events */
 #define SERVICE_NS_MIN 20000u      /* between looks at the sockets: while things happen there, */
@@ -77,7 +79,8 @@ static inline int begin(struct shm_ep *ep)
 /* Finds len contiguous bytes of the data area. Returns 1 and moves data_tail behind them, or 0. */
 static int data_take(struct shm_ep *ep, uint32_t len, uint32_t *at)
 {
-    uint32_t need = (len + 63) & ~63u, tail = ep->data_tail;
+    uint32_t need = len <= 64 ? 64 : (len + DATA_STRIDE - 1) & ~(DATA_STRIDE - 1);
+    uint32_t tail = ep->data_tail;
     uint32_t rest = SHM_DATA - (tail & (SHM_DATA - 1));
 
     if (need > rest)
@@ -235,6 +238,24 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
 
 /* --- receiving ---------------------------------------------------------------------------------------- */
 
+/* Marks a record as released, and moves the head over all that are. */
+static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
+{
+    ep->released[pos & MASK] = (uint16_t)(1 + lines);
+    while (ep->released[ep->in_head & MASK]) {
+        ep->in_lines += ep->released[ep->in_head & MASK] - 1u;
+        ep->released[ep->in_head++ & MASK] = 0;
+    }
+    if (SHM_UNLIKELY(ep->in_head - ep->in_published >= SHM_RING / 4 ||
+                     ep->in_lines >= SHM_DATA / 64 / 4)) {
+        ep->in_published = ep->in_head;
+        ep->in_lines = 0;
+        atomic_store_explicit(&ep->in->head, ep->in_head, memory_order_release);
+        if (atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed))
+            bny_shm_doorbell(ep);
+    }
+}
+
 /* Copies a record out and checks it. Returns 0, or what is wrong with it. */
 static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct shm_msg *m)
 {
@@ -289,14 +310,19 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
 
         if (atomic_load_explicit(&rec->seq, memory_order_acquire) != ep->in_pos + 1)
             break;
-        /* A peer that overruns the ring takes the place of records that are still held. */
-        wrong = m ? decode(ep, rec, m) : "overran its ring";
+        if (SHM_UNLIKELY(!m))
+            break; /* all messages are held: back-pressure until some are released */
+        wrong = decode(ep, rec, m);
         if (SHM_UNLIKELY(wrong != NULL)) {
             bny_shm_ep_fail(ep, BANYAN_EPROTO, "%s", wrong);
             break;
         }
         ep->free_msgs = m->free_next;
         m->pos = ep->in_pos++;
+        /* Only the data of longer eager messages stays in the ring's order until it is released. The rest is in the
+         * message now, so holding it holds up nobody. */
+        if (m->kind != SHM_REC_EAGER)
+            ring_release(ep, m->pos, 0);
         ev[got].kind = BNY_EV_MSG;
         ev[got].ep = &ep->base;
         ev[got].msg = &m->base;
@@ -467,24 +493,6 @@ long bny_shm_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
     return len;
 }
 
-/* Marks a record as released, and moves the head over all that are. */
-static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
-{
-    ep->released[pos & MASK] = (uint16_t)(1 + lines);
-    while (ep->released[ep->in_head & MASK]) {
-        ep->in_lines += ep->released[ep->in_head & MASK] - 1u;
-        ep->released[ep->in_head++ & MASK] = 0;
-    }
-    if (SHM_UNLIKELY(ep->in_head - ep->in_published >= SHM_RING / 4 ||
-                     ep->in_lines >= SHM_DATA / 64 / 4)) {
-        ep->in_published = ep->in_head;
-        ep->in_lines = 0;
-        atomic_store_explicit(&ep->in->head, ep->in_head, memory_order_release);
-        if (atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed))
-            bny_shm_doorbell(ep);
-    }
-}
-
 void bny_shm_release(struct bny_msg *msg)
 {
     struct shm_msg *m = (struct shm_msg *)msg;
@@ -503,7 +511,8 @@ void bny_shm_release(struct bny_msg *msg)
                               memory_order_release);
         wake = 1;
     }
-    ring_release(ep, m->pos, m->lines);
+    if (m->kind == SHM_REC_EAGER)
+        ring_release(ep, m->pos, m->lines);
     m->free_next = ep->free_msgs;
     ep->free_msgs = m;
     if (wake && SHM_UNLIKELY(atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed)))

@@ -240,7 +240,7 @@ static void shm_disarm(struct bny_tp *btp)
 
 const struct bny_transport_ops bny_shm_ops = {
     .name = "shm",
-    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_LOCAL | BNY_TP_MEM,
+    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_MEM,
     .create = shm_create,
     .address = shm_address,
     .reachable = shm_reachable,

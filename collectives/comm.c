@@ -50,6 +50,9 @@ void bny_comm_settle(struct banyan_comm *c)
     struct bny_world *w = c->world;
     struct bny_msg *msg, *next;
 
+    c->codec_ops = bny_codec_find(c->codec);
+    if (c->codec_ops && c->codec_ops->family == BNY_CODEC_RAW)
+        c->codec_ops = NULL;
     c->all_shm = w->all_local;
     c->eager_agreed = UINT32_MAX;
     c->chunk_max = UINT32_MAX;

@@ -191,7 +191,7 @@ static int ready_send(struct bny_op *op)
         if (!pr->ready_wanted || pr->ready_sent)
             continue;
         if (pr->window_open && !pr->ours.bytes) {
-            rc = ep->ops->window_open(ep, op->call.recvbuf, output_bytes(op), &pr->ours);
+            rc = ep->ops->window_open(ep, op->out, output_bytes(op), &pr->ours);
             if (rc != 0) { /* no window: the peer sends by another way */
                 memset(&pr->ours, 0, sizeof pr->ours);
                 pr->window_open = 0;

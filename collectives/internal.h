@@ -85,7 +85,7 @@ enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT };
 
 struct bny_plan {
     /* key */
-    uint8_t collective, dtype, redop_wire, deterministic, ordered;
+    uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
     int root;
     size_t count;       /* elements of the call (v-variants: 0) */
     const struct bny_codec_ops *codec; /* NULL: none */
@@ -132,6 +132,7 @@ struct banyan_comm {
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
     char schedule[BNY_NAME_MAX], codec[64];
+    const struct bny_codec_ops *codec_ops; /* NULL: none */
     size_t chunk_bytes;
     int deterministic;
     double op_timeout_s;    /* this rank's own */
@@ -161,6 +162,8 @@ struct bny_call {
     int root;           /* or the peer of SENDRECV; -1 */
     uint32_t tag;
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
+    uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the own block */
+    size_t own_at, own_count;
     char schedule[BNY_NAME_MAX];
     const struct bny_codec_ops *codec;
     double timeout_s;   /* < 0: the communicator's */
@@ -212,6 +215,8 @@ struct bny_op {
     struct bny_sig sig;
     uint64_t deadline_ns;
     struct bny_op *next;    /* active list, or pool */
+    const char *in;         /* what the tables point at: the user's buffers or staging */
+    char *out;
     int dirty;              /* something happened: advance it */
     size_t esz;             /* bytes of the datatype */
     /* engine */
@@ -227,8 +232,6 @@ struct bny_op {
     uint32_t sends_in_flight; /* transport still borrows memory */
     char *scratch, *scratch2, *staging, *tile, *coded;
     size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
-    size_t finish_copy_off, finish_copy_bytes; /* staging -> recvbuf when done */
-    int finish_from_staging;
     /* one-shot */
     struct bny_msg **shots; /* [n] messages held */
     int shots_missing;
@@ -322,6 +325,10 @@ int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
+
+/* device.c */
+void bny_device_look(void); /* is a CUDA driver in this process by now? */
+int bny_device_check(const void *ptr, const char *argument); /* 0 or -BANYAN_ENOTSUP */
 
 /* wait.c */
 struct bny_waiter {

@@ -72,8 +72,8 @@ static void fill_weighted(struct bny_op *op)
         size_t at = weighted_edge(op, b);
         k->count = weighted_edge(op, b + 1) - at;
         k->pos = at;
-        k->in = (const char *)op->call.sendbuf + at * op->esz;
-        k->out = (char *)op->call.recvbuf + at * op->esz;
+        k->in = op->in + at * op->esz;
+        k->out = op->out + at * op->esz;
     }
 }
 
@@ -94,13 +94,13 @@ static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
         pos += k->count;
         k->in = k->out = NULL;
         if (whole_in)
-            k->in = (const char *)c->sendbuf + part_at(c, c->scounts, c->sdispls, r) * op->esz;
+            k->in = op->in + part_at(c, c->scounts, c->sdispls, r) * op->esz;
         else if (own)
-            k->in = c->sendbuf;
+            k->in = op->in;
         if (whole_out)
-            k->out = (char *)c->recvbuf + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
+            k->out = op->out + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
         else if (own)
-            k->out = c->recvbuf;
+            k->out = op->out;
     }
 }
 
@@ -113,8 +113,8 @@ static void fill_alltoall(struct bny_op *op)
         struct bny_block *in = &op->blocks[r], *out = &op->blocks[n + r];
         *in = (struct bny_block){ .count = part_count(c, c->scounts, r) };
         *out = (struct bny_block){ .count = part_count(c, c->rcounts, r) };
-        in->in = (const char *)c->sendbuf + part_at(c, c->scounts, c->sdispls, r) * op->esz;
-        out->out = (char *)c->recvbuf + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
+        in->in = op->in + part_at(c, c->scounts, c->sdispls, r) * op->esz;
+        out->out = op->out + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
     }
     /* the own block: KEEP copies it from IN to OUT, whichever of the two rows the program names */
     op->blocks[op->comm->rank].out = op->blocks[n + op->comm->rank].out;
@@ -135,8 +135,7 @@ static size_t fill_blocks(struct bny_op *op)
     case BNY_BARRIER:
     case BNY_SENDRECV:
         op->blocks[0] = (struct bny_block){ .count = op->call.count,
-                                            .in = op->call.sendbuf,
-                                            .out = op->call.recvbuf };
+                                            .in = op->in, .out = op->out };
         break;
     default: fill_weighted(op); break;
     }
@@ -177,26 +176,32 @@ static size_t input_elems(const struct bny_op *op)
     }
 }
 
-/* premul sums scale into a copy; an in-place all-to-all sends from one; an ordered reduce_scatter is an
- * allreduce into one. Sets what the tables point at. */
+/* Sets where the tables point: the user's buffers, or private copies. premul sums scale into a copy; an in-place
+ * all-to-all sends from one; an ordered reduce_scatter is an allreduce into one. */
 static int stage(struct bny_op *op)
 {
-    size_t elems = input_elems(op);
-    struct bny_call *c = &op->call;
+    const struct bny_call *c = &op->call;
     int premul = c->redop.wire == 0xfd;
     int inplace_a2a = c->collective == BNY_ALLTOALL && c->sendbuf == c->recvbuf && !c->vector;
+    size_t elems;
     int rc;
 
-    if (!premul && !inplace_a2a)
+    op->in = c->sendbuf;
+    op->out = c->recvbuf;
+    if (!premul && !inplace_a2a && !c->via_allreduce)
         return 0;
+    elems = input_elems(op);
     rc = grow(&op->staging, &op->staging_cap, elems * op->esz + 64, 1, "a private copy of the input");
     if (rc)
         return rc;
     if (premul)
         bny_scale(op->staging, c->sendbuf, elems, c->dtype, c->redop.scalar);
-    else if (elems)
+    else if (inplace_a2a && elems)
         memcpy(op->staging, c->sendbuf, elems * op->esz);
-    c->sendbuf = op->staging;
+    if (premul || inplace_a2a)
+        op->in = op->staging;
+    if (c->via_allreduce)
+        op->out = op->staging;
     return 0;
 }
 
@@ -228,7 +233,7 @@ static int same_plan(const struct bny_call *a, const struct bny_call *b)
            a->redop.elem_bytes == b->redop.elem_bytes &&
            a->redop.commutative == b->redop.commutative && a->codec == b->codec &&
            a->deterministic == b->deterministic && a->chunk_bytes == b->chunk_bytes &&
-           a->is_send == b->is_send && a->tag == b->tag && !strcmp(a->schedule, b->schedule);
+           a->is_send == b->is_send && a->tag == b->tag && a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
 }
 
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
@@ -318,9 +323,8 @@ static void run_alone(struct bny_op *op)
         in = c->sdispls ? c->sdispls[0] : 0;
         out = c->rdispls ? c->rdispls[0] : 0;
     }
-    if (n && (const char *)c->sendbuf + in * op->esz != (char *)c->recvbuf + out * op->esz)
-        memmove((char *)c->recvbuf + out * op->esz, (const char *)c->sendbuf + in * op->esz,
-                n * op->esz);
+    if (n && op->in + in * op->esz != op->out + out * op->esz)
+        memmove(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
 }
 
 static int matches_stray(const struct bny_op *op, int from, const struct bny_msg *msg)
@@ -385,7 +389,7 @@ static int send_to_self(struct bny_op *op)
     if (op->call.count * op->esz > UINT32_MAX)
         return bny_fail(BANYAN_ENOTSUP, "count: a message to oneself is at most 4 GiB");
     h.len = (uint32_t)(op->call.count * op->esz);
-    msg = bny_msg_make(&h, op->call.sendbuf);
+    msg = bny_msg_make(&h, op->in);
     if (!msg)
         return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
     bny_op_complete(op, 0);
@@ -395,13 +399,9 @@ static int send_to_self(struct bny_op *op)
 
 static int start_engine(struct bny_op *op)
 {
-    int rc = stage(op);
+    int rc = fill_scratch(op, fill_blocks(op));
 
-    if (rc == 0)
-        rc = fill_scratch(op, fill_blocks(op));
-    if (rc == 0)
-        rc = bny_engine_start(op);
-    return rc;
+    return rc ? rc : bny_engine_start(op);
 }
 
 int bny_op_start(struct bny_op *op)
@@ -414,7 +414,6 @@ int bny_op_start(struct bny_op *op)
     op->result = 0;
     op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small operation may */
     op->cookies = NULL;
-    op->finish_from_staging = 0;
     if (op->call.collective == BNY_SENDRECV) {
         struct bny_stream *st = stream_of(c, op->call.root, op->call.tag);
         if (!st)
@@ -423,22 +422,15 @@ int bny_op_start(struct bny_op *op)
     } else {
         op->seq = c->next_seq++;
     }
-    if (c->n == 1 && op->call.collective != BNY_SENDRECV) {
-        rc = stage(op);
-        if (rc)
-            return rc;
+    rc = stage(op);
+    if (rc == 0 && c->n == 1 && op->call.collective != BNY_SENDRECV) {
         run_alone(op);
         atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
         atomic_fetch_add_explicit(&c->ops_done, 1, memory_order_relaxed);
         return 0;
     }
-    if (op->plan.path == BNY_PATH_ONESHOT) {
-        rc = stage(op);
-        if (rc == 0)
-            rc = bny_oneshot_start(op);
-    } else {
-        rc = start_engine(op);
-    }
+    if (rc == 0)
+        rc = op->plan.path == BNY_PATH_ONESHOT ? bny_oneshot_start(op) : start_engine(op);
     if (rc) { /* others wait for us in vain: tell them why */
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error)-rc, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
@@ -583,6 +575,8 @@ void bny_op_complete(struct bny_op *op, int result)
         op->dirty = 1;
         return;
     }
+    if (op->call.via_allreduce && op->result == 0 && op->call.own_count)
+        memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz, op->call.own_count * op->esz);
     unlink_active(op);
     atomic_fetch_add_explicit(&op->comm->ops_done, 1, memory_order_relaxed);
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);

@@ -222,6 +222,46 @@ static int depend_on_memory(struct cells *c, const struct bny_program *p, uint32
     return 0;
 }
 
+/* Step i waits for step d through others, in blocks [low, end) all the way. skip: a direct dependency not to
+ * look at. Deep only in chains of additions, wide only where several steps read one cell. */
+static int reaches(const struct bny_program *p, const uint32_t *deps, uint32_t i, uint32_t d,
+                   uint32_t low, uint32_t end, int skip)
+{
+    const struct bny_step *s = &p->steps[i];
+
+    for (uint32_t k = 0; k < s->ndeps; k++) {
+        uint32_t e = deps[s->dep + k];
+        const struct bny_step *t = &p->steps[e];
+
+        if (e == d && !skip)
+            return 1;
+        if (e > d && t->block <= low && t->block + t->nblocks >= end &&
+            reaches(p, deps, e, d, low, end, 0))
+            return 1;
+    }
+    return 0;
+}
+
+/* Removes dependencies that others imply; they come from steps that read one memory and write another. */
+static void prune(struct cells *c, const struct bny_program *p, struct bny_step *s, uint32_t i)
+{
+    uint32_t k = 0;
+
+    while (s->ndeps > 1 && k < s->ndeps) {
+        uint32_t *dep = &c->deps[s->dep + k];
+        const struct bny_step *d = &p->steps[*dep];
+        uint32_t low = d->block > s->block ? d->block : s->block;
+        uint32_t d_end = d->block + d->nblocks, s_end = s->block + s->nblocks;
+        uint32_t end = d_end < s_end ? d_end : s_end;
+
+        if (low < end && reaches(p, c->deps, i, *dep, low, end, 1))
+            *dep = c->deps[s->dep + --s->ndeps];
+        else
+            k++;
+    }
+    c->ndeps = s->dep + s->ndeps;
+}
+
 static int set_deps(struct bny_writer *w, struct cells *c)
 {
     struct bny_program *p = w->p;
@@ -232,6 +272,8 @@ static int set_deps(struct bny_writer *w, struct cells *c)
         s->dep = c->ndeps;
         if (depend_on_memory(c, p, i))
             return -1;
+        s->ndeps = c->ndeps - s->dep;
+        prune(c, p, s, i);
         for (uint32_t x = 0; x < w->nextra; x++)
             if (w->extra[x][0] == i && add_dep(c, i, w->extra[x][1]))
                 return -1;

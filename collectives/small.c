@@ -28,10 +28,10 @@ static size_t payload_bytes(const struct bny_op *op)
 
 static const char *payload(const struct bny_op *op, int to)
 {
-    const char *base = op->call.sendbuf;
+    const char *base = op->in;
 
     if (op->call.collective == BNY_BROADCAST)
-        return op->call.recvbuf;
+        return op->out;
     if (op->call.collective == BNY_ALLTOALL || op->call.collective == BNY_SCATTER)
         return base + (size_t)to * payload_bytes(op);
     return base;
@@ -55,8 +55,8 @@ static void combine_sum(struct bny_op *op)
 {
     int n = op->comm->n, me = op->comm->rank;
     size_t count = op->call.count, bytes = count * op->esz;
-    char *dst = op->call.recvbuf;
-    const char *own = op->call.sendbuf, *acc = NULL;
+    char *dst = op->out;
+    const char *own = op->in, *acc = NULL;
 
     if (me >= 2 && own == dst) { /* dst is written before our own turn */
         memcpy(op->tile, own, bytes);
@@ -79,7 +79,7 @@ static void combine(struct bny_op *op)
 {
     int n = op->comm->n, me = op->comm->rank;
     size_t bytes = payload_bytes(op);
-    char *dst = op->call.recvbuf;
+    char *dst = op->out;
 
     switch (op->call.collective) {
     case BNY_BARRIER: return;

@@ -763,8 +763,10 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
     rc = comm_from_init(out, in);
     for (int r = 0; rc == 0 && r < nranks; r++)
         if (r != rank) {
-            uint8_t blob[BNY_ADDR_MAX] = { 0 };
-            rc = in->w->tps[0]->ops->connect(in->w->tps[0], r, blob, sizeof blob, &in->w->eps[r]);
+            uint8_t blob[BNY_ADDR_MAX];
+            rc = in->w->tps[0]->ops->connect(in->w->tps[0], r, blob,
+                                             bny_loop_fabric_address(fabric, r, blob),
+                                             &in->w->eps[r]);
             (*out)->peers[r].ep = in->w->eps[r];
         }
     if (rc == 0) {

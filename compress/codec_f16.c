@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* IEEE half precision (binary16) on the wire, 2 bytes an element.
  *
- * Wire: n little-endian halfs, no header. Rounded to nearest even: |x - decoded| <= 2^-11 |x| for 2^-14 <= |x|
- * < 65520, at most 2^-25 below; from 65520 on infinity. NaN keeps its sign and top payload bits, quiet. */
+ * Wire: n little-endian halfs, no header. Rounded to nearest even: |x - decoded| <= 2^-11
+ * |x| for 2^-14 <= |x| < 65520, at most 2^-25 below; from 65520 on infinity. NaN keeps its
+ * sign and top payload bits, quiet. */
 #include "base/err.h"
 #include "compress/codecs.h"
 #include "compress/kernels/kernels.h"
@@ -22,8 +23,10 @@ static int check_len(size_t len, size_t n)
 {
     if (len % 2 == 0 && len / 2 == n)
         return 0;
-    return bny_fail(BANYAN_EPROTO, "codec f16: a peer's message for %zu elements has %zu bytes; "
-                    "it must have two an element", n, len);
+    return bny_fail(
+        BANYAN_EPROTO,
+        "codec f16: a peer's message for %zu elements has %zu bytes, not two an element", n,
+        len);
 }
 
 static int f16_decode(float *dst, const void *wire, size_t len, size_t n)

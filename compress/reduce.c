@@ -13,7 +13,8 @@ static int is_builtin(enum banyan_dtype dtype, enum banyan_op_kind op)
     return (unsigned)dtype < BANYAN_DTYPE_COUNT && (unsigned)op < BANYAN_OP_BUILTIN_COUNT;
 }
 
-bny_reduce_fn bny_reduce_get(enum banyan_dtype dtype, enum banyan_op_kind op, unsigned cpu_flags)
+bny_reduce_fn bny_reduce_get(enum banyan_dtype dtype, enum banyan_op_kind op,
+                             unsigned cpu_flags)
 {
     return is_builtin(dtype, op) ? bny_kernels_for(cpu_flags)->reduce[dtype][op] : NULL;
 }
@@ -26,21 +27,22 @@ bny_reduce2_fn bny_reduce2_get(enum banyan_dtype dtype, enum banyan_op_kind op,
     return bny_kernels_for(cpu_flags)->sum2[dtype];
 }
 
-/* Division has no vector instruction: plain loops. wide is the type of the division, no narrower than an
- * int, so that a divisor above the element's range (i8 on 200 ranks) is right. */
-#define DIVIDE(elem, wide)                                                                   \
-    static void divide_##elem(void *dst, const void *src, size_t n, int divisor)             \
-    {                                                                                        \
-        unsigned char *d = dst;                                                              \
-        const unsigned char *s = src;                                                        \
-                                                                                             \
-        for (size_t i = 0; i < n; i++) {                                                     \
-            elem x;                                                                          \
-                                                                                             \
-            memcpy(&x, s + i * sizeof x, sizeof x);                                          \
-            x = (elem)(x / (wide)divisor);                                                   \
-            memcpy(d + i * sizeof x, &x, sizeof x);                                          \
-        }                                                                                    \
+/* Division has no vector instruction: plain loops. wide is the type of the division, no
+ * narrower than an int, so that a divisor above the element's range (i8 on 200 ranks) is
+ * right. */
+#define DIVIDE(elem, wide)                                                                     \
+    static void divide_##elem(void *dst, const void *src, size_t n, int divisor)               \
+    {                                                                                          \
+        unsigned char *d = dst;                                                                \
+        const unsigned char *s = src;                                                          \
+                                                                                               \
+        for (size_t i = 0; i < n; i++) {                                                       \
+            elem x;                                                                            \
+                                                                                               \
+            memcpy(&x, s + i * sizeof x, sizeof x);                                            \
+            x = (elem)(x / (wide)divisor);                                                     \
+            memcpy(d + i * sizeof x, &x, sizeof x);                                            \
+        }                                                                                      \
     }
 DIVIDE(int8_t, int)
 DIVIDE(uint8_t, int)

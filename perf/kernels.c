@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kernels: GB/s of every inner loop of compress/ per instruction set, from cache (arrays of 64 KiB) and from
- * DRAM (arrays of 64 MiB), beside memcpy in the same run.
+/* kernels: GB/s of every inner loop of compress/ per instruction set, from cache (arrays of
+ * 64 KiB) and from DRAM (arrays of 64 MiB), beside memcpy in the same run.
  *
  *   kernels [--json] [--filter TEXT] [--dram-mib N]
  *
- * --filter: only rows whose "kernel type isa where" contains TEXT. GB/s counts the bytes of every array once,
- * read or written; memcpy's two likewise. The median of 7 repetitions. Arrays start 64-aligned. */
+ *
+ * --filter: only rows whose "kernel type isa where" contains TEXT. GB/s counts the bytes of
+ * every array once, read or written; memcpy's two likewise. The median of 7 repetitions.
+ * Arrays start 64-aligned. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +33,10 @@ struct bench {
     const struct bny_kernels *k;
 };
 
-static const char *const op_names[] = { "sum", "avg", "min", "max", "prod", "band", "bor", "bxor" };
+static const char *const op_names[] = { "sum",  "avg",  "min", "max",
+                                        "prod", "band", "bor", "bxor" };
 static const char *const type_names[] = { "f32", "f64", "f16", "bf16", "i8",
-                                          "u8", "i32", "u32", "i64", "u64" };
+                                          "u8",  "i32", "u32", "i64",  "u64" };
 static const size_t type_bytes[] = { 4, 8, 2, 2, 1, 1, 4, 4, 8, 8 };
 
 enum call_kind { COPY, REDUCE, REDUCE2, SCALE, ENCODE, DECODE, DECODE_ADD };
@@ -188,7 +191,8 @@ int main(int argc, char **argv)
     bn.a = array(places[1].bytes, 3);
     bn.b = array(places[1].bytes, 4);
     for (size_t p = 0; p < 2; p++) {
-        struct call copy = { COPY, BANYAN_U8, BANYAN_SUM, places[p].bytes, 2 * places[p].bytes };
+        struct call copy = { COPY, BANYAN_U8, BANYAN_SUM, places[p].bytes,
+                             2 * places[p].bytes };
 
         bn.place = &places[p];
         bn.k = &bny_kernels_scalar;

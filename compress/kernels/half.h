@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One f16 or bf16 <-> f32, in plain C without branches. f16 is bit-identical to F16C (vcvtph2ps, and
- * vcvtps2ph with round to nearest even) for every input. The subnormal f16 use one f32 addition, so
- * the processor must be in its default rounding mode, as for every sum of this library. */
+/* One f16 or bf16 <-> f32, in plain C without branches. f16 is bit-identical to F16C
+ * (vcvtph2ps, and vcvtps2ph with round to nearest even) for every input. The subnormal f16
+ * use one f32 addition, so the processor must be in its default rounding mode, as for every
+ * sum of this library. */
 #ifndef BNY_COMPRESS_KERNELS_HALF_H
 #define BNY_COMPRESS_KERNELS_HALF_H
 
@@ -38,8 +39,8 @@ static inline float f16_to_f32(uint16_t h)
 static inline uint16_t f16_from_f32(float x)
 {
     uint32_t u = f32_bits(x), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
-    /* Adds just under half a unit of the last place, and the rest when that place is odd; a carry moves into
-     * the exponent and, from 65520 on, makes infinity's bits. */
+    /* Adds just under half a unit of the last place, and the rest when that place is odd; a
+     * carry moves into the exponent and, from 65520 on, makes infinity's bits. */
     uint32_t normal = (mag - ((127u - 15) << 23) + 0xfff + (mag >> 13 & 1)) >> 13;
     /* 0.5 has an f32 unit of 2^-24, f16's smallest number: the addition rounds. */
     uint32_t subnormal = f32_bits(f32_from_bits(mag) + 0.5f) - (126u << 23);

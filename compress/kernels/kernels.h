@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inner loops of compress/, one table per instruction set. reduce_scalar.c is the definition; every other
- * table gives the same bits for any input, NaN included, any n and any alignment.
+/* The inner loops of compress/, one table per instruction set. reduce_scalar.c is the
+ * definition; every other table gives the same bits for any input, NaN included, any n and
+ * any alignment.
  *
- * NaN: an addition, product or scaling whose result is NaN gives the one canonical quiet NaN (f32 7fc00000,
- * f64 7ff8000000000000, f16 7e00, bf16 7fc0), because a processor's own choice depends on operand order,
- * and operand order differs between ranks. min and max give one operand's bits unchanged; -0 < +0; two NaN:
- * a's. Conversions keep sign and top payload bits and set the quiet bit, as F16C does. */
+ * NaN: an addition, product or scaling whose result is NaN gives the one canonical quiet NaN
+ * (f32 7fc00000, f64 7ff8000000000000, f16 7e00, bf16 7fc0), because a processor's own
+ * choice depends on operand order, and operand order differs between ranks. min and max give
+ * one operand's bits unchanged; -0 < +0; two NaN: a's. Conversions keep sign and top payload
+ * bits and set the quiet bit, as F16C does. */
 #ifndef BNY_COMPRESS_KERNELS_KERNELS_H
 #define BNY_COMPRESS_KERNELS_KERNELS_H
 
@@ -13,7 +15,8 @@
 
 #include "compress/reduce.h"
 
-/* f32 <-> two-byte floats, little endian, any alignment; arrays do not overlap but for dst == acc. */
+/* f32 <-> two-byte floats, little endian, any alignment; arrays do not overlap but for dst
+ * == acc. */
 struct bny_half_kernels {
     void (*encode)(void *wire, const float *src, size_t n);
     void (*decode)(float *dst, const void *wire, size_t n);

@@ -89,6 +89,6 @@ static inline void stream_end(void)
 {
 }
 
-#define KERNELS bny_kernels_scalar
+#define KERNELS      bny_kernels_scalar
 #define KERNELS_NAME "scalar"
 #include "compress/kernels/loops.h"

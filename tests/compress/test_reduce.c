@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of compress/reduce.h: the scalar loops compute what the header says, and every other instruction
- * set gives the same bits for any bytes, length, alignment and permitted overlap, and touches nothing else. */
+/* Promises of compress/reduce.h: the scalar loops compute what the header says, and every
+ * other instruction set gives the same bits for any bytes, length, alignment and permitted
+ * overlap, and touches nothing else. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "compress/kernels/kernels.h"
 #include "compress/reduce.h"
 
-#define SEED 0x5eed0002
+#define SEED  0x5eed0002
 #define GUARD 64
 #define N_MAX 130
 #define ARRAY (GUARD + (N_MAX + 4) * 8 + GUARD)
@@ -23,14 +24,16 @@ TestSuite(reduce, .timeout = 60);
 
 static const size_t elem_bytes[] = { 4, 8, 2, 2, 1, 1, 4, 4, 8, 8 };
 
-/* Random bytes in which every float type meets NaN, infinities, zeros and subnormal numbers often. */
+/* Random bytes in which every float type meets NaN, infinities, zeros and subnormal numbers
+ * often. */
 static void fill(unsigned char *p, size_t bytes, uint64_t *rng)
 {
     for (size_t i = 0; i < bytes; i++)
         p[i] = (unsigned char)bny_rng_next(rng);
     for (size_t i = 0; i + 8 <= bytes; i += 2) {
-        static const uint16_t special[] = { 0x7fff, 0xffff, 0x7ff0, 0xfff0, 0x7f80, 0xff80, 0x7c00,
-                                            0xfc00, 0x7c01, 0x7f81, 0x0000, 0x8000, 0x0001, 0x807f };
+        static const uint16_t special[] = { 0x7fff, 0xffff, 0x7ff0, 0xfff0, 0x7f80,
+                                            0xff80, 0x7c00, 0xfc00, 0x7c01, 0x7f81,
+                                            0x0000, 0x8000, 0x0001, 0x807f };
         uint16_t top = special[bny_rng_below(rng, sizeof special / sizeof special[0])];
 
         if (bny_rng_below(rng, 4) == 0) {
@@ -72,7 +75,7 @@ static void compare_reduce(const struct level *level, int t, int op, size_t n, s
     }
     if (memcmp(mem[0], mem[1], sizeof mem[0]))
         cr_assert_fail("%s differs from scalar: type %d op %d n %zu offset %zu dst %d seed %#x",
-                 level->name, t, op, n, offset, which, SEED);
+                       level->name, t, op, n, offset, which, SEED);
 }
 
 ParameterizedTest(struct level *level, reduce, isa_gives_the_scalar_bits)
@@ -92,8 +95,10 @@ ParameterizedTest(struct level *level, reduce, isa_gives_the_scalar_bits)
         }
 }
 
-/* sum2 on n elements must be sum and a copy, at both sides of the switch to streaming stores. */
-static void compare_sum2(const struct level *level, int t, size_t n, size_t offset, uint64_t *rng)
+/* sum2 on n elements must be sum and a copy, at both sides of the switch to streaming
+ * stores. */
+static void compare_sum2(const struct level *level, int t, size_t n, size_t offset,
+                         uint64_t *rng)
 {
     size_t bytes = n * elem_bytes[t], room = GUARD + 8 + bytes + GUARD;
     unsigned char *mem = malloc(5 * room), *a = mem, *b = mem + room, *want = mem + 2 * room;
@@ -119,7 +124,8 @@ static void compare_sum2(const struct level *level, int t, size_t n, size_t offs
     memset(copy + GUARD + offset, 0, bytes);
     fn(dst + GUARD, copy + GUARD + offset, a + 8, b, n);
     if (memcmp(copy + GUARD + offset, want + GUARD, bytes))
-        cr_assert_fail("%s sum2: type %d n %zu copy at %zu seed %#x", level->name, t, n, offset, SEED);
+        cr_assert_fail("%s sum2: type %d n %zu copy at %zu seed %#x", level->name, t, n, offset,
+                       SEED);
     free(mem);
 }
 
@@ -184,17 +190,17 @@ static wide int_oracle(int op, wide x, wide y)
     }
 }
 
-#define CHECK_INT(dtype, type)                                                               \
-    for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++)                                     \
-        for (int i = 0; i < 500; i++) {                                                      \
-            type x, y, got;                                                                  \
-                                                                                             \
-            fill((unsigned char *)&x, sizeof x, &rng);                                       \
-            fill((unsigned char *)&y, sizeof y, &rng);                                       \
-            bny_reduce_get(dtype, (enum banyan_op_kind)op, 0)(&got, &x, &y, 1);              \
-            if (got != (type)int_oracle(op, x, y))                                           \
-                cr_assert_fail(#type " op %d: %lld, %lld gave %lld", op, (long long)x,             \
-                         (long long)y, (long long)got);                                      \
+#define CHECK_INT(dtype, type)                                                                 \
+    for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++)                                       \
+        for (int i = 0; i < 500; i++) {                                                        \
+            type x, y, got;                                                                    \
+                                                                                               \
+            fill((unsigned char *)&x, sizeof x, &rng);                                         \
+            fill((unsigned char *)&y, sizeof y, &rng);                                         \
+            bny_reduce_get(dtype, (enum banyan_op_kind)op, 0)(&got, &x, &y, 1);                \
+            if (got != (type)int_oracle(op, x, y))                                             \
+                cr_assert_fail(#type " op %d: %lld, %lld gave %lld", op, (long long)x,         \
+                               (long long)y, (long long)got);                                  \
         }
 
 Test(reduce, integers_are_exact_and_wrap)
@@ -209,7 +215,8 @@ Test(reduce, integers_are_exact_and_wrap)
     CHECK_INT(BANYAN_U64, uint64_t)
 }
 
-/* x rounded once to a format of `digits` significant bits with exponents in [emin, emax]: the definition. */
+/* x rounded once to a format of `digits` significant bits with exponents in [emin, emax]:
+ * the definition. */
 static double round_to(double x, int digits, int emin, int emax)
 {
     int e;
@@ -226,7 +233,8 @@ static double round_to(double x, int digits, int emin, int emax)
 static void check_half_sum(enum banyan_dtype dtype, uint16_t x, uint16_t y)
 {
     int is_f16 = dtype == BANYAN_F16;
-    float fx = is_f16 ? f16_to_f32(x) : bf16_to_f32(x), fy = is_f16 ? f16_to_f32(y) : bf16_to_f32(y);
+    float fx = is_f16 ? f16_to_f32(x) : bf16_to_f32(x),
+          fy = is_f16 ? f16_to_f32(y) : bf16_to_f32(y);
     double sum = (double)fx + fy;
     double want = is_f16 ? round_to(sum, 11, -14, 15) : round_to(sum, 8, -126, 127);
     uint16_t r;
@@ -234,13 +242,15 @@ static void check_half_sum(enum banyan_dtype dtype, uint16_t x, uint16_t y)
 
     bny_reduce_get(dtype, BANYAN_SUM, 0)(&r, &x, &y, 1);
     got = is_f16 ? f16_to_f32(r) : bf16_to_f32(r);
-    if (isnan(want) ? r != (is_f16 ? 0x7e00 : 0x7fc0) : (got != want || !signbit(got) != !signbit(want)))
-        cr_assert_fail("type %d: %04x + %04x gave %04x (%a), not %a", dtype, x, y, r, (double)got, want);
+    if (isnan(want) ? r != (is_f16 ? 0x7e00 : 0x7fc0)
+                    : (got != want || !signbit(got) != !signbit(want)))
+        cr_assert_fail("type %d: %04x + %04x gave %04x (%a), not %a", dtype, x, y, r,
+                       (double)got, want);
 }
 
-/* f16: f32 has more than 2 * 11 + 2 bits, so a sum in f32 rounded to f16 is the exact sum rounded once. A double
- * holds any sum of two f16 exactly. bf16 operands can lie 2^250 apart; the double is then inexact, but only where
- * the f32 sum is its larger operand too. */
+/* f16: f32 has more than 2 * 11 + 2 bits, so a sum in f32 rounded to f16 is the exact sum
+ * rounded once. A double holds any sum of two f16 exactly. bf16 operands can lie 2^250
+ * apart; the double is then inexact, but only where the f32 sum is its larger operand too. */
 Test(reduce, half_sums_are_the_exact_sum_rounded_once)
 {
     uint64_t rng = SEED;
@@ -271,7 +281,8 @@ Test(reduce, min_and_max_prefer_numbers_and_order_zeros)
 
     for (int i = 0; i < 8; i++) {
         for (int j = 0; j < 8; j++) {
-            float lo = reduce_one(BANYAN_MIN, v[i], v[j]), hi = reduce_one(BANYAN_MAX, v[i], v[j]);
+            float lo = reduce_one(BANYAN_MIN, v[i], v[j]),
+                  hi = reduce_one(BANYAN_MAX, v[i], v[j]);
 
             cr_expect_eq(f32_bits(lo), f32_bits(v[i < j ? i : j]), "min %d %d", i, j);
             cr_expect_eq(f32_bits(hi), f32_bits(v[i > j ? i : j]), "max %d %d", i, j);
@@ -316,7 +327,8 @@ Test(reduce, min_and_max_agree_between_float_types)
 
 Test(reduce, f32_and_f64_arithmetic_is_ieee_and_nan_is_canonical)
 {
-    double x[] = { 1e308, -0.0, INFINITY, 0x1p-1074, 3 }, y[] = { 1e308, -0.0, -INFINITY, 0x1p-1074, NAN };
+    double x[] = { 1e308, -0.0, INFINITY, 0x1p-1074, 3 },
+           y[] = { 1e308, -0.0, -INFINITY, 0x1p-1074, NAN };
     uint64_t sum[5], prod[5];
     double want_sum[] = { INFINITY, -0.0, NAN, 0x1p-1073, NAN };
     double want_prod[] = { INFINITY, 0.0, -INFINITY, 0, NAN };
@@ -387,7 +399,8 @@ Test(reduce, scale_gives_the_same_bits_on_every_isa)
                 if ((bny_cpu_flags() & levels[l]) != levels[l])
                     continue;
                 memcpy(got, src, sizeof src);
-                bny_kernels_for(levels[l])->scale[t](got + GUARD, src + GUARD + n % 9, n, scalar);
+                bny_kernels_for(levels[l])->scale[t](got + GUARD, src + GUARD + n % 9, n,
+                                                     scalar);
                 if (memcmp(got, want, sizeof got))
                     cr_assert_fail("scale: type %d n %zu level %d seed %#x", t, n, l, SEED);
             }

@@ -137,36 +137,48 @@ static int preference(const struct ifaddrs *i, const struct bny_addr *a, const c
     return (i->ifa_flags & IFF_LOOPBACK ? 4 : 2) + six;
 }
 
-int bny_net_choose(struct bny_addr *out, const char *ifname)
+int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
 {
     struct ifaddrs *list = NULL;
     char names[200] = "";
-    int best = 0;
+    int rank[BNY_NET_CANDIDATES_MAX], n = 0;
 
     ifname = ifname ? ifname : "";
+    max = max < BNY_NET_CANDIDATES_MAX ? max : BNY_NET_CANDIDATES_MAX;
     if (getifaddrs(&list) != 0)
         return bny_fail_errno("cannot list the network interfaces");
     for (struct ifaddrs *i = list; i; i = i->ifa_next) {
         struct bny_addr a;
-        size_t at = strlen(names);
-        int p;
+        size_t len = strlen(names);
+        int p, at;
 
         if (!i->ifa_addr)
             continue;
         from_sockaddr(&a, i->ifa_addr);
         if (a.family == 4 && i->ifa_flags & IFF_UP)
-            snprintf(names + at, sizeof names - at, "%s%s", at ? "," : "", i->ifa_name);
+            snprintf(names + len, sizeof names - len, "%s%s", len ? "," : "", i->ifa_name);
         p = preference(i, &a, ifname);
-        if (p && (!best || p < best)) {
-            best = p;
-            *out = a;
+        if (!p || (n == max && rank[n - 1] <= p))
+            continue;
+        for (at = n < max ? n++ : n - 1; at > 0 && rank[at - 1] > p; at--) {
+            rank[at] = rank[at - 1];
+            out[at] = out[at - 1];
         }
+        rank[at] = p;
+        out[at] = a;
     }
     freeifaddrs(list);
-    if (!best)
+    if (!n)
         return bny_fail(BANYAN_ECONFIG, "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
                         "this host has %s", ifname, names);
-    return 0;
+    return n;
+}
+
+int bny_net_choose(struct bny_addr *out, const char *ifname)
+{
+    int n = bny_net_candidates(out, 1, ifname);
+
+    return n < 0 ? n : 0;
 }
 
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi)

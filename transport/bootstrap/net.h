@@ -28,6 +28,10 @@ struct bny_addr bny_addr_loopback(uint16_t port);
  * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers or virtual
  * machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
+/* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last where ifname does not
+ * say otherwise. Returns their number, 1 at least, or an error as bny_net_choose. */
+#define BNY_NET_CANDIDATES_MAX 8
+int bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
 
 /* "20000-20100", "20000", or "" (any: both 0). Returns 0 or -BANYAN_ECONFIG. */
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);

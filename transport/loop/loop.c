@@ -489,6 +489,15 @@ static int loop_address(struct bny_tp *tp, void *blob, size_t cap)
     return (int)sizeof a;
 }
 
+size_t bny_loop_fabric_address(const struct bny_loop_fabric *f, int rank, void *blob)
+{
+    struct loop_address a;
+
+    fill_address(&a, f, rank);
+    memcpy(blob, &a, sizeof a);
+    return sizeof a;
+}
+
 static int loop_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
 {
     struct loop_address a;

@@ -3,6 +3,7 @@
 #ifndef BNY_TRANSPORT_LOOP_H
 #define BNY_TRANSPORT_LOOP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct bny_loop_fabric;
@@ -18,6 +19,9 @@ struct bny_loop_faults {
 struct bny_loop_fabric *bny_loop_fabric_create(int nranks, const struct bny_loop_faults *faults);
 /* Every bny_tp on it must be destroyed before. Takes NULL. */
 void bny_loop_fabric_destroy(struct bny_loop_fabric *f);
+/* The address blob that rank's transport would give (at most BNY_ADDR_MAX bytes): ranks of one process need not
+ * exchange them. Returns its length. */
+size_t bny_loop_fabric_address(const struct bny_loop_fabric *f, int rank, void *blob);
 /* Test hook: the rank's process "dies": peers get DOWN, nothing of it arrives any more. */
 void bny_loop_fabric_kill(struct bny_loop_fabric *f, int rank);
 

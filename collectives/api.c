@@ -1,0 +1,875 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public collectives: arguments are checked and put into a struct bny_call, which then is run at once (blocking
+ * calls), queued (inside a group) or kept (persistent requests). Chunks start their life here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+
+#define BNY_RUN ((struct banyan_request **)1) /* in place of a request's address: run the call now */
+
+/* ---- groups -------------------------------------------------------------------------------------------------- */
+
+static _Thread_local struct {
+    int depth;
+    struct bny_op **ops;
+    size_t n, cap;
+    int rc;
+    char text[512];
+} group;
+
+/* ---- checks --------------------------------------------------------------------------------------------------- */
+
+/* What every call begins with. Returns 0 or an error. */
+static int begin(struct bny_call *call, enum bny_collective collective, struct banyan_comm *comm,
+                 const struct banyan_opts *opts)
+{
+    memset(call, 0, offsetof(struct bny_call, schedule));
+    call->collective = (uint8_t)collective;
+    call->root = -1;
+    call->redop.commutative = 1;
+    call->timeout_s = -1;
+    memcpy(call->schedule, "auto", 5);
+    call->chunk_bytes = 0;
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL", bny_collective_name(collective));
+    if (comm->world->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK, "%s: this process was forked from the one that made the communicator; make "
+                        "one of its own here", bny_collective_name(collective));
+    if (comm->init)
+        return bny_fail(BANYAN_EINVAL, "%s: the communicator is still joining; call banyan_comm_init_test until it is "
+                        "done", bny_collective_name(collective));
+    call->deterministic = comm->deterministic;
+    call->codec = comm->codec_ops;
+    if (!opts)
+        return 0;
+    if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
+        return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT", opts->size);
+    if (opts->schedule) {
+        if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
+            return bny_fail(BANYAN_EINVAL, "schedule: \"%.32s\" is unknown; there are: auto, %s", opts->schedule,
+                            bny_schedule_list());
+        snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
+    }
+    if (opts->codec) {
+        call->codec = bny_codec_find(opts->codec);
+        if (!call->codec)
+            return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; see banyan_codec_name()", opts->codec);
+        if (call->codec->family == BNY_CODEC_RAW)
+            call->codec = NULL;
+    }
+    call->timeout_s = opts->timeout_s;
+    call->tag = opts->tag;
+    if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)
+        call->deterministic = opts->deterministic;
+    if (opts->size > offsetof(struct banyan_opts, chunk_bytes))
+        call->chunk_bytes = opts->chunk_bytes;
+    return 0;
+}
+
+static int check_type(struct bny_call *call, enum banyan_dtype dtype)
+{
+    if ((unsigned)dtype >= BANYAN_DTYPE_COUNT)
+        return bny_fail(BANYAN_EINVAL, "dtype: %d is not a data type", (int)dtype);
+    call->dtype = dtype;
+    return 0;
+}
+
+static int check_op(struct bny_call *call, banyan_op op)
+{
+    int rc = bny_redop_get(&call->redop, op, call->dtype);
+
+    if (rc)
+        return rc;
+    if (call->redop.elem_bytes && call->count % call->redop.elem_bytes)
+        return bny_fail(BANYAN_EINVAL, "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
+                        call->count, call->redop.elem_bytes);
+    return 0;
+}
+
+static int check_root(const struct bny_call *call, const struct banyan_comm *comm, const char *what)
+{
+    if (call->root < 0 || call->root >= comm->n)
+        return bny_fail(BANYAN_EINVAL, "%s: rank %d is not in [0, %d)", what, call->root, comm->n);
+    return 0;
+}
+
+static int check_buffer(const void *ptr, size_t elems, const char *what)
+{
+    if (!ptr && elems)
+        return bny_fail(BANYAN_EINVAL, "%s: must not be NULL for %zu elements", what, elems);
+    return bny_device_check(ptr, what);
+}
+
+/* A codec that the call asked for must fit it; the communicator's default steps aside. */
+static int check_codec(struct bny_call *call, const struct banyan_opts *opts)
+{
+    int fits = call->dtype == BANYAN_F32 && !call->deterministic && !call->vector;
+
+    if (!call->codec)
+        return 0;
+    switch (call->collective) {
+    case BNY_ALLREDUCE:
+    case BNY_REDUCE:
+    case BNY_REDUCE_SCATTER:
+        fits = fits && !call->redop.user &&
+               (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
+        break;
+    case BNY_BROADCAST:
+    case BNY_ALLGATHER: break;
+    default: fits = 0;
+    }
+    if (fits)
+        return 0;
+    if (opts && opts->codec)
+        return bny_fail(BANYAN_ENOTSUP, "codec: %s encodes f32 data of allreduce, reduce, reduce_scatter (sum, avg), "
+                        "broadcast and allgather; use none for this call", call->codec->name);
+    call->codec = NULL;
+    return 0;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static int copy_vectors(struct bny_op *op, int n)
+{
+    struct bny_call *c = &op->call;
+    size_t need = 4 * (size_t)n, *at;
+    size_t **arrays[4] = { &c->scounts, &c->sdispls, &c->rcounts, &c->rdispls };
+
+    if (!c->vector)
+        return 0;
+    if (op->vcap < need) {
+        free(op->vcounts);
+        op->vcounts = malloc(need * sizeof *op->vcounts);
+        op->vcap = op->vcounts ? need : 0;
+        if (!op->vcounts)
+            return bny_fail(BANYAN_ENOMEM, "no memory for counts of %d ranks", n);
+    }
+    at = op->vcounts;
+    for (int i = 0; i < 4; i++, at += n)
+        if (*arrays[i]) {
+            memcpy(at, *arrays[i], (size_t)n * sizeof *at);
+            *arrays[i] = at;
+        }
+    return 0;
+}
+
+static int prepare(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
+{
+    int rc = bny_op_init(op, comm, call);
+
+    return rc ? rc : copy_vectors(op, comm->n);
+}
+
+static int group_add(struct banyan_comm *comm, const struct bny_call *call)
+{
+    struct bny_op *op;
+    int rc;
+
+    if (group.n == group.cap) {
+        size_t cap = group.cap ? 2 * group.cap : 16;
+        struct bny_op **more = realloc(group.ops, cap * sizeof *more);
+        if (!more)
+            return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
+        group.ops = more;
+        group.cap = cap;
+    }
+    bny_world_lock(comm->world);
+    op = bny_op_take(comm);
+    rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
+    if (rc && op) {
+        op->comm = comm;
+        bny_op_give(op);
+    }
+    bny_world_unlock(comm->world);
+    if (rc == 0)
+        group.ops[group.n++] = op;
+    return rc;
+}
+
+/* A blocking call. */
+static int run(struct banyan_comm *comm, const struct bny_call *call)
+{
+    struct bny_world *w = comm->world;
+    struct bny_op *op;
+    int rc;
+
+    if (group.depth)
+        return group_add(comm, call);
+    bny_world_lock(w);
+    op = bny_op_take(comm);
+    rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
+    if (rc == 0)
+        rc = bny_op_start(op);
+    bny_world_unlock(w);
+    if (rc == 0)
+        rc = bny_op_wait(op, 0);
+    if (op) {
+        bny_world_lock(w);
+        op->comm = comm;
+        bny_op_give(op);
+        bny_world_unlock(w);
+    }
+    return rc;
+}
+
+/* Either runs the call (req NULL) or makes a request of it. */
+static int submit(struct banyan_comm *comm, const struct bny_call *call, struct banyan_request **req)
+{
+    struct banyan_request *r;
+    int rc;
+
+    if (req == BNY_RUN)
+        return run(comm, call);
+    if (!req)
+        return bny_fail(BANYAN_EINVAL, "%s_init: out must not be NULL",
+                        bny_collective_name((enum bny_collective)call->collective));
+    *req = NULL;
+    bny_device_look();
+    r = calloc(1, sizeof *r);
+    if (!r)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a request");
+    bny_world_lock(comm->world);
+    rc = prepare(&r->op, comm, call);
+    r->op.persistent = 1;
+    bny_world_unlock(comm->world);
+    if (rc) {
+        bny_op_finish(&r->op);
+        free(r);
+        return rc;
+    }
+    *req = r;
+    return 0;
+}
+
+int banyan_group_start(void)
+{
+    group.depth++;
+    return 0;
+}
+
+int banyan_group_end(void)
+{
+    int rc = 0;
+    char text[512] = "";
+
+    if (group.depth == 0)
+        return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
+    if (--group.depth)
+        return 0;
+    for (size_t i = 0; i < group.n; i++) {
+        struct bny_op *op = group.ops[i];
+        int r;
+        bny_world_lock(op->comm->world);
+        r = bny_op_start(op);
+        bny_world_unlock(op->comm->world);
+        if (r && rc == 0) {
+            rc = r;
+            snprintf(text, sizeof text, "%s", banyan_last_error());
+        }
+    }
+    for (size_t i = 0; i < group.n; i++) {
+        struct bny_op *op = group.ops[i];
+        struct bny_world *w = op->comm->world;
+        int r = atomic_load(&op->state) == BNY_OP_IDLE ? 0 : bny_op_wait(op, 0);
+        if (r && rc == 0) {
+            rc = r;
+            snprintf(text, sizeof text, "%s", banyan_last_error());
+        }
+        bny_world_lock(w);
+        bny_op_give(op);
+        bny_world_unlock(w);
+    }
+    group.n = 0;
+    if (rc)
+        bny_set_last_error(text);
+    return rc;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------------------------------- */
+/* Each is written once, as <name>_any, for both its forms. */
+
+static int reduction(struct bny_call *call, const void *send, void *recv, size_t count,
+                     enum banyan_dtype dtype, banyan_op op)
+{
+    int rc = check_type(call, dtype);
+
+    call->sendbuf = send;
+    call->recvbuf = recv;
+    call->count = count;
+    return rc ? rc : check_op(call, op);
+}
+
+static int allreduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                         banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_ALLREDUCE, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc == 0)
+        rc = check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                      banyan_op op, int root, struct banyan_comm *comm,
+                      const struct banyan_opts *opts, struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_REDUCE, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    call.root = root;
+    if (rc == 0)
+        rc = check_root(&call, comm, "root");
+    if (rc == 0)
+        rc = check_buffer(send, count, "sendbuf");
+    if (rc == 0 && comm->rank == root)
+        rc = check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_BROADCAST, comm, opts);
+
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    call.sendbuf = call.recvbuf = buf;
+    call.count = count;
+    call.root = root;
+    if (rc == 0)
+        rc = check_root(&call, comm, "root");
+    if (rc == 0)
+        rc = check_buffer(buf, count, "buf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static size_t sum_of(const size_t *counts, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++)
+        total += counts[r];
+    return total;
+}
+
+static int reduce_scatter_any(const void *send, void *recv, size_t count, const size_t *counts,
+                              int vector, enum banyan_dtype dtype, banyan_op op,
+                              struct banyan_comm *comm, const struct banyan_opts *opts,
+                              struct banyan_request **req)
+{
+    struct bny_call call;
+    size_t own, total;
+    int rc = begin(&call, BNY_REDUCE_SCATTER, comm, opts);
+
+    if (rc == 0 && vector && !counts)
+        rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc)
+        return rc;
+    call.vector = (uint8_t)vector;
+    call.scounts = (size_t *)counts;
+    own = vector ? counts[comm->rank] : count;
+    total = vector ? sum_of(counts, comm->n) : count * (size_t)comm->n;
+    rc = check_buffer(send, total, "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, own, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic)) {
+        call.collective = BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
+        call.via_allreduce = 1;
+        call.own_at = vector ? sum_of(counts, comm->rank) : count * (size_t)comm->rank;
+        call.own_count = own;
+        call.count = total;
+        call.vector = 0;
+        call.scounts = NULL;
+        memcpy(call.schedule, "auto", 5);
+    }
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int allgather_any(const void *send, void *recv, size_t count, const size_t *counts,
+                         const size_t *displs, int vector, enum banyan_dtype dtype,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_ALLGATHER, comm, opts);
+
+    if (rc == 0 && vector && !counts)
+        rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    call.rcounts = (size_t *)counts;
+    call.rdispls = (size_t *)displs;
+    rc = check_buffer(send, vector ? counts[comm->rank] : count, "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, vector ? sum_of(counts, comm->n) : count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int gather_any(const void *send, size_t count, void *recv, const size_t *counts,
+                      const size_t *displs, int vector, enum banyan_dtype dtype, int root,
+                      struct banyan_comm *comm, const struct banyan_opts *opts,
+                      struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_GATHER, comm, opts);
+
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    call.root = root;
+    if (rc == 0)
+        rc = check_root(&call, comm, "root");
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    if (comm->rank == root) {
+        if (vector && !counts)
+            return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
+        if (vector && counts[root] != count)
+            return bny_fail(BANYAN_EINVAL, "counts: root %d sends %zu elements to itself but expects %zu", root,
+                            count, counts[root]);
+        call.rcounts = (size_t *)counts;
+        call.rdispls = (size_t *)displs;
+        rc = check_buffer(recv, vector ? sum_of(counts, comm->n) : count, "recvbuf");
+        if (rc == 0 && !vector && send == (char *)recv + (size_t)root * count * banyan_dtype_bytes(dtype))
+            call.sendbuf = send;
+    }
+    if (rc == 0)
+        rc = check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int scatter_any(const void *send, const size_t *counts, const size_t *displs, int vector,
+                       void *recv, size_t count, enum banyan_dtype dtype, int root,
+                       struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_SCATTER, comm, opts);
+
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    call.root = root;
+    if (rc == 0)
+        rc = check_root(&call, comm, "root");
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    if (comm->rank == root) {
+        if (vector && !counts)
+            return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
+        if (vector && counts[root] != count)
+            return bny_fail(BANYAN_EINVAL, "counts: root %d sends %zu elements to itself but expects %zu", root,
+                            counts[root], count);
+        call.scounts = (size_t *)counts;
+        call.sdispls = (size_t *)displs;
+        rc = check_buffer(send, vector ? sum_of(counts, comm->n) : count, "sendbuf");
+    }
+    if (rc == 0)
+        rc = check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                        struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_ALLTOALL, comm, opts);
+
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    if (rc == 0)
+        rc = check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls, void *recv,
+                         const size_t *rcounts, const size_t *rdispls, enum banyan_dtype dtype,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_ALLTOALL, comm, opts);
+
+    if (rc == 0 && (!scounts || !rcounts))
+        rc = bny_fail(BANYAN_EINVAL, "sendcounts, recvcounts: must not be NULL");
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    if (rc == 0 && scounts[comm->rank] != rcounts[comm->rank])
+        rc = bny_fail(BANYAN_EINVAL, "counts: rank %d sends %zu elements to itself but expects %zu", comm->rank,
+                      scounts[comm->rank], rcounts[comm->rank]);
+    if (rc)
+        return rc;
+    call.vector = 1;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.scounts = (size_t *)scounts;
+    call.sdispls = (size_t *)sdispls;
+    call.rcounts = (size_t *)rcounts;
+    call.rdispls = (size_t *)rdispls;
+    rc = check_buffer(send, sum_of(scounts, comm->n), "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, sum_of(rcounts, comm->n), "recvbuf");
+    if (rc == 0 && send == recv && send)
+        rc = bny_fail(BANYAN_EINVAL, "recvbuf: alltoallv does not work in place");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int barrier_any(struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_BARRIER, comm, opts);
+
+    call.dtype = BANYAN_U8;
+    call.count = 1; /* a byte of scratch memory travels */
+    call.codec = NULL;
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int scan_any(enum bny_collective which, const void *send, void *recv, size_t count,
+                    enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                    const struct banyan_opts *opts, struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, which, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc == 0 && op == BANYAN_AVG)
+        rc = bny_fail(BANYAN_EINVAL, "op: avg of a prefix is not defined; use sum");
+    if (rc == 0)
+        rc = check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = check_codec(&call, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
+                        struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = begin(&call, BNY_SENDRECV, comm, opts);
+
+    if (rc == 0)
+        rc = check_type(&call, dtype);
+    call.sendbuf = call.recvbuf = buf;
+    call.count = count;
+    call.root = peer;
+    call.is_send = (uint8_t)is_send;
+    call.codec = NULL;
+    memcpy(call.schedule, "auto", 5);
+    if (rc == 0)
+        rc = check_root(&call, comm, "peer");
+    if (rc == 0)
+        rc = check_buffer(buf, count, "buf");
+    if (rc == 0 && peer == comm->rank && req == BNY_RUN && group.depth == 0 && !is_send &&
+        !comm->strays)
+        rc = bny_fail(BANYAN_EINVAL, "peer: a blocking receive from oneself with nothing sent would never return; put "
+                      "the pair into a group");
+    return rc ? rc : submit(comm, &call, req);
+}
+
+/* ---- the public names ------------------------------------------------------------------------------------------------------ */
+
+int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                     banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return allreduce_any(sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_allreduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                          enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return allreduce_any(sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                  banyan_op op, int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, BNY_RUN);
+}
+
+int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                       banyan_op op, int root, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, out);
+}
+
+int banyan_broadcast(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                     struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return broadcast_any(buf, count, dtype, root, comm, opts, BNY_RUN);
+}
+
+int banyan_broadcast_init(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                          struct banyan_comm *comm, const struct banyan_opts *opts,
+                          struct banyan_request **out)
+{
+    return broadcast_any(buf, count, dtype, root, comm, opts, out);
+}
+
+int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                          enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                          const struct banyan_opts *opts)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_reduce_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                               enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                               const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts, out);
+}
+
+int banyan_reduce_scatterv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                           enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                           const struct banyan_opts *opts)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, 0, counts, 1, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_reduce_scatterv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
+                                enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                                const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, 0, counts, 1, dtype, op, comm, opts, out);
+}
+
+int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
+                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                     const struct banyan_opts *opts)
+{
+    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts, BNY_RUN);
+}
+
+int banyan_allgather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                          enum banyan_dtype dtype, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts, out);
+}
+
+int banyan_allgatherv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                      const size_t *displs, enum banyan_dtype dtype, struct banyan_comm *comm,
+                      const struct banyan_opts *opts)
+{
+    return allgather_any(sendbuf, recvbuf, 0, counts, displs, 1, dtype, comm, opts, BNY_RUN);
+}
+
+int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
+                           const size_t *displs, enum banyan_dtype dtype,
+                           struct banyan_comm *comm, const struct banyan_opts *opts,
+                           struct banyan_request **out)
+{
+    return allgather_any(sendbuf, recvbuf, 0, counts, displs, 1, dtype, comm, opts, out);
+}
+
+int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount, enum banyan_dtype dtype,
+                  int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts, BNY_RUN);
+}
+
+int banyan_gather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                       enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts, out);
+}
+
+int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *counts,
+                   const size_t *displs, enum banyan_dtype dtype, int root,
+                   struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
+                      BNY_RUN);
+}
+
+int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
+                        const size_t *counts, const size_t *displs, enum banyan_dtype dtype,
+                        int root, struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **out)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts, out);
+}
+
+int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount, enum banyan_dtype dtype,
+                   int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
+                       BNY_RUN);
+}
+
+int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                        enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                        const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts, out);
+}
+
+int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
+                    void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
+                    struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
+                       BNY_RUN);
+}
+
+int banyan_scatterv_init(const void *sendbuf, const size_t *counts, const size_t *displs,
+                         void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **out)
+{
+    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
+                       out);
+}
+
+int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                    struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return alltoall_any(sendbuf, recvbuf, count, dtype, comm, opts, BNY_RUN);
+}
+
+int banyan_alltoall_init(const void *sendbuf, void *recvbuf, size_t count,
+                         enum banyan_dtype dtype, struct banyan_comm *comm,
+                         const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return alltoall_any(sendbuf, recvbuf, count, dtype, comm, opts, out);
+}
+
+int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts, const size_t *sdispls,
+                     void *recvbuf, const size_t *recvcounts, const size_t *rdispls,
+                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                     const struct banyan_opts *opts)
+{
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype, comm,
+                         opts, BNY_RUN);
+}
+
+int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts, const size_t *sdispls,
+                          void *recvbuf, const size_t *recvcounts, const size_t *rdispls,
+                          enum banyan_dtype dtype, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype, comm,
+                         opts, out);
+}
+
+int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return barrier_any(comm, opts, BNY_RUN);
+}
+
+int banyan_barrier_init(struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **out)
+{
+    return barrier_any(comm, opts, out);
+}
+
+int banyan_scan(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scan_any(BNY_SCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_scan_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                     banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return scan_any(BNY_SCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                  banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                       banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **out)
+{
+    return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return sendrecv_any((void *)buf, count, dtype, peer, 1, comm, opts, BNY_RUN);
+}
+
+int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return sendrecv_any((void *)buf, count, dtype, peer, 1, comm, opts, out);
+}
+
+int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, BNY_RUN);
+}
+
+int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, out);
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which program serves a call: the smallest predicted time among what can serve it.
+ *
+ * The choice is a pure function of the call (collective, count, type, op, codec, root) and of constants that all
+ * ranks agreed on at init, so every rank chooses alike without asking. v-variants choose without counts. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+
+/* A linear model of one message: alpha + bytes * beta, and gamma for the addition of a byte. */
+struct cost_model {
+    double alpha_s, beta, gamma; /* seconds, seconds per byte */
+};
+
+struct bny_programs { /* one cached program */
+    struct bny_programs *next;
+    enum bny_collective collective;
+    char schedule[BNY_NAME_MAX];
+    int root, coalesce, is_send;
+    struct bny_program *program;
+};
+
+/* Measured on two-core machines (perf/RESULTS.md); what matters is their proportion. */
+static struct cost_model model_of(const struct banyan_comm *c)
+{
+    struct cost_model m;
+
+    if (c->all_shm)
+        m = (struct cost_model){ 0.6e-6, 0.10e-9, 0.05e-9 };
+    else
+        m = (struct cost_model){ 15e-6, 0.40e-9, 0.05e-9 };
+    if (c->world->oversubscribed)
+        m.alpha_s *= 6; /* each message waits for a context switch */
+    return m;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------- */
+
+int bny_schedule_known(const char *name)
+{
+    return !strcmp(name, "oneshot") || bny_builder_find(name) || bny_direct_find(name);
+}
+
+const char *banyan_schedule_name(size_t i)
+{
+    size_t nb = 0, nd = 0;
+
+    while (bny_builders[nb])
+        nb++;
+    while (bny_directs[nd])
+        nd++;
+    if (i < nb)
+        return bny_builders[i]->name;
+    if (i < nb + nd)
+        return bny_directs[i - nb]->name;
+    return i == nb + nd ? "oneshot" : NULL;
+}
+
+const char *bny_schedule_list(void)
+{
+    static _Thread_local char text[400];
+    size_t at = 0;
+    const char *name;
+
+    text[0] = '\0';
+    for (size_t i = 0; (name = banyan_schedule_name(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+    return text;
+}
+
+const char *banyan_codec_name(size_t i)
+{
+    for (size_t k = 0; bny_codecs[k]; k++)
+        if (k == i)
+            return bny_codecs[k]->name;
+    return NULL;
+}
+
+const char *banyan_transport_name(size_t i)
+{
+    for (size_t k = 0; bny_transports[k]; k++)
+        if (k == i)
+            return bny_transports[k]->name;
+    return NULL;
+}
+
+/* ---- programs ------------------------------------------------------------------------------------------------- */
+
+static int use_of(enum bny_collective c, enum bny_forest_use *use)
+{
+    switch (c) {
+    case BNY_ALLREDUCE: *use = BNY_FOREST_ALLREDUCE; return 1;
+    case BNY_REDUCE_SCATTER:
+    case BNY_ALLGATHER: *use = BNY_FOREST_SCATTERED; return 1;
+    case BNY_REDUCE:
+    case BNY_BROADCAST: *use = BNY_FOREST_ROOTED; return 1;
+    default: return 0;
+    }
+}
+
+static int build(struct bny_program **out, struct banyan_comm *c, enum bny_collective coll,
+                 const char *schedule, int root, int coalesce)
+{
+    const struct bny_builder_ops *b = bny_builder_find(schedule);
+    const struct bny_direct_ops *d = bny_direct_find(schedule);
+    enum bny_forest_use use;
+    struct bny_forest *forest;
+    int rc;
+
+    if (d && (d->collectives & (1u << coll)))
+        return d->build(out, coll, c->n, c->rank, root);
+    if (!b || !use_of(coll, &use) || !(b->uses & use))
+        return -BANYAN_ENOTSUP;
+    rc = b->build(&forest, c->n, use, root);
+    if (rc)
+        return rc;
+    rc = bny_compile(out, forest, coll, c->rank, coalesce);
+    bny_forest_free(forest);
+    return rc;
+}
+
+/* The cached program, or a new one. 0 or an error; -BANYAN_ENOTSUP when this schedule cannot serve it. */
+static int program_get(struct banyan_comm *c, enum bny_collective coll, const char *schedule, int root,
+                       int coalesce, const struct bny_program **out)
+{
+    struct bny_programs *p;
+    struct bny_program *made;
+    int rc;
+
+    for (p = c->programs; p; p = p->next)
+        if (p->collective == coll && p->root == root && p->coalesce == coalesce &&
+            !strcmp(p->schedule, schedule)) {
+            *out = p->program;
+            return 0;
+        }
+    rc = build(&made, c, coll, schedule, root, coalesce);
+    if (rc)
+        return rc;
+    p = calloc(1, sizeof *p);
+    if (!p) {
+        bny_program_free(made);
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    }
+    p->collective = coll;
+    snprintf(p->schedule, sizeof p->schedule, "%s", schedule);
+    p->root = root;
+    p->coalesce = coalesce;
+    p->program = made;
+    p->next = c->programs;
+    c->programs = p;
+    *out = made;
+    return 0;
+}
+
+static struct bny_program *sendrecv_program(struct banyan_comm *c, int peer, int is_send)
+{
+    struct bny_program *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return NULL;
+    p->collective = BNY_SENDRECV;
+    p->rank = c->rank;
+    p->nranks = c->n;
+    p->root = peer;
+    snprintf(p->schedule, sizeof p->schedule, "%s", is_send ? "send" : "recv");
+    p->nblocks = 1;
+    p->contiguous = 1;
+    p->nsteps = 1;
+    p->steps = calloc(1, sizeof *p->steps);
+    p->recv_first = calloc((size_t)c->n + 1, sizeof *p->recv_first);
+    p->recv_of = calloc(1, sizeof *p->recv_of);
+    if (!p->steps || !p->recv_first || !p->recv_of) {
+        bny_program_free(p);
+        return NULL;
+    }
+    p->steps[0] = (struct bny_step){ .kind = is_send ? BNY_SEND : BNY_RECV_COPY, .peer = peer,
+                                     .src = is_send ? BNY_IN : BNY_NOWHERE,
+                                     .dst = is_send ? BNY_NOWHERE : BNY_OUT,
+                                     .nblocks = 1, .from = UINT32_MAX };
+    for (int r = peer + 1; r <= c->n && !is_send; r++)
+        p->recv_first[r] = 1;
+    return p;
+}
+
+const struct bny_program *bny_plan_sendrecv(struct banyan_comm *c, int peer, int is_send)
+{
+    struct bny_programs *p;
+
+    for (p = c->programs; p; p = p->next)
+        if (p->collective == BNY_SENDRECV && p->root == peer && p->is_send == is_send)
+            return p->program;
+    p = calloc(1, sizeof *p);
+    if (p)
+        p->program = sendrecv_program(c, peer, is_send);
+    if (!p || !p->program) {
+        free(p);
+        bny_fail(BANYAN_ENOMEM, "no memory for a program");
+        return NULL;
+    }
+    p->collective = BNY_SENDRECV;
+    p->root = peer;
+    p->is_send = is_send;
+    p->next = c->programs;
+    c->programs = p;
+    return p->program;
+}
+
+void bny_plans_free(struct banyan_comm *c)
+{
+    while (c->programs) {
+        struct bny_programs *p = c->programs;
+        c->programs = p->next;
+        bny_program_free(p->program);
+        free(p);
+    }
+}
+
+/* ---- costs ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of the whole vector that a collective's cost formula counts. */
+static double call_bytes(const struct banyan_comm *c, const struct bny_call *call)
+{
+    double one = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+
+    switch (call->collective) {
+    case BNY_REDUCE_SCATTER:
+    case BNY_ALLGATHER:
+    case BNY_GATHER:
+    case BNY_SCATTER:
+    case BNY_ALLTOALL: return one * c->n;
+    default: return one;
+    }
+}
+
+static int oneshot_possible(const struct banyan_comm *c, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+
+    switch (call->collective) {
+    case BNY_ALLREDUCE:
+    case BNY_REDUCE:
+    case BNY_BROADCAST:
+    case BNY_ALLGATHER:
+    case BNY_GATHER:
+    case BNY_SCATTER:
+    case BNY_ALLTOALL:
+    case BNY_BARRIER: break;
+    default: return 0;
+    }
+    return !call->vector && !call->codec && c->n > 1 && c->n <= 64 && bytes <= c->eager_agreed &&
+           call->count <= c->eager_agreed;
+}
+
+/* One message delay; each rank sends and combines n - 1 messages. */
+static double oneshot_cost(const struct banyan_comm *c, const struct bny_call *call,
+                           const struct cost_model *m)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+
+    return m->alpha_s + (c->n - 1) * (m->alpha_s / 8 + bytes * (2 * m->beta + m->gamma));
+}
+
+/* Everything local and fewer CPUs than ranks, or few ranks: what counts is the number of times that ranks wait for each
+ * other. The closed forms charge a star for its (n-1) messages through one port, which shared memory does not have. */
+static double builder_cost(const struct banyan_comm *c, const struct bny_builder_ops *b,
+                           enum bny_forest_use use, double bytes, const struct cost_model *m)
+{
+    double n = c->n;
+
+    if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
+        double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+        return phases * (m->alpha_s + (n - 1) * m->alpha_s / 8) +
+               (n - 1) / n * bytes * (phases * m->beta + m->gamma);
+    }
+    if (c->all_shm && !strcmp(b->name, "star")) /* all pull at once; the memory is the limit */
+        return m->alpha_s + (n - 1) * m->alpha_s / 8 + bytes * m->beta * (n > 8 ? n / 8 : 1);
+    return b->cost(c->n, use, bytes, m->alpha_s, m->beta, m->gamma);
+}
+
+/* ---- choice -------------------------------------------------------------------------------------------------------- */
+
+/* Sums whose order of addition must be that of the ranks. */
+static int ordered(const struct bny_call *call)
+{
+    switch (call->collective) {
+    case BNY_ALLREDUCE:
+    case BNY_REDUCE:
+    case BNY_REDUCE_SCATTER: return !call->redop.commutative || call->deterministic;
+    default: return 0;
+    }
+}
+
+static const char *only_schedule(const struct bny_call *call)
+{
+    switch (call->collective) {
+    case BNY_BARRIER: return "dissemination";
+    case BNY_GATHER:
+    case BNY_SCATTER: return "direct";
+    case BNY_ALLTOALL: return "pairwise";
+    case BNY_SCAN:
+    case BNY_EXSCAN: return "chain";
+    case BNY_REDUCE:
+        if (ordered(call))
+            return "linear_reduce";
+        return call->codec ? "star" : NULL;
+    case BNY_ALLREDUCE:
+        if (ordered(call))
+            return "linear";
+        return call->codec ? "star" : NULL;
+    default: return call->codec ? "star" : NULL;
+    }
+}
+
+static void consider(struct bny_plan *plan, const char *name, double cost)
+{
+    if (plan->schedule[0] && cost >= plan->predicted_s)
+        return;
+    plan->predicted_s = cost;
+    snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
+}
+
+static int choose_auto(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct cost_model m = model_of(c);
+    double bytes = call_bytes(c, call);
+    enum bny_forest_use use;
+    const char *only = only_schedule(call);
+
+    plan->schedule[0] = '\0';
+    if (oneshot_possible(c, call))
+        consider(plan, "oneshot", oneshot_cost(c, call, &m));
+    if (only) {
+        const struct bny_direct_ops *d = bny_direct_find(only);
+        double cost = d ? d->cost((enum bny_collective)call->collective, c->n, bytes, m.alpha_s, m.beta, m.gamma)
+                        : 2 * m.alpha_s + bytes * (c->n - 1) * (2 * m.beta + m.gamma);
+        consider(plan, only, cost);
+        return 0;
+    }
+    for (int i = 0; bny_directs[i]; i++)
+        if ((bny_directs[i]->collectives & (1u << call->collective)) && call->collective == BNY_ALLREDUCE)
+            consider(plan, bny_directs[i]->name,
+                     bny_directs[i]->cost((enum bny_collective)call->collective, c->n, bytes, m.alpha_s, m.beta,
+                                          m.gamma));
+    if (use_of((enum bny_collective)call->collective, &use))
+        for (int i = 0; bny_builders[i]; i++) {
+            const struct bny_builder_ops *b = bny_builders[i];
+            const struct bny_program *p;
+            double cost;
+            if (!(b->uses & use) || !strcmp(b->name, "linear"))
+                continue;
+            cost = builder_cost(c, b, use, bytes, &m);
+            if (plan->schedule[0] && cost >= plan->predicted_s)
+                continue;
+            if (program_get(c, (enum bny_collective)call->collective, b->name,
+                            use == BNY_FOREST_ROOTED ? call->root : -1, !call->vector, &p) == 0)
+                consider(plan, b->name, cost);
+        }
+    return plan->schedule[0] ? 0 : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
+                                            bny_collective_name((enum bny_collective)call->collective), c->n);
+}
+
+/* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can serve. */
+static int choose_forced(struct banyan_comm *c, const struct bny_call *call, const char *name,
+                         struct bny_plan *plan)
+{
+    const struct bny_program *p;
+    enum bny_forest_use use;
+    int root = use_of((enum bny_collective)call->collective, &use) && use != BNY_FOREST_ROOTED ? -1
+                                                                                                : call->root;
+    const char *only = only_schedule(call);
+
+    if (!strcmp(name, "oneshot") ? !oneshot_possible(c, call)
+                                 : only && (ordered(call) || call->codec) && strcmp(only, name) != 0)
+        return -BANYAN_ENOTSUP;
+    if (strcmp(name, "oneshot") != 0) {
+        int rc = program_get(c, (enum bny_collective)call->collective, name, root,
+                             !call->vector && !call->codec, &p);
+        if (rc)
+            return rc;
+    }
+    plan->predicted_s = 0;
+    snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
+    return 0;
+}
+
+/* Small enough that a block is several chunks (so that work overlaps), large enough that a chunk's overhead is
+ * small, and never more than stays in the second-level cache between its addition and its last send. */
+static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call,
+                           const struct bny_program *p)
+{
+    size_t want = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes, max, bytes;
+
+    if (!want) {
+        bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
+        max = c->all_shm ? 128u << 10 : 256u << 10;
+        want = bytes / 4;
+        if (want < (c->all_shm ? 16u << 10 : 64u << 10))
+            want = c->all_shm ? 16u << 10 : 64u << 10;
+        if (want > max)
+            want = max;
+        if (call->vector)
+            want = 64u << 10;
+    }
+    if (want > c->chunk_max)
+        want = c->chunk_max;
+    return want < 64 ? 64 : want & ~(size_t)63;
+}
+
+static uint8_t hash_plan(const struct bny_plan *plan)
+{
+    uint32_t h = 2166136261u;
+
+    for (const char *s = plan->schedule; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    for (const char *s = plan->codec ? plan->codec->name : ""; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
+    return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
+}
+
+static void say(const struct banyan_comm *c, const struct bny_call *call, const struct bny_plan *plan)
+{
+    bny_info("plan: %s of %zu %s on %d ranks: schedule %s, chunk %zu, codec %s, predicted %.3g us",
+             bny_collective_name((enum bny_collective)call->collective), call->count,
+             banyan_dtype_name(call->dtype), c->n, plan->schedule, plan->chunk_bytes,
+             plan->codec ? plan->codec->name : "none", plan->predicted_s * 1e6);
+}
+
+static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
+{
+    enum bny_forest_use use;
+    int rc, rooted, has_use;
+
+    plan->codec = call->codec;
+    plan->path = BNY_PATH_ENGINE;
+    if (call->collective == BNY_SENDRECV) {
+        plan->program = bny_plan_sendrecv(c, call->root, call->is_send);
+        if (!plan->program)
+            return -BANYAN_ENOMEM;
+        snprintf(plan->schedule, sizeof plan->schedule, "sendrecv"); /* the same on both ends: it is hashed */
+        plan->chunk_bytes = choose_chunk(c, call, plan->program);
+        plan->sched_hash = hash_plan(plan);
+        return 0;
+    }
+    rc = -BANYAN_ENOTSUP;
+    if (strcmp(call->schedule, "auto") != 0 && call->schedule[0]) {
+        rc = choose_forced(c, call, call->schedule, plan);
+        if (rc == -BANYAN_ENOTSUP)
+            return bny_fail(BANYAN_ENOTSUP, "schedule: \"%s\" cannot serve %s of %zu %s on %d ranks%s; use auto",
+                            call->schedule, bny_collective_name((enum bny_collective)call->collective),
+                            call->count, banyan_dtype_name(call->dtype), c->n,
+                            call->codec ? " with this codec" : "");
+    } else if (strcmp(c->schedule, "auto") != 0) {
+        rc = choose_forced(c, call, c->schedule, plan); /* a default: where it does not fit, auto */
+    }
+    if (rc == -BANYAN_ENOTSUP)
+        rc = choose_auto(c, call, plan);
+    if (rc)
+        return rc;
+    if (!strcmp(plan->schedule, "oneshot")) {
+        plan->path = BNY_PATH_ONESHOT;
+        plan->program = NULL;
+        plan->chunk_bytes = c->eager_agreed;
+    } else {
+        has_use = use_of((enum bny_collective)call->collective, &use);
+        rooted = !has_use || use == BNY_FOREST_ROOTED;
+        rc = program_get(c, (enum bny_collective)call->collective, plan->schedule,
+                         rooted ? call->root : -1, !call->vector && !call->codec, &plan->program);
+        if (rc)
+            return rc;
+        plan->chunk_bytes = choose_chunk(c, call, plan->program);
+    }
+    plan->sched_hash = hash_plan(plan);
+    say(c, call, plan);
+    return 0;
+}
+
+int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *out)
+{
+    size_t key = call->count * 0x9e3779b97f4a7c15u + call->collective * 31u + call->dtype * 7u +
+                 (size_t)(call->root + 1) * 131u + call->redop.wire;
+    struct bny_plan *plan = &c->plans[(key >> 20) % 64];
+    int rc;
+
+    if (c->n == 1 && call->collective != BNY_SENDRECV) {
+        memset(out, 0, sizeof *out);
+        out->path = BNY_PATH_ENGINE;
+        snprintf(out->schedule, sizeof out->schedule, "alone");
+        return 0;
+    }
+    if (plan->valid && plan->collective == call->collective && plan->dtype == call->dtype &&
+        plan->redop_wire == call->redop.wire && plan->ordered == ordered(call) &&
+        plan->vector == call->vector && plan->is_send == call->is_send &&
+        plan->root == call->root && plan->count == call->count && plan->codec == call->codec &&
+        plan->forced_chunk == call->chunk_bytes && !strcmp(plan->forced, call->schedule)) {
+        *out = *plan;
+        return 0;
+    }
+    memset(plan, 0, sizeof *plan);
+    rc = choose(c, call, plan);
+    if (rc)
+        return rc;
+    plan->collective = call->collective;
+    plan->dtype = (uint8_t)call->dtype;
+    plan->redop_wire = call->redop.wire;
+    plan->ordered = (uint8_t)ordered(call);
+    plan->vector = call->vector;
+    plan->is_send = call->is_send;
+    plan->root = call->root;
+    plan->count = call->count;
+    plan->forced_chunk = call->chunk_bytes;
+    snprintf(plan->forced, sizeof plan->forced, "%s", call->schedule);
+    plan->valid = 1;
+    *out = *plan;
+    return 0;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan_perf: measures and checks collectives. This file joins the job and sweeps sizes, types, operations
+ * and roots. */
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "perf/perf.h"
+#include "tools/local_ranks.h"
+
+static int my_rank = -1;
+
+static int failed(const char *what)
+{
+    fflush(stdout);
+    fprintf(stderr, "banyan_perf: rank %d: %s: %s\n", my_rank, what, banyan_last_error());
+    return 1;
+}
+
+/* -T: the library's own deadline comes first and has the better message; this one also ends a rank that
+ * hangs outside of the library. Only async-signal-safe calls. */
+static void on_alarm(int sig)
+{
+    static const char text[] = "banyan_perf: a size took longer than -T allows; giving up\n";
+
+    (void)sig;
+    if (write(2, text, sizeof text - 1) < 0)
+        _exit(1);
+    _exit(1);
+}
+
+/* The first word of the library's plan that is a name of the list, else fallback. */
+static void word_of_plan(const char *plan, const char *(*name)(size_t), const char *fallback, char *out,
+                         size_t cap)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+
+    snprintf(out, cap, "%s", fallback);
+    for (const char *p = plan; *(p += strcspn(p, letters)); p += strspn(p, letters)) {
+        size_t len = strspn(p, letters);
+
+        for (size_t i = 0; name(i); i++)
+            if (strlen(name(i)) == len && !strncmp(name(i), p, len) && strcmp(name(i), "auto") &&
+                strcmp(name(i), "none")) {
+                snprintf(out, cap, "%s", name(i));
+                return;
+            }
+    }
+}
+
+static void find_transport(struct perf_run *run)
+{
+    char plan[512] = "";
+
+    banyan_comm_plan(run->comm, "allreduce", 1 << 18, BANYAN_F32, plan, sizeof plan);
+    word_of_plan(plan, banyan_transport_name, run->opts->transport, run->transport,
+                 sizeof run->transport);
+    if (strcmp(run->opts->transport, "auto"))
+        snprintf(run->transport, sizeof run->transport, "%s", run->opts->transport);
+}
+
+static void describe(struct perf_run *run, struct perf_row *row, int dtype)
+{
+    const struct perf_opts *o = run->opts;
+    char plan[512] = "";
+
+    snprintf(row->transport, sizeof row->transport, "%s", run->transport);
+    snprintf(row->schedule, sizeof row->schedule, "%s", o->schedule);
+    snprintf(row->codec, sizeof row->codec, "%s", o->codec);
+    if (o->what->flags & PERF_RAW)
+        snprintf(row->schedule, sizeof row->schedule, "none");
+    else if (!strcmp(o->schedule, "auto") &&
+             banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype, plan,
+                              sizeof plan) >= 0)
+        word_of_plan(plan, banyan_schedule_name, "auto", row->schedule, sizeof row->schedule);
+}
+
+static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_out *out, int last)
+{
+    int rc = run->opts->what->flags & PERF_RAW ? perf_put_row(run, row) : perf_run_row(run, row);
+
+    if (rc < 0)
+        return rc;
+    run->busbw_sum += row->busbw;
+    run->busbw_n++;
+    if (row->wrong > 0)
+        run->wrong_total += row->wrong;
+    if (run->rank == 0)
+        perf_out_row(out, row, last);
+    return 0;
+}
+
+/* One size with one type, op and root: one line of the table. */
+static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, int dtype, unsigned op,
+                    int root, double roofline)
+{
+    const struct perf_opts *o = run->opts;
+    size_t es = banyan_dtype_bytes((enum banyan_dtype)dtype);
+    size_t unit = o->what->flags & PERF_BLOCKS ? es * (size_t)run->nranks : es;
+    uint64_t count = bytes / unit;
+    int rc = 0;
+
+    if (count == 0 && bytes > 0)
+        count = 1;
+    if (o->timeout_s > 0)
+        alarm((unsigned)o->timeout_s + 5);
+    for (int inplace = 0; inplace < 2 && rc == 0; inplace++) {
+        struct perf_row row = {
+            .collective = o->what->name,
+            .ranks = run->nranks,
+            .bytes = count * unit,
+            .count = count,
+            .dtype = banyan_dtype_name((enum banyan_dtype)dtype),
+            .op = perf_op_name(op),
+            .root = root,
+            .inplace = inplace,
+            .iters = o->iters,
+            .roofline = roofline,
+        };
+
+        if (!(o->inplace & 1 << inplace))
+            continue;
+        describe(run, &row, dtype);
+        rc = run_variant(run, &row, out, inplace || !(o->inplace & 2));
+    }
+    alarm(0);
+    return rc;
+}
+
+/* All types, ops and roots that were asked for, at one size. */
+static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
+{
+    const struct perf_opts *o = run->opts;
+    int reduces = (o->what->flags & PERF_REDUCES) != 0, rooted = (o->what->flags & PERF_ROOTED) != 0;
+    unsigned nops = reduces && o->op_all ? BANYAN_OP_BUILTIN_COUNT : 1;
+    int nroots = rooted && o->root < 0 ? run->nranks : 1, rc = 0;
+    double roofline = o->roofline && bytes ? perf_roofline(run, bytes) : 0;
+
+    for (int d = 0; d < (o->dtype_all ? BANYAN_DTYPE_COUNT : 1); d++)
+        for (unsigned p = 0; p < nops; p++)
+            for (int r = 0; r < nroots && rc == 0; r++) {
+                int dtype = o->dtype_all ? d : o->dtype;
+                unsigned op = o->op_all ? p : o->op;
+
+                if (!reduces || perf_op_valid(dtype, op))
+                    rc = run_line(run, out, bytes, dtype, op, nroots > 1 ? r : o->root, roofline);
+            }
+    return rc;
+}
+
+static int sweep(struct perf_run *run, struct perf_out *out)
+{
+    const struct perf_opts *o = run->opts;
+
+    for (int cycle = 0; cycle < o->cycles; cycle++)
+        for (uint64_t bytes = o->min_bytes;; bytes = perf_next_bytes(o, bytes)) {
+            int rc = run_size(run, out, bytes);
+
+            if (rc < 0)
+                return rc;
+            if (!perf_next_bytes(o, bytes))
+                break;
+        }
+    return 0;
+}
+
+/* One line of the header per rank; rank 0 gets them all. */
+static int gather_cards(struct perf_run *run, char **all)
+{
+    char card[96] = "", host[48] = "";
+    size_t n = (size_t)run->nranks;
+    int rc;
+
+    *all = calloc(n + 1, sizeof card);
+    if (!*all)
+        return -BANYAN_ENOMEM;
+    gethostname(host, sizeof host - 1);
+    snprintf(card, sizeof card, "#  rank %3d pid %7d on %s cpu %d", run->rank, (int)getpid(), host,
+             sched_getcpu());
+    rc = banyan_allgather(card, *all, sizeof card, BANYAN_U8, run->comm, NULL);
+    for (size_t i = 0, len = 0; rc == 0 && i < n; i++) {
+        memmove(card, *all + i * sizeof card, sizeof card);
+        len += (size_t)sprintf(*all + len, "%s\n", card);
+    }
+    return rc;
+}
+
+static int measure(struct perf_run *run)
+{
+    const struct perf_opts *o = run->opts;
+    size_t most = o->max_bytes + 8 * (size_t)run->nranks; /* a size is rounded up to one element */
+    struct perf_out out;
+    char *cards = NULL;
+    int rc, bad_output = 0;
+
+    if (o->what->flags & PERF_ROOTED && o->root >= run->nranks) {
+        if (run->rank == 0)
+            fprintf(stderr, "banyan_perf: -r %d: there are only %d ranks\n", o->root, run->nranks);
+        return 2;
+    }
+    if (run->rank == 0 && perf_out_open(&out, o) != 0)
+        return 1;
+    find_transport(run);
+    run->times_us = calloc((size_t)o->iters, sizeof *run->times_us);
+    rc = run->times_us ? perf_buffers_alloc(run, most) : -BANYAN_ENOMEM;
+    if (rc == 0)
+        rc = gather_cards(run, &cards);
+    if (rc == 0 && run->rank == 0)
+        perf_out_head(&out, run, cards);
+    if (rc == 0)
+        rc = sweep(run, &out);
+    if (rc == 0 && run->rank == 0)
+        bad_output = perf_out_close(&out, run);
+    perf_put_finish();
+    perf_roofline_finish();
+    perf_buffers_free(run);
+    free(run->times_us);
+    free(cards);
+    if (rc < 0)
+        return failed(o->what->name);
+    return run->wrong_total > 0 || bad_output;
+}
+
+static int join(struct perf_run *run)
+{
+    const struct perf_opts *o = run->opts;
+    struct banyan_config cfg;
+
+    banyan_config_default(&cfg);
+    if (strcmp(o->transport, "auto"))
+        cfg.transport = o->transport;
+    if (strcmp(o->schedule, "auto"))
+        cfg.schedule = o->schedule;
+    if (strcmp(o->codec, "none"))
+        cfg.codec = o->codec;
+    if (o->device)
+        cfg.ifname = o->device;
+    if (o->chunk_bytes)
+        cfg.chunk_bytes = o->chunk_bytes;
+    if (o->timeout_s > 0)
+        cfg.op_timeout_s = o->timeout_s;
+    if (banyan_comm_init_env(&run->comm, &cfg) < 0)
+        return -1;
+    my_rank = run->rank = banyan_comm_rank(run->comm);
+    run->nranks = banyan_comm_count(run->comm);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct perf_opts opts;
+    struct perf_run run = { .opts = &opts };
+    int status;
+
+    if (perf_opts_parse(&opts, argc, argv, &status))
+        return status;
+    /* With BANYAN_RANK set, this is one of the ranks that -P started. */
+    if (opts.nlocal && !getenv("BANYAN_RANK")) {
+        struct bny_local_ranks job = { .tool = "banyan_perf", .exe = "/proc/self/exe",
+                                       .nranks = opts.nlocal, .bind = opts.bind };
+
+        return bny_local_ranks_run(&job, argv);
+    }
+    signal(SIGALRM, on_alarm);
+    if (join(&run) != 0)
+        return failed("cannot join the job");
+    status = measure(&run);
+    if (banyan_async_error(run.comm, NULL, NULL, 0) < 0)
+        banyan_comm_destroy(run.comm);
+    else if (banyan_comm_finalize(run.comm) < 0)
+        return failed("finalize");
+    return status;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the engine.
+ *   put_bw   rank 0 puts a batch into rank 1's window; the clock stops when rank 1 has answered that the
+ *            last one arrived.
+ *   put_lat  the two put to each other in turn; half a round trip.
+ * The transport instance is our own: the communicator only carries the addresses. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/rng.h"
+#include "perf/perf.h"
+#include "transport/transport.h"
+
+#define PUT_TIMEOUT_S 30.0
+
+static struct {
+    const struct bny_transport_ops *ops;
+    struct bny_tp *tp;
+    struct bny_ep *ep;
+    char *mem;              /* [cap], the window */
+    size_t cap;
+    struct bny_window mine, theirs;
+    uint64_t arrived, answered, sent_done;
+} put;
+
+/* What one rank tells the other at set-up. */
+struct put_card {
+    uint32_t len, pad;
+    unsigned char blob[BNY_ADDR_MAX];
+    unsigned char secret[32]; /* rank 0's counts */
+    struct bny_window window;
+};
+
+static int swap_cards(struct perf_run *run, struct put_card *both, const struct put_card *me)
+{
+    return banyan_allgather(me, both, sizeof *me, BANYAN_U8, run->comm, NULL);
+}
+
+/* One poll: counts arrivals, answers and completed puts. */
+static int turn(void)
+{
+    struct bny_event ev[16];
+    int n = put.ops->poll(put.tp, ev, 16);
+
+    for (int i = 0; i < n; i++) {
+        if (ev[i].kind == BNY_EV_DOWN)
+            return bny_fail(BANYAN_ERANKDEAD, "the other rank is gone: %s", ev[i].reason);
+        if (ev[i].kind == BNY_EV_SENT) {
+            put.sent_done++;
+        } else if (ev[i].kind == BNY_EV_MSG) {
+            if (ev[i].msg->hdr.kind == BNY_MSG_PUT)
+                put.arrived++;
+            else
+                put.answered++;
+            put.ops->release(ev[i].msg);
+        }
+    }
+    return n < 0 ? n : 0;
+}
+
+static int wait_for(const uint64_t *counter, uint64_t value)
+{
+    uint64_t deadline = 0;
+    unsigned spins = 0;
+
+    while (*counter < value) {
+        int rc = turn();
+
+        if (rc < 0)
+            return rc;
+        if (++spins & 1023)
+            continue;
+        if (!deadline)
+            deadline = bny_deadline_in(PUT_TIMEOUT_S);
+        if (bny_deadline_passed(deadline))
+            return bny_fail(BANYAN_ETIMEDOUT, "a put was not answered within %g s", PUT_TIMEOUT_S);
+    }
+    return 0;
+}
+
+static int set_up(struct perf_run *run)
+{
+    const char *name = strcmp(run->opts->transport, "auto") ? run->opts->transport : "shm";
+    struct bny_tp_config cfg = { .rank = run->rank, .nranks = 2, .nlocal = 2, .ifname = "",
+                                 .port_range = "" };
+    struct put_card me, both[2];
+    uint64_t seed = bny_now_ns();
+    int rc, len;
+
+    put.ops = bny_transport_find(name);
+    if (run->nranks != 2)
+        return bny_fail(BANYAN_EINVAL, "%s runs between 2 ranks, not %d; use -P 2",
+                        run->opts->what->name, run->nranks);
+    if (!put.ops || !(put.ops->caps & BNY_TP_PUT))
+        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm", name);
+    memset(&me, 0, sizeof me);
+    for (int i = 0; i < 32; i++)
+        me.secret[i] = (unsigned char)bny_rng_next(&seed);
+    rc = swap_cards(run, both, &me);
+    cfg.secret = both[0].secret;
+    if (rc == 0)
+        rc = put.ops->create(&put.tp, &cfg);
+    if (rc < 0)
+        return rc;
+    len = put.ops->address(put.tp, me.blob, sizeof me.blob);
+    if (len < 0)
+        return len;
+    me.len = (uint32_t)len;
+    memcpy(me.secret, cfg.secret, sizeof me.secret);
+    rc = swap_cards(run, both, &me);
+    if (rc == 0)
+        rc = put.ops->connect(put.tp, !run->rank, both[!run->rank].blob, both[!run->rank].len,
+                              &put.ep);
+    if (rc < 0)
+        return rc;
+    put.cap = run->buf.bytes;
+    put.mem = run->buf.recv;
+    if (run->opts->mem == PERF_BANYAN && (put.ops->caps & BNY_TP_MEM))
+        rc = put.ops->mem_alloc(put.tp, put.cap, (void **)&put.mem);
+    if (rc == 0)
+        rc = put.ops->window_open(put.ep, put.mem, put.cap, &me.window);
+    put.mine = me.window;
+    if (rc == 0)
+        rc = swap_cards(run, both, &me);
+    put.theirs = both[!run->rank].window;
+    return rc;
+}
+
+static int put_one(struct perf_run *run, uint32_t bytes)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
+    int rc;
+
+    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+static int answer(void)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
+    int rc;
+
+    while ((rc = put.ops->eager(put.ep, &hdr, NULL)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+/* batch puts one way, then the answer. */
+static int one_way(struct perf_run *run, uint32_t bytes, int batch)
+{
+    uint64_t arrived = put.arrived, answered = put.answered, done = put.sent_done;
+    int rc = 0;
+
+    if (run->rank == 1) {
+        rc = wait_for(&put.arrived, arrived + (uint64_t)batch);
+        return rc < 0 ? rc : answer();
+    }
+    for (int i = 0; i < batch && rc == 0; i++)
+        rc = put_one(run, bytes);
+    if (rc == 0)
+        rc = wait_for(&put.sent_done, done + (uint64_t)batch);
+    return rc < 0 ? rc : wait_for(&put.answered, answered + 1);
+}
+
+static int ping_pong(struct perf_run *run, uint32_t bytes, int batch)
+{
+    uint64_t arrived = put.arrived, done = put.sent_done;
+    int rc = 0;
+
+    for (int i = 1; i <= batch && rc == 0; i++) {
+        if (run->rank == 0)
+            rc = put_one(run, bytes);
+        if (rc == 0)
+            rc = wait_for(&put.arrived, arrived + (uint64_t)i);
+        if (rc == 0 && run->rank == 1)
+            rc = put_one(run, bytes);
+    }
+    return rc < 0 ? rc : wait_for(&put.sent_done, done + (uint64_t)batch);
+}
+
+static int timed_loop(struct perf_run *run, struct perf_row *row, const struct perf_values *v, int latency,
+                      struct perf_check *check)
+{
+    uint32_t bytes = (uint32_t)row->bytes;
+    int batch = bytes <= PERF_BATCH_BYTES ? PERF_BATCH : 1, rc = 0;
+    struct perf_call call = { .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2 };
+
+    for (int it = -run->opts->warmup; it < row->iters && rc == 0; it++) {
+        uint64_t t0;
+
+        perf_values_fill(v, run->rank, 0, row->count, run->buf.send);
+        memset(put.mem, 0xa5, bytes);
+        rc = banyan_barrier(run->comm, NULL);
+        t0 = bny_now_ns();
+        if (rc == 0)
+            rc = latency ? ping_pong(run, bytes, batch) : one_way(run, bytes, batch);
+        if (it >= 0)
+            run->times_us[it] = (double)(bny_now_ns() - t0) / 1000 / batch / (latency ? 2 : 1);
+        /* Rank 0 receives nothing in put_bw. */
+        if (rc == 0 && run->opts->check && (latency || run->rank == 1))
+            perf_values_check(v, run->opts->what, &call, check);
+    }
+    return rc;
+}
+
+int perf_put_row(struct perf_run *run, struct perf_row *row)
+{
+    int latency = !strcmp(row->collective, "put_lat"), rc = put.ep ? 0 : set_up(run);
+    uint64_t wire;
+    struct perf_check check = { 0 };
+    struct perf_values v = { .spec = &run->opts->data,
+                             .dtype = (enum banyan_dtype)perf_parse_dtype(row->dtype), .nranks = 2,
+                             .count = row->count, .seed = row->bytes };
+    double wrong;
+    size_t n = (size_t)row->iters;
+
+    if (rc < 0)
+        return rc;
+    if (row->bytes > (1u << 31))
+        return bny_fail(BANYAN_EINVAL, "%s: one put carries at most 2G; use a smaller -e",
+                        row->collective);
+    wire = put.tp->wire_bytes;
+    rc = timed_loop(run, row, &v, latency, &check);
+    wrong = (double)check.wrong;
+    if (rc == 0)
+        rc = banyan_allreduce(&wrong, &wrong, 1, BANYAN_F64, BANYAN_SUM, run->comm, NULL);
+    if (rc == 0)
+        rc = banyan_allreduce(run->times_us, run->times_us, n, BANYAN_F64, BANYAN_MAX, run->comm,
+                              NULL);
+    if (rc < 0)
+        return rc;
+    perf_sort(run->times_us, n);
+    row->time_min_us = run->times_us[0];
+    row->time_median_us = perf_percentile(run->times_us, n, 0.5);
+    row->time_p99_us = perf_percentile(run->times_us, n, 0.99);
+    row->algbw = row->busbw = (double)row->bytes / row->time_median_us / 1000;
+    row->wire_bytes = put.tp->wire_bytes > wire ? row->bytes : 0;
+    row->wire_busbw = row->algbw;
+    row->wrong = run->opts->check ? (int64_t)wrong : -1;
+    return 0;
+}
+
+void perf_put_finish(void)
+{
+    uint64_t deadline = bny_deadline_in(2);
+    int rc = put.ep ? put.ops->window_close(put.ep, &put.mine) : 0;
+
+    while (rc == BNY_AGAIN && !bny_deadline_passed(deadline)) {
+        turn();
+        rc = put.ops->window_close(put.ep, &put.mine);
+    }
+    while (put.ep && put.ops->farewell(put.tp) == BNY_AGAIN && !bny_deadline_passed(deadline))
+        turn();
+    if (put.tp)
+        put.ops->destroy(put.tp);
+    memset(&put, 0, sizeof put);
+}

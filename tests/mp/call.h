@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One call of any collective: made from a seed, the same on all ranks, run in any way the API
+ * offers, and checked against the model byte for byte. */
+#ifndef BNY_TESTS_MP_CALL_H
+#define BNY_TESTS_MP_CALL_H
+
+#include "tests/mp/image.h"
+#include "tests/mp/model.h"
+
+enum coll {
+    C_ALLREDUCE,
+    C_REDUCE,
+    C_BROADCAST,
+    C_REDUCE_SCATTER,
+    C_REDUCE_SCATTERV,
+    C_ALLGATHER,
+    C_ALLGATHERV,
+    C_GATHER,
+    C_GATHERV,
+    C_SCATTER,
+    C_SCATTERV,
+    C_ALLTOALL,
+    C_ALLTOALLV,
+    C_BARRIER,
+    C_SCAN,
+    C_EXSCAN,
+    C_SENDRECV,
+    C_COUNT
+};
+enum call_mode { MODE_BLOCKING, MODE_WAIT, MODE_TEST, MODE_GROUP, MODE_COUNT };
+
+struct call {
+    enum coll coll;
+    enum banyan_dtype dtype;
+    enum model_op op;
+    size_t count; /* elements; the unit of v-variants' counts */
+    int root, in_place;
+    enum call_mode mode;
+    const char *schedule; /* NULL: the communicator's */
+    uint32_t tag;
+    size_t chunk_bytes;
+    uint64_t seed; /* of the data, v-counts and displacements */
+    int shift;     /* SENDRECV: to rank + shift */
+    /* Local, may differ by rank. */
+    size_t misalign[2];
+    struct image_pool *pool; /* NULL: malloc */
+};
+
+const char *call_name(enum coll c);
+int call_reduces(enum coll c);
+/* May this collective be called with this op and type? */
+int call_fits(enum coll c, enum model_op op, enum banyan_dtype dtype);
+/* A random call; local choices from local_seed. max_bytes bounds the largest buffer. */
+void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_t local_seed);
+/* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule that was
+ * asked for and left every byte alone. */
+int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a case of the worker gets and how it checks. A case is a function run by every rank of a
+ * job; it returns 0 or MP_SKIP (after printing why), and a failed check ends the process with
+ * status 1. */
+#ifndef BNY_TESTS_MP_CASE_H
+#define BNY_TESTS_MP_CASE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "banyan/banyan.h"
+#include "tests/support/mp.h"
+
+struct test {
+    int rank, n;
+    struct banyan_comm *comm; /* NULL for cases that init by themselves */
+    uint64_t seed;            /* the same on all ranks */
+    const char *arg;          /* "" when none */
+    const char *transport;
+    struct mp_shared *shared;
+    int threads;                /* 1: the ranks are threads of one process */
+    const struct banyan_id *id; /* threads only; else NULL: the environment has it */
+};
+
+enum case_flag {
+    CASE_OWN_INIT = 1 << 0, /* comm is NULL; the case makes what it needs */
+    CASE_FAILS = 1 << 1, /* the communicator is broken at the end: destroyed, not finalized */
+    CASE_NO_THREADS = 1 << 2 /* does something to the whole process */
+};
+struct mp_case {
+    const char *name;
+    int (*run)(struct test *t);
+    unsigned flags;
+};
+/* NULL-terminated tables, one a file. */
+extern const struct mp_case cases_collectives[], cases_ops[], cases_requests[], cases_comms[],
+    cases_memory[], cases_failures[], cases_misuse[], cases_init[], cases_quiet[], cases_self[];
+
+/* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
+void case_fail(const struct test *t, const char *file, int line, const char *what,
+               const char *fmt, ...) __attribute__((noreturn, format(printf, 5, 6)));
+#define CHECK(t, cond, ...)                                                                    \
+    do {                                                                                       \
+        if (!(cond))                                                                           \
+            case_fail((t), __FILE__, __LINE__, #cond, __VA_ARGS__);                            \
+    } while (0)
+/* The call must return `code`. */
+#define CHECK_RC(t, code, call)                                                                \
+    do {                                                                                       \
+        int check_rc_ = (call);                                                                \
+        if (check_rc_ != (code))                                                               \
+            case_fail((t), __FILE__, __LINE__, #call, "returned %d (%s), not %d", check_rc_,   \
+                      banyan_strerror(check_rc_), (int)(code));                                \
+    } while (0)
+#define CHECK_OK(t, call) CHECK_RC(t, 0, call)
+/* Does `text` hold `part`, letters of either case? */
+#define CHECK_HAS(t, text, part)                                                               \
+    CHECK(t, case_has((text), (part)), "'%s' lacks '%s'", (text), (part))
+int case_has(const char *text, const char *part);
+
+/* Prints why and returns MP_SKIP. */
+int case_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Initialises from the environment, or from t->id for threads. */
+int case_init(const struct test *t, const struct banyan_config *cfg, struct banyan_comm **out);
+/* A config with the test's transport. */
+struct banyan_config case_config(const struct test *t);
+/* Every rank's x is the same, or the test fails saying `what`. */
+void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
+                      const char *what);
+/* FNV-1a, for comparing large results between ranks. */
+uint64_t case_hash(const void *data, size_t bytes);
+/* A u32 sum allreduce whose result is known: does the communicator work? */
+void case_check_works(const struct test *t, struct banyan_comm *comm);
+void *case_malloc(size_t bytes);
+
+#endif

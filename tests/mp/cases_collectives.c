@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every collective against the local model: random calls, systematic sweeps, counts beyond
+ * 2^31. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/mp/call.h"
+
+/* "calls=N max=BYTES memory=K": number of calls, largest buffer, which ranks use special
+ * memory. */
+static long argument(const struct test *t, const char *name, long def)
+{
+    const char *at = strstr(t->arg, name);
+
+    return at ? strtol(at + strlen(name), NULL, 0) : def;
+}
+
+/* Which memory this rank takes: the mask has bits of enum image_memory; ranks choose on their
+ * own. */
+static struct image_pool *choose_pool(struct image_pool *pools, unsigned mask, uint64_t *local)
+{
+    uint64_t k = bny_rng_below(local, 3);
+
+    return k && (mask >> k & 1) ? &pools[k] : NULL;
+}
+
+static int differential(struct test *t)
+{
+    long calls = argument(t, "calls=", 300), max = argument(t, "max=", 1 << 18), refused = 0;
+    unsigned mask = (unsigned)argument(t, "memory=", 0);
+    uint64_t s = t->seed, local = model_mix(t->seed, (uint64_t)t->rank + 1000);
+    struct image_pool pools[3];
+
+    for (int k = 1; k < 3; k++)
+        if (mask >> k & 1)
+            image_pool_make(t, t->comm, &pools[k], (enum image_memory)k, (size_t)max + 4096);
+    for (long i = 0; i < calls; i++) {
+        struct call c;
+        call_random(&c, t->n, (size_t)max, bny_rng_next(&s), bny_rng_next(&local));
+        c.pool = choose_pool(pools, mask, &local);
+        refused += call_check(t, t->comm, &c);
+    }
+    for (int k = 1; k < 3; k++)
+        if (mask >> k & 1)
+            image_pool_free(t, t->comm, &pools[k]);
+    CHECK(t, refused < calls / 2 + 1, "%ld of %ld calls were refused", refused, calls);
+    if (t->rank == 0)
+        printf("note: %ld calls, %ld refused by their schedule, seed %llu\n", calls, refused,
+               (unsigned long long)t->seed);
+    return 0;
+}
+
+/* One collective with all counts at which code changes its mind, in and out of place. */
+static void sweep_one(struct test *t, struct call *c)
+{
+    size_t n = (size_t)t->n, unit = model_unit(c->op);
+    size_t counts[] = { 0,
+                        1,
+                        n - 1,
+                        n,
+                        n + 1,
+                        4093,
+                        16384 / banyan_dtype_bytes(c->dtype) + 1,
+                        (1 << 20) / banyan_dtype_bytes(c->dtype) + 3 };
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        /* The large one once a collective: it costs a thousand small ones. */
+        if (counts[i] > 65536 && (c->in_place || c->dtype != BANYAN_F32))
+            continue;
+        c->count = counts[i] * unit;
+        for (int root = 0; root<t->n; root += t->n> 2 ? t->n - 1 : 1) {
+            c->root = root;
+            call_check(t, t->comm, c);
+            c->seed++;
+        }
+    }
+}
+
+static int sweep(struct test *t)
+{
+    static const enum banyan_dtype types[] = { BANYAN_F32, BANYAN_BF16, BANYAN_I64, BANYAN_U8 };
+
+    for (int coll = 0; coll < C_COUNT; coll++)
+        for (size_t d = 0; d < sizeof types / sizeof types[0]; d++)
+            for (int in_place = 0; in_place < 2; in_place++) {
+                struct call c = { .coll = (enum coll)coll,
+                                  .dtype = types[d],
+                                  .shift = 1 % t->n,
+                                  .op = (enum model_op)BANYAN_SUM,
+                                  .seed = t->seed };
+                c.in_place = in_place && coll != C_BROADCAST && coll != C_GATHER &&
+                             coll != C_GATHERV && coll != C_SCATTER && coll != C_SCATTERV &&
+                             coll != C_ALLTOALLV && coll != C_BARRIER && coll != C_SENDRECV;
+                if (c.in_place == in_place)
+                    sweep_one(t, &c);
+            }
+    return 0;
+}
+
+/* Every op on every type it is defined for. */
+static int ops(struct test *t)
+{
+    static const enum coll colls[] = { C_ALLREDUCE, C_REDUCE, C_REDUCE_SCATTER, C_SCAN,
+                                       C_EXSCAN };
+    static const size_t counts[] = { 1, 7, 1000, 9000 };
+    struct call c = { .seed = t->seed };
+
+    for (int op = 0; op < M_OP_COUNT; op++)
+        for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
+            for (size_t i = 0; i < sizeof colls / sizeof colls[0]; i++)
+                for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+                    if (!call_fits(colls[i], (enum model_op)op, (enum banyan_dtype)d))
+                        continue;
+                    c.coll = colls[i];
+                    c.op = (enum model_op)op;
+                    c.dtype = (enum banyan_dtype)d;
+                    c.count = counts[k] * model_unit(c.op);
+                    c.in_place = (int)(k & 1);
+                    c.root = t->n - 1;
+                    c.seed++;
+                    call_check(t, t->comm, &c);
+                }
+    return 0;
+}
+
+/* Every schedule by its name on every collective: it works, or it is refused on all ranks
+ * alike. */
+static int schedules(struct test *t)
+{
+    static const size_t counts[] = { 0, 1, 5, 4093, 50000 };
+    struct call c = { .dtype = BANYAN_I32, .op = (enum model_op)BANYAN_SUM, .seed = t->seed };
+    const char *name;
+
+    for (size_t i = 0; (name = banyan_schedule_name(i)); i++) {
+        int served = 0;
+        for (int coll = 0; coll < C_COUNT; coll++)
+            for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+                c.coll = (enum coll)coll;
+                c.count = counts[k];
+                c.schedule = name;
+                c.root = (int)(k % (size_t)t->n);
+                c.chunk_bytes = k == 4 ? 8192 : 0;
+                c.shift = (int)k % t->n;
+                c.seed++;
+                served += call_check(t, t->comm, &c) == 0;
+            }
+        CHECK(t, served > 0, "schedule %s serves nothing for %d ranks", name, t->n);
+    }
+    return 0;
+}
+
+static size_t available_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    unsigned long long kib = 0;
+
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return (size_t)kib * 1024;
+}
+
+/* Fills with a pattern whose period is no power of two, so that a wrapped 32-bit offset shows.
+ */
+static unsigned char huge_byte(size_t i)
+{
+    return (unsigned char)(i % 251 ^ i >> 20);
+}
+
+#define HUGE_COUNT ((1ull << 31) + 12345)
+static int huge(struct test *t)
+{
+    unsigned char *p;
+
+    if (t->rank == 0)
+        atomic_store(&t->shared->value[0][0], available_bytes());
+    mp_shared_barrier(t->shared, t->n);
+    if (atomic_load(&t->shared->value[0][0]) < 10ull << 30)
+        return case_skip(
+            "%llu MiB of memory are available, a count of 2^31 + 12345 needs 10 GiB",
+            (unsigned long long)atomic_load(&t->shared->value[0][0]) >> 20);
+    p = calloc(HUGE_COUNT + 64, 1);
+    CHECK(t, p, "no memory");
+    memset(p + HUGE_COUNT, 0x5a, 64);
+    if (t->rank == 0)
+        for (size_t i = 0; i < HUGE_COUNT; i++)
+            p[i] = huge_byte(i);
+    CHECK_OK(t, banyan_broadcast(p, HUGE_COUNT, BANYAN_U8, 0, t->comm, NULL));
+    for (size_t i = 0; i < HUGE_COUNT; i++)
+        CHECK(t, p[i] == huge_byte(i), "byte %zu", i);
+    CHECK_OK(t, banyan_allreduce(p, p, HUGE_COUNT, BANYAN_U8, BANYAN_SUM, t->comm, NULL));
+    for (size_t i = 0; i < HUGE_COUNT; i++)
+        CHECK(t, p[i] == (unsigned char)(huge_byte(i) * t->n), "byte %zu of the sum", i);
+    for (size_t i = 0; i < 64; i++)
+        CHECK(t, p[HUGE_COUNT + i] == 0x5a, "guard byte %zu", i);
+    free(p);
+    return 0;
+}
+
+const struct mp_case cases_collectives[] = {
+    { "differential", differential, 0 },
+    { "sweep", sweep, 0 },
+    { "ops", ops, 0 },
+    { "schedules", schedules, 0 },
+    { "huge", huge, CASE_NO_THREADS },
+    { 0 },
+};

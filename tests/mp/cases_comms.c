@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators: dup, split, non-blocking init, the caller's own all-gather, many
+ * communicators. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/mp/call.h"
+
+/* The world ranks of comm's members are members[0..n), in order. */
+static void check_members(struct test *t, struct banyan_comm *comm, const int *members, int n)
+{
+    int32_t me = t->rank, all[MP_RANKS_MAX];
+
+    CHECK(t, banyan_comm_count(comm) == n, "%d ranks, not %d", banyan_comm_count(comm), n);
+    CHECK_OK(t, banyan_allgather(&me, all, 1, BANYAN_I32, comm, NULL));
+    for (int i = 0; i < n; i++)
+        CHECK(t, all[i] == members[i], "rank %d is world rank %d, not %d", i, all[i],
+              members[i]);
+    CHECK(t, members[banyan_comm_rank(comm)] == t->rank, "own rank %d", banyan_comm_rank(comm));
+    case_check_works(t, comm);
+}
+
+/* Random calls, so that large messages go through it too. */
+static void exercise(struct test *t, struct banyan_comm *comm, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 12; i++) {
+        struct call c;
+        call_random(&c, banyan_comm_count(comm), 1 << 17, model_mix(seed, i),
+                    model_mix(seed + i, (uint64_t)t->rank));
+        call_check(t, comm, &c);
+    }
+}
+
+static int split(struct test *t)
+{
+    struct banyan_comm *half, *quarter, *none, *reversed;
+    int members[MP_RANKS_MAX], n = 0;
+
+    for (int r = t->rank & 1; r < t->n; r += 2)
+        members[n++] = r;
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank & 1, 0, &half));
+    check_members(t, half, members, n);
+    exercise(t, half, t->seed + (uint64_t)(t->rank & 1));
+
+    for (int r = 0; r < t->n; r++)
+        members[r] = t->n - 1 - r;
+    CHECK_OK(t, banyan_comm_split(t->comm, 7, -t->rank, &reversed));
+    check_members(t, reversed, members, t->n);
+    exercise(t, reversed, t->seed);
+
+    /* A split of a split: the halves of the halves. */
+    n = 0;
+    for (int r = t->rank & 3; r < t->n; r += 4)
+        members[n++] = r;
+    CHECK_OK(t, banyan_comm_split(half, t->rank >> 1 & 1, 0, &quarter));
+    check_members(t, quarter, members, n);
+    exercise(t, quarter, t->seed + (uint64_t)(t->rank & 3));
+
+    none = half;
+    n = 0;
+    for (int r = 1; r < t->n; r++)
+        members[n++] = r;
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank == 0 ? -1 : 0, 0, &none));
+    CHECK(t, (none == NULL) == (t->rank == 0), "a negative color gives no communicator");
+    if (none) {
+        check_members(t, none, members, n);
+        CHECK_OK(t, banyan_comm_finalize(none));
+    }
+    CHECK_OK(t, banyan_comm_finalize(half)); /* before its own child */
+    exercise(t, quarter, t->seed + (uint64_t)(t->rank & 3) + 99);
+    CHECK_OK(t, banyan_comm_finalize(quarter));
+    CHECK_OK(t, banyan_comm_finalize(reversed));
+    exercise(t, t->comm, t->seed);
+    return 0;
+}
+
+static int dup(struct test *t)
+{
+    struct banyan_comm *d[8];
+
+    for (int i = 0; i < 8; i++)
+        CHECK_OK(t, banyan_comm_dup(i ? d[i - 1] : t->comm, &d[i]));
+    for (int i = 7; i >= 0; i--)
+        exercise(t, d[i], t->seed + (uint64_t)i);
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(t, banyan_comm_finalize(d[i]));
+        case_check_works(t, t->comm);
+    }
+    /* Made and freed again and again. */
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(t, banyan_comm_dup(t->comm, &d[0]));
+        case_check_works(t, d[0]);
+        CHECK_OK(t, banyan_comm_finalize(d[0]));
+    }
+    return 0;
+}
+
+/* Different calls on overlapping communicators, without any order between them but each one's
+ * own. */
+static int overlapping(struct test *t)
+{
+    struct banyan_comm *row, *col;
+    int w = t->n > 3 ? 2 : 1;
+
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank / w, t->rank, &row));
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank % w, t->rank, &col));
+    for (int i = 0; i < 20; i++) {
+        case_check_works(t, row);
+        case_check_works(t, col);
+        exercise(t, i & 1 ? row : col, t->seed + (uint64_t)i);
+        case_check_works(t, t->comm);
+    }
+    CHECK_OK(t, banyan_comm_finalize(row));
+    CHECK_OK(t, banyan_comm_finalize(col));
+    return 0;
+}
+
+static int init_nonblocking(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *first, *comm;
+    struct banyan_id id;
+    int done = 0;
+
+    /* The id of the second job goes over the first. */
+    CHECK_OK(t, case_init(t, NULL, &first));
+    memset(&id, 0, sizeof id);
+    if (t->rank == 0)
+        CHECK_OK(t, banyan_id_create(&id));
+    CHECK_OK(t, banyan_broadcast(id.bytes, sizeof id.bytes, BANYAN_U8, 0, first, NULL));
+    CHECK_OK(t, banyan_comm_init_start(&comm, &id, t->n, t->rank, &cfg));
+    while (!done) {
+        CHECK_OK(t, banyan_comm_init_test(comm, &done));
+        sched_yield();
+    }
+    CHECK(t, banyan_comm_rank(comm) == t->rank && banyan_comm_count(comm) == t->n,
+          "rank %d of %d", banyan_comm_rank(comm), banyan_comm_count(comm));
+    exercise(t, comm, t->seed);
+    exercise(t, first, t->seed);
+    CHECK_OK(t, banyan_comm_finalize(first));
+    exercise(t, comm, t->seed + 1);
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+static int shared_allgather(void *ctx, const void *in, void *out, size_t bytes)
+{
+    struct test *t = ctx;
+
+    if (bytes > sizeof t->shared->blob[0])
+        return -1;
+    memcpy(t->shared->blob[t->rank], in, bytes);
+    mp_shared_barrier(t->shared, t->n);
+    for (int r = 0; r < t->n; r++)
+        memcpy((unsigned char *)out + (size_t)r * bytes, t->shared->blob[r], bytes);
+    mp_shared_barrier(t->shared, t->n);
+    return 0;
+}
+
+static int init_allgather(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm;
+
+    cfg.allgather = shared_allgather;
+    cfg.allgather_ctx = t;
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(t, banyan_comm_init(&comm, NULL, t->n, t->rank, &cfg));
+        exercise(t, comm, t->seed + (uint64_t)i);
+        CHECK_OK(t, banyan_comm_finalize(comm));
+    }
+    return 0;
+}
+
+/* The same process joins one job after another. */
+static int init_again(struct test *t)
+{
+    struct banyan_comm *comm[2];
+    struct banyan_config cfg = case_config(t);
+
+    CHECK_OK(t, case_init(t, NULL, &comm[0]));
+    for (int i = 0; i < 5; i++) {
+        struct banyan_id id = { { 0 } };
+        if (t->rank == 0)
+            CHECK_OK(t, banyan_id_create(&id));
+        CHECK_OK(t, banyan_broadcast(id.bytes, sizeof id.bytes, BANYAN_U8, 0, comm[0], NULL));
+        CHECK_OK(t, banyan_comm_init(&comm[1], &id, t->n, t->rank, &cfg));
+        case_check_works(t, comm[1]);
+        CHECK_OK(t, banyan_comm_finalize(comm[0]));
+        comm[0] = comm[1];
+    }
+    exercise(t, comm[0], t->seed);
+    CHECK_OK(t, banyan_comm_finalize(comm[0]));
+    return 0;
+}
+
+const struct mp_case cases_comms[] = {
+    { "split", split, 0 },
+    { "dup", dup, 0 },
+    { "overlapping", overlapping, 0 },
+    { "init_nonblocking", init_nonblocking, CASE_OWN_INIT },
+    { "init_allgather", init_allgather, CASE_OWN_INIT },
+    { "init_again", init_again, CASE_OWN_INIT },
+    { 0 },
+};

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that the library shares, memory it must refuse, and what it leaves on the machine. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/mp/case.h"
+
+/* Allocated on the ranks whose bit is set; plain memory elsewhere. */
+static void allreduce_mixed(struct test *t, unsigned mask, size_t n)
+{
+    uint32_t *x, *y;
+    int special = mask >> t->rank & 1;
+
+    if (special) {
+        CHECK_OK(t, banyan_mem_alloc(t->comm, n * 4, (void **)&x));
+        CHECK_OK(t, banyan_mem_alloc(t->comm, n * 4, (void **)&y));
+        CHECK(t, ((uintptr_t)x & 4095) == 0, "not aligned to 4096: %p", (void *)x);
+        for (size_t i = 0; i < n; i++)
+            CHECK(t, x[i] == 0, "not zeroed at %zu", i);
+    } else {
+        x = case_malloc(n * 4);
+        y = case_malloc(n * 4);
+    }
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (uint32_t)i * 3 + (uint32_t)t->rank;
+            y[i] = 0;
+        }
+        CHECK_OK(t, banyan_allreduce(x, y, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        for (size_t i = 0; i < n; i++)
+            CHECK(t,
+                  y[i] == (uint32_t)t->n * (uint32_t)i * 3 + (uint32_t)(t->n * (t->n - 1) / 2),
+                  "mask %#x element %zu of %zu", mask, i, n);
+        CHECK_OK(t, banyan_allreduce(x, x, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        CHECK(t, !memcmp(x, y, n * 4), "mask %#x: in place differs", mask);
+    }
+    if (special) {
+        CHECK_OK(t, banyan_mem_free(t->comm, x));
+        CHECK_OK(t, banyan_mem_free(t->comm, y));
+    } else {
+        free(x);
+        free(y);
+    }
+}
+
+static int mem_mixed(struct test *t)
+{
+    static const size_t counts[] = { 1, 1000, 40000, 500001 };
+
+    for (unsigned mask = 0; mask<1u << t->n; mask += t->n> 2 ? 3 : 1)
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+            allreduce_mixed(t, mask, counts[i]);
+    allreduce_mixed(t, ~0u, 500001);
+    /* Freed and allocated again often: no descriptor or mapping may pile up. */
+    for (int i = 0; i < 200; i++) {
+        void *p;
+        CHECK_OK(t, banyan_mem_alloc(t->comm, 1 << 20, &p));
+        CHECK_OK(t, banyan_broadcast(p, 1 << 20, BANYAN_U8, i % t->n, t->comm, NULL));
+        CHECK_OK(t, banyan_mem_free(t->comm, p));
+    }
+    CHECK_OK(t, banyan_mem_free(t->comm, NULL));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_free(t->comm, &t));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_deregister(t->comm, &t));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* --- device memory ------------------------------------------------------------------- */
+static int device_pointer(struct test *t)
+{
+    const char *path = getenv("BANYAN_TEST_FAKE_CUDA");
+    void (*set_range)(const void *, size_t);
+    void *lib, *sym;
+    float *dev = case_malloc(4096), host[16] = { 0 };
+    struct banyan_request *rq = NULL;
+
+    CHECK(t, path, "BANYAN_TEST_FAKE_CUDA is not set");
+    lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    CHECK(t, lib, "%s", dlerror());
+    sym = dlsym(lib, "fake_cuda_set_range");
+    CHECK(t, sym, "fake_cuda_set_range");
+    memcpy(&set_range, &sym, sizeof sym);
+    set_range(dev, 4096);
+
+    CHECK_OK(t, case_init(t, NULL, &t->comm));
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_allreduce(dev, host, 16, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    CHECK_HAS(t, banyan_last_error(), "sendbuf");
+    CHECK_HAS(t, banyan_last_error(), "device");
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_allreduce(host, dev + 10, 16, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    CHECK_HAS(t, banyan_last_error(), "recvbuf");
+    CHECK_RC(t, -BANYAN_ENOTSUP, banyan_broadcast(dev, 16, BANYAN_F32, 0, t->comm, NULL));
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_alltoall_init(host, dev, 1, BANYAN_F32, t->comm, NULL, &rq));
+    /* Nothing was sent: the communicator works on. */
+    case_check_works(t, t->comm);
+    free(dev);
+    return 0;
+}
+
+/* --- what a job leaves while it runs ------------------------------------------------- */
+/* Named files of tmpfs or /tmp that this process has open. */
+static void check_no_named_files(struct test *t)
+{
+    DIR *d = opendir("/proc/self/fd");
+    struct dirent *e;
+    char link[300], target[300], line[600];
+    FILE *maps;
+
+    while (d && (e = readdir(d))) {
+        ssize_t len;
+        snprintf(link, sizeof link, "/proc/self/fd/%s", e->d_name);
+        len = readlink(link, target, sizeof target - 1);
+        if (len < 0)
+            continue;
+        target[len] = '\0';
+        CHECK(t, strncmp(target, "/dev/shm/", 9) && strncmp(target, "/tmp/", 5), "%s is open",
+              target);
+    }
+    if (d)
+        closedir(d);
+    maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        CHECK(t, !strstr(line, "/dev/shm/") && !strstr(line, " /tmp/"), "mapped: %s", line);
+    if (maps)
+        fclose(maps);
+    maps = fopen("/proc/net/unix", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        CHECK(t, !strstr(line, "/tmp/banyan") && !strstr(line, "/tmp/bny"), "socket file: %s",
+              line);
+    if (maps)
+        fclose(maps);
+}
+
+static int footprint(struct test *t)
+{
+    size_t bytes = 4 << 20;
+    void *p;
+
+    CHECK_OK(t, banyan_mem_alloc(t->comm, bytes, &p));
+    CHECK_OK(t, banyan_allreduce(p, p, bytes, BANYAN_U8, BANYAN_MAX, t->comm, NULL));
+    check_no_named_files(t);
+    CHECK_OK(t, banyan_mem_free(t->comm, p));
+    return 0;
+}
+
+const struct mp_case cases_memory[] = {
+    { "mem_mixed", mem_mixed, 0 },
+    { "device_pointer", device_pointer, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "footprint", footprint, CASE_NO_THREADS },
+    { 0 },
+};

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that disagree, and arguments that are wrong on one rank. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tests/mp/image.h"
+
+/* What the deviant rank does differently, and the two words by which a good message names both
+ * sides. */
+struct mismatch {
+    const char *name;
+    int (*call)(struct test *t, int deviant, void *buf, size_t n);
+    const char *has[2];
+};
+
+static int allreduce_as(struct test *t, void *buf, size_t n, enum banyan_dtype dtype,
+                        banyan_op op)
+{
+    return banyan_allreduce(buf, buf, n, dtype, op, t->comm, NULL);
+}
+
+static int differ_count(struct test *t, int deviant, void *buf, size_t n)
+{
+    return allreduce_as(t, buf, deviant ? n - 1 : n, BANYAN_F32, BANYAN_SUM);
+}
+
+static int differ_type(struct test *t, int deviant, void *buf, size_t n)
+{
+    return allreduce_as(t, buf, n, deviant ? BANYAN_I32 : BANYAN_F32, BANYAN_SUM);
+}
+
+static int differ_op(struct test *t, int deviant, void *buf, size_t n)
+{
+    return allreduce_as(t, buf, n, BANYAN_F32, deviant ? BANYAN_MAX : BANYAN_SUM);
+}
+
+static int differ_root(struct test *t, int deviant, void *buf, size_t n)
+{
+    return banyan_broadcast(buf, n, BANYAN_F32, deviant ? 1 : 0, t->comm, NULL);
+}
+
+static int differ_reduce_root(struct test *t, int deviant, void *buf, size_t n)
+{
+    return banyan_reduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, deviant ? 1 : 0, t->comm, NULL);
+}
+
+static int differ_order(struct test *t, int deviant, void *buf, size_t n)
+{
+    if (deviant)
+        return banyan_broadcast(buf, n, BANYAN_F32, 0, t->comm, NULL);
+    return allreduce_as(t, buf, n, BANYAN_F32, BANYAN_SUM);
+}
+
+static int differ_tag(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.tag = deviant ? 41 : 40;
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static int differ_schedule(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.schedule = deviant ? "star" : "ring";
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static int differ_recvcount(struct test *t, int deviant, void *buf, size_t n)
+{
+    n = n / 8 + 1;
+    return banyan_allgather((char *)buf + (size_t)t->rank * (deviant ? n - 1 : n) * 4, buf,
+                            deviant ? n - 1 : n, BANYAN_F32, t->comm, NULL);
+}
+
+/* NULL: the two counts, which depend on n. */
+static const struct mismatch mismatches[] = {
+    { "count", differ_count, { NULL, NULL } },
+    { "type", differ_type, { "f32", "i32" } },
+    { "op", differ_op, { "sum", "max" } },
+    { "root", differ_root, { "root", "1" } },
+    { "reduce_root", differ_reduce_root, { "root", "1" } },
+    { "order", differ_order, { "allreduce", "broadcast" } },
+    { "tag", differ_tag, { "40", "41" } },
+    { "schedule", differ_schedule, { "ring", "star" } },
+    { "recvcount", differ_recvcount, { "count", "rank" } },
+};
+
+/* The first error must come inside the call or, on ranks that were through before, in the next
+ * ones. */
+static int first_error(struct test *t, const struct mismatch *m, int deviant, void *buf,
+                       size_t n)
+{
+    int rc = m->call(t, deviant, buf, n);
+
+    while (rc == 0)
+        rc = banyan_barrier(t->comm, NULL);
+    return rc;
+}
+
+/* "NAME COUNT DEVIANT": the deadline is far away, so a late discovery shows as a time-out of
+ * the run. */
+static int mismatch(struct test *t)
+{
+    char name[32], counts[2][24], text[512];
+    const struct mismatch *m = NULL;
+    size_t n;
+    int who, rc, ok;
+    struct image im;
+
+    CHECK(t, sscanf(t->arg, "%31s %zu %d", name, &n, &who) == 3, "argument '%s'", t->arg);
+    for (size_t i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++)
+        if (!strcmp(mismatches[i].name, name))
+            m = &mismatches[i];
+    CHECK(t, m, "no mismatch %s", name);
+    case_check_works(t, t->comm);
+    image_make(&im, NULL, n * 4 + 4096, 0, t->seed);
+    memset(im.data, 0, n * 4 + 4096);
+    rc = first_error(t, m, t->rank == who, im.data, n);
+    snprintf(text, sizeof text, "%s", banyan_last_error());
+    CHECK(t, rc == -BANYAN_EMISMATCH, "%s returned %d (%s)", t->arg, rc, banyan_strerror(rc));
+    snprintf(counts[0], sizeof counts[0], "%zu", n);
+    snprintf(counts[1], sizeof counts[1], "%zu", n - 1);
+    CHECK_HAS(t, text, "rank");
+    CHECK_HAS(t, text, m->has[0] ? m->has[0] : counts[0]);
+    CHECK_HAS(t, text, m->has[1] ? m->has[1] : counts[1]);
+    for (int i = 0; i < 3; i++)
+        CHECK_RC(t, -BANYAN_EMISMATCH, banyan_barrier(t->comm, NULL));
+    CHECK_RC(t, -BANYAN_EMISMATCH, banyan_async_error(t->comm, NULL, NULL, 0));
+    /* Nothing beyond the buffer: what is in it after a failure is undefined. */
+    memcpy(im.expect + im.lead, im.data, im.bytes);
+    image_check(&im, &ok);
+    CHECK(t, ok, "bytes beyond the buffer were written");
+    image_free(&im);
+    if (t->rank == 0)
+        printf("note: %s\n", text);
+    return 0;
+}
+
+/* A send longer than its receive: both ends are told, and nothing is written beyond the
+ * receive. */
+static int send_too_long(struct test *t)
+{
+    struct image im;
+    size_t n = strtoul(t->arg, NULL, 0);
+    unsigned char *src = case_malloc(n + 1);
+    int rc, ok;
+
+    memset(src, 7, n + 1);
+    image_make(&im, NULL, n, 0, t->seed);
+    if (t->rank == 0)
+        rc = banyan_send(src, n + 1, BANYAN_U8, 1, t->comm, NULL);
+    else
+        rc = banyan_recv(im.data, n, BANYAN_U8, 0, t->comm, NULL);
+    while (rc == 0)
+        rc = banyan_barrier(t->comm, NULL);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "returned %d (%s)", rc, banyan_strerror(rc));
+    memcpy(im.expect + im.lead, im.data, im.bytes);
+    image_check(&im, &ok);
+    CHECK(t, ok, "bytes beyond the buffer were written");
+    image_free(&im);
+    free(src);
+    return 0;
+}
+
+/* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
+ * sent. */
+static int arguments(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_comm *comm = t->comm;
+    struct banyan_request *rq = NULL;
+    size_t counts[MP_RANKS_MAX] = { 0 };
+    float x[64] = { 0 }, y[64];
+    unsigned char b[64] = { 0 };
+    int done;
+
+#define WRONG(word, call)                                                                      \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EINVAL, call);                                                     \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
+    } while (0)
+    WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("dtype", banyan_allreduce(x, y, 1, BANYAN_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
+    WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
+    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
+    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
+    WRONG("avg", banyan_scan(x, y, 1, BANYAN_F32, BANYAN_AVG, comm, NULL));
+    WRONG("comm", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL));
+    WRONG("count", banyan_allreduce(x, y, SIZE_MAX / 2, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("count", banyan_allgather(x, y, SIZE_MAX / 8 + 1, BANYAN_F32, comm, NULL));
+    WRONG("root", banyan_broadcast(x, 1, BANYAN_F32, t->n, comm, NULL));
+    WRONG("root", banyan_reduce(x, y, 1, BANYAN_F32, BANYAN_SUM, -1, comm, NULL));
+    WRONG("peer", banyan_send(x, 1, BANYAN_F32, t->n, comm, NULL));
+    WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -1, comm, NULL));
+    WRONG("counts", banyan_allgatherv(x, y, NULL, NULL, BANYAN_F32, comm, NULL));
+    WRONG("counts", banyan_reduce_scatterv(x, y, NULL, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    counts[0] = SIZE_MAX / 4 + 2;
+    WRONG("counts", banyan_allgatherv(x, y, counts, NULL, BANYAN_F32, comm, NULL));
+    opts.schedule = "rign";
+    WRONG("rign", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.schedule = NULL;
+    opts.codec = "f61";
+    WRONG("f61", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.codec = NULL;
+    opts.size = 3;
+    WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
+    WRONG("sendbuf",
+          banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
+    CHECK(t, rq == NULL, "a request in spite of the error");
+    WRONG("", banyan_start(NULL));
+    WRONG("", banyan_wait(NULL, 1));
+    WRONG("", banyan_test(NULL, &done));
+    WRONG("comm", banyan_barrier(NULL, NULL));
+    banyan_comm_destroy(NULL);
+    case_check_works(t, comm);
+    /* Count 0 needs no buffers. */
+    CHECK_OK(t, banyan_allreduce(NULL, NULL, 0, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    CHECK_OK(t, banyan_broadcast(NULL, 0, BANYAN_U8, 0, comm, NULL));
+    CHECK_OK(t, banyan_alltoall(NULL, b, 0, BANYAN_U8, comm, NULL));
+    case_check_works(t, comm);
+#undef WRONG
+    return 0;
+}
+
+const struct mp_case cases_misuse[] = {
+    { "mismatch", mismatch, CASE_FAILS },
+    { "send_too_long", send_too_long, CASE_FAILS },
+    { "arguments", arguments, 0 },
+    { 0 },
+};

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Floats that do not add exactly: all ranks hold the same bits, errors stay within bounds,
+ * deterministic mode gives the same bits always; codecs. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/mp/case.h"
+#include "tests/mp/model.h"
+
+static double unit_roundoff(enum banyan_dtype dtype)
+{
+    return dtype == BANYAN_F64   ? 0x1p-53
+           : dtype == BANYAN_F32 ? 0x1p-24
+           : dtype == BANYAN_F16 ? 0x1p-11
+                                 : 0x1p-8;
+}
+
+/* The sum (or average) of all ranks' gauss data in double, and the sum of magnitudes. */
+static void reference(double *sum, double *mag, size_t n, enum banyan_dtype dtype, int ranks,
+                      uint64_t key)
+{
+    void *in = case_malloc(n * 8);
+
+    memset(sum, 0, n * sizeof *sum);
+    memset(mag, 0, n * sizeof *mag);
+    for (int r = 0; r < ranks; r++) {
+        model_gauss(in, n, dtype, model_mix(key, (uint64_t)r));
+        for (size_t i = 0; i < n; i++) {
+            sum[i] += model_get(in, i, dtype);
+            mag[i] += fabs(model_get(in, i, dtype));
+        }
+    }
+    free(in);
+}
+
+struct gauss {
+    enum banyan_dtype dtype;
+    banyan_op op;
+    size_t n;
+    const char *schedule, *codec;
+    double error; /* relative to the magnitudes' sum, allowed */
+};
+
+/* Returns 1 when refused, else checks bits and bounds. */
+static int gauss_check(struct test *t, const struct gauss *g, uint64_t key)
+{
+    size_t bytes = g->n * banyan_dtype_bytes(g->dtype);
+    void *in = case_malloc(bytes), *out = case_malloc(bytes);
+    double *sum = case_malloc(g->n * 8), *mag = case_malloc(g->n * 8);
+    double scale = g->op == BANYAN_AVG ? 1.0 / t->n : 1.0;
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int rc;
+
+    opts.schedule = g->schedule;
+    opts.codec = g->codec;
+    model_gauss(in, g->n, g->dtype, model_mix(key, (uint64_t)t->rank));
+    rc = banyan_allreduce(in, out, g->n, g->dtype, g->op, t->comm, &opts);
+    CHECK(t, rc == 0 || rc == -BANYAN_ENOTSUP, "%s %s returned %d",
+          g->schedule ? g->schedule : "-", g->codec ? g->codec : "-", rc);
+    if (rc == 0) {
+        case_check_agree(t, t->comm, case_hash(out, bytes),
+                         g->codec      ? g->codec
+                         : g->schedule ? g->schedule
+                                       : "auto");
+        reference(sum, mag, g->n, g->dtype, t->n, key);
+        for (size_t i = 0; i < g->n; i++) {
+            double err = fabs(model_get(out, i, g->dtype) - sum[i] * scale);
+            CHECK(t, err <= g->error * (mag[i] * scale + 1e-6),
+                  "%s %s %s op %u: element %zu of %zu is %g, "
+                  "the sum is %g, of magnitudes %g",
+                  banyan_dtype_name(g->dtype), g->schedule ? g->schedule : "-",
+                  g->codec ? g->codec : "-", g->op, i, g->n, model_get(out, i, g->dtype),
+                  sum[i] * scale, mag[i] * scale);
+        }
+    }
+    free(in);
+    free(out);
+    free(sum);
+    free(mag);
+    return rc != 0;
+}
+
+/* Bit-identical on all ranks, whatever the schedule. */
+static int identical(struct test *t)
+{
+    static const size_t counts[] = { 1, 3, 100, 4093, 40001 };
+    const char *name;
+    uint64_t key = t->seed;
+
+    for (size_t s = 0; s == 0 || banyan_schedule_name(s - 1); s++) {
+        name = s ? banyan_schedule_name(s - 1) : NULL;
+        for (int d = BANYAN_F32; d <= BANYAN_BF16; d++)
+            for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+                struct gauss g = { .dtype = (enum banyan_dtype)d,
+                                   .n = counts[k],
+                                   .schedule = name,
+                                   .op = k & 1 ? BANYAN_AVG : BANYAN_SUM };
+                g.error = unit_roundoff(g.dtype) * (t->n + 1);
+                gauss_check(t, &g, key++);
+            }
+    }
+    return 0;
+}
+
+/* Each value is quantised at most twice on its way; the error is that of the narrow format. */
+static int codecs(struct test *t)
+{
+    static const size_t counts[] = { 1, 100, 4093, 100003 };
+    uint64_t key = t->seed;
+    int served = 0;
+    const char *name;
+
+    for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
+        double u = strstr(name, "bf16") ? 0x1p-8 : strstr(name, "f16") ? 0x1p-11 : 0x1p-24;
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            struct gauss g = { .dtype = BANYAN_F32,
+                               .op = k & 1 ? BANYAN_AVG : BANYAN_SUM,
+                               .n = counts[k],
+                               .codec = name };
+            g.error = 2.02 * u + (t->n + 1) * 0x1p-24;
+            served += gauss_check(t, &g, key++) == 0;
+        }
+    }
+    CHECK(t, served > 0, "no codec works");
+    return 0;
+}
+
+/* Deterministic: element i has the same bits whatever count, chunk and schedule the call has.
+ */
+static int deterministic(struct test *t)
+{
+    static const size_t counts[] = { 1, 17, 1000, 4093, 50021, 200003 },
+                        chunks[] = { 0, 4096, 65536 };
+    enum { MOST = 200003 };
+    float *in = case_malloc(MOST * 4), *base = case_malloc(MOST * 4),
+          *out = case_malloc(MOST * 4);
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    size_t served = 0;
+
+    model_gauss(in, MOST, BANYAN_F32, model_mix(t->seed, (uint64_t)t->rank));
+    opts.deterministic = 1;
+    CHECK_OK(t, banyan_allreduce(in, base, MOST, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+    case_check_agree(t, t->comm, case_hash(base, MOST * 4), "deterministic");
+    for (size_t s = 0; s == 0 || banyan_schedule_name(s - 1); s++)
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            int rc;
+            opts.schedule = s ? banyan_schedule_name(s - 1) : NULL;
+            opts.chunk_bytes = chunks[k % 3];
+            memset(out, 0, counts[k] * 4);
+            rc = banyan_allreduce(in, out, counts[k], BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+            CHECK(t, rc == 0 || (s && rc == -BANYAN_ENOTSUP), "returned %d", rc);
+            if (rc == 0) {
+                served++;
+                CHECK(t, !memcmp(out, base, counts[k] * 4),
+                      "%s count %zu chunk %zu: other bits", s ? opts.schedule : "auto",
+                      counts[k], opts.chunk_bytes);
+            }
+        }
+    CHECK(t, served >= sizeof counts / sizeof counts[0], "only %zu calls were served", served);
+    /* In place, reduce, and another memory must not matter either. */
+    opts.schedule = NULL;
+    CHECK_OK(t, banyan_reduce(in, out, MOST, BANYAN_F32, BANYAN_SUM, 0, t->comm, &opts));
+    CHECK(t, t->rank != 0 || !memcmp(out, base, MOST * 4), "reduce has other bits");
+    CHECK_OK(t, banyan_allreduce(in, in, MOST, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+    CHECK(t, !memcmp(in, base, MOST * 4), "in place has other bits");
+    free(in);
+    free(base);
+    free(out);
+    return 0;
+}
+
+/* A handle that is freed, unknown or of another type is refused, and nothing is sent. */
+static void count_fn(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dtype)
+{
+    size_t *calls = ctx;
+
+    ++*calls;
+    for (size_t i = 0; i < n; i++)
+        ((float *)inout)[i] += ((const float *)in)[i];
+}
+
+static int user_handles(struct test *t)
+{
+    size_t calls = 0;
+    banyan_op op, premul;
+    float x = 1, y = 0;
+    int32_t k = 1;
+
+    CHECK_OK(t, banyan_op_create_user(count_fn, &calls, 0, 0, 1, &op));
+    CHECK_OK(t, banyan_op_create_premul_sum(2.0, &premul));
+    CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_F32, op, t->comm, NULL));
+    CHECK(t, y == (float)t->n, "user sum %g", (double)y);
+    CHECK(t, t->n == 1 || calls > 0 || t->rank > 0, "the function was not called at rank 0");
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(&k, &k, 1, BANYAN_I32, premul, t->comm, NULL));
+    CHECK_OK(t, banyan_op_free(op));
+    CHECK_OK(t, banyan_op_free(premul));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_op_free(op));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_op_free(BANYAN_SUM));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(&x, &y, 1, BANYAN_F32, op, t->comm, NULL));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_op_create_user(NULL, NULL, 0, 0, 1, &op));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_op_create_user(count_fn, NULL, 4, 3, 1, &op));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+const struct mp_case cases_ops[] = {
+    { "identical", identical, 0 },
+    { "codecs", codecs, 0 },
+    { "deterministic", deterministic, 0 },
+    { "user_handles", user_handles, 0 },
+    { 0 },
+};

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests, several in flight, groups, point to point, and the ways to make progress. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/mp/case.h"
+#include "tests/mp/model.h"
+
+static int persistent(struct test *t)
+{
+    uint32_t x[4] = { 0 }, y[4], n = (uint32_t)t->n;
+    struct banyan_request *rq;
+
+    CHECK_OK(t, banyan_allreduce_init(x, y, 4, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
+    for (uint32_t i = 0; i < 1000; i++) {
+        for (uint32_t k = 0; k < 4; k++)
+            x[k] = i + k + (uint32_t)t->rank;
+        CHECK_OK(t, banyan_start(rq));
+        CHECK_OK(t, banyan_wait(rq, -1));
+        for (uint32_t k = 0; k < 4; k++)
+            CHECK(t, y[k] == n * (i + k) + n * (n - 1) / 2, "round %u: %u", i, y[k]);
+    }
+    CHECK_OK(t, banyan_request_free(rq));
+    return 0;
+}
+
+static int persistent_large(struct test *t)
+{
+    size_t n = 300007;
+    uint32_t *x = case_malloc(n * 4);
+    struct banyan_request *rq[2];
+
+    CHECK_OK(t, banyan_allreduce_init(x, x, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq[0]));
+    CHECK_OK(t, banyan_broadcast_init(x, n, BANYAN_U32, t->n - 1, t->comm, NULL, &rq[1]));
+    for (uint32_t i = 0; i < 20; i++) {
+        for (uint32_t k = 0; k < n; k++)
+            x[k] = k * 7 + i + (uint32_t)t->rank;
+        CHECK_OK(t, banyan_start(rq[0]));
+        CHECK_OK(t, banyan_wait(rq[0], -1));
+        for (uint32_t k = 0; k < n; k++)
+            CHECK(t, x[k] == (uint32_t)t->n * (k * 7 + i) + (uint32_t)(t->n * (t->n - 1) / 2),
+                  "round %u element %u", i, k);
+        if (t->rank != t->n - 1)
+            memset(x, 0, n * 4);
+        CHECK_OK(t, banyan_start(rq[1]));
+        CHECK_OK(t, banyan_wait(rq[1], 30));
+        CHECK(t,
+              x[n - 1] == (uint32_t)t->n * ((uint32_t)(n - 1) * 7 + i) +
+                              (uint32_t)(t->n * (t->n - 1) / 2),
+              "round %u broadcast", i);
+    }
+    CHECK_OK(t, banyan_request_free(rq[0]));
+    CHECK_OK(t, banyan_request_free(rq[1]));
+    free(x);
+    return 0;
+}
+
+/* What a caller does wrong with requests is refused and leaves them usable. Rank 0 starts first
+ * for certain. */
+static int request_busy(struct test *t)
+{
+    uint32_t x = 1, y = 0;
+    struct banyan_request *rq;
+    size_t index;
+
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_allreduce_init(&x, &y, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_wait_any(&rq, 1, 1, &index));
+    if (t->rank != 0)
+        while (atomic_load(&t->shared->marker[0]) == 0)
+            banyan_progress(t->comm);
+    CHECK_OK(t, banyan_start(rq));
+    if (t->rank == 0) {
+        int done;
+        CHECK_OK(t, banyan_test(rq, &done));
+        CHECK(t, !done, "complete without the other ranks");
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_start(rq));
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_request_free(rq));
+        atomic_store(&t->shared->marker[0], 1);
+    }
+    CHECK_OK(t, banyan_wait(rq, -1));
+    CHECK(t, y == (uint32_t)t->n, "%u", y);
+    CHECK_OK(t, banyan_request_free(rq));
+    CHECK_OK(t, banyan_request_free(NULL));
+    return 0;
+}
+
+#define FLIGHT 6
+struct flight {
+    struct banyan_comm *comm;
+    struct banyan_request *rq;
+    uint32_t *in, *out;
+    size_t n;
+    int kind;
+};
+
+static void flight_init(struct test *t, struct flight *f, uint64_t *s)
+{
+    static const size_t counts[] = { 1, 100, 5000, 300000 };
+
+    f->n = counts[bny_rng_below(s, 4)];
+    f->kind = (int)bny_rng_below(s, 3);
+    f->in = case_malloc(f->n * 4);
+    f->out = case_malloc(f->n * 4 * (size_t)t->n);
+    if (f->kind == 0)
+        CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->n, BANYAN_U32, BANYAN_SUM, f->comm,
+                                          NULL, &f->rq));
+    else if (f->kind == 1)
+        CHECK_OK(t,
+                 banyan_allgather_init(f->in, f->out, f->n, BANYAN_U32, f->comm, NULL, &f->rq));
+    else
+        CHECK_OK(t, banyan_broadcast_init(f->out, f->n, BANYAN_U32, t->n / 2, f->comm, NULL,
+                                          &f->rq));
+}
+
+static uint32_t flight_value(size_t i, int rank, uint32_t round)
+{
+    return (uint32_t)i * 2654435761u + (uint32_t)rank * 17 + round;
+}
+
+static void flight_start(struct test *t, struct flight *f, uint32_t round)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        f->in[i] = flight_value(i, t->rank, round);
+        if (f->kind == 2)
+            f->out[i] = t->rank == t->n / 2 ? f->in[i] : 0;
+    }
+    CHECK_OK(t, banyan_start(f->rq));
+}
+
+static void flight_check(struct test *t, const struct flight *f, uint32_t round)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        uint32_t sum = 0;
+        for (int r = 0; r < t->n; r++) {
+            sum += flight_value(i, r, round);
+            CHECK(t, f->kind != 1 || f->out[(size_t)r * f->n + i] == flight_value(i, r, round),
+                  "allgather element %zu of rank %d", i, r);
+        }
+        CHECK(t, f->kind != 0 || f->out[i] == sum, "allreduce element %zu", i);
+        CHECK(t, f->kind != 2 || f->out[i] == flight_value(i, t->n / 2, round), "broadcast %zu",
+              i);
+    }
+}
+
+/* Completes all of them by wait_all, wait_any or test, as the local seed says. */
+static void flight_land(struct test *t, struct flight *f, uint64_t *local)
+{
+    struct banyan_request *rq[FLIGHT];
+    uint64_t how = bny_rng_below(local, 3);
+    int done;
+
+    for (int i = 0; i < FLIGHT; i++)
+        rq[i] = f[i].rq;
+    if (how == 0)
+        CHECK_OK(t, banyan_wait_all(rq, FLIGHT, 30));
+    for (int i = 0; i < FLIGHT && how == 1; i++) {
+        size_t index = FLIGHT;
+        CHECK_OK(t, banyan_wait_any(rq, FLIGHT, 30, &index));
+        CHECK(t, index < FLIGHT, "index %zu", index);
+    }
+    if (how == 1) {
+        size_t index;
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_wait_any(rq, FLIGHT, 30, &index));
+    }
+    for (int left = how == 2 ? FLIGHT : 0; left > 0;)
+        for (int i = 0; i < FLIGHT; i++) {
+            if (!rq[i])
+                continue;
+            CHECK_OK(t, banyan_test(rq[i], &done));
+            if (done) {
+                rq[i] = NULL;
+                left--;
+            }
+        }
+}
+
+/* Operations of several communicators, started in another order on every rank. */
+static int in_flight(struct test *t)
+{
+    struct flight f[FLIGHT];
+    uint64_t s = t->seed, local = model_mix(t->seed, (uint64_t)t->rank + 1);
+
+    for (int i = 0; i < FLIGHT; i++) {
+        CHECK_OK(t, banyan_comm_dup(t->comm, &f[i].comm));
+        flight_init(t, &f[i], &s);
+    }
+    for (uint32_t round = 0; round < 12; round++) {
+        int order[FLIGHT];
+        for (int i = 0; i < FLIGHT; i++) {
+            int j = (int)bny_rng_below(&local, (uint64_t)i + 1);
+            order[i] = order[j];
+            order[j] = i;
+        }
+        for (int i = 0; i < FLIGHT; i++)
+            flight_start(t, &f[order[i]], round);
+        flight_land(t, f, &local);
+        for (int i = 0; i < FLIGHT; i++)
+            flight_check(t, &f[i], round);
+    }
+    for (int i = 0; i < FLIGHT; i++) {
+        CHECK_OK(t, banyan_request_free(f[i].rq));
+        CHECK_OK(t, banyan_comm_finalize(f[i].comm));
+        free(f[i].in);
+        free(f[i].out);
+    }
+    return 0;
+}
+
+/* Several on one communicator, in the same order everywhere, completed in any. */
+static int in_flight_one_comm(struct test *t)
+{
+    struct flight f[FLIGHT];
+    uint64_t s = t->seed, local = model_mix(t->seed, (uint64_t)t->rank + 1);
+
+    for (int i = 0; i < FLIGHT; i++) {
+        f[i].comm = t->comm;
+        flight_init(t, &f[i], &s);
+    }
+    for (uint32_t round = 0; round < 12; round++) {
+        for (int i = 0; i < FLIGHT; i++)
+            flight_start(t, &f[i], round);
+        flight_land(t, f, &local);
+        for (int i = 0; i < FLIGHT; i++)
+            flight_check(t, &f[i], round);
+    }
+    for (int i = 0; i < FLIGHT; i++) {
+        CHECK_OK(t, banyan_request_free(f[i].rq));
+        free(f[i].in);
+        free(f[i].out);
+    }
+    return 0;
+}
+
+/* Everybody sends to everybody in one group, itself included; then a nested one with a
+ * collective. */
+static int groups(struct test *t)
+{
+    static const size_t counts[] = { 1, 1000, 100000 };
+    size_t n = (size_t)t->n;
+    uint32_t sum = 0, one = 1;
+
+    for (size_t k = 0; k < 3; k++) {
+        size_t c = counts[k];
+        uint32_t *out = case_malloc(n * c * 4), *in = case_malloc(n * c * 4);
+        for (size_t p = 0; p < n; p++)
+            for (size_t i = 0; i < c; i++)
+                out[p * c + i] = flight_value(i, t->rank, (uint32_t)p * 1000);
+        CHECK_OK(t, banyan_group_start());
+        for (int p = 0; p < t->n; p++) {
+            if (p == 1)
+                CHECK_OK(t, banyan_group_start());
+            CHECK_OK(t, banyan_send(out + (size_t)p * c, c, BANYAN_U32, p, t->comm, NULL));
+            CHECK_OK(t, banyan_recv(in + (size_t)p * c, c, BANYAN_U32, p, t->comm, NULL));
+            if (p == 1) {
+                CHECK_OK(
+                    t, banyan_allreduce(&one, &sum, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+                CHECK_OK(t, banyan_group_end());
+            }
+        }
+        CHECK_OK(t, banyan_group_end());
+        for (size_t p = 0; p < n; p++)
+            for (size_t i = 0; i < c; i++)
+                CHECK(t, in[p * c + i] == flight_value(i, (int)p, (uint32_t)t->rank * 1000),
+                      "element %zu from rank %zu", i, p);
+        CHECK(t, t->n == 1 || sum == (uint32_t)t->n, "the allreduce in the group gave %u", sum);
+        free(in);
+        free(out);
+    }
+    CHECK_OK(t, banyan_group_start());
+    CHECK_OK(t, banyan_group_end());
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_group_end());
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* Tags choose the message; among equal tags order decides. */
+static int tags(struct test *t)
+{
+    enum { MESSAGES = 9 };
+    int next = (t->rank + 1) % t->n, prev = (t->rank + t->n - 1) % t->n;
+    static const size_t counts[] = { 1, 3000, 60000 };
+    uint32_t *out[MESSAGES], *in[MESSAGES];
+    struct banyan_request *rq[2 * MESSAGES];
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    for (int m = 0; m < MESSAGES; m++) {
+        size_t c = counts[m % 3];
+        out[m] = case_malloc(c * 4);
+        in[m] = case_malloc(c * 4);
+        for (size_t i = 0; i < c; i++)
+            out[m][i] = flight_value(i, t->rank, (uint32_t)m);
+        opts.tag = (uint32_t)m % 3;
+        CHECK_OK(t, banyan_send_init(out[m], c, BANYAN_U32, next, t->comm, &opts, &rq[m]));
+        CHECK_OK(
+            t, banyan_recv_init(in[m], c, BANYAN_U32, prev, t->comm, &opts, &rq[MESSAGES + m]));
+    }
+    for (int m = 0; m < MESSAGES; m++)
+        CHECK_OK(t, banyan_start(rq[m]));
+    /* Tag 2 first, then 1, then 0; the k-th of a tag stays the k-th. */
+    for (int tag = 2; tag >= 0; tag--)
+        for (int m = tag; m < MESSAGES; m += 3)
+            CHECK_OK(t, banyan_start(rq[MESSAGES + m]));
+    CHECK_OK(t, banyan_wait_all(rq, 2 * MESSAGES, 30));
+    for (int m = 0; m < MESSAGES; m++) {
+        for (size_t i = 0; i < counts[m % 3]; i++)
+            CHECK(t, in[m][i] == flight_value(i, prev, (uint32_t)m), "message %d element %zu",
+                  m, i);
+        CHECK_OK(t, banyan_request_free(rq[m]));
+        CHECK_OK(t, banyan_request_free(rq[MESSAGES + m]));
+        free(in[m]);
+        free(out[m]);
+    }
+    return 0;
+}
+
+/* "A send may return before the receiver has called": a small one must, for this to end. */
+static int send_before_recv(struct test *t)
+{
+    uint32_t x = 100 + (uint32_t)t->rank, y = 0;
+    int next = (t->rank + 1) % t->n, prev = (t->rank + t->n - 1) % t->n;
+
+    for (int i = 0; i < 100; i++) {
+        if (t->rank == 0) {
+            CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, next, t->comm, NULL));
+            CHECK_OK(t, banyan_recv(&y, 1, BANYAN_U32, prev, t->comm, NULL));
+        } else {
+            CHECK_OK(t, banyan_recv(&y, 1, BANYAN_U32, prev, t->comm, NULL));
+            CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, next, t->comm, NULL));
+        }
+        CHECK(t, y == 100 + (uint32_t)prev, "%u", y);
+    }
+    return 0;
+}
+
+/* --- progress ------------------------------------------------------------------------ */
+static void hook(void *ctx)
+{
+    atomic_fetch_add((_Atomic uint32_t *)ctx, 1);
+}
+
+/* Wait loops call the hook: the others come only after rank 0's was called. */
+static int progress_hook(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm;
+
+    cfg.progress_hook = hook;
+    cfg.progress_hook_ctx = &t->shared->marker[t->rank];
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    CHECK_OK(t, banyan_barrier(comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    atomic_store(&t->shared->marker[t->rank], 0);
+    mp_shared_barrier(t->shared, t->n);
+    while (t->rank != 0 && atomic_load(&t->shared->marker[0]) == 0)
+        ;
+    case_check_works(t, comm);
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* Rank 1 starts and calls nothing more until rank 0 is through: its thread does the work. */
+static int progress_thread(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm;
+    struct banyan_request *rq;
+    size_t n = 1000003;
+    uint32_t *x = case_malloc(n * 4);
+
+    cfg.progress_thread = 1;
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    CHECK_OK(t, banyan_allreduce_init(x, x, n, BANYAN_U32, BANYAN_SUM, comm, NULL, &rq));
+    for (uint32_t round = 1; round <= 5; round++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = flight_value(i, t->rank, round);
+        CHECK_OK(t, banyan_start(rq));
+        while (t->rank == 1 && atomic_load(&t->shared->marker[0]) < round)
+            ;
+        CHECK_OK(t, banyan_wait(rq, 30));
+        if (t->rank == 0)
+            atomic_store(&t->shared->marker[0], round);
+        for (size_t i = 0; i < n; i += 1009) {
+            uint32_t sum = 0;
+            for (int r = 0; r < t->n; r++)
+                sum += flight_value(i, r, round);
+            CHECK(t, x[i] == sum, "round %u element %zu", round, i);
+        }
+    }
+    CHECK_OK(t, banyan_request_free(rq));
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    free(x);
+    return 0;
+}
+
+/* An event loop on the descriptor: it never sleeps through work. */
+static int progress_fd(struct test *t)
+{
+    size_t n = 200003;
+    uint32_t *x = case_malloc(n * 4);
+    struct banyan_request *rq;
+    struct pollfd p = { .events = POLLIN };
+
+    p.fd = banyan_progress_fd(t->comm);
+    if (p.fd == -BANYAN_ENOTSUP)
+        return case_skip("%s has no descriptor: %s", t->transport, banyan_last_error());
+    CHECK(t, p.fd >= 0, "banyan_progress_fd returned %d", p.fd);
+    for (int round = 0; round < 20; round++) {
+        size_t count = round & 1 ? n : 1;
+        int done = 0;
+        for (size_t i = 0; i < count; i++)
+            x[i] = 1;
+        CHECK_OK(
+            t, banyan_allreduce_init(x, x, count, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
+        CHECK_OK(t, banyan_start(rq));
+        for (;;) {
+            CHECK(t, banyan_progress(t->comm) >= 0, "progress");
+            CHECK_OK(t, banyan_test(rq, &done));
+            if (done)
+                break;
+            CHECK(t, poll(&p, 1, 5000) == 1, "slept 5 s although the operation was not done");
+        }
+        CHECK(t, x[0] == (uint32_t)t->n && x[count - 1] == (uint32_t)t->n, "sum %u", x[0]);
+        CHECK_OK(t, banyan_request_free(rq));
+    }
+    free(x);
+    return 0;
+}
+
+static int stats(struct test *t)
+{
+    struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
+    size_t bytes = 1 << 20;
+    unsigned char *x = case_malloc(bytes);
+    char line[256] = "";
+
+    memset(x, t->rank, bytes);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_comm_stats(t->comm, &a));
+    for (int i = 0; i < 10; i++)
+        CHECK_OK(t, banyan_allreduce(x, x, bytes, BANYAN_U8, BANYAN_MAX, t->comm, NULL));
+    CHECK_OK(t, banyan_comm_stats(t->comm, &b));
+    CHECK(t, b.ops - a.ops == 10, "%llu operations", (unsigned long long)(b.ops - a.ops));
+    /* Any allreduce moves at least (n-1)/n of the data out of each rank, and no good one 4
+     * times it. */
+    CHECK(t,
+          b.wire_bytes - a.wire_bytes >= 10 * bytes * (size_t)(t->n - 1) / (size_t)t->n &&
+              b.wire_bytes - a.wire_bytes <= 10 * 4 * bytes * (size_t)t->n,
+          "%llu bytes", (unsigned long long)(b.wire_bytes - a.wire_bytes));
+    CHECK(t, t->n == 1 || b.messages > a.messages, "no message");
+    CHECK_OK(t, banyan_comm_plan(t->comm, "allreduce", 1000, BANYAN_F32, line, sizeof line));
+    CHECK(t, line[0] && !strchr(line, '\n'), "plan '%s'", line);
+    CHECK_RC(t, -BANYAN_EINVAL,
+             banyan_comm_plan(t->comm, "allrecude", 1, BANYAN_F32, line, sizeof line));
+    free(x);
+    return 0;
+}
+
+const struct mp_case cases_requests[] = {
+    { "persistent", persistent, 0 },
+    { "persistent_large", persistent_large, 0 },
+    { "request_busy", request_busy, 0 },
+    { "in_flight", in_flight, 0 },
+    { "in_flight_one_comm", in_flight_one_comm, 0 },
+    { "groups", groups, 0 },
+    { "tags", tags, 0 },
+    { "send_before_recv", send_before_recv, 0 },
+    { "progress_hook", progress_hook, CASE_OWN_INIT },
+    { "progress_thread", progress_thread, CASE_OWN_INIT },
+    { "progress_fd", progress_fd, 0 },
+    { "stats", stats, 0 },
+    { 0 },
+};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that disagree get an error that names both sides, everywhere, soon, and nothing is
+ * written beyond a buffer. The deadline of operations lies beyond that of the run: who waits
+ * for it fails. */
+#include "tests/mp/table.h"
+
+#define MISMATCH(kind, n, count, deviant)                                                      \
+    { "mismatch", "shm", n, kind " " count " " deviant, 20, { "BANYAN_OP_TIMEOUT=100" } },     \
+    {                                                                                          \
+        "mismatch", "tcp", n, kind " " count " " deviant, 20,                                  \
+        {                                                                                      \
+            "BANYAN_OP_TIMEOUT=100"                                                            \
+        }                                                                                      \
+    }
+
+static struct mp_row mismatches[] = {
+    MISMATCH("count", 2, "2", "1"),
+    MISMATCH("count", 2, "2", "0"),
+    MISMATCH("count", 3, "300000", "1"),
+    MISMATCH("count", 2, "300000", "1"),
+    MISMATCH("count", 4, "20000", "3"),
+    MISMATCH("count", 2, "1025", "0"),
+    MISMATCH("count", 2, "8193", "1"),
+    MISMATCH("type", 2, "2", "1"),
+    MISMATCH("type", 3, "300000", "0"),
+    MISMATCH("op", 2, "2", "0"),
+    MISMATCH("op", 3, "300000", "2"),
+    MISMATCH("root", 2, "2", "1"),
+    MISMATCH("root", 3, "300000", "1"),
+    MISMATCH("reduce_root", 2, "2", "1"),
+    MISMATCH("reduce_root", 4, "300000", "2"),
+    MISMATCH("order", 2, "2", "1"),
+    MISMATCH("order", 3, "300000", "1"),
+    MISMATCH("tag", 2, "2", "1"),
+    MISMATCH("tag", 3, "300000", "2"),
+    MISMATCH("schedule", 3, "300000", "2"),
+    MISMATCH("schedule", 4, "300000", "0"),
+    MISMATCH("recvcount", 2, "100", "1"),
+    MISMATCH("recvcount", 3, "300000", "1"),
+};
+MP_TABLE(misuse, ranks_that_disagree_are_told, mismatches)
+
+static struct mp_row lengths[] = {
+    { "send_too_long", "shm", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "send_too_long", "shm", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "send_too_long", "tcp", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "send_too_long", "tcp", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
+};
+MP_TABLE(misuse, send_longer_than_recv, lengths)
+
+static struct mp_row arguments[] = {
+    { "arguments", "shm", 1 },
+    { "arguments", "shm", 2 },
+    { "arguments", "tcp", 3 },
+};
+MP_TABLE(misuse, wrong_arguments_are_refused_by_name, arguments)

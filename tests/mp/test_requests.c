@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests: started again, many in flight in any order, grouped, and progressed in every way
+ * the API has. */
+#include "tests/mp/table.h"
+
+static struct mp_row requests[] = {
+    { "persistent", "shm", 1 },       { "persistent", "shm", 2 },
+    { "persistent", "shm", 4 },       { "persistent", "tcp", 3 },
+    { "persistent_large", "shm", 2 }, { "persistent_large", "shm", 3 },
+    { "persistent_large", "tcp", 3 }, { "request_busy", "shm", 2 },
+    { "request_busy", "tcp", 3 },
+};
+MP_TABLE(requests, start_again_and_again, requests)
+
+static struct mp_row flight[] = {
+    { "in_flight", "shm", 1 },          { "in_flight", "shm", 2 },
+    { "in_flight", "shm", 3 },          { "in_flight", "shm", 5 },
+    { "in_flight", "tcp", 2 },          { "in_flight", "tcp", 4 },
+    { "in_flight_one_comm", "shm", 2 }, { "in_flight_one_comm", "shm", 4 },
+    { "in_flight_one_comm", "tcp", 3 },
+};
+MP_TABLE(requests, several_in_flight_in_any_order, flight)
+
+static struct mp_row groups[] = {
+    { "groups", "shm", 1 },
+    { "groups", "shm", 2 },
+    { "groups", "shm", 4 },
+    { "groups", "shm", 7 },
+    { "groups", "tcp", 3 },
+    { "tags", "shm", 1 },
+    { "tags", "shm", 2 },
+    { "tags", "shm", 5 },
+    { "tags", "tcp", 3 },
+    { "send_before_recv", "shm", 2 },
+    { "send_before_recv", "shm", 4 },
+    { "send_before_recv", "tcp", 3 },
+};
+MP_TABLE(requests, point_to_point_and_groups, groups)
+
+static struct mp_row progress[] = {
+    { "progress_hook", "shm", 2 },   { "progress_hook", "tcp", 3 },
+    { "progress_thread", "shm", 2 }, { "progress_thread", "tcp", 2 },
+    { "progress_thread", "shm", 4 }, { "progress_fd", "shm", 2 },
+    { "progress_fd", "shm", 4 },     { "progress_fd", "tcp", 3 },
+    { "stats", "shm", 2 },           { "stats", "shm", 4 },
+    { "stats", "tcp", 3 },
+};
+MP_TABLE(requests, every_way_to_progress, progress)

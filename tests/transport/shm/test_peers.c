@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Promises: strangers are dropped, liars are reported and never crash us, the dead are noticed with what
+ * they had sent before, those who say farewell are not reported, and nothing is left behind. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "tests/transport/shm/pair.h"
+
+/* --- strangers ------------------------------------------------------------------------------------------ */
+
+static int dial_end(struct bny_tp *tp, int type)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    struct shm_blob b;
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+    cr_assert_eq(bny_shm_ops.address(tp, &b, sizeof b), (int)sizeof b);
+    memcpy(a.sun_path + 1, b.name, strlen(b.name));
+    if (connect(fd, (struct sockaddr *)&a,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(b.name))) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Polls until the other end of fd closes it. */
+static int is_dropped(struct bny_tp *tp, int fd)
+{
+    uint64_t deadline = bny_deadline_in(2);
+    struct bny_event ev;
+    char c;
+
+    while (!bny_deadline_passed(deadline)) {
+        ssize_t n;
+
+        cr_assert_eq(bny_shm_ops.poll(tp, &ev, 1), 0);
+        n = recv(fd, &c, 1, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN))
+            return 1;
+    }
+    return 0;
+}
+
+static void exchange_one(struct pair *p, uint32_t number)
+{
+    for (int i = 0; i < 2; i++) {
+        struct bny_hdr h = header(8, number);
+        struct bny_event ev;
+        uint8_t bytes[8];
+
+        fill(bytes, 8, number);
+        cr_assert_eq(bny_shm_ops.eager(p->ep[i], &h, bytes), 0, "%s", banyan_last_error());
+        cr_assert(next_event(p->tp[!i], &ev));
+        cr_assert(ev.kind == BNY_EV_MSG && is_filled(ev.msg->data, 0, 8, number));
+        bny_shm_ops.release(ev.msg);
+    }
+}
+
+Test(shm_peers, strangers_are_dropped_and_the_job_goes_on)
+{
+    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_HELLO,
+                            .from = 1, .to = 0, .bytes = sizeof(struct shm_seg) };
+    struct pair pr;
+    int fd;
+
+    pair_open(&pr, "1");
+    cr_assert_lt(dial_end(pr.tp[0], SOCK_STREAM), 0, "a byte stream is no connection to us");
+    for (int kind = 0; kind < 4; kind++) {
+        fd = dial_end(pr.tp[0], SOCK_SEQPACKET);
+        cr_assert_geq(fd, 0);
+        if (kind == 0)
+            cr_assert_eq(send(fd, "GET / HTTP/1.0\r\n\r\n", 18, 0), 18);
+        if (kind == 1) /* a well-formed hello without the secret */
+            cr_assert_eq(send(fd, &p, sizeof p, 0), (ssize_t)sizeof p);
+        if (kind == 2) /* longer than any packet */
+            cr_assert_eq(send(fd, &pr, sizeof pr, 0), (ssize_t)sizeof pr);
+        if (kind == 3)
+            shutdown(fd, SHUT_WR);
+        cr_assert(is_dropped(pr.tp[0], fd), "stranger %d stays", kind);
+        close(fd);
+        exchange_one(&pr, (uint32_t)kind);
+    }
+    fd = dial_end(pr.tp[0], SOCK_SEQPACKET); /* half open: says nothing; must not be in the way */
+    exchange_one(&pr, 9);
+    close(fd);
+    pair_close(&pr);
+}
+
+/* --- liars ---------------------------------------------------------------------------------------------- */
+
+enum lie { LIE_KIND, LIE_INLINE_LEN, LIE_DATA_AT, LIE_DATA_LEN, LIE_SLOT, LIE_SLOT_LEN, LIE_ARENA,
+           LIE_OVERRUN, LIE_HEAD, LIE_DONE, LIES };
+
+/* Writes into the segment 0 -> 1 what an honest peer never would. */
+static void lie(struct pair *p, enum lie which)
+{
+    struct shm_ep *ep = (struct shm_ep *)p->ep[0];
+    struct bny_hdr h = header(0, 1);
+    uint32_t info[LIES] = { [LIE_KIND] = 7, [LIE_INLINE_LEN] = SHM_REC_INLINE,
+                            [LIE_DATA_AT] = SHM_REC_EAGER | 0xfffffff8u,
+                            [LIE_DATA_LEN] = SHM_REC_EAGER, [LIE_SLOT] = SHM_REC_SLOT | 200 << 3,
+                            [LIE_SLOT_LEN] = SHM_REC_SLOT, [LIE_ARENA] = SHM_REC_DESC | 777u << 11,
+                            [LIE_OVERRUN] = SHM_REC_INLINE };
+    uint32_t len[LIES] = { [LIE_INLINE_LEN] = 9, [LIE_DATA_AT] = 64, [LIE_DATA_LEN] = 1u << 30,
+                           [LIE_SLOT] = 1, [LIE_SLOT_LEN] = SHM_SLOT_BYTES + 1, [LIE_ARENA] = 1 };
+
+    if (which == LIE_OVERRUN)
+        for (uint32_t i = 0; i < SHM_RING; i++) { /* all are held: the next one is one too many */
+            struct bny_event ev;
+
+            bny_shm_post(ep, &h, SHM_REC_INLINE, 0);
+            cr_assert(next_event(p->tp[1], &ev) && ev.kind == BNY_EV_MSG);
+        }
+    h.len = len[which];
+    bny_shm_post(ep, &h, info[which], 0);
+}
+
+ParameterizedTestParameters(shm_peers, a_liar_is_reported_and_nothing_crashes)
+{
+    static int lies[LIES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+
+    return cr_make_param_array(int, lies, LIES);
+}
+
+ParameterizedTest(int *which, shm_peers, a_liar_is_reported_and_nothing_crashes)
+{
+    struct bny_hdr h = header(4, 0);
+    struct bny_event ev = { 0 };
+    struct pair p;
+    int victim = 1, n = 0;
+
+    pair_open(&p, "1");
+    exchange_one(&p, 0);
+    if (*which == LIE_HEAD) {
+        victim = 0;
+        atomic_store(&((struct shm_ep *)p.ep[0])->out->head, 1000);
+        while ((n = bny_shm_ops.eager(p.ep[0], &h, "abc")) == 0)
+            ;
+        cr_assert_eq(n, -BANYAN_EPROTO);
+    } else if (*which == LIE_DONE) {
+        victim = 0;
+        cr_assert_eq(bny_shm_ops.send(p.ep[0], &h, "abc", &h), 0);
+        atomic_store(&((struct shm_ep *)p.ep[0])->out->done[0], 1u << 8 | 99);
+    } else {
+        lie(&p, (enum lie)*which);
+    }
+    cr_assert(next_event(p.tp[victim], &ev));
+    cr_assert_eq(ev.kind, BNY_EV_DOWN, "lie %d: event %d", *which, ev.kind);
+    cr_assert_eq(ev.ep, p.ep[victim]);
+    cr_assert(strstr(ev.reason, "rank "), "%s", ev.reason);
+    cr_assert_eq(bny_shm_ops.eager(p.ep[victim], &h, "abc"), -BANYAN_EPROTO);
+    for (int k = 0; k < 200; k++)
+        cr_assert_eq(bny_shm_ops.poll(p.tp[victim], &ev, 1), 0, "DOWN is reported once");
+    pair_close(&p);
+}
+
+Test(shm_peers, descriptor_of_unmapped_memory_is_an_error)
+{
+    struct shm_ep *ep;
+    struct bny_hdr h = header(4096, 0);
+    struct bny_event ev;
+    struct pair p;
+    const void *ptr;
+
+    pair_open(&p, "1");
+    ep = (struct shm_ep *)p.ep[0];
+    exchange_one(&p, 0);
+    if (ep->copy != SHM_COPY_CMA)
+        cr_skip_test("process_vm_readv is not permitted here");
+    bny_shm_post(ep, &h, SHM_REC_DESC, 0x1000);
+    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
+    cr_assert_eq(bny_shm_ops.view(ev.msg, 0, 4096, NULL, &ptr), -BANYAN_EPROTO);
+    bny_shm_ops.release(ev.msg);
+    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_DOWN);
+    pair_close(&p);
+}
+
+Test(shm_peers, foreign_addresses_are_refused)
+{
+    struct bny_tp *tp = end_open(0, 2);
+    struct shm_blob good, bad;
+    struct bny_ep *ep;
+
+    bny_shm_ops.address(tp, &good, sizeof good);
+    cr_assert_eq(bny_shm_ops.reachable(tp, 1, &good, sizeof good), 1);
+    cr_assert_eq(bny_shm_ops.reachable(tp, 1, &good, sizeof good - 1), 0);
+    bad = good;
+    bad.boot[0] ^= 1; /* another machine */
+    cr_assert_eq(bny_shm_ops.reachable(tp, 1, &bad, sizeof bad), 0);
+    bad = good;
+    memset(bad.name, 'x', sizeof bad.name);
+    cr_assert_eq(bny_shm_ops.reachable(tp, 1, &bad, sizeof bad), 0);
+    cr_assert_eq(bny_shm_ops.connect(tp, 1, &bad, sizeof bad, &ep), -BANYAN_EINVAL);
+    cr_assert_eq(bny_shm_ops.connect(tp, 2, &good, sizeof good, &ep), -BANYAN_EINVAL);
+    bny_shm_ops.destroy(tp);
+}
+
+/* --- another process ------------------------------------------------------------------------------------ */
+
+struct child {
+    pid_t pid;
+    int sock; /* its stdin and stdout: address blobs */
+};
+
+extern char **environ;
+
+/* Starts the worker as rank 1 of 2 and connects with it. */
+static void child_start(struct child *c, const char *how, struct bny_tp *tp, struct bny_ep **ep)
+{
+    char *argv[] = { (char *)(uintptr_t)SHM_WORKER, (char *)(uintptr_t)how, NULL };
+    posix_spawn_file_actions_t fa;
+    struct shm_blob b;
+    int sv[2];
+
+    setenv("BANYAN_CMA", "1", 1);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_adddup2(&fa, sv[1], 0);
+    posix_spawn_file_actions_adddup2(&fa, sv[1], 1);
+    cr_assert_eq(posix_spawn(&c->pid, SHM_WORKER, &fa, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&fa);
+    close(sv[1]);
+    c->sock = sv[0];
+    cr_assert_eq(bny_shm_ops.address(tp, &b, sizeof b), (int)sizeof b);
+    cr_assert_eq(send(c->sock, &b, sizeof b, 0), (ssize_t)sizeof b);
+    cr_assert_eq(recv(c->sock, &b, sizeof b, 0), (ssize_t)sizeof b);
+    cr_assert_eq(bny_shm_ops.reachable(tp, 1, &b, sizeof b), 1);
+    cr_assert_eq(bny_shm_ops.connect(tp, 1, &b, sizeof b, ep), 0, "%s", banyan_last_error());
+}
+
+static int child_end(struct child *c)
+{
+    int status = -1;
+
+    waitpid(c->pid, &status, 0);
+    close(c->sock);
+    return status;
+}
+
+static int count_dir(const char *path)
+{
+    DIR *d = opendir(path);
+    int n = 0;
+
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* The worker echoes what it gets: private memory by descriptor, whatever the size. */
+static void echo(struct bny_tp *tp, struct bny_ep *ep, uint32_t len, uint32_t number)
+{
+    struct bny_hdr h = header(len, number);
+    uint8_t *buf = malloc(len), *back = malloc(len);
+    int sent = 0, got = 0;
+
+    fill(buf, len, number);
+    cr_assert_eq(bny_shm_ops.send(ep, &h, buf, buf), 0, "%s", banyan_last_error());
+    while (!sent || !got) {
+        struct bny_event ev;
+        const void *ptr;
+
+        cr_assert(next_event(tp, &ev));
+        if (ev.kind == BNY_EV_SENT) {
+            cr_assert_eq(ev.cookie, buf);
+            sent = 1;
+            continue;
+        }
+        cr_assert_eq(ev.kind, BNY_EV_MSG);
+        cr_assert_eq(bny_shm_ops.view(ev.msg, 0, len, back, &ptr), (long)len);
+        cr_assert(is_filled(back, 0, len, number));
+        bny_shm_ops.release(ev.msg);
+        got = 1;
+    }
+    free(buf);
+    free(back);
+}
+
+Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 20)
+{
+    int files = count_dir("/dev/shm");
+    struct bny_tp *tp = end_open(0, 2);
+    struct bny_hdr h = header(4, 0);
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+
+    child_start(&c, "echo", tp, &ep);
+    if (ep->zcopy_min == UINT32_MAX)
+        cr_skip_test("process_vm_readv is not permitted here");
+    for (uint32_t k = 0; k < 8; k++)
+        echo(tp, ep, 1000u << k, k);
+    kill(c.pid, SIGKILL);
+    cr_assert(next_event(tp, &ev));
+    cr_assert_eq(ev.kind, BNY_EV_DOWN);
+    cr_assert(strstr(ev.reason, "rank 1"), "%s", ev.reason);
+    cr_assert_eq(bny_shm_ops.eager(ep, &h, "abc"), -BANYAN_ERANKDEAD);
+    cr_assert(WIFSIGNALED(child_end(&c)));
+    bny_shm_ops.destroy(tp);
+    cr_assert_eq(count_dir("/dev/shm"), files);
+}
+
+Test(shm_peers, farewell_is_no_death_and_last_words_arrive, .timeout = 20)
+{
+    struct bny_tp *tp = end_open(0, 2);
+    uint64_t deadline = bny_deadline_in(2);
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+
+    child_start(&c, "farewell", tp, &ep);
+    cr_assert_eq(child_end(&c), 0);
+    cr_assert(next_event(tp, &ev));
+    cr_assert(ev.kind == BNY_EV_MSG && is_filled(ev.msg->data, 0, 100, 5));
+    bny_shm_ops.release(ev.msg);
+    while (!bny_deadline_passed(deadline) && ((struct shm_ep *)ep)->fate == SHM_ALIVE)
+        cr_assert_eq(bny_shm_ops.poll(tp, &ev, 1), 0, "%s", ev.reason);
+    cr_assert_eq(((struct shm_ep *)ep)->fate, SHM_LEFT);
+    cr_assert_eq(bny_shm_ops.poll(tp, &ev, 1), 0);
+    cr_assert_eq(bny_shm_ops.eager(ep, &(struct bny_hdr){ 0 }, NULL), -BANYAN_ERANKDEAD);
+    bny_shm_ops.destroy(tp);
+}
+
+Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 20)
+{
+    struct bny_tp *tp = end_open(0, 2);
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+    int sleeps = 0, rings = 0;
+
+    child_start(&c, "slow", tp, &ep); /* sends after a pause that no spinning shortens */
+    for (int got = 0; got < 5;) {
+        struct pollfd pfd[4] = { 0 };
+        int fds[4], nfds;
+        uint64_t ns = bny_shm_ops.arm(tp, fds, 4, &nfds);
+
+        cr_assert_leq(ns, 1000000);
+        if (ns) {
+            for (int i = 0; i < nfds; i++)
+                pfd[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+            rings += poll(pfd, (nfds_t)nfds, 1) > 0;
+            sleeps++;
+        }
+        bny_shm_ops.disarm(tp);
+        while (bny_shm_ops.poll(tp, &ev, 1) == 1) {
+            cr_assert_eq(ev.kind, BNY_EV_MSG);
+            bny_shm_ops.release(ev.msg);
+            got++;
+        }
+    }
+    cr_assert_gt(sleeps, 5, "it slept only %d times", sleeps);
+    cr_assert_gt(rings, 0, "nobody ever rang");
+    cr_assert_eq(child_end(&c), 0);
+    bny_shm_ops.destroy(tp);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan_run: starts N ranks of any program on this machine. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "banyan/banyan.h"
+#include "tools/local_ranks.h"
+
+static const char usage[] =
+    "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
+    "Starts N ranks of PROGRAM on this machine; banyan_comm_init_env() in them finds the others.\n"
+    "  -n, --ranks N      number of ranks, 1 to 4096\n"
+    "  --timeout S        end the job after S seconds (exit status 124)\n"
+    "  --bind             run rank i on the (i mod CPUs)-th CPU this process may use\n"
+    "  --tag              begin every line a rank prints with [rank]\n"
+    "  -h, --help         this text\n"
+    "  -V, --version      the version\n"
+    "When a rank fails, the others have 5 s to end; the exit status is the first failing rank's,\n"
+    "128 + signal when it was killed.\n";
+
+static int bad(const char *what, const char *value)
+{
+    fprintf(stderr, "banyan_run: %s%s; see banyan_run --help\n", what, value);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_TAG };
+    static const struct option longs[] = {
+        { "ranks", required_argument, NULL, 'n' },
+        { "timeout", required_argument, NULL, OPT_TIMEOUT },
+        { "bind", no_argument, NULL, OPT_BIND },
+        { "tag", no_argument, NULL, OPT_TAG },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
+    };
+    struct bny_local_ranks job = { .tool = "banyan_run" };
+    char *end;
+    int c;
+
+    /* "+": options end at the program's name. */
+    while ((c = getopt_long(argc, argv, "+n:hV", longs, NULL)) != -1) {
+        switch (c) {
+        case 'n':
+            job.nranks = (int)strtol(optarg, &end, 10);
+            if (end == optarg || *end || job.nranks < 1 || job.nranks > 4096)
+                return bad("-n wants a number from 1 to 4096, got ", optarg);
+            break;
+        case OPT_TIMEOUT:
+            job.timeout_s = strtod(optarg, &end);
+            if (end == optarg || *end || !(job.timeout_s > 0))
+                return bad("--timeout wants seconds, got ", optarg);
+            break;
+        case OPT_BIND:
+            job.bind = 1;
+            break;
+        case OPT_TAG:
+            job.tag = 1;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'V':
+            printf("banyan_run %s\n", banyan_version_string());
+            return 0;
+        default:
+            return 2;
+        }
+    }
+    if (!job.nranks)
+        return bad("-n is missing", "");
+    if (optind >= argc)
+        return bad("the program to start is missing", "");
+    return bny_local_ranks_run(&job, argv + optind);
+}

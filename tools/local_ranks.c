@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Local ranks: fork and exec, one poll loop over a signalfd and the ranks' output pipes. */
+#include "tools/local_ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/param.h"
+#include "transport/bootstrap/bootstrap.h"
+
+#define GRACE_S 5.0       /* for the other ranks, once one has failed */
+#define KILL_AFTER_S 2.0  /* between SIGTERM and SIGKILL */
+#define LINE_BYTES 4096   /* longest piece of a line that is tagged as one */
+
+struct pipe_end {
+    int fd;          /* our read end, -1: closed */
+    int to;          /* 1 or 2: where its lines go */
+    size_t len;
+    char line[LINE_BYTES];
+};
+
+struct rank {
+    pid_t pid; /* 0: ended, and reaped */
+    struct pipe_end out[2];
+};
+
+struct job {
+    const struct bny_local_ranks *opts;
+    struct rank *ranks;
+    int running;
+    int status;           /* of the first rank that failed, or 0 */
+    uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
+};
+
+/* The descriptor of the listening socket that bny_id_create opened: the one bound to the id's port. */
+static int find_listener(unsigned port)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_storage sa;
+        socklen_t len = sizeof sa, olen = sizeof(int);
+        int listening = 0;
+        unsigned p;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &olen) != 0 || !listening ||
+            getsockname(fd, (struct sockaddr *)&sa, &len) != 0)
+            continue;
+        if (sa.ss_family == AF_INET)
+            p = ntohs(((struct sockaddr_in *)&sa)->sin_port);
+        else if (sa.ss_family == AF_INET6)
+            p = ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
+        else
+            continue;
+        if (p == port)
+            return fd;
+    }
+    return -1;
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+static void bind_to(int rank)
+{
+    cpu_set_t all, one;
+    int n, want;
+
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || (n = CPU_COUNT(&all)) == 0)
+        return;
+    want = rank % n;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all) || want-- > 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        return;
+    }
+}
+
+/* In the child: becomes rank r of the program. Does not return. */
+static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, int listener,
+                        int (*pipes)[2], char *const argv[])
+{
+    sigset_t none;
+
+    /* A launcher that was killed must leave nothing behind; it may have died already. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(125);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int i = 0; o->tag && i < 2; i++)
+        dup2(pipes[i][1], i + 1);
+    if (o->bind)
+        bind_to(r);
+    set_number("BANYAN_RANK", r);
+    set_number("BANYAN_WORLD_SIZE", o->nranks);
+    if (r == 0) {
+        set_number("BANYAN_LISTEN_FD", listener);
+        fcntl(listener, F_SETFD, 0);
+    } else {
+        unsetenv("BANYAN_LISTEN_FD");
+        close(listener);
+    }
+    if (o->exe)
+        execv(o->exe, argv);
+    else
+        execvp(argv[0], argv);
+    fprintf(stderr, "%s: rank %d: cannot execute %s: %s\n", o->tool, r,
+            o->exe ? o->exe : argv[0], strerror(errno));
+    _exit(127);
+}
+
+static int start_rank(struct job *j, int r, int listener, char *const argv[])
+{
+    const struct bny_local_ranks *o = j->opts;
+    struct rank *k = &j->ranks[r];
+    int pipes[2][2] = { { -1, -1 }, { -1, -1 } };
+    pid_t parent = getpid();
+
+    for (int i = 0; o->tag && i < 2; i++) {
+        if (pipe2(pipes[i], O_CLOEXEC) != 0) {
+            fprintf(stderr, "%s: pipe: %s\n", o->tool, strerror(errno));
+            return -1;
+        }
+        k->out[i].fd = pipes[i][0];
+        k->out[i].to = i + 1;
+    }
+    k->pid = fork();
+    if (k->pid == 0)
+        become_rank(o, r, parent, listener, pipes, argv);
+    for (int i = 0; o->tag && i < 2; i++)
+        close(pipes[i][1]);
+    if (k->pid < 0) {
+        fprintf(stderr, "%s: cannot start rank %d: %s\n", o->tool, r, strerror(errno));
+        k->pid = 0;
+        return -1;
+    }
+    j->running++;
+    return 0;
+}
+
+static void signal_all(struct job *j, int sig)
+{
+    for (int r = 0; r < j->opts->nranks; r++)
+        if (j->ranks[r].pid > 0)
+            kill(j->ranks[r].pid, sig);
+}
+
+/* Remembers the first failure and plans the end of the others. */
+static void note_failure(struct job *j, int status, double grace_s)
+{
+    if (j->status == 0)
+        j->status = status;
+    if (!j->term_at)
+        j->term_at = bny_deadline_in(grace_s);
+}
+
+static void reap(struct job *j)
+{
+    const char *tool = j->opts->tool;
+    int ws;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &ws, WNOHANG)) > 0) {
+        int r = 0;
+
+        while (r < j->opts->nranks && j->ranks[r].pid != pid)
+            r++;
+        if (r == j->opts->nranks)
+            continue;
+        j->ranks[r].pid = 0;
+        j->running--;
+        if (WIFSIGNALED(ws)) {
+            /* After we have sent SIGTERM ourselves, deaths are no news. */
+            if (!j->kill_at)
+                fprintf(stderr, "%s: rank %d (pid %d) was killed by signal %d (%s)\n", tool, r,
+                        (int)pid, WTERMSIG(ws), strsignal(WTERMSIG(ws)));
+            note_failure(j, 128 + WTERMSIG(ws), GRACE_S);
+        } else if (WEXITSTATUS(ws) != 0) {
+            if (!j->kill_at)
+                fprintf(stderr, "%s: rank %d (pid %d) exited with status %d\n", tool, r,
+                        (int)pid, WEXITSTATUS(ws));
+            note_failure(j, WEXITSTATUS(ws), GRACE_S);
+        }
+    }
+}
+
+static void write_all(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t w = write(fd, p, n);
+
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return;
+        p += w;
+        n -= (size_t)w;
+    }
+}
+
+static void put_line(int rank, struct pipe_end *p, size_t n, int newline)
+{
+    char text[LINE_BYTES + 32];
+    int head = snprintf(text, sizeof text, "[%d] ", rank);
+
+    memcpy(text + head, p->line, n);
+    if (newline)
+        text[(size_t)head + n++] = '\n';
+    write_all(p->to, text, (size_t)head + n);
+}
+
+/* Passes on whole lines; at the end of the stream, or when the buffer is full, what there is. */
+static void drain(int rank, struct pipe_end *p)
+{
+    ssize_t got = read(p->fd, p->line + p->len, sizeof p->line - p->len);
+    char *nl;
+
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (got <= 0) {
+        if (p->len)
+            put_line(rank, p, p->len, 1);
+        close(p->fd);
+        p->fd = -1;
+        return;
+    }
+    p->len += (size_t)got;
+    while ((nl = memchr(p->line, '\n', p->len)) != NULL) {
+        size_t n = (size_t)(nl - p->line);
+
+        put_line(rank, p, n, 1);
+        p->len -= n + 1;
+        memmove(p->line, nl + 1, p->len);
+    }
+    if (p->len == sizeof p->line) {
+        put_line(rank, p, p->len, 1);
+        p->len = 0;
+    }
+}
+
+static void on_signal(struct job *j, int sigfd)
+{
+    struct signalfd_siginfo si;
+
+    if (read(sigfd, &si, sizeof si) != (ssize_t)sizeof si)
+        return;
+    if (si.ssi_signo == SIGCHLD) {
+        reap(j);
+        return;
+    }
+    /* Ctrl-C at a terminal reaches the ranks by itself: they are in the same process group. */
+    if (si.ssi_code != SI_KERNEL)
+        signal_all(j, (int)si.ssi_signo);
+    note_failure(j, 128 + (int)si.ssi_signo, GRACE_S);
+}
+
+/* Milliseconds until the next planned action, for poll(2). */
+static int next_ms(const struct job *j)
+{
+    uint64_t at[3] = { j->kill_at ? 0 : j->term_at, j->kill_at, j->timeout_at };
+    uint64_t now = bny_now_ns(), best = 0;
+
+    for (int i = 0; i < 3; i++)
+        if (at[i] && (!best || at[i] < best))
+            best = at[i];
+    if (!best)
+        return -1;
+    return best <= now ? 0 : (int)((best - now) / 1000000 + 1);
+}
+
+static void act_on_time(struct job *j)
+{
+    const struct bny_local_ranks *o = j->opts;
+
+    if (bny_deadline_passed(j->timeout_at)) {
+        fprintf(stderr, "%s: the job did not end within %g s; ending it\n", o->tool, o->timeout_s);
+        j->timeout_at = 0;
+        j->status = 124;
+        j->term_at = bny_now_ns();
+    }
+    if (!j->kill_at && bny_deadline_passed(j->term_at)) {
+        signal_all(j, SIGTERM);
+        j->kill_at = bny_deadline_in(KILL_AFTER_S);
+    } else if (bny_deadline_passed(j->kill_at)) {
+        signal_all(j, SIGKILL);
+        j->kill_at = bny_deadline_in(KILL_AFTER_S);
+    }
+}
+
+/* One round: sleeps until a signal, output or a planned action. */
+static void turn(struct job *j, struct pollfd *fds, int sigfd)
+{
+    int nranks = j->opts->nranks, n = 1;
+
+    fds[0] = (struct pollfd){ .fd = sigfd, .events = POLLIN };
+    for (int r = 0; r < nranks; r++)
+        for (int i = 0; i < 2; i++)
+            fds[n++] = (struct pollfd){ .fd = j->ranks[r].out[i].fd, .events = POLLIN };
+    if (poll(fds, (nfds_t)n, next_ms(j)) < 0 && errno != EINTR)
+        return;
+    for (int i = 1; i < n; i++)
+        if (fds[i].fd >= 0 && fds[i].revents)
+            drain((i - 1) / 2, &j->ranks[(i - 1) / 2].out[(i - 1) % 2]);
+    if (fds[0].revents)
+        on_signal(j, sigfd);
+    act_on_time(j);
+}
+
+/* What a rank wrote before it ended may still lie in its pipe. A grandchild that holds the pipe open is not
+ * waited for. */
+static void drain_rest(struct job *j)
+{
+    for (int r = 0; r < j->opts->nranks; r++)
+        for (int i = 0; i < 2; i++) {
+            struct pipe_end *p = &j->ranks[r].out[i];
+            struct pollfd f = { .fd = p->fd, .events = POLLIN };
+
+            while (p->fd >= 0 && (f.fd = p->fd, poll(&f, 1, 0)) > 0)
+                drain(r, p);
+            if (p->fd >= 0)
+                close(p->fd);
+        }
+}
+
+/* Makes the id and puts it into the environment that the ranks inherit. Returns the listening socket. */
+static int make_id(const struct bny_local_ranks *o)
+{
+    char hex[2 * sizeof(struct bny_id) + 1];
+    struct bny_id id;
+    int fd;
+
+    if (bny_id_create(&id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"), 1) <
+        0) {
+        fprintf(stderr, "%s: %s\n", o->tool, banyan_last_error());
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof id; i++)
+        snprintf(hex + 2 * i, 3, "%02x", ((unsigned char *)&id)[i]);
+    setenv("BANYAN_ID", hex, 1);
+    fd = find_listener(id.port);
+    if (fd < 0)
+        fprintf(stderr, "%s: the root's listening socket on port %u is not among descriptors "
+                "3 to 255; close some of the descriptors this process inherits\n", o->tool, id.port);
+    return fd;
+}
+
+static int open_signals(const struct bny_local_ranks *o)
+{
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    fd = signalfd(-1, &set, SFD_CLOEXEC);
+    if (fd < 0)
+        fprintf(stderr, "%s: signalfd: %s\n", o->tool, strerror(errno));
+    return fd;
+}
+
+int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
+{
+    struct job j = { .opts = o, .timeout_at = bny_deadline_in(o->timeout_s) };
+    struct pollfd *fds = calloc(1 + 2 * (size_t)o->nranks, sizeof *fds);
+    int listener, sigfd = -1;
+
+    j.ranks = calloc((size_t)o->nranks, sizeof *j.ranks);
+    listener = j.ranks && fds ? make_id(o) : -1;
+    if (listener < 0 || (sigfd = open_signals(o)) < 0) {
+        free(j.ranks);
+        free(fds);
+        return 125;
+    }
+    for (int r = 0; r < o->nranks; r++)
+        j.ranks[r].out[0].fd = j.ranks[r].out[1].fd = -1;
+    for (int r = 0; r < o->nranks; r++)
+        if (start_rank(&j, r, listener, argv) != 0) {
+            note_failure(&j, 125, 0);
+            j.term_at = bny_now_ns();
+            break;
+        }
+    /* Rank 0 has its own copy: when it dies, nobody answers on the port any more. */
+    close(listener);
+    while (j.running > 0)
+        turn(&j, fds, sigfd);
+    drain_rest(&j);
+    close(sigfd);
+    free(j.ranks);
+    free(fds);
+    return j.status;
+}

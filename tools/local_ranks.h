@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Starts n ranks of a program on this machine and looks after them until they have ended. Used by
+ * banyan_run and by `banyan_perf -P n`. The caller must be single-threaded. */
+#ifndef BNY_TOOLS_LOCAL_RANKS_H
+#define BNY_TOOLS_LOCAL_RANKS_H
+
+struct bny_local_ranks {
+    const char *tool; /* prefix of our own messages on stderr */
+    const char *exe;  /* file to execute; NULL: argv[0], searched in PATH */
+    int nranks;
+    double timeout_s; /* of the whole job; 0: none */
+    int bind;         /* 1: rank i runs on the (i mod ncpus)-th CPU that this process may use */
+    int tag;          /* 1: every line that a rank prints begins with "[rank] " */
+};
+
+/* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening socket in
+ * BANYAN_LISTEN_FD. SIGINT and SIGTERM are passed on. When one rank fails the others have 5 s to end by
+ * themselves. Ranks die with this process.
+ * Returns the exit status for the shell: 0, the first failing rank's (128 + signal when it was killed),
+ * 124 after the timeout, 125 when the ranks could not be started. */
+int bny_local_ranks_run(const struct bny_local_ranks *job, char *const argv[]);
+
+#endif

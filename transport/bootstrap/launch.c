@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What started this process? Asks each kind of launcher in turn; banyan_run and torchrun stand here. */
+#include "transport/bootstrap/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "transport/bootstrap/id.h"
+
+#define SECRET_FILE_MAX 4096
+
+/* --- shared --------------------------------------------------------------------------------- */
+
+const char *bny_launch_get(const char *name)
+{
+    const char *text = strncmp(name, "BANYAN_", 7) ? getenv(name) : bny_param_str(name);
+
+    return text && *text ? text : NULL;
+}
+
+int bny_launch_int(const char *name, int64_t min, int64_t max, const char *remedy, int *out)
+{
+    const char *text = bny_launch_get(name);
+    char *end;
+    long long v;
+
+    if (!text)
+        return bny_fail(BANYAN_ECONFIG, "%s is not set; %s", name, remedy);
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (errno || end == text || *end || v < min || v > max)
+        return bny_fail(BANYAN_ECONFIG, "%s=%.60s is not a whole number from %lld to %lld; %s", name, text,
+                        (long long)min, (long long)max, remedy);
+    *out = (int)v;
+    return 0;
+}
+
+int bny_launch_ranks(const char *rank_name, const char *size_name, const char *remedy,
+                     struct bny_launch *out)
+{
+    int rc = bny_launch_int(size_name, 1, 1 << 20, remedy, &out->nranks);
+
+    if (rc == 0)
+        rc = bny_launch_int(rank_name, 0, INT32_MAX, remedy, &out->rank);
+    if (rc == 0 && out->rank >= out->nranks)
+        return bny_fail(BANYAN_ECONFIG, "%s=%d is out of range: %s=%d means ranks 0 to %d; %s", rank_name,
+                        out->rank, size_name, out->nranks, out->nranks - 1, remedy);
+    return rc;
+}
+
+uint32_t bny_launch_hash(const char *text)
+{
+    uint8_t h[crypto_generichash_BYTES_MIN];
+    uint32_t v;
+
+    crypto_generichash(h, sizeof h, (const uint8_t *)text, strlen(text), NULL, 0);
+    memcpy(&v, h, sizeof v);
+    return v;
+}
+
+const char *bny_launch_ifname(const struct bny_launch_in *in, const char *local_size_name,
+                              int nranks)
+{
+    const char *local = bny_launch_get(local_size_name);
+
+    if (*in->ifname || !local || atoi(local) != nranks)
+        return in->ifname;
+    return "lo";
+}
+
+/* text[cap] from BANYAN_SECRET or the file of BANYAN_SECRET_FILE; *out its length, 0: neither is set. */
+static int read_secret(char *text, size_t cap, size_t *out)
+{
+    const char *secret = bny_launch_get("BANYAN_SECRET");
+    const char *path = bny_launch_get("BANYAN_SECRET_FILE");
+    FILE *f;
+
+    *out = 0;
+    if (secret) {
+        *out = (size_t)snprintf(text, cap, "%s", secret);
+        if (*out >= cap)
+            return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET is longer than %zu bytes", cap - 1);
+        return 0;
+    }
+    if (!path)
+        return 0;
+    f = fopen(path, "re");
+    if (f) {
+        *out = fread(text, 1, cap, f);
+        fclose(f);
+    }
+    if (!f || *out == cap)
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET_FILE=%.200s %s", path,
+                        f ? "is too long for a secret" : "cannot be read; every rank needs it");
+    while (*out && strchr(" \r\n\t", text[*out - 1]))
+        --*out;
+    if (!*out)
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET_FILE=%.200s holds no secret", path);
+    return 0;
+}
+
+/* host to address. A name of this host that resolves to loopback (Debian's /etc/hosts) is no use to other hosts:
+ * then the interface's address, which is what the others' name service will say. Blocks as DNS does. */
+static int resolve(const char *host, const char *ifname, struct bny_addr *out)
+{
+    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list = NULL;
+    int rc = getaddrinfo(host, NULL, &hints, &list), literal;
+
+    if (rc != 0)
+        return bny_fail(BANYAN_ECONFIG, "rank 0's host \"%.100s\" does not resolve: %s; check the name, or give "
+                        "an address", host, gai_strerror(rc));
+    memset(out, 0, sizeof *out);
+    for (struct addrinfo *i = list; i; i = i->ai_next) {
+        if (i->ai_family == AF_INET && out->family != 4) {
+            out->family = 4;
+            memcpy(out->ip, &((struct sockaddr_in *)(void *)i->ai_addr)->sin_addr, 4);
+        } else if (i->ai_family == AF_INET6 && !out->family) {
+            out->family = 6;
+            memcpy(out->ip, &((struct sockaddr_in6 *)(void *)i->ai_addr)->sin6_addr, 16);
+        }
+    }
+    freeaddrinfo(list);
+    literal = !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || strchr(host, ':');
+    if (bny_addr_is_loopback(out) && !literal)
+        return bny_net_choose(out, ifname);
+    return 0;
+}
+
+/* Rank 0's candidate ports: those given, or some of BANYAN_PORT_RANGE that depend on the job. */
+static int candidate_ports(const char *range, const char *job, int *port, int *span)
+{
+    uint16_t lo, hi;
+    int rc = bny_net_port_range(range, &lo, &hi), count = hi - lo + 1;
+
+    if (rc != 0)
+        return rc;
+    if (lo) {
+        *span = count < *span ? count : *span;
+        *port = lo + (int)(bny_launch_hash(job) % (uint32_t)(count - *span + 1));
+    }
+    if (*port > 65536 - *span)
+        *port = 65536 - *span;
+    return 0;
+}
+
+int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, const char *job,
+                      const char *host, int port, int span)
+{
+    static const char key[] = "banyan job secret, version 1";
+    char secret[SECRET_FILE_MAX];
+    size_t len;
+    struct bny_addr addr;
+    crypto_generichash_state st;
+    int rc = bny_id_create(&out->id, "", "", 0);
+
+    if (rc != 0 || out->nranks == 1)
+        return rc;
+    rc = read_secret(secret, sizeof secret, &len);
+    if (rc == 0)
+        rc = candidate_ports(in->port_range, job, &port, &span);
+    if (rc == 0)
+        rc = resolve(host, in->ifname, &addr);
+    if (rc != 0)
+        return rc;
+    if (!len && out->rank == 0)
+        bny_info("the job's secret comes from what the launcher says, which others may guess; set "
+                 "BANYAN_SECRET or BANYAN_SECRET_FILE where the network is not trusted");
+    crypto_generichash_init(&st, (const uint8_t *)key, sizeof key - 1, sizeof out->id.secret);
+    crypto_generichash_update(&st, (const uint8_t *)job, strlen(job) + 1);
+    crypto_generichash_update(&st, (const uint8_t *)secret, len);
+    crypto_generichash_final(&st, out->id.secret, sizeof out->id.secret);
+    sodium_memzero(secret, sizeof secret);
+    memset(out->id.job, 0, sizeof out->id.job);
+    for (uint32_t i = 0; i < 2; i++) {
+        char part[600];
+        uint32_t h;
+
+        snprintf(part, sizeof part, "%u %s", i, job);
+        h = bny_launch_hash(part);
+        memcpy(out->id.job + 4 * i, &h, 4);
+    }
+    addr.port = (uint16_t)port;
+    bny_id_set_addr(&out->id, &addr, span);
+    return 0;
+}
+
+/* --- banyan_run --------------------------------------------------------------------------------- */
+
+/* Rank 0 inherits the listening socket. After an earlier init used it, the number may mean another file: then
+ * it is left alone, and the address is bound again later. */
+static int inherit_listener(const struct bny_id *id)
+{
+    struct bny_addr at;
+    int fd, rc, listening = 0;
+    socklen_t len = sizeof listening;
+
+    if (!bny_launch_get("BANYAN_LISTEN_FD") || bny_id_listen_fd(id) >= 0)
+        return 0;
+    rc = bny_launch_int("BANYAN_LISTEN_FD", 3, INT32_MAX, "start the ranks with banyan_run", &fd);
+    if (rc != 0)
+        return rc;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) != 0 || !listening ||
+        bny_net_bound(fd, &at) != 0 || at.port != id->port)
+        return 0;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK | fcntl(fd, F_GETFL));
+    return bny_id_adopt_fd(id, fd);
+}
+
+int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
+{
+    static const char remedy[] = "banyan_run sets BANYAN_ID, BANYAN_RANK and BANYAN_WORLD_SIZE together: "
+                                 "start the ranks with it, or unset all three";
+    const char *id = bny_launch_get("BANYAN_ID");
+    int rc;
+
+    (void)in;
+    if (!id && !bny_launch_get("BANYAN_RANK") && !bny_launch_get("BANYAN_WORLD_SIZE"))
+        return 0;
+    if (!id)
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is not set; %s", remedy);
+    rc = bny_launch_ranks("BANYAN_RANK", "BANYAN_WORLD_SIZE", remedy, out);
+    if (rc == 0 && bny_id_from_hex(&out->id, id) != 0)
+        rc = bny_fail(BANYAN_ECONFIG, "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s", id,
+                      BNY_ID_HEX - 1, remedy);
+    if (rc == 0 && out->rank == 0 && out->nranks > 1)
+        rc = inherit_listener(&out->id);
+    out->how = "banyan_run";
+    return rc == 0 ? 1 : rc;
+}
+
+/* --- torchrun ----------------------------------------------------------------------------------- */
+
+int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
+{
+    static const char remedy[] = "torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT together: start "
+                                 "the ranks with it, or unset RANK and WORLD_SIZE";
+    const char *host = bny_launch_get("MASTER_ADDR"), *run = bny_launch_get("TORCHELASTIC_RUN_ID");
+    const char *restart = bny_launch_get("TORCHELASTIC_RESTART_COUNT");
+    char job[400];
+    int port, rc;
+
+    if (!bny_launch_get("RANK") && !bny_launch_get("WORLD_SIZE"))
+        return 0;
+    rc = bny_launch_ranks("RANK", "WORLD_SIZE", remedy, out);
+    if (rc == 0 && !host)
+        rc = bny_fail(BANYAN_ECONFIG, "MASTER_ADDR is not set; %s", remedy);
+    if (rc == 0)
+        rc = bny_launch_int("MASTER_PORT", 1, 65535, remedy, &port);
+    if (rc != 0)
+        return rc;
+    snprintf(job, sizeof job, "torchrun %.200s %d %.100s %.20s", host, port, run ? run : "",
+             restart ? restart : "");
+    /* torchrun's own store listens at MASTER_PORT. */
+    rc = bny_launch_derive(out, in, job, host, port + 1, BNY_LAUNCH_SPAN);
+    out->how = "torchrun";
+    return rc == 0 ? 1 : rc;
+}
+
+/* --- all ----------------------------------------------------------------------------------------- */
+
+static int launch_openmpi_without_pmix(void)
+{
+    if (!bny_launch_get("OMPI_COMM_WORLD_RANK"))
+        return 0;
+    return bny_fail(BANYAN_ECONFIG, "OMPI_COMM_WORLD_RANK=%.20s says that Open MPI started this process, but "
+                    "its PMIx server cannot be reached; install libpmix2 and build with it, or make an id "
+                    "with banyan_id_create, broadcast it with MPI and call banyan_comm_init",
+                    bny_launch_get("OMPI_COMM_WORLD_RANK"));
+}
+
+int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_range,
+                   uint64_t deadline_ns)
+{
+    static int (*const kinds[])(struct bny_launch *, const struct bny_launch_in *) = {
+        bny_launch_run, bny_launch_pmix, bny_launch_pmi1, bny_launch_torchrun, bny_launch_slurm,
+    };
+    struct bny_launch_in in = { ifname ? ifname : "", port_range ? port_range : "", deadline_ns };
+    int rc = bny_id_sodium();
+
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++)
+        rc = kinds[i](out, &in);
+    if (rc == 0)
+        rc = launch_openmpi_without_pmix();
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    out->rank = 0;
+    out->nranks = 1;
+    out->how = "single";
+    return bny_id_create(&out->id, "", "", 0);
+}

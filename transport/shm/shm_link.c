@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sockets: each direction's segment travels in a hello over a unix SEQPACKET connection from its sender
+ * to the receiver's listener in the abstract namespace. Connections stay open: their end is how a death is
+ * noticed. A pidfd notices it too where a forked child keeps the connection open. Everything is in one epoll
+ * set, so that one system call looks at all peers. */
+#include "transport/shm/shm_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#define STRANGERS_MAX 64          /* accepted connections without a hello */
+#define STRANGER_NS 5000000000u   /* how long they may stay so */
+#define EVENTS 32
+
+enum conn_kind { CONN_LISTEN, CONN_STRANGER, CONN_IN, CONN_OUT, CONN_PID };
+struct shm_conn {
+    enum conn_kind kind;
+    int fd;
+    pid_t pid;
+    struct shm_ep *ep;
+    uint64_t deadline_ns;
+    struct shm_conn *next;
+};
+
+/* --- connections ---------------------------------------------------------------------------------------- */
+
+/* Takes fd. NULL on no memory. */
+static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd, struct shm_ep *ep)
+{
+    struct shm_conn *c = calloc(1, sizeof *c);
+    struct epoll_event e = { .events = EPOLLIN };
+
+    if (c) {
+        c->kind = kind;
+        c->fd = fd;
+        c->ep = ep;
+        e.data.ptr = c;
+        if (epoll_ctl(tp->epfd, EPOLL_CTL_ADD, fd, &e) == 0) {
+            c->next = tp->conns;
+            tp->conns = c;
+            return c;
+        }
+        free(c);
+    }
+    close(fd);
+    return NULL;
+}
+
+/* Closes; the memory stays until the end of service(), whose batch of events may still name it. */
+static void conn_close(struct shm_tp *tp, struct shm_conn *c)
+{
+    struct shm_conn **at = &tp->conns;
+
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    close(c->fd);
+    c->fd = -1;
+    if (c->ep) {
+        if (c->ep->in_conn == c)
+            c->ep->in_conn = NULL;
+        if (c->ep->out_conn == c)
+            c->ep->out_conn = NULL;
+        if (c->ep->pid_conn == c)
+            c->ep->pid_conn = NULL;
+    }
+    c->next = tp->closed;
+    tp->closed = c;
+}
+
+static void free_list(struct shm_conn **list)
+{
+    while (*list) {
+        struct shm_conn *c = *list;
+
+        *list = c->next;
+        free(c);
+    }
+}
+
+static socklen_t name_address(struct sockaddr_un *a, const char *name)
+{
+    size_t len = strlen(name);
+
+    memset(a, 0, sizeof *a);
+    a->sun_family = AF_UNIX;
+    memcpy(a->sun_path + 1, name, len);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
+}
+
+int bny_shm_listen(struct shm_tp *tp)
+{
+    struct sockaddr_un a;
+    uint8_t random[12];
+    socklen_t len;
+    int fd;
+
+    memcpy(tp->name, "banyan-", 7);
+    randombytes_buf(random, sizeof random);
+    sodium_bin2hex(tp->name + 7, sizeof tp->name - 7, random, sizeof random);
+    randombytes_buf(tp->nonce, sizeof tp->nonce);
+    tp->epfd = epoll_create1(EPOLL_CLOEXEC);
+    if (tp->epfd < 0)
+        return bny_fail_errno("shm: epoll_create1");
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return bny_fail_errno("shm: unix socket");
+    len = name_address(&a, tp->name);
+    if (bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, SOMAXCONN) != 0) {
+        int rc = bny_fail_errno("shm: listening on an abstract unix socket");
+
+        close(fd);
+        return rc;
+    }
+    tp->listener = conn_add(tp, CONN_LISTEN, fd, NULL);
+    return tp->listener ? 0 : bny_fail(BANYAN_ENOMEM, "shm: no memory for the listener");
+}
+
+/* --- peers ------------------------------------------------------------------------------------------------ */
+
+struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
+{
+    struct shm_ep *ep = tp->peers[rank];
+
+    if (ep)
+        return ep;
+    ep = aligned_alloc(64, (sizeof *ep + 63) & ~(size_t)63);
+    if (!ep)
+        return NULL;
+    memset(ep, 0, sizeof *ep);
+    ep->tiles = mmap(NULL, (size_t)BNY_CHANNELS * SHM_TILE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (ep->tiles == MAP_FAILED) {
+        free(ep);
+        return NULL;
+    }
+    ep->base.tp = &tp->base;
+    ep->base.ops = tp->base.ops;
+    ep->base.peer = rank;
+    ep->base.eager_max = SHM_EAGER_MAX;
+    ep->base.slot_max = SHM_SLOT_BYTES;
+    ep->base.zcopy_min = UINT32_MAX;
+    ep->slots_free = (1u << SHM_SLOTS) - 1;
+    for (uint32_t i = SHM_RING; i-- > 0;) {
+        ep->free_sends[i] = (uint8_t)i;
+        ep->msgs[i].base.ep = &ep->base;
+        ep->msgs[i].free_next = ep->free_msgs;
+        ep->free_msgs = &ep->msgs[i];
+    }
+    tp->peers[rank] = ep;
+    return ep;
+}
+
+int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
+{
+    char text[160];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (ep->fate != SHM_DEAD) {
+        ep->fate = SHM_DEAD;
+        ep->liar = code == BANYAN_EPROTO;
+        ep->ended |= !ep->liar;
+        snprintf(ep->reason, sizeof ep->reason, "shm: rank %d %s", ep->base.peer, text);
+        bny_info("%s", ep->reason);
+    }
+    return bny_fail((enum banyan_error)code, "%s", ep->reason);
+}
+
+int bny_shm_ep_gone(struct shm_ep *ep)
+{
+    if (ep->fate == SHM_LEFT)
+        return bny_fail(BANYAN_ERANKDEAD, "shm: rank %d has left the job", ep->base.peer);
+    return bny_fail(ep->liar ? BANYAN_EPROTO : BANYAN_ERANKDEAD, "%s", ep->reason);
+}
+
+/* The peer's connection or process ended. */
+static void ep_ended(struct shm_ep *ep)
+{
+    int left = (ep->in && atomic_load_explicit(&ep->in->tx_left, memory_order_acquire)) ||
+               (ep->out && atomic_load_explicit(&ep->out->rx_left, memory_order_acquire));
+
+    ep->ended = 1;
+    if (ep->fate != SHM_ALIVE)
+        return;
+    if (left)
+        ep->fate = SHM_LEFT;
+    else
+        bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d closed its connection)", ep->pid);
+}
+
+/* Remembers the peer's process and watches it. */
+static void ep_watch(struct shm_ep *ep, pid_t pid)
+{
+    struct shm_tp *tp = (struct shm_tp *)ep->base.tp;
+    int fd;
+
+    if (pid > 0)
+        ep->pid = pid;
+    if (ep->pid_conn || pid <= 0 || pid == getpid())
+        return;
+    fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0) /* kernels before 5.3 have none: then the socket alone tells */
+        ep->pid_conn = conn_add(tp, CONN_PID, fd, ep);
+}
+
+/* --- packets ------------------------------------------------------------------------------------------------ */
+
+static int send_packet(int sock, const struct shm_packet *p, int fd)
+{
+    struct iovec iov = { (void *)(uintptr_t)p, sizeof *p };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+    if (fd >= 0) {
+        memset(&control, 0, sizeof control);
+        m.msg_control = &control;
+        m.msg_controllen = sizeof control.room;
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+    }
+    if (sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *p)
+        return 0;
+    return errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS ? BNY_AGAIN : -1;
+}
+
+int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd)
+{
+    struct bny_tp *tp = ep->base.tp;
+
+    if (!ep->out_conn)
+        return -1;
+    p->magic = SHM_MAGIC;
+    p->version = SHM_VERSION;
+    p->from = tp->rank;
+    p->to = ep->base.peer;
+    return send_packet(ep->out_conn->fd, p, fd);
+}
+
+void bny_shm_doorbell(struct shm_ep *ep)
+{
+    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_DOORBELL,
+                            .from = ep->base.tp->rank, .to = ep->base.peer };
+    struct shm_conn *c = ep->out_conn ? ep->out_conn : ep->in_conn;
+
+    /* One ring is enough; clear both flags, whichever of them was seen. */
+    if (ep->out)
+        atomic_store_explicit(&ep->out->rx_sleeping, 0, memory_order_relaxed);
+    if (ep->in)
+        atomic_store_explicit(&ep->in->tx_sleeping, 0, memory_order_relaxed);
+    if (c)
+        send_packet(c->fd, &p, -1);
+}
+
+/* Who knows the job's secret and the listener's name can say hello. */
+static void hello_mac(const struct shm_tp *tp, const struct shm_packet *p, const char *name,
+                      uint8_t mac[32])
+{
+    struct shm_packet copy = *p;
+    crypto_generichash_state s;
+
+    memset(copy.mac, 0, sizeof copy.mac);
+    crypto_generichash_init(&s, tp->secret, sizeof tp->secret, 32);
+    crypto_generichash_update(&s, (const uint8_t *)&copy, sizeof copy);
+    crypto_generichash_update(&s, (const uint8_t *)name, SHM_NAME_BYTES);
+    crypto_generichash_final(&s, mac, 32);
+}
+
+/* Takes fd. Returns NULL, or why the hello is refused. */
+static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm_packet *p, int fd)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+    struct shm_seg *seg;
+    struct shm_ep *ep;
+    struct stat st;
+    uint8_t mac[32];
+    int have;
+
+    hello_mac(tp, p, tp->name, mac);
+    if (fd < 0 || p->type != SHM_PKT_HELLO || sodium_memcmp(mac, p->mac, sizeof mac) != 0)
+        return "it does not know the job's secret";
+    if (p->to != tp->base.rank || p->from < 0 || p->from >= tp->base.nranks)
+        return "its ranks are out of range";
+    have = fcntl(fd, F_GET_SEALS);
+    if (have < 0 || (have & seals) != seals || fstat(fd, &st) != 0 ||
+        st.st_size != (off_t)sizeof *seg)
+        return "its segment is not sealed or has another size";
+    ep = bny_shm_peer(tp, p->from);
+    if (!ep || ep->in)
+        return ep ? "its rank is connected already" : "there is no memory for it";
+    seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED)
+        return "its segment cannot be mapped";
+    if (seg->magic != SHM_MAGIC || seg->version != SHM_VERSION) {
+        munmap(seg, sizeof *seg);
+        return "its segment has another layout";
+    }
+    ep->in = seg;
+    c->kind = CONN_IN;
+    c->ep = ep;
+    ep->in_conn = c;
+    ep_watch(ep, c->pid);
+    return NULL;
+}
+
+/* One packet of an authenticated peer. Takes fd. */
+static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
+{
+    if (p->type == SHM_PKT_ARENA && fd >= 0) {
+        if (bny_shm_arena_packet(ep, p, fd) != 0)
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared an arena that cannot be mapped");
+        return;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (p->type == SHM_PKT_ARENA_GONE)
+        bny_shm_arena_gone(ep, p->id);
+    else if (p->type != SHM_PKT_DOORBELL)
+        bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent an unknown control packet");
+}
+
+/* Reads one packet. Returns 1, 0 when there is none, -1 at the end of the connection. Unasked descriptors
+ * are closed. */
+static int receive(int sock, struct shm_packet *p, int *fd)
+{
+    struct iovec iov = { p, sizeof *p };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+                        .msg_controllen = sizeof control };
+    ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    *fd = -1;
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
+        size_t fds = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < fds; i++) {
+            int got;
+
+            memcpy(&got, CMSG_DATA(h) + i * sizeof got, sizeof got);
+            if (*fd < 0)
+                *fd = got;
+            else
+                close(got);
+        }
+    }
+    if (n != (ssize_t)sizeof *p || (m.msg_flags & MSG_TRUNC) || p->magic != SHM_MAGIC ||
+        p->version != SHM_VERSION) {
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+        return -1;
+    }
+    return 1;
+}
+
+static void stranger(struct shm_tp *tp, struct shm_conn *c)
+{
+    struct shm_packet p;
+    const char *wrong;
+    int fd, rc = receive(c->fd, &p, &fd);
+
+    if (rc == 0)
+        return;
+    wrong = rc < 0 ? "it sent no hello" : hello(tp, c, &p, fd);
+    if (fd >= 0)
+        close(fd);
+    if (wrong) {
+        bny_warn("shm: dropped a connection of pid %d: %s", (int)c->pid, wrong);
+        conn_close(tp, c);
+    }
+}
+
+/* Reads an authenticated connection until it is empty or at its end. */
+static void conn_read(struct shm_tp *tp, struct shm_conn *c)
+{
+    struct shm_ep *ep = c->ep;
+    struct shm_packet p;
+    int fd, rc;
+
+    while ((rc = receive(c->fd, &p, &fd)) > 0)
+        packet(ep, &p, fd);
+    if (rc < 0) {
+        conn_close(tp, c);
+        ep_ended(ep);
+    }
+}
+
+void bny_shm_drain(struct shm_ep *ep)
+{
+    if (ep->in_conn)
+        conn_read((struct shm_tp *)ep->base.tp, ep->in_conn);
+}
+
+/* --- accepting ----------------------------------------------------------------------------------------- */
+
+static void accept_all(struct shm_tp *tp)
+{
+    int strangers = 0;
+
+    for (struct shm_conn *c = tp->conns; c; c = c->next)
+        strangers += c->kind == CONN_STRANGER;
+    while (strangers < STRANGERS_MAX) {
+        struct ucred who = { 0 };
+        socklen_t len = sizeof who;
+        struct shm_conn *c;
+        int fd = accept4(tp->listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0)
+            return;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {
+            bny_warn("shm: dropped a connection of uid %d, pid %d: it is another user's",
+                     (int)who.uid, (int)who.pid);
+            close(fd);
+            continue;
+        }
+        c = conn_add(tp, CONN_STRANGER, fd, NULL);
+        if (!c)
+            continue;
+        c->pid = who.pid;
+        c->deadline_ns = bny_now_ns() + STRANGER_NS;
+        strangers++;
+        stranger(tp, c); /* its hello is most often there already */
+    }
+}
+
+static void expire_strangers(struct shm_tp *tp)
+{
+    for (struct shm_conn *c = tp->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->kind == CONN_STRANGER && bny_deadline_passed(c->deadline_ns)) {
+            bny_warn("shm: dropped a connection of pid %d: it sent no hello", (int)c->pid);
+            conn_close(tp, c);
+        }
+    }
+}
+
+int bny_shm_service(struct shm_tp *tp)
+{
+    struct epoll_event ev[EVENTS];
+    int n = epoll_wait(tp->epfd, ev, EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct shm_conn *c = ev[i].data.ptr;
+
+        if (c->fd < 0)
+            continue;
+        switch (c->kind) {
+        case CONN_LISTEN:
+            accept_all(tp);
+            break;
+        case CONN_STRANGER:
+            stranger(tp, c);
+            break;
+        case CONN_PID: {
+            struct shm_ep *ep = c->ep;
+
+            conn_close(tp, c);
+            ep_ended(ep);
+            break;
+        }
+        default:
+            conn_read(tp, c);
+        }
+    }
+    if (tp->gone_pending)
+        bny_shm_arena_flush(tp);
+    expire_strangers(tp);
+    free_list(&tp->closed);
+    return n > 0 ? n : 0;
+}
+
+/* --- our own direction ------------------------------------------------------------------------------- */
+
+/* Returns a descriptor of a new segment, mapped at *out, or an error. */
+static int segment_create(struct shm_seg **out)
+{
+    int fd = memfd_create("banyan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct shm_seg *seg;
+
+    if (fd < 0)
+        return bny_fail_errno("shm: memfd_create");
+    if (ftruncate(fd, sizeof *seg) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+        (seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
+        int rc = bny_fail_errno("shm: making a segment of %zu bytes", sizeof *seg);
+
+        close(fd);
+        return rc;
+    }
+    seg->magic = SHM_MAGIC;
+    seg->version = SHM_VERSION;
+    seg->bytes = sizeof *seg;
+    *out = seg;
+    return fd;
+}
+
+/* Connects to the peer's listener: a descriptor, BNY_AGAIN or an error. */
+static int dial(struct shm_ep *ep, pid_t *pid)
+{
+    struct sockaddr_un a;
+    struct ucred who = { 0 };
+    socklen_t len = sizeof who;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), e;
+
+    if (fd < 0)
+        return bny_fail_errno("shm: unix socket");
+    if (connect(fd, (struct sockaddr *)&a, name_address(&a, ep->name)) != 0) {
+        e = errno;
+        close(fd);
+        if (e == EAGAIN || e == EINTR)
+            return BNY_AGAIN; /* its backlog is full */
+        if (e == ECONNREFUSED || e == ENOENT)
+            return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (nobody listens there)");
+        errno = e;
+        return bny_fail_errno("shm: connecting to rank %d", ep->base.peer);
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {
+        close(fd);
+        return bny_shm_ep_fail(ep, BANYAN_EPROTO, "listens as another user (uid %d)", (int)who.uid);
+    }
+    *pid = who.pid;
+    return fd;
+}
+
+int bny_shm_open_out(struct shm_ep *ep)
+{
+    struct shm_tp *tp = (struct shm_tp *)ep->base.tp;
+    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_HELLO,
+                            .from = tp->base.rank, .to = ep->base.peer,
+                            .bytes = sizeof(struct shm_seg) };
+    struct shm_seg *seg = NULL;
+    pid_t pid = 0;
+    int sock = dial(ep, &pid), fd, rc;
+
+    if (sock < 0)
+        return sock;
+    fd = segment_create(&seg);
+    if (fd < 0) {
+        close(sock);
+        return fd;
+    }
+    hello_mac(tp, &p, ep->name, p.mac);
+    rc = send_packet(sock, &p, fd);
+    close(fd);
+    if (rc == 0) {
+        ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);
+        if (!ep->out_conn)
+            rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for the connection to rank %d", ep->base.peer);
+    } else {
+        close(sock);
+        if (rc != BNY_AGAIN)
+            rc = bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (it closed the connection)");
+    }
+    if (rc != 0) {
+        munmap(seg, sizeof *seg);
+        return rc;
+    }
+    ep->out = seg;
+    ep_watch(ep, pid);
+    return 0;
+}
+
+void bny_shm_link_destroy(struct shm_tp *tp)
+{
+    while (tp->conns)
+        conn_close(tp, tp->conns);
+    free_list(&tp->closed);
+    if (tp->epfd >= 0)
+        close(tp->epfd);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The data path: records in, records out, in the order a message meets the functions. No system call and
+ * no allocation here, except process_vm_readv in pull(), doorbells for a sleeping peer, and the look at the
+ * sockets after a long run of polls that found nothing. */
+#include "transport/shm/shm_impl.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#define MASK (SHM_RING - 1)
+#define IDLE_POLLS 32u             /* polls without an event between two looks at the clock */
+#define BUSY_POLLS 0xffffu         /* the same when there are always events */
+#define SERVICE_NS_MIN 20000u      /* between looks at the sockets: while things happen there, */
+#define SERVICE_NS_MAX 1000000u    /* and when nothing does */
+#define SERVICE_NS_BUSY 50000000u  /* while messages flow */
+
+/* --- sending ------------------------------------------------------------------------------------------ */
+
+int bny_shm_has_room(struct shm_ep *ep)
+{
+    uint32_t head;
+
+    if (SHM_LIKELY(ep->out_pos - ep->out_head + ep->out_reserved < SHM_RING))
+        return 1;
+    head = atomic_load_explicit(&ep->out->head, memory_order_acquire);
+    if (head - ep->out_head > ep->out_pos - ep->out_head)
+        return bny_shm_ep_fail(ep, BANYAN_EPROTO, "released records that were never sent");
+    if (head != ep->out_head) {
+        ep->out_head = head;
+        ep->data_head = ep->data_end[(head - 1) & MASK];
+    }
+    return ep->out_pos - ep->out_head + ep->out_reserved < SHM_RING;
+}
+
+void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, uint64_t word)
+{
+    uint32_t at = ep->out_pos & MASK;
+    struct shm_rec *rec = &ep->out->ring[at];
+
+    rec->info = info;
+    rec->hdr = *hdr;
+    rec->word = word;
+    ep->data_end[at] = ep->data_tail;
+    /* Release: whoever sees seq sees the record, and the payload that was written before. */
+    atomic_store_explicit(&rec->seq, ++ep->out_pos, memory_order_release);
+    ep->base.tp->messages++;
+    /* No fence: a receiver that falls asleep at this moment may be missed, it wakes within 1 ms (arm). */
+    if (SHM_UNLIKELY(atomic_load_explicit(&ep->out->rx_sleeping, memory_order_relaxed)))
+        bny_shm_doorbell(ep);
+}
+
+/* The cold half of every send: connected, alive? 0, BNY_AGAIN or an error. */
+static int prepare(struct shm_ep *ep)
+{
+    if (ep->fate != SHM_ALIVE)
+        return bny_shm_ep_gone(ep);
+    return ep->out ? 0 : bny_shm_open_out(ep);
+}
+
+static inline int begin(struct shm_ep *ep)
+{
+    int rc;
+
+    if (SHM_UNLIKELY(!ep->out || ep->fate != SHM_ALIVE)) {
+        rc = prepare(ep);
+        if (rc != 0)
+            return rc;
+    }
+    rc = bny_shm_has_room(ep);
+    return SHM_LIKELY(rc == 1) ? 0 : rc == 0 ? BNY_AGAIN : rc;
+}
+
+/* Finds len contiguous bytes of the data area. Returns 1 and moves data_tail behind them, or 0. */
+static int data_take(struct shm_ep *ep, uint32_t len, uint32_t *at)
+{
+    uint32_t need = (len + 63) & ~63u, tail = ep->data_tail;
+    uint32_t rest = SHM_DATA - (tail & (SHM_DATA - 1));
+
+    if (need > rest)
+        tail += rest;
+    if (tail + need - ep->data_head > SHM_DATA)
+        return 0;
+    *at = tail & (SHM_DATA - 1);
+    ep->data_tail = tail + need;
+    return 1;
+}
+
+static int eager_long(struct shm_ep *ep, const struct bny_hdr *hdr, const void *buf)
+{
+    uint32_t at, head;
+
+    if (hdr->len > SHM_EAGER_MAX)
+        return bny_fail(BANYAN_EINVAL, "shm: eager message of %u bytes to rank %d; the most is %u",
+                        hdr->len, ep->base.peer, SHM_EAGER_MAX);
+    if (!data_take(ep, hdr->len, &at)) {
+        head = atomic_load_explicit(&ep->out->head, memory_order_acquire);
+        if (head - ep->out_head > ep->out_pos - ep->out_head)
+            return bny_shm_ep_fail(ep, BANYAN_EPROTO, "released records that were never sent");
+        if (head == ep->out_head)
+            return BNY_AGAIN;
+        ep->out_head = head;
+        ep->data_head = ep->data_end[(head - 1) & MASK];
+        if (!data_take(ep, hdr->len, &at))
+            return BNY_AGAIN;
+    }
+    memcpy(ep->out->data + at, buf, hdr->len);
+    ep->base.tp->copied_bytes += hdr->len;
+    ep->base.tp->wire_bytes += hdr->len;
+    bny_shm_post(ep, hdr, SHM_REC_EAGER | (at / 64) << 3, 0);
+    return 0;
+}
+
+int bny_shm_eager(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    uint64_t word = 0;
+    int rc = begin(ep);
+
+    if (SHM_UNLIKELY(rc != 0))
+        return rc;
+    if (hdr->len > SHM_INLINE)
+        return eager_long(ep, hdr, buf);
+    if (SHM_LIKELY(hdr->len == 4))
+        memcpy(&word, buf, 4);
+    else if (hdr->len)
+        memcpy(&word, buf, hdr->len);
+    ep->base.tp->wire_bytes += hdr->len;
+    bny_shm_post(ep, hdr, SHM_REC_INLINE, word);
+    return 0;
+}
+
+/* Which slots has the receiver given back? */
+static void slots_reclaim(struct shm_ep *ep)
+{
+    for (uint32_t i = 0; i < SHM_SLOTS; i++)
+        if (ep->slot_sent[i] & 1u << 31) {
+            uint32_t want = ep->slot_sent[i] & ~(1u << 31);
+            uint32_t done = atomic_load_explicit(&ep->out->slot_done[i], memory_order_acquire);
+
+            if ((done & ~(1u << 31)) == want) {
+                ep->slot_sent[i] = want;
+                ep->slots_free |= 1u << i;
+            }
+        }
+}
+
+int bny_shm_reserve(struct bny_ep *bep, uint32_t cap, struct bny_slot *slot)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    uint32_t i;
+    int rc = begin(ep);
+
+    if (rc != 0)
+        return rc;
+    if (cap > SHM_SLOT_BYTES)
+        return bny_fail(BANYAN_EINVAL, "shm: reservation of %u bytes for rank %d; the most is %u",
+                        cap, bep->peer, SHM_SLOT_BYTES);
+    if (!ep->slots_free)
+        slots_reclaim(ep);
+    if (!ep->slots_free)
+        return BNY_AGAIN;
+    i = (uint32_t)__builtin_ctz(ep->slots_free); /* the lowest: the one that is warm in caches */
+    ep->slots_free &= ~(1u << i);
+    ep->out_reserved++; /* commit must not find the ring full */
+    slot->mem = ep->out->slots[i];
+    slot->cap = SHM_SLOT_BYTES;
+    slot->index = i;
+    slot->impl = NULL;
+    return 0;
+}
+
+void bny_shm_cancel(struct bny_ep *bep, struct bny_slot *slot)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+
+    ep->out_reserved--;
+    ep->slots_free |= 1u << slot->index;
+}
+
+int bny_shm_commit(struct bny_ep *bep, struct bny_slot *slot, const struct bny_hdr *hdr)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    uint32_t i = slot->index;
+
+    if (hdr->len > slot->cap) {
+        bny_shm_cancel(bep, slot);
+        return bny_fail(BANYAN_EINVAL, "shm: commit of %u bytes to rank %d in a slot of %u",
+                        hdr->len, bep->peer, slot->cap);
+    }
+    if (ep->fate != SHM_ALIVE) {
+        bny_shm_cancel(bep, slot);
+        return bny_shm_ep_gone(ep);
+    }
+    ep->out_reserved--;
+    ep->slot_sent[i] = (ep->slot_sent[i] + 1) | 1u << 31; /* top bit: with the receiver */
+    ep->base.tp->wire_bytes += hdr->len;
+    bny_shm_post(ep, hdr, SHM_REC_SLOT | i << 3, 0);
+    return 0;
+}
+
+int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf, void *cookie)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    struct shm_arena *a;
+    uint64_t word = (uintptr_t)buf;
+    uint32_t segment = 0, i;
+    int rc = begin(ep);
+
+    if (rc != 0)
+        return rc;
+    if (ep->nsends == SHM_RING)
+        return BNY_AGAIN;
+    a = bny_shm_arena_find((struct shm_tp *)bep->tp, buf, hdr->len);
+    if (a) {
+        rc = bny_shm_arena_tell(ep, a);
+        if (rc != 0)
+            return rc;
+        segment = a->id;
+        word = (uint64_t)((const uint8_t *)buf - a->mem);
+    } else if (ep->copy == SHM_COPY_NONE) {
+        return bny_fail(BANYAN_ENOTSUP, "shm: rank %d may not read this process's memory; use "
+                        "reserve(), or memory of banyan_mem_alloc", bep->peer);
+    }
+    i = ep->free_sends[SHM_RING - 1 - ep->nsends++];
+    ep->send_busy[i] = 1;
+    ep->send_cookie[i] = cookie;
+    ep->base.tp->wire_bytes += hdr->len;
+    bny_shm_post(ep, hdr, SHM_REC_DESC | i << 3 | segment << 11, word);
+    return 0;
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------- */
+
+/* Copies a record out and checks it. Returns 0, or what is wrong with it. */
+static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct shm_msg *m)
+{
+    uint32_t info = rec->info, at;
+    struct bny_hdr *h = &m->base.hdr;
+
+    *h = rec->hdr;
+    m->word = rec->word;
+    m->kind = info & 7;
+    m->lines = 0;
+    switch (m->kind) {
+    case SHM_REC_INLINE:
+        m->base.data = &m->word;
+        return h->len <= SHM_INLINE ? NULL : "sent an inline message that is too long";
+    case SHM_REC_EAGER:
+        at = info >> 3;
+        if (h->len > SHM_EAGER_MAX || at >= SHM_DATA / 64 || at * 64 + h->len > SHM_DATA)
+            return "sent an eager message outside of its memory";
+        m->lines = (uint16_t)((h->len + 63) / 64);
+        m->base.data = ep->in->data + (size_t)at * 64;
+        return NULL;
+    case SHM_REC_SLOT:
+        m->index = (uint8_t)(info >> 3);
+        if (m->index >= SHM_SLOTS || h->len > SHM_SLOT_BYTES)
+            return "sent a slot that does not exist";
+        m->base.data = ep->in->slots[m->index];
+        return NULL;
+    case SHM_REC_DESC:
+        m->index = (uint8_t)(info >> 3);
+        m->segment = info >> 11;
+        m->base.data = NULL;
+        if (m->segment) {
+            m->base.data = bny_shm_peer_arena(ep, m->segment, m->word, h->len);
+            return m->base.data ? NULL : "sent memory outside of what it shares";
+        }
+        if (ep->copy == SHM_COPY_DIRECT)
+            m->base.data = (const void *)(uintptr_t)m->word;
+        return NULL;
+    default:
+        return "sent a record of unknown kind";
+    }
+}
+
+static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (got < n) {
+        struct shm_rec *rec = &ep->in->ring[ep->in_pos & MASK];
+        struct shm_msg *m = ep->free_msgs;
+        const char *wrong;
+
+        if (atomic_load_explicit(&rec->seq, memory_order_acquire) != ep->in_pos + 1)
+            break;
+        /* A peer that overruns the ring takes the place of records that are still held. */
+        wrong = m ? decode(ep, rec, m) : "overran its ring";
+        if (SHM_UNLIKELY(wrong != NULL)) {
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "%s", wrong);
+            break;
+        }
+        ep->free_msgs = m->free_next;
+        m->pos = ep->in_pos++;
+        ev[got].kind = BNY_EV_MSG;
+        ev[got].ep = &ep->base;
+        ev[got].msg = &m->base;
+        got++;
+    }
+    return got;
+}
+
+/* SENT events: of descriptors that the peer has released, and of puts. */
+static int take_sent(struct shm_ep *ep, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (got < n && ep->nsent) {
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &ep->base,
+                                        .cookie = ep->sent[ep->sent_at % SHM_SENT] };
+        ep->sent_at++;
+        ep->nsent--;
+    }
+    while (got < n && ep->nsends) {
+        uint32_t word = atomic_load_explicit(&ep->out->done[ep->done_pos & MASK],
+                                             memory_order_acquire);
+        uint32_t i = word & 0xff;
+
+        if (word >> 8 != ((ep->done_pos + 1) & 0xffffff))
+            break;
+        if (!ep->send_busy[i]) {
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "finished a send that was not under way");
+            break;
+        }
+        ep->done_pos++;
+        ep->send_busy[i] = 0;
+        ep->free_sends[SHM_RING - ep->nsends--] = (uint8_t)i;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &ep->base,
+                                        .cookie = ep->send_cookie[i] };
+    }
+    return got;
+}
+
+static int ep_events(struct shm_ep *ep, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    /* What a peer wrote before it died still counts; a liar's messages do not. */
+    if (SHM_LIKELY(ep->in != NULL) && !ep->liar)
+        got = take_messages(ep, ev, n);
+    if (ep->nsends | ep->nsent)
+        got += take_sent(ep, ev + got, n - got);
+    if (SHM_UNLIKELY(ep->fate == SHM_DEAD) && got < n && !ep->reported) {
+        ep->reported = 1;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &ep->base,
+                                        .reason = ep->reason };
+    }
+    return got;
+}
+
+/* After polls that found nothing: look at the sockets when it is time. */
+static void look(struct shm_tp *tp, uint64_t period)
+{
+    uint64_t now = bny_now_ns();
+
+    if (now - tp->serviced_ns < period)
+        return;
+    tp->serviced_ns = now;
+    if (bny_shm_service(tp) > 0)
+        tp->period_ns = SERVICE_NS_MIN;
+    else if (tp->period_ns < SERVICE_NS_MAX)
+        tp->period_ns = tp->period_ns ? 2 * tp->period_ns : SERVICE_NS_MIN;
+}
+
+static inline void maybe_look(struct shm_tp *tp, int got, uint32_t *idle)
+{
+    if (SHM_UNLIKELY(!(++tp->polls & BUSY_POLLS)))
+        look(tp, SERVICE_NS_BUSY);
+    if (got)
+        *idle = 0;
+    else if (SHM_UNLIKELY(!(++*idle % IDLE_POLLS)))
+        look(tp, tp->period_ns);
+}
+
+int bny_shm_poll_ep(struct bny_ep *bep, struct bny_event *ev, int n)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    int got = ep_events(ep, ev, n);
+
+    maybe_look((struct shm_tp *)bep->tp, got, &ep->idle);
+    return got;
+}
+
+int bny_shm_poll(struct bny_tp *btp, struct bny_event *ev, int n)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+    int got = 0, first = tp->next_ep;
+
+    for (int i = 0; i < tp->neps && got < n; i++) {
+        int e = first + i < tp->neps ? first + i : first + i - tp->neps;
+
+        got += ep_events(tp->eps[e], ev + got, n - got);
+        tp->next_ep = e; /* start at who filled the array: the ones after it wait longest */
+    }
+    maybe_look(tp, got, &tp->idle);
+    return got;
+}
+
+int bny_shm_ready(struct shm_ep *ep)
+{
+    if (ep->fate == SHM_DEAD && !ep->reported)
+        return 1;
+    if (ep->in && atomic_load_explicit(&ep->in->ring[ep->in_pos & MASK].seq,
+                                       memory_order_acquire) == ep->in_pos + 1)
+        return 1;
+    if (ep->nsent)
+        return 1;
+    return ep->nsends && atomic_load_explicit(&ep->out->done[ep->done_pos & MASK],
+                                              memory_order_acquire) >> 8 ==
+                             ((ep->done_pos + 1) & 0xffffff);
+}
+
+/* Single copy from the sender's memory. */
+static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const void **ptr)
+{
+    struct shm_ep *ep = (struct shm_ep *)m->base.ep;
+    struct iovec local, remote;
+    ssize_t n;
+
+    if (!dst) {
+        dst = ep->tiles + (size_t)(m->base.hdr.chan % BNY_CHANNELS) * SHM_TILE;
+        len = len < SHM_TILE ? len : SHM_TILE;
+    }
+    local = (struct iovec){ dst, len };
+    remote = (struct iovec){ (void *)(uintptr_t)(m->word + off), len };
+    n = process_vm_readv(ep->pid, &local, 1, &remote, 1, 0);
+    if (SHM_UNLIKELY(n != (ssize_t)len)) {
+        int e = n < 0 ? errno : EFAULT;
+
+        if (e == ESRCH)
+            return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "its process (pid %d) is gone", ep->pid);
+        if (e == EPERM || e == ENOSYS)
+            return bny_fail(BANYAN_ENOTSUP, "shm: reading rank %d's memory: %s; set BANYAN_CMA=0 "
+                            "on all ranks", ep->base.peer, strerror(e));
+        if (e == EFAULT)
+            return bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent memory that is not mapped there");
+        return bny_fail(BANYAN_ESYSTEM, "shm: process_vm_readv from rank %d: %s", ep->base.peer,
+                        strerror(e));
+    }
+    ep->base.tp->copied_bytes += len;
+    *ptr = dst;
+    return len;
+}
+
+long bny_shm_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+{
+    struct shm_msg *m = (struct shm_msg *)msg;
+    const uint8_t *src = msg->data;
+
+    if (len == 0 || off > msg->hdr.len || len > msg->hdr.len - off)
+        return bny_fail(BANYAN_EINVAL, "shm: view of bytes [%u, +%u) of a message of %u", off, len,
+                        msg->hdr.len);
+    if (!src)
+        return pull(m, off, len, dst, ptr);
+    if (!dst) {
+        *ptr = src + off;
+        return len;
+    }
+    memcpy(dst, src + off, len);
+    msg->ep->tp->copied_bytes += len;
+    *ptr = dst;
+    return len;
+}
+
+/* Marks a record as released, and moves the head over all that are. */
+static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
+{
+    ep->released[pos & MASK] = (uint16_t)(1 + lines);
+    while (ep->released[ep->in_head & MASK]) {
+        ep->in_lines += ep->released[ep->in_head & MASK] - 1u;
+        ep->released[ep->in_head++ & MASK] = 0;
+    }
+    if (SHM_UNLIKELY(ep->in_head - ep->in_published >= SHM_RING / 4 ||
+                     ep->in_lines >= SHM_DATA / 64 / 4)) {
+        ep->in_published = ep->in_head;
+        ep->in_lines = 0;
+        atomic_store_explicit(&ep->in->head, ep->in_head, memory_order_release);
+        if (atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed))
+            bny_shm_doorbell(ep);
+    }
+}
+
+void bny_shm_release(struct bny_msg *msg)
+{
+    struct shm_msg *m = (struct shm_msg *)msg;
+    struct shm_ep *ep = (struct shm_ep *)msg->ep;
+    int wake = 0;
+
+    /* Release order: our reads of the payload come before the word that gives it back. */
+    if (m->kind == SHM_REC_SLOT) {
+        atomic_store_explicit(&ep->in->slot_done[m->index], ++ep->slot_done[m->index],
+                              memory_order_release);
+        wake = 1;
+    } else if (m->kind == SHM_REC_DESC) {
+        uint32_t at = ep->in_done++;
+
+        atomic_store_explicit(&ep->in->done[at & MASK], ep->in_done << 8 | m->index,
+                              memory_order_release);
+        wake = 1;
+    }
+    ring_release(ep, m->pos, m->lines);
+    m->free_next = ep->free_msgs;
+    ep->free_msgs = m;
+    if (wake && SHM_UNLIKELY(atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed)))
+        bny_shm_doorbell(ep);
+}

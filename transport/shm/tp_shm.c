@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shared-memory transport: creation, addresses, endpoints, sleeping, and the table. The data path is in
+ * shm_path.c, sockets in shm_link.c, arenas and windows in shm_mem.c; shm_impl.h tells how a segment works. */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "transport/shm/shm_impl.h"
+
+#define SLEEP_NS 1000000u /* longest useful sleep: what a missed doorbell costs (see bny_shm_post) */
+
+/* First bytes of a small file, NUL-terminated, without the newline; "" when it cannot be read. */
+static void read_line(const char *path, char *buf, size_t cap)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, buf, cap - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    buf[n > 0 ? n : 0] = '\0';
+    buf[strcspn(buf, "\n")] = '\0';
+}
+
+/* May other processes of this user read our memory? Where Yama restricts ptrace, only root may. A peer's own
+ * probe has the last word. */
+static int may_be_read(void)
+{
+    char scope[8];
+
+    if (!bny_param_int("BANYAN_CMA") || prctl(PR_GET_DUMPABLE) != 1)
+        return 0;
+    read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof scope);
+    return scope[0] == '\0' || scope[0] == '0' || (geteuid() == 0 && scope[0] != '3');
+}
+
+static void shm_destroy(struct bny_tp *btp)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+
+    if (!tp)
+        return;
+    bny_shm_link_destroy(tp);
+    bny_shm_mem_destroy(tp);
+    for (int r = 0; tp->peers && r < tp->base.nranks; r++)
+        if (tp->peers[r]) {
+            bny_shm_ep_unmap(tp->peers[r]);
+            free(tp->peers[r]);
+        }
+    free(tp->peers);
+    free(tp->eps);
+    sodium_memzero(tp->secret, sizeof tp->secret);
+    free(tp);
+}
+
+static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    struct shm_tp *tp = calloc(1, sizeof *tp);
+    int rc;
+
+    *out = NULL;
+    if (!tp)
+        return bny_fail(BANYAN_ENOMEM, "shm: no memory for the transport");
+    tp->epfd = -1;
+    tp->base = (struct bny_tp){ .ops = &bny_shm_ops, .rank = cfg->rank, .nranks = cfg->nranks };
+    tp->peers = calloc((size_t)cfg->nranks, sizeof *tp->peers);
+    tp->eps = calloc((size_t)cfg->nranks, sizeof *tp->eps);
+    if (cfg->secret)
+        memcpy(tp->secret, cfg->secret, sizeof tp->secret);
+    tp->may_be_read = may_be_read();
+    if (!tp->peers || !tp->eps)
+        rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for %d ranks", cfg->nranks);
+    else if (sodium_init() < 0)
+        rc = bny_fail(BANYAN_ESYSTEM, "shm: libsodium finds no source of randomness");
+    else
+        rc = bny_shm_listen(tp);
+    if (rc != 0) {
+        shm_destroy(&tp->base);
+        return rc;
+    }
+    *out = &tp->base;
+    return 0;
+}
+
+/* What must agree for two ranks to share this transport, and where to find us. */
+static void describe(struct shm_tp *tp, struct shm_blob *b)
+{
+    struct stat st;
+
+    memset(b, 0, sizeof *b);
+    b->magic = SHM_MAGIC;
+    b->version = SHM_VERSION;
+    b->uid = geteuid();
+    b->pid = (uint32_t)getpid();
+    b->netns = stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
+    b->probe = (uintptr_t)tp->nonce;
+    memcpy(b->nonce, tp->nonce, sizeof b->nonce);
+    b->cma = (uint32_t)tp->may_be_read;
+    read_line("/proc/sys/kernel/random/boot_id", b->boot, sizeof b->boot);
+    memcpy(b->name, tp->name, sizeof b->name);
+}
+
+static int shm_address(struct bny_tp *btp, void *blob, size_t cap)
+{
+    struct shm_blob b;
+
+    if (cap < sizeof b)
+        return bny_fail(BANYAN_EINVAL, "shm: an address needs %zu bytes, room is for %zu", sizeof b,
+                        cap);
+    describe((struct shm_tp *)btp, &b);
+    memcpy(blob, &b, sizeof b);
+    return (int)sizeof b;
+}
+
+/* 1 and the blob's copy when it is a peer's on this host. */
+static int parse(struct shm_tp *tp, const void *blob, size_t len, struct shm_blob *b)
+{
+    struct shm_blob own;
+
+    if (len != sizeof *b)
+        return 0;
+    memcpy(b, blob, sizeof *b);
+    describe(tp, &own);
+    return b->magic == own.magic && b->version == own.version && b->uid == own.uid &&
+           b->netns == own.netns && memcmp(b->boot, own.boot, sizeof b->boot) == 0 &&
+           memchr(b->name, 0, sizeof b->name) != NULL && b->name[0] != '\0';
+}
+
+static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
+{
+    struct shm_blob b;
+
+    return parse((struct shm_tp *)tp, blob, len, &b);
+}
+
+/* How bytes get from one rank's private memory to the other's. The nonce shows that the pid means the same
+ * process here as there (it need not, between pid namespaces). */
+static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
+{
+    uint8_t seen[sizeof b->nonce];
+    struct iovec local = { seen, sizeof seen };
+    struct iovec remote = { (void *)(uintptr_t)b->probe, sizeof seen };
+
+    if (tp->may_be_read && b->cma &&
+        process_vm_readv((pid_t)b->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof seen &&
+        memcmp(seen, b->nonce, sizeof seen) == 0)
+        return SHM_COPY_CMA;
+    return b->pid == (uint32_t)getpid() ? SHM_COPY_DIRECT : SHM_COPY_NONE;
+}
+
+static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t len,
+                       struct bny_ep **out)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+    struct shm_blob b;
+    struct shm_ep *ep;
+
+    *out = NULL;
+    if (peer < 0 || peer >= btp->nranks || !parse(tp, blob, len, &b))
+        return bny_fail(BANYAN_EINVAL, "shm: rank %d's address is not one of this host", peer);
+    ep = bny_shm_peer(tp, peer);
+    if (!ep)
+        return bny_fail(BANYAN_ENOMEM, "shm: no memory for the endpoint of rank %d", peer);
+    *out = &ep->base;
+    if (ep->opened)
+        return 0;
+    memcpy(ep->name, b.name, sizeof ep->name);
+    if (!ep->pid)
+        ep->pid = (pid_t)b.pid;
+    ep->copy = (uint8_t)probe(tp, &b);
+    ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : SHM_ZCOPY_MIN;
+    if (ep->copy == SHM_COPY_NONE)
+        bny_info("shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",
+                 peer);
+    ep->opened = 1;
+    tp->eps[tp->neps++] = ep;
+    tp->period_ns = 0; /* its connection may be waiting */
+    return 0;
+}
+
+static int shm_farewell(struct bny_tp *btp)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+
+    bny_shm_service(tp); /* whoever connects later finds nobody, that is no death either */
+    for (int r = 0; r < btp->nranks; r++) {
+        struct shm_ep *ep = tp->peers[r];
+
+        if (ep && ep->out)
+            atomic_store_explicit(&ep->out->tx_left, 1, memory_order_release);
+        if (ep && ep->in)
+            atomic_store_explicit(&ep->in->rx_left, 1, memory_order_release);
+    }
+    return 0;
+}
+
+/* Peers that see the flags ring; a flag that they see too late costs them nothing and us SLEEP_NS. */
+static void set_sleeping(struct shm_tp *tp, uint32_t value)
+{
+    for (int i = 0; i < tp->neps; i++) {
+        if (tp->eps[i]->in)
+            atomic_store_explicit(&tp->eps[i]->in->rx_sleeping, value, memory_order_relaxed);
+        if (tp->eps[i]->out)
+            atomic_store_explicit(&tp->eps[i]->out->tx_sleeping, value, memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+static uint64_t shm_arm(struct bny_tp *btp, int *fds, int cap, int *nfds)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+
+    *nfds = 0;
+    set_sleeping(tp, 1);
+    for (int i = 0; i < tp->neps; i++)
+        if (bny_shm_ready(tp->eps[i]))
+            return 0;
+    if (cap > 0)
+        fds[(*nfds)++] = tp->epfd;
+    return SLEEP_NS;
+}
+
+static void shm_disarm(struct bny_tp *btp)
+{
+    struct shm_tp *tp = (struct shm_tp *)btp;
+
+    set_sleeping(tp, 0);
+    bny_shm_service(tp); /* swallows the doorbells, or the next sleep would be none */
+}
+
+const struct bny_transport_ops bny_shm_ops = {
+    .name = "shm",
+    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_LOCAL | BNY_TP_MEM,
+    .create = shm_create,
+    .address = shm_address,
+    .reachable = shm_reachable,
+    .connect = shm_connect,
+    .destroy = shm_destroy,
+    .farewell = shm_farewell,
+    .eager = bny_shm_eager,
+    .reserve = bny_shm_reserve,
+    .commit = bny_shm_commit,
+    .cancel = bny_shm_cancel,
+    .send = bny_shm_send,
+    .window_open = bny_shm_window_open,
+    .window_close = bny_shm_window_close,
+    .put = bny_shm_put,
+    .poll = bny_shm_poll,
+    .poll_ep = bny_shm_poll_ep,
+    .view = bny_shm_view,
+    .release = bny_shm_release,
+    .arm = shm_arm,
+    .disarm = shm_disarm,
+    .mem_alloc = bny_shm_mem_alloc,
+    .mem_free = bny_shm_mem_free,
+    .mem_register = bny_shm_mem_register,
+    .mem_deregister = bny_shm_mem_deregister,
+};

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where this rank listens, and what peers learn of it. One listening socket per address that the interface
+ * choice allows; never a wildcard address. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/err.h"
+#include "transport/tcp/tcp.h"
+
+/* Processes with the same kernel boot and network namespace reach each other by any address of theirs. */
+static void host_id(uint8_t out[32])
+{
+    char text[200] = "";
+    ssize_t n = 0, m = 0;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        n = read(fd, text, 64);
+        close(fd);
+    }
+    n = n > 0 ? n : 0;
+    m = readlink("/proc/self/ns/net", text + n, sizeof text - (size_t)n);
+    m = m > 0 ? m : 0;
+    if (n == 0 || m == 0) /* unknown: nobody is on our host, which is always safe */
+        randombytes_buf(text, sizeof text);
+    crypto_generichash(out, 32, (const uint8_t *)text, sizeof text, NULL, 0);
+}
+
+int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
+{
+    struct bny_addr addrs[TCP_ADDRS];
+    int n = bny_net_candidates(addrs, TCP_ADDRS, ifname), fd;
+
+    if (n < 0)
+        return n;
+    memset(&t->blob, 0, sizeof t->blob);
+    memcpy(t->blob.magic, "tcp1", 4);
+    t->blob.rank = t->tp.rank;
+    host_id(t->blob.host);
+    for (int i = 0; i < n; i++) {
+        struct epoll_event ev = { .events = EPOLLIN, .data.u64 = (uint64_t)t->nlisten };
+
+        fd = bny_net_listen(&addrs[i], port_range, 1024);
+        if (fd == -BANYAN_ESYSTEM && (i + 1 < n || t->nlisten))
+            continue; /* an address may vanish or be tentative; one that works is enough */
+        if (fd < 0)
+            return fd;
+        t->listeners[t->nlisten] = fd;
+        t->blob.addrs[t->nlisten++] = addrs[i];
+        t->blob.count = (uint32_t)t->nlisten;
+        if (epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev) != 0)
+            return bny_fail_errno("rank %d: cannot watch the listening socket", t->tp.rank);
+    }
+    return 0;
+}
+
+int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,
+                       struct tcp_blob *out, int *same_host)
+{
+    int usable = 0;
+
+    if (len != sizeof *out || peer < 0 || peer >= t->tp.nranks)
+        return 0;
+    memcpy(out, blob, sizeof *out);
+    if (memcmp(out->magic, "tcp1", 4) != 0 || out->rank != peer || out->count < 1 ||
+        out->count > TCP_ADDRS)
+        return 0;
+    *same_host = !memcmp(out->host, t->blob.host, sizeof out->host);
+    for (uint32_t i = 0; i < out->count; i++) {
+        const struct bny_addr *a = &out->addrs[i];
+
+        if ((a->family != 4 && a->family != 6) || a->port == 0)
+            return 0;
+        usable += *same_host || !bny_addr_is_loopback(a);
+    }
+    return usable > 0;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a connection comes to be open: connect or accept, then both ends prove that they know the job's secret
+ * before anything else is believed. Nothing blocks, every half-open connection has a deadline, and their number
+ * is bounded, so that port scanners and garbage cost a log line.
+ *
+ * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the accepting rank, k: secret.
+ *   -> H      <- N, HMAC(k, 'S' H N)      -> HMAC(k, 'C' H N) */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/tcp/tcp.h"
+
+#define ROUNDS_MAX 6          /* times that every address of a peer may fail */
+#define BACKOFF_NS 20000000u  /* after the first round; doubles */
+#define ACCEPTS_PER_POLL 16
+
+static void proof(const struct tcp_conn *c, char role, uint8_t out[32])
+{
+    crypto_auth_hmacsha512256_state st;
+
+    crypto_auth_hmacsha512256_init(&st, c->tp->secret, sizeof c->tp->secret);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&c->hello, sizeof c->hello);
+    crypto_auth_hmacsha512256_update(&st, c->nonce, sizeof c->nonce);
+    crypto_auth_hmacsha512256_final(&st, out);
+}
+
+/* A handshake message is far smaller than an empty socket buffer, so a short write means trouble. */
+static int send_all(struct tcp_conn *c, const void *data, size_t len)
+{
+    ssize_t n;
+
+    do
+        n = send(c->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)len ? 0 : -1;
+}
+
+/* Collects exactly len bytes in c->hs. 1: there. 0: not yet. -1: the end. */
+static int recv_all(struct tcp_conn *c, uint32_t len)
+{
+    while (c->hs_have < len) {
+        ssize_t n = recv(c->fd, c->hs + c->hs_have, len - c->hs_have, MSG_DONTWAIT);
+
+        if (n > 0)
+            c->hs_have += (uint32_t)n;
+        else if (n < 0 && errno == EINTR)
+            continue;
+        else
+            return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -1;
+    }
+    c->hs_have = 0;
+    return 1;
+}
+
+static void become_open(struct tcp_conn *c)
+{
+    c->state = TCP_OPEN;
+    c->readable = c->writable = 1; /* edges before this moment were used up by the handshake */
+    bny_tcp_activate(c);
+}
+
+/* --- connecting ---------------------------------------------------------------------------------- */
+
+static void try_candidate(struct tcp_conn *c);
+
+/* The attempt failed: the next address, later the next round, in the end the peer is down. */
+static void try_next(struct tcp_conn *c, const char *why)
+{
+    uint64_t now = bny_now_ns();
+    char text[BNY_ADDR_TEXT], reason[160];
+
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+    c->hs_have = 0;
+    if (++c->candidate < (int)c->ep->blob.count) {
+        try_candidate(c);
+        return;
+    }
+    if (++c->round < ROUNDS_MAX && now < c->give_up_ns) {
+        c->candidate = 0;
+        c->state = TCP_BACKOFF;
+        c->retry_ns = now + ((uint64_t)BACKOFF_NS << c->round);
+        return;
+    }
+    c->tp->nconnecting--;
+    snprintf(reason, sizeof reason, "cannot connect to it at %s: %s", bny_addr_text(&c->addr, text), why);
+    c->state = TCP_CLOSED;
+    bny_tcp_down(c->ep, reason);
+}
+
+/* The addresses in the order of the blob; on our own host loopback first, else without loopback. */
+static const struct bny_addr *candidate(const struct tcp_ep *e, int index)
+{
+    int n = (int)e->blob.count, nth = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n; i++) {
+            int loopback = bny_addr_is_loopback(&e->blob.addrs[i]);
+
+            if (loopback != (pass == (e->same_host ? 0 : 1)) || (loopback && !e->same_host))
+                continue;
+            if (nth++ == index)
+                return &e->blob.addrs[i];
+        }
+    return NULL;
+}
+
+static void try_candidate(struct tcp_conn *c)
+{
+    const struct bny_addr *a = candidate(c->ep, c->candidate);
+    uint64_t now = bny_now_ns();
+
+    if (!a) {
+        c->candidate = (int)c->ep->blob.count;
+        try_next(c, "no usable address is left");
+        return;
+    }
+    c->addr = *a;
+    c->fd = bny_net_connect(a);
+    if (c->fd < 0) {
+        int err = -c->fd;
+
+        c->fd = -1;
+        try_next(c, strerror(err));
+        return;
+    }
+    c->state = TCP_CONNECTING;
+    c->deadline_ns = now + TCP_HANDSHAKE_NS;
+    bny_tcp_watch(c);
+}
+
+void bny_tcp_start_connect(struct tcp_conn *c)
+{
+    c->candidate = c->round = 0;
+    c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
+    c->tp->nconnecting++;
+    try_candidate(c);
+}
+
+static void connected(struct tcp_conn *c)
+{
+    int err = 0;
+    socklen_t len = sizeof err;
+    struct sockaddr_storage ss;
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
+        err = errno;
+    if (err) {
+        try_next(c, strerror(err));
+        return;
+    }
+    len = sizeof ss;
+    if (getpeername(c->fd, (struct sockaddr *)&ss, &len) != 0)
+        return;
+    memset(&c->hello, 0, sizeof c->hello);
+    memcpy(c->hello.magic, "bnyT", 4);
+    c->hello.wire = BNY_WIRE_VERSION;
+    c->hello.lane = (uint16_t)c->lane;
+    c->hello.from = c->tp->tp.rank;
+    c->hello.to = c->ep->ep.peer;
+    randombytes_buf(c->hello.nonce, sizeof c->hello.nonce);
+    c->state = TCP_CHALLENGE;
+    if (send_all(c, &c->hello, sizeof c->hello) != 0)
+        try_next(c, "the connection broke in the handshake");
+}
+
+static void challenged(struct tcp_conn *c)
+{
+    uint8_t expect[32];
+    int rc = recv_all(c, 64);
+
+    if (rc < 0)
+        try_next(c, "it closed the connection in the handshake; does it have the same secret?");
+    if (rc <= 0)
+        return;
+    memcpy(c->nonce, c->hs, 32);
+    proof(c, 'S', expect);
+    if (sodium_memcmp(expect, c->hs + 32, 32) != 0) {
+        try_next(c, "whoever listens there does not know the job's secret");
+        return;
+    }
+    proof(c, 'C', expect);
+    if (send_all(c, expect, sizeof expect) != 0) {
+        try_next(c, "the connection broke in the handshake");
+        return;
+    }
+    c->tp->nconnecting--;
+    become_open(c);
+}
+
+/* --- accepting ------------------------------------------------------------------------------------- */
+
+static void drop_half(struct tcp_conn *c, const char *why)
+{
+    struct tcp_tp *t = c->tp;
+    uint64_t now = bny_now_ns();
+    char text[BNY_ADDR_TEXT];
+
+    for (int i = 0; i < t->nhalf; i++)
+        if (t->half[i] == c)
+            t->half[i] = t->half[--t->nhalf];
+    if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
+        bny_warn("tcp: dropped a connection from %s that is no rank of this job: %s%s",
+                 bny_addr_text(&c->addr, text), why,
+                 t->foreign_held ? " (and others in the last second)" : "");
+        t->foreign_log_ns = now;
+        t->foreign_held = 0;
+    } else {
+        t->foreign_held++;
+    }
+    close(c->fd);
+    c->state = TCP_CLOSED; /* freed after the batch of socket events that may still name it */
+    c->next_active = t->grave;
+    t->grave = c;
+}
+
+void bny_tcp_accept(struct tcp_tp *t, int listener)
+{
+    for (int i = 0; i < ACCEPTS_PER_POLL; i++) {
+        struct bny_addr addr;
+        struct tcp_conn *c;
+        int fd;
+
+        if (t->nhalf == TCP_HALF_MAX) {
+            struct tcp_conn *oldest = t->half[0];
+
+            for (int k = 1; k < t->nhalf; k++)
+                if (t->half[k]->deadline_ns < oldest->deadline_ns)
+                    oldest = t->half[k];
+            /* An honest handshake takes milliseconds; give a burst of them one second. */
+            if (bny_now_ns() + TCP_HANDSHAKE_NS < oldest->deadline_ns + 1000000000u)
+                return;
+            drop_half(oldest, "too many half-open connections");
+        }
+        fd = bny_net_accept(listener, &addr);
+        if (fd < 0)
+            return;
+        c = calloc(1, sizeof *c);
+        if (!c) {
+            close(fd);
+            return;
+        }
+        c->fd = fd;
+        c->tp = t;
+        c->addr = addr;
+        c->state = TCP_HELLO;
+        c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
+        t->half[t->nhalf++] = c;
+        bny_tcp_watch(c);
+        bny_tcp_join_event(c);
+    }
+}
+
+static void take_hello(struct tcp_conn *c)
+{
+    uint8_t answer[64];
+    int rc = recv_all(c, sizeof c->hello);
+    const struct tcp_hello *h = &c->hello;
+
+    if (rc < 0)
+        drop_half(c, "it closed the connection before it said who it is");
+    if (rc <= 0)
+        return;
+    memcpy(&c->hello, c->hs, sizeof c->hello);
+    if (memcmp(h->magic, "bnyT", 4) != 0 || h->wire != BNY_WIRE_VERSION) {
+        drop_half(c, "it does not speak this protocol");
+        return;
+    }
+    if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks || h->from == h->to ||
+        h->lane >= TCP_LANES) {
+        drop_half(c, "its ranks do not fit this job");
+        return;
+    }
+    randombytes_buf(c->nonce, sizeof c->nonce);
+    memcpy(answer, c->nonce, 32);
+    proof(c, 'S', answer + 32);
+    c->state = TCP_PROOF;
+    if (send_all(c, answer, sizeof answer) != 0)
+        drop_half(c, "the connection broke in the handshake");
+    else
+        bny_tcp_join_event(c);
+}
+
+static void take_proof(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+    uint8_t expect[32];
+    struct tcp_ep *e;
+    int rc = recv_all(c, sizeof expect);
+
+    if (rc < 0)
+        drop_half(c, "it closed the connection in the handshake");
+    if (rc <= 0)
+        return;
+    proof(c, 'C', expect);
+    if (sodium_memcmp(expect, c->hs, sizeof expect) != 0) {
+        drop_half(c, "it does not know the job's secret");
+        return;
+    }
+    e = bny_tcp_ep(t, c->hello.from);
+    if (!e || e->in[c->hello.lane] || e->down) {
+        drop_half(c, "that rank is connected already, or has died");
+        return;
+    }
+    for (int i = 0; i < t->nhalf; i++)
+        if (t->half[i] == c)
+            t->half[i] = t->half[--t->nhalf];
+    c->ep = e;
+    c->lane = c->hello.lane;
+    e->in[c->lane] = c;
+    become_open(c);
+}
+
+void bny_tcp_join_event(struct tcp_conn *c)
+{
+    switch (c->state) {
+    case TCP_CONNECTING: connected(c); break;
+    case TCP_CHALLENGE: challenged(c); break;
+    case TCP_HELLO: take_hello(c); break;
+    case TCP_PROOF: take_proof(c); break;
+    default: break;
+    }
+}
+
+/* --- deadlines -------------------------------------------------------------------------------------- */
+
+static int waits(const struct tcp_conn *c)
+{
+    return c->state == TCP_BACKOFF || c->state == TCP_CONNECTING || c->state == TCP_CHALLENGE;
+}
+
+void bny_tcp_join_timers(struct tcp_tp *t)
+{
+    uint64_t now;
+
+    if (t->nhalf == 0 && t->nconnecting == 0)
+        return;
+    now = bny_now_ns();
+    for (int i = t->nhalf - 1; i >= 0; i--)
+        if (now >= t->half[i]->deadline_ns)
+            drop_half(t->half[i], "it did not finish the handshake in 5 s");
+    for (int r = 0; r < t->tp.nranks && t->nconnecting; r++)
+        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
+            struct tcp_conn *c = &t->eps[r]->out[lane];
+
+            if (c->state == TCP_BACKOFF && now >= c->retry_ns)
+                try_candidate(c);
+            else if (waits(c) && c->state != TCP_BACKOFF && now >= c->deadline_ns)
+                try_next(c, "no answer in 5 s");
+        }
+}
+
+uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (int i = 0; i < t->nhalf; i++)
+        if (t->half[i]->deadline_ns < next)
+            next = t->half[i]->deadline_ns;
+    for (int r = 0; r < t->tp.nranks && t->nconnecting; r++)
+        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
+            const struct tcp_conn *c = &t->eps[r]->out[lane];
+            uint64_t at = c->state == TCP_BACKOFF ? c->retry_ns : c->deadline_ns;
+
+            if (waits(c) && at < next)
+                next = at;
+        }
+    return next;
+}

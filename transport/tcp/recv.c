@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reading: small messages are lent from a 64 KiB buffer that many of them share; larger ones are announced by
+ * their header alone, and view() moves their bytes from the socket to where the caller wants them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "transport/tcp/tcp.h"
+
+#define LITTLE 2048u      /* read ahead after a large message: what is read here must be copied again */
+#define ROOM_MIN 4096u    /* do not read into less space than this */
+#define DISCARD_TURNS 16
+
+/* --- buffers ------------------------------------------------------------------------------------ */
+
+static struct tcp_chunk *chunk_get(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+    struct tcp_chunk *k = t->free_chunks;
+
+    if (c->nchunks == TCP_CHUNKS_MAX)
+        return NULL;
+    if (k) {
+        t->free_chunks = k->next;
+    } else {
+        k = aligned_alloc(64, sizeof *k);
+        if (!k)
+            return NULL;
+        k->all = t->all_chunks;
+        t->all_chunks = k;
+    }
+    k->refs = 1;
+    k->owner = c;
+    c->nchunks++;
+    return k;
+}
+
+static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
+{
+    if (--k->refs)
+        return;
+    k->owner->nchunks--;
+    if (k->owner->stalled) {
+        k->owner->stalled = 0;
+        bny_tcp_activate(k->owner);
+    }
+    k->next = t->free_chunks;
+    t->free_chunks = k;
+}
+
+static struct tcp_msg *msg_get(struct tcp_conn *c, const struct bny_hdr *hdr)
+{
+    struct tcp_tp *t = c->tp;
+    struct tcp_msg *m = t->free_msgs;
+
+    if (m) {
+        t->free_msgs = m->next;
+    } else {
+        m = malloc(sizeof *m);
+        if (!m)
+            return NULL;
+        m->all = t->all_msgs;
+        t->all_msgs = m;
+    }
+    m->msg = (struct bny_msg){ .ep = &c->ep->ep, .hdr = *hdr };
+    m->chunk = NULL;
+    m->conn = NULL;
+    return m;
+}
+
+/* One read. > 0 bytes; 0: none now; -1: the connection ended and was closed. */
+static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
+{
+    ssize_t n;
+
+    do
+        n = recv(c->fd, dst, len, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)len)
+        return n;
+    /* Short: the socket is empty, and the edge of new data, or of the end, comes through epoll. */
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) {
+        c->readable = 0;
+        return n > 0 ? n : 0;
+    }
+    bny_tcp_lost(c, n == 0 ? "it closed the connection without a farewell" : strerror(errno));
+    return -1;
+}
+
+/* Makes contiguous room for a frame of `need` bytes that begins at c->start. 0, or -1: no buffer now. */
+static int make_room(struct tcp_conn *c, uint32_t need)
+{
+    uint32_t have = c->end - c->start;
+    struct tcp_chunk *k;
+
+    if (c->chunk && have == 0 && c->chunk->refs == 1)
+        c->start = c->end = tcp_pad(c->discard); /* so that the next header is aligned */
+    need = need > have + ROOM_MIN ? need : have + ROOM_MIN;
+    if (c->chunk && TCP_CHUNK - c->start >= need)
+        return 0;
+    if (c->chunk && c->chunk->refs == 1 && c->start > 15) {
+        memmove(c->chunk->data, c->chunk->data + c->start, have);
+        c->start = 0;
+        c->end = have;
+        return 0;
+    }
+    k = chunk_get(c);
+    if (!k) {
+        c->stalled = 1;
+        return -1;
+    }
+    if (c->chunk) {
+        memcpy(k->data, c->chunk->data + c->start, have);
+        chunk_put(c->tp, c->chunk);
+    }
+    c->chunk = k;
+    c->start = have ? 0 : tcp_pad(c->discard);
+    c->end = c->start + have;
+    return 0;
+}
+
+/* Reads ahead into the buffer. 1: more bytes are there. 0: not now, or lost. */
+static int fill(struct tcp_conn *c, uint32_t need)
+{
+    uint32_t room, have = c->end - c->start;
+    ssize_t n;
+
+    if (!c->readable || c->fd < 0 || make_room(c, need) != 0)
+        return 0;
+    room = TCP_CHUNK - c->end;
+    if (c->large && room > LITTLE)
+        room = need > have && need - have > LITTLE ? need - have : LITTLE;
+    n = read_some(c, c->chunk->data + c->end, room);
+    if (n <= 0)
+        return 0;
+    c->end += (uint32_t)n;
+    return 1;
+}
+
+/* --- messages ----------------------------------------------------------------------------------- */
+
+/* Drops what a released message left behind. */
+static void skip(struct tcp_conn *c)
+{
+    uint32_t have = c->end - c->start, n = c->discard < have ? c->discard : have;
+
+    c->start += n;
+    c->discard -= n;
+    for (int i = 0; i < DISCARD_TURNS && c->discard > 15 && c->readable && c->fd >= 0; i++) {
+        uint32_t want = c->discard < TCP_TILE ? c->discard : TCP_TILE;
+        ssize_t got = read_some(c, c->tile, want);
+
+        if (got > 0)
+            c->discard -= (uint32_t)got;
+    }
+}
+
+static int valid(const struct tcp_conn *c, const struct bny_hdr *h)
+{
+    if (h->kind == TCP_KIND_FAREWELL)
+        return h->len == 0;
+    return h->kind >= BNY_MSG_DATA && h->kind < 64 && h->chan < BNY_CHANNELS &&
+           h->chan % TCP_LANES == c->lane && h->len <= TCP_PAYLOAD_MAX;
+}
+
+static void farewell(struct tcp_conn *c)
+{
+    c->farewell_seen = 1;
+    c->ep->left = 1;
+}
+
+/* Announces a large message: its header is off the wire, its payload is not. */
+static struct tcp_msg *begin_stream(struct tcp_conn *c, const struct bny_hdr *h)
+{
+    struct tcp_msg *m;
+
+    if (!c->tile)
+        c->tile = aligned_alloc(4096, TCP_TILE);
+    m = c->tile ? msg_get(c, h) : NULL;
+    if (!m)
+        return NULL;
+    c->start += (uint32_t)sizeof *h;
+    m->conn = c;
+    c->streaming = m;
+    c->viewed = c->ncarry = 0;
+    c->stream_left = h->len;
+    c->large = 1;
+    return m;
+}
+
+static struct tcp_msg *lend(struct tcp_conn *c, const struct bny_hdr *h)
+{
+    struct tcp_msg *m = msg_get(c, h);
+
+    if (!m)
+        return NULL;
+    m->msg.data = c->chunk->data + c->start + sizeof *h;
+    m->chunk = c->chunk;
+    c->chunk->refs++;
+    c->start += (uint32_t)sizeof *h + h->len + tcp_pad(h->len);
+    c->large = 0;
+    return m;
+}
+
+/* The next message, or NULL. */
+static struct tcp_msg *next_message(struct tcp_conn *c)
+{
+    for (;;) {
+        uint32_t have, need = sizeof(struct bny_hdr);
+        struct bny_hdr h;
+
+        if (c->discard)
+            skip(c);
+        if (c->discard > 15)
+            return NULL;
+        have = c->end - c->start;
+        if (c->discard == 0 && have >= need) {
+            memcpy(&h, c->chunk->data + c->start, sizeof h);
+            if (!valid(c, &h)) {
+                bny_tcp_down(c->ep, "it broke the protocol: a header makes no sense");
+                return NULL;
+            }
+            if (h.kind == TCP_KIND_FAREWELL) {
+                farewell(c);
+                c->start += need;
+                continue;
+            }
+            if (h.len > TCP_EAGER_MAX)
+                return begin_stream(c, &h);
+            need += h.len + tcp_pad(h.len);
+            if (have >= need)
+                return lend(c, &h);
+        }
+        if (!fill(c, need + c->discard))
+            return NULL;
+    }
+}
+
+int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (got < n && !c->streaming && !c->ep->down && c->state == TCP_OPEN) {
+        struct tcp_msg *m = next_message(c);
+
+        if (!m)
+            break;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->ep->ep, .msg = &m->msg };
+    }
+    c->more = got == n;
+    return got;
+}
+
+/* The way back of an outgoing connection carries nothing but one farewell. */
+void bny_tcp_read_control(struct tcp_conn *c)
+{
+    struct bny_hdr h;
+
+    while (c->fd >= 0 && c->readable) {
+        ssize_t n = read_some(c, c->hs + c->hs_have, sizeof h - c->hs_have);
+
+        if (n <= 0)
+            return;
+        c->hs_have += (uint32_t)n;
+        if (c->hs_have < sizeof h)
+            continue;
+        memcpy(&h, c->hs, sizeof h);
+        c->hs_have = 0;
+        if (h.kind != TCP_KIND_FAREWELL || h.len != 0) {
+            bny_tcp_down(c->ep, "it broke the protocol: data came back where only a farewell may");
+            return;
+        }
+        farewell(c);
+    }
+}
+
+/* --- view and release -------------------------------------------------------------------------- */
+
+/* Takes up to want payload bytes of the message off the buffer and the socket, after the carried ones. Returns
+ * the bytes now at dst, or -1 when the connection is lost. */
+static long gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
+{
+    uint32_t got = c->ncarry < want ? c->ncarry : want, have = c->end - c->start, n;
+    ssize_t r;
+
+    memcpy(dst, c->carry, got);
+    memmove(c->carry, c->carry + got, c->ncarry - got);
+    c->ncarry -= got;
+    n = want - got < have ? want - got : have;
+    if (n) {
+        memcpy(dst + got, c->chunk->data + c->start, n);
+        c->tp->tp.copied_bytes += n;
+        c->start += n;
+        c->stream_left -= n;
+        got += n;
+    }
+    if (got == want)
+        return (long)got;
+    r = read_some(c, dst + got, want - got);
+    if (r < 0)
+        return -1;
+    c->stream_left -= (uint32_t)r;
+    return (long)got + r;
+}
+
+long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+{
+    struct tcp_msg *m = (struct tcp_msg *)msg;
+    struct tcp_conn *c = m->conn;
+    struct tcp_ep *e = (struct tcp_ep *)msg->ep;
+    uint8_t *to = dst;
+    long got;
+    uint32_t keep;
+
+    if (!c || len == 0 || off != c->viewed || len > msg->hdr.len - off)
+        return bny_fail(BANYAN_EINVAL, "view of [%u, +%u) in a message of %u bytes from rank %d that "
+                        "must be viewed front to back", off, len, msg->hdr.len, e->ep.peer);
+    if (c->fd < 0)
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
+    if (!to) {
+        to = c->tile;
+        len = len < TCP_TILE ? len : TCP_TILE;
+    }
+    got = gather(c, to, len);
+    if (got < 0)
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
+    keep = got == (long)len ? 0 : (uint32_t)got & 63;
+    if (keep) { /* only whole 64s may be given; the rest waits for its companions */
+        memmove(c->carry + keep, c->carry, c->ncarry);
+        memcpy(c->carry, to + got - keep, keep);
+        c->ncarry += keep;
+        got -= keep;
+    }
+    if (got == 0)
+        return BNY_AGAIN;
+    c->viewed += (uint32_t)got;
+    *ptr = to;
+    return got;
+}
+
+void bny_tcp_release(struct bny_msg *msg)
+{
+    struct tcp_msg *m = (struct tcp_msg *)msg;
+    struct tcp_tp *t = (struct tcp_tp *)msg->ep->tp;
+    struct tcp_conn *c = m->conn;
+
+    if (m->chunk)
+        chunk_put(t, m->chunk);
+    if (c) {
+        c->discard = c->stream_left + tcp_pad(msg->hdr.len);
+        c->streaming = NULL;
+        c->readable = 1; /* view() read behind the back of the flag */
+        bny_tcp_activate(c);
+    }
+    m->next = t->free_msgs;
+    t->free_msgs = m;
+}

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The tcp transport: the table, polling, life and death of endpoints. See tcp.h for the design.
+ *
+ * Polling. All sockets are in one edge-triggered epoll set; an edge sets readable or writable and puts the
+ * connection into the list of active ones, where it stays while something can be done for it without a new
+ * edge. poll() asks epoll once and serves the list; poll_ep() asks the sockets of one peer directly. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "transport/tcp/tcp.h"
+
+#define EPOLL_BATCH 32
+#define SERVE_EVERY 16 /* idle poll_ep() calls between two looks at everything else */
+
+extern const struct bny_transport_ops bny_tcp_ops;
+
+/* --- attention --------------------------------------------------------------------------------- */
+
+void bny_tcp_activate(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    if (c->active)
+        return;
+    c->active = 1;
+    c->next_active = NULL;
+    *t->active_tail = c;
+    t->active_tail = &c->next_active;
+}
+
+static struct tcp_conn *pop_active(struct tcp_tp *t)
+{
+    struct tcp_conn *c = t->active_head;
+
+    t->active_head = c->next_active;
+    if (!t->active_head)
+        t->active_tail = &t->active_head;
+    c->active = 0;
+    return c;
+}
+
+/* Something can be done for it now, or an event waits. */
+static int wants_attention(const struct tcp_conn *c)
+{
+    if (c->reported != c->written)
+        return 1;
+    if (c->state != TCP_OPEN)
+        return 0;
+    if (c->outgoing)
+        return c->readable || (c->writable && bny_tcp_pending(c));
+    return c->ep->claimed && !c->streaming && !c->stalled && (c->readable || c->more);
+}
+
+static int progress(struct tcp_conn *c, struct bny_event *ev, int n)
+{
+    if (!c->outgoing)
+        return c->ep->claimed ? bny_tcp_deliver(c, ev, n) : 0;
+    if (c->readable && c->state == TCP_OPEN)
+        bny_tcp_read_control(c);
+    bny_tcp_flush(c);
+    return bny_tcp_take_sent(c, ev, n);
+}
+
+void bny_tcp_watch(struct tcp_conn *c)
+{
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c };
+
+    if (epoll_ctl(c->tp->epfd, EPOLL_CTL_ADD, c->fd, &ev) != 0)
+        bny_fail_errno("cannot watch a socket"); /* the handshake's deadline ends the attempt */
+}
+
+/* One look at all sockets: new edges, new connections, handshakes, deadlines. */
+static void serve(struct tcp_tp *t)
+{
+    struct epoll_event evs[EPOLL_BATCH];
+    int n = epoll_wait(t->epfd, evs, EPOLL_BATCH, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct tcp_conn *c = evs[i].data.ptr;
+
+        if (evs[i].data.u64 < TCP_ADDRS) {
+            bny_tcp_accept(t, t->listeners[evs[i].data.u64]);
+        } else if (c->state == TCP_OPEN) {
+            c->readable |= (evs[i].events & ~(uint32_t)EPOLLOUT) != 0;
+            c->writable |= (evs[i].events & EPOLLOUT) != 0;
+            bny_tcp_activate(c);
+        } else {
+            bny_tcp_join_event(c);
+        }
+    }
+    bny_tcp_join_timers(t);
+    while (t->grave) {
+        struct tcp_conn *c = t->grave;
+
+        t->grave = c->next_active;
+        free(c);
+    }
+}
+
+/* --- the end of connections and peers --------------------------------------------------------- */
+
+static void shut(struct tcp_conn *c)
+{
+    if (c->state == TCP_BACKOFF || c->state == TCP_CONNECTING || c->state == TCP_CHALLENGE)
+        c->tp->nconnecting--;
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+    c->state = TCP_CLOSED;
+    c->readable = 0;
+    if (c->outgoing) {
+        bny_tcp_finish_items(c); /* nobody reads the memory any more */
+        bny_tcp_activate(c);
+    }
+}
+
+void bny_tcp_lost(struct tcp_conn *c, const char *why)
+{
+    if (c->farewell_seen || c->ep->left)
+        shut(c);
+    else
+        bny_tcp_down(c->ep, why);
+}
+
+void bny_tcp_down(struct tcp_ep *e, const char *why)
+{
+    struct tcp_tp *t = (struct tcp_tp *)e->ep.tp;
+
+    for (int lane = 0; lane < TCP_LANES; lane++) {
+        shut(&e->out[lane]);
+        if (e->in[lane])
+            shut(e->in[lane]);
+    }
+    if (e->down || e->left)
+        return;
+    snprintf(e->reason, sizeof e->reason, "%s", why);
+    e->down = 1;
+    t->ndown++;
+}
+
+/* DOWN comes after every SENT of the endpoint. */
+static int take_down(struct tcp_ep *e, struct bny_event *ev)
+{
+    for (int lane = 0; lane < TCP_LANES; lane++)
+        if (e->out[lane].reported != e->out[lane].written)
+            return 0;
+    if (e->down != 1 || !e->claimed)
+        return 0;
+    e->down = 2;
+    ((struct tcp_tp *)e->ep.tp)->ndown--;
+    *ev = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
+    return 1;
+}
+
+/* --- set-up ------------------------------------------------------------------------------------- */
+
+static void tcp_destroy(struct bny_tp *tp);
+
+static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    struct tcp_tp *t;
+    int rc;
+
+    *out = NULL;
+    if (cfg->rank < 0 || cfg->rank >= cfg->nranks || !cfg->secret)
+        return bny_fail(BANYAN_EINVAL, "transport tcp: rank %d of %d, or no secret", cfg->rank, cfg->nranks);
+    if (sodium_init() < 0)
+        return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
+    t = calloc(1, sizeof *t);
+    if (t)
+        t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
+    if (!t || !t->eps) {
+        free(t);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport tcp", cfg->rank);
+    }
+    t->tp.ops = &bny_tcp_ops;
+    t->tp.rank = cfg->rank;
+    t->tp.nranks = cfg->nranks;
+    t->active_tail = &t->active_head;
+    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    t->epfd = epoll_create1(EPOLL_CLOEXEC);
+    rc = t->epfd < 0 ? bny_fail_errno("rank %d: epoll_create1", cfg->rank)
+                     : bny_tcp_listen(t, cfg->ifname, cfg->port_range);
+    if (rc != 0) {
+        tcp_destroy(&t->tp);
+        return rc;
+    }
+    *out = &t->tp;
+    return 0;
+}
+
+static int tcp_address(struct bny_tp *tp, void *blob, size_t cap)
+{
+    const struct tcp_tp *t = (struct tcp_tp *)tp;
+
+    if (cap < sizeof t->blob)
+        return bny_fail(BANYAN_EINVAL, "tcp address needs %zu bytes, has %zu", sizeof t->blob, cap);
+    memcpy(blob, &t->blob, sizeof t->blob);
+    return (int)sizeof t->blob;
+}
+
+static int tcp_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
+{
+    struct tcp_blob b;
+    int same_host;
+
+    return bny_tcp_blob_check((struct tcp_tp *)tp, peer, blob, len, &b, &same_host);
+}
+
+struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer)
+{
+    struct tcp_ep *e = t->eps[peer];
+
+    if (e)
+        return e;
+    e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->ep = (struct bny_ep){ .tp = &t->tp, .ops = t->tp.ops, .peer = peer, .eager_max = TCP_EAGER_MAX,
+                             .slot_max = TCP_SLOT_MAX, .zcopy_min = TCP_ZCOPY_MIN };
+    for (int lane = 0; lane < TCP_LANES; lane++) {
+        struct tcp_conn *c = &e->out[lane];
+
+        c->fd = -1;
+        c->tp = t;
+        c->ep = e;
+        c->lane = lane;
+        c->outgoing = 1;
+    }
+    t->eps[peer] = e;
+    return e;
+}
+
+static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+    struct tcp_blob b;
+    struct tcp_ep *e;
+    int same_host;
+
+    *out = NULL;
+    if (!bny_tcp_blob_check(t, peer, blob, len, &b, &same_host) || peer == tp->rank)
+        return bny_fail(BANYAN_EINVAL, "rank %d: the tcp address of rank %d cannot be reached from here; its "
+                        "host offers loopback only, or the address is broken", tp->rank, peer);
+    e = bny_tcp_ep(t, peer);
+    if (!e)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
+    if (e->claimed)
+        return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
+    e->blob = b;
+    e->same_host = same_host;
+    e->claimed = 1;
+    for (int lane = 0; lane < TCP_LANES; lane++)
+        if (e->in[lane])
+            bny_tcp_activate(e->in[lane]);
+    *out = &e->ep;
+    return 0;
+}
+
+static void free_conn(struct tcp_conn *c)
+{
+    if (c->fd >= 0)
+        close(c->fd);
+    free(c->items);
+    free(c->copy);
+    free(c->tile);
+}
+
+static void free_ep(struct tcp_ep *e)
+{
+    for (int lane = 0; lane < TCP_LANES; lane++) {
+        free_conn(&e->out[lane]);
+        if (e->in[lane])
+            free_conn(e->in[lane]);
+        free(e->in[lane]);
+    }
+    for (int i = 0; i < TCP_SLOTS; i++)
+        free(e->slots[i]);
+    free(e);
+}
+
+static void tcp_destroy(struct bny_tp *tp)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+
+    if (!t)
+        return;
+    for (int i = 0; i < t->nlisten; i++)
+        close(t->listeners[i]);
+    for (int i = 0; i < t->nhalf; i++) {
+        close(t->half[i]->fd);
+        free(t->half[i]);
+    }
+    for (int r = 0; r < tp->nranks; r++)
+        if (t->eps[r])
+            free_ep(t->eps[r]);
+    while (t->all_chunks) {
+        struct tcp_chunk *k = t->all_chunks;
+
+        t->all_chunks = k->all;
+        free(k);
+    }
+    while (t->all_msgs) {
+        struct tcp_msg *m = t->all_msgs;
+
+        t->all_msgs = m->all;
+        free(m);
+    }
+    if (t->epfd >= 0)
+        close(t->epfd);
+    sodium_memzero(t->secret, sizeof t->secret);
+    free(t->eps);
+    free(t);
+}
+
+/* Says farewell on one connection. 1 when the peer's kernel has everything, 0 not yet. */
+static int part(struct tcp_conn *c)
+{
+    static const struct bny_hdr hdr = { .kind = TCP_KIND_FAREWELL };
+    int unsent = 0;
+
+    if (c->outgoing && !c->farewell_sent) {
+        if (c->state == TCP_IDLE || (c->state != TCP_OPEN && !bny_tcp_pending(c)))
+            return 1;
+        if (c->state != TCP_OPEN || bny_tcp_push_farewell(c) != 0)
+            return 0;
+    }
+    if (c->state != TCP_OPEN)
+        return 1;
+    if (c->outgoing) {
+        if (bny_tcp_flush(c) != 0)
+            return 1;
+    } else if (!c->farewell_sent) {
+        ssize_t n = send(c->fd, &hdr, sizeof hdr, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        c->farewell_sent = 1; /* an error means that nobody listens */
+    }
+    if (bny_tcp_pending(c))
+        return 0;
+    /* Closing a socket with unread input resets it, and a reset overtakes what is still being sent. */
+    return ioctl(c->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
+}
+
+static int tcp_farewell(struct bny_tp *tp)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+    int waiting = 0;
+
+    serve(t);
+    for (int r = 0; r < tp->nranks; r++) {
+        struct tcp_ep *e = t->eps[r];
+
+        for (int lane = 0; e && !e->down && lane < TCP_LANES; lane++) {
+            if (e->left) /* it has gone and misses nothing */
+                continue;
+            waiting += !part(&e->out[lane]);
+            waiting += e->in[lane] && !part(e->in[lane]);
+        }
+    }
+    return waiting ? BNY_AGAIN : 0;
+}
+
+/* --- polling ------------------------------------------------------------------------------------- */
+
+static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+    struct tcp_conn *c, *last;
+    int got = 0;
+
+    serve(t);
+    last = t->active_head ? (struct tcp_conn *)((char *)t->active_tail -
+                                                offsetof(struct tcp_conn, next_active)) : NULL;
+    for (c = NULL; c != last && got < n;) {
+        c = pop_active(t);
+        got += progress(c, ev + got, n - got);
+        if (wants_attention(c))
+            bny_tcp_activate(c);
+    }
+    for (int r = 0; r < tp->nranks && t->ndown && got < n; r++)
+        if (t->eps[r])
+            got += take_down(t->eps[r], ev + got);
+    return got;
+}
+
+static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
+{
+    struct tcp_ep *e = (struct tcp_ep *)ep;
+    int got = 0, open = 0;
+
+    for (int lane = 0; lane < TCP_LANES && got < n; lane++) {
+        struct tcp_conn *in = e->in[lane], *out = &e->out[lane];
+
+        if (in && in->state == TCP_OPEN) {
+            open++;
+            in->readable = 1;
+            got += progress(in, ev + got, n - got);
+            if (wants_attention(in))
+                bny_tcp_activate(in);
+        }
+        if (got < n && out->reported != out->queued) {
+            out->writable = 1;
+            got += progress(out, ev + got, n - got);
+            if (wants_attention(out))
+                bny_tcp_activate(out);
+        }
+    }
+    if (got < n && e->down == 1)
+        got += take_down(e, ev + got);
+    if (got == 0 && (!open || ++e->idle_polls % SERVE_EVERY == 0))
+        serve((struct tcp_tp *)ep->tp);
+    return got;
+}
+
+static uint64_t tcp_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+    uint64_t next, now;
+
+    *nfds = 0;
+    if (t->active_head || t->ndown || cap < 1)
+        return 0;
+    fds[(*nfds)++] = t->epfd;
+    next = bny_tcp_join_next_ns(t);
+    if (next == UINT64_MAX)
+        return next;
+    now = bny_now_ns();
+    return next > now ? next - now : 0;
+}
+
+static void tcp_disarm(struct bny_tp *tp)
+{
+}
+
+const struct bny_transport_ops bny_tcp_ops = {
+    .name = "tcp",
+    .create = tcp_create,
+    .address = tcp_address,
+    .reachable = tcp_reachable,
+    .connect = tcp_connect,
+    .destroy = tcp_destroy,
+    .farewell = tcp_farewell,
+    .eager = bny_tcp_eager,
+    .reserve = bny_tcp_reserve,
+    .commit = bny_tcp_commit,
+    .cancel = bny_tcp_cancel,
+    .send = bny_tcp_send,
+    .poll = tcp_poll,
+    .poll_ep = tcp_poll_ep,
+    .view = bny_tcp_view,
+    .release = bny_tcp_release,
+    .arm = tcp_arm,
+    .disarm = tcp_disarm,
+};

@@ -192,8 +192,8 @@ int bny_shm_ep_gone(struct shm_ep *ep)
     return bny_fail(ep->liar ? BANYAN_EPROTO : BANYAN_ERANKDEAD, "%s", ep->reason);
 }
 
-/* The peer's connection or process ended. */
-static void ep_ended(struct shm_ep *ep)
+/* The peer's connection or process ended: did it say farewell? */
+static void ep_ended(struct shm_ep *ep, const char *how)
 {
     int left = (ep->in && atomic_load_explicit(&ep->in->tx_left, memory_order_acquire)) ||
                (ep->out && atomic_load_explicit(&ep->out->rx_left, memory_order_acquire));
@@ -204,7 +204,7 @@ static void ep_ended(struct shm_ep *ep)
     if (left)
         ep->fate = SHM_LEFT;
     else
-        bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d closed its connection)", ep->pid);
+        bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d: %s)", (int)ep->pid, how);
 }
 
 /* Remembers the peer's process and watches it. */
@@ -411,7 +411,7 @@ static void conn_read(struct shm_tp *tp, struct shm_conn *c)
         packet(ep, &p, fd);
     if (rc < 0) {
         conn_close(tp, c);
-        ep_ended(ep);
+        ep_ended(ep, "its connection ended");
     }
 }
 
@@ -485,7 +485,7 @@ int bny_shm_service(struct shm_tp *tp)
             struct shm_ep *ep = c->ep;
 
             conn_close(tp, c);
-            ep_ended(ep);
+            ep_ended(ep, "its process ended");
             break;
         }
         default:
@@ -539,8 +539,10 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         close(fd);
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
-        if (e == ECONNREFUSED || e == ENOENT)
-            return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (nobody listens there)");
+        if (e == ECONNREFUSED || e == ENOENT) {
+            ep_ended(ep, "nobody listens there");
+            return bny_shm_ep_gone(ep);
+        }
         errno = e;
         return bny_fail_errno("shm: connecting to rank %d", ep->base.peer);
     }

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -115,6 +116,29 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
     return 0;
 }
 
+/* Is ptr a shared mapping of the file st at offset, which peers can map too? Else they would see other bytes
+ * than ours without anybody noticing. */
+static int is_mapping(const void *ptr, int fd, const struct stat *st, uint64_t offset)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], perms[8];
+    unsigned long from, to, at, ino;
+    void *try;
+    int found = 0;
+
+    while (maps && !found && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s %lx %*s %lu", &from, &to, perms, &at, &ino) == 5 &&
+            (uintptr_t)ptr >= from && (uintptr_t)ptr < to)
+            found = perms[3] == 's' && ino == st->st_ino && at + ((uintptr_t)ptr - from) == offset;
+    if (maps)
+        fclose(maps);
+    try = found ? mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (try == MAP_FAILED)
+        return 0;
+    munmap(try, PAGE);
+    return 1;
+}
+
 int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, uint64_t offset)
 {
     struct shm_tp *tp = (struct shm_tp *)btp;
@@ -128,6 +152,9 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
                     bytes > (uint64_t)st.st_size - offset))
         return bny_fail(BANYAN_EINVAL, "shm: the file of the registration is shorter than offset %llu "
                         "+ %zu bytes", (unsigned long long)offset, bytes);
+    if (fd >= 0 && !is_mapping(ptr, fd, &st, offset))
+        return bny_fail(BANYAN_EINVAL, "shm: %p is no shared mapping of the registration's file at offset "
+                        "%llu, or the file is not open for writing", ptr, (unsigned long long)offset);
     a = arena_new(tp);
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "shm: %u arenas are registered already", SHM_ARENAS);

@@ -395,7 +395,7 @@ int bny_shm_poll(struct bny_tp *btp, struct bny_event *ev, int n)
         int e = first + i < tp->neps ? first + i : first + i - tp->neps;
 
         got += ep_events(tp->eps[e], ev + got, n - got);
-        tp->next_ep = e; /* start at who filled the array: the ones after it wait longest */
+        tp->next_ep = e + 1 < tp->neps ? e + 1 : 0; /* who comes after the last one waits longest */
     }
     maybe_look(tp, got, &tp->idle);
     return got;
@@ -422,6 +422,8 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
     struct iovec local, remote;
     ssize_t n;
 
+    if (SHM_UNLIKELY(ep->ended)) /* its pid may be somebody else's by now */
+        return bny_shm_ep_gone(ep);
     if (!dst) {
         dst = ep->tiles + (size_t)(m->base.hdr.chan % BNY_CHANNELS) * SHM_TILE;
         len = len < SHM_TILE ? len : SHM_TILE;

@@ -104,6 +104,9 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     cr_assert_eq(ftruncate(fd, BYTES), 0);
     mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 100, BYTES, fd, 100), -BANYAN_EINVAL);
+    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5200), -BANYAN_EINVAL,
+                 "another place of the file");
+    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL, "no mapping");
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);
     close(fd);
     fill(mem + 5200, 1000, 8);

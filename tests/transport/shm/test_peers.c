@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/transport/shm/pair.h"
 
 /* --- strangers ------------------------------------------------------------------------------------------ */
@@ -262,32 +263,50 @@ static int count_dir(const char *path)
     return n;
 }
 
-/* The worker echoes what it gets: private memory by descriptor, whatever the size. */
-static void echo(struct bny_tp *tp, struct bny_ep *ep, uint32_t len, uint32_t number)
-{
-    struct bny_hdr h = header(len, number);
-    uint8_t *buf = malloc(len), *back = malloc(len);
-    int sent = 0, got = 0;
+#define FLIGHT 32
 
-    fill(buf, len, number);
-    cr_assert_eq(bny_shm_ops.send(ep, &h, buf, buf), 0, "%s", banyan_last_error());
-    while (!sent || !got) {
+/* Sends `total` messages of random sizes to the worker, which sends them back in all ways; some are always under
+ * way. What comes back must be what was sent, once. */
+static void echo_all(struct bny_tp *tp, struct bny_ep *ep, uint32_t total)
+{
+    uint64_t rng = 0x5eed0002;
+    uint8_t *buf[FLIGHT] = { 0 }, *back = malloc(1 << 18);
+    uint32_t len[FLIGHT], sent = 0, got = 0, ended = 0;
+
+    cr_log_info("seed %#llx", (unsigned long long)rng);
+    while (got < total || ended < total) {
         struct bny_event ev;
         const void *ptr;
 
-        cr_assert(next_event(tp, &ev));
-        if (ev.kind == BNY_EV_SENT) {
-            cr_assert_eq(ev.cookie, buf);
-            sent = 1;
-            continue;
+        if (sent < total && sent - got < FLIGHT && sent - ended < FLIGHT) {
+            uint32_t k = sent % FLIGHT;
+            struct bny_hdr h;
+
+            len[k] = (uint32_t)bny_rng_below(&rng, 1 + (1u << bny_rng_below(&rng, 18)));
+            h = header(len[k], sent);
+            buf[k] = realloc(buf[k], len[k] + 1);
+            fill(buf[k], len[k], sent);
+            if (bny_shm_ops.send(ep, &h, buf[k], buf[k]) == 0)
+                sent++;
         }
-        cr_assert_eq(ev.kind, BNY_EV_MSG);
-        cr_assert_eq(bny_shm_ops.view(ev.msg, 0, len, back, &ptr), (long)len);
-        cr_assert(is_filled(back, 0, len, number));
+        if (sent < total && sent - got < FLIGHT / 2 && sent - ended < FLIGHT / 2)
+            continue;
+        cr_assert(next_event(tp, &ev), "sent %u, back %u, ended %u", sent, got, ended);
+        ended += ev.kind == BNY_EV_SENT;
+        if (ev.kind == BNY_EV_SENT)
+            continue;
+        cr_assert(ev.kind == BNY_EV_MSG && ev.msg->hdr.chunk == got, "message %u", got);
+        cr_assert_eq(ev.msg->hdr.len, len[got % FLIGHT]);
+        if (ev.msg->hdr.len)
+            cr_assert_eq(bny_shm_ops.view(ev.msg, 0, ev.msg->hdr.len, back, &ptr),
+                         (long)ev.msg->hdr.len);
+        cr_assert(is_filled(back, 0, ev.msg->hdr.len, got), "message %u of %u bytes", got,
+                  ev.msg->hdr.len);
         bny_shm_ops.release(ev.msg);
-        got = 1;
+        got++;
     }
-    free(buf);
+    for (int k = 0; k < FLIGHT; k++)
+        free(buf[k]);
     free(back);
 }
 
@@ -303,8 +322,7 @@ Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 20)
     child_start(&c, "echo", tp, &ep);
     if (ep->zcopy_min == UINT32_MAX)
         cr_skip_test("process_vm_readv is not permitted here");
-    for (uint32_t k = 0; k < 8; k++)
-        echo(tp, ep, 1000u << k, k);
+    echo_all(tp, ep, 2000);
     kill(c.pid, SIGKILL);
     cr_assert(next_event(tp, &ev));
     cr_assert_eq(ev.kind, BNY_EV_DOWN);
@@ -368,4 +386,45 @@ Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 20)
     cr_assert_gt(rings, 0, "nobody ever rang");
     cr_assert_eq(child_end(&c), 0);
     bny_shm_ops.destroy(tp);
+}
+
+Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 20)
+{
+    enum { BYTES = 65536 };
+    struct bny_tp *tp = end_open(0, 2);
+    uint8_t *mem = malloc(BYTES);
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+
+    child_start(&c, "putter", tp, &ep);
+    for (int round = 0; round < 100; round++) {
+        struct bny_hdr h = header(sizeof(struct bny_window), 0);
+        struct bny_window win;
+        int rc = bny_shm_ops.window_open(ep, mem, BYTES, &win);
+
+        if (rc == -BANYAN_ENOTSUP)
+            cr_skip_test("process_vm_writev is not permitted here");
+        cr_assert_eq(rc, 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_shm_ops.eager(ep, &h, &win), 0);
+        for (int k = 0; k <= round % 5; k++) {
+            cr_assert(next_event(tp, &ev) && ev.kind == BNY_EV_MSG);
+            bny_shm_ops.release(ev.msg);
+        }
+        while ((rc = bny_shm_ops.window_close(ep, &win)) == BNY_AGAIN)
+            ;
+        cr_assert_eq(rc, 0);
+        memset(mem, 0x5a, BYTES);
+        for (int k = 0; k < 100; k++) /* gives it time, and takes the puts from before */
+            if (bny_shm_ops.poll(tp, &ev, 1) == 1) {
+                cr_assert_eq(ev.kind, BNY_EV_MSG);
+                bny_shm_ops.release(ev.msg);
+            }
+        for (int i = 0; i < BYTES; i++)
+            cr_assert_eq(mem[i], 0x5a, "round %d: byte %d was written after close", round, i);
+    }
+    kill(c.pid, SIGKILL);
+    child_end(&c);
+    bny_shm_ops.destroy(tp);
+    free(mem);
 }

@@ -93,7 +93,8 @@ static void echo(void)
             ev.msg->user = malloc(ev.msg->hdr.len + 1);
             if (ev.msg->hdr.len)
                 check(bny_shm_ops.view(ev.msg, 0, ev.msg->hdr.len, ev.msg->user, &ptr) !=
-                      (long)ev.msg->hdr.len, "view");
+                          (long)ev.msg->hdr.len,
+                      "view");
             queue[(from + n++) % SHM_RING] = ev.msg;
         }
         if (n > 0) {
@@ -112,7 +113,7 @@ static void echo(void)
 
 static void putter(void)
 {
-    static uint8_t src[65536];
+    static uint8_t src[4 << 20];
     struct bny_window win = { 0 };
     struct bny_event ev;
 

@@ -421,6 +421,7 @@ Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 20)
     struct bny_event ev;
     struct bny_ep *ep;
     struct child c;
+    uint64_t rng = 0x5eed0003;
 
     child_start(&c, "putter", tp, &ep);
     for (int round = 0; round < 30; round++) {
@@ -436,6 +437,9 @@ Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 20)
             cr_assert(next_event(tp, &ev) && ev.kind == BNY_EV_MSG);
             bny_shm_ops.release(ev.msg);
         }
+        /* Some moment of the next put, or between two: any is right. */
+        for (uint64_t at = bny_now_ns() + bny_rng_below(&rng, 1000000); bny_now_ns() < at;)
+            bny_pause();
         while ((rc = bny_shm_ops.window_close(ep, &win)) == BNY_AGAIN)
             ;
         cr_assert_eq(rc, 0);

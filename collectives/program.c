@@ -131,10 +131,10 @@ void bny_writer_after(struct bny_writer *w, uint32_t step, uint32_t on)
 }
 
 /* ---- dependencies ----
- * A cell is one block of one memory; IN and OUT are one memory, because a call may pass the same
- * pointer. For each cell: its last writer, and who read it since. A reader waits for the writer. A writer
- * waits for those readers, which themselves wait for the writer before; when there is none, for
- * that writer.
+ * A cell is one block of one memory; IN and OUT are one memory, because a call may pass the
+ * same pointer. For each cell: its last writer, and who read it since. A reader waits for the
+ * writer. A writer waits for those readers, which themselves wait for the writer before; when
+ * there is none, for that writer.
  */
 #define NONE UINT32_MAX
 

@@ -138,8 +138,7 @@ static void pump(struct loop_ep *e)
     }
 }
 
-/* --- set-up
- * ------------------------------------------------------------------------------------- */
+/* --- set-up -------------------------------------------------------------------------- */
 
 static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {

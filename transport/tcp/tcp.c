@@ -165,8 +165,7 @@ static int take_down(struct tcp_ep *e, struct bny_event *ev)
     return 1;
 }
 
-/* --- set-up
- * ------------------------------------------------------------------------------------- */
+/* --- set-up -------------------------------------------------------------------------- */
 
 static void tcp_destroy(struct bny_tp *tp);
 

@@ -382,25 +382,39 @@ static struct bny_stream *stream_of(struct banyan_comm *c, int peer, uint32_t ta
     return &c->streams[c->nstreams++];
 }
 
-/* To oneself: the message is made here and takes the way of all messages. */
+/* To oneself: the messages are made here, chunk by chunk as the receiving side expects them, and take the way of all
+ * messages. */
 static int send_to_self(struct bny_op *op)
 {
+    struct banyan_comm *comm = op->comm;
+    struct bny_msg *first = NULL, **last = &first, *msg;
+    size_t count = op->call.count, piece = op->chunk_elems;
     struct bny_hdr h;
-    struct bny_msg *msg;
 
     memset(&h, 0, sizeof h);
-    h.comm = op->comm->id;
+    h.comm = comm->id;
     h.seq = op->seq;
     h.kind = BNY_MSG_DATA;
     h.sig = op->sig;
-    if (op->call.count * op->esz > UINT32_MAX)
-        return bny_fail(BANYAN_ENOTSUP, "count: a message to oneself is at most 4 GiB");
-    h.len = (uint32_t)(op->call.count * op->esz);
-    msg = bny_msg_make(&h, op->in);
-    if (!msg)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+    for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
+        h.len = (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
+        msg = bny_msg_make(&h, (const char *)op->in + at * op->esz);
+        if (!msg) {
+            while ((msg = first)) {
+                first = msg->next;
+                bny_msg_release(comm->world, msg);
+            }
+            return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+        }
+        msg->next = NULL;
+        *last = msg;
+        last = &msg->next;
+    }
     bny_op_complete(op, 0);
-    bny_comm_message(op->comm, op->comm->rank, msg);
+    while ((msg = first)) {
+        first = msg->next;
+        bny_comm_message(comm, comm->rank, msg);
+    }
     return 0;
 }
 

@@ -188,12 +188,13 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
     return rc;
 }
 
-/* A blocking call. */
+/* A blocking call. Small ones are usually complete before the lock is given back: looking at the peers for as long as
+ * their message may take (a microsecond or two) saves two lock operations of about 20 ns each. */
 static int run(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_world *w = comm->world;
     struct bny_op *op;
-    int rc;
+    int rc, done;
 
     if (group.depth)
         return group_add(comm, call);
@@ -202,15 +203,23 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
     if (rc == 0)
         rc = bny_op_start(op);
-    bny_world_unlock(w);
-    if (rc == 0)
+    if (rc == 0 && !bny_op_is_done(op))
+        bny_op_look(op, w->oversubscribed ? 1 : 100);
+    done = rc || bny_op_is_done(op);
+    if (!done) {
+        bny_world_unlock(w);
         rc = bny_op_wait(op, 0);
-    if (op) {
         bny_world_lock(w);
+    } else if (rc == 0) {
+        rc = op->result;
+    }
+    if (op) {
         op->comm = comm;
         bny_op_give(op);
-        bny_world_unlock(w);
     }
+    bny_world_unlock(w);
+    if (rc && atomic_load(&comm->failed))
+        bny_comm_error(comm);
     return rc;
 }
 

@@ -41,18 +41,17 @@ static int concerns(const struct banyan_comm *comm, const struct bny_failure *f)
 
 void bny_failure_adopt(struct bny_world *w)
 {
-    struct bny_failure f;
+    int local = w->has_local_failure;
 
-    if (w->has_local_failure) {
-        w->has_local_failure = 0;
-        f = w->local_failure;
-    } else if (!w->control || !bny_control_failure(w->control, &f)) {
-        return;
-    }
-    f.text[sizeof f.text - 1] = '\0';
-    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+    w->has_local_failure = 0;
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        struct bny_failure f = w->local_failure;
+        if (!local && !(w->control && bny_control_failure_of(w->control, c->id, &f)))
+            continue;
+        f.text[sizeof f.text - 1] = '\0';
         if (concerns(c, &f))
             bny_comm_set_failure(c, &f);
+    }
 }
 
 void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,

@@ -327,6 +327,13 @@ static void run_alone(struct bny_op *op)
         memmove(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
 }
 
+/* Only written under the lock: no locked instruction, which would wait for all stores before it. */
+static void count_done(struct banyan_comm *c)
+{
+    atomic_store_explicit(&c->ops_done, atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
 static int matches_stray(const struct bny_op *op, int from, const struct bny_msg *msg)
 {
     const struct bny_hdr *h = &msg->hdr;
@@ -375,25 +382,39 @@ static struct bny_stream *stream_of(struct banyan_comm *c, int peer, uint32_t ta
     return &c->streams[c->nstreams++];
 }
 
-/* To oneself: the message is made here and takes the way of all messages. */
+/* To oneself: the messages are made here, chunk by chunk as the receiving side expects them, and take the way of all
+ * messages. */
 static int send_to_self(struct bny_op *op)
 {
+    struct banyan_comm *comm = op->comm;
+    struct bny_msg *first = NULL, **last = &first, *msg;
+    size_t count = op->call.count, piece = op->chunk_elems;
     struct bny_hdr h;
-    struct bny_msg *msg;
 
     memset(&h, 0, sizeof h);
-    h.comm = op->comm->id;
+    h.comm = comm->id;
     h.seq = op->seq;
     h.kind = BNY_MSG_DATA;
     h.sig = op->sig;
-    if (op->call.count * op->esz > UINT32_MAX)
-        return bny_fail(BANYAN_ENOTSUP, "count: a message to oneself is at most 4 GiB");
-    h.len = (uint32_t)(op->call.count * op->esz);
-    msg = bny_msg_make(&h, op->in);
-    if (!msg)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+    for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
+        h.len = (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
+        msg = bny_msg_make(&h, (const char *)op->in + at * op->esz);
+        if (!msg) {
+            while ((msg = first)) {
+                first = msg->next;
+                bny_msg_release(comm->world, msg);
+            }
+            return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+        }
+        msg->next = NULL;
+        *last = msg;
+        last = &msg->next;
+    }
     bny_op_complete(op, 0);
-    bny_comm_message(op->comm, op->comm->rank, msg);
+    while ((msg = first)) {
+        first = msg->next;
+        bny_comm_message(comm, comm->rank, msg);
+    }
     return 0;
 }
 
@@ -426,7 +447,7 @@ int bny_op_start(struct bny_op *op)
     if (rc == 0 && c->n == 1 && op->call.collective != BNY_SENDRECV) {
         run_alone(op);
         atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
-        atomic_fetch_add_explicit(&c->ops_done, 1, memory_order_relaxed);
+        count_done(c);
         return 0;
     }
     if (rc == 0)
@@ -578,7 +599,7 @@ void bny_op_complete(struct bny_op *op, int result)
     if (op->call.via_allreduce && op->result == 0 && op->call.own_count)
         memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz, op->call.own_count * op->esz);
     unlink_active(op);
-    atomic_fetch_add_explicit(&op->comm->ops_done, 1, memory_order_relaxed);
+    count_done(op->comm);
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
 }
 
@@ -675,14 +696,14 @@ static int poll_peers(struct bny_op *op)
     return n;
 }
 
-/* A few looks under one lock: a lock operation costs as much as several of them. */
-static int look(struct bny_op *op, struct bny_world *w)
+/* Some looks under one lock: a lock operation costs as much as several of them. */
+int bny_op_look(struct bny_op *op, int tries)
 {
-    int tries = w->oversubscribed ? 2 : 16;
+    struct bny_world *w = op->comm->world;
 
-    if (op->plan.path == BNY_PATH_ONESHOT && !op->comm->active_first->next && !w->draining) {
+    if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next && !w->draining) {
         for (int i = 0; i < tries; i++) {
-            if (poll_peers(op) || bny_op_is_done(op))
+            if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
                 return 1;
             bny_pause();
         }
@@ -704,7 +725,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         int n = 0;
         if (bny_world_trylock(w)) {
             if (!bny_op_is_done(op))
-                n = look(op, w);
+                n = bny_op_look(op, w->oversubscribed ? 2 : 16);
             bny_world_unlock(w);
         }
         if (n > 0)

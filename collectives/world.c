@@ -40,7 +40,8 @@ struct bny_init {
     struct bny_bootstrap *boot;
     struct bny_card card, *cards;
     struct banyan_config cfg;
-    int done, rc;
+    int done, joined, rc;
+    uint64_t deadline_ns;
     char text[300]; /* of rc */
 };
 
@@ -491,6 +492,23 @@ static int connect_peer(struct bny_init *in, int peer)
                     strcmp(in->cfg.transport, "shm") ? "" : ": it runs on another host; use auto or tcp");
 }
 
+/* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will call on it either. */
+static void drop_unused(struct bny_world *w)
+{
+    int kept = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        int used = 0;
+        for (int r = 0; r < w->nranks; r++)
+            used |= w->eps[r] && w->eps[r]->tp == w->tps[i];
+        if (used)
+            w->tps[kept++] = w->tps[i];
+        else
+            w->tps[i]->ops->destroy(w->tps[i]);
+    }
+    w->ntps = kept;
+}
+
 /* All cards are here. */
 static int join(struct banyan_comm *comm)
 {
@@ -514,6 +532,7 @@ static int join(struct banyan_comm *comm)
                 return rc;
             comm->peers[r].ep = w->eps[r];
         }
+    drop_unused(w);
     if (w->control) {
         rc = bny_control_connect(w->control, in->cards[0].control, sizeof in->cards[0],
                                  w->same_host);
@@ -649,6 +668,8 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     int rc;
 
     *out = NULL;
+    if (in)
+        in->deadline_ns = deadline;
     if (sodium_init() < 0)
         rc = bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
     else
@@ -721,8 +742,18 @@ int bny_init_progress(struct banyan_comm *comm)
         in->done = rc == 1;
         in->rc = rc < 0 ? rc : 0;
     }
-    if (in->rc == 0)
+    if (in->rc == 0 && !in->joined) {
         in->rc = join(comm);
+        in->joined = 1;
+    }
+    if (in->rc == 0 && in->w->control && !bny_control_ready(in->w->control)) {
+        /* a death before these connections stand would go unnoticed */
+        bny_control_progress(in->w->control);
+        if (!bny_deadline_passed(in->deadline_ns))
+            return 0;
+        in->rc = bny_fail(BANYAN_ETIMEDOUT, "rank %d: the control connections to other ranks did not come up before the "
+                          "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?", in->w->rank);
+    }
     if (in->rc == 0)
         in->rc = start_thread(in->w, &in->cfg);
     if (in->rc) {
@@ -737,6 +768,8 @@ int bny_init_progress(struct banyan_comm *comm)
 
 int bny_init_fds(struct banyan_comm *comm, int *fds, int cap)
 {
+    if (comm->init && comm->init->joined && comm->world->control)
+        return bny_control_fds(comm->world->control, fds, cap);
     return comm->init && comm->init->boot ? bny_bootstrap_fds(comm->init->boot, fds, cap) : 0;
 }
 

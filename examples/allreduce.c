@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every rank contributes its number; all get the sum. Run it alone, or
- *   banyan_run -n 4 ./allreduce        mpirun -n 4 ./allreduce        torchrun --no-python ... */
+ *   banyan_run -n 4 ./allreduce        mpirun -n 4 ./allreduce        torchrun --no-python ...
+ */
 #include <banyan/banyan.h>
 #include <stdio.h>
 
@@ -21,7 +22,8 @@ int main(void)
     /* In place: the same buffer for send and receive. */
     if (banyan_allreduce(x, x, 1000, BANYAN_F32, BANYAN_SUM, comm, NULL) < 0)
         goto fail;
-    printf("rank %d of %d: x[0] = %g, x[999] = %g\n", rank, nranks, (double)x[0], (double)x[999]);
+    printf("rank %d of %d: x[0] = %g, x[999] = %g\n", rank, nranks, (double)x[0],
+           (double)x[999]);
 
     if (banyan_comm_finalize(comm) < 0)
         goto fail_message;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_perf: what its files share. perf_main.c reads options and sweeps; perf_run.c times one size of one
- * case; perf_case.c is the table of collectives; perf_data.c makes and checks values; perf_out.c prints. */
+/* banyan_perf: what its files share. perf_main.c reads options and sweeps; perf_run.c times one
+ * size of one case; perf_case.c is the table of collectives; perf_data.c makes and checks
+ * values; perf_out.c prints. */
 #ifndef BNY_PERF_PERF_H
 #define BNY_PERF_PERF_H
 
@@ -12,10 +13,10 @@
 #include "perf/perf_case.h"
 #include "perf/perf_data.h"
 
-#define PERF_MULSUM 0xff       /* index of the premultiplied sum beside the built-in ops */
-#define PERF_BATCH 16          /* operations per clock reading ... */
+#define PERF_MULSUM      0xff  /* index of the premultiplied sum beside the built-in ops */
+#define PERF_BATCH       16    /* operations per clock reading ... */
 #define PERF_BATCH_BYTES 32768 /* ... up to this size */
-#define PERF_MAX_ITERS 1000000
+#define PERF_MAX_ITERS   1000000
 
 enum perf_format { PERF_TABLE, PERF_CSV, PERF_OSU };
 enum perf_mem { PERF_MALLOC, PERF_BANYAN, PERF_REGISTERED };
@@ -26,25 +27,26 @@ struct perf_opts {
     uint64_t step_bytes; /* 0: multiply by factor */
     double factor;
     int iters, warmup, cycles;
-    int check;           /* 0: none, else checked operations before and after the timed ones */
+    int check; /* 0: none, else checked operations before and after the timed ones */
     int dtype, dtype_all;
-    unsigned op;         /* enum banyan_op_kind or PERF_MULSUM */
+    unsigned op; /* enum banyan_op_kind or PERF_MULSUM */
     int op_all;
-    int root;            /* -1: every rank in turn */
-    int inplace;         /* bit 0: out of place, bit 1: in place */
+    int root;    /* -1: every rank in turn */
+    int inplace; /* bit 0: out of place, bit 1: in place */
     enum perf_mem mem;
-    double timeout_s;    /* per size; 0: none */
-    int nlocal;          /* -P: ranks to start here; 0: join the job of the environment */
+    double timeout_s; /* per size; 0: none */
+    int nlocal;       /* -P: ranks to start here; 0: join the job of the environment */
     int bind;
     const char *transport, *schedule, *codec, *device;
     uint64_t chunk_bytes;
     struct perf_data_spec data;
     enum perf_format format;
-    const char *json;    /* file, or NULL */
-    int roofline;        /* 0: skip that measurement */
+    const char *json; /* file, or NULL */
+    int roofline;     /* 0: skip that measurement */
 };
 
-/* Fills *o. Returns 0; 1 when the program should end at once with status *status (help, bad usage: printed). */
+/* Fills *o. Returns 0; 1 when the program should end at once with status *status (help, bad
+ * usage: printed). */
 int perf_opts_parse(struct perf_opts *o, int argc, char **argv, int *status);
 /* "float" or "f32" -> enum banyan_dtype; -1 when unknown. */
 int perf_parse_dtype(const char *name);
@@ -65,13 +67,13 @@ struct perf_row {
     const char *dtype, *op;
     int root, inplace, iters;
     double time_min_us, time_median_us, time_p99_us;
-    double algbw, busbw;     /* GB/s */
-    uint64_t wire_bytes;     /* of the rank that sent most, per operation */
-    double wire_busbw;       /* GB/s */
-    int64_t wrong;           /* -1: not checked */
+    double algbw, busbw; /* GB/s */
+    uint64_t wire_bytes; /* of the rank that sent most, per operation */
+    double wire_busbw;   /* GB/s */
+    int64_t wrong;       /* -1: not checked */
     double max_abs_err, rel_err;
-    double cpu_s;            /* of all ranks in the timed operations */
-    double roofline;         /* GB/s; 0: not measured */
+    double cpu_s;    /* of all ranks in the timed operations */
+    double roofline; /* GB/s; 0: not measured */
 };
 
 /* This rank's buffers; all of them as large as the largest size needs. */
@@ -85,26 +87,26 @@ struct perf_run {
     const struct perf_opts *opts;
     struct banyan_comm *comm;
     int rank, nranks;
-    char transport[32];        /* that the communicator uses */
+    char transport[32]; /* that the communicator uses */
     struct perf_buffers buf;
-    double *times_us;          /* [iters] */
+    double *times_us; /* [iters] */
     int64_t wrong_total;
-    double busbw_sum;          /* for the closing line */
+    double busbw_sum; /* for the closing line */
     int busbw_n;
 };
 
 int perf_buffers_alloc(struct perf_run *run, size_t bytes);
 void perf_buffers_free(struct perf_run *run);
-/* Warm-up, checks and timing of one call; fills every field of *row on all ranks. count is the call's; root,
- * dtype, op and inplace come from the row. Returns 0 or the library's error. */
+/* Warm-up, checks and timing of one call; fills every field of *row on all ranks. count is the
+ * call's; root, dtype, op and inplace come from the row. Returns 0 or the library's error. */
 int perf_run_row(struct perf_run *run, struct perf_row *row);
 /* The same for put_bw and put_lat, over the windows of the transport contract. */
 int perf_put_row(struct perf_run *run, struct perf_row *row);
 void perf_put_finish(void);
 
-/* Measures what this transport could do at best at this size (GB/s, the same number on all ranks): shm: every
- * rank copies that many bytes out of its neighbour's memory; tcp: one stream over the loopback. 0 when
- * it cannot be measured. Collective. */
+/* Measures what this transport could do at best at this size (GB/s, the same number on all
+ * ranks): shm: every rank copies that many bytes out of its neighbour's memory; tcp: one stream
+ * over the loopback. 0 when it cannot be measured. Collective. */
 double perf_roofline(struct perf_run *run, uint64_t bytes);
 
 /* Closes descriptors and mappings of the roofline measurement. */

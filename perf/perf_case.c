@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives as data. Sizes follow nccl-tests: for allgather, reduce_scatter, alltoall, gather and scatter the
- * size is that of the larger side, nranks blocks; bus factors are 2(n-1)/n for allreduce, (n-1)/n for
- * those five, 1 for reduce, broadcast and sendrecv. */
+/* Collectives as data. Sizes follow nccl-tests: for allgather, reduce_scatter, alltoall, gather
+ * and scatter the size is that of the larger side, nranks blocks; bus factors are 2(n-1)/n for
+ * allreduce, (n-1)/n for those five, 1 for reduce, broadcast and sendrecv. */
 #include "perf/perf_case.h"
 
 #include <string.h>
@@ -13,7 +13,8 @@ static int run_allreduce(const struct perf_call *c)
 
 static int run_reduce(const struct perf_call *c)
 {
-    return banyan_reduce(c->send, c->recv, c->count, c->dtype, c->op, c->root, c->comm, c->opts);
+    return banyan_reduce(c->send, c->recv, c->count, c->dtype, c->op, c->root, c->comm,
+                         c->opts);
 }
 
 static int run_broadcast(const struct perf_call *c)

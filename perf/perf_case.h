@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of collectives that banyan_perf can run: how many elements each buffer has, how it is called, and
- * what the result must be. */
+/* The table of collectives that banyan_perf can run: how many elements each buffer has, how it
+ * is called, and what the result must be. */
 #ifndef BNY_PERF_PERF_CASE_H
 #define BNY_PERF_PERF_CASE_H
 
@@ -21,8 +21,8 @@ struct perf_call {
     int rank, nranks;
 };
 
-/* Where block b of the receive buffer comes from: elements [offset, offset + count) of rank src's send
- * buffer, or the reduction over all ranks of those. */
+/* Where block b of the receive buffer comes from: elements [offset, offset + count) of rank
+ * src's send buffer, or the reduction over all ranks of those. */
 struct perf_source {
     int src; /* PERF_REDUCED, or a rank */
     size_t offset;
@@ -30,13 +30,13 @@ struct perf_source {
 #define PERF_REDUCED (-1)
 
 enum perf_case_flags {
-    PERF_ROOTED = 1 << 0,   /* has a root */
-    PERF_REDUCES = 1 << 1,  /* has an op */
-    PERF_BLOCKS = 1 << 2,   /* a size is that of nranks blocks of count elements */
-    PERF_IN = 1 << 3,       /* can run in place */
-    PERF_OUT = 1 << 4,      /* can run out of place */
-    PERF_RAW = 1 << 5,      /* raw transport, not a collective (perf_put.c) */
-    PERF_NO_DATA = 1 << 6,  /* moves nothing (barrier) */
+    PERF_ROOTED = 1 << 0,  /* has a root */
+    PERF_REDUCES = 1 << 1, /* has an op */
+    PERF_BLOCKS = 1 << 2,  /* a size is that of nranks blocks of count elements */
+    PERF_IN = 1 << 3,      /* can run in place */
+    PERF_OUT = 1 << 4,     /* can run out of place */
+    PERF_RAW = 1 << 5,     /* raw transport, not a collective (perf_put.c) */
+    PERF_NO_DATA = 1 << 6, /* moves nothing (barrier) */
 };
 
 struct perf_case {
@@ -45,7 +45,8 @@ struct perf_case {
     /* busbw = algbw * (a*(n-1) + b*n) / n */
     int bus_a, bus_b;
     int (*run)(const struct perf_call *c);
-    /* Elements in this rank's send buffer, and blocks of count elements it receives; per rank n ranks. */
+    /* Elements in this rank's send buffer, and blocks of count elements it receives; per rank n
+     * ranks. */
     size_t (*send_elems)(const struct perf_call *c);
     int (*recv_blocks)(const struct perf_call *c);
     struct perf_source (*source)(const struct perf_call *c, int block);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Patterns and verification. Everything works on tiles of TILE elements, typed bytes first, then doubles (float
- * types) or 64-bit integers. */
+/* Patterns and verification. Everything works on tiles of TILE elements, typed bytes first,
+ * then doubles (float types) or 64-bit integers. */
 #include "perf/perf_data.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "perf/perf.h"
 
-#define TILE 1024
+#define TILE  1024
 #define TABLE 65536 /* samples of a distribution; elements pick one by hash */
 
 static int map_file(struct perf_data_spec *spec, const char *path)
@@ -60,8 +60,10 @@ int perf_data_parse(struct perf_data_spec *spec, const char *text)
         spec->kind = PERF_FILE;
         return map_file(spec, text + 5);
     }
-    fprintf(stderr, "banyan_perf: --data %s: use random, gauss, laplace, sparse=P (0 to 1) or "
-            "file=PATH\n", text);
+    fprintf(stderr,
+            "banyan_perf: --data %s: use random, gauss, laplace, sparse=P (0 to 1) or "
+            "file=PATH\n",
+            text);
     return -1;
 }
 
@@ -78,7 +80,8 @@ double perf_codec_unit(const char *codec)
     return 1; /* unknown: only garbage is wrong, rel_err tells the rest */
 }
 
-/* --- types ------------------------------------------------------------------------------------- */
+/* --- types
+ * ------------------------------------------------------------------------------------- */
 
 static int is_float(enum banyan_dtype t)
 {
@@ -93,7 +96,10 @@ static int is_unsigned(enum banyan_dtype t)
 /* Unit roundoff of a float type. */
 static double unit_of(enum banyan_dtype t)
 {
-    return t == BANYAN_F64 ? 0x1p-53 : t == BANYAN_F32 ? 0x1p-24 : t == BANYAN_F16 ? 0x1p-11 : 0x1p-8;
+    return t == BANYAN_F64   ? 0x1p-53
+           : t == BANYAN_F32 ? 0x1p-24
+           : t == BANYAN_F16 ? 0x1p-11
+                             : 0x1p-8;
 }
 
 static uint16_t f16_bits(double x)
@@ -106,7 +112,8 @@ static uint16_t f16_bits(double x)
         return 0x7e00;
     if (a >= 65520)
         return sign | 0x7c00;
-    if (a < 0x1p-14) /* subnormal: units of 2^-24; rounding up to 2^-14 carries into the exponent */
+    if (a <
+        0x1p-14) /* subnormal: units of 2^-24; rounding up to 2^-14 carries into the exponent */
         return sign | (uint16_t)nearbyint(a * 0x1p24);
     frexp(a, &e);
     return sign | (uint16_t)(((e + 13) << 10) + (int)nearbyint(ldexp(a, 11 - e)));
@@ -183,7 +190,8 @@ static int64_t load_int(enum banyan_dtype t, const void *src, size_t i)
     }
 }
 
-/* --- values -------------------------------------------------------------------------------------- */
+/* --- values
+ * -------------------------------------------------------------------------------------- */
 
 static uint64_t hash(const struct perf_values *v, int rank, size_t i)
 {
@@ -192,8 +200,8 @@ static uint64_t hash(const struct perf_values *v, int rank, size_t i)
     return bny_rng_next(&state);
 }
 
-/* Largest |value| of PERF_RANDOM such that no partial sum leaves what the type holds exactly; *active: ranks
- * that contribute (types of few bits cannot take any number). */
+/* Largest |value| of PERF_RANDOM such that no partial sum leaves what the type holds exactly;
+ * *active: ranks that contribute (types of few bits cannot take any number). */
 static int64_t value_limit(const struct perf_values *v, int *active)
 {
     int64_t room;
@@ -238,7 +246,8 @@ static void make_int(const struct perf_values *v, int rank, size_t first, size_t
         else if (v->reduces && v->op == BANYAN_PROD)
             x[i] = (h & 7) == 0 && rank < 6 ? 2 : (h & 56) == 0 && low < 0 ? -1 : 1;
         else
-            x[i] = rank < active ? low + (int64_t)((h >> 32) * (uint64_t)(m - low + 1) >> 32) : 0;
+            x[i] =
+                rank < active ? low + (int64_t)((h >> 32) * (uint64_t)(m - low + 1) >> 32) : 0;
     }
 }
 
@@ -264,7 +273,8 @@ static const float *samples(enum perf_data_kind kind)
 static void make_real(const struct perf_values *v, int rank, size_t first, size_t n, double *x)
 {
     const struct perf_data_spec *s = v->spec;
-    const float *table = s->kind == PERF_RANDOM || s->kind == PERF_FILE ? NULL : samples(s->kind);
+    const float *table =
+        s->kind == PERF_RANDOM || s->kind == PERF_FILE ? NULL : samples(s->kind);
 
     for (size_t i = 0; i < n; i++) {
         uint64_t h = hash(v, rank, first + i);
@@ -312,7 +322,8 @@ void perf_values_fill(const struct perf_values *v, int rank, size_t first, size_
         make_tile(v, rank, first + i, n - i < TILE ? n - i : TILE, (char *)dst + i * bytes);
 }
 
-/* --- checks ------------------------------------------------------------------------------------ */
+/* --- checks
+ * ------------------------------------------------------------------------------------ */
 
 static int64_t combine_int(unsigned op, int64_t a, int64_t b, int is_u)
 {
@@ -367,13 +378,16 @@ static void check_int(const struct perf_values *v, size_t first, size_t n, const
             acc[i] /= v->nranks;
         store_int(v->dtype, want, &acc[i], 1);
         if (memcmp(want, (const char *)got + i * bytes, bytes) != 0)
-            count_wrong(out, fabs((double)load_int(v->dtype, want, 0) -
-                                  (double)load_int(v->dtype, got, i)), 1, -1);
+            count_wrong(
+                out,
+                fabs((double)load_int(v->dtype, want, 0) - (double)load_int(v->dtype, got, i)),
+                1, -1);
     }
 }
 
-/* How far a correct result may lie from the exact one: every addition rounds relative to the sum of
- * magnitudes at most; every quantisation (one per rank, one of the result, one to spare) as well. */
+/* How far a correct result may lie from the exact one: every addition rounds relative to the
+ * sum of magnitudes at most; every quantisation (one per rank, one of the result, one to spare)
+ * as well. */
 static double bound_of(const struct perf_values *v, double expect, double magnitude)
 {
     double u = unit_of(v->dtype), n = v->nranks, bound = 0;
@@ -381,7 +395,8 @@ static double bound_of(const struct perf_values *v, double expect, double magnit
     if (v->op == BANYAN_MIN || v->op == BANYAN_MAX)
         return 0;
     if (!whole_numbers(v)) {
-        bound = v->op == BANYAN_PROD ? 2 * (n + 1) * u * fabs(expect) : 2 * (n + 1) * u * magnitude;
+        bound =
+            v->op == BANYAN_PROD ? 2 * (n + 1) * u * fabs(expect) : 2 * (n + 1) * u * magnitude;
         bound += (n + 2) * v->codec_unit * magnitude;
         if (v->codec_unit > 0 || v->dtype == BANYAN_F16)
             bound += (n + 2) * 0x1p-24;

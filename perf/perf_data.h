@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Values for banyan_perf's buffers: a pure function of (pattern, type, op, rank, index), so that every rank can
- * compute what the others sent and check each element of a result. */
+/* Values for banyan_perf's buffers: a pure function of (pattern, type, op, rank, index), so
+ * that every rank can compute what the others sent and check each element of a result. */
 #ifndef BNY_PERF_PERF_DATA_H
 #define BNY_PERF_PERF_DATA_H
 
@@ -10,7 +10,8 @@
 #include "perf/perf_case.h"
 
 enum perf_data_kind {
-    PERF_RANDOM,  /* small integers whose sums are exact; uniform in [-1, 1) with a lossy codec */
+    PERF_RANDOM,  /* small integers whose sums are exact; uniform in [-1, 1) with a lossy codec
+                   */
     PERF_GAUSS,   /* normal, mean 0, deviation 1 */
     PERF_LAPLACE, /* density exp(-|x|) / 2 */
     PERF_SPARSE,  /* normal with probability p, else 0 */
@@ -23,21 +24,23 @@ struct perf_data_spec {
     const float *file; /* mapped */
     size_t file_elems;
 };
-/* "random", "gauss", "laplace", "sparse=0.01", "file=PATH". Returns 0, or -1 with a message on stderr. */
+/* "random", "gauss", "laplace", "sparse=0.01", "file=PATH". Returns 0, or -1 with a message on
+ * stderr. */
 int perf_data_parse(struct perf_data_spec *spec, const char *text);
 
 /* One size's values. */
 struct perf_values {
     const struct perf_data_spec *spec;
     enum banyan_dtype dtype;
-    int reduces;       /* 1: op below applies; 0: values are only moved */
-    unsigned op;       /* enum banyan_op_kind or PERF_MULSUM */
+    int reduces; /* 1: op below applies; 0: values are only moved */
+    unsigned op; /* enum banyan_op_kind or PERF_MULSUM */
     int nranks;
     size_t count;      /* of the call; where file= starts a rank */
     double codec_unit; /* relative error of one quantisation; 0: no lossy codec */
     uint64_t seed;
 };
-/* The relative error of one quantisation by a codec ("name" or "name:param=value"); 0 for none. */
+/* The relative error of one quantisation by a codec ("name" or "name:param=value"); 0 for none.
+ */
 double perf_codec_unit(const char *codec);
 
 /* The scalar of rank r in op mulsum: whole, so that sums stay exact. */
@@ -49,8 +52,8 @@ static inline double perf_mulsum_scalar(int rank)
 /* dst[0..n) = elements [first, first+n) of rank's send buffer. */
 void perf_values_fill(const struct perf_values *v, int rank, size_t first, size_t n, void *dst);
 
-/* Sums over checked elements. Floating sums of small integers are exact, and compared so; other sums must lie
- * within the error bound of their type, codec and number of ranks. */
+/* Sums over checked elements. Floating sums of small integers are exact, and compared so; other
+ * sums must lie within the error bound of their type, codec and number of ranks. */
 struct perf_check {
     uint64_t wrong;
     double max_abs_err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_perf: measures and checks collectives. This file joins the job and sweeps sizes, types, operations
- * and roots. */
+/* banyan_perf: measures and checks collectives. This file joins the job and sweeps sizes,
+ * types, operations and roots. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static int failed(const char *what)
     return 1;
 }
 
-/* -T: the library's own deadline comes first and has the better message; this one also ends a rank that
- * hangs outside of the library. Only async-signal-safe calls. */
+/* -T: the library's own deadline comes first and has the better message; this one also ends a
+ * rank that hangs outside of the library. Only async-signal-safe calls. */
 static void on_alarm(int sig)
 {
     static const char text[] = "banyan_perf: a size took longer than -T allows; giving up\n";
@@ -32,8 +32,8 @@ static void on_alarm(int sig)
 }
 
 /* The first word of the library's plan that is a name of the list, else fallback. */
-static void word_of_plan(const char *plan, const char *(*name)(size_t), const char *fallback, char *out,
-                         size_t cap)
+static void word_of_plan(const char *plan, const char *(*name)(size_t), const char *fallback,
+                         char *out, size_t cap)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
 
@@ -42,20 +42,39 @@ static void word_of_plan(const char *plan, const char *(*name)(size_t), const ch
         size_t len = strspn(p, letters);
 
         for (size_t i = 0; name(i); i++)
-            if (strlen(name(i)) == len && !strncmp(name(i), p, len) && strcmp(name(i), "auto") &&
-                strcmp(name(i), "none")) {
+            if (strlen(name(i)) == len && !strncmp(name(i), p, len) &&
+                strcmp(name(i), "auto") && strcmp(name(i), "none")) {
                 snprintf(out, cap, "%s", name(i));
                 return;
             }
     }
 }
 
+/* Whether all ranks have the same host name. */
+static int one_host(struct perf_run *run)
+{
+    char host[64] = "";
+    uint64_t v[2] = { 0xcbf29ce484222325u, 0 };
+
+    gethostname(host, sizeof host - 1);
+    for (const char *p = host; *p; p++)
+        v[0] = (v[0] ^ (unsigned char)*p) * 0x100000001b3u;
+    v[1] = ~v[0];
+    return banyan_allreduce(v, v, 2, BANYAN_U64, BANYAN_MAX, run->comm, NULL) == 0 &&
+           v[0] == ~v[1];
+}
+
+/* The transport of the results' column: asked for, or named by the plan, or (auto) shared
+ * memory on one host. */
 static void find_transport(struct perf_run *run)
 {
+    int local = one_host(run), has_shm = 0;
     char plan[512] = "";
 
+    for (size_t i = 0; banyan_transport_name(i); i++)
+        has_shm |= !strcmp(banyan_transport_name(i), "shm");
     banyan_comm_plan(run->comm, "allreduce", 1 << 18, BANYAN_F32, plan, sizeof plan);
-    word_of_plan(plan, banyan_transport_name, run->opts->transport, run->transport,
+    word_of_plan(plan, banyan_transport_name, local && has_shm ? "shm" : "tcp", run->transport,
                  sizeof run->transport);
     if (strcmp(run->opts->transport, "auto"))
         snprintf(run->transport, sizeof run->transport, "%s", run->opts->transport);
@@ -72,14 +91,16 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
     if (o->what->flags & PERF_RAW)
         snprintf(row->schedule, sizeof row->schedule, "none");
     else if (!strcmp(o->schedule, "auto") &&
-             banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype, plan,
-                              sizeof plan) >= 0)
+             banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype,
+                              plan, sizeof plan) >= 0)
         word_of_plan(plan, banyan_schedule_name, "auto", row->schedule, sizeof row->schedule);
 }
 
-static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_out *out, int last)
+static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_out *out,
+                       int last)
 {
-    int rc = run->opts->what->flags & PERF_RAW ? perf_put_row(run, row) : perf_run_row(run, row);
+    int rc =
+        run->opts->what->flags & PERF_RAW ? perf_put_row(run, row) : perf_run_row(run, row);
 
     if (rc < 0)
         return rc;
@@ -93,8 +114,8 @@ static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_o
 }
 
 /* One size with one type, op and root: one line of the table. */
-static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, int dtype, unsigned op,
-                    int root, double roofline)
+static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, int dtype,
+                    unsigned op, int root, double roofline)
 {
     const struct perf_opts *o = run->opts;
     size_t es = banyan_dtype_bytes((enum banyan_dtype)dtype);
@@ -133,7 +154,8 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
 static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
 {
     const struct perf_opts *o = run->opts;
-    int reduces = (o->what->flags & PERF_REDUCES) != 0, rooted = (o->what->flags & PERF_ROOTED) != 0;
+    int reduces = (o->what->flags & PERF_REDUCES) != 0,
+        rooted = (o->what->flags & PERF_ROOTED) != 0;
     unsigned nops = reduces && o->op_all ? BANYAN_OP_BUILTIN_COUNT : 1;
     int nroots = rooted && o->root < 0 ? run->nranks : 1, rc = 0;
     double roofline = o->roofline && bytes ? perf_roofline(run, bytes) : 0;
@@ -145,7 +167,8 @@ static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
                 unsigned op = o->op_all ? p : o->op;
 
                 if (!reduces || perf_op_valid(dtype, op))
-                    rc = run_line(run, out, bytes, dtype, op, nroots > 1 ? r : o->root, roofline);
+                    rc = run_line(run, out, bytes, dtype, op, nroots > 1 ? r : o->root,
+                                  roofline);
             }
     return rc;
 }
@@ -177,8 +200,8 @@ static int gather_cards(struct perf_run *run, char **all)
     if (!*all)
         return -BANYAN_ENOMEM;
     gethostname(host, sizeof host - 1);
-    snprintf(card, sizeof card, "#  rank %3d pid %7d on %s cpu %d", run->rank, (int)getpid(), host,
-             sched_getcpu());
+    snprintf(card, sizeof card, "#  rank %3d pid %7d on %s cpu %d", run->rank, (int)getpid(),
+             host, sched_getcpu());
     rc = banyan_allgather(card, *all, sizeof card, BANYAN_U8, run->comm, NULL);
     for (size_t i = 0, len = 0; rc == 0 && i < n; i++) {
         memmove(card, *all + i * sizeof card, sizeof card);
@@ -190,19 +213,21 @@ static int gather_cards(struct perf_run *run, char **all)
 static int measure(struct perf_run *run)
 {
     const struct perf_opts *o = run->opts;
-    size_t most = o->max_bytes + 8 * (size_t)run->nranks; /* a size is rounded up to one element */
+    size_t most =
+        o->max_bytes + 8 * (size_t)run->nranks; /* a size is rounded up to one element */
     struct perf_out out;
     char *cards = NULL;
     int rc, bad_output = 0;
 
     if (o->what->flags & PERF_ROOTED && o->root >= run->nranks) {
         if (run->rank == 0)
-            fprintf(stderr, "banyan_perf: -r %d: there are only %d ranks\n", o->root, run->nranks);
+            fprintf(stderr, "banyan_perf: -r %d: there are only %d ranks\n", o->root,
+                    run->nranks);
         return 2;
     }
+    find_transport(run);
     if (run->rank == 0 && perf_out_open(&out, o) != 0)
         return 1;
-    find_transport(run);
     run->times_us = calloc((size_t)o->iters, sizeof *run->times_us);
     rc = run->times_us ? perf_buffers_alloc(run, most) : -BANYAN_ENOMEM;
     if (rc == 0)
@@ -258,8 +283,10 @@ int main(int argc, char **argv)
         return status;
     /* With BANYAN_RANK set, this is one of the ranks that -P started. */
     if (opts.nlocal && !getenv("BANYAN_RANK")) {
-        struct bny_local_ranks job = { .tool = "banyan_perf", .exe = "/proc/self/exe",
-                                       .nranks = opts.nlocal, .bind = opts.bind };
+        struct bny_local_ranks job = { .tool = "banyan_perf",
+                                       .exe = "/proc/self/exe",
+                                       .nranks = opts.nlocal,
+                                       .bind = opts.bind };
 
         return bny_local_ranks_run(&job, argv);
     }

@@ -9,22 +9,22 @@
 
 static const char usage[] =
     "usage: banyan_perf COLLECTIVE [options]\n"
-    "COLLECTIVE: allreduce reduce broadcast reduce_scatter allgather alltoall gather scatter barrier\n"
-    "            sendrecv; put_bw put_lat: the raw transport between 2 ranks\n"
+    "COLLECTIVE: allreduce reduce broadcast reduce_scatter allgather alltoall gather scatter\n"
+    "            barrier sendrecv; put_bw put_lat: the raw transport between 2 ranks\n"
     "Sizes accept K, M, G (powers of two).\n"
     "  -b, --minbytes SIZE     first size (4)       -e, --maxbytes SIZE   last size (64M)\n"
     "  -f, --stepfactor F      multiply by F (4)    -i, --stepbytes SIZE  or add SIZE\n"
     "  -n, --iters N           timed iterations (20; 16 operations each up to 32K)\n"
     "  -w, --warmup_iters N    iterations before them (2)\n"
     "  -N, --run_cycles N      repeat the whole sweep N times (1)\n"
-    "  -c, --check N           check N operations before and after the timed ones (1); 0: none\n"
-    "  -d, --datatype T|all    f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, or float double half ...\n"
+    "  -c, --check N           check N operations before and after the timed ones (1)\n"
+    "  -d, --datatype T|all    f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, float double half ...\n"
     "  -o, --op OP|all         sum avg min max prod band bor bxor mulsum\n"
     "  -r, --root RANK         (0); -1: each rank in turn\n"
     "  -R, --local_register N  1: buffers are registered shared memory\n"
     "  -T, --timeout SECONDS   fail when one size takes longer (0: never)\n"
-    "  -J, --json FILE         append one JSON object per row to FILE (- for standard output)\n"
-    "  -P N                    start N ranks on this machine; otherwise join the launcher's job\n"
+    "  -J, --json FILE         write one JSON object per row to FILE (- for standard output)\n"
+    "  -P, --ranks N           start N ranks on this machine; else join the launcher's job\n"
     "      --bind              with -P: one CPU per rank\n"
     "      --inplace 0|1|both  (both)\n"
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
@@ -35,7 +35,8 @@ static const char usage[] =
     "  -h, --help              -V, --version\n"
     "The exit status is 1 when a value is wrong or a call failed, 2 for wrong options.\n";
 
-static const char *const op_names[] = { "sum", "avg", "min", "max", "prod", "band", "bor", "bxor" };
+static const char *const op_names[] = { "sum",  "avg",  "min", "max",
+                                        "prod", "band", "bor", "bxor" };
 
 int perf_parse_dtype(const char *name)
 {
@@ -43,10 +44,10 @@ int perf_parse_dtype(const char *name)
         char name[10];
         int dtype;
     } aliases[] = {
-        { "float", BANYAN_F32 },  { "double", BANYAN_F64 }, { "half", BANYAN_F16 },
-        { "bfloat16", BANYAN_BF16 }, { "int8", BANYAN_I8 }, { "uint8", BANYAN_U8 },
-        { "int32", BANYAN_I32 },  { "uint32", BANYAN_U32 }, { "int64", BANYAN_I64 },
-        { "uint64", BANYAN_U64 }, { "int", BANYAN_I32 },    { "char", BANYAN_I8 },
+        { "float", BANYAN_F32 },     { "double", BANYAN_F64 }, { "half", BANYAN_F16 },
+        { "bfloat16", BANYAN_BF16 }, { "int8", BANYAN_I8 },    { "uint8", BANYAN_U8 },
+        { "int32", BANYAN_I32 },     { "uint32", BANYAN_U32 }, { "int64", BANYAN_I64 },
+        { "uint64", BANYAN_U64 },    { "int", BANYAN_I32 },    { "char", BANYAN_I8 },
     };
 
     for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
@@ -80,7 +81,8 @@ int perf_op_valid(int dtype, unsigned op)
 
 uint64_t perf_next_bytes(const struct perf_opts *o, uint64_t bytes)
 {
-    uint64_t next = o->step_bytes ? bytes + o->step_bytes : (uint64_t)((double)bytes * o->factor);
+    uint64_t next =
+        o->step_bytes ? bytes + o->step_bytes : (uint64_t)((double)bytes * o->factor);
 
     if (next <= bytes)
         next = bytes + 1;
@@ -105,8 +107,21 @@ static int number(const char *text, long lo, long hi, int *out)
 }
 
 enum long_only {
-    OPT_TRANSPORT = 256, OPT_SCHEDULE, OPT_CODEC, OPT_TOPO, OPT_DEVICE, OPT_GID, OPT_CHUNK, OPT_DATA,
-    OPT_CSV, OPT_OSU, OPT_TRACE, OPT_INPLACE, OPT_MEM, OPT_BIND, OPT_NO_ROOFLINE,
+    OPT_TRANSPORT = 256,
+    OPT_SCHEDULE,
+    OPT_CODEC,
+    OPT_TOPO,
+    OPT_DEVICE,
+    OPT_GID,
+    OPT_CHUNK,
+    OPT_DATA,
+    OPT_CSV,
+    OPT_OSU,
+    OPT_TRACE,
+    OPT_INPLACE,
+    OPT_MEM,
+    OPT_BIND,
+    OPT_NO_ROOFLINE,
 };
 
 static const struct option longs[] = {
@@ -145,30 +160,35 @@ static const struct option longs[] = {
     { NULL, 0, NULL, 0 },
 };
 
-/* Options that take a size, a number or a word each. Returns 0, 2 after a message, or -1: not mine. */
+/* Options that take a size, a number or a word each. Returns 0, 2 after a message, or -1: not
+ * mine. */
 static int parse_letter(struct perf_opts *o, int c, const char *arg)
 {
     char *end;
 
     switch (c) {
-    case 'b':
-        return bny_parse_size(arg, &o->min_bytes) ? bad("-b wants a size, got ", arg) : 0;
-    case 'e':
-        return bny_parse_size(arg, &o->max_bytes) ? bad("-e wants a size, got ", arg) : 0;
+    case 'b': return bny_parse_size(arg, &o->min_bytes) ? bad("-b wants a size, got ", arg) : 0;
+    case 'e': return bny_parse_size(arg, &o->max_bytes) ? bad("-e wants a size, got ", arg) : 0;
     case 'i':
         return bny_parse_size(arg, &o->step_bytes) ? bad("-i wants a size, got ", arg) : 0;
     case 'f':
         o->factor = strtod(arg, &end);
-        return end == arg || *end || !(o->factor > 1) ? bad("-f wants a number over 1, got ", arg)
-                                                      : 0;
+        return end == arg || *end || !(o->factor > 1)
+                   ? bad("-f wants a number over 1, got ", arg)
+                   : 0;
     case 'n':
-        return number(arg, 1, PERF_MAX_ITERS, &o->iters) ? bad("-n wants 1 to 1000000, got ", arg) : 0;
+        return number(arg, 1, PERF_MAX_ITERS, &o->iters)
+                   ? bad("-n wants 1 to 1000000, got ", arg)
+                   : 0;
     case 'w':
-        return number(arg, 0, PERF_MAX_ITERS, &o->warmup) ? bad("-w wants a count, got ", arg) : 0;
+        return number(arg, 0, PERF_MAX_ITERS, &o->warmup) ? bad("-w wants a count, got ", arg)
+                                                          : 0;
     case 'N':
-        return number(arg, 1, PERF_MAX_ITERS, &o->cycles) ? bad("-N wants a count, got ", arg) : 0;
+        return number(arg, 1, PERF_MAX_ITERS, &o->cycles) ? bad("-N wants a count, got ", arg)
+                                                          : 0;
     case 'c':
-        return number(arg, 0, PERF_MAX_ITERS, &o->check) ? bad("-c wants a count, got ", arg) : 0;
+        return number(arg, 0, PERF_MAX_ITERS, &o->check) ? bad("-c wants a count, got ", arg)
+                                                         : 0;
     case 'd':
         o->dtype_all = !strcmp(arg, "all");
         o->dtype = o->dtype_all ? 0 : perf_parse_dtype(arg);
@@ -188,14 +208,13 @@ static int parse_letter(struct perf_opts *o, int c, const char *arg)
         return 0;
     case 'T':
         o->timeout_s = strtod(arg, &end);
-        return end == arg || *end || !(o->timeout_s >= 0) ? bad("-T wants seconds, got ", arg) : 0;
-    case 'J':
-        o->json = arg;
-        return 0;
+        return end == arg || *end || !(o->timeout_s >= 0) ? bad("-T wants seconds, got ", arg)
+                                                          : 0;
+    case 'J': o->json = arg; return 0;
     case 'P':
-        return number(arg, 1, 4096, &o->nlocal) ? bad("-P wants 1 to 4096 ranks, got ", arg) : 0;
-    default:
-        return -1;
+        return number(arg, 1, 4096, &o->nlocal) ? bad("-P wants 1 to 4096 ranks, got ", arg)
+                                                : 0;
+    default: return -1;
     }
 }
 
@@ -213,24 +232,30 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_NO_ROOFLINE: o->roofline = 0; return 0;
     case OPT_DATA: return perf_data_parse(&o->data, arg) ? 2 : 0;
     case OPT_CHUNK:
-        return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg) : 0;
+        return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg)
+                                                    : 0;
     case OPT_TOPO:
-        return bad("--topo is not supported by this build: it has no topology files, only the ranks' "
-                   "hosts; got --topo ", arg);
-    case OPT_TRACE:
-        return bad("--trace is not supported by this build; got --trace ", arg);
+        return bad(
+            "--topo is not supported by this build: it has no topology files, only the ranks' "
+            "hosts; got --topo ",
+            arg);
+    case OPT_TRACE: return bad("--trace is not supported by this build; got --trace ", arg);
     case OPT_GID:
-        return bad("--gid is for the verbs transport, which this build does not have; got --gid ", arg);
+        return bad(
+            "--gid is for the verbs transport, which this build does not have; got --gid ",
+            arg);
     case OPT_INPLACE:
-        o->inplace = !strcmp(arg, "0") ? 1 : !strcmp(arg, "1") ? 2 : !strcmp(arg, "both") ? 3 : 0;
+        o->inplace = !strcmp(arg, "0")      ? 1
+                     : !strcmp(arg, "1")    ? 2
+                     : !strcmp(arg, "both") ? 3
+                                            : 0;
         return o->inplace ? 0 : bad("--inplace wants 0, 1 or both, got ", arg);
     case OPT_MEM:
         if (strcmp(arg, "malloc") && strcmp(arg, "banyan"))
             return bad("--mem wants malloc or banyan, got ", arg);
         o->mem = *arg == 'b' ? PERF_BANYAN : PERF_MALLOC;
         return 0;
-    default:
-        return 2; /* getopt has printed the reason */
+    default: return 2; /* getopt has printed the reason */
     }
 }
 
@@ -244,7 +269,8 @@ static int cross_check(struct perf_opts *o)
     if (!known)
         return bad("this build has no transport ", o->transport);
     if (o->device && strcmp(o->transport, "tcp") && strcmp(o->transport, "auto"))
-        return bad("--device names network interfaces and needs --transport tcp, not ", o->transport);
+        return bad("--device names network interfaces and needs --transport tcp, not ",
+                   o->transport);
     if (o->max_bytes < o->min_bytes)
         return bad("-e is smaller than -b", "");
     if (o->bind && !o->nlocal && !getenv("BANYAN_RANK"))
@@ -265,12 +291,24 @@ int perf_opts_parse(struct perf_opts *o, int argc, char **argv, int *status)
     int c;
 
     *o = (struct perf_opts){
-        .min_bytes = 4, .max_bytes = 64 << 20, .factor = 4, .iters = 20, .warmup = 2, .cycles = 1,
-        .check = 1, .dtype = BANYAN_F32, .op = BANYAN_SUM, .inplace = 3, .transport = "auto",
-        .schedule = "auto", .codec = "none", .roofline = 1,
+        .min_bytes = 4,
+        .max_bytes = 64 << 20,
+        .factor = 4,
+        .iters = 20,
+        .warmup = 2,
+        .cycles = 1,
+        .check = 1,
+        .dtype = BANYAN_F32,
+        .op = BANYAN_SUM,
+        .inplace = 3,
+        .transport = "auto",
+        .schedule = "auto",
+        .codec = "none",
+        .roofline = 1,
     };
     optind = 1;
-    while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:N:c:d:o:r:R:T:J:P:hV", longs, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:N:c:d:o:r:R:T:J:P:hV", longs, NULL)) !=
+           -1) {
         *status = 0;
         if (c == 'h')
             fputs(usage, stdout);

@@ -37,7 +37,8 @@ static void table_head(const struct perf_out *out)
     for (int i = 0; i < 2; i++)
         if (o->inplace & 1 << i)
             fprintf(out->text, " %s", four);
-    fprintf(out->text, " %9s\n#%11s %13s %6s %7s %6s ", "roofline", "(B)", "(elements)", "", "", "");
+    fprintf(out->text, " %9s\n#%11s %13s %6s %7s %6s ", "roofline", "(B)", "(elements)", "", "",
+            "");
     for (int i = 0; i < 2; i++)
         if (o->inplace & 1 << i)
             fprintf(out->text, " %8s%8s%8s%8s", "(us)", "(GB/s)", "(GB/s)", "");
@@ -49,9 +50,11 @@ void perf_out_head(struct perf_out *out, const struct perf_run *run, const char 
     const struct perf_opts *o = out->opts;
 
     if (o->format == PERF_CSV) {
-        fputs("collective,transport,schedule,codec,ranks,bytes,count,dtype,op,root,inplace,iters,"
-              "time_min_us,time_median_us,time_p99_us,algbw_GBps,busbw_GBps,wire_bytes,"
-              "wire_busbw_GBps,wrong,max_abs_err,rel_err,cpu_s,roofline_GBps\n", out->text);
+        fputs(
+            "collective,transport,schedule,codec,ranks,bytes,count,dtype,op,root,inplace,iters,"
+            "time_min_us,time_median_us,time_p99_us,algbw_GBps,busbw_GBps,wire_bytes,"
+            "wire_busbw_GBps,wrong,max_abs_err,rel_err,cpu_s,roofline_GBps\n",
+            out->text);
         return;
     }
     fprintf(out->text, "# banyan_perf %s: %s, %d rank%s, transport %s, schedule %s, codec %s\n",
@@ -61,8 +64,10 @@ void perf_out_head(struct perf_out *out, const struct perf_run *run, const char 
         fprintf(out->text, "# Size       Avg Latency(us)\n");
         return;
     }
-    fprintf(out->text, "# %d warm-up, %d timed iterations, checks %s; a time is the median of the "
-            "slowest rank's\n", o->warmup, o->iters, o->check ? "on" : "off");
+    fprintf(out->text,
+            "# %d warm-up, %d timed iterations, checks %s; a time is the median of the "
+            "slowest rank's\n",
+            o->warmup, o->iters, o->check ? "on" : "off");
     fputs(cards, out->text);
     table_head(out);
 }
@@ -76,8 +81,8 @@ static void table_row(struct perf_out *out, const struct perf_row *r, int last_o
     if (r->wrong >= 0)
         snprintf(wrong, sizeof wrong, "%" PRId64, r->wrong);
     if (out->columns++ == 0)
-        fprintf(out->text, "%12" PRIu64 " %13" PRIu64 " %6s %7s %6s ", r->bytes, r->count, r->dtype,
-                out->opts->what->flags & PERF_REDUCES ? r->op : "none", root);
+        fprintf(out->text, "%12" PRIu64 " %13" PRIu64 " %6s %7s %6s ", r->bytes, r->count,
+                r->dtype, out->opts->what->flags & PERF_REDUCES ? r->op : "none", root);
     fprintf(out->text, " %8.2f%8.2f%8.2f%8s", r->time_median_us, r->algbw, r->busbw, wrong);
     if (!last_of_line)
         return;
@@ -90,16 +95,18 @@ static void table_row(struct perf_out *out, const struct perf_row *r, int last_o
 
 static void csv_row(const struct perf_out *out, const struct perf_row *r)
 {
-    fprintf(out->text, "%s,%s,%s,%s,%d,%" PRIu64 ",%" PRIu64 ",%s,%s,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,"
-            "%.4f,%" PRIu64 ",%.4f,%" PRId64 ",%g,%g,%.6f,%.4f\n", r->collective, r->transport,
-            r->schedule, r->codec, r->ranks, r->bytes, r->count, r->dtype, r->op, r->root,
-            r->inplace, r->iters, r->time_min_us, r->time_median_us, r->time_p99_us, r->algbw,
-            r->busbw, r->wire_bytes, r->wire_busbw, r->wrong, r->max_abs_err, r->rel_err, r->cpu_s,
-            r->roofline);
+    fprintf(out->text,
+            "%s,%s,%s,%s,%d,%" PRIu64 ",%" PRIu64 ",%s,%s,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,"
+            "%.4f,%" PRIu64 ",%.4f,%" PRId64 ",%g,%g,%.6f,%.4f\n",
+            r->collective, r->transport, r->schedule, r->codec, r->ranks, r->bytes, r->count,
+            r->dtype, r->op, r->root, r->inplace, r->iters, r->time_min_us, r->time_median_us,
+            r->time_p99_us, r->algbw, r->busbw, r->wire_bytes, r->wire_busbw, r->wrong,
+            r->max_abs_err, r->rel_err, r->cpu_s, r->roofline);
 }
 
 /* "name":value, or null for what is no number. */
-static void json_number(char *buf, size_t cap, size_t *len, const char *name, double v, int digits)
+static void json_number(char *buf, size_t cap, size_t *len, const char *name, double v,
+                        int digits)
 {
     if (*len >= cap)
         return;
@@ -128,14 +135,15 @@ int perf_row_json(const struct perf_row *r, char *buf, size_t cap)
     char schedule[128], codec[128];
     size_t n;
 
-    n = (size_t)snprintf(buf, cap, "{\"collective\":\"%s\",\"transport\":\"%s\",\"schedule\":\"%s\","
-                         "\"codec\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64 ",\"count\":%" PRIu64 ","
-                         "\"dtype\":\"%s\",\"op\":\"%s\",\"inplace\":%d,\"iters\":%d,"
-                         "\"time_us\":{\"min\":%.3f,\"median\":%.3f,\"p99\":%.3f}",
-                         r->collective, r->transport, json_text(r->schedule, schedule, sizeof schedule),
-                         json_text(r->codec, codec, sizeof codec), r->ranks, r->bytes, r->count,
-                         r->dtype, r->op, r->inplace, r->iters, r->time_min_us, r->time_median_us,
-                         r->time_p99_us);
+    n = (size_t)snprintf(
+        buf, cap,
+        "{\"collective\":\"%s\",\"transport\":\"%s\",\"schedule\":\"%s\","
+        "\"codec\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64 ",\"count\":%" PRIu64 ","
+        "\"dtype\":\"%s\",\"op\":\"%s\",\"inplace\":%d,\"iters\":%d,"
+        "\"time_us\":{\"min\":%.3f,\"median\":%.3f,\"p99\":%.3f}",
+        r->collective, r->transport, json_text(r->schedule, schedule, sizeof schedule),
+        json_text(r->codec, codec, sizeof codec), r->ranks, r->bytes, r->count, r->dtype, r->op,
+        r->inplace, r->iters, r->time_min_us, r->time_median_us, r->time_p99_us);
     json_number(buf, cap, &n, "algbw_GBps", r->algbw, 6);
     json_number(buf, cap, &n, "busbw_GBps", r->busbw, 6);
     json_number(buf, cap, &n, "wire_bytes", (double)r->wire_bytes, 17);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the engine.
- *   put_bw   rank 0 puts a batch into rank 1's window; the clock stops when rank 1 has answered that the
- *            last one arrived.
- *   put_lat  the two put to each other in turn; half a round trip.
- * The transport instance is our own: the communicator only carries the addresses. */
+/* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the
+ * engine. put_bw   rank 0 puts a batch into rank 1's window; the clock stops when rank 1 has
+ * answered that the last one arrived. put_lat  the two put to each other in turn; half a round
+ * trip. The transport instance is our own: the communicator only carries the addresses. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,7 +17,7 @@ static struct {
     const struct bny_transport_ops *ops;
     struct bny_tp *tp;
     struct bny_ep *ep;
-    char *mem;              /* [cap], the window */
+    char *mem; /* [cap], the window */
     size_t cap;
     struct bny_window mine, theirs;
     uint64_t arrived, answered, sent_done;
@@ -74,16 +73,60 @@ static int wait_for(const uint64_t *counter, uint64_t value)
         if (!deadline)
             deadline = bny_deadline_in(PUT_TIMEOUT_S);
         if (bny_deadline_passed(deadline))
-            return bny_fail(BANYAN_ETIMEDOUT, "a put was not answered within %g s", PUT_TIMEOUT_S);
+            return bny_fail(BANYAN_ETIMEDOUT, "a put was not answered within %g s",
+                            PUT_TIMEOUT_S);
     }
     return 0;
+}
+
+static int put_one(struct perf_run *run, uint32_t bytes)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
+    int rc;
+
+    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) ==
+           BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+static int answer(void)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
+    int rc;
+
+    while ((rc = put.ops->eager(put.ep, &hdr, NULL)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
+}
+
+/* Connections are made on first use: a greeting each way, so that the first put finds one. */
+static int greet(void)
+{
+    uint64_t answered = put.answered;
+    int rc = answer();
+
+    return rc < 0 ? rc : wait_for(&put.answered, answered + 1);
+}
+
+static int open_window(struct bny_window *out)
+{
+    int rc;
+
+    while ((rc = put.ops->window_open(put.ep, put.mem, put.cap, out)) == BNY_AGAIN)
+        if ((rc = turn()) < 0)
+            return rc;
+    return rc;
 }
 
 static int set_up(struct perf_run *run)
 {
     const char *name = strcmp(run->opts->transport, "auto") ? run->opts->transport : "shm";
-    struct bny_tp_config cfg = { .rank = run->rank, .nranks = 2, .nlocal = 2, .ifname = "",
-                                 .port_range = "" };
+    struct bny_tp_config cfg = {
+        .rank = run->rank, .nranks = 2, .nlocal = 2, .ifname = "", .port_range = ""
+    };
     struct put_card me, both[2];
     uint64_t seed = bny_now_ns();
     int rc, len;
@@ -93,7 +136,8 @@ static int set_up(struct perf_run *run)
         return bny_fail(BANYAN_EINVAL, "%s runs between 2 ranks, not %d; use -P 2",
                         run->opts->what->name, run->nranks);
     if (!put.ops || !(put.ops->caps & BNY_TP_PUT))
-        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm", name);
+        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm",
+                        name);
     memset(&me, 0, sizeof me);
     for (int i = 0; i < 32; i++)
         me.secret[i] = (unsigned char)bny_rng_next(&seed);
@@ -119,33 +163,13 @@ static int set_up(struct perf_run *run)
     if (run->opts->mem == PERF_BANYAN && (put.ops->caps & BNY_TP_MEM))
         rc = put.ops->mem_alloc(put.tp, put.cap, (void **)&put.mem);
     if (rc == 0)
-        rc = put.ops->window_open(put.ep, put.mem, put.cap, &me.window);
+        rc = greet();
+    if (rc == 0)
+        rc = open_window(&me.window);
     put.mine = me.window;
     if (rc == 0)
         rc = swap_cards(run, both, &me);
     put.theirs = both[!run->rank].window;
-    return rc;
-}
-
-static int put_one(struct perf_run *run, uint32_t bytes)
-{
-    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
-    int rc;
-
-    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) == BNY_AGAIN)
-        if ((rc = turn()) < 0)
-            return rc;
-    return rc;
-}
-
-static int answer(void)
-{
-    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
-    int rc;
-
-    while ((rc = put.ops->eager(put.ep, &hdr, NULL)) == BNY_AGAIN)
-        if ((rc = turn()) < 0)
-            return rc;
     return rc;
 }
 
@@ -182,12 +206,14 @@ static int ping_pong(struct perf_run *run, uint32_t bytes, int batch)
     return rc < 0 ? rc : wait_for(&put.sent_done, done + (uint64_t)batch);
 }
 
-static int timed_loop(struct perf_run *run, struct perf_row *row, const struct perf_values *v, int latency,
-                      struct perf_check *check)
+static int timed_loop(struct perf_run *run, struct perf_row *row, const struct perf_values *v,
+                      int latency, struct perf_check *check)
 {
     uint32_t bytes = (uint32_t)row->bytes;
     int batch = bytes <= PERF_BATCH_BYTES ? PERF_BATCH : 1, rc = 0;
-    struct perf_call call = { .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2 };
+    struct perf_call call = {
+        .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2
+    };
 
     for (int it = -run->opts->warmup; it < row->iters && rc == 0; it++) {
         uint64_t t0;
@@ -213,8 +239,10 @@ int perf_put_row(struct perf_run *run, struct perf_row *row)
     uint64_t wire;
     struct perf_check check = { 0 };
     struct perf_values v = { .spec = &run->opts->data,
-                             .dtype = (enum banyan_dtype)perf_parse_dtype(row->dtype), .nranks = 2,
-                             .count = row->count, .seed = row->bytes };
+                             .dtype = (enum banyan_dtype)perf_parse_dtype(row->dtype),
+                             .nranks = 2,
+                             .count = row->count,
+                             .seed = row->bytes };
     double wrong;
     size_t n = (size_t)row->iters;
 
@@ -229,8 +257,8 @@ int perf_put_row(struct perf_run *run, struct perf_row *row)
     if (rc == 0)
         rc = banyan_allreduce(&wrong, &wrong, 1, BANYAN_F64, BANYAN_SUM, run->comm, NULL);
     if (rc == 0)
-        rc = banyan_allreduce(run->times_us, run->times_us, n, BANYAN_F64, BANYAN_MAX, run->comm,
-                              NULL);
+        rc = banyan_allreduce(run->times_us, run->times_us, n, BANYAN_F64, BANYAN_MAX,
+                              run->comm, NULL);
     if (rc < 0)
         return rc;
     perf_sort(run->times_us, n);

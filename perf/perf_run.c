@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Times one size of one collective.
  *
- * The timed loop, the same as in perf/peers: every operation (below 32 KiB: every 16 operations) finds its
- * buffers freshly written, because data that lies in the right cache already makes any library look
- * fast; then a barrier; then the clock is read around the operations. An operation's time is
- * that of the slowest rank. Checks stand outside the clock. */
+ * The timed loop, the same as in perf/peers: every operation (below 32 KiB: every 16
+ * operations) finds its buffers freshly written, because data that lies in the right cache
+ * already makes any library look fast; then a barrier; then the clock is read around the
+ * operations. An operation's time is that of the slowest rank. Checks stand outside the clock.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,8 @@ struct timed {
     size_t send_bytes, recv_bytes;
     int batch;
     struct perf_check check;
-    int checked;       /* operations checked */
-    uint64_t wire;     /* payload bytes of this rank in timed operations */
+    int checked;   /* operations checked */
+    uint64_t wire; /* payload bytes of this rank in timed operations */
     double cpu_s;
 };
 
@@ -150,7 +151,8 @@ static void set_up(struct timed *t)
     perf_values_fill(&t->values, run->rank, 0, t->pc->send_elems(c), run->buf.pristine);
 }
 
-/* Writes the send data again, and over the old result: a call that did nothing must not pass. */
+/* Writes the send data again, and over the old result: a call that did nothing must not pass.
+ */
 static void rewrite(struct timed *t)
 {
     if (!t->row->inplace || t->call.recv < t->call.send ||
@@ -198,7 +200,8 @@ static int timed_loop(struct timed *t)
     uint64_t wire = wire_now(t), sync_wire, t0, t1;
     int rc = banyan_barrier(t->run->comm, &t->opts);
 
-    sync_wire = wire_now(t) - wire; /* what the loop's own barriers send is no part of the operation */
+    sync_wire =
+        wire_now(t) - wire; /* what the loop's own barriers send is no part of the operation */
     for (int it = 0; rc == 0 && it < t->row->iters; it++) {
         double cpu;
 
@@ -214,7 +217,8 @@ static int timed_loop(struct timed *t)
         t->wire += wire_now(t) - wire - sync_wire;
         t->run->times_us[it] = (double)(t1 - t0) / 1000 / t->batch;
     }
-    /* A batch in place has reduced its own results again; all others end as a single call does. */
+    /* A batch in place has reduced its own results again; all others end as a single call does.
+     */
     if (rc == 0 && t->run->opts->check && (t->batch == 1 || !t->row->inplace))
         check(t);
     return rc;

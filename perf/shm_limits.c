@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What two ranks of one machine can reach at best, and what the shared-memory transport reaches.
+/* What two ranks of one machine can reach at best, and what the shared-memory transport
+ * reaches.
  *
- *   shm_limits exchange [max_bytes [tile]]   in-place f32 sum of two ranks, microseconds (slowest rank, median):
- *       hand-written between private buffers (process_vm_readv, add, process_vm_writev, tile by tile),
- *       hand-written between shared buffers (loads and stores), and both through the transport's
- *       calls (descriptor, view, add, put), without an engine.
- *   shm_limits oneway [max_bytes]            half a round trip of one message whose bytes end in the
- *       receiver's memory: a bare cache line, then eager, slot, and descriptor of private and shared memory.
- * The cases of one size are interleaved; buffers are rewritten before every operation, else caches lie. */
+ *   shm_limits exchange [max_bytes [tile]]   two ranks, f32 sum in place: hand-written
+ *       between private buffers (process_vm_readv, add, process_vm_writev, tile by tile) and
+ *       between shared ones (loads and stores), and both through the transport's calls
+ *       (descriptor, view, add, put), without an engine. The slowest rank's microseconds.
+ *   shm_limits oneway [max_bytes]   half a round trip of a message whose bytes end in the
+ *       receiver's memory: a bare cache line, then eager, slot, and descriptor of private and
+ *       of shared memory. A way that does not carry a size shows 0.
+ *
+ * The cases of one size are interleaved; buffers are rewritten before every operation, else
+ * caches lie. */
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,9 +28,9 @@
 #include "base/err.h"
 #include "transport/shm/shm.h"
 
-#define REPS 200        /* most repetitions of a case and size */
+#define REPS      200        /* most repetitions of a case and size */
 #define BUDGET_NS 150000000u /* time for a case and size, so that the largest sizes end too */
-#define BATCH_MAX 32768u  /* up to this size 16 operations per clock reading */
+#define BATCH_MAX 32768u     /* up to this size 16 operations per clock reading */
 #define PUT_CHUNK (512u << 10)
 
 struct line {
@@ -34,12 +38,13 @@ struct line {
 };
 struct board { /* shared by the two processes */
     struct line barrier[2], flag[2], done[2];
-    _Alignas(64) float mail[2][2][2048]; /* rank, parity: small messages of the hand-written exchange */
+    _Alignas(64) float mail[2][2][2048]; /* rank, parity: small messages of the hand-written
+                                            exchange */
     uint8_t blob[2][BNY_ADDR_MAX];
     int blob_len[2];
     pid_t pid[2];
     void *private_buf[2];
-    double us[2][REPS];
+    double us[2][2]; /* microseconds; whether to go on */
 };
 
 struct rank {
@@ -51,7 +56,8 @@ struct rank {
     struct bny_tp *tp;
     struct bny_ep *ep;
     uint32_t seq;
-    struct bny_msg *queue, **queue_end; /* messages of the next operation, while this one's sends end */
+    struct bny_msg *queue,
+        **queue_end; /* messages of the next operation, while this one's sends end */
     uint64_t sends, sent;
 };
 
@@ -73,15 +79,15 @@ static void barrier(struct rank *r)
     wait_for(&r->b->barrier[!r->me].v, r->barriers);
 }
 
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void add(float *restrict x, const float *restrict y,
-                                                                              size_t n)
+__attribute__((target_clones("avx512f", "avx2", "default"))) static void
+add(float *restrict x, const float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void add_both(float *restrict x, float *restrict y,
-                                                                                   size_t n)
+__attribute__((target_clones("avx512f", "avx2", "default"))) static void
+add_both(float *restrict x, float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float s = x[i] + y[i];
@@ -91,7 +97,7 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) static void add_bot
     }
 }
 
-/* --- hand-written -------------------------------------------------------------------------------------- */
+/* --- hand-written ------------------------------------------------------------------------- */
 
 static void hand_small(struct rank *r, float *buf, size_t bytes)
 {
@@ -151,7 +157,7 @@ static void hand_shared(struct rank *r, size_t bytes)
     hand_end(r);
 }
 
-/* --- through the transport ---------------------------------------------------------------------------- */
+/* --- through the transport ---------------------------------------------------------------- */
 
 /* One event, if there is one: counts SENT, queues messages. */
 static void collect(struct rank *r)
@@ -203,7 +209,8 @@ static void tp_small(struct rank *r, float *buf, size_t bytes)
 }
 
 /* The peer's half of a message: view, add, put the sum back. */
-static void tp_reduce(struct rank *r, struct bny_msg *m, char *mine, const struct bny_window *win)
+static void tp_reduce(struct rank *r, struct bny_msg *m, char *mine,
+                      const struct bny_window *win)
 {
     struct bny_hdr h = { .kind = BNY_MSG_PUT, .chunk = m->hdr.chunk };
     uint32_t off = 0, from = 0, len = m->hdr.len;
@@ -221,7 +228,8 @@ static void tp_reduce(struct rank *r, struct bny_msg *m, char *mine, const struc
         off += (uint32_t)n;
         h.codec_len_raw = off - from;
         do {
-            rc = bny_shm_ops.put(r->ep, &h, mine + base + from, off - from, win, base + from, NULL);
+            rc = bny_shm_ops.put(r->ep, &h, mine + base + from, off - from, win, base + from,
+                                 NULL);
             if (rc == BNY_AGAIN)
                 collect(r);
         } while (rc == BNY_AGAIN);
@@ -239,7 +247,8 @@ static void tp_exchange(struct rank *r, float *buf, size_t bytes)
     struct bny_window win, peer = { 0 };
     size_t to_send = 0, reduced = 0, landed = 0;
 
-    check(bny_shm_ops.window_open(r->ep, (char *)buf + theirs, theirs_len, &win), "window_open");
+    check(bny_shm_ops.window_open(r->ep, (char *)buf + theirs, theirs_len, &win),
+          "window_open");
     check(bny_shm_ops.eager(r->ep, &h, &win), "eager");
     while (to_send < theirs_len) {
         h = (struct bny_hdr){ .kind = BNY_MSG_DATA, .chunk = (uint32_t)(to_send / PUT_CHUNK) };
@@ -283,7 +292,7 @@ static void tp_arena(struct rank *r, size_t bytes)
         tp_exchange(r, r->arena, bytes);
 }
 
-/* --- one way -------------------------------------------------------------------------------------------- */
+/* --- one way ------------------------------------------------------------------------------ */
 
 static void line_pingpong(struct rank *r, size_t bytes)
 {
@@ -304,17 +313,13 @@ static void one_message(struct rank *r, size_t bytes, int way, float *buf)
     struct bny_slot slot;
 
     switch (way) {
-    case 0:
-        check(bny_shm_ops.eager(r->ep, &h, buf), "eager");
-        break;
+    case 0: check(bny_shm_ops.eager(r->ep, &h, buf), "eager"); break;
     case 1:
         check(bny_shm_ops.reserve(r->ep, h.len, &slot), "reserve");
         memcpy(slot.mem, buf, bytes);
         check(bny_shm_ops.commit(r->ep, &slot, &h), "commit");
         break;
-    default:
-        check(bny_shm_ops.send(r->ep, &h, buf, r), "send");
-        r->sends++;
+    default: check(bny_shm_ops.send(r->ep, &h, buf, r), "send"); r->sends++;
     }
 }
 
@@ -356,18 +361,21 @@ static void way_arena(struct rank *r, size_t bytes)
     pingpong(r, bytes, 2, r->arena);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------- */
 
 struct perf_case {
     const char *name;
     void (*run)(struct rank *r, size_t bytes);
 };
 static const struct perf_case exchange_cases[] = {
-    { "hand_private", hand_private }, { "shm_private", tp_private },
-    { "hand_shared", hand_shared }, { "shm_arena", tp_arena }, { NULL, NULL },
+    { "hand_private", hand_private },
+    { "shm_private", tp_private },
+    { "hand_shared", hand_shared },
+    { "shm_arena", tp_arena },
+    { NULL, NULL },
 };
 static const struct perf_case oneway_cases[] = {
-    { "line", line_pingpong }, { "eager", way_eager }, { "slot", way_slot },
+    { "line", line_pingpong },       { "eager", way_eager },      { "slot", way_slot },
     { "send_private", way_private }, { "send_arena", way_arena }, { NULL, NULL },
 };
 
@@ -382,6 +390,27 @@ static void rewrite(struct rank *r, size_t bytes)
 {
     for (size_t i = 0; i < bytes / 4; i++)
         r->priv[i] = r->shared[i] = r->arena[i] = 1.0f;
+}
+
+/* Every operation doubles the values of the one buffer that it works on. */
+static void verify(const struct rank *r, size_t bytes, int batch, const char *name)
+{
+    const float *bufs[3] = { r->priv, r->shared, r->arena }, want = (float)(1 << batch);
+    int done = 0;
+
+    for (int k = 0; k < 3; k++) {
+        done += bufs[k][0] == want;
+        for (size_t i = 1; i < bytes / 4; i++)
+            if (bufs[k][i] != bufs[k][0]) {
+                fprintf(stderr, "shm_limits: %s: wrong value %g at %zu of %zu bytes\n", name,
+                        (double)bufs[k][i], i, bytes);
+                _exit(1);
+            }
+    }
+    if (done != 1) {
+        fprintf(stderr, "shm_limits: %s: %d of 3 buffers were summed\n", name, done);
+        _exit(1);
+    }
 }
 
 static void measure(struct rank *r, const struct perf_case *cases, size_t bytes, int oneway)
@@ -405,6 +434,8 @@ static void measure(struct rank *r, const struct perf_case *cases, size_t bytes,
             r->b->us[r->me][0] = (double)(bny_now_ns() - t) / once / batch;
             r->b->us[r->me][1] = reps < 5 || bny_now_ns() < end;
             barrier(r);
+            if (!oneway)
+                verify(r, bytes, batch, cases[c].name);
             us[c][reps] = r->b->us[0][0] > r->b->us[1][0] ? r->b->us[0][0] : r->b->us[1][0];
             more = r->b->us[0][1] != 0; /* rank 0 decides for both */
             barrier(r);
@@ -415,7 +446,7 @@ static void measure(struct rank *r, const struct perf_case *cases, size_t bytes,
         printf("%10zu", bytes);
         for (int c = 0; c < n; c++) {
             qsort(us[c], (size_t)reps, sizeof(double), by_value);
-            printf(" %14.3f", us[c][reps / 2]);
+            printf(" %14.3f", us[c][reps / 2] < 0.05 ? 0.0 : us[c][reps / 2]);
         }
         printf("\n");
         fflush(stdout);
@@ -452,7 +483,8 @@ static void setup(struct rank *r, size_t max)
     b->private_buf[r->me] = r->priv;
     b->blob_len[r->me] = bny_shm_ops.address(r->tp, b->blob[r->me], BNY_ADDR_MAX);
     barrier(r);
-    check(bny_shm_ops.connect(r->tp, !r->me, b->blob[!r->me], (size_t)b->blob_len[!r->me], &r->ep),
+    check(bny_shm_ops.connect(r->tp, !r->me, b->blob[!r->me], (size_t)b->blob_len[!r->me],
+                              &r->ep),
           "connect");
 }
 

@@ -9,14 +9,16 @@
 
 static const char usage[] =
     "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
-    "Starts N ranks of PROGRAM on this machine; banyan_comm_init_env() in them finds the others.\n"
+    "Starts N ranks of PROGRAM on this machine; banyan_comm_init_env() in them finds the "
+    "others.\n"
     "  -n, --ranks N      number of ranks, 1 to 4096\n"
     "  --timeout S        end the job after S seconds (exit status 124)\n"
     "  --bind             run rank i on the (i mod CPUs)-th CPU this process may use\n"
     "  --tag              begin every line a rank prints with [rank]\n"
     "  -h, --help         this text\n"
     "  -V, --version      the version\n"
-    "When a rank fails, the others have 5 s to end; the exit status is the first failing rank's,\n"
+    "When a rank fails, the others have 5 s to end; the exit status is the first failing "
+    "rank's,\n"
     "128 + signal when it was killed.\n";
 
 static int bad(const char *what, const char *value)
@@ -54,20 +56,11 @@ int main(int argc, char **argv)
             if (end == optarg || *end || !(job.timeout_s > 0))
                 return bad("--timeout wants seconds, got ", optarg);
             break;
-        case OPT_BIND:
-            job.bind = 1;
-            break;
-        case OPT_TAG:
-            job.tag = 1;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
-        case 'V':
-            printf("banyan_run %s\n", banyan_version_string());
-            return 0;
-        default:
-            return 2;
+        case OPT_BIND: job.bind = 1; break;
+        case OPT_TAG: job.tag = 1; break;
+        case 'h': fputs(usage, stdout); return 0;
+        case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
+        default: return 2;
         }
     }
     if (!job.nranks)

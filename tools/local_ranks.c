@@ -21,13 +21,13 @@
 #include "base/param.h"
 #include "transport/bootstrap/bootstrap.h"
 
-#define GRACE_S 5.0       /* for the other ranks, once one has failed */
+#define GRACE_S      5.0  /* for the other ranks, once one has failed */
 #define KILL_AFTER_S 2.0  /* between SIGTERM and SIGKILL */
-#define LINE_BYTES 4096   /* longest piece of a line that is tagged as one */
+#define LINE_BYTES   4096 /* longest piece of a line that is tagged as one */
 
 struct pipe_end {
-    int fd;          /* our read end, -1: closed */
-    int to;          /* 1 or 2: where its lines go */
+    int fd; /* our read end, -1: closed */
+    int to; /* 1 or 2: where its lines go */
     size_t len;
     char line[LINE_BYTES];
 };
@@ -41,11 +41,12 @@ struct job {
     const struct bny_local_ranks *opts;
     struct rank *ranks;
     int running;
-    int status;           /* of the first rank that failed, or 0 */
+    int status;                            /* of the first rank that failed, or 0 */
     uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
 };
 
-/* The descriptor of the listening socket that bny_id_create opened: the one bound to the id's port. */
+/* The descriptor of the listening socket that bny_id_create opened: the one bound to the id's
+ * port. */
 static int find_listener(unsigned port)
 {
     for (int fd = 3; fd < 256; fd++) {
@@ -229,7 +230,8 @@ static void put_line(int rank, struct pipe_end *p, size_t n, int newline)
     write_all(p->to, text, (size_t)head + n);
 }
 
-/* Passes on whole lines; at the end of the stream, or when the buffer is full, what there is. */
+/* Passes on whole lines; at the end of the stream, or when the buffer is full, what there is.
+ */
 static void drain(int rank, struct pipe_end *p)
 {
     ssize_t got = read(p->fd, p->line + p->len, sizeof p->line - p->len);
@@ -293,7 +295,8 @@ static void act_on_time(struct job *j)
     const struct bny_local_ranks *o = j->opts;
 
     if (bny_deadline_passed(j->timeout_at)) {
-        fprintf(stderr, "%s: the job did not end within %g s; ending it\n", o->tool, o->timeout_s);
+        fprintf(stderr, "%s: the job did not end within %g s; ending it\n", o->tool,
+                o->timeout_s);
         j->timeout_at = 0;
         j->status = 124;
         j->term_at = bny_now_ns();
@@ -326,8 +329,8 @@ static void turn(struct job *j, struct pollfd *fds, int sigfd)
     act_on_time(j);
 }
 
-/* What a rank wrote before it ended may still lie in its pipe. A grandchild that holds the pipe open is not
- * waited for. */
+/* What a rank wrote before it ended may still lie in its pipe. A grandchild that holds the pipe
+ * open is not waited for. */
 static void drain_rest(struct job *j)
 {
     for (int r = 0; r < j->opts->nranks; r++)
@@ -342,15 +345,16 @@ static void drain_rest(struct job *j)
         }
 }
 
-/* Makes the id and puts it into the environment that the ranks inherit. Returns the listening socket. */
+/* Makes the id and puts it into the environment that the ranks inherit. Returns the listening
+ * socket. */
 static int make_id(const struct bny_local_ranks *o)
 {
     char hex[2 * sizeof(struct bny_id) + 1];
     struct bny_id id;
     int fd;
 
-    if (bny_id_create(&id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"), 1) <
-        0) {
+    if (bny_id_create(&id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"),
+                      1) < 0) {
         fprintf(stderr, "%s: %s\n", o->tool, banyan_last_error());
         return -1;
     }
@@ -359,8 +363,10 @@ static int make_id(const struct bny_local_ranks *o)
     setenv("BANYAN_ID", hex, 1);
     fd = find_listener(id.port);
     if (fd < 0)
-        fprintf(stderr, "%s: the root's listening socket on port %u is not among descriptors "
-                "3 to 255; close some of the descriptors this process inherits\n", o->tool, id.port);
+        fprintf(stderr,
+                "%s: the root's listening socket on port %u is not among descriptors "
+                "3 to 255; close some of the descriptors this process inherits\n",
+                o->tool, id.port);
     return fd;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Starts n ranks of a program on this machine and looks after them until they have ended. Used by
- * banyan_run and by `banyan_perf -P n`. The caller must be single-threaded. */
+/* Starts n ranks of a program on this machine and looks after them until they have ended. Used
+ * by banyan_run and by `banyan_perf -P n`. The caller must be single-threaded. */
 #ifndef BNY_TOOLS_LOCAL_RANKS_H
 #define BNY_TOOLS_LOCAL_RANKS_H
 
@@ -13,11 +13,11 @@ struct bny_local_ranks {
     int tag;          /* 1: every line that a rank prints begins with "[rank] " */
 };
 
-/* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening socket in
- * BANYAN_LISTEN_FD. SIGINT and SIGTERM are passed on. When one rank fails the others have 5 s to end by
- * themselves. Ranks die with this process.
- * Returns the exit status for the shell: 0, the first failing rank's (128 + signal when it was killed),
- * 124 after the timeout, 125 when the ranks could not be started. */
+/* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening
+ * socket in BANYAN_LISTEN_FD. SIGINT and SIGTERM are passed on. When one rank fails the others
+ * have 5 s to end by themselves. Ranks die with this process. Returns the exit status for the
+ * shell: 0, the first failing rank's (128 + signal when it was killed), 124 after the timeout,
+ * 125 when the ranks could not be started. */
 int bny_local_ranks_run(const struct bny_local_ranks *job, char *const argv[]);
 
 #endif

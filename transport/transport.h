@@ -132,7 +132,9 @@ struct bny_transport_ops {
     int (*commit)(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
     void (*cancel)(struct bny_ep *ep, struct bny_slot *slot);
     /* Sends buf[hdr->len] without copying where possible. Borrows buf until SENT(cookie).
-     * 0, BNY_AGAIN, or an error. */
+     * 0, BNY_AGAIN, or an error. Where ep->zcopy_min is UINT32_MAX, -BANYAN_ENOTSUP is one of them (shm
+     * between processes that may not read each other's memory, buf in no shared arena): use reserve.
+     * window_open answers the same then. */
     int (*send)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
 
     /* Windows (BNY_TP_PUT). open: describes [addr, addr+bytes) to the peer of ep, who may put until

@@ -47,7 +47,8 @@ int digits_load(const char *path, struct image **out)
             all = more;
         }
         if (parse_line(line, &all[n]) != 0) {
-            fprintf(stderr, "train_digits: %s:%d: not 64 pixels (0-16) and a digit\n", path, n + 1);
+            fprintf(stderr, "train_digits: %s:%d: not 64 pixels (0-16) and a digit\n", path,
+                    n + 1);
             goto fail;
         }
         n++;
@@ -87,7 +88,8 @@ void network_init(struct network *net, uint64_t seed)
 }
 
 /* hidden[] after ReLU, prob[] after softmax. */
-static void forward(const struct network *net, const struct image *im, float *hidden, float *prob)
+static void forward(const struct network *net, const struct image *im, float *hidden,
+                    float *prob)
 {
     float top = -INFINITY, sum = 0;
 

@@ -13,11 +13,12 @@ struct image {
     int label;
 };
 
-/* Reads "p0,...,p63,label" lines; *out is the caller's to free. Returns the number of images, or -1 after a
- * message on stderr. */
+/* Reads "p0,...,p63,label" lines; *out is the caller's to free. Returns the number of images,
+ * or -1 after a message on stderr. */
 int digits_load(const char *path, struct image **out);
 
-/* Parameters, and gradients in the same shape: one array, so that one allreduce carries all of them. */
+/* Parameters, and gradients in the same shape: one array, so that one allreduce carries all of
+ * them. */
 struct network {
     float w1[HIDDEN][PIXELS], b1[HIDDEN];
     float w2[CLASSES][HIDDEN], b2[CLASSES];

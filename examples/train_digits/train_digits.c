@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Data-parallel training on real handwritten digits. Every rank computes the gradient of its share of each
- * batch; one allreduce adds them up; every rank takes the same step. n ranks therefore follow the path of
- * one rank, to rounding.
- *   train_digits -P 4        banyan_run -n 4 train_digits        mpirun -n 4 train_digits */
+/* Data-parallel training on real handwritten digits. Every rank computes the gradient of its
+ * share of each batch; one allreduce adds them up; every rank takes the same step. n ranks
+ * therefore follow the path of one rank, to rounding. train_digits -P 4        banyan_run -n 4
+ * train_digits        mpirun -n 4 train_digits */
 #include <banyan/banyan.h>
 #include <getopt.h>
 #include <signal.h>
@@ -61,7 +61,8 @@ static void shuffle(int *order, int n, uint64_t *state)
     }
 }
 
-/* The file is sorted by writer; the test images are a fifth of everybody's, the same whatever the seed. */
+/* The file is sorted by writer; the test images are a fifth of everybody's, the same whatever
+ * the seed. */
 static void mix(struct image *images, int n)
 {
     uint64_t state = 0;
@@ -85,8 +86,8 @@ static int step(struct trainer *t, const int *batch, int n, double *loss)
     for (int i = t->rank; i < n; i += t->nranks)
         t->sum.loss += network_gradient(&t->net, &t->images[batch[i]], &t->sum.grad);
     before = now_s();
-    rc = banyan_allreduce(&t->sum, &t->sum, sizeof t->sum / sizeof(float), BANYAN_F32, BANYAN_SUM,
-                          t->comm, NULL);
+    rc = banyan_allreduce(&t->sum, &t->sum, sizeof t->sum / sizeof(float), BANYAN_F32,
+                          BANYAN_SUM, t->comm, NULL);
     t->comm_s += now_s() - before;
     if (rc < 0)
         return rc;
@@ -133,8 +134,8 @@ static int train(struct trainer *t)
 
     if (t->rank == 0)
         printf("%d ranks, %d training and %d test images, %zu parameters, batch %d\n"
-               "epoch      loss  train acc  test acc  step us  communication\n", t->nranks, t->ntrain,
-               t->ntest, sizeof t->net / sizeof(float), t->opt.batch);
+               "epoch      loss  train acc  test acc  step us  communication\n",
+               t->nranks, t->ntrain, t->ntest, sizeof t->net / sizeof(float), t->opt.batch);
     for (int epoch = 1; epoch <= t->opt.epochs && rc == 0; epoch++) {
         int n = 0;
 
@@ -152,8 +153,9 @@ static int train(struct trainer *t)
         total_step += t->step_s;
         total_comm += t->comm_s;
         if (rc == 0 && t->rank == 0) {
-            printf("%5d  %8.6f  %8.2f%%  %7.2f%%  %7.1f  %12.1f%%\n", epoch, loss, 100 * train_acc,
-                   100 * test_acc, t->step_s / n * 1e6, 100 * t->comm_s / t->step_s);
+            printf("%5d  %8.6f  %8.2f%%  %7.2f%%  %7.1f  %12.1f%%\n", epoch, loss,
+                   100 * train_acc, 100 * test_acc, t->step_s / n * 1e6,
+                   100 * t->comm_s / t->step_s);
             fflush(stdout);
         }
     }
@@ -165,12 +167,13 @@ static int train(struct trainer *t)
     }
     if (t->rank == 0)
         printf("result ranks=%d epochs=%d loss=%.6f train_accuracy=%.4f test_accuracy=%.4f "
-               "step_us=%.1f comm_share=%.3f identical=%d\n", t->nranks, t->opt.epochs, loss, train_acc,
-               test_acc, total_step / steps * 1e6, total_comm / total_step, same);
+               "step_us=%.1f comm_share=%.3f identical=%d\n",
+               t->nranks, t->opt.epochs, loss, train_acc, test_acc, total_step / steps * 1e6,
+               total_comm / total_step, same);
     if (!same || test_acc < 0.9) {
         if (t->rank == 0)
-            fprintf(stderr, "train_digits: %s\n", same ? "the test accuracy is below 0.9"
-                                                       : "the ranks' networks differ");
+            fprintf(stderr, "train_digits: %s\n",
+                    same ? "the test accuracy is below 0.9" : "the ranks' networks differ");
         return 1;
     }
     return 0;
@@ -234,8 +237,8 @@ static int number(const char *option, const char *text, int lo, int hi)
     long v = strtol(text, &end, 10);
 
     if (end == text || *end || v < lo || v > hi) {
-        fprintf(stderr, "train_digits: %s wants a number from %d to %d, got %s\n", option, lo, hi,
-                text);
+        fprintf(stderr, "train_digits: %s wants a number from %d to %d, got %s\n", option, lo,
+                hi, text);
         exit(2);
     }
     return (int)v;
@@ -244,14 +247,19 @@ static int number(const char *option, const char *text, int lo, int hi)
 static void parse(struct options *o, int argc, char **argv)
 {
     static const struct option longs[] = {
-        { "epochs", required_argument, NULL, 'e' }, { "batch", required_argument, NULL, 'b' },
-        { "ranks", required_argument, NULL, 'P' },  { "seed", required_argument, NULL, 's' },
-        { "data", required_argument, NULL, 'd' },   { "help", no_argument, NULL, 'h' },
+        { "epochs", required_argument, NULL, 'e' },
+        { "batch", required_argument, NULL, 'b' },
+        { "ranks", required_argument, NULL, 'P' },
+        { "seed", required_argument, NULL, 's' },
+        { "data", required_argument, NULL, 'd' },
+        { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
     int c;
 
-    *o = (struct options){ .epochs = 20, .batch = 64, .seed = 1, .rate = 0.1f, .data = DIGITS_CSV };
+    *o = (struct options){
+        .epochs = 20, .batch = 64, .seed = 1, .rate = 0.1f, .data = DIGITS_CSV
+    };
     while ((c = getopt_long(argc, argv, "e:b:P:s:d:h", longs, NULL)) != -1) {
         switch (c) {
         case 'e': o->epochs = number("--epochs", optarg, 1, 100000); break;

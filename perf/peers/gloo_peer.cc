@@ -16,9 +16,11 @@
 
 #include "peer_loop.h"
 
-namespace {
+namespace
+{
 
-/* Option objects hold the buffers' registration: one set per size, as a training loop would keep them. */
+/* Option objects hold the buffers' registration: one set per size, as a training loop would
+ * keep them. */
 struct state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::BarrierOptions> barrier;
@@ -129,7 +131,8 @@ void max_times(struct peer *p, double *us, int n)
 int main(int argc, char **argv)
 {
     if (argc < 8) {
-        fprintf(stderr, "usage: gloo_peer RANK NRANKS STORE COLLECTIVE ITERS WARMUP INPLACE SIZE...\n");
+        fprintf(stderr,
+                "usage: gloo_peer RANK NRANKS STORE COLLECTIVE ITERS WARMUP INPLACE SIZE...\n");
         return 2;
     }
     state s;

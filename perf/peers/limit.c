@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The limit of an allreduce (f32 sum, in place) between two processes, written by hand: no headers, no choice, no
- * checks. Two ways, of which the faster one counts at each size:
- *   slots  each copies its data into a shared slot, raises its flag, and adds the other's slot;
- *   halves each reduces one half: reads the other's half in tiles that stay in L2, adds, and writes the sum
- *          back. Private buffers: process_vm_readv/writev. Shared buffers: loads and stores.
- * usage: limit private|shared allreduce ITERS WARMUP 1 SIZE... */
+/* The limit of an allreduce (f32 sum, in place) between two processes, written by hand: no
+ * headers, no choice, no checks. Two ways, of which the faster one counts at each size: slots
+ * each copies its data into a shared slot, raises its flag, and adds the other's slot; halves
+ * each reduces one half: reads the other's half in tiles that stay in L2, adds, and writes the
+ * sum back. Private buffers: process_vm_readv/writev. Shared buffers: loads and stores. usage:
+ * limit private|shared allreduce ITERS WARMUP 1 SIZE... */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -18,14 +18,15 @@
 
 #include "peer_loop.h"
 
-#define SLOT_BYTES (64 << 10)
-#define TILE_FLOATS (16 << 10)
+#define SLOT_BYTES    (64 << 10)
+#define TILE_FLOATS   (16 << 10)
 #define INLINE_FLOATS 12 /* fit into the flag's cache line */
-#define TIMES_MAX 100000
+#define TIMES_MAX     100000
 
 struct shared {
     struct side {
-        _Alignas(128) _Atomic uint64_t ready; /* slots: number of the operation whose data is there */
+        _Alignas(128) _Atomic uint64_t
+            ready; /* slots: number of the operation whose data is there */
         float small[2][INLINE_FLOATS / 2];
         _Alignas(128) _Atomic uint64_t start, done; /* halves */
         _Alignas(128) _Atomic uint64_t barrier;
@@ -194,7 +195,11 @@ static void pin(int cpu)
 int main(int argc, char **argv)
 {
     struct limit l = { 0 };
-    struct peer p = { .nranks = 2, .ctx = &l, .barrier = barrier, .run = run, .max_times = max_times,
+    struct peer p = { .nranks = 2,
+                      .ctx = &l,
+                      .barrier = barrier,
+                      .run = run,
+                      .max_times = max_times,
                       .prepare = prepare };
     pid_t child;
     int rc = 0, status = 0;

@@ -47,7 +47,9 @@ static void max_times(struct peer *p, double *us, int n)
 
 int main(int argc, char **argv)
 {
-    struct peer p = { .name = PEER_NAME, .barrier = barrier, .run = run, .max_times = max_times };
+    struct peer p = {
+        .name = PEER_NAME, .barrier = barrier, .run = run, .max_times = max_times
+    };
     int rc;
 
     MPI_Init(&argc, &argv);

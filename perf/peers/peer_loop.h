@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The benchmark loop of perf/perf_run.c for other libraries, so that all are measured alike: buffers are
- * written again before every operation (up to 32 KiB: before every 16), then a barrier, then the clock is read
- * around the operations; a time is the slowest rank's; medians. C and C++.
+/* The benchmark loop of perf/perf_run.c for other libraries, so that all are measured alike:
+ * buffers are written again before every operation (up to 32 KiB: before every 16), then a
+ * barrier, then the clock is read around the operations; a time is the slowest rank's; medians.
+ * C and C++.
  *
- * Arguments: COLLECTIVE ITERS WARMUP INPLACE SIZE... ; sizes in bytes, as banyan_perf counts them (allgather,
- * reduce_scatter, alltoall, gather, scatter: of the larger side). Output of rank 0: JSON lines. */
+ * Arguments: COLLECTIVE ITERS WARMUP INPLACE SIZE... ; sizes in bytes, as banyan_perf counts
+ * them (allgather, reduce_scatter, alltoall, gather, scatter: of the larger side). Output of
+ * rank 0: JSON lines. */
 #ifndef PEER_LOOP_H
 #define PEER_LOOP_H
 
@@ -13,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PEER_BATCH 16
+#define PEER_BATCH       16
 #define PEER_BATCH_BYTES 32768
 
 struct peer_call {
@@ -101,7 +103,8 @@ static inline size_t peer_check(struct peer *p, struct peer_size *s)
     return wrong;
 }
 
-static inline int peer_time(struct peer *p, struct peer_size *s, size_t bytes, int iters, int warmup)
+static inline int peer_time(struct peer *p, struct peer_size *s, size_t bytes, int iters,
+                            int warmup)
 {
     int batch = bytes <= PEER_BATCH_BYTES ? PEER_BATCH : 1;
     double *us = (double *)calloc((size_t)iters, sizeof(double));
@@ -123,10 +126,11 @@ static inline int peer_time(struct peer *p, struct peer_size *s, size_t bytes, i
     p->max_times(p, us, iters);
     qsort(us, (size_t)iters, sizeof(double), peer_compare);
     if (p->rank == 0) {
-        printf("{\"peer\":\"%s\",\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"inplace\":%d,"
-               "\"iters\":%d,\"time_us\":{\"min\":%.3f,\"median\":%.3f},\"wrong\":%zu}\n", p->name,
-               s->call.collective, p->nranks, bytes, s->call.inplace, iters, us[0],
-               (us[(iters - 1) / 2] + us[iters / 2]) / 2, wrong);
+        printf(
+            "{\"peer\":\"%s\",\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"inplace\":%d,"
+            "\"iters\":%d,\"time_us\":{\"min\":%.3f,\"median\":%.3f},\"wrong\":%zu}\n",
+            p->name, s->call.collective, p->nranks, bytes, s->call.inplace, iters, us[0],
+            (us[(iters - 1) / 2] + us[iters / 2]) / 2, wrong);
         fflush(stdout);
     }
     free(us);
@@ -174,13 +178,15 @@ static inline int peer_main(struct peer *p, int argc, char **argv)
             s.send_bytes = 0;
         if (p->prepare)
             p->prepare(p, &s.call);
-        rc = peer_time(p, &s, s.call.count * 4 * (blocks ? n : 1), atoi(argv[2]), atoi(argv[3]));
+        rc =
+            peer_time(p, &s, s.call.count * 4 * (blocks ? n : 1), atoi(argv[2]), atoi(argv[3]));
         if (p->forget)
             p->forget(p);
     }
     free(s.pristine);
     if (rc)
-        fprintf(stderr, "%s: rank %d: wrong values, or it has no %s\n", p->name, p->rank, argv[1]);
+        fprintf(stderr, "%s: rank %d: wrong values, or it has no %s\n", p->name, p->rank,
+                argv[1]);
     return rc != 0;
 }
 

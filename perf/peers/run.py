@@ -41,6 +41,7 @@ def show_us(us):
 
 def build(out):
     """Compiles what can be compiled; returns {name: path} and says what is missing."""
+    out = os.path.abspath(out)
     os.makedirs(out, exist_ok=True)
     jobs = [
         ("limit", "gcc", ["-O3", "-march=native", "-std=gnu11", "limit.c"], [], "gcc"),

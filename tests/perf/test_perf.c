@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_perf's parts that need no ranks: options, statistics, JSON rows, and that checks find wrong values. */
+/* banyan_perf's parts that need no ranks: options, statistics, JSON rows, and that checks find
+ * wrong values. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -18,8 +19,8 @@ static int parse(struct perf_opts *o, int argc, const char *const *args)
 
 Test(perf, options_are_those_of_nccl_tests)
 {
-    const char *args[] = { "banyan_perf", "reduce", "-b", "4K", "-e", "64M", "-f", "2", "-d", "half",
-                           "-o", "max", "-r", "3" };
+    const char *args[] = { "banyan_perf", "reduce", "-b",   "4K", "-e",  "64M", "-f",
+                           "2",           "-d",     "half", "-o", "max", "-r",  "3" };
     struct perf_opts o;
 
     cr_assert_eq(parse(&o, 14, args), 0);
@@ -47,10 +48,14 @@ Test(perf, steps_add_bytes_when_asked)
 Test(perf, wrong_options_exit_with_2)
 {
     const char *bad[][4] = {
-        { "banyan_perf", "allreduce", "-b", "4Q" },     { "banyan_perf", "allreduce", "--topo", "x" },
-        { "banyan_perf", "allreduce", "--gid", "0" },   { "banyan_perf", "allreduce", "--trace", "x" },
-        { "banyan_perf", "allreduce", "-d", "float9" }, { "banyan_perf", "allreduce", "-o", "bor" },
-        { "banyan_perf", "allreduce", "-f", "1" },      { "banyan_perf", "broadcast", "--inplace", "0" },
+        { "banyan_perf", "allreduce", "-b", "4Q" },
+        { "banyan_perf", "allreduce", "--topo", "x" },
+        { "banyan_perf", "allreduce", "--gid", "0" },
+        { "banyan_perf", "allreduce", "--trace", "x" },
+        { "banyan_perf", "allreduce", "-d", "float9" },
+        { "banyan_perf", "allreduce", "-o", "bor" },
+        { "banyan_perf", "allreduce", "-f", "1" },
+        { "banyan_perf", "broadcast", "--inplace", "0" },
         { "banyan_perf", "frob", "-n", "1" },
     };
     struct perf_opts o;
@@ -72,23 +77,41 @@ Test(perf, medians_lie_between_neighbours)
 
 Test(perf, json_row_has_exactly_the_documented_fields)
 {
-    struct perf_row row = { .collective = "allreduce", .transport = "shm", .schedule = "a\"b",
-                            .codec = "none", .ranks = 2, .bytes = 8, .count = 2, .dtype = "f32",
-                            .op = "sum", .inplace = 1, .iters = 5, .time_min_us = 1,
-                            .time_median_us = 2, .time_p99_us = 3, .algbw = 0.5, .busbw = 0.25,
-                            .wire_bytes = 8, .wire_busbw = 0.125, .wrong = 0, .cpu_s = 0.75 };
+    struct perf_row row = { .collective = "allreduce",
+                            .transport = "shm",
+                            .schedule = "a\"b",
+                            .codec = "none",
+                            .ranks = 2,
+                            .bytes = 8,
+                            .count = 2,
+                            .dtype = "f32",
+                            .op = "sum",
+                            .inplace = 1,
+                            .iters = 5,
+                            .time_min_us = 1,
+                            .time_median_us = 2,
+                            .time_p99_us = 3,
+                            .algbw = 0.5,
+                            .busbw = 0.25,
+                            .wire_bytes = 8,
+                            .wire_busbw = 0.125,
+                            .wrong = 0,
+                            .cpu_s = 0.75 };
     char line[1024];
 
     cr_assert_eq(perf_row_json(&row, line, sizeof line), (int)strlen(line));
-    cr_assert_str_eq(line,
-        "{\"collective\":\"allreduce\",\"transport\":\"shm\",\"schedule\":\"a\\\"b\",\"codec\":\"none\","
-        "\"ranks\":2,\"bytes\":8,\"count\":2,\"dtype\":\"f32\",\"op\":\"sum\",\"inplace\":1,\"iters\":5,"
-        "\"time_us\":{\"min\":1.000,\"median\":2.000,\"p99\":3.000},\"algbw_GBps\":0.5,"
-        "\"busbw_GBps\":0.25,\"wire_bytes\":8,\"wire_busbw_GBps\":0.125,\"wrong\":0,"
-        "\"max_abs_err\":0,\"rel_err\":0,\"cpu_s\":0.75,\"roofline_GBps\":null}");
+    cr_assert_str_eq(
+        line, "{\"collective\":\"allreduce\",\"transport\":\"shm\",\"schedule\":\"a\\\"b\","
+              "\"codec\":\"none\","
+              "\"ranks\":2,\"bytes\":8,\"count\":2,\"dtype\":\"f32\",\"op\":\"sum\","
+              "\"inplace\":1,\"iters\":5,"
+              "\"time_us\":{\"min\":1.000,\"median\":2.000,\"p99\":3.000},\"algbw_GBps\":0.5,"
+              "\"busbw_GBps\":0.25,\"wire_bytes\":8,\"wire_busbw_GBps\":0.125,\"wrong\":0,"
+              "\"max_abs_err\":0,\"rel_err\":0,\"cpu_s\":0.75,\"roofline_GBps\":null}");
 }
 
-/* The expected value of each element of an allreduce, by the slow way: one element, one rank at a time. */
+/* The expected value of each element of an allreduce, by the slow way: one element, one rank at
+ * a time. */
 static void reduce_by_hand(const struct perf_values *v, void *out, size_t n)
 {
     size_t es = banyan_dtype_bytes(v->dtype);
@@ -105,13 +128,16 @@ static void reduce_by_hand(const struct perf_values *v, void *out, size_t n)
             else
                 whole += *(int32_t *)(void *)x;
         }
-        memcpy((char *)out + i * es, v->dtype == BANYAN_F32 ? (void *)&sum : (void *)&whole, es);
+        memcpy((char *)out + i * es, v->dtype == BANYAN_F32 ? (void *)&sum : (void *)&whole,
+               es);
     }
 }
 
 static uint64_t wrong_after(const struct perf_values *v, void *result, size_t n)
 {
-    struct perf_call call = { .recv = result, .count = n, .dtype = v->dtype, .nranks = v->nranks };
+    struct perf_call call = {
+        .recv = result, .count = n, .dtype = v->dtype, .nranks = v->nranks
+    };
     struct perf_check check = { 0 };
 
     perf_values_check(v, perf_case_find("allreduce"), &call, &check);
@@ -128,8 +154,13 @@ Test(perf, checks_accept_right_sums_and_count_wrong_ones)
     for (size_t k = 0; k < 4; k++)
         for (size_t d = 0; d < 2; d++) {
             struct perf_data_spec spec = { .kind = kinds[k], .p = 0.5 };
-            struct perf_values v = { .spec = &spec, .dtype = types[d], .reduces = 1,
-                                     .op = BANYAN_SUM, .nranks = 5, .count = N, .seed = 3 };
+            struct perf_values v = { .spec = &spec,
+                                     .dtype = types[d],
+                                     .reduces = 1,
+                                     .op = BANYAN_SUM,
+                                     .nranks = 5,
+                                     .count = N,
+                                     .seed = 3 };
 
             reduce_by_hand(&v, result, N);
             cr_assert_eq(wrong_after(&v, result, N), 0, "kind %zu type %zu", k, d);
@@ -143,10 +174,13 @@ Test(perf, moved_blocks_are_checked_against_their_source)
 {
     enum { N = 1500, RANKS = 3 };
     struct perf_data_spec spec = { .kind = PERF_RANDOM };
-    struct perf_values v = { .spec = &spec, .dtype = BANYAN_U8, .nranks = RANKS, .count = N * RANKS };
+    struct perf_values v = {
+        .spec = &spec, .dtype = BANYAN_U8, .nranks = RANKS, .count = N * RANKS
+    };
     unsigned char got[RANKS * N];
-    struct perf_call call = { .recv = got, .count = N, .dtype = BANYAN_U8, .rank = 1,
-                              .nranks = RANKS };
+    struct perf_call call = {
+        .recv = got, .count = N, .dtype = BANYAN_U8, .rank = 1, .nranks = RANKS
+    };
     struct perf_check check = { 0 };
 
     for (int r = 0; r < RANKS; r++) /* alltoall: block r is rank r's block for rank 1 */
@@ -161,8 +195,12 @@ Test(perf, moved_blocks_are_checked_against_their_source)
 Test(perf, half_sums_of_many_ranks_stay_exact)
 {
     struct perf_data_spec spec = { .kind = PERF_RANDOM };
-    struct perf_values v = { .spec = &spec, .dtype = BANYAN_BF16, .reduces = 1, .op = BANYAN_SUM,
-                             .nranks = 300, .count = 64 };
+    struct perf_values v = { .spec = &spec,
+                             .dtype = BANYAN_BF16,
+                             .reduces = 1,
+                             .op = BANYAN_SUM,
+                             .nranks = 300,
+                             .count = 64 };
     double sum[64] = { 0 };
 
     for (int r = 0; r < v.nranks; r++) {

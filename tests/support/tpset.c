@@ -21,8 +21,13 @@ void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
     if (!strcmp(ops->name, "loop"))
         s->fabric = bny_loop_fabric_create(n, faults);
     for (int r = 0; r < n; r++) {
-        struct bny_tp_config cfg = { .rank = r, .nranks = n, .nlocal = n, .secret = secret,
-                                     .ifname = "", .port_range = "", .fabric = s->fabric };
+        struct bny_tp_config cfg = { .rank = r,
+                                     .nranks = n,
+                                     .nlocal = n,
+                                     .secret = secret,
+                                     .ifname = "",
+                                     .port_range = "",
+                                     .fabric = s->fabric };
         int rc = ops->create(&s->tp[r], &cfg);
 
         if (rc == -BANYAN_ENOTSUP && r == 0)
@@ -38,8 +43,9 @@ void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
                 continue;
             cr_assert_eq(ops->reachable(s->tp[a], b, s->blob[b], (size_t)s->blob_len[b]), 1,
                          "%s: rank %d does not reach %d", ops->name, a, b);
-            cr_assert_eq(ops->connect(s->tp[a], b, s->blob[b], (size_t)s->blob_len[b], &s->ep[a][b]),
-                         0, "%s connect: %s", ops->name, banyan_last_error());
+            cr_assert_eq(
+                ops->connect(s->tp[a], b, s->blob[b], (size_t)s->blob_len[b], &s->ep[a][b]), 0,
+                "%s connect: %s", ops->name, banyan_last_error());
         }
 }
 
@@ -165,7 +171,8 @@ void tpset_read(struct tpset *s, const struct bny_msg *msg, uint8_t *buf, uint32
         long n = s->ops->view((struct bny_msg *)msg, off, len, to_dst ? buf + off : NULL, &ptr);
 
         if (n == BNY_AGAIN) {
-            cr_assert(!bny_deadline_passed(deadline), "%s view: BNY_AGAIN for ever", s->ops->name);
+            cr_assert(!bny_deadline_passed(deadline), "%s view: BNY_AGAIN for ever",
+                      s->ops->name);
             tpset_step(s);
             continue;
         }
@@ -182,9 +189,15 @@ void tpset_read(struct tpset *s, const struct bny_msg *msg, uint8_t *buf, uint32
 
 struct bny_hdr tpset_hdr(int chan, uint32_t seq, uint32_t len)
 {
-    return (struct bny_hdr){ .comm = 7, .seq = seq, .step = (uint16_t)~seq, .kind = BNY_MSG_DATA,
-                             .chan = (uint8_t)chan, .chunk = seq * 3, .len = len,
-                             .codec_len_raw = len, .sig.count = len };
+    return (struct bny_hdr){ .comm = 7,
+                             .seq = seq,
+                             .step = (uint16_t)~seq,
+                             .kind = BNY_MSG_DATA,
+                             .chan = (uint8_t)chan,
+                             .chunk = seq * 3,
+                             .len = len,
+                             .codec_len_raw = len,
+                             .sig.count = len };
 }
 
 static uint64_t pattern_seed(int from, int to, uint32_t seq)

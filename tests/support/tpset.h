@@ -6,8 +6,8 @@
 #include "transport/loop/loop.h"
 #include "transport/transport.h"
 
-#define TPSET_RANKS 4
-#define TPSET_EVENTS 4096
+#define TPSET_RANKS      4
+#define TPSET_EVENTS     4096
 #define TPSET_DEADLINE_S 20.0 /* of every wait */
 
 struct tpset;
@@ -30,8 +30,9 @@ struct tpset {
     int nevents[TPSET_RANKS];
 };
 
-/* Creates n ranks and connects all pairs. faults: of loop; ignored by others; may be NULL. Skips the test, with
- * the transport's sentence, when this machine cannot; fails it on any other error. */
+/* Creates n ranks and connects all pairs. faults: of loop; ignored by others; may be NULL.
+ * Skips the test, with the transport's sentence, when this machine cannot; fails it on any
+ * other error. */
 void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
                 const struct bny_loop_faults *faults);
 /* Destroys what is left of it. */
@@ -40,7 +41,8 @@ void tpset_close(struct tpset *s);
 void tpset_destroy_rank(struct tpset *s, int rank);
 /* Polls every rank that is not paused once, by turns with poll and poll_ep. */
 void tpset_step(struct tpset *s);
-/* Takes the oldest event of a kind from rank's queue; steps until there is one. Fails the test at the deadline. */
+/* Takes the oldest event of a kind from rank's queue; steps until there is one. Fails the test
+ * at the deadline. */
 struct bny_event tpset_wait(struct tpset *s, int rank, enum bny_event_kind kind);
 /* Number of events of a kind in rank's queue. */
 int tpset_count(const struct tpset *s, int rank, enum bny_event_kind kind);
@@ -49,14 +51,14 @@ void tpset_eager(struct tpset *s, int from, int to, const struct bny_hdr *hdr, c
 void tpset_send(struct tpset *s, int from, int to, const struct bny_hdr *hdr, const void *buf,
                 void *cookie);
 void tpset_reserve(struct tpset *s, int from, int to, uint32_t cap, struct bny_slot *slot);
-/* Copies the whole payload out, by data or by view() in pieces of `piece` bytes (into buf itself when
- * to_dst, else by lent tiles). Does not release. */
+/* Copies the whole payload out, by data or by view() in pieces of `piece` bytes (into buf
+ * itself when to_dst, else by lent tiles). Does not release. */
 void tpset_read(struct tpset *s, const struct bny_msg *msg, uint8_t *buf, uint32_t piece,
                 int to_dst);
 /* A DATA header. */
 struct bny_hdr tpset_hdr(int chan, uint32_t seq, uint32_t len);
-/* The bytes that message seq between two ranks carries, and the check of them (index of the first wrong byte, or
- * -1). */
+/* The bytes that message seq between two ranks carries, and the check of them (index of the
+ * first wrong byte, or -1). */
 void tpset_fill(uint8_t *buf, uint32_t len, int from, int to, uint32_t seq);
 long tpset_check(const uint8_t *buf, uint32_t len, int from, int to, uint32_t seq);
 

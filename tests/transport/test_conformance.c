@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What transport/transport.h promises, kept by every transport of the registry. Random traffic is in
- * test_traffic.c, what only one transport has in a file of its own. */
+/* What transport/transport.h promises, kept by every transport of the registry. Random traffic
+ * is in test_traffic.c, what only one transport has in a file of its own. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <poll.h>
@@ -29,11 +29,11 @@ static struct criterion_test_params all_transports(void)
     return cr_make_param_array(struct param, params, n);
 }
 
-#define CONFORMANCE(test) \
-    ParameterizedTestParameters(conformance, test) \
-    { \
-        return all_transports(); \
-    } \
+#define CONFORMANCE(test)                                                                      \
+    ParameterizedTestParameters(conformance, test)                                             \
+    {                                                                                          \
+        return all_transports();                                                               \
+    }                                                                                          \
     ParameterizedTest(struct param *p, conformance, test, .timeout = 60)
 
 /* A message that is complete before the case begins, so that connections stand. */
@@ -68,7 +68,8 @@ static void closed(struct tpset *s)
     free(s);
 }
 
-/* Reads the message at rank's end and checks header and bytes; seq must be as expected. Releases it. */
+/* Reads the message at rank's end and checks header and bytes; seq must be as expected.
+ * Releases it. */
 static void expect_message(struct tpset *s, int from, int to, struct bny_msg *msg,
                            const struct bny_hdr *hdr)
 {
@@ -78,8 +79,9 @@ static void expect_message(struct tpset *s, int from, int to, struct bny_msg *ms
     cr_assert_eq(memcmp(&msg->hdr, hdr, sizeof *hdr), 0, "%s: header of %u: seq %u len %u",
                  s->ops->name, hdr->seq, msg->hdr.seq, msg->hdr.len);
     tpset_read(s, msg, buf, 7001, (int)hdr->seq & 1);
-    cr_assert_eq(tpset_check(buf, hdr->len, from, to, hdr->seq), -1, "%s: %u bytes: wrong from byte %ld",
-                 s->ops->name, hdr->len, tpset_check(buf, hdr->len, from, to, hdr->seq));
+    cr_assert_eq(tpset_check(buf, hdr->len, from, to, hdr->seq), -1,
+                 "%s: %u bytes: wrong from byte %ld", s->ops->name, hdr->len,
+                 tpset_check(buf, hdr->len, from, to, hdr->seq));
     s->ops->release(msg);
     free(buf);
 }
@@ -89,12 +91,13 @@ CONFORMANCE(mandatory_members_are_there)
     const struct bny_transport_ops *o = bny_transports[p->index];
 
     cr_assert_eq(bny_transport_find(p->name), o);
-    cr_assert(o->create && o->address && o->reachable && o->connect && o->destroy && o->farewell);
+    cr_assert(o->create && o->address && o->reachable && o->connect && o->destroy &&
+              o->farewell);
     cr_assert(o->eager && o->reserve && o->commit && o->cancel && o->send);
     cr_assert(o->poll && o->poll_ep && o->view && o->release && o->arm && o->disarm);
     cr_assert_eq(!(o->caps & BNY_TP_PUT), !(o->window_open && o->window_close && o->put));
-    cr_assert_eq(!(o->caps & BNY_TP_MEM), !(o->mem_alloc && o->mem_free && o->mem_register &&
-                                            o->mem_deregister));
+    cr_assert_eq(!(o->caps & BNY_TP_MEM),
+                 !(o->mem_alloc && o->mem_free && o->mem_register && o->mem_deregister));
 }
 
 CONFORMANCE(endpoint_announces_its_limits)
@@ -122,7 +125,8 @@ CONFORMANCE(foreign_address_is_not_reachable)
         cr_assert_eq(s->ops->reachable(s->tp[0], 1, junk, len), 0, "%zu junk bytes", len);
     }
     for (int len = 0; len < s->blob_len[1]; len++)
-        cr_assert_eq(s->ops->reachable(s->tp[0], 1, s->blob[1], (size_t)len), 0, "cut to %d", len);
+        cr_assert_eq(s->ops->reachable(s->tp[0], 1, s->blob[1], (size_t)len), 0, "cut to %d",
+                     len);
     cr_assert_lt(s->ops->address(s->tp[0], junk, 1), 0, "one byte cannot hold an address");
     closed(s);
 }
@@ -131,7 +135,8 @@ CONFORMANCE(sizes_at_the_edges_arrive)
 {
     struct tpset *s = opened(p, 2);
     uint32_t eager_max = s->ep[0][1]->eager_max, slot_max = s->ep[0][1]->slot_max;
-    uint32_t sizes[] = { 0, 1, 63, 64, 65, 1000, eager_max - 1, eager_max, slot_max - 1, slot_max };
+    uint32_t sizes[] = { 0,       1, 63, 64, 65, 1000, eager_max - 1, eager_max, slot_max - 1,
+                         slot_max };
     uint32_t seq = 1;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -169,7 +174,8 @@ CONFORMANCE(oversized_messages_are_refused)
     cr_assert_eq(s->ops->eager(ep, &hdr, buf), -BANYAN_EINVAL);
     cr_assert_eq(s->ops->reserve(ep, ep->slot_max + 1, &slot), -BANYAN_EINVAL);
     hdr = tpset_hdr(BNY_CHANNELS, 1, 8);
-    cr_assert_eq(s->ops->eager(ep, &hdr, buf), -BANYAN_EINVAL, "there is no channel %d", BNY_CHANNELS);
+    cr_assert_eq(s->ops->eager(ep, &hdr, buf), -BANYAN_EINVAL, "there is no channel %d",
+                 BNY_CHANNELS);
     free(buf);
     closed(s);
 }
@@ -248,7 +254,8 @@ CONFORMANCE(full_queue_answers_again_and_recovers)
     s->paused[1] = 0;
     for (; got < sent; got++) {
         struct bny_msg *msg = tpset_wait(s, 1, BNY_EV_MSG).msg;
-        struct bny_hdr hdr = tpset_hdr(0, s->ops->caps & BNY_TP_UNORDERED ? msg->hdr.seq : got, 1024);
+        struct bny_hdr hdr =
+            tpset_hdr(0, s->ops->caps & BNY_TP_UNORDERED ? msg->hdr.seq : got, 1024);
 
         expect_message(s, 0, 1, msg, &hdr);
     }
@@ -259,7 +266,8 @@ CONFORMANCE(full_queue_answers_again_and_recovers)
     closed(s);
 }
 
-/* Holds one message of channel 0 unreleased while other channels (and the other direction) move on. */
+/* Holds one message of channel 0 unreleased while other channels (and the other direction) move
+ * on. */
 CONFORMANCE(held_message_stays_intact_and_blocks_no_other_channel)
 {
     struct tpset *s = opened(p, 2);
@@ -305,7 +313,8 @@ CONFORMANCE(several_messages_may_be_held_and_released_in_any_order)
     closed(s);
 }
 
-/* Unviewed and partly viewed messages may be released: their bytes are dropped, the next message is intact. */
+/* Unviewed and partly viewed messages may be released: their bytes are dropped, the next
+ * message is intact. */
 CONFORMANCE(unviewed_messages_may_be_released)
 {
     struct tpset *s = opened(p, 2);
@@ -339,7 +348,8 @@ CONFORMANCE(unviewed_messages_may_be_released)
     closed(s);
 }
 
-/* Pieces of several sizes, with and without dst; nothing beyond the announced bytes is written. */
+/* Pieces of several sizes, with and without dst; nothing beyond the announced bytes is written.
+ */
 CONFORMANCE(view_gives_every_byte_once)
 {
     struct tpset *s = opened(p, 2);
@@ -357,7 +367,8 @@ CONFORMANCE(view_gives_every_byte_once)
             tpset_send(s, 0, 1, &hdr, src, NULL);
             msg = tpset_wait(s, 1, BNY_EV_MSG).msg;
             tpset_read(s, msg, dst, pieces[i], to_dst);
-            cr_assert_eq(tpset_check(dst, len, 0, 1, seq), -1, "pieces of %u, dst %d", pieces[i], to_dst);
+            cr_assert_eq(tpset_check(dst, len, 0, 1, seq), -1, "pieces of %u, dst %d",
+                         pieces[i], to_dst);
             for (int g = 0; g < 64; g++)
                 cr_assert_eq(dst[len + (uint32_t)g], 0xa5, "guard");
             s->ops->release(msg);
@@ -368,7 +379,8 @@ CONFORMANCE(view_gives_every_byte_once)
     closed(s);
 }
 
-/* The buffer is overwritten the moment SENT is seen; a transport that still reads it is caught. */
+/* The buffer is overwritten the moment SENT is seen; a transport that still reads it is caught.
+ */
 CONFORMANCE(sent_means_that_the_buffer_is_free)
 {
     struct tpset *s = opened(p, 2);
@@ -421,6 +433,26 @@ CONFORMANCE(dead_peer_is_reported_once)
     cr_assert_eq(rc, -BANYAN_ERANKDEAD);
     tpset_eager(s, 0, 1, &hdr, &byte);
     s->ops->release(tpset_wait(s, 1, BNY_EV_MSG).msg);
+    closed(s);
+}
+
+CONFORMANCE(a_peer_that_died_before_the_first_word_is_down)
+{
+    struct tpset *s = malloc(sizeof *s);
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    int rc = 0;
+
+    tpset_open(s, bny_transports[p->index], 2, NULL);
+    tpset_destroy_rank(s, 1);
+    while (rc != -BANYAN_ERANKDEAD) {
+        rc = s->ops->eager(s->ep[0][1], &hdr, NULL);
+        cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "%s",
+                  banyan_last_error());
+        cr_assert(!bny_deadline_passed(deadline), "nobody notices");
+        tpset_step(s);
+    }
+    tpset_wait(s, 0, BNY_EV_DOWN);
     closed(s);
 }
 

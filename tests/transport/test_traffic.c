@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Random traffic between all pairs over every transport: each message arrives exactly once and intact, in
- * order within its channel where the transport promises that, whatever way it was sent and however long the
- * receiver keeps it. Over loop with faults from several seeds. BANYAN_TEST_SEED runs one seed of your own. */
+/* Random traffic between all pairs over every transport: each message arrives exactly once and
+ * intact, in order within its channel where the transport promises that, whatever way it was
+ * sent and however long the receiver keeps it. Over loop with faults from several seeds.
+ * BANYAN_TEST_SEED runs one seed of your own. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "tests/support/tpset.h"
 
 #define MESSAGES 120 /* per ordered pair */
-#define LONGEST 200000u
+#define LONGEST  200000u
 #define HELD_MAX 3
 
 struct param {
@@ -31,12 +32,12 @@ struct reading { /* a message without data pointer that is being viewed */
     uint32_t off;
 };
 
-struct flow { /* one ordered pair */
-    uint32_t next;                     /* to be sent */
-    uint8_t got[MESSAGES];             /* times received */
-    uint8_t sent[MESSAGES];            /* 1: SENT is awaited */
-    uint8_t *buf[MESSAGES];            /* borrowed memory */
-    long last[BNY_CHANNELS];           /* newest number received on the channel */
+struct flow {                /* one ordered pair */
+    uint32_t next;           /* to be sent */
+    uint8_t got[MESSAGES];   /* times received */
+    uint8_t sent[MESSAGES];  /* 1: SENT is awaited */
+    uint8_t *buf[MESSAGES];  /* borrowed memory */
+    long last[BNY_CHANNELS]; /* newest number received on the channel */
     struct bny_msg *held[HELD_MAX];
     struct reading *reading[BNY_CHANNELS];
 };
@@ -57,8 +58,20 @@ static struct criterion_test_params traffic_params(void)
         { .ranks = 2, .seed = 3, .loss = 0.3 },
         { .ranks = 2, .seed = 4, .duplicate = 0.4, .delay = 5 },
         { .ranks = 3, .seed = 5, .reorder = 0.4, .delay = 3 },
-        { .ranks = 3, .seed = 6, .loss = 0.1, .duplicate = 0.1, .reorder = 0.2, .delay = 9, .queue = 5 },
-        { .ranks = 4, .seed = 7, .loss = 0.5, .duplicate = 0.5, .reorder = 0.5, .delay = 2, .queue = 1 },
+        { .ranks = 3,
+          .seed = 6,
+          .loss = 0.1,
+          .duplicate = 0.1,
+          .reorder = 0.2,
+          .delay = 9,
+          .queue = 5 },
+        { .ranks = 4,
+          .seed = 7,
+          .loss = 0.5,
+          .duplicate = 0.5,
+          .reorder = 0.5,
+          .delay = 2,
+          .queue = 1 },
     };
     static struct param params[64];
     size_t n = 0;
@@ -93,7 +106,8 @@ static void try_send(struct traffic *t, int from, int to)
     struct bny_ep *ep = t->s.ep[from][to];
     uint32_t seq = f->next;
     uint64_t saved = t->rng;
-    int how = (int)bny_rng_below(&t->rng, 3), chan = (int)bny_rng_below(&t->rng, BNY_CHANNELS), rc;
+    int how = (int)bny_rng_below(&t->rng, 3), chan = (int)bny_rng_below(&t->rng, BNY_CHANNELS),
+        rc;
     struct bny_hdr hdr = tpset_hdr(chan, seq, length_of(t, ep, how));
     uint8_t *buf;
     struct bny_slot slot;
@@ -125,8 +139,8 @@ static void try_send(struct traffic *t, int from, int to)
         t->rng = saved ^ t->s.steps;
 }
 
-static void verify(struct traffic *t, struct flow *f, const struct bny_msg *msg, const uint8_t *bytes,
-                   int from, int to)
+static void verify(struct traffic *t, struct flow *f, const struct bny_msg *msg,
+                   const uint8_t *bytes, int from, int to)
 {
     cr_assert_eq(tpset_check(bytes, msg->hdr.len, from, to, msg->hdr.seq), -1,
                  "seed %llu: message %u from %d to %d, %u bytes: wrong bytes",
@@ -151,9 +165,11 @@ static int on_event(struct tpset *s, int rank, const struct bny_event *ev)
         t->awaited--;
         return 1;
     }
-    cr_assert_eq(ev->kind, BNY_EV_MSG, "seed %llu: DOWN: %s", (unsigned long long)t->p->seed, ev->reason);
+    cr_assert_eq(ev->kind, BNY_EV_MSG, "seed %llu: DOWN: %s", (unsigned long long)t->p->seed,
+                 ev->reason);
     cr_assert(h->seq < MESSAGES && h->chan < BNY_CHANNELS);
-    cr_assert_eq(f->got[h->seq]++, 0, "seed %llu: message %u twice", (unsigned long long)t->p->seed, h->seq);
+    cr_assert_eq(f->got[h->seq]++, 0, "seed %llu: message %u twice",
+                 (unsigned long long)t->p->seed, h->seq);
     t->received++;
     if (!(s->ops->caps & BNY_TP_UNORDERED)) {
         cr_assert_gt((long)h->seq, f->last[h->chan], "channel %u out of order", h->chan);
@@ -193,7 +209,8 @@ static void read_some(struct traffic *t, int from, int to, struct reading **head
     n = t->s.ops->view(r->msg, r->off, want, to_dst ? r->buf + r->off : NULL, &ptr);
     if (n == BNY_AGAIN)
         return;
-    cr_assert(n > 0 && n <= (long)want && (n % 64 == 0 || n == (long)want), "view: %ld of %u", n, want);
+    cr_assert(n > 0 && n <= (long)want && (n % 64 == 0 || n == (long)want), "view: %ld of %u",
+              n, want);
     if (!to_dst)
         memcpy(r->buf + r->off, ptr, (size_t)n);
     r->off += (uint32_t)n;
@@ -244,7 +261,8 @@ ParameterizedTest(struct param *p, conformance, traffic_arrives_exactly_once, .t
 {
     struct traffic *t = calloc(1, sizeof *t);
     const char *own_seed = getenv("BANYAN_TEST_SEED");
-    struct bny_loop_faults faults = { p->seed, p->loss, p->duplicate, p->reorder, p->delay, p->queue };
+    struct bny_loop_faults faults = { p->seed,    p->loss,  p->duplicate,
+                                      p->reorder, p->delay, p->queue };
     uint32_t expected = (uint32_t)(p->ranks * (p->ranks - 1) * MESSAGES);
     uint64_t deadline = bny_deadline_in(60);
 
@@ -267,8 +285,9 @@ ParameterizedTest(struct param *p, conformance, traffic_arrives_exactly_once, .t
                     receive_some(t, a, b);
             }
         tpset_step(&t->s);
-        cr_assert(!bny_deadline_passed(deadline), "%s seed %llu: %u of %u received, %u SENT missing",
-                  p->name, (unsigned long long)p->seed, t->received, expected, t->awaited);
+        cr_assert(!bny_deadline_passed(deadline),
+                  "%s seed %llu: %u of %u received, %u SENT missing", p->name,
+                  (unsigned long long)p->seed, t->received, expected, t->awaited);
     }
     for (int i = 0; i < 300; i++) /* late duplicates would come now */
         tpset_step(&t->s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Windows, put and transport memory, for the transports whose caps promise them. The others pass at once: what
- * they do not promise is asserted in test_conformance.c. */
+/* Windows, put and transport memory, for the transports whose caps promise them. The others
+ * pass at once: what they do not promise is asserted in test_conformance.c. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdlib.h>
@@ -30,15 +30,15 @@ static struct criterion_test_params with_cap(unsigned cap)
     return cr_make_param_array(struct param, params, n);
 }
 
-#define FOR_CAP(test, cap) \
-    ParameterizedTestParameters(windows, test) \
-    { \
-        return with_cap(cap); \
-    } \
+#define FOR_CAP(test, cap)                                                                     \
+    ParameterizedTestParameters(windows, test)                                                 \
+    {                                                                                          \
+        return with_cap(cap);                                                                  \
+    }                                                                                          \
     ParameterizedTest(struct param *p, windows, test, .timeout = 60)
 
-#define SKIP_IF_NONE(p, cap) \
-    if ((p)->index < 0) \
+#define SKIP_IF_NONE(p, cap)                                                                   \
+    if ((p)->index < 0)                                                                        \
     cr_skip_test("no transport of this build has " #cap)
 
 static void put(struct tpset *s, const struct bny_hdr *hdr, const void *src, uint32_t len,
@@ -76,7 +76,8 @@ FOR_CAP(put_lands_before_its_message, BNY_TP_PUT)
     SKIP_IF_NONE(p, BNY_TP_PUT);
     tpset_open(&s, bny_transports[p->index], 2, NULL);
     memset(dst, 0xa5, bytes + 128);
-    cr_assert_eq(s.ops->window_open(s.ep[1][0], dst + 64, bytes, &win), 0, "%s", banyan_last_error());
+    cr_assert_eq(s.ops->window_open(s.ep[1][0], dst + 64, bytes, &win), 0, "%s",
+                 banyan_last_error());
     cr_assert_eq(win.bytes, bytes);
     for (uint32_t seq = 0, off = 0; seq < 8; seq++, off += bytes / 8) {
         uint32_t len = bytes / 8 - (seq == 3 ? 13 : 0);
@@ -104,7 +105,10 @@ FOR_CAP(put_lands_before_its_message, BNY_TP_PUT)
 
 FOR_CAP(put_outside_the_window_is_refused, BNY_TP_PUT)
 {
-    static const struct { uint64_t offset; uint32_t len; } bad[] = {
+    static const struct {
+        uint64_t offset;
+        uint32_t len;
+    } bad[] = {
         { 0, 4097 }, { 4096, 1 }, { 1, 4096 }, { UINT64_MAX, 1 }, { UINT64_MAX - 3, 8 },
     };
     struct tpset s;
@@ -143,7 +147,8 @@ FOR_CAP(nothing_lands_after_close, BNY_TP_PUT)
     hdr.kind = BNY_MSG_PUT;
     hdr.codec_len_raw = 65536;
     for (int i = 0; i < 50; i++) {
-        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 65536, &win), 0, "%s", banyan_last_error());
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 65536, &win), 0, "%s",
+                     banyan_last_error());
         s.ops->put(s.ep[0][1], &hdr, src, 65536, &win, 0, src);
         close_window(&s, &win);
         memset(dst, 0xa5, 65536);

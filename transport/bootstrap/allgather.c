@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather of cards: the public functions, and the clients' side. The root's side is gather_root.c. */
+/* The all-gather of cards: the public functions, and the clients' side. The root's side is
+ * gather_root.c. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,8 +17,8 @@
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
 
-#define MS 1000000u
-#define REFUSED_MAX 8 /* handshakes that the root ends before we believe that it is not ours */
+#define MS          1000000u
+#define REFUSED_MAX 8 /* handshakes it ends before we believe that it is not our root */
 
 int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt, ...)
 {
@@ -32,7 +33,7 @@ int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt
     return b->error;
 }
 
-/* --- the client --------------------------------------------------------------------------------- */
+/* --- the client --------------------------------------------------------------------------- */
 
 static struct bny_addr candidate_addr(const struct bny_bootstrap *b)
 {
@@ -104,8 +105,10 @@ static void client_attempt_failed(struct bny_bootstrap *b)
     k->refused++;
     snprintf(why, sizeof why, "what answers at %s ended the handshake: %s", at, k->conn->why);
     if (!client_scans(b) && k->refused >= REFUSED_MAX)
-        gather_fail(b, BANYAN_EPROTO, "rank %d: %s; it is no root of this job: give every rank the id "
-                    "that rank 0 made for this run, and the same BANYAN_SECRET", b->rank, why);
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d: %s; it is no root of this job: give every rank the id "
+                    "that rank 0 made for this run, and the same BANYAN_SECRET",
+                    b->rank, why);
     client_retry(b, why);
 }
 
@@ -116,13 +119,16 @@ static void client_take_all(struct bny_bootstrap *b, const uint8_t *data, size_t
     uint32_t offset;
 
     if (len < 4) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a piece without its place", b->rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a piece without its place",
+                    b->rank);
         return;
     }
     memcpy(&offset, data, 4);
     if (offset != k->got || len - 4 > total - k->got) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent %zu bytes at %u of a table of %zu bytes, "
-                    "%zu were there", b->rank, len - 4, offset, total, k->got);
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d: the root sent %zu bytes at %u of a table of %zu bytes, "
+                    "%zu were there",
+                    b->rank, len - 4, offset, total, k->got);
         return;
     }
     memcpy(b->table + k->got, data + 4, len - 4);
@@ -149,7 +155,8 @@ static void client_join(struct bny_bootstrap *b)
     uint64_t now = bny_now_ns();
 
     if (b->deadline_ns)
-        head.remaining_ms = b->deadline_ns > now + MS ? (uint32_t)((b->deadline_ns - now) / MS) : 1;
+        head.remaining_ms =
+            b->deadline_ns > now + MS ? (uint32_t)((b->deadline_ns - now) / MS) : 1;
     memcpy(frame, &head, sizeof head);
     memcpy(frame + sizeof head, b->table + (size_t)b->rank * b->card_bytes, b->card_bytes);
     if (bny_conn_send(k->conn, GATHER_CARD, frame, sizeof head + b->card_bytes) != 0)
@@ -171,12 +178,13 @@ static void client_read(struct bny_bootstrap *b)
         else if (type == GATHER_FAIL)
             client_take_fail(b, data, len);
         else
-            gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a frame of unknown type %u", b->rank,
-                        type);
+            gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a frame of unknown type %u",
+                        b->rank, type);
     }
     if (rc < 0)
-        gather_fail(b, BANYAN_ERANKDEAD, "rank %d: the root (rank 0) left while init was in progress: %s",
-                    b->rank, k->conn->why);
+        gather_fail(b, BANYAN_ERANKDEAD,
+                    "rank %d: the root (rank 0) left while init was in progress: %s", b->rank,
+                    k->conn->why);
 }
 
 static void client_deadline(struct bny_bootstrap *b)
@@ -191,16 +199,23 @@ static void client_deadline(struct bny_bootstrap *b)
     if (client_scans(b))
         snprintf(ports, sizeof ports, " (and the next %d ports)", b->id.span - 1);
     if (k->joined)
-        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: joined the root at %s, but not every rank came within "
-                    "%.1f s", b->rank, at, seconds);
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: joined the root at %s, but not every rank came within "
+                    "%.1f s",
+                    b->rank, at, seconds);
     else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
-        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: the root at %s accepted the connection but did not "
-                    "answer within %.1f s; has rank 0 entered init?", b->rank, at, seconds);
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: the root at %s accepted the connection but did not "
+                    "answer within %.1f s; has rank 0 entered init?",
+                    b->rank, at, seconds);
     else
-        gather_fail(b, BANYAN_ETIMEDOUT, "rank %d: no answer from the root at %s%s within %.1f s (%s); is "
-                    "rank 0 running, does a firewall block the port (BANYAN_PORT_RANGE), is it the "
-                    "right interface (BANYAN_IFNAME on rank 0)?", b->rank, at, ports, seconds,
-                    *k->last ? k->last : "it does not accept the connection");
+        gather_fail(
+            b, BANYAN_ETIMEDOUT,
+            "rank %d: no answer from the root at %s%s within %.1f s (%s); is "
+            "rank 0 running, does a firewall block the port (BANYAN_PORT_RANGE), is it the "
+            "right interface (BANYAN_IFNAME on rank 0)?",
+            b->rank, at, ports, seconds,
+            *k->last ? k->last : "it does not accept the connection");
 }
 
 static void client_progress(struct bny_bootstrap *b)
@@ -226,28 +241,30 @@ static void client_progress(struct bny_bootstrap *b)
         client_deadline(b);
 }
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public ------------------------------------------------------------------------------- */
 
 static int check_args(const struct bny_id *id, int nranks, int rank, size_t card_bytes)
 {
     if (nranks < 1)
         return bny_fail(BANYAN_EINVAL, "a job has at least one rank, not %d", nranks);
     if (rank < 0 || rank >= nranks)
-        return bny_fail(BANYAN_EINVAL, "rank %d is out of range: this job has ranks 0 to %d", rank,
-                        nranks - 1);
+        return bny_fail(BANYAN_EINVAL, "rank %d is out of range: this job has ranks 0 to %d",
+                        rank, nranks - 1);
     if (card_bytes < 1 || card_bytes > BNY_CARD_MAX)
-        return bny_fail(BANYAN_EINVAL, "rank %d: a card has 1 to %d bytes, not %zu", rank, BNY_CARD_MAX,
-                        card_bytes);
+        return bny_fail(BANYAN_EINVAL, "rank %d: a card has 1 to %d bytes, not %zu", rank,
+                        BNY_CARD_MAX, card_bytes);
     if (nranks > 1 && bny_id_check(id) != 0)
         return -BANYAN_EINVAL;
     if (nranks > 1 && !id->port)
-        return bny_fail(BANYAN_EINVAL, "rank %d of %d: the id names no root; make it with banyan_id_create "
-                        "in the process of rank 0", rank, nranks);
+        return bny_fail(BANYAN_EINVAL,
+                        "rank %d of %d: the id names no root; make it with banyan_id_create "
+                        "in the process of rank 0",
+                        rank, nranks);
     return 0;
 }
 
-int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks, int rank,
-                        const void *card, size_t card_bytes, const char *ifname,
+int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
+                        int rank, const void *card, size_t card_bytes, const char *ifname,
                         const char *port_range, uint64_t deadline_ns)
 {
     struct bny_bootstrap *b;

@@ -20,8 +20,8 @@
 #error "the wire format is little endian"
 #endif
 
-#define HEADER 8
-#define TAG 32
+#define HEADER        8
+#define TAG           32
 #define HANDSHAKE_MAX 128 /* payload bytes of a frame before the peer has proven itself */
 
 enum frame_type { FRAME_HELLO = 0x796e6201, FRAME_PROOF, FRAME_AUTH };
@@ -30,9 +30,13 @@ void bny_conn_self_init(struct bny_conn_self *self, enum bny_conn_purpose purpos
                         const uint8_t *secret, const uint8_t *job, int rank, int nranks)
 {
     *self = (struct bny_conn_self){
-        .secret = secret, .rank = rank, .nranks = nranks, .purpose = (uint16_t)purpose,
+        .secret = secret,
+        .rank = rank,
+        .nranks = nranks,
+        .purpose = (uint16_t)purpose,
         .wire = BNY_WIRE_VERSION,
-        .version = BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH,
+        .version =
+            BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH,
     };
     memcpy(self->job, job, sizeof self->job);
 }
@@ -58,8 +62,11 @@ static void arm(struct bny_conn *c)
         return;
     struct epoll_event ev = { .events = want, .data.ptr = c };
 
-    if (epoll_ctl(c->epfd, !want ? EPOLL_CTL_DEL : c->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c->fd,
-                  &ev) == 0)
+    if (epoll_ctl(c->epfd,
+                  !want      ? EPOLL_CTL_DEL
+                  : c->armed ? EPOLL_CTL_MOD
+                             : EPOLL_CTL_ADD,
+                  c->fd, &ev) == 0)
         c->armed = want;
 }
 
@@ -108,7 +115,7 @@ void bny_conn_free(struct bny_conn *c)
     free(c);
 }
 
-/* --- frames ---------------------------------------------------------------------------------- */
+/* --- frames ------------------------------------------------------------------------------- */
 
 static void frame_tag(uint8_t tag[TAG], const uint8_t key[32], uint64_t count,
                       const uint8_t *frame, size_t len)
@@ -162,7 +169,8 @@ static int append(struct bny_conn *c, const void *data, size_t len)
     return 0;
 }
 
-static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len, int tagged)
+static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len,
+                     int tagged)
 {
     size_t start = c->out_len;
     uint32_t head[2] = { (uint32_t)len, type };
@@ -218,7 +226,8 @@ static int fill(struct bny_conn *c, size_t want)
     }
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
-    return ended(c, n == 0 ? "it closed the connection" : "the connection broke", n < 0 ? errno : 0);
+    return ended(c, n == 0 ? "it closed the connection" : "the connection broke",
+                 n < 0 ? errno : 0);
 }
 
 /* The next whole frame; tag: whether it carries one. Results as bny_conn_next. */
@@ -258,7 +267,8 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
         rc = fill(c, need > 256 ? need : 256);
         if (rc == 0)
             return 0;
-        /* At the end, go round once more: nothing whole can be left, and the check above says -1. */
+        /* At the end, go round once more: nothing whole can be left, and the check above says
+         * -1. */
     }
 }
 
@@ -271,7 +281,7 @@ int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size
     return rc;
 }
 
-/* --- handshake --------------------------------------------------------------------------------- */
+/* --- handshake ---------------------------------------------------------------------------- */
 
 static void proof(const struct bny_conn *c, char role, uint8_t out[32])
 {
@@ -319,7 +329,9 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         memcpy(reply, &c->mine, sizeof c->mine);
         proof(c, 'S', reply + sizeof c->mine);
         c->state = BNY_CONN_PROOF;
-        return put_frame(c, FRAME_PROOF, reply, sizeof reply, 0) == 0 ? 0 : ended(c, "no memory", ENOMEM);
+        return put_frame(c, FRAME_PROOF, reply, sizeof reply, 0) == 0
+                   ? 0
+                   : ended(c, "no memory", ENOMEM);
     }
     if (c->client) {
         if (type != FRAME_PROOF || len != sizeof c->theirs + TAG)

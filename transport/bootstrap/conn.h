@@ -5,10 +5,11 @@
  *   client -> server  HELLO  H_c
  *   server -> client  PROOF  H_s, HMAC(k, 'S' H_c H_s)
  *   client -> server  AUTH   HMAC(k, 'C' H_c H_s)
- * The hellos hold fresh nonces, so neither proof can be replayed. Until the proof is verified a frame is at
- * most 128 bytes and nothing that the peer says is believed, its rank and version included.
- * Frame: u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC over (counter, header,
- * payload) with a key of this connection and direction. Everything is little endian.
+ * The hellos hold fresh nonces, so neither proof can be replayed. Until the proof is verified a
+ * frame is at most 128 bytes and nothing that the peer says is believed, its rank and version
+ * included. Frame: u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC
+ * over (counter, header, payload) with a key of this connection and direction. Everything is
+ * little endian.
  *
  * Nothing here blocks. One thread at a time. */
 #ifndef BNY_BOOTSTRAP_CONN_H
@@ -51,10 +52,11 @@ struct bny_conn {
     int fd, epfd;
     uint32_t armed; /* epoll events now asked for */
     enum bny_conn_state state;
-    uint8_t client, eof, mute; /* eof: nothing more will come; mute: sending failed, output is discarded */
-    uint8_t known;             /* server: the hello was of our job (still unproven) */
-    int err;                   /* errno of the end, 0: orderly end or broken protocol */
-    const char *why;           /* why it ended, static text */
+    uint8_t client, eof,
+        mute;      /* eof: nothing more will come; mute: sending failed, output is discarded */
+    uint8_t known; /* server: the hello was of our job (still unproven) */
+    int err;       /* errno of the end, 0: orderly end or broken protocol */
+    const char *why; /* why it ended, static text */
     struct bny_addr peer;
     const struct bny_conn_self *self;
     struct bny_hello mine, theirs;
@@ -62,23 +64,26 @@ struct bny_conn {
     uint64_t tx_count, rx_count;
     uint32_t frame_max; /* payload bytes accepted once ready */
     uint8_t *in, *out;
-    size_t in_at, in_len, in_cap, in_used; /* in_used: bytes of the frame lent by the last next() */
+    size_t in_at, in_len, in_cap,
+        in_used; /* in_used: bytes of the frame lent by the last next() */
     size_t out_at, out_len, out_cap;
     uint64_t since_ns; /* when it was made */
     int slot;          /* the owner's */
 };
 
-/* Takes fd (also on failure) and watches it in epoll set epfd (data.ptr is the connection). A client's fd may
- * still be connecting. Returns NULL without memory. */
+/* Takes fd (also on failure) and watches it in epoll set epfd (data.ptr is the connection). A
+ * client's fd may still be connecting. Returns NULL without memory. */
 struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_addr *peer,
                               const struct bny_conn_self *self, uint32_t frame_max);
-/* Reads what is there first, so that closing does not reset data still on the way to the peer. */
+/* Reads what is there first, so that closing does not reset data still on the way to
+ * the peer. */
 void bny_conn_free(struct bny_conn *c); /* takes NULL */
 
-/* Connects, shakes hands, flushes. 1: ready. 0: not yet. -1: ended before it was ready; c->why says why. */
+/* Connects, shakes hands, flushes. 1: ready. 0: not yet. -1: ended before it was ready; c->why
+ * says why. */
 int bny_conn_progress(struct bny_conn *c);
-/* After ready: 1 and the next frame (lent until the next call), 0 none yet, -1 the connection has ended
- * and all its frames were handed out. */
+/* After ready: 1 and the next frame (lent until the next call), 0 none yet, -1 the connection
+ * has ended and all its frames were handed out. */
 int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size_t *len);
 /* Queues a frame. Returns 0 or -BANYAN_ENOMEM. Sends at once what the socket takes. */
 int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len);

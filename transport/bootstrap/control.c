@@ -1,281 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control plane: links to a few neighbours that notice dead processes and flood failure records.
+/* The control plane: links to a few neighbours that notice dead processes and flood failure
+ * records.
  *
- * Overlay: every other rank up to 8 ranks, else those at distance +-2^k: the flood needs at most log2(n)
- * hops and no rank is special. The lower rank of a pair connects.
+ * Overlay: every other rank up to 8 ranks, else those at distance +-2^k: the flood needs at
+ * most log2(n) hops and no rank is special. The lower rank of a pair connects.
  *
- * A link whose peer ends without a farewell means that the peer's process is dead. Two ends are only
- * consequences and no new failure: of a peer that already exchanged a failure of the world with us (it
- * leaves because of that), and of one that told us of a failure of a communicator (its death counts only
- * after the grace of that one). A peer whose data connection was reset is the exception: its death
- * explains the reset. */
+ * A link whose peer ends without a farewell means that the peer's process is dead. Two ends are
+ * only consequences and no new failure: of a peer that already exchanged a failure of the world
+ * with us (it leaves because of that), and of one that told us of a failure of a communicator
+ * (its death counts only after the grace of that one). A peer whose data connection was reset
+ * is the exception: its death explains the reset. */
+#include "transport/bootstrap/control.h"
+
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
-#include "transport/bootstrap/conn.h"
-#include "transport/bootstrap/failures.h"
 #include "transport/bootstrap/id.h"
 
-#define MS 1000000u
+#define MS        1000000u
 #define FULL_MESH 8
-#define LINKS_MAX 64            /* 2 per power of two below 2^31 */
-#define HALF_MAX 64             /* connections that have not proven themselves */
-#define HALF_NS (5000u * MS)    /* for strangers */
-#define KNOWN_NS (60000ull * MS) /* for those that know the job: a rank may be busy computing */
-#define CONNECT_NS (10000ull * MS)
-#define REFUSALS_MAX 6
-#define ATTEMPTS_MAX 40
+#define HALF_NS   (5000u * MS)    /* for strangers */
+#define KNOWN_NS  (60000ull * MS) /* for those that know the job: it may compute */
 
-enum control_frame { CONTROL_RECORD = 1, CONTROL_FAREWELL };
-enum link_state { LINK_WAITING, LINK_TRYING, LINK_UP, LINK_GONE };
-
-struct link {
-    int peer;
-    enum link_state state;
-    struct bny_conn *conn;
-    struct bny_addr addr[2]; /* by interface; by loopback (family 0: not on this host) */
-    int attempts, refusals;
-    uint64_t retry_ns, attempt_ns, since_ns;
-    int next_record;    /* records before it were sent to the peer, or came from it */
-    int said_farewell;  /* we to it */
-    int left;           /* it to us */
-    int told_world;     /* a failure of the world went over this link, either way */
-    int told_comm;      /* it told us of a failure of one communicator */
-    uint64_t death_ns;  /* its end counts from then on; 0: nothing pending */
-};
-
-struct control_blob { /* the address in the card */
-    struct bny_addr addr;
-    uint16_t loop_port; /* at 127.0.0.1; 0: none */
-    uint16_t zero;
-};
-
-struct bny_control {
-    pthread_mutex_t lock; /* of everything but suspect; never held while something blocks */
-    atomic_int suspect;
-    int rank, nranks, epfd;
-    uint8_t secret[32];
-    struct bny_conn_self self;
-    struct bny_addr addr;
-    int listen_fd[2]; /* by interface, by loopback; -1: none */
-    uint16_t loop_port;
-    int connected;    /* bny_control_connect was called */
-    int busy;         /* something waits for time or for output: look at every progress */
-    struct link links[LINKS_MAX];
-    int nlinks;
-    struct bny_conn *half[HALF_MAX];
-    int nhalf;
-    struct bny_failures known;
-    struct bny_foreign foreign;
-};
-
-/* --- records ---------------------------------------------------------------------------------- */
-
-static void add_record(struct bny_control *c, const struct bny_failure *f, int source)
-{
-    if (!bny_failures_add(&c->known, f, bny_now_ns(), source))
-        return;
-    c->busy = 1;
-    atomic_store_explicit(&c->suspect, 1, memory_order_release);
-    bny_info("failure known (from rank %d): %s", source < 0 ? c->rank : source, f->text);
-}
-
-/* Queues on one link the records it has not had. */
-static void push_records(struct bny_control *c, struct link *l)
-{
-    while (l->state == LINK_UP && l->next_record < c->known.count) {
-        const struct bny_record *r = &c->known.list[l->next_record++];
-        struct bny_failure f = r->f;
-
-        if (r->source == l->peer)
-            continue;
-        l->told_world |= f.comm == 0;
-        if (bny_conn_send(l->conn, CONTROL_RECORD, &f,
-                          offsetof(struct bny_failure, text) + strlen(f.text)) != 0) {
-            l->next_record--;
-            return;
-        }
-    }
-}
-
-static void own_failure(struct bny_control *c, enum bny_cause cause, enum banyan_error code,
-                        int blamed, const char *text)
-{
-    struct bny_failure f = { .cause = cause, .code = (uint32_t)code, .blamed = blamed,
-                             .reporter = c->rank };
-
-    snprintf(f.text, sizeof f.text, "%s", text);
-    add_record(c, &f, -1);
-}
-
-static void record_death(struct bny_control *c, int peer)
-{
-    char text[128];
-
-    /* The same words on every rank that sees it: neighbours add their own before they hear of others'. */
-    snprintf(text, sizeof text, "rank %d died: its process ended without leaving the job", peer);
-    own_failure(c, BNY_CAUSE_DEATH, BANYAN_ERANKDEAD, peer, text);
-}
-
-/* --- the life of a link ------------------------------------------------------------------------- */
-
-static void link_gone(struct link *l)
-{
-    bny_conn_free(l->conn);
-    l->conn = NULL;
-    l->state = LINK_GONE;
-}
-
-/* An established link has ended. */
-static void link_ended(struct bny_control *c, struct link *l)
-{
-    int left = l->left;
-
-    link_gone(l);
-    if (left)
-        return;
-    if (bny_failures_blames(&c->known, BNY_CAUSE_RESET, l->peer))
-        record_death(c, l->peer);
-    else if (l->told_world)
-        bny_debug("rank %d left after the failure", l->peer);
-    else if (l->told_comm)
-        l->death_ns = bny_now_ns() + 2 * BNY_GRACE_NS;
-    else
-        record_death(c, l->peer);
-}
-
-static void link_up(struct link *l, struct bny_conn *conn)
-{
-    int one = 1, idle = 5, every = 2, times = 3, limit_ms = 12000;
-
-    /* A host that vanished sends no end of stream: ask it. */
-    setsockopt(conn->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
-    l->conn = conn;
-    l->state = LINK_UP;
-}
-
-/* The failure of connecting at all. */
-static void link_failed(struct bny_control *c, struct link *l, const char *why)
-{
-    char text[300], at[BNY_ADDR_TEXT];
-
-    link_gone(l);
-    snprintf(text, sizeof text, "rank %d cannot connect to rank %d at %s: %s; is it running, does a "
-             "firewall block the port (BANYAN_PORT_RANGE), is it the right interface (BANYAN_IFNAME)?",
-             c->rank, l->peer, bny_addr_text(&l->addr[0], at), why);
-    own_failure(c, BNY_CAUSE_RESET, BANYAN_ERANKDEAD, l->peer, text);
-}
-
-static void link_retry(struct bny_control *c, struct link *l, const char *why, int err)
-{
-    uint64_t now = bny_now_ns(), wait = 5u * MS << (l->attempts < 6 ? l->attempts : 6);
-
-    bny_conn_free(l->conn);
-    l->conn = NULL;
-    l->attempts++;
-    l->refusals += err == ECONNREFUSED;
-    if (l->refusals > REFUSALS_MAX || l->attempts > ATTEMPTS_MAX ||
-        (err && now - l->since_ns > CONNECT_NS)) {
-        link_failed(c, l, why);
-        return;
-    }
-    l->retry_ns = now + wait;
-}
-
-static void link_try(struct bny_control *c, struct link *l)
-{
-    const struct bny_addr *a = &l->addr[0];
-    int fd;
-
-    if (bny_now_ns() < l->retry_ns)
-        return;
-    if (l->addr[1].family && l->attempts % 2 == 0)
-        a = &l->addr[1];
-    fd = bny_net_connect(a);
-    if (fd < 0) {
-        link_retry(c, l, strerror(-fd), -fd);
-        return;
-    }
-    l->attempt_ns = bny_now_ns();
-    l->conn = bny_conn_new(fd, c->epfd, 1, a, &c->self, sizeof(struct bny_failure));
-    if (!l->conn)
-        link_failed(c, l, "no memory");
-}
-
-static void link_connect(struct bny_control *c, struct link *l)
-{
-    int rc;
-
-    if (!l->conn)
-        link_try(c, l);
-    if (!l->conn)
-        return;
-    rc = bny_conn_progress(l->conn);
-    if (rc == 1 && l->conn->theirs.rank != l->peer)
-        link_retry(c, l, "another rank answers there", 0);
-    else if (rc == 1)
-        link_up(l, l->conn);
-    else if (rc < 0)
-        link_retry(c, l, l->conn->err ? strerror(l->conn->err) : l->conn->why, l->conn->err);
-    else if (l->conn->state == BNY_CONN_CONNECTING && bny_now_ns() - l->attempt_ns > CONNECT_NS)
-        link_retry(c, l, "no answer within 10 s", ETIMEDOUT);
-}
-
-static void take_record(struct bny_control *c, struct link *l, const uint8_t *data, size_t len)
-{
-    struct bny_failure f = { 0 };
-    char text[100];
-
-    if (len < sizeof f && len >= offsetof(struct bny_failure, text))
-        memcpy(&f, data, len);
-    if (!bny_failure_valid(&f, c->nranks)) {
-        snprintf(text, sizeof text, "rank %d sent a broken failure record to rank %d", l->peer,
-                 c->rank);
-        link_gone(l);
-        own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);
-        return;
-    }
-    l->told_world |= f.comm == 0;
-    l->told_comm |= f.comm != 0;
-    add_record(c, &f, l->peer);
-}
-
-static void link_read(struct bny_control *c, struct link *l)
-{
-    uint32_t type;
-    const uint8_t *data;
-    size_t len;
-    int rc = 0;
-
-    while (l->state == LINK_UP && (rc = bny_conn_next(l->conn, &type, &data, &len)) == 1) {
-        if (type == CONTROL_RECORD)
-            take_record(c, l, data, len);
-        else if (type == CONTROL_FAREWELL)
-            l->left = 1;
-    }
-    if (l->state == LINK_UP && rc < 0)
-        link_ended(c, l);
-}
-
-/* --- accepting ------------------------------------------------------------------------------------ */
+/* --- accepting ---------------------------------------------------------------------------- */
 
 static void half_remove(struct bny_control *c, int i, const char *why)
 {
@@ -306,7 +61,8 @@ static void accept_all(struct bny_control *c)
     }
 }
 
-/* Gives a connection that has proven itself to the link that waits for it. Returns 0 when there is none. */
+/* Gives a connection that has proven itself to the link that waits for it. Returns 0 when there
+ * is none. */
 static int assign(struct bny_control *c, struct bny_conn *conn)
 {
     if (conn->theirs.nranks != c->nranks || conn->theirs.wire != conn->mine.wire)
@@ -348,7 +104,7 @@ static void stop_listening(struct bny_control *c)
     }
 }
 
-/* --- progress ------------------------------------------------------------------------------------- */
+/* --- progress ----------------------------------------------------------------------------- */
 
 static int links_pending(const struct bny_control *c)
 {
@@ -371,14 +127,14 @@ static void sweep_links(struct bny_control *c)
             link_read(c, l);
         if (l->death_ns && bny_now_ns() >= l->death_ns) {
             l->death_ns = 0;
-            record_death(c, l->peer);
+            control_record_death(c, l->peer);
         }
     }
     c->busy = c->nhalf > 0;
     for (int i = 0; i < c->nlinks; i++) {
         struct link *l = &c->links[i];
 
-        push_records(c, l);
+        control_push(c, l);
         if (l->state == LINK_UP)
             bny_conn_progress(l->conn);
         c->busy |= l->state == LINK_TRYING || l->death_ns ||
@@ -460,13 +216,13 @@ void bny_control_report(struct bny_control *c, const struct bny_failure *f)
     copy.text[sizeof copy.text - 1] = '\0';
     pthread_mutex_lock(&c->lock);
     copy.reporter = c->rank;
-    add_record(c, &copy, -1);
+    control_add(c, &copy, -1);
     for (int i = 0; i < c->nlinks; i++)
-        push_records(c, &c->links[i]);
+        control_push(c, &c->links[i]);
     pthread_mutex_unlock(&c->lock);
 }
 
-/* --- the beginning and the end ----------------------------------------------------------------------- */
+/* --- the beginning and the end ------------------------------------------------------------ */
 
 static int open_listeners(struct bny_control *c, const char *ifname, const char *port_range)
 {
@@ -480,14 +236,16 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
     if (c->listen_fd[0] < 0)
         return c->listen_fd[0];
     if (!bny_addr_is_loopback(&c->addr)) {
-        /* Neighbours on this host come this way, so their links survive what happens to the interface. */
+        /* Neighbours on this host come this way, so their links survive what happens to the
+         * interface. */
         c->listen_fd[1] = bny_net_listen(&loop, port_range, HALF_MAX);
         if (c->listen_fd[1] < 0)
             return c->listen_fd[1];
         c->loop_port = loop.port;
     }
     for (int k = 0; k < 2; k++)
-        if (c->listen_fd[k] >= 0 && epoll_ctl(c->epfd, EPOLL_CTL_ADD, c->listen_fd[k], &ev) != 0)
+        if (c->listen_fd[k] >= 0 &&
+            epoll_ctl(c->epfd, EPOLL_CTL_ADD, c->listen_fd[k], &ev) != 0)
             return bny_fail_errno("rank %d: epoll_ctl", c->rank);
     return 0;
 }
@@ -529,7 +287,8 @@ int bny_control_address(struct bny_control *c, void *blob, size_t cap)
     struct control_blob b = { .addr = c->addr, .loop_port = c->loop_port };
 
     if (cap < sizeof b)
-        return bny_fail(BANYAN_EINVAL, "a control address needs %zu bytes, not %zu", sizeof b, cap);
+        return bny_fail(BANYAN_EINVAL, "a control address needs %zu bytes, not %zu", sizeof b,
+                        cap);
     memcpy(blob, &b, sizeof b);
     return sizeof b;
 }
@@ -542,7 +301,8 @@ static void add_link(struct bny_control *c, int peer)
     if (peer == c->rank || c->nlinks == LINKS_MAX)
         return;
     c->links[c->nlinks++] = (struct link){
-        .peer = peer, .state = peer > c->rank ? LINK_TRYING : LINK_WAITING,
+        .peer = peer,
+        .state = peer > c->rank ? LINK_TRYING : LINK_WAITING,
         .since_ns = bny_now_ns(),
     };
 }
@@ -575,13 +335,14 @@ int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
 
         memcpy(&b, (const uint8_t *)blobs + (size_t)l->peer * stride, sizeof b);
         if ((b.addr.family != 4 && b.addr.family != 6) || !b.addr.port)
-            rc = bny_fail(BANYAN_EPROTO, "rank %d: the card of rank %d has no control address", c->rank,
-                          l->peer);
+            rc = bny_fail(BANYAN_EPROTO, "rank %d: the card of rank %d has no control address",
+                          c->rank, l->peer);
         l->addr[0] = b.addr;
         if (same_host[l->peer] && b.loop_port)
             l->addr[1] = bny_addr_loopback(b.loop_port);
         else if (bny_addr_is_loopback(&b.addr) && !same_host[l->peer])
-            rc = bny_fail(BANYAN_ECONFIG, "rank %d runs on another host than rank %d but gives a loopback "
+            rc = bny_fail(BANYAN_ECONFIG,
+                          "rank %d runs on another host than rank %d but gives a loopback "
                           "address; set BANYAN_IFNAME to the interface that joins the hosts",
                           l->peer, c->rank);
     }
@@ -603,7 +364,7 @@ static int say_farewell(struct bny_control *c)
 
         if (l->state != LINK_UP)
             continue;
-        push_records(c, l);
+        control_push(c, l);
         if (!l->said_farewell && l->next_record == c->known.count &&
             bny_conn_send(l->conn, CONTROL_FAREWELL, NULL, 0) == 0)
             l->said_farewell = 1;
@@ -638,7 +399,8 @@ void bny_control_destroy(struct bny_control *c)
 {
     if (!c)
         return;
-    /* After a failure our going is its consequence, and the others should not take it for the cause. */
+    /* After a failure our going is its consequence, and the others should not take it for the
+     * cause. */
     if (bny_failures_winner(&c->known, 0, UINT64_MAX, 0))
         say_farewell(c);
     stop_listening(c);

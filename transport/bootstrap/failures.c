@@ -22,7 +22,8 @@ void bny_failures_finish(struct bny_failures *t)
     t->count = t->cap = 0;
 }
 
-int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64_t now, int source)
+int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64_t now,
+                     int source)
 {
     for (int i = 0; i < t->count; i++) {
         const struct bny_failure *have = &t->list[i].f;
@@ -41,7 +42,8 @@ static int concerns(const struct bny_failure *f, uint32_t comm)
     return comm == BNY_ALL_COMMS || f->comm == 0 || f->comm == comm;
 }
 
-/* Which of two failures counts. Communicators decide last, so that ties are decided alike everywhere. */
+/* Which of two failures counts. Communicators decide last, so that ties are decided alike
+ * everywhere. */
 static int smaller(const struct bny_failure *a, const struct bny_failure *b)
 {
     if (a->cause != b->cause)

@@ -11,9 +11,9 @@
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/conn.h"
 
-#define GATHER_PIECE 32768 /* bytes of the table in one ALL frame */
-#define GATHER_FRAME_MAX (GATHER_PIECE + 64)
-#define GATHER_TEXT 400
+#define GATHER_PIECE      32768 /* bytes of the table in one ALL frame */
+#define GATHER_FRAME_MAX  (GATHER_PIECE + 64)
+#define GATHER_TEXT       400
 #define GATHER_ATTEMPT_NS 5000000000u /* a connection must have proven itself by then */
 
 enum gather_frame { GATHER_CARD = 1, GATHER_ALL, GATHER_FAIL };
@@ -24,13 +24,14 @@ struct gather_card {
 };
 
 struct gather_root {
-    int listen_fd; /* -1 once everybody is there */
+    int listen_fd;          /* -1 once everybody is there */
     struct bny_conn **half; /* no card from them yet */
     int nhalf, half_cap;
     struct bny_conn **ranks; /* [nranks], by rank */
     uint8_t *told;           /* [nranks], this rank was sent the failure */
     size_t *sent;            /* [nranks], bytes of the table queued */
-    struct bny_conn **leaving; /* were sent a failure; closed when they close, or when time is up */
+    struct bny_conn *
+        *leaving; /* were sent a failure; closed when they close, or when time is up */
     int nleaving, leaving_cap;
     int arrived, served;     /* ranks besides the root */
     uint64_t first_deadline; /* the earliest of all ranks that are there; 0: none */
@@ -44,9 +45,9 @@ struct gather_client {
     int candidate, refused; /* port of the span; handshakes that the root ended */
     unsigned tries;
     uint64_t retry_ns, attempt_end_ns;
-    size_t got;      /* bytes of the table */
-    int joined;      /* the card is sent */
-    char last[160];  /* what the latest attempt met */
+    size_t got;     /* bytes of the table */
+    int joined;     /* the card is sent */
+    char last[160]; /* what the latest attempt met */
 };
 
 struct bny_bootstrap {
@@ -65,7 +66,8 @@ struct bny_bootstrap {
 };
 
 int gather_root_start(struct bny_bootstrap *b);
-/* Sets b->done or b->error; with an error set before, tells the ranks. Returns 1 when there is nothing left to do. */
+/* Sets b->done or b->error; with an error set before, tells the ranks. Returns 1 when there is
+ * nothing left to do. */
 int gather_root_progress(struct bny_bootstrap *b);
 void gather_root_finish(struct bny_bootstrap *b);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather's root: accepts every rank whatever else connects, collects the cards, sends the table. */
+/* The all-gather's root: accepts every rank whatever else connects, collects the cards, sends
+ * the table. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +15,11 @@
 #include "transport/bootstrap/id.h"
 #include "transport/wire.h"
 
-#define MS 1000000u
-#define HALF_EXTRA 256           /* connections without a card, besides the ranks expected */
-#define ACCEPTS 64               /* per progress */
-#define LINGER_NS (2000u * MS)   /* to tell late ranks of a failure */
-#define QUEUE_MAX (4u * GATHER_PIECE) /* bytes of the table queued per rank */
+#define MS         1000000u
+#define HALF_EXTRA 256          /* connections without a card, besides the ranks expected */
+#define ACCEPTS    64           /* per progress */
+#define LINGER_NS  (2000u * MS) /* to tell late ranks of a failure */
+#define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
 
 /* Binds the id's address when the listening socket was not made by this process. */
 static int bind_root(struct bny_bootstrap *b)
@@ -37,11 +38,15 @@ static int bind_root(struct bny_bootstrap *b)
     addr.port = b->id.port;
     bny_addr_text(&addr, text);
     if (fd == -EADDRNOTAVAIL)
-        return bny_fail(BANYAN_ECONFIG, "rank 0: the job's root address %s is not of this host; rank 0 must be "
-                        "the process that made the id, or run where the launcher says", text);
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank 0: the job's root address %s is not of this host; rank 0 must be "
+                        "the process that made the id, or run where the launcher says",
+                        text);
     if (fd == -EADDRINUSE)
-        return bny_fail(BANYAN_EPROTO, "rank 0: another process listens at the root address %s; was rank 0 "
-                        "started twice? Else choose another port", text);
+        return bny_fail(BANYAN_EPROTO,
+                        "rank 0: another process listens at the root address %s; was rank 0 "
+                        "started twice? Else choose another port",
+                        text);
     errno = -fd;
     return bny_fail_errno("rank 0: cannot listen at %s", text);
 }
@@ -97,7 +102,7 @@ void gather_root_finish(struct bny_bootstrap *b)
     free(r->sent);
 }
 
-/* --- arrivals ------------------------------------------------------------------------------------ */
+/* --- arrivals ----------------------------------------------------------------------------- */
 
 static void half_remove(struct gather_root *r, int i)
 {
@@ -129,10 +134,13 @@ static void accept_all(struct bny_bootstrap *b)
 
         if (fd == -EMFILE || fd == -ENFILE) {
             if (r->nhalf) /* make room: the oldest is the likeliest to be foreign */
-                half_drop(r, 0, "too many open files, and it was the oldest one without a card");
+                half_drop(r, 0,
+                          "too many open files, and it was the oldest one without a card");
             else
-                gather_fail(b, BANYAN_ESYSTEM, "rank 0: too many open files for %d ranks; raise "
-                            "ulimit -n", b->nranks);
+                gather_fail(b, BANYAN_ESYSTEM,
+                            "rank 0: too many open files for %d ranks; raise "
+                            "ulimit -n",
+                            b->nranks);
             return;
         }
         if (fd < 0)
@@ -172,7 +180,8 @@ static const char *version_text(uint32_t v, char *text, size_t cap)
     return text;
 }
 
-/* Checks what a rank that has proven itself says of itself. Returns 0, or the failure's code. */
+/* Checks what a rank that has proven itself says of itself. Returns 0, or the failure's
+ * code. */
 static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
 {
     const struct bny_hello *h = &c->theirs;
@@ -180,28 +189,35 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
 
     bny_addr_text(&c->peer, at);
     if (h->wire != c->mine.wire || h->version / 100 != c->mine.version / 100)
-        return gather_fail(b, BANYAN_EVERSION, "rank %d (%s) runs banyan %s with wire version %u, rank 0 %s "
-                           "with %u; install the same version on every host", h->rank, at,
-                           version_text(h->version, v1, sizeof v1), h->wire,
+        return gather_fail(b, BANYAN_EVERSION,
+                           "rank %d (%s) runs banyan %s with wire version %u, rank 0 %s "
+                           "with %u; install the same version on every host",
+                           h->rank, at, version_text(h->version, v1, sizeof v1), h->wire,
                            version_text(c->mine.version, v2, sizeof v2), c->mine.wire);
     if (h->nranks != b->nranks)
-        return gather_fail(b, BANYAN_EPROTO, "rank %d (%s) was started in a job of %d ranks, rank 0 in one of "
-                           "%d; start every rank with the same number", h->rank, at, h->nranks,
-                           b->nranks);
+        return gather_fail(b, BANYAN_EPROTO,
+                           "rank %d (%s) was started in a job of %d ranks, rank 0 in one of "
+                           "%d; start every rank with the same number",
+                           h->rank, at, h->nranks, b->nranks);
     if (h->rank < 0 || h->rank >= b->nranks)
-        return gather_fail(b, BANYAN_EPROTO, "rank %d (%s) is out of range: this job has ranks 0 to %d",
-                           h->rank, at, b->nranks - 1);
+        return gather_fail(b, BANYAN_EPROTO,
+                           "rank %d (%s) is out of range: this job has ranks 0 to %d", h->rank,
+                           at, b->nranks - 1);
     if (h->rank == 0)
-        return gather_fail(b, BANYAN_EPROTO, "two processes joined as rank 0: the root and %s; give each "
-                           "process its own rank", at);
+        return gather_fail(b, BANYAN_EPROTO,
+                           "two processes joined as rank 0: the root and %s; give each "
+                           "process its own rank",
+                           at);
     if (b->root.ranks[h->rank])
-        return gather_fail(b, BANYAN_EPROTO, "two processes joined as rank %d: %s and %s; give each process "
-                           "its own rank", h->rank,
-                           bny_addr_text(&b->root.ranks[h->rank]->peer, other), at);
+        return gather_fail(b, BANYAN_EPROTO,
+                           "two processes joined as rank %d: %s and %s; give each process "
+                           "its own rank",
+                           h->rank, bny_addr_text(&b->root.ranks[h->rank]->peer, other), at);
     return 0;
 }
 
-static void take_card(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data, size_t len)
+static void take_card(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
+                      size_t len)
 {
     struct gather_root *r = &b->root;
     struct gather_card head = { 0 };
@@ -210,8 +226,10 @@ static void take_card(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t
     if (len >= sizeof head)
         memcpy(&head, data, sizeof head);
     if (len < sizeof head || head.bytes != b->card_bytes || len != sizeof head + head.bytes) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d sent a card of %u bytes, rank 0 expects %zu; start the same "
-                    "program with the same settings everywhere", rank, head.bytes, b->card_bytes);
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d sent a card of %u bytes, rank 0 expects %zu; start the same "
+                    "program with the same settings everywhere",
+                    rank, head.bytes, b->card_bytes);
         tell(b, c);
         return;
     }
@@ -271,12 +289,12 @@ static void watch_ranks(struct bny_bootstrap *b)
         if (rc == 1)
             gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
         else if (rc < 0 && b->root.sent[rank] < (size_t)b->nranks * b->card_bytes)
-            gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s", rank,
-                        c->why);
+            gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s",
+                        rank, c->why);
     }
 }
 
-/* --- the table, and failures ------------------------------------------------------------------------- */
+/* --- the table, and failures -------------------------------------------------------------- */
 
 static void serve(struct bny_bootstrap *b)
 {
@@ -326,8 +344,8 @@ static void missing_text(const struct bny_bootstrap *b, char *text, size_t cap)
             snprintf(text + at, cap - at, ", ...");
             return;
         }
-        at += (size_t)snprintf(text + at, cap - at, i > first ? "%s%d-%d" : "%s%d", at ? ", " : "",
-                               first, i);
+        at += (size_t)snprintf(text + at, cap - at, i > first ? "%s%d-%d" : "%s%d",
+                               at ? ", " : "", first, i);
     }
 }
 
@@ -351,13 +369,18 @@ static void check_deadline(struct bny_bootstrap *b)
     bny_addr_text(&addr, at);
     missing_text(b, missing, sizeof missing);
     if (r->foreign.total)
-        snprintf(foreign, sizeof foreign, "; %llu connections did not prove themselves (other id or "
-                 "secret?)", (unsigned long long)r->foreign.total);
+        snprintf(foreign, sizeof foreign,
+                 "; %llu connections did not prove themselves (other id or "
+                 "secret?)",
+                 (unsigned long long)r->foreign.total);
     if (count == 0)
-        gather_fail(b, BANYAN_ETIMEDOUT, "the root could not send all cards within %.1f s: %d of %d ranks "
-                    "took them", (double)(now - b->start_ns) / 1e9, r->served, b->nranks - 1);
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "the root could not send all cards within %.1f s: %d of %d ranks "
+                    "took them",
+                    (double)(now - b->start_ns) / 1e9, r->served, b->nranks - 1);
     else
-        gather_fail(b, BANYAN_ETIMEDOUT, "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
                     "that they run, and firewall, BANYAN_IFNAME and BANYAN_PORT_RANGE",
                     count > 1 ? "s" : "", missing, b->nranks, at,
                     (double)(now - b->start_ns) / 1e9, foreign);
@@ -402,7 +425,8 @@ int gather_root_progress(struct bny_bootstrap *b)
 
     if (b->done)
         return 1;
-    /* Readiness only serves those who sleep on epfd; a few hundred sockets are quickly asked one by one. */
+    /* Readiness only serves those who sleep on epfd; a few hundred sockets are quickly asked
+     * one by one. */
     (void)epoll_wait(b->epfd, ev, 16, 0);
     accept_all(b);
     sweep_half(b);

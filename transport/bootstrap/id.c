@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ids, their text, and the process-wide table of listening sockets that wait for their bootstrap. */
+/* Ids, their text, and the process-wide table of listening sockets that wait for their
+ * bootstrap. */
 #include "transport/bootstrap/id.h"
 
 #include <errno.h>
@@ -43,8 +44,8 @@ int bny_id_adopt_fd(const struct bny_id *id, int fd)
     }
     pthread_mutex_unlock(&table_lock);
     if (rc != 0)
-        return bny_fail(BANYAN_ESYSTEM, "%d ids were made and not used yet; use them or make fewer",
-                        IDS_MAX);
+        return bny_fail(BANYAN_ESYSTEM,
+                        "%d ids were made and not used yet; use them or make fewer", IDS_MAX);
     return 0;
 }
 
@@ -120,8 +121,10 @@ int bny_id_check(const struct bny_id *id)
 {
     if (memcmp(id->magic, "bny1", 4) != 0 || (id->port && id->family != 4 && id->family != 6) ||
         (uint32_t)id->port + id->span > 65536)
-        return bny_fail(BANYAN_EINVAL, "the id is not one that banyan_id_create made; send all of its %zu "
-                        "bytes unchanged", sizeof *id);
+        return bny_fail(BANYAN_EINVAL,
+                        "the id is not one that banyan_id_create made; send all of its %zu "
+                        "bytes unchanged",
+                        sizeof *id);
     return 0;
 }
 
@@ -135,9 +138,11 @@ int bny_id_from_hex(struct bny_id *out, const char *text)
     size_t got = 0;
 
     if (strlen(text) != BNY_ID_HEX - 1 ||
-        sodium_hex2bin((uint8_t *)out, sizeof *out, text, BNY_ID_HEX - 1, NULL, &got, NULL) != 0 ||
+        sodium_hex2bin((uint8_t *)out, sizeof *out, text, BNY_ID_HEX - 1, NULL, &got, NULL) !=
+            0 ||
         got != sizeof *out)
-        return bny_fail(BANYAN_EINVAL, "an id is %d hexadecimal digits, this text has %zu characters",
+        return bny_fail(BANYAN_EINVAL,
+                        "an id is %d hexadecimal digits, this text has %zu characters",
                         BNY_ID_HEX - 1, strlen(text));
     return bny_id_check(out);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What started this process? Asks each kind of launcher in turn; banyan_run and torchrun stand here. */
+/* What started this process? Asks each kind of launcher in turn; banyan_run and torchrun stand
+ * here. */
 #include "transport/bootstrap/launch.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 
 #define SECRET_FILE_MAX 4096
 
-/* --- shared --------------------------------------------------------------------------------- */
+/* --- shared ------------------------------------------------------------------------------- */
 
 const char *bny_launch_get(const char *name)
 {
@@ -41,8 +42,8 @@ int bny_launch_int(const char *name, int64_t min, int64_t max, const char *remed
     errno = 0;
     v = strtoll(text, &end, 10);
     if (errno || end == text || *end || v < min || v > max)
-        return bny_fail(BANYAN_ECONFIG, "%s=%.60s is not a whole number from %lld to %lld; %s", name, text,
-                        (long long)min, (long long)max, remedy);
+        return bny_fail(BANYAN_ECONFIG, "%s=%.60s is not a whole number from %lld to %lld; %s",
+                        name, text, (long long)min, (long long)max, remedy);
     *out = (int)v;
     return 0;
 }
@@ -55,8 +56,8 @@ int bny_launch_ranks(const char *rank_name, const char *size_name, const char *r
     if (rc == 0)
         rc = bny_launch_int(rank_name, 0, INT32_MAX, remedy, &out->rank);
     if (rc == 0 && out->rank >= out->nranks)
-        return bny_fail(BANYAN_ECONFIG, "%s=%d is out of range: %s=%d means ranks 0 to %d; %s", rank_name,
-                        out->rank, size_name, out->nranks, out->nranks - 1, remedy);
+        return bny_fail(BANYAN_ECONFIG, "%s=%d is out of range: %s=%d means ranks 0 to %d; %s",
+                        rank_name, out->rank, size_name, out->nranks, out->nranks - 1, remedy);
     return rc;
 }
 
@@ -80,7 +81,8 @@ const char *bny_launch_ifname(const struct bny_launch_in *in, const char *local_
     return "lo";
 }
 
-/* text[cap] from BANYAN_SECRET or the file of BANYAN_SECRET_FILE; *out its length, 0: neither is set. */
+/* text[cap] from BANYAN_SECRET or the file of BANYAN_SECRET_FILE; *out its length, 0: neither
+ * is set. */
 static int read_secret(char *text, size_t cap, size_t *out)
 {
     const char *secret = bny_launch_get("BANYAN_SECRET");
@@ -111,16 +113,21 @@ static int read_secret(char *text, size_t cap, size_t *out)
     return 0;
 }
 
-/* host to address. A name of this host that resolves to loopback (Debian's /etc/hosts) is no use to other hosts:
- * then the interface's address, which is what the others' name service will say. Blocks as DNS does. */
+/* host to address. A name of this host that resolves to loopback (Debian's /etc/hosts) is no
+ * use to other hosts: then the interface's address, which is what the others' name service will
+ * say. Blocks as DNS does. */
 static int resolve(const char *host, const char *ifname, struct bny_addr *out)
 {
-    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list = NULL;
+    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM },
+                    *list = NULL;
     int rc = getaddrinfo(host, NULL, &hints, &list), literal;
 
     if (rc != 0)
-        return bny_fail(BANYAN_ECONFIG, "rank 0's host \"%.100s\" does not resolve: %s; check the name, or give "
-                        "an address", host, gai_strerror(rc));
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "rank 0's host \"%.100s\" does not resolve: %s; check the name, or give "
+            "an address",
+            host, gai_strerror(rc));
     memset(out, 0, sizeof *out);
     for (struct addrinfo *i = list; i; i = i->ai_next) {
         if (i->ai_family == AF_INET && out->family != 4) {
@@ -138,7 +145,8 @@ static int resolve(const char *host, const char *ifname, struct bny_addr *out)
     return 0;
 }
 
-/* Rank 0's candidate ports: those given, or some of BANYAN_PORT_RANGE that depend on the job. */
+/* Rank 0's candidate ports: those given, or some of BANYAN_PORT_RANGE that depend on the
+ * job. */
 static int candidate_ports(const char *range, const char *job, int *port, int *span)
 {
     uint16_t lo, hi;
@@ -175,8 +183,9 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     if (rc != 0)
         return rc;
     if (!len && out->rank == 0)
-        bny_info("the job's secret comes from what the launcher says, which others may guess; set "
-                 "BANYAN_SECRET or BANYAN_SECRET_FILE where the network is not trusted");
+        bny_info(
+            "the job's secret comes from what the launcher says, which others may guess; set "
+            "BANYAN_SECRET or BANYAN_SECRET_FILE where the network is not trusted");
     crypto_generichash_init(&st, (const uint8_t *)key, sizeof key - 1, sizeof out->id.secret);
     crypto_generichash_update(&st, (const uint8_t *)job, strlen(job) + 1);
     crypto_generichash_update(&st, (const uint8_t *)secret, len);
@@ -196,10 +205,10 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     return 0;
 }
 
-/* --- banyan_run --------------------------------------------------------------------------------- */
+/* --- banyan_run --------------------------------------------------------------------------- */
 
-/* Rank 0 inherits the listening socket. After an earlier init used it, the number may mean another file: then
- * it is left alone, and the address is bound again later. */
+/* Rank 0 inherits the listening socket. After an earlier init used it, the number may mean
+ * another file: then it is left alone, and the address is bound again later. */
 static int inherit_listener(const struct bny_id *id)
 {
     struct bny_addr at;
@@ -208,7 +217,8 @@ static int inherit_listener(const struct bny_id *id)
 
     if (!bny_launch_get("BANYAN_LISTEN_FD") || bny_id_listen_fd(id) >= 0)
         return 0;
-    rc = bny_launch_int("BANYAN_LISTEN_FD", 3, INT32_MAX, "start the ranks with banyan_run", &fd);
+    rc = bny_launch_int("BANYAN_LISTEN_FD", 3, INT32_MAX, "start the ranks with banyan_run",
+                        &fd);
     if (rc != 0)
         return rc;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) != 0 || !listening ||
@@ -221,8 +231,9 @@ static int inherit_listener(const struct bny_id *id)
 
 int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
 {
-    static const char remedy[] = "banyan_run sets BANYAN_ID, BANYAN_RANK and BANYAN_WORLD_SIZE together: "
-                                 "start the ranks with it, or unset all three";
+    static const char remedy[] =
+        "banyan_run sets BANYAN_ID, BANYAN_RANK and BANYAN_WORLD_SIZE together: "
+        "start the ranks with it, or unset all three";
     const char *id = bny_launch_get("BANYAN_ID");
     int rc;
 
@@ -233,21 +244,24 @@ int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
         return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is not set; %s", remedy);
     rc = bny_launch_ranks("BANYAN_RANK", "BANYAN_WORLD_SIZE", remedy, out);
     if (rc == 0 && bny_id_from_hex(&out->id, id) != 0)
-        rc = bny_fail(BANYAN_ECONFIG, "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s", id,
-                      BNY_ID_HEX - 1, remedy);
+        rc =
+            bny_fail(BANYAN_ECONFIG, "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s",
+                     id, BNY_ID_HEX - 1, remedy);
     if (rc == 0 && out->rank == 0 && out->nranks > 1)
         rc = inherit_listener(&out->id);
     out->how = "banyan_run";
     return rc == 0 ? 1 : rc;
 }
 
-/* --- torchrun ----------------------------------------------------------------------------------- */
+/* --- torchrun ----------------------------------------------------------------------------- */
 
 int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
 {
-    static const char remedy[] = "torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT together: start "
-                                 "the ranks with it, or unset RANK and WORLD_SIZE";
-    const char *host = bny_launch_get("MASTER_ADDR"), *run = bny_launch_get("TORCHELASTIC_RUN_ID");
+    static const char remedy[] =
+        "torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT together: start "
+        "the ranks with it, or unset RANK and WORLD_SIZE";
+    const char *host = bny_launch_get("MASTER_ADDR"),
+               *run = bny_launch_get("TORCHELASTIC_RUN_ID");
     const char *restart = bny_launch_get("TORCHELASTIC_RESTART_COUNT");
     char job[400];
     int port, rc;
@@ -269,16 +283,18 @@ int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
     return rc == 0 ? 1 : rc;
 }
 
-/* --- all ----------------------------------------------------------------------------------------- */
+/* --- all ---------------------------------------------------------------------------------- */
 
 static int launch_openmpi_without_pmix(void)
 {
     if (!bny_launch_get("OMPI_COMM_WORLD_RANK"))
         return 0;
-    return bny_fail(BANYAN_ECONFIG, "OMPI_COMM_WORLD_RANK=%.20s says that Open MPI started this process, but "
-                    "its PMIx server cannot be reached; install libpmix2 and build with it, or make an id "
-                    "with banyan_id_create, broadcast it with MPI and call banyan_comm_init",
-                    bny_launch_get("OMPI_COMM_WORLD_RANK"));
+    return bny_fail(
+        BANYAN_ECONFIG,
+        "OMPI_COMM_WORLD_RANK=%.20s says that Open MPI started this process, but "
+        "its PMIx server cannot be reached; install libpmix2 and build with it, or make an id "
+        "with banyan_id_create, broadcast it with MPI and call banyan_comm_init",
+        bny_launch_get("OMPI_COMM_WORLD_RANK"));
 }
 
 int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_range,
@@ -287,7 +303,8 @@ int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_
     static int (*const kinds[])(struct bny_launch *, const struct bny_launch_in *) = {
         bny_launch_run, bny_launch_pmix, bny_launch_pmi1, bny_launch_torchrun, bny_launch_slurm,
     };
-    struct bny_launch_in in = { ifname ? ifname : "", port_range ? port_range : "", deadline_ns };
+    struct bny_launch_in in = { ifname ? ifname : "", port_range ? port_range : "",
+                                deadline_ns };
     int rc = bny_id_sodium();
 
     memset(out, 0, sizeof *out);

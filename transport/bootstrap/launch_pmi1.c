@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by a launcher that speaks PMI-1 (MPICH's hydra, Slurm's pmi2 too): rank 0's id goes through its
- * key-value space. The protocol is lines of "cmd=... key=value" over the inherited descriptor PMI_FD.
+/* Started by a launcher that speaks PMI-1 (MPICH's hydra, Slurm's pmi2 too): rank 0's id goes
+ * through its key-value space. The protocol is lines of "cmd=... key=value" over the inherited
+ * descriptor PMI_FD.
  *
- * The descriptor is shared with an MPI library in this process, before MPI_Init only: the two would read each
- * other's answers. "finalize" is sent at exit, so that MPI_Init may still come; if it came, MPI sends it. */
+ * The descriptor is shared with an MPI library in this process, before MPI_Init only: the two
+ * would read each other's answers. "finalize" is sent at exit, so that MPI_Init may still come;
+ * if it came, MPI sends it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +23,7 @@
 
 static struct {
     int fd, rank;
-    pid_t pid; /* 0: not begun */
+    pid_t pid;      /* 0: not begun */
     unsigned round; /* of keys: init may be called more than once */
 } pmi;
 
@@ -39,14 +41,18 @@ static int wait_fd(short events, uint64_t deadline_ns)
     for (;;) {
         struct pollfd p = { .fd = pmi.fd, .events = events };
         uint64_t now = bny_now_ns();
-        int ms = !deadline_ns ? -1 : now >= deadline_ns ? 0 : (int)((deadline_ns - now) / 1000000 + 1);
+        int ms = !deadline_ns         ? -1
+                 : now >= deadline_ns ? 0
+                                      : (int)((deadline_ns - now) / 1000000 + 1);
         int rc = poll(&p, 1, ms);
 
         if (rc > 0)
             return 0;
         if (rc == 0)
-            return bny_fail(BANYAN_ETIMEDOUT, "rank %d: the launcher's PMI did not answer before the deadline; "
-                            "do all ranks call init?", pmi.rank);
+            return bny_fail(BANYAN_ETIMEDOUT,
+                            "rank %d: the launcher's PMI did not answer before the deadline; "
+                            "do all ranks call init?",
+                            pmi.rank);
         if (errno != EINTR)
             return bny_fail_errno("rank %d: poll on PMI_FD", pmi.rank);
     }
@@ -69,7 +75,8 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
         else if (wait_fd(POLLOUT, deadline_ns) != 0)
             return -BANYAN_ETIMEDOUT;
     }
-    /* Byte by byte: nothing behind the line may be taken from an MPI library that reads next. */
+    /* Byte by byte: nothing behind the line may be taken from an MPI library that reads
+     * next. */
     for (at = 0; at + 1 < LINE_MAX_BYTES && (at == 0 || answer[at - 1] != '\n');) {
         int rc = wait_fd(POLLIN, deadline_ns);
         ssize_t n;
@@ -80,14 +87,17 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
         if (n == 1)
             at++;
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            return bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher closed PMI_FD; start the ranks with a "
-                            "working mpirun", pmi.rank);
+            return bny_fail(BANYAN_ESYSTEM,
+                            "rank %d: the launcher closed PMI_FD; start the ranks with a "
+                            "working mpirun",
+                            pmi.rank);
     }
     answer[at] = '\0';
     answer[strcspn(answer, "\n")] = '\0';
     snprintf(want, sizeof want, "cmd=%s", expect);
     if (strncmp(answer, want, strlen(want)) != 0 || strstr(answer, " rc=-"))
-        return bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI answered \"%.100s\" instead of %s",
+        return bny_fail(BANYAN_ESYSTEM,
+                        "rank %d: the launcher's PMI answered \"%.100s\" instead of %s",
                         pmi.rank, answer, want);
     return 0;
 }
@@ -126,7 +136,8 @@ static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
     int rc = 0;
 
     if (pmi.pid != getpid())
-        rc = ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", line, deadline_ns);
+        rc = ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", line,
+                 deadline_ns);
     if (rc == 0 && pmi.pid != getpid()) {
         pmi.pid = getpid();
         atexit(finalize_at_exit);
@@ -134,13 +145,15 @@ static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
     if (rc == 0)
         rc = ask("cmd=get_maxes\n", "maxes", line, deadline_ns);
     if (rc == 0 && (field(line, "vallen_max", max, sizeof max) != 0 || atoi(max) < BNY_ID_HEX))
-        rc = bny_fail(BANYAN_ENOTSUP, "rank %d: the launcher's PMI takes no values of %d bytes: %.100s",
+        rc = bny_fail(BANYAN_ENOTSUP,
+                      "rank %d: the launcher's PMI takes no values of %d bytes: %.100s",
                       pmi.rank, BNY_ID_HEX, line);
     if (rc == 0)
         rc = ask("cmd=get_my_kvsname\n", "my_kvsname", line, deadline_ns);
     if (rc == 0 && field(line, "kvsname", kvs, cap) != 0)
-        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI names no key-value space: %.100s",
-                      pmi.rank, line);
+        rc = bny_fail(BANYAN_ESYSTEM,
+                      "rank %d: the launcher's PMI names no key-value space: %.100s", pmi.rank,
+                      line);
     return rc;
 }
 
@@ -157,8 +170,8 @@ static int exchange(struct bny_launch *out, const struct bny_launch_in *in)
         if (rc != 0)
             return rc;
         bny_id_to_hex(&out->id, hex);
-        snprintf(request, sizeof request, "cmd=put kvsname=%s key=banyan-id-%u value=%s\n", kvs, round,
-                 hex);
+        snprintf(request, sizeof request, "cmd=put kvsname=%s key=banyan-id-%u value=%s\n", kvs,
+                 round, hex);
         rc = ask(request, "put_result", line, in->deadline_ns);
     }
     if (rc == 0)
@@ -167,15 +180,18 @@ static int exchange(struct bny_launch *out, const struct bny_launch_in *in)
         return rc;
     snprintf(request, sizeof request, "cmd=get kvsname=%s key=banyan-id-%u\n", kvs, round);
     rc = ask(request, "get_result", line, in->deadline_ns);
-    if (rc == 0 && (field(line, "value", hex, sizeof hex) != 0 || bny_id_from_hex(&out->id, hex) != 0))
-        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI gave no id: %.100s", out->rank, line);
+    if (rc == 0 &&
+        (field(line, "value", hex, sizeof hex) != 0 || bny_id_from_hex(&out->id, hex) != 0))
+        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI gave no id: %.100s",
+                      out->rank, line);
     return rc;
 }
 
 int bny_launch_pmi1(struct bny_launch *out, const struct bny_launch_in *in)
 {
-    static const char remedy[] = "MPICH's mpirun sets PMI_FD, PMI_RANK and PMI_SIZE together: start the ranks "
-                                 "with it, or unset them";
+    static const char remedy[] =
+        "MPICH's mpirun sets PMI_FD, PMI_RANK and PMI_SIZE together: start the ranks "
+        "with it, or unset them";
     int rc;
 
     if (!bny_launch_get("PMI_FD"))
@@ -192,9 +208,12 @@ int bny_launch_pmi1(struct bny_launch *out, const struct bny_launch_in *in)
         return rc == 0 ? 1 : rc;
     }
     if (mpi_is_running())
-        return bny_fail(BANYAN_ECONFIG, "rank %d: MPI_Init has taken over the launcher's PMI_FD; either call "
-                        "banyan_comm_init_env before MPI_Init, or make an id with banyan_id_create on rank "
-                        "0, broadcast it with MPI and call banyan_comm_init", out->rank);
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "rank %d: MPI_Init has taken over the launcher's PMI_FD; either call "
+            "banyan_comm_init_env before MPI_Init, or make an id with banyan_id_create on rank "
+            "0, broadcast it with MPI and call banyan_comm_init",
+            out->rank);
     rc = exchange(out, in);
     return rc == 0 ? 1 : rc;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by a launcher that offers PMIx (Open MPI's mpirun, srun --mpi=pmix): rank 0's id goes through it.
- * libpmix is loaded at run time; only its headers are needed to build.
+/* Started by a launcher that offers PMIx (Open MPI's mpirun, srun --mpi=pmix): rank 0's id goes
+ * through it. libpmix is loaded at run time; only its headers are needed to build.
  *
- * PMIx_Init counts its callers, so an MPI library in the same process may use PMIx too, before or after
- * us. Our count is given back at exit: a process that gave back the last one could not start again. */
+ * PMIx_Init counts its callers, so an MPI library in the same process may use PMIx too, before
+ * or after us. Our count is given back at exit: a process that gave back the last one could not
+ * start again. */
 #include "transport/bootstrap/launch.h"
 
 #include "base/err.h"
@@ -31,8 +32,8 @@ static struct {
     pmix_status_t (*finalize)(const pmix_info_t *, size_t);
     pmix_status_t (*put)(pmix_scope_t, const char *, pmix_value_t *);
     pmix_status_t (*commit)(void);
-    pmix_status_t (*fence_nb)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t, pmix_op_cbfunc_t,
-                              void *);
+    pmix_status_t (*fence_nb)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t,
+                              pmix_op_cbfunc_t, void *);
     pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t,
                          pmix_value_t **);
     const char *(*error_string)(pmix_status_t);
@@ -68,7 +69,8 @@ static int load(void)
 
 static int fail(const char *what, pmix_status_t st)
 {
-    return bny_fail(BANYAN_ESYSTEM, "%s failed: %s; start the ranks with mpirun or srun --mpi=pmix", what,
+    return bny_fail(BANYAN_ESYSTEM,
+                    "%s failed: %s; start the ranks with mpirun or srun --mpi=pmix", what,
                     px.error_string(st));
 }
 
@@ -103,7 +105,8 @@ static int get(pmix_rank_t rank, const char *key, pmix_value_t **v)
     return st == PMIX_SUCCESS ? 0 : fail("PMIx_Get", st);
 }
 
-/* The fence's completion comes from PMIx's thread. When we stop waiting first, that thread frees it. */
+/* The fence's completion comes from PMIx's thread. When we stop waiting first, that thread
+ * frees it. */
 struct fence {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -170,8 +173,10 @@ static int fence(uint64_t deadline_ns)
     f->abandoned = expired;
     pthread_mutex_unlock(&f->lock);
     if (expired)
-        return bny_fail(BANYAN_ETIMEDOUT, "rank %u: not every rank reached the PMIx fence before the deadline; "
-                        "do all ranks call init?", px.me.rank);
+        return bny_fail(BANYAN_ETIMEDOUT,
+                        "rank %u: not every rank reached the PMIx fence before the deadline; "
+                        "do all ranks call init?",
+                        px.me.rank);
     fence_free(f);
     return st == PMIX_SUCCESS ? 0 : fail("PMIx_Fence", st);
 }
@@ -198,7 +203,8 @@ static int get_id(struct bny_launch *out, const char *key)
 
     if (rc != 0)
         return rc;
-    if (v->type != PMIX_STRING || !v->data.string || bny_id_from_hex(&out->id, v->data.string) != 0)
+    if (v->type != PMIX_STRING || !v->data.string ||
+        bny_id_from_hex(&out->id, v->data.string) != 0)
         rc = bny_fail(BANYAN_ESYSTEM, "rank %d: PMIx gave no id of rank 0", out->rank);
     if (v->type == PMIX_STRING)
         free(v->data.string);
@@ -224,11 +230,14 @@ int bny_launch_pmix(struct bny_launch *out, const struct bny_launch_in *in)
     out->nranks = v->type == PMIX_UINT32 ? (int)v->data.uint32 : 0;
     free(v);
     if (out->nranks < 1 || out->rank < 0 || out->rank >= out->nranks)
-        return bny_fail(BANYAN_ECONFIG, "PMIX_RANK=%d is out of range of a job of %d ranks; start the ranks "
-                        "with mpirun or srun --mpi=pmix", out->rank, out->nranks);
+        return bny_fail(BANYAN_ECONFIG,
+                        "PMIX_RANK=%d is out of range of a job of %d ranks; start the ranks "
+                        "with mpirun or srun --mpi=pmix",
+                        out->rank, out->nranks);
     snprintf(key, sizeof key, "banyan.id.%u", px.round++);
     if (out->rank == 0) {
-        rc = bny_id_create(&out->id, bny_launch_ifname(in, "OMPI_COMM_WORLD_LOCAL_SIZE", out->nranks),
+        rc = bny_id_create(&out->id,
+                           bny_launch_ifname(in, "OMPI_COMM_WORLD_LOCAL_SIZE", out->nranks),
                            in->port_range, out->nranks > 1);
         if (rc == 0 && out->nranks > 1)
             rc = put_id(out, key);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by srun without PMI: rank 0 is on the first host of the step; the port follows from the step's number. */
+/* Started by srun without PMI: rank 0 is on the first host of the step; the port follows from
+ * the step's number. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,9 +46,11 @@ static const char *either(const char *name, const char *older)
 
 int bny_launch_slurm(struct bny_launch *out, const struct bny_launch_in *in)
 {
-    static const char remedy[] = "srun sets SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, SLURM_STEP_ID and "
-                                 "SLURM_STEP_NODELIST: start the ranks with srun";
-    const char *size = bny_launch_get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    static const char remedy[] =
+        "srun sets SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, SLURM_STEP_ID and "
+        "SLURM_STEP_NODELIST: start the ranks with srun";
+    const char *size =
+        bny_launch_get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     const char *nodes = either("SLURM_STEP_NODELIST", "SLURM_NODELIST");
     const char *jobid = either("SLURM_JOB_ID", "SLURM_JOBID");
     const char *step = either("SLURM_STEP_ID", "SLURM_STEPID");
@@ -65,11 +68,15 @@ int bny_launch_slurm(struct bny_launch *out, const struct bny_launch_in *in)
     if (out->nranks > 1 && !jobid)
         return bny_fail(BANYAN_ECONFIG, "SLURM_JOB_ID is not set; %s", remedy);
     if (out->nranks > 1 && !step)
-        return bny_fail(BANYAN_ECONFIG, "SLURM_STEP_ID is not set while %s=%d: this process runs in the batch "
-                        "script itself, alone; %s", size, out->nranks, remedy);
+        return bny_fail(BANYAN_ECONFIG,
+                        "SLURM_STEP_ID is not set while %s=%d: this process runs in the batch "
+                        "script itself, alone; %s",
+                        size, out->nranks, remedy);
     if (out->nranks > 1 && bny_slurm_first_host(nodes, host, sizeof host) != 0)
-        return bny_fail(BANYAN_ECONFIG, "SLURM_STEP_NODELIST=%.100s is not a node list such as "
-                        "node[03-05,7]; %s", nodes, remedy);
+        return bny_fail(BANYAN_ECONFIG,
+                        "SLURM_STEP_NODELIST=%.100s is not a node list such as "
+                        "node[03-05,7]; %s",
+                        nodes, remedy);
     snprintf(job, sizeof job, "slurm %.60s %.60s", jobid ? jobid : "", step ? step : "");
     /* Below 32768 the kernel hands out no ports by itself (ip_local_port_range's default). */
     rc = bny_launch_derive(out, in, job, host, 20000 + (int)(bny_launch_hash(job) % 12000),

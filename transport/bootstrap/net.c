@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses, the choice of an interface, listening inside a port range, connecting without blocking. */
+/* Addresses, the choice of an interface, listening inside a port range, connecting without
+ * blocking. */
 #include "transport/bootstrap/net.h"
 
 #include <arpa/inet.h>
@@ -198,8 +199,10 @@ int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi)
             a = 0;
     }
     if (end == text || *end || a < 1 || b > 65535 || a > b || !strchr("0123456789", *text))
-        return bny_fail(BANYAN_ECONFIG, "port range \"%s\" is wrong; write BANYAN_PORT_RANGE=lo-hi with "
-                        "1 <= lo <= hi <= 65535, for example 20000-20100", text);
+        return bny_fail(BANYAN_ECONFIG,
+                        "port range \"%s\" is wrong; write BANYAN_PORT_RANGE=lo-hi with "
+                        "1 <= lo <= hi <= 65535, for example 20000-20100",
+                        text);
     *lo = (uint16_t)a;
     *hi = (uint16_t)b;
     return 0;
@@ -245,7 +248,8 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog)
     if (rc != 0)
         return rc;
     count = (uint32_t)(hi - lo) + 1;
-    first = randombytes_uniform(count); /* ranks that start together should not race for one port */
+    first =
+        randombytes_uniform(count); /* ranks that start together should not race for one port */
     for (uint32_t i = 0; i < count && fd == -EADDRINUSE; i++) {
         a->port = (uint16_t)(lo + (first + i) % count);
         fd = bny_net_listen_at(a, backlog);
@@ -253,8 +257,8 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog)
     if (fd >= 0)
         return fd;
     if (fd == -EADDRINUSE && lo)
-        return bny_fail(BANYAN_ECONFIG, "every port of BANYAN_PORT_RANGE=%s is in use; widen it",
-                        port_range);
+        return bny_fail(BANYAN_ECONFIG,
+                        "every port of BANYAN_PORT_RANGE=%s is in use; widen it", port_range);
     errno = -fd;
     return bny_fail_errno("cannot listen on %s", bny_addr_text(a, text));
 }

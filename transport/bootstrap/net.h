@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses, the choice of an interface, listening inside a port range, connecting without blocking. */
+/* Addresses, the choice of an interface, listening inside a port range, connecting without
+ * blocking. */
 #ifndef BNY_BOOTSTRAP_NET_H
 #define BNY_BOOTSTRAP_NET_H
 
@@ -25,8 +26,9 @@ int bny_addr_is_local(const struct bny_addr *a);
 struct bny_addr bny_addr_loopback(uint16_t port);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
- * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers or virtual
- * machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there are), -BANYAN_ESYSTEM. */
+ * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers
+ * or virtual machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there
+ * are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
 /* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last where ifname does not
  * say otherwise. Returns their number, 1 at least, or an error as bny_net_choose. */
@@ -35,10 +37,11 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
 
 /* "20000-20100", "20000", or "" (any: both 0). Returns 0 or -BANYAN_ECONFIG. */
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);
-/* Listens on a->ip, without blocking, at a->port (0: any), which is set. Returns the fd, or -errno; no
- * sentence is set. */
+/* Listens on a->ip, without blocking, at a->port (0: any), which is set. Returns the fd, or
+ * -errno; no sentence is set. */
 int bny_net_listen_at(struct bny_addr *a, int backlog);
-/* Listens at a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or -BANYAN_ESYSTEM. */
+/* Listens at a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or
+ * -BANYAN_ESYSTEM. */
 int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
 /* Starts to connect. Returns the fd, or -errno. */
 int bny_net_connect(const struct bny_addr *a);

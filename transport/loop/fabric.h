@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The wires of the loop transport: one queue of packets per ordered pair of ranks, which loses, doubles,
- * delays and reorders by a seed. One mutex guards the whole fabric; every function below but create,
- * destroy and kill (loop.h) wants it held.
+/* The wires of the loop transport: one queue of packets per ordered pair of ranks, which loses,
+ * doubles, delays and reorders by a seed. One mutex guards the whole fabric; every function
+ * below but create, destroy and kill (loop.h) wants it held.
  *
- * Time is counted in polls of the receiver, so that a run in one thread depends on the seed alone. */
+ * Time is counted in polls of the receiver, so that a run in one thread depends on the seed
+ * alone. */
 #ifndef BNY_LOOP_FABRIC_H
 #define BNY_LOOP_FABRIC_H
 
@@ -13,17 +14,18 @@
 #include "transport/loop/loop.h"
 #include "transport/wire.h"
 
-/* A message that its sender keeps until it is acknowledged and no packet refers to it any more. */
+/* A message that its sender keeps until it is acknowledged and no packet refers to it any more.
+ */
 struct bny_loop_out {
     struct bny_loop_out *next;
     struct bny_hdr hdr;
-    const void *buf;   /* payload: copy, or the caller's borrowed memory */
-    void *copy;        /* owned payload, or NULL when buf is borrowed */
-    void *cookie;      /* of SENT, when borrowed */
-    uint64_t seq;      /* in its channel */
-    uint64_t sent_at;  /* sender's poll count at the latest transmission */
-    uint32_t rto;      /* polls to wait for the acknowledgement */
-    int flying;        /* packets in the fabric that refer to this */
+    const void *buf;  /* payload: copy, or the caller's borrowed memory */
+    void *copy;       /* owned payload, or NULL when buf is borrowed */
+    void *cookie;     /* of SENT, when borrowed */
+    uint64_t seq;     /* in its channel */
+    uint64_t sent_at; /* sender's poll count at the latest transmission */
+    uint32_t rto;     /* polls to wait for the acknowledgement */
+    int flying;       /* packets in the fabric that refer to this */
     int acked;
     uint8_t borrowed;  /* made by send() */
     uint8_t from_slot; /* made by commit(): its release returns a credit */
@@ -33,7 +35,7 @@ struct bny_loop_packet {
     struct bny_loop_packet *next;
     struct bny_loop_out *out; /* data; NULL: an acknowledgement of channel chan */
     uint64_t due;             /* deliverable from this poll of the receiver on */
-    uint64_t cum, bits;       /* acknowledgement: all below cum, and cum + i where bit i is set */
+    uint64_t cum, bits; /* acknowledgement: all below cum, and cum + i where bit i is set */
     uint8_t chan;
 };
 
@@ -57,15 +59,17 @@ struct bny_loop_fabric {
 #define BNY_LOOP_SLOTS 8
 
 struct bny_loop_link *bny_loop_link(struct bny_loop_fabric *f, int src, int dst);
-/* Puts a copy of packet into the link, or loses it, or puts it twice. Packets beyond the link's room are lost:
- * the sender's window normally prevents that. */
+/* Puts a copy of packet into the link, or loses it, or puts it twice. Packets beyond the link's
+ * room are lost: the sender's window normally prevents that. */
 void bny_loop_transmit(struct bny_loop_fabric *f, int src, int dst,
                        const struct bny_loop_packet *packet);
-/* Takes the next packet that is due; 0 when there is none. With data == 0 takes acknowledgements only. The
- * caller owns the reference to out->flying and drops it with bny_loop_drop. */
+/* Takes the next packet that is due; 0 when there is none. With data == 0 takes
+ * acknowledgements only. The caller owns the reference to out->flying and drops it with
+ * bny_loop_drop. */
 int bny_loop_take(struct bny_loop_fabric *f, int src, int dst, int data,
                   struct bny_loop_packet *packet);
-/* Drops one packet's reference; frees the message when it is acknowledged and this was the last. */
+/* Drops one packet's reference; frees the message when it is acknowledged and this was the
+ * last. */
 void bny_loop_drop(struct bny_loop_out *out);
 /* The sender needs it no more. Frees it unless packets refer to it. */
 void bny_loop_retire(struct bny_loop_out *out);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loop transport: ranks of one process, packets that may be lost, doubled, delayed and reordered by a
- * seed (fabric.c), and a small reliability on top, so that messages arrive exactly once, in any order.
+/* The loop transport: ranks of one process, packets that may be lost, doubled, delayed and
+ * reordered by a seed (fabric.c), and a small reliability on top, so that messages arrive
+ * exactly once, in any order.
  *
- * Sender: every message has a number per (peer, channel) and is kept until acknowledged; it is sent again
- * after a number of the sender's own polls, but only when no copy of it flies any more. Receiver: cumulative
- * number and 64 bits beyond it; acknowledges once per poll and channel. The payload is read from the
- * sender's memory when the packet arrives, so an engine that reuses borrowed memory before SENT is caught.
+ * Sender: every message has a number per (peer, channel) and is kept until acknowledged; it is
+ * sent again after a number of the sender's own polls, but only when no copy of it flies any
+ * more. Receiver: cumulative number and 64 bits beyond it; acknowledges once per poll and
+ * channel. The payload is read from the sender's memory when the packet arrives, so an engine
+ * that reuses borrowed memory before SENT is caught.
  *
- * It is the reference, written for reading: it allocates per message, copies under one lock, and uses the
- * freedom of the contract on purpose: messages of send() have no data pointer, and with faults view() answers
- * BNY_AGAIN or less than was asked. */
+ * It is the reference, written for reading: it allocates per message, copies under one lock,
+ * and uses the freedom of the contract on purpose: messages of send() have no data pointer, and
+ * with faults view() answers BNY_AGAIN or less than was asked. */
 #include "transport/loop/loop.h"
 
 #include <stdlib.h>
@@ -20,13 +22,13 @@
 #include "transport/loop/fabric.h"
 #include "transport/transport.h"
 
-#define EAGER_MAX 4096u
-#define SLOT_MAX 65536u
-#define ZCOPY_MIN 4096u
-#define TILE 16384u
-#define EVENTS_MAX 64 /* no more data is taken from the fabric while so many events wait */
-#define WINDOW 64u    /* messages of one channel beyond the oldest unacknowledged one */
-#define IDLE_NS 100000u
+#define EAGER_MAX  4096u
+#define SLOT_MAX   65536u
+#define ZCOPY_MIN  4096u
+#define TILE       16384u
+#define EVENTS_MAX 64  /* no more data is taken from the fabric while so many events wait */
+#define WINDOW     64u /* messages of one channel beyond the oldest unacknowledged one */
+#define IDLE_NS    100000u
 
 struct tx_channel {
     struct bny_loop_out *head, **tail; /* unacknowledged, by number */
@@ -88,7 +90,8 @@ static struct bny_loop_link *link_to(struct loop_tp *t, int peer)
     return bny_loop_link(t->fabric, t->tp.rank, peer);
 }
 
-/* --- events ------------------------------------------------------------------------------------ */
+/* --- events
+ * ------------------------------------------------------------------------------------ */
 
 static int push_event(struct loop_ep *e, const struct bny_event *ev)
 {
@@ -121,7 +124,8 @@ static int pop_events(struct loop_ep *e, struct bny_event *ev, int n)
     return got;
 }
 
-/* --- sending ------------------------------------------------------------------------------------ */
+/* --- sending
+ * ------------------------------------------------------------------------------------ */
 
 /* Takes an acknowledged message off the channel; *at is its place in the list. */
 static void finish_out(struct loop_ep *e, struct tx_channel *c, struct bny_loop_out **at)
@@ -194,12 +198,14 @@ static int may_send(struct loop_ep *e, const struct bny_hdr *hdr)
 static int check_hdr(struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
 {
     if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
-        return bny_fail(BANYAN_EINVAL, "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
+        return bny_fail(BANYAN_EINVAL,
+                        "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
                         ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
     return 0;
 }
 
-/* Numbers the message and sends it for the first time. copy is taken, or NULL when buf is borrowed. */
+/* Numbers the message and sends it for the first time. copy is taken, or NULL when buf is
+ * borrowed. */
 static void launch(struct loop_ep *e, struct bny_loop_out *out, const struct bny_hdr *hdr,
                    const void *buf, void *copy)
 {
@@ -260,7 +266,8 @@ static int loop_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *
     return post(ep, hdr, buf, NULL, 0);
 }
 
-static int loop_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
+static int loop_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
+                     void *cookie)
 {
     return post(ep, hdr, buf, cookie, 1);
 }
@@ -315,7 +322,8 @@ static int loop_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bn
     if (rc == 0) {
         pthread_mutex_lock(&t->fabric->lock);
         rc = may_send(e, hdr);
-        if (rc == 0 || rc == BNY_AGAIN) { /* a reservation is beyond the window, but within slots */
+        if (rc == 0 ||
+            rc == BNY_AGAIN) { /* a reservation is beyond the window, but within slots */
             out->from_slot = 1;
             launch(e, out, hdr, slot->mem, slot->mem);
             rc = 0;
@@ -327,7 +335,8 @@ static int loop_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bn
     return rc;
 }
 
-/* --- receiving ---------------------------------------------------------------------------------- */
+/* --- receiving
+ * ---------------------------------------------------------------------------------- */
 
 static void link_lent(struct loop_ep *e, struct received *r)
 {
@@ -441,7 +450,8 @@ static void pump(struct loop_ep *e)
     }
 }
 
-/* --- set-up ------------------------------------------------------------------------------------- */
+/* --- set-up
+ * ------------------------------------------------------------------------------------- */
 
 static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {
@@ -453,8 +463,8 @@ static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         return bny_fail(BANYAN_ENOTSUP, "transport loop joins ranks of one process only; "
                                         "use shm or tcp between processes");
     if (cfg->rank < 0 || cfg->rank >= cfg->nranks || cfg->nranks > f->nranks)
-        return bny_fail(BANYAN_EINVAL, "transport loop: rank %d of %d in a fabric of %d", cfg->rank,
-                        cfg->nranks, f->nranks);
+        return bny_fail(BANYAN_EINVAL, "transport loop: rank %d of %d in a fabric of %d",
+                        cfg->rank, cfg->nranks, f->nranks);
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
@@ -514,13 +524,20 @@ static int loop_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
 
     *out = NULL;
     if (!loop_reachable(tp, peer, blob, len) || peer == tp->rank || t->eps[peer])
-        return bny_fail(BANYAN_EINVAL, "rank %d: peer %d is not another rank of this fabric, or was "
-                                       "connected before", tp->rank, peer);
+        return bny_fail(BANYAN_EINVAL,
+                        "rank %d: peer %d is not another rank of this fabric, or was "
+                        "connected before",
+                        tp->rank, peer);
     e = calloc(1, sizeof *e);
     if (!e)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
-    e->ep = (struct bny_ep){ .tp = tp, .ops = tp->ops, .peer = peer, .eager_max = EAGER_MAX,
-                             .slot_max = SLOT_MAX, .zcopy_min = ZCOPY_MIN };
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
+                        tp->rank, peer);
+    e->ep = (struct bny_ep){ .tp = tp,
+                             .ops = tp->ops,
+                             .peer = peer,
+                             .eager_max = EAGER_MAX,
+                             .slot_max = SLOT_MAX,
+                             .zcopy_min = ZCOPY_MIN };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->tx[c].tail = &e->tx[c].head;
     e->lent.prev = e->lent.next = &e->lent;
@@ -619,7 +636,8 @@ static int loop_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return got;
 }
 
-static long loop_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+static long loop_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                      const void **ptr)
 {
     struct loop_ep *e = (struct loop_ep *)msg->ep;
     struct rx_channel *c = &e->rx[msg->hdr.chan];

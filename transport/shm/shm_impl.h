@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the shared-memory transport: what lies in a segment, and who writes which word.
  *
- * A segment carries one direction, tx -> rx. tx creates it, seals its size and passes it in its hello.
- * Everything in it comes from another process: it is copied, then checked, then used.
+ * A segment carries one direction, tx -> rx. tx creates it, seals its size and passes it in
+ * its hello. Everything in it comes from another process: it is copied, then checked, then
+ * used.
  *
- *   ring   64-byte records. A record is published by storing position + 1 into seq, which no record of the
- *          lap before has there: nothing needs clearing, and a 8-byte message is one cache line.
+ *   ring   64-byte records. A record is published by storing position + 1 into seq, which no
+ *          record of the lap before has there: nothing needs clearing, and a 8-byte message
+ *          is one cache line.
  *   data   bytes of eager messages, allocated in ring order. Free again when the record is.
- *   head   records that rx has released, all before it too. Published once a quarter ring, or tx and
- *          rx would pass its cache line back and forth; tx reads it only when the ring looks full.
- *   slots  bulk memory for reserve(). slot_done counts releases, tx knows how often it has committed.
+ *   head   records that rx has released, all before it too. Published once a quarter ring,
+ *          or tx and rx would pass its cache line back and forth; tx reads it only when the
+ *          ring looks full.
+ *   slots  bulk memory for reserve(). slot_done counts releases, tx knows how often it has
+ *          committed.
  *   done   ring of finished send() descriptors: (count << 8 | completion index).
  *   guard  windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
 #ifndef BNY_SHM_IMPL_H
@@ -22,29 +26,30 @@
 
 #include "transport/transport.h"
 
-#define SHM_MAGIC 0x6d68736eu /* "nshm" */
-#define SHM_VERSION 1u
-#define SHM_RING 256u              /* records; a power of two up to 256 (indices are bytes) */
-#define SHM_INLINE 8u              /* payload bytes in a record */
-#define SHM_DATA (256u << 10)      /* eager bytes, a power of two */
-#define SHM_EAGER_MAX (16u << 10)
-#define SHM_SLOTS 8u
+#define SHM_MAGIC      0x6d68736eu /* "nshm" */
+#define SHM_VERSION    1u
+#define SHM_RING       256u         /* records; a power of two up to 256 (indices are bytes) */
+#define SHM_INLINE     8u           /* payload bytes in a record */
+#define SHM_MSGS       512u         /* messages that the engine may hold of one peer */
+#define SHM_DATA       (256u << 10) /* eager bytes, a power of two */
+#define SHM_EAGER_MAX  (16u << 10)
+#define SHM_SLOTS      8u
 #define SHM_SLOT_BYTES (64u << 10)
-#define SHM_GUARDS 64u
-#define SHM_TILE (64u << 10)       /* a view's piece: stays in L2 while it is added */
-#define SHM_ZCOPY_MIN (8u << 10)  /* below, a copy through a slot costs less than the system call */
-#define SHM_ARENAS 256u            /* per rank at one time */
+#define SHM_GUARDS     64u
+#define SHM_TILE       (64u << 10) /* a view's piece: stays in L2 while it is added */
+#define SHM_ZCOPY_MIN  (8u << 10)  /* below, copying through a slot costs less */
+#define SHM_ARENAS     256u        /* per rank at one time */
 #define SHM_ARENA_BITS 8           /* id = generation << bits | index */
-#define SHM_SENT 256u              /* SENT events of puts that wait for poll() */
+#define SHM_SENT       256u        /* SENT events of puts that wait for poll() */
 
-#define SHM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SHM_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum shm_rec_kind { SHM_REC_INLINE = 1, SHM_REC_EAGER, SHM_REC_SLOT, SHM_REC_DESC };
 
 struct shm_rec {
     _Atomic uint32_t seq;
-    uint32_t info; /* kind:3 | index:8 (slot, completion) | arena id:21, or kind:3 | data line:29 */
+    uint32_t info; /* kind:3, then index:8 (slot, completion) and arena:21, or data line:29 */
     struct bny_hdr hdr;
     uint64_t word; /* inline payload; address, or offset in the arena, of a descriptor */
 };
@@ -53,21 +58,21 @@ _Static_assert(sizeof(struct shm_rec) == 64, "a record is a cache line");
 struct shm_seg {
     uint32_t magic, version;
     uint64_t bytes;
-    _Alignas(64) _Atomic uint32_t head;                    /* rx */
-    _Alignas(64) _Atomic uint32_t tx_sleeping;             /* set by tx, cleared by who wakes it */
-    _Atomic uint32_t tx_left;                              /* tx: farewell */
-    _Alignas(64) _Atomic uint32_t rx_sleeping;             /* set by rx, cleared by who wakes it */
-    _Atomic uint32_t rx_left;                              /* rx: farewell */
-    _Alignas(64) _Atomic uint32_t writing;                 /* rx: guard it puts through + 1, or 0 */
-    _Alignas(64) _Atomic uint32_t guard[SHM_GUARDS];       /* tx: the open window's key, or 0 */
-    _Alignas(64) _Atomic uint32_t slot_done[SHM_SLOTS];    /* rx */
-    _Alignas(64) _Atomic uint32_t done[SHM_RING];          /* rx */
+    _Alignas(64) _Atomic uint32_t head;              /* rx */
+    _Alignas(64) _Atomic uint32_t tx_sleeping;       /* set by tx, cleared by who wakes it */
+    _Atomic uint32_t tx_left;                        /* tx: farewell */
+    _Alignas(64) _Atomic uint32_t rx_sleeping;       /* set by rx, cleared by who wakes it */
+    _Atomic uint32_t rx_left;                        /* rx: farewell */
+    _Alignas(64) _Atomic uint32_t writing;           /* rx: guard it puts through + 1, or 0 */
+    _Alignas(64) _Atomic uint32_t guard[SHM_GUARDS]; /* tx: the open window's key, or 0 */
+    _Alignas(64) _Atomic uint32_t slot_done[SHM_SLOTS]; /* rx */
+    _Alignas(64) _Atomic uint32_t done[SHM_RING];       /* rx */
     _Alignas(4096) struct shm_rec ring[SHM_RING];
     _Alignas(4096) uint8_t data[SHM_DATA];
     _Alignas(4096) uint8_t slots[SHM_SLOTS][SHM_SLOT_BYTES];
 };
 
-/* --- what goes over the sockets ------------------------------------------------------------------- */
+/* --- what goes over the sockets ----------------------------------------------------------- */
 enum shm_packet_type {
     SHM_PKT_HELLO = 1,  /* with the segment's descriptor */
     SHM_PKT_ARENA,      /* with the arena's descriptor: id, bytes, offset in the file */
@@ -78,21 +83,21 @@ struct shm_packet {
     uint32_t magic, version, type, id;
     int32_t from, to; /* world ranks */
     uint64_t bytes, offset;
-    uint8_t mac[32]; /* hello only: keyed hash of the packet (mac zero) and the listener's name */
+    uint8_t mac[32]; /* hello: keyed hash of the packet (mac zero) and the listener's name */
 };
 
 #define SHM_NAME_BYTES 40 /* abstract socket name without the leading zero byte */
 struct shm_blob {
     uint32_t magic, version, uid, pid;
-    uint64_t netns;     /* abstract names are per network namespace */
-    uint64_t probe;     /* address of `nonce` in the owner's memory: shows that we may read it */
+    uint64_t netns; /* abstract names are per network namespace */
+    uint64_t probe; /* address of `nonce` in the owner's memory: shows that we may read it */
     uint8_t nonce[16];
-    uint32_t cma, pad;  /* the owner lets others read its memory */
+    uint32_t cma, pad; /* the owner lets others read its memory */
     char boot[40];
     char name[SHM_NAME_BYTES];
 };
 
-/* --- this rank's side --------------------------------------------------------------------------------- */
+/* --- this rank's side --------------------------------------------------------------------- */
 enum shm_copy { SHM_COPY_NONE, SHM_COPY_CMA, SHM_COPY_DIRECT /* same process */ };
 enum shm_fate { SHM_ALIVE, SHM_LEFT, SHM_DEAD };
 
@@ -127,22 +132,22 @@ struct shm_ep {
     uint32_t in_done;      /* completions written */
     uint32_t idle;         /* polls in a row without an event */
     uint8_t fate, opened, reported, copy;
-    uint8_t liar; /* broke the protocol: nothing of it is read any more */
+    uint8_t liar;  /* broke the protocol: nothing of it is read any more */
     uint8_t ended; /* its process or connection is no more: it writes nothing any more */
 
     /* sending */
     struct shm_seg *out;
-    uint32_t out_pos, out_head;  /* next record; last value of out->head */
-    uint32_t out_reserved;       /* records promised to reservations */
+    uint32_t out_pos, out_head; /* next record; last value of out->head */
+    uint32_t out_reserved;      /* records promised to reservations */
     uint32_t data_tail, data_head;
-    uint32_t done_pos;           /* next completion */
-    uint32_t nsends;             /* descriptors without completion */
-    uint32_t nsent, sent_at;     /* queue of finished puts */
-    uint32_t slots_free;         /* bit mask */
+    uint32_t done_pos;       /* next completion */
+    uint32_t nsends;         /* descriptors without completion */
+    uint32_t nsent, sent_at; /* queue of finished puts */
+    uint32_t slots_free;     /* bit mask */
 
     pid_t pid;
     struct shm_conn *out_conn, *in_conn, *pid_conn;
-    uint8_t *tiles; /* [BNY_CHANNELS * SHM_TILE] */
+    uint8_t *tiles;                     /* [BNY_CHANNELS * SHM_TILE] */
     struct shm_peer_arena *peer_arenas; /* [SHM_ARENAS] or NULL */
     uint32_t next_key;
     uint64_t guards_open; /* bit mask of our windows for this peer */
@@ -157,7 +162,7 @@ struct shm_ep {
     void *send_cookie[SHM_RING];
     void *sent[SHM_SENT];
     uint8_t told[SHM_ARENAS]; /* enum shm_told */
-    struct shm_msg msgs[SHM_RING];
+    struct shm_msg msgs[SHM_MSGS];
 };
 enum shm_told { SHM_UNTOLD, SHM_TOLD, SHM_TELL_GONE };
 
@@ -166,8 +171,8 @@ struct shm_arena {
     size_t bytes;
     uint64_t offset; /* in the file */
     uint32_t id;
-    int fd;          /* -1: registered without one */
-    int owned;       /* mem_alloc'ed: free unmaps it */
+    int fd;    /* -1: registered without one */
+    int owned; /* mem_alloc'ed: free unmaps it */
 };
 
 struct shm_tp {
@@ -192,11 +197,13 @@ struct shm_tp {
 int bny_shm_listen(struct shm_tp *tp);
 /* Makes the outgoing segment and connection if there is none: 0, BNY_AGAIN or an error. */
 int bny_shm_open_out(struct shm_ep *ep);
-/* Accepts, reads, notices the dead. Makes system calls. Returns the number of things that happened. */
+/* Accepts, reads, notices the dead. Makes system calls. Returns the number of things that
+ * happened. */
 int bny_shm_service(struct shm_tp *tp);
 /* Reads what has arrived on the peer's own connection. */
 void bny_shm_drain(struct shm_ep *ep);
-/* Sends one packet, with a descriptor when fd >= 0. 0, BNY_AGAIN, or -1 when the connection is broken. */
+/* Sends one packet, with a descriptor when fd >= 0. 0, BNY_AGAIN, or -1 when the connection is
+ * broken. */
 int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd);
 void bny_shm_doorbell(struct shm_ep *ep);
 void bny_shm_link_destroy(struct shm_tp *tp);
@@ -236,7 +243,8 @@ int bny_shm_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uin
 int bny_shm_mem_deregister(struct bny_tp *tp, void *ptr);
 /* Our arena that holds [addr, addr+len), or NULL. */
 struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t len);
-/* Makes sure that the peer is told of the arena before the next message: 0, BNY_AGAIN, error. */
+/* Makes sure that the peer is told of the arena before the next message: 0, BNY_AGAIN, error.
+ */
 int bny_shm_arena_tell(struct shm_ep *ep, const struct shm_arena *a);
 /* Memory [offset, offset+len) of the peer's arena `id`, or NULL when there is no such thing. */
 uint8_t *bny_shm_peer_arena(struct shm_ep *ep, uint32_t id, uint64_t offset, uint64_t len);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sockets: each direction's segment travels in a hello over a unix SEQPACKET connection from its sender
- * to the receiver's listener in the abstract namespace. Connections stay open: their end is how a death is
- * noticed. A pidfd notices it too where a forked child keeps the connection open. Everything is in one epoll
- * set, so that one system call looks at all peers. */
+/* The sockets: each direction's segment travels in a hello over a unix SEQPACKET connection
+ * from its sender to the receiver's listener in the abstract namespace. Connections stay
+ * open: their end is how a death is noticed. A pidfd notices it too where a forked child
+ * keeps the connection open. Everything is in one epoll set, so that one system call looks
+ * at all peers. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
@@ -25,8 +26,8 @@
 #include "base/log.h"
 
 #define STRANGERS_MAX 64          /* accepted connections without a hello */
-#define STRANGER_NS 5000000000u   /* how long they may stay so */
-#define EVENTS 32
+#define STRANGER_NS   5000000000u /* how long they may stay so */
+#define EVENTS        32
 
 enum conn_kind { CONN_LISTEN, CONN_STRANGER, CONN_IN, CONN_OUT, CONN_PID };
 struct shm_conn {
@@ -38,10 +39,11 @@ struct shm_conn {
     struct shm_conn *next;
 };
 
-/* --- connections ---------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------- */
 
 /* Takes fd. NULL on no memory. */
-static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd, struct shm_ep *ep)
+static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
+                                 struct shm_ep *ep)
 {
     struct shm_conn *c = calloc(1, sizeof *c);
     struct epoll_event e = { .events = EPOLLIN };
@@ -62,7 +64,8 @@ static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
     return NULL;
 }
 
-/* Closes; the memory stays until the end of service(), whose batch of events may still name it. */
+/* Closes; the memory stays until the end of service(), whose batch of events may still name it.
+ */
 static void conn_close(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_conn **at = &tp->conns;
@@ -132,7 +135,7 @@ int bny_shm_listen(struct shm_tp *tp)
     return tp->listener ? 0 : bny_fail(BANYAN_ENOMEM, "shm: no memory for the listener");
 }
 
-/* --- peers ------------------------------------------------------------------------------------------------ */
+/* --- peers -------------------------------------------------------------------------------- */
 
 struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
 {
@@ -157,8 +160,9 @@ struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
     ep->base.slot_max = SHM_SLOT_BYTES;
     ep->base.zcopy_min = UINT32_MAX;
     ep->slots_free = (1u << SHM_SLOTS) - 1;
-    for (uint32_t i = SHM_RING; i-- > 0;) {
+    for (uint32_t i = 0; i < SHM_RING; i++)
         ep->free_sends[i] = (uint8_t)i;
+    for (uint32_t i = SHM_MSGS; i-- > 0;) {
         ep->msgs[i].base.ep = &ep->base;
         ep->msgs[i].free_next = ep->free_msgs;
         ep->free_msgs = &ep->msgs[i];
@@ -192,8 +196,8 @@ int bny_shm_ep_gone(struct shm_ep *ep)
     return bny_fail(ep->liar ? BANYAN_EPROTO : BANYAN_ERANKDEAD, "%s", ep->reason);
 }
 
-/* The peer's connection or process ended. */
-static void ep_ended(struct shm_ep *ep)
+/* The peer's connection or process ended: did it say farewell? */
+static void ep_ended(struct shm_ep *ep, const char *how)
 {
     int left = (ep->in && atomic_load_explicit(&ep->in->tx_left, memory_order_acquire)) ||
                (ep->out && atomic_load_explicit(&ep->out->rx_left, memory_order_acquire));
@@ -204,7 +208,7 @@ static void ep_ended(struct shm_ep *ep)
     if (left)
         ep->fate = SHM_LEFT;
     else
-        bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d closed its connection)", ep->pid);
+        bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d: %s)", (int)ep->pid, how);
 }
 
 /* Remembers the peer's process and watches it. */
@@ -222,7 +226,7 @@ static void ep_watch(struct shm_ep *ep, pid_t pid)
         ep->pid_conn = conn_add(tp, CONN_PID, fd, ep);
 }
 
-/* --- packets ------------------------------------------------------------------------------------------------ */
+/* --- packets ------------------------------------------------------------------------------ */
 
 static int send_packet(int sock, const struct shm_packet *p, int fd)
 {
@@ -262,8 +266,11 @@ int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd)
 
 void bny_shm_doorbell(struct shm_ep *ep)
 {
-    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_DOORBELL,
-                            .from = ep->base.tp->rank, .to = ep->base.peer };
+    struct shm_packet p = { .magic = SHM_MAGIC,
+                            .version = SHM_VERSION,
+                            .type = SHM_PKT_DOORBELL,
+                            .from = ep->base.tp->rank,
+                            .to = ep->base.peer };
     struct shm_conn *c = ep->out_conn ? ep->out_conn : ep->in_conn;
 
     /* One ring is enough; clear both flags, whichever of them was seen. */
@@ -290,7 +297,8 @@ static void hello_mac(const struct shm_tp *tp, const struct shm_packet *p, const
 }
 
 /* Takes fd. Returns NULL, or why the hello is refused. */
-static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm_packet *p, int fd)
+static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm_packet *p,
+                         int fd)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
     struct shm_seg *seg;
@@ -342,8 +350,8 @@ static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
         bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent an unknown control packet");
 }
 
-/* Reads one packet. Returns 1, 0 when there is none, -1 at the end of the connection. Unasked descriptors
- * are closed. */
+/* Reads one packet. Returns 1, 0 when there is none, -1 at the end of the connection.
+ * Unasked descriptors are closed. */
 static int receive(int sock, struct shm_packet *p, int *fd)
 {
     struct iovec iov = { p, sizeof *p };
@@ -351,7 +359,9 @@ static int receive(int sock, struct shm_packet *p, int *fd)
         struct cmsghdr head;
         char room[CMSG_SPACE(4 * sizeof(int))];
     } control;
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+    struct msghdr m = { .msg_iov = &iov,
+                        .msg_iovlen = 1,
+                        .msg_control = &control,
                         .msg_controllen = sizeof control };
     ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
@@ -411,7 +421,7 @@ static void conn_read(struct shm_tp *tp, struct shm_conn *c)
         packet(ep, &p, fd);
     if (rc < 0) {
         conn_close(tp, c);
-        ep_ended(ep);
+        ep_ended(ep, "its connection ended");
     }
 }
 
@@ -421,7 +431,7 @@ void bny_shm_drain(struct shm_ep *ep)
         conn_read((struct shm_tp *)ep->base.tp, ep->in_conn);
 }
 
-/* --- accepting ----------------------------------------------------------------------------------------- */
+/* --- accepting ---------------------------------------------------------------------------- */
 
 static void accept_all(struct shm_tp *tp)
 {
@@ -475,21 +485,16 @@ int bny_shm_service(struct shm_tp *tp)
         if (c->fd < 0)
             continue;
         switch (c->kind) {
-        case CONN_LISTEN:
-            accept_all(tp);
-            break;
-        case CONN_STRANGER:
-            stranger(tp, c);
-            break;
+        case CONN_LISTEN: accept_all(tp); break;
+        case CONN_STRANGER: stranger(tp, c); break;
         case CONN_PID: {
             struct shm_ep *ep = c->ep;
 
             conn_close(tp, c);
-            ep_ended(ep);
+            ep_ended(ep, "its process ended");
             break;
         }
-        default:
-            conn_read(tp, c);
+        default: conn_read(tp, c);
         }
     }
     if (tp->gone_pending)
@@ -499,7 +504,7 @@ int bny_shm_service(struct shm_tp *tp)
     return n > 0 ? n : 0;
 }
 
-/* --- our own direction ------------------------------------------------------------------------------- */
+/* --- our own direction -------------------------------------------------------------------- */
 
 /* Returns a descriptor of a new segment, mapped at *out, or an error. */
 static int segment_create(struct shm_seg **out)
@@ -511,7 +516,8 @@ static int segment_create(struct shm_seg **out)
         return bny_fail_errno("shm: memfd_create");
     if (ftruncate(fd, sizeof *seg) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-        (seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
+        (seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) ==
+            MAP_FAILED) {
         int rc = bny_fail_errno("shm: making a segment of %zu bytes", sizeof *seg);
 
         close(fd);
@@ -539,14 +545,17 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         close(fd);
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
-        if (e == ECONNREFUSED || e == ENOENT)
-            return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (nobody listens there)");
+        if (e == ECONNREFUSED || e == ENOENT) {
+            ep_ended(ep, "nobody listens there");
+            return bny_shm_ep_gone(ep);
+        }
         errno = e;
         return bny_fail_errno("shm: connecting to rank %d", ep->base.peer);
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {
         close(fd);
-        return bny_shm_ep_fail(ep, BANYAN_EPROTO, "listens as another user (uid %d)", (int)who.uid);
+        return bny_shm_ep_fail(ep, BANYAN_EPROTO, "listens as another user (uid %d)",
+                               (int)who.uid);
     }
     *pid = who.pid;
     return fd;
@@ -555,8 +564,11 @@ static int dial(struct shm_ep *ep, pid_t *pid)
 int bny_shm_open_out(struct shm_ep *ep)
 {
     struct shm_tp *tp = (struct shm_tp *)ep->base.tp;
-    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_HELLO,
-                            .from = tp->base.rank, .to = ep->base.peer,
+    struct shm_packet p = { .magic = SHM_MAGIC,
+                            .version = SHM_VERSION,
+                            .type = SHM_PKT_HELLO,
+                            .from = tp->base.rank,
+                            .to = ep->base.peer,
                             .bytes = sizeof(struct shm_seg) };
     struct shm_seg *seg = NULL;
     pid_t pid = 0;
@@ -575,7 +587,8 @@ int bny_shm_open_out(struct shm_ep *ep)
     if (rc == 0) {
         ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);
         if (!ep->out_conn)
-            rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for the connection to rank %d", ep->base.peer);
+            rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for the connection to rank %d",
+                          ep->base.peer);
     } else {
         close(sock);
         if (rc != BNY_AGAIN)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shared arenas (memory that peers map), windows and puts.
  *
- * An arena is known to a peer from the packet with its descriptor on, which goes over the owner's connection
- * before the first message that names it. Ids carry a generation, so that memory which was freed and
- * allocated anew is never taken for the old one.
+ * An arena is known to a peer from the packet with its descriptor on, which goes over the
+ * owner's connection before the first message that names it. Ids carry a generation, so that
+ * memory which was freed and allocated anew is never taken for the old one.
  *
- * A window is open while its key stands in a guard word of the owner's outgoing segment. The putter stores
- * `writing`, then reads the guard; the owner clears the guard, then reads `writing`; both sequentially
- * consistent, so at least one of them sees the other. */
+ * A window is open while its key stands in a guard word of the owner's outgoing segment. The
+ * putter stores `writing`, then reads the guard; the owner clears the guard, then reads
+ * `writing`; both sequentially consistent, so at least one of them sees the other. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,10 +22,10 @@
 
 #include "base/err.h"
 
-#define PAGE 4096u
+#define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
 
-/* --- our arenas ------------------------------------------------------------------------------------------ */
+/* --- our arenas --------------------------------------------------------------------------- */
 
 struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t len)
 {
@@ -61,7 +62,8 @@ static struct shm_arena *arena_new(struct shm_tp *tp)
     return NULL;
 }
 
-/* A sealed memfd of the given size, mapped; huge pages when asked for. Returns the descriptor or -1. */
+/* A sealed memfd of the given size, mapped; huge pages when asked for. Returns the descriptor
+ * or -1. */
 static int arena_map(size_t bytes, unsigned flags, uint8_t **mem)
 {
     int fd = memfd_create("banyan-mem", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -89,8 +91,10 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
 
     *out = NULL;
     if (!a)
-        return bny_fail(BANYAN_ENOMEM, "shm: %u shared allocations exist already; free some, or make "
-                        "larger ones", SHM_ARENAS);
+        return bny_fail(BANYAN_ENOMEM,
+                        "shm: %u shared allocations exist already; free some, or make "
+                        "larger ones",
+                        SHM_ARENAS);
     if (room < bytes || bytes == 0)
         room = bytes ? SIZE_MAX : PAGE;
     a->fd = -1;
@@ -115,6 +119,30 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
     return 0;
 }
 
+/* Is ptr a shared mapping of the file st at offset, which peers can map too? Else they would
+ * see other bytes than ours without anybody noticing. */
+static int is_mapping(const void *ptr, int fd, const struct stat *st, uint64_t offset)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], perms[8];
+    unsigned long from, to, at, ino;
+    void *try;
+    int found = 0;
+
+    while (maps && !found && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s %lx %*s %lu", &from, &to, perms, &at, &ino) == 5 &&
+            (uintptr_t)ptr >= from && (uintptr_t)ptr < to)
+            found =
+                perms[3] == 's' && ino == st->st_ino && at + ((uintptr_t)ptr - from) == offset;
+    if (maps)
+        fclose(maps);
+    try = found ? mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (try == MAP_FAILED)
+        return 0;
+    munmap(try, PAGE);
+    return 1;
+}
+
 int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, uint64_t offset)
 {
     struct shm_tp *tp = (struct shm_tp *)btp;
@@ -126,8 +154,15 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
         return bny_fail(BANYAN_EINVAL, "shm: registering no memory");
     if (fd >= 0 && (fstat(fd, &st) != 0 || offset > (uint64_t)st.st_size ||
                     bytes > (uint64_t)st.st_size - offset))
-        return bny_fail(BANYAN_EINVAL, "shm: the file of the registration is shorter than offset %llu "
-                        "+ %zu bytes", (unsigned long long)offset, bytes);
+        return bny_fail(BANYAN_EINVAL,
+                        "shm: the file of the registration is shorter than offset %llu "
+                        "+ %zu bytes",
+                        (unsigned long long)offset, bytes);
+    if (fd >= 0 && !is_mapping(ptr, fd, &st, offset))
+        return bny_fail(BANYAN_EINVAL,
+                        "shm: %p is no shared mapping of the registration's file at offset "
+                        "%llu, or the file is not open for writing",
+                        ptr, (unsigned long long)offset);
     a = arena_new(tp);
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "shm: %u arenas are registered already", SHM_ARENAS);
@@ -136,7 +171,9 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
         if (copy < 0)
             return bny_fail_errno("shm: duplicating the descriptor of a registration");
     }
-    *a = (struct shm_arena){ .mem = ptr, .bytes = bytes, .offset = offset, .id = a->id, .fd = copy };
+    *a = (struct shm_arena){
+        .mem = ptr, .bytes = bytes, .offset = offset, .id = a->id, .fd = copy
+    };
     return 0;
 }
 
@@ -161,7 +198,8 @@ static int arena_drop(struct shm_tp *tp, void *ptr, int owned)
         a->mem = NULL;
         return 0;
     }
-    return bny_fail(BANYAN_EINVAL, "shm: %p was not %s here", ptr, owned ? "allocated" : "registered");
+    return bny_fail(BANYAN_EINVAL, "shm: %p was not %s here", ptr,
+                    owned ? "allocated" : "registered");
 }
 
 int bny_shm_mem_free(struct bny_tp *tp, void *ptr)
@@ -177,13 +215,15 @@ int bny_shm_mem_deregister(struct bny_tp *tp, void *ptr)
 int bny_shm_arena_tell(struct shm_ep *ep, const struct shm_arena *a)
 {
     uint32_t i = a->id & (SHM_ARENAS - 1);
-    struct shm_packet p = { .type = SHM_PKT_ARENA, .id = a->id, .bytes = a->bytes,
-                            .offset = a->offset };
+    struct shm_packet p = {
+        .type = SHM_PKT_ARENA, .id = a->id, .bytes = a->bytes, .offset = a->offset
+    };
     int rc;
 
     if (ep->told[i] == SHM_TOLD)
         return 0;
-    rc = bny_shm_packet(ep, &p, a->fd); /* replaces what the peer may have mapped under this index */
+    rc = bny_shm_packet(ep, &p,
+                        a->fd); /* replaces what the peer may have mapped under this index */
     if (rc == 0)
         ep->told[i] = SHM_TOLD;
     else if (rc != BNY_AGAIN)
@@ -208,7 +248,7 @@ void bny_shm_arena_flush(struct shm_tp *tp)
         }
 }
 
-/* --- peers' arenas ---------------------------------------------------------------------------------------- */
+/* --- peers' arenas ------------------------------------------------------------------------ */
 
 static void peer_arena_unmap(struct shm_peer_arena *a)
 {
@@ -235,8 +275,11 @@ int bny_shm_arena_packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
     madvise(map, p->bytes + skip, MADV_HUGEPAGE);
     a = &ep->peer_arenas[p->id & (SHM_ARENAS - 1)];
     peer_arena_unmap(a);
-    *a = (struct shm_peer_arena){ .id = p->id, .map = map, .mem = (uint8_t *)map + skip,
-                                  .map_bytes = p->bytes + skip, .bytes = p->bytes };
+    *a = (struct shm_peer_arena){ .id = p->id,
+                                  .map = map,
+                                  .mem = (uint8_t *)map + skip,
+                                  .map_bytes = p->bytes + skip,
+                                  .bytes = p->bytes };
     return 0;
 }
 
@@ -248,7 +291,8 @@ void bny_shm_arena_gone(struct shm_ep *ep, uint32_t id)
 
 static const struct shm_peer_arena *peer_arena_find(const struct shm_ep *ep, uint32_t id)
 {
-    const struct shm_peer_arena *a = ep->peer_arenas ? &ep->peer_arenas[id & (SHM_ARENAS - 1)] : NULL;
+    const struct shm_peer_arena *a =
+        ep->peer_arenas ? &ep->peer_arenas[id & (SHM_ARENAS - 1)] : NULL;
 
     return a && a->id == id && id ? a : NULL;
 }
@@ -266,7 +310,7 @@ uint8_t *bny_shm_peer_arena(struct shm_ep *ep, uint32_t id, uint64_t offset, uin
     return a->mem + offset;
 }
 
-/* --- windows ---------------------------------------------------------------------------------------------- */
+/* --- windows ------------------------------------------------------------------------------ */
 
 int bny_shm_window_open(struct bny_ep *bep, void *addr, size_t bytes, struct bny_window *out)
 {
@@ -283,16 +327,21 @@ int bny_shm_window_open(struct bny_ep *bep, void *addr, size_t bytes, struct bny
     if (a)
         rc = bny_shm_arena_tell(ep, a);
     else if (ep->copy == SHM_COPY_NONE)
-        rc = bny_fail(BANYAN_ENOTSUP, "shm: rank %d may not write this process's memory; use memory "
-                      "of banyan_mem_alloc", bep->peer);
+        rc = bny_fail(BANYAN_ENOTSUP,
+                      "shm: rank %d may not write this process's memory; use memory "
+                      "of banyan_mem_alloc",
+                      bep->peer);
     if (rc != 0)
         return rc;
     for (uint32_t i = 0; i < SHM_GUARDS; i++)
         if (!(ep->guards_open >> i & 1)) {
             ep->guards_open |= 1ull << i;
             ep->next_key = ep->next_key % UINT32_MAX + 1;
-            *out = (struct bny_window){ .addr = (uintptr_t)addr, .bytes = bytes, .slot = i,
-                                        .key = ep->next_key, .segment = a ? a->id : 0,
+            *out = (struct bny_window){ .addr = (uintptr_t)addr,
+                                        .bytes = bytes,
+                                        .slot = i,
+                                        .key = ep->next_key,
+                                        .segment = a ? a->id : 0,
                                         .offset = a ? (uintptr_t)addr - (uintptr_t)a->mem : 0 };
             atomic_store_explicit(&ep->out->guard[i], ep->next_key, memory_order_release);
             return 0;
@@ -330,7 +379,8 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
         uint8_t *mem = bny_shm_peer_arena(ep, win->segment, win->offset + offset, len);
 
         if (!mem || win->offset + offset < win->offset)
-            return bny_shm_ep_fail(ep, BANYAN_EPROTO, "opened a window outside of what it shares");
+            return bny_shm_ep_fail(ep, BANYAN_EPROTO,
+                                   "opened a window outside of what it shares");
         memcpy(mem, src, len);
         return 0;
     }
@@ -347,7 +397,8 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
     if (n < 0 && errno == ESRCH)
         return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "its process (pid %d) is gone", ep->pid);
     if (n >= 0 || errno == EFAULT)
-        return bny_shm_ep_fail(ep, BANYAN_EPROTO, "opened a window that is not writable memory, or src "
+        return bny_shm_ep_fail(ep, BANYAN_EPROTO,
+                               "opened a window that is not writable memory, or src "
                                "is not readable here");
     return bny_fail_errno("shm: process_vm_writev to rank %d", ep->base.peer);
 }
@@ -368,9 +419,11 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return rc;
     if (rc == 0 || ep->nsent == SHM_SENT)
         return BNY_AGAIN;
-    if (!ep->in || hdr->len != 0 || win->slot >= SHM_GUARDS || offset > win->bytes || len > win->bytes - offset)
-        return bny_fail(BANYAN_EINVAL, "shm: put of %u bytes at %llu of rank %d's window of %llu",
-                        len, (unsigned long long)offset, bep->peer, (unsigned long long)win->bytes);
+    if (!ep->in || hdr->len != 0 || win->slot >= SHM_GUARDS || offset > win->bytes ||
+        len > win->bytes - offset)
+        return bny_fail(BANYAN_EINVAL,
+                        "shm: put of %u bytes at %llu of rank %d's window of %llu", len,
+                        (unsigned long long)offset, bep->peer, (unsigned long long)win->bytes);
     atomic_store_explicit(&ep->in->writing, win->slot + 1, memory_order_seq_cst);
     if (atomic_load_explicit(&ep->in->guard[win->slot], memory_order_seq_cst) != win->key)
         rc = bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);
@@ -387,7 +440,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
     return 0;
 }
 
-/* --- end ---------------------------------------------------------------------------------------------------- */
+/* --- end ---------------------------------------------------------------------------------- */
 
 void bny_shm_ep_unmap(struct shm_ep *ep)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared-memory transport: creation, addresses, endpoints, sleeping, and the table. The data path is in
- * shm_path.c, sockets in shm_link.c, arenas and windows in shm_mem.c; shm_impl.h tells how a segment works. */
+/* Shared-memory transport: creation, addresses, endpoints, sleeping, and the table. The data
+ * path is in shm_path.c, sockets in shm_link.c, arenas and windows in shm_mem.c; shm_impl.h
+ * tells how a segment works. */
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -18,9 +19,11 @@
 #include "base/param.h"
 #include "transport/shm/shm_impl.h"
 
-#define SLEEP_NS 1000000u /* longest useful sleep: what a missed doorbell costs (see bny_shm_post) */
+#define SLEEP_NS                                                                               \
+    1000000u /* longest useful sleep: what a missed doorbell costs (see bny_shm_post) */
 
-/* First bytes of a small file, NUL-terminated, without the newline; "" when it cannot be read. */
+/* First bytes of a small file, NUL-terminated, without the newline; "" when it cannot be read.
+ */
 static void read_line(const char *path, char *buf, size_t cap)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -32,8 +35,8 @@ static void read_line(const char *path, char *buf, size_t cap)
     buf[strcspn(buf, "\n")] = '\0';
 }
 
-/* May other processes of this user read our memory? Where Yama restricts ptrace, only root may. A peer's own
- * probe has the last word. */
+/* May other processes of this user read our memory? Where Yama restricts ptrace, only root
+ * may. A peer's own probe has the last word. */
 static int may_be_read(void)
 {
     char scope[8];
@@ -115,8 +118,8 @@ static int shm_address(struct bny_tp *btp, void *blob, size_t cap)
     struct shm_blob b;
 
     if (cap < sizeof b)
-        return bny_fail(BANYAN_EINVAL, "shm: an address needs %zu bytes, room is for %zu", sizeof b,
-                        cap);
+        return bny_fail(BANYAN_EINVAL, "shm: an address needs %zu bytes, room is for %zu",
+                        sizeof b, cap);
     describe((struct shm_tp *)btp, &b);
     memcpy(blob, &b, sizeof b);
     return (int)sizeof b;
@@ -143,8 +146,8 @@ static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t l
     return parse((struct shm_tp *)tp, blob, len, &b);
 }
 
-/* How bytes get from one rank's private memory to the other's. The nonce shows that the pid means the same
- * process here as there (it need not, between pid namespaces). */
+/* How bytes get from one rank's private memory to the other's. The nonce shows that the pid
+ * means the same process here as there (it need not, between pid namespaces). */
 static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
 {
     uint8_t seen[sizeof b->nonce];
@@ -180,8 +183,9 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
     ep->copy = (uint8_t)probe(tp, &b);
     ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : SHM_ZCOPY_MIN;
     if (ep->copy == SHM_COPY_NONE)
-        bny_info("shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",
-                 peer);
+        bny_info(
+            "shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",
+            peer);
     ep->opened = 1;
     tp->eps[tp->neps++] = ep;
     tp->period_ns = 0; /* its connection may be waiting */
@@ -204,7 +208,8 @@ static int shm_farewell(struct bny_tp *btp)
     return 0;
 }
 
-/* Peers that see the flags ring; a flag that they see too late costs them nothing and us SLEEP_NS. */
+/* Peers that see the flags ring; a flag that they see too late costs them nothing and us
+ * SLEEP_NS. */
 static void set_sleeping(struct shm_tp *tp, uint32_t value)
 {
     for (int i = 0; i < tp->neps; i++) {
@@ -240,7 +245,7 @@ static void shm_disarm(struct bny_tp *btp)
 
 const struct bny_transport_ops bny_shm_ops = {
     .name = "shm",
-    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_LOCAL | BNY_TP_MEM,
+    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_MEM,
     .create = shm_create,
     .address = shm_address,
     .reachable = shm_reachable,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where this rank listens, and what peers learn of it. One listening socket per address that the interface
- * choice allows; never a wildcard address. */
+/* Where this rank listens, and what peers learn of it. One listening socket per address that
+ * the interface choice allows; never a wildcard address. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-/* Processes with the same kernel boot and network namespace reach each other by any address of theirs. */
+/* Processes with the same kernel boot and network namespace reach each other by any address of
+ * theirs. */
 static void host_id(uint8_t out[32])
 {
     char text[200] = "";

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a connection comes to be open: connect or accept, then both ends prove that they know the job's secret
- * before anything else is believed. Nothing blocks, every half-open connection has a deadline, and their number
- * is bounded, so that port scanners and garbage cost a log line.
+/* How a connection comes to be open: connect or accept, then both ends prove that they know the
+ * job's secret before anything else is believed. Nothing blocks, every half-open connection has
+ * a deadline, and their number is bounded, so that port scanners and garbage cost a log line.
  *
- * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the accepting rank, k: secret.
+ * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the
+ * accepting rank, k: secret.
  *   -> H      <- N, HMAC(k, 'S' H N)      -> HMAC(k, 'C' H N) */
 #include <errno.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 #include "base/log.h"
 #include "transport/tcp/tcp.h"
 
-#define ROUNDS_MAX 6          /* times that every address of a peer may fail */
-#define BACKOFF_NS 20000000u  /* after the first round; doubles */
+#define ROUNDS_MAX       6         /* times that every address of a peer may fail */
+#define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define ACCEPTS_PER_POLL 16
 
 static void proof(const struct tcp_conn *c, char role, uint8_t out[32])
@@ -34,7 +35,8 @@ static void proof(const struct tcp_conn *c, char role, uint8_t out[32])
     crypto_auth_hmacsha512256_final(&st, out);
 }
 
-/* A handshake message is far smaller than an empty socket buffer, so a short write means trouble. */
+/* A handshake message is far smaller than an empty socket buffer, so a short write means
+ * trouble. */
 static int send_all(struct tcp_conn *c, const void *data, size_t len)
 {
     ssize_t n;
@@ -69,7 +71,8 @@ static void become_open(struct tcp_conn *c)
     bny_tcp_activate(c);
 }
 
-/* --- connecting ---------------------------------------------------------------------------------- */
+/* --- connecting
+ * ---------------------------------------------------------------------------------- */
 
 static void try_candidate(struct tcp_conn *c);
 
@@ -94,12 +97,14 @@ static void try_next(struct tcp_conn *c, const char *why)
         return;
     }
     c->tp->nconnecting--;
-    snprintf(reason, sizeof reason, "cannot connect to it at %s: %s", bny_addr_text(&c->addr, text), why);
+    snprintf(reason, sizeof reason, "cannot connect to it at %s: %s",
+             bny_addr_text(&c->addr, text), why);
     c->state = TCP_CLOSED;
     bny_tcp_down(c->ep, reason);
 }
 
-/* The addresses in the order of the blob; on our own host loopback first, else without loopback. */
+/* The addresses in the order of the blob; on our own host loopback first, else without
+ * loopback. */
 static const struct bny_addr *candidate(const struct tcp_ep *e, int index)
 {
     int n = (int)e->blob.count, nth = 0;
@@ -199,7 +204,8 @@ static void challenged(struct tcp_conn *c)
     become_open(c);
 }
 
-/* --- accepting ------------------------------------------------------------------------------------- */
+/* --- accepting
+ * ------------------------------------------------------------------------------------- */
 
 static void drop_half(struct tcp_conn *c, const char *why)
 {
@@ -277,8 +283,8 @@ static void take_hello(struct tcp_conn *c)
         drop_half(c, "it does not speak this protocol");
         return;
     }
-    if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks || h->from == h->to ||
-        h->lane >= TCP_LANES) {
+    if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks ||
+        h->from == h->to || h->lane >= TCP_LANES) {
         drop_half(c, "its ranks do not fit this job");
         return;
     }
@@ -333,7 +339,8 @@ void bny_tcp_join_event(struct tcp_conn *c)
     }
 }
 
-/* --- deadlines -------------------------------------------------------------------------------------- */
+/* --- deadlines
+ * -------------------------------------------------------------------------------------- */
 
 static int waits(const struct tcp_conn *c)
 {

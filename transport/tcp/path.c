@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writing: a ring of messages per connection, handed to the socket many at a time. User memory and slots are
- * queued by reference; eager payload goes straight to the socket when nothing waits, else into a ring of
- * copies. */
+/* Writing: a ring of messages per connection, handed to the socket many at a time. User memory
+ * and slots are queued by reference; eager payload goes straight to the socket when nothing
+ * waits, else into a ring of copies. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-#define IOVS_MAX 48          /* header, payload and padding of 16 messages */
+#define IOVS_MAX    48         /* header, payload and padding of 16 messages */
 #define FLUSH_BYTES (1u << 20) /* then let the other direction have its turn */
 
 static const uint8_t zeros[16];
@@ -100,7 +100,8 @@ int bny_tcp_flush(struct tcp_conn *c)
         uint64_t want = 0;
         ssize_t put;
 
-        for (uint32_t pos = c->written; pos != c->queued && n + 3 <= IOVS_MAX && want < FLUSH_BYTES; pos++) {
+        for (uint32_t pos = c->written;
+             pos != c->queued && n + 3 <= IOVS_MAX && want < FLUSH_BYTES; pos++) {
             const struct tcp_item *it = item_at(c, pos);
 
             want += add_frame(iov, &n, &it->hdr, it->buf, pos == c->written ? c->write_off : 0);
@@ -115,7 +116,8 @@ int bny_tcp_flush(struct tcp_conn *c)
         }
         total += (uint64_t)put;
         c->write_off += (uint64_t)put;
-        while (bny_tcp_pending(c) && c->write_off >= frame_bytes(&item_at(c, c->written)->hdr)) {
+        while (bny_tcp_pending(c) &&
+               c->write_off >= frame_bytes(&item_at(c, c->written)->hdr)) {
             uint64_t rest = c->write_off - frame_bytes(&item_at(c, c->written)->hdr);
 
             finish_item(c);
@@ -129,23 +131,28 @@ int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n)
 {
     int got = 0;
 
-    while (c->reported != c->written && (got < n || item_at(c, c->reported)->kind != TCP_USER)) {
+    while (c->reported != c->written &&
+           (got < n || item_at(c, c->reported)->kind != TCP_USER)) {
         struct tcp_item *it = item_at(c, c->reported++);
 
         if (it->kind == TCP_USER)
-            ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->ep->ep, .cookie = it->cookie };
+            ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT,
+                                            .ep = &c->ep->ep,
+                                            .cookie = it->cookie };
     }
     return got;
 }
 
-/* --- the ops ------------------------------------------------------------------------------------ */
+/* --- the ops
+ * ------------------------------------------------------------------------------------ */
 
 static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
 {
     const struct tcp_ep *e = (const struct tcp_ep *)ep;
 
     if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
-        return bny_fail(BANYAN_EINVAL, "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
+        return bny_fail(BANYAN_EINVAL,
+                        "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
                         ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
     if (e->down)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", ep->peer, e->reason);
@@ -167,8 +174,8 @@ static struct tcp_conn *conn_of(struct bny_ep *ep, const struct bny_hdr *hdr)
             free(c->copy);
             c->items = NULL;
             c->copy = NULL;
-            bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d", ep->tp->rank,
-                     ep->peer);
+            bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d",
+                     ep->tp->rank, ep->peer);
             return NULL;
         }
     }
@@ -186,7 +193,8 @@ static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, cons
     return it;
 }
 
-/* Room for len contiguous bytes in the ring of copies; *used counts what is skipped at its end. NULL: full. */
+/* Room for len contiguous bytes in the ring of copies; *used counts what is skipped at its end.
+ * NULL: full. */
 static uint8_t *copy_room(struct tcp_conn *c, uint32_t len, uint32_t *used)
 {
     uint32_t tail = (c->copy_head + c->copy_used) % TCP_COPY_BYTES, skip = 0;
@@ -209,7 +217,8 @@ static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
 }
 
 /* Straight to the socket. 1: all of it went, or the peer is lost. 0: *put bytes went. */
-static int write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf, uint64_t *put)
+static int write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf,
+                     uint64_t *put)
 {
     struct iovec iov[3];
     int n = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reading: small messages are lent from a 64 KiB buffer that many of them share; larger ones are announced by
- * their header alone, and view() moves their bytes from the socket to where the caller wants them. */
+/* Reading: small messages are lent from a 64 KiB buffer that many of them share; larger ones
+ * are announced by their header alone, and view() moves their bytes from the socket to where
+ * the caller wants them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +10,13 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-#define LITTLE 2048u      /* read ahead after a large message: what is read here must be copied again */
-#define ROOM_MIN 4096u    /* do not read into less space than this */
+#define LITTLE                                                                                 \
+    2048u /* read ahead after a large message: what is read here must be copied again */
+#define ROOM_MIN      4096u /* do not read into less space than this */
 #define DISCARD_TURNS 16
 
-/* --- buffers ------------------------------------------------------------------------------------ */
+/* --- buffers
+ * ------------------------------------------------------------------------------------ */
 
 static struct tcp_chunk *chunk_get(struct tcp_conn *c)
 {
@@ -80,7 +83,8 @@ static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)len)
         return n;
-    /* Short: the socket is empty, and the edge of new data, or of the end, comes through epoll. */
+    /* Short: the socket is empty, and the edge of new data, or of the end, comes through epoll.
+     */
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) {
         c->readable = 0;
         return n > 0 ? n : 0;
@@ -89,7 +93,8 @@ static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
     return -1;
 }
 
-/* Makes contiguous room for a frame of `need` bytes that begins at c->start. 0, or -1: no buffer now. */
+/* Makes contiguous room for a frame of `need` bytes that begins at c->start. 0, or -1: no
+ * buffer now. */
 static int make_room(struct tcp_conn *c, uint32_t need)
 {
     uint32_t have = c->end - c->start;
@@ -139,7 +144,8 @@ static int fill(struct tcp_conn *c, uint32_t need)
     return 1;
 }
 
-/* --- messages ----------------------------------------------------------------------------------- */
+/* --- messages
+ * ----------------------------------------------------------------------------------- */
 
 /* Drops what a released message left behind. */
 static void skip(struct tcp_conn *c)
@@ -269,17 +275,19 @@ void bny_tcp_read_control(struct tcp_conn *c)
         memcpy(&h, c->hs, sizeof h);
         c->hs_have = 0;
         if (h.kind != TCP_KIND_FAREWELL || h.len != 0) {
-            bny_tcp_down(c->ep, "it broke the protocol: data came back where only a farewell may");
+            bny_tcp_down(c->ep,
+                         "it broke the protocol: data came back where only a farewell may");
             return;
         }
         farewell(c);
     }
 }
 
-/* --- view and release -------------------------------------------------------------------------- */
+/* --- view and release
+ * -------------------------------------------------------------------------- */
 
-/* Takes up to want payload bytes of the message off the buffer and the socket, after the carried ones. Returns
- * the bytes now at dst, or -1 when the connection is lost. */
+/* Takes up to want payload bytes of the message off the buffer and the socket, after the
+ * carried ones. Returns the bytes now at dst, or -1 when the connection is lost. */
 static long gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
 {
     uint32_t got = c->ncarry < want ? c->ncarry : want, have = c->end - c->start, n;
@@ -315,8 +323,10 @@ long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
     uint32_t keep;
 
     if (!c || len == 0 || off != c->viewed || len > msg->hdr.len - off)
-        return bny_fail(BANYAN_EINVAL, "view of [%u, +%u) in a message of %u bytes from rank %d that "
-                        "must be viewed front to back", off, len, msg->hdr.len, e->ep.peer);
+        return bny_fail(BANYAN_EINVAL,
+                        "view of [%u, +%u) in a message of %u bytes from rank %d that "
+                        "must be viewed front to back",
+                        off, len, msg->hdr.len, e->ep.peer);
     if (c->fd < 0)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
     if (!to) {

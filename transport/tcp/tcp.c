@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The tcp transport: the table, polling, life and death of endpoints. See tcp.h for the design.
  *
- * Polling. All sockets are in one edge-triggered epoll set; an edge sets readable or writable and puts the
- * connection into the list of active ones, where it stays while something can be done for it without a new
- * edge. poll() asks epoll once and serves the list; poll_ep() asks the sockets of one peer directly. */
+ * Polling. All sockets are in one edge-triggered epoll set; an edge sets readable or writable
+ * and puts the connection into the list of active ones, where it stays while something can be
+ * done for it without a new edge. poll() asks epoll once and serves the list; poll_ep() asks
+ * the sockets of one peer directly. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@
 
 extern const struct bny_transport_ops bny_tcp_ops;
 
-/* --- attention --------------------------------------------------------------------------------- */
+/* --- attention
+ * --------------------------------------------------------------------------------- */
 
 void bny_tcp_activate(struct tcp_conn *c)
 {
@@ -74,7 +76,8 @@ static int progress(struct tcp_conn *c, struct bny_event *ev, int n)
 
 void bny_tcp_watch(struct tcp_conn *c)
 {
-    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c };
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                              .data.ptr = c };
 
     if (epoll_ctl(c->tp->epfd, EPOLL_CTL_ADD, c->fd, &ev) != 0)
         bny_fail_errno("cannot watch a socket"); /* the handshake's deadline ends the attempt */
@@ -108,7 +111,8 @@ static void serve(struct tcp_tp *t)
     }
 }
 
-/* --- the end of connections and peers --------------------------------------------------------- */
+/* --- the end of connections and peers
+ * --------------------------------------------------------- */
 
 static void shut(struct tcp_conn *c)
 {
@@ -163,7 +167,8 @@ static int take_down(struct tcp_ep *e, struct bny_event *ev)
     return 1;
 }
 
-/* --- set-up ------------------------------------------------------------------------------------- */
+/* --- set-up
+ * ------------------------------------------------------------------------------------- */
 
 static void tcp_destroy(struct bny_tp *tp);
 
@@ -174,7 +179,8 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 
     *out = NULL;
     if (cfg->rank < 0 || cfg->rank >= cfg->nranks || !cfg->secret)
-        return bny_fail(BANYAN_EINVAL, "transport tcp: rank %d of %d, or no secret", cfg->rank, cfg->nranks);
+        return bny_fail(BANYAN_EINVAL, "transport tcp: rank %d of %d, or no secret", cfg->rank,
+                        cfg->nranks);
     if (sodium_init() < 0)
         return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
     t = calloc(1, sizeof *t);
@@ -205,7 +211,8 @@ static int tcp_address(struct bny_tp *tp, void *blob, size_t cap)
     const struct tcp_tp *t = (struct tcp_tp *)tp;
 
     if (cap < sizeof t->blob)
-        return bny_fail(BANYAN_EINVAL, "tcp address needs %zu bytes, has %zu", sizeof t->blob, cap);
+        return bny_fail(BANYAN_EINVAL, "tcp address needs %zu bytes, has %zu", sizeof t->blob,
+                        cap);
     memcpy(blob, &t->blob, sizeof t->blob);
     return (int)sizeof t->blob;
 }
@@ -227,8 +234,12 @@ struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer)
     e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    e->ep = (struct bny_ep){ .tp = &t->tp, .ops = t->tp.ops, .peer = peer, .eager_max = TCP_EAGER_MAX,
-                             .slot_max = TCP_SLOT_MAX, .zcopy_min = TCP_ZCOPY_MIN };
+    e->ep = (struct bny_ep){ .tp = &t->tp,
+                             .ops = t->tp.ops,
+                             .peer = peer,
+                             .eager_max = TCP_EAGER_MAX,
+                             .slot_max = TCP_SLOT_MAX,
+                             .zcopy_min = TCP_ZCOPY_MIN };
     for (int lane = 0; lane < TCP_LANES; lane++) {
         struct tcp_conn *c = &e->out[lane];
 
@@ -242,7 +253,8 @@ struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer)
     return e;
 }
 
-static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len,
+                       struct bny_ep **out)
 {
     struct tcp_tp *t = (struct tcp_tp *)tp;
     struct tcp_blob b;
@@ -251,11 +263,14 @@ static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len
 
     *out = NULL;
     if (!bny_tcp_blob_check(t, peer, blob, len, &b, &same_host) || peer == tp->rank)
-        return bny_fail(BANYAN_EINVAL, "rank %d: the tcp address of rank %d cannot be reached from here; its "
-                        "host offers loopback only, or the address is broken", tp->rank, peer);
+        return bny_fail(BANYAN_EINVAL,
+                        "rank %d: the tcp address of rank %d cannot be reached from here; its "
+                        "host offers loopback only, or the address is broken",
+                        tp->rank, peer);
     e = bny_tcp_ep(t, peer);
     if (!e)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
+                        tp->rank, peer);
     if (e->claimed)
         return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
     e->blob = b;
@@ -350,7 +365,8 @@ static int part(struct tcp_conn *c)
     }
     if (bny_tcp_pending(c))
         return 0;
-    /* Closing a socket with unread input resets it, and a reset overtakes what is still being sent. */
+    /* Closing a socket with unread input resets it, and a reset overtakes what is still being
+     * sent. */
     return ioctl(c->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }
 
@@ -373,7 +389,8 @@ static int tcp_farewell(struct bny_tp *tp)
     return waiting ? BNY_AGAIN : 0;
 }
 
-/* --- polling ------------------------------------------------------------------------------------- */
+/* --- polling
+ * ------------------------------------------------------------------------------------- */
 
 static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 {
@@ -383,7 +400,8 @@ static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
     serve(t);
     last = t->active_head ? (struct tcp_conn *)((char *)t->active_tail -
-                                                offsetof(struct tcp_conn, next_active)) : NULL;
+                                                offsetof(struct tcp_conn, next_active))
+                          : NULL;
     for (c = NULL; c != last && got < n;) {
         c = pop_active(t);
         got += progress(c, ev + got, n - got);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the tcp transport. addr.c: listening and address blobs; join.c: connecting, accepting, proving the
- * secret; path.c: the bytes; tcp.c: the table, polling, life and death.
+/* Inside the tcp transport. addr.c: listening and address blobs; join.c: connecting, accepting,
+ * proving the secret; path.c: the bytes; tcp.c: the table, polling, life and death.
  *
- * Connections. A connection carries messages one way, from the rank that opened it; the other way it carries at
- * most a farewell. So two ranks that first speak at the same moment need no tie-break, and a rank that only
- * receives opens nothing. Up to LANES connections per direction, opened by the first message of a channel
- * (channel modulo LANES); a stalled one does not hold up another.
+ * Connections. A connection carries messages one way, from the rank that opened it; the other
+ * way it carries at most a farewell. So two ranks that first speak at the same moment need no
+ * tie-break, and a rank that only receives opens nothing. Up to LANES connections per
+ * direction, opened by the first message of a channel (channel modulo LANES); a stalled one
+ * does not hold up another.
  *
- * On the wire after the handshake: frames of struct bny_hdr, payload, and zeros up to a multiple of 16, so that
- * payload that is lent straight from the receive buffer is aligned. */
+ * On the wire after the handshake: frames of struct bny_hdr, payload, and zeros up to a
+ * multiple of 16, so that payload that is lent straight from the receive buffer is aligned. */
 #ifndef BNY_TCP_TCP_H
 #define BNY_TCP_TCP_H
 
@@ -18,22 +19,23 @@
 #include "transport/bootstrap/net.h"
 #include "transport/transport.h"
 
-#define TCP_LANES 2
-#define TCP_ADDRS BNY_NET_CANDIDATES_MAX
-#define TCP_EAGER_MAX 16384u
-#define TCP_SLOT_MAX 262144u
-#define TCP_ZCOPY_MIN 8192u
+#define TCP_LANES       2
+#define TCP_ADDRS       BNY_NET_CANDIDATES_MAX
+#define TCP_EAGER_MAX   16384u
+#define TCP_SLOT_MAX    262144u
+#define TCP_ZCOPY_MIN   8192u
 #define TCP_PAYLOAD_MAX (1u << 30)
-#define TCP_CHUNK 65536u      /* one receive buffer */
-#define TCP_CHUNKS_MAX 64     /* receive buffers of one connection, while messages in them are held */
-#define TCP_TILE 65536u
-#define TCP_SLOTS 8           /* send slots of one endpoint */
-#define TCP_ITEMS 128u        /* ring of messages to write; power of two */
-#define TCP_ITEMS_SOFT 64u    /* eager and send stop here; the rest is for commit and farewell */
-#define TCP_COPY_BYTES 262144u /* eager payload that waits for the socket, per connection */
-#define TCP_HALF_MAX 128      /* accepted connections that have not proven themselves yet */
-#define TCP_HANDSHAKE_NS 5000000000u
-#define TCP_CONNECT_NS 15000000000u
+#define TCP_CHUNK       65536u /* one receive buffer */
+#define TCP_CHUNKS_MAX                                                                         \
+    64 /* receive buffers of one connection, while messages in them are held */
+#define TCP_TILE          65536u
+#define TCP_SLOTS         8    /* send slots of one endpoint */
+#define TCP_ITEMS         128u /* ring of messages to write; power of two */
+#define TCP_ITEMS_SOFT    64u /* eager and send stop here; the rest is for commit and farewell */
+#define TCP_COPY_BYTES    262144u /* eager payload that waits for the socket, per connection */
+#define TCP_HALF_MAX      128     /* accepted connections that have not proven themselves yet */
+#define TCP_HANDSHAKE_NS  5000000000u
+#define TCP_CONNECT_NS    15000000000u
 #define TCP_KIND_FAREWELL 0xf0 /* control frame, no payload */
 
 struct tcp_tp;
@@ -114,8 +116,8 @@ struct tcp_conn {
     uint64_t deadline_ns, give_up_ns, retry_ns;
     int candidate, round;
     /* writing (outgoing) */
-    struct tcp_item *items; /* [TCP_ITEMS] */
-    uint8_t *copy;          /* [TCP_COPY_BYTES] */
+    struct tcp_item *items;             /* [TCP_ITEMS] */
+    uint8_t *copy;                      /* [TCP_COPY_BYTES] */
     uint32_t reported, written, queued; /* ring positions: reported <= written <= queued */
     uint64_t write_off;                 /* bytes of the item at `written` that the kernel has */
     uint32_t copy_head, copy_used;
@@ -123,10 +125,11 @@ struct tcp_conn {
     struct tcp_chunk *chunk;
     uint32_t start, end; /* unread bytes of chunk */
     uint32_t nchunks;
-    int stalled;              /* no receive buffer: held messages must be released first */
-    int large;                /* the latest message was viewed: read little besides headers */
-    int more;                 /* delivery stopped because the caller's array was full */
-    struct tcp_msg *streaming; /* delivered without data; nothing else is until it is released */
+    int stalled; /* no receive buffer: held messages must be released first */
+    int large;   /* the latest message was viewed: read little besides headers */
+    int more;    /* delivery stopped because the caller's array was full */
+    struct tcp_msg
+        *streaming; /* delivered without data; nothing else is until it is released */
     uint32_t viewed, stream_left; /* given to the caller; not yet taken off the wire */
     uint32_t discard;             /* bytes to drop before the next header */
     uint32_t ncarry;
@@ -141,10 +144,10 @@ struct tcp_ep {
     uint8_t *slots[TCP_SLOTS];
     uint32_t slots_busy; /* bits */
     uint32_t idle_polls;
-    int claimed;          /* connect() was called */
+    int claimed; /* connect() was called */
     int same_host;
-    int left;             /* said farewell */
-    int down;             /* 1: to be reported, 2: was reported */
+    int left; /* said farewell */
+    int down; /* 1: to be reported, 2: was reported */
     char reason[200];
 };
 
@@ -174,7 +177,8 @@ int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_
 /* join.c */
 void bny_tcp_start_connect(struct tcp_conn *c); /* an idle outgoing connection */
 void bny_tcp_accept(struct tcp_tp *t, int listener);
-void bny_tcp_join_event(struct tcp_conn *c);    /* a socket event of a connection that is not open */
+void bny_tcp_join_event(
+    struct tcp_conn *c); /* a socket event of a connection that is not open */
 void bny_tcp_join_timers(struct tcp_tp *t);
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: none */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather gives every rank every card, foreign connections change nothing, and every way to start a
- * job wrongly ends with the same clear sentence everywhere. All ranks are driven by one thread. */
+/* The all-gather gives every rank every card, foreign connections change nothing, and every way
+ * to start a job wrongly ends with the same clear sentence everywhere. All ranks are driven by
+ * one thread. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include "base/rng.h"
 #include "support.h"
 #include "transport/bootstrap/id.h"
+
+TestSuite(allgather, .timeout = 60);
 
 #define RANKS_MAX 64
 
@@ -34,7 +37,8 @@ static void job_new(struct job *j, size_t bytes)
 }
 
 /* Starts one more process as rank of nranks; with its own id when not NULL. */
-static int job_start(struct job *j, int rank, int nranks, const struct bny_id *id, double seconds)
+static int job_start(struct job *j, int rank, int nranks, const struct bny_id *id,
+                     double seconds)
 {
     static uint64_t seed;
     int at = j->nranks++, rc;
@@ -42,8 +46,8 @@ static int job_start(struct job *j, int rank, int nranks, const struct bny_id *i
     j->cards[at] = malloc(j->bytes);
     j->got[at] = calloc((size_t)nranks, j->bytes);
     test_fill(&seed, j->cards[at], j->bytes);
-    rc = bny_bootstrap_start(&j->b[at], id ? id : &j->id, nranks, rank, j->cards[at], j->bytes, "", "",
-                             bny_deadline_in(seconds));
+    rc = bny_bootstrap_start(&j->b[at], id ? id : &j->id, nranks, rank, j->cards[at], j->bytes,
+                             "", "", bny_deadline_in(seconds));
     cr_assert_eq(rc, 0, "rank %d: %s", rank, banyan_last_error());
     return at;
 }
@@ -110,8 +114,9 @@ struct shape {
 
 ParameterizedTestParameters(allgather, every_rank_gets_every_card)
 {
-    static struct shape shapes[] = { { 1, 7 }, { 2, 1 }, { 2, 4096 }, { 3, 100 }, { 4, 600 }, { 5, 33 },
-                                     { 6, 8 }, { 7, 4096 }, { 8, 600 }, { 9, 1000 }, { 60, 4096 } };
+    static struct shape shapes[] = { { 1, 7 },   { 2, 1 },    { 2, 4096 }, { 3, 100 },
+                                     { 4, 600 }, { 5, 33 },   { 6, 8 },    { 7, 4096 },
+                                     { 8, 600 }, { 9, 1000 }, { 60, 4096 } };
     return cr_make_param_array(struct shape, shapes, sizeof shapes / sizeof shapes[0]);
 }
 
@@ -193,7 +198,8 @@ Test(allgather, foreign_connections_change_nothing)
         fds[i] = test_raw_connect(&j.id);
         test_fill(&seed, junk, sizeof junk);
         if (i % 4 == 1) /* garbage */
-            cr_assert_gt(send(fds[i], junk, 1 + bny_rng_below(&seed, sizeof junk), MSG_NOSIGNAL), 0);
+            cr_assert_gt(
+                send(fds[i], junk, 1 + bny_rng_below(&seed, sizeof junk), MSG_NOSIGNAL), 0);
         if (i % 4 == 2) { /* half of a plausible frame, then silence */
             uint32_t head[3] = { 64, 0x796e6201, 0 };
             cr_assert_gt(send(fds[i], head, sizeof head, MSG_NOSIGNAL), 0);
@@ -252,8 +258,8 @@ Test(allgather, a_wrong_secret_is_refused_and_the_job_goes_on)
         j.rc[bad] = bny_bootstrap_progress(j.b[bad], j.got[bad]);
     }
     cr_assert_eq(j.rc[bad], -BANYAN_EPROTO);
-    cr_assert(strstr(banyan_last_error(), "rank 2") && strstr(banyan_last_error(), "secret"), "%s",
-              banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "rank 2") && strstr(banyan_last_error(), "secret"),
+              "%s", banyan_last_error());
     bny_bootstrap_destroy(j.b[bad]);
     j.b[bad] = NULL;
     free(j.cards[bad]);
@@ -313,8 +319,8 @@ Test(allgather, arguments_are_checked_before_anything_is_sent)
     cr_assert_eq(bny_id_create(&id, "lo", "", 1), 0);
     cr_assert_eq(bny_bootstrap_start(&b, &id, 4, 4, card, 8, "", "", 0), -BANYAN_EINVAL);
     cr_assert_null(b);
-    cr_assert(strstr(banyan_last_error(), "rank 4") && strstr(banyan_last_error(), "0 to 3"), "%s",
-              banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "rank 4") && strstr(banyan_last_error(), "0 to 3"),
+              "%s", banyan_last_error());
     cr_assert_eq(bny_bootstrap_start(&b, &id, 4, -1, card, 8, "", "", 0), -BANYAN_EINVAL);
     cr_assert_eq(bny_bootstrap_start(&b, &id, 0, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
     memset(&junk, 7, sizeof junk);
@@ -459,7 +465,8 @@ Test(allgather, a_second_rank_0_is_told_so)
     job_start(&j, 0, 2, NULL, 20); /* took the listening socket */
     cr_assert_eq(bny_bootstrap_start(&b, &j.id, 2, 0, card, 16, "", "", 0), -BANYAN_EPROTO);
     cr_assert(strstr(banyan_last_error(), "rank 0 started twice") ||
-              strstr(banyan_last_error(), "was rank 0"), "%s", banyan_last_error());
+                  strstr(banyan_last_error(), "was rank 0"),
+              "%s", banyan_last_error());
     job_free(&j);
 }
 
@@ -470,7 +477,8 @@ Test(allgather, a_root_on_another_host_is_a_setting_error)
     char card[16] = "";
 
     cr_assert_eq(bny_id_create(&id, "lo", "", 0), 0);
-    bny_id_set_addr(&id, &(struct bny_addr){ .family = 4, .port = 999, .ip = { 203, 0, 113, 9 } }, 1);
+    bny_id_set_addr(
+        &id, &(struct bny_addr){ .family = 4, .port = 999, .ip = { 203, 0, 113, 9 } }, 1);
     cr_assert_eq(bny_bootstrap_start(&b, &id, 2, 0, card, 16, "", "", 0), -BANYAN_ECONFIG);
     cr_assert(strstr(banyan_last_error(), "203.0.113.9:999"), "%s", banyan_last_error());
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control plane: whatever one rank reports or suffers, every survivor agrees on the same first cause; who
- * says farewell is no failure. All ranks are driven by one thread. */
+/* The control plane: whatever one rank reports or suffers, every survivor agrees on the same
+ * first cause; who says farewell is no failure. All ranks are driven by one thread. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <pthread.h>
@@ -16,8 +16,10 @@
 #include "transport/bootstrap/failures.h"
 #include "transport/bootstrap/id.h"
 
+TestSuite(control, .timeout = 60);
+
 #define RANKS_MAX 64
-#define BLOB 64
+#define BLOB      64
 
 struct world {
     int n;
@@ -33,8 +35,8 @@ static void world_create(struct world *w, int n, const char *ifname)
     memset(w->same_host, 1, sizeof w->same_host);
     cr_assert_eq(bny_id_create(&w->id, "lo", "", 0), 0);
     for (int r = 0; r < n; r++) {
-        cr_assert_eq(bny_control_create(&w->c[r], r, n, w->id.secret, w->id.job, ifname, ""), 0, "%s",
-                     banyan_last_error());
+        cr_assert_eq(bny_control_create(&w->c[r], r, n, w->id.secret, w->id.job, ifname, ""), 0,
+                     "%s", banyan_last_error());
         cr_assert_gt(bny_control_address(w->c[r], w->blobs + r * BLOB, BLOB), 0);
     }
 }
@@ -108,8 +110,8 @@ static struct bny_failure world_agreed(struct world *w)
         if (!have++)
             first = f;
         cr_assert(f.cause == first.cause && f.blamed == first.blamed && f.comm == first.comm,
-                  "rank %d: cause %u blamed %d (%s), another: cause %u blamed %d (%s)", r, f.cause,
-                  f.blamed, f.text, first.cause, first.blamed, first.text);
+                  "rank %d: cause %u blamed %d (%s), another: cause %u blamed %d (%s)", r,
+                  f.cause, f.blamed, f.text, first.cause, first.blamed, first.text);
     }
     return first;
 }
@@ -124,8 +126,9 @@ static void world_expect_healthy(struct world *w, int rounds)
 
 static struct bny_failure failure(enum bny_cause cause, int blamed, uint32_t comm)
 {
-    struct bny_failure f = { .cause = cause, .code = BANYAN_EABORTED, .blamed = blamed,
-                             .comm = comm };
+    struct bny_failure f = {
+        .cause = cause, .code = BANYAN_EABORTED, .blamed = blamed, .comm = comm
+    };
 
     snprintf(f.text, sizeof f.text, "cause %d of rank %d", (int)cause, blamed);
     return f;
@@ -164,7 +167,8 @@ ParameterizedTest(struct shape *s, control, simultaneous_failures_have_one_winne
             cr_assert_eq(bny_control_suspect(w.c[who]), 1);
         }
         got = world_agreed(&w);
-        cr_assert(got.cause == best.cause && got.blamed == best.blamed, "round %d of seed", round);
+        cr_assert(got.cause == best.cause && got.blamed == best.blamed, "round %d of seed",
+                  round);
         cr_assert_str_eq(got.text, best.text);
         cr_assert_eq(got.code, BANYAN_EABORTED);
         world_free(&w);
@@ -459,7 +463,8 @@ Test(control, broken_records_are_refused)
 Test(control, the_winner_is_the_smallest_within_the_grace)
 {
     struct bny_failures t;
-    struct bny_failure reset = failure(BNY_CAUSE_RESET, 1, 0), abort_ = failure(BNY_CAUSE_ABORT, 2, 0),
+    struct bny_failure reset = failure(BNY_CAUSE_RESET, 1, 0),
+                       abort_ = failure(BNY_CAUSE_ABORT, 2, 0),
                        death = failure(BNY_CAUSE_DEATH, 3, 0);
 
     cr_assert_eq(bny_failures_init(&t, 4), 0);
@@ -470,6 +475,7 @@ Test(control, the_winner_is_the_smallest_within_the_grace)
     cr_assert_eq(bny_failures_add(&t, &death, 131, -1), 1);
     cr_assert_null(bny_failures_winner(&t, 0, 129, 30), "the grace runs");
     cr_assert_eq(bny_failures_winner(&t, 0, 130, 30)->cause, BNY_CAUSE_ABORT);
-    cr_assert_eq(bny_failures_winner(&t, 0, 9000, 30)->cause, BNY_CAUSE_ABORT, "too late to count");
+    cr_assert_eq(bny_failures_winner(&t, 0, 9000, 30)->cause, BNY_CAUSE_ABORT,
+                 "too late to count");
     bny_failures_finish(&t);
 }

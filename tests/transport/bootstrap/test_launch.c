@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every launcher's environment leads to one id on all ranks and a finished all-gather; every wrong one to
- * -BANYAN_ECONFIG with the variable, its value and a remedy. */
+/* Every launcher's environment leads to one id on all ranks and a finished all-gather; every
+ * wrong one to -BANYAN_ECONFIG with the variable, its value and a remedy. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,14 +23,22 @@ extern char **environ;
 
 #define FREE_PORT 29400 /* candidates above it are tried until one is free */
 
-/* --- in this process ---------------------------------------------------------------------------- */
+/* --- in this process ---------------------------------------------------------------------- */
 
 /* "A=1 B=2": sets these, after removing what a launcher of this test may have set. */
 static void set_env(const char *list)
 {
-    static const char *const launcher[] = { "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_FD",
-                                            "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE",
-                                            "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
+    static const char *const launcher[] = { "RANK",
+                                            "WORLD_SIZE",
+                                            "MASTER_ADDR",
+                                            "MASTER_PORT",
+                                            "PMI_FD",
+                                            "PMI_RANK",
+                                            "PMI_SIZE",
+                                            "PMIX_RANK",
+                                            "PMIX_NAMESPACE",
+                                            "SLURM_PROCID",
+                                            "OMPI_COMM_WORLD_RANK" };
     char copy[1000], *save = NULL;
 
     for (size_t i = 0; i < sizeof launcher / sizeof launcher[0]; i++)
@@ -59,15 +68,19 @@ ParameterizedTestParameters(launch, a_wrong_environment_names_variable_and_value
         { "RANK=abc WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1", "RANK=abc", "torchrun" },
         { "RANK=2 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1", "RANK=2", "WORLD_SIZE=2" },
         { "RANK=-1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1", "RANK=-1", "torchrun" },
-        { "RANK=0 WORLD_SIZE=0 MASTER_ADDR=localhost MASTER_PORT=1", "WORLD_SIZE=0", "torchrun" },
-        { "RANK=0 WORLD_SIZE=2x MASTER_ADDR=localhost MASTER_PORT=1", "WORLD_SIZE=2x", "torchrun" },
+        { "RANK=0 WORLD_SIZE=0 MASTER_ADDR=localhost MASTER_PORT=1", "WORLD_SIZE=0",
+          "torchrun" },
+        { "RANK=0 WORLD_SIZE=2x MASTER_ADDR=localhost MASTER_PORT=1", "WORLD_SIZE=2x",
+          "torchrun" },
         { "WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1", "RANK is not set", "torchrun" },
         { "RANK=1 MASTER_ADDR=localhost MASTER_PORT=1", "WORLD_SIZE is not set", "torchrun" },
         { "RANK=0 WORLD_SIZE=2 MASTER_PORT=1", "MASTER_ADDR is not set", "torchrun" },
         { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", "MASTER_PORT is not set", "torchrun" },
-        { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=70000", "MASTER_PORT=70000", "65535" },
+        { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=70000", "MASTER_PORT=70000",
+          "65535" },
         { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=no..host MASTER_PORT=1", "no..host", "resolve" },
-        { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 BANYAN_SECRET_FILE=/nonexistent",
+        { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 "
+          "BANYAN_SECRET_FILE=/nonexistent",
           "BANYAN_SECRET_FILE=/nonexistent", "read" },
         { "BANYAN_RANK=0 BANYAN_WORLD_SIZE=2", "BANYAN_ID is not set", "banyan_run" },
         { "BANYAN_ID=12 BANYAN_RANK=0 BANYAN_WORLD_SIZE=2", "BANYAN_ID=12", "banyan_run" },
@@ -75,10 +88,12 @@ ParameterizedTestParameters(launch, a_wrong_environment_names_variable_and_value
         { "BANYAN_ID=12 BANYAN_WORLD_SIZE=2", "BANYAN_RANK is not set", "banyan_run" },
         { "SLURM_PROCID=7 SLURM_NTASKS=4", "SLURM_PROCID=7", "srun" },
         { "SLURM_PROCID=0", "SLURM_NTASKS is not set", "srun" },
-        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST", "srun" },
-        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_NODELIST=n1", "SLURM_STEP_ID", "alone" },
-        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_NODELIST=n[x", "n[x",
-          "node list" },
+        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST",
+          "srun" },
+        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_NODELIST=n1", "SLURM_STEP_ID",
+          "alone" },
+        { "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_NODELIST=n[x",
+          "n[x", "node list" },
         { "PMI_FD=6 PMI_RANK=0", "PMI_SIZE is not set", "mpirun" },
         { "PMI_FD=x PMI_RANK=0 PMI_SIZE=1", "PMI_FD=x", "mpirun" },
         { "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_RANK=3", "libpmix2" },
@@ -110,15 +125,16 @@ Test(launch, torchrun_ranks_derive_the_same_id)
 {
     struct bny_launch a, b, c, d;
 
-    cr_assert_eq(launch(&a, "RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"), 0, "%s",
-                 banyan_last_error());
+    cr_assert_eq(launch(&a, "RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"), 0,
+                 "%s", banyan_last_error());
     cr_assert_eq(launch(&b, "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"), 0);
     cr_assert(a.rank == 0 && b.rank == 3 && a.nranks == 4);
     cr_assert_str_eq(a.how, "torchrun");
     cr_assert_eq(memcmp(&a.id, &b.id, sizeof a.id), 0);
     cr_assert(a.id.port == 29501 && a.id.span == 16);
     cr_assert_eq(launch(&c, "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
-                            "BANYAN_SECRET=hush"), 0);
+                            "BANYAN_SECRET=hush"),
+                 0);
     cr_assert_neq(memcmp(a.id.secret, c.id.secret, 32), 0, "the secret matters");
     cr_assert_eq(launch(&d, "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=65535"), 0);
     cr_assert_eq(d.id.port + d.id.span, 65536);
@@ -133,12 +149,16 @@ Test(launch, a_secret_file_counts_without_its_newline)
 
     cr_assert_eq(write(fd, "hush\n", 5), 5);
     close(fd);
-    snprintf(env, sizeof env, "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 "
-             "BANYAN_SECRET_FILE=%s", path);
+    snprintf(env, sizeof env,
+             "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 "
+             "BANYAN_SECRET_FILE=%s",
+             path);
     cr_assert_eq(launch(&a, env), 0, "%s", banyan_last_error());
     unlink(path);
-    cr_assert_eq(launch(&b, "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 BANYAN_SECRET=hush"),
-                 0);
+    cr_assert_eq(
+        launch(&b,
+               "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 BANYAN_SECRET=hush"),
+        0);
     cr_assert_eq(memcmp(a.id.secret, b.id.secret, 32), 0);
 }
 
@@ -147,7 +167,8 @@ Test(launch, slurm_ranks_derive_the_same_id)
     struct bny_launch a, b;
 
     cr_assert_eq(launch(&a, "SLURM_PROCID=0 SLURM_NTASKS=3 SLURM_JOB_ID=77 SLURM_STEP_ID=2 "
-                            "SLURM_STEP_NODELIST=localhost"), 0, "%s", banyan_last_error());
+                            "SLURM_STEP_NODELIST=localhost"),
+                 0, "%s", banyan_last_error());
     cr_assert_eq(launch(&b, "SLURM_PROCID=2 SLURM_NTASKS=9 SLURM_STEP_NUM_TASKS=3"), 0, "%s",
                  banyan_last_error());
     cr_assert(a.rank == 0 && b.rank == 2 && b.nranks == 3);
@@ -159,6 +180,45 @@ Test(launch, slurm_ranks_derive_the_same_id)
     cr_assert(b.id.port == 40000 && b.id.span == 8);
 }
 
+/* Answers of a launcher that has gone mad, or says nothing. */
+struct answer {
+    char text[80];
+    int code;
+};
+
+ParameterizedTestParameters(launch, a_broken_pmi_ends_with_an_error)
+{
+    static struct answer a[] = {
+        { "cmd=nonsense\n", BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=-1\n", BANYAN_ESYSTEM },
+        { "\n", BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=0\ncmd=maxes vallen_max=10\n", BANYAN_ENOTSUP },
+        { "cmd=response_to_init rc=0\ncmd=maxes\n", BANYAN_ENOTSUP },
+        { "cmd=response_to_init rc=0\ncmd=maxes vallen_max=999\ncmd=my_kvsname\n",
+          BANYAN_ESYSTEM },
+        { "cmd=response_to_init rc=0\ncmd=ma", BANYAN_ETIMEDOUT },
+        { "", BANYAN_ETIMEDOUT },
+    };
+    return cr_make_param_array(struct answer, a, sizeof a / sizeof a[0]);
+}
+
+ParameterizedTest(struct answer *a, launch, a_broken_pmi_ends_with_an_error)
+{
+    struct bny_launch l;
+    char env[60];
+    int sp[2];
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sp), 0);
+    cr_assert_eq(write(sp[1], a->text, strlen(a->text)), (ssize_t)strlen(a->text));
+    snprintf(env, sizeof env, "PMI_FD=%d PMI_RANK=1 PMI_SIZE=2", sp[0]);
+    set_env(env);
+    cr_assert_eq(bny_launch_env(&l, "", "", bny_deadline_in(0.2)), -a->code, "%s: %s", a->text,
+                 banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "rank 1"), "%s", banyan_last_error());
+    close(sp[1]);
+    close(sp[0]);
+}
+
 struct list {
     char list[60], first[40];
 };
@@ -166,10 +226,19 @@ struct list {
 ParameterizedTestParameters(launch, slurm_lists_begin_with_their_first_host)
 {
     static struct list lists[] = {
-        { "n1", "n1" }, { "n1,n2", "n1" }, { "node[03-05,7]", "node03" }, { "node[7]", "node7" },
-        { "a[10,12-14],b[1-2]", "a10" }, { "rack-2[08-09]-ib,x", "rack-208-ib" },
-        { "r[1-2]n[30-31]", "r1n30" }, { "", "" }, { ",a", "" }, { "n[", "" }, { "n[]", "" },
-        { "n[3-", "" }, { "n[x]", "" },
+        { "n1", "n1" },
+        { "n1,n2", "n1" },
+        { "node[03-05,7]", "node03" },
+        { "node[7]", "node7" },
+        { "a[10,12-14],b[1-2]", "a10" },
+        { "rack-2[08-09]-ib,x", "rack-208-ib" },
+        { "r[1-2]n[30-31]", "r1n30" },
+        { "", "" },
+        { ",a", "" },
+        { "n[", "" },
+        { "n[]", "" },
+        { "n[3-", "" },
+        { "n[x]", "" },
     };
     return cr_make_param_array(struct list, lists, sizeof lists / sizeof lists[0]);
 }
@@ -182,7 +251,8 @@ ParameterizedTest(struct list *l, launch, slurm_lists_begin_with_their_first_hos
     cr_assert_eq(rc, *l->first ? 0 : -1, "%s", l->list);
     if (rc == 0)
         cr_assert_str_eq(host, l->first);
-    cr_assert_eq(bny_slurm_first_host(l->list, host, 2), -1, "%s fits into no two bytes", l->list);
+    cr_assert_eq(bny_slurm_first_host(l->list, host, 2), -1, "%s fits into no two bytes",
+                 l->list);
 }
 
 Test(launch, ids_survive_their_text)
@@ -213,7 +283,8 @@ Test(launch, interfaces_and_ports_are_chosen_as_told)
     cr_assert(bny_addr_is_loopback(&a));
     close(bny_id_take_fd(&id));
     cr_assert_eq(bny_id_create(&id, "nosuch", "", 1), -BANYAN_ECONFIG);
-    cr_assert(strstr(banyan_last_error(), "BANYAN_IFNAME=nosuch") && strstr(banyan_last_error(), "lo"),
+    cr_assert(strstr(banyan_last_error(), "BANYAN_IFNAME=nosuch") &&
+                  strstr(banyan_last_error(), "lo"),
               "%s", banyan_last_error());
     cr_assert_eq(bny_id_create(&id, "lo", "50100-50140", 1), 0, "%s", banyan_last_error());
     cr_assert(id.port >= 50100 && id.port <= 50140);
@@ -228,8 +299,10 @@ Test(launch, interfaces_and_ports_are_chosen_as_told)
     }
     close(bny_id_take_fd(&id));
     for (int i = 0; i < 6; i++)
-        cr_assert_eq(bny_id_create(&id, "lo", (const char *[]){ "x", "0-5", "9-8", "1-70000", "5-", "-5" }[i],
-                                   1), -BANYAN_ECONFIG);
+        cr_assert_eq(
+            bny_id_create(&id, "lo",
+                          (const char *[]){ "x", "0-5", "9-8", "1-70000", "5-", "-5" }[i], 1),
+            -BANYAN_ECONFIG);
     /* An exclusion leaves something else, or nothing; never what it excludes. */
     if (bny_id_create(&id, "^lo", "", 1) == 0) {
         bny_id_addr(&id, &a);
@@ -238,7 +311,7 @@ Test(launch, interfaces_and_ports_are_chosen_as_told)
     }
 }
 
-/* --- with worker processes ------------------------------------------------------------------------ */
+/* --- with worker processes ---------------------------------------------------------------- */
 
 struct child {
     pid_t pid;
@@ -267,7 +340,9 @@ static struct child spawn(const char *const argv[])
     posix_spawn_file_actions_adddup2(&fa, p[1], 1);
     posix_spawnattr_init(&attr);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
-    cr_assert_eq(posix_spawnp(&c.pid, argv[0], &fa, &attr, (char *const *)(uintptr_t)argv, environ), 0, "%s", argv[0]);
+    cr_assert_eq(
+        posix_spawnp(&c.pid, argv[0], &fa, &attr, (char *const *)(uintptr_t)argv, environ), 0,
+        "%s", argv[0]);
     posix_spawn_file_actions_destroy(&fa);
     posix_spawnattr_destroy(&attr);
     close(p[1]);
@@ -321,8 +396,10 @@ static void run_under(const char *mpirun, const char *how, const char *const arg
     snprintf(probe, sizeof probe, "/usr/bin/%s", mpirun);
     if (access(probe, X_OK) != 0)
         cr_skip_test("%s is not installed", probe);
-    cr_assert_eq(worker_path(path, sizeof path), 0, "run by meson test, which sets BANYAN_TEST_BIN");
+    cr_assert_eq(worker_path(path, sizeof path), 0,
+                 "run by meson test, which sets BANYAN_TEST_BIN");
     set_env("");
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* libpmix keeps memory until exit */
     rc = finish(spawn(argv), text, sizeof text);
     cr_assert_eq(rc, 0, "exit status %d: %s", rc, text);
     expect_ranks(text, how, 3);
@@ -331,7 +408,9 @@ static void run_under(const char *mpirun, const char *how, const char *const arg
 Test(launch, openmpi_starts_it, .timeout = 60)
 {
     char path[600] = "";
-    const char *argv[] = { "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3", path, NULL };
+    const char *argv[] = {
+        "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3", path, NULL
+    };
 
     worker_path(path, sizeof path);
 #ifndef BNY_HAVE_PMIX
@@ -356,7 +435,8 @@ static void run_workers(const char *how, int n, void (*env)(int rank, int n))
     const char *argv[] = { path, NULL };
     struct child c[8];
 
-    cr_assert_eq(worker_path(path, sizeof path), 0, "run by meson test, which sets BANYAN_TEST_BIN");
+    cr_assert_eq(worker_path(path, sizeof path), 0,
+                 "run by meson test, which sets BANYAN_TEST_BIN");
     for (int r = n - 1; r >= 0; r--) {
         env(r, n);
         c[r] = spawn(argv);
@@ -370,8 +450,10 @@ static void env_torchrun(int rank, int n)
 {
     char env[200];
 
-    snprintf(env, sizeof env, "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", rank, n,
-             FREE_PORT);
+    /* The run's name keeps apart two runs of this test at the same ports. */
+    snprintf(env, sizeof env,
+             "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d TORCHELASTIC_RUN_ID=%d",
+             rank, n, FREE_PORT, (int)getpid());
     set_env(env);
 }
 
@@ -384,8 +466,10 @@ static void env_slurm(int rank, int n)
 {
     char env[200];
 
-    snprintf(env, sizeof env, "SLURM_PROCID=%d SLURM_NTASKS=%d SLURM_JOB_ID=%d SLURM_STEP_ID=0 "
-             "SLURM_STEP_NODELIST=localhost", rank, n, (int)getpid());
+    snprintf(env, sizeof env,
+             "SLURM_PROCID=%d SLURM_NTASKS=%d SLURM_JOB_ID=%d SLURM_STEP_ID=0 "
+             "SLURM_STEP_NODELIST=localhost",
+             rank, n, (int)getpid());
     set_env(env);
 }
 
@@ -401,8 +485,9 @@ static void env_run(int rank, int n)
     char env[500], hex[BNY_ID_HEX];
 
     bny_id_to_hex(&run_id, hex);
-    snprintf(env, sizeof env, "BANYAN_ID=%s BANYAN_RANK=%d BANYAN_WORLD_SIZE=%d BANYAN_LISTEN_FD=%d", hex,
-             rank, n, bny_id_listen_fd(&run_id));
+    snprintf(env, sizeof env,
+             "BANYAN_ID=%s BANYAN_RANK=%d BANYAN_WORLD_SIZE=%d BANYAN_LISTEN_FD=%d", hex, rank,
+             n, bny_id_listen_fd(&run_id));
     set_env(env);
     /* As banyan_run does: only rank 0, which is started last here, inherits the listener. */
     if (rank == 0)
@@ -416,7 +501,8 @@ Test(launch, banyan_run_starts_it, .timeout = 60)
     const char *argv[] = { path, NULL };
     struct child c[3];
 
-    cr_assert_eq(worker_path(path, sizeof path), 0, "run by meson test, which sets BANYAN_TEST_BIN");
+    cr_assert_eq(worker_path(path, sizeof path), 0,
+                 "run by meson test, which sets BANYAN_TEST_BIN");
     for (int r = 2; r >= 0; r--) {
         env_run(r, 3);
         c[r] = spawn(argv);

@@ -13,8 +13,9 @@ const uint8_t pair_secret[32] = "a secret of the tests' own job";
 
 struct bny_tp *end_open(int rank, int nranks)
 {
-    struct bny_tp_config cfg = { .rank = rank, .nranks = nranks, .secret = pair_secret,
-                                 .ifname = "", .port_range = "" };
+    struct bny_tp_config cfg = {
+        .rank = rank, .nranks = nranks, .secret = pair_secret, .ifname = "", .port_range = ""
+    };
     struct bny_tp *tp;
 
     cr_assert_eq(bny_shm_ops.create(&tp, &cfg), 0, "%s", banyan_last_error());
@@ -61,8 +62,9 @@ int next_event(struct bny_tp *tp, struct bny_event *ev)
 
 struct bny_hdr header(uint32_t len, uint32_t number)
 {
-    return (struct bny_hdr){ .kind = BNY_MSG_DATA, .len = len, .codec_len_raw = len,
-                             .chunk = number };
+    return (struct bny_hdr){
+        .kind = BNY_MSG_DATA, .len = len, .codec_len_raw = len, .chunk = number
+    };
 }
 
 static uint8_t byte_of(uint32_t i, uint32_t number)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises: memory of mem_alloc reaches the peer without a copy, registered memory too; a window takes puts
- * inside its bounds while it is open and none after; it does not close under a writer; freed memory is never
- * mistaken for new. */
+/* Promises: memory of mem_alloc reaches the peer without a copy, registered memory too; a
+ * window takes puts inside its bounds while it is open and none after; it does not close
+ * under a writer; freed memory is never mistaken for new. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 #define BYTES (1u << 20)
 
 /* Sends [mem, +len) from end 0 to end 1, where it must arrive as shared memory. */
-static struct bny_msg *send_shared(struct pair *p, const void *mem, uint32_t len, uint32_t number)
+static struct bny_msg *send_shared(struct pair *p, const void *mem, uint32_t len,
+                                   uint32_t number)
 {
     struct bny_hdr h = header(len, number);
     struct bny_event ev;
@@ -104,6 +105,10 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     cr_assert_eq(ftruncate(fd, BYTES), 0);
     mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 100, BYTES, fd, 100), -BANYAN_EINVAL);
+    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5200), -BANYAN_EINVAL,
+                 "another place of the file");
+    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL,
+                 "no mapping");
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);
     close(fd);
     fill(mem + 5200, 1000, 8);
@@ -124,7 +129,8 @@ static struct bny_window open_window(struct pair *p, void *mem, size_t bytes)
     struct bny_window win, got;
     struct bny_event ev;
 
-    cr_assert_eq(bny_shm_ops.window_open(p->ep[1], mem, bytes, &win), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_shm_ops.window_open(p->ep[1], mem, bytes, &win), 0, "%s",
+                 banyan_last_error());
     cr_assert_eq(bny_shm_ops.eager(p->ep[1], &h, &win), 0);
     cr_assert(next_event(p->tp[0], &ev));
     memcpy(&got, ev.msg->data, sizeof got);
@@ -151,7 +157,8 @@ Test(shm_memory, window_takes_puts_inside_and_only_while_open)
     pair_open(&p, "1");
     win = open_window(&p, mem + 64, 4096);
     cr_assert_eq(put(&p, &win, 96, 4000), 0, "%s", banyan_last_error());
-    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG && ev.msg->hdr.kind == BNY_MSG_PUT);
+    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG &&
+              ev.msg->hdr.kind == BNY_MSG_PUT);
     cr_assert(is_filled(mem + 160, 0, 4000, 1));
     bny_shm_ops.release(ev.msg);
     cr_assert(next_event(p.tp[0], &ev) && ev.kind == BNY_EV_SENT && ev.cookie);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises: strangers are dropped, liars are reported and never crash us, the dead are noticed with what
- * they had sent before, those who say farewell are not reported, and nothing is left behind. */
+/* Promises: strangers are dropped, liars are reported and never crash us, the dead are
+ * noticed with what they had sent before, those who say farewell are not reported, and
+ * nothing is left behind. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <dirent.h>
@@ -17,9 +18,10 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/transport/shm/pair.h"
 
-/* --- strangers ------------------------------------------------------------------------------------------ */
+/* --- strangers ---------------------------------------------------------------------------- */
 
 static int dial_end(struct bny_tp *tp, int type)
 {
@@ -71,8 +73,12 @@ static void exchange_one(struct pair *p, uint32_t number)
 
 Test(shm_peers, strangers_are_dropped_and_the_job_goes_on)
 {
-    struct shm_packet p = { .magic = SHM_MAGIC, .version = SHM_VERSION, .type = SHM_PKT_HELLO,
-                            .from = 1, .to = 0, .bytes = sizeof(struct shm_seg) };
+    struct shm_packet p = { .magic = SHM_MAGIC,
+                            .version = SHM_VERSION,
+                            .type = SHM_PKT_HELLO,
+                            .from = 1,
+                            .to = 0,
+                            .bytes = sizeof(struct shm_seg) };
     struct pair pr;
     int fd;
 
@@ -93,37 +99,58 @@ Test(shm_peers, strangers_are_dropped_and_the_job_goes_on)
         close(fd);
         exchange_one(&pr, (uint32_t)kind);
     }
-    fd = dial_end(pr.tp[0], SOCK_SEQPACKET); /* half open: says nothing; must not be in the way */
+    fd = dial_end(pr.tp[0],
+                  SOCK_SEQPACKET); /* half open: says nothing; must not be in the way */
     exchange_one(&pr, 9);
     close(fd);
     pair_close(&pr);
 }
 
-/* --- liars ---------------------------------------------------------------------------------------------- */
+/* --- liars -------------------------------------------------------------------------------- */
 
-enum lie { LIE_KIND, LIE_INLINE_LEN, LIE_DATA_AT, LIE_DATA_LEN, LIE_SLOT, LIE_SLOT_LEN, LIE_ARENA,
-           LIE_OVERRUN, LIE_HEAD, LIE_DONE, LIES };
+enum lie {
+    LIE_KIND,
+    LIE_INLINE_LEN,
+    LIE_DATA_AT,
+    LIE_DATA_LEN,
+    LIE_SLOT,
+    LIE_SLOT_LEN,
+    LIE_ARENA,
+    LIE_OVERRUN,
+    LIE_HEAD,
+    LIE_DONE,
+    LIES
+};
 
 /* Writes into the segment 0 -> 1 what an honest peer never would. */
 static void lie(struct pair *p, enum lie which)
 {
     struct shm_ep *ep = (struct shm_ep *)p->ep[0];
     struct bny_hdr h = header(0, 1);
-    uint32_t info[LIES] = { [LIE_KIND] = 7, [LIE_INLINE_LEN] = SHM_REC_INLINE,
+    uint32_t info[LIES] = { [LIE_KIND] = 7,
+                            [LIE_INLINE_LEN] = SHM_REC_INLINE,
                             [LIE_DATA_AT] = SHM_REC_EAGER | 0xfffffff8u,
-                            [LIE_DATA_LEN] = SHM_REC_EAGER, [LIE_SLOT] = SHM_REC_SLOT | 200 << 3,
-                            [LIE_SLOT_LEN] = SHM_REC_SLOT, [LIE_ARENA] = SHM_REC_DESC | 777u << 11,
-                            [LIE_OVERRUN] = SHM_REC_INLINE };
-    uint32_t len[LIES] = { [LIE_INLINE_LEN] = 9, [LIE_DATA_AT] = 64, [LIE_DATA_LEN] = 1u << 30,
-                           [LIE_SLOT] = 1, [LIE_SLOT_LEN] = SHM_SLOT_BYTES + 1, [LIE_ARENA] = 1 };
+                            [LIE_DATA_LEN] = SHM_REC_EAGER,
+                            [LIE_SLOT] = SHM_REC_SLOT | 200 << 3,
+                            [LIE_SLOT_LEN] = SHM_REC_SLOT,
+                            [LIE_ARENA] = SHM_REC_DESC | 777u << 11,
+                            [LIE_OVERRUN] = SHM_REC_EAGER };
+    uint32_t len[LIES] = { [LIE_INLINE_LEN] = 9,
+                           [LIE_DATA_AT] = 64,
+                           [LIE_DATA_LEN] = 1u << 30,
+                           [LIE_SLOT] = 1,
+                           [LIE_SLOT_LEN] = SHM_SLOT_BYTES + 1,
+                           [LIE_ARENA] = 1 };
 
-    if (which == LIE_OVERRUN)
-        for (uint32_t i = 0; i < SHM_RING; i++) { /* all are held: the next one is one too many */
+    if (which == LIE_OVERRUN) { /* all eager ones are held: the next one is one too many */
+        h.len = 64;
+        for (uint32_t i = 0; i < SHM_RING; i++) {
             struct bny_event ev;
 
-            bny_shm_post(ep, &h, SHM_REC_INLINE, 0);
+            bny_shm_post(ep, &h, SHM_REC_EAGER, 0);
             cr_assert(next_event(p->tp[1], &ev) && ev.kind == BNY_EV_MSG);
         }
+    }
     h.len = len[which];
     bny_shm_post(ep, &h, info[which], 0);
 }
@@ -155,7 +182,7 @@ ParameterizedTest(int *which, shm_peers, a_liar_is_reported_and_nothing_crashes)
         cr_assert_eq(bny_shm_ops.send(p.ep[0], &h, "abc", &h), 0);
         atomic_store(&((struct shm_ep *)p.ep[0])->out->done[0], 1u << 8 | 99);
     } else {
-        lie(&p, (enum lie)*which);
+        lie(&p, (enum lie) * which);
     }
     cr_assert(next_event(p.tp[victim], &ev));
     cr_assert_eq(ev.kind, BNY_EV_DOWN, "lie %d: event %d", *which, ev.kind);
@@ -208,7 +235,7 @@ Test(shm_peers, foreign_addresses_are_refused)
     bny_shm_ops.destroy(tp);
 }
 
-/* --- another process ------------------------------------------------------------------------------------ */
+/* --- another process ---------------------------------------------------------------------- */
 
 struct child {
     pid_t pid;
@@ -262,32 +289,50 @@ static int count_dir(const char *path)
     return n;
 }
 
-/* The worker echoes what it gets: private memory by descriptor, whatever the size. */
-static void echo(struct bny_tp *tp, struct bny_ep *ep, uint32_t len, uint32_t number)
-{
-    struct bny_hdr h = header(len, number);
-    uint8_t *buf = malloc(len), *back = malloc(len);
-    int sent = 0, got = 0;
+#define FLIGHT 32
 
-    fill(buf, len, number);
-    cr_assert_eq(bny_shm_ops.send(ep, &h, buf, buf), 0, "%s", banyan_last_error());
-    while (!sent || !got) {
+/* Sends `total` messages of random sizes to the worker, which sends them back in all ways;
+ * some are always under way. What comes back must be what was sent, once. */
+static void echo_all(struct bny_tp *tp, struct bny_ep *ep, uint32_t total)
+{
+    uint64_t rng = 0x5eed0002;
+    uint8_t *buf[FLIGHT] = { 0 }, *back = malloc(1 << 18);
+    uint32_t len[FLIGHT], sent = 0, got = 0, ended = 0;
+
+    cr_log_info("seed %#llx", (unsigned long long)rng);
+    while (got < total || ended < total) {
         struct bny_event ev;
         const void *ptr;
 
-        cr_assert(next_event(tp, &ev));
-        if (ev.kind == BNY_EV_SENT) {
-            cr_assert_eq(ev.cookie, buf);
-            sent = 1;
-            continue;
+        if (sent < total && sent - got < FLIGHT && sent - ended < FLIGHT) {
+            uint32_t k = sent % FLIGHT;
+            struct bny_hdr h;
+
+            len[k] = (uint32_t)bny_rng_below(&rng, 1 + (1u << bny_rng_below(&rng, 18)));
+            h = header(len[k], sent);
+            buf[k] = realloc(buf[k], len[k] + 1);
+            fill(buf[k], len[k], sent);
+            if (bny_shm_ops.send(ep, &h, buf[k], buf[k]) == 0)
+                sent++;
         }
-        cr_assert_eq(ev.kind, BNY_EV_MSG);
-        cr_assert_eq(bny_shm_ops.view(ev.msg, 0, len, back, &ptr), (long)len);
-        cr_assert(is_filled(back, 0, len, number));
+        if (sent < total && sent - got < FLIGHT / 2 && sent - ended < FLIGHT / 2)
+            continue;
+        cr_assert(next_event(tp, &ev), "sent %u, back %u, ended %u", sent, got, ended);
+        ended += ev.kind == BNY_EV_SENT;
+        if (ev.kind == BNY_EV_SENT)
+            continue;
+        cr_assert(ev.kind == BNY_EV_MSG && ev.msg->hdr.chunk == got, "message %u", got);
+        cr_assert_eq(ev.msg->hdr.len, len[got % FLIGHT]);
+        if (ev.msg->hdr.len)
+            cr_assert_eq(bny_shm_ops.view(ev.msg, 0, ev.msg->hdr.len, back, &ptr),
+                         (long)ev.msg->hdr.len);
+        cr_assert(is_filled(back, 0, ev.msg->hdr.len, got), "message %u of %u bytes", got,
+                  ev.msg->hdr.len);
         bny_shm_ops.release(ev.msg);
-        got = 1;
+        got++;
     }
-    free(buf);
+    for (int k = 0; k < FLIGHT; k++)
+        free(buf[k]);
     free(back);
 }
 
@@ -303,8 +348,7 @@ Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 20)
     child_start(&c, "echo", tp, &ep);
     if (ep->zcopy_min == UINT32_MAX)
         cr_skip_test("process_vm_readv is not permitted here");
-    for (uint32_t k = 0; k < 8; k++)
-        echo(tp, ep, 1000u << k, k);
+    echo_all(tp, ep, 2000);
     kill(c.pid, SIGKILL);
     cr_assert(next_event(tp, &ev));
     cr_assert_eq(ev.kind, BNY_EV_DOWN);
@@ -368,4 +412,49 @@ Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 20)
     cr_assert_gt(rings, 0, "nobody ever rang");
     cr_assert_eq(child_end(&c), 0);
     bny_shm_ops.destroy(tp);
+}
+
+Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 20)
+{
+    enum { BYTES = 4 << 20 }; /* a put takes long enough to be met in its middle */
+    struct bny_tp *tp = end_open(0, 2);
+    uint8_t *mem = malloc(BYTES);
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+    uint64_t rng = 0x5eed0003;
+
+    child_start(&c, "putter", tp, &ep);
+    for (int round = 0; round < 30; round++) {
+        struct bny_hdr h = header(sizeof(struct bny_window), 0);
+        struct bny_window win;
+        int rc = bny_shm_ops.window_open(ep, mem, BYTES, &win);
+
+        if (rc == -BANYAN_ENOTSUP)
+            cr_skip_test("process_vm_writev is not permitted here");
+        cr_assert_eq(rc, 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_shm_ops.eager(ep, &h, &win), 0);
+        for (int k = 0; k <= round % 5; k++) {
+            cr_assert(next_event(tp, &ev) && ev.kind == BNY_EV_MSG);
+            bny_shm_ops.release(ev.msg);
+        }
+        /* Some moment of the next put, or between two: any is right. */
+        for (uint64_t at = bny_now_ns() + bny_rng_below(&rng, 1000000); bny_now_ns() < at;)
+            bny_pause();
+        while ((rc = bny_shm_ops.window_close(ep, &win)) == BNY_AGAIN)
+            ;
+        cr_assert_eq(rc, 0);
+        memset(mem, 0x5a, BYTES);
+        for (int k = 0; k < 100; k++) /* gives it time, and takes the puts from before */
+            if (bny_shm_ops.poll(tp, &ev, 1) == 1) {
+                cr_assert_eq(ev.kind, BNY_EV_MSG);
+                bny_shm_ops.release(ev.msg);
+            }
+        cr_assert(mem[0] == 0x5a && memcmp(mem, mem + 1, BYTES - 1) == 0,
+                  "round %d: written after close", round);
+    }
+    kill(c.pid, SIGKILL);
+    child_end(&c);
+    bny_shm_ops.destroy(tp);
+    free(mem);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises: whatever way messages go (eager, slot, descriptor of private or shared memory, put) and in
- * whatever order they are released, they arrive once, in order, intact, and memory comes back. */
+/* Promises: whatever way messages go (eager, slot, descriptor of private or shared memory,
+ * put) and in whatever order they are released, they arrive once, in order, intact, and
+ * memory comes back. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -11,23 +12,24 @@
 #include "base/rng.h"
 #include "tests/transport/shm/pair.h"
 
-#define BUFS 24
+#define BUFS      24
 #define BUF_BYTES (200u << 10)
-#define HOLD 40
-#define PIECES 32
-#define PIECE 8192u
-#define MESSAGES 3000
+#define HOLD      40
+#define PIECES    32
+#define PIECE     8192u
+#define MESSAGES  3000
 
 struct buf {
     uint8_t *mem;
     int busy;
 };
-struct side { /* everything that one direction (sender) or the other end of it (receiver) needs */
+struct side { /* everything that one direction (sender) or the other end of it (receiver) needs
+               */
     struct buf bufs[BUFS];
     uint32_t sent, received, puts_sent, puts_received;
     struct bny_msg *held[HOLD];
     int nheld;
-    struct bny_window win[2];   /* windows that this side has opened */
+    struct bny_window win[2]; /* windows that this side has opened */
     uint8_t *landing[2];
 };
 struct traffic {
@@ -73,7 +75,8 @@ static int send_put(struct traffic *t, int i, struct side *s)
     h.step = (uint16_t)w;
     h.sig.count = s->puts_sent % PIECES * PIECE;
     fill(src, h.codec_len_raw, s->sent);
-    rc = bny_shm_ops.put(t->p.ep[i], &h, src, h.codec_len_raw, &t->s[!i].win[w], h.sig.count, NULL);
+    rc = bny_shm_ops.put(t->p.ep[i], &h, src, h.codec_len_raw, &t->s[!i].win[w], h.sig.count,
+                         NULL);
     s->puts_sent += rc == 0;
     return rc;
 }
@@ -105,11 +108,8 @@ static int send_one(struct traffic *t, int i)
             rc = bny_shm_ops.commit(t->p.ep[i], &slot, &h);
         }
         break;
-    case 2:
-        rc = send_buf(t, i, s);
-        break;
-    default:
-        rc = send_put(t, i, s);
+    case 2: rc = send_buf(t, i, s); break;
+    default: rc = send_put(t, i, s);
     }
     cr_assert(rc == 0 || rc == BNY_AGAIN, "%s", banyan_last_error());
     s->sent += rc == 0;
@@ -132,8 +132,8 @@ static void check_view(struct traffic *t, struct bny_msg *m)
         cr_assert(n > 0 && n <= (long)want, "view: %ld %s", n, banyan_last_error());
         cr_assert(n == (long)want || n % 64 == 0);
         cr_assert(!own || ptr == dst);
-        cr_assert(is_filled(ptr, off, (uint32_t)n, m->hdr.chunk), "message %u at %u", m->hdr.chunk,
-                  off);
+        cr_assert(is_filled(ptr, off, (uint32_t)n, m->hdr.chunk), "message %u at %u",
+                  m->hdr.chunk, off);
         off += (uint32_t)n;
     }
 }
@@ -190,16 +190,17 @@ static void traffic_open(struct traffic *t, const char *cma)
     for (int i = 0; i < 2; i++) {
         void *arena;
 
-        cr_assert_eq(bny_shm_ops.mem_alloc(t->p.tp[i], BUFS * BUF_BYTES + PIECES * PIECE, &arena),
-                     0);
+        cr_assert_eq(
+            bny_shm_ops.mem_alloc(t->p.tp[i], BUFS * BUF_BYTES + PIECES * PIECE, &arena), 0);
         for (int k = 0; k < BUFS; k++)
-            t->s[i].bufs[k].mem = k % 2 ? (uint8_t *)arena + (size_t)k * BUF_BYTES
-                                        : malloc(BUF_BYTES);
+            t->s[i].bufs[k].mem =
+                k % 2 ? (uint8_t *)arena + (size_t)k * BUF_BYTES : malloc(BUF_BYTES);
         t->s[i].landing[0] = malloc(PIECES * PIECE);
         t->s[i].landing[1] = (uint8_t *)arena + BUFS * BUF_BYTES;
         for (int w = 0; w < 2; w++)
             cr_assert_eq(bny_shm_ops.window_open(t->p.ep[i], t->s[i].landing[w], PIECES * PIECE,
-                                                 &t->s[i].win[w]), 0, "%s", banyan_last_error());
+                                                 &t->s[i].win[w]),
+                         0, "%s", banyan_last_error());
     }
     for (int i = 0; i < 2; i++) {
         struct bny_event ev;
@@ -253,8 +254,8 @@ ParameterizedTest(char *mode, shm_traffic, all_ways_arrive_once_in_order_and_int
     for (int k = 0; k < 20000; k++)
         receive_one(t, k & 1);
     for (int i = 0; i < 2; i++)
-        cr_assert_eq(t->s[i].received, t->s[!i].sent, "rank %d got %u of %u", i, t->s[i].received,
-                     t->s[!i].sent);
+        cr_assert_eq(t->s[i].received, t->s[!i].sent, "rank %d got %u of %u", i,
+                     t->s[i].received, t->s[!i].sent);
     traffic_close(t);
     free(t);
 }
@@ -286,7 +287,8 @@ Test(shm_traffic, full_ring_answers_again_and_recovers_in_any_release_order)
                 cr_assert(next_event(p.tp[1], &ev));
                 held[got] = ev.msg;
             }
-            for (uint32_t k = 0; k < got; k++) { /* from both ends inwards: the first half goes last */
+            for (uint32_t k = 0; k < got;
+                 k++) { /* from both ends inwards: the first half goes last */
                 struct bny_msg *m = held[k % 2 ? k / 2 : got - 1 - k / 2];
 
                 cr_assert(is_filled(m->data, 0, len, m->hdr.chunk));

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What banyan_run, banyan_perf, banyan_plot and train_digits promise on the command line.
+usage: test_tools.py BANYAN_RUN BANYAN_PERF BANYAN_PLOT TRAIN_DIGITS"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.dom.minidom
+
+RUN, PERF, PLOT, DIGITS = sys.argv[1:5]
+FIELDS = ("collective transport schedule codec ranks bytes count dtype op inplace iters time_us algbw_GBps "
+          "busbw_GBps wire_bytes wire_busbw_GBps wrong max_abs_err rel_err cpu_s roofline_GBps").split()
+
+
+def sh(*args, timeout=60):
+    return subprocess.run(args, capture_output=True, text=True, timeout=timeout)
+
+
+class Run(unittest.TestCase):
+    def test_each_rank_learns_its_place(self):
+        p = sh(RUN, "-n", "3", "--tag", "sh", "-c", "echo $BANYAN_RANK/$BANYAN_WORLD_SIZE ${#BANYAN_ID}")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertEqual(sorted(p.stdout.splitlines()), [f"[{r}] {r}/3 256" for r in range(3)])
+
+    def test_only_rank_0_listens(self):
+        p = sh(RUN, "-n", "2", "sh", "-c", "echo $BANYAN_RANK:$BANYAN_LISTEN_FD:")
+        self.assertRegex(p.stdout, r"0:\d+:")
+        self.assertIn("1::", p.stdout)
+
+    def test_first_failing_rank_gives_the_status(self):
+        p = sh(RUN, "-n", "2", "sh", "-c", "exit $((BANYAN_RANK * 7))")
+        self.assertEqual(p.returncode, 7)
+        self.assertIn("rank 1", p.stderr)
+
+    def test_a_killed_rank_is_128_plus_signal_and_named(self):
+        p = sh(RUN, "-n", "2", "sh", "-c", "[ $BANYAN_RANK = 0 ] || kill -9 $$")
+        self.assertEqual(p.returncode, 137)
+        self.assertIn("rank 1", p.stderr)
+
+    def test_a_missing_program_is_127(self):
+        self.assertEqual(sh(RUN, "-n", "1", "/nonexistent/program").returncode, 127)
+
+    def test_the_timeout_ends_the_job(self):
+        p = sh(RUN, "-n", "2", "--timeout", "0.2", "sleep", "60")
+        self.assertEqual(p.returncode, 124)
+
+    def test_wrong_options_are_2(self):
+        for args in ([], ["-n", "0", "true"], ["-n", "2"], ["-n", "x", "true"]):
+            self.assertEqual(sh(RUN, *args).returncode, 2, args)
+
+    def test_terminate_is_passed_on(self):
+        p = subprocess.Popen([RUN, "-n", "1", "sh", "-c", "trap 'exit 3' TERM; echo up; while :; do sleep 0.1; done"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.assertEqual(p.stdout.readline(), "up\n")
+        p.terminate()
+        self.assertNotEqual(p.wait(30), 0)
+        p.stdout.close()
+
+    def test_ranks_die_with_the_launcher(self):
+        p = subprocess.Popen([RUN, "-n", "1", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE, text=True)
+        rank = int(p.stdout.readline())
+        p.kill()
+        p.wait(30)
+        self.assertEqual(p.stdout.read(), "")  # the end of the pipe: nobody holds it any more
+        p.stdout.close()
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{rank}") and state(rank) not in "ZX" and time.monotonic() < deadline:
+            pass
+        self.assertTrue(not os.path.exists(f"/proc/{rank}") or state(rank) in "ZX")
+
+
+def state(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+class Perf(unittest.TestCase):
+    def rows(self, *args):
+        p = sh(PERF, *args, "--json", "-", timeout=120)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return [json.loads(line) for line in p.stdout.splitlines()], p.stderr
+
+    def test_rows_have_the_documented_fields(self):
+        rows, text = self.rows("allreduce", "-P", "2", "-b", "4", "-e", "64K", "-f", "128", "-n", "2")
+        self.assertEqual([(r["bytes"], r["inplace"]) for r in rows],
+                         [(s, i) for s in (4, 512, 65536) for i in (0, 1)])
+        for r in rows:
+            self.assertEqual(list(r), FIELDS)
+            self.assertEqual((r["wrong"], r["ranks"]), (0, 2))
+        self.assertIn("# Out of bounds values : 0 OK\n# Avg bus bandwidth", text)
+
+    def test_every_collective_is_right(self):
+        for name in "reduce broadcast reduce_scatter allgather alltoall gather scatter barrier sendrecv".split():
+            rows, _ = self.rows(name, "-P", "3", "-b", "5000", "-e", "5000", "-n", "1", "-w", "0", "--no-roofline")
+            self.assertTrue(rows and all(r["wrong"] == 0 for r in rows), name)
+
+    def test_failures_are_1_and_name_the_rank(self):
+        p = sh(PERF, "put_lat", "-P", "3", "-b", "8", "-e", "8")
+        self.assertEqual(p.returncode, 1)
+        self.assertRegex(p.stderr, r"rank \d: .*2 ranks")
+
+    def test_the_plot_is_an_svg_with_a_curve_for_each_variant(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            file = os.path.join(tmp, "rows.json")
+            p = sh(PERF, "allreduce", "-P", "2", "-b", "4", "-e", "4K", "-n", "2", "--json", file)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            p = sh(sys.executable, PLOT, file)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            paths = xml.dom.minidom.parseString(p.stdout).getElementsByTagName("path")
+            self.assertEqual(sum(x.getAttribute("stroke") != "" for x in paths), 4)  # 2 curves and their legend
+
+
+class Digits(unittest.TestCase):
+    def result(self, ranks):
+        p = sh(DIGITS, "-P", str(ranks), "--epochs", "12", timeout=120)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return dict(x.split("=") for x in p.stdout.splitlines()[-1].split()[1:])
+
+    def test_three_ranks_reach_the_loss_of_one(self):
+        one, three = self.result(1), self.result(3)
+        self.assertAlmostEqual(float(one["loss"]), float(three["loss"]), delta=1e-3)
+        self.assertEqual(three["identical"], "1")
+        self.assertGreater(float(three["test_accuracy"]), 0.9)
+
+
+if __name__ == "__main__":
+    signal.alarm(400)
+    unittest.main(argv=sys.argv[:1])

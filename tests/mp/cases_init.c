@@ -16,7 +16,7 @@
 
 /* "CODE WORD WORD ...": init fails on every rank with the code and the words in its sentence. A
  * word "@R:x" is for rank R only, and "R=CODE" gives rank R another code. Words hold no blanks:
- * '_' stands for one. A setting that is wrong by itself may be EINVAL as well as ECONFIG. */
+ * '~' stands for one. A setting that is wrong by itself may be EINVAL as well as ECONFIG. */
 static int init_fails(struct test *t)
 {
     char arg[256], *word, *save;
@@ -36,7 +36,7 @@ static int init_fails(struct test *t)
         char *rest;
         long rank = -1;
         for (char *p = word; *p; p++)
-            if (*p == '_')
+            if (*p == '~')
                 *p = ' ';
         if (*word == '@') {
             rank = strtol(word + 1, &rest, 10);

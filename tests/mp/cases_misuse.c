@@ -84,8 +84,8 @@ static const struct mismatch mismatches[] = {
     { "root", differ_root, { "root", "1" } },
     { "reduce_root", differ_reduce_root, { "root", "1" } },
     { "order", differ_order, { "allreduce", "broadcast" } },
-    { "tag", differ_tag, { "40", "41" } },
-    { "schedule", differ_schedule, { "ring", "star" } },
+    { "tag", differ_tag, { "tag", "rank" } },
+    { "schedule", differ_schedule, { "schedule", "rank" } },
     { "recvcount", differ_recvcount, { "count", "rank" } },
 };
 

@@ -20,13 +20,13 @@ static struct mp_row jobs[] = {
     { "init_fails",
       "shm",
       3,
-      "7 rank_1",
+      "7 rank~1",
       30,
       { "@2 BANYAN_RANK=1", "BANYAN_INIT_TIMEOUT=20" } },
     { "init_fails",
       "shm",
       3,
-      "3 2=13 @0:rank_2",
+      "3 2=13 @0:rank~2",
       30,
       { "@2 BANYAN_RANK=9", "BANYAN_INIT_TIMEOUT=2" } },
     { "init_fails",
@@ -53,7 +53,7 @@ static struct mp_row settings[] = {
     { "config_differs", "tcp", 3, "codec", 20 },
     { "config_differs", "shm", 2, "chunk", 20 },
     { "config_differs", "shm", 3, "deterministic", 20 },
-    { "init_fails", "shm", 2, "13 schedule rank_1", 20, { "@1 BANYAN_SCHEDULE=ring" } },
+    { "init_fails", "shm", 2, "13 schedule rank~1", 20, { "@1 BANYAN_SCHEDULE=ring" } },
 };
 MP_TABLE(init, settings_that_differ_are_named, settings)
 

@@ -419,7 +419,9 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return rc;
     if (rc == 0 || ep->nsent == SHM_SENT)
         return BNY_AGAIN;
-    if (!ep->in || hdr->len != 0 || win->slot >= SHM_GUARDS || offset > win->bytes ||
+    if (!ep->in) /* its guard words are in the segment that its hello brings */
+        return BNY_AGAIN;
+    if (hdr->len != 0 || hdr->chan >= BNY_CHANNELS || win->slot >= SHM_GUARDS || offset > win->bytes ||
         len > win->bytes - offset)
         return bny_fail(BANYAN_EINVAL,
                         "shm: put of %u bytes at %llu of rank %d's window of %llu", len,

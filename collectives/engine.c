@@ -17,7 +17,7 @@
 
 #include "collectives/internal.h"
 
-#define TILE_BYTES (32u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+#define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 
 static size_t chunk_count(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
 {
@@ -659,7 +659,9 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
         return;
     }
     st = &op->steps[index];
-    if (!st->arrived && msg->hdr.chunk == st->done) { /* the usual case: use it at once */
+    /* A descriptor waits for the pass over all steps: what it brings should be sent on while it is in the cache,
+     * before the next one is added. Others are used at once, if it is their turn: their memory is lent. */
+    if (!msg->descriptor && !st->arrived && msg->hdr.chunk == st->done) {
         msg->next = NULL;
         st->arrived = msg;
         while (advance_step(op, index))

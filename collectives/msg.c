@@ -102,7 +102,7 @@ struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg)
 {
     struct bny_spill *sp;
 
-    if (is_spill(msg) || (!msg->data && (msg->ep->ops->caps & BNY_TP_DESC)))
+    if (is_spill(msg) || msg->descriptor)
         return msg;
     sp = spill_new(&msg->hdr, msg->ep);
     if (!sp) {

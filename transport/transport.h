@@ -71,6 +71,7 @@ struct bny_msg {
     struct bny_ep *ep;
     struct bny_hdr hdr; /* a private copy: peers cannot change it after it was checked */
     const void *data;   /* the whole payload, contiguous, lent; NULL: use view() */
+    int descriptor;     /* 1: the bytes are still the sender's; holding the message costs the transport nothing */
     void *user;         /* for the holder of the message */
     struct bny_msg *next; /* for the holder of the message */
 };

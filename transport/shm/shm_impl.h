@@ -34,7 +34,7 @@
 #define SHM_DATA       (256u << 10) /* eager bytes, a power of two */
 #define SHM_EAGER_MAX  (16u << 10)
 #define SHM_SLOTS      8u
-#define SHM_SLOT_BYTES (64u << 10)
+#define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
 #define SHM_TILE       (64u << 10) /* a view's piece: stays in L2 while it is added */
 #define SHM_ZCOPY_MIN  (8u << 10)  /* below, copying through a slot costs less */

@@ -288,6 +288,7 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
     m->word = rec->word;
     m->kind = info & 7;
     m->lines = 0;
+    m->base.descriptor = m->kind == SHM_REC_DESC;
     switch (m->kind) {
     case SHM_REC_INLINE:
         m->base.data = &m->word;

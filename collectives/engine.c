@@ -110,6 +110,13 @@ static size_t wire_len(const struct bny_op *op, size_t n)
     return codec ? codec->bound(n) : n * op->esz;
 }
 
+/* Payload that is better not copied through the eager ring. On a transport that posts descriptors that begins where
+ * zero copy pays; elsewhere where eager ends. */
+static int is_bulk(const struct bny_ep *ep, size_t len)
+{
+    return len > ep->eager_max || ((ep->ops->caps & BNY_TP_DESC) && len >= ep->zcopy_min);
+}
+
 /* May chunks of this step be put straight into the peer's output? Both ends decide alike. */
 static int placeable(const struct bny_op *op, const struct bny_step *s, const struct bny_ep *ep)
 {
@@ -129,7 +136,8 @@ static void ready_prepare(struct bny_op *op)
         if ((s->kind != BNY_RECV_ADD && s->kind != BNY_RECV_COPY) || s->peer == op->comm->rank)
             continue;
         ep = op->comm->peers[s->peer].ep;
-        if (wire_len(op, chunk_count(op, &op->steps[i], 0)) <= ep->eager_max)
+        /* The sender may find it bulk where we do not (it may read us, we not it): announce from 4 KiB on. */
+        if (wire_len(op, chunk_count(op, &op->steps[i], 0)) <= (ep->ops->caps & BNY_TP_DESC ? 4096 : ep->eager_max))
             continue;
         if (placeable(op, s, ep))
             op->peers[s->peer].window_open = 1; /* wanted; opened in ready_send */
@@ -224,7 +232,7 @@ static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, cons
     int rc;
 
     h->len = h->codec_len_raw = len;
-    if (len <= ep->eager_max) {
+    if (!is_bulk(ep, len)) {
         rc = ep->ops->eager(ep, h, ptr);
         return rc == 0 ? 1 : rc;
     }

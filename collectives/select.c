@@ -386,21 +386,21 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     return 0;
 }
 
-/* Small enough that a block is several chunks (so that work overlaps), large enough that a chunk's overhead is
- * small, and never more than stays in the second-level cache between its addition and its last send. */
+/* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
+ * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
+ * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. */
 static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call,
                            const struct bny_program *p)
 {
-    size_t want = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes, max, bytes;
+    size_t want = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes, bytes;
 
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        max = c->all_shm ? 128u << 10 : 256u << 10;
         want = bytes / 4;
-        if (want < (c->all_shm ? 16u << 10 : 64u << 10))
-            want = c->all_shm ? 16u << 10 : 64u << 10;
-        if (want > max)
-            want = max;
+        if (want < 64u << 10)
+            want = 64u << 10;
+        if (want > (c->all_shm ? 64u << 10 : 256u << 10))
+            want = c->all_shm ? 64u << 10 : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }

@@ -127,7 +127,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     if (w->generation != bny_process_generation())
         return; /* a forked child: the parent's connections are not ours to close */
     bny_world_lock(w);
-    if (!comm->finalized)
+    /* After a failure that all know of we leave in order: who hears of it a little later must not take our exit
+     * for the first cause. */
+    if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
     if (!atomic_load(&comm->failed) && comm->active_first) {
         struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,

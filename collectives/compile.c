@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compiles a forest to one rank's program (program.h, bny_compile).
  *
- * A message is one tree's edge in one phase, or, joined, several trees' edges with consecutive blocks. Both ends
- * find the same messages in the same order: the list for a pair (from, to) is a pure function of the
- * forest, sorted by (phase, time, block), and is joined where the operands of both ends agree. */
+ * A message is one tree's edge in one phase, or, joined, several trees' edges with consecutive
+ * blocks. Both ends find the same messages in the same order: the list for a pair (from, to) is
+ * a pure function of the forest, sorted by (phase, time, block), and is joined where the
+ * operands of both ends agree. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,8 +67,9 @@ static int set_children(struct compilation *c)
     return 0;
 }
 
-/* Where rank v keeps its partial sum of tree t. In reduce_scatter the own block is summed in SCRATCH too
- * where v relays other blocks, so that a message of both is one operand; its last addition goes to OUT. */
+/* Where rank v keeps its partial sum of tree t. In reduce_scatter the own block is summed in
+ * SCRATCH too where v relays other blocks, so that a message of both is one operand; its last
+ * addition goes to OUT. */
 static uint8_t partial(const struct compilation *c, int t, int v)
 {
     int root = c->f->trees[t].root;
@@ -203,9 +205,9 @@ static void coalesce(struct compilation *c)
     c->nmsgs = kept;
 }
 
-/* A rank's order: time step by time step, sends (which depend on earlier steps only) before receives.
- * Sends start at the next rank, so that not all ranks begin with the same receiver; receives are in rank
- * order, which is the order of additions. */
+/* A rank's order: time step by time step, sends (which depend on earlier steps only) before
+ * receives. Sends start at the next rank, so that not all ranks begin with the same receiver;
+ * receives are in rank order, which is the order of additions. */
 static int by_program(const void *x, const void *y, void *arg)
 {
     const struct message *a = x, *b = y;
@@ -225,7 +227,8 @@ static int by_program(const void *x, const void *y, void *arg)
     return 0;
 }
 
-/* The operand of a message that spreads: allgather's own block comes from IN when it goes alone. */
+/* The operand of a message that spreads: allgather's own block comes from IN when it goes
+ * alone. */
 static uint8_t spread_src(const struct compilation *c, const struct message *m)
 {
     if (c->collective == BNY_ALLGATHER && m->nblocks == 1 && m->block == (uint32_t)c->rank)

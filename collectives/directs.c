@@ -24,8 +24,8 @@ const struct bny_direct_ops *bny_direct_find(const char *name)
     return NULL;
 }
 
-int bny_direct_check(const struct bny_direct_ops *ops, enum bny_collective c, int nranks, int rank,
-                     int root)
+int bny_direct_check(const struct bny_direct_ops *ops, enum bny_collective c, int nranks,
+                     int rank, int root)
 {
     int has_root = c == BNY_GATHER || c == BNY_SCATTER || c == BNY_REDUCE;
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chain scan and exscan: rank r gets the prefix of ranks 0..r-1 from r - 1, puts its operand after it and hands
- * the sum on. The prefix keeps rank order. Chunks follow each other down the chain, so for large messages
- * the time is that of one hop plus n - 1 chunks.
+/* Chain scan and exscan: rank r gets the prefix of ranks 0..r-1 from r - 1, puts its operand
+ * after it and hands the sum on. The prefix keeps rank order. Chunks follow each other down the
+ * chain, so for large messages the time is that of one hop plus n - 1 chunks.
  *
- * exscan wants the received prefix itself in OUT, and prefix o IN to hand on; as IN may be OUT the second must be
- * made before the first overwrites it. So a prefix is sent twice, on two channels: added to IN into SCRATCH, then
- * copied to OUT. The last rank gets it once. Rank 0's OUT is left alone.
+ * exscan wants the received prefix itself in OUT, and prefix o IN to hand on; as IN may be OUT
+ * the second must be made before the first overwrites it. So a prefix is sent twice, on two
+ * channels: added to IN into SCRATCH, then copied to OUT. The last rank gets it once. Rank 0's
+ * OUT is left alone.
  *
  *   scan    (n-1) alpha + S beta + S gamma (pipelined)
  *   exscan  2 (n-1) alpha + 2 S beta + S gamma (pipelined) */
@@ -53,7 +54,8 @@ static void exscan(struct bny_writer *w, int nranks, int rank)
         copy_prefix(w, BNY_SEND, rank + 1, sum, BNY_NOWHERE);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct bny_writer w;
     int e;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Direct gather and scatter: the root exchanges one message with every other rank. Block b is rank b's; the
- * root has all n of them, the others only their own.
+/* Direct gather and scatter: the root exchanges one message with every other rank. Block b is
+ * rank b's; the root has all n of them, the others only their own.
  *
  *   (n-1) (alpha + S/n beta), S bytes of all n blocks, at the root's port */
 #include "collectives/directs.h"
@@ -34,7 +34,8 @@ static void scatter(struct bny_writer *w, int nranks, int rank, int root)
     bny_writer_step(w, BNY_KEEP, -1, BNY_IN, BNY_OUT, (uint32_t)rank, 0);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct bny_writer w;
     int e;

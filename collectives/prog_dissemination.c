@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Dissemination barrier (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", Int. J. of
- * Parallel Programming 1988). In round k a rank tells rank + 2^k and hears from rank - 2^k; what it tells in
- * a round includes all it has heard before, so after L = ceil(log2 n) rounds it has heard of everybody.
- * The message's content means nothing: one dummy block, sent from SCRATCH2 and received into SCRATCH.
+/* Dissemination barrier (Hensgen, Finkel and Manber, "Two algorithms for barrier
+ * synchronization", Int. J. of Parallel Programming 1988). In round k a rank tells rank + 2^k
+ * and hears from rank - 2^k; what it tells in a round includes all it has heard before, so
+ * after L = ceil(log2 n) rounds it has heard of everybody. The message's content means nothing:
+ * one dummy block, sent from SCRATCH2 and received into SCRATCH.
  *
  *   L alpha */
 #include "collectives/directs.h"
 #include "collectives/program_writer.h"
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct bny_writer w;
     uint32_t heard = 0;

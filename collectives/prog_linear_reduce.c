@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Linear reduce: rank 0 adds x0 o x1 o ... in rank order, in SCRATCH, and sends the result to the root. The
- * canonical association of the linear allreduce for any root (topo/build_linear.c), for deterministic
- * mode and operations that do not commute. Rank 0 as root adds in OUT.
+/* Linear reduce: rank 0 adds x0 o x1 o ... in rank order, in SCRATCH, and sends the result to
+ * the root. The canonical association of the linear allreduce for any root
+ * (topo/build_linear.c), for deterministic mode and operations that do not commute. Rank 0 as
+ * root adds in OUT.
  *
  *   (n-1) (alpha + S beta + S gamma), and alpha + S beta when the root is not 0 */
 #include "collectives/directs.h"
@@ -20,7 +21,8 @@ static void collect(struct bny_writer *w, int nranks, int root)
         bny_writer_step(w, BNY_SEND, root, sum, BNY_NOWHERE, 0, 0);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct bny_writer w;
     int e;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pairwise alltoall (Thakur et al., IJHPCA 2005, section 4.4): in round k = 1..n-1 a rank sends to rank + k and
- * receives from rank - k, so each port carries one message each way at a time. Block b < n is what this
- * rank sends to b (IN), block n + b what it gets from b (OUT). KEEP copies the own block: it names block
- * n + rank, whose place in IN is that of block `rank`.
+/* Pairwise alltoall (Thakur et al., IJHPCA 2005, section 4.4): in round k = 1..n-1 a rank sends
+ * to rank + k and receives from rank - k, so each port carries one message each way at a time.
+ * Block b < n is what this rank sends to b (IN), block n + b what it gets from b (OUT). KEEP
+ * copies the own block: it names block n + rank, whose place in IN is that of block `rank`.
  *
  *   (n-1) (alpha + S/n beta), S bytes of all n blocks */
 #include "collectives/directs.h"
 #include "collectives/program_writer.h"
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct bny_writer w;
     int e;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Recursive doubling allreduce (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.5), for small
- * messages and exact codecs. p = 2^L is the largest power of two <= n, r = n - p. Fold: of the first 2r ranks
- * the even ones send their operand to the next rank and get the result at the end; the p others, numbered in rank
- * order, exchange whole vectors with the rank whose number differs in bit k, k = 0..L-1. A sum always covers
- * consecutive ranks, and both partners compute (lower ranks) o (higher ranks): the bits are the same on
- * all ranks, and operations that do not commute are right.
+/* Recursive doubling allreduce (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.5), for
+ * small messages and exact codecs. p = 2^L is the largest power of two <= n, r = n - p. Fold:
+ * of the first 2r ranks the even ones send their operand to the next rank and get the result at
+ * the end; the p others, numbered in rank order, exchange whole vectors with the rank whose
+ * number differs in bit k, k = 0..L-1. A sum always covers consecutive ranks, and both partners
+ * compute (lower ranks) o (higher ranks): the bits are the same on all ranks, and operations
+ * that do not commute are right.
  *
- * Memory: round k reads X_k, which the partner may still be sent from, and writes X_k+1 elsewhere. X_0 is IN
- * (SCRATCH2 where a fold was added), the inner ones alternate SCRATCH and SCRATCH2, the last is OUT; but when the
- * last round itself sends from IN (n = 2, and rank 2 of 3), it adds into SCRATCH and KEEP moves the sum to
- * OUT, since IN may be OUT and two partners that each wait for their own send to end would wait for ever.
+ * Memory: round k reads X_k, which the partner may still be sent from, and writes X_k+1
+ * elsewhere. X_0 is IN (SCRATCH2 where a fold was added), the inner ones alternate SCRATCH and
+ * SCRATCH2, the last is OUT; but when the last round itself sends from IN (n = 2, and rank 2 of
+ * 3), it adds into SCRATCH and KEEP moves the sum to OUT, since IN may be OUT and two partners
+ * that each wait for their own send to end would wait for ever.
  *
  *   L (alpha + S beta + S gamma); fold: + 2 (alpha + S beta) + S gamma */
 #include "collectives/directs.h"
@@ -60,7 +62,8 @@ static void exchange(struct bny_writer *w, const struct core *c, int rank)
         bny_writer_step(w, BNY_SEND, rank - 1, BNY_OUT, BNY_NOWHERE, 0, BNY_STEP_PLACE);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank, int root)
+static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root)
 {
     struct core core = core_of(nranks);
     struct bny_writer w;

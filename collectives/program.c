@@ -130,10 +130,11 @@ void bny_writer_after(struct bny_writer *w, uint32_t step, uint32_t on)
     w->nextra++;
 }
 
-/* ---- dependencies ----------------------------------------------------------------------------
- * A cell is one block of one memory; IN and OUT are one memory, because a call may pass the same pointer. For
- * each cell: its last writer, and who read it since. A reader waits for the writer. A writer waits for
- * those readers, which themselves wait for the writer before; when there is none, for that writer.
+/* ---- dependencies ----
+ * A cell is one block of one memory; IN and OUT are one memory, because a call may pass the
+ * same pointer. For each cell: its last writer, and who read it since. A reader waits for the
+ * writer. A writer waits for those readers, which themselves wait for the writer before; when
+ * there is none, for that writer.
  */
 #define NONE UINT32_MAX
 
@@ -222,8 +223,9 @@ static int depend_on_memory(struct cells *c, const struct bny_program *p, uint32
     return 0;
 }
 
-/* Step i waits for step d through others, in blocks [low, end) all the way. skip: a direct dependency not to
- * look at. Deep only in chains of additions, wide only where several steps read one cell. */
+/* Step i waits for step d through others, in blocks [low, end) all the way. skip: a direct
+ * dependency not to look at. Deep only in chains of additions, wide only where several steps
+ * read one cell. */
 static int reaches(const struct bny_program *p, const uint32_t *deps, uint32_t i, uint32_t d,
                    uint32_t low, uint32_t end, int skip)
 {
@@ -242,7 +244,8 @@ static int reaches(const struct bny_program *p, const uint32_t *deps, uint32_t i
     return 0;
 }
 
-/* Removes dependencies that others imply; they come from steps that read one memory and write another. */
+/* Removes dependencies that others imply; they come from steps that read one memory and write
+ * another. */
 static void prune(struct cells *c, const struct bny_program *p, struct bny_step *s, uint32_t i)
 {
     uint32_t k = 0;
@@ -309,7 +312,7 @@ static int derive_deps(struct bny_writer *w)
     return e;
 }
 
-/* ---- ordinals and the receive index ----------------------------------------------------------- */
+/* ---- ordinals and the receive index ---- */
 
 static int is_recv(const struct bny_step *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Proves programs (program.h, bny_program_verify): their form, memory (V2) and matching (V3); contributions and
- * progress are in verify_values.c and verify_progress.c. Time is linear in steps but for V2, which is
- * quadratic in the steps of one rank that touch one block. */
+/* Proves programs (program.h, bny_program_verify): their form, memory (V2) and matching (V3);
+ * contributions and progress are in verify_values.c and verify_progress.c. Time is linear in
+ * steps but for V2, which is quadratic in the steps of one rank that touch one block. */
 #include "collectives/verify.h"
 
 #include <stdarg.h>
@@ -32,7 +32,7 @@ int bny_proof_no_memory(const struct bny_proof *v)
     return bny_fail(BANYAN_ENOMEM, "no memory to verify programs of %d ranks", v->n);
 }
 
-/* ---- form ------------------------------------------------------------------------------------- */
+/* ---- form ---- */
 
 static int check_heads(const struct bny_proof *v)
 {
@@ -48,13 +48,15 @@ static int check_heads(const struct bny_proof *v)
             return bny_proof_fail(v, "rank %d's program is for another call than rank 0's", r);
         for (uint32_t b = 0; p->weight_num && b < p->nblocks; b++)
             if (p->weight_num[b] != a->weight_num[b] || p->weight_den[b] != a->weight_den[b])
-                return bny_proof_fail(v, "ranks 0 and %d differ in the weight of block %u", r, b);
+                return bny_proof_fail(v, "ranks 0 and %d differ in the weight of block %u", r,
+                                      b);
     }
     return 0;
 }
 
 /* The blocks that a rank's call has in a memory: [*first, *end). */
-static void blocks_of(const struct bny_program *p, uint8_t space, uint32_t *first, uint32_t *end)
+static void blocks_of(const struct bny_program *p, uint8_t space, uint32_t *first,
+                      uint32_t *end)
 {
     uint32_t n = (uint32_t)p->nranks, me = (uint32_t)p->rank;
     int own = 0, none = 0, is_root = p->root == p->rank;
@@ -110,7 +112,8 @@ static int check_operand(const struct bny_proof *v, const struct bny_program *p,
     if (s->nblocks < 1 || s->block < first || s->block >= end || s->nblocks > end - s->block)
         return bny_proof_fail(v, "rank %d step %u: blocks %u+%u are not in memory %u", p->rank,
                               i, s->block, s->nblocks, space);
-    if ((space == BNY_SCRATCH && !p->uses_scratch) || (space == BNY_SCRATCH2 && !p->uses_scratch2))
+    if ((space == BNY_SCRATCH && !p->uses_scratch) ||
+        (space == BNY_SCRATCH2 && !p->uses_scratch2))
         return bny_proof_fail(v, "rank %d step %u uses undeclared scratch", p->rank, i);
     return 0;
 }
@@ -165,7 +168,7 @@ static int check_form(const struct bny_proof *v)
     return e;
 }
 
-/* ---- V3: matching ------------------------------------------------------------------------------ */
+/* ---- V3: matching ---- */
 
 /* Sends by (rank, peer, ordinal), as recv_of has the receives. */
 static int match_sends(const struct bny_proof *v, uint32_t *sent, uint32_t *received)
@@ -216,7 +219,8 @@ static int check_pair(const struct bny_proof *v, int r, uint32_t i)
     uint32_t g = v->match[v->base[r] + i];
 
     if (g == UINT32_MAX)
-        return bny_proof_fail(v, "rank %d step %u: rank %d sends nothing for it", r, i, s->peer);
+        return bny_proof_fail(v, "rank %d step %u: rank %d sends nothing for it", r, i,
+                              s->peer);
     m = bny_proof_step(v, s->peer, g);
     if (s->nblocks != m->nblocks || s->chan != m->chan)
         return bny_proof_fail(v, "rank %d step %u receives %u blocks on channel %u, rank %d "
@@ -255,10 +259,11 @@ static int check_matching(const struct bny_proof *v)
     return e;
 }
 
-/* ---- V2: memory -------------------------------------------------------------------------------- */
+/* ---- V2: memory ---- */
 
-/* The steps of one rank that touch one block, in program order, and which of them each one has waited for.
- * A dependency orders only elements that both steps name, so a chain of them must stay in the block. */
+/* The steps of one rank that touch one block, in program order, and which of them each one has
+ * waited for. A dependency orders only elements that both steps name, so a chain of them must
+ * stay in the block. */
 struct touch {
     uint32_t step;
     uint64_t *before; /* bit k: touches[k] is complete before this one starts */
@@ -314,7 +319,7 @@ static int order_block(struct block_order *o, const struct bny_program *p, uint3
     return 0;
 }
 
-/* Memory of an operand when IN and OUT are one: that has every conflict of the other case too. */
+/* Memory of an operand when IN and OUT are one: this has all conflicts of the other case. */
 static int memory_of(uint8_t space)
 {
     return space == BNY_SCRATCH ? 1 : space == BNY_SCRATCH2 ? 2 : space == BNY_NOWHERE ? -1 : 0;
@@ -372,7 +377,7 @@ static int check_memory(const struct bny_proof *v)
     return e;
 }
 
-/* ------------------------------------------------------------------------------------------------ */
+/* ---- all of it ---- */
 
 static int prove(struct bny_proof *v, int slots)
 {

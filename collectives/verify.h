@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The parts of the program verifier (verify.c: form, V2, V3; verify_values.c: V1; verify_progress.c: V4) and what
- * they share. Steps of all ranks are numbered through: step i of rank r is g = base[r] + i. */
+/* The parts of the program verifier (verify.c: form, V2, V3; verify_values.c: V1;
+ * verify_progress.c: V4) and what they share. Steps of all ranks are numbered through: step i
+ * of rank r is g = base[r] + i. */
 #ifndef BNY_COLLECTIVES_VERIFY_H
 #define BNY_COLLECTIVES_VERIFY_H
 
@@ -32,8 +33,8 @@ static inline int bny_step_is_recv(const struct bny_step *s)
     return s->kind == BNY_RECV_ADD || s->kind == BNY_RECV_COPY;
 }
 
-/* V1, for IN and OUT in different memory and for IN == OUT; runs each rank strictly in program order with unbounded
- * buffers, so it also proves that this order never waits for ever. */
+/* V1, for IN and OUT in different memory and for IN == OUT; runs each rank strictly in program
+ * order with unbounded buffers, so it also proves that this order never waits for ever. */
 int bny_prove_values(const struct bny_proof *v);
 /* V4. */
 int bny_prove_progress(const struct bny_proof *v, int slots);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* V4: no deadlock under bounded buffers. Each step is cut into slots + 2 chunks, so that a step does not fit into
- * the buffers of a channel; chunks of a channel travel in order of (ordinal, chunk). A chunk starts when the
- * overlapping chunks of its dependencies are complete, the ones before it in its step and channel too,
- * and a buffer is free; with 0 slots send and receive happen together. What can happen stays possible until it
- * does, so one greedy run decides: if it ends before the programs do, every run ends there. */
+/* V4: no deadlock under bounded buffers. Each step is cut into slots + 2 chunks, so that a step
+ * does not fit into the buffers of a channel; chunks of a channel travel in order of (ordinal,
+ * chunk). A chunk starts when the overlapping chunks of its dependencies are complete, the ones
+ * before it in its step and channel too, and a buffer is free; with 0 slots send and receive
+ * happen together. What can happen stays possible until it does, so one greedy run decides: if
+ * it ends before the programs do, every run ends there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ struct flow {
     uint32_t *lane;     /* [nsteps] or NONE */
     uint32_t *next;     /* [nsteps] next step of the lane on the same side */
     uint64_t *done;     /* [nsteps] chunks complete */
-    uint32_t *first_waiter, *waiters; /* steps that depend on g: [first_waiter[g], first_waiter[g+1]) */
+    uint32_t *first_waiter; /* [nsteps + 1] start of g's in waiters */
+    uint32_t *waiters;      /* steps that depend on g */
     uint32_t *queue;    /* steps to look at again; a ring of nsteps + 1 */
     uint8_t *queued;
     uint32_t head, tail;
@@ -41,8 +43,8 @@ static void look_again(struct flow *f, uint32_t g)
     f->tail = (f->tail + 1) % (f->v->nsteps + 1);
 }
 
-/* Chunks of dependency d that must be complete before chunk c of step s: all up to the last one that
- * overlaps. Positions are in units of a block's nchunks-th part. */
+/* Chunks of dependency d that must be complete before chunk c of step s: all up to the last one
+ * that overlaps. Positions are in units of a block's nchunks-th part. */
 static uint64_t needed(const struct flow *f, const struct bny_step *s, const struct bny_step *d,
                        uint64_t c)
 {
@@ -106,7 +108,8 @@ static int advance(struct flow *f, uint32_t g)
     if (f->slots == 0) {
         uint32_t other = f->v->match[g];
 
-        if ((l->sender != g && l->receiver != g) || (l->sender != other && l->receiver != other) ||
+        if ((l->sender != g && l->receiver != g) ||
+            (l->sender != other && l->receiver != other) ||
             f->done[other] != f->done[g] || !deps_done(f, other))
             return 0;
         complete_chunk(f, g);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* V1: symbolic execution. A value is what one block of one memory holds: whose operands were added, and
- * in which association. The programs run rank by rank in program order over unbounded buffers; V2 has shown
- * that steps which may run concurrently do not meet in memory, so every other order gives the same. */
+/* V1: symbolic execution. A value is what one block of one memory holds: whose operands were
+ * added, and in which association. The programs run rank by rank in program order over
+ * unbounded buffers; V2 has shown that steps which may run concurrently do not meet in memory,
+ * so every other order gives the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,8 @@
 #define UNDEFINED UINT32_MAX
 
 struct value {
-    uint32_t ident;        /* which data: block of the vector, or sender * n + receiver (alltoall) */
-    uint8_t finished;      /* went through KEEP, in collectives where that changes it (finishes) */
+    uint32_t ident; /* which data: block, or sender * n + receiver (alltoall) */
+    uint8_t finished; /* went through KEEP where that changes it, see finishes() */
     uint8_t ordered;       /* every sum in it had only lower ranks on the left */
     int32_t lowest, highest; /* ranks in it */
     uint64_t association;  /* hash of the tree of additions: equal means the same bits */
@@ -107,8 +108,9 @@ static void set_inputs(struct run *x, int rank)
     }
 }
 
-/* Reductions divide for AVG in KEEP, and with a lossy codec the kept value is what all must have. An allgather's
- * own block may leave from IN (exact codecs: the same bits) or by FORWARD of KEEP, elsewhere KEEP copies. */
+/* Reductions divide for AVG in KEEP, and with a lossy codec the kept value is what all must
+ * have. An allgather's own block may leave from IN (exact codecs: the same bits) or by FORWARD
+ * of KEEP, elsewhere KEEP copies. */
 static int finishes(const struct bny_program *p)
 {
     return p->collective < BNY_ALLGATHER;
@@ -135,7 +137,8 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
     struct value a = x->values[rev ? there : here], b = x->values[rev ? here : there];
 
     if (a.ident == UNDEFINED || b.ident == UNDEFINED || a.ident != b.ident)
-        return bny_proof_fail(x->v, "rank %d step %u adds different or undefined data", rank, i);
+        return bny_proof_fail(x->v, "rank %d step %u adds different or undefined data", rank,
+                              i);
     if (a.finished || b.finished)
         return bny_proof_fail(x->v, "rank %d step %u adds to a finished result", rank, i);
     for (size_t w = 0; w < x->words; w++)
@@ -181,8 +184,8 @@ static int send(struct run *x, int rank, uint32_t i, uint32_t k)
 
     copy(x, msg, cell(x, rank, s->src, s->block + k));
     if (s->kind == BNY_FORWARD && !same(x, msg, x->made[x->v->base[rank] + s->from] + k))
-        return bny_proof_fail(x->v, "rank %d step %u forwards other data than its operand", rank,
-                              i);
+        return bny_proof_fail(x->v, "rank %d step %u forwards other data than its operand",
+                              rank, i);
     if (x->values[msg].ident == UNDEFINED)
         return bny_proof_fail(x->v, "rank %d step %u sends undefined data", rank, i);
     return 0;
@@ -224,8 +227,8 @@ static int execute(struct run *x, int rank, uint32_t i)
     return e;
 }
 
-/* A barrier moves no data: a message carries all that its sender had waited for when it was sent. The cell of
- * OUT gathers all that a rank has heard. */
+/* A barrier moves no data: a message carries all that its sender had waited for when it was
+ * sent. The cell of OUT gathers all that a rank has heard. */
 static int hear(struct run *x, int rank, uint32_t i)
 {
     const struct bny_program *p = x->v->p[rank];
@@ -275,8 +278,8 @@ static int run_all(struct run *x)
     }
     for (int r = 0; r < v->n; r++)
         if (x->done[r] < v->p[r]->nsteps)
-            return bny_proof_fail(v, "rank %d waits for ever at step %u, run in program order", r,
-                                  x->done[r]);
+            return bny_proof_fail(v, "rank %d waits for ever at step %u, run in program order",
+                                  r, x->done[r]);
     return 0;
 }
 
@@ -334,7 +337,8 @@ static int check_result(const struct run *x, int rank, uint32_t b)
     if (!want.given)
         return 0;
     if (out->ident != want.ident || !is_full(x, c, want.lowest, want.highest))
-        return bny_proof_fail(x->v, "rank %d ends with a wrong or incomplete block %u", rank, b);
+        return bny_proof_fail(x->v, "rank %d ends with a wrong or incomplete block %u", rank,
+                              b);
     if (finishes(p) && !out->finished)
         return bny_proof_fail(x->v, "rank %d ends with an unfinished block %u", rank, b);
     if (ordered && !out->ordered)

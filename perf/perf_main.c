@@ -15,7 +15,12 @@ static int my_rank = -1;
 static int failed(const char *what)
 {
     fflush(stdout);
-    fprintf(stderr, "banyan_perf: rank %d: %s: %s\n", my_rank, what, banyan_last_error());
+    if (my_rank < 0 && getenv("BANYAN_RANK")) /* not joined yet */
+        my_rank = atoi(getenv("BANYAN_RANK"));
+    if (my_rank < 0)
+        fprintf(stderr, "banyan_perf: %s: %s\n", what, banyan_last_error());
+    else
+        fprintf(stderr, "banyan_perf: rank %d: %s: %s\n", my_rank, what, banyan_last_error());
     return 1;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What builders share: one table each (build_*.c), and the last touch on a finished forest. Only the
- * registry and the builders include this.
+/* What builders share: one table each (build_*.c), and the last touch on a finished forest.
+ * Only the registry and the builders include this.
  *
- * The cost model of all cost() members, for a uniform full mesh with one full-duplex port a rank: a rank pays
- * alpha for each message that it sends, beta for each byte that leaves (or enters, where that is more),
- * gamma for each byte that it adds; phases and time steps follow one another unless the formula says
- * pipelined. SCATTERED and ROOTED are priced as the reducing direction: pass gamma = 0 for allgather and
- * broadcast. Formulas use n ranks, S bytes, L = ceil(log2 n). */
+ * The cost model of all cost() members, for a uniform full mesh with one full-duplex port a
+ * rank: a rank pays alpha for each message that it sends, beta for each byte that leaves (or
+ * enters, where that is more), gamma for each byte that it adds; phases and time steps follow
+ * one another unless the formula says pipelined. SCATTERED and ROOTED are priced as the
+ * reducing direction: pass gamma = 0 for allgather and broadcast. Formulas use n ranks, S
+ * bytes, L = ceil(log2 n). */
 #ifndef BNY_TOPO_BUILD_H
 #define BNY_TOPO_BUILD_H
 

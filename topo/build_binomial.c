@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Binomial tree (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
- * MPICH", IJHPCA 2005, section 3). Rank v, counted from the root, sends in the step of its lowest set bit
- * to v without that bit. L = ceil(log2 n) steps a phase. A parent adds contiguous ranges of ranks in
- * rising order, so rooted at 0 it keeps the order of operations that do not commute.
+/* Binomial tree (Thakur, Rabenseifner and Gropp, "Optimization of collective communication
+ * operations in MPICH", IJHPCA 2005, section 3). Rank v, counted from the root, sends in the
+ * step of its lowest set bit to v without that bit. L = ceil(log2 n) steps a phase. A parent
+ * adds contiguous ranges of ranks in rising order, so rooted at 0 it keeps the order of
+ * operations that do not commute.
  *
- *   allreduce  2 L (alpha + S beta) + L S gamma (the root's port carries S in every step), root 0
+ *   allreduce  2 L (alpha + S beta) + L S gamma (the root's port carries S in every step), root
+ *     0
  *   rooted     L (alpha + S beta + S gamma) */
 #include "topo/build.h"
 
@@ -17,7 +19,7 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
 
     *out = NULL;
     if (use == BNY_FOREST_SCATTERED)
-        return bny_fail(BANYAN_ENOTSUP, "binomial has no scattered forest; use halving or star");
+        return bny_fail(BANYAN_ENOTSUP, "binomial has no scattered forest; use star");
     f = bny_forest_alloc("binomial", n, 1);
     if (!f)
         return bny_forest_no_memory("binomial", n);

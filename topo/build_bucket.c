@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two-dimensional bucket: rings over the b groups of a grid a x b, then inside a group (Barnett, Littlefield,
- * Payne and van de Geijn, "Global combine on mesh architectures with wormhole routing", IPPS 1993; Jain and
- * Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010, without
- * its mirrored copies). a is the largest divisor of n with a*a <= n, b = n/a; rank = j*a + i. Tree r = (i, j)
- * first runs round the ring of equal i towards group j, then round group j towards i. Roots of one group are
- * consecutive, so all trees that share an edge in a step are one message: (b-1) of S/b, then (a-1) of S/n.
+/* Two-dimensional bucket: rings over the b groups of a grid a x b, then inside a group
+ * (Barnett, Littlefield, Payne and van de Geijn, "Global combine on mesh architectures with
+ * wormhole routing", IPPS 1993; Jain and Sabharwal, "Optimal bucket algorithms for large MPI
+ * collectives on torus interconnects", ICS 2010, without its mirrored copies). a is the largest
+ * divisor of n with a*a <= n, b = n/a; rank = j*a + i. Tree r = (i, j) first runs round the
+ * ring of equal i towards group j, then round group j towards i. Roots of one group are
+ * consecutive, so all trees that share an edge in a step are one message: (b-1) of S/b, then
+ * (a-1) of S/n.
  *
  *   allreduce  2 (a+b-2) alpha + 2 (n-1)/n S beta + (n-1)/n S gamma
  *   scattered  half of it

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rings. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
- * J. Parallel Distrib. Comput. 2009.
+/* Rings. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+ * workstations", J. Parallel Distrib. Comput. 2009.
  *
- * ring_uni: tree r is the path r+1, r+2, ..., r: n - 1 steps a phase, one message of S/n a step and
- *   rank. 2(n-1) alpha + 2(n-1)/n S beta + (n-1)/n S gamma.
- * ring, allreduce: the same in both directions, half the data each: 2n trees, tree d*n + r runs in
- *   direction d. Two messages of S/(2n) a step: bytes as above, 4(n-1) alpha; uses both directions of
- *   every link of a physical ring.
- * ring, scattered: a forest of one tree a rank cannot split its data, so tree r is two arms that meet at
- *   r: ceil((n-1)/2) steps, two messages of S/n each. For even n the longer arm alternates with r, so
- *   both directions carry the same. (n-1) alpha + (n-1)/n S beta + (n-1)/n S gamma. */
+ * ring_uni: tree r is the path r+1, r+2, ..., r: n - 1 steps a phase, one message of S/n a step
+ *   and rank. 2(n-1) alpha + 2(n-1)/n S beta + (n-1)/n S gamma.
+ * ring, allreduce: the same in both directions, half the data each: 2n trees, tree d*n + r runs
+ *   in direction d. Two messages of S/(2n) a step: bytes as above, 4(n-1) alpha; uses both
+ *   directions of every link of a physical ring.
+ * ring, scattered: a forest of one tree a rank cannot split its data, so tree r is two arms
+ *   that meet at r: floor(n/2) steps, two messages of S/n each. For even n the longer arm
+ *   alternates with r, so both directions carry the same.
+ *   (n-1) alpha + (n-1)/n S beta + (n-1)/n S gamma. */
 #include "topo/build.h"
 
 #include "base/err.h"
@@ -89,7 +90,9 @@ static double uni_cost(int n, enum bny_forest_use use, double bytes, double alph
 static double ring_cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
                         double gamma)
 {
-    return uni_cost(n, use, bytes, use == BNY_FOREST_ALLREDUCE ? 2 * alpha : alpha, beta, gamma);
+    double per_step = use == BNY_FOREST_ALLREDUCE ? 2 * alpha : alpha;
+
+    return uni_cost(n, use, bytes, per_step, beta, gamma);
 }
 
 const struct bny_builder_ops bny_build_ring = {

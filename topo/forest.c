@@ -136,8 +136,8 @@ static int check_weights(const struct bny_forest *f, char *why, size_t cap)
     return 0;
 }
 
-/* Steps that grow strictly towards the root also exclude cycles, and with one parent each every rank then
- * reaches the root. */
+/* Steps that grow strictly towards the root also exclude cycles, and with one parent each every
+ * rank then reaches the root. */
 static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
 {
     const struct bny_tree *tree = &f->trees[t];

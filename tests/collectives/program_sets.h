@@ -13,8 +13,8 @@ struct program_set {
     struct bny_program *p[SET_MAX_RANKS];
 };
 
-/* Every way to make programs: builders with their collectives, coalesced or not, and directs. Plain numbers, so
- * that it can be a test parameter. */
+/* Every way to make programs: builders with their collectives, coalesced or not, and directs.
+ * Plain numbers, so that it can be a test parameter. */
 struct program_kind {
     int builder, direct; /* index in bny_builders or bny_directs, -1: the other one */
     int collective, coalesce;
@@ -24,7 +24,8 @@ struct program_kind {
 int program_kind_at(int k, struct program_kind *out);
 /* Root matters for the kind's collective. */
 int program_kind_rooted(const struct program_kind *kind);
-/* Builds all ranks' programs; returns 0, or -BANYAN_ENOTSUP where the kind has none for n. Asserts all else. */
+/* Builds all ranks' programs; returns 0, or -BANYAN_ENOTSUP where the kind has none for n.
+ * Asserts all else. */
 int program_set_build(struct program_set *s, const struct program_kind *kind, int n, int root);
 void program_set_free(struct program_set *s);
 

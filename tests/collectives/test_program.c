@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of programs: for every builder and direct program, collective and n = 1..64 the programs of all
- * ranks are proven, for rendezvous and for 1, 2 and 8 slots; steps and bytes follow the closed forms. */
+/* Promises of programs: for every builder and direct program, collective and n = 1..64 the
+ * programs of all ranks are proven, for rendezvous and for 1, 2 and 8 slots; steps and bytes
+ * follow the closed forms. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdlib.h>
@@ -183,8 +184,8 @@ Test(program, halving_joins_blocks_for_every_collective)
             build_named(&s, "halving", collectives[i], n, 1);
             for (int r = 0; r < n; r++) {
                 sends_of(s.p[r], &messages, &blocks);
-                cr_assert(messages == levels && blocks == n - 1, "%s rank %d: %d of %ld", s.name,
-                          r, messages, blocks);
+                cr_assert(messages == levels && blocks == n - 1, "%s rank %d: %d of %ld",
+                          s.name, r, messages, blocks);
             }
             program_set_free(&s);
         }
@@ -199,8 +200,8 @@ Test(program, bucket_sends_one_message_a_step)
     build_named(&s, "bucket", BNY_ALLREDUCE, 12, 1); /* 3 x 4 */
     for (int r = 0; r < 12; r++) {
         sends_of(s.p[r], &messages, &blocks);
-        cr_assert(messages == 2 * (3 + 4 - 2) && blocks == 2 * 11, "rank %d: %d, %ld", r, messages,
-                  blocks);
+        cr_assert(messages == 2 * (3 + 4 - 2) && blocks == 2 * 11, "rank %d: %d, %ld", r,
+                  messages, blocks);
     }
     program_set_free(&s);
 }

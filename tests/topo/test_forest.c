@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of forests: every builder's forest passes the check for every n and use that it accepts; steps follow
- * the closed forms; the check refuses broken forests; costs are sane. */
+/* Promises of forests: every builder's forest passes the check for every n and use that it
+ * accepts; steps follow the closed forms; the check refuses broken forests; costs are sane. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

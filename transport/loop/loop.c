@@ -9,9 +9,10 @@
  * channel. The payload is read from the sender's memory when the packet arrives, so an engine
  * that reuses borrowed memory before SENT is caught.
  *
- * It is the reference, written for reading: it allocates per message, copies under one lock,
- * and uses the freedom of the contract on purpose: messages of send() have no data pointer, and
- * with faults view() answers BNY_AGAIN or less than was asked. */
+ * send.c is the sending half. It is the reference, written for reading: it allocates per
+ * message, copies under one lock, and uses the freedom of the contract on purpose: messages of
+ * send() have no data pointer, and with faults view() answers BNY_AGAIN or less than was asked.
+ */
 #include "transport/loop/loop.h"
 
 #include <stdlib.h>
@@ -19,57 +20,13 @@
 
 #include "base/err.h"
 #include "base/rng.h"
-#include "transport/loop/fabric.h"
-#include "transport/transport.h"
+#include "transport/loop/reliable.h"
 
 #define EAGER_MAX  4096u
-#define SLOT_MAX   65536u
 #define ZCOPY_MIN  4096u
 #define TILE       16384u
-#define EVENTS_MAX 64  /* no more data is taken from the fabric while so many events wait */
-#define WINDOW     64u /* messages of one channel beyond the oldest unacknowledged one */
+#define EVENTS_MAX 64 /* no more data is taken from the fabric while so many events wait */
 #define IDLE_NS    100000u
-
-struct tx_channel {
-    struct bny_loop_out *head, **tail; /* unacknowledged, by number */
-    uint64_t next;
-};
-
-struct rx_channel {
-    uint64_t cum, bits; /* all below cum arrived, and cum + i where bit i is set */
-    int ack;            /* to be acknowledged */
-    void *tile;         /* [TILE] lent by view(), made on first use */
-};
-
-struct received {
-    struct bny_msg msg;
-    struct received *prev, *next; /* all that is lent or waits in events */
-    void *bytes;
-    int from_slot;
-};
-
-struct queued_event {
-    struct queued_event *next;
-    struct bny_event ev;
-};
-
-struct loop_ep {
-    struct bny_ep ep;
-    struct tx_channel tx[BNY_CHANNELS];
-    struct rx_channel rx[BNY_CHANNELS];
-    struct received lent; /* list head */
-    struct queued_event *events, **events_tail;
-    uint64_t polls, rng;
-    uint32_t unacked, nevents;
-    int down_reported;
-    const char *reason;
-};
-
-struct loop_tp {
-    struct bny_tp tp;
-    struct bny_loop_fabric *fabric;
-    struct loop_ep **eps; /* [nranks], NULL where not connected */
-};
 
 struct loop_address {
     char magic[8];
@@ -80,263 +37,7 @@ struct loop_address {
 
 extern const struct bny_transport_ops bny_loop_ops;
 
-static struct loop_tp *tp_of(struct bny_ep *ep)
-{
-    return (struct loop_tp *)ep->tp;
-}
-
-static struct bny_loop_link *link_to(struct loop_tp *t, int peer)
-{
-    return bny_loop_link(t->fabric, t->tp.rank, peer);
-}
-
-/* --- events
- * ------------------------------------------------------------------------------------ */
-
-static int push_event(struct loop_ep *e, const struct bny_event *ev)
-{
-    struct queued_event *q = malloc(sizeof *q);
-
-    if (!q)
-        return -1;
-    q->ev = *ev;
-    q->next = NULL;
-    *e->events_tail = q;
-    e->events_tail = &q->next;
-    e->nevents++;
-    return 0;
-}
-
-static int pop_events(struct loop_ep *e, struct bny_event *ev, int n)
-{
-    int got = 0;
-
-    while (got < n && e->events) {
-        struct queued_event *q = e->events;
-
-        ev[got++] = q->ev;
-        e->events = q->next;
-        e->nevents--;
-        free(q);
-    }
-    if (!e->events)
-        e->events_tail = &e->events;
-    return got;
-}
-
-/* --- sending
- * ------------------------------------------------------------------------------------ */
-
-/* Takes an acknowledged message off the channel; *at is its place in the list. */
-static void finish_out(struct loop_ep *e, struct tx_channel *c, struct bny_loop_out **at)
-{
-    struct bny_loop_out *out = *at;
-    struct bny_event ev = { .kind = BNY_EV_SENT, .ep = &e->ep, .cookie = out->cookie };
-
-    if (out->borrowed && push_event(e, &ev) != 0)
-        return; /* no memory now: it stays, and the next acknowledgement tries again */
-    *at = out->next;
-    if (!*at)
-        c->tail = at;
-    e->unacked--;
-    bny_loop_retire(out);
-}
-
-static void take_ack(struct loop_ep *e, const struct bny_loop_packet *p)
-{
-    struct tx_channel *c = &e->tx[p->chan];
-
-    for (struct bny_loop_out **at = &c->head; *at;) {
-        struct bny_loop_out *out = *at;
-        uint64_t beyond = out->seq - p->cum;
-
-        if (out->seq < p->cum || (beyond < WINDOW && (p->bits >> beyond & 1)))
-            finish_out(e, c, at);
-        if (*at == out)
-            at = &out->next;
-    }
-}
-
-static void transmit(struct loop_ep *e, struct bny_loop_out *out)
-{
-    struct loop_tp *t = tp_of(&e->ep);
-    struct bny_loop_packet p = { .out = out, .chan = out->hdr.chan };
-
-    out->sent_at = e->polls;
-    bny_loop_transmit(t->fabric, t->tp.rank, e->ep.peer, &p);
-}
-
-static void retransmit(struct loop_ep *e)
-{
-    for (int chan = 0; chan < BNY_CHANNELS; chan++)
-        for (struct bny_loop_out *out = e->tx[chan].head; out; out = out->next)
-            if (out->flying == 0 && e->polls - out->sent_at > out->rto) {
-                if (out->rto < 1024)
-                    out->rto *= 2;
-                transmit(e, out);
-            }
-}
-
-/* 0 when a message may be sent on the channel now. */
-static int may_send(struct loop_ep *e, const struct bny_hdr *hdr)
-{
-    struct loop_tp *t = tp_of(&e->ep);
-    struct bny_loop_fabric *f = t->fabric;
-    struct tx_channel *c = &e->tx[hdr->chan];
-
-    if (f->states[t->tp.rank] != BNY_LOOP_ALIVE)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d was killed by the test", t->tp.rank);
-    if (f->states[e->ep.peer] == BNY_LOOP_DEAD)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d is dead: %s", e->ep.peer, e->reason);
-    if (f->states[e->ep.peer] == BNY_LOOP_LEFT)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d has left the job", e->ep.peer);
-    if (e->unacked >= f->faults.queue_max || (c->head && c->next - c->head->seq >= WINDOW))
-        return BNY_AGAIN;
-    return 0;
-}
-
-static int check_hdr(struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
-{
-    if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
-        return bny_fail(BANYAN_EINVAL,
-                        "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
-                        ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
-    return 0;
-}
-
-/* Numbers the message and sends it for the first time. copy is taken, or NULL when buf is
- * borrowed. */
-static void launch(struct loop_ep *e, struct bny_loop_out *out, const struct bny_hdr *hdr,
-                   const void *buf, void *copy)
-{
-    struct loop_tp *t = tp_of(&e->ep);
-    struct tx_channel *c = &e->tx[hdr->chan];
-
-    out->hdr = *hdr;
-    out->buf = buf;
-    out->copy = copy;
-    out->seq = c->next++;
-    out->rto = 8 + 4 * t->fabric->faults.delay_polls_max;
-    out->next = NULL;
-    *c->tail = out;
-    c->tail = &out->next;
-    e->unacked++;
-    t->tp.messages++;
-    t->tp.wire_bytes += hdr->len;
-    transmit(e, out);
-}
-
-static int post(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie,
-                int borrow)
-{
-    struct loop_ep *e = (struct loop_ep *)ep;
-    struct loop_tp *t = tp_of(ep);
-    struct bny_loop_out *out;
-    void *copy = NULL;
-    int rc;
-
-    rc = check_hdr(ep, hdr, borrow ? UINT32_MAX : ep->eager_max);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&t->fabric->lock);
-    rc = may_send(e, hdr);
-    if (rc == 0) {
-        out = calloc(1, sizeof *out);
-        if (!borrow && hdr->len)
-            copy = malloc(hdr->len);
-        if (!out || (!borrow && hdr->len && !copy)) {
-            free(out);
-            rc = bny_fail(BANYAN_ENOMEM, "no memory for a message of %u bytes", hdr->len);
-        } else {
-            if (copy) {
-                memcpy(copy, buf, hdr->len);
-                t->tp.copied_bytes += hdr->len;
-            }
-            out->cookie = cookie;
-            out->borrowed = (uint8_t)borrow;
-            launch(e, out, hdr, borrow ? buf : copy, copy);
-        }
-    }
-    pthread_mutex_unlock(&t->fabric->lock);
-    return rc;
-}
-
-static int loop_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
-{
-    return post(ep, hdr, buf, NULL, 0);
-}
-
-static int loop_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
-                     void *cookie)
-{
-    return post(ep, hdr, buf, cookie, 1);
-}
-
-static int loop_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
-{
-    struct loop_tp *t = tp_of(ep);
-    struct bny_hdr probe = { .len = cap };
-    int rc = check_hdr(ep, &probe, ep->slot_max);
-
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&t->fabric->lock);
-    rc = may_send((struct loop_ep *)ep, &probe);
-    if (rc == 0 && link_to(t, ep->peer)->slots_free == 0)
-        rc = BNY_AGAIN;
-    if (rc == 0) {
-        slot->mem = malloc(SLOT_MAX);
-        slot->impl = calloc(1, sizeof(struct bny_loop_out)); /* so that commit cannot fail */
-        slot->cap = SLOT_MAX;
-        slot->index = 0;
-        if (slot->mem && slot->impl) {
-            link_to(t, ep->peer)->slots_free--;
-        } else {
-            free(slot->mem);
-            free(slot->impl);
-            rc = bny_fail(BANYAN_ENOMEM, "no memory for a send slot of %u bytes", SLOT_MAX);
-        }
-    }
-    pthread_mutex_unlock(&t->fabric->lock);
-    return rc;
-}
-
-static void loop_cancel(struct bny_ep *ep, struct bny_slot *slot)
-{
-    struct loop_tp *t = tp_of(ep);
-
-    pthread_mutex_lock(&t->fabric->lock);
-    link_to(t, ep->peer)->slots_free++;
-    pthread_mutex_unlock(&t->fabric->lock);
-    free(slot->mem);
-    free(slot->impl);
-}
-
-static int loop_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
-{
-    struct loop_ep *e = (struct loop_ep *)ep;
-    struct loop_tp *t = tp_of(ep);
-    struct bny_loop_out *out = slot->impl;
-    int rc = check_hdr(ep, hdr, slot->cap);
-
-    if (rc == 0) {
-        pthread_mutex_lock(&t->fabric->lock);
-        rc = may_send(e, hdr);
-        if (rc == 0 ||
-            rc == BNY_AGAIN) { /* a reservation is beyond the window, but within slots */
-            out->from_slot = 1;
-            launch(e, out, hdr, slot->mem, slot->mem);
-            rc = 0;
-        }
-        pthread_mutex_unlock(&t->fabric->lock);
-    }
-    if (rc != 0)
-        loop_cancel(ep, slot);
-    return rc;
-}
-
-/* --- receiving
- * ---------------------------------------------------------------------------------- */
+/* --- receiving ----------------------------------------------------------------------- */
 
 static void link_lent(struct loop_ep *e, struct received *r)
 {
@@ -356,7 +57,7 @@ static int deliver(struct loop_ep *e, const struct bny_loop_out *out)
         return -1;
     r->bytes = malloc(out->hdr.len ? out->hdr.len : 1);
     ev.msg = &r->msg;
-    if (!r->bytes || push_event(e, &ev) != 0) {
+    if (!r->bytes || bny_loop_push_event(e, &ev) != 0) {
         free(r->bytes);
         free(r);
         return -1;
@@ -379,7 +80,7 @@ static void take_data(struct loop_ep *e, const struct bny_loop_packet *p)
 
     c->ack = 1;
     /* A reservation may lie beyond the window: it is sent again when the window has moved. */
-    if (p->out->seq < c->cum || beyond >= WINDOW || (c->bits >> beyond & 1))
+    if (p->out->seq < c->cum || beyond >= BNY_LOOP_WINDOW || (c->bits >> beyond & 1))
         return;
     if (deliver(e, p->out) != 0)
         return;
@@ -405,19 +106,6 @@ static void send_acks(struct loop_ep *e)
     }
 }
 
-/* The peer will acknowledge nothing any more: everything borrowed is the caller's again. */
-static void finish_all(struct loop_ep *e)
-{
-    for (int chan = 0; chan < BNY_CHANNELS; chan++)
-        for (struct tx_channel *c = &e->tx[chan]; c->head;) {
-            struct bny_loop_out *out = c->head;
-
-            finish_out(e, c, &c->head);
-            if (c->head == out)
-                return;
-        }
-}
-
 /* One poll of one endpoint; the fabric's lock is held. */
 static void pump(struct loop_ep *e)
 {
@@ -435,23 +123,22 @@ static void pump(struct loop_ep *e)
             take_data(e, &p);
             bny_loop_drop(p.out);
         } else {
-            take_ack(e, &p);
+            bny_loop_take_ack(e, &p);
         }
     }
     send_acks(e);
     if (peer_state != BNY_LOOP_ALIVE)
-        finish_all(e);
+        bny_loop_finish_all(e);
     else
-        retransmit(e);
+        bny_loop_retransmit(e);
     if (peer_state == BNY_LOOP_DEAD && !e->down_reported) {
         struct bny_event ev = { .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
 
-        e->down_reported = push_event(e, &ev) == 0;
+        e->down_reported = bny_loop_push_event(e, &ev) == 0;
     }
 }
 
-/* --- set-up
- * ------------------------------------------------------------------------------------- */
+/* --- set-up -------------------------------------------------------------------------- */
 
 static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {
@@ -536,7 +223,7 @@ static int loop_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
                              .ops = tp->ops,
                              .peer = peer,
                              .eager_max = EAGER_MAX,
-                             .slot_max = SLOT_MAX,
+                             .slot_max = BNY_LOOP_SLOT_MAX,
                              .zcopy_min = ZCOPY_MIN };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->tx[c].tail = &e->tx[c].head;
@@ -553,7 +240,7 @@ static void free_ep(struct loop_ep *e)
 {
     struct bny_event ev;
 
-    while (pop_events(e, &ev, 1) == 1)
+    while (bny_loop_pop_events(e, &ev, 1) == 1)
         continue;
     for (struct received *r = e->lent.next; r != &e->lent;) {
         struct received *next = r->next;
@@ -618,7 +305,7 @@ static int loop_poll(struct bny_tp *tp, struct bny_event *ev, int n)
     for (int i = 0; i < tp->nranks && got < n; i++)
         if (t->eps[i]) {
             pump(t->eps[i]);
-            got += pop_events(t->eps[i], ev + got, n - got);
+            got += bny_loop_pop_events(t->eps[i], ev + got, n - got);
         }
     pthread_mutex_unlock(&t->fabric->lock);
     return got;
@@ -631,7 +318,7 @@ static int loop_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
 
     pthread_mutex_lock(&t->fabric->lock);
     pump((struct loop_ep *)ep);
-    got = pop_events((struct loop_ep *)ep, ev, n);
+    got = bny_loop_pop_events((struct loop_ep *)ep, ev, n);
     pthread_mutex_unlock(&t->fabric->lock);
     return got;
 }
@@ -712,11 +399,11 @@ const struct bny_transport_ops bny_loop_ops = {
     .connect = loop_connect,
     .destroy = loop_destroy,
     .farewell = loop_farewell,
-    .eager = loop_eager,
-    .reserve = loop_reserve,
-    .commit = loop_commit,
-    .cancel = loop_cancel,
-    .send = loop_send,
+    .eager = bny_loop_eager,
+    .reserve = bny_loop_reserve,
+    .commit = bny_loop_commit,
+    .cancel = bny_loop_cancel,
+    .send = bny_loop_send,
     .poll = loop_poll,
     .poll_ep = loop_poll_ep,
     .view = loop_view,

@@ -71,8 +71,7 @@ static void become_open(struct tcp_conn *c)
     bny_tcp_activate(c);
 }
 
-/* --- connecting
- * ---------------------------------------------------------------------------------- */
+/* --- connecting ---------------------------------------------------------------------- */
 
 static void try_candidate(struct tcp_conn *c);
 
@@ -204,8 +203,7 @@ static void challenged(struct tcp_conn *c)
     become_open(c);
 }
 
-/* --- accepting
- * ------------------------------------------------------------------------------------- */
+/* --- accepting ----------------------------------------------------------------------- */
 
 static void drop_half(struct tcp_conn *c, const char *why)
 {
@@ -339,8 +337,7 @@ void bny_tcp_join_event(struct tcp_conn *c)
     }
 }
 
-/* --- deadlines
- * -------------------------------------------------------------------------------------- */
+/* --- deadlines ----------------------------------------------------------------------- */
 
 static int waits(const struct tcp_conn *c)
 {

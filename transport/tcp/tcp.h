@@ -31,7 +31,7 @@
 #define TCP_TILE          65536u
 #define TCP_SLOTS         8    /* send slots of one endpoint */
 #define TCP_ITEMS         128u /* ring of messages to write; power of two */
-#define TCP_ITEMS_SOFT    64u /* eager and send stop here; the rest is for commit and farewell */
+#define TCP_ITEMS_SOFT    64u /* eager and send stop here; the rest: commit, farewell */
 #define TCP_COPY_BYTES    262144u /* eager payload that waits for the socket, per connection */
 #define TCP_HALF_MAX      128     /* accepted connections that have not proven themselves yet */
 #define TCP_HANDSHAKE_NS  5000000000u

@@ -397,6 +397,9 @@ static int take_config(struct banyan_config *out, const struct banyan_config *gi
         return bny_fail(BANYAN_EINVAL, "config: size is %zu; start from banyan_config_default()", given->size);
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
+    if (out->transport && strcmp(out->transport, "auto") != 0 && !bny_transport_find(out->transport))
+        return bny_fail(BANYAN_EINVAL, "config: transport \"%s\" is unknown; see banyan_transport_name()",
+                        out->transport);
     if (out->schedule && strcmp(out->schedule, "auto") != 0 && !bny_schedule_known(out->schedule))
         return bny_fail(BANYAN_EINVAL, "config: schedule \"%s\" is unknown; there are: auto, %s", out->schedule,
                         bny_schedule_list());

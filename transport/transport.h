@@ -11,6 +11,8 @@
  * copied and needs no co-operation of the receiver beyond polling. Longer payload goes by reserve/commit
  * or send: the caller (engine) sends those only after the peer has announced that it started the operation
  * (READY), unless caps has BNY_TP_DESC, where a send posts only a descriptor.
+ * A held eager message may keep its place in a ring: at least 200 further messages fit behind it, then senders
+ * get BNY_AGAIN until it is released.
  * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or copied
  * out (spilled) and released, so that one channel or operation never blocks another.
  *

@@ -419,11 +419,13 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return rc;
     if (rc == 0 || ep->nsent == SHM_SENT)
         return BNY_AGAIN;
-    if (!ep->in || hdr->len != 0 || win->slot >= SHM_GUARDS || offset > win->bytes ||
+    if (hdr->len != 0 || hdr->chan >= BNY_CHANNELS || win->slot >= SHM_GUARDS || offset > win->bytes ||
         len > win->bytes - offset)
         return bny_fail(BANYAN_EINVAL,
                         "shm: put of %u bytes at %llu of rank %d's window of %llu", len,
                         (unsigned long long)offset, bep->peer, (unsigned long long)win->bytes);
+    if (!ep->in) /* its guard words are in the segment that its hello brings */
+        return BNY_AGAIN;
     atomic_store_explicit(&ep->in->writing, win->slot + 1, memory_order_seq_cst);
     if (atomic_load_explicit(&ep->in->guard[win->slot], memory_order_seq_cst) != win->key)
         rc = bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);

@@ -65,6 +65,12 @@ static int prepare(struct shm_ep *ep)
     return ep->out ? 0 : bny_shm_open_out(ep);
 }
 
+static int no_channel(const struct shm_ep *ep, const struct bny_hdr *hdr)
+{
+    return bny_fail(BANYAN_EINVAL, "shm: message to rank %d on channel %u; there are %d",
+                    ep->base.peer, hdr->chan, BNY_CHANNELS);
+}
+
 static inline int begin(struct shm_ep *ep)
 {
     int rc;
@@ -129,6 +135,8 @@ int bny_shm_eager(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf
 
     if (SHM_UNLIKELY(rc != 0))
         return rc;
+    if (SHM_UNLIKELY(hdr->chan >= BNY_CHANNELS))
+        return no_channel(ep, hdr);
     if (hdr->len > SHM_INLINE)
         return eager_long(ep, hdr, buf);
     if (SHM_LIKELY(hdr->len == 4))
@@ -195,6 +203,10 @@ int bny_shm_commit(struct bny_ep *bep, struct bny_slot *slot, const struct bny_h
     struct shm_ep *ep = (struct shm_ep *)bep;
     uint32_t i = slot->index;
 
+    if (hdr->chan >= BNY_CHANNELS) {
+        bny_shm_cancel(bep, slot);
+        return no_channel(ep, hdr);
+    }
     if (hdr->len > slot->cap) {
         bny_shm_cancel(bep, slot);
         return bny_fail(BANYAN_EINVAL, "shm: commit of %u bytes to rank %d in a slot of %u",
@@ -221,6 +233,8 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
 
     if (rc != 0)
         return rc;
+    if (hdr->chan >= BNY_CHANNELS)
+        return no_channel(ep, hdr);
     if (ep->nsends == SHM_RING)
         return BNY_AGAIN;
     a = bny_shm_arena_find((struct shm_tp *)bep->tp, buf, hdr->len);

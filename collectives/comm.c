@@ -417,6 +417,7 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
     *out = NULL;
+    bny_device_look();
     bny_param_check_unknown();
     rc = take_config(&c, cfg);
     if (rc)

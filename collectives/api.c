@@ -102,6 +102,32 @@ static int check_buffer(const void *ptr, size_t elems, const char *what)
     return bny_device_check(ptr, what);
 }
 
+/* SIZE_MAX when the sum does not fit. */
+static size_t sum_of(const size_t *counts, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++)
+        if (__builtin_add_overflow(total, counts[r], &total))
+            return SIZE_MAX;
+    return total;
+}
+
+/* Byte offsets must fit: nothing behind this checks them again. */
+static int check_extent(const struct banyan_comm *comm, const struct bny_call *call)
+{
+    size_t most = PTRDIFF_MAX / banyan_dtype_bytes(call->dtype);
+    const size_t *const counts[2] = { call->scounts, call->rcounts };
+
+    if (call->count > most / (size_t)comm->n)
+        return bny_fail(BANYAN_EINVAL, "count: %zu elements of %s for %d ranks are more than memory can hold", call->count,
+                        banyan_dtype_name(call->dtype), comm->n);
+    for (int i = 0; i < 2; i++)
+        if (call->vector && counts[i] && sum_of(counts[i], comm->n) > most)
+            return bny_fail(BANYAN_EINVAL, "counts: their sum is more than memory can hold");
+    return 0;
+}
+
 /* A codec that the call asked for must fit it; the communicator's default steps aside. */
 static int check_codec(struct bny_call *call, const struct banyan_opts *opts)
 {
@@ -229,6 +255,9 @@ static int submit(struct banyan_comm *comm, const struct bny_call *call, struct 
     struct banyan_request *r;
     int rc;
 
+    rc = check_extent(comm, call);
+    if (rc)
+        return rc;
     if (req == BNY_RUN)
         return run(comm, call);
     if (!req)
@@ -370,15 +399,6 @@ static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int r
     return rc ? rc : submit(comm, &call, req);
 }
 
-static size_t sum_of(const size_t *counts, int n)
-{
-    size_t total = 0;
-
-    for (int r = 0; r < n; r++)
-        total += counts[r];
-    return total;
-}
-
 static int reduce_scatter_any(const void *send, void *recv, size_t count, const size_t *counts,
                               int vector, enum banyan_dtype dtype, banyan_op op,
                               struct banyan_comm *comm, const struct banyan_opts *opts,
@@ -397,7 +417,9 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
     call.vector = (uint8_t)vector;
     call.scounts = (size_t *)counts;
     own = vector ? counts[comm->rank] : count;
-    total = vector ? sum_of(counts, comm->n) : count * (size_t)comm->n;
+    total = vector ? sum_of(counts, comm->n) : count;
+    if (!vector && __builtin_mul_overflow(count, (size_t)comm->n, &total))
+        total = SIZE_MAX; /* refused by check_extent */
     rc = check_buffer(send, total, "sendbuf");
     if (rc == 0)
         rc = check_buffer(recv, own, "recvbuf");

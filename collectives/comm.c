@@ -127,7 +127,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     if (w->generation != bny_process_generation())
         return; /* a forked child: the parent's connections are not ours to close */
     bny_world_lock(w);
-    if (!comm->finalized)
+    /* After a failure that all know of we leave in order: who hears of it a little later must not take our exit
+     * for the first cause. */
+    if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
     if (!atomic_load(&comm->failed) && comm->active_first) {
         struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,
@@ -395,6 +397,9 @@ static int take_config(struct banyan_config *out, const struct banyan_config *gi
         return bny_fail(BANYAN_EINVAL, "config: size is %zu; start from banyan_config_default()", given->size);
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
+    if (out->transport && strcmp(out->transport, "auto") != 0 && !bny_transport_find(out->transport))
+        return bny_fail(BANYAN_EINVAL, "config: transport \"%s\" is unknown; see banyan_transport_name()",
+                        out->transport);
     if (out->schedule && strcmp(out->schedule, "auto") != 0 && !bny_schedule_known(out->schedule))
         return bny_fail(BANYAN_EINVAL, "config: schedule \"%s\" is unknown; there are: auto, %s", out->schedule,
                         bny_schedule_list());
@@ -412,6 +417,7 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
     *out = NULL;
+    bny_device_look();
     bny_param_check_unknown();
     rc = take_config(&c, cfg);
     if (rc)

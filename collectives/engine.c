@@ -517,10 +517,15 @@ static void step_done(struct bny_op *op, struct bny_step_state *st)
 
 static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
 {
-    int world_rank = s->peer >= 0 ? op->comm->peers[s->peer].world_rank : op->comm->world->rank;
-    enum bny_cause cause = rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_DEATH : BNY_CAUSE_RESET;
+    struct bny_world *w = op->comm->world;
+    int world_rank = s->peer >= 0 ? op->comm->peers[s->peer].world_rank : w->rank;
 
-    bny_report(op->comm->world, rc == -BANYAN_ERANKDEAD ? NULL : op->comm, cause,
+    /* A peer's true death is told by the transport and the control plane; that it left is less than any cause that
+     * made it leave, which we may be about to hear. */
+    if (rc == -BANYAN_ERANKDEAD && w->control)
+        bny_control_progress(w->control);
+    bny_report(w, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
+               rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
                (enum banyan_error)-rc, world_rank, "%s with rank %d failed: %s",
                bny_collective_name(op->call.collective), s->peer,
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));

@@ -135,8 +135,10 @@ int bny_oneshot_advance(struct bny_op *op)
             return moved;
         }
         if (rc < 0) {
+            if (rc == -BANYAN_ERANKDEAD && op->comm->world->control)
+                bny_control_progress(op->comm->world->control); /* why it left may be waiting there */
             bny_report(op->comm->world, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
-                       rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_DEATH : BNY_CAUSE_RESET,
+                       rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
                        (enum banyan_error)-rc, op->comm->peers[to].world_rank, "%s",
                        banyan_last_error());
             return moved;

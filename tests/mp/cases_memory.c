@@ -63,8 +63,11 @@ static int mem_mixed(struct test *t)
         CHECK_OK(t, banyan_mem_free(t->comm, p));
     }
     CHECK_OK(t, banyan_mem_free(t->comm, NULL));
-    CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_free(t->comm, &t));
-    CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_deregister(t->comm, &t));
+    /* Without a transport that shares memory, memory is plain and not kept account of. */
+    if (t->n > 1 && !strcmp(t->transport, "shm")) {
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_free(t->comm, &t));
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_mem_deregister(t->comm, &t));
+    }
     case_check_works(t, t->comm);
     return 0;
 }

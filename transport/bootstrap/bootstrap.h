@@ -73,6 +73,7 @@ struct bny_control;
 
 enum bny_cause { /* order of precedence: the smallest wins, then the smallest rank */
     BNY_CAUSE_DEATH = 1, BNY_CAUSE_MISMATCH, BNY_CAUSE_ABORT, BNY_CAUSE_RESET, BNY_CAUSE_DEADLINE,
+    BNY_CAUSE_LEFT, /* a rank that is needed left in order, mostly for one of the causes above */
 };
 /* What happened, as it floods. */
 struct bny_failure {

@@ -85,7 +85,7 @@ int bny_failures_blames(const struct bny_failures *t, enum bny_cause cause, int 
 
 int bny_failure_valid(const struct bny_failure *f, int nranks)
 {
-    return f->cause >= BNY_CAUSE_DEATH && f->cause <= BNY_CAUSE_DEADLINE && f->code > 0 &&
+    return f->cause >= BNY_CAUSE_DEATH && f->cause <= BNY_CAUSE_LEFT && f->code > 0 &&
            f->code < BANYAN_ERROR_COUNT && f->blamed >= -1 && f->blamed < nranks &&
            f->reporter >= 0 && f->reporter < nranks && memchr(f->text, 0, sizeof f->text);
 }

@@ -723,15 +723,14 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         op->deadline_ns = deadline_ns;
     while (!bny_op_is_done(op)) {
         int n = 0;
+        bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */
         if (bny_world_trylock(w)) {
             if (!bny_op_is_done(op))
-                n = bny_op_look(op, w->oversubscribed ? 2 : 16);
+                n = bny_op_look(op, w->oversubscribed ? 1 : 16);
             bny_world_unlock(w);
         }
         if (n > 0)
             wt.spins = wt.yields = 0;
-        else if (!bny_op_is_done(op))
-            bny_wait_turn(&wt, w, op->comm);
     }
     if (op->result)
         bny_comm_error(op->comm);

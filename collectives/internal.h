@@ -37,6 +37,8 @@ struct bny_redop {
 /* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
 const char *bny_redop_name(unsigned wire);
+/* The kernel that stores its sums twice; NULL when the operation has none. */
+bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
 /* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
                    const void *b, size_t n);
@@ -186,6 +188,8 @@ struct bny_step_state {
     uint32_t nchunks;
     uint32_t posted;      /* sends: chunks handed to the transport */
     uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t twin;        /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds; or UINT32_MAX */
+    uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
     struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
     char *coded;          /* RECV_COPY/KEEP of a lossy codec that is forwarded: wire bytes, by chunk */

@@ -115,6 +115,8 @@ struct bny_stream { /* counters of point-to-point messages with one peer and tag
 
 struct bny_op;
 
+#define BNY_PAST 64 /* signatures of collectives that a communicator remembers */
+
 struct banyan_comm {
     struct bny_world *world;
     uint32_t id;
@@ -148,6 +150,7 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
+    struct bny_sig past[BNY_PAST]; /* of the latest collectives started here, by seq */
 };
 
 /* ---- operations --------------------------------------------------------------------------------------------- */
@@ -203,6 +206,7 @@ struct bny_op_peer { /* per peer of the operation's communicator */
     uint8_t ready_sent;
     uint8_t window_open;
     uint8_t ready_seen;   /* it has started this operation */
+    uint8_t probed;       /* in this round of probes: mismatch.c */
     struct bny_window ours, theirs;
 };
 
@@ -218,6 +222,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */
     const char *in;         /* what the tables point at: the user's buffers or staging */
     char *out;
@@ -313,11 +318,19 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
 int bny_op_look(struct bny_op *op, int tries);
 /* A message for this communicator; lock held. Takes msg. */
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
-/* "allreduce(count 7, f32, sum)" */
-void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap);
+/* Does the operation need something of rank r of its communicator, or is something for it not sent yet? */
+int bny_op_waits_on(const struct bny_op *op, int r);
 /* Ranks the operation is still waiting for, as text: "rank 3" or "ranks 1, 2 and 5 more". */
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap); /* the first such rank */
 int bny_op_is_done(struct bny_op *op);
+
+/* mismatch.c: ranks that call different operations; lock held */
+/* A message for an operation in flight here says that its sender runs another one. */
+void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs);
+/* A message for an operation that is finished here. */
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h);
+/* Asks the peers of an operation that has waited for long whether they run the same one. */
+void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);
@@ -331,6 +344,7 @@ int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
+int bny_oneshot_waits_on(const struct bny_op *op, int r);
 
 /* device.c */
 void bny_device_look(void); /* is a CUDA driver in this process by now? */

@@ -88,6 +88,10 @@ void bny_world_unlock(struct bny_world *w)
 
 static void stray_for_unknown_comm(struct bny_world *w, struct bny_msg *msg)
 {
+    if (msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+        bny_msg_release(w, msg);
+        return;
+    }
     msg = bny_msg_spill(w, msg);
     if (!msg)
         return;
@@ -194,6 +198,7 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
             char who[64];
             int first;
+            bny_probe_if_due(op, now);
             if (!op->deadline_ns && timeout > 0)
                 op->deadline_ns = now + (uint64_t)(timeout * 1e9);
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))

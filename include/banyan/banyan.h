@@ -222,7 +222,8 @@ struct banyan_opts {
     const char *schedule;      /* NULL: the communicator's; else a builder's name */
     const char *codec;         /* NULL: the communicator's; else "none" or a codec's name */
     double timeout_s;          /* < 0: the communicator's; 0: none */
-    uint32_t tag;              /* collectives: checked to agree; send/recv: matched */
+    uint32_t tag;              /* collectives: checked to agree; send/recv: matched. Where both root and
+                                * tag differ, a tag beyond 65535 may hide it: use smaller ones */
     int deterministic;         /* < 0: the communicator's */
     size_t chunk_bytes;        /* 0: the communicator's; must agree between ranks */
     const int64_t *shape;      /* tensor shape for codecs that use it; may be NULL */

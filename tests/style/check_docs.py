@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What documents promise: every entry of a registry array has a row in its folder's README.md, links lead to files,
+"""What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files,
 and the C program in README.md is examples/allreduce.c. Usage: check_docs.py ROOT [--write copies the program]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
@@ -8,9 +8,13 @@ import pathlib
 import re
 import sys
 
-REGISTRIES = ["transport/registry.c", "compress/registry.c", "topo/builders.c",
-              "collectives/directs.c"]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md"]
+# Forests and direct programs share one table: a user chooses among both.
+REGISTRIES = {"transport/registry.c": "transport/README.md",
+              "compress/registry.c": "compress/README.md",
+              "topo/builders.c": "collectives/README.md",
+              "collectives/directs.c": "collectives/README.md"}
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
+             "topo/README.md", "collectives/README.md", "perf/README.md"]
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
@@ -37,11 +41,11 @@ def documented(readme):
     return names
 
 
-def check(root, registry):
+def check(root, registry, document):
     path = root / registry
     if not path.exists():
         return []
-    readme = path.parent / "README.md"
+    readme = root / document
     if not readme.exists():
         return [f"{registry}: {readme.relative_to(root)} does not exist; it needs one row an entry"]
     array = ARRAY.search(path.read_text(encoding="utf-8"))
@@ -62,7 +66,7 @@ def dead_links(root):
         if not (root / name).exists():
             continue
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (root / name).read_text(encoding="utf-8")):
-            if "://" not in link and not (root / link).exists():
+            if "://" not in link and not (root / name).parent.joinpath(link).exists():
                 yield f"{name}: links to {link}, which does not exist"
 
 
@@ -82,7 +86,7 @@ def program(root, write):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    found = [line for registry in REGISTRIES for line in check(root, registry)]
+    found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
     found += [*dead_links(root), *program(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links and the program are as the documents say")
     return 1 if found else 0

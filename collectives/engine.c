@@ -244,6 +244,15 @@ static int ready_send(struct bny_op *op)
     return moved;
 }
 
+/* A put is our work, a descriptor the receiver's. In a broadcast the root has nothing else to do, and neither have the
+ * receivers: they share the copying. In other collectives all are busy, and a put finds the chunk in our cache. */
+static int root_puts(const struct bny_op *op, uint32_t chunk)
+{
+    uint32_t n = (uint32_t)op->comm->n;
+
+    return op->call.collective != BNY_BROADCAST || chunk % n == n - 1;
+}
+
 /* ---- encode and send ------------------------------------------------------------------------------ */
 
 /* Hands len bytes at ptr to the transport. Returns 1: sent and ptr is free again; 2: sent, ptr is borrowed;
@@ -265,7 +274,7 @@ static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, cons
     }
     if (!pr->ready_seen && (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC)))
         return BNY_AGAIN;
-    if (placeable(op, s, ep) && pr->theirs.bytes) {
+    if (placeable(op, s, ep) && pr->theirs.bytes && root_puts(op, h->chunk)) {
         h->kind = BNY_MSG_PUT;
         h->len = 0;
         if (ep->ops->caps & BNY_TP_PUT_SYNC) {

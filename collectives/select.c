@@ -407,7 +407,7 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
         if (call->vector)
             want = 64u << 10;
     }
-    if (want > c->chunk_max)
+    if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
     return want < 64 ? 64 : want & ~(size_t)63;
 }

@@ -53,7 +53,7 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
     uint8_t *same_host;     /* [nranks] */
-    struct bny_control *control; /* NULL on the loop transport in tests */
+    struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;   /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
     struct bny_msg *strays, *strays_last; /* messages for communicators that do not exist here yet */

@@ -694,7 +694,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     }
     if (rc == 0 && nranks > 1)
         rc = create_transports(in, id.secret);
-    if (rc == 0 && nranks > 1 && strcmp(in->cfg.transport, "loop") != 0) {
+    if (rc == 0 && nranks > 1) {
         rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job, in->cfg.ifname,
                                 in->cfg.port_range);
         if (rc == 0)

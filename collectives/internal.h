@@ -58,6 +58,7 @@ struct bny_world {
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
     struct bny_msg *strays, *strays_last; /* messages for communicators that do not exist here yet */
     struct bny_spill *draining;  /* msg.c */
+    struct bny_plain *plain;     /* memory.c: without a transport that shares memory */
     struct bny_cookie *cookies;  /* free ones */
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
@@ -354,6 +355,9 @@ struct bny_waiter {
 void bny_wait_init(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
+
+/* memory.c */
+void bny_plain_free(struct bny_world *w);
 
 /* msg.c: holding messages, and the cookies of sends */
 /* Moves a message out of the transport's memory, so that it may be held for long without stopping others behind it.

@@ -287,6 +287,7 @@ static void world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);
     bny_cookies_free(w);
+    bny_plain_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
     if (w->progress_fd >= 0)

@@ -287,6 +287,7 @@ static void world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);
     bny_cookies_free(w);
+    bny_spills_free(w);
     bny_plain_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
@@ -766,6 +767,8 @@ int bny_init_progress(struct banyan_comm *comm)
         snprintf(in->text, sizeof in->text, "%s", banyan_last_error());
         return in->rc;
     }
+    if (in->w->nranks > 1)
+        bny_spills_make(in->w);
     bny_comm_settle(comm);
     comm->init = NULL;
     bny_init_free(in);

@@ -23,6 +23,7 @@
 #define BNY_MAX_TPS      4
 #define BNY_SETTINGS_MAX 192
 #define BNY_NAME_MAX     32
+#define BNY_SPILL_CLASSES 3 /* sizes of buffers that msg.c keeps */
 
 /* ---- reduction operations ------------------------------------------------------------------------- */
 struct bny_redop {
@@ -55,11 +56,16 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
     uint8_t *same_host;     /* [nranks] */
-    struct bny_control *control; /* NULL on the loop transport in tests */
+    struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;   /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
     struct bny_msg *strays, *strays_last; /* messages for communicators that do not exist here yet */
     struct bny_spill *draining;  /* msg.c */
+    struct {
+        struct bny_spill *first; /* free buffers */
+        uint16_t kept;           /* their number */
+    } spills[BNY_SPILL_CLASSES];
+    struct bny_plain *plain;     /* memory.c: without a transport that shares memory */
     struct bny_cookie *cookies;  /* free ones */
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
@@ -359,14 +365,19 @@ void bny_wait_init(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 
+/* memory.c */
+void bny_plain_free(struct bny_world *w);
+
 /* msg.c: holding messages, and the cookies of sends */
 /* Moves a message out of the transport's memory, so that it may be held for long without stopping others behind it.
  * Descriptors are returned as they are; data that has not all arrived is drained by bny_msg_drain. Returns the
  * message to hold from now on (data NULL while draining), or NULL when memory is exhausted (msg is released). */
 struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg);
 /* A message made here (to oneself), with a copy of the payload. NULL on no memory. */
-struct bny_msg *bny_msg_make(const struct bny_hdr *hdr, const void *payload);
+struct bny_msg *bny_msg_make(struct bny_world *w, const struct bny_hdr *hdr, const void *payload);
 void bny_msg_release(struct bny_world *w, struct bny_msg *msg); /* of any sort */
+void bny_spills_make(struct bny_world *w); /* as many as mostly suffice */
+void bny_spills_free(struct bny_world *w);
 int bny_msg_is_draining(const struct bny_msg *msg);
 int bny_msg_drain(struct bny_world *w); /* all of them a little; returns 1 when something moved */
 

@@ -404,7 +404,7 @@ static int send_to_self(struct bny_op *op)
     h.sig = op->sig;
     for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
         h.len = (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
-        msg = bny_msg_make(&h, (const char *)op->in + at * op->esz);
+        msg = bny_msg_make(comm->world, &h, (const char *)op->in + at * op->esz);
         if (!msg) {
             while ((msg = first)) {
                 first = msg->next;

@@ -56,6 +56,7 @@ static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny
     const struct bny_block *b = &op->blocks[s->block];
 
     memset(st, 0, sizeof *st);
+    st->twin = UINT32_MAX;
     st->src = operand(b, s->src);
     st->dst = (char *)operand(b, s->dst);
     st->pos = b->pos;
@@ -124,6 +125,30 @@ static int placeable(const struct bny_op *op, const struct bny_step *s, const st
            (ep->ops->caps & BNY_TP_PUT);
 }
 
+/* The last addition to a block and the first message that passes its sum on, when nothing happens in between: the
+ * addition can store its result at the peer as well. */
+static void twins_prepare(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+
+    for (uint32_t j = 0; j < p->nsteps; j++) {
+        const struct bny_step *f = &p->steps[j];
+        uint32_t last = UINT32_MAX;
+        if (!is_send(f) || f->src != BNY_OUT || f->peer == op->comm->rank ||
+            !placeable(op, f, op->comm->peers[f->peer].ep) ||
+            !op->comm->peers[f->peer].ep->ops->put_map)
+            continue;
+        for (uint32_t i = 0; i < j; i++) {
+            const struct bny_step *s = &p->steps[i];
+            if (s->kind == BNY_RECV_ADD && s->dst == BNY_OUT && s->block == f->block &&
+                s->nblocks == f->nblocks)
+                last = i;
+        }
+        if (last != UINT32_MAX && op->steps[last].twin == UINT32_MAX)
+            op->steps[last].twin = j;
+    }
+}
+
 /* Which peers must hear READY, because bulk will come from them. */
 static void ready_prepare(struct bny_op *op)
 {
@@ -156,6 +181,8 @@ int bny_engine_start(struct bny_op *op)
     rc = coded_prepare(op);
     if (rc)
         return rc;
+    if (op->call.redop.kind != BANYAN_AVG && bny_redop_twice(&op->call.redop, op->call.dtype))
+        twins_prepare(op);
     ready_prepare(op);
     op->steps_left = p->nsteps;
     op->open_first = 0;
@@ -217,6 +244,15 @@ static int ready_send(struct bny_op *op)
     return moved;
 }
 
+/* A put is our work, a descriptor the receiver's. In a broadcast the root has nothing else to do, and neither have the
+ * receivers: they share the copying. In other collectives all are busy, and a put finds the chunk in our cache. */
+static int root_puts(const struct bny_op *op, uint32_t chunk)
+{
+    uint32_t n = (uint32_t)op->comm->n;
+
+    return op->call.collective != BNY_BROADCAST || chunk % n == n - 1;
+}
+
 /* ---- encode and send ------------------------------------------------------------------------------ */
 
 /* Hands len bytes at ptr to the transport. Returns 1: sent and ptr is free again; 2: sent, ptr is borrowed;
@@ -238,10 +274,12 @@ static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, cons
     }
     if (!pr->ready_seen && (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC)))
         return BNY_AGAIN;
-    if (placeable(op, s, ep) && pr->theirs.bytes) {
+    if (placeable(op, s, ep) && pr->theirs.bytes && root_puts(op, h->chunk)) {
         h->kind = BNY_MSG_PUT;
         h->len = 0;
         if (ep->ops->caps & BNY_TP_PUT_SYNC) {
+            if (op->steps[index].stored > h->chunk)
+                ptr = NULL; /* add_twice() has put it there */
             rc = ep->ops->put(ep, h, ptr, len, &pr->theirs, put_offset, NULL);
             return rc == 0 ? 1 : rc;
         }
@@ -350,6 +388,35 @@ static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_sta
         bny_redop_run(&op->call.redop, op->call.dtype, dst, src, in, n);
 }
 
+/* Adds, and stores the sums in the next rank's window too, where that is memory we can reach. 1: done. */
+static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, size_t byte_off,
+                     const void *in, size_t bytes)
+{
+    const struct bny_step *f;
+    struct bny_op_peer *pr;
+    struct bny_ep *ep;
+    const void *src = st->src + byte_off;
+    void *there;
+
+    if (st->twin == UINT32_MAX)
+        return 0;
+    f = &op->program->steps[st->twin];
+    pr = &op->peers[f->peer];
+    ep = op->comm->peers[f->peer].ep;
+    if (!pr->theirs.bytes || !is_bulk(ep, bytes))
+        return 0;
+    there = ep->ops->put_map(ep, &pr->theirs, st->pos * op->esz + byte_off, (uint32_t)bytes);
+    if (!there)
+        return 0;
+    bny_redop_twice(&op->call.redop, op->call.dtype)(st->dst + byte_off, there,
+                                                     s->flags & BNY_STEP_REV ? in : src,
+                                                     s->flags & BNY_STEP_REV ? src : in,
+                                                     bytes / op->esz);
+    ep->ops->put_unmap(ep);
+    op->steps[st->twin].stored = st->done + 1;
+    return 1;
+}
+
 /* Brings the whole payload into op->tile. 1 when it is there, 0 not yet, or an error. */
 static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny_msg *msg)
 {
@@ -445,7 +512,8 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
             msg->ep->tp->copied_bytes += msg->hdr.len;
         return 1;
     }
-    add(op, s, st, base, data, msg->hdr.len);
+    if (!add_twice(op, s, st, base, data, msg->hdr.len))
+        add(op, s, st, base, data, msg->hdr.len);
     return 1;
 }
 

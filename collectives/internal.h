@@ -23,6 +23,7 @@
 #define BNY_MAX_TPS      4
 #define BNY_SETTINGS_MAX 192
 #define BNY_NAME_MAX     32
+#define BNY_SPILL_CLASSES 3 /* sizes of buffers that msg.c keeps */
 
 /* ---- reduction operations ------------------------------------------------------------------------- */
 struct bny_redop {
@@ -37,6 +38,8 @@ struct bny_redop {
 /* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
 const char *bny_redop_name(unsigned wire);
+/* The kernel that stores its sums twice; NULL when the operation has none. */
+bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
 /* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
                    const void *b, size_t n);
@@ -53,11 +56,16 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
     uint8_t *same_host;     /* [nranks] */
-    struct bny_control *control; /* NULL on the loop transport in tests */
+    struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;   /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
     struct bny_msg *strays, *strays_last; /* messages for communicators that do not exist here yet */
     struct bny_spill *draining;  /* msg.c */
+    struct {
+        struct bny_spill *first; /* free buffers */
+        uint16_t kept;           /* their number */
+    } spills[BNY_SPILL_CLASSES];
+    struct bny_plain *plain;     /* memory.c: without a transport that shares memory */
     struct bny_cookie *cookies;  /* free ones */
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
@@ -113,6 +121,8 @@ struct bny_stream { /* counters of point-to-point messages with one peer and tag
 
 struct bny_op;
 
+#define BNY_PAST 64 /* signatures of collectives that a communicator remembers */
+
 struct banyan_comm {
     struct bny_world *world;
     uint32_t id;
@@ -146,6 +156,7 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
+    struct bny_sig past[BNY_PAST]; /* of the latest collectives started here, by seq */
 };
 
 /* ---- operations --------------------------------------------------------------------------------------------- */
@@ -186,6 +197,8 @@ struct bny_step_state {
     uint32_t nchunks;
     uint32_t posted;      /* sends: chunks handed to the transport */
     uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t twin;        /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds; or UINT32_MAX */
+    uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
     struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
     char *coded;          /* RECV_COPY/KEEP of a lossy codec that is forwarded: wire bytes, by chunk */
@@ -199,6 +212,7 @@ struct bny_op_peer { /* per peer of the operation's communicator */
     uint8_t ready_sent;
     uint8_t window_open;
     uint8_t ready_seen;   /* it has started this operation */
+    uint8_t probed;       /* in this round of probes: mismatch.c */
     struct bny_window ours, theirs;
 };
 
@@ -214,6 +228,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */
     const char *in;         /* what the tables point at: the user's buffers or staging */
     char *out;
@@ -309,11 +324,19 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
 int bny_op_look(struct bny_op *op, int tries);
 /* A message for this communicator; lock held. Takes msg. */
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
-/* "allreduce(count 7, f32, sum)" */
-void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap);
+/* Does the operation need something of rank r of its communicator, or is something for it not sent yet? */
+int bny_op_waits_on(const struct bny_op *op, int r);
 /* Ranks the operation is still waiting for, as text: "rank 3" or "ranks 1, 2 and 5 more". */
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap); /* the first such rank */
 int bny_op_is_done(struct bny_op *op);
+
+/* mismatch.c: ranks that call different operations; lock held */
+/* A message for an operation in flight here says that its sender runs another one. */
+void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs);
+/* A message for an operation that is finished here. */
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h);
+/* Asks the peers of an operation that has waited for long whether they run the same one. */
+void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);
@@ -327,6 +350,7 @@ int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
+int bny_oneshot_waits_on(const struct bny_op *op, int r);
 
 /* device.c */
 void bny_device_look(void); /* is a CUDA driver in this process by now? */
@@ -341,14 +365,19 @@ void bny_wait_init(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 
+/* memory.c */
+void bny_plain_free(struct bny_world *w);
+
 /* msg.c: holding messages, and the cookies of sends */
 /* Moves a message out of the transport's memory, so that it may be held for long without stopping others behind it.
  * Descriptors are returned as they are; data that has not all arrived is drained by bny_msg_drain. Returns the
  * message to hold from now on (data NULL while draining), or NULL when memory is exhausted (msg is released). */
 struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg);
 /* A message made here (to oneself), with a copy of the payload. NULL on no memory. */
-struct bny_msg *bny_msg_make(const struct bny_hdr *hdr, const void *payload);
+struct bny_msg *bny_msg_make(struct bny_world *w, const struct bny_hdr *hdr, const void *payload);
 void bny_msg_release(struct bny_world *w, struct bny_msg *msg); /* of any sort */
+void bny_spills_make(struct bny_world *w); /* as many as mostly suffice */
+void bny_spills_free(struct bny_world *w);
 int bny_msg_is_draining(const struct bny_msg *msg);
 int bny_msg_drain(struct bny_world *w); /* all of them a little; returns 1 when something moved */
 

@@ -15,8 +15,16 @@ struct bny_spill {
     struct bny_msg *inner;  /* still draining from the transport */
     struct bny_spill *next, *prev; /* world's draining list */
     uint32_t got;
+    int size_class; /* BNY_SPILL_CLASSES: of its own size */
     char bytes[];
 };
+
+/* Small buffers are kept when they are released, and some are made at init, so that repeated calls allocate nothing:
+ * how many are needed at a time, and whether any, varies with how far peers happen to run ahead. */
+static const struct {
+    uint32_t bytes;
+    uint16_t keep, first; /* buffers: kept at most; made at init */
+} classes[BNY_SPILL_CLASSES] = { { 256, 64, 32 }, { 4096, 64, 16 }, { 16384, 16, 8 } };
 
 static char spill_mark; /* msg.user of spilled messages */
 
@@ -25,22 +33,85 @@ static int is_spill(const struct bny_msg *msg)
     return msg->user == &spill_mark;
 }
 
-static struct bny_spill *spill_new(const struct bny_hdr *hdr, struct bny_ep *ep)
+static struct bny_spill *spill_alloc(uint32_t bytes, int size_class)
 {
-    struct bny_spill *sp = malloc(sizeof *sp + hdr->len);
+    struct bny_spill *sp = malloc(sizeof *sp + bytes);
+
+    if (sp)
+        sp->size_class = size_class;
+    return sp;
+}
+
+static void spill_free(struct bny_world *w, struct bny_spill *sp)
+{
+    int k = sp->size_class;
+
+    if (k == BNY_SPILL_CLASSES || w->spills[k].kept == classes[k].keep) {
+        free(sp);
+        return;
+    }
+    sp->next = w->spills[k].first;
+    w->spills[k].first = sp;
+    w->spills[k].kept++;
+}
+
+static struct bny_spill *spill_take(struct bny_world *w, uint32_t bytes)
+{
+    struct bny_spill *sp;
+    int k = 0;
+
+    while (k < BNY_SPILL_CLASSES && bytes > classes[k].bytes)
+        k++;
+    if (k == BNY_SPILL_CLASSES)
+        return spill_alloc(bytes, k);
+    sp = w->spills[k].first;
+    if (!sp)
+        return spill_alloc(classes[k].bytes, k);
+    w->spills[k].first = sp->next;
+    w->spills[k].kept--;
+    return sp;
+}
+
+void bny_spills_make(struct bny_world *w)
+{
+    for (int k = 0; k < BNY_SPILL_CLASSES; k++)
+        while (w->spills[k].kept < classes[k].first) {
+            struct bny_spill *sp = spill_alloc(classes[k].bytes, k);
+            if (!sp)
+                return;
+            spill_free(w, sp);
+        }
+}
+
+void bny_spills_free(struct bny_world *w)
+{
+    for (int k = 0; k < BNY_SPILL_CLASSES; k++)
+        while (w->spills[k].first) {
+            struct bny_spill *sp = w->spills[k].first;
+            w->spills[k].first = sp->next;
+            free(sp);
+        }
+}
+
+static struct bny_spill *spill_new(struct bny_world *w, const struct bny_hdr *hdr, struct bny_ep *ep)
+{
+    struct bny_spill *sp = spill_take(w, hdr->len);
+    int size_class;
 
     if (!sp)
         return NULL;
+    size_class = sp->size_class;
     memset(sp, 0, sizeof *sp);
+    sp->size_class = size_class;
     sp->msg.ep = ep;
     sp->msg.hdr = *hdr;
     sp->msg.user = &spill_mark;
     return sp;
 }
 
-struct bny_msg *bny_msg_make(const struct bny_hdr *hdr, const void *payload)
+struct bny_msg *bny_msg_make(struct bny_world *w, const struct bny_hdr *hdr, const void *payload)
 {
-    struct bny_spill *sp = spill_new(hdr, NULL);
+    struct bny_spill *sp = spill_new(w, hdr, NULL);
 
     if (!sp)
         return NULL;
@@ -104,7 +175,7 @@ struct bny_msg *bny_msg_spill(struct bny_world *w, struct bny_msg *msg)
 
     if (is_spill(msg) || msg->descriptor)
         return msg;
-    sp = spill_new(&msg->hdr, msg->ep);
+    sp = spill_new(w, &msg->hdr, msg->ep);
     if (!sp) {
         msg->ep->ops->release(msg);
         return NULL;
@@ -136,7 +207,7 @@ void bny_msg_release(struct bny_world *w, struct bny_msg *msg)
         sp->inner->ep->ops->release(sp->inner);
         drain_unlink(w, sp);
     }
-    free(sp);
+    spill_free(w, sp);
 }
 
 /* ---- cookies ---- */

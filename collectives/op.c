@@ -220,7 +220,7 @@ static void make_sig(struct bny_op *op)
     op->sig.count = c->vector ? 0 : c->count;
     op->sig.root_tag = c->collective == BNY_SENDRECV
                            ? c->tag
-                           : ((uint32_t)(c->root < 0 ? 0 : c->root)) ^ (c->tag << 16);
+                           : (uint32_t)(c->root < 0 ? 0 : c->root) ^ (c->tag << 16 | c->tag >> 16);
     if (c->collective == BNY_BARRIER)
         op->sig.count = 0;
 }
@@ -334,6 +334,12 @@ static void count_done(struct banyan_comm *c)
                           memory_order_relaxed);
 }
 
+/* Point to point: is a message for the side that sends the data? */
+static int is_for_sender(const struct bny_hdr *h)
+{
+    return h->kind == BNY_MSG_READY || (h->kind == BNY_MSG_PROBE && h->step == 0);
+}
+
 static int matches_stray(const struct bny_op *op, int from, const struct bny_msg *msg)
 {
     const struct bny_hdr *h = &msg->hdr;
@@ -341,7 +347,7 @@ static int matches_stray(const struct bny_op *op, int from, const struct bny_msg
     if (op->call.collective != BNY_SENDRECV)
         return h->sig.collective != BNY_SENDRECV && h->seq == op->seq;
     return h->sig.collective == BNY_SENDRECV && h->seq == op->seq && from == op->call.root &&
-           h->sig.root_tag == op->call.tag && (h->kind == BNY_MSG_READY) == op->call.is_send;
+           h->sig.root_tag == op->call.tag && is_for_sender(h) == op->call.is_send;
 }
 
 static int sender_of(const struct banyan_comm *comm, const struct bny_msg *msg)
@@ -398,7 +404,7 @@ static int send_to_self(struct bny_op *op)
     h.sig = op->sig;
     for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
         h.len = (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
-        msg = bny_msg_make(&h, (const char *)op->in + at * op->esz);
+        msg = bny_msg_make(comm->world, &h, (const char *)op->in + at * op->esz);
         if (!msg) {
             while ((msg = first)) {
                 first = msg->next;
@@ -434,6 +440,7 @@ int bny_op_start(struct bny_op *op)
         return rc;
     op->result = 0;
     op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small operation may */
+    op->probe_ns = 0;
     op->cookies = NULL;
     if (op->call.collective == BNY_SENDRECV) {
         struct bny_stream *st = stream_of(c, op->call.root, op->call.tag);
@@ -442,6 +449,7 @@ int bny_op_start(struct bny_op *op)
         op->seq = op->call.is_send ? st->sent++ : st->received++;
     } else {
         op->seq = c->next_seq++;
+        c->past[op->seq % BNY_PAST] = op->sig;
     }
     rc = stage(op);
     if (rc == 0 && c->n == 1 && op->call.collective != BNY_SENDRECV) {
@@ -473,42 +481,6 @@ int bny_op_start(struct bny_op *op)
 
 /* ---- messages ----------------------------------------------------------------------------------------------- */
 
-void bny_sig_describe(const struct bny_sig *sig, char *buf, size_t cap)
-{
-    int at = snprintf(buf, cap, "%s(", bny_collective_name((enum bny_collective)sig->collective));
-
-    if (sig->collective != BNY_BARRIER && at > 0 && (size_t)at < cap)
-        at += snprintf(buf + at, cap - (size_t)at, "count %llu, %s", (unsigned long long)sig->count,
-                       banyan_dtype_name((enum banyan_dtype)sig->dtype));
-    if ((sig->collective == BNY_ALLREDUCE || sig->collective == BNY_REDUCE ||
-         sig->collective == BNY_REDUCE_SCATTER || sig->collective == BNY_SCAN ||
-         sig->collective == BNY_EXSCAN) &&
-        at > 0 && (size_t)at < cap)
-        at += snprintf(buf + at, cap - (size_t)at, ", %s", bny_redop_name(sig->op));
-    if ((sig->collective == BNY_REDUCE || sig->collective == BNY_BROADCAST ||
-         sig->collective == BNY_GATHER || sig->collective == BNY_SCATTER) &&
-        at > 0 && (size_t)at < cap)
-        at += snprintf(buf + at, cap - (size_t)at, ", root %u", sig->root_tag & 0xffff);
-    if (at > 0 && (size_t)at < cap)
-        snprintf(buf + at, cap - (size_t)at, ")");
-}
-
-static void report_mismatch(struct banyan_comm *c, int from, const struct bny_sig *theirs,
-                            const struct bny_sig *ours, uint32_t seq)
-{
-    char a[96], b[96];
-    const char *hint = "";
-    int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
-
-    bny_sig_describe(from < c->rank ? theirs : ours, a, sizeof a);
-    bny_sig_describe(from < c->rank ? ours : theirs, b, sizeof b);
-    if (!strcmp(a, b))
-        hint = theirs->root_tag != ours->root_tag ? " with different tags or roots"
-                                                  : " with different schedule, codec or chunk";
-    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
-               "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b, hint);
-}
-
 static struct bny_op *find_op(struct banyan_comm *c, int from, const struct bny_msg *msg)
 {
     for (struct bny_op *op = c->active_first; op; op = op->next)
@@ -524,13 +496,27 @@ static int is_past(const struct banyan_comm *c, int from, const struct bny_hdr *
         return (int32_t)(h->seq - c->next_seq) < 0;
     for (size_t i = 0; i < c->nstreams; i++)
         if (c->streams[i].peer == from && c->streams[i].tag == h->sig.root_tag)
-            return (int32_t)(h->seq - (h->kind == BNY_MSG_READY ? c->streams[i].sent
-                                                                : c->streams[i].received)) < 0;
+            return (int32_t)(h->seq - (is_for_sender(h) ? c->streams[i].sent
+                                                        : c->streams[i].received)) < 0;
+    return 0;
+}
+
+/* A rank that waits for us asks again and again: one such message is enough. */
+static int has_probe(const struct banyan_comm *c, const struct bny_msg *msg)
+{
+    for (const struct bny_msg *m = c->strays; m; m = m->next)
+        if (m->hdr.kind == BNY_MSG_PROBE && m->ep == msg->ep && m->hdr.seq == msg->hdr.seq &&
+            m->hdr.step == msg->hdr.step && !memcmp(&m->hdr.sig, &msg->hdr.sig, sizeof m->hdr.sig))
+            return 1;
     return 0;
 }
 
 static void keep_stray(struct banyan_comm *c, struct bny_msg *msg)
 {
+    if (msg->hdr.kind == BNY_MSG_PROBE && has_probe(c, msg)) {
+        bny_msg_release(c->world, msg);
+        return;
+    }
     msg = bny_msg_spill(c->world, msg);
     if (!msg)
         return;
@@ -556,22 +542,17 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
             keep_stray(c, msg);
             return;
         }
-        if (msg->hdr.kind != BNY_MSG_READY) {
-            char text[96];
-            bny_sig_describe(&msg->hdr.sig, text, sizeof text);
-            bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
-                       "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
-                       "called different operations", from, text, msg->hdr.seq, c->rank);
-        }
+        bny_mismatch_past(c, from, &msg->hdr);
         bny_msg_release(c->world, msg);
         return;
     }
     if (memcmp(&op->sig, &msg->hdr.sig, sizeof op->sig) != 0) {
-        report_mismatch(c, from, &msg->hdr.sig, &op->sig, op->seq);
+        bny_mismatch_report(op, from, &msg->hdr.sig);
         bny_msg_release(c->world, msg);
         return;
     }
-    if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
+    if (msg->hdr.kind == BNY_MSG_PROBE ||
+        atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
         bny_msg_release(c->world, msg);
     else if (op->plan.path == BNY_PATH_ONESHOT)
         bny_oneshot_message(op, from, msg);
@@ -643,28 +624,32 @@ int bny_op_is_done(struct bny_op *op)
     return atomic_load_explicit(&op->state, memory_order_acquire) == BNY_OP_DONE;
 }
 
-int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
+int bny_op_waits_on(const struct bny_op *op, int r)
 {
     const struct bny_program *p = op->program;
+
+    if (op->plan.path == BNY_PATH_ONESHOT)
+        return bny_oneshot_waits_on(op, r);
+    for (uint32_t i = 0; r != op->comm->rank && i < p->nsteps; i++)
+        if (p->steps[i].peer == r && op->steps[i].done < op->steps[i].nchunks && !op->steps[i].arrived)
+            return 1;
+    return 0;
+}
+
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
+{
     int first = -1, more = 0;
 
     for (int r = 0; r < op->comm->n; r++) {
-        int waits = 0;
-        if (r == op->comm->rank)
-            continue;
-        if (op->plan.path == BNY_PATH_ONESHOT) {
-            waits = op->shots_missing && !op->shots[r];
-        } else {
-            for (uint32_t i = 0; i < p->nsteps; i++)
-                waits |= p->steps[i].peer == r && op->steps[i].done < op->steps[i].nchunks &&
-                         !op->steps[i].arrived;
-        }
+        int waits = bny_op_waits_on(op, r);
         if (waits && first < 0)
             first = r;
         else
             more += waits;
     }
-    if (more)
+    if (first < 0)
+        snprintf(buf, cap, "no rank");
+    else if (more)
         snprintf(buf, cap, "rank %d and %d more", first, more);
     else
         snprintf(buf, cap, "rank %d", first);
@@ -723,15 +708,14 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         op->deadline_ns = deadline_ns;
     while (!bny_op_is_done(op)) {
         int n = 0;
+        bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */
         if (bny_world_trylock(w)) {
             if (!bny_op_is_done(op))
-                n = bny_op_look(op, w->oversubscribed ? 2 : 16);
+                n = bny_op_look(op, w->oversubscribed ? 1 : 16);
             bny_world_unlock(w);
         }
         if (n > 0)
             wt.spins = wt.yields = 0;
-        else if (!bny_op_is_done(op))
-            bny_wait_turn(&wt, w, op->comm);
     }
     if (op->result)
         bny_comm_error(op->comm);

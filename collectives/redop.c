@@ -13,6 +13,7 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bny_redop *table[MAX_HANDLES];
 static pthread_once_t kernels_once = PTHREAD_ONCE_INIT;
 static bny_reduce_fn kernels[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+static bny_reduce2_fn kernels2[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
 
 static const char *const op_names[BANYAN_OP_BUILTIN_COUNT] = { "sum", "avg", "min", "max",
                                                                "prod", "band", "bor", "bxor" };
@@ -50,8 +51,10 @@ static void fill_kernels(void)
     unsigned flags = bny_cpu_flags();
 
     for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
-        for (int k = 0; k < BANYAN_OP_BUILTIN_COUNT; k++)
+        for (int k = 0; k < BANYAN_OP_BUILTIN_COUNT; k++) {
             kernels[d][k] = bny_reduce_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
+            kernels2[d][k] = bny_reduce2_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
+        }
 }
 
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
@@ -156,6 +159,11 @@ static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *
         op->user(op->user_ctx, in, inout, len / elem, dtype);
         memcpy(dst + at, inout, len);
     }
+}
+
+bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype)
+{
+    return op->user ? NULL : kernels2[dtype][op->kind];
 }
 
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,

@@ -6,6 +6,8 @@
 
 #include "collectives/internal.h"
 
+#define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
+
 static int check(const struct banyan_request *req, const char *what)
 {
     if (!req)
@@ -151,12 +153,28 @@ int banyan_request_free(struct banyan_request *req)
     return 0;
 }
 
+/* Names of the transports that this rank's peers are reached by, in the order of the world's list. */
+static void transports_of(const struct banyan_comm *comm, char out[TRANSPORTS_TEXT])
+{
+    size_t at = 0;
+
+    snprintf(out, TRANSPORTS_TEXT, "none");
+    for (int i = 0; i < comm->world->ntps; i++)
+        for (int r = 0; r < comm->n; r++)
+            if (comm->peers[r].ep && comm->peers[r].ep->tp == comm->world->tps[i]) {
+                at += (size_t)snprintf(out + at, TRANSPORTS_TEXT - at, "%s%s", at ? "+" : "",
+                                       comm->world->tps[i]->ops->name);
+                break;
+            }
+}
+
 int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                      enum banyan_dtype dtype, char *buf, size_t cap)
 {
     struct bny_call call = { .root = 0, .redop.commutative = 1, .dtype = dtype, .count = count,
                              .schedule = "auto", .timeout_s = -1 };
     struct bny_plan plan;
+    char transports[TRANSPORTS_TEXT];
     int c, rc;
 
     if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
@@ -177,7 +195,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
-    snprintf(buf, cap, "schedule %s, chunk %zu, codec %s, predicted %.3g us", plan.schedule, plan.chunk_bytes,
-             plan.codec ? plan.codec->name : "none", plan.predicted_s * 1e6);
+    transports_of(comm, transports);
+    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s, predicted %.3g us", plan.schedule, transports,
+             plan.chunk_bytes, plan.codec ? plan.codec->name : "none", plan.predicted_s * 1e6);
     return 0;
 }

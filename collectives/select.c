@@ -23,17 +23,17 @@ struct bny_programs { /* one cached program */
     struct bny_program *program;
 };
 
-/* Measured on two-core machines (perf/RESULTS.md); what matters is their proportion. */
+/* Measured on a two-core machine (perf/RESULTS.md); what matters is their proportion. */
 static struct cost_model model_of(const struct banyan_comm *c)
 {
     struct cost_model m;
 
     if (c->all_shm)
-        m = (struct cost_model){ 0.6e-6, 0.10e-9, 0.05e-9 };
+        m = (struct cost_model){ 0.8e-6, 0.10e-9, 0.05e-9 };
     else
         m = (struct cost_model){ 15e-6, 0.40e-9, 0.05e-9 };
     if (c->world->oversubscribed)
-        m.alpha_s *= 6; /* each message waits for a context switch */
+        m.alpha_s *= 5; /* each message waits for a context switch */
     return m;
 }
 
@@ -254,17 +254,17 @@ static int oneshot_possible(const struct banyan_comm *c, const struct bny_call *
            call->count <= c->eager_agreed;
 }
 
-/* One message delay; each rank sends and combines n - 1 messages. */
+/* One message delay; each rank sends and combines n - 1 messages, which are copied once into the ring. */
 static double oneshot_cost(const struct banyan_comm *c, const struct bny_call *call,
                            const struct cost_model *m)
 {
     double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
 
-    return m->alpha_s + (c->n - 1) * (m->alpha_s / 8 + bytes * (2 * m->beta + m->gamma));
+    return m->alpha_s / 3 + (c->n - 1) * (0.05e-6 + bytes * (m->beta + 1.3 * m->gamma));
 }
 
-/* Everything local and fewer CPUs than ranks, or few ranks: what counts is the number of times that ranks wait for each
- * other. The closed forms charge a star for its (n-1) messages through one port, which shared memory does not have. */
+/* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages of a star queue
+ * at, as the closed forms have it. What counts is how often ranks wait for each other, and the memory's speed. */
 static double builder_cost(const struct banyan_comm *c, const struct bny_builder_ops *b,
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
@@ -272,12 +272,20 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_builder
 
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
-        return phases * (m->alpha_s + (n - 1) * m->alpha_s / 8) +
-               (n - 1) / n * bytes * (phases * m->beta + m->gamma);
+        return phases * (m->alpha_s + (n - 1) * 0.1e-6) +
+               (n - 1) / n * bytes * (phases * 0.9 * m->beta + m->gamma / 2);
     }
-    if (c->all_shm && !strcmp(b->name, "star")) /* all pull at once; the memory is the limit */
-        return m->alpha_s + (n - 1) * m->alpha_s / 8 + bytes * m->beta * (n > 8 ? n / 8 : 1);
+    if (c->all_shm && !strcmp(b->name, "star"))
+        return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
     return b->cost(c->n, use, bytes, m->alpha_s, m->beta, m->gamma);
+}
+
+/* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5 times a put. */
+static double direct_cost(const struct banyan_comm *c, const struct bny_direct_ops *d,
+                          const struct bny_call *call, double bytes, const struct cost_model *m)
+{
+    return d->cost((enum bny_collective)call->collective, c->n, bytes, m->alpha_s,
+                   (c->all_shm ? 2.5 : 1) * m->beta, m->gamma);
 }
 
 /* ---- choice -------------------------------------------------------------------------------------------------------- */
@@ -334,16 +342,14 @@ static int choose_auto(struct banyan_comm *c, const struct bny_call *call, struc
         consider(plan, "oneshot", oneshot_cost(c, call, &m));
     if (only) {
         const struct bny_direct_ops *d = bny_direct_find(only);
-        double cost = d ? d->cost((enum bny_collective)call->collective, c->n, bytes, m.alpha_s, m.beta, m.gamma)
+        double cost = d ? direct_cost(c, d, call, bytes, &m)
                         : 2 * m.alpha_s + bytes * (c->n - 1) * (2 * m.beta + m.gamma);
         consider(plan, only, cost);
         return 0;
     }
     for (int i = 0; bny_directs[i]; i++)
         if ((bny_directs[i]->collectives & (1u << call->collective)) && call->collective == BNY_ALLREDUCE)
-            consider(plan, bny_directs[i]->name,
-                     bny_directs[i]->cost((enum bny_collective)call->collective, c->n, bytes, m.alpha_s, m.beta,
-                                          m.gamma));
+            consider(plan, bny_directs[i]->name, direct_cost(c, bny_directs[i], call, bytes, &m));
     if (use_of((enum bny_collective)call->collective, &use))
         for (int i = 0; bny_builders[i]; i++) {
             const struct bny_builder_ops *b = bny_builders[i];
@@ -388,7 +394,8 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
 
 /* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
  * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
- * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. */
+ * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB
+ * take 317, 256, 243 us. */
 static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call,
                            const struct bny_program *p)
 {
@@ -396,15 +403,11 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
 
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        want = bytes / 4;
-        if (want < 64u << 10)
-            want = 64u << 10;
-        if (want > (c->all_shm ? 64u << 10 : 256u << 10))
-            want = c->all_shm ? 64u << 10 : 256u << 10;
+        want = c->all_shm || bytes < 256u << 10 ? 64u << 10 : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }
-    if (want > c->chunk_max)
+    if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
     return want < 64 ? 64 : want & ~(size_t)63;
 }

@@ -189,3 +189,14 @@ void bny_oneshot_drop(struct bny_op *op)
             op->shots[r] = NULL;
         }
 }
+
+int bny_oneshot_waits_on(const struct bny_op *op, int r)
+{
+    int n = op->comm->n, me = op->comm->rank;
+    int turn = r > me ? r - me - 1 : r - me - 1 + n; /* peers are served in this order */
+
+    if (r == me)
+        return 0;
+    return (!op->shots[r] && sends(&op->call, r, me)) ||
+           (turn >= op->shots_sent && sends(&op->call, me, r));
+}

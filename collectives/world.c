@@ -88,6 +88,10 @@ void bny_world_unlock(struct bny_world *w)
 
 static void stray_for_unknown_comm(struct bny_world *w, struct bny_msg *msg)
 {
+    if (msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+        bny_msg_release(w, msg);
+        return;
+    }
     msg = bny_msg_spill(w, msg);
     if (!msg)
         return;
@@ -194,6 +198,7 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
             char who[64];
             int first;
+            bny_probe_if_due(op, now);
             if (!op->deadline_ns && timeout > 0)
                 op->deadline_ns = now + (uint64_t)(timeout * 1e9);
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
@@ -282,6 +287,8 @@ static void world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);
     bny_cookies_free(w);
+    bny_spills_free(w);
+    bny_plain_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
     if (w->progress_fd >= 0)
@@ -689,7 +696,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     }
     if (rc == 0 && nranks > 1)
         rc = create_transports(in, id.secret);
-    if (rc == 0 && nranks > 1 && strcmp(in->cfg.transport, "loop") != 0) {
+    if (rc == 0 && nranks > 1) {
         rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job, in->cfg.ifname,
                                 in->cfg.port_range);
         if (rc == 0)
@@ -760,6 +767,8 @@ int bny_init_progress(struct banyan_comm *comm)
         snprintf(in->text, sizeof in->text, "%s", banyan_last_error());
         return in->rc;
     }
+    if (in->w->nranks > 1)
+        bny_spills_make(in->w);
     bny_comm_settle(comm);
     comm->init = NULL;
     bny_init_free(in);

@@ -152,6 +152,13 @@ struct bny_transport_ops {
     int (*put)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                const struct bny_window *win, uint64_t offset, void *cookie);
 
+    /* The peer's window as memory of this process, for storing results straight into it (a reduction's second
+     * output): [offset, offset + len), until put_unmap. NULL: not mapped here, or closed; use put(). At most one
+     * range of an endpoint at a time. A put() of the same range with src NULL then only delivers the message.
+     * Present when caps has BNY_TP_PUT_SYNC. */
+    void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset, uint32_t len);
+    void (*put_unmap)(struct bny_ep *ep);
+
     /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on. Returns their
      * number or an error of the whole transport. */
     int (*poll)(struct bny_tp *tp, struct bny_event *ev, int n);

@@ -6,18 +6,20 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 1 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 2 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,  /* one chunk of a step */
     BNY_MSG_READY = 2, /* payload: struct bny_window; the sender of READY has started operation seq */
     BNY_MSG_PUT = 3,   /* a chunk that already lies at its final place (no payload) */
+    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; no payload; step 1 from the sender
+                        * of a point-to-point operation, else 0 */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
 struct bny_sig {
     uint64_t count;      /* elements of the call (0 for v-variants whose counts are local) */
-    uint32_t root_tag;   /* root rank (collectives with root), mixed with opts.tag by xor << 16 */
+    uint32_t root_tag;   /* root rank (collectives with root), xor opts.tag rotated by 16 bits; point to point: tag */
     uint8_t collective;  /* enum bny_collective */
     uint8_t dtype;       /* enum banyan_dtype */
     uint8_t op;          /* built-in op kind; 0xfe user, 0xfd premul */

@@ -173,7 +173,7 @@ BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **ou
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
 /* Waits until every operation is finished everywhere (a barrier), then destroys. A failed communicator is
- * only destroyed. */
+ * only destroyed, and 0 returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank see it as
  * gone. Requests of comm must be freed before. */
@@ -196,7 +196,8 @@ struct banyan_stats {
     uint64_t sleeps;           /* times a wait slept in the kernel */
 };
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
-/* One line: the plan chosen for such a call: schedule, transport, chunk, predicted microseconds. */
+/* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ, "none" alone),
+ * chunk, codec, predicted microseconds. */
 BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                                 enum banyan_dtype dtype, char *buf, size_t cap);
 
@@ -222,7 +223,8 @@ struct banyan_opts {
     const char *schedule;      /* NULL: the communicator's; else a builder's name */
     const char *codec;         /* NULL: the communicator's; else "none" or a codec's name */
     double timeout_s;          /* < 0: the communicator's; 0: none */
-    uint32_t tag;              /* collectives: checked to agree; send/recv: matched */
+    uint32_t tag;              /* collectives: checked to agree; send/recv: matched. Where both root and
+                                * tag differ, a tag beyond 65535 may hide it: use smaller ones */
     int deterministic;         /* < 0: the communicator's */
     size_t chunk_bytes;        /* 0: the communicator's; must agree between ranks */
     const int64_t *shape;      /* tensor shape for codecs that use it; may be NULL */
@@ -285,7 +287,8 @@ BANYAN_API int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts,
                                 const size_t *rdispls, enum banyan_dtype dtype,
                                 struct banyan_comm *comm, const struct banyan_opts *opts);
 BANYAN_API int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts);
-/* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place: same ptr. */
+/* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place: same ptr.
+ * op: not AVG (-EINVAL). */
 BANYAN_API int banyan_scan(const void *sendbuf, void *recvbuf, size_t count,
                            enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                            const struct banyan_opts *opts);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "tests/mp/image.h"
@@ -46,6 +47,14 @@ static int differ_reduce_root(struct test *t, int deviant, void *buf, size_t n)
     return banyan_reduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, deviant ? 1 : 0, t->comm, NULL);
 }
 
+/* The others have waited for so long that they have asked before this rank comes. */
+static int differ_late_root(struct test *t, int deviant, void *buf, size_t n)
+{
+    if (deviant)
+        usleep(150000);
+    return differ_reduce_root(t, deviant, buf, n);
+}
+
 static int differ_order(struct test *t, int deviant, void *buf, size_t n)
 {
     if (deviant)
@@ -81,11 +90,12 @@ static const struct mismatch mismatches[] = {
     { "count", differ_count, { NULL, NULL } },
     { "type", differ_type, { "f32", "i32" } },
     { "op", differ_op, { "sum", "max" } },
-    { "root", differ_root, { "root", "1" } },
-    { "reduce_root", differ_reduce_root, { "root", "1" } },
+    { "root", differ_root, { "root 0", "root 1" } },
+    { "reduce_root", differ_reduce_root, { "root 0", "root 1" } },
+    { "late_root", differ_late_root, { "root 0", "root 1" } },
     { "order", differ_order, { "allreduce", "broadcast" } },
-    { "tag", differ_tag, { "tag", "rank" } },
-    { "schedule", differ_schedule, { "schedule", "rank" } },
+    { "tag", differ_tag, { "tag 40", "tag 41" } },
+    { "schedule", differ_schedule, { "with schedule", "rank" } },
     { "recvcount", differ_recvcount, { "count", "rank" } },
 };
 
@@ -166,6 +176,28 @@ static int send_too_long(struct test *t)
     return 0;
 }
 
+/* One side has bulk, for which it waits until the other is ready; the other expects so little
+ * that it announces nothing. */
+static int send_bulk_for_little(struct test *t)
+{
+    size_t n = 1 << 20;
+    unsigned char *buf = case_malloc(n);
+    int rc;
+
+    memset(buf, 7, n);
+    if (t->rank == 0)
+        rc = banyan_send(buf, n, BANYAN_U8, 1, t->comm, NULL);
+    else
+        rc = banyan_recv(buf, 3, BANYAN_U8, 0, t->comm, NULL);
+    while (rc == 0)
+        rc = banyan_barrier(t->comm, NULL);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "returned %d (%s)", rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "count 3");
+    CHECK_HAS(t, banyan_last_error(), "count 1048576");
+    free(buf);
+    return 0;
+}
+
 /* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
  * sent. */
 static int arguments(struct test *t)
@@ -231,6 +263,7 @@ static int arguments(struct test *t)
 const struct mp_case cases_misuse[] = {
     { "mismatch", mismatch, CASE_FAILS },
     { "send_too_long", send_too_long, CASE_FAILS },
+    { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
     { 0 },
 };

@@ -453,6 +453,7 @@ static int stats(struct test *t)
           "%llu bytes", (unsigned long long)(b.wire_bytes - a.wire_bytes));
     CHECK(t, t->n == 1 || b.messages > a.messages, "no message");
     CHECK_OK(t, banyan_comm_plan(t->comm, "allreduce", 1000, BANYAN_F32, line, sizeof line));
+    CHECK_HAS(t, line, t->n == 1 ? "transport none" : t->transport);
     CHECK(t, line[0] && !strchr(line, '\n'), "plan '%s'", line);
     CHECK_RC(t, -BANYAN_EINVAL,
              banyan_comm_plan(t->comm, "allrecude", 1, BANYAN_F32, line, sizeof line));

@@ -29,6 +29,8 @@ static struct mp_row mismatches[] = {
     MISMATCH("root", 3, "300000", "1"),
     MISMATCH("reduce_root", 2, "2", "1"),
     MISMATCH("reduce_root", 4, "300000", "2"),
+    MISMATCH("late_root", 2, "2", "0"),
+    MISMATCH("late_root", 3, "300000", "1"),
     MISMATCH("order", 2, "2", "1"),
     MISMATCH("order", 3, "300000", "1"),
     MISMATCH("tag", 2, "2", "1"),
@@ -45,6 +47,8 @@ static struct mp_row lengths[] = {
     { "send_too_long", "shm", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_too_long", "tcp", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_too_long", "tcp", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "send_bulk_for_little", "shm", 2, "", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "send_bulk_for_little", "tcp", 2, "", 20, { "BANYAN_OP_TIMEOUT=100" } },
 };
 MP_TABLE(misuse, send_longer_than_recv, lengths)
 

@@ -235,6 +235,9 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
 /* shm_mem.c: arenas, windows, puts */
 int bny_shm_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out);
 int bny_shm_window_close(struct bny_ep *ep, struct bny_window *win);
+void *bny_shm_put_map(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
+                      uint32_t len);
+void bny_shm_put_unmap(struct bny_ep *ep);
 int bny_shm_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                 const struct bny_window *win, uint64_t offset, void *cookie);
 int bny_shm_mem_alloc(struct bny_tp *tp, size_t bytes, void **out);

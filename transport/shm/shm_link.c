@@ -296,6 +296,18 @@ static void hello_mac(const struct shm_tp *tp, const struct shm_packet *p, const
     crypto_generichash_final(&s, mac, 32);
 }
 
+/* Makes the pages of the rings now: otherwise the first lap over them faults on every fourth message, on both sides
+ * (256 B: 1.3 us instead of 0.4). Slots stay untouched until they are used. An older kernel refuses; then they come
+ * as they are touched. */
+static void populate(struct shm_seg *seg)
+{
+#ifdef MADV_POPULATE_WRITE
+    madvise(seg, offsetof(struct shm_seg, slots), MADV_POPULATE_WRITE);
+#else
+    (void)seg;
+#endif
+}
+
 /* Takes fd. Returns NULL, or why the hello is refused. */
 static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm_packet *p,
                          int fd)
@@ -326,6 +338,7 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
         munmap(seg, sizeof *seg);
         return "its segment has another layout";
     }
+    populate(seg);
     ep->in = seg;
     c->kind = CONN_IN;
     c->ep = ep;
@@ -523,6 +536,7 @@ static int segment_create(struct shm_seg **out)
         close(fd);
         return rc;
     }
+    populate(seg);
     seg->magic = SHM_MAGIC;
     seg->version = SHM_VERSION;
     seg->bytes = sizeof *seg;

@@ -403,6 +403,30 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
     return bny_fail_errno("shm: process_vm_writev to rank %d", ep->base.peer);
 }
 
+void *bny_shm_put_map(struct bny_ep *bep, const struct bny_window *win, uint64_t offset,
+                      uint32_t len)
+{
+    struct shm_ep *ep = (struct shm_ep *)bep;
+    uint8_t *mem;
+
+    if (!win->segment || !ep->in || ep->fate != SHM_ALIVE || win->slot >= SHM_GUARDS ||
+        offset > win->bytes || len > win->bytes - offset || win->offset + offset < win->offset)
+        return NULL;
+    mem = bny_shm_peer_arena(ep, win->segment, win->offset + offset, len);
+    if (!mem)
+        return NULL;
+    atomic_store_explicit(&ep->in->writing, win->slot + 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&ep->in->guard[win->slot], memory_order_seq_cst) == win->key)
+        return mem;
+    bny_shm_put_unmap(bep);
+    return NULL;
+}
+
+void bny_shm_put_unmap(struct bny_ep *bep)
+{
+    atomic_store_explicit(&((struct shm_ep *)bep)->in->writing, 0, memory_order_release);
+}
+
 int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                 const struct bny_window *win, uint64_t offset, void *cookie)
 {
@@ -430,7 +454,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
     if (atomic_load_explicit(&ep->in->guard[win->slot], memory_order_seq_cst) != win->key)
         rc = bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);
     else
-        rc = len ? window_write(ep, win, offset, src, len) : 0;
+        rc = len && src ? window_write(ep, win, offset, src, len) : 0;
     atomic_store_explicit(&ep->in->writing, 0, memory_order_release);
     if (rc != 0)
         return rc;

@@ -12,9 +12,6 @@
 #include "base/err.h"
 
 #define MASK            (SHM_RING - 1)
-/* Lines next to each other: the receiver's prefetcher would take the next message's lines from us while we write
- * them (128 B: 1.4 us instead of 0.6). */
-#define DATA_STRIDE     1024u
 #define IDLE_POLLS      32u       /* polls without an event between two looks at the clock */
 #define BUSY_POLLS      0xffffu   /* the same when there are always events */
 #define SERVICE_NS_MIN  20000u    /* between looks at the sockets: while things happen there, */
@@ -88,8 +85,7 @@ static inline int begin(struct shm_ep *ep)
  */
 static int data_take(struct shm_ep *ep, uint32_t len, uint32_t *at)
 {
-    uint32_t need = len <= 64 ? 64 : (len + DATA_STRIDE - 1) & ~(DATA_STRIDE - 1);
-    uint32_t tail = ep->data_tail;
+    uint32_t need = (len + 63) & ~63u, tail = ep->data_tail;
     uint32_t rest = SHM_DATA - (tail & (SHM_DATA - 1));
 
     if (need > rest)

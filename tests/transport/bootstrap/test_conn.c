@@ -50,7 +50,7 @@ static int drain(struct bny_conn *c, int *frames)
 
 static void send_frame(struct bny_conn *c, uint32_t type, size_t len)
 {
-    uint8_t data[FRAME_MAX];
+    uint8_t data[FRAME_MAX] = { 0 };
 
     for (size_t i = 0; i < len; i++)
         data[i] = (uint8_t)(type + i);

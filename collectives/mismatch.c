@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that call different operations. Every message carries the signature of its sender's operation, which is
+ * compared with ours of the same number: in flight (op.c) or among the latest ones that are finished here.
+ *
+ * Ranks may differ such that nobody sends anything: each waits for data of the other, or has data and waits for
+ * the other to be ready. So an operation that has waited for a while asks the peers it waits for by a probe, a
+ * message that is only a signature. A peer that has not started that operation yet keeps it until it does. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+
+#define PROBE_FIRST_NS 50000000u   /* of waiting; far longer than any healthy small operation */
+#define PROBE_AGAIN_NS 1000000000u /* the peer may have had no such communicator */
+#define PROBE_RETRY_NS 20000000u   /* while connecting, or while the peer's ring is full */
+
+static int has_root(const struct bny_sig *sig)
+{
+    return sig->collective == BNY_REDUCE || sig->collective == BNY_BROADCAST ||
+           sig->collective == BNY_GATHER || sig->collective == BNY_SCATTER;
+}
+
+static int has_redop(const struct bny_sig *sig)
+{
+    return sig->collective == BNY_ALLREDUCE || sig->collective == BNY_REDUCE ||
+           sig->collective == BNY_REDUCE_SCATTER || sig->collective == BNY_SCAN ||
+           sig->collective == BNY_EXSCAN;
+}
+
+/* With a root, only tags of 16 bits can be told from it. */
+static uint32_t tag_of(const struct bny_sig *sig)
+{
+    if (sig->collective == BNY_SENDRECV)
+        return sig->root_tag;
+    return has_root(sig) ? sig->root_tag >> 16 : sig->root_tag << 16 | sig->root_tag >> 16;
+}
+
+#define TEXT_MAX 160
+
+static void __attribute__((format(printf, 2, 3))) append(char buf[TEXT_MAX], const char *fmt, ...)
+{
+    size_t at = strlen(buf);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(buf + at, TEXT_MAX - at, fmt, ap);
+    va_end(ap);
+}
+
+/* "allreduce(count 7, f32, sum)". A tag is named when it is set, here or at the other rank. */
+static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX])
+{
+    int barrier = sig->collective == BNY_BARRIER;
+
+    buf[0] = '\0';
+    append(buf, "%s(", bny_collective_name((enum bny_collective)sig->collective));
+    if (!barrier)
+        append(buf, "count %llu, %s", (unsigned long long)sig->count,
+               banyan_dtype_name((enum banyan_dtype)sig->dtype));
+    if (has_redop(sig))
+        append(buf, ", %s", bny_redop_name(sig->op));
+    if (has_root(sig))
+        append(buf, ", root %u", sig->root_tag & 0xffff);
+    if (with_tag)
+        append(buf, "%stag %u", barrier ? "" : ", ", tag_of(sig));
+    append(buf, ")");
+}
+
+/* plan: ours, or NULL when it is not known any more. The sentence names the lower rank first, so that both sides
+ * say the same. */
+static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs,
+                   const struct bny_sig *ours, uint32_t seq, const struct bny_plan *plan)
+{
+    char a[TEXT_MAX], b[TEXT_MAX], hint[128] = "";
+    int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
+    int with_tag = tag_of(theirs) || tag_of(ours);
+
+    describe(from < c->rank ? theirs : ours, with_tag, a);
+    describe(from < c->rank ? ours : theirs, with_tag, b);
+    if (theirs->codec_sched != ours->codec_sched && !strcmp(a, b)) {
+        if (plan)
+            snprintf(hint, sizeof hint, "; rank %d with schedule %s, codec %s, chunk %zu, rank %d with another",
+                     c->rank, plan->schedule, plan->codec ? plan->codec->name : "none",
+                     plan->chunk_bytes, from);
+        else
+            snprintf(hint, sizeof hint, " with different schedule, codec or chunk");
+    }
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
+               "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b, hint);
+}
+
+void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs)
+{
+    report(op->comm, from, theirs, &op->sig, op->seq, &op->plan);
+}
+
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h)
+{
+    const struct bny_sig *ours = &c->past[h->seq % BNY_PAST];
+    char text[TEXT_MAX];
+
+    if (h->sig.collective != BNY_SENDRECV && c->next_seq - h->seq <= BNY_PAST &&
+        memcmp(ours, &h->sig, sizeof *ours) != 0) {
+        report(c, from, &h->sig, ours, h->seq, NULL);
+        return;
+    }
+    if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE)
+        return; /* what it waits for is on its way */
+    describe(&h->sig, tag_of(&h->sig) != 0, text);
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
+               "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
+               "called different operations", from, text, h->seq, c->rank);
+}
+
+/* ---- probes ----------------------------------------------------------------------------------------- */
+
+/* 1: all that should be asked have been. A peer that is gone is told of by others than us. */
+static int probe_peers(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_hdr h = { .comm = c->id, .seq = op->seq, .kind = BNY_MSG_PROBE, .sig = op->sig,
+                         .step = op->call.is_send, .started = c->next_seq };
+    int all = 1;
+
+    for (int r = 0; r < c->n; r++) {
+        struct bny_ep *ep = c->peers[r].ep;
+        if (!ep || op->peers[r].probed || !bny_op_waits_on(op, r))
+            continue;
+        op->peers[r].probed = ep->ops->eager(ep, &h, "") != BNY_AGAIN;
+        all &= op->peers[r].probed;
+    }
+    return all;
+}
+
+void bny_probe_if_due(struct bny_op *op, uint64_t now)
+{
+    int first = op->probe_ns == 0, all;
+
+    if (now < op->probe_ns || atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
+        return;
+    all = first || probe_peers(op);
+    op->probe_ns = now + (first ? PROBE_FIRST_NS : all ? PROBE_AGAIN_NS : PROBE_RETRY_NS);
+    for (int r = 0; all && r < op->comm->n; r++)
+        op->peers[r].probed = 0;
+}

@@ -69,6 +69,7 @@ struct bny_world {
     struct bny_cookie *cookies;  /* free ones */
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
+    struct bny_world *next_world; /* of this process; world.c */
     int nlocal;             /* ranks on this host */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
     int all_local, any_tcp; /* agreed */
@@ -267,6 +268,12 @@ void bny_world_unlock(struct bny_world *w);
 int bny_world_progress(struct bny_world *w);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held. */
 void bny_world_tick(struct bny_world *w);
+/* The same for the other worlds of this process in which nobody waits. What a call left behind in one (an eager
+ * message that waits for a connection) must reach its peers while this process waits in another. No lock held but,
+ * perhaps, that of `except`. */
+void bny_worlds_progress(const struct bny_world *except);
+/* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
+int bny_world_poll(struct bny_world *w);
 void bny_world_unref(struct bny_world *w);
 /* Handles one transport event; lock held. */
 void bny_world_event(struct bny_world *w, struct bny_event *ev);

@@ -55,7 +55,7 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", files, "README.md does not exist")
         rows = "| name | file |\n|---|---|\n| `none` | - |\n"
         self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no row for f16")
-        rows += "| [`f16`](codec_f16.c) | - |\n"
+        rows += "| [`f16`](codecs.c) | - |\n"
         self.expect("check_docs.py", {**files, "compress/README.md": rows}, "as the documents say", status=0)
         files["compress/codecs.c"] = SPDX
         self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no table with a .name")

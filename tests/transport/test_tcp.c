@@ -230,6 +230,163 @@ Test(tcp, a_member_that_breaks_the_protocol_is_down)
     }
 }
 
+/* --- random bytes of a member --------------------------------------------------------- */
+
+#define STREAM_BYTES 300000u
+#define HELD_MAX     16
+
+struct stream {
+    uint64_t rng;
+    uint8_t bytes[STREAM_BYTES];
+    size_t len, sent;
+    uint32_t good; /* messages before the first broken byte */
+    int whole;     /* not cut off */
+};
+
+/* Frames of every size; perhaps broken headers among them, then junk at the end; perhaps cut off
+ * anywhere. */
+static void stream_make(struct stream *st)
+{
+    static const uint32_t tops[] = { 1, 9, 100, 5000, TCP_EAGER_MAX + 1, 60000 };
+    int broken = 0;
+
+    st->len = st->sent = st->good = 0;
+    st->whole = 0;
+    for (uint32_t seq = 0; seq < 40; seq++) {
+        uint32_t len = (uint32_t)bny_rng_below(&st->rng, tops[bny_rng_below(&st->rng, 6)]);
+        struct bny_hdr hdr = tpset_hdr(2 * (int)bny_rng_below(&st->rng, 2), seq, len);
+        uint64_t harm = bny_rng_below(&st->rng, 60);
+
+        if (st->len + sizeof hdr + len + 15 > STREAM_BYTES)
+            break;
+        broken |= harm < 2;
+        st->good += !broken;
+        if (harm == 0) /* any field: most often only the content, sometimes the frame */
+            ((uint8_t *)&hdr)[bny_rng_below(&st->rng, sizeof hdr)] ^=
+                (uint8_t)(1 + bny_rng_below(&st->rng, 255));
+        if (hdr.kind == TCP_KIND_FAREWELL) /* after that an end is in order */
+            hdr.kind = 0;
+        if (harm == 1) /* where the next frame begins */
+            hdr.len ^= (uint32_t)1 << bny_rng_below(&st->rng, 17);
+        memcpy(st->bytes + st->len, &hdr, sizeof hdr);
+        st->len += sizeof hdr;
+        tpset_fill(st->bytes + st->len, len, 0, 1, seq);
+        memset(st->bytes + st->len + len, 0, tcp_pad(len));
+        st->len += len + tcp_pad(len);
+    }
+    for (int i = broken ? 0 : 256; i < 256 && st->len + 8 <= STREAM_BYTES; i++, st->len += 8) {
+        uint64_t junk = bny_rng_next(&st->rng);
+        memcpy(st->bytes + st->len, &junk, 8);
+    }
+    if (!bny_rng_below(&st->rng, 4))
+        st->len = 1 + bny_rng_below(&st->rng, st->len);
+    else
+        st->whole = 1;
+}
+
+/* Sends the next piece; at the end the connection is cut. */
+static void stream_step(struct stream *st, int *fd)
+{
+    size_t piece = 1 + bny_rng_below(&st->rng, bny_rng_below(&st->rng, 4) ? 40000 : 70);
+    ssize_t n;
+
+    piece = piece < st->len - st->sent ? piece : st->len - st->sent;
+    n = *fd >= 0 && piece ? send(*fd, st->bytes + st->sent, piece, MSG_NOSIGNAL | MSG_DONTWAIT)
+                          : -1;
+    st->sent += n > 0 ? (size_t)n : 0;
+    if (*fd >= 0 && (st->sent == st->len || (n < 0 && errno != EAGAIN))) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+/* Views the message as far as it goes, or only the beginning. Returns 1 when all bytes are in
+ * buf. */
+static int read_some(struct tpset *s, struct stream *st, int *fd, struct bny_msg *msg,
+                     uint8_t *buf)
+{
+    uint32_t off = 0, stop = msg->hdr.len, turns = 0;
+
+    if (msg->data) {
+        memcpy(buf, msg->data, msg->hdr.len);
+        return 1;
+    }
+    if (!bny_rng_below(&st->rng, 4))
+        stop = (uint32_t)bny_rng_below(&st->rng, stop);
+    while (off < stop && turns < 100000) {
+        uint32_t want = 1 + (uint32_t)bny_rng_below(&st->rng, 20000);
+        const void *ptr;
+        int to_dst = (int)bny_rng_below(&st->rng, 2);
+        long n;
+
+        want = want < msg->hdr.len - off ? want : msg->hdr.len - off;
+        n = s->ops->view(msg, off, want, to_dst ? buf + off : NULL, &ptr);
+        if (n < 0)
+            return 0;
+        if (n > 0 && !to_dst)
+            memcpy(buf + off, ptr, (size_t)n);
+        cr_assert(n <= (long)want && off + (uint32_t)n <= msg->hdr.len);
+        off += (uint32_t)n;
+        turns = n > 0 ? 0 : turns + 1;
+        if (n == BNY_AGAIN)
+            stream_step(st, fd);
+    }
+    return off == msg->hdr.len;
+}
+
+/* Whoever proves the secret can still send anything: what came before the harm arrives whole,
+ * everything else is dropped or delivered as what it claims to be, the end is DOWN. */
+Test(tcp, random_bytes_of_a_member_never_hurt)
+{
+    static struct stream st;
+    static uint8_t buf[1u << 20];
+    const char *text = getenv("BANYAN_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : bny_now_ns();
+
+    for (int round = 0; round < 60; round++) {
+        uint64_t one = seed + (uint64_t)round, deadline = bny_deadline_in(TPSET_DEADLINE_S);
+        struct bny_msg *held[HELD_MAX];
+        int fd, nheld = 0;
+        uint32_t got = 0;
+        struct tpset s;
+
+        fprintf(stderr, "# BANYAN_TEST_SEED=%llu\n", (unsigned long long)one);
+        st.rng = one;
+        stream_make(&st);
+        tpset_open(&s, &bny_tcp_ops, 2, NULL);
+        s.paused[0] = 1;
+        fd = member(&s);
+        while (!tpset_count(&s, 1, BNY_EV_DOWN) || tpset_count(&s, 1, BNY_EV_MSG)) {
+            struct bny_msg *msg;
+
+            cr_assert(!bny_deadline_passed(deadline), "neither end nor error; seed %llu",
+                      (unsigned long long)one);
+            stream_step(&st, &fd);
+            tpset_step(&s);
+            if (!tpset_count(&s, 1, BNY_EV_MSG))
+                continue;
+            msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+            cr_assert_leq(msg->hdr.len, TCP_PAYLOAD_MAX);
+            if (msg->hdr.len <= sizeof buf && read_some(&s, &st, &fd, msg, buf) &&
+                got < st.good)
+                cr_assert(msg->hdr.seq == got && tpset_check(buf, msg->hdr.len, 0, 1, got) < 0,
+                          "message %u; seed %llu", got, (unsigned long long)one);
+            got++;
+            if (msg->data && bny_rng_below(&st.rng, 2) && nheld < HELD_MAX)
+                held[nheld++] = msg;
+            else
+                s.ops->release(msg);
+        }
+        cr_assert(got >= st.good || !st.whole, "%u of %u messages; seed %llu", got, st.good,
+                  (unsigned long long)one);
+        while (nheld)
+            s.ops->release(held[--nheld]);
+        if (fd >= 0)
+            close(fd);
+        tpset_close(&s);
+    }
+}
+
 /* A large message that arrives byte by byte, and is cut off in the middle. */
 Test(tcp, partial_arrival_accumulates_to_whole_64s)
 {

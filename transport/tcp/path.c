@@ -248,10 +248,10 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     c = conn_of(ep, hdr);
     if (!c)
         return -BANYAN_ENOMEM;
-    if (c->queued - c->reported >= TCP_ITEMS_SOFT)
+    /* Who has sent may poll no more: nobody would finish the handshake. */
+    if (c->state != TCP_OPEN || c->queued - c->reported >= TCP_ITEMS_SOFT)
         return BNY_AGAIN;
-    if (c->state == TCP_OPEN && !bny_tcp_pending(c) && c->writable &&
-        write_now(c, hdr, buf, &put)) {
+    if (!bny_tcp_pending(c) && c->writable && write_now(c, hdr, buf, &put)) {
         count(ep, hdr, 0);
         return 0;
     }

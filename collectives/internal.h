@@ -67,6 +67,8 @@ struct bny_world {
     } spills[BNY_SPILL_CLASSES];
     struct bny_plain *plain;     /* memory.c: without a transport that shares memory */
     struct bny_cookie *cookies;  /* free ones */
+    struct bny_boards *boards;   /* small.c */
+    int boards_tried;
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
     struct bny_world *next_world; /* of this process; world.c */
@@ -252,6 +254,8 @@ struct bny_op {
     struct bny_msg **shots; /* [n] messages held */
     int shots_missing;
     int shots_sent;         /* peers served so far */
+    char *board;            /* shared memory that holds our contribution for all peers; or NULL */
+    uint32_t *board_readers;
     size_t vcap;
     size_t *vcounts;        /* storage of call's four arrays */
 };
@@ -357,6 +361,7 @@ int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
+void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
 
 /* device.c */
@@ -394,6 +399,7 @@ struct bny_cookie {
     uint32_t step;
     struct bny_cookie *next; /* free list; or of the operation's */
     struct bny_cookie *prev;
+    uint32_t *readers;       /* of a board (small.c): counted down; op is NULL then */
 };
 struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step);
 void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck);

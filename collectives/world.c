@@ -133,6 +133,8 @@ static void sent(struct bny_world *w, struct bny_cookie *ck)
 {
     struct bny_op *op = ck->op;
 
+    if (ck->readers)
+        --*ck->readers;
     if (op) {
         struct bny_step_state *st = &op->steps[ck->step];
         if (++st->done == st->nchunks)
@@ -354,6 +356,7 @@ static void world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);
     bny_cookies_free(w);
+    bny_boards_free(w);
     bny_spills_free(w);
     bny_plain_free(w);
     if (w->fabric)

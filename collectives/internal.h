@@ -195,7 +195,9 @@ struct bny_step_state {
     size_t pos;           /* in contiguous coordinates */
     uint32_t nchunks;
     uint32_t posted;      /* sends: chunks handed to the transport */
-    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends); a send that was
+                           * copied at once counts only when the borrowed ones before it are back: in order */
+    uint32_t early;       /* sends: such copies that do not count yet */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
     struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
     char *coded;          /* RECV_COPY/KEEP of a lossy codec that is forwarded: wire bytes, by chunk */
@@ -344,6 +346,7 @@ void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);
 int bny_engine_advance(struct bny_op *op); /* 1: made progress */
+void bny_engine_sent(struct bny_op *op, uint32_t step); /* the transport has given a send's memory back */
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held */
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */

@@ -583,6 +583,30 @@ static void step_done(struct bny_op *op, struct bny_step_state *st)
         op->steps_left--;
 }
 
+/* The latest chunk posted was copied: its memory is free already. */
+static void sent_at_once(struct bny_op *op, struct bny_step_state *st)
+{
+    if (st->done + 1 == st->posted)
+        step_done(op, st);
+    else
+        st->early++; /* what depends on chunks before it still has to wait: bny_engine_sent */
+}
+
+void bny_engine_sent(struct bny_op *op, uint32_t step)
+{
+    struct bny_step_state *st = &op->steps[step];
+
+    st->done++;
+    if (st->done + st->early == st->posted) {
+        st->done += st->early;
+        st->early = 0;
+    }
+    if (st->done == st->nchunks)
+        op->steps_left--;
+    op->sends_in_flight--;
+    op->dirty = 1;
+}
+
 static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
 {
     struct bny_world *w = op->comm->world;
@@ -621,7 +645,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         }
         st->posted++;
         if (rc == 1)
-            step_done(op, st);
+            sent_at_once(op, st);
         return 1;
     }
     if (st->done == st->nchunks)

@@ -199,7 +199,9 @@ struct bny_step_state {
     size_t pos;           /* in contiguous coordinates */
     uint32_t nchunks;
     uint32_t posted;      /* sends: chunks handed to the transport */
-    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends); a send that was
+                           * copied at once counts only when the borrowed ones before it are back: in order */
+    uint32_t early;       /* sends: such copies that do not count yet */
     uint32_t twin;        /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds; or UINT32_MAX */
     uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
@@ -352,6 +354,7 @@ void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);
 int bny_engine_advance(struct bny_op *op); /* 1: made progress */
+void bny_engine_sent(struct bny_op *op, uint32_t step); /* the transport has given a send's memory back */
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held */
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */

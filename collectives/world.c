@@ -131,17 +131,10 @@ static void message(struct bny_world *w, struct bny_msg *msg)
 
 static void sent(struct bny_world *w, struct bny_cookie *ck)
 {
-    struct bny_op *op = ck->op;
-
     if (ck->readers)
         --*ck->readers;
-    if (op) {
-        struct bny_step_state *st = &op->steps[ck->step];
-        if (++st->done == st->nchunks)
-            op->steps_left--;
-        op->sends_in_flight--;
-        op->dirty = 1;
-    }
+    if (ck->op)
+        bny_engine_sent(ck->op, ck->step);
     bny_cookie_give(w, ck);
 }
 

@@ -239,6 +239,8 @@ static int ready_send(struct bny_op *op)
         if (rc == 0) {
             pr->ready_sent = 1;
             moved = 1;
+        } else if (rc == BNY_AGAIN) { /* no event tells when there is room again */
+            op->dirty = 1;
         }
     }
     return moved;

@@ -366,6 +366,7 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
 void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
+int bny_oneshot_sends_to(const struct bny_op *op, int r);
 
 /* device.c */
 void bny_device_look(void); /* is a CUDA driver in this process by now? */

@@ -270,6 +270,11 @@ void bny_oneshot_drop(struct bny_op *op)
         }
 }
 
+int bny_oneshot_sends_to(const struct bny_op *op, int r)
+{
+    return sends(&op->call, op->comm->rank, r);
+}
+
 int bny_oneshot_waits_on(const struct bny_op *op, int r)
 {
     int n = op->comm->n, me = op->comm->rank;

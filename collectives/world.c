@@ -560,7 +560,10 @@ static int connect_peer(struct bny_init *in, int peer)
             return 0;
         }
     return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer, in->cfg.transport,
-                    strcmp(in->cfg.transport, "shm") ? "" : ": it runs on another host; use auto or tcp");
+                    !strcmp(in->cfg.transport, "shm")    ? ": it runs on another host; use auto or tcp"
+                    : !strcmp(in->cfg.transport, "loop") ? ": the loop transport joins ranks of one process; "
+                                                           "use auto, shm or tcp between processes"
+                                                         : "");
 }
 
 /* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will call on it either. */

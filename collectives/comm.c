@@ -326,19 +326,14 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 int banyan_progress(struct banyan_comm *comm)
 {
     struct bny_world *w;
-    int n = 0, rc;
+    int n, rc;
 
     if (!comm)
         return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
     w = comm->world;
     if (w->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
-    if (bny_world_trylock(w)) {
-        n = bny_world_progress(w);
-        if (bny_now_ns() - w->tick_ns > 500000)
-            bny_world_tick(w);
-        bny_world_unlock(w);
-    }
+    n = bny_world_poll(w);
     rc = bny_comm_error(comm);
     return rc ? rc : n;
 }
@@ -443,6 +438,7 @@ int banyan_comm_init_test(struct banyan_comm *comm, int *done)
     bny_world_lock(comm->world);
     rc = bny_init_progress(comm);
     bny_world_unlock(comm->world);
+    bny_worlds_progress(comm->world);
     *done = rc == 1;
     return rc < 0 ? rc : 0;
 }

@@ -239,8 +239,8 @@ static int ready_send(struct bny_op *op)
         if (rc == 0) {
             pr->ready_sent = 1;
             moved = 1;
-        } else if (rc == BNY_AGAIN) {
-            op->dirty = 1; /* no event will tell when to try again */
+        } else if (rc == BNY_AGAIN) { /* no event tells when there is room again */
+            op->dirty = 1;
         }
     }
     return moved;
@@ -585,6 +585,30 @@ static void step_done(struct bny_op *op, struct bny_step_state *st)
         op->steps_left--;
 }
 
+/* The latest chunk posted was copied: its memory is free already. */
+static void sent_at_once(struct bny_op *op, struct bny_step_state *st)
+{
+    if (st->done + 1 == st->posted)
+        step_done(op, st);
+    else
+        st->early++; /* what depends on chunks before it still has to wait: bny_engine_sent */
+}
+
+void bny_engine_sent(struct bny_op *op, uint32_t step)
+{
+    struct bny_step_state *st = &op->steps[step];
+
+    st->done++;
+    if (st->done + st->early == st->posted) {
+        st->done += st->early;
+        st->early = 0;
+    }
+    if (st->done == st->nchunks)
+        op->steps_left--;
+    op->sends_in_flight--;
+    op->dirty = 1;
+}
+
 static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
 {
     struct bny_world *w = op->comm->world;
@@ -623,7 +647,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         }
         st->posted++;
         if (rc == 1)
-            step_done(op, st);
+            sent_at_once(op, st);
         return 1;
     }
     if (st->done == st->nchunks)

@@ -18,11 +18,9 @@ void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
                                                                       : -BANYAN_EPROTO,
                           memory_order_release);
     bny_info("communicator %u failed: %s", comm->id, comm->failure_text);
-    while (comm->active_first) {
-        struct bny_op *op = comm->active_first;
-        bny_op_complete(op, atomic_load(&comm->failed));
-        if (comm->active_first == op)
-            break; /* closing a window: progress goes on with it */
+    for (struct bny_op *op = comm->active_first, *next; op; op = next) {
+        next = op->next;
+        bny_op_complete(op, atomic_load(&comm->failed)); /* while a window is closing, progress goes on with it */
     }
     while (comm->strays) {
         struct bny_msg *msg = comm->strays;

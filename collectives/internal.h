@@ -67,8 +67,11 @@ struct bny_world {
     } spills[BNY_SPILL_CLASSES];
     struct bny_plain *plain;     /* memory.c: without a transport that shares memory */
     struct bny_cookie *cookies;  /* free ones */
+    struct bny_boards *boards;   /* small.c */
+    int boards_tried;
     struct bny_cookie_slab *cookie_slabs;
     uint32_t comm_ids;           /* largest id seen */
+    struct bny_world *next_world; /* of this process; world.c */
     int nlocal;             /* ranks on this host */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
     int all_local, any_tcp; /* agreed */
@@ -196,7 +199,9 @@ struct bny_step_state {
     size_t pos;           /* in contiguous coordinates */
     uint32_t nchunks;
     uint32_t posted;      /* sends: chunks handed to the transport */
-    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends) */
+    uint32_t done;        /* chunks applied (receives, keep) or whose memory is free again (sends); a send that was
+                           * copied at once counts only when the borrowed ones before it are back: in order */
+    uint32_t early;       /* sends: such copies that do not count yet */
     uint32_t twin;        /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds; or UINT32_MAX */
     uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
@@ -251,6 +256,8 @@ struct bny_op {
     struct bny_msg **shots; /* [n] messages held */
     int shots_missing;
     int shots_sent;         /* peers served so far */
+    char *board;            /* shared memory that holds our contribution for all peers; or NULL */
+    uint32_t *board_readers;
     size_t vcap;
     size_t *vcounts;        /* storage of call's four arrays */
 };
@@ -267,6 +274,12 @@ void bny_world_unlock(struct bny_world *w);
 int bny_world_progress(struct bny_world *w);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held. */
 void bny_world_tick(struct bny_world *w);
+/* The same for the other worlds of this process in which nobody waits. What a call left behind in one (an eager
+ * message that waits for a connection) must reach its peers while this process waits in another. No lock held but,
+ * perhaps, that of `except`. */
+void bny_worlds_progress(const struct bny_world *except);
+/* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
+int bny_world_poll(struct bny_world *w);
 void bny_world_unref(struct bny_world *w);
 /* Handles one transport event; lock held. */
 void bny_world_event(struct bny_world *w, struct bny_event *ev);
@@ -343,6 +356,7 @@ void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 /* engine.c: the life of a chunk */
 int bny_engine_start(struct bny_op *op);
 int bny_engine_advance(struct bny_op *op); /* 1: made progress */
+void bny_engine_sent(struct bny_op *op, uint32_t step); /* the transport has given a send's memory back */
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held */
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */
@@ -352,7 +366,9 @@ int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
+void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
+int bny_oneshot_sends_to(const struct bny_op *op, int r);
 
 /* device.c */
 void bny_device_look(void); /* is a CUDA driver in this process by now? */
@@ -389,6 +405,7 @@ struct bny_cookie {
     uint32_t step;
     struct bny_cookie *next; /* free list; or of the operation's */
     struct bny_cookie *prev;
+    uint32_t *readers;       /* of a board (small.c): counted down; op is NULL then */
 };
 struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step);
 void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck);

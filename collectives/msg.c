@@ -238,7 +238,10 @@ struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint3
     w->cookies = ck->next;
     ck->op = op;
     ck->step = step;
-    ck->prev = NULL;
+    ck->readers = NULL;
+    ck->prev = ck->next = NULL;
+    if (!op)
+        return ck;
     ck->next = op->cookies;
     if (op->cookies)
         op->cookies->prev = ck;

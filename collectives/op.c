@@ -562,11 +562,44 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
 
 /* ---- completion ------------------------------------------------------------------------------------------------ */
 
-/* Idempotent while windows are closing: progress calls it again. */
+/* Does a message for rank r of a collective still need our progress? Who waits for it would wait until this rank
+ * happens to call the library again, which may be never: the operation is not complete before. Its receiver takes part
+ * and reads, so this ends. The receiver of a point-to-point message need not have called yet, so that one does not
+ * wait: a small send may return before the receiver calls. */
+static int is_unsent_to(const struct bny_op *op, int r)
+{
+    const struct bny_ep *ep = op->comm->peers[r].ep;
+    const struct bny_program *p = op->program;
+
+    if (!ep || !ep->unsent || op->call.collective == BNY_SENDRECV)
+        return 0;
+    if (op->plan.path == BNY_PATH_ONESHOT)
+        return bny_oneshot_sends_to(op, r);
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].peer == r && (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_FORWARD))
+            return 1;
+    return 0;
+}
+
+static int is_unsent(const struct bny_op *op)
+{
+    const struct bny_world *w = op->comm->world;
+    uint64_t any = 0;
+
+    for (int i = 0; i < w->ntps; i++)
+        any |= w->tps[i]->unsent;
+    for (int r = 0; any && r < op->comm->n; r++)
+        if (is_unsent_to(op, r))
+            return 1;
+    return 0;
+}
+
+/* Idempotent while windows are closing and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result)
 {
-    if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
+    if (result && op->result == 0)
         op->result = result;
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
         if (op->plan.path == BNY_PATH_ONESHOT)
             bny_oneshot_drop(op);
         else if (result)
@@ -574,6 +607,10 @@ void bny_op_complete(struct bny_op *op, int result)
         atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
     }
     if (op->plan.path == BNY_PATH_ENGINE && bny_engine_close(op) == BNY_AGAIN) {
+        op->dirty = 1;
+        return;
+    }
+    if (op->result == 0 && is_unsent(op)) {
         op->dirty = 1;
         return;
     }
@@ -628,6 +665,8 @@ int bny_op_waits_on(const struct bny_op *op, int r)
 {
     const struct bny_program *p = op->program;
 
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING)
+        return is_unsent_to(op, r);
     if (op->plan.path == BNY_PATH_ONESHOT)
         return bny_oneshot_waits_on(op, r);
     for (uint32_t i = 0; r != op->comm->rank && i < p->nsteps; i++)

@@ -47,16 +47,6 @@ int banyan_start(struct banyan_request *req)
     return rc;
 }
 
-static void progress_once(struct bny_world *w)
-{
-    if (!bny_world_trylock(w))
-        return;
-    bny_world_progress(w);
-    if (bny_now_ns() - w->tick_ns > 500000)
-        bny_world_tick(w);
-    bny_world_unlock(w);
-}
-
 int banyan_test(struct banyan_request *req, int *done)
 {
     int rc = check(req, "banyan_test");
@@ -66,7 +56,7 @@ int banyan_test(struct banyan_request *req, int *done)
     if (!done)
         return bny_fail(BANYAN_EINVAL, "banyan_test: done must not be NULL");
     if (is_active(req))
-        progress_once(req->op.comm->world);
+        bny_world_poll(req->op.comm->world);
     *done = !is_active(req);
     return *done ? harvest(req) : 0;
 }
@@ -131,7 +121,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
         }
         for (size_t i = 0; i < n; i++)
             if (is_active(reqs[i])) {
-                progress_once(reqs[i]->op.comm->world);
+                bny_world_poll(reqs[i]->op.comm->world);
                 bny_wait_turn(&wt, reqs[i]->op.comm->world, reqs[i]->op.comm);
                 break;
             }
@@ -140,6 +130,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
 
 int banyan_request_free(struct banyan_request *req)
 {
+    struct bny_world *w;
     int rc;
 
     if (!req)
@@ -149,7 +140,10 @@ int banyan_request_free(struct banyan_request *req)
         return rc;
     if (is_active(req))
         return bny_fail(BANYAN_EBUSY, "banyan_request_free: this request is in flight; wait for it first");
+    w = req->op.comm->world;
+    bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by progress of all worlds */
     bny_op_finish(&req->op);
+    bny_world_unlock(w);
     free(req);
     return 0;
 }

@@ -2,10 +2,24 @@
 /* The one-shot exchange: every rank sends its contribution to every rank that needs it, in one eager message, and
  * combines what it gets in rank order. One message delay; (n - 1) messages of S bytes a rank. For small
  * messages between few ranks nothing has less latency. Received messages are combined straight from the
- * transport's memory. All ranks associate in rank order, so their bits agree and do not depend on size. */
+ * transport's memory. All ranks associate in rank order, so their bits agree and do not depend on size.
+ *
+ * Where one contribution goes to several peers by shared memory, it is copied once, to a board that all of them read,
+ * instead of once into each peer's ring. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/internal.h"
+
+#define BOARDS          16
+#define BOARD_BYTES     (16u << 10)
+#define BOARD_BYTES_MIN 1024u /* below, a copy into each ring costs less than the bookkeeping */
+
+struct bny_boards {
+    char *mem; /* [BOARDS * BOARD_BYTES], the transport's: gone with it */
+    uint32_t readers[BOARDS];
+    uint32_t next;
+};
 
 /* Does rank `from` send to rank `to`? */
 static int sends(const struct bny_call *call, int from, int to)
@@ -37,10 +51,56 @@ static const char *payload(const struct bny_op *op, int to)
     return base;
 }
 
+static struct bny_boards *boards_of(struct bny_world *w)
+{
+    void *mem;
+
+    if (w->boards_tried)
+        return w->boards;
+    w->boards_tried = 1;
+    for (int i = 0; i < w->ntps && !w->boards; i++) {
+        struct bny_tp *tp = w->tps[i];
+        if (!(tp->ops->caps & BNY_TP_MEM) || tp->ops->mem_alloc(tp, BOARDS * BOARD_BYTES, &mem) != 0)
+            continue;
+        w->boards = calloc(1, sizeof *w->boards);
+        if (w->boards)
+            w->boards->mem = mem;
+    }
+    return w->boards;
+}
+
+void bny_boards_free(struct bny_world *w)
+{
+    free(w->boards);
+    w->boards = NULL;
+}
+
+/* Puts the contribution on a free board, if it is one for boards. */
+static void use_board(struct bny_op *op)
+{
+    size_t bytes = payload_bytes(op);
+    struct bny_boards *b;
+    uint32_t i;
+
+    op->board = NULL;
+    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN || bytes > BOARD_BYTES ||
+        (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
+        return;
+    b = boards_of(op->comm->world);
+    i = b ? b->next % BOARDS : 0;
+    if (!b || b->readers[i])
+        return; /* somebody is still reading: the rings have room */
+    b->next++;
+    op->board = b->mem + (size_t)i * BOARD_BYTES;
+    op->board_readers = &b->readers[i];
+    memcpy(op->board, op->in, bytes);
+}
+
 int bny_oneshot_start(struct bny_op *op)
 {
     int n = op->comm->n, me = op->comm->rank;
 
+    use_board(op);
     op->shots_missing = 0;
     op->shots_sent = 0;
     for (int r = 0; r < n; r++) {
@@ -108,6 +168,26 @@ static void combine(struct bny_op *op)
     }
 }
 
+static int shoot(struct bny_op *op, struct bny_ep *ep, const struct bny_hdr *h, int to)
+{
+    struct bny_cookie *ck;
+    int rc;
+
+    if (!op->board)
+        return ep->ops->eager(ep, h, payload(op, to));
+    ck = bny_cookie_take(op->comm->world, NULL, 0);
+    if (!ck)
+        return -BANYAN_ENOMEM;
+    rc = ep->ops->send(ep, h, op->board, ck);
+    if (rc != 0) {
+        bny_cookie_give(op->comm->world, ck);
+        return rc;
+    }
+    ck->readers = op->board_readers;
+    ++*op->board_readers;
+    return 0;
+}
+
 int bny_oneshot_advance(struct bny_op *op)
 {
     int n = op->comm->n, me = op->comm->rank, moved = 0;
@@ -129,7 +209,7 @@ int bny_oneshot_advance(struct bny_op *op)
         if (to >= n)
             to -= n;
         ep = op->comm->peers[to].ep;
-        rc = sends(&op->call, me, to) ? ep->ops->eager(ep, &h, payload(op, to)) : 0;
+        rc = sends(&op->call, me, to) ? shoot(op, ep, &h, to) : 0;
         if (rc == BNY_AGAIN) {
             op->dirty = 1;
             return moved;
@@ -188,6 +268,11 @@ void bny_oneshot_drop(struct bny_op *op)
             bny_msg_release(op->comm->world, op->shots[r]);
             op->shots[r] = NULL;
         }
+}
+
+int bny_oneshot_sends_to(const struct bny_op *op, int r)
+{
+    return sends(&op->call, op->comm->rank, r);
 }
 
 int bny_oneshot_waits_on(const struct bny_op *op, int r)

@@ -31,6 +31,7 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
         bny_world_tick(w);
         bny_world_unlock(w);
     }
+    bny_worlds_progress(w);
 }
 
 static void nap(struct bny_world *w)

@@ -18,6 +18,8 @@
 #define CPU_WORDS  16 /* 1024 CPUs */
 #define CARD_TPS   3
 
+#define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
+
 /* What each rank tells all others. Plain bytes, same library version on both sides (checked first). */
 struct bny_card {
     uint32_t magic, wire_version;
@@ -49,9 +51,17 @@ struct bny_init {
 
 static atomic_uint generation = 1;
 
+/* All worlds of this process that have joined, by ->next_world. */
+static pthread_mutex_t worlds_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_world *worlds;
+
 static void in_child(void)
 {
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
     atomic_fetch_add(&generation, 1);
+    worlds_lock = unlocked; /* whoever held it is not here; the parent's worlds are not ours */
+    worlds = NULL;
 }
 
 static void watch_forks(void)
@@ -121,15 +131,10 @@ static void message(struct bny_world *w, struct bny_msg *msg)
 
 static void sent(struct bny_world *w, struct bny_cookie *ck)
 {
-    struct bny_op *op = ck->op;
-
-    if (op) {
-        struct bny_step_state *st = &op->steps[ck->step];
-        if (++st->done == st->nchunks)
-            op->steps_left--;
-        op->sends_in_flight--;
-        op->dirty = 1;
-    }
+    if (ck->readers)
+        --*ck->readers;
+    if (ck->op)
+        bny_engine_sent(ck->op, ck->step);
     bny_cookie_give(w, ck);
 }
 
@@ -224,6 +229,62 @@ void bny_world_tick(struct bny_world *w)
         bny_failure_adopt(w);
 }
 
+/* ---- worlds side by side ---------------------------------------------------------------------------------------- */
+
+static void worlds_add(struct bny_world *w)
+{
+    pthread_mutex_lock(&worlds_lock);
+    w->next_world = worlds;
+    worlds = w;
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+static void worlds_remove(struct bny_world *w)
+{
+    pthread_mutex_lock(&worlds_lock);
+    for (struct bny_world **at = &worlds; *at; at = &(*at)->next_world)
+        if (*at == w) {
+            *at = w->next_world;
+            break;
+        }
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+/* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's. */
+void bny_worlds_progress(const struct bny_world *except)
+{
+    uint64_t now = bny_now_ns();
+
+    if (pthread_mutex_trylock(&worlds_lock) != 0)
+        return;
+    for (struct bny_world *w = worlds; w; w = w->next_world) {
+        if (w == except || !bny_world_trylock(w))
+            continue;
+        if (now > w->tick_ns && now - w->tick_ns >= WORLD_IDLE_NS) { /* else somebody waits in it */
+            bny_world_progress(w);
+            bny_world_tick(w);
+        }
+        bny_world_unlock(w);
+    }
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+int bny_world_poll(struct bny_world *w)
+{
+    int n, ticked;
+
+    if (!bny_world_trylock(w))
+        return 0;
+    n = bny_world_progress(w);
+    ticked = bny_now_ns() - w->tick_ns > 500000;
+    if (ticked)
+        bny_world_tick(w);
+    bny_world_unlock(w);
+    if (ticked)
+        bny_worlds_progress(w);
+    return n;
+}
+
 /* ---- making a world -------------------------------------------------------------------------------------------- */
 
 /* Loop ranks of one process find their fabric by the job's name. */
@@ -274,6 +335,7 @@ static void world_free(struct bny_world *w)
 {
     if (!w)
         return;
+    worlds_remove(w);
     if (w->has_thread) {
         atomic_store(&w->stop_thread, 1);
         pthread_join(w->thread, NULL);
@@ -287,6 +349,7 @@ static void world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);
     bny_cookies_free(w);
+    bny_boards_free(w);
     bny_spills_free(w);
     bny_plain_free(w);
     if (w->fabric)
@@ -312,6 +375,7 @@ static void farewell(struct bny_world *w)
             waiting |= bny_control_farewell(w->control) == BNY_AGAIN;
         if (waiting) {
             bny_world_progress(w);
+            bny_worlds_progress(w);
             sched_yield();
         }
     }
@@ -496,7 +560,10 @@ static int connect_peer(struct bny_init *in, int peer)
             return 0;
         }
     return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer, in->cfg.transport,
-                    strcmp(in->cfg.transport, "shm") ? "" : ": it runs on another host; use auto or tcp");
+                    !strcmp(in->cfg.transport, "shm")    ? ": it runs on another host; use auto or tcp"
+                    : !strcmp(in->cfg.transport, "loop") ? ": the loop transport joins ranks of one process; "
+                                                           "use auto, shm or tcp between processes"
+                                                         : "");
 }
 
 /* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will call on it either. */
@@ -769,6 +836,7 @@ int bny_init_progress(struct banyan_comm *comm)
     }
     if (in->w->nranks > 1)
         bny_spills_make(in->w);
+    worlds_add(in->w);
     bny_comm_settle(comm);
     comm->init = NULL;
     bny_init_free(in);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* banyan_perf: measures and checks collectives. This file joins the job and sweeps sizes,
- * types, operations and roots. */
+ * types, operations and roots. A rank is a process; over the loop transport, which joins ranks
+ * of one process, it is a thread. */
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include "perf/perf.h"
 #include "tools/local_ranks.h"
 
-static int my_rank = -1;
+static _Thread_local int my_rank = -1;
 
 static int failed(const char *what)
 {
@@ -130,7 +132,7 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
 
     if (count == 0 && bytes > 0)
         count = 1;
-    if (o->timeout_s > 0)
+    if (o->timeout_s > 0 && run->keeps_time)
         alarm((unsigned)o->timeout_s + 5);
     for (int inplace = 0; inplace < 2 && rc == 0; inplace++) {
         struct perf_row row = {
@@ -151,7 +153,8 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
         describe(run, &row, dtype);
         rc = run_variant(run, &row, out, inplace || !(o->inplace & 2));
     }
-    alarm(0);
+    if (run->keeps_time)
+        alarm(0);
     return rc;
 }
 
@@ -253,10 +256,12 @@ static int measure(struct perf_run *run)
     return run->wrong_total > 0 || bad_output;
 }
 
-static int join(struct perf_run *run)
+/* id NULL: as the environment says. */
+static int join(struct perf_run *run, const struct banyan_id *id, int rank, int nranks)
 {
     const struct perf_opts *o = run->opts;
     struct banyan_config cfg;
+    int rc;
 
     banyan_config_default(&cfg);
     if (strcmp(o->transport, "auto"))
@@ -271,21 +276,86 @@ static int join(struct perf_run *run)
         cfg.chunk_bytes = o->chunk_bytes;
     if (o->timeout_s > 0)
         cfg.op_timeout_s = o->timeout_s;
-    if (banyan_comm_init_env(&run->comm, &cfg) < 0)
-        return -1;
+    rc = id ? banyan_comm_init(&run->comm, id, nranks, rank, &cfg)
+            : banyan_comm_init_env(&run->comm, &cfg);
+    if (rc < 0)
+        return rc;
     my_rank = run->rank = banyan_comm_rank(run->comm);
     run->nranks = banyan_comm_count(run->comm);
     return 0;
 }
 
+/* The life of one rank. Returns its exit status. */
+static int run_rank(struct perf_run *run, const struct banyan_id *id, int rank, int nranks)
+{
+    int status;
+
+    if (join(run, id, rank, nranks) < 0)
+        return failed("cannot join the job");
+    status = measure(run);
+    if (banyan_async_error(run->comm, NULL, NULL, 0) < 0)
+        banyan_comm_destroy(run->comm);
+    else if (banyan_comm_finalize(run->comm) < 0)
+        return failed("finalize");
+    return status;
+}
+
+struct thread_rank {
+    const struct perf_opts *opts;
+    const struct banyan_id *id;
+    int rank, status;
+    pthread_t thread;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread_rank *r = arg;
+    struct perf_run run = { .opts = r->opts, .keeps_time = r->rank == 0 };
+
+    my_rank = r->rank;
+    if (r->opts->bind)
+        bny_local_bind(r->rank);
+    r->status = run_rank(&run, r->id, r->rank, r->opts->nlocal);
+    return NULL;
+}
+
+static int run_threads(const struct perf_opts *o)
+{
+    struct thread_rank *ranks = calloc((size_t)o->nlocal, sizeof *ranks);
+    struct banyan_id id;
+    int status = 0;
+
+    if (!ranks || banyan_id_create(&id) < 0) {
+        free(ranks);
+        return failed("cannot start the ranks");
+    }
+    for (int i = 0; i < o->nlocal; i++) {
+        ranks[i] = (struct thread_rank){ .opts = o, .id = &id, .rank = i };
+        if (pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]) != 0) {
+            fprintf(stderr, "banyan_perf: cannot start rank %d as a thread\n", i);
+            exit(1); /* the others wait for it in vain */
+        }
+    }
+    for (int i = 0; i < o->nlocal; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        if (!status)
+            status = ranks[i].status;
+    }
+    free(ranks);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct perf_opts opts;
-    struct perf_run run = { .opts = &opts };
+    struct perf_run run = { .opts = &opts, .keeps_time = 1 };
     int status;
 
     if (perf_opts_parse(&opts, argc, argv, &status))
         return status;
+    signal(SIGALRM, on_alarm);
+    if (!strcmp(opts.transport, "loop"))
+        return run_threads(&opts);
     /* With BANYAN_RANK set, this is one of the ranks that -P started. */
     if (opts.nlocal && !getenv("BANYAN_RANK")) {
         struct bny_local_ranks job = { .tool = "banyan_perf",
@@ -295,13 +365,5 @@ int main(int argc, char **argv)
 
         return bny_local_ranks_run(&job, argv);
     }
-    signal(SIGALRM, on_alarm);
-    if (join(&run) != 0)
-        return failed("cannot join the job");
-    status = measure(&run);
-    if (banyan_async_error(run.comm, NULL, NULL, 0) < 0)
-        banyan_comm_destroy(run.comm);
-    else if (banyan_comm_finalize(run.comm) < 0)
-        return failed("finalize");
-    return status;
+    return run_rank(&run, NULL, 0, 0);
 }

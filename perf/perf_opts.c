@@ -24,7 +24,8 @@ static const char usage[] =
     "  -R, --local_register N  1: buffers are registered shared memory\n"
     "  -T, --timeout SECONDS   fail when one size takes longer (0: never)\n"
     "  -J, --json FILE         write one JSON object per row to FILE (- for standard output)\n"
-    "  -P, --ranks N           start N ranks on this machine; else join the launcher's job\n"
+    "  -P, --ranks N           start N ranks on this machine (--transport loop: as threads of\n"
+    "                          one process); else join the launcher's job\n"
     "      --bind              with -P: one CPU per rank\n"
     "      --inplace 0|1|both  (both)\n"
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
@@ -262,12 +263,19 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
 /* What can be told only once all options are known. */
 static int cross_check(struct perf_opts *o)
 {
-    int known = !strcmp(o->transport, "auto") || !strcmp(o->transport, "loop");
+    int known;
 
+    if (!strcmp(o->transport, "auto"))
+        o->transport = bny_param_str("BANYAN_TRANSPORT");
+    known = !strcmp(o->transport, "auto");
     for (size_t i = 0; banyan_transport_name(i); i++)
         known |= !strcmp(o->transport, banyan_transport_name(i));
     if (!known)
         return bad("this build has no transport ", o->transport);
+    if (!strcmp(o->transport, "loop") && (!o->nlocal || getenv("BANYAN_RANK")))
+        return bad("transport loop joins ranks of one process: start them with -P N and no "
+                   "launcher, or use shm or tcp",
+                   "");
     if (o->device && strcmp(o->transport, "tcp") && strcmp(o->transport, "auto"))
         return bad("--device names network interfaces and needs --transport tcp, not ",
                    o->transport);

@@ -13,7 +13,7 @@
 
 #define PUT_TIMEOUT_S 30.0
 
-static struct {
+static _Thread_local struct { /* of this rank */
     const struct bny_transport_ops *ops;
     struct bny_tp *tp;
     struct bny_ep *ep;

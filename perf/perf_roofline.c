@@ -34,7 +34,7 @@ struct card {
     uint16_t port, pad;
 };
 
-static struct {
+static _Thread_local struct { /* of this rank */
     int ready; /* 1: set up, -1: cannot be measured */
     size_t cap;
     int fd, sock;

@@ -184,7 +184,7 @@ static double cpu_now_s(void)
 {
     struct timespec ts;
 
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts); /* other ranks may be threads beside us */
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 

@@ -78,7 +78,7 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-static void bind_to(int rank)
+void bny_local_bind(int rank)
 {
     cpu_set_t all, one;
     int n, want;
@@ -111,7 +111,7 @@ static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, in
     for (int i = 0; o->tag && i < 2; i++)
         dup2(pipes[i][1], i + 1);
     if (o->bind)
-        bind_to(r);
+        bny_local_bind(r);
     set_number("BANYAN_RANK", r);
     set_number("BANYAN_WORLD_SIZE", o->nranks);
     if (r == 0) {

@@ -20,4 +20,7 @@ struct bny_local_ranks {
  * 125 when the ranks could not be started. */
 int bny_local_ranks_run(const struct bny_local_ranks *job, char *const argv[]);
 
+/* Binds the calling thread to the (rank mod ncpus)-th CPU that it may use. */
+void bny_local_bind(int rank);
+
 #endif

@@ -49,12 +49,14 @@ struct bny_ep {
     uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive whole: data != NULL */
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
     uint32_t zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
+    uint32_t unsent;    /* messages that only further calls here bring under way: no connection yet, a full socket */
 };
 
 struct bny_tp {
     const struct bny_transport_ops *ops;
     int rank, nranks; /* world */
     uint64_t wire_bytes, messages, copied_bytes; /* counters; see banyan_stats */
+    uint64_t unsent;  /* of all endpoints */
 };
 
 struct bny_tp_config {

@@ -7,7 +7,9 @@
  *   Errors     every function returns 0 (or a count) on success and a negative BANYAN_E* code on
  *              failure; banyan_last_error() has the sentence for a person: rank, argument, remedy.
  *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
- *   Threads    one thread at a time per communicator. Different communicators are independent.
+ *   Threads    one thread at a time per communicator. Different communicators are independent. A thread
+ *              that waits also progresses what other communicators of the process have in flight (and
+ *              then calls their user operations).
  *              banyan_abort, banyan_async_error, banyan_comm_rank/_count: any thread, any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take NULL.

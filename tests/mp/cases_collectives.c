@@ -155,6 +155,34 @@ static int schedules(struct test *t)
     return 0;
 }
 
+/* In place, with a last chunk that takes another way than the ones before it (copied, while they
+ * are lent to the peer): what is still being read must not be overwritten. */
+static int ragged_in_place(struct test *t)
+{
+    static const size_t tails[] = { 1, 300, 1023, 1024, 1500, 2047, 2048 }; /* elements */
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    uint32_t *x = case_malloc((3 * 16384 + 2048) * 4);
+
+    for (int round = 0; round < 60; round++)
+        for (size_t i = 0; (opts.schedule = banyan_schedule_name(i)); i++) {
+            size_t n = (size_t)(1 + round % 3) * 16384 + tails[round % 7];
+            int rc;
+            for (size_t k = 0; k < n; k++)
+                x[k] = (uint32_t)(k + i) * 7 + (uint32_t)t->rank;
+            rc = banyan_allreduce(x, x, n, BANYAN_U32, BANYAN_SUM, t->comm, &opts);
+            if (rc == -BANYAN_ENOTSUP)
+                continue;
+            CHECK(t, rc == 0, "returned %d (%s)", rc, banyan_strerror(rc));
+            for (size_t k = 0; k < n; k++)
+                CHECK(t,
+                      x[k] == (uint32_t)t->n * (uint32_t)(k + i) * 7 +
+                                  (uint32_t)(t->n * (t->n - 1) / 2),
+                      "round %d, %s: element %zu of %zu", round, opts.schedule, k, n);
+        }
+    free(x);
+    return 0;
+}
+
 static size_t available_bytes(void)
 {
     FILE *f = fopen("/proc/meminfo", "r");
@@ -211,6 +239,7 @@ const struct mp_case cases_collectives[] = {
     { "sweep", sweep, 0 },
     { "ops", ops, 0 },
     { "schedules", schedules, 0 },
+    { "ragged_in_place", ragged_in_place, 0 },
     { "huge", huge, CASE_NO_THREADS },
     { 0 },
 };

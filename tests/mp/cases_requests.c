@@ -397,6 +397,22 @@ static int progress_thread(struct test *t)
     return 0;
 }
 
+/* A collective that has returned needs nothing more of this rank: what it sends is under way, even
+ * when the connection had to be made first. The root calls nothing before the others are through. */
+static int leaves_nothing(struct test *t)
+{
+    uint32_t x[2500], first = t->rank == 0 ? 7 : 0;
+
+    for (uint32_t i = 0; i < 2500; i++)
+        x[i] = t->rank == 0 ? i : 0;
+    CHECK_OK(t, banyan_broadcast(&first, 1, BANYAN_U32, 0, t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    CHECK_OK(t, banyan_broadcast(x, 2500, BANYAN_U32, 0, t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    CHECK(t, first == 7 && x[2499] == 2499, "%u, %u", first, x[2499]);
+    return 0;
+}
+
 /* An event loop on the descriptor: it never sleeps through work. */
 static int progress_fd(struct test *t)
 {
@@ -472,6 +488,7 @@ const struct mp_case cases_requests[] = {
     { "send_before_recv", send_before_recv, 0 },
     { "progress_hook", progress_hook, CASE_OWN_INIT },
     { "progress_thread", progress_thread, CASE_OWN_INIT },
+    { "leaves_nothing", leaves_nothing, 0 },
     { "progress_fd", progress_fd, 0 },
     { "stats", stats, 0 },
     { 0 },

@@ -47,6 +47,14 @@ static struct mp_row deterministic[] = {
 };
 MP_TABLE(collectives, deterministic_mode_gives_the_same_bits_always, deterministic)
 
+static struct mp_row ragged[] = {
+    { "ragged_in_place", "shm", 2 },
+    { "ragged_in_place", "shm", 3 },
+    { "ragged_in_place", "shm", 4 },
+    { "ragged_in_place", "tcp", 3 },
+};
+MP_TABLE(collectives, in_place_with_a_short_last_chunk, ragged)
+
 static struct mp_row handles[] = {
     { "user_handles", "shm", 2 },
     { "user_handles", "tcp", 3 },

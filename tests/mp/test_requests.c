@@ -42,6 +42,8 @@ static struct mp_row progress[] = {
     { "progress_thread", "shm", 2 }, { "progress_thread", "tcp", 2 },
     { "progress_thread", "shm", 4 }, { "progress_fd", "shm", 2 },
     { "progress_fd", "shm", 4 },     { "progress_fd", "tcp", 3 },
+    { "leaves_nothing", "shm", 3 },  { "leaves_nothing", "tcp", 2, .timeout_s = 20 },
+    { "leaves_nothing", "tcp", 4, .timeout_s = 20 },
     { "stats", "shm", 2 },           { "stats", "shm", 4 },
     { "stats", "tcp", 3 },
 };

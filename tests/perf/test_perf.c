@@ -57,6 +57,7 @@ Test(perf, wrong_options_exit_with_2)
         { "banyan_perf", "allreduce", "-f", "1" },
         { "banyan_perf", "broadcast", "--inplace", "0" },
         { "banyan_perf", "frob", "-n", "1" },
+        { "banyan_perf", "allreduce", "--transport", "loop" },
     };
     struct perf_opts o;
 

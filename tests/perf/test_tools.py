@@ -102,6 +102,20 @@ class Perf(unittest.TestCase):
             rows, _ = self.rows(name, "-P", "3", "-b", "5000", "-e", "5000", "-n", "1", "-w", "0", "--no-roofline")
             self.assertTrue(rows and all(r["wrong"] == 0 for r in rows), name)
 
+    def test_ranks_of_the_loop_transport_are_threads(self):
+        for name in "allreduce alltoall sendrecv".split():
+            rows, text = self.rows(name, "-P", "3", "--transport", "loop", "-b", "5000", "-e", "500000", "-f", "100",
+                                   "-n", "2", "-T", "60")
+            self.assertEqual({(r["transport"], r["ranks"], r["wrong"]) for r in rows}, {("loop", 3, 0)}, name)
+            pids = {line.split()[4] for line in text.splitlines() if line.startswith("#  rank")}
+            self.assertEqual(len(pids), 1, text)
+
+    def test_the_loop_transport_under_a_launcher_is_refused(self):
+        for extra in ([], ["-P", "2"]):
+            p = sh(RUN, "-n", "2", PERF, "allreduce", "--transport", "loop", *extra)
+            self.assertEqual(p.returncode, 2, p.stderr)
+            self.assertRegex(p.stderr, "loop joins ranks of one process: start them with -P N")
+
     def test_failures_are_1_and_name_the_rank(self):
         p = sh(PERF, "put_lat", "-P", "3", "-b", "8", "-e", "8")
         self.assertEqual(p.returncode, 1)

@@ -74,6 +74,8 @@ static void finish_item(struct tcp_conn *c)
 {
     struct tcp_item *it = item_at(c, c->written);
 
+    c->ep->ep.unsent--;
+    c->tp->tp.unsent--;
     c->copy_head = (c->copy_head + it->copy_used) % TCP_COPY_BYTES;
     c->copy_used -= it->copy_used;
     if (it->kind == TCP_SLOT)
@@ -189,6 +191,8 @@ static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, cons
     struct tcp_item *it = item_at(c, c->queued++);
 
     *it = (struct tcp_item){ .hdr = *hdr, .buf = buf, .kind = kind };
+    c->ep->ep.unsent++;
+    c->tp->tp.unsent++;
     return it;
 }
 

@@ -735,6 +735,13 @@ int bny_op_look(struct bny_op *op, int tries)
     return bny_world_progress(w);
 }
 
+void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
+{
+    bny_world_lock(op->comm->world);
+    op->deadline_ns = deadline_ns;
+    bny_world_unlock(op->comm->world);
+}
+
 int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
 {
     struct bny_world *w = op->comm->world;
@@ -744,7 +751,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         return op->result;
     bny_wait_init(&wt);
     if (deadline_ns)
-        op->deadline_ns = deadline_ns;
+        bny_op_set_deadline(op, deadline_ns);
     while (!bny_op_is_done(op)) {
         int n = 0;
         bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */

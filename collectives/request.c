@@ -104,6 +104,8 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
         if (rc)
             return rc;
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
+        if (deadline && is_active(reqs[i]))
+            bny_op_set_deadline(&reqs[i]->op, deadline);
     }
     if (active == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active", n);
@@ -115,8 +117,6 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
                 *index = i;
                 return harvest(reqs[i]);
             }
-            if (deadline)
-                op->deadline_ns = deadline;
         }
         for (size_t i = 0; i < n; i++)
             if (is_active(reqs[i])) {

@@ -333,7 +333,8 @@ void bny_op_finish(struct bny_op *op);     /* frees its memory */
 struct bny_op *bny_op_take(struct banyan_comm *comm);  /* from the pool; lock held */
 void bny_op_give(struct bny_op *op);       /* back to the pool; lock held */
 int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
-void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns); /* lock not held */
+/* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes the lock. */
+void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
 /* Progresses, looking up to `tries` times at the peers of a one-shot; lock held. Returns > 0 when something moved. */
 int bny_op_look(struct bny_op *op, int tries);
 /* A message for this communicator; lock held. Takes msg. */

@@ -737,6 +737,8 @@ int bny_op_look(struct bny_op *op, int tries)
 
 void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
 {
+    if (!deadline_ns)
+        return;
     bny_world_lock(op->comm->world);
     op->deadline_ns = deadline_ns;
     bny_world_unlock(op->comm->world);
@@ -750,8 +752,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
     if (bny_op_is_done(op))
         return op->result;
     bny_wait_init(&wt);
-    if (deadline_ns)
-        bny_op_set_deadline(op, deadline_ns);
+    bny_op_set_deadline(op, deadline_ns);
     while (!bny_op_is_done(op)) {
         int n = 0;
         bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */

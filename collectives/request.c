@@ -110,6 +110,9 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     if (active == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active", n);
     bny_wait_init(&wt);
+    for (size_t i = 0; i < n; i++)
+        if (is_active(reqs[i]))
+            bny_op_set_deadline(&reqs[i]->op, deadline);
     for (;;) {
         for (size_t i = 0; i < n; i++) {
             struct bny_op *op = &reqs[i]->op;

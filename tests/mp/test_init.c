@@ -20,6 +20,7 @@ static struct mp_row environments[] = {
 MP_TABLE(init, a_wrong_environment_names_the_variable, environments)
 
 static struct mp_row jobs[] = {
+    { "init_fails", "loop", 2, "8 loop~transport~joins~ranks~of~one~process", 20 },
     { "init_fails",
       "shm",
       3,

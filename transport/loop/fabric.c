@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sodium.h>
+
 #include "base/rng.h"
 
 struct bny_loop_fabric *bny_loop_fabric_create(int nranks, const struct bny_loop_faults *faults)
@@ -15,6 +17,7 @@ struct bny_loop_fabric *bny_loop_fabric_create(int nranks, const struct bny_loop
     if (!f)
         return NULL;
     f->nranks = nranks;
+    randombytes_buf(&f->id, sizeof f->id);
     f->states = calloc(n, sizeof *f->states);
     f->links = calloc(n * n, sizeof *f->links);
     if (!f->states || !f->links) {

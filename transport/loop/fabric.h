@@ -49,6 +49,7 @@ struct bny_loop_link { /* one direction */
 };
 
 struct bny_loop_fabric {
+    uint64_t id; /* random: its address may be another fabric's in another process */
     pthread_mutex_t lock;
     struct bny_loop_faults faults;
     int nranks, faulty;          /* faulty: any probability or delay is set */

@@ -171,7 +171,7 @@ static void fill_address(struct loop_address *a, const struct bny_loop_fabric *f
 {
     memset(a, 0, sizeof *a);
     memcpy(a->magic, "bnyloop", 8);
-    a->fabric = (uint64_t)(uintptr_t)f;
+    a->fabric = f->id;
     a->rank = rank;
 }
 

@@ -83,7 +83,7 @@ struct bny_world {
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
-    atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* the transports' counters, for any thread: bny_world_count */
+    atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
     pthread_t thread;       /* progress thread */

@@ -362,6 +362,7 @@ void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held *
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */
 
 /* small.c: the one-shot exchange */
+#define BNY_BOARD_BYTES (32u << 10) /* the longest contribution that a board holds */
 int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);

@@ -306,19 +306,30 @@ int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out)
 int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 {
     struct banyan_stats s = { 0 };
+    struct bny_world *w;
     size_t size;
+    int counted = 0;
 
     if (!comm || !out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
     size = out->size && out->size < sizeof s ? out->size : sizeof s;
     s.size = size;
-    s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
-    s.sleeps = atomic_load_explicit(&comm->world->sleeps, memory_order_relaxed);
-    for (int i = 0; i < comm->world->ntps; i++) {
-        s.wire_bytes += comm->world->tps[i]->wire_bytes;
-        s.messages += comm->world->tps[i]->messages;
-        s.copied_bytes += comm->world->tps[i]->copied_bytes;
+    w = comm->world;
+    /* Who holds the lock for long, such as a user's operation that asks, gets values of the last tick. */
+    for (int i = 0; i < 1000 && !counted; i++) {
+        counted = bny_world_trylock(w);
+        if (!counted)
+            bny_pause();
     }
+    if (counted) {
+        bny_world_count(w);
+        bny_world_unlock(w);
+    }
+    s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
+    s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
+    s.wire_bytes = atomic_load_explicit(&w->wire_bytes, memory_order_relaxed);
+    s.messages = atomic_load_explicit(&w->messages, memory_order_relaxed);
+    s.copied_bytes = atomic_load_explicit(&w->copied_bytes, memory_order_relaxed);
     memcpy(out, &s, size);
     return 0;
 }

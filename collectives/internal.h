@@ -83,6 +83,7 @@ struct bny_world {
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
+    atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
     pthread_t thread;       /* progress thread */
@@ -274,6 +275,8 @@ void bny_world_unlock(struct bny_world *w);
 int bny_world_progress(struct bny_world *w);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held. */
 void bny_world_tick(struct bny_world *w);
+/* Copies the transports' counters to where any thread may read them. With the lock. */
+void bny_world_count(struct bny_world *w);
 /* The same for the other worlds of this process in which nobody waits. What a call left behind in one (an eager
  * message that waits for a connection) must reach its peers while this process waits in another. No lock held but,
  * perhaps, that of `except`. */

@@ -217,11 +217,26 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
         }
 }
 
+void bny_world_count(struct bny_world *w)
+{
+    uint64_t wire = 0, messages = 0, copied = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        wire += w->tps[i]->wire_bytes;
+        messages += w->tps[i]->messages;
+        copied += w->tps[i]->copied_bytes;
+    }
+    atomic_store_explicit(&w->wire_bytes, wire, memory_order_relaxed);
+    atomic_store_explicit(&w->messages, messages, memory_order_relaxed);
+    atomic_store_explicit(&w->copied_bytes, copied, memory_order_relaxed);
+}
+
 void bny_world_tick(struct bny_world *w)
 {
     uint64_t now = bny_now_ns();
 
     w->tick_ns = now;
+    bny_world_count(w);
     check_deadlines(w, now);
     if (w->control && bny_control_progress(w->control) == 1)
         bny_failure_adopt(w);

@@ -6,7 +6,7 @@
 # What a build of library, tools and examples needs.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config python3 libsodium-dev)
 # What the tests need besides.
-test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy)
+test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

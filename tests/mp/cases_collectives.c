@@ -9,6 +9,15 @@
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
+/* BANYAN_TEST_SCALE, such as 0.2, makes this many calls of a number: for slow builds. */
+static long scaled(long calls)
+{
+    const char *text = getenv("BANYAN_TEST_SCALE");
+    double scale = text ? strtod(text, NULL) : 1;
+
+    return scale > 0 && scale < 1 ? 1 + (long)((double)calls * scale) : calls;
+}
+
 /* "calls=N max=BYTES memory=K": number of calls, largest buffer, which ranks use special
  * memory. */
 static long argument(const struct test *t, const char *name, long def)
@@ -29,7 +38,7 @@ static struct image_pool *choose_pool(struct image_pool *pools, unsigned mask, u
 
 static int differential(struct test *t)
 {
-    long calls = argument(t, "calls=", 300), max = argument(t, "max=", 1 << 18), refused = 0;
+    long calls = scaled(argument(t, "calls=", 300)), max = argument(t, "max=", 1 << 18), refused = 0;
     unsigned mask = (unsigned)argument(t, "memory=", 0);
     uint64_t s = t->seed, local = model_mix(t->seed, (uint64_t)t->rank + 1000);
     struct image_pool pools[3];

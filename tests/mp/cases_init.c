@@ -262,6 +262,20 @@ static int config_differs(struct test *t)
     return 0;
 }
 
+/* --- time ---------------------------------------------------------------------------- */
+static int first_barrier(struct test *t)
+{
+    struct banyan_comm *comm;
+    uint64_t begun = bny_now_ns();
+
+    CHECK_OK(t, banyan_comm_init_env(&comm, NULL));
+    CHECK_OK(t, banyan_barrier(comm, NULL));
+    atomic_store(&t->shared->value[t->rank][0], begun);
+    atomic_store(&t->shared->value[t->rank][1], bny_now_ns());
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
 const struct mp_case cases_init[] = {
     { "init_fails", init_fails, CASE_OWN_INIT | CASE_NO_THREADS },
     { "strangers", strangers, CASE_OWN_INIT | CASE_NO_THREADS },
@@ -270,5 +284,6 @@ const struct mp_case cases_init[] = {
     { "config_differs", config_differs, CASE_OWN_INIT },
     { "version_differs", version_differs, CASE_OWN_INIT },
     { "unreachable", unreachable, CASE_OWN_INIT },
+    { "first_barrier", first_barrier, CASE_OWN_INIT | CASE_NO_THREADS },
     { 0 },
 };

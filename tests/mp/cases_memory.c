@@ -175,9 +175,62 @@ static int footprint(struct test *t)
     return 0;
 }
 
+/* --- how much of it ------------------------------------------------------------------ */
+#define RESIDENT_MAX (16u << 20) /* besides the user's buffers */
+
+/* Proportional set size of this process in bytes, or 0: unknown. */
+static size_t resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    unsigned long kib = 0;
+    char line[200];
+
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Pss: %lu kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return (size_t)kib << 10;
+}
+
+static void check_resident(struct test *t, int index, size_t user_bytes)
+{
+    size_t used;
+
+    mp_shared_barrier(t->shared, t->n); /* what is shared counts for each that has it */
+    used = resident_bytes();
+    mp_shared_barrier(t->shared, t->n);
+    used = used > user_bytes ? used - user_bytes : 0;
+    atomic_store(&t->shared->value[t->rank][index], used);
+    CHECK(t, used < RESIDENT_MAX, "%zu KiB besides %zu KiB of buffers", used >> 10,
+          user_bytes >> 10);
+}
+
+static int resident(struct test *t)
+{
+    size_t n = (1 << 20) / 4;
+    uint32_t *x;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return case_skip("a sanitizer's own memory counts too");
+#endif
+    if (resident_bytes() == 0)
+        return case_skip("no Pss in /proc/self/smaps_rollup");
+    x = case_malloc(n * 4);
+    memset(x, 1, n * 4);
+    check_resident(t, 0, n * 4);
+    CHECK_OK(t, banyan_allreduce(x, x, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    check_resident(t, 1, n * 4);
+    CHECK_OK(t, banyan_allreduce(x, x, n, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    check_resident(t, 2, n * 4);
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_memory[] = {
     { "mem_mixed", mem_mixed, 0 },
     { "device_pointer", device_pointer, CASE_OWN_INIT | CASE_NO_THREADS },
     { "footprint", footprint, CASE_NO_THREADS },
+    { "resident", resident, CASE_NO_THREADS },
     { 0 },
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Requests, several in flight, groups, point to point, and the ways to make progress. */
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -477,6 +478,46 @@ static int stats(struct test *t)
     return 0;
 }
 
+/* What any thread may ask at any time, while another one drives the communicator. */
+struct looker {
+    const struct test *t;
+    atomic_int stop;
+};
+
+static void *look_main(void *arg)
+{
+    struct looker *l = arg;
+    struct banyan_stats s = { .size = sizeof s }, last = { 0 };
+    char text[64];
+    int blamed;
+
+    while (!atomic_load(&l->stop)) {
+        CHECK_OK(l->t, banyan_comm_stats(l->t->comm, &s));
+        CHECK(l->t, s.ops >= last.ops && s.messages >= last.messages, "counters went back");
+        last = s;
+        CHECK(l->t,
+              banyan_comm_rank(l->t->comm) == l->t->rank &&
+                  banyan_comm_count(l->t->comm) == l->t->n,
+              "rank or count");
+        CHECK_OK(l->t, banyan_async_error(l->t->comm, &blamed, text, sizeof text));
+    }
+    return NULL;
+}
+
+static int any_thread_looks(struct test *t)
+{
+    struct looker l = { .t = t };
+    pthread_t thread;
+
+    pthread_create(&thread, NULL, look_main, &l);
+    for (int i = 0; i < 200; i++)
+        case_check_works(t, t->comm);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    atomic_store(&l.stop, 1);
+    pthread_join(thread, NULL);
+    return 0;
+}
+
 const struct mp_case cases_requests[] = {
     { "persistent", persistent, 0 },
     { "persistent_large", persistent_large, 0 },
@@ -491,5 +532,6 @@ const struct mp_case cases_requests[] = {
     { "leaves_nothing", leaves_nothing, 0 },
     { "progress_fd", progress_fd, 0 },
     { "stats", stats, 0 },
+    { "any_thread_looks", any_thread_looks, 0 },
     { 0 },
 };

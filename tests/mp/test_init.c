@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Init that cannot succeed says why, on every rank that can know, and how to repair it. */
+#include <stdio.h>
+
+#include "base/clock.h"
 #include "tests/mp/table.h"
 
 /* BANYAN_ECONFIG 13, BANYAN_EPROTO 7, BANYAN_ETIMEDOUT 3. */
@@ -63,3 +66,23 @@ static struct mp_row strangers[] = {
     { "strangers", "tcp", 4 },
 };
 MP_TABLE(init, strangers_do_not_disturb, strangers)
+
+/* No promise, a number to look at: what a start costs on this machine as busy as it is. */
+Test(init, two_ranks_start, .timeout = 100)
+{
+    static struct mp_shared out;
+    struct mp mp = { .n = 2, .case_name = "first_barrier", .transport = "shm", .out = &out };
+
+    for (int run = 0; run < 5; run++) {
+        uint64_t begun = bny_now_ns(), first = UINT64_MAX, last = 0;
+
+        MP_CHECK(mp_run(&mp));
+        for (int r = 0; r < mp.n; r++) {
+            uint64_t from = atomic_load(&out.value[r][0]), to = atomic_load(&out.value[r][1]);
+            first = from < first ? from : first;
+            last = to > last ? to : last;
+        }
+        fprintf(stderr, "# first barrier of 2 ranks: %.1f ms after main, %.1f ms after spawn\n",
+                (double)(last - first) * 1e-6, (double)(last - begun) * 1e-6);
+    }
+}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared memory in any mixture, device memory refused, nothing named left behind, and the quiet
- * path. */
+/* Shared memory in any mixture, device memory refused, nothing named left behind, little memory
+ * used, and the quiet path. */
+#include <stdio.h>
+
 #include "tests/mp/table.h"
 
 static struct mp_row memory[] = {
@@ -21,3 +23,30 @@ static struct mp_row quiet[] = {
     { "no_syscall", "shm", 2 },
 };
 MP_TABLE(memory, the_small_path_is_quiet, quiet)
+
+struct resident {
+    char transport[8];
+};
+static struct resident residents[] = { { "shm" }, { "tcp" } };
+
+ParameterizedTestParameters(memory, a_rank_needs_little_besides_the_buffers)
+{
+    return cr_make_param_array(struct resident, residents,
+                               sizeof residents / sizeof residents[0]);
+}
+
+ParameterizedTest(struct resident *p, memory, a_rank_needs_little_besides_the_buffers,
+                  .timeout = 100)
+{
+    static struct mp_shared out;
+    struct mp mp = {
+        .n = 4, .case_name = "resident", .transport = p->transport, .out = &out
+    };
+
+    MP_CHECK(mp_run(&mp));
+    for (int r = 0; r < mp.n; r++)
+        fprintf(stderr, "# %s rank %d: %llu KiB after init, %llu after 4 B, %llu after 1 MiB\n",
+                p->transport, r, (unsigned long long)atomic_load(&out.value[r][0]) >> 10,
+                (unsigned long long)atomic_load(&out.value[r][1]) >> 10,
+                (unsigned long long)atomic_load(&out.value[r][2]) >> 10);
+}

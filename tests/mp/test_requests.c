@@ -48,3 +48,9 @@ static struct mp_row progress[] = {
     { "stats", "tcp", 3 },
 };
 MP_TABLE(requests, every_way_to_progress, progress)
+
+static struct mp_row looks[] = {
+    { "any_thread_looks", "shm", 2 },
+    { "any_thread_looks", "tcp", 3 },
+};
+MP_TABLE(requests, any_thread_may_look, looks)

@@ -243,8 +243,8 @@ struct stream {
     int whole;     /* not cut off */
 };
 
-/* Frames of every size; perhaps broken headers among them, then junk at the end; perhaps cut off
- * anywhere. */
+/* Frames of every size; perhaps broken headers among them, then junk at the end; perhaps cut
+ * off anywhere. */
 static void stream_make(struct stream *st)
 {
     static const uint32_t tops[] = { 1, 9, 100, 5000, TCP_EAGER_MAX + 1, 60000 };

@@ -31,7 +31,7 @@ static struct cost_model model_of(const struct banyan_comm *c)
     if (c->all_shm)
         m = (struct cost_model){ 0.8e-6, 0.10e-9, 0.05e-9 };
     else
-        m = (struct cost_model){ 15e-6, 0.40e-9, 0.05e-9 };
+        m = (struct cost_model){ 4e-6, 0.25e-9, 0.05e-9 };
     if (c->world->oversubscribed) {
         m.alpha_s *= 5; /* each message waits for a context switch */
         m.beta *= 2;
@@ -419,7 +419,7 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
 
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        want = c->all_shm || bytes < 256u << 10 ? 64u << 10 : 256u << 10;
+        want = c->all_shm ? 64u << 10 : bytes < 256u << 10 ? 128u << 10 : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }

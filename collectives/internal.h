@@ -234,6 +234,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t close_ns;      /* a failed operation waits for its windows until then; 0: not set yet */
     uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */
     const char *in;         /* what the tables point at: the user's buffers or staging */

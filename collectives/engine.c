@@ -18,6 +18,7 @@
 #include "collectives/internal.h"
 
 #define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+#define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
 
 static size_t chunk_count(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
 {
@@ -801,6 +802,22 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
 
 /* ---- end ------------------------------------------------------------------------------------------------ */
 
+/* A peer that was stopped (SIGSTOP, a debugger) in the middle of a put keeps its hold on our memory for as long as it
+ * is stopped. No call may wait that long: a failed operation gives up after CLOSE_NS. The window is closed by then, so
+ * what may still come, should the peer go on, is the rest of that one chunk. */
+static int gives_up(struct bny_op *op, int r)
+{
+    if (!op->result)
+        return 0;
+    if (!op->close_ns)
+        op->close_ns = bny_now_ns() + CLOSE_NS;
+    if (!bny_deadline_passed(op->close_ns))
+        return 0;
+    bny_warn("rank %d stands still while it writes into the receive buffer of this failed operation: do not use that "
+             "memory again before rank %d has ended", r, r);
+    return 1;
+}
+
 int bny_engine_close(struct bny_op *op)
 {
     int rc = 0;
@@ -810,7 +827,7 @@ int bny_engine_close(struct bny_op *op)
         struct bny_ep *ep = op->comm->peers[r].ep;
         if (!pr->ours.bytes)
             continue;
-        if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN)
+        if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN && !gives_up(op, r))
             rc = BNY_AGAIN;
         else
             memset(&pr->ours, 0, sizeof pr->ours);

@@ -234,6 +234,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t close_ns;      /* a failed operation waits for its windows until then; 0: not set yet */
     uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */
     const char *in;         /* what the tables point at: the user's buffers or staging */
@@ -365,6 +366,7 @@ void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held *
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */
 
 /* small.c: the one-shot exchange */
+#define BNY_BOARD_BYTES (32u << 10) /* the longest contribution that a board holds */
 int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);

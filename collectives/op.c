@@ -441,6 +441,7 @@ int bny_op_start(struct bny_op *op)
     op->result = 0;
     op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small operation may */
     op->probe_ns = 0;
+    op->close_ns = 0;
     op->cookies = NULL;
     if (op->call.collective == BNY_SENDRECV) {
         struct bny_stream *st = stream_of(c, op->call.root, op->call.tag);

@@ -31,9 +31,12 @@ static struct cost_model model_of(const struct banyan_comm *c)
     if (c->all_shm)
         m = (struct cost_model){ 0.8e-6, 0.10e-9, 0.05e-9 };
     else
-        m = (struct cost_model){ 15e-6, 0.40e-9, 0.05e-9 };
-    if (c->world->oversubscribed)
+        m = (struct cost_model){ 4e-6, 0.25e-9, 0.05e-9 };
+    if (c->world->oversubscribed) {
         m.alpha_s *= 5; /* each message waits for a context switch */
+        m.beta *= 2;
+        m.gamma *= 2;
+    }
     return m;
 }
 
@@ -235,6 +238,15 @@ static double call_bytes(const struct banyan_comm *c, const struct bny_call *cal
     }
 }
 
+/* Longest contribution of a one-shot: what the rings take, or a board where one copy serves several peers. */
+static size_t oneshot_max(const struct banyan_comm *c, const struct bny_call *call)
+{
+    return c->all_shm && c->n > 2 &&
+                   (call->collective == BNY_ALLREDUCE || call->collective == BNY_ALLGATHER)
+               ? BNY_BOARD_BYTES
+               : c->eager_agreed;
+}
+
 static int oneshot_possible(const struct banyan_comm *c, const struct bny_call *call)
 {
     size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
@@ -250,17 +262,20 @@ static int oneshot_possible(const struct banyan_comm *c, const struct bny_call *
     case BNY_BARRIER: break;
     default: return 0;
     }
-    return !call->vector && !call->codec && c->n > 1 && c->n <= 64 && bytes <= c->eager_agreed &&
-           call->count <= c->eager_agreed;
+    return !call->vector && !call->codec && c->n > 1 && c->n <= 64 && bytes <= oneshot_max(c, call) &&
+           call->count <= bytes + 1;
 }
 
-/* One message delay; each rank sends and combines n - 1 messages, which are copied once into the ring. */
+/* One message delay; each rank combines n - 1 messages, which are copied into a ring each or, from 3 ranks on, to one
+ * board for all. */
 static double oneshot_cost(const struct banyan_comm *c, const struct bny_call *call,
                            const struct cost_model *m)
 {
     double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
 
-    return m->alpha_s / 3 + (c->n - 1) * (0.05e-6 + bytes * (m->beta + 1.3 * m->gamma));
+    double per_byte = c->all_shm && c->n > 2 ? 0.8 * m->beta : m->beta + 1.3 * m->gamma;
+
+    return m->alpha_s / 3 + (c->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages of a star queue
@@ -272,7 +287,8 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_builder
 
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
-        return phases * (m->alpha_s + (n - 1) * 0.1e-6) +
+        /* 0.8 us: the system calls of a message to pull or to put */
+        return phases * (m->alpha_s + (n - 1) * 0.8e-6 * (c->world->oversubscribed ? 2 : 1)) +
                (n - 1) / n * bytes * (phases * 0.9 * m->beta + m->gamma / 2);
     }
     if (c->all_shm && !strcmp(b->name, "star"))
@@ -403,7 +419,7 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
 
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        want = c->all_shm || bytes < 256u << 10 ? 64u << 10 : 256u << 10;
+        want = c->all_shm ? 64u << 10 : bytes < 256u << 10 ? 128u << 10 : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }

@@ -12,11 +12,10 @@
 #include "collectives/internal.h"
 
 #define BOARDS          16
-#define BOARD_BYTES     (16u << 10)
 #define BOARD_BYTES_MIN 1024u /* below, a copy into each ring costs less than the bookkeeping */
 
 struct bny_boards {
-    char *mem; /* [BOARDS * BOARD_BYTES], the transport's: gone with it */
+    char *mem; /* [BOARDS * BNY_BOARD_BYTES], the transport's: gone with it */
     uint32_t readers[BOARDS];
     uint32_t next;
 };
@@ -60,7 +59,7 @@ static struct bny_boards *boards_of(struct bny_world *w)
     w->boards_tried = 1;
     for (int i = 0; i < w->ntps && !w->boards; i++) {
         struct bny_tp *tp = w->tps[i];
-        if (!(tp->ops->caps & BNY_TP_MEM) || tp->ops->mem_alloc(tp, BOARDS * BOARD_BYTES, &mem) != 0)
+        if (!(tp->ops->caps & BNY_TP_MEM) || tp->ops->mem_alloc(tp, BOARDS * BNY_BOARD_BYTES, &mem) != 0)
             continue;
         w->boards = calloc(1, sizeof *w->boards);
         if (w->boards)
@@ -83,7 +82,7 @@ static void use_board(struct bny_op *op)
     uint32_t i;
 
     op->board = NULL;
-    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN || bytes > BOARD_BYTES ||
+    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN || bytes > BNY_BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
     b = boards_of(op->comm->world);
@@ -91,7 +90,7 @@ static void use_board(struct bny_op *op)
     if (!b || b->readers[i])
         return; /* somebody is still reading: the rings have room */
     b->next++;
-    op->board = b->mem + (size_t)i * BOARD_BYTES;
+    op->board = b->mem + (size_t)i * BNY_BOARD_BYTES;
     op->board_readers = &b->readers[i];
     memcpy(op->board, op->in, bytes);
 }
@@ -193,6 +192,13 @@ int bny_oneshot_advance(struct bny_op *op)
     int n = op->comm->n, me = op->comm->rank, moved = 0;
     struct bny_hdr h;
 
+    if (!op->board && payload_bytes(op) > op->comm->eager_agreed) {
+        use_board(op); /* too long for the rings */
+        if (!op->board) {
+            op->dirty = 1;
+            return 0;
+        }
+    }
     if (op->shots_sent < n - 1) {
         memset(&h, 0, sizeof h);
         h.comm = op->comm->id;

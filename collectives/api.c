@@ -18,6 +18,13 @@ static _Thread_local struct {
     int rc;
     char text[512];
 } group;
+static pthread_key_t group_key; /* its value is this thread's group.ops, freed with the thread */
+static pthread_once_t group_once = PTHREAD_ONCE_INIT;
+
+static void group_key_make(void)
+{
+    pthread_key_create(&group_key, free);
+}
 
 /* ---- checks --------------------------------------------------------------------------------------------------- */
 
@@ -200,6 +207,8 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
             return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
         group.ops = more;
         group.cap = cap;
+        pthread_once(&group_once, group_key_make);
+        pthread_setspecific(group_key, more);
     }
     bny_world_lock(comm->world);
     op = bny_op_take(comm);

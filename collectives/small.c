@@ -117,7 +117,7 @@ static void combine_sum(struct bny_op *op)
     char *dst = op->out;
     const char *own = op->in, *acc = NULL;
 
-    if (me >= 2 && own == dst) { /* dst is written before our own turn */
+    if (me >= 2 && own == dst && bytes) { /* dst is written before our own turn */
         memcpy(op->tile, own, bytes);
         own = op->tile;
     }

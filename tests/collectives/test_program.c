@@ -103,7 +103,7 @@ Test(program, messages_and_bytes_of_ring_and_star_follow_the_closed_forms)
             sends_of(s.p[r], &messages, &blocks);
             cr_assert_eq(blocks, 4 * (n - 1)); /* of S / 2n: 2 (n-1)/n S */
             cr_assert_eq(messages, 4 * (n - 1));
-            cr_assert_eq(s.p[r]->weight_den[0], 2 * n);
+            cr_assert_eq(s.p[r]->weight_den[0], (uint32_t)(2 * n));
         }
         program_set_free(&s);
         build_named(&s, "star", BNY_ALLREDUCE, n, 1);

@@ -54,7 +54,7 @@ fi
 run_ranks ./app-static
 
 say "CMake"
-cmake -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >cmake.log 2>&1 &&
+cmake -G Ninja -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >cmake.log 2>&1 &&
     cmake --build cmake >>cmake.log 2>&1 || { cat cmake.log >&2; exit 1; }
 run_ranks cmake/app_shared
 run_ranks cmake/app_static

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ extern char **environ;
 #define TAIL_BYTES 6000
 
 static char skip_reason[512];
+static char report[8192];
 
 struct run {
     const struct mp *mp;
@@ -42,6 +44,23 @@ struct run {
     int signalled;
     uint64_t signal_due_ns; /* 0: the marker was not reached yet */
 };
+
+const char *mp_report(void)
+{
+    return report;
+}
+
+/* Prints, and keeps for mp_report. */
+static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...)
+{
+    size_t at = strlen(report);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(report + at, sizeof report - at, fmt, ap);
+    va_end(ap);
+    fputs(report + at, stderr);
+}
 
 const char *mp_skip_reason(void)
 {
@@ -310,8 +329,8 @@ static void watch(struct run *r)
         if (failed_at != 0 && bny_now_ns() > failed_at + 2000000000ull)
             return;
         if (bny_deadline_passed(deadline)) {
-            fprintf(stderr, "mp: %s: the run did not end within its %g s\n", r->mp->case_name,
-                    r->mp->timeout_s > 0 ? r->mp->timeout_s : 60.0);
+            say("mp: %s: the run did not end within its %g s\n", r->mp->case_name,
+                r->mp->timeout_s > 0 ? r->mp->timeout_s : 60.0);
             return;
         }
         poll(NULL, 0, r->mp->kill.signal && !r->signalled ? 1 : 3);
@@ -355,15 +374,15 @@ static void print_tails(const struct run *r)
     static char tail[TAIL_BYTES];
     char how[64];
 
-    fprintf(stderr, "mp: case %s%s%s, %d ranks, transport %s failed; BANYAN_TEST_SEED=%llu\n",
-            r->mp->case_name, r->mp->arg ? " " : "", r->mp->arg ? r->mp->arg : "", r->mp->n,
-            r->mp->transport ? r->mp->transport : "unset", (unsigned long long)r->seed);
+    say("mp: case %s%s%s, %d ranks, transport %s failed; BANYAN_TEST_SEED=%llu\n",
+        r->mp->case_name, r->mp->arg ? " " : "", r->mp->arg ? r->mp->arg : "", r->mp->n,
+        r->mp->transport ? r->mp->transport : "unset", (unsigned long long)r->seed);
     for (int i = 0; i < r->mp->n; i++) {
         if (r->pid[i] <= 0)
             continue;
         describe(r->status[i], how, sizeof how);
         read_tail(r->log_fd[i], tail, sizeof tail);
-        fprintf(stderr, "mp: rank %d (pid %d): %s\n%s", i, (int)r->pid[i], how, tail);
+        say("mp: rank %d (pid %d): %s\n%s", i, (int)r->pid[i], how, tail);
     }
 }
 
@@ -412,8 +431,7 @@ static int verdict(const struct run *r)
         }
     }
     if (r->mp->kill.signal && !r->signalled && !skip) {
-        fprintf(stderr, "mp: rank %d never reached marker %u\n", r->mp->kill.rank,
-                r->mp->kill.marker);
+        say("mp: rank %d never reached marker %u\n", r->mp->kill.rank, r->mp->kill.marker);
         return 1;
     }
     return skip ? MP_SKIP : 0;
@@ -424,7 +442,7 @@ int mp_run(const struct mp *mp)
     struct run r = { .mp = mp, .shared_fd = -1, .listen_fd = -1 };
     int rc = 1, ok = 1;
 
-    skip_reason[0] = '\0';
+    skip_reason[0] = report[0] = '\0';
     r.seed = mp->seed ? mp->seed : mp_seed();
     r.shared_fd = high_fd(memfd_create("mp-shared", MFD_CLOEXEC));
     if (mp->n > MP_RANKS_MAX || r.shared_fd < 0 ||

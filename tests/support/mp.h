@@ -53,6 +53,9 @@ struct mp {
 int mp_run(const struct mp *mp);
 /* The last line that a rank of the latest run printed before it skipped; "" when none. */
 const char *mp_skip_reason(void);
+/* What the latest run printed when it failed, the outputs' tails included: Criterion swallows stderr
+ * when it writes TAP. */
+const char *mp_report(void);
 /* BANYAN_TEST_SEED, else a random one, which is printed. */
 uint64_t mp_seed(void);
 
@@ -67,7 +70,7 @@ void mp_shared_barrier(struct mp_shared *s, int n);
         int mp_rc = (result);                                                                  \
         if (mp_rc == MP_SKIP)                                                                  \
             cr_skip_test("%s", mp_skip_reason());                                              \
-        cr_assert_eq(mp_rc, 0, "a rank failed; its output is above");                          \
+        cr_assert_eq(mp_rc, 0, "a rank failed:\n%s", mp_report());                              \
     } while (0)
 
 #endif

@@ -141,9 +141,12 @@ static void twins_prepare(struct bny_op *op)
             continue;
         for (uint32_t i = 0; i < j; i++) {
             const struct bny_step *s = &p->steps[i];
-            if (s->kind == BNY_RECV_ADD && s->dst == BNY_OUT && s->block == f->block &&
-                s->nblocks == f->nblocks)
-                last = i;
+            if (is_send(s) || s->dst != BNY_OUT || s->block >= f->block + f->nblocks ||
+                f->block >= s->block + s->nblocks || (s->kind == BNY_KEEP && s->src == BNY_OUT))
+                continue; /* writes none of these blocks */
+            last = s->kind == BNY_RECV_ADD && s->block == f->block && s->nblocks == f->nblocks
+                       ? i
+                       : UINT32_MAX; /* somebody else's result, or a part of it */
         }
         if (last != UINT32_MAX && op->steps[last].twin == UINT32_MAX)
             op->steps[last].twin = j;

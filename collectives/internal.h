@@ -329,6 +329,15 @@ void bny_plans_free(struct banyan_comm *comm);
 int bny_schedule_known(const char *name);
 const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
 
+/* operands.c: where an operation's data lies */
+/* Makes *pp (a pointer to memory of malloc) hold `need` items of `unit` bytes; keeps it when it does. Returns 0 or
+ * -BANYAN_ENOMEM naming `what`. */
+int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what);
+/* Sets op->in and op->out: the user's buffers, or a private copy. Before bny_operands_fill. 0 or an error. */
+int bny_operands_stage(struct bny_op *op);
+/* Fills the block table and the scratch memory. 0 or an error. */
+int bny_operands_fill(struct bny_op *op);
+
 /* op.c: life of an operation */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
 int bny_op_start(struct bny_op *op);       /* lock held */

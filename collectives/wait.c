@@ -9,7 +9,7 @@
 
 #define TICK_NS        500000u  /* between ticks */
 #define CHECK_EVERY    256u     /* spins between looks at the clock */
-#define SPINS          200000u  /* about 4-10 ms with a CPU of one's own */
+#define SPINS          20000u   /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED   0u       /* when CPUs are shared: whom we wait for may need this one */
 #define YIELDS         2000u
 #define YIELDS_SHARED  1000u

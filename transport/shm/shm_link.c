@@ -211,6 +211,12 @@ static void ep_ended(struct shm_ep *ep, const char *how)
         bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d: %s)", (int)ep->pid, how);
 }
 
+int bny_shm_ep_process_gone(struct shm_ep *ep)
+{
+    ep_ended(ep, "its process is gone");
+    return bny_shm_ep_gone(ep);
+}
+
 /* Remembers the peer's process and watches it. */
 static void ep_watch(struct shm_ep *ep, pid_t pid)
 {

@@ -138,10 +138,18 @@ static void sent(struct bny_world *w, struct bny_cookie *ck)
     bny_cookie_give(w, ck);
 }
 
+/* On this host a process that is gone without a farewell died. Over a network a connection can also break because its
+ * peer, having heard of a failure, left with our bytes unread: then the failure counts, and a true death is told by
+ * the control plane. */
 static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
-    bny_report(w, NULL, BNY_CAUSE_DEATH, BANYAN_ERANKDEAD, ep->peer, "rank %d is gone (seen by rank %d over %s: %s)",
-               ep->peer, w->rank, ep->ops->name, reason ? reason : "connection lost");
+    int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
+
+    if (!sure)
+        bny_control_progress(w->control); /* what it left for may be waiting there */
+    bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
+               "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank, ep->ops->name,
+               reason ? reason : "connection lost");
 }
 
 void bny_world_event(struct bny_world *w, struct bny_event *ev)

@@ -196,8 +196,7 @@ int bny_shm_ep_gone(struct shm_ep *ep)
     return bny_fail(ep->liar ? BANYAN_EPROTO : BANYAN_ERANKDEAD, "%s", ep->reason);
 }
 
-/* The peer's connection or process ended: did it say farewell? */
-static void ep_ended(struct shm_ep *ep, const char *how)
+void bny_shm_ep_ended(struct shm_ep *ep, const char *how)
 {
     int left = (ep->in && atomic_load_explicit(&ep->in->tx_left, memory_order_acquire)) ||
                (ep->out && atomic_load_explicit(&ep->out->rx_left, memory_order_acquire));
@@ -434,7 +433,7 @@ static void conn_read(struct shm_tp *tp, struct shm_conn *c)
         packet(ep, &p, fd);
     if (rc < 0) {
         conn_close(tp, c);
-        ep_ended(ep, "its connection ended");
+        bny_shm_ep_ended(ep, "its connection ended");
     }
 }
 
@@ -504,7 +503,7 @@ int bny_shm_service(struct shm_tp *tp)
             struct shm_ep *ep = c->ep;
 
             conn_close(tp, c);
-            ep_ended(ep, "its process ended");
+            bny_shm_ep_ended(ep, "its process ended");
             break;
         }
         default: conn_read(tp, c);
@@ -560,7 +559,7 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
         if (e == ECONNREFUSED || e == ENOENT) {
-            ep_ended(ep, "nobody listens there");
+            bny_shm_ep_ended(ep, "nobody listens there");
             return bny_shm_ep_gone(ep);
         }
         errno = e;

@@ -394,8 +394,10 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
     n = process_vm_writev(ep->pid, &local, 1, &remote, 1, 0);
     if (n == (ssize_t)len)
         return 0;
-    if (n < 0 && errno == ESRCH)
-        return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "its process (pid %d) is gone", ep->pid);
+    if (n < 0 && errno == ESRCH) {
+        bny_shm_ep_ended(ep, "its process is gone");
+        return bny_shm_ep_gone(ep);
+    }
     if (n >= 0 || errno == EFAULT)
         return bny_shm_ep_fail(ep, BANYAN_EPROTO,
                                "opened a window that is not writable memory, or src "

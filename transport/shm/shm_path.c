@@ -483,9 +483,10 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
     if (SHM_UNLIKELY(n != (ssize_t)len)) {
         int e = n < 0 ? errno : EFAULT;
 
-        if (e == ESRCH)
-            return bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "its process (pid %d) is gone",
-                                   ep->pid);
+        if (e == ESRCH) {
+            bny_shm_ep_ended(ep, "its process is gone");
+            return bny_shm_ep_gone(ep);
+        }
         if (e == EPERM || e == ENOSYS)
             return bny_fail(BANYAN_ENOTSUP,
                             "shm: reading rank %d's memory: %s; set BANYAN_CMA=0 "

@@ -212,10 +212,10 @@ struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank);
 /* Marks the peer as gone for a reason (poll reports it). Returns bny_fail(code, the reason). */
 int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The peer's connection or process ended: in order when it said farewell, else it is a death. */
-void bny_shm_ep_ended(struct shm_ep *ep, const char *how);
 /* The error of a call on an endpoint whose peer is gone. */
 int bny_shm_ep_gone(struct shm_ep *ep);
+/* A system call said that there is no such process: it left, or it died. Returns the error. */
+int bny_shm_ep_process_gone(struct shm_ep *ep);
 
 /* shm_path.c: the data path */
 int bny_shm_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);

@@ -196,7 +196,8 @@ int bny_shm_ep_gone(struct shm_ep *ep)
     return bny_fail(ep->liar ? BANYAN_EPROTO : BANYAN_ERANKDEAD, "%s", ep->reason);
 }
 
-void bny_shm_ep_ended(struct shm_ep *ep, const char *how)
+/* The peer's connection or process ended: did it say farewell? */
+static void ep_ended(struct shm_ep *ep, const char *how)
 {
     int left = (ep->in && atomic_load_explicit(&ep->in->tx_left, memory_order_acquire)) ||
                (ep->out && atomic_load_explicit(&ep->out->rx_left, memory_order_acquire));
@@ -208,6 +209,12 @@ void bny_shm_ep_ended(struct shm_ep *ep, const char *how)
         ep->fate = SHM_LEFT;
     else
         bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (pid %d: %s)", (int)ep->pid, how);
+}
+
+int bny_shm_ep_process_gone(struct shm_ep *ep)
+{
+    ep_ended(ep, "its process is gone");
+    return bny_shm_ep_gone(ep);
 }
 
 /* Remembers the peer's process and watches it. */
@@ -433,7 +440,7 @@ static void conn_read(struct shm_tp *tp, struct shm_conn *c)
         packet(ep, &p, fd);
     if (rc < 0) {
         conn_close(tp, c);
-        bny_shm_ep_ended(ep, "its connection ended");
+        ep_ended(ep, "its connection ended");
     }
 }
 
@@ -503,7 +510,7 @@ int bny_shm_service(struct shm_tp *tp)
             struct shm_ep *ep = c->ep;
 
             conn_close(tp, c);
-            bny_shm_ep_ended(ep, "its process ended");
+            ep_ended(ep, "its process ended");
             break;
         }
         default: conn_read(tp, c);
@@ -559,7 +566,7 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
         if (e == ECONNREFUSED || e == ENOENT) {
-            bny_shm_ep_ended(ep, "nobody listens there");
+            ep_ended(ep, "nobody listens there");
             return bny_shm_ep_gone(ep);
         }
         errno = e;

@@ -394,14 +394,13 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
     n = process_vm_writev(ep->pid, &local, 1, &remote, 1, 0);
     if (n == (ssize_t)len)
         return 0;
-    if (n < 0 && errno == ESRCH) {
-        bny_shm_ep_ended(ep, "its process is gone");
-        return bny_shm_ep_gone(ep);
-    }
+    if (n < 0 && errno == ESRCH)
+        return bny_shm_ep_process_gone(ep);
     if (n >= 0 || errno == EFAULT)
-        return bny_shm_ep_fail(ep, BANYAN_EPROTO,
-                               "opened a window that is not writable memory, or src "
-                               "is not readable here");
+        return bny_fail(BANYAN_EPROTO,
+                        "shm: rank %d opened a window that is not writable memory (any more), "
+                        "or src is not readable here",
+                        ep->base.peer);
     return bny_fail_errno("shm: process_vm_writev to rank %d", ep->base.peer);
 }
 

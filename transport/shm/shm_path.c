@@ -483,17 +483,17 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
     if (SHM_UNLIKELY(n != (ssize_t)len)) {
         int e = n < 0 ? errno : EFAULT;
 
-        if (e == ESRCH) {
-            bny_shm_ep_ended(ep, "its process is gone");
-            return bny_shm_ep_gone(ep);
-        }
+        if (e == ESRCH)
+            return bny_shm_ep_process_gone(ep);
         if (e == EPERM || e == ENOSYS)
             return bny_fail(BANYAN_ENOTSUP,
                             "shm: reading rank %d's memory: %s; set BANYAN_CMA=0 "
                             "on all ranks",
                             ep->base.peer, strerror(e));
+        /* No DOWN: after a failure that we have not heard of yet, its user may have freed the memory. */
         if (e == EFAULT)
-            return bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent memory that is not mapped there");
+            return bny_fail(BANYAN_EPROTO, "shm: rank %d sent memory that is not mapped there",
+                            ep->base.peer);
         return bny_fail(BANYAN_ESYSTEM, "shm: process_vm_readv from rank %d: %s", ep->base.peer,
                         strerror(e));
     }

@@ -211,7 +211,7 @@ Test(shm_peers, descriptor_of_unmapped_memory_is_an_error)
     cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
     cr_assert_eq(bny_shm_ops.view(ev.msg, 0, 4096, NULL, &ptr), -BANYAN_EPROTO);
     bny_shm_ops.release(ev.msg);
-    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_DOWN);
+    exchange_one(&p, 1); /* its user may have freed the memory after a failure: not the end of the connection */
     pair_close(&p);
 }
 

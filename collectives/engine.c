@@ -399,6 +399,7 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
                      const void *in, size_t bytes)
 {
     const struct bny_step *f;
+    struct bny_step_state *tw;
     struct bny_op_peer *pr;
     struct bny_ep *ep;
     const void *src = st->src + byte_off;
@@ -407,6 +408,11 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
     if (st->twin == UINT32_MAX)
         return 0;
     f = &op->program->steps[st->twin];
+    tw = &op->steps[st->twin];
+    if (tw->stored < tw->posted)
+        tw->stored = tw->posted;
+    if (tw->stored != st->done) /* a chunk before it was added without being stored, and still must be sent */
+        return 0;
     pr = &op->peers[f->peer];
     ep = op->comm->peers[f->peer].ep;
     if (!pr->theirs.bytes || !is_bulk(ep, bytes))
@@ -419,7 +425,7 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
                                                      s->flags & BNY_STEP_REV ? src : in,
                                                      bytes / op->esz);
     ep->ops->put_unmap(ep);
-    op->steps[st->twin].stored = st->done + 1;
+    tw->stored = st->done + 1;
     return 1;
 }
 

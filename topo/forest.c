@@ -41,6 +41,13 @@ struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
     return f;
 }
 
+static void paths_free(struct bny_path *paths, int n)
+{
+    for (int v = 0; paths && v < n; v++)
+        free(paths[v].links);
+    free(paths);
+}
+
 void bny_forest_free(struct bny_forest *f)
 {
     if (!f)
@@ -48,8 +55,13 @@ void bny_forest_free(struct bny_forest *f)
     for (int t = 0; f->trees && t < f->ntrees; t++) {
         free(f->trees[t].parent);
         free(f->trees[t].step);
+        free(f->trees[t].down_parent);
+        free(f->trees[t].down_step);
+        paths_free(f->trees[t].up, f->nranks);
+        paths_free(f->trees[t].down, f->nranks);
     }
     free(f->trees);
+    free(f->claim.cut);
     free(f);
 }
 

@@ -7,6 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "topo/ratio.h"
+
+struct bny_graph;
+
+struct bny_path { /* the links of a graph that one edge of a tree crosses, in order of travel */
+    int nlinks;
+    int *links;
+};
+
 struct bny_tree {
     int root;
     uint32_t weight_num, weight_den; /* share of the data that this tree carries */
@@ -15,6 +24,23 @@ struct bny_tree {
     uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0; a child's edge
                      * has a smaller step than its parent's edge. The broadcast direction runs the steps
                      * backwards: nsteps - 1 - step. */
+    /* Broadcast direction, where it is not the same edges backwards (packings of asymmetric graphs, joint allreduce
+     * plans): down_parent[v] sends to v at down_step[v], which grows away from the root, from 0. NULL: as above. */
+    int *down_parent;
+    uint32_t *down_step;
+    /* Which links of the graph the edges cross: up[v] from v to parent[v], down[v] from the broadcast parent to v.
+     * NULL when the forest was made without a graph. [nranks]; the root's are empty. */
+    struct bny_path *up, *down;
+};
+
+/* What the builder claims, in units of S (the whole vector) / capacity 1 of the graph, and the cut that proves how
+ * much better it could be at most. schedules.md 2.1 and 2.3 have the formulas. */
+struct bny_claim {
+    struct bny_ratio time;  /* largest load of a link / its capacity, reduce and broadcast together for ALLREDUCE */
+    struct bny_ratio bound; /* what the cut proves */
+    int cut_kind;           /* enum bny_cut_kind */
+    uint8_t *cut;           /* [nnodes of the graph] 1: in X; NULL: no certificate */
+    int cut_nodes;
 };
 
 struct bny_forest {
@@ -22,6 +48,7 @@ struct bny_forest {
     int nranks, ntrees;
     uint32_t nsteps; /* 1 + the largest step of any edge (0 for one rank) */
     struct bny_tree *trees;
+    struct bny_claim claim; /* all zero when the builder makes no claim */
 };
 
 /* What a builder's forest can serve. */

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Exact fractions (ratio.h). */
+#include "topo/ratio.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+static const struct bny_ratio none = { 1, 0 };
+
+static struct bny_ratio reduce(__int128 num, __int128 den)
+{
+    __int128 a, b;
+
+    if (den == 0)
+        return none;
+    if (den < 0) {
+        num = -num;
+        den = -den;
+    }
+    for (a = num < 0 ? -num : num, b = den; b;) {
+        __int128 r = a % b;
+        a = b;
+        b = r;
+    }
+    num /= a;
+    den /= a;
+    if (num > INT64_MAX || num < -INT64_MAX || den > INT64_MAX)
+        return none;
+    return (struct bny_ratio){ (int64_t)num, (int64_t)den };
+}
+
+int bny_ratio_ok(struct bny_ratio r)
+{
+    return r.den > 0;
+}
+
+struct bny_ratio bny_ratio_of(int64_t num, int64_t den)
+{
+    return reduce(num, den);
+}
+
+/* a/b + c/d over the least common denominator: the products stay within 128 bits. */
+struct bny_ratio bny_ratio_add(struct bny_ratio a, struct bny_ratio b)
+{
+    struct bny_ratio g = reduce(a.den, b.den); /* a.den = x g.num, b.den = x g.den */
+
+    if (!a.den || !b.den || !g.den)
+        return none;
+    /* |a.num| * g.den and |b.num| * g.num are below 2^126 each */
+    return reduce((__int128)a.num * g.den + (__int128)b.num * g.num, (__int128)a.den * g.den);
+}
+
+struct bny_ratio bny_ratio_sub(struct bny_ratio a, struct bny_ratio b)
+{
+    b.num = -b.num;
+    return bny_ratio_add(a, b);
+}
+
+struct bny_ratio bny_ratio_mul(struct bny_ratio a, struct bny_ratio b)
+{
+    return reduce((__int128)a.num * b.num, (__int128)a.den * b.den);
+}
+
+struct bny_ratio bny_ratio_div(struct bny_ratio a, struct bny_ratio b)
+{
+    return a.den && b.den ? reduce((__int128)a.num * b.den, (__int128)a.den * b.num) : none;
+}
+
+int bny_ratio_cmp(struct bny_ratio a, struct bny_ratio b)
+{
+    __int128 l = (__int128)a.num * b.den, r = (__int128)b.num * a.den;
+
+    return l < r ? -1 : l > r;
+}
+
+double bny_ratio_value(struct bny_ratio r)
+{
+    return (double)r.num / (double)r.den;
+}
+
+char *bny_ratio_text(struct bny_ratio r, char *buf, size_t cap)
+{
+    if (r.den == 1)
+        snprintf(buf, cap, "%" PRId64, r.num);
+    else
+        snprintf(buf, cap, "%" PRId64 "/%" PRId64, r.num, r.den);
+    return buf;
+}
+
+/* Digits of one number; at most 18, so that nothing overflows. Returns what follows, or NULL. */
+static const char *digits(const char *s, int64_t *v, int *n)
+{
+    for (*n = 0; isdigit((unsigned char)*s); s++) {
+        if (++*n > 18)
+            return NULL;
+        *v = *v * 10 + (*s - '0');
+    }
+    return s;
+}
+
+int bny_ratio_parse(struct bny_ratio *out, const char *text)
+{
+    const char *s = text + (*text == '-');
+    int64_t num = 0, den = 1, scale = 1;
+    int before, after = 0;
+
+    s = digits(s, &num, &before);
+    if (s && *s == '.' && before < 10) {
+        s = digits(s + 1, &num, &after);
+        for (int i = 0; i < after && after < 9; i++)
+            scale *= 10;
+        if (after >= 9)
+            s = NULL;
+    } else if (s && *s == '/' && before) {
+        den = 0;
+        s = digits(s + 1, &den, &after);
+    }
+    if (!s || *s || before + after == 0 || den == 0)
+        return bny_fail(BANYAN_EINVAL, "\"%.40s\" is no number: write 12, 12.5 or 25/2", text);
+    *out = reduce(*text == '-' ? -(__int128)num : num, (__int128)den * scale);
+    return 0;
+}

@@ -41,7 +41,7 @@ struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
     return f;
 }
 
-static void paths_free(struct bny_path *paths, int n)
+static void paths_free(struct bny_route *paths, int n)
 {
     for (int v = 0; paths && v < n; v++)
         free(paths[v].links);

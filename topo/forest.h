@@ -11,7 +11,7 @@
 
 struct bny_graph;
 
-struct bny_path { /* the links of a graph that one edge of a tree crosses, in order of travel */
+struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel */
     int nlinks;
     int *links;
 };
@@ -30,7 +30,7 @@ struct bny_tree {
     uint32_t *down_step;
     /* Which links of the graph the edges cross: up[v] from v to parent[v], down[v] from the broadcast parent to v.
      * NULL when the forest was made without a graph. [nranks]; the root's are empty. */
-    struct bny_path *up, *down;
+    struct bny_route *up, *down;
 };
 
 /* What the builder claims, in units of S (the whole vector) / capacity 1 of the graph, and the cut that proves how

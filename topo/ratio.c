@@ -8,11 +8,13 @@
 
 #include "base/err.h"
 
+__extension__ typedef __int128 wide;
+
 static const struct bny_ratio none = { 1, 0 };
 
-static struct bny_ratio reduce(__int128 num, __int128 den)
+static struct bny_ratio reduce(wide num, wide den)
 {
-    __int128 a, b;
+    wide a, b;
 
     if (den == 0)
         return none;
@@ -21,7 +23,7 @@ static struct bny_ratio reduce(__int128 num, __int128 den)
         den = -den;
     }
     for (a = num < 0 ? -num : num, b = den; b;) {
-        __int128 r = a % b;
+        wide r = a % b;
         a = b;
         b = r;
     }
@@ -50,7 +52,7 @@ struct bny_ratio bny_ratio_add(struct bny_ratio a, struct bny_ratio b)
     if (!a.den || !b.den || !g.den)
         return none;
     /* |a.num| * g.den and |b.num| * g.num are below 2^126 each */
-    return reduce((__int128)a.num * g.den + (__int128)b.num * g.num, (__int128)a.den * g.den);
+    return reduce((wide)a.num * g.den + (wide)b.num * g.num, (wide)a.den * g.den);
 }
 
 struct bny_ratio bny_ratio_sub(struct bny_ratio a, struct bny_ratio b)
@@ -61,17 +63,17 @@ struct bny_ratio bny_ratio_sub(struct bny_ratio a, struct bny_ratio b)
 
 struct bny_ratio bny_ratio_mul(struct bny_ratio a, struct bny_ratio b)
 {
-    return reduce((__int128)a.num * b.num, (__int128)a.den * b.den);
+    return reduce((wide)a.num * b.num, (wide)a.den * b.den);
 }
 
 struct bny_ratio bny_ratio_div(struct bny_ratio a, struct bny_ratio b)
 {
-    return a.den && b.den ? reduce((__int128)a.num * b.den, (__int128)a.den * b.num) : none;
+    return a.den && b.den ? reduce((wide)a.num * b.den, (wide)a.den * b.num) : none;
 }
 
 int bny_ratio_cmp(struct bny_ratio a, struct bny_ratio b)
 {
-    __int128 l = (__int128)a.num * b.den, r = (__int128)b.num * a.den;
+    wide l = (wide)a.num * b.den, r = (wide)b.num * a.den;
 
     return l < r ? -1 : l > r;
 }
@@ -120,6 +122,6 @@ int bny_ratio_parse(struct bny_ratio *out, const char *text)
     }
     if (!s || *s || before + after == 0 || den == 0)
         return bny_fail(BANYAN_EINVAL, "\"%.40s\" is no number: write 12, 12.5 or 25/2", text);
-    *out = reduce(*text == '-' ? -(__int128)num : num, (__int128)den * scale);
+    *out = reduce(*text == '-' ? -(wide)num : num, (wide)den * scale);
     return 0;
 }

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Boxes of accelerators, in GB/s (DGX-1: in NVLinks), with the link speeds that ForestColl (arXiv 2402.06787) uses:
+ * DGX A100 300 to the NVSwitch and 25 to InfiniBand for each GPU, DGX H100 450 and 50, MI250 50 for each xGMI link
+ * and 16. One box has no InfiniBand. */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "topo/gen.h"
+
+static int box_rank(struct bny_graph *g, int box, int gpu, int x, int y)
+{
+    int v = bny_gen_rank(g, box, x, y, 0);
+
+    if (v >= 0)
+        snprintf(g->nodes[v].name, sizeof g->nodes[v].name, "gpu%d.%d", box, gpu);
+    return v;
+}
+
+static int make_dgx(struct bny_graph *g, const char *args, const char *usage, int nvlink, int ib)
+{
+    int n, e = bny_gen_dims(&n, 1, args, usage), sw;
+
+    for (int i = 0; i < 9 * n && e >= 0; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "nvs%d", i / 9);
+        e = i % 9 < 8 ? box_rank(g, i / 9, i % 9, i / 9 * 9 + i % 9, 1)
+                      : bny_gen_switch(g, name, i / 9 * 9 + 4, 2, 0);
+    }
+    if (e < 0)
+        return e;
+    for (int i = 0; i < 9 * n && e >= 0; i++)
+        if (i % 9 < 8)
+            e = bny_graph_both(g, i, i / 9 * 9 + 8, nvlink, BNY_GEN_LAT_NVLINK);
+    if (n == 1 || e < 0)
+        return e;
+    e = sw = bny_gen_switch(g, "ib", n * 9 / 2, 0, 0);
+    for (int i = 0; i < 9 * n && e >= 0; i++)
+        if (i % 9 < 8)
+            e = bny_graph_both(g, i, sw, ib, BNY_GEN_LAT_NET);
+    return e;
+}
+
+static int make_a100(struct bny_graph *g, const char *args)
+{
+    return make_dgx(g, args, bny_gen_dgx_a100.usage, 300, 25);
+}
+
+static int make_h100(struct bny_graph *g, const char *args)
+{
+    return make_dgx(g, args, bny_gen_dgx_h100.usage, 450, 50);
+}
+
+/* Hybrid cube mesh of the V100: as `nvidia-smi topo -m` prints it, 6 NVLinks a GPU. */
+static const unsigned char dgx1[][3] = {
+    { 0, 1, 1 }, { 0, 2, 1 }, { 0, 3, 2 }, { 0, 4, 2 }, { 1, 2, 2 }, { 1, 3, 1 }, { 1, 5, 2 }, { 2, 3, 2 },
+    { 2, 6, 1 }, { 3, 7, 1 }, { 4, 5, 1 }, { 4, 6, 1 }, { 4, 7, 2 }, { 5, 6, 2 }, { 5, 7, 1 }, { 6, 7, 2 },
+};
+
+static int make_dgx1(struct bny_graph *g, const char *args)
+{
+    int e = 0;
+
+    if (*args)
+        return bny_gen_usage(args, bny_gen_dgx1.usage);
+    g->unit_Bps = 25e9;
+    for (int i = 0; i < 8 && e >= 0; i++)
+        e = box_rank(g, 0, i, i % 4 / 2 + i / 4 * 3, i % 4 % 2 * 2 + i % 4 / 2);
+    for (size_t i = 0; i < sizeof dgx1 / sizeof dgx1[0] && e >= 0; i++)
+        for (int lane = 0; lane < dgx1[i][2] && e >= 0; lane++)
+            e = bny_graph_both(g, dgx1[i][0], dgx1[i][1], 1, BNY_GEN_LAT_NVLINK);
+    return e;
+}
+
+const struct bny_generator bny_gen_dgx_a100 = {
+    "dgx-a100", "dgx-a100:N  N boxes of 8 GPUs: 300 GB/s to the NVSwitch, 25 to InfiniBand, each", make_a100
+};
+const struct bny_generator bny_gen_dgx_h100 = {
+    "dgx-h100", "dgx-h100:N  N boxes of 8 GPUs: 450 GB/s to the NVSwitch, 50 to InfiniBand, each", make_h100
+};
+const struct bny_generator bny_gen_dgx1 = {
+    "dgx-1", "dgx-1  8 V100 GPUs in a hybrid cube mesh; capacity 1 is one NVLink", make_dgx1
+};

@@ -13,8 +13,13 @@
 #include "base/err.h"
 
 const struct bny_importer *const bny_importers[] = {
-    &bny_import_json, &bny_import_graphml, &bny_import_nccl,
-    &bny_import_ib,   &bny_import_edges,   NULL,
+    &bny_import_json,
+    &bny_import_graphml,
+    &bny_import_nccl,
+    &bny_import_hwloc,
+    &bny_import_ib,
+    &bny_import_edges,
+    NULL,
 };
 
 int bny_import_fail(const struct bny_import *im, int line, const char *fmt, ...)

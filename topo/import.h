@@ -40,7 +40,7 @@ struct bny_importer {
 /* NULL-terminated; the last takes everything. */
 extern const struct bny_importer *const bny_importers[];
 extern const struct bny_importer bny_import_json, bny_import_graphml, bny_import_nccl,
-    bny_import_ib, bny_import_edges;
+    bny_import_ib, bny_import_hwloc, bny_import_edges;
 
 /* "FILE:LINE: sentence" (line 0: "FILE: sentence") as the thread's error; -BANYAN_EINVAL. */
 int bny_import_fail(const struct bny_import *im, int line, const char *fmt, ...)

@@ -73,8 +73,10 @@ static void on_doctype(void *arg, const char *name, const char *sysid, const cha
 {
     struct bny_xml *x = arg;
 
-    result(x, bny_import_fail(x->im, (int)XML_GetCurrentLineNumber(x->parser),
-                              "a document type declaration (<!DOCTYPE) is refused; delete it"));
+    if (internal || !x->bare_doctype)
+        result(x, bny_import_fail(
+                      x->im, (int)XML_GetCurrentLineNumber(x->parser),
+                      "a document type declaration (<!DOCTYPE) is refused; delete it"));
 }
 
 int bny_xml_parse(struct bny_xml *x)
@@ -90,6 +92,7 @@ int bny_xml_parse(struct bny_xml *x)
     XML_SetElementHandler(p, on_start, on_end);
     XML_SetCharacterDataHandler(p, on_text);
     XML_SetStartDoctypeDeclHandler(p, on_doctype);
+    XML_SetParamEntityParsing(p, XML_PARAM_ENTITY_PARSING_NEVER);
     if (XML_Parse(p, x->im->text, (int)x->im->len, 1) != XML_STATUS_OK && !x->error)
         x->error = bny_import_fail(x->im, (int)XML_GetCurrentLineNumber(p), "%s",
                                    XML_ErrorString(XML_GetErrorCode(p)));

@@ -14,6 +14,7 @@ struct bny_xml {
      * around it. Each returns 0 or an error. */
     int (*start)(struct bny_xml *x, const char *name, const char **attr);
     int (*end)(struct bny_xml *x, const char *name, const char *text);
+    int bare_doctype; /* let a document type pass that declares nothing itself */
     /* Set by bny_xml_parse. */
     int line, depth, error;
     char text[256];

@@ -9,7 +9,8 @@
 
 int bny_gen_usage(const char *args, const char *usage)
 {
-    return bny_fail(BANYAN_EINVAL, "cannot make a graph from \"%.60s\"; usage: %s", args, usage);
+    return bny_fail(BANYAN_EINVAL, "cannot make a graph from \"%.60s\"; usage: %s", args,
+                    usage);
 }
 
 /* Digits only, 1 .. BNY_GEN_RANKS_MAX: strtol would take blanks, signs and nothing. */
@@ -35,8 +36,9 @@ int bny_gen_dims(int *v, int max, const char *args, const char *usage)
         v[n] = (int)one;
         product *= one;
         if (product > BNY_GEN_RANKS_MAX)
-            return bny_fail(BANYAN_EINVAL, "\"%.60s\" has more than %d ranks, which is the most",
-                            args, BNY_GEN_RANKS_MAX);
+            return bny_fail(BANYAN_EINVAL,
+                            "\"%.60s\" has more than %d ranks, which is the most", args,
+                            BNY_GEN_RANKS_MAX);
         if (!*s)
             return n + 1;
         if (*s++ != 'x')
@@ -45,7 +47,8 @@ int bny_gen_dims(int *v, int max, const char *args, const char *usage)
     return bny_gen_usage(args, usage);
 }
 
-static int read_option(const char *text, size_t len, const struct bny_gen_option *options, int n)
+static int read_option(const char *text, size_t len, const struct bny_gen_option *options,
+                       int n)
 {
     for (int i = 0; i < n; i++) {
         size_t k = strlen(options[i].name);
@@ -57,8 +60,8 @@ static int read_option(const char *text, size_t len, const struct bny_gen_option
         if (end != text + len)
             return -1;
         if (v < options[i].min || v > options[i].max)
-            return bny_fail(BANYAN_EINVAL, "%s=%ld is not between %d and %d", options[i].name, v,
-                            options[i].min, options[i].max);
+            return bny_fail(BANYAN_EINVAL, "%s=%ld is not between %d and %d", options[i].name,
+                            v, options[i].min, options[i].max);
         *options[i].value = (int)v;
         return 0;
     }
@@ -110,6 +113,7 @@ int bny_gen_switch(struct bny_graph *g, const char *name, int x, int y, int z)
 }
 
 const struct bny_generator *const bny_generators[] = {
-    &bny_gen_torus,   &bny_gen_mesh,    &bny_gen_hypercube, &bny_gen_ring, &bny_gen_star,
-    &bny_gen_fattree, &bny_gen_bigraph, &bny_gen_dgx1,      &bny_gen_dgx_a100, NULL,
+    &bny_gen_torus, &bny_gen_mesh,     &bny_gen_hypercube, &bny_gen_ring,    &bny_gen_random,
+    &bny_gen_star,  &bny_gen_fattree,  &bny_gen_leafspine, &bny_gen_bigraph, &bny_gen_dragonfly,
+    &bny_gen_dgx1,  &bny_gen_dgx_a100, &bny_gen_dgx_h100,  &bny_gen_mi250,   NULL,
 };

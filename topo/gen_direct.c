@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Direct networks: every rank is a router. Torus, mesh, hypercube, ring; links of capacity 1. */
+/* Direct networks: every rank is a router. Torus, mesh, hypercube, ring; links of capacity 1.
+ */
 
 #include "base/err.h"
 #include "topo/gen.h"
 
-/* Where rank r of a grid stands: dimensions 0 (slowest) .. n-1 (fastest). Up to three dimensions are x, y, z; the
- * others are laid out as blocks side by side. */
+/* Where rank r of a grid stands: dimensions 0 (slowest) .. n-1 (fastest). Up to three
+ * dimensions are x, y, z; the others are laid out as blocks side by side. */
 static void place(struct bny_node *v, const int *dim, int n, int r)
 {
     int c[BNY_GEN_DIMS_MAX] = { 0 }, block = 0, blocks_y = 0;
@@ -29,8 +30,8 @@ static void place(struct bny_node *v, const int *dim, int n, int r)
     }
 }
 
-/* Ranks of the grid in row-major order, then the links: by rank, dimension from the fastest, upwards. A wrap link is
- * its own cable, so a dimension of size 2 has two of them. */
+/* Ranks of the grid in row-major order, then the links: by rank, dimension from the fastest,
+ * upwards. A wrap link is its own cable, so a dimension of size 2 has two of them. */
 static int grid(struct bny_graph *g, const int *dim, int n, int wrap)
 {
     int ranks = 1, stride = 1;
@@ -60,14 +61,16 @@ static int grid(struct bny_graph *g, const int *dim, int n, int wrap)
 
 static int make_torus(struct bny_graph *g, const char *args)
 {
-    int dim[BNY_GEN_DIMS_MAX], n = bny_gen_dims(dim, BNY_GEN_DIMS_MAX, args, bny_gen_torus.usage);
+    int dim[BNY_GEN_DIMS_MAX],
+        n = bny_gen_dims(dim, BNY_GEN_DIMS_MAX, args, bny_gen_torus.usage);
 
     return n < 0 ? n : grid(g, dim, n, 1);
 }
 
 static int make_mesh(struct bny_graph *g, const char *args)
 {
-    int dim[BNY_GEN_DIMS_MAX], n = bny_gen_dims(dim, BNY_GEN_DIMS_MAX, args, bny_gen_mesh.usage);
+    int dim[BNY_GEN_DIMS_MAX],
+        n = bny_gen_dims(dim, BNY_GEN_DIMS_MAX, args, bny_gen_mesh.usage);
 
     return n < 0 ? n : grid(g, dim, n, 0);
 }
@@ -100,7 +103,8 @@ static int make_hypercube(struct bny_graph *g, const char *args)
     if (e < 0)
         return e;
     if (n > 16)
-        return bny_fail(BANYAN_EINVAL, "hypercube:%d has 2^%d ranks; 16 dimensions are the most", n, n);
+        return bny_fail(BANYAN_EINVAL,
+                        "hypercube:%d has 2^%d ranks; 16 dimensions are the most", n, n);
     low = (n + 1) / 2;
     for (int r = 0; r < 1 << n; r++) {
         int gray_x = 0, gray_y = 0, v;
@@ -114,20 +118,22 @@ static int make_hypercube(struct bny_graph *g, const char *args)
     }
     for (int r = 0; r < 1 << n; r++)
         for (int d = 0; d < n; d++)
-            if (!(r >> d & 1) && (e = bny_graph_both(g, r, r | 1 << d, 1, BNY_GEN_LAT_ROUTER)) < 0)
+            if (!(r >> d & 1) &&
+                (e = bny_graph_both(g, r, r | 1 << d, 1, BNY_GEN_LAT_ROUTER)) < 0)
                 return e;
     return 0;
 }
 
 const struct bny_generator bny_gen_torus = {
-    "torus", "torus:AxB[xC...]  k-dimensional torus, one rank a router, links of capacity 1", make_torus
+    "torus", "torus:AxB[xC...]  k-dimensional torus, one rank a router, links of capacity 1",
+    make_torus
 };
-const struct bny_generator bny_gen_mesh = {
-    "mesh", "mesh:AxB[xC...]  the torus without its wrap links", make_mesh
-};
-const struct bny_generator bny_gen_ring = {
-    "ring", "ring:N  N ranks in a circle, links of capacity 1", make_ring
-};
-const struct bny_generator bny_gen_hypercube = {
-    "hypercube", "hypercube:D  2^D ranks, a link for each bit", make_hypercube
-};
+const struct bny_generator bny_gen_mesh = { "mesh",
+                                            "mesh:AxB[xC...]  the torus without its wrap links",
+                                            make_mesh };
+const struct bny_generator bny_gen_ring = { "ring",
+                                            "ring:N  N ranks in a circle, links of capacity 1",
+                                            make_ring };
+const struct bny_generator bny_gen_hypercube = { "hypercube",
+                                                 "hypercube:D  2^D ranks, a link for each bit",
+                                                 make_hypercube };

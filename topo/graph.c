@@ -81,8 +81,8 @@ static int *pair_slot(const struct bny_graph *g, int from, int to)
     uint64_t h = ((uint64_t)from << 32 | (uint32_t)to) * UINT64_C(0x9e3779b97f4a7c15);
     int i = (int)(h >> 40) & (g->pairs_cap - 1);
 
-    while (g->pairs[i] >= 0
-           && (g->links[g->pairs[i]].from != from || g->links[g->pairs[i]].to != to))
+    while (g->pairs[i] >= 0 &&
+           (g->links[g->pairs[i]].from != from || g->links[g->pairs[i]].to != to))
         i = (i + 1) & (g->pairs_cap - 1);
     return &g->pairs[i];
 }
@@ -116,8 +116,9 @@ int bny_graph_link(struct bny_graph *g, int from, int to, int64_t cap, int64_t l
     if (from == to)
         return bny_fail(BANYAN_EINVAL, "node %s has a link to itself", g->nodes[from].name);
     if (cap <= 0 || lat_ns < 0)
-        return bny_fail(BANYAN_EINVAL, "link %s -> %s: capacity %" PRId64 " and latency %"
-                        PRId64 " ns; it needs a capacity above 0 and a latency of 0 or more",
+        return bny_fail(BANYAN_EINVAL,
+                        "link %s -> %s: capacity %" PRId64 " and latency %" PRId64
+                        " ns; it needs a capacity above 0 and a latency of 0 or more",
                         g->nodes[from].name, g->nodes[to].name, cap, lat_ns);
     e = pairs_grow(g);
     if (!e)
@@ -148,7 +149,8 @@ int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap, int64_t lat_n
     return r < 0 ? r : l;
 }
 
-/* Numbers the ranks that have no number yet, in order of nodes, by the smallest free numbers. */
+/* Numbers the ranks that have no number yet, in order of nodes, by the smallest free numbers.
+ */
 static int number_ranks(struct bny_graph *g)
 {
     int next = 0;
@@ -170,8 +172,10 @@ static int number_ranks(struct bny_graph *g)
             return bny_fail(BANYAN_EINVAL, "node %s is no compute node but has rank %d",
                             g->nodes[v].name, r);
         if (r < 0 || r >= g->nranks)
-            return bny_fail(BANYAN_EINVAL, "node %s has rank %d; the %d compute nodes have ranks "
-                            "0 to %d", g->nodes[v].name, r, g->nranks, g->nranks - 1);
+            return bny_fail(BANYAN_EINVAL,
+                            "node %s has rank %d; the %d compute nodes have ranks "
+                            "0 to %d",
+                            g->nodes[v].name, r, g->nranks, g->nranks - 1);
         if (g->rank_node[r] >= 0)
             return bny_fail(BANYAN_EINVAL, "rank %d is given to both %s and %s", r,
                             g->nodes[g->rank_node[r]].name, g->nodes[v].name);
@@ -246,12 +250,16 @@ static int check_connected(const struct bny_graph *g)
     if (forth < -1 || back < -1)
         return -BANYAN_ENOMEM;
     if (forth >= 0)
-        return bny_fail(BANYAN_EINVAL, "graph %s is disconnected: no way from rank 0 (%s) to rank "
-                        "%d (%s)", g->name, g->nodes[g->rank_node[0]].name, forth,
+        return bny_fail(BANYAN_EINVAL,
+                        "graph %s is disconnected: no way from rank 0 (%s) to rank "
+                        "%d (%s)",
+                        g->name, g->nodes[g->rank_node[0]].name, forth,
                         g->nodes[g->rank_node[forth]].name);
     if (back >= 0)
-        return bny_fail(BANYAN_EINVAL, "graph %s is disconnected: no way from rank %d (%s) to rank "
-                        "0 (%s)", g->name, back, g->nodes[g->rank_node[back]].name,
+        return bny_fail(BANYAN_EINVAL,
+                        "graph %s is disconnected: no way from rank %d (%s) to rank "
+                        "0 (%s)",
+                        g->name, back, g->nodes[g->rank_node[back]].name,
                         g->nodes[g->rank_node[0]].name);
     return 0;
 }

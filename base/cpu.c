@@ -20,7 +20,7 @@ static int has_f16c(void)
 }
 #endif
 
-unsigned bny_cpu_flags(void)
+static unsigned look(void)
 {
     unsigned flags = 0;
 
@@ -36,6 +36,17 @@ unsigned bny_cpu_flags(void)
     flags |= BNY_CPU_NEON;
 #endif
     return flags & (unsigned)bny_param_int("BANYAN_CPU_MASK");
+}
+
+/* Asked for every chunk; under a hypervisor each cpuid instruction costs tens of microseconds. */
+unsigned bny_cpu_flags(void)
+{
+    static _Atomic unsigned known; /* flags and one bit more */
+    unsigned flags = known;
+
+    if (!flags)
+        known = flags = look() | 1u << 31;
+    return flags & ~(1u << 31);
 }
 
 int bny_cpu_count(void)

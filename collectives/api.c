@@ -60,10 +60,10 @@ static int begin(struct bny_call *call, enum bny_collective collective, struct b
         snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
     }
     if (opts->codec) {
-        call->codec = bny_codec_find(opts->codec);
-        if (!call->codec)
-            return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; see banyan_codec_name()", opts->codec);
-        if (call->codec->family == BNY_CODEC_RAW)
+        int rc = bny_codec_parse(&call->codec, opts->codec);
+        if (rc)
+            return rc;
+        if (call->codec->ops->family == BNY_CODEC_RAW)
             call->codec = NULL;
     }
     call->timeout_s = opts->timeout_s;
@@ -157,7 +157,7 @@ static int check_codec(struct bny_call *call, const struct banyan_opts *opts)
         return 0;
     if (opts && opts->codec)
         return bny_fail(BANYAN_ENOTSUP, "codec: %s encodes f32 data of allreduce, reduce, reduce_scatter (sum, avg), "
-                        "broadcast and allgather; use none for this call", call->codec->name);
+                        "broadcast and allgather; use none for this call", call->codec->spec);
     call->codec = NULL;
     return 0;
 }

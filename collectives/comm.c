@@ -50,8 +50,9 @@ void bny_comm_settle(struct banyan_comm *c)
     struct bny_world *w = c->world;
     struct bny_msg *msg, *next;
 
-    c->codec_ops = bny_codec_find(c->codec);
-    if (c->codec_ops && c->codec_ops->family == BNY_CODEC_RAW)
+    if (bny_codec_parse(&c->codec_ops, c->codec) != 0)
+        c->codec_ops = NULL; /* checked at init */
+    if (c->codec_ops && c->codec_ops->ops->family == BNY_CODEC_RAW)
         c->codec_ops = NULL;
     c->all_shm = w->all_local;
     c->eager_agreed = UINT32_MAX;
@@ -396,6 +397,8 @@ void banyan_config_default(struct banyan_config *cfg)
 /* A caller built against an older header knows fewer members: the rest keep their defaults. */
 static int take_config(struct banyan_config *out, const struct banyan_config *given)
 {
+    const struct bny_codec *codec;
+
     banyan_config_default(out);
     if (!given)
         return 0;
@@ -409,9 +412,7 @@ static int take_config(struct banyan_config *out, const struct banyan_config *gi
     if (out->schedule && strcmp(out->schedule, "auto") != 0 && !bny_schedule_known(out->schedule))
         return bny_fail(BANYAN_EINVAL, "config: schedule \"%s\" is unknown; there are: auto, %s", out->schedule,
                         bny_schedule_list());
-    if (out->codec && !bny_codec_find(out->codec))
-        return bny_fail(BANYAN_EINVAL, "config: codec \"%s\" is unknown; see banyan_codec_name()", out->codec);
-    return 0;
+    return out->codec ? bny_codec_parse(&codec, out->codec) : 0;
 }
 
 int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id, int nranks,

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "collectives/internal.h"
 
 #define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
@@ -34,9 +35,48 @@ static int is_send(const struct bny_step *s)
 }
 
 /* Lossy codecs apply to this operation? (exact ones never reach the engine) */
-static const struct bny_codec_ops *codec_of(const struct bny_op *op)
+static const struct bny_codec *codec_of(const struct bny_op *op)
 {
     return op->plan.codec;
+}
+
+/* Is the result divided by the number of ranks? */
+static int averages(const struct bny_op *op)
+{
+    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
+                  op->call.collective == BNY_REDUCE_SCATTER;
+
+    return reduces && op->call.redop.kind == BANYAN_AVG && !op->call.redop.user;
+}
+
+/* Largest message of n encoded elements. */
+static size_t coded_bound(const struct bny_op *op, size_t n)
+{
+    return bny_message_bound(codec_of(op), n, op->call.dtype, 1);
+}
+
+static size_t coded_stride(const struct bny_op *op)
+{
+    return (coded_bound(op, op->chunk_elems) + 63) & ~(size_t)63;
+}
+
+static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, void *wire, size_t cap,
+                   const void *src, size_t n)
+{
+    struct bny_enc e = { .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
+                         .ef_scale = 1, .step = op->seq, .rank = (uint32_t)op->comm->rank, .nsum = 1,
+                         .index = st->pos + (size_t)c * op->chunk_elems };
+
+    return bny_message_encode(&e, wire, cap, src, n, 0);
+}
+
+static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, int peer,
+                              int is_result)
+{
+    return (struct bny_dec){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
+                             .scale = is_result && averages(op) ? 1.0f / (float)op->comm->n : 1,
+                             .step = op->seq, .rank = (uint32_t)peer,
+                             .index = st->pos + (size_t)c * op->chunk_elems };
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -70,13 +110,12 @@ static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny
 static int coded_prepare(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
-    const struct bny_codec_ops *codec = codec_of(op);
     size_t stride, need = 0;
     char *at;
 
-    if (!codec)
+    if (!codec_of(op))
         return 0;
-    stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
+    stride = coded_stride(op);
     for (int pass = 0; pass < 2; pass++) {
         at = op->coded;
         for (uint32_t i = 0; i < p->nsteps; i++) {
@@ -107,9 +146,7 @@ static int coded_prepare(struct bny_op *op)
 
 static size_t wire_len(const struct bny_op *op, size_t n)
 {
-    const struct bny_codec_ops *codec = codec_of(op);
-
-    return codec ? codec->bound(n) : n * op->esz;
+    return codec_of(op) ? coded_bound(op, n) : n * op->esz;
 }
 
 /* Payload that is better not copied through the eager ring. On a transport that posts descriptors that begins where
@@ -322,14 +359,18 @@ static int send_encoded(struct bny_op *op, uint32_t index, struct bny_hdr *h, co
 {
     const struct bny_step *s = &op->program->steps[index];
     struct bny_ep *ep = op->comm->peers[s->peer].ep;
-    const struct bny_codec_ops *codec = codec_of(op);
-    size_t bound = codec->bound(n);
+    const struct bny_step_state *st = &op->steps[index];
+    size_t bound = coded_bound(op, n);
     struct bny_slot slot;
     char small[4096];
+    long len;
     int rc;
 
     if (bound <= sizeof small && bound <= ep->eager_max) {
-        h->len = (uint32_t)codec->encode(small, src, n);
+        len = encode(op, st, h->chunk, small, sizeof small, src, n);
+        if (len < 0)
+            return (int)len;
+        h->len = (uint32_t)len;
         h->codec_len_raw = (uint32_t)(n * op->esz);
         rc = ep->ops->eager(ep, h, small);
         return rc == 0 ? 1 : rc;
@@ -339,7 +380,12 @@ static int send_encoded(struct bny_op *op, uint32_t index, struct bny_hdr *h, co
     rc = ep->ops->reserve(ep, (uint32_t)bound, &slot);
     if (rc != 0)
         return rc;
-    h->len = (uint32_t)codec->encode(slot.mem, src, n);
+    len = encode(op, st, h->chunk, slot.mem, bound, src, n);
+    if (len < 0) {
+        ep->ops->cancel(ep, &slot);
+        return (int)len;
+    }
+    h->len = (uint32_t)len;
     h->codec_len_raw = (uint32_t)(n * op->esz);
     rc = ep->ops->commit(ep, &slot, h);
     return rc == 0 ? 1 : rc;
@@ -359,7 +405,7 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
                         (st->pos + at) * op->esz);
     } else if (s->kind == BNY_FORWARD && s->from != UINT32_MAX) {
         const struct bny_step_state *from = &op->steps[s->from];
-        size_t stride = (codec_of(op)->bound(op->chunk_elems) + 63) & ~(size_t)63;
+        size_t stride = coded_stride(op);
         rc = send_bytes(op, index, &h, from->coded + stride * c, from->coded_len[c], 0);
     } else {
         rc = send_encoded(op, index, &h, (const float *)(st->src + at * op->esz), n);
@@ -474,20 +520,20 @@ static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_
 static int apply_coded(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
                        const void *wire, size_t len, uint32_t c, size_t n)
 {
-    const struct bny_codec_ops *codec = codec_of(op);
+    struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems;
     float *dst = (float *)st->dst + base;
 
     if (st->coded) {
-        size_t stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
+        size_t stride = coded_stride(op);
         if (len > stride)
             return -BANYAN_EPROTO;
         memcpy(st->coded + stride * c, wire, len);
         st->coded_len[c] = (uint32_t)len;
     }
     if (s->kind == BNY_RECV_COPY)
-        return codec->decode(dst, wire, len, n);
-    return codec->decode_add(dst, (const float *)st->src + base, wire, len, n);
+        return bny_message_decode(&d, dst, wire, len, n);
+    return bny_message_decode_add(&d, dst, (const float *)st->src + base, wire, len, n);
 }
 
 /* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not all of it has
@@ -533,21 +579,21 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
 static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
 {
     size_t n = chunk_count(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
-    const struct bny_codec_ops *codec = codec_of(op);
     const char *src = st->src + base;
     char *dst = st->dst + base;
-    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
-                  op->call.collective == BNY_REDUCE_SCATTER;
 
-    if (reduces && op->call.redop.kind == BANYAN_AVG && !op->call.redop.user) {
+    if (codec_of(op) && st->coded) { /* the sum is encoded; whoever decodes it divides */
+        struct bny_dec d = decoder(op, st, c, op->comm->rank, 1);
+        char *wire = st->coded + coded_stride(op) * c;
+        long len = encode(op, st, c, wire, coded_stride(op), src, n);
+        if (len < 0)
+            return (int)len;
+        st->coded_len[c] = (uint32_t)len;
+        return bny_message_decode(&d, dst, wire, (size_t)len, n);
+    }
+    if (averages(op)) {
         bny_divide(dst, src, n, op->call.dtype, op->comm->n);
         src = dst;
-    }
-    if (codec && st->coded) {
-        size_t stride = (codec->bound(op->chunk_elems) + 63) & ~(size_t)63;
-        size_t len = codec->encode(st->coded + stride * c, (const float *)src, n);
-        st->coded_len[c] = (uint32_t)len;
-        return codec->decode((float *)dst, st->coded + stride * c, len, n);
     }
     if (src != dst && n)
         memmove(dst, src, n * op->esz);
@@ -665,7 +711,11 @@ static int advance_step(struct bny_op *op, uint32_t i)
     if (s->kind == BNY_KEEP) {
         if (!deps_ready(op, s, st, st->done))
             return 0;
-        keep_chunk(op, st, st->done);
+        rc = keep_chunk(op, st, st->done);
+        if (rc < 0) {
+            fail_step(op, s, rc);
+            return 0;
+        }
         step_done(op, st);
         return 1;
     }
@@ -750,7 +800,7 @@ static int message_fits(struct bny_op *op, int from, const struct bny_msg *msg, 
     expect = wire_len(op, n);
     if (h->kind == BNY_MSG_PUT)
         return h->len == 0 && op->peers[from].window_open;
-    return h->len == expect;
+    return codec_of(op) ? h->len <= expect : h->len == expect;
 }
 
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)

@@ -100,7 +100,7 @@ struct bny_plan {
     uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
     int root;
     size_t count;       /* elements of the call (v-variants: 0) */
-    const struct bny_codec_ops *codec; /* NULL: none */
+    const struct bny_codec *codec; /* NULL: none */
     char forced[BNY_NAME_MAX];         /* schedule asked for; "auto" */
     size_t forced_chunk;
     /* result */
@@ -146,7 +146,7 @@ struct banyan_comm {
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
     char schedule[BNY_NAME_MAX], codec[64];
-    const struct bny_codec_ops *codec_ops; /* NULL: none */
+    const struct bny_codec *codec_ops; /* NULL: none */
     size_t chunk_bytes;
     int deterministic;
     double op_timeout_s;    /* this rank's own */
@@ -180,7 +180,7 @@ struct bny_call {
     uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the own block */
     size_t own_at, own_count;
     char schedule[BNY_NAME_MAX];
-    const struct bny_codec_ops *codec;
+    const struct bny_codec *codec;
     double timeout_s;   /* < 0: the communicator's */
     int deterministic;
     size_t chunk_bytes;

@@ -72,7 +72,7 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
 static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs,
                    const struct bny_sig *ours, uint32_t seq, const struct bny_plan *plan)
 {
-    char a[TEXT_MAX], b[TEXT_MAX], hint[128] = "";
+    char a[TEXT_MAX], b[TEXT_MAX], hint[256] = "";
     int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
     int with_tag = tag_of(theirs) || tag_of(ours);
 
@@ -81,7 +81,7 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
     if (theirs->codec_sched != ours->codec_sched && !strcmp(a, b)) {
         if (plan)
             snprintf(hint, sizeof hint, "; rank %d with schedule %s, codec %s, chunk %zu, rank %d with another",
-                     c->rank, plan->schedule, plan->codec ? plan->codec->name : "none",
+                     c->rank, plan->schedule, plan->codec ? plan->codec->spec : "none",
                      plan->chunk_bytes, from);
         else
             snprintf(hint, sizeof hint, " with different schedule, codec or chunk");

@@ -194,6 +194,6 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
         return rc;
     transports_of(comm, transports);
     snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s, predicted %.3g us", plan.schedule, transports,
-             plan.chunk_bytes, plan.codec ? plan.codec->name : "none", plan.predicted_s * 1e6);
+             plan.chunk_bytes, plan.codec ? plan.codec->spec : "none", plan.predicted_s * 1e6);
     return 0;
 }

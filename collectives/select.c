@@ -441,6 +441,8 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
     }
     if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
+    if (call->codec && want > c->chunk_max - 64) /* a raw chunk with its header fits a slot */
+        want = c->chunk_max - 64;
     return want < 64 ? 64 : want & ~(size_t)63;
 }
 
@@ -450,7 +452,7 @@ static uint8_t hash_plan(const struct bny_plan *plan)
 
     for (const char *s = plan->schedule; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
-    for (const char *s = plan->codec ? plan->codec->name : ""; *s; s++)
+    for (const char *s = plan->codec ? plan->codec->spec : ""; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
     return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
@@ -461,7 +463,7 @@ static void say(const struct banyan_comm *c, const struct bny_call *call, const 
     bny_info("plan: %s of %zu %s on %d ranks: schedule %s, chunk %zu, codec %s, predicted %.3g us",
              bny_collective_name((enum bny_collective)call->collective), call->count,
              banyan_dtype_name(call->dtype), c->n, plan->schedule, plan->chunk_bytes,
-             plan->codec ? plan->codec->name : "none", plan->predicted_s * 1e6);
+             plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
 static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)

@@ -5,19 +5,43 @@
  * |x| (half a unit of the 8-bit significand: 2^-9 of the binade's upper end) down to f32's
  * smallest normal number 2^-126, at most 2^-134 below; infinity from (2 - 2^-8) 2^127 on.
  * NaN keeps its sign and top payload bits, quiet. */
+#include <math.h>
+#include <string.h>
+
 #include "base/err.h"
 #include "compress/codecs.h"
 #include "compress/kernels/kernels.h"
 
-static size_t bf16_bound(size_t n)
+#define TILE 512 /* elements that the feedback loop holds on the stack */
+
+static size_t bf16_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return 2 * n;
 }
 
-static size_t bf16_encode(void *wire, const float *src, size_t n)
+static long bf16_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                       size_t n)
 {
-    bny_kernels()->bf16.encode(wire, src, n);
-    return 2 * n;
+    const struct bny_half_kernels *k = &bny_kernels_for(e->cpu_flags)->bf16;
+    float v[TILE], back[TILE];
+
+    if (!e->ef) {
+        k->encode(wire, src, n);
+        return (long)(2 * n);
+    }
+    for (size_t at = 0; at < n; at += TILE) {
+        size_t m = n - at < TILE ? n - at : TILE;
+        char *out = (char *)wire + 2 * at;
+
+        memcpy(v, (const char *)src + 4 * at, 4 * m);
+        for (size_t i = 0; i < m; i++)
+            v[i] += e->ef_scale * e->ef[at + i];
+        k->encode(out, v, m);
+        k->decode(back, out, m);
+        for (size_t i = 0; i < m; i++) /* what became infinite is not made good later */
+            e->ef[at + i] = isfinite(back[i]) ? v[i] - back[i] : 0;
+    }
+    return (long)(2 * n);
 }
 
 static int check_len(size_t len, size_t n)
@@ -30,27 +54,34 @@ static int check_len(size_t len, size_t n)
         len);
 }
 
-static int bf16_decode(float *dst, const void *wire, size_t len, size_t n)
+static int bf16_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
 {
+    const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     int rc = check_len(len, n);
 
-    if (rc == 0)
-        bny_kernels()->bf16.decode(dst, wire, n);
-    return rc;
+    if (rc)
+        return rc;
+    k->bf16.decode(dst, wire, n);
+    if (d->scale != 1)
+        k->scale[BANYAN_F32](dst, dst, n, d->scale);
+    return 0;
 }
 
-static int bf16_decode_add(float *dst, const float *acc, const void *wire, size_t len, size_t n)
+static int bf16_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                          const void *wire, size_t len, size_t n)
 {
     int rc = check_len(len, n);
 
     if (rc == 0)
-        bny_kernels()->bf16.decode_add(dst, acc, wire, n);
+        bny_kernels_for(d->cpu_flags)->bf16.decode_add(dst, acc, wire, n);
     return rc;
 }
 
 const struct bny_codec_ops bny_codec_bf16 = {
     .name = "bf16",
     .family = BNY_CODEC_BLOCK,
+    .flags = BNY_CODEC_FIXED,
+    .doc = "bfloat16, 2 bytes an element",
     .bound = bf16_bound,
     .encode = bf16_encode,
     .decode = bf16_decode,

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "topo/build.h"
+#include "topo/dual.h"
 
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
 {
@@ -62,6 +63,7 @@ void bny_forest_free(struct bny_forest *f)
     }
     free(f->trees);
     free(f->claim.cut);
+    bny_dual_free(f->claim.dual);
     free(f);
 }
 

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A chunk as it travels: header, payload, and raw instead where the codec declines. codec.h has the layout. */
+#include <math.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "compress/codec.h"
+#include "compress/kernels/kernels.h"
+
+#define VERSION 1
+
+size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype, int room_for_raw)
+{
+    size_t coded = c->ops->bound(c, n, dtype), raw = n * banyan_dtype_bytes(dtype);
+
+    return sizeof(struct bny_coded_hdr) + (room_for_raw && raw > coded ? raw : coded);
+}
+
+static int is_finite(const float *v, size_t n)
+{
+    uint32_t bits, bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&bits, (const char *)v + 4 * i, 4);
+        bad |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    return !bad;
+}
+
+/* The elements themselves, residuals included. */
+static void put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
+{
+    memcpy(wire, src, n * banyan_dtype_bytes(e->dtype));
+    if (!e->ef)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        float v;
+
+        memcpy(&v, wire + 4 * i, 4);
+        v += e->ef_scale * e->ef[i];
+        memcpy(wire + 4 * i, &v, 4);
+        e->ef[i] = 0;
+    }
+}
+
+long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc)
+{
+    const struct bny_codec *c = e->codec;
+    struct bny_coded_hdr h = { .magic = BNY_CODED_MAGIC, .version = VERSION, .codec = c->hash,
+                               .nelem = (uint32_t)n, .index = e->index, .step = e->step };
+    size_t raw = n * banyan_dtype_bytes(e->dtype), room = cap - sizeof h;
+    char *payload = (char *)wire + sizeof h;
+    long len = c->ops->encode(e, payload, room, src, n);
+
+    if (len == -BANYAN_ENOTSUP) {
+        if (raw > room)
+            return len;
+        put_raw(e, payload, src, n);
+        h.flags = BNY_CODED_RAW;
+        if (e->dtype == BANYAN_F32 && !is_finite((const float *)(const void *)payload, n))
+            h.flags |= BNY_CODED_NONFINITE;
+        len = (long)raw;
+    }
+    if (len < 0)
+        return len;
+    h.bytes = (uint32_t)len;
+    if (with_crc) {
+        h.flags |= BNY_CODED_CRC;
+        h.crc = bny_crc32c(0, payload, (size_t)len);
+    }
+    memcpy(wire, &h, sizeof h);
+    return (long)sizeof h + len;
+}
+
+/* Everything but the payload's meaning. */
+static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len, size_t n)
+{
+    size_t raw = n * banyan_dtype_bytes(d->dtype);
+
+    if (len < sizeof *h)
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk has %zu bytes, its header alone %zu", len, sizeof *h);
+    memcpy(h, wire, sizeof *h);
+    if (h->magic != BNY_CODED_MAGIC || h->version != VERSION)
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk starts with %04x version %u, not %04x version %d", h->magic,
+                        h->version, BNY_CODED_MAGIC, VERSION);
+    if (h->codec != d->codec->hash)
+        return bny_fail(BANYAN_EPROTO, "a chunk is encoded with another codec or other parameters (%08x) than %s here",
+                        h->codec, d->codec->spec);
+    if (h->nelem != n || h->index != d->index || h->step != d->step)
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk is for %u elements at %llu of step %u; expected %zu at %llu "
+                        "of step %u", h->nelem, (unsigned long long)h->index, h->step, n,
+                        (unsigned long long)d->index, d->step);
+    if (h->bytes != len - sizeof *h || ((h->flags & BNY_CODED_RAW) && h->bytes != raw))
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk of %zu elements says %u bytes and has %zu", n, h->bytes,
+                        len - sizeof *h);
+    if ((h->flags & BNY_CODED_CRC) && bny_crc32c(0, (const char *)wire + sizeof *h, h->bytes) != h->crc)
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk fails its checksum");
+    return 0;
+}
+
+int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+{
+    const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
+    struct bny_coded_hdr h;
+    int rc = check(d, &h, wire, len, n);
+
+    if (rc)
+        return rc;
+    if (!(h.flags & BNY_CODED_RAW))
+        return d->codec->ops->decode(d, dst, payload, h.bytes, n);
+    if (n)
+        memcpy(dst, payload, h.bytes);
+    if (d->scale != 1 && d->dtype == BANYAN_F32)
+        bny_kernels_for(d->cpu_flags)->scale[BANYAN_F32](dst, dst, n, (double)d->scale);
+    return 0;
+}
+
+int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
+                           size_t n)
+{
+    const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
+    struct bny_coded_hdr h;
+    int rc = check(d, &h, wire, len, n);
+
+    if (rc)
+        return rc;
+    if (!(h.flags & BNY_CODED_RAW))
+        return d->codec->ops->decode_add(d, dst, acc, payload, h.bytes, n);
+    bny_kernels_for(d->cpu_flags)->reduce[BANYAN_F32][BANYAN_SUM](dst, acc, payload, n);
+    return 0;
+}

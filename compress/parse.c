@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* "topk:delta=0.01" -> a configured codec. Codecs are interned: they are few, and compared by pointer. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "compress/codec.h"
+
+struct entry {
+    struct bny_codec codec;
+    struct entry *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *known; /* never freed: codecs live as long as the process */
+
+const char *bny_codec_list(void)
+{
+    static _Thread_local char text[600];
+    size_t at = 0;
+
+    for (size_t i = 0; bny_codecs[i] && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", bny_codecs[i]->name);
+    return text;
+}
+
+static int nparams(const struct bny_codec_ops *ops)
+{
+    int n = 0;
+
+    while (n < BNY_CODEC_PARAMS && ops->params[n].name[0])
+        n++;
+    return n;
+}
+
+static int find_param(const struct bny_codec_ops *ops, const char *name, size_t len)
+{
+    for (int i = 0; i < nparams(ops); i++)
+        if (strlen(ops->params[i].name) == len && !memcmp(ops->params[i].name, name, len))
+            return i;
+    return -1;
+}
+
+double bny_codec_get(const struct bny_codec *c, const char *param)
+{
+    int i = find_param(c->ops, param, strlen(param));
+
+    return i < 0 ? NAN : c->param[i];
+}
+
+static int unknown_param(const struct bny_codec_ops *ops, const char *name, size_t len)
+{
+    char list[200] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < nparams(ops) && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s (%g to %g, default %g)", i ? ", " : "",
+                               ops->params[i].name, ops->params[i].min, ops->params[i].max, ops->params[i].def);
+    return bny_fail(BANYAN_EINVAL, "codec %s has no parameter \"%.*s\"; %s%s", ops->name, (int)(len < 40 ? len : 40),
+                    name, *list ? "it has: " : "it has none", list);
+}
+
+/* Reads "param=value,param=value" into c. */
+static int params_parse(struct bny_codec *c, const char *text)
+{
+    while (*text) {
+        size_t len = strcspn(text, "=,");
+        int i = find_param(c->ops, text, len);
+        const struct bny_codec_param *p = &c->ops->params[i < 0 ? 0 : i];
+        char *end;
+        double v;
+
+        if (i < 0)
+            return unknown_param(c->ops, text, len);
+        if (text[len] != '=')
+            return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g", c->ops->name, p->name,
+                            p->name, p->def);
+        v = strtod(text + len + 1, &end);
+        if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
+            (p->integer && v != floor(v)))
+            return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g", c->ops->name, p->name,
+                            (int)strcspn(text + len + 1, ","), text + len + 1,
+                            p->integer ? "an integer" : "a number", p->min, p->max);
+        c->param[i] = v;
+        text = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+/* The canonical text and its hash (FNV-1a). */
+static void name_it(struct bny_codec *c)
+{
+    size_t at = (size_t)snprintf(c->spec, sizeof c->spec, "%s", c->ops->name);
+    char sep = ':';
+
+    for (int i = 0; i < nparams(c->ops) && at < sizeof c->spec; i++)
+        if (c->param[i] != c->ops->params[i].def) {
+            at += (size_t)snprintf(c->spec + at, sizeof c->spec - at, "%c%s=%.10g", sep, c->ops->params[i].name,
+                                   c->param[i]);
+            sep = ',';
+        }
+    c->hash = 2166136261u;
+    for (const char *s = c->spec; *s; s++)
+        c->hash = (c->hash ^ (uint8_t)*s) * 16777619u;
+}
+
+static int intern(const struct bny_codec **out, const struct bny_codec *c)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&lock);
+    for (e = known; e; e = e->next)
+        if (e->codec.ops == c->ops && !memcmp(e->codec.param, c->param, sizeof c->param))
+            break;
+    if (!e && (e = malloc(sizeof *e))) {
+        e->codec = *c;
+        e->next = known;
+        known = e;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!e)
+        return bny_fail(BANYAN_ENOMEM, "no memory for codec %s", c->spec);
+    *out = &e->codec;
+    return 0;
+}
+
+int bny_codec_parse(const struct bny_codec **out, const char *text)
+{
+    size_t len = strcspn(text, ":");
+    struct bny_codec c = { 0 };
+    char name[16];
+    int rc;
+
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
+    c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
+    if (!c.ops)
+        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; there are: %s", text, bny_codec_list());
+    for (int i = 0; i < nparams(c.ops); i++)
+        c.param[i] = c.ops->params[i].def;
+    if (text[len] && (rc = params_parse(&c, text + len + 1)) != 0)
+        return rc;
+    if (c.ops->check && (rc = c.ops->check(&c)) != 0)
+        return rc;
+    name_it(&c);
+    return intern(out, &c);
+}

@@ -44,6 +44,9 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g);
 /* Allreduce proper: phases overlap, roots anywhere (schedules.md 2.3). */
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g);
+/* What BNY_CUT_PORTS and BNY_CUT_PARTS prove (0: nothing). */
+struct bny_ratio bny_bound_ports(const struct bny_graph *g);
+struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part);
 
 /* Computes the loads that a forest (with paths) puts on the links for one use, sets claim.time, and claim.bound and
  * cut from the matching bound (the joint one for ALLREDUCE when `joint`). 0 or an error. */

@@ -10,6 +10,7 @@
 #include "topo/ratio.h"
 
 struct bny_graph;
+struct bny_dual;
 
 struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel */
     int nlinks;
@@ -41,6 +42,7 @@ struct bny_claim {
     int cut_kind;           /* enum bny_cut_kind */
     uint8_t *cut;           /* [nnodes of the graph] 1: in X; NULL: no certificate */
     int cut_nodes;
+    struct bny_dual *dual;  /* with BNY_CUT_LP: topo/dual.h; else NULL */
 };
 
 struct bny_forest {

@@ -406,7 +406,7 @@ static double r1_time(const struct bny_graph *g, const char *name, double bytes,
         sim_ring_2d(&job, p, p, bytes);
     } else {
         f = forest(g, name);
-        o.lockstep = !strcmp(name, "multitree");
+        o.order = !strcmp(name, "multitree") ? BNY_SIM_PRIORITY : BNY_SIM_FIFO;
         o.chunks = !strcmp(name, "nccl_double_tree") ? 64 : 1;
         cr_assert_eq(bny_sim_job_forest(&job, f, BOTH, &o), 0);
     }

@@ -220,6 +220,15 @@ static struct bny_ratio one_cut(const struct bny_graph *g, const uint8_t *cut, i
     return ranks == 0 || ranks == g->nranks || cap <= 0 ? (struct bny_ratio){ 1, 0 } : bny_ratio_of(ranks, cap);
 }
 
+/* The bit of the set that reduce-scatter is bounded by (BNY_CUT_OUT_IN). */
+static int in_bit(const struct bny_claim *c)
+{
+    for (int v = 0; v < c->cut_nodes; v++)
+        if (c->cut[v] & 2)
+            return 2;
+    return 1;
+}
+
 static struct bny_ratio split_value(const struct bny_graph *g, const uint8_t *cut)
 {
     struct bny_ratio out = one_cut(g, cut, 1, 0), in = one_cut(g, cut, 1, 1);
@@ -247,7 +256,7 @@ static struct bny_ratio proven(const struct bny_claim *c, const struct bny_graph
     case BNY_CUT_IN:
         return bny_ratio_div(one_cut(g, c->cut, 0xff, 1), n);
     case BNY_CUT_OUT_IN:
-        return bny_ratio_div(bny_ratio_add(one_cut(g, c->cut, 1, 0), one_cut(g, c->cut, 2, 1)), n);
+        return bny_ratio_div(bny_ratio_add(one_cut(g, c->cut, 1, 0), one_cut(g, c->cut, in_bit(c), 1)), n);
     case BNY_CUT_SPLIT:
         return split_value(g, c->cut);
     case BNY_CUT_PORTS:

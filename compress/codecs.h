@@ -6,5 +6,6 @@
 #include "compress/codec.h"
 
 extern const struct bny_codec_ops bny_codec_none, bny_codec_f16, bny_codec_bf16;
+extern const struct bny_codec_ops bny_codec_lossless;
 
 #endif

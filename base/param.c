@@ -38,6 +38,9 @@ static const struct param params[] = {
     { "BANYAN_WORLD_SIZE", "ranks", "", "ranks of the job, set by banyan_run", 0, 0 },
     { "BANYAN_LIBRARY", "path", "", "libbanyan that the Python module loads", 0, 0 },
     { "BANYAN_LISTEN_FD", "fd", "", "rank 0's listening socket, set by banyan_run", 0, 0 },
+    { "BANYAN_MPI_CODEC", "name", "none", "libbanyan-mpi: codec of MPI_FLOAT sums", 0, 0 },
+    { "BANYAN_MPI_STATS", "0|1", "0", "libbanyan-mpi: report at MPI_Finalize which calls ran where", 0, 1 },
+    { "BANYAN_MPI_AFTER", "calls", "16", "libbanyan-mpi: blocking collectives on a communicator before it joins banyan", 0, 0 },
     { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)", 0, 0 },
     { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },
 };

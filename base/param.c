@@ -22,7 +22,8 @@ struct param {
 static const struct param params[] = {
     { "BANYAN_DEBUG", "error|warn|info|debug", "warn", "log level; info prints one line per new plan", 0, 0 },
     { "BANYAN_TRANSPORT", "auto|shm|tcp", "auto", "transport between ranks", 0, 0 },
-    { "BANYAN_SCHEDULE", "name", "auto", "schedule of every collective that can use it", 0, 0 },
+    { "BANYAN_SCHEDULE", "name|file", "auto", "schedule of every collective that can use it, or a plan's file", 0, 0 },
+    { "BANYAN_TOPO", "text|file", "", "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
     { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "", "interfaces for TCP: eth0,ib or ^lo,docker", 0, 0 },
@@ -38,6 +39,9 @@ static const struct param params[] = {
     { "BANYAN_WORLD_SIZE", "ranks", "", "ranks of the job, set by banyan_run", 0, 0 },
     { "BANYAN_LIBRARY", "path", "", "libbanyan that the Python module loads", 0, 0 },
     { "BANYAN_LISTEN_FD", "fd", "", "rank 0's listening socket, set by banyan_run", 0, 0 },
+    { "BANYAN_MPI_CODEC", "name", "none", "libbanyan-mpi: codec of MPI_FLOAT sums", 0, 0 },
+    { "BANYAN_MPI_STATS", "0|1", "0", "libbanyan-mpi: report at MPI_Finalize which calls ran where", 0, 1 },
+    { "BANYAN_MPI_AFTER", "calls", "16", "libbanyan-mpi: blocking collectives on a communicator before it joins banyan", 0, 0 },
     { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)", 0, 0 },
     { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },
 };

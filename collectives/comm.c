@@ -392,6 +392,7 @@ void banyan_config_default(struct banyan_config *cfg)
     cfg->chunk_bytes = (size_t)bny_param_int("BANYAN_CHUNK");
     cfg->deterministic = (int)bny_param_int("BANYAN_DETERMINISTIC");
     cfg->progress_cpu = -1;
+    cfg->topology = bny_param_str("BANYAN_TOPO");
 }
 
 /* A caller built against an older header knows fewer members: the rest keep their defaults. */

@@ -56,6 +56,8 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
     uint8_t *same_host;     /* [nranks] */
+    int nhosts;             /* groups of ranks with one kernel and network stack, agreed */
+    struct bny_topology *topology; /* topology.h; NULL: nothing is known that matters */
     struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;   /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */

@@ -193,8 +193,6 @@ int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g)
         return e;
     out->kind = BNY_CUT_OUT_IN;
     if (same) {
-        for (int v = 0; v < g->nnodes; v++)
-            out->cut[v] = out->cut[v] ? 3 : 0;
         out->shard = bny_ratio_add(out->shard, out->shard);
         out->value = bny_ratio_add(out->value, out->value);
     } else {

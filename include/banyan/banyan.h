@@ -138,7 +138,7 @@ struct banyan_config {
     double init_timeout_s;     /* deadline of init; default 60 */
     double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
     const char *transport;     /* "auto", "shm", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
-    const char *schedule;      /* default schedule: "auto" or a builder's name */
+    const char *schedule;      /* default schedule: "auto", a builder's name, or the path of a plan (JSON or MSCCL XML) */
     const char *codec;         /* default codec: "none" or a codec's name */
     const char *ifname;        /* interface(s) for TCP: "eth0,ib", or "^lo,docker" to exclude */
     const char *port_range;    /* "20000-20100"; default: any */
@@ -150,6 +150,9 @@ struct banyan_config {
     void *progress_hook_ctx;
     banyan_allgather_fn allgather; /* replaces the TCP bootstrap when not NULL; id may then be NULL */
     void *allgather_ctx;
+    const char *topology;      /* the cluster graph: a generator ("torus:8x8") or a file, see banyan_topo --help; NULL or "":
+                                * BANYAN_TOPO, or none. Its ranks are this job's, or its hosts in order of their lowest
+                                * ranks */
 };
 BANYAN_API void banyan_config_default(struct banyan_config *cfg);
 

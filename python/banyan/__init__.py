@@ -44,6 +44,7 @@ class Config(ctypes.Structure):
         ("port_range", c_char_p), ("chunk_bytes", c_size_t), ("progress_thread", c_int),
         ("progress_cpu", c_int), ("deterministic", c_int), ("progress_hook", _ProgressHook),
         ("progress_hook_ctx", c_void_p), ("allgather", _Allgather), ("allgather_ctx", c_void_p),
+        ("topology", c_char_p),
     ]
 
 

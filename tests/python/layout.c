@@ -28,6 +28,7 @@ static void print_config(void)
     AT(config, progress_hook_ctx);
     AT(config, allgather);
     AT(config, allgather_ctx);
+    AT(config, topology);
 }
 
 static void print_opts(void)

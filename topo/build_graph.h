@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What builders that look at the graph share: one table each (build_*.c), routes, and the last
+ * touch on a finished forest. Only the registry and the builders include this. */
+#ifndef BNY_TOPO_BUILD_GRAPH_H
+#define BNY_TOPO_BUILD_GRAPH_H
+
+#include "topo/bound.h"
+#include "topo/build.h"
+#include "topo/route.h"
+
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference;
+
+/* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
+ * error: the forest is freed then. */
+int bny_graph_forest_finish(struct bny_forest **out, struct bny_forest *f,
+                            const struct bny_graph *g, enum bny_forest_use use, int root);
+
+#endif

@@ -131,6 +131,26 @@ static int64_t join_flow(const struct bny_split *s, const struct ports *p, struc
     return bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
+/* The flow of value `best` with the fewest units a pair. */
+static void even_out(const struct bny_split *s, const struct ports *p, struct bny_flow *f, int64_t best, int first)
+{
+    int64_t less = 0, enough = 1;
+
+    while (join_flow(s, p, f, enough, first) < best) {
+        less = enough;
+        enough *= 2;
+    }
+    while (enough - less > 1) {
+        int64_t middle = less + (enough - less) / 2;
+
+        if (join_flow(s, p, f, middle, first) < best)
+            less = middle;
+        else
+            enough = middle;
+    }
+    join_flow(s, p, f, enough, first);
+}
+
 /* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting remains possible there. */
 static int balanced(const struct bny_split *s, const struct ports *p, const struct bny_flow *f)
 {
@@ -182,7 +202,7 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how, 
 {
     struct bny_flow f;
     int first = 2 * (p->nin + p->nout), e, had = s->nedges, any = 0;
-    int64_t best, most = 1;
+    int64_t best;
 
     e = bny_flow_init(&f, p->nin + p->nout + 2, p->nin * 8 + p->nout);
     for (int i = 0; i < p->nin && !e; i++)
@@ -204,8 +224,7 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how, 
         return e == -BANYAN_ENOMEM ? e : 0;
     }
     best = join_flow(s, p, &f, BNY_FLOW_INF, first);
-    while (join_flow(s, p, &f, most, first) < best)
-        most = most < 8 ? most + 1 : most + most / 4;
+    even_out(s, p, &f, best, first);
     if (check && !balanced(s, p, &f)) {
         bny_flow_free(&f);
         return 0;

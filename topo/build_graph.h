@@ -8,7 +8,8 @@
 #include "topo/build.h"
 #include "topo/route.h"
 
-extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference, bny_build_packed;
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference, bny_build_packed,
+    bny_build_joint;
 
 /* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
  * error: the forest is freed then. */

@@ -148,7 +148,10 @@ static void even_out(const struct bny_split *s, const struct ports *p, struct bn
         else
             enough = middle;
     }
-    join_flow(s, p, f, enough, first);
+    join_flow(s, p, f, less, first); /* the last unit only where it is needed: no pair gets much less than others */
+    for (int a = first; a < f->m; a += 2)
+        f->arcs[a].cap += enough - less;
+    bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
 /* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting remains possible there. */

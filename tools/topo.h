@@ -40,6 +40,8 @@ extern const struct topo_command topo_show;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);
+/* Says that words without an option are not wanted; 2. */
+int topo_failed_args(const struct topo_opts *o);
 /* The graph of --topo, or of this machine. 0 or an error (bny_fail). */
 int topo_graph(struct bny_graph **g, const struct topo_opts *o);
 /* The file of --output, or standard output. NULL: said. Closed by topo_close, which tells of a

@@ -181,6 +181,11 @@ int topo_failed(const char *what)
     return 1;
 }
 
+int topo_failed_args(const struct topo_opts *o)
+{
+    return bad("no such argument: ", o->args[0]);
+}
+
 int topo_graph(struct bny_graph **g, const struct topo_opts *o)
 {
     return bny_graph_make(g, o->topo ? o->topo : "machine");

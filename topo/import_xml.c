@@ -124,6 +124,9 @@ int bny_xml_root_is(const char *text, size_t len, const char *name)
             s = strstr(s, "-->");
             s = s ? s + 3 : stop;
         } else if (s[1] == '?' || s[1] == '!') {
+            s += strcspn(s, "[>");
+            if (*s == '[')
+                s += strcspn(s, "]");
             s = strchr(s, '>');
             s = s ? s + 1 : stop;
         } else {

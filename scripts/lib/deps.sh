@@ -10,6 +10,7 @@ build_packages=(
     libcjson-dev
     libexpat1-dev
     libhwloc-dev
+    libibverbs-dev librdmacm-dev
 )
 # What the tests need besides.
 test_packages=(

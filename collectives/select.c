@@ -376,6 +376,12 @@ static int ordered(const struct bny_call *call)
     }
 }
 
+/* Does the call's codec lose something? Then only forests serve it: their sums have one owner, who tells all others. */
+static int lossy(const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->family != BNY_CODEC_EXACT;
+}
+
 static const char *only_schedule(const struct bny_call *call)
 {
     switch (call->collective) {
@@ -388,12 +394,12 @@ static const char *only_schedule(const struct bny_call *call)
     case BNY_REDUCE:
         if (ordered(call))
             return "linear_reduce";
-        return call->codec ? "star" : NULL;
+        return lossy(call) ? "star" : NULL;
     case BNY_ALLREDUCE:
         if (ordered(call))
             return "linear";
-        return call->codec ? "star" : NULL;
-    default: return call->codec ? "star" : NULL;
+        return lossy(call) ? "star" : NULL;
+    default: return lossy(call) ? "star" : NULL;
     }
 }
 
@@ -414,7 +420,7 @@ static void consider_forest(struct banyan_comm *c, const struct bny_call *call, 
     if (plan->schedule[0] && cost >= plan->predicted_s)
         return;
     if (program_get(c, (enum bny_collective)call->collective, name, use == BNY_FOREST_ROOTED ? call->root : -1,
-                    !call->vector, &p) == 0)
+                    !call->vector && !call->codec, &p) == 0)
         consider(plan, name, cost);
 }
 
@@ -475,8 +481,10 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     struct cost_model m = model_of(c);
 
     if (!strcmp(name, "oneshot") ? !oneshot_possible(c, call)
-                                 : only && (ordered(call) || call->codec) && strcmp(only, name) != 0)
+                                 : only && ordered(call) && strcmp(only, name) != 0)
         return -BANYAN_ENOTSUP;
+    if (lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
+        return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
     if (strcmp(name, "oneshot") != 0) {
         int rc = program_get(c, (enum bny_collective)call->collective, name, root,
                              !call->vector && !call->codec, &p);
@@ -502,6 +510,19 @@ static int adds_or_shares(const struct bny_call *call)
     }
 }
 
+/* With a codec: what a slot holds, encoded; and raw where shared memory may have to copy a chunk that was declined. */
+static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *call, const struct bny_program *p,
+                          size_t want)
+{
+    size_t esz = banyan_dtype_bytes(call->dtype), most = c->small_slots ? c->chunk_max : (size_t)1 << 26;
+
+    if (want > most)
+        want = most;
+    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
+        want -= want / 16;
+    return want;
+}
+
 /* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
  * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
  * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB
@@ -524,8 +545,8 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
     }
     if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
-    if (call->codec && want > c->chunk_max - 64) /* a raw chunk with its header fits a slot */
-        want = c->chunk_max - 64;
+    if (call->codec)
+        want = codec_chunk(c, call, p, want);
     return want < 64 ? 64 : want & ~(size_t)63;
 }
 

@@ -162,6 +162,11 @@ void bny_topology_free(struct bny_topology *t)
     free(t);
 }
 
+int bny_topology_same_host(const struct bny_topology *t, int a, int b)
+{
+    return t->host_of && t->host_of[a] == t->host_of[b];
+}
+
 uint64_t bny_topology_hash(const struct bny_topology *t)
 {
     return t->graph ? bny_graph_hash(t->graph) : 0;

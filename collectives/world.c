@@ -432,6 +432,9 @@ static struct bny_world *world_new(int nranks, int rank)
     w->progress_fd = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
+    w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
+    w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
+    w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);
     w->eps = calloc((size_t)nranks, sizeof *w->eps);
@@ -531,9 +534,10 @@ static int fill_card(struct bny_init *in)
                 in->card.cpus[i / 64] |= 1ull << (i % 64);
     schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
-             "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d", in->cfg.transport,
+             "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
+             "crc=%d force=%d link=%g", in->cfg.transport,
              schedule, (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec, in->cfg.chunk_bytes,
-             in->cfg.deterministic);
+             in->cfg.deterministic, in->w->codec_crc, in->w->codec_force, in->w->link_Bps * 8e-9);
     return 0;
 }
 
@@ -548,7 +552,7 @@ static int check_settings(const struct bny_init *in)
             return bny_fail(BANYAN_EVERSION, "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
                             "everywhere", r, c->version, in->cards[0].version);
         if (strncmp(c->settings, in->cards[0].settings, sizeof c->settings) != 0)
-            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.170s\", rank %d has \"%.170s\"; set the "
+            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
                             "BANYAN_* variables and the config alike on all ranks",
                             in->cards[0].settings, r, c->settings);
     }
@@ -659,6 +663,10 @@ static int join(struct banyan_comm *comm)
         w->nlocal += w->same_host[r];
         w->all_local &= !memcmp(in->cards[r].host, in->cards[0].host, 16);
     }
+    for (int r = 0; r < w->nranks && !w->any_shm; r++)
+        for (int k = 0; k < r; k++)
+            w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 && strcmp(in->cfg.transport, "loop") != 0 &&
+                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
     w->oversubscribed = any_oversubscribed(in);
     rc = settle_topology(in);
     if (rc)

@@ -73,8 +73,8 @@ enum bny_format {
 /* How a block's scale follows from its largest |v|. */
 enum bny_scaling {
     BNY_SCALE_F32,  /* absmax / largest code, f32; 0 where absmax < 2^-110 */
-    BNY_SCALE_E8M0, /* OCP MX: 2^(floor(log2 absmax) - exponent of the largest code); one byte, exponent + 127; 0 = 2^-127
-                     * where absmax is 0 or too small; values beyond the largest code saturate */
+    BNY_SCALE_E8M0, /* OCP MX: 2^(floor(log2 absmax) - exponent of the largest code); one byte, exponent + 127, at least 1;
+                     * values beyond the largest code saturate */
 };
 
 /* An encoding's inputs. */

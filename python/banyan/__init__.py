@@ -53,7 +53,7 @@ class Opts(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
-        ("shape", POINTER(c_int64)), ("ndim", c_int),
+        ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
     ]
 
 

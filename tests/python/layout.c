@@ -43,6 +43,7 @@ static void print_opts(void)
     AT(opts, chunk_bytes);
     AT(opts, shape);
     AT(opts, ndim);
+    AT(opts, codec_state);
 }
 
 static void print_values(void)

@@ -38,6 +38,7 @@ struct topo_command {
 };
 extern const struct topo_command topo_show;
 extern const struct topo_command topo_probe;
+extern const struct topo_command topo_show, topo_probe;
 extern const struct topo_command topo_simulate;
 
 /* Prints the thread's last error as the tool's; 1. */

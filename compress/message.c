@@ -44,6 +44,13 @@ static void put_raw(const struct bny_enc *e, char *wire, const void *src, size_t
     }
 }
 
+/* The header's checksum, without the member that will hold it, then the payload's. */
+static uint32_t checksum(struct bny_coded_hdr h, const void *payload)
+{
+    h.crc = 0;
+    return bny_crc32c(bny_crc32c(0, &h, sizeof h), payload, h.bytes);
+}
+
 long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc)
 {
     const struct bny_codec *c = e->codec;
@@ -67,7 +74,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     h.bytes = (uint32_t)len;
     if (with_crc) {
         h.flags |= BNY_CODED_CRC;
-        h.crc = bny_crc32c(0, payload, (size_t)len);
+        h.crc = checksum(h, payload);
     }
     memcpy(wire, &h, sizeof h);
     return (long)sizeof h + len;
@@ -84,6 +91,8 @@ static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *w
     if (h->magic != BNY_CODED_MAGIC || h->version != VERSION)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk starts with %04x version %u, not %04x version %d", h->magic,
                         h->version, BNY_CODED_MAGIC, VERSION);
+    if (h->flags & ~(BNY_CODED_RAW | BNY_CODED_CRC | BNY_CODED_NONFINITE))
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk has flags %02x that nobody sets", h->flags);
     if (h->codec != d->codec->hash)
         return bny_fail(BANYAN_EPROTO, "a chunk is encoded with another codec or other parameters (%08x) than %s here",
                         h->codec, d->codec->spec);
@@ -94,7 +103,8 @@ static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *w
     if (h->bytes != len - sizeof *h || ((h->flags & BNY_CODED_RAW) && h->bytes != raw))
         return bny_fail(BANYAN_EPROTO, "an encoded chunk of %zu elements says %u bytes and has %zu", n, h->bytes,
                         len - sizeof *h);
-    if ((h->flags & BNY_CODED_CRC) && bny_crc32c(0, (const char *)wire + sizeof *h, h->bytes) != h->crc)
+    /* Without the flag the member is 0, so that a flag lost on the way is noticed. */
+    if (h->flags & BNY_CODED_CRC ? checksum(*h, (const char *)wire + sizeof *h) != h->crc : h->crc != 0)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk fails its checksum");
     return 0;
 }

@@ -326,6 +326,9 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     if (rank < 0 || rank >= f->nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is not in forest %s of %d ranks", rank, f->name,
                         f->nranks);
+    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
+        return bny_fail(BANYAN_ENOTSUP, "forest %s has %d trees for %d ranks; %s needs one tree a rank: build it with k=1",
+                        f->name, f->ntrees, f->nranks, bny_collective_name(collective));
     return bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
 }
 

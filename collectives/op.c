@@ -238,6 +238,8 @@ int bny_op_start(struct bny_op *op)
     struct banyan_comm *c = op->comm;
     int rc = bny_comm_error(c);
 
+    if (rc == 0 && op->plan.codec && op->call.state && op->call.state->busy)
+        rc = bny_fail(BANYAN_EBUSY, "codec_state: another operation uses it; wait for that one first");
     if (rc)
         return rc;
     op->result = 0;
@@ -407,6 +409,7 @@ void bny_op_complete(struct bny_op *op, int result)
             bny_oneshot_drop(op);
         else if (result)
             bny_engine_drop(op);
+        bny_coded_end(op, result);
         atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
     }
     if (op->plan.path == BNY_PATH_ENGINE && bny_engine_close(op) == BNY_AGAIN) {
@@ -435,6 +438,8 @@ void bny_op_finish(struct bny_op *op)
     free(op->staging);
     free(op->tile);
     free(op->coded);
+    free(op->decoded);
+    free(op->stats);
     free(op->vcounts);
     memset(op, 0, sizeof *op);
 }

@@ -34,6 +34,12 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
     bny_worlds_progress(w);
 }
 
+static void call_hook(struct banyan_comm *comm)
+{
+    if (comm && comm->progress_hook)
+        comm->progress_hook(comm->progress_hook_ctx);
+}
+
 static void nap(struct bny_world *w)
 {
     int fds[64], nfds = 0, n;
@@ -79,12 +85,13 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     if (wt->spins < spins_max) {
         wt->spins++;
         bny_pause();
-        if (wt->spins % CHECK_EVERY == 0)
-            tick_if_due(wt, w);
+        if (wt->spins % CHECK_EVERY)
+            return;
+        tick_if_due(wt, w);
+        call_hook(comm); /* the peer we wait for may wait for what the hook drives */
         return;
     }
-    if (comm && comm->progress_hook)
-        comm->progress_hook(comm->progress_hook_ctx);
+    call_hook(comm);
     if (wt->yields < yields_max) {
         wt->yields++;
         sched_yield();

@@ -16,7 +16,7 @@ enum bny_cut_kind {
     BNY_CUT_OUT,   /* |X & compute| shards must leave X: allgather */
     BNY_CUT_IN,    /* the same arriving, on the reversed graph: reduce-scatter */
     BNY_CUT_OUT_IN,/* allreduce as reduce-scatter then allgather, the sum of both: bit 0 of cut[v] is the set of
-                    * BNY_CUT_OUT, bit 1 that of BNY_CUT_IN */
+                    * BNY_CUT_OUT, bit 1 that of BNY_CUT_IN; one set serves both when no node has bit 1 */
     BNY_CUT_SPLIT, /* allreduce, any roots: S must cross out of X and S into X: max(1/B+(X), 1/B-(X)) */
     BNY_CUT_PORTS, /* allreduce, any roots: 2(n-1) S enters the compute nodes: 2(n-1) / sum B-(v); cut is all ones */
     BNY_CUT_LP,    /* the joint linear program's dual: cut holds no proof alone (see bny_bound.dual) */
@@ -44,6 +44,9 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g);
 /* Allreduce proper: phases overlap, roots anywhere (schedules.md 2.3). */
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g);
+/* What BNY_CUT_PORTS and BNY_CUT_PARTS prove (0: nothing). */
+struct bny_ratio bny_bound_ports(const struct bny_graph *g);
+struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part);
 
 /* Computes the loads that a forest (with paths) puts on the links for one use, sets claim.time, and claim.bound and
  * cut from the matching bound (the joint one for ALLREDUCE when `joint`). 0 or an error. */

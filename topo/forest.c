@@ -218,23 +218,32 @@ static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
     return tree->down_parent || tree->down_step ? check_down(f, t, why, cap) : 0;
 }
 
+/* Trees in order of their roots, each rank's weights 1/n together. */
+static int check_scattered(const struct bny_forest *f, char *why, size_t cap)
+{
+    int t = 0;
+
+    for (int r = 0; r < f->nranks; r++) {
+        struct bny_ratio sum = bny_ratio_of(0, 1);
+        char text[48];
+
+        for (; t < f->ntrees && f->trees[t].root == r; t++)
+            sum = bny_ratio_add(sum, bny_ratio_of(f->trees[t].weight_num, f->trees[t].weight_den));
+        if (bny_ratio_cmp(sum, bny_ratio_of(1, f->nranks)) || !bny_ratio_ok(sum))
+            return violated(why, cap, "the trees in order give rank %d a weight of %s instead of 1/%d", r,
+                            bny_ratio_text(sum, text, sizeof text), f->nranks);
+    }
+    return t == f->ntrees ? 0 : violated(why, cap, "tree %d has root %d out of order", t, f->trees[t].root);
+}
+
 static int check_use(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
                      size_t cap)
 {
-    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
-        return violated(why, cap, "%d trees for %d ranks, scattered use needs one each",
-                        f->ntrees, f->nranks);
-    for (int t = 0; t < f->ntrees; t++) {
-        const struct bny_tree *tree = &f->trees[t];
-        int want = use == BNY_FOREST_SCATTERED ? t : use == BNY_FOREST_ROOTED ? root : -1;
-
-        if (want >= 0 && tree->root != want)
-            return violated(why, cap, "tree %d has root %d instead of %d", t, tree->root, want);
-        if (use == BNY_FOREST_SCATTERED &&
-            (uint64_t)tree->weight_num * (uint32_t)f->ntrees != tree->weight_den)
-            return violated(why, cap, "tree %d has weight %u/%u instead of 1/%d", t,
-                            tree->weight_num, tree->weight_den, f->ntrees);
-    }
+    if (use == BNY_FOREST_SCATTERED)
+        return check_scattered(f, why, cap);
+    for (int t = 0; use == BNY_FOREST_ROOTED && t < f->ntrees; t++)
+        if (f->trees[t].root != root)
+            return violated(why, cap, "tree %d has root %d instead of %d", t, f->trees[t].root, root);
     return 0;
 }
 

@@ -37,6 +37,7 @@ int bny_gen_switch(struct bny_graph *g, const char *name, int x, int y, int z);
 
 extern const struct bny_generator bny_gen_torus, bny_gen_mesh, bny_gen_hypercube, bny_gen_ring,
     bny_gen_random, bny_gen_star, bny_gen_fattree, bny_gen_leafspine, bny_gen_bigraph,
-    bny_gen_dragonfly, bny_gen_dgx1, bny_gen_dgx_a100, bny_gen_dgx_h100, bny_gen_mi250;
+    bny_gen_dragonfly, bny_gen_dgx1, bny_gen_dgx_a100, bny_gen_dgx_h100, bny_gen_mi250,
+    bny_gen_machine;
 
 #endif

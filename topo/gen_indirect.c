@@ -9,37 +9,46 @@
 #include "base/err.h"
 #include "topo/gen.h"
 
-/* "4x100+4x25": 4 hosts of capacity 100, then 4 of 25; "8": 8 of capacity 1. */
-static int make_star(struct bny_graph *g, const char *args)
+/* "4x100+4x25": 4 hosts of capacity 100, then 4 of 25; "8": 8 of capacity 1. The ranks come
+ * first, so that their capacities are kept until the switch has its number. */
+static int star_group(const char *text, size_t len, int *v)
 {
     char group[40];
-    int x = 0, hub = bny_gen_switch(g, "sw", 0, 0, 0);
 
-    for (const char *s = args; hub >= 0;) {
+    if (len >= sizeof group)
+        return bny_gen_usage(text, bny_gen_star.usage);
+    memcpy(group, text, len);
+    group[len] = 0;
+    v[1] = 1;
+    return bny_gen_dims(v, 2, group, bny_gen_star.usage);
+}
+
+static int make_star(struct bny_graph *g, const char *args)
+{
+    int hosts = 0, r = 0, hub, e = 0, v[2];
+
+    for (const char *s = args;; s++) {
         size_t len = strcspn(s, "+");
-        int v[2] = { 0, 1 }, n;
-        if (len >= sizeof group)
-            return bny_gen_usage(args, bny_gen_star.usage);
-        memcpy(group, s, len);
-        group[len] = 0;
-        n = bny_gen_dims(v, 2, group, bny_gen_star.usage);
-        if (n < 0)
-            return n;
-        if (x + v[0] > BNY_GEN_RANKS_MAX)
-            return bny_gen_usage(args, bny_gen_star.usage);
-        for (int i = 0; i < v[0]; i++, x++) {
-            int r = bny_gen_rank(g, x, x, 1, 0);
-            int e = r < 0 ? r : bny_graph_both(g, r, hub, v[1], BNY_GEN_LAT_NET);
-            if (e < 0)
-                return e;
-        }
-        if (!s[len])
+        e = star_group(s, len, v);
+        if (e >= 0 && (hosts += v[0]) > BNY_GEN_RANKS_MAX)
+            e = bny_gen_usage(args, bny_gen_star.usage);
+        s += len;
+        if (e < 0 || !*s)
             break;
-        s += len + 1;
     }
-    if (hub >= 0)
-        g->nodes[hub].x = x / 2;
-    return hub < 0 ? hub : 0;
+    for (int i = 0; i < hosts && e >= 0; i++)
+        e = bny_gen_rank(g, i, i, 1, 0);
+    e = hub = e < 0 ? e : bny_gen_switch(g, "sw", hosts / 2, 0, 0);
+    for (const char *s = args; e >= 0; s++) {
+        size_t len = strcspn(s, "+");
+        e = star_group(s, len, v);
+        for (int i = 0; i < v[0] && e >= 0; i++)
+            e = bny_graph_both(g, r++, hub, v[1], BNY_GEN_LAT_NET);
+        s += len;
+        if (!*s)
+            break;
+    }
+    return e;
 }
 
 /* k-ary n-tree (Petrini and Vanneschi, IPPS 1997): k^n ranks and n levels of up to k^(n-1)

@@ -4,9 +4,19 @@
 # SKIP_DEPS=1 leaves that to you (another distribution, no network).
 
 # What a build of library, tools and examples needs.
-build_packages=(gcc libc6-dev meson ninja-build pkg-config python3 libsodium-dev)
+build_packages=(
+    gcc libc6-dev meson ninja-build pkg-config python3
+    libsodium-dev
+    libcjson-dev
+    libexpat1-dev
+    libhwloc-dev
+    libibverbs-dev librdmacm-dev
+)
 # What the tests need besides.
-test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich)
+test_packages=(
+    g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
+    libopenmpi-dev libmpich-dev
+)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

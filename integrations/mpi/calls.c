@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The collectives: a call's arguments become a job, or the call is handed to the MPI library. What decides that is equal
+ * on all ranks: the communicator, for reductions operation and type, and for the rest nothing, because any layout is
+ * packed into its signature's bytes. (Wrong arguments are handed on too: the MPI library has the errors for them.) */
+#include <stdlib.h>
+#include <string.h>
+
+#include "integrations/mpi/shim.h"
+
+enum how {
+    GO,       /* the job is ready */
+    NOTHING,  /* no data on any rank */
+    MPIS,     /* for the MPI library */
+    NO_MEMORY
+};
+
+#define UNWRAP(...) __VA_ARGS__
+
+/* A call that stays with the MPI library. */
+#define PASS(which, nonblocking, expression) \
+    __extension__ ({ \
+        double start_ = shim.stats ? shim_now() : 0; \
+        int rc_ = nonblocking ? (expression) : SHIM_GUARD(expression); \
+        if (shim.stats) \
+            shim_count(which, nonblocking, 0, shim_now() - start_, 0); \
+        rc_; \
+    })
+
+static enum how prepared(struct shim_job *j, enum how how)
+{
+    if (how != GO)
+        shim_job_drop(j);
+    return how;
+}
+
+static int is_root(const struct shim_job *j, int root)
+{
+    return j->c->rank == root;
+}
+
+/* Element-wise reductions of equal counts. */
+static enum how elementwise(struct shim_job *j, const void *send, void *recv, size_t count,
+                            MPI_Datatype type, MPI_Op op)
+{
+    struct shim_type t;
+
+    if (shim_type_get(type, &t) || !shim_redop_get(op, &t, &j->r))
+        return MPIS;
+    j->send = send;
+    j->recv = recv;
+    j->count = count * j->r.unit;
+    j->bytes = count * t.size;
+    return GO;
+}
+
+/* What is sent: the user's memory, or temp[0] with a packed copy. NULL without memory. */
+static const void *sent(struct shim_job *j, const void *buf, size_t count, const struct shim_type *t)
+{
+    if (t->plain)
+        return buf;
+    if (!shim_job_temp(j, 0, count * t->size) ||
+        shim_pack(buf, count, t, j->temp[0]) != MPI_SUCCESS)
+        return NULL;
+    return j->temp[0];
+}
+
+/* Where `count` elements arrive: the user's memory, or temp[1], which is unpacked afterwards. */
+static void *received(struct shim_job *j, void *buf, size_t count, const struct shim_type *t)
+{
+    if (t->plain)
+        return buf;
+    j->out = 1;
+    j->out_base = buf;
+    j->out_type = *t;
+    j->out_count = count;
+    return shim_job_temp(j, 1, count * t->size);
+}
+
+#define COUNT    int
+#define DISPL    int
+#define FN(name) name
+#include "integrations/mpi/collectives.h"
+
+#ifdef MPICH_VERSION
+#undef COUNT
+#undef DISPL
+#undef FN
+#define COUNT    MPI_Count
+#define DISPL    MPI_Aint
+#define FN(name) name##_c
+#include "integrations/mpi/collectives.h"
+#endif
+
+int MPI_Barrier(MPI_Comm comm)
+{
+    struct shim_comm *c = shim_comm_of(comm, 1);
+    struct shim_job j;
+
+    if (!c)
+        return PASS(SHIM_BARRIER, 0, real.Barrier(comm));
+    shim_job_start(&j, SHIM_BARRIER, c);
+    return shim_job_run(&j);
+}
+
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+{
+    struct shim_comm *c = shim_comm_of(comm, 0);
+    struct shim_job j;
+
+    if (!c)
+        return PASS(SHIM_BARRIER, 1, real.Ibarrier(comm, request));
+    shim_job_start(&j, SHIM_BARRIER, c);
+    return shim_job_launch(&j, request);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What job.c and progress.c share: the steps of a call. */
+#ifndef BNY_MPI_JOB_H
+#define BNY_MPI_JOB_H
+
+#include "integrations/mpi/shim.h"
+
+/* Calls banyan: blocking when req is NULL, else makes a request. Returns banyan's code. */
+int shim_job_call(struct shim_job *j, struct banyan_request **req);
+/* After the operation ended with banyan's code rc: moves results to where the user wants them, frees. Returns an MPI
+ * error code. */
+int shim_job_finish(struct shim_job *j, int rc);
+
+#endif

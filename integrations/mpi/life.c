@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI_Init to MPI_Finalize: settings, the agreement that every rank has this interposer, errors. */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "integrations/mpi/shim.h"
+
+#define JOIN_S 60.0 /* for all ranks to come from MPI_Init into ours */
+
+struct shim_state shim;
+_Thread_local int shim_nested;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void shim_lock(void)
+{
+    if (shim.multiple)
+        pthread_mutex_lock(&lock);
+}
+
+void shim_unlock(void)
+{
+    if (shim.multiple)
+        pthread_mutex_unlock(&lock);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+void shim_say(const char *fmt, ...)
+{
+    char text[700];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "banyan-mpi: rank %d: %s\n", shim.rank, text);
+}
+
+static int class_of(int rc)
+{
+    switch (-rc) {
+    case BANYAN_EINVAL: return MPI_ERR_ARG;
+    case BANYAN_ENOMEM: return MPI_ERR_NO_MEM;
+    case BANYAN_EMISMATCH: return MPI_ERR_TRUNCATE;
+    case BANYAN_EPROTO: return MPI_ERR_INTERN;
+    default: return MPI_ERR_OTHER;
+    }
+}
+
+int shim_code(int rc)
+{
+    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few */
+    int kind = -rc, code = class_of(rc);
+    char text[MPI_MAX_ERROR_STRING];
+
+    if (rc >= 0)
+        return MPI_SUCCESS;
+    if (kind >= BANYAN_ERROR_COUNT)
+        return code;
+    if (!codes[kind]) {
+        if (PMPI_Add_error_code(code, &codes[kind]) != MPI_SUCCESS)
+            return code;
+        snprintf(text, sizeof text, "banyan: %.200s", banyan_last_error());
+        PMPI_Add_error_string(codes[kind], text);
+    }
+    return codes[kind];
+}
+
+int shim_raise(MPI_Comm comm, int code)
+{
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}
+
+/* ---- init --------------------------------------------------------------------------------------------------------- */
+
+/* What all ranks must have alike, as a number. */
+static unsigned settings_hash(void)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING + 200];
+    unsigned h = 2166136261u;
+    int len = 0;
+
+    PMPI_Get_library_version(text, &len);
+    snprintf(text + len, sizeof text - (size_t)len, "|%s|%s|%d", banyan_version_string(), shim.codec,
+             shim.after);
+    for (const char *p = text; *p; p++)
+        h = (h ^ (unsigned char)*p) * 16777619u;
+    return h;
+}
+
+/* A rank without this interposer does not take part: the others say so, instead of waiting for it later in a collective
+ * that it runs by other means. */
+static int agree(void)
+{
+    unsigned mine[2], most[2];
+    double until = shim_now() + JOIN_S;
+    MPI_Request req;
+    int done = 0;
+
+    mine[0] = settings_hash();
+    mine[1] = ~mine[0];
+    if (real.Iallreduce(mine, most, 2, MPI_UNSIGNED, MPI_MAX, MPI_COMM_WORLD, &req) != MPI_SUCCESS)
+        return 0;
+    while (!done && shim_now() < until)
+        if (real.Test(&req, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return 0;
+    if (!done) {
+        shim_say("not every rank has this library: %g s after MPI_Init some have not answered; give LD_PRELOAD to all "
+                 "ranks (mpirun -x LD_PRELOAD) or to none", JOIN_S);
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (most[0] == (unsigned)~most[1])
+        return 1;
+    if (shim.rank == 0)
+        shim_say("ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC or BANYAN_MPI_AFTER: all "
+                 "collectives stay on MPI");
+    return 0;
+}
+
+static int setting(const char *name, int dflt)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? atoi(text) : dflt;
+}
+
+static void start(void)
+{
+    const char *codec = getenv("BANYAN_MPI_CODEC");
+    int level = MPI_THREAD_SINGLE;
+
+    PMPI_Query_thread(&level);
+    shim.multiple = level == MPI_THREAD_MULTIPLE;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &shim.rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &shim.n);
+    shim.stats = setting("BANYAN_MPI_STATS", 0);
+    shim.after = setting("BANYAN_MPI_AFTER", 16);
+    snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");
+    shim_types_start();
+    shim.ready = agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
+}
+
+int MPI_Init(int *argc, char ***argv)
+{
+    int rc;
+
+    shim_real_find();
+    rc = real.Init(argc, argv);
+    if (rc == MPI_SUCCESS)
+        start();
+    return rc;
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int rc;
+
+    shim_real_find();
+    rc = real.Init_thread(argc, argv, required, provided);
+    if (rc == MPI_SUCCESS)
+        start();
+    return rc;
+}
+
+int MPI_Finalize(void)
+{
+    if (shim.ready) {
+        if (shim.stats)
+            shim_report();
+        shim_comms_stop();
+        shim_guard_stop();
+        shim.ready = 0;
+        shim_progress_stop();
+    }
+    return real.Finalize();
+}
+
+/* ---- handles that an operation in flight still needs ---------------------------------------------------------------- */
+
+int MPI_Op_free(MPI_Op *op)
+{
+    if (shim.in_flight && op && shim_free_op_later(*op)) {
+        *op = MPI_OP_NULL;
+        return MPI_SUCCESS;
+    }
+    return real.Op_free(op);
+}
+
+int MPI_Type_free(MPI_Datatype *type)
+{
+    if (shim.in_flight && type && shim_free_type_later(*type)) {
+        *type = MPI_DATATYPE_NULL;
+        return MPI_SUCCESS;
+    }
+    return real.Type_free(type);
+}

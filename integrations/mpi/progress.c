@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations in flight: each is a banyan request and, for the user, a generalised MPI request that we complete. The MPI
+ * library does not progress ours and banyan does not progress MPI's, so what may block here is a loop over both. */
+#include <sched.h>
+#include <stdlib.h>
+
+#include "integrations/mpi/job.h"
+
+#define SPINS 200 /* turns before the CPU is offered to others */
+
+struct flight {
+    struct shim_job job;
+    struct banyan_request *req;
+    MPI_Request handle; /* MPI_REQUEST_NULL: our own, nobody waits for it */
+    int code;           /* for the status */
+    struct flight *next;
+};
+
+static struct flight *first, **last = &first;
+static MPI_Comm pump = MPI_COMM_NULL; /* of this rank alone; nothing is ever sent on it */
+
+/* Handles that the user freed while an operation in flight needed them. */
+struct later {
+    MPI_Op op;
+    MPI_Datatype type;
+    struct later *next;
+};
+static struct later *laters;
+
+/* ---- handles that must outlive their freeing ------------------------------------------------------------------------- */
+
+static int uses(MPI_Op op, MPI_Datatype type)
+{
+    for (struct flight *f = first; f; f = f->next) {
+        if (op != MPI_OP_NULL && shim_user_has_op(f->job.r.user, op))
+            return 1;
+        if (type != MPI_DATATYPE_NULL && (shim_user_has_type(f->job.r.user, type) ||
+                                          (f->job.out && f->job.out_type.handle == type)))
+            return 1;
+    }
+    return 0;
+}
+
+static int keep(MPI_Op op, MPI_Datatype type)
+{
+    struct later *l = NULL;
+
+    shim_lock();
+    if (uses(op, type) && (l = malloc(sizeof *l))) {
+        *l = (struct later){ op, type, laters };
+        laters = l;
+    }
+    shim_unlock();
+    return l != NULL;
+}
+
+int shim_free_op_later(MPI_Op op)
+{
+    return op != MPI_OP_NULL && keep(op, MPI_DATATYPE_NULL);
+}
+
+int shim_free_type_later(MPI_Datatype type)
+{
+    return type != MPI_DATATYPE_NULL && keep(MPI_OP_NULL, type);
+}
+
+static void free_laters(void)
+{
+    struct later **at = &laters, *l;
+
+    while ((l = *at)) {
+        if (uses(l->op, l->type)) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        if (l->op != MPI_OP_NULL)
+            real.Op_free(&l->op);
+        else
+            real.Type_free(&l->type);
+        free(l);
+    }
+}
+
+/* ---- generalised requests ------------------------------------------------------------------------------------------- */
+
+static int query(void *extra, MPI_Status *status)
+{
+    const struct flight *f = extra;
+
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_UNDEFINED;
+    status->MPI_TAG = MPI_UNDEFINED;
+    return f->code;
+}
+
+static int release(void *extra)
+{
+    free(extra);
+    return MPI_SUCCESS;
+}
+
+static int cancel(void *extra, int complete)
+{
+    return MPI_SUCCESS; /* collectives cannot be cancelled: it completes */
+}
+
+static void land(struct flight *f, int rc)
+{
+    struct shim_comm *c = f->job.c;
+    MPI_Request handle = f->handle;
+
+    if (f->handle == MPI_REQUEST_NULL)
+        rc = 0; /* the last barrier: its failure concerns nobody */
+    banyan_request_free(f->req);
+    f->code = shim_job_finish(&f->job, rc);
+    shim.in_flight--;
+    c->in_flight--;
+    if (handle == MPI_REQUEST_NULL)
+        free(f);
+    else
+        PMPI_Grequest_complete(handle); /* f may be gone afterwards */
+    shim_comm_settle(c);
+}
+
+void shim_progress(void)
+{
+    struct flight **at = &first, *f;
+    int landed = 0;
+
+    if (shim.freed)
+        shim_comms_close();
+    while ((f = *at)) {
+        int done = 0, rc = banyan_test(f->req, &done);
+        if (!done && rc == 0) {
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        if (!f->next)
+            last = at;
+        land(f, rc);
+        landed = 1;
+    }
+    if (landed && laters)
+        free_laters();
+}
+
+static void add(struct flight *f)
+{
+    f->next = NULL;
+    *last = f;
+    last = &f->next;
+    shim.in_flight++;
+    f->job.c->in_flight++;
+}
+
+int shim_job_launch(struct shim_job *j, MPI_Request *req)
+{
+    struct flight *f = calloc(1, sizeof *f);
+    double start = shim.stats ? shim_now() : 0;
+    MPI_Comm comm = j->c->handle;
+    int rc, code;
+
+    if (!f) {
+        shim_job_drop(j);
+        return shim_raise(comm, MPI_ERR_NO_MEM);
+    }
+    f->job = *j;
+    shim_lock();
+    rc = shim_job_call(&f->job, &f->req);
+    if (rc == 0)
+        rc = banyan_start(f->req);
+    code = rc ? shim_job_finish(&f->job, rc)
+              : PMPI_Grequest_start(query, release, cancel, f, &f->handle);
+    if (rc == 0 && code == MPI_SUCCESS) {
+        *req = f->handle;
+        add(f);
+    } else {
+        banyan_request_free(f->req);
+        free(f);
+    }
+    shim_unlock();
+    if (shim.stats)
+        shim_count(j->call, 1, 1, shim_now() - start, j->bytes);
+    return code == MPI_SUCCESS ? code : shim_raise(comm, code);
+}
+
+void shim_close_start(struct shim_comm *c)
+{
+    struct flight *f = calloc(1, sizeof *f);
+
+    if (f) {
+        f->handle = MPI_REQUEST_NULL;
+        shim_job_start(&f->job, SHIM_BARRIER, c);
+        if (shim_job_call(&f->job, &f->req) == 0 && banyan_start(f->req) == 0) {
+            add(f);
+            return;
+        }
+        banyan_request_free(f->req);
+        free(f);
+    }
+    shim_comm_settle(c); /* it has failed before: nobody waits for us in it */
+}
+
+/* Below MPI_THREAD_MULTIPLE the caller's thread is inside the MPI library now, so nobody else is here. */
+void shim_drive_banyan(void)
+{
+    struct banyan_comm *seen = NULL;
+
+    shim_lock();
+    for (struct flight *f = first; f; f = f->next)
+        if (f->job.c->banyan != seen) {
+            seen = f->job.c->banyan;
+            banyan_progress(seen);
+        }
+    shim_unlock();
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------------- */
+
+void shim_drive_mpi(void *unused)
+{
+    int flag;
+
+    real.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pump, &flag, MPI_STATUS_IGNORE);
+}
+
+void shim_turn(unsigned *turns)
+{
+    shim_lock();
+    shim_progress();
+    shim_unlock();
+    if (++*turns > SPINS)
+        sched_yield();
+}
+
+int shim_wait_native(MPI_Request *req)
+{
+    unsigned turns = 0;
+    int done = 0, rc;
+
+    for (;;) {
+        rc = real.Test(req, &done, MPI_STATUS_IGNORE);
+        if (rc != MPI_SUCCESS || done)
+            return rc;
+        shim_turn(&turns);
+    }
+}
+
+void shim_drain(MPI_Comm comm)
+{
+    struct shim_comm *c = shim_comm_of(comm, 0);
+    unsigned turns = 0;
+
+    while (c && c->in_flight) {
+        shim_turn(&turns);
+        shim_drive_mpi(NULL);
+    }
+}
+
+int shim_progress_start(void)
+{
+    return PMPI_Comm_dup(MPI_COMM_SELF, &pump) == MPI_SUCCESS ? 0 : -1;
+}
+
+void shim_progress_stop(void)
+{
+    PMPI_Comm_free(&pump);
+}

@@ -9,6 +9,7 @@ const struct bny_codec_ops *const bny_codecs[] = {
     &bny_codec_f16,
     &bny_codec_bf16,
     &bny_codec_lossless,
+    &bny_codec_topk,
     &bny_codec_int8,
     &bny_codec_int4,
     &bny_codec_e4m3,

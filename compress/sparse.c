@@ -311,6 +311,31 @@ static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size
     }
 }
 
+void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len, size_t n)
+{
+    const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
+    const struct bny_dec d = { .codec = e->codec, .cpu_flags = e->cpu_flags };
+    struct segment s = { 0 };
+    uint16_t idx[TILE];
+    size_t used = 0;
+
+    for (size_t from = 0; from < n && used < len; from += SEGMENT) {
+        size_t at = 0, next = 0, count;
+
+        if (read_segment(&d, &s, (const char *)wire + used, len - used, from, n) != 0)
+            return;
+        used += s.bytes;
+        while (next < s.kept && at < s.m) {
+            count = next_indexes(k, idx, &s, &at, &next);
+            for (size_t j = 0; j < count; j++) {
+                a[from + idx[j]] = 0;
+                if (b)
+                    b[from + idx[j]] = 0;
+            }
+        }
+    }
+}
+
 int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
 {
     int rc = check(d, wire, len, n);

@@ -68,6 +68,9 @@ long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void
  * residual to leave the rest in. */
 long bny_sparse_all(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n);
 
+/* Zeroes a and b (or NULL) where the message, our own, has an element. */
+void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len, size_t n);
+
 /* decode() and decode_add() of every codec that writes this format. */
 int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);
 int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
@@ -85,6 +88,7 @@ uint32_t bny_kth_largest(const struct bny_enc *e, const void *src, size_t n, siz
 struct bny_track {
     struct bny_track_side {
         float c, mean;   /* 0: nothing known */
+        float delta;     /* what c was found for */
         uint32_t nchunks;
         struct { uint64_t index; float mean; } chunk[BNY_TRACK_CHUNKS];
     } side[2];
@@ -94,12 +98,17 @@ struct bny_track_stats { /* of one encoding */
     uint32_t n, owner;
     uint64_t over;
     double sum;     /* of |v| */
+    double delta;   /* asked for */
     double excess;  /* sum of (|v| - eta) / eta over what was over */
 };
 
 /* The threshold for a chunk whose |v| sum to l1. Without history it is exact. */
 float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src, size_t n);
-void bny_track_note(const struct bny_enc *e, double l1, float eta, const struct bny_selection *sel, size_t n);
-void bny_track_end(void *track, const void *stats, size_t nchunks, double delta);
+void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta, const struct bny_selection *sel,
+                    size_t n);
+/* bny_codec_ops.end. */
+void bny_track_end(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
+/* The whole of encode() for part delta of the elements: -BANYAN_ENOTSUP where they are not finite. */
+long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap, const void *src, size_t n);
 
 #endif

@@ -6,7 +6,8 @@
 # What a build of library, tools and examples needs.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config python3 libsodium-dev)
 # What the tests need besides.
-test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich)
+test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
+    libopenmpi-dev libmpich-dev hpcc)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

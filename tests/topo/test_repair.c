@@ -2,6 +2,7 @@
 /* Promises of repair: after a lost link, NIC or rank the plan is one for the graph that is left, certified on it, within 1 %
  * of its bound; most trees stay as they were; what cannot be repaired is said in one sentence. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "banyan/banyan.h"

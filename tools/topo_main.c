@@ -14,6 +14,8 @@ static const struct topo_command *const commands[] = {
     &topo_show,
     &topo_simulate,
     &topo_probe,
+    &topo_verify,
+    &topo_draw,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 

@@ -12,6 +12,7 @@
 
 static const struct topo_command *const commands[] = {
     &topo_show,
+    &topo_probe,
     &topo_simulate,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])

@@ -9,9 +9,9 @@
 
 /* A level ends where the next merge costs this much more: above noise, below what a switch
  * costs. */
-#define GAP 1.25
+#define GAP 1.3
 /* Levels whose clusters are not clearly apart are dropped: mean silhouette (Rousseeuw 1987). */
-#define SILHOUETTE_MIN 0.1
+#define SILHOUETTE_MIN 0.2
 
 struct merge {
     double alpha;

@@ -12,10 +12,10 @@
 
 static const struct topo_command *const commands[] = {
     &topo_show,
-    &topo_simulate,
     &topo_probe,
     &topo_verify,
     &topo_draw,
+    &topo_simulate,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 

@@ -16,6 +16,7 @@ build_packages=(
 test_packages=(
     g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
     libopenmpi-dev libmpich-dev
+    gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 )
 
 # What scripts/softroce-guest needs besides.

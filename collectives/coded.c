@@ -62,7 +62,7 @@ static uint64_t index_of(const struct bny_op *op, const struct bny_step_state *s
 static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank, void *wire,
                    size_t cap, const void *src, size_t n)
 {
-    const struct banyan_codec_state *state = op->state;
+    const struct banyan_codec_state *state = op->lent;
     struct bny_enc e = { .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
                          .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
                          .index = index_of(op, st, c) };
@@ -85,7 +85,7 @@ static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_sta
 {
     return (struct bny_dec){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
                              .scale = is_result && bny_averages(op) && !is_exact(op) ? 1.0f / (float)op->comm->n : 1,
-                             .seed = op->state ? op->state->seed : 0, .step = op->codec_step,
+                             .seed = op->lent ? op->lent->seed : 0, .step = op->codec_step,
                              .rank = (uint32_t)(is_result ? op->comm->n : from), .index = index_of(op, st, c),
                              .need_crc = op->comm->world->codec_crc };
 }
@@ -137,7 +137,7 @@ static void mark_steps(struct bny_op *op)
 static int number_encodings(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
-    size_t bytes = op->state ? codec_of(op)->ops->stats_bytes : 0;
+    size_t bytes = op->lent ? codec_of(op)->ops->stats_bytes : 0;
     int rc;
 
     op->nencodings = 0;
@@ -208,13 +208,13 @@ static int lend_state(struct bny_op *op)
     int rc;
 
     op->codec_step = op->seq;
-    op->state = NULL;
+    op->lent = NULL;
     if (!state || is_exact(op))
         return 0;
     rc = bny_state_begin(state, codec_of(op), 1, (int64_t)state->count);
     if (rc)
         return rc;
-    op->state = state;
+    op->lent = state;
     op->codec_step = state->step;
     return 0;
 }
@@ -246,11 +246,11 @@ int bny_coded_start(struct bny_op *op)
 
 void bny_coded_end(struct bny_op *op, int result)
 {
-    struct banyan_codec_state *state = op->state;
+    struct banyan_codec_state *state = op->lent;
 
     if (!state)
         return;
-    op->state = NULL;
+    op->lent = NULL;
     if (result == 0 && op->nencodings && codec_of(op)->ops->end)
         codec_of(op)->ops->end(codec_of(op), state->track, op->stats, op->nencodings);
     bny_state_end(state);

@@ -253,7 +253,10 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
         rc = ep->ops->put(ep, h, ptr, len, &pr->theirs, put_offset, ck);
         if (rc != 0)
             bny_cookie_give(op->comm->world, ck);
-        return rc == 0 ? 2 : rc;
+        if (rc != -BANYAN_ENOTSUP)
+            return rc == 0 ? 2 : rc;
+        h->kind = BNY_MSG_DATA; /* this memory is not registered: as any other message */
+        h->len = len;
     }
     if (len >= ep->zcopy_min || len > ep->slot_max) {
         ck = bny_cookie_take(op->comm->world, op, index);
@@ -755,6 +758,8 @@ int bny_engine_close(struct bny_op *op)
         struct bny_ep *ep = op->comm->peers[r].ep;
         if (!pr->ours.bytes)
             continue;
+        if (op->result && ep->ops->fence)
+            ep->ops->fence(ep);
         if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN && !gives_up(op, r))
             rc = BNY_AGAIN;
         else

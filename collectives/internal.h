@@ -274,7 +274,7 @@ struct bny_op {
     size_t decoded_cap;
     char *stats;            /* [nencodings * stats_bytes] */
     size_t stats_cap, nencodings;
-    struct banyan_codec_state *state; /* lent to this operation, while it is active; or NULL */
+    struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
     uint32_t codec_step;    /* of encodings */
     /* one-shot */
     struct bny_msg **shots; /* [n] messages held */

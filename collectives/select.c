@@ -308,7 +308,7 @@ static double network_cost(const struct banyan_comm *c, const struct bny_call *c
     struct bny_topology_cost k;
     size_t chunk = network_chunk(c, call, schedule, bytes, &k);
 
-    if (call->chunk_bytes || c->chunk_bytes)
+    if (chunk && (call->chunk_bytes || c->chunk_bytes))
         chunk = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes;
     return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
 }
@@ -318,7 +318,7 @@ static double hierarchical_cost(const struct banyan_comm *c, const char *schedul
                                 const struct cost_model *m)
 {
     double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
-    const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "hierarchical") ? "double_binary_tree" : "ring");
+    const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
 
     return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta * local, m->gamma) +
            phases * (1e-6 + bytes * 0.2e-9);
@@ -330,7 +330,7 @@ static double topology_cost(const struct banyan_comm *c, const struct bny_call *
 {
     double cost = network_cost(c, call, schedule, bytes, m);
 
-    if (cost > 0 || strncmp(schedule, "hierarchical", 12) != 0 || bny_topology_beta(c) > 0)
+    if (cost > 0 || strncmp(schedule, "host_", 5) != 0 || bny_topology_beta(c) > 0)
         return cost;
     return hierarchical_cost(c, schedule, use, bytes, m);
 }

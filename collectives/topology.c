@@ -49,14 +49,14 @@ struct bny_topology {
 /* Hosts as a full mesh, several ranks on each: which builder joins the hosts. */
 static const struct {
     const char *name, *hosts;
-} hierarchical[] = { { "hierarchical", "ring" }, { "hierarchical_tree", "double_binary_tree" } };
-#define NHIERARCHICAL (sizeof hierarchical / sizeof hierarchical[0])
+} hosts_of[] = { { "host_ring", "ring" }, { "host_tree", "double_binary_tree" } };
+#define NHOSTS_OF (sizeof hosts_of / sizeof hosts_of[0])
 
 static const char *hosts_builder(const char *schedule)
 {
-    for (size_t i = 0; i < NHIERARCHICAL; i++)
-        if (!strcmp(schedule, hierarchical[i].name))
-            return hierarchical[i].hosts;
+    for (size_t i = 0; i < NHOSTS_OF; i++)
+        if (!strcmp(schedule, hosts_of[i].name))
+            return hosts_of[i].hosts;
     return NULL;
 }
 
@@ -68,7 +68,7 @@ const char *bny_topology_schedule_name(size_t i)
         n++;
     if (i < n)
         return bny_graph_builders[i]->name;
-    return i - n < NHIERARCHICAL ? hierarchical[i - n].name : NULL;
+    return i - n < NHOSTS_OF ? hosts_of[i - n].name : NULL;
 }
 
 static int ends_with(const char *text, const char *end)
@@ -402,13 +402,14 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t, con
                       enum bny_forest_use use, int root)
 {
     const struct bny_graph_builder_ops *g = bny_graph_builder_find(schedule);
+    struct bny_build_opts opts = { .k = use == BNY_FOREST_SCATTERED }; /* programs of these have a block a rank */
     const struct bny_builder_ops *b = bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
     int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
 
     if (!strncmp(schedule, "file:", 5))
         return t->plan.forest ? copy_plan(out, t, use, root) : -BANYAN_ENOTSUP;
     if (g)
-        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, NULL) : -BANYAN_ENOTSUP;
+        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts) : -BANYAN_ENOTSUP;
     if (!b || !(b->uses & use) || (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
         return -BANYAN_ENOTSUP;
     return b->build(out, n, use, root);

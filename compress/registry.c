@@ -24,6 +24,12 @@ const struct bny_codec_ops *const bny_codecs[] = {
     &bny_codec_e5m2,
     &bny_codec_mxfp8,
     &bny_codec_mxfp4,
+    &bny_codec_sign,
+    &bny_codec_onebit,
+    &bny_codec_qsgd,
+    &bny_codec_terngrad,
+    &bny_codec_natural,
+    &bny_codec_eden,
     NULL,
 };
 

@@ -345,6 +345,9 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     st->rows = rows;
     st->cols = cols;
     st->busy = 1;
+    for (size_t i = 0; st->ef_scale != 1 && i < st->count; i++) /* all of them, encoded in this operation or not */
+        st->ef[i] *= st->ef_scale;
+    st->ef_scale = 1;
     if (ops->begin && st->track)
         ops->begin(codec, st->track, st->step);
     return 0;
@@ -354,5 +357,4 @@ void bny_state_end(struct banyan_codec_state *st)
 {
     st->busy = 0;
     st->step++;
-    st->ef_scale = 1;
 }

@@ -21,10 +21,10 @@ struct banyan_codec_state {
     int busy;         /* lent to an operation */
 };
 
-/* Lends the state to an operation: memory for this codec, the step's begin(). What another codec left behind is
+/* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's begin(). What another codec left behind is
  * cleared, but for the residuals. rows, cols: of linear codecs. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
 int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows, int64_t cols);
-/* The operation has ended: the next step's number, factor 1. */
+/* The operation has ended: the next step's number. */
 void bny_state_end(struct banyan_codec_state *st);
 
 #endif

@@ -37,9 +37,14 @@ struct topo_command {
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
 extern const struct topo_command topo_show;
+extern const struct topo_command topo_probe;
+extern const struct topo_command topo_show, topo_probe;
+extern const struct topo_command topo_simulate;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);
+/* Says that words without an option are not wanted; 2. */
+int topo_failed_args(const struct topo_opts *o);
 /* The graph of --topo, or of this machine. 0 or an error (bny_fail). */
 int topo_graph(struct bny_graph **g, const struct topo_opts *o);
 /* The file of --output, or standard output. NULL: said. Closed by topo_close, which tells of a

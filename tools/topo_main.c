@@ -12,6 +12,8 @@
 
 static const struct topo_command *const commands[] = {
     &topo_show,
+    &topo_simulate,
+    &topo_probe,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 
@@ -179,6 +181,11 @@ int topo_failed(const char *what)
     fprintf(stderr, "banyan_topo: %s%s%s\n", what ? what : "", what ? ": " : "",
             banyan_last_error());
     return 1;
+}
+
+int topo_failed_args(const struct topo_opts *o)
+{
+    return bad("no such argument: ", o->args[0]);
 }
 
 int topo_graph(struct bny_graph **g, const struct topo_opts *o)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "topo/cuts.h"
 #include "topo/dual.h"
+#include "topo/route.h"
 
 void bny_bound_free(struct bny_bound *b)
 {
@@ -32,14 +33,6 @@ int64_t bny_graph_common_cap(const struct bny_graph *g)
             a = r;
         }
     return common ? common : 1;
-}
-
-int bny_graph_symmetric(const struct bny_graph *g)
-{
-    for (int l = 0; l < g->nlinks; l++)
-        if (g->reverse[l] < 0 || g->links[g->reverse[l]].cap != g->links[l].cap)
-            return 0;
-    return 1;
 }
 
 int64_t bny_cut_out(const struct bny_graph *g, const uint8_t *cut, int mask, int reversed)
@@ -187,7 +180,7 @@ int bny_bound_reduce_scatter(struct bny_bound *out, const struct bny_graph *g)
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g)
 {
     struct bny_bound rs;
-    int e = bny_bound_allgather(out, g), same = bny_graph_symmetric(g);
+    int e = bny_bound_allgather(out, g), same = bny_graph_is_symmetric(g);
 
     if (e || g->nranks == 1)
         return e;

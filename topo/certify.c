@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "topo/bound.h"
 #include "topo/cuts.h"
+#include "topo/route.h"
 
 struct loads {
     int64_t unit; /* loads are multiples of 1/unit of S */
@@ -169,7 +170,7 @@ static int bound_for(struct bny_bound *b, const struct bny_graph *g, enum bny_fo
     if (use == BNY_FOREST_ALLREDUCE)
         return apart ? bny_bound_rs_ag(b, g) : bny_bound_allreduce(b, g);
     e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(b, g, root, 0) : bny_bound_allgather(b, g);
-    if (e || bny_graph_symmetric(g))
+    if (e || bny_graph_is_symmetric(g))
         return e;
     e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(&other, g, root, 1) : bny_bound_reduce_scatter(&other, g);
     if (e) {

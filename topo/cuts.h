@@ -33,8 +33,6 @@ int bny_cuts_of_graph(struct bny_cuts *c, const struct bny_graph *g, int reverse
 
 /* Greatest common divisor of all capacities. */
 int64_t bny_graph_common_cap(const struct bny_graph *g);
-/* 1 when every link has a reverse of the same capacity. */
-int bny_graph_symmetric(const struct bny_graph *g);
 /* Capacity leaving (arriving at, when reversed) the set of nodes with cut[v] & mask; ranks in that set. */
 int64_t bny_cut_out(const struct bny_graph *g, const uint8_t *cut, int mask, int reversed);
 int bny_cut_ranks(const struct bny_graph *g, const uint8_t *cut, int mask);

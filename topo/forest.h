@@ -74,7 +74,8 @@ struct bny_builder_ops {
                    double beta_s_per_byte, double gamma_s_per_byte);
 };
 
-/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket. */
+/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket,
+ * bine, trivance, pat. */
 extern const struct bny_builder_ops *const bny_builders[];
 const struct bny_builder_ops *bny_builder_find(const char *name);
 

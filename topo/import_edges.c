@@ -169,6 +169,9 @@ static int parse(struct bny_import *im)
     const char *text = im->text, *stop = im->text + im->len;
     int e = 0;
 
+    if (text[strspn(text, " \t\r\n")] == '<')
+        return bny_import_fail(
+            im, 0, "XML, but neither GraphML nor NCCL's <system> nor hwloc's <topology>");
     s.text = malloc(LINE_MAX_BYTES);
     s.word = malloc(WORDS_MAX * sizeof *s.word);
     if (!s.text || !s.word)

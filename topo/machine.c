@@ -3,15 +3,12 @@
 #include "topo/machine.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-
-#define DEVICES_MAX 256
-#define CORES_MAX   8192
+#include "base/lazy_hwloc.h"
 
 /* hwloc 3 has a set of kinds for each device, hwloc 2 one kind. */
 #if HWLOC_API_VERSION >= 0x00030000
@@ -56,16 +53,33 @@ static void read_core(struct bny_machine_core *c, hwloc_obj_t o)
     c->nic = -1;
 }
 
+/* Cores, or hardware threads where cores are not known. */
+static int cores_depth(hwloc_topology_t t)
+{
+    int depth = hwloc_get_type_depth(t, HWLOC_OBJ_CORE);
+
+    return depth >= 0 ? depth : hwloc_get_type_depth(t, HWLOC_OBJ_PU);
+}
+
+/* The memory of that number, or NULL. */
+static hwloc_obj_t numa_at(hwloc_topology_t t, int os)
+{
+    int depth = HWLOC_TYPE_DEPTH_NUMANODE;
+
+    for (unsigned i = 0; os >= 0 && i < hwloc_get_nbobjs_by_depth(t, depth); i++)
+        if (hwloc_get_obj_by_depth(t, depth, i)->os_index == (unsigned)os)
+            return hwloc_get_obj_by_depth(t, depth, i);
+    return NULL;
+}
+
 static int read_cores(struct bny_machine *m, hwloc_topology_t t)
 {
-    hwloc_obj_type_t type =
-        hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    int n = hwloc_get_nbobjs_by_type(t, type);
+    int depth = cores_depth(t), n = (int)hwloc_get_nbobjs_by_depth(t, depth);
     hwloc_obj_t *seen;
 
-    if (n < 1 || n > CORES_MAX)
+    if (n < 1 || n > BNY_MACHINE_CORES_MAX)
         return bny_fail(BANYAN_EINVAL, "%s has %d cores; 1 to %d are possible", m->source, n,
-                        CORES_MAX);
+                        BNY_MACHINE_CORES_MAX);
     seen = calloc(3 * (size_t)n, sizeof *seen);
 
     m->cores = calloc((size_t)n, sizeof *m->cores);
@@ -74,17 +88,15 @@ static int read_cores(struct bny_machine *m, hwloc_topology_t t)
         return bny_fail(BANYAN_ENOMEM, "no memory for %d cores", n);
     }
     for (int i = 0; i < n; i++) {
-        hwloc_obj_t o = hwloc_get_obj_by_type(t, type, (unsigned)i);
+        hwloc_obj_t o = hwloc_get_obj_by_depth(t, depth, (unsigned)i);
         hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(t, HWLOC_OBJ_PACKAGE, o);
         struct bny_machine_core *c = &m->cores[i];
         int numa = o->nodeset ? hwloc_bitmap_first(o->nodeset) : -1;
         read_core(c, o);
         c->cache = number(seen, &m->ncaches, outer_cache(o));
-        c->numa =
-            number(seen + n, &m->nnumas,
-                   numa < 0 ? NULL : hwloc_get_numanode_obj_by_os_index(t, (unsigned)numa));
-        c->package =
-            number(seen + 2 * n, &m->npackages, package ? package : hwloc_get_root_obj(t));
+        c->numa = number(seen + n, &m->nnumas, numa_at(t, numa));
+        c->package = number(seen + 2 * n, &m->npackages,
+                            package ? package : hwloc_get_obj_by_depth(t, 0, 0));
         if (c->numa < 0)
             c->numa = 0;
     }
@@ -134,19 +146,10 @@ static void bus_of(char *buf, size_t cap, hwloc_obj_t pci)
         snprintf(buf, cap, "%04x:%02x:%02x.%01x", (unsigned)a->domain, a->bus, a->dev, a->func);
 }
 
-/* One PCI function with both an RDMA device and an interface is one NIC. */
-static struct bny_machine_device *same_nic(struct bny_machine *m, const char *bus)
-{
-    for (int i = 0; *bus && i < m->ndevices; i++)
-        if (m->devices[i].kind != BNY_DEVICE_GPU && !strcmp(m->devices[i].bus, bus))
-            return &m->devices[i];
-    return NULL;
-}
-
 static void read_device(struct bny_machine *m, hwloc_topology_t t, hwloc_obj_t o)
 {
     hwloc_obj_t pci = o->parent, at = hwloc_get_non_io_ancestor_obj(t, o);
-    struct bny_machine_device *d, one = { .kind = BNY_DEVICE_GPU, .bridge = bridge_of(o) };
+    struct bny_machine_device one = { .kind = BNY_DEVICE_GPU, .bridge = bridge_of(o) };
 
     if (DEVICE_IS(o, NETWORK))
         one.kind = BNY_DEVICE_NETWORK;
@@ -161,52 +164,7 @@ static void read_device(struct bny_machine *m, hwloc_topology_t t, hwloc_obj_t o
     one.numa = at && at->cpuset ? near(m, at->cpuset, 0) : -1;
     one.package = at && at->cpuset ? near(m, at->cpuset, 1) : -1;
     snprintf(one.name, sizeof one.name, "%s", o->name ? o->name : "device");
-    /* A GPU has several: CUDA, OpenCL, display; the first one names it. */
-    for (int i = 0; one.kind == BNY_DEVICE_GPU && *one.bus && i < m->ndevices; i++)
-        if (!strcmp(m->devices[i].bus, one.bus))
-            return;
-    d = one.kind == BNY_DEVICE_GPU ? NULL : same_nic(m, one.bus);
-    if (d && d->kind != one.kind) {
-        if (d->kind == BNY_DEVICE_NETWORK) {
-            snprintf(one.netdev, sizeof one.netdev, "%s", d->name);
-            *d = one;
-        } else {
-            snprintf(d->netdev, sizeof d->netdev, "%s", one.name);
-        }
-        return;
-    }
-    if (m->ndevices < DEVICES_MAX)
-        m->devices[m->ndevices++] = one;
-}
-
-/* The nearest NIC of each core: same memory before same package before any, RDMA before not;
- * where several are as near the cores take turns. Interfaces without a bus (lo, bridges) do not
- * count. */
-static int nearness(const struct bny_machine_core *c, const struct bny_machine_device *d)
-{
-    if (d->kind == BNY_DEVICE_GPU || !*d->bus)
-        return -1;
-    return 2 * (d->numa == c->numa ? 2 : d->package == c->package) +
-           (d->kind == BNY_DEVICE_OPENFABRICS);
-}
-
-static void assign_nics(struct bny_machine *m)
-{
-    for (int i = 0; i < m->ncores; i++) {
-        int best = -1, equal = 0, turn = 0;
-        for (int d = 0; d < m->ndevices; d++) {
-            int now = nearness(&m->cores[i], &m->devices[d]);
-            equal = now > best ? 1 : equal + (now == best);
-            best = now > best ? now : best;
-        }
-        for (int k = 0; k < i; k++)
-            turn += m->cores[k].numa == m->cores[i].numa;
-        for (int d = 0; best >= 0 && d < m->ndevices; d++)
-            if (nearness(&m->cores[i], &m->devices[d]) == best && turn-- % equal == 0) {
-                m->cores[i].nic = d;
-                break;
-            }
-    }
+    bny_machine_add_device(m, &one);
 }
 
 static int read_machine(struct bny_machine **out, hwloc_topology_t t, const char *source)
@@ -218,43 +176,44 @@ static int read_machine(struct bny_machine **out, hwloc_topology_t t, const char
         return bny_fail(BANYAN_ENOMEM, "no memory for the machine");
     snprintf(m->source, sizeof m->source, "%s", source);
     e = read_cores(m, t);
-    m->devices = e ? NULL : calloc(DEVICES_MAX, sizeof *m->devices);
+    m->devices = e ? NULL : calloc(BNY_MACHINE_DEVICES_MAX, sizeof *m->devices);
     if (!e && !m->devices)
         e = bny_fail(BANYAN_ENOMEM, "no memory for the machine's devices");
-    for (hwloc_obj_t o = NULL; !e && (o = hwloc_get_next_osdev(t, o));)
-        read_device(m, t, o);
+    for (unsigned i = 0; !e && i < hwloc_get_nbobjs_by_depth(t, HWLOC_TYPE_DEPTH_OS_DEVICE);
+         i++)
+        read_device(m, t, hwloc_get_obj_by_depth(t, HWLOC_TYPE_DEPTH_OS_DEVICE, i));
     if (e) {
         bny_machine_free(m);
         return e;
     }
-    assign_nics(m);
+    bny_machine_finish(m);
     *out = m;
     return 0;
 }
 
-enum source { LIVE, XML, SYNTHETIC };
-
-static int load(struct bny_machine **out, enum source from, const char *source,
-                const char *text, size_t len)
+/* synthetic: hwloc's words, or NULL for what hwloc finds. */
+static int load(struct bny_machine **out, const char *synthetic)
 {
+    const char *source = synthetic ? "synthetic" : "this machine";
     hwloc_topology_t t;
     int e = 0;
 
     *out = NULL;
+    e = bny_lazy_hwloc();
+    if (e)
+        return e;
     if (hwloc_topology_init(&t))
         return bny_fail(BANYAN_ENOMEM, "hwloc cannot start: no memory");
     errno = 0;
-    if (from == XML)
-        e = hwloc_topology_set_xmlbuffer(t, text, (int)len + 1);
-    else if (from == SYNTHETIC)
-        e = hwloc_topology_set_synthetic(t, text);
+    if (synthetic)
+        e = hwloc_topology_set_synthetic(t, synthetic);
     if (!e)
         e = hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!e)
         e = hwloc_topology_load(t);
-    e = e ? bny_fail(from == LIVE ? BANYAN_ESYSTEM : BANYAN_EINVAL,
-                     "%.150s: hwloc cannot read this machine%s%s", source, errno ? ": " : "",
-                     errno ? strerror(errno) : "")
+    e = e ? bny_fail(synthetic ? BANYAN_EINVAL : BANYAN_ESYSTEM,
+                     "hwloc cannot read %s %.100s%s%s", source, synthetic ? synthetic : "",
+                     errno ? ": " : "", errno ? strerror(errno) : "")
           : read_machine(out, t, source);
     hwloc_topology_destroy(t);
     return e;
@@ -262,26 +221,10 @@ static int load(struct bny_machine **out, enum source from, const char *source,
 
 int bny_machine_live(struct bny_machine **out)
 {
-    return load(out, LIVE, "this machine", NULL, 0);
-}
-
-int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml, size_t len)
-{
-    const char *base = strrchr(file, '/');
-
-    return load(out, XML, base ? base + 1 : file, xml, len);
+    return load(out, NULL);
 }
 
 int bny_machine_synthetic(struct bny_machine **out, const char *text)
 {
-    return load(out, SYNTHETIC, "synthetic", text, 0);
-}
-
-void bny_machine_free(struct bny_machine *m)
-{
-    if (!m)
-        return;
-    free(m->cores);
-    free(m->devices);
-    free(m);
+    return load(out, text);
 }

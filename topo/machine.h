@@ -40,7 +40,8 @@ struct bny_machine {
 /* This machine, or what HWLOC_XMLFILE or HWLOC_SYNTHETIC say instead of it. 0, -BANYAN_ENOMEM,
  * -BANYAN_ESYSTEM. */
 int bny_machine_live(struct bny_machine **out);
-/* From `lstopo file.xml`: len bytes, a 0 behind them. file: for errors. */
+/* From `lstopo file.xml` of hwloc 2 or 3: len bytes, a 0 behind them. file: for errors. Own
+ * reader (machine_xml.c): foreign files make hwloc 2.9 crash. 0 or -BANYAN_EINVAL. */
 int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml, size_t len);
 /* From hwloc's words, as "package:2 numa:2 core:8 pu:2". */
 int bny_machine_synthetic(struct bny_machine **out, const char *text);
@@ -69,5 +70,12 @@ void bny_machine_threads(const struct bny_machine *m, int n, const int *core, in
  * estimates (machine_graph.c) until banyan_topo probe measured them. Not frozen. 0 or an error.
  */
 int bny_machine_graph(struct bny_graph *g, const struct bny_machine *m, int n);
+
+/* For those who fill in a machine (machine.c, machine_xml.c): devices with one bus address
+ * become one NIC or GPU; at the end every core gets its NIC. */
+#define BNY_MACHINE_CORES_MAX   8192
+#define BNY_MACHINE_DEVICES_MAX 256
+void bny_machine_add_device(struct bny_machine *m, const struct bny_machine_device *d);
+void bny_machine_finish(struct bny_machine *m);
 
 #endif

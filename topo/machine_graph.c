@@ -170,21 +170,11 @@ static int sniff(const char *text, size_t len)
     return bny_xml_root_is(text, len, "topology");
 }
 
-static int ignore(struct bny_xml *x, const char *name, const char **attr)
-{
-    return 0;
-}
-
-/* hwloc's files name its document type, so that is let pass where it declares nothing. Only a
- * document that expat finds well-formed and flat gets to hwloc. */
 static int parse(struct bny_import *im)
 {
-    struct bny_xml x = { .im = im, .start = ignore, .bare_doctype = 1 };
     struct bny_machine *m;
-    int e = bny_xml_parse(&x);
+    int e = bny_machine_xml(&m, im->file, im->text, im->len);
 
-    if (!e)
-        e = bny_machine_xml(&m, im->file, im->text, im->len);
     if (e)
         return e;
     e = bny_machine_graph(im->g, m, 0);

@@ -73,6 +73,15 @@ int bny_flow_arc(struct bny_flow *f, int from, int to, int64_t cap)
     return a;
 }
 
+void bny_flow_pop(struct bny_flow *f)
+{
+    int from = f->arcs[f->m - 1].to, to = f->arcs[f->m - 2].to;
+
+    f->first[to] = f->arcs[f->m - 1].next;
+    f->first[from] = f->arcs[f->m - 2].next;
+    f->m -= 2;
+}
+
 void bny_flow_set(struct bny_flow *f, int arc, int64_t cap)
 {
     f->full[arc] = cap;

@@ -26,6 +26,8 @@ int bny_flow_init(struct bny_flow *f, int nodes, int links);
 void bny_flow_free(struct bny_flow *f);
 /* Index of the new arc (even), or -BANYAN_ENOMEM. */
 int bny_flow_arc(struct bny_flow *f, int from, int to, int64_t cap);
+/* Takes back the last arc that was added. */
+void bny_flow_pop(struct bny_flow *f);
 /* Changes a capacity; takes effect with the next bny_flow_reset. */
 void bny_flow_set(struct bny_flow *f, int arc, int64_t cap);
 void bny_flow_reset(struct bny_flow *f);

@@ -132,6 +132,8 @@ enum { /* who may reduce what: the table in chapter 5 of the standard */
 void shim_types_start(void);
 /* 0, or -1: nothing we know to handle (the call is MPI's, also to raise the error). */
 int shim_type_get(MPI_Datatype type, struct shim_type *out);
+/* MPI_Reduce_local of one element, without calling an error handler. */
+int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op op);
 /* Copies count elements to or from packed bytes. 0 or an MPI error code. */
 int shim_pack(const void *from, size_t count, const struct shim_type *t, void *to);
 int shim_unpack(const void *from, void *to, size_t count, const struct shim_type *t);

@@ -29,7 +29,7 @@ static const struct shim_type *find(MPI_Datatype type)
     return NULL;
 }
 
-static uint8_t native_of(int cls, size_t size, int is_signed)
+static uint8_t native_of(int cls, size_t size, int with_sign)
 {
     if (cls & SHIM_CLASS_FLOAT)
         return size == 4 ? 1 + BANYAN_F32 : size == 8 ? 1 + BANYAN_F64 : 0;
@@ -38,15 +38,46 @@ static uint8_t native_of(int cls, size_t size, int is_signed)
     if (!(cls & (SHIM_CLASS_INT | SHIM_CLASS_FINT | SHIM_CLASS_MULTI)))
         return 0;
     switch (size) {
-    case 1: return 1 + (is_signed ? BANYAN_I8 : BANYAN_U8);
-    case 4: return 1 + (is_signed ? BANYAN_I32 : BANYAN_U32);
-    case 8: return 1 + (is_signed ? BANYAN_I64 : BANYAN_U64);
+    case 1: return 1 + (with_sign ? BANYAN_I8 : BANYAN_U8);
+    case 4: return 1 + (with_sign ? BANYAN_I32 : BANYAN_U32);
+    case 8: return 1 + (with_sign ? BANYAN_I64 : BANYAN_U64);
     default: return 0;
     }
 }
 
-static void add(MPI_Datatype type, int cls, int is_signed)
+int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op op)
 {
+    const MPI_Comm comms[2] = { MPI_COMM_WORLD, MPI_COMM_SELF };
+    MPI_Errhandler was[2];
+    int rc;
+
+    for (int i = 0; i < 2; i++) {
+        PMPI_Comm_get_errhandler(comms[i], &was[i]);
+        PMPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN);
+    }
+    rc = PMPI_Reduce_local(in, inout, 1, type, op);
+    for (int i = 0; i < 2; i++) {
+        PMPI_Comm_set_errhandler(comms[i], was[i]);
+        PMPI_Errhandler_free(&was[i]);
+    }
+    return rc;
+}
+
+/* Does the MPI library compare this type as signed? Not always as its name says: MPICH 4.0.2 takes all as signed, Open
+ * MPI 4.1.4 MPI_UNSIGNED_LONG as signed and MPI_OFFSET as unsigned. A program's results must not depend on whether we are
+ * there, so banyan compares alike. */
+static int is_signed(MPI_Datatype type)
+{
+    unsigned char a[16], b[16] = { 0 }, one[16] = { 0 };
+
+    memset(a, 0xff, sizeof a);
+    b[0] = one[0] = 1;
+    return shim_reduce_quietly(a, b, type, MPI_MAX) == MPI_SUCCESS && !memcmp(b, one, sizeof b);
+}
+
+static void add(MPI_Datatype type, int cls)
+{
+    const int whole = SHIM_CLASS_INT | SHIM_CLASS_FINT | SHIM_CLASS_MULTI;
     MPI_Aint lb = 0, extent = 0;
     unsigned i = slot_of(type);
     int size = 0;
@@ -60,7 +91,8 @@ static void add(MPI_Datatype type, int cls, int is_signed)
     table[i] = (struct shim_type){ .handle = type, .size = (size_t)size, .extent = extent,
                                    .plain = lb == 0 && extent == size, .cls = (uint8_t)cls,
                                    .index = (uint8_t)ntypes++,
-                                   .native = native_of(cls, (size_t)size, is_signed) };
+                                   .native = native_of(cls, (size_t)size,
+                                                       (cls & whole) && is_signed(type)) };
 }
 
 void shim_types_start(void)
@@ -69,37 +101,37 @@ void shim_types_start(void)
     const int cpl = SHIM_CLASS_COMPLEX, pair = SHIM_CLASS_PAIR, logical = SHIM_CLASS_LOGICAL;
     const struct {
         MPI_Datatype type;
-        int cls, is_signed;
+        int cls;
     } all[] = {
-        { MPI_CHAR, 0, 0 }, { MPI_WCHAR, 0, 0 }, { MPI_PACKED, 0, 0 }, { MPI_CHARACTER, 0, 0 },
-        { MPI_BYTE, SHIM_CLASS_BYTE, 0 },
-        { MPI_INT, sint, 1 }, { MPI_LONG, sint, 1 }, { MPI_SHORT, sint, 1 },
-        { MPI_UNSIGNED, sint, 0 }, { MPI_UNSIGNED_LONG, sint, 0 }, { MPI_UNSIGNED_SHORT, sint, 0 },
-        { MPI_LONG_LONG, sint, 1 }, { MPI_UNSIGNED_LONG_LONG, sint, 0 },
-        { MPI_SIGNED_CHAR, sint, 1 }, { MPI_UNSIGNED_CHAR, sint, 0 },
-        { MPI_INT8_T, sint, 1 }, { MPI_INT16_T, sint, 1 }, { MPI_INT32_T, sint, 1 },
-        { MPI_INT64_T, sint, 1 }, { MPI_UINT8_T, sint, 0 }, { MPI_UINT16_T, sint, 0 },
-        { MPI_UINT32_T, sint, 0 }, { MPI_UINT64_T, sint, 0 },
-        { MPI_AINT, SHIM_CLASS_MULTI, 1 }, { MPI_OFFSET, SHIM_CLASS_MULTI, 1 },
-        { MPI_COUNT, SHIM_CLASS_MULTI, 1 },
-        { MPI_FLOAT, flt, 0 }, { MPI_DOUBLE, flt, 0 }, { MPI_LONG_DOUBLE, flt, 0 },
-        { MPI_C_BOOL, logical, 0 }, { MPI_CXX_BOOL, logical, 0 }, { MPI_LOGICAL, logical, 0 },
-        { MPI_C_FLOAT_COMPLEX, cpl, 0 }, { MPI_C_DOUBLE_COMPLEX, cpl, 0 },
-        { MPI_C_LONG_DOUBLE_COMPLEX, cpl, 0 }, { MPI_CXX_FLOAT_COMPLEX, cpl, 0 },
-        { MPI_CXX_DOUBLE_COMPLEX, cpl, 0 }, { MPI_CXX_LONG_DOUBLE_COMPLEX, cpl, 0 },
-        { MPI_COMPLEX, cpl, 0 }, { MPI_DOUBLE_COMPLEX, cpl, 0 }, { MPI_COMPLEX8, cpl, 0 },
-        { MPI_COMPLEX16, cpl, 0 }, { MPI_COMPLEX32, cpl, 0 },
-        { MPI_INTEGER, fint, 1 }, { MPI_INTEGER1, fint, 1 }, { MPI_INTEGER2, fint, 1 },
-        { MPI_INTEGER4, fint, 1 }, { MPI_INTEGER8, fint, 1 },
-        { MPI_REAL, flt, 0 }, { MPI_DOUBLE_PRECISION, flt, 0 }, { MPI_REAL4, flt, 0 },
-        { MPI_REAL8, flt, 0 }, { MPI_REAL16, flt, 0 },
-        { MPI_FLOAT_INT, pair, 0 }, { MPI_DOUBLE_INT, pair, 0 }, { MPI_LONG_INT, pair, 0 },
-        { MPI_2INT, pair, 0 }, { MPI_SHORT_INT, pair, 0 }, { MPI_LONG_DOUBLE_INT, pair, 0 },
-        { MPI_2REAL, pair, 0 }, { MPI_2DOUBLE_PRECISION, pair, 0 }, { MPI_2INTEGER, pair, 0 },
+        { MPI_CHAR, 0 }, { MPI_WCHAR, 0 }, { MPI_PACKED, 0 }, { MPI_CHARACTER, 0 },
+        { MPI_BYTE, SHIM_CLASS_BYTE },
+        { MPI_INT, sint }, { MPI_LONG, sint }, { MPI_SHORT, sint },
+        { MPI_UNSIGNED, sint }, { MPI_UNSIGNED_LONG, sint }, { MPI_UNSIGNED_SHORT, sint },
+        { MPI_LONG_LONG, sint }, { MPI_UNSIGNED_LONG_LONG, sint },
+        { MPI_SIGNED_CHAR, sint }, { MPI_UNSIGNED_CHAR, sint },
+        { MPI_INT8_T, sint }, { MPI_INT16_T, sint }, { MPI_INT32_T, sint },
+        { MPI_INT64_T, sint }, { MPI_UINT8_T, sint }, { MPI_UINT16_T, sint },
+        { MPI_UINT32_T, sint }, { MPI_UINT64_T, sint },
+        { MPI_AINT, SHIM_CLASS_MULTI }, { MPI_OFFSET, SHIM_CLASS_MULTI },
+        { MPI_COUNT, SHIM_CLASS_MULTI },
+        { MPI_FLOAT, flt }, { MPI_DOUBLE, flt }, { MPI_LONG_DOUBLE, flt },
+        { MPI_C_BOOL, logical }, { MPI_CXX_BOOL, logical }, { MPI_LOGICAL, logical },
+        { MPI_C_FLOAT_COMPLEX, cpl }, { MPI_C_DOUBLE_COMPLEX, cpl },
+        { MPI_C_LONG_DOUBLE_COMPLEX, cpl }, { MPI_CXX_FLOAT_COMPLEX, cpl },
+        { MPI_CXX_DOUBLE_COMPLEX, cpl }, { MPI_CXX_LONG_DOUBLE_COMPLEX, cpl },
+        { MPI_COMPLEX, cpl }, { MPI_DOUBLE_COMPLEX, cpl }, { MPI_COMPLEX8, cpl },
+        { MPI_COMPLEX16, cpl }, { MPI_COMPLEX32, cpl },
+        { MPI_INTEGER, fint }, { MPI_INTEGER1, fint }, { MPI_INTEGER2, fint },
+        { MPI_INTEGER4, fint }, { MPI_INTEGER8, fint },
+        { MPI_REAL, flt }, { MPI_DOUBLE_PRECISION, flt }, { MPI_REAL4, flt },
+        { MPI_REAL8, flt }, { MPI_REAL16, flt },
+        { MPI_FLOAT_INT, pair }, { MPI_DOUBLE_INT, pair }, { MPI_LONG_INT, pair },
+        { MPI_2INT, pair }, { MPI_SHORT_INT, pair }, { MPI_LONG_DOUBLE_INT, pair },
+        { MPI_2REAL, pair }, { MPI_2DOUBLE_PRECISION, pair }, { MPI_2INTEGER, pair },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        add(all[i].type, all[i].cls, all[i].is_signed);
+        add(all[i].type, all[i].cls);
 }
 
 /* Contiguous by its constructors. Types of other constructors may be contiguous as well, but their order in memory

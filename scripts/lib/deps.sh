@@ -10,11 +10,17 @@ build_packages=(
     libcjson-dev
     libexpat1-dev
     libhwloc-dev
+    libibverbs-dev librdmacm-dev
 )
 # What the tests need besides.
 test_packages=(
     g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
     libopenmpi-dev libmpich-dev
+)
+
+# What scripts/softroce-guest needs besides.
+guest_packages=(
+    qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
 )
 
 # Those of "$@" that dpkg does not have installed.

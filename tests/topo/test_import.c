@@ -262,6 +262,7 @@ Test(import, wrong_files_are_refused_with_their_place)
         { "<graphml><node id='&a;'/></graphml>", ":1: undefined entity" },
         { "<graphml><node/></graphml>", "without id" },
         { "<graphml/>", "no compute node" },
+        { "<svg></svg>", "neither GraphML" },
         { "<system><gpu/></system>", "pci" },
         { "<system><cpu numaid='0'><pci busid='1'><gpu rank='x'/></pci></cpu></system>",
           "rank=\"x\"" },

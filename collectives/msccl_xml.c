@@ -2,13 +2,13 @@
 /* Reads the structure of an MSCCL file (msccl.h) with expat. Document types, and so entities, are refused; the
  * numbers are put into ranges that the rest may rely on. */
 #include <errno.h>
-#include <expat.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/lazy_expat.h"
 #include "collectives/msccl.h"
 
 #define GPUS_MAX   4096
@@ -279,6 +279,8 @@ int bny_msccl_read(struct bny_msccl *out, const char *text, size_t len, const ch
     memset(out, 0, sizeof *out);
     if (len > BNY_MSCCL_BYTES_MAX)
         return bny_fail(BANYAN_EINVAL, "%s is too large", name);
+    if (bny_lazy_expat())
+        return -BANYAN_ENOTSUP;
     p.xml = XML_ParserCreate(NULL);
     if (!p.xml)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for a parser", name);

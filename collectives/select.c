@@ -307,7 +307,7 @@ static double network_cost(const struct banyan_comm *c, const struct bny_call *c
     struct bny_topology_cost k;
     size_t chunk = network_chunk(c, call, schedule, bytes, &k);
 
-    if (call->chunk_bytes || c->chunk_bytes)
+    if (chunk && (call->chunk_bytes || c->chunk_bytes))
         chunk = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes;
     return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
 }

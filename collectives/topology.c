@@ -402,13 +402,14 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t, con
                       enum bny_forest_use use, int root)
 {
     const struct bny_graph_builder_ops *g = bny_graph_builder_find(schedule);
+    struct bny_build_opts opts = { .k = use == BNY_FOREST_SCATTERED }; /* programs of these have a block a rank */
     const struct bny_builder_ops *b = bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
     int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
 
     if (!strncmp(schedule, "file:", 5))
         return t->plan.forest ? copy_plan(out, t, use, root) : -BANYAN_ENOTSUP;
     if (g)
-        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, NULL) : -BANYAN_ENOTSUP;
+        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts) : -BANYAN_ENOTSUP;
     if (!b || !(b->uses & use) || (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
         return -BANYAN_ENOTSUP;
     return b->build(out, n, use, root);

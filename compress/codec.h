@@ -151,7 +151,7 @@ struct bny_coded_hdr { /* little endian */
     uint32_t codec;   /* hash of the configured codec and of the tensor's seed */
     uint32_t nelem, bytes; /* elements; payload bytes */
     uint64_t index;   /* of the first element in the tensor */
-    uint32_t step, crc; /* crc32c of this header with crc 0, then the payload */
+    uint32_t step, crc; /* crc32c of this header with crc 0, then the payload; 0 without BNY_CODED_CRC */
 };
 _Static_assert(sizeof(struct bny_coded_hdr) == 32, "wire format");
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* EDEN (Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher: EDEN: Communication-Efficient and Robust
  * Distributed Mean Estimation for Federated Learning, ICML 2022; 1 bit is DRIVE, NeurIPS 2021): groups of 1024 are
- * rotated (random signs, Walsh-Hadamard), after which their elements are nearly normal; each goes to the nearest of the
- * 2^b Lloyd-Max points of the normal distribution; the scale makes the estimate unbiased over rotations.
+ * rotated (random signs, Walsh-Hadamard, twice), after which their elements are nearly normal; each goes to the nearest of
+ * the 2^b Lloyd-Max points of the normal distribution; the scale makes the estimate unbiased over rotations. One round of
+ * signs and Hadamard is too few: at 1 bit the mean of a group's largest element was 3 % too large.
  *
  * Wire: an f32 for each group of 1024, |v|^2 / <c, R v>; then 1024 codes of b bits (kernels/code.h: pack), 0 the lowest
  * point. A last group of m < 1024 is filled with zeros, or, where that is not longer, its scale is 0 and its m elements
@@ -51,6 +52,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     }
     k->flip(x, v, bny_rand_key(e->seed, e->step, e->rank), (uint32_t)e->index, m);
     k->fwht(x);
+    k->flip(x, x, bny_rand_key(~e->seed, e->step, e->rank), (uint32_t)e->index, BNY_FWHT);
+    k->fwht(x);
     for (size_t i = 0; i < BNY_FWHT; i++)
         norm2 += (double)x[i] * (double)x[i];
     norm = sqrt(norm2);
@@ -89,6 +92,8 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
     k->unpack[b](code, codes, BNY_FWHT);
     for (size_t i = 0; i < BNY_FWHT; i++)
         x[i] = value[code[i]];
+    k->fwht(x);
+    k->flip(x, x, bny_rand_key(~d->seed, d->step, d->rank), (uint32_t)d->index, BNY_FWHT);
     k->fwht(x);
     k->flip(out, x, bny_rand_key(d->seed, d->step, d->rank), (uint32_t)d->index, m);
 }

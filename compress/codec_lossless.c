@@ -107,32 +107,24 @@ static int wrong(const char *what, size_t at, size_t n)
                     at);
 }
 
-/* The group's header, when the group lies in len bytes and its codes and escapes agree. */
-static int check_group(const struct bny_exact_kernels *k, struct head *h, const char *wire, size_t len,
-                       size_t m, unsigned lg, size_t at, size_t n)
-{
-    size_t rest = (m << lg) - m, need = sizeof *h;
-
-    if (len < need)
-        return wrong("ends", at, n);
-    memcpy(h, wire, sizeof *h);
-    if (h->width < 1 || h->width > ZERO)
-        return wrong("has no such code width", at, n);
-    if (h->width == ZERO)
-        return 0;
-    need += rest + code_bytes(m, h->width) + h->escapes;
-    if (len < need)
-        return wrong("ends", at, n);
-    if (h->escapes != (h->width == PLAIN ? 0 : k->count(wire + sizeof *h + rest, m, h->width)))
-        return wrong("has a wrong number of escapes", at, n);
-    return 0;
-}
-
 static size_t group_bytes(const struct head *h, size_t m, unsigned lg)
 {
     if (h->width == ZERO)
         return sizeof *h;
     return sizeof *h + (m << lg) - m + code_bytes(m, h->width) + h->escapes;
+}
+
+/* The group's header, when the group lies in len bytes. */
+static int get_head(struct head *h, const char *wire, size_t len, size_t m, unsigned lg, size_t at, size_t n)
+{
+    if (len < sizeof *h)
+        return wrong("ends", at, n);
+    memcpy(h, wire, sizeof *h);
+    if (h->width < 1 || h->width > ZERO)
+        return wrong("has no such code width", at, n);
+    if (len < group_bytes(h, m, lg))
+        return wrong("ends", at, n);
+    return 0;
 }
 
 static void get_group(const struct bny_exact_kernels *k, char *dst, const struct head *h, const char *wire,
@@ -146,7 +138,8 @@ static void get_group(const struct bny_exact_kernels *k, char *dst, const struct
     } else if (h->width == PLAIN) {
         k->join[lg](dst, (const uint8_t *)codes, rest, m);
     } else {
-        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(m, h->width), m, h->base, h->width);
+        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(m, h->width), h->escapes, m,
+                  h->base, h->width);
         k->join[lg](dst, symbols, rest, m);
     }
 }
@@ -161,20 +154,26 @@ static int lossless_decode(const struct bny_dec *d, void *dst, const void *wire,
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t m = n - at < GROUP ? n - at : GROUP;
-        int rc = check_group(k, &h, p + used, len - used, m, lg, at, n);
+        int rc = get_head(&h, p + used, len - used, m, lg, at, n);
 
         if (rc)
             return rc;
+        if (h.width < PLAIN && h.escapes != k->count(p + used + sizeof h + (m << lg) - m, m, h.width))
+            return wrong("has a wrong number of escapes", at, n);
+        if (h.width >= PLAIN && h.escapes)
+            return wrong("has escapes without codes", at, n);
         used += group_bytes(&h, m, lg);
     }
     if (used != len)
         return wrong("goes on", n, n);
+    used = 0;
     for (size_t at = 0; at < n; at += GROUP) {
         size_t m = n - at < GROUP ? n - at : GROUP;
 
-        memcpy(&h, p, sizeof h);
-        get_group(k, (char *)dst + (at << lg), &h, p, m, lg);
-        p += group_bytes(&h, m, lg);
+        if (get_head(&h, p + used, len - used, m, lg, at, n) != 0)
+            break; /* a peer has changed it meanwhile */
+        get_group(k, (char *)dst + (at << lg), &h, p + used, m, lg);
+        used += group_bytes(&h, m, lg);
     }
     return 0;
 }

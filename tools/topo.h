@@ -37,6 +37,9 @@ struct topo_command {
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
 extern const struct topo_command topo_show;
+extern const struct topo_command topo_probe;
+extern const struct topo_command topo_show, topo_probe;
+extern const struct topo_command topo_simulate;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);

@@ -12,6 +12,8 @@
 
 static const struct topo_command *const commands[] = {
     &topo_show,
+    &topo_simulate,
+    &topo_probe,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 

@@ -54,9 +54,15 @@ int bny_graph_forest_finish(struct bny_forest **out, struct bny_forest *f,
 {
     int e = bny_forest_route(f, g);
 
+    if (!e)
+        e = bny_forest_finish(out, f);
+    if (!e)
+        e = bny_forest_certify(f, g, use, root, 0);
+    if (e == -BANYAN_ENOTSUP) /* numbers beyond 64 bits: a plan without a claim */
+        e = 0;
     if (e) {
         bny_forest_free(f);
-        return e;
+        *out = NULL;
     }
-    return bny_forest_finish(out, f);
+    return e;
 }

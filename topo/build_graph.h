@@ -8,6 +8,8 @@
 #include "topo/build.h"
 #include "topo/route.h"
 
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference, bny_build_packed,
+    bny_build_joint;
 extern const struct bny_graph_builder_ops bny_build_multitree;
 extern const struct bny_graph_builder_ops bny_build_multitree_reference;
 extern const struct bny_graph_builder_ops bny_build_packed;

@@ -8,6 +8,7 @@ const struct bny_graph_builder_ops *const bny_graph_builders[] = {
     &bny_build_multitree,
     &bny_build_multitree_reference,
     &bny_build_packed,
+    &bny_build_joint,
     &bny_build_torus_bucket,
     &bny_build_swing,
     &bny_build_swing_uni,

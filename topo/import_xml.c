@@ -2,10 +2,10 @@
 /* XML by expat (import_xml.h). */
 #include "topo/import_xml.h"
 
-#include <expat.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/lazy_expat.h"
 
 #define DEPTH_MAX 64
 
@@ -81,8 +81,11 @@ static void on_doctype(void *arg, const char *name, const char *sysid, const cha
 
 int bny_xml_parse(struct bny_xml *x)
 {
-    XML_Parser p = XML_ParserCreate(NULL);
+    int e = bny_lazy_expat();
+    XML_Parser p = e ? NULL : XML_ParserCreate(NULL);
 
+    if (e)
+        return e;
     if (!p)
         return bny_fail(BANYAN_ENOMEM, "no memory for the XML of %s", x->im->file);
     x->parser = p;

@@ -3,12 +3,12 @@
 #include "topo/machine.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/lazy_hwloc.h"
 
 /* hwloc 3 has a set of kinds for each device, hwloc 2 one kind. */
 #if HWLOC_API_VERSION >= 0x00030000
@@ -53,11 +53,28 @@ static void read_core(struct bny_machine_core *c, hwloc_obj_t o)
     c->nic = -1;
 }
 
+/* Cores, or hardware threads where cores are not known. */
+static int cores_depth(hwloc_topology_t t)
+{
+    int depth = hwloc_get_type_depth(t, HWLOC_OBJ_CORE);
+
+    return depth >= 0 ? depth : hwloc_get_type_depth(t, HWLOC_OBJ_PU);
+}
+
+/* The memory of that number, or NULL. */
+static hwloc_obj_t numa_at(hwloc_topology_t t, int os)
+{
+    int depth = HWLOC_TYPE_DEPTH_NUMANODE;
+
+    for (unsigned i = 0; os >= 0 && i < hwloc_get_nbobjs_by_depth(t, depth); i++)
+        if (hwloc_get_obj_by_depth(t, depth, i)->os_index == (unsigned)os)
+            return hwloc_get_obj_by_depth(t, depth, i);
+    return NULL;
+}
+
 static int read_cores(struct bny_machine *m, hwloc_topology_t t)
 {
-    hwloc_obj_type_t type =
-        hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    int n = hwloc_get_nbobjs_by_type(t, type);
+    int depth = cores_depth(t), n = (int)hwloc_get_nbobjs_by_depth(t, depth);
     hwloc_obj_t *seen;
 
     if (n < 1 || n > BNY_MACHINE_CORES_MAX)
@@ -71,17 +88,15 @@ static int read_cores(struct bny_machine *m, hwloc_topology_t t)
         return bny_fail(BANYAN_ENOMEM, "no memory for %d cores", n);
     }
     for (int i = 0; i < n; i++) {
-        hwloc_obj_t o = hwloc_get_obj_by_type(t, type, (unsigned)i);
+        hwloc_obj_t o = hwloc_get_obj_by_depth(t, depth, (unsigned)i);
         hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(t, HWLOC_OBJ_PACKAGE, o);
         struct bny_machine_core *c = &m->cores[i];
         int numa = o->nodeset ? hwloc_bitmap_first(o->nodeset) : -1;
         read_core(c, o);
         c->cache = number(seen, &m->ncaches, outer_cache(o));
-        c->numa =
-            number(seen + n, &m->nnumas,
-                   numa < 0 ? NULL : hwloc_get_numanode_obj_by_os_index(t, (unsigned)numa));
-        c->package =
-            number(seen + 2 * n, &m->npackages, package ? package : hwloc_get_root_obj(t));
+        c->numa = number(seen + n, &m->nnumas, numa_at(t, numa));
+        c->package = number(seen + 2 * n, &m->npackages,
+                            package ? package : hwloc_get_obj_by_depth(t, 0, 0));
         if (c->numa < 0)
             c->numa = 0;
     }
@@ -164,8 +179,9 @@ static int read_machine(struct bny_machine **out, hwloc_topology_t t, const char
     m->devices = e ? NULL : calloc(BNY_MACHINE_DEVICES_MAX, sizeof *m->devices);
     if (!e && !m->devices)
         e = bny_fail(BANYAN_ENOMEM, "no memory for the machine's devices");
-    for (hwloc_obj_t o = NULL; !e && (o = hwloc_get_next_osdev(t, o));)
-        read_device(m, t, o);
+    for (unsigned i = 0; !e && i < hwloc_get_nbobjs_by_depth(t, HWLOC_TYPE_DEPTH_OS_DEVICE);
+         i++)
+        read_device(m, t, hwloc_get_obj_by_depth(t, HWLOC_TYPE_DEPTH_OS_DEVICE, i));
     if (e) {
         bny_machine_free(m);
         return e;
@@ -183,6 +199,9 @@ static int load(struct bny_machine **out, const char *synthetic)
     int e = 0;
 
     *out = NULL;
+    e = bny_lazy_hwloc();
+    if (e)
+        return e;
     if (hwloc_topology_init(&t))
         return bny_fail(BANYAN_ENOMEM, "hwloc cannot start: no memory");
     errno = 0;

@@ -118,13 +118,15 @@ int bny_pack_feasible(const struct bny_pack *p)
 struct levels {
     struct bny_pack *p;
     int *rank_of;        /* [n * n] row r: place of each rank in the order of root r */
+    int *dist_of;        /* [n * n] row r: its distance */
     int *in_first, *in;  /* edges that lead to each rank */
 };
 
 /* Order of root r: breadth first; within a level by (v - r) mod n, so that orders differ between roots. */
-static void order(struct levels *lv, int r, const int *out_first, const int *out, int *dist, int *queue)
+static void order(struct levels *lv, int r, const int *out_first, const int *out, int *queue)
 {
     struct bny_pack *p = lv->p;
+    int *dist = lv->dist_of + (size_t)r * (size_t)p->n;
     int *place = lv->rank_of + (size_t)r * (size_t)p->n, head = 0, tail = 0, next = 0;
 
     for (int v = 0; v < p->n; v++)
@@ -145,11 +147,11 @@ static void order(struct levels *lv, int r, const int *out_first, const int *out
     }
     for (int d = 0; next < tail; d++)
         for (int i = 0; i < p->n; i++)
-            if (dist[(r + i) % p->n] == d)
-                place[(r + i) % p->n] = next++;
+            if (dist[i < p->n - r ? r + i : r + i - p->n] == d)
+                place[i < p->n - r ? r + i : r + i - p->n] = next++;
     for (int v = 0; v < p->n; v++)
         if (dist[v] < 0)
-            place[v] = p->n;
+            dist[v] = place[v] = p->n;
 }
 
 /* first[v] .. first[v + 1] of list: edges by their end (`to` when in, else `from`). */
@@ -197,8 +199,9 @@ static int keep(struct choices *c, int edge, int64_t units)
     return 0;
 }
 
-/* One flow: source -> root (its need) -> edge (when earlier in the root's order) -> sink (capacity). */
-static int choose(const struct levels *lv, int y, struct choices *c)
+/* One flow: source -> root (its need) -> edge (when from a rank nearer to the root, or, with `order`, earlier in the root's
+ * order) -> sink (capacity). */
+static int choose(const struct levels *lv, int y, struct choices *c, int by_order)
 {
     const struct bny_pack *p = lv->p;
     int lo = lv->in_first[y], nin = lv->in_first[y + 1] - lo, s = p->n + nin, t = s + 1, e, *arc;
@@ -211,7 +214,7 @@ static int choose(const struct levels *lv, int y, struct choices *c)
     for (int i = 0; i < nin; i++)
         bny_flow_arc(&f, p->n + i, t, p->edges[lv->in[lo + i]].cap);
     for (int r = 0; r < p->n; r++) {
-        const int *place = lv->rank_of + (size_t)r * (size_t)p->n;
+        const int *place = (by_order ? lv->rank_of : lv->dist_of) + (size_t)r * (size_t)p->n;
 
         if (r == y || !p->need[r])
             continue;
@@ -234,6 +237,13 @@ static int choose(const struct levels *lv, int y, struct choices *c)
     c->first[(size_t)y * (size_t)(p->n + 1) + (size_t)p->n] = c->n;
     bny_flow_free(&f);
     return e;
+}
+
+static int choose_either(const struct levels *lv, int y, struct choices *c)
+{
+    int e = choose(lv, y, c, 0);
+
+    return e == -BANYAN_ENOTSUP ? choose(lv, y, c, 1) : e;
 }
 
 /* Root r's units 0 .. need-1 are cut wherever some rank changes its edge. */
@@ -277,18 +287,19 @@ int bny_pack_levels(struct bny_pack *p)
     int64_t *left = malloc(n * sizeof *left);
 
     lv.rank_of = malloc(n * n * sizeof *lv.rank_of);
+    lv.dist_of = malloc(n * n * sizeof *lv.dist_of);
     lv.in_first = malloc((n + 1) * sizeof *lv.in_first);
     lv.in = malloc((m + 1) * sizeof *lv.in);
-    if (!c.first || !out_first || !out || !dist || !queue || !left || !lv.rank_of || !lv.in_first || !lv.in)
+    if (!c.first || !out_first || !out || !dist || !queue || !left || !lv.rank_of || !lv.dist_of || !lv.in_first || !lv.in)
         e = no_memory(p);
     if (!e) {
         index_edges(p, 1, lv.in_first, lv.in);
         index_edges(p, 0, out_first, out);
     }
     for (int r = 0; r < p->n && !e; r++)
-        order(&lv, r, out_first, out, dist, queue);
+        order(&lv, r, out_first, out, queue);
     for (int y = 0; y < p->n && !e; y++)
-        e = choose(&lv, y, &c);
+        e = choose_either(&lv, y, &c);
     for (int r = 0; r < p->n && !e; r++)
         e = make_trees(&lv, &c, r, dist, left);
     if (e)
@@ -301,6 +312,7 @@ int bny_pack_levels(struct bny_pack *p)
     free(queue);
     free(left);
     free(lv.rank_of);
+    free(lv.dist_of);
     free(lv.in_first);
     free(lv.in);
     return e == -BANYAN_ENOTSUP ? bny_fail(BANYAN_ENOTSUP, "no packing by levels") : e;

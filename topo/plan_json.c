@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reads plan files (plan.h has the format). Nothing in them is believed: every number has a range, every list the length
  * that it must have, and memory is taken only for what was found in the file. */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/lazy_cjson.h"
 #include "topo/bound.h"
 #include "topo/plan.h"
 
@@ -366,6 +366,9 @@ int bny_plan_parse(struct bny_plan_file *out, const char *text, size_t len, cons
 
     memset(out, 0, sizeof *out);
     out->root = -1;
+    e = bny_lazy_cjson();
+    if (e)
+        return e;
     root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
     e = root ? read_plan(&r, root) : syntax(&r, text, end ? end : text);
     cJSON_Delete(root);

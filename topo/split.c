@@ -131,6 +131,50 @@ static int64_t join_flow(const struct bny_split *s, const struct ports *p, struc
     return bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
+/* The flow of value `best` with the fewest units a pair. */
+static void even_out(const struct bny_split *s, const struct ports *p, struct bny_flow *f, int64_t best, int first)
+{
+    int64_t less = 0, enough = 1;
+
+    while (join_flow(s, p, f, enough, first) < best) {
+        less = enough;
+        enough *= 2;
+    }
+    while (enough - less > 1) {
+        int64_t middle = less + (enough - less) / 2;
+
+        if (join_flow(s, p, f, middle, first) < best)
+            less = middle;
+        else
+            enough = middle;
+    }
+    join_flow(s, p, f, less, first); /* the last unit only where it is needed: no pair gets much less than others */
+    for (int a = first; a < f->m; a += 2)
+        f->arcs[a].cap += enough - less;
+    bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
+}
+
+/* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting remains possible there. */
+static int balanced(const struct bny_split *s, const struct ports *p, const struct bny_flow *f)
+{
+    for (int i = 0; i < p->nin; i++) {
+        int u = s->edges[p->in[i]].from;
+        int64_t lost = 0;
+
+        if (s->g->nodes[u].rank >= 0)
+            continue;
+        for (int k = 0; k < p->nin; k++)
+            if (s->edges[p->in[k]].from == u)
+                lost += f->arcs[2 * k].cap;
+        for (int o = 0; o < p->nout; o++)
+            if (s->edges[p->out[o]].to == u)
+                lost -= f->arcs[2 * (p->nin + o)].cap;
+        if (lost)
+            return 0;
+    }
+    return 1;
+}
+
 static int joined_edges(struct bny_split *s, const struct ports *p, const struct bny_flow *f, int first)
 {
     for (int a = first; a < f->m; a += 2) {
@@ -146,12 +190,22 @@ static int joined_edges(struct bny_split *s, const struct ports *p, const struct
     return 0;
 }
 
-/* Joins the ports as evenly as saturates as much as possible. 1: done and every cut is kept; 0: not so, undone. */
-static int spread(struct bny_split *s, const struct ports *p, enum pairing how)
+/* The old edges go. */
+static void drop_ports(struct bny_split *s, const struct ports *p)
+{
+    for (int i = 0; i < p->nin; i++)
+        bny_split_cap(s, p->in[i], 0);
+    for (int o = 0; o < p->nout; o++)
+        bny_split_cap(s, p->out[o], 0);
+}
+
+/* Joins the ports as evenly as saturates as much as possible. 1: done (when checked, every cut is kept); 0: not so,
+ * undone. */
+static int spread(struct bny_split *s, const struct ports *p, enum pairing how, int check)
 {
     struct bny_flow f;
     int first = 2 * (p->nin + p->nout), e, had = s->nedges, any = 0;
-    int64_t best, most = 1;
+    int64_t best;
 
     e = bny_flow_init(&f, p->nin + p->nout + 2, p->nin * 8 + p->nout);
     for (int i = 0; i < p->nin && !e; i++)
@@ -173,19 +227,23 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how)
         return e == -BANYAN_ENOMEM ? e : 0;
     }
     best = join_flow(s, p, &f, BNY_FLOW_INF, first);
-    while (join_flow(s, p, &f, most, first) < best)
-        most = most < 8 ? most + 1 : most + most / 4;
+    even_out(s, p, &f, best, first);
+    if (check && !balanced(s, p, &f)) {
+        bny_flow_free(&f);
+        return 0;
+    }
     e = joined_edges(s, p, &f, first);
     bny_flow_free(&f);
+    if (!check) {
+        drop_ports(s, p);
+        return e ? e : 1;
+    }
     for (int i = 0; i < p->nin; i++)
         bny_flow_set(&s->flow, s->arc[p->in[i]], 0);
     for (int o = 0; o < p->nout; o++)
         bny_flow_set(&s->flow, s->arc[p->out[o]], 0);
     if (!e && feasible(s)) {
-        for (int i = 0; i < p->nin; i++)
-            s->edges[p->in[i]].cap = 0;
-        for (int o = 0; o < p->nout; o++)
-            s->edges[p->out[o]].cap = 0;
+        drop_ports(s, p);
         return 1;
     }
     while (s->nedges > had)
@@ -197,7 +255,7 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how)
     return e;
 }
 
-static int remove_switch(struct bny_split *s, int w)
+static int remove_switch(struct bny_split *s, int w, int check)
 {
     struct ports p = { 0 };
     size_t n = (size_t)s->nedges + 1;
@@ -219,7 +277,7 @@ static int remove_switch(struct bny_split *s, int w)
         }
     }
     for (int how = RAILS; how < PAIRINGS && !done; how++)
-        done = p.nin && p.nout ? spread(s, &p, (enum pairing)how) : 1;
+        done = p.nin && p.nout ? spread(s, &p, (enum pairing)how, check) : 1;
     free(p.in);
     return done < 0 ? done : done ? 0 : bny_split_exact(s, w);
 }
@@ -250,28 +308,48 @@ static int start(struct bny_split *s, const int64_t *cap, int reversed)
     return e;
 }
 
-int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed)
+static void finish(struct bny_split *s)
 {
-    struct bny_split s = { .g = g, .need = p->need };
-    int e = start(&s, cap, reversed);
+    for (int i = 0; i < s->nedges; i++)
+        free(s->edges[i].links);
+    free(s->edges);
+    free(s->arc);
+    free(s->feed);
+    free(s->drain);
+    bny_flow_free(&s->flow);
+}
 
-    if (!e && !feasible(&s))
+/* check 0: spreads at every switch and looks at the cuts once, in the end; 1 when they hold. check 1: at each switch. */
+static int attempt(struct bny_split *s, const int64_t *cap, int reversed, int check)
+{
+    const struct bny_graph *g = s->g;
+    int e = start(s, cap, reversed);
+
+    if (!e && check && !feasible(s))
         e = bny_fail(BANYAN_ENOTSUP, "%s has not the capacity for these trees", g->name);
     for (int v = 0; v < g->nnodes && !e; v++)
         if (g->nodes[v].rank < 0)
-            e = remove_switch(&s, v);
+            e = remove_switch(s, v, check);
+    return e ? e : check ? 1 : feasible(s);
+}
+
+int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed)
+{
+    struct bny_split s = { .g = g, .need = p->need };
+    int e = attempt(&s, cap, reversed, 0);
+
+    if (!e || e == -BANYAN_ENOTSUP) {
+        finish(&s);
+        s = (struct bny_split){ .g = g, .need = p->need };
+        e = attempt(&s, cap, reversed, 1);
+    }
+    e = e > 0 ? 0 : e;
     for (int i = 0; i < s.nedges && !e; i++)
         if (s.edges[i].cap) {
             e = bny_pack_edge(p, g->nodes[s.edges[i].from].rank, g->nodes[s.edges[i].to].rank, s.edges[i].cap,
                               s.edges[i].nlinks, s.edges[i].links);
             e = e < 0 ? e : 0;
         }
-    for (int i = 0; i < s.nedges; i++)
-        free(s.edges[i].links);
-    free(s.edges);
-    free(s.arc);
-    free(s.feed);
-    free(s.drain);
-    bny_flow_free(&s.flow);
+    finish(&s);
     return e;
 }

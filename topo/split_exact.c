@@ -73,8 +73,10 @@ static int64_t amount(struct bny_split *s, int u, int w, int t, int64_t most)
     return most > 0 ? most : 0;
 }
 
-/* Joins an arriving edge with what leaves w, other hosts first. */
-static int split_in(struct bny_split *s, int in, int w, int hosts)
+enum pairing { OTHER_HOSTS, OTHERS, BACK };
+
+/* Joins an arriving edge with what leaves w; what goes back where it came from becomes nothing. */
+static int split_in(struct bny_split *s, int in, int w, enum pairing how)
 {
     const struct bny_node *nodes = s->g->nodes;
     int u = s->edges[in].from, n = s->nedges, e = 0;
@@ -83,14 +85,15 @@ static int split_in(struct bny_split *s, int in, int w, int hosts)
         int out = (in + 1 + i) % n, t = s->edges[out].to;
         int64_t m = s->edges[in].cap < s->edges[out].cap ? s->edges[in].cap : s->edges[out].cap;
 
-        if (s->edges[out].from != w || t == u || !m || (hosts && nodes[t].host == nodes[u].host && nodes[u].host >= 0))
+        if (s->edges[out].from != w || (t == u) != (how == BACK) || !m
+            || (how == OTHER_HOSTS && nodes[t].host == nodes[u].host && nodes[u].host >= 0))
             continue;
         m = amount(s, u, w, t, m);
         if (!m)
             continue;
         bny_split_cap(s, in, s->edges[in].cap - m);
         bny_split_cap(s, out, s->edges[out].cap - m);
-        e = bny_split_edge(s, u, t, m, &s->edges[in], &s->edges[out]);
+        e = how == BACK ? 0 : bny_split_edge(s, u, t, m, &s->edges[in], &s->edges[out]);
     }
     return e < 0 ? e : 0;
 }
@@ -99,10 +102,10 @@ int bny_split_exact(struct bny_split *s, int w)
 {
     int n = s->nedges, e = 0, left = 0;
 
-    for (int hosts = 1; hosts >= 0; hosts--)
+    for (int how = OTHER_HOSTS; how <= BACK; how++)
         for (int i = 0; i < n && !e; i++)
             if (s->edges[i].to == w && s->edges[i].cap)
-                e = split_in(s, i, w, hosts);
+                e = split_in(s, i, w, (enum pairing)how);
     for (int i = 0; i < n && !e; i++)
         if (s->edges[i].cap && (s->edges[i].to == w || s->edges[i].from == w)) {
             bny_split_cap(s, i, 0);

@@ -5,8 +5,8 @@
  * be 0. Nothing here fails, allocates or checks foreign bytes, but for indexes_ok.
  *
  * v means src[i] + s * ef[i], product and sum rounded to f32, where a loop takes a residual, and src[i] where ef is NULL.
- * Sums of floats are defined as: 16 lanes (element i to lane i % 16), each in f32 in order of i, over at most
- * BNY_SUM_SPAN elements counted from the array's start; then the lanes 0..15 in order in f64; the spans in order in f64. */
+ * Sums of floats are defined as: 32 lanes (element i to lane i % 32), each in f32 in order of i, over at most
+ * BNY_SUM_SPAN elements counted from the array's start; then the lanes 0..31 in order in f64; the spans in order in f64. */
 #ifndef BNY_COMPRESS_KERNELS_CODE_H
 #define BNY_COMPRESS_KERNELS_CODE_H
 
@@ -93,7 +93,7 @@ struct bny_format_kernels {
     int (*encode)(void *scales, void *codes, const struct bny_quant *q, size_t n, size_t block);
     /* dst[i] = scale * code (* factor when it is not 1, as a product of its own). Any scales. */
     void (*decode)(void *dst, const void *scales, const void *codes, size_t n, size_t block, float factor);
-    /* dst[i] = acc[i] + scale * code; dst may be acc. */
+    /* dst[i] = acc[i] + scale * code; dst may be acc. A NaN of acc stays one, quiet. */
     void (*decode_add)(void *dst, const void *acc, const void *scales, const void *codes, size_t n, size_t block);
 };
 

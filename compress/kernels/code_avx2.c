@@ -18,6 +18,54 @@ INLINE vf vf_pick(unsigned bits, vf a, vf b)
     return (vf)_mm256_blendv_ps((__m256)a, (__m256)b, (__m256)on);
 }
 
+INLINE vf vf_pick_sign(vf v, vf a, vf b)
+{
+    return (vf)_mm256_blendv_ps((__m256)a, (__m256)b, (__m256)v);
+}
+
+INLINE vi vi_max(vi a, vi b)
+{
+    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
+}
+
+INLINE vi vi_min(vi a, vi b)
+{
+    return (vi)_mm256_min_epi32((__m256i)a, (__m256i)b);
+}
+
+INLINE vi vi_widen(const u8_at *p)
+{
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+}
+
+INLINE void vi_narrow(u8_at *p, vi v)
+{
+    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* */
+                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i b = _mm256_shuffle_epi8((__m256i)v, low);
+
+    _mm_storel_epi64((void *)p, _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
+}
+
+/* An f16 with the same bits is 2^-8 of it. Its conversion heeds no flushing mode. */
+INLINE vf vf_e4m3(vi c)
+{
+    const __m256i low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, /* */
+                                         0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    vi h = (c & 0x7f) << 7 | (c & 0x80) << 8;
+    __m256i b = _mm256_shuffle_epi8((__m256i)h, low);
+    __m128i packed = _mm_unpacklo_epi64(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+
+    return (vf)_mm256_cvtph_ps(packed) * 256;
+}
+
+INLINE vf vf_e2m1(vi c)
+{
+    __m256 value = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
+
+    return (vf)((vi)_mm256_permutevar8x32_ps(value, (__m256i)c) | (c & 8) << 28);
+}
+
 INLINE uint64_t plane_get(const uint8_t *c, unsigned p)
 {
     __m128i up = _mm_cvtsi32_si128(7 - (int)p);

@@ -15,6 +15,46 @@ INLINE vf vf_pick(unsigned bits, vf a, vf b)
     return (vf)_mm512_mask_blend_ps((__mmask16)bits, (__m512)a, (__m512)b);
 }
 
+INLINE vf vf_pick_sign(vf v, vf a, vf b)
+{
+    return vf_pick(vf_signs(v), a, b);
+}
+
+INLINE vi vi_max(vi a, vi b)
+{
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+}
+
+INLINE vi vi_min(vi a, vi b)
+{
+    return (vi)_mm512_min_epi32((__m512i)a, (__m512i)b);
+}
+
+INLINE vi vi_widen(const u8_at *p)
+{
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+}
+
+INLINE void vi_narrow(u8_at *p, vi v)
+{
+    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8((__m512i)v));
+}
+
+/* An f16 with the same bits is 2^-8 of it. Its conversion heeds no flushing mode. */
+INLINE vf vf_e4m3(vi c)
+{
+    vi h = (c & 0x7f) << 7 | (c & 0x80) << 8;
+
+    return (vf)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)h)) * 256;
+}
+
+INLINE vf vf_e2m1(vi c)
+{
+    __m512 value = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6);
+
+    return (vf)_mm512_permutexvar_ps((__m512i)c, value);
+}
+
 INLINE uint64_t plane_get(const uint8_t *c, unsigned p)
 {
     return _mm512_test_epi8_mask(_mm512_loadu_si512(c), _mm512_set1_epi8((char)(1 << p)));

@@ -3,6 +3,10 @@
  * vector types, which give IEEE results on every processor. The including file has defined LANES (4, 8 or 16) and
  *   vf_signs(v)         sign bits of the lanes, lane 0 lowest
  *   vf_pick(bits, a, b) lane i is b where bit i is set, else a
+ *   vf_pick_sign(v, a, b)  lane i is b where v's sign is set, else a
+ *   vi_min, vi_max      signed
+ *   vi_widen(p), vi_narrow(p, v)   LANES bytes to and from lanes; the lanes' low bytes
+ *   vf_e4m3(c), vf_e2m1(c)  values of codes
  *   plane_get(c, p)     bit p of 64 bytes as one word, byte 0 lowest
  *   plane_put(c, w, p)  c[i] |= bit i of w, shifted to p, 64 bytes
  *   keep16, keep32      one vector's kept elements, to the front (code_select.h) */
@@ -37,7 +41,8 @@ typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef float vf_at __attribute__((vector_size(4 * LANES), aligned(1), may_alias));
 
-#define VECTORS (16 / LANES) /* that hold the 16 lanes of a sum */
+#define STEP    32             /* lanes of a sum, and elements of a loop's step */
+#define VECTORS (STEP / LANES) /* that hold them */
 #define ABS_BITS 0x7fffffff
 
 INLINE vf vf_load(const void *p)
@@ -81,14 +86,25 @@ INLINE vf vf_value(const f32_at *src, const f32_at *ef, vf s, size_t i)
     return ef ? vf_load(src + i) + s * vf_load(ef + i) : vf_load(src + i);
 }
 
-/* The 16 lanes in order. */
+/* Values of codes with m bits of mantissa, exponent bias b, sign in bit s; no infinities. */
+INLINE vf vf_minifloat(vi c, int m, int b, int s)
+{
+    vi mag = c & ((1 << s) - 1), tiny = mag < 1 << m;
+    vi norm = (mag << (23 - m)) + ((127 - b) << 23);
+    /* The code as a mantissa of the smallest exponent, less that exponent's power: exact, and never subnormal. */
+    vf sub = (vf)((mag << (23 - m)) + ((128 - b) << 23)) - (vf)((vi){ 0 } + ((128 - b) << 23));
+
+    return (vf)((norm & ~tiny) | ((vi)sub & tiny) | ((c & 1 << s) << (31 - s)));
+}
+
+/* The lanes in order. */
 INLINE double lanes_sum(const vf acc[VECTORS])
 {
-    float lane[16];
+    float lane[STEP];
     double sum = 0;
 
     memcpy(lane, acc, sizeof lane);
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < STEP; j++)
         sum += (double)lane[j];
     return sum;
 }

@@ -141,8 +141,8 @@ static void unpack8(uint8_t *codes, const void *wire, size_t n)
         memcpy(codes, wire, n);
 }
 
-/* 16 elements. */
-INLINE uint16_t sign_step(const f32_at *x, f32_at *ef, vf s, vf pos, vf neg)
+/* STEP elements. */
+INLINE uint32_t sign_step(const f32_at *x, f32_at *ef, vf s, vf pos, vf neg)
 {
     unsigned bits = 0;
 
@@ -152,27 +152,27 @@ INLINE uint16_t sign_step(const f32_at *x, f32_at *ef, vf s, vf pos, vf neg)
 
         bits |= b << k * LANES;
         if (ef)
-            vf_store(ef + k * LANES, v - vf_pick(b, pos, neg));
+            vf_store(ef + k * LANES, v - vf_pick_sign(v, pos, neg));
     }
-    return (uint16_t)bits;
+    return bits;
 }
 
 INLINE void sign_loop(u8_at *out, const f32_at *x, f32_at *ef, float s, size_t n, float pos, float neg)
 {
     vf vs = vf_set1(s), vpos = vf_set1(pos), vneg = vf_set1(neg);
-    float tx[16] = { 0 }, te[16] = { 0 };
-    uint16_t bits;
+    float tx[STEP] = { 0 }, te[STEP] = { 0 };
+    uint32_t bits;
     size_t i;
 
-    for (i = 0; i + 16 <= n; i += 16)
-        *(u16_at *)(out + i / 8) = sign_step(x + i, ef ? ef + i : NULL, vs, vpos, vneg);
+    for (i = 0; i + STEP <= n; i += STEP)
+        *(u32_at *)(out + i / 8) = sign_step(x + i, ef ? ef + i : NULL, vs, vpos, vneg);
     if (i == n)
         return;
     memcpy(tx, x + i, 4 * (n - i));
     if (ef)
         memcpy(te, ef + i, 4 * (n - i));
     bits = sign_step(tx, ef ? te : NULL, vs, vpos, vneg);
-    bits &= (uint16_t)((1u << (n - i)) - 1); /* 0 - 0 or a residual's sign beyond the end */
+    bits &= (1u << (n - i)) - 1; /* 0 - 0 or a residual's sign beyond the end */
     memcpy(out + i / 8, &bits, (n - i + 7) / 8);
     if (ef)
         memcpy(ef + i, te, 4 * (n - i));
@@ -191,10 +191,8 @@ INLINE void sign_spread(f32_at *d, const f32_at *acc, unsigned bits, vf pos, vf 
     for (int k = 0; k < VECTORS; k++) {
         vf v = vf_pick(bits >> k * LANES & ((1u << LANES) - 1), pos, neg);
 
-        if (acc) {
-            v += vf_load(acc + k * LANES);
-            v = (vf)(((vi)v & (v == v)) | (0x7fc00000 & (v != v)));
-        }
+        if (acc)
+            v = vf_load(acc + k * LANES) + v;
         vf_store(d + k * LANES, v);
     }
 }
@@ -202,12 +200,12 @@ INLINE void sign_spread(f32_at *d, const f32_at *acc, unsigned bits, vf pos, vf 
 INLINE void sign_unloop(f32_at *d, const f32_at *acc, const u8_at *in, size_t n, float pos, float neg)
 {
     vf vpos = vf_set1(pos), vneg = vf_set1(neg);
-    float td[16], ta[16] = { 0 };
-    uint16_t bits = 0;
+    float td[STEP], ta[STEP] = { 0 };
+    uint32_t bits = 0;
     size_t i;
 
-    for (i = 0; i + 16 <= n; i += 16)
-        sign_spread(d + i, acc ? acc + i : NULL, *(const u16_at *)(in + i / 8), vpos, vneg);
+    for (i = 0; i + STEP <= n; i += STEP)
+        sign_spread(d + i, acc ? acc + i : NULL, *(const u32_at *)(in + i / 8), vpos, vneg);
     if (i == n)
         return;
     memcpy(&bits, in + i / 8, (n - i + 7) / 8);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that share a scale. Part of code_loops.h. Each format has its largest value, quant_F: a value t in units of the
- * scale, |t| at most the largest but for rounding errors, to the nearest code, ties to even; and unit_F: a code's value
- * in those units. Plain arithmetic on every processor, without tables and without subnormal numbers, so that neither
+/* Blocks that share a scale. Part of code_loops.h. Each format has its largest value, and a way from a value t in units of
+ * the scale to the nearest code, ties to even, and back. Integers: plain loops (quant_F, unit_F), of which the compiler
+ * makes good vectors; small floats: vectors written out, because blocks of 32 are too short for the compiler's. Plain arithmetic on every processor, without tables and without subnormal numbers, so that neither
  * flushing modes nor instruction sets show. */
 
 /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits. */
@@ -27,33 +27,6 @@ INLINE float unit_int4(uint8_t code)
 {
     return (float)((int)code - 8);
 }
-
-/* A float of M bits of mantissa and exponent bias B, sign in bit S. small: a power of two whose unit in the last place
- * is the format's smallest number. */
-#define MINIFLOAT(F, M, B, S, top, small)                                                                      \
-    INLINE uint8_t quant_##F(float t)                                                                          \
-    {                                                                                                          \
-        uint32_t u = f32_bits(t), mag = u & ABS_BITS;                                                          \
-        uint32_t sub = f32_bits(f32_from_bits(mag) + (small)) - f32_bits(small);                               \
-        uint32_t odd = mag >> (23 - (M)) & 1;                                                                  \
-        uint32_t norm = (mag + ((1u << (22 - (M))) - 1) + odd - ((127u - (B)) << 23)) >> (23 - (M));           \
-        uint32_t code = mag < (128u - (B)) << 23 ? sub : norm;                                                 \
-                                                                                                               \
-        code = code > (top) ? (top) : code;                                                                    \
-        return (uint8_t)(code | u >> 31 << (S));                                                               \
-    }                                                                                                          \
-    INLINE float unit_##F(uint8_t code)                                                                        \
-    {                                                                                                          \
-        uint32_t mag = code & ((1u << (S)) - 1);                                                               \
-        uint32_t norm = (mag << (23 - (M))) + ((127u - (B)) << 23);                                            \
-        uint32_t sub = f32_bits((float)(int32_t)mag * ((small) * 0x1p-23f));                                   \
-                                                                                                               \
-        return f32_from_bits((mag < 1u << (M) ? sub : norm) | (uint32_t)(code >> (S) & 1) << 31);              \
-    }
-MINIFLOAT(e4m3, 3, 7, 7, 0x7eu, 0x1p14f)
-MINIFLOAT(e5m2, 2, 15, 7, 0x7bu, 0x1p7f)
-MINIFLOAT(e2m1, 1, 1, 3, 7u, 0x1p22f)
-#undef MINIFLOAT
 
 /* u - 1/2 for u uniform in (0, 1), symmetric: odd multiples of 2^-17. */
 INLINE float dither(struct bny_rand key, uint32_t index)
@@ -135,7 +108,7 @@ INLINE void unit_bytes(f32_at *d, const f32_at *acc, const u8_at *codes, size_t 
     for (size_t i = 0; i < n; i++) {
         float y = unit(codes[i]) * scale;
 
-        d[i] = acc ? canon(acc[i] + y) : scaled ? y * factor : y;
+        d[i] = acc ? acc[i] + y : scaled ? y * factor : y;
     }
 }
 
@@ -148,13 +121,127 @@ INLINE void unit_nibbles(f32_at *d, const f32_at *acc, const u8_at *codes, size_
     for (size_t i = 0; i < half; i++) {
         float y = unit(codes[i] & 15) * scale;
 
-        d[i] = acc ? canon(acc[i] + y) : scaled ? y * factor : y;
+        d[i] = acc ? acc[i] + y : scaled ? y * factor : y;
     }
     INDEPENDENT
     for (size_t i = 0; i < n / 2; i++) {
         float y = unit(codes[i] >> 4) * scale;
 
-        d[i + half] = acc ? canon(acc[i + half] + y) : scaled ? y * factor : y;
+        d[i + half] = acc ? acc[i + half] + y : scaled ? y * factor : y;
+    }
+}
+
+/* A format of small floats: bits of mantissa, exponent bias, sign's bit, largest code and its value. */
+struct mini {
+    int m, bias, sign, code_top, nibbles;
+    float top;
+};
+
+#define MINI_E4M3 ((struct mini){ 3, 7, 7, 0x7e, 0, 448 })
+#define MINI_E5M2 ((struct mini){ 2, 15, 7, 0x7b, 0, 57344 })
+#define MINI_E2M1 ((struct mini){ 1, 1, 3, 7, 1, 6 })
+
+/* Codes of t; their values in back. Adding a power of two 23 - m binades above |t|'s (or above the smallest normal
+ * number's) rounds to the format's unit there, and leaves the number of units in the sum's low bits. */
+INLINE vi mini_quant(struct mini f, vf t, vf *back)
+{
+    vi u = (vi)t, mag = u & ABS_BITS, e = vi_max(mag & 0x7f800000, (vi){ 0 } + ((128 - f.bias) << 23));
+    vi big = e + ((23 - f.m) << 23);
+    vf sum = (vf)mag + (vf)big, r = sum - (vf)big;
+    vi code = (e >> (23 - f.m)) + ((vi)sum - big) - ((128 - f.bias) << f.m);
+
+    *back = (vf)(vi_min((vi)r, (vi)vf_set1(f.top)) | (u & INT32_MIN));
+    return vi_min(code, (vi){ 0 } + f.code_top) | (u >> (31 - f.sign) & 1 << f.sign);
+}
+
+INLINE vf mini_value(struct mini f, vi code)
+{
+    return f.m == 3 ? vf_e4m3(code) : f.m == 1 ? vf_e2m1(code) : vf_minifloat(code, f.m, f.bias, f.sign);
+}
+
+/* LANES elements at x and ef: their codes; the residual is written. */
+INLINE vi mini_one(struct mini f, const struct block *b, const f32_at *x, f32_at *ef)
+{
+    vf v = vf_value(x, ef, vf_set1(b->s), 0), back;
+    vi code = mini_quant(f, v * vf_set1(b->inv), &back);
+
+    if (ef)
+        vf_store(ef, v - back * vf_set1(b->scale));
+    return code;
+}
+
+/* Fewer than LANES. */
+INLINE vi mini_some(struct mini f, const struct block *b, const f32_at *x, f32_at *ef, size_t n)
+{
+    float tx[LANES] = { 0 }, te[LANES] = { 0 };
+    vi code;
+
+    memcpy(tx, x, 4 * n);
+    if (ef)
+        memcpy(te, ef, 4 * n);
+    code = mini_one(f, b, tx, ef ? te : NULL);
+    if (ef)
+        memcpy(ef, te, 4 * n);
+    return code;
+}
+
+INLINE void mini_encode(struct mini f, u8_at *codes, struct block b, size_t n)
+{
+    size_t half = f.nibbles ? (n + 1) / 2 : n, i;
+    u8_at some[LANES];
+
+    for (i = 0; i + LANES <= half && i + LANES <= n - half + (f.nibbles ? 0 : n); i += LANES) {
+        vi code = mini_one(f, &b, b.x + i, b.ef ? b.ef + i : NULL);
+
+        if (f.nibbles)
+            code |= mini_one(f, &b, b.x + i + half, b.ef ? b.ef + i + half : NULL) << 4;
+        vi_narrow(codes + i, code);
+    }
+    for (; i < half; i += LANES) {
+        size_t low = half - i < LANES ? half - i : LANES, high = n - half - (n - half < i ? n - half : i);
+        vi code = mini_some(f, &b, b.x + i, b.ef ? b.ef + i : NULL, low);
+
+        high = high < LANES ? high : LANES;
+        if (f.nibbles && high)
+            code |= mini_some(f, &b, b.x + i + half, b.ef ? b.ef + i + half : NULL, high) << 4;
+        vi_narrow(some, code);
+        memcpy(codes + i, some, low);
+    }
+}
+
+/* LANES codes, or the first n of them, at d and acc. */
+INLINE void mini_put(struct mini f, f32_at *d, const f32_at *acc, vi code, vf scale, vf factor, int scaled, size_t n)
+{
+    vf y = mini_value(f, code) * scale;
+    float t[LANES] = { 0 };
+
+    if (n >= LANES) {
+        vf_store(d, acc ? vf_load(acc) + y : scaled ? y * factor : y);
+        return;
+    }
+    if (acc)
+        memcpy(t, acc, 4 * n);
+    vf_store(t, acc ? vf_load(t) + y : scaled ? y * factor : y);
+    memcpy(d, t, 4 * n);
+}
+
+INLINE void mini_decode(struct mini f, f32_at *d, const f32_at *acc, const u8_at *codes, size_t n, float scale,
+                        float factor, int scaled)
+{
+    size_t half = f.nibbles ? (n + 1) / 2 : n;
+    vf vs = vf_set1(scale), vt = vf_set1(factor);
+    u8_at some[LANES] = { 0 };
+
+    for (size_t i = 0; i < half; i += LANES) {
+        size_t low = half - i, high = n - half > i ? n - half - i : 0;
+        vi code;
+
+        if (low < LANES)
+            memcpy(some, codes + i, low);
+        code = vi_widen(low < LANES ? some : codes + i);
+        mini_put(f, d + i, acc ? acc + i : NULL, f.nibbles ? code & 15 : code, vs, vt, scaled, low);
+        if (f.nibbles && high)
+            mini_put(f, d + half + i, acc ? acc + half + i : NULL, code >> 4, vs, vt, scaled, high);
     }
 }
 
@@ -185,10 +272,29 @@ INLINE void put_scale(u8_at *scales, size_t b, uint32_t absmax_bits, float top, 
 
 #define TOO_LARGE ((127u + 127) << 23) /* 2^127, as bits: 127 * scale could overflow */
 
-INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q, size_t n, size_t block, float top,
-                         int nibbles, int mx, quant_fn quant, unit_fn unit, int with_ef, int random)
+/* What differs between the tables' entries; all constants. */
+struct kind {
+    float top;
+    int nibbles, mx;
+    quant_fn quant; /* NULL: mini */
+    unit_fn unit;
+    struct mini mini;
+};
+
+INLINE void encode_block(struct kind f, u8_at *codes, struct block b, size_t n, int with_ef, int random)
 {
-    struct block b = { .s = q->s, .top = top, .key = q->key };
+    if (!f.quant)
+        mini_encode(f.mini, codes, b, n);
+    else if (f.nibbles)
+        quant_nibbles(codes, b, n, f.quant, f.unit, with_ef, random);
+    else
+        quant_bytes(codes, b, n, f.quant, f.unit, with_ef, random);
+}
+
+INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q, size_t n, size_t block, struct kind f,
+                         int with_ef, int random)
+{
+    struct block b = { .s = q->s, .top = f.top, .key = q->key };
 
     for (size_t at = 0, k = 0; with_ef && at < n; at += block, k++) {
         size_t m = n - at < block ? n - at : block;
@@ -196,7 +302,7 @@ INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q,
 
         if (max >= TOO_LARGE)
             return -1;
-        put_scale(scales, k, max, top, mx);
+        put_scale(scales, k, max, f.top, f.mx);
     }
     for (size_t at = 0, k = 0; at < n; at += block, k++) {
         size_t m = n - at < block ? n - at : block;
@@ -209,64 +315,71 @@ INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q,
 
             if (max >= TOO_LARGE)
                 return -1;
-            put_scale(scales, k, max, top, mx);
+            put_scale(scales, k, max, f.top, f.mx);
         }
-        b.scale = get_scale(scales, k, mx);
+        b.scale = get_scale(scales, k, f.mx);
         b.inv = b.scale > 0 ? 1 / b.scale : 0;
-        if (nibbles)
-            quant_nibbles(codes, b, m, quant, unit, with_ef, random);
-        else
-            quant_bytes(codes, b, m, quant, unit, with_ef, random);
-        codes += nibbles ? (m + 1) / 2 : m;
+        encode_block(f, codes, b, m, with_ef, random);
+        codes += f.nibbles ? (m + 1) / 2 : m;
     }
     return 0;
 }
 
 INLINE void decode_blocks(f32_at *d, const f32_at *acc, const u8_at *scales, const u8_at *codes, size_t n, size_t block,
-                          float factor, int nibbles, int mx, unit_fn unit, int scaled)
+                          float factor, struct kind f, int scaled)
 {
     for (size_t at = 0, k = 0; at < n; at += block, k++) {
         size_t m = n - at < block ? n - at : block;
-        float scale = get_scale(scales, k, mx);
+        float scale = get_scale(scales, k, f.mx);
 
-        if (nibbles)
-            unit_nibbles(d + at, acc ? acc + at : NULL, codes, m, scale, factor, unit, scaled);
+        if (!f.quant)
+            mini_decode(f.mini, d + at, acc ? acc + at : NULL, codes, m, scale, factor, scaled);
+        else if (f.nibbles)
+            unit_nibbles(d + at, acc ? acc + at : NULL, codes, m, scale, factor, f.unit, scaled);
         else
-            unit_bytes(d + at, acc ? acc + at : NULL, codes, m, scale, factor, unit, scaled);
-        codes += nibbles ? (m + 1) / 2 : m;
+            unit_bytes(d + at, acc ? acc + at : NULL, codes, m, scale, factor, f.unit, scaled);
+        codes += f.nibbles ? (m + 1) / 2 : m;
     }
 }
 
-/* NAME: the loops' suffix; F: the format; dithers: whether q->random is looked at. */
-#define FORMAT(NAME, F, top, nibbles, mx, dithers)                                                             \
-    static int encode_##NAME(void *scales, void *codes, const struct bny_quant *q, size_t n, size_t block)     \
+#define KIND_int8 ((struct kind){ 127, 0, 0, quant_int8, unit_int8, { 0 } })
+#define KIND_int4 ((struct kind){ 7, 1, 0, quant_int4, unit_int4, { 0 } })
+#define KIND_e4m3 ((struct kind){ 448, 0, 0, NULL, NULL, MINI_E4M3 })
+#define KIND_e5m2 ((struct kind){ 57344, 0, 0, NULL, NULL, MINI_E5M2 })
+#define KIND_e2m1 ((struct kind){ 6, 1, 0, NULL, NULL, MINI_E2M1 })
+#define KIND_mx8  ((struct kind){ 448, 0, 1, NULL, NULL, MINI_E4M3 })
+#define KIND_mx4  ((struct kind){ 6, 1, 1, NULL, NULL, MINI_E2M1 })
+
+/* dithers: whether q->random is looked at. */
+#define FORMAT(F, dithers)                                                                                     \
+    static int encode_##F(void *scales, void *codes, const struct bny_quant *q, size_t n, size_t block)        \
     {                                                                                                          \
         if ((dithers) && q->random && q->ef)                                                                   \
-            return encode_blocks(scales, codes, q, n, block, top, nibbles, mx, quant_##F, unit_##F, 1, 1);     \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 1);                                  \
         if ((dithers) && q->random)                                                                            \
-            return encode_blocks(scales, codes, q, n, block, top, nibbles, mx, quant_##F, unit_##F, 0, 1);     \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 1);                                  \
         if (q->ef)                                                                                             \
-            return encode_blocks(scales, codes, q, n, block, top, nibbles, mx, quant_##F, unit_##F, 1, 0);     \
-        return encode_blocks(scales, codes, q, n, block, top, nibbles, mx, quant_##F, unit_##F, 0, 0);         \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 0);                                  \
+        return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 0);                                      \
     }                                                                                                          \
-    static void decode_##NAME(void *dst, const void *scales, const void *codes, size_t n, size_t block,        \
-                              float factor)                                                                    \
+    static void decode_##F(void *dst, const void *scales, const void *codes, size_t n, size_t block,           \
+                           float factor)                                                                       \
     {                                                                                                          \
         if (factor == 1)                                                                                       \
-            decode_blocks(dst, NULL, scales, codes, n, block, 1, nibbles, mx, unit_##F, 0);                    \
+            decode_blocks(dst, NULL, scales, codes, n, block, 1, KIND_##F, 0);                                 \
         else                                                                                                   \
-            decode_blocks(dst, NULL, scales, codes, n, block, factor, nibbles, mx, unit_##F, 1);               \
+            decode_blocks(dst, NULL, scales, codes, n, block, factor, KIND_##F, 1);                            \
     }                                                                                                          \
-    static void decode_add_##NAME(void *dst, const void *acc, const void *scales, const void *codes, size_t n, \
-                                  size_t block)                                                                \
+    static void decode_add_##F(void *dst, const void *acc, const void *scales, const void *codes, size_t n,    \
+                               size_t block)                                                                   \
     {                                                                                                          \
-        decode_blocks(dst, acc, scales, codes, n, block, 1, nibbles, mx, unit_##F, 0);                         \
+        decode_blocks(dst, acc, scales, codes, n, block, 1, KIND_##F, 0);                                      \
     }
-FORMAT(int8, int8, 127, 0, 0, 1)
-FORMAT(int4, int4, 7, 1, 0, 1)
-FORMAT(e4m3, e4m3, 448, 0, 0, 0)
-FORMAT(e5m2, e5m2, 57344, 0, 0, 0)
-FORMAT(e2m1, e2m1, 6, 1, 0, 0)
-FORMAT(mx8, e4m3, 448, 0, 1, 0)
-FORMAT(mx4, e2m1, 6, 1, 1, 0)
+FORMAT(int8, 1)
+FORMAT(int4, 1)
+FORMAT(e4m3, 0)
+FORMAT(e5m2, 0)
+FORMAT(e2m1, 0)
+FORMAT(mx8, 0)
+FORMAT(mx4, 0)
 #undef FORMAT

@@ -19,6 +19,48 @@ INLINE vf vf_pick(unsigned bits, vf a, vf b)
     return r;
 }
 
+INLINE vf vf_pick_sign(vf v, vf a, vf b)
+{
+    vi on = (vi)v < 0;
+
+    return (vf)(((vi)b & on) | ((vi)a & ~on));
+}
+
+INLINE vi vi_max(vi a, vi b)
+{
+    return (a & (a > b)) | (b & ~(a > b));
+}
+
+INLINE vi vi_min(vi a, vi b)
+{
+    return (a & (a < b)) | (b & ~(a < b));
+}
+
+INLINE vi vi_widen(const u8_at *p)
+{
+    vi v;
+
+    for (int j = 0; j < LANES; j++)
+        v[j] = p[j];
+    return v;
+}
+
+INLINE void vi_narrow(u8_at *p, vi v)
+{
+    for (int j = 0; j < LANES; j++)
+        p[j] = (uint8_t)v[j];
+}
+
+INLINE vf vf_e4m3(vi c)
+{
+    return vf_minifloat(c, 3, 7, 7);
+}
+
+INLINE vf vf_e2m1(vi c)
+{
+    return vf_minifloat(c, 1, 1, 3);
+}
+
 /* A word's byte i has one bit: bit i of a byte. */
 INLINE uint64_t plane_get(const uint8_t *c, unsigned p)
 {

@@ -40,18 +40,30 @@ INLINE unsigned keep_some(struct keeping *k, vf v, unsigned bits, size_t i, int 
     return bits;
 }
 
-/* 16 elements at x and ef, the array's i-th and following, of which the first `valid` exist. */
-INLINE void select_step(struct keeping *k, const f32_at *x, f32_at *ef, vf s, vf eta, size_t i, unsigned valid,
+/* STEP elements at x and ef, the array's i-th and following, of which the first `valid` exist. Few steps have anything to
+ * keep: they share one branch. */
+INLINE void select_step(struct keeping *k, const f32_at *x, f32_at *ef, vf s, vf eta, size_t i, uint32_t valid,
                         vf sum[VECTORS], vf excess[VECTORS], int wide)
 {
+    vi any = { 0 };
+
     for (int j = 0; j < VECTORS; j++) {
-        vf v = vf_value(x, ef, s, j * LANES), a = vf_abs(v), more = a - eta;
-        vi over = a > eta;
-        unsigned bits = vf_signs((vf)over) & valid >> j * LANES;
+        vf a = vf_abs(vf_value(x, ef, s, j * LANES));
 
         sum[j] += a;
-        if (__builtin_expect(bits != 0, 0)) {
-            excess[j] += vf_pick(bits, vf_set1(0), more);
+        any |= a > eta;
+    }
+    if (__builtin_expect(vf_signs((vf)any) == 0, 1)) {
+        for (int j = 0; ef && j < VECTORS; j++)
+            vf_store(ef + j * LANES, vf_value(x, ef, s, j * LANES));
+        return;
+    }
+    for (int j = 0; j < VECTORS; j++) {
+        vf v = vf_value(x, ef, s, j * LANES), a = vf_abs(v);
+        unsigned bits = vf_signs((vf)(a > eta)) & valid >> j * LANES;
+
+        if (bits) {
+            excess[j] += vf_pick(bits, vf_set1(0), a - eta);
             bits = keep_some(k, v, bits, i + j * LANES, wide);
             if (ef)
                 v = vf_pick(bits, v, vf_set1(0));
@@ -71,10 +83,10 @@ INLINE size_t select_loop(struct keeping k, const f32_at *x, f32_at *ef, float s
         size_t end = n - at < BNY_SUM_SPAN ? n : at + BNY_SUM_SPAN, i;
         vf sum[VECTORS] = { { 0 } }, excess[VECTORS] = { { 0 } };
 
-        for (i = at; i + 16 <= end; i += 16)
-            select_step(&k, x + i, ef ? ef + i : NULL, vs, veta, i, 0xffff, sum, excess, wide);
+        for (i = at; i + STEP <= end; i += STEP)
+            select_step(&k, x + i, ef ? ef + i : NULL, vs, veta, i, UINT32_MAX, sum, excess, wide);
         if (i < end) {
-            float tx[16] = { 0 }, te[16] = { 0 };
+            float tx[STEP] = { 0 }, te[STEP] = { 0 };
 
             memcpy(tx, x + i, 4 * (end - i));
             if (ef)

@@ -45,8 +45,13 @@ static void residual(void *ef, const void *v, const void *back, size_t n)
         e[i] = canon(x[i] - y[i]);
 }
 
-/* 16 elements to the accumulators. */
-INLINE void moments_step(const f32_at *x, vf sum[VECTORS], vf sum2[VECTORS], vi max[VECTORS], vi bad[VECTORS])
+/* What moments() carries. The largest value and the count need no order: two vectors are enough. */
+struct moment_sums {
+    vf sum[VECTORS], sum2[VECTORS];
+    vi max[2], finite[2];
+};
+
+INLINE void moments_step(const f32_at *x, struct moment_sums *m)
 {
     for (int k = 0; k < VECTORS; k++) {
         vi a = (vi)vf_load(x + k * LANES) & ABS_BITS;
@@ -55,57 +60,56 @@ INLINE void moments_step(const f32_at *x, vf sum[VECTORS], vf sum2[VECTORS], vi 
 
         a &= finite;
         v = (vf)a;
-        sum[k] += v;
-        sum2[k] += v * v;
-        max[k] = (a & (a > max[k])) | (max[k] & ~(a > max[k]));
-        bad[k] += finite; /* -1 each finite one */
+        m->sum[k] += v;
+        m->sum2[k] += v * v;
+        m->max[k % 2] = vi_max(m->max[k % 2], a);
+        m->finite[k % 2] += finite; /* -1 each */
     }
 }
 
-static void moments(struct bny_moments *m, const void *src, size_t n)
+static void moments(struct bny_moments *out, const void *src, size_t n)
 {
     const f32_at *x = src;
-    vi max[VECTORS] = { { 0 } };
+    struct moment_sums m = { 0 };
 
-    *m = (struct bny_moments){ 0 };
+    *out = (struct bny_moments){ 0 };
     for (size_t at = 0; at < n; at += BNY_SUM_SPAN) {
         size_t len = n - at < BNY_SUM_SPAN ? n - at : BNY_SUM_SPAN, i;
-        vf sum[VECTORS] = { { 0 } }, sum2[VECTORS] = { { 0 } };
-        vi bad[VECTORS] = { { 0 } };
-        int32_t count[16];
+        vi count;
 
-        for (i = 0; i + 16 <= len; i += 16)
-            moments_step(x + at + i, sum, sum2, max, bad);
+        for (int k = 0; k < VECTORS; k++)
+            m.sum[k] = m.sum2[k] = (vf){ 0 };
+        m.finite[0] = m.finite[1] = (vi){ 0 };
+        for (i = 0; i + STEP <= len; i += STEP)
+            moments_step(x + at + i, &m);
         if (i < len) {
-            float tail[16] = { 0 };
+            float tail[STEP] = { 0 };
 
             memcpy(tail, x + at + i, 4 * (len - i));
-            moments_step(tail, sum, sum2, max, bad);
-            i += 16;
+            moments_step(tail, &m);
+            i += STEP;
         }
-        m->sum += lanes_sum(sum);
-        m->sum2 += lanes_sum(sum2);
-        memcpy(count, bad, sizeof count);
-        m->nonfinite += (uint32_t)i;
-        for (int j = 0; j < 16; j++)
-            m->nonfinite += (uint32_t)count[j];
-    }
-    for (int k = 0; k < VECTORS; k++)
+        out->sum += lanes_sum(m.sum);
+        out->sum2 += lanes_sum(m.sum2);
+        out->nonfinite += (uint32_t)i;
+        count = m.finite[0] + m.finite[1];
         for (int j = 0; j < LANES; j++)
-            m->max = fmaxf(m->max, f32_from_bits((uint32_t)max[k][j]));
+            out->nonfinite += (uint32_t)count[j];
+    }
+    for (int j = 0; j < LANES; j++)
+        out->max = fmaxf(out->max, f32_from_bits((uint32_t)vi_max(m.max[0], m.max[1])[j]));
 }
 
-static double l1(const void *src, const void *ef, float s, size_t n)
+INLINE double l1_of(const f32_at *x, const f32_at *e, float s, size_t n)
 {
-    const f32_at *x = src, *e = ef;
     double sum = 0;
 
     for (size_t at = 0; at < n; at += BNY_SUM_SPAN) {
         size_t len = n - at < BNY_SUM_SPAN ? n - at : BNY_SUM_SPAN, i;
         vf acc[VECTORS] = { { 0 } };
-        float tail[16] = { 0 };
+        float tail[STEP] = { 0 };
 
-        for (i = at; i + 16 <= at + len; i += 16)
+        for (i = at; i + STEP <= at + len; i += STEP)
             for (int k = 0; k < VECTORS; k++)
                 acc[k] += vf_abs(vf_value(x, e, vf_set1(s), i + k * LANES));
         for (size_t j = i; j < at + len; j++)
@@ -115,6 +119,11 @@ static double l1(const void *src, const void *ef, float s, size_t n)
         sum += lanes_sum(acc);
     }
     return sum != sum ? (double)NAN : sum;
+}
+
+static double l1(const void *src, const void *ef, float s, size_t n)
+{
+    return ef ? l1_of(src, ef, s, n) : l1_of(src, NULL, s, n);
 }
 
 #define SPARSE(bits)                                                                                           \

@@ -23,9 +23,10 @@ struct bny_exact_kernels {
      * escapes has room for as many. Returns the number of escapes. */
     size_t (*pack)(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m,
                    unsigned base, unsigned width);
-    /* Writes symbols up to the next multiple of 64; escapes has as many as count() says. */
-    void (*unpack)(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t m,
-                   unsigned base, unsigned width);
+    /* Writes symbols up to the next multiple of 64. Reads as many escapes as count() says, and
+     * no more than room, whatever the planes. */
+    void (*unpack)(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
+                   size_t m, unsigned base, unsigned width);
     size_t (*count)(const void *planes, size_t m, unsigned width);
     /* The base and width (1..7; 8: symbols as they are) with the fewest bytes for m symbols, guessed
      * from a sample. */

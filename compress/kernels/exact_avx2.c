@@ -146,10 +146,11 @@ static inline __m256i spread(uint32_t bits)
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
 }
 
-static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t m,
-                   unsigned base, unsigned width)
+static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
+                   size_t m, unsigned base, unsigned width)
 {
     const __m256i vbase = _mm256_set1_epi8((char)base);
+    const uint8_t *end = escapes + room;
     const char *p = planes;
 
     for (size_t at = 0; at < m; at += 64, p += 8 * width) {
@@ -166,7 +167,7 @@ static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes,
         }
         _mm256_storeu_si256((void *)(symbols + at), a);
         _mm256_storeu_si256((void *)(symbols + at + 32), b);
-        for (; esc; esc &= esc - 1)
+        for (; esc && escapes < end; esc &= esc - 1)
             symbols[at + (size_t)__builtin_ctzll(esc)] = *escapes++;
     }
 }

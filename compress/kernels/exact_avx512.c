@@ -87,10 +87,11 @@ static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_
     return n;
 }
 
-static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t m,
-                   unsigned base, unsigned width)
+static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
+                   size_t m, unsigned base, unsigned width)
 {
     const __m512i vbase = _mm512_set1_epi8((char)base);
+    const uint8_t *end = escapes + room;
     const char *p = planes;
 
     for (size_t at = 0; at < m; at += 64, p += 8 * width) {
@@ -104,7 +105,7 @@ static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes,
             s = _mm512_mask_add_epi8(s, w, s, _mm512_set1_epi8((char)(1u << k)));
         }
         _mm512_storeu_si512(symbols + at, s);
-        for (; esc; esc &= esc - 1)
+        for (; esc && escapes < end; esc &= esc - 1)
             symbols[at + (size_t)__builtin_ctzll(esc)] = *escapes++;
     }
 }

@@ -47,10 +47,11 @@ static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_
     return n;
 }
 
-static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t m,
-                   unsigned base, unsigned width)
+static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
+                   size_t m, unsigned base, unsigned width)
 {
     unsigned last = (1u << width) - 1;
+    const uint8_t *end = escapes + room;
     const char *p = planes;
 
     for (size_t at = 0; at < m; at += 64, p += 8 * width)
@@ -59,7 +60,7 @@ static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes,
 
             for (unsigned k = 0; k < width; k++)
                 c |= (unsigned)(load64(p + 8 * k) >> i & 1) << k;
-            symbols[at + i] = c == last ? *escapes++ : (uint8_t)(c + base);
+            symbols[at + i] = c == last && escapes < end ? *escapes++ : (uint8_t)(c + base);
         }
 }
 

@@ -18,6 +18,11 @@ test_packages=(
     libopenmpi-dev libmpich-dev
 )
 
+# What scripts/softroce-guest needs besides.
+guest_packages=(
+    qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
+)
+
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {
     local name

@@ -271,6 +271,7 @@ struct bny_op {
     uint32_t sends_in_flight; /* transport still borrows memory */
     char *scratch, *scratch2, *staging, *tile, *coded;
     size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
+    const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
     char *decoded;          /* a chunk of an exact codec, to be reduced */
     size_t decoded_cap;
     char *stats;            /* [nencodings * stats_bytes] */

@@ -24,6 +24,7 @@ struct rig {
     struct banyan_codec_state *state[MAX_N];
     float *in[MAX_N], *out[MAX_N];
     uint64_t rng;
+    char text[600]; /* the first error of drive() */
 };
 
 static uint64_t seed_of_run(void)
@@ -78,12 +79,14 @@ static int drive(struct rig *g, const char *what)
         cr_assert_eq(banyan_start(g->req[r]), 0, "%s: %s", what, banyan_last_error());
     for (long turn = 0; left > 0; turn++) {
         int r = (int)bny_rng_below(&g->rng, (uint64_t)g->n), d = 0, rc;
-        cr_assert_lt(turn, 3000000, "%s: stuck", what);
+        cr_assert_lt(turn, 3000000, "%s: stuck; %s", what, g->text);
         if (done[r]) {
             banyan_progress(g->comm[r]);
             continue;
         }
         rc = banyan_test(g->req[r], &d);
+        if (rc && !first)
+            snprintf(g->text, sizeof g->text, "rank %d: %s", r, banyan_last_error());
         first = first ? first : rc;
         if (d) {
             done[r] = 1;

@@ -37,7 +37,8 @@ const char *bny_use_name(enum bny_forest_use use)
 
 const char *bny_cut_kind_name(int kind)
 {
-    static const char *const names[] = { "none", "out", "in", "out_in", "split", "ports", "lp" };
+    static const char *const names[] = { "none", "out", "in", "out_in", "split", "ports", "lp",
+                                         "root_out", "root_in", "parts" };
 
     return kind >= 0 && kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "none";
 }

@@ -84,10 +84,9 @@ const char *bny_schedule_list(void)
 
 const char *banyan_codec_name(size_t i)
 {
-    for (size_t k = 0; bny_codecs[k]; k++)
-        if (k == i)
-            return bny_codecs[k]->name;
-    return NULL;
+    const struct bny_codec_ops *ops = bny_codec_at(i);
+
+    return ops ? ops->name : NULL;
 }
 
 const char *banyan_transport_name(size_t i)
@@ -584,6 +583,13 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         snprintf(plan->schedule, sizeof plan->schedule, "sendrecv"); /* the same on both ends: it is hashed */
         plan->chunk_bytes = choose_chunk(c, call, NULL, plan->program);
         plan->sched_hash = hash_plan(plan);
+        return 0;
+    }
+    if (call->codec && call->codec->ops->family == BNY_CODEC_LINEAR) { /* its stages have plans of their own */
+        plan->path = BNY_PATH_STAGES;
+        snprintf(plan->schedule, sizeof plan->schedule, "stages");
+        plan->sched_hash = hash_plan(plan);
+        say(c, call, plan);
         return 0;
     }
     rc = -BANYAN_ENOTSUP;

@@ -41,6 +41,8 @@ extern const struct topo_command topo_show;
 extern const struct topo_command topo_probe;
 extern const struct topo_command topo_show, topo_probe;
 extern const struct topo_command topo_simulate;
+extern const struct topo_command topo_verify;
+extern const struct topo_command topo_draw;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);
@@ -48,6 +50,10 @@ int topo_failed(const char *what);
 int topo_failed_args(const struct topo_opts *o);
 /* The graph of --topo, or of this machine. 0 or an error (bny_fail). */
 int topo_graph(struct bny_graph **g, const struct topo_opts *o);
+/* The forest of --schedule (a builder's name, or a plan's file, which must fit), with routes. 0 or an error. */
+int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o);
+/* Data on each link for one use, in shares of the vector: load[nlinks]; both directions for ALLREDUCE, else the larger. */
+int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use);
 /* The file of --output, or standard output. NULL: said. Closed by topo_close, which tells of a
  * failed write. */
 FILE *topo_open(const struct topo_opts *o);

@@ -13,6 +13,8 @@
 static const struct topo_command *const commands[] = {
     &topo_show,
     &topo_probe,
+    &topo_verify,
+    &topo_draw,
     &topo_simulate,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])

@@ -46,7 +46,7 @@ expect(simulates("torus:8x8", "-s", "multitree", "--lockstep")["time_us"] >=
        simulates("torus:8x8", "-s", "multitree")["time_us"], "lock-step is not faster")
 
 for args, status, word in [(["--schedule", "nope"], 1, "nope"), (["--schedule", "./no.json"], 1, "no.json"),
-                           (["--schedule", "swing", "--topo", "torus:3x3"], 1, "power"),
+                           (["--schedule", "swing", "--topo", "torus:3x3"], 1, "swing"),
                            (["-c", "reduce", "-r", "99"], 1, "99"), (["x"], 2, "x"), (["--joint"], 2, "joint")]:
     code, out, err = run(topo, "simulate", "--topo", "torus:4x4", *args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")

@@ -36,7 +36,6 @@ struct topo_command {
     const char *usage;
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
-extern const struct topo_command topo_show, topo_probe, topo_simulate;
 extern const struct topo_command topo_show;
 extern const struct topo_command topo_bound;
 extern const struct topo_command topo_plan;

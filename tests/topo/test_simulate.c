@@ -497,6 +497,25 @@ Test(simulate, a_packed_forest_on_two_boxes_reaches_the_bound)
     bny_graph_free(g);
 }
 
+/* Equal shards, one phase after the other, take 0.07 S; roots at the fast hosts and both phases
+ * at once 0.04 S. */
+Test(simulate, the_joint_plan_on_fast_and_slow_hosts_takes_four_sevenths)
+{
+    struct bny_graph *g = graph("star:4x100+4x25");
+    struct bny_forest *f = forest(g, "joint"), *even = forest(g, "star");
+    struct bny_sim_opts o = {
+        .bytes = 1e9, .chunks = 1024, .slots = 4, .order = BNY_SIM_PRIORITY
+    };
+    double joint = simulate(g, f, &o);
+
+    cr_assert(joint <= 0.0404 && joint >= 0.04, "%g", joint);
+    o.lockstep = o.no_link_latency = 1;
+    same(closed(g, even, &o).lockstep_s, 0.07, "equal shards", g->name);
+    bny_forest_free(even);
+    bny_forest_free(f);
+    bny_graph_free(g);
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -18,7 +18,6 @@ static const struct topo_command *const commands[] = {
     &topo_probe,
     &topo_verify,
     &topo_draw,
-    &topo_simulate,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 

@@ -107,12 +107,14 @@ struct bny_plan {
     uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
     int root;
     size_t count;       /* elements of the call (v-variants: 0) */
-    const struct bny_codec *codec; /* NULL: none */
+    const struct bny_codec *asked; /* the call's codec; NULL: none */
     char forced[BNY_NAME_MAX];         /* schedule asked for; "auto" */
     size_t forced_chunk;
     /* result */
     enum bny_path path;
     const struct bny_program *program; /* owned by the communicator's program cache */
+    const struct bny_codec *codec; /* NULL: none, or refused because it is predicted to lose: */
+    double refused_s;              /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
     char schedule[BNY_NAME_MAX];

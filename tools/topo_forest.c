@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "collectives/msccl.h"
+#include "collectives/program.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/plan.h"
@@ -26,7 +28,8 @@ static int from_file(struct bny_forest **f, const struct bny_graph *g, const str
 
 int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o)
 {
-    const char *name = o->schedule && strcmp(o->schedule, "auto") != 0 ? o->schedule : "multitree";
+    const char *own = o->joint && o->use == BNY_FOREST_ALLREDUCE ? "joint" : "packed";
+    const char *name = o->schedule && strcmp(o->schedule, "auto") != 0 ? o->schedule : own;
     const struct bny_graph_builder_ops *on_graph = bny_graph_builder_find(name);
     const struct bny_builder_ops *core = bny_builder_find(name);
     struct bny_build_opts opts = { .k = o->trees, .height_cap = o->height, .seconds = o->seconds };
@@ -72,4 +75,37 @@ int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph 
         load[l] = use == BNY_FOREST_ALLREDUCE ? load[l] + down[l] : load[l] > down[l] ? load[l] : down[l];
     free(down);
     return 0;
+}
+
+static int prove(int *slots, const struct bny_forest *f, enum bny_collective c, int most)
+{
+    struct bny_program_set set = { .collective = c, .n = f->nranks };
+    char why[256];
+    int e = 0;
+
+    set.p = calloc((size_t)set.n, sizeof *set.p);
+    for (int k = 0; k < set.n && set.p && !e; k++)
+        e = bny_compile(&set.p[k], f, c, k, 1);
+    if (!set.p)
+        e = bny_fail(BANYAN_ENOMEM, "no memory for programs");
+    else if (!e && bny_program_set_prove(&set, most, why, sizeof why) != 0)
+        e = bny_fail(BANYAN_EINVAL, "its programs are wrong: %s", why);
+    *slots = !e && set.slots > *slots ? set.slots : *slots;
+    bny_program_set_free(&set);
+    return e;
+}
+
+int topo_prove(int *slots, const struct bny_forest *f, enum bny_forest_use use, int most)
+{
+    static const enum bny_collective both[3][2] = { { BNY_ALLREDUCE, BNY_ALLREDUCE },
+                                                    { BNY_REDUCE_SCATTER, BNY_ALLGATHER },
+                                                    { BNY_REDUCE, BNY_BROADCAST } };
+    int u = use == BNY_FOREST_ALLREDUCE ? 0 : use == BNY_FOREST_SCATTERED ? 1 : 2, e = 0;
+
+    *slots = -1;
+    if (f->nranks > TOPO_PROVE_RANKS_MAX || (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks))
+        return 0;
+    for (int i = 0; i < (u ? 2 : 1) && !e; i++)
+        e = prove(slots, f, both[u][i], most);
+    return e;
 }

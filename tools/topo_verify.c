@@ -12,7 +12,6 @@
 #include "topo/plan.h"
 #include "topo/route.h"
 
-#define PROVE_RANKS_MAX 256 /* programs of more ranks take gigabytes to prove at once */
 
 struct report {
     const char *plan;
@@ -27,39 +26,6 @@ static int is_xml(const char *path)
     size_t n = strlen(path);
 
     return n > 4 && !strcmp(path + n - 4, ".xml");
-}
-
-static int prove(struct report *r, const struct bny_forest *f, enum bny_collective c, int slots)
-{
-    struct bny_program_set set = { .collective = c, .n = f->nranks };
-    char why[256];
-    int e = 0;
-
-    set.p = calloc((size_t)set.n, sizeof *set.p);
-    for (int k = 0; k < set.n && set.p && !e; k++)
-        e = bny_compile(&set.p[k], f, c, k, 1);
-    if (!set.p)
-        e = bny_fail(BANYAN_ENOMEM, "no memory for programs");
-    else if (!e && bny_program_set_prove(&set, slots, why, sizeof why) != 0)
-        e = bny_fail(BANYAN_EINVAL, "its programs are wrong: %s", why);
-    r->slots = !e && set.slots > r->slots ? set.slots : r->slots;
-    bny_program_set_free(&set);
-    return e;
-}
-
-static int prove_all(struct report *r, const struct bny_forest *f, enum bny_forest_use use, int slots)
-{
-    static const enum bny_collective both[3][2] = { { BNY_ALLREDUCE, BNY_ALLREDUCE },
-                                                    { BNY_REDUCE_SCATTER, BNY_ALLGATHER },
-                                                    { BNY_REDUCE, BNY_BROADCAST } };
-    int u = use == BNY_FOREST_ALLREDUCE ? 0 : use == BNY_FOREST_SCATTERED ? 1 : 2, e = 0;
-
-    r->slots = -1;
-    if (f->nranks > PROVE_RANKS_MAX || (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks))
-        return 0;
-    for (int i = 0; i < (u ? 2 : 1) && !e; i++)
-        e = prove(r, f, both[u][i], slots);
-    return e;
 }
 
 /* The claim is compared with what the forest's edges give, then with the bound computed anew. */
@@ -90,7 +56,7 @@ static int verify_forest(struct report *r, struct bny_forest *f, const struct bn
     r->bound = bny_ratio_value(f->claim.bound);
     bny_ratio_text(f->claim.time, r->time_text, sizeof r->time_text);
     bny_ratio_text(f->claim.bound, r->bound_text, sizeof r->bound_text);
-    return prove_all(r, f, use, slots);
+    return topo_prove(&r->slots, f, use, slots);
 }
 
 /* Messages of an imported algorithm take the router's ways. */
@@ -180,7 +146,7 @@ static void print(FILE *to, const struct report *r, const struct bny_graph *g, c
     if (r->slots >= 0)
         fprintf(to, "  no deadlock with %d buffer%s a lane\n", r->slots, r->slots == 1 ? "" : "s");
     else
-        fprintf(to, "  programs not proven: more than %d ranks, or several trees a rank\n", PROVE_RANKS_MAX);
+        fprintf(to, "  programs not proven: more than %d ranks, or several trees a rank\n", TOPO_PROVE_RANKS_MAX);
 }
 
 static int verify(const struct topo_opts *o, struct report *r, struct bny_graph **g)

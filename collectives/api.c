@@ -49,6 +49,8 @@ static int begin(struct bny_call *call, enum bny_collective collective, struct b
                         "done", bny_collective_name(collective));
     call->deterministic = comm->deterministic;
     call->codec = comm->codec_ops;
+    call->state = NULL;
+    call->rows = call->cols = 0;
     if (!opts)
         return 0;
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
@@ -72,6 +74,8 @@ static int begin(struct bny_call *call, enum bny_collective collective, struct b
         call->deterministic = opts->deterministic;
     if (opts->size > offsetof(struct banyan_opts, chunk_bytes))
         call->chunk_bytes = opts->chunk_bytes;
+    if (opts->size > offsetof(struct banyan_opts, codec_state))
+        call->state = opts->codec_state;
     return 0;
 }
 
@@ -135,31 +139,75 @@ static int check_extent(const struct banyan_comm *comm, const struct bny_call *c
     return 0;
 }
 
-/* A codec that the call asked for must fit it; the communicator's default steps aside. */
-static int check_codec(struct bny_call *call, const struct banyan_opts *opts)
+static int is_sum(const struct bny_call *call)
 {
-    int fits = call->dtype == BANYAN_F32 && !call->deterministic && !call->vector;
+    return !call->redop.user && (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
+}
+
+/* Can the codec do this call? */
+static int codec_fits(const struct bny_call *call)
+{
+    const struct bny_codec_ops *ops = call->codec->ops;
+
+    if (ops->family == BNY_CODEC_EXACT)
+        return call->collective != BNY_BARRIER && call->collective != BNY_SENDRECV &&
+               ((ops->dtypes ? ops->dtypes : 1u << BANYAN_F32) >> call->dtype & 1);
+    if (call->dtype != BANYAN_F32 || call->deterministic || call->vector)
+        return 0;
+    switch (call->collective) {
+    case BNY_ALLREDUCE: return is_sum(call);
+    case BNY_REDUCE:
+    case BNY_REDUCE_SCATTER: return is_sum(call) && ops->family != BNY_CODEC_LINEAR;
+    case BNY_BROADCAST:
+    case BNY_ALLGATHER: return ops->family != BNY_CODEC_LINEAR;
+    default: return 0;
+    }
+}
+
+/* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
+static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
+{
+    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape && opts->ndim > 0;
+    int64_t count = (int64_t)call->count, rows = 1, all = 1;
+
+    for (int i = 0; given && i < opts->ndim; i++)
+        if (opts->shape[i] < 0 || __builtin_mul_overflow(all, opts->shape[i], &all))
+            all = -1;
+    if (given && all != count)
+        return bny_fail(BANYAN_EINVAL, "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
+                        call->count);
+    if (given)
+        rows = opts->shape[0];
+    for (int64_t r = 2; !given && r * r <= count; r++)
+        if (count % r == 0)
+            rows = r;
+    call->rows = rows;
+    call->cols = rows ? count / rows : 0;
+    return 0;
+}
+
+/* A codec that the call asked for must fit it; the communicator's default steps aside. */
+static int check_codec(struct bny_call *call, const struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    int all = call->collective == BNY_REDUCE_SCATTER || call->collective == BNY_ALLGATHER;
+    size_t count = all ? call->count * (size_t)comm->n : call->count;
 
     if (!call->codec)
         return 0;
-    switch (call->collective) {
-    case BNY_ALLREDUCE:
-    case BNY_REDUCE:
-    case BNY_REDUCE_SCATTER:
-        fits = fits && !call->redop.user &&
-               (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
-        break;
-    case BNY_BROADCAST:
-    case BNY_ALLGATHER: break;
-    default: fits = 0;
+    if (!codec_fits(call)) {
+        if (opts && opts->codec && call->codec->ops->family == BNY_CODEC_EXACT)
+            return bny_fail(BANYAN_ENOTSUP, "codec: %s does not take %s here; use none for this call",
+                            call->codec->spec, banyan_dtype_name(call->dtype));
+        if (opts && opts->codec)
+            return bny_fail(BANYAN_ENOTSUP, "codec: %s encodes f32 data of allreduce%s; use none for this call",
+                            call->codec->spec, call->codec->ops->family == BNY_CODEC_LINEAR ? " (sum, avg)"
+                            : ", reduce, reduce_scatter (sum, avg), broadcast and allgather");
+        call->codec = NULL;
     }
-    if (fits)
-        return 0;
-    if (opts && opts->codec)
-        return bny_fail(BANYAN_ENOTSUP, "codec: %s encodes f32 data of allreduce, reduce, reduce_scatter (sum, avg), "
-                        "broadcast and allgather; use none for this call", call->codec->spec);
-    call->codec = NULL;
-    return 0;
+    if (call->codec && call->state && call->state->count != count)
+        return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu", call->state->count,
+                        count);
+    return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -362,7 +410,7 @@ static int allreduce_any(const void *send, void *recv, size_t count, enum banyan
     if (rc == 0)
         rc = check_buffer(recv, count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -383,7 +431,7 @@ static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dt
     if (rc == 0 && comm->rank == root)
         rc = check_buffer(recv, count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -404,7 +452,7 @@ static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int r
     if (rc == 0)
         rc = check_buffer(buf, count, "buf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -433,7 +481,7 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
     if (rc == 0)
         rc = check_buffer(recv, own, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic)) {
         call.collective = BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
         call.via_allreduce = 1;
@@ -471,7 +519,7 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
     if (rc == 0)
         rc = check_buffer(recv, vector ? sum_of(counts, comm->n) : count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -509,7 +557,7 @@ static int gather_any(const void *send, size_t count, void *recv, const size_t *
     if (rc == 0)
         rc = check_buffer(send, count, "sendbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -545,7 +593,7 @@ static int scatter_any(const void *send, const size_t *counts, const size_t *dis
     if (rc == 0)
         rc = check_buffer(recv, count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -566,7 +614,7 @@ static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_
     if (rc == 0)
         rc = check_buffer(recv, count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -600,7 +648,7 @@ static int alltoallv_any(const void *send, const size_t *scounts, const size_t *
     if (rc == 0 && send == recv && send)
         rc = bny_fail(BANYAN_EINVAL, "recvbuf: alltoallv does not work in place");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -632,7 +680,7 @@ static int scan_any(enum bny_collective which, const void *send, void *recv, siz
     if (rc == 0)
         rc = check_buffer(recv, count, "recvbuf");
     if (rc == 0)
-        rc = check_codec(&call, opts);
+        rc = check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 

@@ -44,6 +44,8 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
     return c;
 }
 
+#define SLOT_OF_SHM (128u << 10)
+
 /* Which transport each pair uses is known to all ranks, so what follows is the same on all of them. */
 void bny_comm_settle(struct banyan_comm *c)
 {
@@ -68,6 +70,9 @@ void bny_comm_settle(struct banyan_comm *c)
         if (strcmp(ep->ops->name, "shm") != 0)
             c->all_shm = 0;
     }
+    c->small_slots = w->any_shm;
+    if (w->any_shm && c->chunk_max > SLOT_OF_SHM)
+        c->chunk_max = SLOT_OF_SHM; /* some other pair's */
     if (!c->all_shm && c->eager_agreed > 4096)
         c->eager_agreed = 4096; /* what every transport can: pairs may use different ones */
     msg = w->strays;
@@ -392,6 +397,7 @@ void banyan_config_default(struct banyan_config *cfg)
     cfg->chunk_bytes = (size_t)bny_param_int("BANYAN_CHUNK");
     cfg->deterministic = (int)bny_param_int("BANYAN_DETERMINISTIC");
     cfg->progress_cpu = -1;
+    cfg->topology = bny_param_str("BANYAN_TOPO");
 }
 
 /* A caller built against an older header knows fewer members: the rest keep their defaults. */

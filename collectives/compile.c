@@ -96,6 +96,12 @@ static int push(struct compilation *c, const struct message *m)
     return 0;
 }
 
+/* Who sends the result to v. */
+static int spread_parent(const struct bny_tree *tree, int v)
+{
+    return tree->down_parent ? tree->down_parent[v] : tree->parent[v];
+}
+
 static int push_edge(struct compilation *c, int t, int child, enum phase phase)
 {
     const struct bny_tree *tree = &c->f->trees[t];
@@ -115,9 +121,9 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
     };
 
     if (phase == SPREADING) {
-        m.from = parent;
+        m.from = spread_parent(tree, child);
         m.to = child;
-        m.time = c->f->nsteps - 1 - tree->step[child];
+        m.time = tree->down_parent ? tree->down_step[child] : c->f->nsteps - 1 - tree->step[child];
         return push(c, &m);
     }
     m.send_src = c->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
@@ -154,14 +160,16 @@ static int collect(struct compilation *c)
     int e = 0;
 
     for (int t = 0; t < f->ntrees && !e; t++) {
-        if (f->trees[t].root == c->rank)
+        const struct bny_tree *tree = &f->trees[t];
+
+        if (tree->root == c->rank)
             e |= push_keep(c, t);
         for (int v = 0; v < f->nranks && !e; v++) {
-            if (v == f->trees[t].root || (v != c->rank && f->trees[t].parent[v] != c->rank))
+            if (v == tree->root)
                 continue;
-            if (reduces)
+            if (reduces && (v == c->rank || tree->parent[v] == c->rank))
                 e |= push_edge(c, t, v, REDUCING);
-            if (spreads && !e)
+            if (spreads && !e && (v == c->rank || spread_parent(tree, v) == c->rank))
                 e |= push_edge(c, t, v, SPREADING);
         }
     }
@@ -318,6 +326,9 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     if (rank < 0 || rank >= f->nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is not in forest %s of %d ranks", rank, f->name,
                         f->nranks);
+    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
+        return bny_fail(BANYAN_ENOTSUP, "forest %s has %d trees for %d ranks; %s needs one tree a rank: build it with k=1",
+                        f->name, f->ntrees, f->nranks, bny_collective_name(collective));
     return bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
 }
 

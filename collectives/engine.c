@@ -6,7 +6,7 @@
  * may move one chunk. Passing over all steps chunk by chunk, instead of step by step, keeps a chunk in the cache
  * from its first addition to its last send.
  *
- * Ways a chunk can leave (send_bytes), by size and by what the transport can do:
+ * Ways a chunk can leave (bny_engine_send), by size and by what the transport can do:
  *   eager    copied into the transport's ring; needs nothing of the peer
  *   put      straight to its final place at the peer, after the peer's READY with its window
  *   send     by reference: the peer pulls it (descriptor), or the network card reads it
@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/crc32c.h"
 #include "collectives/internal.h"
 
 #define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 #define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
 
-static size_t chunk_count(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
+size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
 {
     size_t at = (size_t)c * op->chunk_elems;
     size_t left = st->count - at;
@@ -34,49 +34,9 @@ static int is_send(const struct bny_step *s)
     return s->kind == BNY_SEND || s->kind == BNY_FORWARD;
 }
 
-/* Lossy codecs apply to this operation? (exact ones never reach the engine) */
 static const struct bny_codec *codec_of(const struct bny_op *op)
 {
     return op->plan.codec;
-}
-
-/* Is the result divided by the number of ranks? */
-static int averages(const struct bny_op *op)
-{
-    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
-                  op->call.collective == BNY_REDUCE_SCATTER;
-
-    return reduces && op->call.redop.kind == BANYAN_AVG && !op->call.redop.user;
-}
-
-/* Largest message of n encoded elements. */
-static size_t coded_bound(const struct bny_op *op, size_t n)
-{
-    return bny_message_bound(codec_of(op), n, op->call.dtype, 1);
-}
-
-static size_t coded_stride(const struct bny_op *op)
-{
-    return (coded_bound(op, op->chunk_elems) + 63) & ~(size_t)63;
-}
-
-static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, void *wire, size_t cap,
-                   const void *src, size_t n)
-{
-    struct bny_enc e = { .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
-                         .ef_scale = 1, .step = op->seq, .rank = (uint32_t)op->comm->rank, .nsum = 1,
-                         .index = st->pos + (size_t)c * op->chunk_elems };
-
-    return bny_message_encode(&e, wire, cap, src, n, 0);
-}
-
-static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, int peer,
-                              int is_result)
-{
-    return (struct bny_dec){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
-                             .scale = is_result && averages(op) ? 1.0f / (float)op->comm->n : 1,
-                             .step = op->seq, .rank = (uint32_t)peer,
-                             .index = st->pos + (size_t)c * op->chunk_elems };
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -106,47 +66,10 @@ static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny
     st->nchunks = st->count ? (uint32_t)((st->count + op->chunk_elems - 1) / op->chunk_elems) : 1;
 }
 
-/* Wire bytes of forwarded blocks are kept from the step that got or made them until the operation ends. */
-static int coded_prepare(struct bny_op *op)
+/* The longest that a chunk of n elements may be. */
+static size_t wire_len(const struct bny_op *op, const struct bny_step_state *st, size_t n)
 {
-    const struct bny_program *p = op->program;
-    size_t stride, need = 0;
-    char *at;
-
-    if (!codec_of(op))
-        return 0;
-    stride = coded_stride(op);
-    for (int pass = 0; pass < 2; pass++) {
-        at = op->coded;
-        for (uint32_t i = 0; i < p->nsteps; i++) {
-            struct bny_step_state *st;
-            if (p->steps[i].kind != BNY_FORWARD || p->steps[i].from == UINT32_MAX)
-                continue;
-            st = &op->steps[p->steps[i].from];
-            if (pass == 0) {
-                need += (stride + sizeof(uint32_t)) * st->nchunks;
-            } else if (!st->coded) {
-                st->coded = at;
-                at += stride * st->nchunks;
-                st->coded_len = (uint32_t *)at;
-                at += (sizeof(uint32_t) * st->nchunks + 63) & ~(size_t)63;
-            }
-        }
-        need += 64 * (size_t)p->nsteps;
-        if (pass == 0 && need > op->coded_cap) {
-            free(op->coded);
-            op->coded = malloc(need);
-            op->coded_cap = op->coded ? need : 0;
-            if (!op->coded)
-                return bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of encoded chunks", need);
-        }
-    }
-    return 0;
-}
-
-static size_t wire_len(const struct bny_op *op, size_t n)
-{
-    return codec_of(op) ? coded_bound(op, n) : n * op->esz;
+    return st->encodes ? bny_coded_most(op, n) : n * op->esz;
 }
 
 /* Payload that is better not copied through the eager ring. On a transport that posts descriptors that begins where
@@ -159,7 +82,7 @@ static int is_bulk(const struct bny_ep *ep, size_t len)
 /* May chunks of this step be put straight into the peer's output? Both ends decide alike. */
 static int placeable(const struct bny_op *op, const struct bny_step *s, const struct bny_ep *ep)
 {
-    return (s->flags & BNY_STEP_PLACE) && !codec_of(op) && !op->call.vector && op->program->contiguous &&
+    return (s->flags & BNY_STEP_PLACE) && !op->steps[s - op->program->steps].encodes && !op->call.vector && op->program->contiguous &&
            (ep->ops->caps & BNY_TP_PUT);
 }
 
@@ -203,7 +126,7 @@ static void ready_prepare(struct bny_op *op)
             continue;
         ep = op->comm->peers[s->peer].ep;
         /* The sender may find it bulk where we do not (it may read us, we not it): announce from 4 KiB on. */
-        if (wire_len(op, chunk_count(op, &op->steps[i], 0)) <= (ep->ops->caps & BNY_TP_DESC ? 4096 : ep->eager_max))
+        if (wire_len(op, &op->steps[i], bny_engine_chunk(op, &op->steps[i], 0)) <= (ep->ops->caps & BNY_TP_DESC ? 4096 : ep->eager_max))
             continue;
         if (placeable(op, s, ep))
             op->peers[s->peer].window_open = 1; /* wanted; opened in ready_send */
@@ -219,13 +142,14 @@ int bny_engine_start(struct bny_op *op)
 
     for (uint32_t i = 0; i < p->nsteps; i++)
         step_prepare(op, &p->steps[i], &op->steps[i]);
-    rc = coded_prepare(op);
+    rc = codec_of(op) ? bny_coded_start(op) : 0;
     if (rc)
         return rc;
-    if (op->call.redop.kind != BANYAN_AVG && bny_redop_twice(&op->call.redop, op->call.dtype))
+    if (!codec_of(op) && op->call.redop.kind != BANYAN_AVG && bny_redop_twice(&op->call.redop, op->call.dtype))
         twins_prepare(op);
     ready_prepare(op);
     op->steps_left = p->nsteps;
+    op->tile_of = NULL;
     op->open_first = 0;
     op->sends_in_flight = 0;
     op->dirty = 1;
@@ -242,7 +166,7 @@ static void header(const struct bny_op *op, struct bny_hdr *h, const struct bny_
     h->chunk = c;
     h->sig = op->sig;
     h->started = op->comm->next_seq;
-    h->reserved = 0;
+    h->crc = 0;
 }
 
 /* The whole output of the operation, as peers may put into it. */
@@ -298,10 +222,8 @@ static int root_puts(const struct bny_op *op, uint32_t chunk)
 
 /* ---- encode and send ------------------------------------------------------------------------------ */
 
-/* Hands len bytes at ptr to the transport. Returns 1: sent and ptr is free again; 2: sent, ptr is borrowed;
- * BNY_AGAIN; or an error. */
-static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr,
-                      uint32_t len, uint64_t put_offset)
+int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr, uint32_t len,
+                    uint64_t put_offset)
 {
     const struct bny_step *s = &op->program->steps[index];
     struct bny_ep *ep = op->comm->peers[s->peer].ep;
@@ -332,7 +254,10 @@ static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, cons
         rc = ep->ops->put(ep, h, ptr, len, &pr->theirs, put_offset, ck);
         if (rc != 0)
             bny_cookie_give(op->comm->world, ck);
-        return rc == 0 ? 2 : rc;
+        if (rc != -BANYAN_ENOTSUP)
+            return rc == 0 ? 2 : rc;
+        h->kind = BNY_MSG_DATA; /* this memory is not registered: as any other message */
+        h->len = len;
     }
     if (len >= ep->zcopy_min || len > ep->slot_max) {
         ck = bny_cookie_take(op->comm->world, op, index);
@@ -353,63 +278,19 @@ static int send_bytes(struct bny_op *op, uint32_t index, struct bny_hdr *h, cons
     return rc == 0 ? 1 : rc;
 }
 
-/* Encodes chunk c straight into the transport's memory. */
-static int send_encoded(struct bny_op *op, uint32_t index, struct bny_hdr *h, const float *src,
-                        size_t n)
-{
-    const struct bny_step *s = &op->program->steps[index];
-    struct bny_ep *ep = op->comm->peers[s->peer].ep;
-    const struct bny_step_state *st = &op->steps[index];
-    size_t bound = coded_bound(op, n);
-    struct bny_slot slot;
-    char small[4096];
-    long len;
-    int rc;
-
-    if (bound <= sizeof small && bound <= ep->eager_max) {
-        len = encode(op, st, h->chunk, small, sizeof small, src, n);
-        if (len < 0)
-            return (int)len;
-        h->len = (uint32_t)len;
-        h->codec_len_raw = (uint32_t)(n * op->esz);
-        rc = ep->ops->eager(ep, h, small);
-        return rc == 0 ? 1 : rc;
-    }
-    if (bound > ep->eager_max && !op->peers[s->peer].ready_seen && !(ep->ops->caps & BNY_TP_DESC))
-        return BNY_AGAIN;
-    rc = ep->ops->reserve(ep, (uint32_t)bound, &slot);
-    if (rc != 0)
-        return rc;
-    len = encode(op, st, h->chunk, slot.mem, bound, src, n);
-    if (len < 0) {
-        ep->ops->cancel(ep, &slot);
-        return (int)len;
-    }
-    h->len = (uint32_t)len;
-    h->codec_len_raw = (uint32_t)(n * op->esz);
-    rc = ep->ops->commit(ep, &slot, h);
-    return rc == 0 ? 1 : rc;
-}
-
 static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
 {
     const struct bny_step *s = &op->program->steps[index];
     struct bny_step_state *st = &op->steps[index];
-    size_t at = (size_t)c * op->chunk_elems, n = chunk_count(op, st, c);
+    size_t at = (size_t)c * op->chunk_elems, n = bny_engine_chunk(op, st, c);
     struct bny_hdr h;
     int rc;
 
     header(op, &h, s, c);
-    if (!codec_of(op)) {
-        rc = send_bytes(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz),
-                        (st->pos + at) * op->esz);
-    } else if (s->kind == BNY_FORWARD && s->from != UINT32_MAX) {
-        const struct bny_step_state *from = &op->steps[s->from];
-        size_t stride = coded_stride(op);
-        rc = send_bytes(op, index, &h, from->coded + stride * c, from->coded_len[c], 0);
-    } else {
-        rc = send_encoded(op, index, &h, (const float *)(st->src + at * op->esz), n);
-    }
+    if (st->encodes)
+        rc = bny_coded_send(op, index, &h);
+    else
+        rc = bny_engine_send(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz), (st->pos + at) * op->esz);
     if (rc == 2)
         op->sends_in_flight++;
     return rc;
@@ -479,7 +360,14 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
 static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny_msg *msg)
 {
     const void *ptr;
+    int rc;
 
+    if (op->tile_of && op->tile_of != st)
+        return 0; /* another message is half in it */
+    rc = grow_tile(op, msg->hdr.len);
+    if (rc)
+        return rc;
+    op->tile_of = st;
     while (st->view_off < msg->hdr.len) {
         long got = msg->ep->ops->view(msg, st->view_off, msg->hdr.len - st->view_off,
                                       op->tile + st->view_off, &ptr);
@@ -489,6 +377,7 @@ static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny
             return (int)got;
         st->view_off += (uint32_t)got;
     }
+    op->tile_of = NULL;
     return 1;
 }
 
@@ -517,23 +406,15 @@ static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_
     return 1;
 }
 
-static int apply_coded(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
-                       const void *wire, size_t len, uint32_t c, size_t n)
+/* A chunk that its codec declined: what must be known before it is used as it is. */
+static int take_raw(struct bny_op *op, struct bny_step_state *st, const struct bny_msg *msg, const void *data,
+                    uint32_t c)
 {
-    struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
-    size_t base = (size_t)c * op->chunk_elems;
-    float *dst = (float *)st->dst + base;
-
-    if (st->coded) {
-        size_t stride = coded_stride(op);
-        if (len > stride)
-            return -BANYAN_EPROTO;
-        memcpy(st->coded + stride * c, wire, len);
-        st->coded_len[c] = (uint32_t)len;
-    }
-    if (s->kind == BNY_RECV_COPY)
-        return bny_message_decode(&d, dst, wire, len, n);
-    return bny_message_decode_add(&d, dst, (const float *)st->src + base, wire, len, n);
+    if (op->comm->world->codec_crc && (!data || bny_crc32c(0, data, msg->hdr.len) != msg->hdr.crc))
+        return bny_fail(BANYAN_EPROTO, "a raw chunk fails its checksum");
+    if (st->coded)
+        st->coded_len[c] = BNY_LEN_RAW;
+    return 0;
 }
 
 /* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not all of it has
@@ -542,25 +423,29 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
 {
     struct bny_msg *msg = st->arrived;
     uint32_t c = st->done;
-    size_t n = chunk_count(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
+    size_t n = bny_engine_chunk(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
     const void *data = msg->data;
-    int rc;
+    int coded = st->encodes && msg->hdr.kind == BNY_MSG_DATA, rc;
 
     if (msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
         return 1;
     if (bny_msg_is_draining(msg))
         return 0;
-    if (!data && (codec_of(op) || op->call.redop.elem_bytes)) { /* needs the message in one piece */
-        rc = grow_tile(op, msg->hdr.len);
-        if (rc == 0)
-            rc = pull_to_tile(op, st, msg);
+    if (!data && (coded || op->call.redop.elem_bytes ||
+                  (msg->hdr.kind == BNY_MSG_RAW && op->comm->world->codec_crc))) { /* needs the message in one piece */
+        rc = pull_to_tile(op, st, msg);
         if (rc != 1)
             return rc;
         data = op->tile;
     }
-    if (codec_of(op)) {
-        rc = apply_coded(op, s, st, data, msg->hdr.len, c, n);
+    if (coded) {
+        rc = bny_coded_apply(op, s, st, data, msg->hdr.len, c, n);
         return rc == 0 ? 1 : rc;
+    }
+    if (msg->hdr.kind == BNY_MSG_RAW) {
+        rc = take_raw(op, st, msg, data, c);
+        if (rc)
+            return rc;
     }
     if (!data)
         return apply_viewed(op, s, st, msg, base);
@@ -578,20 +463,13 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
 /* The block is fully reduced here: finish it (AVG), and with a lossy codec keep what everybody else will decode. */
 static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
 {
-    size_t n = chunk_count(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
+    size_t n = bny_engine_chunk(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
     const char *src = st->src + base;
     char *dst = st->dst + base;
 
-    if (codec_of(op) && st->coded) { /* the sum is encoded; whoever decodes it divides */
-        struct bny_dec d = decoder(op, st, c, op->comm->rank, 1);
-        char *wire = st->coded + coded_stride(op) * c;
-        long len = encode(op, st, c, wire, coded_stride(op), src, n);
-        if (len < 0)
-            return (int)len;
-        st->coded_len[c] = (uint32_t)len;
-        return bny_message_decode(&d, dst, wire, (size_t)len, n);
-    }
-    if (averages(op)) {
+    if (st->encodes)
+        return bny_coded_keep(op, st, c);
+    if (bny_averages(op)) {
         bny_divide(dst, src, n, op->call.dtype, op->comm->n);
         src = dst;
     }
@@ -607,7 +485,7 @@ static int deps_ready(const struct bny_op *op, const struct bny_step *s,
                       const struct bny_step_state *st, uint32_t c)
 {
     const struct bny_program *p = op->program;
-    size_t lo = st->pos + (size_t)c * op->chunk_elems, hi = lo + chunk_count(op, st, c);
+    size_t lo = st->pos + (size_t)c * op->chunk_elems, hi = lo + bny_engine_chunk(op, st, c);
 
     for (uint32_t i = 0; i < s->ndeps; i++) {
         uint32_t d = p->deps[s->dep + i];
@@ -665,7 +543,7 @@ void bny_engine_sent(struct bny_op *op, uint32_t step)
     op->dirty = 1;
 }
 
-static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
+static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chunk, int rc)
 {
     struct bny_world *w = op->comm->world;
     int world_rank = s->peer >= 0 ? op->comm->peers[s->peer].world_rank : w->rank;
@@ -676,8 +554,8 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, int rc)
         bny_control_progress(w->control);
     bny_report(w, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
                rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
-               (enum banyan_error)-rc, world_rank, "%s with rank %d failed: %s",
-               bny_collective_name(op->call.collective), s->peer,
+               (enum banyan_error)-rc, world_rank, "%s: chunk %u of message %u with rank %d failed: %s",
+               bny_collective_name(op->call.collective), chunk, s->ordinal, s->peer,
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
 }
 
@@ -698,7 +576,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
             return 0;
         }
         if (rc < 0) {
-            fail_step(op, s, rc);
+            fail_step(op, s, st->posted, rc);
             return 0;
         }
         st->posted++;
@@ -713,7 +591,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
             return 0;
         rc = keep_chunk(op, st, st->done);
         if (rc < 0) {
-            fail_step(op, s, rc);
+            fail_step(op, s, st->done, rc);
             return 0;
         }
         step_done(op, st);
@@ -723,7 +601,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         return 0;
     rc = apply(op, s, st);
     if (rc < 0) {
-        fail_step(op, s, rc);
+        fail_step(op, s, st->done, rc);
         return 0;
     }
     if (rc == 0) { /* the rest is still arriving: no event will tell */
@@ -788,7 +666,7 @@ static int message_fits(struct bny_op *op, int from, const struct bny_msg *msg, 
     const struct bny_program *p = op->program;
     const struct bny_hdr *h = &msg->hdr;
     struct bny_step_state *st;
-    size_t n, expect;
+    size_t n;
 
     if (p->recv_first[from] + h->step >= p->recv_first[from + 1])
         return 0;
@@ -796,11 +674,12 @@ static int message_fits(struct bny_op *op, int from, const struct bny_msg *msg, 
     st = &op->steps[*index];
     if (h->chunk >= st->nchunks || h->chunk < st->done)
         return 0;
-    n = chunk_count(op, st, h->chunk);
-    expect = wire_len(op, n);
+    n = bny_engine_chunk(op, st, h->chunk);
+    if (st->encodes)
+        return bny_coded_fits(op, st, h, n);
     if (h->kind == BNY_MSG_PUT)
         return h->len == 0 && op->peers[from].window_open;
-    return codec_of(op) ? h->len <= expect : h->len == expect;
+    return h->kind == BNY_MSG_DATA && h->len == n * op->esz;
 }
 
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
@@ -886,6 +765,8 @@ int bny_engine_close(struct bny_op *op)
         struct bny_ep *ep = op->comm->peers[r].ep;
         if (!pr->ours.bytes)
             continue;
+        if (op->result && ep->ops->fence)
+            ep->ops->fence(ep);
         if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN && !gives_up(op, r))
             rc = BNY_AGAIN;
         else

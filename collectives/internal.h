@@ -17,11 +17,12 @@
 #include "collectives/program.h"
 #include "compress/codec.h"
 #include "compress/reduce.h"
+#include "compress/state.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/transport.h"
 
 #define BNY_MAX_TPS      4
-#define BNY_SETTINGS_MAX 192
+#define BNY_SETTINGS_MAX 256
 #define BNY_NAME_MAX     32
 #define BNY_SPILL_CLASSES 3 /* sizes of buffers that msg.c keeps */
 
@@ -56,6 +57,9 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps;    /* [nranks]; NULL for this rank */
     uint8_t *same_host;     /* [nranks] */
+    int any_shm;            /* some pair of ranks may talk by shared memory: agreed */
+    int nhosts;             /* groups of ranks with one kernel and network stack, agreed */
+    struct bny_topology *topology; /* topology.h; NULL: nothing is known that matters */
     struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;   /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
@@ -73,6 +77,9 @@ struct bny_world {
     uint32_t comm_ids;           /* largest id seen */
     struct bny_world *next_world; /* of this process; world.c */
     int nlocal;             /* ranks on this host */
+    int codec_crc;          /* encoded chunks carry checksums: agreed */
+    int codec_force;        /* codecs are used even where they are predicted to lose: agreed */
+    double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
     int all_local, any_tcp; /* agreed */
     uint64_t tick_ns;       /* last slow tick */
@@ -93,19 +100,21 @@ struct bny_world {
 };
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
-enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT };
+enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT, BNY_PATH_STAGES /* linear.c */ };
 
 struct bny_plan {
     /* key */
     uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
     int root;
     size_t count;       /* elements of the call (v-variants: 0) */
-    const struct bny_codec *codec; /* NULL: none */
+    const struct bny_codec *asked; /* the call's codec; NULL: none */
     char forced[BNY_NAME_MAX];         /* schedule asked for; "auto" */
     size_t forced_chunk;
     /* result */
     enum bny_path path;
     const struct bny_program *program; /* owned by the communicator's program cache */
+    const struct bny_codec *codec; /* NULL: none, or refused because it is predicted to lose: */
+    double refused_s;              /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
     char schedule[BNY_NAME_MAX];
@@ -142,7 +151,8 @@ struct banyan_comm {
     struct bny_plan *plans; /* [64], direct mapped */
     uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
     int all_shm;            /* every pair talks by shared memory: agreed */
-    uint32_t chunk_max;     /* largest chunk that every endpoint here can carry */
+    uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry: agreed */
+    int small_slots;        /* a chunk beyond that may be impossible to send as it is: agreed */
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
     char schedule[BNY_NAME_MAX], codec[64];
@@ -181,6 +191,8 @@ struct bny_call {
     size_t own_at, own_count;
     char schedule[BNY_NAME_MAX];
     const struct bny_codec *codec;
+    struct banyan_codec_state *state; /* or NULL */
+    int64_t rows, cols; /* the matrix that a linear codec takes the tensor for */
     double timeout_s;   /* < 0: the communicator's */
     int deterministic;
     size_t chunk_bytes;
@@ -207,8 +219,15 @@ struct bny_step_state {
     uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
     struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
-    char *coded;          /* RECV_COPY/KEEP of a lossy codec that is forwarded: wire bytes, by chunk */
-    uint32_t *coded_len;
+    /* with a codec: coded.c */
+    uint8_t encodes;      /* SEND, KEEP: its chunks are encoded; sends and receives: they travel encoded */
+    uint32_t nsum;        /* contributions summed in what it encodes */
+    char *coded;          /* RECV_COPY/KEEP that is forwarded: wire bytes, by chunk */
+    uint32_t *coded_len;  /* BNY_LEN_RAW: the chunk goes on as it is, from its final place */
+    char *pend;           /* SEND: a small message that is encoded but found no room, pend_len bytes of it */
+    uint32_t pend_len;
+    uint32_t raw_next;    /* SEND: 1 + the chunk that the codec has declined; 0: none */
+    size_t stats_at;      /* its first chunk's number among this rank's encodings, in order of index */
 };
 
 enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
@@ -254,6 +273,15 @@ struct bny_op {
     uint32_t sends_in_flight; /* transport still borrows memory */
     char *scratch, *scratch2, *staging, *tile, *coded;
     size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
+    const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
+    char *decoded;          /* a chunk of an exact codec, to be reduced */
+    size_t decoded_cap;
+    char *stats;            /* [nencodings * stats_bytes] */
+    size_t stats_cap, nencodings;
+    struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
+    uint32_t codec_step;    /* of encodings */
+    struct bny_stages *stages; /* of a linear codec; kept */
+    struct bny_op *parent;  /* this is one of its stages, of a number that was given before; or NULL */
     /* one-shot */
     struct bny_msg **shots; /* [n] messages held */
     int shots_missing;
@@ -341,6 +369,7 @@ int bny_operands_fill(struct bny_op *op);
 /* op.c: life of an operation */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
 int bny_op_start(struct bny_op *op);       /* lock held */
+int bny_op_advance(struct bny_op *op);     /* lock held. 1: made progress */
 void bny_op_complete(struct bny_op *op, int result); /* lock held */
 void bny_op_finish(struct bny_op *op);     /* frees its memory */
 struct bny_op *bny_op_take(struct banyan_comm *comm);  /* from the pool; lock held */
@@ -373,6 +402,40 @@ void bny_engine_sent(struct bny_op *op, uint32_t step); /* the transport has giv
 void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_engine_drop(struct bny_op *op);   /* failed: releases everything held */
 int bny_engine_close(struct bny_op *op);   /* closes windows; 0 or BNY_AGAIN */
+
+/* Hands len bytes to the transport by the way that suits them. 1: sent and ptr is free again; 2: sent, ptr is borrowed;
+ * BNY_AGAIN; or an error. */
+int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr, uint32_t len,
+                    uint64_t put_offset);
+size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c); /* its elements */
+
+/* coded.c: the part of a chunk's life that a codec sees */
+#define BNY_LEN_RAW UINT32_MAX
+int bny_coded_start(struct bny_op *op);              /* steps are prepared. 0 or an error */
+void bny_coded_end(struct bny_op *op, int result);   /* gives the state back; idempotent */
+size_t bny_coded_most(const struct bny_op *op, size_t n); /* largest message of n elements, raw or not */
+/* May a message be chunk of n elements of this step? */
+int bny_coded_fits(const struct bny_op *op, const struct bny_step_state *st, const struct bny_hdr *h, size_t n);
+/* Encodes or forwards chunk h->chunk and sends it; as bny_engine_send. */
+int bny_coded_send(struct bny_op *op, uint32_t index, struct bny_hdr *h);
+/* Applies an encoded chunk of n elements. 0 or an error; nothing is written then. */
+int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, const void *wire,
+                    size_t len, uint32_t c, size_t n);
+/* KEEP: encodes what others will decode, and keeps the decode. 0 or an error. */
+int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
+/* The codec leaves the result to be divided by the number of ranks? */
+int bny_averages(const struct bny_op *op);
+
+/* linear.c: operations of linear codecs, path STAGES */
+int bny_linear_init(struct bny_op *op);
+void bny_linear_free(struct bny_op *op);
+uint32_t bny_linear_numbers(const struct bny_op *op); /* that the operation takes beside its own; 0: not of this path */
+int bny_linear_start(struct bny_op *op);
+int bny_linear_advance(struct bny_op *op); /* 1: made progress */
+int bny_linear_expects(const struct bny_op *op, uint32_t seq); /* is it of a stage still to be started? */
+int bny_linear_is_busy(const struct bny_op *op); /* a stage runs */
+const struct bny_op *bny_linear_child(const struct bny_op *op); /* that stage, or NULL */
+void bny_linear_child_done(struct bny_op *parent);
 
 /* small.c: the one-shot exchange */
 #define BNY_BOARD_BYTES (32u << 10) /* the longest contribution that a board holds */

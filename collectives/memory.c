@@ -74,6 +74,21 @@ void bny_plain_free(struct bny_world *w)
     }
 }
 
+/* Network devices learn of the memory too. One that does not take it still works, with a copy: a warning. */
+static void attach(struct bny_world *w, void *ptr, size_t bytes)
+{
+    for (int i = 0; i < w->ntps; i++)
+        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) && w->tps[i]->ops->attach(w->tps[i], ptr, bytes) != 0)
+            bny_warn("%s; messages from and to that memory are copied", banyan_last_error());
+}
+
+static void detach(struct bny_world *w, void *ptr)
+{
+    for (int i = 0; i < w->ntps; i++)
+        if (w->tps[i]->ops->caps & BNY_TP_ATTACH)
+            w->tps[i]->ops->detach(w->tps[i], ptr);
+}
+
 int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 {
     struct bny_tp *tp;
@@ -84,6 +99,8 @@ int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc = tp ? tp->ops->mem_alloc(tp, bytes, out) : plain_alloc(comm->world, bytes, out);
+    if (rc == 0)
+        attach(comm->world, *out, bytes);
     bny_world_unlock(comm->world);
     return rc;
 }
@@ -99,6 +116,7 @@ int banyan_mem_free(struct banyan_comm *comm, void *ptr)
         return 0;
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
+    detach(comm->world, ptr);
     rc = tp ? tp->ops->mem_free(tp, ptr) : plain_drop(comm->world, ptr, 1);
     bny_world_unlock(comm->world);
     return rc;
@@ -114,6 +132,8 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc = tp ? tp->ops->mem_register(tp, ptr, bytes, fd, offset) : plain_add(comm->world, ptr, 0);
+    if (rc == 0)
+        attach(comm->world, ptr, bytes);
     bny_world_unlock(comm->world);
     return rc;
 }
@@ -127,6 +147,7 @@ int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
         return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: comm and ptr must not be NULL");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
+    detach(comm->world, ptr);
     rc = tp ? tp->ops->mem_deregister(tp, ptr) : plain_drop(comm->world, ptr, 0);
     bny_world_unlock(comm->world);
     return rc;

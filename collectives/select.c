@@ -9,6 +9,13 @@
 #include <string.h>
 
 #include "collectives/internal.h"
+#include "collectives/topology.h"
+#include "compress/speed.h"
+
+/* What a chunk costs on a network of given links, for the size of chunks: ranks there wait for sockets. */
+#define NETWORK_ALPHA_S   30e-6
+#define CODED_CHUNK_S     30e-6 /* a coded chunk's own cost: system calls, a wake-up */
+#define NETWORK_BYTES_MIN 4096 /* below, plans for the network are not worth looking for */
 
 /* A linear model of one message: alpha + bytes * beta, and gamma for the addition of a byte. */
 struct cost_model {
@@ -19,7 +26,7 @@ struct bny_programs { /* one cached program */
     struct bny_programs *next;
     enum bny_collective collective;
     char schedule[BNY_NAME_MAX];
-    int root, coalesce, is_send;
+    int root, coalesce, is_send, borrowed;
     struct bny_program *program;
 };
 
@@ -37,6 +44,13 @@ static struct cost_model model_of(const struct banyan_comm *c)
         m.beta *= 2;
         m.gamma *= 2;
     }
+    if (bny_topology_beta(c) > m.beta)
+        m.beta = bny_topology_beta(c);
+    if (c->world->link_Bps > 0 && !c->all_shm) {
+        m.beta = 1 / c->world->link_Bps;
+        if (m.alpha_s < 30e-6 && m.beta > 0.05e-9)
+            m.alpha_s = 30e-6; /* a link that somebody had to name is no loopback */
+    }
     return m;
 }
 
@@ -44,7 +58,8 @@ static struct cost_model model_of(const struct banyan_comm *c)
 
 int bny_schedule_known(const char *name)
 {
-    return !strcmp(name, "oneshot") || bny_builder_find(name) || bny_direct_find(name);
+    return !strcmp(name, "oneshot") || bny_builder_find(name) || bny_direct_find(name) ||
+           bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
@@ -59,7 +74,7 @@ const char *banyan_schedule_name(size_t i)
         return bny_builders[i]->name;
     if (i < nb + nd)
         return bny_directs[i - nb]->name;
-    return i == nb + nd ? "oneshot" : NULL;
+    return i == nb + nd ? "oneshot" : bny_topology_schedule_name(i - nb - nd - 1);
 }
 
 const char *bny_schedule_list(void)
@@ -76,10 +91,9 @@ const char *bny_schedule_list(void)
 
 const char *banyan_codec_name(size_t i)
 {
-    for (size_t k = 0; bny_codecs[k]; k++)
-        if (k == i)
-            return bny_codecs[k]->name;
-    return NULL;
+    const struct bny_codec_ops *ops = bny_codec_at(i);
+
+    return ops ? ops->name : NULL;
 }
 
 const char *banyan_transport_name(size_t i)
@@ -104,7 +118,7 @@ static int use_of(enum bny_collective c, enum bny_forest_use *use)
     }
 }
 
-static int build(struct bny_program **out, struct banyan_comm *c, enum bny_collective coll,
+static int build(struct bny_program **out, int *borrowed, struct banyan_comm *c, enum bny_collective coll,
                  const char *schedule, int root, int coalesce)
 {
     const struct bny_builder_ops *b = bny_builder_find(schedule);
@@ -113,6 +127,9 @@ static int build(struct bny_program **out, struct banyan_comm *c, enum bny_colle
     struct bny_forest *forest;
     int rc;
 
+    *borrowed = 0;
+    if (bny_topology_schedule_known(schedule))
+        return bny_topology_program(out, borrowed, c, coll, schedule, root, coalesce);
     if (d && (d->collectives & (1u << coll)))
         return d->build(out, coll, c->n, c->rank, root);
     if (!b || !use_of(coll, &use) || !(b->uses & use))
@@ -131,7 +148,7 @@ static int program_get(struct banyan_comm *c, enum bny_collective coll, const ch
 {
     struct bny_programs *p;
     struct bny_program *made;
-    int rc;
+    int rc, borrowed;
 
     for (p = c->programs; p; p = p->next)
         if (p->collective == coll && p->root == root && p->coalesce == coalesce &&
@@ -139,18 +156,20 @@ static int program_get(struct banyan_comm *c, enum bny_collective coll, const ch
             *out = p->program;
             return 0;
         }
-    rc = build(&made, c, coll, schedule, root, coalesce);
+    rc = build(&made, &borrowed, c, coll, schedule, root, coalesce);
     if (rc)
         return rc;
     p = calloc(1, sizeof *p);
     if (!p) {
-        bny_program_free(made);
+        if (!borrowed)
+            bny_program_free(made);
         return bny_fail(BANYAN_ENOMEM, "no memory for a program");
     }
     p->collective = coll;
     snprintf(p->schedule, sizeof p->schedule, "%s", schedule);
     p->root = root;
     p->coalesce = coalesce;
+    p->borrowed = borrowed;
     p->program = made;
     p->next = c->programs;
     c->programs = p;
@@ -216,7 +235,8 @@ void bny_plans_free(struct banyan_comm *c)
     while (c->programs) {
         struct bny_programs *p = c->programs;
         c->programs = p->next;
-        bny_program_free(p->program);
+        if (!p->borrowed)
+            bny_program_free(p->program);
         free(p);
     }
 }
@@ -278,13 +298,61 @@ static double oneshot_cost(const struct banyan_comm *c, const struct bny_call *c
     return m->alpha_s / 3 + (c->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
+/* Chunks of a schedule on the graph that the user gave; 0 when it says nothing about it. */
+static size_t network_chunk(const struct banyan_comm *c, const struct bny_call *call, const char *schedule, double bytes,
+                            struct bny_topology_cost *k)
+{
+    if (bny_topology_cost(k, c, (enum bny_collective)call->collective, schedule, call->root) != 0)
+        return 0;
+    return bny_topology_chunk(k, bytes, NETWORK_ALPHA_S);
+}
+
+/* Seconds on that graph; 0 when it says nothing. */
+static double network_cost(const struct banyan_comm *c, const struct bny_call *call, const char *schedule, double bytes,
+                           const struct cost_model *m)
+{
+    struct bny_topology_cost k;
+    size_t chunk = network_chunk(c, call, schedule, bytes, &k);
+
+    if (chunk && (call->chunk_bytes || c->chunk_bytes))
+        chunk = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes;
+    return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
+}
+
+/* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one add and copy. */
+static double hierarchical_cost(const struct banyan_comm *c, const char *schedule, enum bny_forest_use use, double bytes,
+                                const struct cost_model *m)
+{
+    double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+    const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
+
+    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+           phases * (1e-6 * local + bytes * 0.2e-9);
+}
+
+/* A schedule that rests on the network; 0: it cannot be priced here. */
+static double topology_cost(const struct banyan_comm *c, const struct bny_call *call, const char *schedule,
+                            enum bny_forest_use use, double bytes, const struct cost_model *m)
+{
+    double cost = network_cost(c, call, schedule, bytes, m);
+
+    if (cost > 0 || strncmp(schedule, "host_", 5) != 0 || bny_topology_beta(c) > 0)
+        return cost;
+    return hierarchical_cost(c, schedule, use, bytes, m);
+}
+
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages of a star queue
  * at, as the closed forms have it. What counts is how often ranks wait for each other, and the memory's speed. */
-static double builder_cost(const struct banyan_comm *c, const struct bny_builder_ops *b,
+static double builder_cost(const struct banyan_comm *c, const struct bny_call *call, const struct bny_builder_ops *b,
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
+    struct cost_model shared = *m;
     double n = c->n;
 
+    if (network_cost(c, call, b->name, bytes, m) > 0)
+        return network_cost(c, call, b->name, bytes, m);
+    if (c->world->nhosts > 1 && c->world->nhosts < c->world->nranks && strncmp(b->name, "ring", 4) != 0)
+        shared.beta *= (double)c->world->nranks / c->world->nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */
@@ -293,7 +361,7 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_builder
     }
     if (c->all_shm && !strcmp(b->name, "star"))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(c->n, use, bytes, m->alpha_s, m->beta, m->gamma);
+    return b->cost(c->n, use, bytes, m->alpha_s, shared.beta, m->gamma);
 }
 
 /* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5 times a put. */
@@ -317,6 +385,12 @@ static int ordered(const struct bny_call *call)
     }
 }
 
+/* Does the call's codec lose something? Then only forests serve it: their sums have one owner, who tells all others. */
+static int lossy(const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->family != BNY_CODEC_EXACT;
+}
+
 static const char *only_schedule(const struct bny_call *call)
 {
     switch (call->collective) {
@@ -329,12 +403,12 @@ static const char *only_schedule(const struct bny_call *call)
     case BNY_REDUCE:
         if (ordered(call))
             return "linear_reduce";
-        return call->codec ? "star" : NULL;
+        return lossy(call) ? "star" : NULL;
     case BNY_ALLREDUCE:
         if (ordered(call))
             return "linear";
-        return call->codec ? "star" : NULL;
-    default: return call->codec ? "star" : NULL;
+        return lossy(call) ? "star" : NULL;
+    default: return lossy(call) ? "star" : NULL;
     }
 }
 
@@ -344,6 +418,38 @@ static void consider(struct bny_plan *plan, const char *name, double cost)
         return;
     plan->predicted_s = cost;
     snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
+}
+
+/* Takes the schedule when it is the cheapest so far and there is a program of it. */
+static void consider_forest(struct banyan_comm *c, const struct bny_call *call, const char *name, enum bny_forest_use use,
+                            double cost, struct bny_plan *plan)
+{
+    const struct bny_program *p;
+
+    if (plan->schedule[0] && cost >= plan->predicted_s)
+        return;
+    if (program_get(c, (enum bny_collective)call->collective, name, use == BNY_FOREST_ROOTED ? call->root : -1,
+                    !call->vector && !call->codec, &p) == 0)
+        consider(plan, name, cost);
+}
+
+static void choose_forest(struct banyan_comm *c, const struct bny_call *call, enum bny_forest_use use, double bytes,
+                          const struct cost_model *m, struct bny_plan *plan)
+{
+    const char *name;
+
+    for (int i = 0; bny_builders[i]; i++) {
+        const struct bny_builder_ops *b = bny_builders[i];
+        if ((b->uses & use) && strcmp(b->name, "linear") != 0)
+            consider_forest(c, call, b->name, use, builder_cost(c, call, b, use, bytes, m), plan);
+    }
+    if (!bny_topology_applies(c) || bytes < NETWORK_BYTES_MIN)
+        return;
+    for (size_t i = 0; (name = bny_topology_schedule_name(i)); i++) {
+        double cost = bny_topology_worth_trying(c, name) ? topology_cost(c, call, name, use, bytes, m) : 0;
+        if (cost > 0)
+            consider_forest(c, call, name, use, cost, plan);
+    }
 }
 
 static int choose_auto(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
@@ -367,19 +473,7 @@ static int choose_auto(struct banyan_comm *c, const struct bny_call *call, struc
         if ((bny_directs[i]->collectives & (1u << call->collective)) && call->collective == BNY_ALLREDUCE)
             consider(plan, bny_directs[i]->name, direct_cost(c, bny_directs[i], call, bytes, &m));
     if (use_of((enum bny_collective)call->collective, &use))
-        for (int i = 0; bny_builders[i]; i++) {
-            const struct bny_builder_ops *b = bny_builders[i];
-            const struct bny_program *p;
-            double cost;
-            if (!(b->uses & use) || !strcmp(b->name, "linear"))
-                continue;
-            cost = builder_cost(c, b, use, bytes, &m);
-            if (plan->schedule[0] && cost >= plan->predicted_s)
-                continue;
-            if (program_get(c, (enum bny_collective)call->collective, b->name,
-                            use == BNY_FOREST_ROOTED ? call->root : -1, !call->vector, &p) == 0)
-                consider(plan, b->name, cost);
-        }
+        choose_forest(c, call, use, bytes, &m, plan);
     return plan->schedule[0] ? 0 : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
                                             bny_collective_name((enum bny_collective)call->collective), c->n);
 }
@@ -393,17 +487,20 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     int root = use_of((enum bny_collective)call->collective, &use) && use != BNY_FOREST_ROOTED ? -1
                                                                                                 : call->root;
     const char *only = only_schedule(call);
+    struct cost_model m = model_of(c);
 
     if (!strcmp(name, "oneshot") ? !oneshot_possible(c, call)
-                                 : only && (ordered(call) || call->codec) && strcmp(only, name) != 0)
+                                 : only && ordered(call) && strcmp(only, name) != 0)
         return -BANYAN_ENOTSUP;
+    if (lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
+        return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
     if (strcmp(name, "oneshot") != 0) {
         int rc = program_get(c, (enum bny_collective)call->collective, name, root,
                              !call->vector && !call->codec, &p);
         if (rc)
             return rc;
     }
-    plan->predicted_s = 0;
+    plan->predicted_s = network_cost(c, call, name, call_bytes(c, call), &m);
     snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
     return 0;
 }
@@ -422,15 +519,50 @@ static int adds_or_shares(const struct bny_call *call)
     }
 }
 
+/* Bytes (before encoding) of a chunk that fills and drains the pipeline of encoder, wire and decoder about as fast as its own
+ * cost allows: sqrt(S a / sum of the other stages' seconds a byte), compression.md's closed form. The bottleneck's own
+ * speed does not matter. */
+static size_t pipeline_chunk(const struct banyan_comm *c, const struct bny_call *call, const struct bny_program *p)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    double esz = (double)banyan_dtype_bytes(call->dtype), bytes = call_bytes(c, call), most, others, want;
+    double stage[3] = { k.encode_s / esz, k.wire_bytes / esz * model_of(c).beta, 2 * k.decode_s / esz };
+
+    most = fmax(stage[0], fmax(stage[1], stage[2]));
+    others = stage[0] + stage[1] + stage[2] - most;
+    want = sqrt(bytes * (c->n - 1) / c->n * CODED_CHUNK_S / others);
+    if (p->nblocks && want > bytes / p->nblocks / 2)
+        want = bytes / p->nblocks / 2;
+    return want < 64 << 10 ? 64 << 10 : want > 4 << 20 ? 4 << 20 : (size_t)want;
+}
+
+/* With a codec: what a slot holds, encoded; and raw where shared memory may have to copy a chunk that was declined. */
+static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *call, const struct bny_program *p,
+                          size_t want, int is_free)
+{
+    size_t esz = banyan_dtype_bytes(call->dtype), most = c->small_slots ? c->chunk_max : (size_t)1 << 26;
+
+    if (is_free)
+        want = pipeline_chunk(c, call, p);
+    if (want > most)
+        want = most;
+    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
+        want -= want / 16;
+    return want;
+}
+
 /* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
  * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
  * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB
  * take 317, 256, 243 us. */
-static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call,
+static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call, const char *schedule,
                            const struct bny_program *p)
 {
     size_t want = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes, bytes;
+    struct bny_topology_cost k;
 
+    if (!want && schedule)
+        want = network_chunk(c, call, schedule, call_bytes(c, call), &k);
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
         want = c->all_shm ? (adds_or_shares(call) ? 64u << 10 : 128u << 10)
@@ -441,8 +573,8 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
     }
     if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
-    if (call->codec && want > c->chunk_max - 64) /* a raw chunk with its header fits a slot */
-        want = c->chunk_max - 64;
+    if (call->codec)
+        want = codec_chunk(c, call, p, want, !call->chunk_bytes && !c->chunk_bytes);
     return want < 64 ? 64 : want & ~(size_t)63;
 }
 
@@ -466,6 +598,59 @@ static void say(const struct banyan_comm *c, const struct bny_call *call, const 
              plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
+/* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by all. Across hosts the
+ * wire works while we do; on one host it is our own work. */
+static double coded_cost(const struct banyan_comm *c, const struct bny_call *call, size_t chunk)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    struct cost_model m = model_of(c);
+    double esz = (double)banyan_dtype_bytes(call->dtype), n = c->n, elems = call_bytes(c, call) / esz;
+    int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE ||
+                  call->collective == BNY_REDUCE_SCATTER;
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
+    double wire = phases * share * elems * k.wire_bytes * m.beta;
+    double work = elems * (reduces ? k.encode_s : k.encode_s / n) + elems * k.decode_s * (phases * share + 1 / n);
+    double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
+
+    if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
+        wire = elems * k.wire_bytes * m.beta * (n - 1);
+    if (c->world->oversubscribed)
+        work *= 2;
+    if (!c->world->all_local || c->world->link_Bps > 0)
+        return fmax(wire, work) + fill + fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
+    return wire + work + fill;
+}
+
+#define GAIN_MIN 0.9 /* of raw's time: less is not worth the risk of a model */
+
+static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan);
+
+/* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is chosen, 0: go on with the
+ * codec, or an error. */
+static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_call raw = *call;
+    double coded = coded_cost(c, call, 256 << 10);
+    int rc;
+
+    if (call->codec->force || c->world->codec_force)
+        return 0;
+    raw.codec = NULL;
+    rc = choose(c, &raw, plan);
+    if (rc == -BANYAN_ENOTSUP)
+        return 0;
+    if (rc)
+        return rc;
+    if (plan->predicted_s > 0 && coded >= GAIN_MIN * plan->predicted_s) {
+        plan->refused_s = coded;
+        bny_info("plan: codec %s is refused: predicted %.3g us, without it %.3g us (BANYAN_CODEC_FORCE=1 insists)",
+                 call->codec->spec, coded * 1e6, plan->predicted_s * 1e6);
+        return 1;
+    }
+    memset(plan, 0, sizeof *plan);
+    return 0;
+}
+
 static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
 {
     enum bny_forest_use use;
@@ -473,13 +658,25 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
 
     plan->codec = call->codec;
     plan->path = BNY_PATH_ENGINE;
+    rc = call->codec ? refuse_codec(c, call, plan) : 0;
+    if (rc)
+        return rc < 0 ? rc : 0;
+    plan->codec = call->codec;
     if (call->collective == BNY_SENDRECV) {
         plan->program = bny_plan_sendrecv(c, call->root, call->is_send);
         if (!plan->program)
             return -BANYAN_ENOMEM;
         snprintf(plan->schedule, sizeof plan->schedule, "sendrecv"); /* the same on both ends: it is hashed */
-        plan->chunk_bytes = choose_chunk(c, call, plan->program);
+        plan->chunk_bytes = choose_chunk(c, call, NULL, plan->program);
         plan->sched_hash = hash_plan(plan);
+        return 0;
+    }
+    if (call->codec && call->codec->ops->family == BNY_CODEC_LINEAR) { /* its stages have plans of their own */
+        plan->path = BNY_PATH_STAGES;
+        snprintf(plan->schedule, sizeof plan->schedule, "stages");
+        plan->predicted_s = coded_cost(c, call, 256 << 10);
+        plan->sched_hash = hash_plan(plan);
+        say(c, call, plan);
         return 0;
     }
     rc = -BANYAN_ENOTSUP;
@@ -508,7 +705,9 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
                          rooted ? call->root : -1, !call->vector && !call->codec, &plan->program);
         if (rc)
             return rc;
-        plan->chunk_bytes = choose_chunk(c, call, plan->program);
+        plan->chunk_bytes = choose_chunk(c, call, plan->schedule, plan->program);
+        if (plan->codec)
+            plan->predicted_s = coded_cost(c, call, plan->chunk_bytes);
     }
     plan->sched_hash = hash_plan(plan);
     say(c, call, plan);
@@ -531,7 +730,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
     if (plan->valid && plan->collective == call->collective && plan->dtype == call->dtype &&
         plan->redop_wire == call->redop.wire && plan->ordered == ordered(call) &&
         plan->vector == call->vector && plan->is_send == call->is_send &&
-        plan->root == call->root && plan->count == call->count && plan->codec == call->codec &&
+        plan->root == call->root && plan->count == call->count && plan->asked == call->codec &&
         plan->forced_chunk == call->chunk_bytes && !strcmp(plan->forced, call->schedule)) {
         *out = *plan;
         return 0;
@@ -548,6 +747,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
     plan->is_send = call->is_send;
     plan->root = call->root;
     plan->count = call->count;
+    plan->asked = call->codec;
     plan->forced_chunk = call->chunk_bytes;
     snprintf(plan->forced, sizeof plan->forced, "%s", call->schedule);
     plan->valid = 1;

@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/param.h"
 #include "collectives/internal.h"
+#include "collectives/topology.h"
 #include "transport/loop/loop.h"
 
 #define CARD_MAGIC 0x64726163u
@@ -24,7 +25,7 @@
 struct bny_card {
     uint32_t magic, wire_version;
     char version[16];
-    uint8_t host[16];
+    uint8_t host[16], stack[16]; /* kernel; kernel and network namespace */
     uint64_t cpus[CPU_WORDS];
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
@@ -176,8 +177,7 @@ static int advance_ops(struct bny_world *w, int all)
             op->dirty = 0;
             if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING) {
                 bny_op_complete(op, op->result);
-            } else if (op->plan.path == BNY_PATH_ONESHOT ? bny_oneshot_advance(op)
-                                                         : bny_engine_advance(op)) {
+            } else if (bny_op_advance(op)) {
                 moved = 1;
                 op->dirty = 1; /* only looked at again while it is active */
             }
@@ -381,6 +381,7 @@ static void world_free(struct bny_world *w)
         close(w->progress_fd);
     free(w->eps);
     free(w->same_host);
+    bny_topology_free(w->topology);
     free(w);
 }
 
@@ -430,6 +431,9 @@ static struct bny_world *world_new(int nranks, int rank)
     w->progress_fd = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
+    w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
+    w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
+    w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);
     w->eps = calloc((size_t)nranks, sizeof *w->eps);
@@ -441,16 +445,19 @@ static struct bny_world *world_new(int nranks, int rank)
     return w;
 }
 
-static void host_id(uint8_t out[16])
+/* netns: ranks in different network namespaces count as different hosts. */
+static void host_id(uint8_t out[16], int netns)
 {
-    char text[128] = { 0 };
+    char text[200] = { 0 };
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     size_t len = f ? fread(text, 1, 64, f) : 0;
 
     if (f)
         fclose(f);
     if (len == 0)
-        gethostname(text, sizeof text - 1);
+        gethostname(text, 127);
+    if (netns && readlink("/proc/self/ns/net", text + 128, sizeof text - 129) < 0)
+        text[128] = 0;
     crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
 }
 
@@ -500,22 +507,36 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
     return 0;
 }
 
+/* A schedule that is a file goes by its content. */
+static void schedule_name(const struct bny_init *in, char name[BNY_NAME_MAX])
+{
+    if (bny_topology_file_hash(in->w->topology))
+        bny_topology_file_name(in->w->topology, name, BNY_NAME_MAX);
+    else
+        snprintf(name, BNY_NAME_MAX, "%s", in->cfg.schedule);
+}
+
 static int fill_card(struct bny_init *in)
 {
+    char schedule[BNY_NAME_MAX];
     cpu_set_t set;
 
     in->card.magic = CARD_MAGIC;
     in->card.wire_version = BNY_WIRE_VERSION;
     snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    host_id(in->card.host);
+    host_id(in->card.host, 0);
+    host_id(in->card.stack, 1);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (int i = 0; i < CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
             if (CPU_ISSET(i, &set))
                 in->card.cpus[i / 64] |= 1ull << (i % 64);
+    schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
-             "transport=%s schedule=%s codec=%s chunk=%zu deterministic=%d", in->cfg.transport,
-             in->cfg.schedule, in->cfg.codec, in->cfg.chunk_bytes, in->cfg.deterministic);
+             "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
+             "crc=%d force=%d link=%g", in->cfg.transport,
+             schedule, (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec, in->cfg.chunk_bytes,
+             in->cfg.deterministic, in->w->codec_crc, in->w->codec_force, in->w->link_Bps * 8e-9);
     return 0;
 }
 
@@ -530,7 +551,7 @@ static int check_settings(const struct bny_init *in)
             return bny_fail(BANYAN_EVERSION, "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
                             "everywhere", r, c->version, in->cards[0].version);
         if (strncmp(c->settings, in->cards[0].settings, sizeof c->settings) != 0)
-            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.170s\", rank %d has \"%.170s\"; set the "
+            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
                             "BANYAN_* variables and the config alike on all ranks",
                             in->cards[0].settings, r, c->settings);
     }
@@ -606,6 +627,26 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
+/* Numbers the hosts in order of their lowest ranks. A topology that says nothing, on hosts of one rank each, is dropped. */
+static int settle_topology(struct bny_init *in)
+{
+    struct bny_world *w = in->w;
+    int *host_of = calloc((size_t)w->nranks, sizeof *host_of), rc;
+
+    if (!host_of)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    for (int r = 0; r < w->nranks; r++) {
+        int first = 0;
+
+        while (memcmp(in->cards[first].stack, in->cards[r].stack, 16) != 0)
+            first++;
+        host_of[r] = first == r ? w->nhosts++ : host_of[first];
+    }
+    rc = bny_topology_settle(w->topology, host_of, w->nranks);
+    free(host_of);
+    return rc;
+}
+
 /* All cards are here. */
 static int join(struct banyan_comm *comm)
 {
@@ -621,7 +662,14 @@ static int join(struct banyan_comm *comm)
         w->nlocal += w->same_host[r];
         w->all_local &= !memcmp(in->cards[r].host, in->cards[0].host, 16);
     }
+    for (int r = 0; r < w->nranks && !w->any_shm; r++)
+        for (int k = 0; k < r; k++)
+            w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 && strcmp(in->cfg.transport, "loop") != 0 &&
+                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
     w->oversubscribed = any_oversubscribed(in);
+    rc = settle_topology(in);
+    if (rc)
+        return rc;
     for (int r = 0; r < w->nranks; r++)
         if (r != w->rank) {
             rc = connect_peer(in, r);
@@ -690,6 +738,7 @@ void bny_init_free(struct bny_init *init)
     free((char *)init->cfg.codec);
     free((char *)init->cfg.ifname);
     free((char *)init->cfg.port_range);
+    free((char *)init->cfg.topology);
     free(init);
 }
 
@@ -705,7 +754,9 @@ static struct bny_init *init_new(const struct banyan_config *cfg)
     in->cfg.codec = strdup(cfg->codec ? cfg->codec : "none");
     in->cfg.ifname = strdup(cfg->ifname ? cfg->ifname : "");
     in->cfg.port_range = strdup(cfg->port_range ? cfg->port_range : "");
-    if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname && in->cfg.port_range)
+    in->cfg.topology = strdup(cfg->topology ? cfg->topology : "");
+    if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname && in->cfg.port_range &&
+        in->cfg.topology)
         return in;
     bny_init_free(in);
     return NULL;
@@ -726,7 +777,7 @@ static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
     if (!comm)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     w->comm_ids = 1;
-    snprintf(comm->schedule, sizeof comm->schedule, "%s", in->cfg.schedule);
+    schedule_name(in, comm->schedule);
     snprintf(comm->codec, sizeof comm->codec, "%s", in->cfg.codec);
     comm->chunk_bytes = in->cfg.chunk_bytes;
     comm->deterministic = in->cfg.deterministic;
@@ -782,6 +833,9 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
         memcpy(in->w->job, id.job, sizeof id.job);
         bny_log_set_rank(rank);
         in->cards = calloc((size_t)nranks, sizeof *in->cards);
+        rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
+    }
+    if (rc == 0) {
         rc = in->cards ? fill_card(in) : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     }
     if (rc == 0 && nranks > 1)
@@ -873,6 +927,19 @@ int bny_init_fds(struct banyan_comm *comm, int *fds, int cap)
     return comm->init && comm->init->boot ? bny_bootstrap_fds(comm->init->boot, fds, cap) : 0;
 }
 
+/* In the tests' worlds ranks 2i and 2i + 1 are a host, so that there are hosts of several ranks. */
+static int settle_loop(struct bny_world *w)
+{
+    int host_of[256];
+
+    if (w->nranks > 256)
+        return bny_fail(BANYAN_EINVAL, "%d ranks are too many for a world of one process", w->nranks);
+    for (int r = 0; r < w->nranks; r++)
+        host_of[r] = r / 2;
+    w->nhosts = (w->nranks + 1) / 2;
+    return bny_topology_settle(w->topology, host_of, w->nranks);
+}
+
 int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
                   const struct banyan_config *cfg)
 {
@@ -893,7 +960,11 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
     in->w->ntps = 1;
     in->w->nlocal = nranks;
     in->w->all_local = 1;
-    rc = comm_from_init(out, in);
+    rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
+    if (rc == 0)
+        rc = settle_loop(in->w);
+    if (rc == 0)
+        rc = comm_from_init(out, in);
     for (int r = 0; rc == 0 && r < nranks; r++)
         if (r != rank) {
             uint8_t blob[BNY_ADDR_MAX];

@@ -46,6 +46,7 @@ struct bny_codec_ops;
 struct bny_codec {
     const struct bny_codec_ops *ops;
     double param[BNY_CODEC_PARAMS];
+    int force;      /* "force=1", which every codec takes: use it even where it is predicted to lose */
     char spec[80];  /* canonical: "topk:delta=0.01", parameters at their default left out */
     uint32_t hash;  /* of spec: ranks compare it */
 };
@@ -57,6 +58,9 @@ struct bny_enc {
     enum banyan_dtype dtype; /* of src: EXACT any the codec takes (ops->dtypes), others F32 */
     float *ef;            /* [n] residuals of these elements, updated; NULL: what is lost is lost */
     float ef_scale;       /* 1, or the ratio of learning rates since the last operation */
+    float *more;          /* ops->elem_floats further floats an element (DGC's velocity): the k-th of element i is
+                           * more[k * more_stride + i]; NULL: no state */
+    size_t more_stride;
     uint64_t seed;        /* of the tensor; the same on all ranks */
     uint32_t step;        /* number of this tensor's operation; the same on all ranks */
     uint32_t rank;        /* for random choices that must differ between ranks */
@@ -74,6 +78,7 @@ struct bny_dec {
     uint64_t seed; /* as in bny_enc, of the encoder */
     uint32_t step, rank;
     uint64_t index;
+    int need_crc;  /* messages without a checksum are refused */
 };
 
 struct bny_codec_ops {
@@ -105,6 +110,7 @@ struct bny_codec_ops {
 
     /* ---- TRACKED: statistics of a tensor from one operation to the next ---- */
     size_t track_bytes, stats_bytes;
+    unsigned elem_floats; /* further floats an element that survive with the residual (bny_enc.more); at most 3 */
     /* Before an operation's first chunk. track is zero before the first operation of a tensor. */
     void (*begin)(const struct bny_codec *c, void *track, uint32_t step);
     /* After its last: stats of the nchunks encodings, stats_bytes apart, in order of index. */
@@ -116,6 +122,11 @@ struct bny_codec_ops {
 /* NULL-terminated; the first is "none" with NULL functions. */
 extern const struct bny_codec_ops *const bny_codecs[];
 const struct bny_codec_ops *bny_codec_find(const char *name);
+/* Adds one of the program's own, for as long as the process lives; its functions are trusted. 0, -BANYAN_EINVAL (the name
+ * is taken), -BANYAN_ENOMEM. Any thread. */
+#define BNY_CODECS_ADDED 16
+int bny_codec_add(const struct bny_codec_ops *ops);
+const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
 /* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL: unknown names and
  * parameters (the sentence lists what exists), values out of range; -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);
@@ -137,17 +148,18 @@ enum bny_coded_flag {
 struct bny_coded_hdr { /* little endian */
     uint16_t magic;
     uint8_t version, flags;
-    uint32_t codec;   /* hash of the configured codec */
+    uint32_t codec;   /* hash of the configured codec and of the tensor's seed */
     uint32_t nelem, bytes; /* elements; payload bytes */
     uint64_t index;   /* of the first element in the tensor */
-    uint32_t step, crc; /* crc32c of the payload */
+    uint32_t step, crc; /* crc32c of this header with crc 0, then the payload; 0 without BNY_CODED_CRC */
 };
 _Static_assert(sizeof(struct bny_coded_hdr) == 32, "wire format");
 
 /* Largest message for n elements: header and bound(n); with room_for_raw, enough for raw as well. */
 size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype, int room_for_raw);
 /* Encodes a chunk with its header. Where the codec declines, sends raw when cap allows (v = src + ef_scale * ef,
- * residual 0), else returns -BANYAN_ENOTSUP with nothing changed. with_crc: adds the checksum. Returns bytes. */
+ * residual 0; with NaN or infinity in src: v = src, and the residual waits), else returns -BANYAN_ENOTSUP with
+ * nothing changed. with_crc: adds the checksum. Returns bytes. */
 long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc);
 /* Checks everything (codec, n, index, step, lengths, crc), then decodes. 0 or -BANYAN_EPROTO, dst unchanged. */
 int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);

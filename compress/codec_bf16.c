@@ -5,14 +5,10 @@
  * |x| (half a unit of the 8-bit significand: 2^-9 of the binade's upper end) down to f32's
  * smallest normal number 2^-126, at most 2^-134 below; infinity from (2 - 2^-8) 2^127 on.
  * NaN keeps its sign and top payload bits, quiet. */
-#include <math.h>
-#include <string.h>
-
 #include "base/err.h"
 #include "compress/codecs.h"
+#include "compress/feedback.h"
 #include "compress/kernels/kernels.h"
-
-#define TILE 512 /* elements that the feedback loop holds on the stack */
 
 static size_t bf16_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
@@ -23,24 +19,11 @@ static long bf16_encode(const struct bny_enc *e, void *wire, size_t cap, const v
                        size_t n)
 {
     const struct bny_half_kernels *k = &bny_kernels_for(e->cpu_flags)->bf16;
-    float v[TILE], back[TILE];
 
-    if (!e->ef) {
+    if (e->ef)
+        bny_feedback_half(e, wire, src, n, k->encode, k->decode);
+    else
         k->encode(wire, src, n);
-        return (long)(2 * n);
-    }
-    for (size_t at = 0; at < n; at += TILE) {
-        size_t m = n - at < TILE ? n - at : TILE;
-        char *out = (char *)wire + 2 * at;
-
-        memcpy(v, (const char *)src + 4 * at, 4 * m);
-        for (size_t i = 0; i < m; i++)
-            v[i] += e->ef_scale * e->ef[at + i];
-        k->encode(out, v, m);
-        k->decode(back, out, m);
-        for (size_t i = 0; i < m; i++) /* what became infinite is not made good later */
-            e->ef[at + i] = isfinite(back[i]) ? v[i] - back[i] : 0;
-    }
     return (long)(2 * n);
 }
 

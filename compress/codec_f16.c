@@ -4,14 +4,10 @@
  * Wire: n little-endian halfs, no header. Rounded to nearest even: |x - decoded| <= 2^-11
  * |x| for 2^-14 <= |x| < 65520, at most 2^-25 below; from 65520 on infinity. NaN keeps its
  * sign and top payload bits, quiet. */
-#include <math.h>
-#include <string.h>
-
 #include "base/err.h"
 #include "compress/codecs.h"
+#include "compress/feedback.h"
 #include "compress/kernels/kernels.h"
-
-#define TILE 512 /* elements that the feedback loop holds on the stack */
 
 static size_t f16_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
@@ -22,24 +18,11 @@ static long f16_encode(const struct bny_enc *e, void *wire, size_t cap, const vo
                        size_t n)
 {
     const struct bny_half_kernels *k = &bny_kernels_for(e->cpu_flags)->f16;
-    float v[TILE], back[TILE];
 
-    if (!e->ef) {
+    if (e->ef)
+        bny_feedback_half(e, wire, src, n, k->encode, k->decode);
+    else
         k->encode(wire, src, n);
-        return (long)(2 * n);
-    }
-    for (size_t at = 0; at < n; at += TILE) {
-        size_t m = n - at < TILE ? n - at : TILE;
-        char *out = (char *)wire + 2 * at;
-
-        memcpy(v, (const char *)src + 4 * at, 4 * m);
-        for (size_t i = 0; i < m; i++)
-            v[i] += e->ef_scale * e->ef[at + i];
-        k->encode(out, v, m);
-        k->decode(back, out, m);
-        for (size_t i = 0; i < m; i++) /* what became infinite is not made good later */
-            e->ef[at + i] = isfinite(back[i]) ? v[i] - back[i] : 0;
-    }
     return (long)(2 * n);
 }
 

@@ -17,7 +17,7 @@ size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
     return sizeof(struct bny_coded_hdr) + (room_for_raw && raw > coded ? raw : coded);
 }
 
-static int is_finite(const float *v, size_t n)
+static int is_finite(const void *v, size_t n)
 {
     uint32_t bits, bad = 0;
 
@@ -28,26 +28,46 @@ static int is_finite(const float *v, size_t n)
     return !bad;
 }
 
-/* The elements themselves, residuals included. */
-static void put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
+/* The elements themselves with their residuals; where they are not all finite, residuals wait for a better day. Returns
+ * the flags. */
+static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
 {
-    memcpy(wire, src, n * banyan_dtype_bytes(e->dtype));
-    if (!e->ef)
-        return;
-    for (size_t i = 0; i < n; i++) {
+    int lame;
+
+    if (n)
+        memcpy(wire, src, n * banyan_dtype_bytes(e->dtype));
+    lame = e->dtype == BANYAN_F32 && !is_finite(wire, n);
+    for (size_t i = 0; e->ef && i < n; i++) {
         float v;
 
+        if (lame) {
+            e->ef[i] *= e->ef_scale;
+            continue;
+        }
         memcpy(&v, wire + 4 * i, 4);
         v += e->ef_scale * e->ef[i];
         memcpy(wire + 4 * i, &v, 4);
         e->ef[i] = 0;
     }
+    return lame ? BNY_CODED_RAW | BNY_CODED_NONFINITE : BNY_CODED_RAW;
+}
+
+/* What must agree besides index and step: the codec, its parameters, the tensor's seed. */
+static uint32_t codec_hash(const struct bny_codec *c, uint64_t seed)
+{
+    return c->hash ^ (uint32_t)((seed * 0x9e3779b97f4a7c15u) >> 32);
+}
+
+/* h->crc is 0. */
+static uint32_t checksum(const struct bny_coded_hdr *h, const void *payload)
+{
+    return bny_crc32c(bny_crc32c(0, h, sizeof *h), payload, h->bytes);
 }
 
 long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc)
 {
     const struct bny_codec *c = e->codec;
-    struct bny_coded_hdr h = { .magic = BNY_CODED_MAGIC, .version = VERSION, .codec = c->hash,
+    struct bny_coded_hdr h = { .magic = BNY_CODED_MAGIC, .version = VERSION, .codec = codec_hash(c, e->seed),
                                .nelem = (uint32_t)n, .index = e->index, .step = e->step };
     size_t raw = n * banyan_dtype_bytes(e->dtype), room = cap - sizeof h;
     char *payload = (char *)wire + sizeof h;
@@ -56,10 +76,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     if (len == -BANYAN_ENOTSUP) {
         if (raw > room)
             return len;
-        put_raw(e, payload, src, n);
-        h.flags = BNY_CODED_RAW;
-        if (e->dtype == BANYAN_F32 && !is_finite((const float *)(const void *)payload, n))
-            h.flags |= BNY_CODED_NONFINITE;
+        h.flags = put_raw(e, payload, src, n);
         len = (long)raw;
     }
     if (len < 0)
@@ -67,7 +84,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     h.bytes = (uint32_t)len;
     if (with_crc) {
         h.flags |= BNY_CODED_CRC;
-        h.crc = bny_crc32c(0, payload, (size_t)len);
+        h.crc = checksum(&h, payload);
     }
     memcpy(wire, &h, sizeof h);
     return (long)sizeof h + len;
@@ -77,6 +94,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len, size_t n)
 {
     size_t raw = n * banyan_dtype_bytes(d->dtype);
+    uint32_t crc;
 
     if (len < sizeof *h)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk has %zu bytes, its header alone %zu", len, sizeof *h);
@@ -84,17 +102,23 @@ static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *w
     if (h->magic != BNY_CODED_MAGIC || h->version != VERSION)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk starts with %04x version %u, not %04x version %d", h->magic,
                         h->version, BNY_CODED_MAGIC, VERSION);
-    if (h->codec != d->codec->hash)
-        return bny_fail(BANYAN_EPROTO, "a chunk is encoded with another codec or other parameters (%08x) than %s here",
-                        h->codec, d->codec->spec);
+    if (h->codec != codec_hash(d->codec, d->seed))
+        return bny_fail(BANYAN_EPROTO, "a chunk is encoded with another codec, other parameters or for a codec state of "
+                        "another seed (%08x) than %s here", h->codec, d->codec->spec);
     if (h->nelem != n || h->index != d->index || h->step != d->step)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk is for %u elements at %llu of step %u; expected %zu at %llu "
-                        "of step %u", h->nelem, (unsigned long long)h->index, h->step, n,
-                        (unsigned long long)d->index, d->step);
+                        "of step %u (do all ranks pass a codec state, used equally often?)", h->nelem,
+                        (unsigned long long)h->index, h->step, n, (unsigned long long)d->index, d->step);
     if (h->bytes != len - sizeof *h || ((h->flags & BNY_CODED_RAW) && h->bytes != raw))
         return bny_fail(BANYAN_EPROTO, "an encoded chunk of %zu elements says %u bytes and has %zu", n, h->bytes,
                         len - sizeof *h);
-    if ((h->flags & BNY_CODED_CRC) && bny_crc32c(0, (const char *)wire + sizeof *h, h->bytes) != h->crc)
+    if (h->flags & ~(BNY_CODED_RAW | BNY_CODED_CRC | BNY_CODED_NONFINITE))
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk has unknown flags %02x", h->flags);
+    if (d->need_crc && !(h->flags & BNY_CODED_CRC))
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk has no checksum");
+    crc = h->crc;
+    h->crc = 0;
+    if ((h->flags & BNY_CODED_CRC) && checksum(h, (const char *)wire + sizeof *h) != crc)
         return bny_fail(BANYAN_EPROTO, "an encoded chunk fails its checksum");
     return 0;
 }

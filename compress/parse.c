@@ -20,10 +20,11 @@ static struct entry *known; /* never freed: codecs live as long as the process *
 const char *bny_codec_list(void)
 {
     static _Thread_local char text[600];
+    const struct bny_codec_ops *ops;
     size_t at = 0;
 
-    for (size_t i = 0; bny_codecs[i] && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", bny_codecs[i]->name);
+    for (size_t i = 0; (ops = bny_codec_at(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", ops->name);
     return text;
 }
 
@@ -73,6 +74,11 @@ static int params_parse(struct bny_codec *c, const char *text)
         char *end;
         double v;
 
+        if (i < 0 && !strncmp(text, "force=1", 7) && (text[7] == '\0' || text[7] == ',')) {
+            c->force = 1;
+            text += text[7] ? 8 : 7;
+            continue;
+        }
         if (i < 0)
             return unknown_param(c->ops, text, len);
         if (text[len] != '=')
@@ -102,6 +108,8 @@ static void name_it(struct bny_codec *c)
                                    c->param[i]);
             sep = ',';
         }
+    if (c->force && at < sizeof c->spec)
+        snprintf(c->spec + at, sizeof c->spec - at, "%cforce=1", sep);
     c->hash = 2166136261u;
     for (const char *s = c->spec; *s; s++)
         c->hash = (c->hash ^ (uint8_t)*s) * 16777619u;
@@ -113,7 +121,8 @@ static int intern(const struct bny_codec **out, const struct bny_codec *c)
 
     pthread_mutex_lock(&lock);
     for (e = known; e; e = e->next)
-        if (e->codec.ops == c->ops && !memcmp(e->codec.param, c->param, sizeof c->param))
+        if (e->codec.ops == c->ops && e->codec.force == c->force &&
+            !memcmp(e->codec.param, c->param, sizeof c->param))
             break;
     if (!e && (e = malloc(sizeof *e))) {
         e->codec = *c;

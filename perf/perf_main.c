@@ -268,6 +268,8 @@ static int join(struct perf_run *run, const struct banyan_id *id, int rank, int 
         cfg.transport = o->transport;
     if (strcmp(o->schedule, "auto"))
         cfg.schedule = o->schedule;
+    if (o->topology)
+        cfg.topology = o->topology;
     if (strcmp(o->codec, "none"))
         cfg.codec = o->codec;
     if (o->device)

@@ -29,7 +29,8 @@ static const char usage[] =
     "      --bind              with -P: one CPU per rank\n"
     "      --inplace 0|1|both  (both)\n"
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
-    "      --transport auto|shm|verbs|dpdk|tcp|loop     --schedule auto|NAME\n"
+    "      --transport auto|shm|verbs|dpdk|tcp|loop     --schedule auto|NAME|FILE\n"
+    "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; banyan_topo --help\n"
     "      --codec none|NAME   --chunk BYTES            --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
@@ -110,8 +111,8 @@ static int number(const char *text, long lo, long hi, int *out)
 enum long_only {
     OPT_TRANSPORT = 256,
     OPT_SCHEDULE,
-    OPT_CODEC,
     OPT_TOPO,
+    OPT_CODEC,
     OPT_DEVICE,
     OPT_GID,
     OPT_CHUNK,
@@ -143,8 +144,8 @@ static const struct option longs[] = {
     { "ranks", required_argument, NULL, 'P' },
     { "transport", required_argument, NULL, OPT_TRANSPORT },
     { "schedule", required_argument, NULL, OPT_SCHEDULE },
-    { "codec", required_argument, NULL, OPT_CODEC },
     { "topo", required_argument, NULL, OPT_TOPO },
+    { "codec", required_argument, NULL, OPT_CODEC },
     { "device", required_argument, NULL, OPT_DEVICE },
     { "gid", required_argument, NULL, OPT_GID },
     { "chunk", required_argument, NULL, OPT_CHUNK },
@@ -225,6 +226,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     switch (c) {
     case OPT_TRANSPORT: o->transport = arg; return 0;
     case OPT_SCHEDULE: o->schedule = arg; return 0;
+    case OPT_TOPO: o->topology = arg; return 0;
     case OPT_CODEC: o->codec = arg; return 0;
     case OPT_DEVICE: o->device = arg; return 0;
     case OPT_CSV: o->format = PERF_CSV; return 0;
@@ -235,11 +237,6 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_CHUNK:
         return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg)
                                                     : 0;
-    case OPT_TOPO:
-        return bad(
-            "--topo is not supported by this build: it has no topology files, only the ranks' "
-            "hosts; got --topo ",
-            arg);
     case OPT_TRACE: return bad("--trace is not supported by this build; got --trace ", arg);
     case OPT_GID:
         return bad(

@@ -7,6 +7,7 @@
 #ifndef BNY_TOPO_BOUND_H
 #define BNY_TOPO_BOUND_H
 
+#include "topo/dual.h"
 #include "topo/forest.h"
 #include "topo/graph.h"
 
@@ -14,10 +15,15 @@ enum bny_cut_kind {
     BNY_CUT_NONE,
     BNY_CUT_OUT,   /* |X & compute| shards must leave X: allgather */
     BNY_CUT_IN,    /* the same arriving, on the reversed graph: reduce-scatter */
-    BNY_CUT_OUT_IN,/* allreduce as reduce-scatter then allgather: `cut` serves both directions */
+    BNY_CUT_OUT_IN,/* allreduce as reduce-scatter then allgather, the sum of both: bit 0 of cut[v] is the set of
+                    * BNY_CUT_OUT, bit 1 that of BNY_CUT_IN; one set serves both when no node has bit 1 */
     BNY_CUT_SPLIT, /* allreduce, any roots: S must cross out of X and S into X: max(1/B+(X), 1/B-(X)) */
     BNY_CUT_PORTS, /* allreduce, any roots: 2(n-1) S enters the compute nodes: 2(n-1) / sum B-(v); cut is all ones */
-    BNY_CUT_LP     /* the joint linear program's dual: cut holds no proof alone (see bny_bound.dual) */
+    BNY_CUT_LP,    /* the joint linear program's dual: cut holds no proof alone (see bny_bound.dual) */
+    BNY_CUT_ROOT_OUT, /* broadcast: S must leave X, which holds the root: 1/B+(X) */
+    BNY_CUT_ROOT_IN,  /* reduce: S must arrive in X, which holds the root: 1/B-(X) */
+    BNY_CUT_PARTS  /* allreduce, any roots: cut[v] is 0 or one of k parts 1..k, each with ranks; every tree enters k-1
+                    * parts (and leaves k-1) in each direction: 2(k-1) / the lesser of sum B-(part), sum B+(part) */
 };
 
 struct bny_bound {
@@ -25,6 +31,7 @@ struct bny_bound {
     enum bny_cut_kind kind;
     uint8_t *cut;  /* [nnodes]; bny_bound_free */
     int cut_nodes;
+    struct bny_dual *dual; /* BNY_CUT_LP: dual.h; else NULL */
     double seconds; /* what computing it took */
 };
 void bny_bound_free(struct bny_bound *b); /* frees what it points at */
@@ -37,6 +44,9 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g);
 /* Allreduce proper: phases overlap, roots anywhere (schedules.md 2.3). */
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g);
+/* What BNY_CUT_PORTS and BNY_CUT_PARTS prove (0: nothing). */
+struct bny_ratio bny_bound_ports(const struct bny_graph *g);
+struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part);
 
 /* Computes the loads that a forest (with paths) puts on the links for one use, sets claim.time, and claim.bound and
  * cut from the matching bound (the joint one for ALLREDUCE when `joint`). 0 or an error. */

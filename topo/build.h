@@ -15,7 +15,7 @@
 
 extern const struct bny_builder_ops bny_build_ring, bny_build_ring_uni, bny_build_halving,
     bny_build_double_binary_tree, bny_build_binomial, bny_build_star, bny_build_linear,
-    bny_build_bucket;
+    bny_build_bucket, bny_build_bine, bny_build_trivance, bny_build_pat;
 
 /* Sets nsteps from the trees' steps and hands the forest out; always 0. */
 int bny_forest_finish(struct bny_forest **out, struct bny_forest *f);

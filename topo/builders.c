@@ -13,6 +13,9 @@ const struct bny_builder_ops *const bny_builders[] = {
     &bny_build_star,
     &bny_build_linear,
     &bny_build_bucket,
+    &bny_build_bine,
+    &bny_build_trivance,
+    &bny_build_pat,
     NULL,
 };
 

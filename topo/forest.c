@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "topo/build.h"
+#include "topo/dual.h"
 
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
 {
@@ -62,7 +63,22 @@ void bny_forest_free(struct bny_forest *f)
     }
     free(f->trees);
     free(f->claim.cut);
+    bny_dual_free(f->claim.dual);
     free(f);
+}
+
+/* 1 + the largest step of an edge, in either direction. */
+static uint32_t steps_of(const struct bny_tree *tree, int nranks)
+{
+    uint32_t n = 0;
+
+    for (int v = 0; v < nranks; v++) {
+        if (tree->parent[v] >= 0 && tree->step[v] >= n)
+            n = tree->step[v] + 1;
+        if (tree->down_parent && tree->down_parent[v] >= 0 && tree->down_step[v] >= n)
+            n = tree->down_step[v] + 1;
+    }
+    return n;
 }
 
 int bny_forest_finish(struct bny_forest **out, struct bny_forest *f)
@@ -71,9 +87,8 @@ int bny_forest_finish(struct bny_forest **out, struct bny_forest *f)
     for (int t = 0; t < f->ntrees; t++) {
         const struct bny_tree *tree = &f->trees[t];
 
-        for (int v = 0; v < f->nranks; v++)
-            if (tree->parent[v] >= 0 && tree->step[v] >= f->nsteps)
-                f->nsteps = tree->step[v] + 1;
+        if (steps_of(tree, f->nranks) > f->nsteps)
+            f->nsteps = steps_of(tree, f->nranks);
     }
     *out = f;
     return 0;
@@ -148,6 +163,33 @@ static int check_weights(const struct bny_forest *f, char *why, size_t cap)
     return 0;
 }
 
+/* The broadcast direction where it has edges of its own; its steps grow away from the root. */
+static int check_down(const struct bny_forest *f, int t, char *why, size_t cap)
+{
+    const struct bny_tree *tree = &f->trees[t];
+
+    if (!tree->down_parent || !tree->down_step)
+        return violated(why, cap, "tree %d has half of a broadcast direction", t);
+    for (int v = 0; v < f->nranks; v++) {
+        int p = tree->down_parent[v];
+
+        if (v == tree->root) {
+            if (p != -1)
+                return violated(why, cap, "tree %d: root %d has broadcast parent %d", t, v, p);
+            continue;
+        }
+        if (p < 0 || p >= f->nranks || p == v)
+            return violated(why, cap, "tree %d: rank %d has broadcast parent %d", t, v, p);
+        if (tree->down_step[v] >= f->nsteps)
+            return violated(why, cap, "tree %d: rank %d has broadcast step %u of %u", t, v,
+                            tree->down_step[v], f->nsteps);
+        if (p != tree->root && tree->down_step[v] <= tree->down_step[p])
+            return violated(why, cap, "tree %d: broadcast step %u of rank %d is not above step %u of its "
+                            "parent %d", t, tree->down_step[v], v, tree->down_step[p], p);
+    }
+    return 0;
+}
+
 /* Steps that grow strictly towards the root also exclude cycles, and with one parent each every
  * rank then reaches the root. */
 static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
@@ -173,26 +215,35 @@ static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
             return violated(why, cap, "tree %d: step %u of rank %d is not below step %u of its "
                             "parent %d", t, tree->step[v], v, tree->step[p], p);
     }
-    return 0;
+    return tree->down_parent || tree->down_step ? check_down(f, t, why, cap) : 0;
+}
+
+/* Trees in order of their roots, each rank's weights 1/n together. */
+static int check_scattered(const struct bny_forest *f, char *why, size_t cap)
+{
+    int t = 0;
+
+    for (int r = 0; r < f->nranks; r++) {
+        struct bny_ratio sum = bny_ratio_of(0, 1);
+        char text[48];
+
+        for (; t < f->ntrees && f->trees[t].root == r; t++)
+            sum = bny_ratio_add(sum, bny_ratio_of(f->trees[t].weight_num, f->trees[t].weight_den));
+        if (bny_ratio_cmp(sum, bny_ratio_of(1, f->nranks)) || !bny_ratio_ok(sum))
+            return violated(why, cap, "the trees in order give rank %d a weight of %s instead of 1/%d", r,
+                            bny_ratio_text(sum, text, sizeof text), f->nranks);
+    }
+    return t == f->ntrees ? 0 : violated(why, cap, "tree %d has root %d out of order", t, f->trees[t].root);
 }
 
 static int check_use(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
                      size_t cap)
 {
-    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
-        return violated(why, cap, "%d trees for %d ranks, scattered use needs one each",
-                        f->ntrees, f->nranks);
-    for (int t = 0; t < f->ntrees; t++) {
-        const struct bny_tree *tree = &f->trees[t];
-        int want = use == BNY_FOREST_SCATTERED ? t : use == BNY_FOREST_ROOTED ? root : -1;
-
-        if (want >= 0 && tree->root != want)
-            return violated(why, cap, "tree %d has root %d instead of %d", t, tree->root, want);
-        if (use == BNY_FOREST_SCATTERED &&
-            (uint64_t)tree->weight_num * (uint32_t)f->ntrees != tree->weight_den)
-            return violated(why, cap, "tree %d has weight %u/%u instead of 1/%d", t,
-                            tree->weight_num, tree->weight_den, f->ntrees);
-    }
+    if (use == BNY_FOREST_SCATTERED)
+        return check_scattered(f, why, cap);
+    for (int t = 0; use == BNY_FOREST_ROOTED && t < f->ntrees; t++)
+        if (f->trees[t].root != root)
+            return violated(why, cap, "tree %d has root %d instead of %d", t, f->trees[t].root, root);
     return 0;
 }
 
@@ -210,9 +261,8 @@ int bny_forest_check(const struct bny_forest *f, enum bny_forest_use use, int ro
         e = check_tree(f, t, why, why_cap);
         if (e)
             return e;
-        for (int v = 0; v < f->nranks; v++)
-            if (f->trees[t].parent[v] >= 0 && f->trees[t].step[v] >= longest)
-                longest = f->trees[t].step[v] + 1;
+        if (steps_of(&f->trees[t], f->nranks) > longest)
+            longest = steps_of(&f->trees[t], f->nranks);
     }
     if (longest != f->nsteps)
         return violated(why, why_cap, "nsteps is %u, the trees have %u", f->nsteps, longest);

@@ -10,6 +10,7 @@
 #include "topo/ratio.h"
 
 struct bny_graph;
+struct bny_dual;
 
 struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel */
     int nlinks;
@@ -41,6 +42,7 @@ struct bny_claim {
     int cut_kind;           /* enum bny_cut_kind */
     uint8_t *cut;           /* [nnodes of the graph] 1: in X; NULL: no certificate */
     int cut_nodes;
+    struct bny_dual *dual;  /* with BNY_CUT_LP: topo/dual.h; else NULL */
 };
 
 struct bny_forest {
@@ -54,8 +56,9 @@ struct bny_forest {
 /* What a builder's forest can serve. */
 enum bny_forest_use {
     BNY_FOREST_ALLREDUCE = 1 << 0, /* any roots */
-    BNY_FOREST_SCATTERED = 1 << 1, /* exactly one tree per rank, tree r rooted at r, equal weights:
-                                    * reduce_scatter and allgather */
+    BNY_FOREST_SCATTERED = 1 << 1, /* the trees in order of their roots, one or more a rank, each rank's weights
+                                    * 1/nranks together: reduce_scatter and allgather. Programs are
+                                    * compiled from forests with one tree a rank only */
     BNY_FOREST_ROOTED = 1 << 2,    /* all trees rooted at `root`: broadcast and reduce */
 };
 
@@ -71,7 +74,8 @@ struct bny_builder_ops {
                    double beta_s_per_byte, double gamma_s_per_byte);
 };
 
-/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket. */
+/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket,
+ * bine, trivance, pat. */
 extern const struct bny_builder_ops *const bny_builders[];
 const struct bny_builder_ops *bny_builder_find(const char *name);
 

@@ -37,6 +37,7 @@ struct bny_graph {
      * were added; the same for arriving ones. reverse[l]: the link of opposite direction, or -1. */
     int *out_first, *out, *in_first, *in, *reverse;
     int nodes_cap, links_cap;
+    int *pairs, pairs_cap; /* (from, to) -> link, open addressing; graph.c's own */
 };
 
 struct bny_graph *bny_graph_alloc(const char *name); /* NULL on no memory */

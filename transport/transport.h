@@ -35,6 +35,7 @@ enum bny_tp_caps {
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
     BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
+    BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes registered memory */
 };
 
 struct bny_tp;
@@ -150,7 +151,8 @@ struct bny_transport_ops {
     /* Writes src[len] into the peer's window at offset (checked against win->bytes), then delivers hdr
      * (kind PUT, hdr->len 0 payload; codec_len_raw = len) as a message ordered after the data. Borrows
      * src until SENT(cookie) is polled (cookie NULL: src is free on return, no event; only for transports that
-     * copy within the call). 0, BNY_AGAIN, or an error. */
+     * copy within the call). 0, BNY_AGAIN, or an error; -BANYAN_ENOTSUP (without a sentence): src is memory that
+     * the device cannot read, use send. window_open answers the same for memory it cannot write. */
     int (*put)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                const struct bny_window *win, uint64_t offset, void *cookie);
 
@@ -187,6 +189,14 @@ struct bny_transport_ops {
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
+
+    /* BNY_TP_ATTACH. Registers memory of the user (whoever allocated it) with the device, and undoes that; at must be
+     * that of an attach. 0, or an error: the memory then travels through slots. */
+    int (*attach)(struct bny_tp *tp, void *at, size_t bytes);
+    int (*detach)(struct bny_tp *tp, void *at);
+    /* After an operation that failed: makes sure that nothing of the peer can write into a window of ours any more,
+     * which may break the connection (DOWN). NULL: window_close does that by itself. */
+    void (*fence)(struct bny_ep *ep);
 };
 
 /* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and memory

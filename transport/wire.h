@@ -6,14 +6,15 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 2 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 3 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,  /* one chunk of a step */
     BNY_MSG_READY = 2, /* payload: struct bny_window; the sender of READY has started operation seq */
     BNY_MSG_PUT = 3,   /* a chunk that already lies at its final place (no payload) */
-    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; no payload; step 1 from the sender
-                        * of a point-to-point operation, else 0 */
+    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; payload: its plan as text; step 1 from the
+                        * sender of a point-to-point operation, else 0 */
+    BNY_MSG_RAW = 5,   /* a chunk of a step with a codec that travels as it is: the codec declined it */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
@@ -37,7 +38,7 @@ struct bny_hdr {
     uint32_t len;   /* payload bytes */
     uint32_t codec_len_raw; /* raw bytes this message stands for (equals len when not encoded) */
     uint32_t started; /* newest operation number the sender has started on that communicator */
-    uint32_t reserved;
+    uint32_t crc;     /* RAW: crc32c of the payload where the ranks agreed on checksums; else 0 */
 };
 _Static_assert(sizeof(struct bny_sig) == 16, "wire format");
 _Static_assert(sizeof(struct bny_hdr) == 48, "wire format");

@@ -138,7 +138,7 @@ struct banyan_config {
     double init_timeout_s;     /* deadline of init; default 60 */
     double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
     const char *transport;     /* "auto", "shm", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
-    const char *schedule;      /* default schedule: "auto" or a builder's name */
+    const char *schedule;      /* default schedule: "auto", a builder's name, or the path of a plan (JSON or MSCCL XML) */
     const char *codec;         /* default codec: "none" or a codec's name */
     const char *ifname;        /* interface(s) for TCP: "eth0,ib", or "^lo,docker" to exclude */
     const char *port_range;    /* "20000-20100"; default: any */
@@ -150,6 +150,9 @@ struct banyan_config {
     void *progress_hook_ctx;
     banyan_allgather_fn allgather; /* replaces the TCP bootstrap when not NULL; id may then be NULL */
     void *allgather_ctx;
+    const char *topology;      /* the cluster graph: a generator ("torus:8x8") or a file, see banyan_topo --help; NULL or "":
+                                * BANYAN_TOPO, or none. Its ranks are this job's, or its hosts in order of their lowest
+                                * ranks */
 };
 BANYAN_API void banyan_config_default(struct banyan_config *cfg);
 
@@ -217,6 +220,38 @@ BANYAN_API int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t b
 BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
 
 /* ---------------------------------------------------------------------------------------------
+ * Codec states: what a lossy codec keeps of one tensor between operations (opts.codec_state): the residual, an f32 an
+ * element, which takes what an operation lost and is added by the next one; thresholds and matrices of codecs that have
+ * them. For every element, whatever schedule, codec, parameters and number of ranks:
+ *     sum of inputs + sum of the ranks' old residuals = result + sum of the ranks' new residuals
+ * (times the number of ranks, for AVG). A state serves one operation at a time, of the thread that owns the communicator.
+ * An operation that runs without a codec (a type or an op that it cannot do, or refused because it would lose) leaves it
+ * alone. When an operation fails, elements that were encoded already have their new residuals, others the old ones: the
+ * state can be used, but what the failed operation took from it is lost; load a saved one to be exact.
+ */
+struct banyan_codec_state; /* opaque */
+/* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count; reduce_scatter and allgather:
+ * of all ranks' blocks together. seed: any number, the same on all ranks, for codecs that choose at random. Returns 0,
+ * -EINVAL, -ENOMEM. Freed by the caller; takes NULL. Not while an operation uses it. */
+BANYAN_API int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uint64_t seed);
+BANYAN_API void banyan_codec_state_free(struct banyan_codec_state *st);
+/* As new. These return 0, -EINVAL, -EBUSY while an operation uses it. */
+BANYAN_API int banyan_codec_state_reset(struct banyan_codec_state *st);
+/* The next operation multiplies residuals by factor: the ratio of learning rates, old to new, where the
+ * inputs are gradients. Several calls multiply. */
+BANYAN_API int banyan_codec_state_scale(struct banyan_codec_state *st, double factor);
+/* Adds src's residuals [src_at, +count) to dst's [dst_at, +count) and clears them in src: re-bucketing. */
+BANYAN_API int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
+                                       struct banyan_codec_state *src, size_t src_at, size_t count);
+/* The residuals [count], borrowed from the state until it is used next. */
+BANYAN_API const float *banyan_codec_state_residual(const struct banyan_codec_state *st);
+/* Writes all of it to buf, of at least banyan_codec_state_bytes. The format has a version and a checksum. */
+BANYAN_API size_t banyan_codec_state_bytes(const struct banyan_codec_state *st);
+BANYAN_API int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size_t cap);
+/* -EINVAL and unchanged unless buf is a whole saved state of as many elements. */
+BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size_t bytes);
+
+/* ---------------------------------------------------------------------------------------------
  * Collectives. Every one exists as a blocking call and as <name>_init, which makes a persistent
  * request: start it, wait, start it again. All ranks call the same collectives in the same order.
  */
@@ -231,8 +266,10 @@ struct banyan_opts {
     size_t chunk_bytes;        /* 0: the communicator's; must agree between ranks */
     const int64_t *shape;      /* tensor shape for codecs that use it; may be NULL */
     int ndim;
+    struct banyan_codec_state *codec_state; /* what the codec keeps of this tensor; NULL: nothing. On all ranks or
+                                * on none, of the same seed, used equally often */
 };
-#define BANYAN_OPTS_INIT { sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0 }
+#define BANYAN_OPTS_INIT { sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL }
 
 /* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all ranks.
  * In place when sendbuf == recvbuf. */

@@ -44,6 +44,7 @@ class Config(ctypes.Structure):
         ("port_range", c_char_p), ("chunk_bytes", c_size_t), ("progress_thread", c_int),
         ("progress_cpu", c_int), ("deterministic", c_int), ("progress_hook", _ProgressHook),
         ("progress_hook_ctx", c_void_p), ("allgather", _Allgather), ("allgather_ctx", c_void_p),
+        ("topology", c_char_p),
     ]
 
 
@@ -52,7 +53,7 @@ class Opts(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
-        ("shape", POINTER(c_int64)), ("ndim", c_int),
+        ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
     ]
 
 

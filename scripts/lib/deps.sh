@@ -4,10 +4,27 @@
 # SKIP_DEPS=1 leaves that to you (another distribution, no network).
 
 # What a build of library, tools and examples needs.
-build_packages=(gcc libc6-dev meson ninja-build pkg-config python3 libsodium-dev)
+build_packages=(
+    gcc libc6-dev meson ninja-build pkg-config python3
+    libsodium-dev
+    libcjson-dev
+    libexpat1-dev
+    libhwloc-dev
+    libibverbs-dev librdmacm-dev
+)
 # What the tests need besides.
+test_packages=(
+    g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
+    libopenmpi-dev libmpich-dev
+    gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+)
+
+# What scripts/softroce-guest needs besides.
+guest_packages=(
+    qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
+)
 test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
-    libopenmpi-dev libmpich-dev hpcc)
+    libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

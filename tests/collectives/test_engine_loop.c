@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "collectives/internal.h"
+#include "collectives/topology.h"
 #include "transport/loop/loop.h"
 
 #define MAX_N 9
@@ -31,15 +32,24 @@ static uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 0) : 12345;
 }
 
-static void rig_open(struct rig *g, int n, const struct bny_loop_faults *faults)
+static void rig_open_on(struct rig *g, int n, const struct bny_loop_faults *faults, const char *topology)
 {
+    struct banyan_config cfg;
+
+    banyan_config_default(&cfg);
+    cfg.topology = topology;
     memset(g, 0, sizeof *g);
     g->n = n;
     g->rng = faults ? faults->seed : 1;
     g->fabric = bny_loop_fabric_create(n, faults);
     cr_assert_not_null(g->fabric);
     for (int r = 0; r < n; r++)
-        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, NULL), 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, &cfg), 0, "%s", banyan_last_error());
+}
+
+static void rig_open(struct rig *g, int n, const struct bny_loop_faults *faults)
+{
+    rig_open_on(g, n, faults, NULL);
 }
 
 static void rig_close(struct rig *g)
@@ -293,9 +303,54 @@ Test(engine_loop, random_calls_under_faults)
     }
 }
 
+/* Graphs of these ranks, or of hosts with two ranks each. */
+static const struct {
+    const char *topology;
+    int n;
+} networks[] = { { "torus:3x3", 9 }, { "mesh:2x3", 6 },         { "ring:5", 5 }, { "star:4x4+4x1", 8 },
+                 { "dgx-1", 8 },     { "leafspine:2x4,over=2", 8 }, { "ring:4", 8 }, { "star:1x4+2x1", 6 },
+                 { "mesh:2x2", 7 } };
+
+/* Every schedule that looks at the network, and whatever auto takes, with messages lost and late. */
+Test(engine_loop, schedules_of_networks_under_faults)
+{
+    struct bny_loop_faults f = { .seed = seed_of_run() + 99, .loss = 0.05, .duplicate = 0.05, .reorder = 0.2,
+                                 .delay_polls_max = 3, .queue_max = 4 };
+
+    fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
+    for (size_t t = 0; t < sizeof networks / sizeof networks[0]; t++) {
+        const size_t counts[] = { 0, 1, (size_t)networks[t].n + 1, 4093 };
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+        struct rig g;
+
+        rig_open_on(&g, networks[t].n, &f, networks[t].topology);
+        opts.chunk_bytes = 4096;
+        for (size_t i = 0; bny_topology_schedule_name(i); i++)
+            for (size_t k = 0; k < 4; k++) {
+                opts.schedule = bny_topology_schedule_name(i);
+                allreduce_case(&g, counts[k], (int)(k % 2), &opts);
+            }
+        for (int i = 0; i < 15; i++)
+            random_call(&g);
+        rig_close(&g);
+    }
+}
+
+Test(engine_loop, a_topology_of_another_size_is_refused)
+{
+    struct bny_loop_fabric *fabric = bny_loop_fabric_create(6, NULL);
+    struct banyan_comm *comm = NULL;
+    struct banyan_config cfg;
+
+    banyan_config_default(&cfg);
+    cfg.topology = "torus:3x3";
+    cr_assert_eq(bny_comm_loop(&comm, fabric, 6, 0, &cfg), -BANYAN_EINVAL);
+    cr_assert_not_null(strstr(banyan_last_error(), "is for 9 ranks; this job has 6"), "%s", banyan_last_error());
+}
+
 Test(engine_loop, codecs_round_once_and_ranks_agree)
 {
-    const char *const names[] = { "f16", "bf16" };
+    const char *const names[] = { "f16:force=1", "bf16:force=1" };
     const double bound[] = { 0x1p-10, 0x1p-7 };
 
     for (int n = 2; n <= 5; n++)

@@ -49,9 +49,8 @@ Test(perf, wrong_options_exit_with_2)
 {
     const char *bad[][4] = {
         { "banyan_perf", "allreduce", "-b", "4Q" },
-        { "banyan_perf", "allreduce", "--topo", "x" },
-        { "banyan_perf", "allreduce", "--gid", "0" },
         { "banyan_perf", "allreduce", "--trace", "x" },
+        { "banyan_perf", "allreduce", "--gid", "0" },
         { "banyan_perf", "allreduce", "-d", "float9" },
         { "banyan_perf", "allreduce", "-o", "bor" },
         { "banyan_perf", "allreduce", "-f", "1" },

@@ -28,6 +28,7 @@ static void print_config(void)
     AT(config, progress_hook_ctx);
     AT(config, allgather);
     AT(config, allgather_ctx);
+    AT(config, topology);
 }
 
 static void print_opts(void)
@@ -42,6 +43,7 @@ static void print_opts(void)
     AT(opts, chunk_bytes);
     AT(opts, shape);
     AT(opts, ndim);
+    AT(opts, codec_state);
 }
 
 static void print_values(void)

@@ -34,7 +34,7 @@ static int may_refuse(const char *name, enum bny_forest_use use, int n)
         composite |= n % d == 0;
     if (!strcmp(name, "bucket"))
         return !composite;
-    return !strcmp(name, "halving") && use == BNY_FOREST_SCATTERED && (n & (n - 1));
+    return (!strcmp(name, "halving") || !strcmp(name, "bine")) && use == BNY_FOREST_SCATTERED && (n & (n - 1));
 }
 
 static void check_builder(const struct bny_builder_ops *b, int n, enum bny_forest_use use,

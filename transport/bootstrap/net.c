@@ -182,6 +182,41 @@ int bny_net_choose(struct bny_addr *out, const char *ifname)
     return n < 0 ? n : 0;
 }
 
+int bny_net_subnets(struct bny_subnet *out, int max)
+{
+    struct ifaddrs *list = NULL;
+    int n = 0;
+
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
+        struct bny_addr mask;
+
+        if (!i->ifa_addr || !i->ifa_netmask || !(i->ifa_flags & IFF_UP) ||
+            i->ifa_flags & IFF_LOOPBACK)
+            continue;
+        from_sockaddr(&out[n].addr, i->ifa_addr);
+        from_sockaddr(&mask, i->ifa_netmask);
+        if (!out[n].addr.family || mask.family != out[n].addr.family)
+            continue;
+        out[n].prefix = 0;
+        for (size_t b = 0; b < sizeof mask.ip; b++)
+            out[n].prefix = (uint8_t)(out[n].prefix + __builtin_popcount(mask.ip[b]));
+        n++;
+    }
+    freeifaddrs(list);
+    return n;
+}
+
+int bny_subnet_has(const struct bny_subnet *net, const struct bny_addr *a)
+{
+    int whole = net->prefix / 8, rest = net->prefix % 8;
+
+    if (a->family != net->addr.family || memcmp(a->ip, net->addr.ip, (size_t)whole) != 0)
+        return 0;
+    return !rest || (a->ip[whole] ^ net->addr.ip[whole]) >> (8 - rest) == 0;
+}
+
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi)
 {
     unsigned long a, b;

@@ -35,6 +35,15 @@ int bny_net_choose(struct bny_addr *out, const char *ifname);
 #define BNY_NET_CANDIDATES_MAX 8
 int bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
 
+/* A network that an interface of this host is on. */
+struct bny_subnet {
+    struct bny_addr addr;
+    uint8_t prefix; /* bits */
+};
+/* Those of all interfaces that are up, without loopback; at most max. Returns their number. */
+int bny_net_subnets(struct bny_subnet *out, int max);
+int bny_subnet_has(const struct bny_subnet *net, const struct bny_addr *a);
+
 /* "20000-20100", "20000", or "" (any: both 0). Returns 0 or -BANYAN_ECONFIG. */
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);
 /* Listens on a->ip, without blocking, at a->port (0: any), which is set. Returns the fd, or

@@ -43,6 +43,7 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
     memcpy(t->blob.magic, "tcp1", 4);
     t->blob.rank = t->tp.rank;
     host_id(t->blob.host);
+    t->nsubnets = bny_net_subnets(t->subnets, 2 * TCP_ADDRS);
     for (int i = 0; i < n; i++) {
         struct epoll_event ev = { .events = EPOLLIN, .data.u64 = (uint64_t)t->nlisten };
 
@@ -58,6 +59,26 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
             return bny_fail_errno("rank %d: cannot watch the listening socket", t->tp.rank);
     }
     return 0;
+}
+
+static int adjacent(const struct tcp_tp *t, const struct bny_addr *a)
+{
+    for (int i = 0; i < t->nsubnets; i++)
+        if (bny_subnet_has(&t->subnets[i], a))
+            return 1;
+    return 0;
+}
+
+void bny_tcp_prefer_adjacent(const struct tcp_tp *t, struct tcp_blob *blob)
+{
+    struct bny_addr sorted[TCP_ADDRS];
+    uint32_t n = 0;
+
+    for (int far = 0; far < 2; far++)
+        for (uint32_t i = 0; i < blob->count; i++)
+            if (adjacent(t, &blob->addrs[i]) != far)
+                sorted[n++] = blob->addrs[i];
+    memcpy(blob->addrs, sorted, n * sizeof *sorted);
 }
 
 int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,

@@ -271,6 +271,7 @@ static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len
     if (e->claimed)
         return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
     e->blob = b;
+    bny_tcp_prefer_adjacent(t, &e->blob);
     e->same_host = same_host;
     e->claimed = 1;
     for (int lane = 0; lane < TCP_LANES; lane++)

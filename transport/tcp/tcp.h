@@ -157,6 +157,8 @@ struct tcp_tp {
     int epfd;
     int nlisten, listeners[TCP_ADDRS];
     struct tcp_blob blob;
+    struct bny_subnet subnets[2 * TCP_ADDRS]; /* that we are on */
+    int nsubnets;
     struct tcp_ep **eps; /* [nranks] */
     struct tcp_conn *active_head, **active_tail;
     struct tcp_conn *half[TCP_HALF_MAX];
@@ -170,6 +172,9 @@ struct tcp_tp {
 
 /* addr.c */
 int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range);
+/* A peer's addresses on a network that we are on too come first: a host with several interfaces is reached by the
+ * nearest, and each link of a direct network carries what is for its other end. */
+void bny_tcp_prefer_adjacent(const struct tcp_tp *t, struct tcp_blob *blob);
 /* 1 when blob is a peer's that this host can reach; fills *out. */
 int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,
                        struct tcp_blob *out, int *same_host);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loads libraries on first use (lazy.h), and has the tables. */
+#include "base/lazy.h"
+
+#include <dlfcn.h>
+
+#include "base/err.h"
+#include "base/lazy_cjson.h"
+#include "base/lazy_expat.h"
+#include "base/lazy_hwloc.h"
+
+static int load(struct bny_lazy *l)
+{
+    /* Global: hwloc's plugins find its symbols only so. */
+    void *lib = dlopen(l->soname, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+
+    if (!lib)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "%s cannot be loaded (%.200s); on Debian: apt-get install %s",
+                        l->soname, dlerror(), l->package);
+    for (int i = 0; l->names[i]; i++) {
+        l->table[i] = dlsym(lib, l->names[i]);
+        if (!l->table[i])
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "%s has no %s: it is too old or too new; on Debian: apt-get install %s",
+                l->soname, l->names[i], l->package);
+    }
+    return 0;
+}
+
+int bny_lazy_load(struct bny_lazy *l)
+{
+    int e = 0;
+
+    pthread_mutex_lock(&l->lock);
+    if (!l->loaded)
+        e = load(l);
+    l->loaded = !e;
+    pthread_mutex_unlock(&l->lock);
+    return e;
+}
+
+#define NAME(f) #f,
+#define LAZY(lib, LIB, soname, package)                                                        \
+    struct bny_##lib##_table bny_##lib##_table;                                                \
+    int bny_lazy_##lib(void)                                                                   \
+    {                                                                                          \
+        static const char *const names[] = { BNY_##LIB##_FUNCTIONS(NAME) NULL };               \
+        static struct bny_lazy l = { soname,                                                   \
+                                     package,                                                  \
+                                     names,                                                    \
+                                     (void **)(void *)&bny_##lib##_table,                      \
+                                     PTHREAD_MUTEX_INITIALIZER,                                \
+                                     0 };                                                      \
+        return bny_lazy_load(&l);                                                              \
+    }
+
+LAZY(cjson, CJSON, "libcjson.so.1", "libcjson1")
+LAZY(expat, EXPAT, "libexpat.so.1", "libexpat1")
+LAZY(hwloc, HWLOC, "libhwloc.so.15", "libhwloc15")

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a world knows about its network: the cluster graph that the user gave (BANYAN_TOPO, config.topology), a schedule
+ * that is a file (plan or MSCCL XML), which ranks share a host; and the forests made of these. One for each world,
+ * guarded by its lock. Everything that the choice of a plan rests on is the same on all ranks: contents of the files are
+ * compared by hash at init. */
+#ifndef BNY_COLLECTIVES_TOPOLOGY_H
+#define BNY_COLLECTIVES_TOPOLOGY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/program.h"
+
+struct banyan_comm;
+struct bny_topology;
+
+/* Reads what topo ("" for none) and schedule (when it names a file) say. 0 and *out, or an error that names the file. */
+int bny_topology_load(struct bny_topology **out, const char *topo, const char *schedule);
+void bny_topology_free(struct bny_topology *t); /* takes NULL */
+/* Ranks are known: host_of[nranks] numbers the hosts in order of their lowest ranks. 0, or -BANYAN_EINVAL when graph or
+ * plan are for another number of ranks (and of hosts). */
+int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks);
+/* Do these ranks of the world share a host (kernel and network stack)? */
+int bny_topology_same_host(const struct bny_topology *t, int a, int b);
+/* Hash of the graph, 0: none. Hash of the schedule's file, 0: none. */
+uint64_t bny_topology_hash(const struct bny_topology *t);
+uint64_t bny_topology_file_hash(const struct bny_topology *t);
+
+/* "x.json", "x.xml", "./x", "/x": a file rather than a name. */
+int bny_schedule_is_file(const char *schedule);
+/* The name under which a schedule's file is known here: "file:" and its hash. */
+void bny_topology_file_name(const struct bny_topology *t, char *buf, size_t cap);
+/* The i-th schedule that needs a topology, or several ranks on several hosts; NULL past the end. */
+const char *bny_topology_schedule_name(size_t i);
+int bny_topology_schedule_known(const char *name); /* those, and names of files */
+
+/* Does the graph, the file or the grouping by hosts apply to this communicator? Only one of all ranks in their order. */
+int bny_topology_applies(const struct banyan_comm *c);
+/* May auto try it? Not what is slow to build for so many ranks, nor what only stands for a publication. */
+int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule);
+/* Compiles the named schedule for this rank. *borrowed: the program stays the topology's. 0; -BANYAN_ENOTSUP when it is not
+ * for this collective or communicator. */
+int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
+                         enum bny_collective coll, const char *schedule, int root, int coalesce);
+
+/* What a schedule costs on the graph; the builders of program.h and forest.h included. */
+struct bny_topology_cost {
+    double per_byte;  /* seconds for each byte of the vector, once the pipelines are full */
+    double link_Bps;  /* of the slowest link that it uses */
+    double carried;   /* share of the vector that crosses the busiest link */
+    int hops;         /* edges of ranks on the longest way, all phases */
+    int steps;        /* time steps, all phases */
+};
+/* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
+int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c, enum bny_collective coll,
+                      const char *schedule, int root);
+/* Seconds for a byte through the narrowest rank's port; 0 without a graph. */
+double bny_topology_beta(const struct banyan_comm *c);
+/* Bytes of a chunk that fills and drains the pipelines about as fast as its own cost allows. */
+size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s);
+/* Seconds for `bytes`, cut into such chunks. */
+double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk, double alpha_s);
+
+#endif

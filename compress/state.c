@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Codec states: made, saved, loaded and re-bucketed by the user; lent to operations by state.h. */
+#include "compress/state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "compress/linear.h"
+
+#define SAVED_MAGIC   0x54534342u /* "BCST" */
+#define SAVED_VERSION 1
+#define PLANES_MAX    4
+
+struct saved { /* little endian; then residuals, track, keep */
+    uint32_t magic, version;
+    uint64_t count, seed;
+    uint32_t step, planes;
+    float ef_scale;
+    uint32_t crc; /* crc32c of this header with crc 0, then all that follows */
+    uint64_t track_bytes, keep_bytes;
+    int64_t rows, cols;
+    char spec[80]; /* of the codec that track and keep belong to; "": none */
+};
+_Static_assert(sizeof(struct saved) == 152, "saved format");
+
+static size_t plane_bytes(const struct banyan_codec_state *st)
+{
+    return st->count * sizeof(float);
+}
+
+int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uint64_t seed)
+{
+    struct banyan_codec_state *st;
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_create: out must not be NULL");
+    *out = NULL;
+    st = calloc(1, sizeof *st);
+    if (st && count <= PTRDIFF_MAX / (PLANES_MAX * sizeof(float)))
+        st->ef = calloc(count ? count : 1, sizeof(float));
+    if (!st || !st->ef) {
+        free(st);
+        return bny_fail(BANYAN_ENOMEM, "no memory for the residuals of %zu elements", count);
+    }
+    st->count = count;
+    st->seed = seed;
+    st->planes = 1;
+    st->ef_scale = 1;
+    *out = st;
+    return 0;
+}
+
+void banyan_codec_state_free(struct banyan_codec_state *st)
+{
+    if (!st)
+        return;
+    free(st->ef);
+    free(st->track);
+    free(st->keep);
+    free(st);
+}
+
+static int check(const struct banyan_codec_state *st, const char *what)
+{
+    if (!st)
+        return bny_fail(BANYAN_EINVAL, "%s: the state must not be NULL", what);
+    if (st->busy)
+        return bny_fail(BANYAN_EBUSY, "%s: this state is used by an operation in flight; wait for it first", what);
+    return 0;
+}
+
+int banyan_codec_state_reset(struct banyan_codec_state *st)
+{
+    int rc = check(st, "banyan_codec_state_reset");
+
+    if (rc)
+        return rc;
+    memset(st->ef, 0, st->planes * plane_bytes(st));
+    if (st->track)
+        memset(st->track, 0, st->track_bytes);
+    if (st->keep)
+        memset(st->keep, 0, st->keep_bytes);
+    st->step = 0;
+    st->ef_scale = 1;
+    return 0;
+}
+
+int banyan_codec_state_scale(struct banyan_codec_state *st, double factor)
+{
+    int rc = check(st, "banyan_codec_state_scale");
+
+    if (rc == 0 && !isfinite((float)(st->ef_scale * factor)))
+        rc = bny_fail(BANYAN_EINVAL, "factor: %g is not a finite f32", factor);
+    if (rc == 0)
+        st->ef_scale = (float)(st->ef_scale * factor);
+    return rc;
+}
+
+const float *banyan_codec_state_residual(const struct banyan_codec_state *st)
+{
+    return st ? st->ef : NULL;
+}
+
+/* At least so many planes; new ones are zero. */
+static int grow_planes(struct banyan_codec_state *st, unsigned planes)
+{
+    float *more;
+
+    if (planes <= st->planes)
+        return 0;
+    more = realloc(st->ef, planes * plane_bytes(st) + sizeof(float));
+    if (!more)
+        return bny_fail(BANYAN_ENOMEM, "no memory for %u floats an element of %zu", planes, st->count);
+    memset(more + st->planes * st->count, 0, (planes - st->planes) * plane_bytes(st));
+    st->ef = more;
+    st->planes = planes;
+    return 0;
+}
+
+int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at, struct banyan_codec_state *src,
+                            size_t src_at, size_t count)
+{
+    int rc = check(dst, "banyan_codec_state_move");
+
+    if (rc == 0)
+        rc = check(src, "banyan_codec_state_move");
+    if (rc)
+        return rc;
+    if (dst == src)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_move: dst and src must be two states");
+    if (count > dst->count || dst_at > dst->count - count || count > src->count || src_at > src->count - count)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_move: [%zu, +%zu) of %zu elements to [%zu, +%zu) of %zu "
+                        "does not fit", src_at, count, src->count, dst_at, count, dst->count);
+    rc = grow_planes(dst, src->planes);
+    if (rc)
+        return rc;
+    for (unsigned k = 0; k < src->planes; k++) {
+        float *to = dst->ef + k * dst->count + dst_at, *from = src->ef + k * src->count + src_at;
+        float unit = k ? 1 : src->ef_scale / dst->ef_scale; /* factors that wait apply to residuals only */
+        for (size_t i = 0; i < count; i++) {
+            to[i] += unit == 1 ? from[i] : unit * from[i];
+            from[i] = 0;
+        }
+    }
+    return 0;
+}
+
+/* ---- saving ---- */
+
+size_t banyan_codec_state_bytes(const struct banyan_codec_state *st)
+{
+    return st ? sizeof(struct saved) + st->planes * plane_bytes(st) + st->track_bytes + st->keep_bytes : 0;
+}
+
+static void put(char **at, const void *from, size_t bytes)
+{
+    if (bytes)
+        memcpy(*at, from, bytes);
+    *at += bytes;
+}
+
+int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size_t cap)
+{
+    struct saved h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION };
+    size_t need = banyan_codec_state_bytes(st);
+    char *at = buf;
+    int rc = check(st, "banyan_codec_state_save");
+
+    if (rc)
+        return rc;
+    if (!buf || cap < need)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_save: %zu bytes at %p; this state takes %zu "
+                        "(banyan_codec_state_bytes)", cap, buf, need);
+    h.count = st->count;
+    h.seed = st->seed;
+    h.step = st->step;
+    h.planes = st->planes;
+    h.ef_scale = st->ef_scale;
+    h.track_bytes = st->track_bytes;
+    h.keep_bytes = st->keep_bytes;
+    h.rows = st->rows;
+    h.cols = st->cols;
+    if (st->codec)
+        memcpy(h.spec, st->codec->spec, sizeof h.spec);
+    at += sizeof h;
+    put(&at, st->ef, st->planes * plane_bytes(st));
+    put(&at, st->track, st->track_bytes);
+    put(&at, st->keep, st->keep_bytes);
+    h.crc = bny_crc32c(bny_crc32c(0, &h, sizeof h), (const char *)buf + sizeof h, need - sizeof h);
+    memcpy(buf, &h, sizeof h);
+    return 0;
+}
+
+static int bad(const char *what)
+{
+    return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: this is no saved codec state: %s", what);
+}
+
+static int all_finite(const char *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x;
+
+        memcpy(&x, v + 4 * i, 4);
+        if (!isfinite(x))
+            return 0;
+    }
+    return 1;
+}
+
+/* The header of buf[bytes] for a state of st's size; *codec: whose track and keep it has. */
+static int check_saved(const struct banyan_codec_state *st, struct saved *h, const struct bny_codec **codec,
+                       const char *buf, size_t bytes)
+{
+    size_t rest = bytes - sizeof *h, planes;
+    uint32_t crc;
+    int rc;
+
+    *codec = NULL;
+    if (!buf || bytes < sizeof *h)
+        return bad("too short");
+    memcpy(h, buf, sizeof *h);
+    if (h->magic != SAVED_MAGIC || h->version != SAVED_VERSION)
+        return bad("its first bytes are another format's, or another version's");
+    if (h->count != st->count)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: saved for %llu elements, this state has %zu",
+                        (unsigned long long)h->count, st->count);
+    if (h->planes < 1 || h->planes > PLANES_MAX)
+        return bad("its number of floats an element");
+    planes = h->planes * plane_bytes(st);
+    if (rest < planes || h->track_bytes > rest - planes || h->keep_bytes != rest - planes - h->track_bytes)
+        return bad("its length");
+    crc = h->crc;
+    h->crc = 0;
+    if (bny_crc32c(bny_crc32c(0, h, sizeof *h), buf + sizeof *h, rest) != crc)
+        return bad("its checksum");
+    if (!isfinite(h->ef_scale) || !all_finite(buf + sizeof *h, h->planes * st->count))
+        return bad("its residuals are not finite");
+    if (memchr(h->spec, '\0', sizeof h->spec) == NULL)
+        return bad("its codec's name");
+    if (!h->spec[0])
+        return h->track_bytes || h->keep_bytes ? bad("statistics of no codec") : 0;
+    rc = bny_codec_parse(codec, h->spec);
+    if (rc)
+        return rc;
+    if (h->track_bytes != 0 && h->track_bytes != (*codec)->ops->track_bytes)
+        return bad("the length of its codec's statistics");
+    if (h->keep_bytes && (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
+                          __builtin_mul_overflow_p(h->rows, h->cols, (int64_t)0) ||
+                          (uint64_t)(h->rows * h->cols) != st->count ||
+                          (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) != h->keep_bytes))
+        return bad("the length of its codec's matrices");
+    return 0;
+}
+
+int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size_t bytes)
+{
+    const struct bny_codec *codec;
+    const char *at = buf;
+    struct saved h;
+    void *track = NULL, *keep = NULL;
+    int rc = check(st, "banyan_codec_state_load");
+
+    if (rc == 0)
+        rc = check_saved(st, &h, &codec, buf, bytes);
+    if (rc == 0)
+        rc = grow_planes(st, h.planes);
+    if (rc)
+        return rc;
+    if ((h.track_bytes && !(track = malloc(h.track_bytes))) || (h.keep_bytes && !(keep = malloc(h.keep_bytes)))) {
+        free(track);
+        return bny_fail(BANYAN_ENOMEM, "no memory to load a codec state");
+    }
+    at += sizeof h;
+    memset(st->ef, 0, st->planes * plane_bytes(st));
+    memcpy(st->ef, at, h.planes * plane_bytes(st));
+    at += h.planes * plane_bytes(st);
+    if (track)
+        memcpy(track, at, h.track_bytes);
+    if (keep)
+        memcpy(keep, at + h.track_bytes, h.keep_bytes);
+    free(st->track);
+    free(st->keep);
+    st->track = track;
+    st->keep = keep;
+    st->track_bytes = h.track_bytes;
+    st->keep_bytes = h.keep_bytes;
+    st->rows = h.rows;
+    st->cols = h.cols;
+    st->codec = codec;
+    st->seed = h.seed;
+    st->step = h.step;
+    st->ef_scale = h.ef_scale;
+    return 0;
+}
+
+/* ---- operations ---- */
+
+static int refit(void **mem, size_t *have, size_t need)
+{
+    void *p;
+
+    if (*have == need)
+        return 0;
+    p = need ? calloc(1, need) : NULL;
+    if (need && !p)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a codec's state of %zu bytes", need);
+    free(*mem);
+    *mem = p;
+    *have = need;
+    return 0;
+}
+
+static int same_params(const struct bny_codec *a, const struct bny_codec *b)
+{
+    return a->ops == b->ops && !memcmp(a->param, b->param, sizeof a->param);
+}
+
+int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows, int64_t cols)
+{
+    const struct bny_codec_ops *ops = codec->ops;
+    size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
+    int rc = check(st, "codec_state");
+
+    if (rc)
+        return rc;
+    if (st->codec && st->codec->ops != ops) { /* another codec's are of no use; its residuals are */
+        memset(st->ef + st->count, 0, (st->planes - 1) * plane_bytes(st));
+        if (st->track)
+            memset(st->track, 0, st->track_bytes);
+    }
+    if (st->keep && (!st->codec || !same_params(st->codec, codec) || rows != st->rows || cols != st->cols))
+        memset(st->keep, 0, st->keep_bytes);
+    rc = grow_planes(st, 1 + ops->elem_floats);
+    if (rc == 0)
+        rc = refit(&st->track, &st->track_bytes, ops->track_bytes);
+    if (rc == 0)
+        rc = refit(&st->keep, &st->keep_bytes, keep);
+    if (rc)
+        return rc;
+    st->codec = codec;
+    st->rows = rows;
+    st->cols = cols;
+    st->busy = 1;
+    for (size_t i = 0; st->ef_scale != 1 && i < st->count; i++) /* all of them, encoded in this operation or not */
+        st->ef[i] *= st->ef_scale;
+    st->ef_scale = 1;
+    if (ops->begin && st->track)
+        ops->begin(codec, st->track, st->step);
+    return 0;
+}
+
+void bny_state_end(struct banyan_codec_state *st)
+{
+    st->busy = 0;
+    st->step++;
+}

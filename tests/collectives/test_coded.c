@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Codecs inside collectives, all ranks in one thread over the loop transport: for every codec of the registry, ranks
+ * end with the same bits, nothing that a residual should keep is lost, exact codecs change no bit, and what a codec
+ * declines travels raw. BANYAN_TEST_SEED repeats a run. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "collectives/internal.h"
+#include "compress/linear.h"
+#include "transport/loop/loop.h"
+
+#define MAX_N 6
+
+struct rig {
+    int n;
+    size_t count;
+    struct bny_loop_fabric *fabric;
+    struct banyan_comm *comm[MAX_N];
+    struct banyan_request *req[MAX_N];
+    struct banyan_codec_state *state[MAX_N];
+    float *in[MAX_N], *out[MAX_N];
+    uint64_t rng;
+    char text[600]; /* the first error of drive() */
+};
+
+static uint64_t seed_of_run(void)
+{
+    const char *text = getenv("BANYAN_TEST_SEED");
+
+    return text ? strtoull(text, NULL, 0) : 4711;
+}
+
+static void rig_open(struct rig *g, int n, size_t count, const struct bny_loop_faults *faults)
+{
+    memset(g, 0, sizeof *g);
+    setenv("BANYAN_CODEC_FORCE", "1", 1);
+    g->n = n;
+    g->count = count;
+    g->rng = seed_of_run() + (uint64_t)n;
+    g->fabric = bny_loop_fabric_create(n, faults);
+    cr_assert_not_null(g->fabric);
+    for (int r = 0; r < n; r++) {
+        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, NULL), 0, "%s", banyan_last_error());
+        cr_assert_eq(banyan_codec_state_create(&g->state[r], count, 99), 0);
+        g->in[r] = calloc(count + 1, 4);
+        g->out[r] = calloc(count + 1, 4);
+    }
+}
+
+static void rig_close(struct rig *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        g->comm[r]->world->orderly = 0; /* no farewell: one thread cannot wait for itself */
+        banyan_comm_destroy(g->comm[r]);
+        banyan_codec_state_free(g->state[r]);
+        free(g->in[r]);
+        free(g->out[r]);
+    }
+    bny_loop_fabric_destroy(g->fabric);
+}
+
+static void fill(struct rig *g)
+{
+    for (int r = 0; r < g->n; r++)
+        for (size_t i = 0; i < g->count; i++)
+            g->in[r][i] = (float)((bny_rng_unit(&g->rng) - 0.5) * (1 + (double)(i % 7)));
+}
+
+/* Runs the requests of all ranks to their end. Returns the first error. */
+static int drive(struct rig *g, const char *what)
+{
+    int done[MAX_N] = { 0 }, left = g->n, first = 0;
+
+    for (int r = 0; r < g->n; r++)
+        cr_assert_eq(banyan_start(g->req[r]), 0, "%s: %s", what, banyan_last_error());
+    for (long turn = 0; left > 0; turn++) {
+        int r = (int)bny_rng_below(&g->rng, (uint64_t)g->n), d = 0, rc;
+        cr_assert_lt(turn, 3000000, "%s: stuck; %s", what, g->text);
+        if (done[r]) {
+            banyan_progress(g->comm[r]);
+            continue;
+        }
+        rc = banyan_test(g->req[r], &d);
+        if (rc && !first)
+            snprintf(g->text, sizeof g->text, "rank %d: %s", r, banyan_last_error());
+        first = first ? first : rc;
+        if (d) {
+            done[r] = 1;
+            left--;
+        }
+    }
+    for (int r = 0; r < g->n; r++)
+        cr_assert_eq(banyan_request_free(g->req[r]), 0);
+    return first;
+}
+
+static int allreduce(struct rig *g, const char *codec, const char *schedule, size_t chunk, banyan_op op, int state,
+                     int in_place)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    char what[160];
+
+    snprintf(what, sizeof what, "allreduce n=%d codec=%s schedule=%s chunk=%zu op=%d state=%d", g->n, codec,
+             schedule ? schedule : "auto", chunk, (int)op, state);
+    o.codec = codec;
+    o.schedule = schedule;
+    o.chunk_bytes = chunk;
+    for (int r = 0; r < g->n; r++) {
+        int rc;
+        o.codec_state = state ? g->state[r] : NULL;
+        if (in_place)
+            memcpy(g->out[r], g->in[r], 4 * g->count);
+        rc = banyan_allreduce_init(in_place ? g->out[r] : g->in[r], g->out[r], g->count, BANYAN_F32, op, g->comm[r], &o,
+                                   &g->req[r]);
+        if (rc == -BANYAN_ENOTSUP && r == 0)
+            return 1;
+        cr_assert_eq(rc, 0, "%s: %s", what, banyan_last_error());
+    }
+    cr_assert_eq(drive(g, what), 0, "%s: %s", what, banyan_last_error());
+    for (int r = 1; r < g->n; r++)
+        cr_assert_eq(memcmp(g->out[0], g->out[r], 4 * g->count), 0, "%s: ranks 0 and %d differ", what, r);
+    return 0;
+}
+
+static int is_linear(size_t i)
+{
+    return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
+}
+
+static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "hierarchical" };
+#define NFORESTS (sizeof forests / sizeof forests[0])
+
+Test(coded, ranks_agree_on_every_forest, .timeout = 120)
+{
+    for (int n = 2; n <= 5; n++) {
+        struct rig g;
+        rig_open(&g, n, 30011, NULL);
+        fill(&g);
+        for (size_t i = 0; bny_codecs[i]; i++)
+            for (size_t f = 0; f < NFORESTS; f++)
+                for (int k = 0; k < 4 && !is_linear(i); k++)
+                    allreduce(&g, bny_codecs[i]->name, forests[f], k & 1 ? 8192 : 0,
+                              (banyan_op)(k & 2 ? BANYAN_AVG : BANYAN_SUM), k & 1, k == 3);
+        rig_close(&g);
+    }
+}
+
+Test(coded, ranks_agree_under_faults, .timeout = 120)
+{
+    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
+                                 .delay_polls_max = 5, .queue_max = 4 };
+
+    fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
+    for (int n = 2; n <= 4; n++) {
+        struct rig g;
+        rig_open(&g, n, 9001, &f);
+        fill(&g);
+        for (size_t i = 0; bny_codecs[i]; i++)
+            for (size_t s = 0; s < NFORESTS && !is_linear(i); s++)
+                allreduce(&g, bny_codecs[i]->name, forests[s], 4096, BANYAN_SUM, 1, 0);
+        rig_close(&g);
+    }
+}
+
+/* sum(inputs) + sum(old residuals) = n * avg + sum(new residuals), over many steps, forests, parameters. */
+static void law(const char *codec, const char *other, int n, size_t count)
+{
+    struct rig g;
+    double *sent = calloc(count, sizeof *sent), *got = calloc(count, sizeof *got), worst = 0, size = 0;
+
+    rig_open(&g, n, count, NULL);
+    for (int step = 0; step < 120; step++) {
+        banyan_op op = step % 3 ? BANYAN_SUM : BANYAN_AVG;
+        const char *forest = forests[(size_t)(step / 5) % NFORESTS];
+        fill(&g);
+        for (int r = 0; r < n; r++)
+            for (size_t i = 0; i < count; i++)
+                sent[i] += (double)g.in[r][i];
+        if (allreduce(&g, step % 10 < 5 ? codec : other, forest, step % 2 ? 4096 : 0, op, 1, step % 4 == 0))
+            cr_assert_eq(allreduce(&g, codec, NULL, 0, op, 1, 0), 0);
+        for (size_t i = 0; i < count; i++)
+            got[i] += (double)g.out[0][i] * (op == BANYAN_AVG ? n : 1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        double left = 0;
+        for (int r = 0; r < n; r++)
+            left += (double)banyan_codec_state_residual(g.state[r])[i];
+        worst = fmax(worst, fabs(sent[i] - got[i] - left));
+        size = fmax(size, fabs(sent[i]));
+    }
+    cr_assert(worst <= 1e-4 * size, "%s, %s on %d ranks: %g of %g is lost", codec, other, n, worst, size);
+    rig_close(&g);
+    free(sent);
+    free(got);
+}
+
+static int keeps_law(size_t i)
+{
+    return !is_linear(i) && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) && bny_codecs[i]->elem_floats == 0;
+}
+
+Test(coded, nothing_is_lost, .timeout = 240)
+{
+    law("bf16", "f16", 3, 2500);
+    for (size_t i = 0; bny_codecs[i]; i++)
+        if (keeps_law(i)) {
+            law(bny_codecs[i]->name, bny_codecs[i]->name, 2, 2500);
+            law(bny_codecs[i]->name, "bf16", 5, 2500);
+        }
+}
+
+Test(coded, reduce_scatter_and_others_keep_the_law)
+{
+    enum { N = 3 };
+    struct rig g;
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t count = 3000, block = count / N;
+
+    for (size_t i = 0; bny_codecs[i]; i++) {
+        double sent[3000] = { 0 }, got[3000] = { 0 };
+        if (!keeps_law(i) && strcmp(bny_codecs[i]->name, "bf16") != 0)
+            continue;
+        rig_open(&g, N, count, NULL);
+        o.codec = bny_codecs[i]->name;
+        o.chunk_bytes = 1024;
+        for (int step = 0; step < 20; step++) {
+            fill(&g);
+            for (int r = 0; r < N; r++) {
+                o.codec_state = g.state[r];
+                for (size_t k = 0; k < count; k++)
+                    sent[k] += (double)g.in[r][k];
+                cr_assert_eq(banyan_reduce_scatter_init(g.in[r], g.out[r], block, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
+                                                        &g.req[r]), 0, "%s", banyan_last_error());
+            }
+            cr_assert_eq(drive(&g, "reduce_scatter"), 0);
+            for (size_t k = 0; k < count; k++)
+                got[k] += (double)g.out[k / block][k % block];
+        }
+        for (size_t k = 0; k < count; k++) {
+            for (int r = 0; r < N; r++)
+                got[k] += (double)banyan_codec_state_residual(g.state[r])[k];
+            cr_assert(fabs(sent[k] - got[k]) < 1e-3, "%s: element %zu: %g, not %g", o.codec, k, got[k], sent[k]);
+        }
+        for (int c = 0; c < 2; c++) { /* broadcast and allgather: all ranks hold the same */
+            for (int r = 0; r < N; r++) {
+                o.codec_state = NULL;
+                memcpy(g.out[r], g.in[c ? r : 1], 4 * count);
+                cr_assert_eq(c ? banyan_allgather_init(g.in[r], g.out[r], block, BANYAN_F32, g.comm[r], &o, &g.req[r])
+                               : banyan_broadcast_init(g.out[r], count, BANYAN_F32, 1, g.comm[r], &o, &g.req[r]), 0);
+            }
+            cr_assert_eq(drive(&g, "broadcast or allgather"), 0);
+            for (int r = 1; r < N; r++)
+                cr_assert_eq(memcmp(g.out[0], g.out[r], 4 * count), 0, "%s: ranks differ", o.codec);
+        }
+        rig_close(&g);
+    }
+}
+
+Test(coded, what_a_codec_declines_travels_raw)
+{
+    struct rig g;
+
+    for (size_t i = 0; bny_codecs[i]; i++) {
+        if (is_linear(i))
+            continue;
+        rig_open(&g, 4, 90000, NULL);
+        for (int state = 0; state < 2; state++) {
+            fill(&g);
+            g.in[1][77] = INFINITY;
+            g.in[2][60000] = NAN;
+            for (size_t f = 0; f < NFORESTS; f++) {
+                allreduce(&g, bny_codecs[i]->name, forests[f], 0, BANYAN_AVG, state, 0);
+                cr_assert(isnan(g.out[0][60000]), "%s: NaN became %g", bny_codecs[i]->name, (double)g.out[0][60000]);
+                cr_assert(!isfinite(g.out[0][77]), "%s: infinity became %g", bny_codecs[i]->name,
+                          (double)g.out[0][77]);
+                cr_assert(isfinite(g.out[0][30000]) && isfinite(banyan_codec_state_residual(g.state[1])[77]),
+                          "%s", bny_codecs[i]->name);
+            }
+        }
+        rig_close(&g);
+    }
+}
+
+/* Exact codecs: the bits of raw, for every type, operation, collective and schedule. */
+static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype, const char *schedule, banyan_op op)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t bytes = banyan_dtype_bytes(dtype) * g->count;
+    char *want[MAX_N];
+
+    o.schedule = schedule;
+    o.chunk_bytes = 4096;
+    for (int pass = 0; pass < 2; pass++) {
+        o.codec = pass ? codec : "none";
+        for (int r = 0; r < g->n; r++) {
+            int rc = banyan_allreduce_init(g->in[r], g->out[r], g->count, dtype, op, g->comm[r], &o, &g->req[r]);
+            if (rc == -BANYAN_ENOTSUP && r == 0 && pass == 0)
+                return;
+            cr_assert_eq(rc, 0, "%s: %s", codec, banyan_last_error());
+        }
+        cr_assert_eq(drive(g, codec), 0, "%s %s %s: %s", codec, banyan_dtype_name(dtype), schedule,
+                     banyan_last_error());
+        for (int r = 0; r < g->n; r++) {
+            if (pass == 0) {
+                want[r] = malloc(bytes);
+                memcpy(want[r], g->out[r], bytes);
+                memset(g->out[r], 0x55, bytes);
+                continue;
+            }
+            cr_assert_eq(memcmp(want[r], g->out[r], bytes), 0, "%s %s %s: rank %d differs from raw", codec,
+                         banyan_dtype_name(dtype), schedule ? schedule : "auto", r);
+            free(want[r]);
+        }
+    }
+}
+
+Test(coded, exact_codecs_change_no_bit, .timeout = 120)
+{
+    for (int n = 2; n <= 5; n++) {
+        struct rig g;
+        rig_open(&g, n, 5003, NULL);
+        for (size_t i = 0; bny_codecs[i]; i++)
+            for (int d = 0; d < BANYAN_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT; d++)
+                for (size_t s = 0; banyan_schedule_name(s); s++) {
+                    if (!((bny_codecs[i]->dtypes ? bny_codecs[i]->dtypes : 1) >> d & 1) ||
+                        banyan_dtype_bytes((enum banyan_dtype)d) > 4)
+                        continue;
+                    fill(&g);
+                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d, banyan_schedule_name(s), BANYAN_MAX);
+                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d, banyan_schedule_name(s), BANYAN_AVG);
+                }
+        rig_close(&g);
+    }
+}
+
+Test(coded, checksums_and_seeds)
+{
+    struct rig g;
+
+    setenv("BANYAN_CODEC_CRC", "1", 1);
+    rig_open(&g, 3, 20000, NULL);
+    unsetenv("BANYAN_CODEC_CRC");
+    fill(&g);
+    cr_assert_eq(g.comm[0]->world->codec_crc, 1);
+    for (size_t i = 0; bny_codecs[i]; i++)
+        if (!is_linear(i))
+            allreduce(&g, bny_codecs[i]->name, NULL, 0, BANYAN_SUM, 1, 0);
+    g.in[0][5] = NAN;
+    cr_assert_eq(allreduce(&g, "int8", NULL, 0, BANYAN_SUM, 1, 0), 0);
+    rig_close(&g);
+}
+
+Test(coded, states_used_differently_are_found)
+{
+    struct rig g;
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+
+    rig_open(&g, 2, 20000, NULL);
+    g.state[1]->step = 3;
+    o.codec = "bf16";
+    for (int r = 0; r < 2; r++) {
+        o.codec_state = g.state[r];
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
+                                           &g.req[r]), 0);
+    }
+    cr_assert_eq(drive(&g, "steps differ"), -BANYAN_EPROTO, "%s", banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "of step") && strstr(banyan_last_error(), "chunk 0 of message"), "%s",
+              banyan_last_error());
+    rig_close(&g);
+}
+
+Test(coded, a_state_serves_one_operation)
+{
+    struct rig g;
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct banyan_request *second;
+
+    rig_open(&g, 2, 20000, NULL);
+    o.codec = "bf16";
+    for (int r = 0; r < 2; r++) {
+        o.codec_state = g.state[r];
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
+                                           &g.req[r]), 0);
+    }
+    o.codec_state = g.state[0];
+    cr_assert_eq(banyan_allreduce_init(g.in[0], g.in[0], g.count, BANYAN_F32, BANYAN_SUM, g.comm[0], &o, &second), 0);
+    cr_assert_eq(banyan_start(g.req[0]), 0);
+    cr_assert_eq(banyan_start(second), -BANYAN_EBUSY);
+    cr_assert_eq(banyan_codec_state_reset(g.state[0]), -BANYAN_EBUSY);
+    for (int d = 0; !d;) {
+        d = bny_op_is_done(&g.req[0]->op);
+        if (!bny_op_is_done(&g.req[1]->op) && atomic_load(&g.req[1]->op.state) == BNY_OP_IDLE)
+            cr_assert_eq(banyan_start(g.req[1]), 0);
+        banyan_progress(g.comm[0]);
+        banyan_progress(g.comm[1]);
+    }
+    for (int r = 0; r < 2; r++) {
+        int d = 0;
+        while (!d)
+            cr_assert_eq(banyan_test(g.req[r], &d), 0);
+        banyan_request_free(g.req[r]);
+    }
+    cr_assert_eq(banyan_codec_state_reset(g.state[0]), 0);
+    o.codec_state = g.state[0];
+    cr_assert_eq(banyan_allreduce(g.in[0], g.in[0], g.count - 1, BANYAN_F32, BANYAN_SUM, g.comm[0], &o),
+                 -BANYAN_EINVAL);
+    banyan_request_free(second);
+    rig_close(&g);
+}
+
+/* ---- operations of several stages ---- */
+
+/* Sums halves of the vector in one stage each, rounded to multiples of 1/8 with the rest in the residual; the second
+ * stage's code depends on the sum of the first. */
+static int halves_nstages(const struct bny_codec *c)
+{
+    return 3;
+}
+
+static size_t halves_keep(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
+{
+    return 8;
+}
+
+static size_t halves_bytes(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
+{
+    return 4 * n;
+}
+
+static int halves_contribute(struct bny_linear *l, int k, struct bny_stage *s)
+{
+    size_t half = l->n / 2, at = k == 0 ? 0 : half, n = k == 0 ? half : l->n - half;
+    float *code = l->code, *first = l->work;
+
+    *s = (struct bny_stage){ .dtype = BANYAN_F32, .op = BANYAN_SUM, .count = k == 1 ? 0 : n };
+    if (k == 1)
+        return 0; /* a stage with nothing to do */
+    if (k == 2)
+        memcpy(first, code, 4 * half);
+    for (size_t i = 0; i < n; i++) {
+        float v = l->src[at + i] + (l->ef ? l->ef[at + i] : 0);
+        code[i] = rintf(v * 8) / 8;
+        if (l->ef)
+            l->ef[at + i] = v - code[i];
+    }
+    return 0;
+}
+
+static int halves_finish(struct bny_linear *l)
+{
+    size_t half = l->n / 2;
+
+    for (size_t i = 0; i < l->n; i++)
+        l->dst[i] = l->scale * (i < half ? ((float *)l->work)[i] : ((float *)l->code)[i - half]);
+    if (l->keep)
+        ++*(uint64_t *)l->keep;
+    return 0;
+}
+
+static const struct bny_linear_ops halves_linear = {
+    .nstages = halves_nstages, .keep_bytes = halves_keep, .work_bytes = halves_bytes, .code_bytes = halves_bytes,
+    .contribute = halves_contribute, .finish = halves_finish,
+};
+static const struct bny_codec_ops halves = {
+    .name = "test_halves", .family = BNY_CODEC_LINEAR, .flags = BNY_CODEC_FEEDBACK, .doc = "a test's",
+    .linear = &halves_linear,
+};
+
+Test(coded, stages_keep_the_law, .timeout = 60)
+{
+    cr_assert_eq(bny_codec_add(&halves), 0);
+    cr_assert_eq(bny_codec_add(&halves), -BANYAN_EINVAL);
+    for (int n = 1; n <= 5; n++)
+        law("test_halves", n == 1 ? "test_halves" : "bf16", n, 3001);
+    for (size_t i = 0; bny_codecs[i]; i++)
+        if (bny_codecs[i]->family == BNY_CODEC_LINEAR && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) &&
+            bny_codecs[i]->elem_floats == 0)
+            law(bny_codecs[i]->name, bny_codecs[i]->name, 3, 2500);
+}
+
+/* Many in flight, with others between them, started in another order of time on each rank, under faults. */
+Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
+{
+    enum { OPS = 12, N = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
+                                 .delay_polls_max = 5, .queue_max = 4 };
+    static float x[N][OPS][700];
+    struct banyan_request *req[N][OPS];
+    int done[N][OPS] = { { 0 } }, left = N * OPS;
+    struct rig g;
+
+    cr_assert_eq(bny_codec_add(&halves), 0);
+    rig_open(&g, N, 1, &f);
+    for (int r = 0; r < N; r++)
+        for (int k = 0; k < OPS; k++) {
+            struct banyan_opts o = BANYAN_OPTS_INIT;
+            o.codec = k % 3 == 2 ? "none" : "test_halves";
+            for (int i = 0; i < 700; i++)
+                x[r][k][i] = (float)(r + k + i);
+            cr_assert_eq(banyan_allreduce_init(x[r][k], x[r][k], 700, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
+                                               &req[r][k]), 0);
+        }
+    for (int r = 0; r < N; r++)
+        for (int k = 0; k < OPS; k++) {
+            cr_assert_eq(banyan_start(req[r][k]), 0);
+            if (k % 4 == r % 4)
+                for (int t = 0; t < 50; t++)
+                    banyan_progress(g.comm[r]);
+        }
+    for (long turn = 0; left; turn++) {
+        int r = (int)bny_rng_below(&g.rng, N), k = (int)bny_rng_below(&g.rng, OPS), d = 0;
+        cr_assert_lt(turn, 3000000, "stuck");
+        if (done[r][k]) {
+            banyan_progress(g.comm[r]);
+            continue;
+        }
+        cr_assert_eq(banyan_test(req[r][k], &d), 0, "%s", banyan_last_error());
+        done[r][k] = d;
+        left -= d;
+    }
+    for (int r = 0; r < N; r++)
+        for (int k = 0; k < OPS; k++) {
+            for (int i = 0; i < 700; i++)
+                cr_assert_float_eq(x[r][k][i], (float)(N * (k + i) + 6), 0, "rank %d operation %d element %d: %g", r, k, i,
+                                   (double)x[r][k][i]);
+            banyan_request_free(req[r][k]);
+        }
+    rig_close(&g);
+}
+
+Test(coded, a_failure_ends_an_operation_and_its_stage)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct rig g;
+    int d = 0, rc = 0;
+
+    cr_assert_eq(bny_codec_add(&halves), 0);
+    rig_open(&g, 2, 100000, NULL);
+    o.codec = "test_halves";
+    o.codec_state = g.state[0];
+    cr_assert_eq(banyan_allreduce_init(g.in[0], g.out[0], g.count, BANYAN_F32, BANYAN_SUM, g.comm[0], &o, &g.req[0]), 0);
+    cr_assert_eq(banyan_start(g.req[0]), 0);
+    for (int i = 0; i < 10; i++)
+        cr_assert_eq(banyan_test(g.req[0], &d), 0);
+    cr_assert_eq(d, 0);
+    cr_assert_eq(banyan_abort(g.comm[0], "test"), 0);
+    for (int i = 0; i < 1000 && !d; i++)
+        rc = banyan_test(g.req[0], &d);
+    cr_assert(d);
+    cr_assert_eq(rc, -BANYAN_EABORTED, "%d", rc);
+    cr_assert_eq(g.state[0]->busy, 0);
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    rig_close(&g);
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Promises of banyan_topo show and probe: every generator, file and machine is shown and its JSON parses; what is wrong is said in
+one line that names it, with exit status 1 (or 2 for wrong options); a probe's file is a graph again.
+Usage: check_tool.py BANYAN_TOPO BANYAN_RUN SEEDS MACHINES"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+topo, launcher = sys.argv[1:3]
+seeds, machines = map(pathlib.Path, sys.argv[3:5])
+failures = []
+
+
+def tool(*args, prefix=(), **env):
+    out = subprocess.run([*prefix, topo, *args], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    return out.returncode, out.stdout, out.stderr
+
+
+def expect(ok, what):
+    if not ok:
+        failures.append(what)
+
+
+def shows(name):
+    code, out, err = tool("show", "--topo", name, "--json")
+    expect(code == 0, f"show {name}: {err}")
+    return json.loads(out) if code == 0 else {}
+
+
+for name in ["torus:4x4", "mesh:3x5", "hypercube:5", "ring:9", "random:20", "star:4x100+4x25", "fattree:64,over=4",
+             "leafspine:4x8,over=2", "bigraph:4x8", "dragonfly:9x4x2", "dgx-1", "dgx-a100:2", "dgx-h100:2", "mi250:2",
+             "torus:4x4!dead=0-1"]:
+    expect(shows(name).get("topo") == name, name)
+for file in [*seeds.iterdir(), *machines.glob("*.xml")]:
+    expect(shows(str(file)).get("ranks", 0) > 1, str(file))
+
+for file in sorted(machines.glob("*.xml")):
+    code, out, err = tool("show", "--json", HWLOC_XMLFILE=str(file))
+    expect(code == 0 and json.loads(out)["cores"], f"machine {file.name}: {err}")
+    expect(shows(str(file))["ranks"] == len(json.loads(out)["cores"]), file.name)
+code, out, err = tool("show", "--topo", "machine:6", "--json", HWLOC_SYNTHETIC="package:2 core:4 pu:1")
+expect(code == 0 and json.loads(out)["ranks"] == 6, f"synthetic: {err}")
+
+for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["show", "--topo", "nowhere"], 1, "nowhere"),
+                           (["show", "--topo", "./no.json"], 1, "no.json"), (["show", "--bytes", "4"], 2, "--bytes"),
+                           (["show", "x"], 2, "x"), (["sho"], 2, "sho"), ([], 2, "command"),
+                           (["probe"], 1, "banyan_run")]:
+    code, out, err = tool(*args)
+    expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
+
+with tempfile.TemporaryDirectory() as folder:
+    copy = os.path.join(folder, "copy.json")
+    expect(tool("show", "-t", "dgx-a100:2", "-o", copy)[0] == 0, "writing JSON")
+    expect(shows(copy) == shows("dgx-a100:2"), "own JSON changed the graph")
+    measured = os.path.join(folder, "measured.json")
+    code, out, err = tool("probe", "-o", measured, prefix=(launcher, "--timeout", "50", "-n", "3"))
+    expect(code == 0, f"probe: {err}")
+    if code == 0:
+        expect(shows(measured)["ranks"] == 3, "the measured graph")
+        with open(measured, encoding="utf-8") as file:
+            probe = json.load(file)["probe"]
+        expect(probe["levels"][-1]["clusters"] == 1 and probe["pair_GBps"]["min"] > 0, str(probe))
+
+print("\n".join(failures) or "banyan_topo keeps its promises")
+sys.exit(bool(failures))

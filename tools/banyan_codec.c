@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Measures codecs and their inner loops beside memcpy: every sample of a loop follows a sample of memcpy over as many f32,
+ * and medians of both are compared, so that what else the machine does touches both alike. GB/s count f32 input. */
+#include <getopt.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "compress/codec.h"
+#include "compress/kernels/code.h"
+#include "compress/kernels/kernels.h"
+
+#define CACHE_ELEMS (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
+#define DRAM_ELEMS  (16u << 20)
+
+static struct {
+    int json, reps;
+    const char *codec, *isa, *where, *kernel;
+    size_t elems;
+} opt = { .reps = 31 };
+
+/* What loops work on: arrays of n f32 each. */
+struct arrays {
+    size_t n;
+    float *src, *ef, *acc, *dst;
+    unsigned char *wire;
+    size_t wire_len;
+    float eta[3]; /* thresholds that keep 10 %, 1 %, .1 % of Laplace data */
+};
+
+struct target {
+    const struct bny_kernels *k;
+    const struct bny_code_kernels *ck;
+    const struct bny_codec *codec;
+    unsigned flags;
+};
+
+typedef void (*loop_fn)(const struct target *t, struct arrays *a);
+
+static void encode_with(const struct target *t, struct arrays *a, float *ef, const float *src)
+{
+    struct bny_enc e = { .codec = t->codec, .cpu_flags = t->flags, .dtype = BANYAN_F32, .ef = ef, .ef_scale = 1,
+                         .seed = 1, .step = 1, .nsum = 1 };
+    long len = t->codec->ops->encode(&e, a->wire, t->codec->ops->bound(t->codec, a->n, BANYAN_F32), src, a->n);
+
+    a->wire_len = len > 0 ? (size_t)len : 0;
+}
+
+static struct bny_dec decoder(const struct target *t)
+{
+    return (struct bny_dec){ .codec = t->codec, .cpu_flags = t->flags, .dtype = BANYAN_F32, .scale = 1, .seed = 1,
+                             .step = 1 };
+}
+
+static void do_encode(const struct target *t, struct arrays *a)
+{
+    encode_with(t, a, NULL, a->src);
+}
+
+static void do_encode_ef(const struct target *t, struct arrays *a)
+{
+    encode_with(t, a, a->ef, a->src);
+}
+
+static void do_decode(const struct target *t, struct arrays *a)
+{
+    struct bny_dec d = decoder(t);
+
+    t->codec->ops->decode(&d, a->dst, a->wire, a->wire_len, a->n);
+}
+
+static void do_decode_add(const struct target *t, struct arrays *a)
+{
+    struct bny_dec d = decoder(t);
+
+    t->codec->ops->decode_add(&d, a->dst, a->acc, a->wire, a->wire_len, a->n);
+}
+
+/* The owner of a block: adds what came, encodes the sum. */
+static void do_owner(const struct target *t, struct arrays *a)
+{
+    do_decode_add(t, a);
+    encode_with(t, a, NULL, a->dst);
+}
+
+static void do_absmax(const struct target *t, struct arrays *a)
+{
+    a->dst[0] = (float)t->ck->absmax(a->src, NULL, 0, a->n);
+}
+
+static void do_moments(const struct target *t, struct arrays *a)
+{
+    struct bny_moments m;
+
+    t->ck->moments(&m, a->src, a->n);
+    a->dst[0] = m.max;
+}
+
+static void do_select(const struct target *t, struct arrays *a, float eta, float *ef)
+{
+    struct bny_selection sel;
+
+    a->wire_len = t->ck->select32(a->wire, a->dst, a->n, a->src, ef, 1, a->n, eta, &sel) * 8;
+}
+
+static void do_select_10(const struct target *t, struct arrays *a)
+{
+    do_select(t, a, a->eta[0], NULL);
+}
+
+static void do_select_1(const struct target *t, struct arrays *a)
+{
+    do_select(t, a, a->eta[1], NULL);
+}
+
+static void do_select_01(const struct target *t, struct arrays *a)
+{
+    do_select(t, a, a->eta[2], NULL);
+}
+
+/* The residual would grow from repetition to repetition; half of it is like a gradient's. */
+static void do_select_ef(const struct target *t, struct arrays *a)
+{
+    struct bny_selection sel;
+
+    a->wire_len = t->ck->select32(a->wire, a->dst, a->n, a->src, a->ef, 0.5f, a->n, 1.6f * a->eta[1], &sel) * 8;
+}
+
+static void do_pack(const struct target *t, struct arrays *a)
+{
+    t->ck->pack[3](a->wire, (const uint8_t *)a->src, a->n);
+}
+
+static void do_unpack(const struct target *t, struct arrays *a)
+{
+    t->ck->unpack[3]((uint8_t *)a->dst, a->wire, a->n);
+}
+
+static void do_fwht(const struct target *t, struct arrays *a)
+{
+    for (size_t i = 0; i + BNY_FWHT <= a->n; i += BNY_FWHT)
+        t->ck->fwht(a->ef + i);
+}
+
+static void do_flip(const struct target *t, struct arrays *a)
+{
+    t->ck->flip(a->dst, a->src, (struct bny_rand){ 1, 2 }, 0, a->n);
+}
+
+static void do_sum(const struct target *t, struct arrays *a)
+{
+    t->k->reduce[BANYAN_F32][BANYAN_SUM](a->dst, a->src, a->acc, a->n);
+}
+
+struct loop {
+    const char *name;
+    loop_fn fn;
+};
+
+static const struct loop codec_loops[] = {
+    { "encode", do_encode }, { "encode_ef", do_encode_ef }, { "decode", do_decode }, { "decode_add", do_decode_add },
+    { "owner", do_owner },
+};
+
+static const struct loop plain_loops[] = {
+    { "sum", do_sum },           { "absmax", do_absmax },       { "moments", do_moments },   { "select_10%", do_select_10 },
+    { "select_1%", do_select_1 }, { "select_.1%", do_select_01 }, { "select_ef_1%", do_select_ef }, { "pack3", do_pack },
+    { "unpack3", do_unpack },    { "hadamard", do_fwht },       { "flip", do_flip },
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Seconds of one call each, medians: out[0] of memcpy, out[1] of the loop. */
+static void measure(double out[2], loop_fn fn, const struct target *t, struct arrays *a)
+{
+    int calls = a->n > 1u << 20 ? 1 : 8, reps = a->n > 1u << 20 ? opt.reps / 4 + 3 : opt.reps;
+    double *s = calloc(2 * (size_t)reps, sizeof *s);
+
+    fn(t, a);
+    for (int r = 0; s && r < reps; r++) {
+        uint64_t t0 = bny_now_ns(), t1, t2;
+
+        for (int i = 0; i < calls; i++)
+            memcpy(a->dst, a->src, 4 * a->n);
+        t1 = bny_now_ns();
+        for (int i = 0; i < calls; i++)
+            fn(t, a);
+        t2 = bny_now_ns();
+        s[r] = (double)(t1 - t0) * 1e-9 / calls;
+        s[reps + r] = (double)(t2 - t1) * 1e-9 / calls;
+    }
+    for (int w = 0; s && w < 2; w++) {
+        qsort(s + w * reps, (size_t)reps, sizeof *s, by_value);
+        out[w] = s[w * reps + reps / 2];
+    }
+    free(s);
+}
+
+/* |x - decoded|_2 / |x|_2, without a residual. */
+static double relative_error(const struct target *t, struct arrays *a)
+{
+    double err = 0, all = 0;
+
+    do_encode(t, a);
+    do_decode(t, a);
+    for (size_t i = 0; i < a->n; i++) {
+        double e = (double)a->src[i] - (double)a->dst[i];
+
+        err += e * e;
+        all += (double)a->src[i] * (double)a->src[i];
+    }
+    return sqrt(err / all);
+}
+
+static void row(const char *codec, const char *kernel, const char *isa, const char *where, const double time[2],
+                const struct arrays *a, double ratio, double error)
+{
+    double bytes = 4.0 * (double)a->n * 1e-9, gbps = bytes / time[1], copy = bytes / time[0];
+
+    if (opt.json) {
+        printf("{\"codec\":\"%s\",\"kernel\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\",\"GBps\":%.3f,\"memcpy_GBps\":%.3f,"
+               "\"times_memcpy\":%.3f,\"compression_ratio\":%.3f,\"rel_err\":%.3e}\n",
+               codec, kernel, isa, where, gbps, copy, time[1] / time[0], ratio, error);
+    } else {
+        printf("%-14s %-13s %-7s %-5s %9.2f %9.2f %9.2f", codec, kernel, isa, where, gbps, copy, time[1] / time[0]);
+        if (ratio > 0)
+            printf(" %9.2f %10.2e", ratio, error);
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+static void run_loops(const struct target *t, struct arrays *a, const struct loop *loops, size_t count,
+                      const char *where, double ratio, double error)
+{
+    for (size_t i = 0; i < count; i++) {
+        double time[2] = { 1, 1 };
+
+        if (opt.kernel && !strstr(loops[i].name, opt.kernel))
+            continue;
+        if (t->codec) {
+            memset(a->ef, 0, 4 * a->n);
+            do_encode(t, a);
+        } else {
+            memcpy(a->ef, a->acc, 4 * a->n);
+        }
+        measure(time, loops[i].fn, t, a);
+        row(t->codec ? t->codec->spec : "-", loops[i].name, t->k->name, where, time, a, ratio, error);
+    }
+}
+
+static void laplace(float *x, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        double u = bny_rng_unit(&seed) - 0.5;
+
+        x[i] = i < 1u << 20 ? (float)(1e-3 * (u < 0 ? log(1e-12 - 2 * u) : -log(1e-12 + 2 * u))) : x[i - (1u << 20)];
+    }
+}
+
+/* 0, or 1 without memory. */
+static int allocate(struct arrays *a, size_t n)
+{
+    size_t bytes = 4 * n + 4096;
+
+    a->n = n;
+    a->src = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+    a->ef = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+    a->acc = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+    a->dst = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+    a->wire = aligned_alloc(4096, (bytes + 8191) & ~(size_t)4095);
+    if (!a->src || !a->ef || !a->acc || !a->dst || !a->wire)
+        return 1;
+    laplace(a->src, n, 1);
+    laplace(a->acc, n, 2);
+    memset(a->ef, 0, 4 * n);
+    memset(a->dst, 0, 4 * n);
+    memset(a->wire, 0, bytes);
+    for (int i = 0; i < 3; i++)
+        a->eta[i] = 1e-3f * 2.302585f * (float)(i + 1);
+    return 0;
+}
+
+static void release(struct arrays *a)
+{
+    free(a->src);
+    free(a->ef);
+    free(a->acc);
+    free(a->dst);
+    free(a->wire);
+}
+
+static void run_codec(struct target *t, struct arrays *a, const char *spec, const char *where)
+{
+    double ratio, error;
+
+    if (bny_codec_parse(&t->codec, spec) != 0) {
+        fprintf(stderr, "banyan_codec: %s\n", banyan_last_error());
+        exit(2);
+    }
+    if (!t->codec->ops->encode || !t->codec->ops->decode_add || t->codec->ops->family != BNY_CODEC_BLOCK)
+        return; /* others need state, which these loops do not keep */
+    error = relative_error(t, a);
+    ratio = 4.0 * (double)a->n / (double)(a->wire_len ? a->wire_len : 1);
+    run_loops(t, a, codec_loops, sizeof codec_loops / sizeof codec_loops[0], where, ratio, error);
+}
+
+static void run_isa(unsigned flags, struct arrays *a, const char *where)
+{
+    struct target t = { .k = bny_kernels_for(flags), .ck = bny_code_kernels_for(flags), .flags = flags };
+
+    if (opt.isa && strcmp(opt.isa, t.ck->name))
+        return;
+    if (!opt.codec)
+        run_loops(&t, a, plain_loops, sizeof plain_loops / sizeof plain_loops[0], where, 0, 0);
+    if (opt.codec) {
+        run_codec(&t, a, opt.codec, where);
+        return;
+    }
+    for (size_t i = 1; bny_codecs[i]; i++)
+        run_codec(&t, a, bny_codecs[i]->name, where);
+    run_codec(&t, a, "int8:random=1", where);
+}
+
+static int run_where(const char *where, size_t n)
+{
+    static const unsigned levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
+    struct arrays a;
+
+    if (opt.where && strcmp(opt.where, where))
+        return 0;
+    if (allocate(&a, opt.elems ? opt.elems : n)) {
+        fprintf(stderr, "banyan_codec: no memory for arrays of %zu elements\n", n);
+        return 1;
+    }
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++)
+        if ((bny_cpu_flags() & levels[l]) == levels[l])
+            run_isa(levels[l], &a, where);
+    release(&a);
+    return 0;
+}
+
+static int usage(void)
+{
+    fprintf(stderr,
+            "usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
+            "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
+            "  --kernel TEXT    only loops whose name contains it (encode, encode_ef, decode, decode_add, owner,\n"
+            "                   select, moments, absmax, hadamard, pack3, ...)\n"
+            "  --isa NAME       scalar, avx2, avx512 or neon; all that this machine has\n"
+            "  --where W        cache (128 KiB an array) or dram (64 MiB an array); both\n"
+            "  --elements N     of an array, instead\n"
+            "  --reps N         samples, 31\n"
+            "  --json           one object a row\n",
+            bny_codec_list());
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "json", no_argument, NULL, 'j' },         { "codec", required_argument, NULL, 'c' },
+        { "isa", required_argument, NULL, 'i' },    { "where", required_argument, NULL, 'w' },
+        { "kernel", required_argument, NULL, 'k' }, { "elements", required_argument, NULL, 'n' },
+        { "reps", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    int o;
+
+    while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (o) {
+        case 'j': opt.json = 1; break;
+        case 'c': opt.codec = optarg; break;
+        case 'i': opt.isa = optarg; break;
+        case 'w': opt.where = optarg; break;
+        case 'k': opt.kernel = optarg; break;
+        case 'n': opt.elems = strtoul(optarg, NULL, 10); break;
+        case 'r': opt.reps = atoi(optarg) > 0 ? atoi(optarg) : 1; break;
+        default: return usage();
+        }
+    }
+    if (optind < argc || (opt.where && strcmp(opt.where, "cache") && strcmp(opt.where, "dram")))
+        return usage();
+    if (!opt.json)
+        printf("%-14s %-13s %-7s %-5s %9s %9s %9s %9s %10s\n", "codec", "kernel", "isa", "where", "GB/s", "memcpy",
+               "x memcpy", "ratio", "rel err");
+    return run_where("cache", CACHE_ELEMS) || run_where("dram", DRAM_ELEMS);
+}

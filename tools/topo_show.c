@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan_topo show: this machine, or the graph of --topo; with -o FILE.json the graph as own
+ * JSON. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/topo.h"
+#include "topo/import.h"
+#include "topo/machine.h"
+
+static const char *const kinds[] = { "compute", "switch", "nic" };
+static const char *const devices[] = { "network", "openfabrics", "gpu" };
+
+static void graph_json(FILE *f, const struct bny_graph *g)
+{
+    fprintf(f, "{\"topo\":");
+    topo_json_text(f, g->name);
+    fprintf(f, ",\"ranks\":%d,\"nodes\":%d,\"links\":%d,\"unit_GBps\":%.9g}\n", g->nranks,
+            g->nnodes, g->nlinks, g->unit_Bps / 1e9);
+}
+
+static void graph_text(FILE *f, const struct bny_graph *g)
+{
+    fprintf(f, "%s: %d ranks, %d nodes, %d links; capacity 1 is %.6g GB/s\n", g->name,
+            g->nranks, g->nnodes, g->nlinks, g->unit_Bps / 1e9);
+    for (int v = 0; v < g->nnodes; v++) {
+        const struct bny_node *n = &g->nodes[v];
+        fprintf(f, "%-16s %-7s", n->name, kinds[n->kind]);
+        if (n->rank >= 0)
+            fprintf(f, " rank %d", n->rank);
+        for (int i = g->out_first[v]; i < g->out_first[v + 1]; i++)
+            fprintf(f, "%s %s:%" PRId64, i == g->out_first[v] ? " ->" : "",
+                    g->nodes[g->links[g->out[i]].to].name, g->links[g->out[i]].cap);
+        fputc('\n', f);
+    }
+}
+
+static int show_graph(const struct topo_opts *o)
+{
+    struct bny_graph *g;
+    FILE *f;
+
+    if (topo_graph(&g, o))
+        return topo_failed(NULL);
+    f = topo_open(o);
+    if (!f) {
+        bny_graph_free(g);
+        return 1;
+    }
+    if (o->output)
+        bny_graph_save(g, f, NULL);
+    else if (o->json)
+        graph_json(f, g);
+    else
+        graph_text(f, g);
+    bny_graph_free(g);
+    return topo_close(f, o);
+}
+
+static const char *nic_name(const struct bny_machine *m, int nic)
+{
+    return nic < 0 ? "-" : m->devices[nic].name;
+}
+
+static void machine_json(const struct bny_machine *m)
+{
+    printf("{\"machine\":");
+    topo_json_text(stdout, m->source);
+    printf(",\"packages\":%d,\"numa\":%d,\"caches\":%d,\"cores\":[", m->npackages, m->nnumas,
+           m->ncaches);
+    for (int c = 0; c < m->ncores; c++) {
+        const struct bny_machine_core *k = &m->cores[c];
+        printf("%s{\"core\":%d,\"package\":%d,\"numa\":%d,\"cache\":%d,\"nic\":%d,\"pu\":[",
+               c ? "," : "", c, k->package, k->numa, k->cache, k->nic);
+        for (int i = 0; i < k->npus; i++)
+            printf("%s%d", i ? "," : "", k->pu[i]);
+        printf("]}");
+    }
+    printf("],\"devices\":[");
+    for (int d = 0; d < m->ndevices; d++) {
+        const struct bny_machine_device *k = &m->devices[d];
+        printf("%s{\"name\":", d ? "," : "");
+        topo_json_text(stdout, k->name);
+        printf(",\"kind\":\"%s\",\"interface\":", devices[k->kind]);
+        topo_json_text(stdout, k->netdev);
+        printf(",\"bus\":");
+        topo_json_text(stdout, k->bus);
+        printf(",\"package\":%d,\"numa\":%d,\"bridge\":%d,\"pci_GBps\":%.6g}", k->package,
+               k->numa, k->bridge, k->GBps);
+    }
+    printf("]}\n");
+}
+
+static void machine_text(const struct bny_machine *m)
+{
+    int n = m->npackages > 1 ? m->npackages
+            : m->ncores > 1  ? 2
+                             : 1,
+        *core = malloc((size_t)n * sizeof *core);
+
+    printf("%s: %d cores, %d packages, %d memories (NUMA), %d shared caches\n", m->source,
+           m->ncores, m->npackages, m->nnumas, m->ncaches);
+    printf("core  package  numa  cache  nearest NIC       hardware threads\n");
+    for (int c = 0; c < m->ncores; c++) {
+        const struct bny_machine_core *k = &m->cores[c];
+        printf("%4d  %7d  %4d  %5d  %-16s ", c, k->package, k->numa, k->cache,
+               nic_name(m, k->nic));
+        for (int i = 0; i < k->npus; i++)
+            printf(" %d", k->pu[i]);
+        printf("\n");
+    }
+    for (int d = 0; d < m->ndevices; d++) {
+        const struct bny_machine_device *k = &m->devices[d];
+        printf("device %-12s %-11s %-13s package %d, numa %d", k->name, devices[k->kind],
+               k->bus, k->package, k->numa);
+        if (*k->netdev)
+            printf(", interface %s", k->netdev);
+        if (k->GBps > 0)
+            printf(", PCI %.1f GB/s", k->GBps);
+        printf("\n");
+    }
+    for (int r = 0; core && r < n; r++) {
+        struct bny_machine_threads t;
+        bny_machine_place(m, n, core);
+        bny_machine_threads(m, n, core, r, &t);
+        printf("with %d ranks: rank %d on thread %d, progress on %d, encoding on", n, r, t.rank,
+               t.progress);
+        for (int i = 0; i < t.nencode; i++)
+            printf(" %d", t.encode[i]);
+        printf("%s\n", t.nencode ? "" : " no other");
+    }
+    free(core);
+}
+
+static int run(const struct topo_opts *o)
+{
+    struct bny_machine *m;
+
+    if (o->nargs)
+        return topo_failed_args(o);
+    if (o->topo || o->output)
+        return show_graph(o);
+    if (bny_machine_live(&m))
+        return topo_failed(NULL);
+    if (o->json)
+        machine_json(m);
+    else
+        machine_text(m);
+    bny_machine_free(m);
+    return 0;
+}
+
+const struct topo_command topo_show = {
+    "show", "toJ", "this machine, or the graph of --topo; -o FILE writes it as JSON", run
+};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What builders that look at the graph share: one table each (build_*.c), routes, and the last
+ * touch on a finished forest. Only the registry and the builders include this. */
+#ifndef BNY_TOPO_BUILD_GRAPH_H
+#define BNY_TOPO_BUILD_GRAPH_H
+
+#include "topo/bound.h"
+#include "topo/build.h"
+#include "topo/route.h"
+
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference, bny_build_packed,
+    bny_build_joint;
+extern const struct bny_graph_builder_ops bny_build_multitree;
+extern const struct bny_graph_builder_ops bny_build_multitree_reference;
+extern const struct bny_graph_builder_ops bny_build_packed;
+extern const struct bny_graph_builder_ops bny_build_torus_bucket;
+extern const struct bny_graph_builder_ops bny_build_swing;
+extern const struct bny_graph_builder_ops bny_build_swing_uni;
+extern const struct bny_graph_builder_ops bny_build_ordered_ring;
+extern const struct bny_graph_builder_ops bny_build_ordered_ring_uni;
+extern const struct bny_graph_builder_ops bny_build_hierarchical;
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference,
+    bny_build_packed,
+    bny_build_torus_bucket, bny_build_swing, bny_build_swing_uni, bny_build_ordered_ring,
+    bny_build_ordered_ring_uni, bny_build_hierarchical;
+
+/* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
+ * error: the forest is freed then. */
+int bny_graph_forest_finish(struct bny_forest **out, struct bny_forest *f,
+                            const struct bny_graph *g, enum bny_forest_use use, int root);
+
+/* order[nranks]: ranks in a ring of places (build_ordered_ring.c). 0 or -BANYAN_ENOMEM. */
+int bny_ring_order(const struct bny_graph *g, int *order);
+
+#endif

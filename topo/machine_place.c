@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where ranks and their threads run on a machine (machine.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/machine.h"
+
+/* Cores are in hwloc's order, in which packages, memories and caches are contiguous, so even
+ * steps through the list are even over all of them. */
+void bny_machine_place(const struct bny_machine *m, int n, int *core)
+{
+    for (int r = 0; r < n; r++)
+        core[r] = (int)((int64_t)r * m->ncores / n);
+}
+
+static int core_of_pu(const struct bny_machine *m, int pu)
+{
+    for (int i = 0; i < m->ncores; i++)
+        for (int k = 0; k < m->cores[i].npus; k++)
+            if (m->cores[i].pu[k] == pu)
+                return i;
+    return m->ncores;
+}
+
+struct placed {
+    int core, pu, rank, package, numa, cache;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct placed *p = a, *q = b;
+
+    if (p->package != q->package)
+        return p->package - q->package;
+    if (p->numa != q->numa)
+        return p->numa - q->numa;
+    if (p->cache != q->cache)
+        return p->cache - q->cache;
+    return p->core != q->core ? p->core - q->core : p->rank - q->rank;
+}
+
+void bny_machine_order(const struct bny_machine *m, int n, const int *pu, int *order)
+{
+    struct placed *p = malloc((size_t)(n ? n : 1) * sizeof *p);
+
+    for (int r = 0; r < n; r++)
+        order[r] = r;
+    if (!p)
+        return; /* as they came: slower, not wrong */
+    for (int r = 0; r < n; r++) {
+        int c = core_of_pu(m, pu[r]), known = c < m->ncores;
+        p[r] = (struct placed){ c,
+                                pu[r],
+                                r,
+                                known ? m->cores[c].package : m->npackages,
+                                known ? m->cores[c].numa : 0,
+                                known ? m->cores[c].cache : 0 };
+    }
+    qsort(p, (size_t)n, sizeof *p, by_place);
+    for (int r = 0; r < n; r++)
+        order[r] = p[r].rank;
+    free(p);
+}
+
+/* How much two cores share: 3 the cache, 2 the memory, 1 the package. */
+static int shared(const struct bny_machine_core *a, const struct bny_machine_core *b)
+{
+    if (a->cache >= 0 && a->cache == b->cache)
+        return 3;
+    return a->numa == b->numa ? 2 : a->package == b->package;
+}
+
+void bny_machine_threads(const struct bny_machine *m, int n, const int *core, int rank,
+                         struct bny_machine_threads *out)
+{
+    const struct bny_machine_core *own = &m->cores[core[rank]];
+    int sharers = 0, before = 0, best = 1, progress_core = -1;
+
+    memset(out, 0, sizeof *out);
+    for (int r = 0; r < n; r++) {
+        sharers += core[r] == core[rank];
+        before += core[r] == core[rank] && r < rank;
+    }
+    out->rank = own->npus ? own->pu[before % own->npus] : -1;
+    out->progress =
+        sharers < own->npus
+            ? own->pu[sharers + before < own->npus ? sharers + before : own->npus - 1]
+            : -1;
+    /* Free cores go to the rank before them in the list, so that no two ranks get the same one.
+     */
+    for (int c = core[rank] + 1; c < m->ncores; c++) {
+        int taken = 0;
+        for (int r = 0; r < n; r++)
+            taken |= core[r] == c;
+        if (taken)
+            break;
+        if (rank + 1 < n && core[rank + 1] == core[rank])
+            break;
+        if (out->progress < 0 && shared(own, &m->cores[c]) > best) {
+            best = shared(own, &m->cores[c]);
+            progress_core = c;
+        }
+    }
+    if (progress_core >= 0)
+        out->progress = m->cores[progress_core].pu[0];
+    for (int c = core[rank] + 1; c < m->ncores && out->nencode < BNY_MACHINE_PUS_MAX; c++) {
+        if (rank + 1 < n && c >= core[rank + 1])
+            break;
+        if (c != progress_core && m->cores[c].numa == own->numa)
+            out->encode[out->nencode++] = m->cores[c].pu[0];
+    }
+}

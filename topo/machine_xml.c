@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hwloc's XML, versions 2 and 3, as far as a machine (machine.h) needs it: objects nest as they
+ * do in hwloc, memories are known by the nodeset of the cores. Not by hwloc: its 2.9 reads no
+ * version 3, and crashes where a set is missing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "topo/import_xml.h"
+#include "topo/machine.h"
+
+#define LEVELS_MAX 64
+#define NUMAS_MAX  1024
+
+/* What an element is in; -1: not in one. */
+struct level {
+    int package, cache, core, numa, bridge, pci;
+};
+
+struct reader {
+    struct bny_machine *m;
+    struct level at[LEVELS_MAX + 1];
+    int cores_cap, nbridges, npci;
+    int numa_os[NUMAS_MAX]; /* the system's numbers, in order of appearance */
+    char bus[20];           /* of the PCI device that is open */
+    double GBps;
+};
+
+/* Lowest bit of "0x1,0x00000003" (words of 32 bits, the lowest last), -1: none. *several: more
+ * than one is set. */
+static int lowest_bit(const char *set, int *several)
+{
+    int bit = -1, words = 1, count = 0;
+
+    *several = 0;
+    for (const char *s = set; *s; s++)
+        words += *s == ',';
+    for (const char *s = set; words-- > 0;) {
+        unsigned long v = strtoul(s, NULL, 16);
+        for (int i = 0; i < 32 && words < 1000; i++)
+            if (v >> i & 1)
+                count++;
+        for (int i = 31; i >= 0 && words < 1000; i--)
+            if (v >> i & 1)
+                bit = words * 32 + i;
+        s += strcspn(s, ",");
+        s += *s == ',';
+    }
+    *several = count > 1;
+    return bit;
+}
+
+/* Its number in order of appearance; -1 without one. */
+static int numa_of(struct reader *r, const char **attr, int *several)
+{
+    const char *set = bny_xml_attr(attr, "nodeset");
+    int os = set ? lowest_bit(set, several) : -1;
+
+    for (int i = 0; os >= 0 && i < r->m->nnumas; i++)
+        if (r->numa_os[i] == os)
+            return i;
+    if (os < 0 || r->m->nnumas == NUMAS_MAX)
+        return -1;
+    r->numa_os[r->m->nnumas] = os;
+    return r->m->nnumas++;
+}
+
+static int new_core(struct bny_xml *x, struct level *l, const char **attr)
+{
+    struct reader *r = x->arg;
+    int several, numa = numa_of(r, attr, &several);
+
+    if (r->m->ncores == BNY_MACHINE_CORES_MAX)
+        return bny_import_fail(x->im, x->line, "more than %d cores, which is the most",
+                               BNY_MACHINE_CORES_MAX);
+    if (r->m->ncores == r->cores_cap) {
+        int cap = r->cores_cap ? 2 * r->cores_cap : 64;
+        void *p = reallocarray(r->m->cores, (size_t)cap, sizeof *r->m->cores);
+        if (!p)
+            return bny_fail(BANYAN_ENOMEM, "no memory for the cores of %s", x->im->file);
+        r->m->cores = p;
+        r->cores_cap = cap;
+    }
+    l->core = r->m->ncores++;
+    r->m->cores[l->core] =
+        (struct bny_machine_core){ .cache = l->cache,
+                                   .numa = numa > 0 ? numa : 0,
+                                   .package = l->package > 0 ? l->package : 0,
+                                   .nic = -1 };
+    return 0;
+}
+
+static int new_pu(struct bny_xml *x, struct level *l, const char **attr)
+{
+    struct reader *r = x->arg;
+    const char *os = bny_xml_attr(attr, "os_index");
+    struct bny_machine_core *c;
+    char *end;
+    long v = os ? strtol(os, &end, 10) : -1;
+    int e = l->core < 0 ? new_core(x, l, attr) : 0;
+
+    if (e)
+        return e;
+    if (v < 0 || v > 1000000 || *end)
+        return bny_import_fail(x->im, x->line, "a PU without a number as its os_index");
+    c = &r->m->cores[l->core];
+    if (c->npus < BNY_MACHINE_PUS_MAX)
+        c->pu[c->npus++] = (int)v;
+    return 0;
+}
+
+static void new_pci(struct reader *r, struct level *l, const char **attr)
+{
+    const char *bus = bny_xml_attr(attr, "pci_busid"),
+               *speed = bny_xml_attr(attr, "pci_link_speed");
+
+    l->pci = r->npci++;
+    snprintf(r->bus, sizeof r->bus, "%s", bus ? bus : "");
+    r->GBps = speed ? strtod(speed, NULL) : 0;
+    if (!(r->GBps > 0 && r->GBps < 1e5))
+        r->GBps = 0;
+}
+
+/* Kinds are numbers in version 2 (1 GPU, 2 network, 3 OpenFabrics, 5 coprocessor), sets of bits
+ * in version 3. */
+static void new_device(struct reader *r, const struct level *l, const char **attr)
+{
+    const char *kind = bny_xml_attr(attr, "osdev_type"),
+               *kinds = bny_xml_attr(attr, "osdev_types");
+    const char *name = bny_xml_attr(attr, "name");
+    unsigned long bits = kinds ? strtoul(kinds, NULL, 0) : 0;
+    struct bny_machine_device d = {
+        .kind = BNY_DEVICE_GPU, .numa = l->numa, .package = l->package, .bridge = l->bridge
+    };
+
+    if (kind && strlen(kind) == 1)
+        bits = (unsigned long[]){ 0, 4, 16, 32, 0, 8, 0, 0, 0, 0 }[(*kind - '0') & 7];
+    if (bits & 32)
+        d.kind = BNY_DEVICE_OPENFABRICS;
+    else if (bits & 16)
+        d.kind = BNY_DEVICE_NETWORK;
+    else if (!(bits & 12))
+        return;
+    snprintf(d.name, sizeof d.name, "%s", name && *name ? name : "device");
+    for (char *s = d.name; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+    if (l->pci >= 0) {
+        memcpy(d.bus, r->bus, sizeof d.bus);
+        d.GBps = r->GBps;
+    }
+    bny_machine_add_device(r->m, &d);
+}
+
+static int start(struct bny_xml *x, const char *name, const char **attr)
+{
+    struct reader *r = x->arg;
+    struct level *l = &r->at[x->depth];
+    const char *type = bny_xml_attr(attr, "type");
+    int several = 0, numa;
+
+    *l = r->at[x->depth - 1];
+    if (strcmp(name, "object") || !type)
+        return strcmp(name, "object")
+                   ? 0
+                   : bny_import_fail(x->im, x->line, "an object without type");
+    if (!strcmp(type, "Core"))
+        return new_core(x, l, attr);
+    if (!strcmp(type, "PU"))
+        return new_pu(x, l, attr);
+    if (!strcmp(type, "Package"))
+        l->package = r->m->npackages++;
+    else if (type[0] == 'L' && type[1] >= '2' && type[1] <= '5' && !strcmp(type + 2, "Cache"))
+        l->cache = l->cache < 0 ? r->m->ncaches++ : l->cache;
+    else if (!strcmp(type, "Bridge"))
+        l->bridge = l->bridge < 0 && l[-1].bridge == -1 ? -2
+                    : l->bridge == -2                   ? r->nbridges++
+                                                        : l->bridge;
+    else if (!strcmp(type, "PCIDev"))
+        new_pci(r, l, attr);
+    else if (!strcmp(type, "OSDev"))
+        new_device(r, l, attr);
+    if (strcmp(type, "Bridge") && strcmp(type, "PCIDev") && strcmp(type, "OSDev")) {
+        numa = numa_of(r, attr, &several);
+        if (numa >= 0 || several)
+            l->numa = several ? -1 : numa;
+    }
+    return 0;
+}
+
+/* Devices below the whole machine are near to the only memory or package, where there is only
+ * one. */
+static int finish(struct bny_import *im, struct bny_machine *m)
+{
+    if (!m->ncores)
+        return bny_import_fail(im, 0, "a machine without cores");
+    m->npackages = m->npackages ? m->npackages : 1;
+    m->nnumas = m->nnumas ? m->nnumas : 1;
+    for (int d = 0; d < m->ndevices; d++) {
+        struct bny_machine_device *k = &m->devices[d];
+        k->bridge = k->bridge < 0 ? -1 : k->bridge;
+        if (m->npackages == 1)
+            k->package = 0;
+        if (m->nnumas == 1)
+            k->numa = 0;
+        for (int c = 0; k->package < 0 && k->numa >= 0 && c < m->ncores; c++)
+            if (m->cores[c].numa == k->numa)
+                k->package = m->cores[c].package;
+    }
+    for (int c = 0; c < m->ncores; c++)
+        if (!m->cores[c].npus)
+            return bny_import_fail(im, 0, "core %d has no PU", c);
+    bny_machine_finish(m);
+    return 0;
+}
+
+int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml, size_t len)
+{
+    const char *base = strrchr(file, '/');
+    struct bny_import im = { .file = file, .text = xml, .len = len };
+    struct reader *r = calloc(1, sizeof *r);
+    struct bny_xml x = { .im = &im, .arg = r, .start = start, .bare_doctype = 1 };
+    int e;
+
+    *out = NULL;
+    if (r)
+        r->m = calloc(1, sizeof *r->m);
+    if (r && r->m)
+        r->m->devices = calloc(BNY_MACHINE_DEVICES_MAX, sizeof *r->m->devices);
+    if (!r || !r->m || !r->m->devices) {
+        bny_machine_free(r ? r->m : NULL);
+        free(r);
+        return bny_fail(BANYAN_ENOMEM, "no memory for the machine in %s", file);
+    }
+    snprintf(r->m->source, sizeof r->m->source, "%s", base ? base + 1 : file);
+    r->at[0] = (struct level){ -1, -1, -1, -1, -1, -1 };
+    e = bny_xml_parse(&x);
+    if (!e)
+        e = finish(&im, r->m);
+    if (e)
+        bny_machine_free(r->m);
+    else
+        *out = r->m;
+    free(r);
+    return e;
+}

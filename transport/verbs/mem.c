@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of the user: registered regions, and windows onto them. Nothing is registered behind the user's back: no
+ * cache, no hooks into malloc. What is not registered travels through slabs, with one copy. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "transport/verbs/verbs.h"
+
+struct ibv_mr *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
+{
+    const char *p = at;
+
+    for (struct vb_region *r = t->regions; r; r = r->next)
+        if (p >= r->at && bytes <= r->bytes && (size_t)(p - r->at) <= r->bytes - bytes)
+            return r->mr;
+    return NULL;
+}
+
+int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    struct vb_region *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
+    r->mr = t->fn->ibv_reg_mr(t->pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (!r->mr) {
+        int err = errno;
+
+        free(r);
+        return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                        "rank %d: device %s does not register %zu bytes at %p: %s%s", tp->rank,
+                        t->device, bytes, at, strerror(err),
+                        err == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+    }
+    r->at = at;
+    r->bytes = bytes;
+    r->next = t->regions;
+    t->regions = r;
+    return 0;
+}
+
+int bny_verbs_detach(struct bny_tp *tp, void *at)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+
+    for (struct vb_region **p = &t->regions; *p; p = &(*p)->next)
+        if ((*p)->at == at) {
+            struct vb_region *r = *p;
+
+            *p = r->next;
+            t->fn->ibv_dereg_mr(r->mr);
+            free(r);
+            return 0;
+        }
+    return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at, t->device);
+}
+
+void bny_verbs_regions_free(struct vb_tp *t)
+{
+    while (t->regions) {
+        struct vb_region *r = t->regions;
+
+        t->regions = r->next;
+        t->fn->ibv_dereg_mr(r->mr);
+        free(r);
+    }
+}
+
+int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
+{
+    struct vb_tp *t = (struct vb_tp *)ep->tp;
+    struct ibv_mr *mr = bny_verbs_region(t, addr, bytes);
+
+    if (!mr)
+        return -BANYAN_ENOTSUP;
+    *out = (struct bny_window){ .addr = (uintptr_t)addr, .bytes = bytes, .key = mr->rkey };
+    ((struct vb_ep *)ep)->windows++;
+    return 0;
+}
+
+/* The key stays valid as long as the region is registered. After an operation that ended well nothing is under way:
+ * every put was announced by a message, and all of them have come. After one that failed the caller fences. */
+int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
+{
+    ((struct vb_ep *)ep)->windows--;
+    return 0;
+}

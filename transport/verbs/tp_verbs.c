@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The verbs transport: the table, polling, life and death of endpoints. verbs.h has the design. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+#define CM_EVERY  32      /* polls between two looks at connection events, when none is expected */
+#define JOIN_NAP  1000000u /* ns: hellos come without waking a sleeper */
+
+extern const struct bny_transport_ops bny_verbs_ops;
+
+/* ---- set-up ------------------------------------------------------------------------------ */
+
+static void verbs_destroy(struct bny_tp *tp);
+
+static int look_for_devices(const struct vb_fn *fn, int rank)
+{
+    int n = 0;
+    struct ibv_device **list = fn->ibv_get_device_list(&n);
+
+    if (list)
+        fn->ibv_free_device_list(list);
+    if (list && n > 0)
+        return 0;
+    return bny_fail(BANYAN_ENOTSUP, "rank %d: this machine has no RDMA device (ibv_devices lists none); load its driver "
+                    "(modprobe), or make a soft-RoCE one: rdma link add rxe0 type rxe netdev eth0", rank);
+}
+
+static int nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -1 : 0;
+}
+
+static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
+{
+    int rc;
+
+    t->events = t->fn->rdma_create_event_channel();
+    if (!t->events || nonblocking(t->events->fd) != 0)
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: rdma_cm does not start (%s): modprobe rdma_ucm, and see that "
+                        "/dev/infiniband/rdma_cm is yours to open", cfg->rank, strerror(errno));
+    rc = bny_verbs_listen(t, cfg->ifname ? cfg->ifname : "");
+    if (rc)
+        return rc;
+    if (t->fn->ibv_query_device(t->ctx, &t->attr) != 0)
+        return bny_fail_errno("rank %d: device %s does not describe itself", cfg->rank, t->device);
+    t->pd = t->fn->ibv_alloc_pd(t->ctx);
+    t->channel = t->pd ? t->fn->ibv_create_comp_channel(t->ctx) : NULL;
+    if (!t->channel || nonblocking(t->channel->fd) != 0)
+        return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", cfg->rank,
+                              t->device);
+    bny_info("verbs: device %s (%s), listening", t->device,
+             t->ctx->device->transport_type == IBV_TRANSPORT_IWARP ? "iWARP" : "InfiniBand or RoCE");
+    return 0;
+}
+
+static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    const struct vb_fn *fn = bny_verbs_fn();
+    struct vb_tp *t;
+    int rc;
+
+    *out = NULL;
+    if (!fn)
+        return -BANYAN_ENOTSUP;
+    if (sodium_init() < 0)
+        return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
+    rc = look_for_devices(fn, cfg->rank);
+    if (rc)
+        return rc;
+    t = calloc(1, sizeof *t);
+    if (t)
+        t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
+    if (!t || !t->eps) {
+        free(t);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport verbs", cfg->rank);
+    }
+    t->tp.ops = &bny_verbs_ops;
+    t->tp.rank = cfg->rank;
+    t->tp.nranks = cfg->nranks;
+    t->fn = fn;
+    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    rc = start(t, cfg);
+    if (rc) {
+        verbs_destroy(&t->tp);
+        return rc;
+    }
+    *out = &t->tp;
+    return 0;
+}
+
+static int verbs_address(struct bny_tp *tp, void *blob, size_t cap)
+{
+    const struct vb_tp *t = (struct vb_tp *)tp;
+
+    if (cap < sizeof t->blob)
+        return bny_fail(BANYAN_EINVAL, "verbs address needs %zu bytes, has %zu", sizeof t->blob, cap);
+    memcpy(blob, &t->blob, sizeof t->blob);
+    return (int)sizeof t->blob;
+}
+
+static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t len, struct vb_blob *out)
+{
+    if (len != sizeof *out)
+        return 0;
+    memcpy(out, blob, sizeof *out);
+    return !memcmp(out->magic, "vrb1", 4) && out->rank == peer && peer >= 0 && peer < t->tp.nranks &&
+           (out->addr.family == 4 || out->addr.family == 6) && out->addr.family == t->blob.addr.family &&
+           out->addr.port && out->transport == t->blob.transport;
+}
+
+static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
+{
+    struct vb_blob b;
+
+    return blob_check((struct vb_tp *)tp, peer, blob, len, &b);
+}
+
+static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    struct vb_blob b;
+    struct vb_ep *e;
+
+    *out = NULL;
+    if (!blob_check(t, peer, blob, len, &b) || peer == tp->rank)
+        return bny_fail(BANYAN_EINVAL, "rank %d: the verbs address of rank %d is broken, or of another kind of network "
+                        "than device %s", tp->rank, peer, t->device);
+    e = bny_verbs_ep(t, peer);
+    if (!e)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
+    if (e->claimed)
+        return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
+    e->blob = b;
+    e->claimed = 1;
+    *out = &e->ep;
+    return 0;
+}
+
+static void verbs_destroy(struct bny_tp *tp)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+
+    if (!t)
+        return;
+    while (t->half)
+        bny_verbs_conn_close(t->half);
+    for (int r = 0; r < tp->nranks; r++) {
+        if (t->eps[r] && t->eps[r]->conn)
+            bny_verbs_conn_close(t->eps[r]->conn);
+        free(t->eps[r]);
+    }
+    free(t->eps);
+    while (t->dead) {
+        struct vb_conn *c = t->dead;
+
+        t->dead = c->next;
+        bny_verbs_conn_free(c);
+    }
+    while (t->all_msgs) {
+        struct vb_msg *m = t->all_msgs;
+
+        t->all_msgs = m->all;
+        free(m);
+    }
+    bny_verbs_regions_free(t);
+    if (t->channel)
+        t->fn->ibv_destroy_comp_channel(t->channel);
+    if (t->pd)
+        t->fn->ibv_dealloc_pd(t->pd);
+    if (t->listener)
+        t->fn->rdma_destroy_id(t->listener);
+    if (t->events)
+        t->fn->rdma_destroy_event_channel(t->events);
+    sodium_memzero(t->secret, sizeof t->secret);
+    free(t);
+}
+
+/* The farewell goes behind everything sent; when its completion is here, the peer's device has all of it. */
+static int verbs_farewell(struct bny_tp *tp)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    int waiting = 0;
+
+    bny_verbs_cm_progress(t);
+    for (int r = 0; r < tp->nranks; r++) {
+        struct vb_ep *e = t->eps[r];
+
+        if (!e || e->state != VB_OPEN || e->left)
+            continue;
+        if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
+            e->farewell_sent = 1;
+        waiting += e->state == VB_OPEN && (!e->farewell_sent || e->conn->done != e->conn->posted);
+    }
+    return waiting ? BNY_AGAIN : 0;
+}
+
+/* ---- polling ------------------------------------------------------------------------------ */
+
+static int take_down(struct vb_ep *e, struct bny_event *ev)
+{
+    if (e->down != 1 || !e->claimed || (e->conn && e->conn->reported != e->conn->done))
+        return 0;
+    e->down = 2;
+    *ev = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
+    return 1;
+}
+
+static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
+{
+    struct vb_conn *c = e->conn;
+    int got = 0;
+
+    if (!e->claimed)
+        return 0;
+    if (c && (c->has_qp || c->reported != c->done))
+        got = bny_verbs_poll_conn(e, ev, n);
+    if (e->gone && got < n && c && c == e->conn && !c->dead && c->stash_at == c->stashed)
+        bny_verbs_down(e, "closed its connection: it has ended or was killed");
+    if (got < n)
+        got += take_down(e, ev + got);
+    return got;
+}
+
+static int verbs_poll(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    int got = 0;
+
+    if (t->joining || ++t->turns % CM_EVERY == 0)
+        bny_verbs_cm_progress(t);
+    for (int i = 0; i < tp->nranks && got < n; i++) {
+        struct vb_ep *e = t->eps[(t->first + i) % tp->nranks];
+
+        if (e)
+            got += poll_one(e, ev + got, n - got);
+    }
+    t->first = (t->first + 1) % tp->nranks; /* nobody is always last */
+    return got;
+}
+
+static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
+{
+    struct vb_tp *t = (struct vb_tp *)ep->tp;
+
+    if (t->joining || ++t->turns % CM_EVERY == 0)
+        bny_verbs_cm_progress(t);
+    return poll_one((struct vb_ep *)ep, ev, n);
+}
+
+/* Asks for an event, then looks once more: what came before the request raises none. 1: something is there. */
+static int arm_one(struct vb_ep *e)
+{
+    struct vb_conn *c = e->conn;
+    int k;
+
+    if (e->down == 1 || e->gone)
+        return e->claimed && e->down < 2 && e->state != VB_CLOSED;
+    if (!c || c->dead || !c->has_qp)
+        return 0;
+    if (c->stash_at < c->stashed || c->reported != c->done || c->credits_due)
+        return 1;
+    ibv_req_notify_cq(c->cq, 0);
+    k = ibv_poll_cq(c->cq, VB_POLL, c->stash);
+    c->stashed = k > 0 ? k : 0;
+    c->stash_at = 0;
+    return k != 0;
+}
+
+static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+
+    *nfds = 0;
+    if (cap < 2)
+        return 0;
+    for (int r = 0; r < tp->nranks; r++)
+        if (t->eps[r] && arm_one(t->eps[r]))
+            return 0;
+    fds[(*nfds)++] = t->events->fd;
+    fds[(*nfds)++] = t->channel->fd;
+    return t->joining ? JOIN_NAP : UINT64_MAX;
+}
+
+static void verbs_disarm(struct bny_tp *tp)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    struct ibv_cq *cq;
+    void *conn;
+
+    while (t->fn->ibv_get_cq_event(t->channel, &cq, &conn) == 0)
+        ((struct vb_conn *)conn)->events++;
+    t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
+}
+
+/* Only the end of the queue pair keeps the peer's writes out: the key of a region cannot be taken back alone. */
+static void verbs_fence(struct bny_ep *ep)
+{
+    struct vb_ep *e = (struct vb_ep *)ep;
+
+    if (e->windows > 0 && e->conn && !e->conn->dead)
+        bny_verbs_down(e, "was cut off after an operation that failed, so that it writes nothing more");
+}
+
+const struct bny_transport_ops bny_verbs_ops = {
+    .name = "verbs",
+    .caps = BNY_TP_PUT | BNY_TP_ATTACH,
+    .create = verbs_create,
+    .address = verbs_address,
+    .reachable = verbs_reachable,
+    .connect = verbs_connect,
+    .destroy = verbs_destroy,
+    .farewell = verbs_farewell,
+    .eager = bny_verbs_eager,
+    .reserve = bny_verbs_reserve,
+    .commit = bny_verbs_commit,
+    .cancel = bny_verbs_cancel,
+    .send = bny_verbs_send,
+    .window_open = bny_verbs_window_open,
+    .window_close = bny_verbs_window_close,
+    .put = bny_verbs_put,
+    .poll = verbs_poll,
+    .poll_ep = verbs_poll_ep,
+    .view = bny_verbs_view,
+    .release = bny_verbs_release,
+    .arm = verbs_arm,
+    .disarm = verbs_disarm,
+    .attach = bny_verbs_attach,
+    .detach = bny_verbs_detach,
+    .fence = verbs_fence,
+};

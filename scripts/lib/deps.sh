@@ -24,7 +24,7 @@ guest_packages=(
     qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
 )
 test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
-    libopenmpi-dev libmpich-dev hpcc)
+    libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

@@ -220,6 +220,36 @@ static int build_low(struct bny_forest **out, const struct bny_graph *g, enum bn
     return bny_fail(BANYAN_ENOTSUP, "found no packed trees of height %d on %s", cap, g->name);
 }
 
+/* Below switches with one port a rank, a ring in the order of places is such a packing too, and found at once. */
+static int build_ring(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use)
+{
+    int e = bny_build_ordered_ring.build(out, g, use, -1, NULL);
+
+    if (!e)
+        e = bny_forest_certify(*out, g, use, -1, 0);
+    if (!e && bny_ratio_cmp((*out)->claim.time, (*out)->claim.bound) == 0) {
+        strcpy((*out)->name, "packed");
+        return 0;
+    }
+    bny_forest_free(*out);
+    *out = NULL;
+    return e ? e : -BANYAN_ENOTSUP;
+}
+
+static int build_free(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, struct wish *w)
+{
+    int e;
+
+    w->how = BNY_PACK_LEVELS;
+    e = build_one(out, g, use, w);
+    if (e != -BANYAN_ENOTSUP)
+        return e;
+    if (w->root < 0 && !w->k && build_ring(out, g, use) == 0)
+        return 0;
+    w->how = BNY_PACK_ANY;
+    return build_one(out, g, use, w);
+}
+
 static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, int root,
                  const struct bny_build_opts *opts)
 {
@@ -229,9 +259,9 @@ static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_fo
     *out = NULL;
     if (g->nranks == 1)
         return one_rank(out);
+    e = build_free(out, g, use, &w);
     if (!opts || !opts->height_cap)
-        return build_one(out, g, use, &w);
-    e = build_one(out, g, use, &w);
+        return e;
     if (!e && (int)(*out)->nsteps <= opts->height_cap)
         return 0;
     bny_forest_free(*out);

@@ -587,7 +587,7 @@ static int listen_at(struct vb_tp *t, const struct bny_addr *a, const char *devi
     struct sockaddr_storage ss;
     struct rdma_cm_id *id;
 
-    if (bny_addr_is_loopback(a) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
+    if ((bny_addr_is_loopback(a) && !t->fn->loopback) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
         return 0;
     if (t->fn->rdma_bind_addr(id, to_sockaddr(a, &ss)) != 0 || !id->verbs ||
         (device && strcmp(id->verbs->device->name, device) != 0) || t->fn->rdma_listen(id, 64) != 0) {

@@ -501,9 +501,9 @@ static void tell_credits(struct vb_conn *c)
 static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
 {
     if (wc->status != IBV_WC_SUCCESS) {
-        if (wc->status != IBV_WC_WR_FLUSH_ERR && !c->e->left)
-            bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device,
-                           c->t->fn->ibv_wc_status_str(wc->status), wc->vendor_err);
+        /* the first completion of a broken queue pair says why; where it is a flushed one, somebody else broke it */
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device,
+                       c->t->fn->ibv_wc_status_str(wc->status), wc->vendor_err);
         return 0;
     }
     if (!(wc->opcode & IBV_WC_RECV)) {

@@ -33,6 +33,7 @@ static const struct param params[] = {
     { "BANYAN_ENCODE_THREADS", "threads", "0", "threads of a process that encode ahead of the wire", 0, 16 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
+    { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
     { "BANYAN_PORT_RANGE", "lo-hi", "", "TCP ports the library may listen on", 0, 0 },
     { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
     { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },

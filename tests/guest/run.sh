@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Boots the guest and runs suite.sh in it. Usage: run.sh SOURCE BUILD [NAME-PATTERN [REPETITIONS]]
+# Boots the guest and runs suite.sh in it. Usage: run.sh SOURCE BUILD [NAME-PATTERN [REPETITIONS [PATIENCE]]]
 set -uo pipefail
 src=$1 build=$2
 shift 2

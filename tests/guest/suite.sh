@@ -124,6 +124,7 @@ for ((round = 0; round < repeat; round++)); do
     check "random calls, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
     BANYAN_TOPO=ring:4 check "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
     check "every codec, 2 ranks" 80 cases 2 every_codec
+    check "encoders write into registered memory" 80 cases 2 no_copies
     check "windows of banyan_perf: bandwidth" 60 put put_bw
     check "windows of banyan_perf: latency" 60 put put_lat
     check "1 % of packets lost" 200 impaired loss loss 1%

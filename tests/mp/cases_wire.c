@@ -92,6 +92,38 @@ static int every_codec(struct test *t)
     return 0;
 }
 
+/* Encoders write where the device reads: no codec's bytes are copied on their way, by either end. */
+static int no_copies(struct test *t)
+{
+    enum { MANY = 65536 };
+    float *in = case_malloc(MANY * 4), *out = case_malloc(MANY * 4);
+    const char *name;
+    char text[64];
+
+    for (size_t i = 0; i < MANY; i++)
+        in[i] = sinf((float)i * 0.37f);
+    for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
+        struct banyan_stats before = { .size = sizeof before }, after = { .size = sizeof after };
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+        snprintf(text, sizeof text, "%s:force=1", name);
+        opts.codec = text;
+        opts.schedule = "ring";
+        opts.chunk_bytes = 65536;
+        if (!strcmp(name, "none"))
+            continue;
+        CHECK_OK(t, banyan_comm_stats(t->comm, &before));
+        CHECK_OK(t, banyan_allreduce(in, out, MANY, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+        CHECK_OK(t, banyan_comm_stats(t->comm, &after));
+        CHECK(t, after.copied_bytes == before.copied_bytes, "%s: %llu bytes copied", name,
+              (unsigned long long)(after.copied_bytes - before.copied_bytes));
+        CHECK(t, after.wire_bytes > before.wire_bytes, "%s: nothing sent", name);
+    }
+    free(in);
+    free(out);
+    return 0;
+}
+
 /* The last rank kills itself in the middle; the others learn of it within seconds, by its number. */
 static int rank_dies(struct test *t)
 {
@@ -140,6 +172,7 @@ static int until_failure(struct test *t)
 const struct mp_case cases_wire[] = {
     { "matrix", matrix, 0 },
     { "every_codec", every_codec, 0 },
+    { "no_copies", no_copies, 0 },
     { "rank_dies", rank_dies, CASE_FAILS },
     { "until_failure", until_failure, CASE_FAILS },
     { 0 },

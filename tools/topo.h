@@ -36,13 +36,8 @@ struct topo_command {
     const char *usage;
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
-extern const struct topo_command topo_show;
-extern const struct topo_command topo_bound;
-extern const struct topo_command topo_plan;
-extern const struct topo_command topo_probe;
-extern const struct topo_command topo_simulate;
-extern const struct topo_command topo_verify;
-extern const struct topo_command topo_draw;
+extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate,
+    topo_probe, topo_verify, topo_draw;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);

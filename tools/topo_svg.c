@@ -10,7 +10,7 @@
 /* Drawn places: rows of z side by side. */
 static int own_places(struct topo_place *p, const struct bny_graph *g)
 {
-    int wide = 0, high = 0, deep = 0, any = 0;
+    int wide = 0, high = 0, deep = 0, any = 0, levels = 0;
     double nx, ny, most;
 
     for (int v = 0; v < g->nnodes; v++) {
@@ -20,6 +20,7 @@ static int own_places(struct topo_place *p, const struct bny_graph *g)
         high = n->y > high ? n->y : high;
         deep = n->z > deep ? n->z : deep;
         any |= n->x | n->y | n->z;
+        levels |= n->kind != BNY_NODE_COMPUTE;
     }
     if (!any)
         return 0;
@@ -30,7 +31,7 @@ static int own_places(struct topo_place *p, const struct bny_graph *g)
         const struct bny_node *n = &g->nodes[v];
 
         p[v].x = (n->x + 0.5 + n->z * (wide + 1.6) + (most - nx) / 2) / most;
-        p[v].y = (n->y + 0.5 + (most - ny) / 2) / most;
+        p[v].y = levels ? (n->y + 0.5) / ny : (n->y + 0.5 + (most - ny) / 2) / most; /* rows of switches apart */
     }
     for (int a = 0; a < g->nnodes; a++) /* two at one place: these places are not for drawing */
         for (int b = 0; b < a && g->nnodes <= 4096; b++)

@@ -16,7 +16,8 @@ build_packages=(
 test_packages=(
     g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
     libopenmpi-dev libmpich-dev
- iproute2)
+    iproute2
+)
 
 # What scripts/softroce-guest needs besides.
 guest_packages=(

@@ -50,6 +50,7 @@ static int begin(struct bny_call *call, enum bny_collective collective, struct b
     call->deterministic = comm->deterministic;
     call->codec = comm->codec_ops;
     call->state = NULL;
+    call->rows = call->cols = 0;
     if (!opts)
         return 0;
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
@@ -163,6 +164,28 @@ static int codec_fits(const struct bny_call *call)
     }
 }
 
+/* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
+static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
+{
+    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape && opts->ndim > 0;
+    int64_t count = (int64_t)call->count, rows = 1, all = 1;
+
+    for (int i = 0; given && i < opts->ndim; i++)
+        if (opts->shape[i] < 0 || __builtin_mul_overflow(all, opts->shape[i], &all))
+            all = -1;
+    if (given && all != count)
+        return bny_fail(BANYAN_EINVAL, "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
+                        call->count);
+    if (given)
+        rows = opts->shape[0];
+    for (int64_t r = 2; !given && r * r <= count; r++)
+        if (count % r == 0)
+            rows = r;
+    call->rows = rows;
+    call->cols = rows ? count / rows : 0;
+    return 0;
+}
+
 /* A codec that the call asked for must fit it; the communicator's default steps aside. */
 static int check_codec(struct bny_call *call, const struct banyan_comm *comm, const struct banyan_opts *opts)
 {
@@ -184,7 +207,7 @@ static int check_codec(struct bny_call *call, const struct banyan_comm *comm, co
     if (call->codec && call->state && call->state->count != count)
         return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu", call->state->count,
                         count);
-    return 0;
+    return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */

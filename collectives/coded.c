@@ -413,7 +413,7 @@ int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c)
         keep_raw(op, dst, src, n);
         src = dst;
     }
-    len = encode(op, st, c, (uint32_t)op->comm->n, wire, stride(op), src, n);
+    len = encode(op, st, c, (uint32_t)op->comm->n, wire, bound(op, n), src, n);
     if (len == -BANYAN_ENOTSUP) {
         if (!is_exact(op))
             keep_raw(op, dst, src, n);

@@ -149,6 +149,7 @@ int bny_engine_start(struct bny_op *op)
         twins_prepare(op);
     ready_prepare(op);
     op->steps_left = p->nsteps;
+    op->tile_of = NULL;
     op->open_first = 0;
     op->sends_in_flight = 0;
     op->dirty = 1;
@@ -359,7 +360,14 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
 static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny_msg *msg)
 {
     const void *ptr;
+    int rc;
 
+    if (op->tile_of && op->tile_of != st)
+        return 0; /* another message is half in it */
+    rc = grow_tile(op, msg->hdr.len);
+    if (rc)
+        return rc;
+    op->tile_of = st;
     while (st->view_off < msg->hdr.len) {
         long got = msg->ep->ops->view(msg, st->view_off, msg->hdr.len - st->view_off,
                                       op->tile + st->view_off, &ptr);
@@ -369,6 +377,7 @@ static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny
             return (int)got;
         st->view_off += (uint32_t)got;
     }
+    op->tile_of = NULL;
     return 1;
 }
 
@@ -424,9 +433,7 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
         return 0;
     if (!data && (coded || op->call.redop.elem_bytes ||
                   (msg->hdr.kind == BNY_MSG_RAW && op->comm->world->codec_crc))) { /* needs the message in one piece */
-        rc = grow_tile(op, msg->hdr.len);
-        if (rc == 0)
-            rc = pull_to_tile(op, st, msg);
+        rc = pull_to_tile(op, st, msg);
         if (rc != 1)
             return rc;
         data = op->tile;

@@ -100,19 +100,21 @@ struct bny_world {
 };
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
-enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT };
+enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT, BNY_PATH_STAGES /* linear.c */ };
 
 struct bny_plan {
     /* key */
     uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
     int root;
     size_t count;       /* elements of the call (v-variants: 0) */
-    const struct bny_codec *codec; /* NULL: none */
+    const struct bny_codec *asked; /* the call's codec; NULL: none */
     char forced[BNY_NAME_MAX];         /* schedule asked for; "auto" */
     size_t forced_chunk;
     /* result */
     enum bny_path path;
     const struct bny_program *program; /* owned by the communicator's program cache */
+    const struct bny_codec *codec; /* NULL: none, or refused because it is predicted to lose: */
+    double refused_s;              /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
     char schedule[BNY_NAME_MAX];
@@ -190,6 +192,7 @@ struct bny_call {
     char schedule[BNY_NAME_MAX];
     const struct bny_codec *codec;
     struct banyan_codec_state *state; /* or NULL */
+    int64_t rows, cols; /* the matrix that a linear codec takes the tensor for */
     double timeout_s;   /* < 0: the communicator's */
     int deterministic;
     size_t chunk_bytes;
@@ -270,12 +273,15 @@ struct bny_op {
     uint32_t sends_in_flight; /* transport still borrows memory */
     char *scratch, *scratch2, *staging, *tile, *coded;
     size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
+    const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
     char *decoded;          /* a chunk of an exact codec, to be reduced */
     size_t decoded_cap;
     char *stats;            /* [nencodings * stats_bytes] */
     size_t stats_cap, nencodings;
     struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
     uint32_t codec_step;    /* of encodings */
+    struct bny_stages *stages; /* of a linear codec; kept */
+    struct bny_op *parent;  /* this is one of its stages, of a number that was given before; or NULL */
     /* one-shot */
     struct bny_msg **shots; /* [n] messages held */
     int shots_missing;
@@ -363,6 +369,7 @@ int bny_operands_fill(struct bny_op *op);
 /* op.c: life of an operation */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
 int bny_op_start(struct bny_op *op);       /* lock held */
+int bny_op_advance(struct bny_op *op);     /* lock held. 1: made progress */
 void bny_op_complete(struct bny_op *op, int result); /* lock held */
 void bny_op_finish(struct bny_op *op);     /* frees its memory */
 struct bny_op *bny_op_take(struct banyan_comm *comm);  /* from the pool; lock held */
@@ -418,6 +425,17 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
 int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
 /* The codec leaves the result to be divided by the number of ranks? */
 int bny_averages(const struct bny_op *op);
+
+/* linear.c: operations of linear codecs, path STAGES */
+int bny_linear_init(struct bny_op *op);
+void bny_linear_free(struct bny_op *op);
+uint32_t bny_linear_numbers(const struct bny_op *op); /* that the operation takes beside its own; 0: not of this path */
+int bny_linear_start(struct bny_op *op);
+int bny_linear_advance(struct bny_op *op); /* 1: made progress */
+int bny_linear_expects(const struct bny_op *op, uint32_t seq); /* is it of a stage still to be started? */
+int bny_linear_is_busy(const struct bny_op *op); /* a stage runs */
+const struct bny_op *bny_linear_child(const struct bny_op *op); /* that stage, or NULL */
+void bny_linear_child_done(struct bny_op *parent);
 
 /* small.c: the one-shot exchange */
 #define BNY_BOARD_BYTES (32u << 10) /* the longest contribution that a board holds */

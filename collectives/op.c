@@ -35,7 +35,7 @@ static int same_plan(const struct bny_call *a, const struct bny_call *b)
            a->redop.elem_bytes == b->redop.elem_bytes &&
            a->redop.commutative == b->redop.commutative && a->codec == b->codec &&
            a->deterministic == b->deterministic && a->chunk_bytes == b->chunk_bytes &&
-           a->is_send == b->is_send && a->tag == b->tag && a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
+           a->is_send == b->is_send && a->tag == b->tag && a->rows == b->rows && a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
 }
 
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
@@ -62,7 +62,9 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         if (!op->peers || !op->shots)
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     }
-    if (op->plan.path == BNY_PATH_ONESHOT) {
+    if (op->plan.path == BNY_PATH_STAGES) {
+        rc = bny_linear_init(op);
+    } else if (op->plan.path == BNY_PATH_ONESHOT) {
         rc = bny_grow(&op->tile, &op->tile_cap, call->count * op->esz + 64, 1, "a small operation");
     } else if (op->program) {
         rc = bny_grow(&op->steps, &op->steps_cap, op->program->nsteps, sizeof *op->steps, "steps");
@@ -253,8 +255,10 @@ int bny_op_start(struct bny_op *op)
             return -BANYAN_ENOMEM;
         op->seq = op->call.is_send ? st->sent++ : st->received++;
     } else {
-        op->seq = c->next_seq++;
+        if (!op->parent)
+            op->seq = c->next_seq++;
         c->past[op->seq % BNY_PAST] = op->sig;
+        c->next_seq += c->n > 1 ? bny_linear_numbers(op) : 0;
     }
     rc = bny_operands_stage(op);
     if (rc == 0 && c->n == 1 && op->call.collective != BNY_SENDRECV) {
@@ -264,7 +268,9 @@ int bny_op_start(struct bny_op *op)
         return 0;
     }
     if (rc == 0)
-        rc = op->plan.path == BNY_PATH_ONESHOT ? bny_oneshot_start(op) : start_engine(op);
+        rc = op->plan.path == BNY_PATH_ONESHOT  ? bny_oneshot_start(op)
+             : op->plan.path == BNY_PATH_STAGES ? bny_linear_start(op)
+                                                : start_engine(op);
     if (rc) { /* others wait for us in vain: tell them why */
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error)-rc, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
@@ -277,11 +283,17 @@ int bny_op_start(struct bny_op *op)
         take_strays(op);
     if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
         return 0;
-    if (op->plan.path == BNY_PATH_ONESHOT)
-        bny_oneshot_advance(op);
-    else
-        bny_engine_advance(op);
+    bny_op_advance(op);
     return 0;
+}
+
+int bny_op_advance(struct bny_op *op)
+{
+    switch (op->plan.path) {
+    case BNY_PATH_ONESHOT: return bny_oneshot_advance(op);
+    case BNY_PATH_STAGES: return bny_linear_advance(op);
+    default: return bny_engine_advance(op);
+    }
 }
 
 /* ---- messages ----------------------------------------------------------------------------------------------- */
@@ -294,11 +306,20 @@ static struct bny_op *find_op(struct banyan_comm *c, int from, const struct bny_
     return NULL;
 }
 
+/* A stage of an operation in flight, whose turn has not come here. */
+static int is_to_come(const struct banyan_comm *c, uint32_t seq)
+{
+    for (const struct bny_op *op = c->active_first; op; op = op->next)
+        if (op->plan.path == BNY_PATH_STAGES && bny_linear_expects(op, seq))
+            return 1;
+    return 0;
+}
+
 /* Has this rank already finished the operation that a message is for? */
 static int is_past(const struct banyan_comm *c, int from, const struct bny_hdr *h)
 {
     if (h->sig.collective != BNY_SENDRECV)
-        return (int32_t)(h->seq - c->next_seq) < 0;
+        return (int32_t)(h->seq - c->next_seq) < 0 && !is_to_come(c, h->seq);
     for (size_t i = 0; i < c->nstreams; i++)
         if (c->streams[i].peer == from && c->streams[i].tag == h->sig.root_tag)
             return (int32_t)(h->seq - (is_for_sender(h) ? c->streams[i].sent
@@ -356,7 +377,7 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_msg_release(c->world, msg);
         return;
     }
-    if (msg->hdr.kind == BNY_MSG_PROBE ||
+    if (msg->hdr.kind == BNY_MSG_PROBE || op->plan.path == BNY_PATH_STAGES ||
         atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
         bny_msg_release(c->world, msg);
     else if (op->plan.path == BNY_PATH_ONESHOT)
@@ -407,7 +428,7 @@ void bny_op_complete(struct bny_op *op, int result)
     if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
         if (op->plan.path == BNY_PATH_ONESHOT)
             bny_oneshot_drop(op);
-        else if (result)
+        else if (result && op->plan.path == BNY_PATH_ENGINE)
             bny_engine_drop(op);
         bny_coded_end(op, result);
         atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
@@ -416,19 +437,25 @@ void bny_op_complete(struct bny_op *op, int result)
         op->dirty = 1;
         return;
     }
-    if (op->result == 0 && is_unsent(op)) {
+    if (op->plan.path == BNY_PATH_STAGES && bny_linear_is_busy(op))
+        return; /* a failure: the stage calls again when it has closed */
+    if (op->result == 0 && op->plan.path != BNY_PATH_STAGES && is_unsent(op)) {
         op->dirty = 1;
         return;
     }
     if (op->call.via_allreduce && op->result == 0 && op->call.own_count)
         memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz, op->call.own_count * op->esz);
     unlink_active(op);
-    count_done(op->comm);
+    if (!op->parent)
+        count_done(op->comm);
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+    if (op->parent)
+        bny_linear_child_done(op->parent);
 }
 
 void bny_op_finish(struct bny_op *op)
 {
+    bny_linear_free(op);
     free(op->steps);
     free(op->blocks);
     free(op->peers);
@@ -473,6 +500,8 @@ int bny_op_waits_on(const struct bny_op *op, int r)
 {
     const struct bny_program *p = op->program;
 
+    if (op->plan.path == BNY_PATH_STAGES)
+        return bny_linear_child(op) && bny_op_waits_on(bny_linear_child(op), r);
     if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING)
         return is_unsent_to(op, r);
     if (op->plan.path == BNY_PATH_ONESHOT)

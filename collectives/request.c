@@ -171,7 +171,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     struct bny_call call = { .root = 0, .redop.commutative = 1, .dtype = dtype, .count = count,
                              .schedule = "auto", .timeout_s = -1 };
     struct bny_plan plan;
-    char transports[TRANSPORTS_TEXT];
+    char transports[TRANSPORTS_TEXT], refused[96] = "";
     int c, rc;
 
     if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
@@ -187,13 +187,17 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
         call.root = -1;
     call.deterministic = comm->deterministic;
     call.codec = comm->codec_ops;
+    if (call.codec && (dtype != BANYAN_F32 || call.deterministic || call.collective > BNY_ALLGATHER))
+        call.codec = NULL;
     bny_world_lock(comm->world);
     rc = bny_plan_get(comm, &call, &plan);
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
     transports_of(comm, transports);
-    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s, predicted %.3g us", plan.schedule, transports,
-             plan.chunk_bytes, plan.codec ? plan.codec->spec : "none", plan.predicted_s * 1e6);
+    if (plan.refused_s > 0)
+        snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)", plan.asked->spec, plan.refused_s * 1e6);
+    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us", plan.schedule, transports,
+             plan.chunk_bytes, plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
     return 0;
 }

@@ -10,9 +10,11 @@
 
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "compress/speed.h"
 
 /* What a chunk costs on a network of given links, for the size of chunks: ranks there wait for sockets. */
 #define NETWORK_ALPHA_S   30e-6
+#define CODED_CHUNK_S     30e-6 /* a coded chunk's own cost: system calls, a wake-up */
 #define NETWORK_BYTES_MIN 4096 /* below, plans for the network are not worth looking for */
 
 /* A linear model of one message: alpha + bytes * beta, and gamma for the addition of a byte. */
@@ -44,6 +46,11 @@ static struct cost_model model_of(const struct banyan_comm *c)
     }
     if (bny_topology_beta(c) > m.beta)
         m.beta = bny_topology_beta(c);
+    if (c->world->link_Bps > 0 && !c->all_shm) {
+        m.beta = 1 / c->world->link_Bps;
+        if (m.alpha_s < 30e-6 && m.beta > 0.05e-9)
+            m.alpha_s = 30e-6; /* a link that somebody had to name is no loopback */
+    }
     return m;
 }
 
@@ -84,10 +91,9 @@ const char *bny_schedule_list(void)
 
 const char *banyan_codec_name(size_t i)
 {
-    for (size_t k = 0; bny_codecs[k]; k++)
-        if (k == i)
-            return bny_codecs[k]->name;
-    return NULL;
+    const struct bny_codec_ops *ops = bny_codec_at(i);
+
+    return ops ? ops->name : NULL;
 }
 
 const char *banyan_transport_name(size_t i)
@@ -320,8 +326,8 @@ static double hierarchical_cost(const struct banyan_comm *c, const char *schedul
     double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
 
-    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta * local, m->gamma) +
-           phases * (1e-6 + bytes * 0.2e-9);
+    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+           phases * (1e-6 * local + bytes * 0.2e-9);
 }
 
 /* A schedule that rests on the network; 0: it cannot be priced here. */
@@ -340,10 +346,13 @@ static double topology_cost(const struct banyan_comm *c, const struct bny_call *
 static double builder_cost(const struct banyan_comm *c, const struct bny_call *call, const struct bny_builder_ops *b,
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
+    struct cost_model shared = *m;
     double n = c->n;
 
     if (network_cost(c, call, b->name, bytes, m) > 0)
         return network_cost(c, call, b->name, bytes, m);
+    if (c->world->nhosts > 1 && c->world->nhosts < c->world->nranks && strncmp(b->name, "ring", 4) != 0)
+        shared.beta *= (double)c->world->nranks / c->world->nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */
@@ -352,7 +361,7 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_call *c
     }
     if (c->all_shm && !strcmp(b->name, "star"))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(c->n, use, bytes, m->alpha_s, m->beta, m->gamma);
+    return b->cost(c->n, use, bytes, m->alpha_s, shared.beta, m->gamma);
 }
 
 /* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5 times a put. */
@@ -510,12 +519,31 @@ static int adds_or_shares(const struct bny_call *call)
     }
 }
 
+/* Bytes (before encoding) of a chunk that fills and drains the pipeline of encoder, wire and decoder about as fast as its own
+ * cost allows: sqrt(S a / sum of the other stages' seconds a byte), compression.md's closed form. The bottleneck's own
+ * speed does not matter. */
+static size_t pipeline_chunk(const struct banyan_comm *c, const struct bny_call *call, const struct bny_program *p)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    double esz = (double)banyan_dtype_bytes(call->dtype), bytes = call_bytes(c, call), most, others, want;
+    double stage[3] = { k.encode_s / esz, k.wire_bytes / esz * model_of(c).beta, 2 * k.decode_s / esz };
+
+    most = fmax(stage[0], fmax(stage[1], stage[2]));
+    others = stage[0] + stage[1] + stage[2] - most;
+    want = sqrt(bytes * (c->n - 1) / c->n * CODED_CHUNK_S / others);
+    if (p->nblocks && want > bytes / p->nblocks / 2)
+        want = bytes / p->nblocks / 2;
+    return want < 64 << 10 ? 64 << 10 : want > 4 << 20 ? 4 << 20 : (size_t)want;
+}
+
 /* With a codec: what a slot holds, encoded; and raw where shared memory may have to copy a chunk that was declined. */
 static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *call, const struct bny_program *p,
-                          size_t want)
+                          size_t want, int is_free)
 {
     size_t esz = banyan_dtype_bytes(call->dtype), most = c->small_slots ? c->chunk_max : (size_t)1 << 26;
 
+    if (is_free)
+        want = pipeline_chunk(c, call, p);
     if (want > most)
         want = most;
     while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
@@ -546,7 +574,7 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
     if (want > c->chunk_max && (c->all_shm || call->codec)) /* others send() any length; shm may have to copy */
         want = c->chunk_max;
     if (call->codec)
-        want = codec_chunk(c, call, p, want);
+        want = codec_chunk(c, call, p, want, !call->chunk_bytes && !c->chunk_bytes);
     return want < 64 ? 64 : want & ~(size_t)63;
 }
 
@@ -570,6 +598,59 @@ static void say(const struct banyan_comm *c, const struct bny_call *call, const 
              plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
+/* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by all. Across hosts the
+ * wire works while we do; on one host it is our own work. */
+static double coded_cost(const struct banyan_comm *c, const struct bny_call *call, size_t chunk)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    struct cost_model m = model_of(c);
+    double esz = (double)banyan_dtype_bytes(call->dtype), n = c->n, elems = call_bytes(c, call) / esz;
+    int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE ||
+                  call->collective == BNY_REDUCE_SCATTER;
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
+    double wire = phases * share * elems * k.wire_bytes * m.beta;
+    double work = elems * (reduces ? k.encode_s : k.encode_s / n) + elems * k.decode_s * (phases * share + 1 / n);
+    double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
+
+    if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
+        wire = elems * k.wire_bytes * m.beta * (n - 1);
+    if (c->world->oversubscribed)
+        work *= 2;
+    if (!c->world->all_local || c->world->link_Bps > 0)
+        return fmax(wire, work) + fill + fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
+    return wire + work + fill;
+}
+
+#define GAIN_MIN 0.9 /* of raw's time: less is not worth the risk of a model */
+
+static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan);
+
+/* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is chosen, 0: go on with the
+ * codec, or an error. */
+static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_call raw = *call;
+    double coded = coded_cost(c, call, 256 << 10);
+    int rc;
+
+    if (call->codec->force || c->world->codec_force)
+        return 0;
+    raw.codec = NULL;
+    rc = choose(c, &raw, plan);
+    if (rc == -BANYAN_ENOTSUP)
+        return 0;
+    if (rc)
+        return rc;
+    if (plan->predicted_s > 0 && coded >= GAIN_MIN * plan->predicted_s) {
+        plan->refused_s = coded;
+        bny_info("plan: codec %s is refused: predicted %.3g us, without it %.3g us (BANYAN_CODEC_FORCE=1 insists)",
+                 call->codec->spec, coded * 1e6, plan->predicted_s * 1e6);
+        return 1;
+    }
+    memset(plan, 0, sizeof *plan);
+    return 0;
+}
+
 static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
 {
     enum bny_forest_use use;
@@ -577,6 +658,10 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
 
     plan->codec = call->codec;
     plan->path = BNY_PATH_ENGINE;
+    rc = call->codec ? refuse_codec(c, call, plan) : 0;
+    if (rc)
+        return rc < 0 ? rc : 0;
+    plan->codec = call->codec;
     if (call->collective == BNY_SENDRECV) {
         plan->program = bny_plan_sendrecv(c, call->root, call->is_send);
         if (!plan->program)
@@ -584,6 +669,14 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         snprintf(plan->schedule, sizeof plan->schedule, "sendrecv"); /* the same on both ends: it is hashed */
         plan->chunk_bytes = choose_chunk(c, call, NULL, plan->program);
         plan->sched_hash = hash_plan(plan);
+        return 0;
+    }
+    if (call->codec && call->codec->ops->family == BNY_CODEC_LINEAR) { /* its stages have plans of their own */
+        plan->path = BNY_PATH_STAGES;
+        snprintf(plan->schedule, sizeof plan->schedule, "stages");
+        plan->predicted_s = coded_cost(c, call, 256 << 10);
+        plan->sched_hash = hash_plan(plan);
+        say(c, call, plan);
         return 0;
     }
     rc = -BANYAN_ENOTSUP;
@@ -613,6 +706,8 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         if (rc)
             return rc;
         plan->chunk_bytes = choose_chunk(c, call, plan->schedule, plan->program);
+        if (plan->codec)
+            plan->predicted_s = coded_cost(c, call, plan->chunk_bytes);
     }
     plan->sched_hash = hash_plan(plan);
     say(c, call, plan);
@@ -635,7 +730,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
     if (plan->valid && plan->collective == call->collective && plan->dtype == call->dtype &&
         plan->redop_wire == call->redop.wire && plan->ordered == ordered(call) &&
         plan->vector == call->vector && plan->is_send == call->is_send &&
-        plan->root == call->root && plan->count == call->count && plan->codec == call->codec &&
+        plan->root == call->root && plan->count == call->count && plan->asked == call->codec &&
         plan->forced_chunk == call->chunk_bytes && !strcmp(plan->forced, call->schedule)) {
         *out = *plan;
         return 0;
@@ -652,6 +747,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
     plan->is_send = call->is_send;
     plan->root = call->root;
     plan->count = call->count;
+    plan->asked = call->codec;
     plan->forced_chunk = call->chunk_bytes;
     snprintf(plan->forced, sizeof plan->forced, "%s", call->schedule);
     plan->valid = 1;

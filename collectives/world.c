@@ -177,8 +177,7 @@ static int advance_ops(struct bny_world *w, int all)
             op->dirty = 0;
             if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING) {
                 bny_op_complete(op, op->result);
-            } else if (op->plan.path == BNY_PATH_ONESHOT ? bny_oneshot_advance(op)
-                                                         : bny_engine_advance(op)) {
+            } else if (bny_op_advance(op)) {
                 moved = 1;
                 op->dirty = 1; /* only looked at again while it is active */
             }

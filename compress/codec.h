@@ -122,6 +122,11 @@ struct bny_codec_ops {
 /* NULL-terminated; the first is "none" with NULL functions. */
 extern const struct bny_codec_ops *const bny_codecs[];
 const struct bny_codec_ops *bny_codec_find(const char *name);
+/* Adds one of the program's own, for as long as the process lives; its functions are trusted. 0, -BANYAN_EINVAL (the name
+ * is taken), -BANYAN_ENOMEM. Any thread. */
+#define BNY_CODECS_ADDED 16
+int bny_codec_add(const struct bny_codec_ops *ops);
+const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
 /* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL: unknown names and
  * parameters (the sentence lists what exists), values out of range; -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);

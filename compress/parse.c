@@ -20,10 +20,11 @@ static struct entry *known; /* never freed: codecs live as long as the process *
 const char *bny_codec_list(void)
 {
     static _Thread_local char text[600];
+    const struct bny_codec_ops *ops;
     size_t at = 0;
 
-    for (size_t i = 0; bny_codecs[i] && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", bny_codecs[i]->name);
+    for (size_t i = 0; (ops = bny_codec_at(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", ops->name);
     return text;
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The list of codecs. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "compress/codecs.h"
 
 const struct bny_codec_ops *const bny_codecs[] = {
@@ -39,10 +42,47 @@ const struct bny_codec_ops *const bny_codecs[] = {
     NULL,
 };
 
+/* Those that a program brought: codec.h. Written under the lock, counted last, never removed. */
+static const struct bny_codec_ops *added[BNY_CODECS_ADDED];
+static atomic_size_t nadded;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+const struct bny_codec_ops *bny_codec_at(size_t i)
+{
+    size_t own = 0;
+
+    while (bny_codecs[own])
+        own++;
+    if (i < own)
+        return bny_codecs[i];
+    return i - own < atomic_load(&nadded) ? added[i - own] : NULL;
+}
+
 const struct bny_codec_ops *bny_codec_find(const char *name)
 {
-    for (size_t i = 0; bny_codecs[i]; i++)
-        if (!strcmp(bny_codecs[i]->name, name))
-            return bny_codecs[i];
+    const struct bny_codec_ops *ops;
+
+    for (size_t i = 0; (ops = bny_codec_at(i)); i++)
+        if (!strcmp(ops->name, name))
+            return ops;
     return NULL;
+}
+
+int bny_codec_add(const struct bny_codec_ops *ops)
+{
+    size_t n;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    n = atomic_load(&nadded);
+    if (bny_codec_find(ops->name))
+        rc = bny_fail(BANYAN_EINVAL, "codec: there is one of the name %s already", ops->name);
+    else if (n == BNY_CODECS_ADDED)
+        rc = bny_fail(BANYAN_ENOMEM, "codec: %d are registered, there is no room for %s", BNY_CODECS_ADDED, ops->name);
+    else {
+        added[n] = ops;
+        atomic_store(&nadded, n + 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
 }

@@ -350,7 +350,7 @@ Test(engine_loop, a_topology_of_another_size_is_refused)
 
 Test(engine_loop, codecs_round_once_and_ranks_agree)
 {
-    const char *const names[] = { "f16", "bf16" };
+    const char *const names[] = { "f16:force=1", "bf16:force=1" };
     const double bound[] = { 0x1p-10, 0x1p-7 };
 
     for (int n = 2; n <= 5; n++)

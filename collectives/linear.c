@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary allreduce of a short code.
+ *
+ * The operation takes the numbers of all its stages when it starts, so that these match between ranks whatever else is
+ * in flight when their turn comes. The stages are operations of their own (children), active in the communicator's list
+ * beside their parent, which waits for one after the other. The parent has the deadline; a failure of the communicator
+ * ends both, the parent last: peers may be writing into the code until the child has closed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "collectives/internal.h"
+#include "compress/linear.h"
+
+struct bny_stages {
+    struct bny_op child;
+    struct bny_linear l;
+    int stage, nstages; /* stage: that runs */
+    int running;        /* the child has been started and not been looked at since */
+    char *work, *code;
+    size_t work_cap, code_cap;
+};
+
+static const struct bny_linear_ops *ops_of(const struct bny_op *op)
+{
+    return op->plan.codec->ops->linear;
+}
+
+int bny_linear_init(struct bny_op *op)
+{
+    const struct bny_codec *codec = op->plan.codec;
+    const struct bny_call *c = &op->call;
+    struct bny_stages *s = op->stages;
+    size_t work = ops_of(op)->work_bytes(codec, c->count, c->rows, c->cols);
+    size_t code = ops_of(op)->code_bytes(codec, c->count, c->rows, c->cols);
+    int rc;
+
+    if (!s)
+        s = op->stages = calloc(1, sizeof *s);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->nstages = ops_of(op)->nstages(codec);
+    rc = bny_grow(&s->work, &s->work_cap, work + 64, 1, "a codec's work");
+    return rc ? rc : bny_grow(&s->code, &s->code_cap, code + 64, 1, "a code");
+}
+
+void bny_linear_free(struct bny_op *op)
+{
+    if (!op->stages)
+        return;
+    bny_op_finish(&op->stages->child);
+    free(op->stages->work);
+    free(op->stages->code);
+    free(op->stages);
+    op->stages = NULL;
+}
+
+static char *aligned(char *p)
+{
+    return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
+}
+
+uint32_t bny_linear_numbers(const struct bny_op *op)
+{
+    return op->plan.path == BNY_PATH_STAGES ? (uint32_t)op->stages->nstages : 0;
+}
+
+int bny_linear_expects(const struct bny_op *op, uint32_t seq)
+{
+    const struct bny_stages *s = op->stages;
+    uint32_t next = op->seq + 1 + (uint32_t)s->stage; /* the first child that has not been started */
+
+    next += s->running ? 1 : 0;
+    return seq - next < (uint32_t)s->nstages && seq - op->seq <= (uint32_t)s->nstages;
+}
+
+int bny_linear_start(struct bny_op *op)
+{
+    struct bny_stages *s = op->stages;
+    const struct bny_call *c = &op->call;
+    int rc = 0;
+
+    op->lent = NULL;
+    if (c->state)
+        rc = bny_state_begin(c->state, op->plan.codec, c->rows, c->cols);
+    if (rc)
+        return rc;
+    op->lent = c->state;
+    op->nencodings = 0;
+    s->stage = 0;
+    s->running = 0;
+    s->l = (struct bny_linear){ .codec = op->plan.codec, .cpu_flags = bny_cpu_flags(), .rank = op->comm->rank,
+                                .nranks = op->comm->n, .step = op->seq, .src = (const float *)op->in,
+                                .dst = (float *)op->out, .n = c->count, .rows = c->rows, .cols = c->cols,
+                                .scale = bny_averages(op) ? 1.0f / (float)op->comm->n : 1, .ef_scale = 1,
+                                .work = aligned(s->work), .code = aligned(s->code) };
+    if (op->lent) {
+        s->l.seed = op->lent->seed;
+        s->l.step = op->lent->step;
+        s->l.ef = op->lent->ef;
+        s->l.keep = op->lent->keep;
+    }
+    op->dirty = 1;
+    return 0;
+}
+
+/* Starts the child of a stage that has something to sum. 0 or an error. */
+static int start_child(struct bny_op *op, const struct bny_stage *stage)
+{
+    struct bny_stages *s = op->stages;
+    struct bny_call call;
+    int rc;
+
+    memset(&call, 0, sizeof call);
+    call.collective = BNY_ALLREDUCE;
+    call.dtype = stage->dtype;
+    call.sendbuf = call.recvbuf = s->l.code;
+    call.count = stage->count;
+    call.root = -1;
+    call.tag = op->call.tag;
+    call.chunk_bytes = op->call.chunk_bytes;
+    memcpy(call.schedule, op->call.schedule, sizeof call.schedule);
+    rc = bny_redop_get(&call.redop, (banyan_op)stage->op, stage->dtype);
+    if (rc == 0)
+        rc = bny_op_init(&s->child, op->comm, &call);
+    if (rc == -BANYAN_ENOTSUP) { /* the schedule asked for does not serve so short a code */
+        memcpy(call.schedule, "auto", 5);
+        rc = bny_op_init(&s->child, op->comm, &call);
+    }
+    if (rc)
+        return rc;
+    s->child.parent = op;
+    s->child.seq = op->seq + 1 + (uint32_t)s->stage;
+    s->child.sig.codec_sched = (uint8_t)(s->child.plan.sched_hash ^ op->plan.codec->hash);
+    s->running = 1;
+    rc = bny_op_start(&s->child);
+    if (rc)
+        s->running = 0;
+    return rc;
+}
+
+/* The stage that runs is finished, or there is none yet: goes on. 0, 1: all are done, or an error. */
+static int next_stage(struct bny_op *op)
+{
+    struct bny_stages *s = op->stages;
+    struct bny_stage stage = { .count = 0 };
+    int rc;
+
+    while (s->stage < s->nstages) {
+        rc = ops_of(op)->contribute(&s->l, s->stage, &stage);
+        if (rc)
+            return rc;
+        if (stage.count)
+            return start_child(op, &stage);
+        s->stage++;
+    }
+    rc = ops_of(op)->finish(&s->l);
+    return rc ? rc : 1;
+}
+
+int bny_linear_advance(struct bny_op *op)
+{
+    struct bny_stages *s = op->stages;
+    int rc = 0, moved = 0;
+
+    while (rc == 0 && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE &&
+           !atomic_load(&op->comm->failed)) {
+        if (s->running) {
+            if (!bny_op_is_done(&s->child))
+                return moved;
+            s->running = 0;
+            if (s->child.result) /* the communicator has failed: it ends us too */
+                return moved;
+            s->stage++;
+        }
+        moved = 1;
+        rc = next_stage(op);
+    }
+    if (rc == 1)
+        bny_op_complete(op, 0);
+    else if (rc < 0 && !atomic_load(&op->comm->failed))
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error)-rc, op->comm->world->rank,
+                   "rank %d: codec %s: %s", op->comm->rank, op->plan.codec->spec, banyan_last_error());
+    return moved;
+}
+
+int bny_linear_is_busy(const struct bny_op *op)
+{
+    return op->stages->running && !bny_op_is_done(&op->stages->child);
+}
+
+const struct bny_op *bny_linear_child(const struct bny_op *op)
+{
+    return bny_linear_is_busy(op) ? &op->stages->child : NULL;
+}
+
+void bny_linear_child_done(struct bny_op *parent)
+{
+    parent->dirty = 1;
+    if (atomic_load_explicit(&parent->state, memory_order_relaxed) == BNY_OP_CLOSING)
+        bny_op_complete(parent, parent->result);
+}

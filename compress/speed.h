@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a codec costs and saves, as constants that are the same on all ranks: the choice of plans rests on them. */
+#ifndef BNY_COMPRESS_SPEED_H
+#define BNY_COMPRESS_SPEED_H
+
+#include "compress/codec.h"
+
+struct bny_codec_speed {
+    double encode_s, decode_s; /* seconds an element, one core, data from memory */
+    double wire_bytes;         /* bytes an element, as expected */
+};
+struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype);
+
+#endif

@@ -326,8 +326,8 @@ static double hierarchical_cost(const struct banyan_comm *c, const char *schedul
     double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
 
-    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta * local, m->gamma) +
-           phases * (1e-6 + bytes * 0.2e-9);
+    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+           phases * (1e-6 * local + bytes * 0.2e-9);
 }
 
 /* A schedule that rests on the network; 0: it cannot be priced here. */
@@ -346,10 +346,13 @@ static double topology_cost(const struct banyan_comm *c, const struct bny_call *
 static double builder_cost(const struct banyan_comm *c, const struct bny_call *call, const struct bny_builder_ops *b,
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
+    struct cost_model shared = *m;
     double n = c->n;
 
     if (network_cost(c, call, b->name, bytes, m) > 0)
         return network_cost(c, call, b->name, bytes, m);
+    if (c->world->nhosts > 1 && c->world->nhosts < c->world->nranks && strncmp(b->name, "ring", 4) != 0)
+        shared.beta *= (double)c->world->nranks / c->world->nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */
@@ -358,7 +361,7 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_call *c
     }
     if (c->all_shm && !strcmp(b->name, "star"))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(c->n, use, bytes, m->alpha_s, m->beta, m->gamma);
+    return b->cost(c->n, use, bytes, m->alpha_s, shared.beta, m->gamma);
 }
 
 /* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5 times a put. */

@@ -83,12 +83,14 @@ uint32_t bny_kth_largest(const struct bny_enc *e, const void *src, size_t n, siz
 
 /* Tail-Newton tracking. A threshold is c times the mean of |v|; each operation moves c by a Newton step on the logarithm
  * of the survival function, which is exact for exponential tails. One c for contributions and one for owners' sums. The
- * mean is the tensor's of the previous operation, times the chunk's growth since. */
+ * mean is the tensor's of the previous operation, times the chunk's growth since. Thresholds are exact for a chunk's first
+ * operations with one delta: residuals change the distribution most then. */
 #define BNY_TRACK_CHUNKS 64
 struct bny_track {
     struct bny_track_side {
         float c, mean;   /* 0: nothing known */
-        float delta;     /* what c was found for */
+        double delta;    /* what c was found for */
+        uint32_t fresh;  /* operations since delta has been this, at most 4 */
         uint32_t nchunks;
         struct { uint64_t index; float mean; } chunk[BNY_TRACK_CHUNKS];
     } side[2];
@@ -99,6 +101,7 @@ struct bny_track_stats { /* of one encoding */
     uint64_t over;
     double sum;     /* of |v| */
     double delta;   /* asked for */
+    double eta;
     double excess;  /* sum of (|v| - eta) / eta over what was over */
 };
 

@@ -4,6 +4,12 @@
 
 #include "compress/sparse.h"
 
+/* Most that a step moves c. With a residual, elements gather just below the threshold, many more than the tail above it
+ * lets expect: without these limits heavy tails made the number kept swing by a factor of 100. */
+#define UP    0.2
+#define DOWN  0.06
+#define FRESH 4
+
 static uint32_t magnitude(const struct bny_enc *e, const void *src, size_t i)
 {
     float v = bny_sparse_value(e, src, i);
@@ -64,19 +70,18 @@ static float mean_then(const struct bny_track_side *t, uint64_t index)
 float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src, size_t n)
 {
     const struct bny_track_side *t = e->track ? &((const struct bny_track *)e->track)->side[e->nsum > 1] : NULL;
-    double mean = l1 / (double)n, growth, then, c;
+    double mean = l1 / (double)n, growth, then;
     size_t k = (size_t)(delta * (double)n + 0.5);
 
     if (l1 == 0)
         return 0;
-    if (!t || t->c == 0)
+    if (!t || t->c == 0 || t->fresh < FRESH || (double)t->delta != delta)
         return below(bny_kth_largest(e, src, n, k > 0 ? k : 1));
-    c = (double)t->c * log(delta) / log((double)t->delta);
     then = (double)mean_then(t, e->index);
     growth = then > 0 ? mean / then : 1;
     if (then <= 0 && t->nchunks < BNY_TRACK_CHUNKS)
-        return (float)(c * mean); /* other chunks than last time */
-    return (float)(c * (double)t->mean * fmin(fmax(growth, 0.1), 10));
+        return (float)((double)t->c * mean); /* other chunks than last time */
+    return (float)((double)(t->c * t->mean) * fmin(fmax(growth, 0.1), 10));
 }
 
 void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta, const struct bny_selection *sel,
@@ -87,13 +92,13 @@ void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta,
     if (!s)
         return;
     *s = (struct bny_track_stats){ .index = e->index, .n = (uint32_t)n, .owner = e->nsum > 1, .over = sel->over,
-                                   .sum = l1, .delta = delta,
+                                   .sum = l1, .delta = delta, .eta = (double)eta,
                                    .excess = eta > 0 ? sel->excess / (double)eta : 0 };
 }
 
 static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, size_t nchunks, uint32_t owner)
 {
-    double n = 0, sum = 0, over = 0, excess = 0, delta = 0, k, c;
+    double n = 0, sum = 0, over = 0, excess = 0, delta = 0, eta = 0, move;
 
     t->nchunks = 0;
     for (size_t i = 0; i < nchunks; i++) {
@@ -102,6 +107,7 @@ static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, 
         n += s[i].n;
         sum += s[i].sum;
         delta = s[i].delta;
+        eta += s[i].eta * s[i].n;
         over += (double)s[i].over;
         excess += s[i].excess;
         if (t->nchunks < BNY_TRACK_CHUNKS) {
@@ -111,12 +117,18 @@ static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, 
     }
     if (!(sum > 0)) /* nothing, or all zero: what was known stays */
         return;
-    k = fmax(delta * n, 1);
-    c = t->c > 0 ? (double)t->c * log(delta) / log((double)t->delta) : -log(delta);
-    c = over > 0 ? c + c * excess / over * log(over / k) : 0.7 * c;
-    t->c = (float)fmin(fmax(c, 0.05), 50);
+    move = over > 0 ? excess / over * log(over / fmax(delta * n, 1)) : -1;
+    move = fmin(fmax(move, -DOWN), UP);
+    if ((double)t->delta != delta)
+        t->fresh = 0;
+    if (t->fresh < FRESH) {
+        t->fresh++;
+        t->c = (float)(eta / sum);
+    } else {
+        t->c = (float)fmin(fmax((double)t->c * (1 + move), 0.05), 50);
+    }
+    t->delta = delta;
     t->mean = (float)(sum / n);
-    t->delta = (float)delta;
 }
 
 void bny_track_end(const struct bny_codec *codec, void *track, const void *stats, size_t nchunks)

@@ -12,8 +12,12 @@
 
 static const struct topo_command *const commands[] = {
     &topo_show,
+    &topo_bound,
+    &topo_plan,
     &topo_simulate,
     &topo_probe,
+    &topo_verify,
+    &topo_draw,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 

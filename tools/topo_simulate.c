@@ -10,7 +10,6 @@
 #include "banyan/banyan.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
 #include "topo/simulate.h"
 
 #define CHUNKS_MAX 4000000 /* in one simulation: some seconds */
@@ -26,54 +25,23 @@ static unsigned phases_of(const struct topo_opts *o)
     }
 }
 
+/* A forest with routes and, where numbers allow, a certificate. */
 static int build_named(struct bny_forest **f, const struct bny_graph *g, const char *name,
                        const struct topo_opts *o)
 {
-    const struct bny_graph_builder_ops *on_graph = bny_graph_builder_find(name);
-    const struct bny_builder_ops *core = bny_builder_find(name);
-    struct bny_build_opts opts = { .k = o->trees,
-                                   .height_cap = o->height,
-                                   .seconds = o->seconds };
+    struct topo_opts named = *o;
     int e;
 
-    if (on_graph)
-        return on_graph->build(f, g, o->use, o->root, &opts);
-    if (!core)
-        return bny_fail(BANYAN_EINVAL, "there is no schedule \"%s\", nor such a file", name);
-    e = core->build(f, g->nranks, o->use, o->root);
-    if (!e)
-        e = bny_forest_route(*f, g);
-    if (!e && bny_forest_certify(*f, g, o->use, o->root, 0) == -BANYAN_ENOMEM)
-        e = -BANYAN_ENOMEM;
+    named.schedule = name;
+    e = topo_forest(f, g, &named);
+    if (!e && !(*f)->claim.bound.den)
+        e = bny_forest_certify(*f, g, o->use, o->root, 0);
+    if (e == -BANYAN_ENOTSUP && *f)
+        e = 0;
     if (e) {
         bny_forest_free(*f);
         *f = NULL;
     }
-    return e;
-}
-
-static int load_file(struct bny_forest **f, const struct bny_graph *g,
-                     const struct topo_opts *o)
-{
-    struct bny_plan_file plan;
-    int e = bny_plan_load(&plan, o->schedule);
-
-    if (e)
-        return e;
-    if (plan.forest->nranks != g->nranks)
-        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks, %s has %d", o->schedule,
-                     plan.forest->nranks, g->name, g->nranks);
-    else if (plan.use != o->use)
-        e = bny_fail(BANYAN_EINVAL, "%s is a plan for %s; choose the --collective", o->schedule,
-                     bny_use_name(plan.use));
-    else
-        e = bny_plan_fits(&plan, g, o->schedule);
-    if (!e) {
-        *f = plan.forest;
-        plan.forest = NULL;
-        e = bny_forest_route(*f, g);
-    }
-    bny_plan_close(&plan);
     return e;
 }
 
@@ -100,6 +68,24 @@ static int simulate(struct bny_sim_result *r, const struct bny_graph *g,
                               .order = BNY_SIM_PRIORITY };
 
     return bny_sim_forest(r, g, f, phases_of(o), &s);
+}
+
+/* A certificate for reduce-scatter followed by allgather does not bind an allreduce whose
+ * phases overlap: where that shows, the bound of any allreduce is taken. */
+static int right_bound(struct bny_sim_result *r, const struct bny_graph *g,
+                       const struct topo_opts *o)
+{
+    struct bny_bound b;
+    int e;
+
+    if (o->use != BNY_FOREST_ALLREDUCE || r->bound_s <= r->seconds)
+        return 0;
+    e = bny_bound_allreduce(&b, g);
+    if (e)
+        return e;
+    r->bound_s = bny_ratio_value(b.value) * (double)o->bytes / g->unit_Bps;
+    bny_bound_free(&b);
+    return 0;
 }
 
 /* auto: the builder whose forest is predicted to take least; those that have none for this
@@ -188,12 +174,12 @@ static int run(const struct topo_opts *o)
                      g->nranks - 1);
     else if (!o->schedule || !strcmp(o->schedule, "auto"))
         e = build_best(&f, g, o);
-    else if (strpbrk(o->schedule, "./"))
-        e = load_file(&f, g, o);
     else
         e = build_named(&f, g, o->schedule, o);
     if (!e)
         e = simulate(&r, g, f, o);
+    if (!e)
+        e = right_bound(&r, g, o);
     if (e)
         e = topo_failed(NULL);
     else if ((to = topo_open(o)))

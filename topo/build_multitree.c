@@ -4,7 +4,7 @@
  * deg), deg the smallest capacity at a rank.
  *
  *   allreduce  2 T (alpha + S / (n k B)): every step moves one (sub-)shard a link
- *   scattered  half of it, k = 1
+ *   scattered  half of it; programs want k = 1
  *   rooted     k trees from one root, by default as many as the root has links
  *
  * Where every link has a reverse of the same capacity, reducing runs the same edges backwards;
@@ -97,7 +97,7 @@ static int build_as(struct bny_forest **out, const struct bny_graph *g, enum bny
                     int root, const struct bny_build_opts *opts, const char *name,
                     unsigned flags)
 {
-    int k = opts && opts->k > 0 && use != BNY_FOREST_SCATTERED ? opts->k : 0, n = g->nranks, e;
+    int k = opts && opts->k > 0 ? opts->k : 0, n = g->nranks, e;
     int rooted = use == BNY_FOREST_ROOTED, node = g->rank_node[rooted ? root : 0];
     int *roots;
     struct bny_forest *f;
@@ -113,7 +113,7 @@ static int build_as(struct bny_forest **out, const struct bny_graph *g, enum bny
         return bny_forest_no_memory(name, n);
     }
     for (int t = 0; t < f->ntrees; t++)
-        roots[t] = rooted ? root : t % n;
+        roots[t] = rooted ? root : use == BNY_FOREST_SCATTERED ? t / k : t % n;
     e = make(f, g, roots, opts ? opts->height_cap : 0, flags);
     free(roots);
     if (e) {

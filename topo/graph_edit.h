@@ -15,4 +15,7 @@ int bny_graph_find_node(const struct bny_graph *g, const char *text, size_t len)
  * order when one dies. 0, or an error; then *g is as it was. */
 int bny_graph_edit(struct bny_graph **g, const char *text);
 
+/* Places all nodes of a frozen graph for drawing. 0 or -BANYAN_ENOMEM. */
+int bny_graph_layout(struct bny_graph *g);
+
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "topo/graph_edit.h"
 
 const struct bny_importer *const bny_importers[] = {
     &bny_import_json,
@@ -233,6 +234,14 @@ static void number_nodes(struct bny_graph *g)
     }
 }
 
+static int placed(const struct bny_graph *g)
+{
+    for (int v = 0; v < g->nnodes; v++)
+        if (g->nodes[v].x || g->nodes[v].y || g->nodes[v].z)
+            return 1;
+    return 0;
+}
+
 static int parse(struct bny_import *im)
 {
     char why[400];
@@ -247,6 +256,8 @@ static int parse(struct bny_import *im)
         return e;
     number_nodes(im->g);
     e = bny_graph_freeze(im->g);
+    if (!e && !placed(im->g))
+        e = bny_graph_layout(im->g);
     if (e == -BANYAN_EINVAL) {
         snprintf(why, sizeof why, "%s", banyan_last_error());
         return bny_import_fail(im, 0, "%s", why);

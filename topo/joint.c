@@ -144,7 +144,7 @@ static int phase(struct bny_pack *p, const struct bny_graph *g, const struct bny
     }
     if (!e) {
         feed_switches(g, u.cap, reversed);
-        e = bny_pack_graph(p, g, u.cap, u.need, reversed);
+        e = bny_pack_graph(p, g, u.cap, u.need, reversed, BNY_PACK_ANY);
     }
     free(u.need);
     free(u.cap);

@@ -49,9 +49,14 @@ int bny_pack_levels(struct bny_pack *p);
  * exist, -BANYAN_ENOMEM. */
 int bny_pack_exact(struct bny_pack *p);
 
-/* Packs need[r] units of each rank r into the links' capacities cap[] (reversed: trees towards the roots): removes switches,
- * then by levels, else exactly. p is initialised here; bny_pack_free either way. 0 or an error. */
-int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, const int64_t *need, int reversed);
+enum bny_pack_how {
+    BNY_PACK_ANY,   /* by levels, else exactly */
+    BNY_PACK_LEVELS /* low trees or -BANYAN_ENOTSUP */
+};
+/* Packs need[r] units of each rank r into the links' capacities cap[] (reversed: trees towards the roots), after the
+ * switches are removed. p is initialised here; bny_pack_free either way. 0 or an error. */
+int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, const int64_t *need, int reversed,
+                   enum bny_pack_how how);
 /* The forest of a packing: each tree's weight is its units over all units. `up`: a packing of the reversed graph whose roots have
  * the same shares, trees of both are cut to common weights; NULL: the edges of down backwards (symmetric
  * graphs). With routes; not certified. 0, -BANYAN_ENOTSUP (weights beyond 32 bits), -BANYAN_ENOMEM. */

@@ -9,7 +9,8 @@
 #include "topo/route.h"
 #include "topo/split.h"
 
-int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, const int64_t *need, int reversed)
+int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, const int64_t *need, int reversed,
+                   enum bny_pack_how how)
 {
     int e = bny_pack_init(p, g->nranks);
 
@@ -19,7 +20,7 @@ int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t 
     e = bny_split(p, g, cap, reversed);
     if (!e)
         e = bny_pack_levels(p);
-    return e == -BANYAN_ENOTSUP && p->nedges ? bny_pack_exact(p) : e;
+    return e == -BANYAN_ENOTSUP && p->nedges && how == BNY_PACK_ANY ? bny_pack_exact(p) : e;
 }
 
 static int64_t gcd(int64_t a, int64_t b)

@@ -4,6 +4,8 @@
  * carry the units, and pack.h finds the trees. With as many units as the bound's denominator the packing is
  * exactly optimal; fewer, where they come within a thousandth, make fewer trees.
  *
+ * With a cap on the height, trees by levels alone are tried in growing capacities (a Pareto family: pareto.h).
+ *
  * Scattered and allreduce: trees of all roots; on graphs that are not symmetric the trees of the reducing
  * direction are packed for themselves. Rooted: all trees from one root (Edmonds). */
 #include "topo/packed.h"
@@ -135,26 +137,35 @@ int bny_plan_size_free_k(struct bny_plan_size *s, const struct bny_graph *g, str
     return bny_plan_size_k(s, g, bound, root, reversed, whole.den);
 }
 
-static int pack_one_way(struct bny_pack *p, const struct bny_graph *g, int root, int reversed, int64_t k)
+/* `stretch` >= 1: how much more than the optimum the links may carry, for low trees (levels). */
+struct wish {
+    int root, k; /* -1: all roots; 0: as few units as come near the optimum */
+    struct bny_ratio stretch;
+    enum bny_pack_how how;
+};
+
+static int pack_one_way(struct bny_pack *p, const struct bny_graph *g, const struct wish *w, int reversed)
 {
     struct bny_bound b;
     struct bny_plan_size s = { 0 };
+    struct bny_ratio time;
     int e;
 
     memset(p, 0, sizeof *p);
-    if (root >= 0)
-        e = bny_bound_rooted(&b, g, root, reversed);
+    if (w->root >= 0)
+        e = bny_bound_rooted(&b, g, w->root, reversed);
     else
         e = reversed ? bny_bound_reduce_scatter(&b, g) : bny_bound_allgather(&b, g);
     if (e)
         return e;
-    if (k > 0)
-        e = bny_plan_size_k(&s, g, root < 0 ? b.shard : b.value, root, reversed, k);
-    else
-        e = bny_plan_size_free_k(&s, g, root < 0 ? b.shard : b.value, root, reversed, FEW_UNITS);
+    time = bny_ratio_mul(w->root < 0 ? b.shard : b.value, w->stretch);
     bny_bound_free(&b);
+    if (w->k > 0)
+        e = bny_plan_size_k(&s, g, time, w->root, reversed, w->k);
+    else
+        e = bny_plan_size_free_k(&s, g, time, w->root, reversed, FEW_UNITS);
     if (!e)
-        e = bny_pack_graph(p, g, s.cap, s.need, reversed);
+        e = bny_pack_graph(p, g, s.cap, s.need, reversed, w->how);
     bny_plan_size_free(&s);
     return e;
 }
@@ -166,31 +177,96 @@ static int one_rank(struct bny_forest **out)
     return f ? bny_forest_finish(out, f) : bny_forest_no_memory("packed", 1);
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, int root,
-                 const struct bny_build_opts *opts)
+static int build_one(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, const struct wish *w)
 {
     int same = bny_graph_is_symmetric(g), e;
     struct bny_pack down, up = { 0 };
 
-    *out = NULL;
-    if (g->nranks == 1)
-        return one_rank(out);
-    if (use != BNY_FOREST_ROOTED)
-        root = -1;
-    e = pack_one_way(&down, g, root, 0, opts ? opts->k : 0);
+    e = pack_one_way(&down, g, w, 0);
     if (!e && !same)
-        e = pack_one_way(&up, g, root, 1, opts ? opts->k : 0);
+        e = pack_one_way(&up, g, w, 1);
     if (!e)
         e = bny_pack_forest(out, "packed", g, &down, same ? NULL : &up);
     bny_pack_free(&down);
     bny_pack_free(&up);
     if (!e)
-        e = bny_forest_certify(*out, g, use, root, 0);
+        e = bny_forest_certify(*out, g, use, w->root, 0);
     if (e) {
         bny_forest_free(*out);
         *out = NULL;
     }
     return e;
+}
+
+/* Packings of growing load until one is low enough; steps count the height. */
+static int build_low(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, struct wish *w, int cap)
+{
+    static const struct bny_ratio stretch[] = { { 1, 1 }, { 21, 20 }, { 6, 5 }, { 3, 2 }, { 2, 1 }, { 3, 1 }, { 4, 1 },
+                                                { 8, 1 }, { 16, 1 }, { 32, 1 } };
+
+    w->how = BNY_PACK_LEVELS;
+    for (size_t i = 0; i < sizeof stretch / sizeof stretch[0]; i++) {
+        int e;
+
+        w->stretch = stretch[i];
+        e = build_one(out, g, use, w);
+        if (e && e != -BANYAN_ENOTSUP)
+            return e;
+        if (!e && (int)(*out)->nsteps <= cap)
+            return 0;
+        bny_forest_free(*out);
+        *out = NULL;
+    }
+    return bny_fail(BANYAN_ENOTSUP, "found no packed trees of height %d on %s", cap, g->name);
+}
+
+/* Below switches with one port a rank, a ring in the order of places is such a packing too, and found at once. */
+static int build_ring(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use)
+{
+    int e = bny_build_ordered_ring.build(out, g, use, -1, NULL);
+
+    if (!e)
+        e = bny_forest_certify(*out, g, use, -1, 0);
+    if (!e && bny_ratio_cmp((*out)->claim.time, (*out)->claim.bound) == 0) {
+        strcpy((*out)->name, "packed");
+        return 0;
+    }
+    bny_forest_free(*out);
+    *out = NULL;
+    return e ? e : -BANYAN_ENOTSUP;
+}
+
+static int build_free(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, struct wish *w)
+{
+    int e;
+
+    w->how = BNY_PACK_LEVELS;
+    e = build_one(out, g, use, w);
+    if (e != -BANYAN_ENOTSUP)
+        return e;
+    if (w->root < 0 && !w->k && build_ring(out, g, use) == 0)
+        return 0;
+    w->how = BNY_PACK_ANY;
+    return build_one(out, g, use, w);
+}
+
+static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, int root,
+                 const struct bny_build_opts *opts)
+{
+    struct wish w = { .root = use == BNY_FOREST_ROOTED ? root : -1, .k = opts ? opts->k : 0, .stretch = { 1, 1 } };
+    int e;
+
+    *out = NULL;
+    if (g->nranks == 1)
+        return one_rank(out);
+    e = build_free(out, g, use, &w);
+    if (!opts || !opts->height_cap)
+        return e;
+    if (!e && (int)(*out)->nsteps <= opts->height_cap)
+        return 0;
+    bny_forest_free(*out);
+    *out = NULL;
+    return e && e != -BANYAN_ENOTSUP ? e : build_low(out, g, use, &w, opts->height_cap);
 }
 
 const struct bny_graph_builder_ops bny_build_packed = {

@@ -12,7 +12,10 @@
  * use: allreduce, scattered (reduce_scatter and allgather), or rooted (broadcast and reduce; root is a rank). Lists in a
  * tree have an entry for each rank; up and down are routes: numbers of links in order of travel (a route of one
  * link is the number alone). topology, claim and the routes may be missing; so may down_parent and down_step, and
- * then results travel the edges of the sums backwards. cut lists the nodes of X. */
+ * then results travel the edges of the sums backwards. cut lists the nodes of X;
+ * claim.parts has a number for each node instead, where the kind of cut knows more than in and out; claim.dual is the
+ * proof of kind "lp" (topo/dual.h): { "sets": [ { "reduce": 0, "times": 3, "nodes": [..] } ], "down_pot": [..],
+ * "up_pot": [..] }. */
 #ifndef BNY_TOPO_PLAN_H
 #define BNY_TOPO_PLAN_H
 

@@ -20,6 +20,7 @@
 #define RANKS_MAX 65536
 #define NODES_MAX (1 << 24)
 #define LINKS_MAX (1 << 26)
+#define DUAL_MAX (INT64_C(1) << 26) /* sets x nodes of a proof */
 
 struct reader {
     const char *name; /* of the file */
@@ -275,6 +276,84 @@ static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes, struc
     return 0;
 }
 
+/* The numbers of the cut where they are more than in and out (kinds parts and out_in). */
+static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes, struct bny_claim *claim)
+{
+    int i = 0;
+
+    if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
+        return bad(r, "claim.parts: a list of %" PRId64 " numbers is expected, one for each node", nodes);
+    claim->cut = calloc((size_t)nodes, 1);
+    if (!claim->cut)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory for its cut", r->name);
+    claim->cut_nodes = (int)nodes;
+    for (const cJSON *v = a->child; v; v = v->next, i++) {
+        int64_t x;
+
+        if (whole(v, 0, 255, &x) != 0)
+            return bad(r, "claim.parts[%d]: a number from 0 to 255 is expected", i);
+        claim->cut[i] = (uint8_t)x;
+    }
+    return 0;
+}
+
+static int read_potentials(const struct reader *r, const cJSON *d, const char *key, int64_t nodes, int64_t *out)
+{
+    const cJSON *a = get(d, key);
+    int i = 0;
+
+    if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
+        return bad(r, "claim.dual.%s: a list of %" PRId64 " numbers is expected, one for each node", key, nodes);
+    for (const cJSON *v = a->child; v; v = v->next, i++)
+        if (whole(v, -9007199254740992.0, 9007199254740992.0, &out[i]) != 0)
+            return bad(r, "claim.dual.%s[%d]: a whole number is expected", key, i);
+    return 0;
+}
+
+static int read_set(const struct reader *r, const cJSON *set, int s, struct bny_dual *d)
+{
+    const cJSON *nodes = get(set, "nodes");
+    char where[48];
+    int64_t reduce, x;
+    int e, i = 0;
+
+    snprintf(where, sizeof where, "claim.dual.sets[%d].", s);
+    e = member(r, set, where, "reduce", 0, 1, &reduce);
+    if (!e)
+        e = member(r, set, where, "times", 0, 9007199254740992.0, &d->times[s]);
+    if (e)
+        return e;
+    d->reduce[s] = (uint8_t)reduce;
+    if (!cJSON_IsArray(nodes))
+        return bad(r, "%snodes: a list of numbers of nodes is expected", where);
+    for (const cJSON *v = nodes->child; v; v = v->next, i++) {
+        if (whole(v, 0, (double)d->nnodes - 1, &x) != 0)
+            return bad(r, "%snodes[%d]: a node from 0 to %d is expected", where, i, d->nnodes - 1);
+        d->in[(size_t)s * (size_t)d->nnodes + (size_t)x] = 1;
+    }
+    return 0;
+}
+
+static int read_dual(const struct reader *r, const cJSON *d, int64_t nodes, struct bny_claim *claim)
+{
+    const cJSON *sets = get(d, "sets");
+    int n = cJSON_IsArray(sets) ? cJSON_GetArraySize(sets) : -1, e, s = 0;
+
+    if (n < 0 || n * nodes > DUAL_MAX)
+        return bad(r, "claim.dual.sets: a list of at most %d sets is expected", (int)(DUAL_MAX / nodes));
+    if (cJSON_GetArraySize(get(d, "down_pot")) != nodes)
+        return bad(r, "claim.dual.down_pot: a list of %" PRId64 " numbers is expected, one for each node", nodes);
+    claim->dual = bny_dual_alloc((int)nodes, n);
+    if (!claim->dual)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory for its proof", r->name);
+    e = read_potentials(r, d, "down_pot", nodes, claim->dual->down_pot);
+    if (!e)
+        e = read_potentials(r, d, "up_pot", nodes, claim->dual->up_pot);
+    for (const cJSON *v = sets->child; v && !e; v = v->next, s++)
+        e = read_set(r, v, s, claim->dual);
+    return e;
+}
+
 static int read_claim(const struct reader *r, const cJSON *root, int64_t nodes)
 {
     const cJSON *c = get(root, "claim"), *kind = get(c, "kind");
@@ -290,10 +369,14 @@ static int read_claim(const struct reader *r, const cJSON *root, int64_t nodes)
         e = read_ratio(r, c, "bound", &claim->bound);
     if (e)
         return e;
-    for (int k = 0; k <= BNY_CUT_LP; k++)
+    for (int k = 0; k <= BNY_CUT_PARTS; k++)
         if (cJSON_IsString(kind) && !strcmp(kind->valuestring, bny_cut_kind_name(k)))
             claim->cut_kind = k;
-    return get(c, "cut") ? read_cut(r, get(c, "cut"), nodes, claim) : 0;
+    if (get(c, "parts"))
+        e = read_parts(r, get(c, "parts"), nodes, claim);
+    else if (get(c, "cut"))
+        e = read_cut(r, get(c, "cut"), nodes, claim);
+    return !e && get(c, "dual") ? read_dual(r, get(c, "dual"), nodes, claim) : e;
 }
 
 static int read_topology(const struct reader *r, const cJSON *root, int64_t *nodes)

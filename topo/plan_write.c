@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "topo/bound.h"
+#include "topo/dual.h"
 #include "topo/plan.h"
 
 static uint64_t mix(uint64_t h, uint64_t v)
@@ -37,7 +38,8 @@ const char *bny_use_name(enum bny_forest_use use)
 
 const char *bny_cut_kind_name(int kind)
 {
-    static const char *const names[] = { "none", "out", "in", "out_in", "split", "ports", "lp" };
+    static const char *const names[] = { "none", "out", "in", "out_in", "split", "ports", "lp",
+                                         "root_out", "root_in", "parts" };
 
     return kind >= 0 && kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "none";
 }
@@ -108,23 +110,63 @@ static void write_tree(FILE *to, const struct bny_tree *tree, int n, int routes)
     fputs(" }", to);
 }
 
+static void write_nodes(FILE *to, const uint8_t *in, int n)
+{
+    int first = 1;
+
+    fputc('[', to);
+    for (int v = 0; v < n; v++)
+        if (in[v]) {
+            fprintf(to, "%s%d", first ? "" : ",", v);
+            first = 0;
+        }
+    fputc(']', to);
+}
+
+static void write_numbers(FILE *to, const char *key, const int64_t *a, int n)
+{
+    fprintf(to, ", \"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        fprintf(to, "%s%" PRId64, i ? "," : "", a[i]);
+    fputc(']', to);
+}
+
+static void write_dual(FILE *to, const struct bny_dual *d)
+{
+    fputs(",\n  \"dual\": { \"sets\": [", to);
+    for (int s = 0; s < d->nsets; s++) {
+        fprintf(to, "%s\n   { \"reduce\": %d, \"times\": %" PRId64 ", \"nodes\": ", s ? "," : "", d->reduce[s],
+                d->times[s]);
+        write_nodes(to, d->in + (size_t)s * (size_t)d->nnodes, d->nnodes);
+        fputs(" }", to);
+    }
+    fputc(']', to);
+    write_numbers(to, "down_pot", d->down_pot, d->nnodes);
+    write_numbers(to, "up_pot", d->up_pot, d->nnodes);
+    fputs(" }", to);
+}
+
 static void write_claim(FILE *to, const struct bny_claim *claim)
 {
     char time[48], bound[48];
-    int first = 1;
+    int most = 0;
 
     fprintf(to, ",\n \"claim\": { \"time\": \"%s\", \"bound\": \"%s\", \"kind\": \"%s\"",
             bny_ratio_text(claim->time, time, sizeof time), bny_ratio_text(claim->bound, bound, sizeof bound),
             bny_cut_kind_name(claim->cut_kind));
-    if (claim->cut) {
-        fputs(", \"cut\": [", to);
+    for (int v = 0; v < claim->cut_nodes; v++)
+        most = claim->cut[v] > most ? claim->cut[v] : most;
+    if (most > 1) {
+        fputs(", \"parts\": [", to);
         for (int v = 0; v < claim->cut_nodes; v++)
-            if (claim->cut[v]) {
-                fprintf(to, "%s%d", first ? "" : ",", v);
-                first = 0;
-            }
+            fprintf(to, "%s%d", v ? "," : "", claim->cut[v]);
         fputc(']', to);
+    } else if (claim->cut) {
+        fputs(", \"cut\": ", to);
+        write_nodes(to, claim->cut, claim->cut_nodes);
     }
+    if (claim->dual)
+        write_dual(to, claim->dual);
     fputs(" }", to);
 }
 

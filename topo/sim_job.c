@@ -171,8 +171,13 @@ static void add_transfers(struct plan *p)
             id = p->job->n - 1;
             p->job->transfers[id].bytes += bytes;
         } else {
-            struct bny_transfer t = { e->from,     e->to, e->step,
-                                      !e->spreads, bytes, route_of(p, e) };
+            struct bny_transfer t = { .from = e->from,
+                                      .to = e->to,
+                                      .step = e->step,
+                                      .adds = !e->spreads,
+                                      .lane = (int)(tree->pipeline % 4),
+                                      .bytes = bytes,
+                                      .route = route_of(p, e) };
 
             id = bny_sim_add(p->job, &t);
         }
@@ -189,7 +194,9 @@ static void add_deps(struct plan *p)
     for (int t = 0; t < f->ntrees; t++) {
         const struct bny_tree *tree = &f->trees[t];
         size_t row = (size_t)t * (size_t)f->nranks;
-        struct bny_transfer sum = { tree->root, tree->root, f->nsteps - 1, 0, 0, NULL };
+        struct bny_transfer sum = { .from = tree->root,
+                                    .to = tree->root,
+                                    .step = f->nsteps - 1 };
 
         if (both)
             p->sum[t] = bny_sim_add(p->job, &sum);

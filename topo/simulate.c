@@ -22,23 +22,27 @@ struct event {
 };
 
 struct waiter {
-    uint64_t key; /* step, then order of arrival */
+    uint64_t key; /* see key_of */
     double tail;
     uint32_t part, chunk;
     int hop;
 };
 
-struct link {
-    double free_at, busy;
-    int waking; /* a FREE event is on its way */
+struct queue { /* a heap by key */
     int n, cap;
     struct waiter *heap;
 };
 
-struct lane { /* all chunks from one rank to another */
+struct link {
+    double free_at, busy;
+    int waking; /* a FREE event is on its way */
+    struct queue queue;
+};
+
+struct lane { /* chunks from one rank to another, of one wire channel */
     uint64_t pair;
     int on_way;
-    uint32_t first, last; /* waiting cells, linked by run.after; UINT32_MAX: none */
+    struct queue queue; /* chunks that wait for a slot; waiter.part is the transfer */
 };
 
 struct run {
@@ -55,7 +59,6 @@ struct run {
     uint32_t step;                    /* lock-step: the one that is open */
     struct lane *lanes;               /* hashed by pair */
     size_t nlanes;
-    uint32_t *after; /* [transfers * chunks] */
     uint64_t done, cells;
     double now;
     int failed;
@@ -140,7 +143,7 @@ static void serve(struct run *r, int link, const struct waiter *w)
     push(r, e);
 }
 
-static void enqueue(struct run *r, struct link *l, struct waiter w)
+static void enqueue(struct run *r, struct queue *l, struct waiter w)
 {
     int i = l->n;
 
@@ -158,11 +161,9 @@ static void enqueue(struct run *r, struct link *l, struct waiter w)
     for (l->n++; i && w.key < l->heap[(i - 1) / 2].key; i = (i - 1) / 2)
         l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = w;
-    if (l->n > r->out->max_queue)
-        r->out->max_queue = l->n;
 }
 
-static struct waiter dequeue(struct link *l)
+static struct waiter dequeue(struct queue *l)
 {
     struct waiter top = l->heap[0], last = l->heap[--l->n];
     int i = 0;
@@ -177,19 +178,32 @@ static struct waiter dequeue(struct link *l)
     return top;
 }
 
+/* FIFO: the order of coming. PRIORITY: the oldest chunk first, of those the one of the earliest
+ * step: going by the step alone, the deep ends of trees would starve until all chunks had
+ * passed the shallow ones. */
+static uint64_t key_of(struct run *r, uint32_t id, uint32_t chunk)
+{
+    uint64_t came = r->arrivals++;
+
+    if (r->net->opts->order != BNY_SIM_PRIORITY)
+        return came;
+    return ((uint64_t)chunk * r->net->nsteps + r->net->job->transfers[id].step) << 36 | came;
+}
+
 static void on_head(struct run *r, const struct event *e)
 {
-    int link = bny_sim_link(r->net, &r->net->parts[e->part], e->hop);
+    const struct bny_sim_part *p = &r->net->parts[e->part];
+    int link = bny_sim_link(r->net, p, e->hop);
     struct link *l = &r->links[link];
-    struct waiter w = { r->arrivals++, e->tail, e->part, e->chunk, e->hop };
+    struct waiter w = { key_of(r, p->transfer, e->chunk), e->tail, e->part, e->chunk, e->hop };
 
-    if (l->n == 0 && l->free_at <= r->now) {
+    if (l->queue.n == 0 && l->free_at <= r->now) {
         serve(r, link, &w);
         return;
     }
-    if (r->net->opts->order == BNY_SIM_PRIORITY)
-        w.key |= (uint64_t)transfer_of(r, e->part)->step << 40;
-    enqueue(r, l, w);
+    enqueue(r, &l->queue, w);
+    if (l->queue.n > r->out->max_queue)
+        r->out->max_queue = l->queue.n;
     if (!l->waking)
         push(r, (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
     l->waking = 1;
@@ -198,9 +212,9 @@ static void on_head(struct run *r, const struct event *e)
 static void on_free(struct run *r, int link)
 {
     struct link *l = &r->links[link];
-    struct waiter w = dequeue(l);
+    struct waiter w = dequeue(&l->queue);
 
-    l->waking = l->n > 0;
+    l->waking = l->queue.n > 0;
     serve(r, link, &w);
     if (l->waking)
         push(r, (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
@@ -235,13 +249,13 @@ static void inject(struct run *r, uint32_t id, uint32_t chunk)
 static struct lane *lane_of(struct run *r, uint32_t id)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
-    uint64_t pair = ((uint64_t)t->from << 32 | (uint32_t)t->to) + 1;
+    uint64_t pair = ((uint64_t)t->lane << 48 | (uint64_t)t->from << 24 | (uint32_t)t->to) + 1;
     size_t i = pair * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (r->nlanes - 1);
 
     while (r->lanes[i].pair && r->lanes[i].pair != pair)
         i = (i + 1) & (r->nlanes - 1);
     if (!r->lanes[i].pair)
-        r->lanes[i] = (struct lane){ pair, 0, UINT32_MAX, UINT32_MAX };
+        r->lanes[i].pair = pair;
     return &r->lanes[i];
 }
 
@@ -251,7 +265,6 @@ static void done(struct run *r, uint32_t id, uint32_t chunk);
 static void ready(struct run *r, uint32_t id, uint32_t chunk)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
-    uint32_t cell = (uint32_t)cell_of(r, id, chunk);
 
     if (t->from == t->to) {
         done(r, id, chunk);
@@ -261,12 +274,7 @@ static void ready(struct run *r, uint32_t id, uint32_t chunk)
         struct lane *lane = lane_of(r, id);
 
         if (lane->on_way == r->net->opts->slots) {
-            if (lane->first == UINT32_MAX)
-                lane->first = cell;
-            else
-                r->after[lane->last] = cell;
-            lane->last = cell;
-            r->after[cell] = UINT32_MAX;
+            enqueue(r, &lane->queue, (struct waiter){ key_of(r, id, chunk), 0, id, chunk, 0 });
             return;
         }
         lane->on_way++;
@@ -277,14 +285,14 @@ static void ready(struct run *r, uint32_t id, uint32_t chunk)
 static void give_slot_back(struct run *r, uint32_t id)
 {
     struct lane *lane = lane_of(r, id);
-    uint32_t cell = lane->first, chunks = (uint32_t)r->net->chunks;
+    struct waiter next;
 
-    if (cell == UINT32_MAX) {
+    if (lane->queue.n == 0) {
         lane->on_way--;
         return;
     }
-    lane->first = r->after[cell];
-    inject(r, cell / chunks, cell % chunks);
+    next = dequeue(&lane->queue);
+    inject(r, next.part, next.chunk);
 }
 
 /* Lock-step: opens the steps that may run now. */
@@ -363,9 +371,8 @@ static int run_prepare(struct run *r)
     for (r->nlanes = 64; net->opts->slots && r->nlanes < 2 * (size_t)net->job->n;)
         r->nlanes *= 2;
     r->lanes = calloc(r->nlanes, sizeof *r->lanes);
-    r->after = net->opts->slots ? malloc(((size_t)r->cells + 1) * sizeof *r->after) : NULL;
     if (!r->links || !r->waits || !r->parts || !r->adder_free || !r->sender_free ||
-        !r->step_left || !r->lanes || (net->opts->slots && !r->after))
+        !r->step_left || !r->lanes)
         return bny_fail(BANYAN_ENOMEM, "no memory to simulate %u transfers", net->job->n);
     for (uint32_t i = 0; i < net->job->n; i++)
         for (size_t c = 0; c < chunks; c++)
@@ -446,7 +453,9 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
         e = run_result(&r);
     }
     for (int l = 0; r.links && l < net.nlinks; l++)
-        free(r.links[l].heap);
+        free(r.links[l].queue.heap);
+    for (size_t l = 0; r.lanes && l < r.nlanes; l++)
+        free(r.lanes[l].queue.heap);
     free(r.links);
     free(r.heap);
     free(r.waits);
@@ -455,7 +464,6 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     free(r.sender_free);
     free(r.step_left);
     free(r.lanes);
-    free(r.after);
     bny_sim_net_free(&net);
     return e;
 }

@@ -103,7 +103,7 @@ struct bny_code_kernels {
     uint32_t (*absmax)(const void *src, const void *ef, float s, size_t n);
     /* v[i], NaN as the processor makes them. out may be src. */
     void (*compensate)(void *out, const void *src, const void *ef, float s, size_t n);
-    /* ef[i] = v[i] - back[i]. */
+    /* ef[i] = v[i] - back[i], 0 where back is not finite: what became infinite is not made good later. */
     void (*residual)(void *ef, const void *v, const void *back, size_t n);
     void (*moments)(struct bny_moments *m, const void *src, size_t n);
     /* Elements with |v| > eta, in order, the first cap of them: idx[j] = i, val[j] = v (f32). Returns their number; bytes of

@@ -1,40 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What code_base.h asks for, in plain C: the scalar table, and NEON where the compiler's vectors do. */
-
-INLINE unsigned vf_signs(vf v)
-{
-    unsigned bits = 0;
-
-    for (int j = 0; j < LANES; j++)
-        bits |= (uint32_t)((vi)v)[j] >> 31 << j;
-    return bits;
-}
-
-INLINE vf vf_pick(unsigned bits, vf a, vf b)
-{
-    vf r = a;
-
-    for (int j = 0; j < LANES; j++)
-        r[j] = bits >> j & 1 ? b[j] : a[j];
-    return r;
-}
-
-INLINE vf vf_pick_sign(vf v, vf a, vf b)
-{
-    vi on = (vi)v < 0;
-
-    return (vf)(((vi)b & on) | ((vi)a & ~on));
-}
-
-INLINE vi vi_max(vi a, vi b)
-{
-    return (a & (a > b)) | (b & ~(a > b));
-}
-
-INLINE vi vi_min(vi a, vi b)
-{
-    return (a & (a < b)) | (b & ~(a < b));
-}
+/* What code_base.h asks for, in plain C. NEON_HOOKS: the including file has its own of what stands last. */
 
 INLINE vi vi_widen(const u8_at *p)
 {
@@ -83,6 +48,43 @@ INLINE void plane_put(uint8_t *c, uint64_t w, unsigned p)
     }
 }
 
+#ifndef NEON_HOOKS
+
+INLINE unsigned vf_signs(vf v)
+{
+    unsigned bits = 0;
+
+    for (int j = 0; j < LANES; j++)
+        bits |= (uint32_t)((vi)v)[j] >> 31 << j;
+    return bits;
+}
+
+INLINE vf vf_pick(unsigned bits, vf a, vf b)
+{
+    vf r = a;
+
+    for (int j = 0; j < LANES; j++)
+        r[j] = bits >> j & 1 ? b[j] : a[j];
+    return r;
+}
+
+INLINE vf vf_pick_sign(vf v, vf a, vf b)
+{
+    vi on = (vi)v < 0;
+
+    return (vf)(((vi)b & on) | ((vi)a & ~on));
+}
+
+INLINE vi vi_max(vi a, vi b)
+{
+    return (a & (a > b)) | (b & ~(a > b));
+}
+
+INLINE vi vi_min(vi a, vi b)
+{
+    return (a & (a < b)) | (b & ~(a < b));
+}
+
 INLINE void keep32(u8_at *idx, u8_at *val, vf v, unsigned bits, uint32_t i)
 {
     for (size_t k = 0; bits; bits &= bits - 1, k++) {
@@ -102,3 +104,5 @@ INLINE void keep16(u8_at *idx, u8_at *val, vf v, unsigned bits, uint32_t i)
         ((f32_at *)val)[k] = v[j];
     }
 }
+
+#endif

@@ -15,6 +15,9 @@ const struct bny_kernels *bny_kernels_for(unsigned cpu_flags)
         return &bny_kernels_avx512;
     if (cpu_flags & BNY_CPU_AVX2)
         return &bny_kernels_avx2;
+#elif defined(__aarch64__)
+    if (cpu_flags & BNY_CPU_NEON)
+        return &bny_kernels_neon;
 #endif
     return &bny_kernels_scalar;
 }

@@ -32,7 +32,8 @@ struct bny_kernels {
     struct bny_half_kernels f16, bf16;
 };
 
-extern const struct bny_kernels bny_kernels_scalar, bny_kernels_avx2, bny_kernels_avx512;
+extern const struct bny_kernels bny_kernels_scalar, bny_kernels_avx2, bny_kernels_avx512,
+    bny_kernels_neon;
 
 /* The best table for a set of bny_cpu_flags. Pure; any thread. */
 const struct bny_kernels *bny_kernels_for(unsigned cpu_flags);

@@ -76,6 +76,20 @@ static void *received(struct shim_job *j, void *buf, size_t count, const struct 
     return shim_job_temp(j, 1, count * t->size);
 }
 
+/* MPI wants a reduce_scatter's result at recvbuf's start, and the rest as it was (which programs rely on); banyan leaves
+ * the result in its block, which `before` elements precede. */
+static enum how scattered_in_place(struct shim_job *j, void *recv, size_t before, size_t bytes)
+{
+    j->send = j->recv = recv;
+    if (before == 0 || bytes == 0)
+        return GO;
+    j->recv = shim_job_temp(j, 1, bytes);
+    j->move_to = recv;
+    j->move_from = j->recv;
+    j->move_bytes = bytes;
+    return j->recv ? GO : NO_MEMORY;
+}
+
 #define COUNT    int
 #define DISPL    int
 #define FN(name) name

@@ -156,15 +156,8 @@ static enum how FN(reduce_scatter)(struct shim_job *j, const void *send, void *r
     j->scounts = j->vec;
     for (int r = 0; r < n; r++)
         j->scounts[r] = (size_t)counts[r] * j->r.unit;
-    if (send == MPI_IN_PLACE) { /* MPI wants the result at recvbuf's start, banyan leaves it in its block */
-        esz = j->r.unit * banyan_dtype_bytes(j->r.dtype);
-        j->send = recv;
-        j->recv = (char *)recv + before * esz;
-        j->move_to = recv;
-        j->move_from = j->recv;
-        j->move_bytes = before ? (size_t)counts[me] * esz : 0;
-    }
-    return GO;
+    esz = j->r.unit * banyan_dtype_bytes(j->r.dtype);
+    return send == MPI_IN_PLACE ? scattered_in_place(j, recv, before, (size_t)counts[me] * esz) : GO;
 }
 
 static enum how FN(reduce_scatter_block)(struct shim_job *j, const void *send, void *recv,
@@ -181,15 +174,8 @@ static enum how FN(reduce_scatter_block)(struct shim_job *j, const void *send, v
     if (how != GO)
         return how;
     j->bytes *= (size_t)j->c->n;
-    if (send == MPI_IN_PLACE) {
-        esz = j->r.unit * banyan_dtype_bytes(j->r.dtype);
-        j->send = recv;
-        j->recv = (char *)recv + before * esz;
-        j->move_to = recv;
-        j->move_from = j->recv;
-        j->move_bytes = before ? (size_t)count * esz : 0;
-    }
-    return GO;
+    esz = j->r.unit * banyan_dtype_bytes(j->r.dtype);
+    return send == MPI_IN_PLACE ? scattered_in_place(j, recv, before, (size_t)count * esz) : GO;
 }
 
 /* ---- one to all, all to one -------------------------------------------------------------------------------------------- */

@@ -82,11 +82,12 @@ static unsigned settings_hash(void)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING + 200];
     unsigned h = 2166136261u;
-    int len = 0;
+    size_t len;
+    int unused;
 
-    PMPI_Get_library_version(text, &len);
-    snprintf(text + len, sizeof text - (size_t)len, "|%s|%s|%d", banyan_version_string(), shim.codec,
-             shim.after);
+    PMPI_Get_library_version(text, &unused);
+    len = strlen(text); /* Open MPI's own count has the terminator */
+    snprintf(text + len, sizeof text - len, "|%s|%s|%d", banyan_version_string(), shim.codec, shim.after);
     for (const char *p = text; *p; p++)
         h = (h ^ (unsigned char)*p) * 16777619u;
     return h;

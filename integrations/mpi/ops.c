@@ -75,13 +75,21 @@ static int is_taken(MPI_Op op, MPI_Datatype type)
     return shim_reduce_quietly(a, b, type, op) == MPI_SUCCESS;
 }
 
+/* Sums of single bytes stay the MPI library's: Open MPI's saturate where the CPU has AVX. */
+static int is_native(int rule, const struct shim_type *t)
+{
+    int arithmetic = rules[rule].native == BANYAN_SUM || rules[rule].native == BANYAN_PROD;
+
+    return rules[rule].native >= 0 && t->native && !(t->size == 1 && arithmetic);
+}
+
 static int predefined(int rule, MPI_Op op, const struct shim_type *t, struct shim_redop *out)
 {
     struct shim_user **u = &made[rule][t->index];
 
     if (!(rules[rule].classes & t->cls))
         return 0;
-    if (rules[rule].native >= 0 && t->native) {
+    if (is_native(rule, t)) {
         *out = (struct shim_redop){ .dtype = (enum banyan_dtype)(t->native - 1), .unit = 1,
                                     .op = (banyan_op)rules[rule].native };
         return 1;

@@ -13,11 +13,18 @@ struct flight {
     struct banyan_request *req;
     MPI_Request handle; /* MPI_REQUEST_NULL: our own, nobody waits for it */
     int code;           /* for the status */
+    atomic_int end;     /* enum end: the later of both frees it */
     struct flight *next;
 };
 
+/* MPICH calls free_fn in MPI_Request_free already, Open MPI after completion. */
+enum end { FLYING, LANDED, RELEASED };
+
 static struct flight *first, **last = &first;
-static MPI_Comm pump = MPI_COMM_NULL; /* of this rank alone; nothing is ever sent on it */
+/* A receive that nothing matches before the end: to test it makes the MPI library progress. (MPI_Iprobe does not always:
+ * MPICH leaves a rendezvous of other communicators alone in it.) */
+static MPI_Comm pump = MPI_COMM_NULL;
+static MPI_Request pump_handle;
 
 /* Handles that the user freed while an operation in flight needed them. */
 struct later {
@@ -97,7 +104,10 @@ static int query(void *extra, MPI_Status *status)
 
 static int release(void *extra)
 {
-    free(extra);
+    struct flight *f = extra;
+
+    if (atomic_exchange(&f->end, RELEASED) == LANDED)
+        free(f);
     return MPI_SUCCESS;
 }
 
@@ -117,9 +127,9 @@ static void land(struct flight *f, int rc)
     f->code = shim_job_finish(&f->job, rc);
     shim.in_flight--;
     c->in_flight--;
-    if (handle == MPI_REQUEST_NULL)
+    if (handle == MPI_REQUEST_NULL || atomic_exchange(&f->end, LANDED) == RELEASED)
         free(f);
-    else
+    if (handle != MPI_REQUEST_NULL)
         PMPI_Grequest_complete(handle); /* f may be gone afterwards */
     shim_comm_settle(c);
 }
@@ -224,7 +234,7 @@ void shim_drive_mpi(void *unused)
 {
     int flag;
 
-    real.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pump, &flag, MPI_STATUS_IGNORE);
+    real.Test(&pump_handle, &flag, MPI_STATUS_IGNORE);
 }
 
 void shim_turn(unsigned *turns)
@@ -262,10 +272,14 @@ void shim_drain(MPI_Comm comm)
 
 int shim_progress_start(void)
 {
-    return PMPI_Comm_dup(MPI_COMM_SELF, &pump) == MPI_SUCCESS ? 0 : -1;
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &pump) != MPI_SUCCESS)
+        return -1;
+    return PMPI_Irecv(NULL, 0, MPI_BYTE, 0, 0, pump, &pump_handle) == MPI_SUCCESS ? 0 : -1;
 }
 
 void shim_progress_stop(void)
 {
-    PMPI_Comm_free(&pump);
+    real.Send(NULL, 0, MPI_BYTE, 0, 0, pump);
+    real.Wait(&pump_handle, MPI_STATUS_IGNORE);
+    real.Comm_free(&pump);
 }

@@ -12,6 +12,7 @@ import sys
 REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/registry.c": "compress/README.md",
               "topo/builders.c": "collectives/README.md",
+              "topo/graph_builders.c": "topo/README.md",
               "collectives/directs.c": "collectives/README.md"}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
              "topo/README.md", "collectives/README.md", "perf/README.md"]

@@ -206,6 +206,24 @@ Test(import, ibnetdiscover_in_both_forms)
     bny_graph_free(g);
 }
 
+/* No two nodes on one place, ranks below switches. */
+Test(import, graphs_without_places_get_some)
+{
+    struct bny_graph *g =
+        parse("@switch s0 s1 leaf0 leaf1\na leaf0\nb leaf0\nc leaf1\nd leaf1\nleaf0 s0\n"
+              "leaf1 s0\nleaf0 s1\nleaf1 s1\n");
+
+    for (int v = 0; v < g->nnodes; v++)
+        for (int w = 0; w < v; w++)
+            cr_assert(g->nodes[v].x != g->nodes[w].x || g->nodes[v].y != g->nodes[w].y,
+                      "%s and %s", g->nodes[v].name, g->nodes[w].name);
+    cr_assert(g->nodes[0].y == -2 && g->nodes[2].y == -1 && g->nodes[g->rank_node[3]].y == 0);
+    bny_graph_free(g);
+    g = parse("0 1\n1 2\n2 3\n3 0\n");
+    cr_assert(g->nodes[3].x == 1 && g->nodes[3].y == 1, "a square");
+    bny_graph_free(g);
+}
+
 Test(import, wrong_files_are_refused_with_their_place)
 {
     static const struct {
@@ -290,6 +308,7 @@ Test(import, hostile_files_are_refused)
     size_t len = BNY_IMPORT_BYTES_MAX + 1;
     char *text = malloc(len + 1);
 
+    cr_assert_not_null(text);
     memset(text, ' ', len);
     text[len] = 0;
     refuse(text, len, "MiB");

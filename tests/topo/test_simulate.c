@@ -273,9 +273,9 @@ static void check_time(const struct bny_graph *g, const struct bny_transfer *t, 
 Test(simulate, each_part_of_the_model_follows_its_formula)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer far = { 0, 2, 0, 0, 1e6, NULL };
-    struct bny_transfer two[] = { { 0, 2, 0, 0, 1e6, NULL }, { 1, 2, 1, 1, 2e6, NULL } };
-    struct bny_transfer near[] = { { 0, 1, 1, 1, 1e6, NULL }, { 0, 1, 0, 1, 3e6, NULL } };
+    struct bny_transfer far = { 0, 2, 0, 0, 0, 1e6, NULL };
+    struct bny_transfer two[] = { { 0, 2, 0, 0, 0, 1e6, NULL }, { 1, 2, 1, 1, 0, 2e6, NULL } };
+    struct bny_transfer near[] = { { 0, 1, 1, 1, 0, 1e6, NULL }, { 0, 1, 0, 1, 0, 3e6, NULL } };
     struct bny_sim_opts o = { 0 };
     struct bny_sim_result r;
 
@@ -303,10 +303,10 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
 Test(simulate, fair_rates_are_max_min)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t[] = { { 0, 1, 0, 0, 1e6, NULL },
-                                { 0, 1, 0, 0, 1e6, NULL },
-                                { 0, 2, 0, 0, 1e6, NULL },
-                                { 1, 2, 0, 0, 2e6, NULL } };
+    struct bny_transfer t[] = { { 0, 1, 0, 0, 0, 1e6, NULL },
+                                { 0, 1, 0, 0, 0, 1e6, NULL },
+                                { 0, 2, 0, 0, 0, 1e6, NULL },
+                                { 1, 2, 0, 0, 0, 2e6, NULL } };
     struct bny_sim_opts o = { .order = BNY_SIM_FAIR, .no_link_latency = 1 };
     struct bny_sim_result r = run_transfers(g, t, 4, &o);
 
@@ -320,13 +320,13 @@ Test(simulate, fair_rates_are_max_min)
 Test(simulate, earlier_steps_go_first_where_asked)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t[] = { { 0, 1, 5, 0, 1e6, NULL },
-                                { 0, 1, 4, 0, 1e6, NULL },
-                                { 0, 1, 3, 0, 1e6, NULL } };
+    struct bny_transfer t[] = { { 0, 1, 5, 0, 0, 1e6, NULL },
+                                { 0, 1, 4, 0, 0, 1e6, NULL },
+                                { 0, 1, 3, 0, 0, 1e6, NULL } };
     struct bny_sim_opts o = { .no_link_latency = 1 };
 
     for (int order = BNY_SIM_FIFO; order <= BNY_SIM_PRIORITY; order++) {
-        struct bny_transfer after = { 1, 2, 6, 0, 5e6, NULL };
+        struct bny_transfer after = { 1, 2, 6, 0, 0, 5e6, NULL };
         struct bny_sim_job job;
         struct bny_sim_result r;
 
@@ -347,7 +347,7 @@ Test(simulate, earlier_steps_go_first_where_asked)
 Test(simulate, a_cycle_of_waits_is_told_and_so_is_a_wrong_forest)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t = { 0, 1, 0, 0, 1, NULL };
+    struct bny_transfer t = { 0, 1, 0, 0, 0, 1, NULL };
     struct bny_sim_opts o = { 0 };
     struct bny_sim_job job;
     struct bny_sim_result r;
@@ -480,6 +480,42 @@ Test(simulate, eight_rail_rings_on_two_boxes_take_what_eight_nics_give)
     bny_graph_free(g);
 }
 
+/* 99 % of what the cut allows, with four slots a lane, when the oldest chunks go first. */
+Test(simulate, a_packed_forest_on_two_boxes_reaches_the_bound)
+{
+    struct bny_graph *g = graph("dgx-a100:2");
+    struct bny_forest *f = forest(g, "packed");
+    struct bny_sim_opts o = { .bytes = 1e10,
+                              .chunks = small_scale() ? 64 : 1024,
+                              .slots = 4,
+                              .order = BNY_SIM_PRIORITY };
+    double GBps = 1e-9 * o.bytes / simulate(g, f, &o);
+
+    cr_assert_geq(GBps, small_scale() ? 160 : 171.6, "%g GB/s", GBps);
+    cr_assert_leq(GBps, 173.34);
+    bny_forest_free(f);
+    bny_graph_free(g);
+}
+
+/* Equal shards, one phase after the other, take 0.07 S; roots at the fast hosts and both phases
+ * at once 0.04 S. */
+Test(simulate, the_joint_plan_on_fast_and_slow_hosts_takes_four_sevenths)
+{
+    struct bny_graph *g = graph("star:4x100+4x25");
+    struct bny_forest *f = forest(g, "joint"), *even = forest(g, "star");
+    struct bny_sim_opts o = {
+        .bytes = 1e9, .chunks = 1024, .slots = 4, .order = BNY_SIM_PRIORITY
+    };
+    double joint = simulate(g, f, &o);
+
+    cr_assert(joint <= 0.0404 && joint >= 0.04, "%g", joint);
+    o.lockstep = o.no_link_latency = 1;
+    same(closed(g, even, &o).lockstep_s, 0.07, "equal shards", g->name);
+    bny_forest_free(even);
+    bny_forest_free(f);
+    bny_graph_free(g);
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -518,5 +554,33 @@ Test(simulate, a_ring_in_random_order_is_six_times_slower_on_a_4_to_1_leaf_spine
     qsort(ratio, 41, sizeof *ratio, by_value);
     cr_assert(ratio[20] >= 5 && ratio[20] <= 7, "median %g", ratio[20]);
     cr_assert(ratio[2] >= 4 && ratio[38] <= 8, "%g to %g", ratio[2], ratio[38]);
+    bny_graph_free(g);
+}
+
+/* Ranks are numbered at random; a ring through places does not mind. */
+Test(simulate, ranks_in_random_places_cost_the_planner_nothing)
+{
+    struct bny_graph *g = graph("leafspine:8x8,over=4");
+    struct bny_sim_opts o;
+    struct bny_forest *f;
+    double bound;
+    uint64_t seed = 20261122;
+
+    for (int r = 0; r < 64; r++) {
+        int other =
+            (int)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 33) % (r + 1);
+        int a = g->rank_node[r], b = g->rank_node[other];
+
+        g->rank_node[r] = b;
+        g->rank_node[other] = a;
+    }
+    for (int r = 0; r < 64; r++)
+        g->nodes[g->rank_node[r]].rank = r;
+    o = units(g);
+    o.routing = BNY_ROUTE_PLAN;
+    f = forest(g, "ordered_ring");
+    bound = bny_ratio_value(f->claim.bound) * 64;
+    cr_assert_leq(simulate(g, f, &o), 1.01 * bound);
+    bny_forest_free(f);
     bny_graph_free(g);
 }

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The MPI interposer under one MPI: the same random calls with and without it, and the cases of cases.c.
+Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES [OTHER_INTERPOSER]
+
+BANYAN_TEST_SEED repeats a run, BANYAN_TEST_SCALE scales the number of random calls."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+MPI, LIBRARY, RANDOM_CALLS, CASES = sys.argv[1:5]
+OTHER = sys.argv[5] if len(sys.argv) > 5 else None
+MPIRUN = "mpirun." + MPI
+# What another launcher, around this test, may have left.
+FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
+LIMIT_S = 100
+CALLS = int(1000 * float(os.environ.get("BANYAN_TEST_SCALE", "1")))
+SEED = int(os.environ.get("BANYAN_TEST_SEED") or random.randrange(1 << 30))
+
+
+class Mpi(unittest.TestCase):
+    def run_ranks(self, ranks, *command, library=LIBRARY, options=(), limit=LIMIT_S, **more):
+        """Exit status, stdout and stderr of a job; none of it is left when this returns."""
+        if MPI == "openmpi":
+            options = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
+                       "1", *options)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        env.update(more, BANYAN_MPI_AFTER="1")
+        if library:
+            env["LD_PRELOAD"] = library
+        job = subprocess.Popen([MPIRUN, *options, "-n", str(ranks), *command], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True, env=env)
+        try:
+            out, err = job.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGTERM)
+            out, err = job.communicate(timeout=20)
+            self.fail(f"{' '.join(command)}: not done after {limit} s\n{out[-2000:]}{err[-2000:]}")
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.communicate()
+        return job.returncode, out, err
+
+    def good(self, *args, **kw):
+        code, out, err = self.run_ranks(*args, **kw)
+        self.assertEqual(code, 0, out[-2000:] + err[-3000:])
+        return out, err
+
+
+class Random(Mpi):
+    """Every rank's file of results, line by line: equal, or within the bound of re-association."""
+
+    def compare(self, plain, ours, ranks):
+        rough = 0
+        for a, b in zip(plain, ours):
+            if a == b:
+                continue
+            x, y = a.split(), b.split()
+            self.assertEqual((x[:2], "eps" in x), (y[:2], True), f"{a}\n{b}")
+            eps = float(x[-1])
+            for u, v in zip(x[2:-2], y[2:-2]):
+                # Each of the ranks - 1 additions rounds a sum of at most `ranks` numbers up to 1.
+                self.assertLessEqual(abs(float(u) - float(v)), 2 * ranks * ranks * eps, f"{a}\n{b}")
+            rough += 1
+        return rough
+
+    def both(self, ranks):
+        seed = SEED + ranks
+        print(f"# seed BANYAN_TEST_SEED={SEED}, {ranks} ranks, {CALLS} calls", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder, name) for name in ("plain", "ours")]
+            self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[0]), "plain", library=None)
+            _, err = self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[1]), BANYAN_MPI_STATS="1")
+            for rank in range(ranks):
+                plain, ours = (sorted(pathlib.Path(f"{f}.{rank}").read_text(encoding="ascii").splitlines(),
+                                      key=lambda line: int(line.split()[0])) for f in files)
+                self.assertEqual(len(plain), len(ours))
+                self.assertGreater(len(plain), CALLS // 4)
+                self.compare(plain, ours, ranks)
+            if ranks > 1:  # it was banyan that ran
+                rows = {w[1]: int(w[2]) for w in map(str.split, err.splitlines())
+                        if w[:1] == ["banyan-mpi:"] and len(w) == 7 and w[2].isdigit()}
+                for name in "allreduce", "iallreduce", "alltoallv", "ibcast", "scan", "reduce_scatter":
+                    self.assertGreater(rows.get(name, 0), 0, err)
+
+    def test_random_calls_1_rank(self):
+        self.both(1)
+
+    def test_random_calls_2_ranks(self):
+        self.both(2)
+
+    def test_random_calls_3_ranks(self):
+        self.both(3)
+
+    def test_random_calls_4_ranks(self):
+        self.both(4)
+
+    def test_random_calls_7_ranks(self):
+        self.both(7)
+
+
+class Cases(Mpi):
+    def case(self, name, ranks=3, **kw):
+        out, err = self.good(ranks, CASES, name, limit=60, **kw)
+        self.assertIn("ok", out, err)
+        return err
+
+    def test_rendezvous_send_to_a_rank_in_a_collective(self):
+        self.case("rendezvous")
+
+    def test_progress_in_a_blocking_receive(self):
+        self.case("blocked_recv")
+
+    def test_progress_while_a_communicator_is_made(self):
+        self.case("blocked_dup")
+
+    def test_progress_while_a_window_is_made(self):
+        self.case("blocked_window")
+
+    def test_requests_of_both_in_one_wait(self):
+        self.case("mixed")
+
+    def test_handles_freed_in_flight(self):
+        self.case("freed_in_flight")
+
+    def test_reduce_in_place_at_the_last_rank(self):
+        self.case("reduce_in_place")
+
+    def test_thread_multiple(self):
+        self.case("threads")
+
+    def test_lost_rank_is_an_error(self):
+        options = ("-disable-auto-cleanup",) if MPI == "mpich" else ("--enable-recovery",)
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = self.run_ranks(3, CASES, "lost", folder + "/r", options=options, limit=60)
+            for rank in 0, 1:
+                path = pathlib.Path(folder, f"r.{rank}")
+                # MPICH's launcher may end the job before the survivors have written: that is an error as well.
+                if path.exists() or MPI == "openmpi":
+                    self.assertRegex(path.read_text(encoding="ascii"), "rank 2 (is gone|died)", out + err)
+                else:
+                    self.assertNotEqual(code, 0, out + err)
+
+    def test_mismatch_is_an_error_at_every_rank(self):
+        _, out, err = self.run_ranks(3, CASES, "mismatch", limit=60)
+        self.assertIn("rank 0 called allreduce(count 101, f32, sum)", err, out)
+        self.assertIn("ok", out, err)
+
+    def test_settings_that_differ_keep_all_on_mpi(self):
+        shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then BANYAN_MPI_AFTER=7; fi; exec "$0" "$@"'
+        out, err = self.good(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_STATS="1")
+        self.assertIn("ok", out)
+        self.assertIn("all collectives stay on MPI", err)
+
+    def test_interposer_of_another_mpi_is_refused(self):
+        if not OTHER:
+            self.skipTest("only one MPI is installed")
+        code, out, err = self.run_ranks(2, CASES, "mixed", library=OTHER, limit=60)
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("this interposer was built for", err)
+
+    def test_preloaded_into_a_program_without_mpi(self):
+        done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=LIBRARY), capture_output=True, timeout=20)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+
+class Hpcc(Mpi):
+    """HPC Challenge, which Debian builds with its default MPI."""
+
+    def test_hpc_challenge(self):
+        if MPI != "openmpi":
+            self.skipTest("Debian's hpcc is linked with Open MPI")
+        if not shutil.which("hpcc"):
+            self.skipTest("hpcc is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "hpccinf.txt").write_text(HPCC_INPUT, encoding="ascii")
+            here = os.getcwd()
+            os.chdir(folder)
+            try:
+                _, err = self.good(4, "hpcc", BANYAN_MPI_STATS="1")
+                result = pathlib.Path("hpccoutf.txt").read_text(encoding="ascii", errors="replace")
+            finally:
+                os.chdir(here)
+        self.assertIn("Success=1", result)
+        self.assertIn("0 tests completed and failed residual checks", result)
+        self.assertIn("on banyan", err)
+
+
+HPCC_INPUT = """HPLinpack benchmark input file
+test
+HPL.out      output file name (if any)
+8            device out (6=stdout,7=stderr,file)
+1            # of problems sizes (N)
+400          Ns
+1            # of NBs
+40           NBs
+0            PMAP process mapping (0=Row-,1=Column-major)
+1            # of process grids (P x Q)
+2            Ps
+2            Qs
+16.0         threshold
+1            # of panel fact
+2            PFACTs (0=left, 1=Crout, 2=Right)
+1            # of recursive stopping criterium
+4            NBMINs (>= 1)
+1            # of panels in recursion
+2            NDIVs
+1            # of recursive panel fact.
+1            RFACTs (0=left, 1=Crout, 2=Right)
+1            # of broadcast
+1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
+1            # of lookahead depth
+1            DEPTHs (>=0)
+2            SWAP (0=bin-exch,1=long,2=mix)
+64           swapping threshold
+0            L1 in (0=transposed,1=no-transposed) form
+0            U  in (0=transposed,1=no-transposed) form
+1            Equilibration (0=no,1=yes)
+8            memory alignment in double (> 0)
+##### This line (no. 32) is ignored (it serves as a separator). ######
+0                               Number of additional problem sizes for PTRANS
+1200 10000 30000                values of N
+0                               number of additional blocking sizes for PTRANS
+40 9 8 13 13 20 16 32 64        values of NB
+"""
+
+
+class Verbose(unittest.TextTestResult):
+    """Lines of TAP, so that every skip is counted by its name."""
+
+    def startTestRun(self):
+        super().startTestRun()
+        self.done = 0
+
+    def line(self, verdict, test, note=""):
+        self.done += 1
+        print(f"{verdict} {self.done} - {test.id().split('.')[-1]}{note}", flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.line("ok", test)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.line("not ok", test)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.line("not ok", test)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.line("ok", test, f" # SKIP {reason}")
+
+
+if __name__ == "__main__":
+    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(c) for c in (Random, Cases, Hpcc))
+    print("TAP version 13", f"1..{tests.countTestCases()}", sep="\n", flush=True)
+    sys.exit(not unittest.TextTestRunner(resultclass=Verbose).run(tests).wasSuccessful())

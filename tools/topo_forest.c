@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Forests by name or from files, and what they load on links, for the subcommands of banyan_topo. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "collectives/msccl.h"
+#include "collectives/program.h"
+#include "tools/topo.h"
+#include "topo/bound.h"
+#include "topo/plan.h"
+#include "topo/route.h"
+
+static int from_file(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o)
+{
+    struct bny_plan_file plan;
+    int e = bny_plan_load(&plan, o->schedule);
+
+    if (!e)
+        e = bny_plan_fits(&plan, g, o->schedule);
+    if (!e) {
+        *f = plan.forest;
+        plan.forest = NULL;
+    }
+    bny_plan_close(&plan);
+    return e;
+}
+
+int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o)
+{
+    const char *own = o->joint && o->use == BNY_FOREST_ALLREDUCE ? "joint" : "packed";
+    const char *name = o->schedule && strcmp(o->schedule, "auto") != 0 ? o->schedule : own;
+    const struct bny_graph_builder_ops *on_graph = bny_graph_builder_find(name);
+    const struct bny_builder_ops *core = bny_builder_find(name);
+    struct bny_build_opts opts = { .k = o->trees, .height_cap = o->height, .seconds = o->seconds };
+    int root = o->use == BNY_FOREST_ROOTED ? o->root : -1, e;
+
+    *f = NULL;
+    if (on_graph)
+        e = on_graph->build(f, g, o->use, root, &opts);
+    else if (core)
+        e = core->build(f, g->nranks, o->use, root);
+    else
+        e = from_file(f, g, o);
+    if (!e)
+        e = bny_forest_route(*f, g);
+    if (e) {
+        bny_forest_free(*f);
+        *f = NULL;
+    }
+    return e == -BANYAN_ENOTSUP ? bny_fail(BANYAN_ENOTSUP, "%s has no forest for this use of %s", name, g->name) : e;
+}
+
+static void add(double *load, const struct bny_route *r, double share)
+{
+    for (int i = 0; i < r->nlinks; i++)
+        load[r->links[i]] += share;
+}
+
+int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use)
+{
+    double *down = calloc((size_t)g->nlinks + 1, sizeof *down);
+
+    if (!down)
+        return bny_fail(BANYAN_ENOMEM, "no memory for the loads of %d links", g->nlinks);
+    memset(load, 0, (size_t)g->nlinks * sizeof *load);
+    for (int t = 0; t < f->ntrees; t++)
+        for (int v = 0; v < f->nranks; v++) {
+            double share = (double)f->trees[t].weight_num / f->trees[t].weight_den;
+
+            add(load, &f->trees[t].up[v], share);
+            add(down, &f->trees[t].down[v], share);
+        }
+    for (int l = 0; l < g->nlinks; l++)
+        load[l] = use == BNY_FOREST_ALLREDUCE ? load[l] + down[l] : load[l] > down[l] ? load[l] : down[l];
+    free(down);
+    return 0;
+}
+
+static int prove(int *slots, const struct bny_forest *f, enum bny_collective c, int most)
+{
+    struct bny_program_set set = { .collective = c, .n = f->nranks };
+    char why[256];
+    int e = 0;
+
+    set.p = calloc((size_t)set.n, sizeof *set.p);
+    for (int k = 0; k < set.n && set.p && !e; k++)
+        e = bny_compile(&set.p[k], f, c, k, 1);
+    if (!set.p)
+        e = bny_fail(BANYAN_ENOMEM, "no memory for programs");
+    else if (!e && bny_program_set_prove(&set, most, why, sizeof why) != 0)
+        e = bny_fail(BANYAN_EINVAL, "its programs are wrong: %s", why);
+    *slots = !e && set.slots > *slots ? set.slots : *slots;
+    bny_program_set_free(&set);
+    return e;
+}
+
+int topo_prove(int *slots, const struct bny_forest *f, enum bny_forest_use use, int most)
+{
+    static const enum bny_collective both[3][2] = { { BNY_ALLREDUCE, BNY_ALLREDUCE },
+                                                    { BNY_REDUCE_SCATTER, BNY_ALLGATHER },
+                                                    { BNY_REDUCE, BNY_BROADCAST } };
+    int u = use == BNY_FOREST_ALLREDUCE ? 0 : use == BNY_FOREST_SCATTERED ? 1 : 2, e = 0;
+
+    *slots = -1;
+    if (f->nranks > TOPO_PROVE_RANKS_MAX || (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks))
+        return 0;
+    for (int i = 0; i < (u ? 2 : 1) && !e; i++)
+        e = prove(slots, f, both[u][i], most);
+    return e;
+}

@@ -239,6 +239,7 @@ struct bny_op_peer { /* per peer of the operation's communicator */
     uint8_t ready_sent;
     uint8_t window_open;
     uint8_t ready_seen;   /* it has started this operation */
+    uint8_t told;         /* our plan, because its differs: mismatch.c */
     uint8_t probed;       /* in this round of probes: mismatch.c */
     struct bny_window ours, theirs;
 };
@@ -392,9 +393,9 @@ int bny_op_is_done(struct bny_op *op);
 
 /* mismatch.c: ranks that call different operations; lock held */
 /* A message for an operation in flight here says that its sender runs another one. */
-void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs);
+void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg);
 /* A message for an operation that is finished here. */
-void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h);
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *msg);
 /* Asks the peers of an operation that has waited for long whether they run the same one. */
 void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 

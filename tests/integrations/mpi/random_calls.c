@@ -440,7 +440,7 @@ static void reduction(struct pending *p, MPI_Comm comm, int nonblocking)
     p->send = area((size_t)elems, b->extent);
     if (which == 3 && r == 0) /* undefined there */
         p->values = 0;
-    if (which == 3 && r == 0)
+    if ((which == 3 && r == 0) || (which >= 4 && in_place)) /* Open MPI uses it as work space, MPICH not */
         p->undefined = elems - p->values;
     fill(at(&p->send), b, elems, product, op_index == 0, rough);
     send = at(&p->send);

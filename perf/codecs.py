@@ -34,11 +34,11 @@ def main():
     ap.add_argument("program", help="the banyan_codec to run")
     ap.add_argument("--runs", type=int, default=5)
     ap.add_argument("--all", action="store_true", help="also rows without a wanted figure")
-    ap.add_argument("options", nargs="*", help="for banyan_codec, after --")
-    args = ap.parse_args()
+    ap.epilog = "Other options go to banyan_codec."
+    args, options = ap.parse_known_args()
     rows = {}
     for _ in range(args.runs):
-        text = subprocess.run([args.program, "--json", *args.options], check=True, capture_output=True, text=True).stdout
+        text = subprocess.run([args.program, "--json", *options], check=True, capture_output=True, text=True).stdout
         for line in text.splitlines():
             row = json.loads(line)
             rows.setdefault((row["codec"], row["kernel"], row["isa"], row["where"]), []).append(row)

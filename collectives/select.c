@@ -641,7 +641,8 @@ static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, stru
         return 0;
     if (rc)
         return rc;
-    if (plan->predicted_s > 0 && coded >= GAIN_MIN * plan->predicted_s) {
+    if (c->all_shm || (plan->predicted_s > 0 && coded >= GAIN_MIN * plan->predicted_s)) {
+        /* the data of ranks that share memory is read once and written once: no encoder does with less */
         plan->refused_s = coded;
         bny_info("plan: codec %s is refused: predicted %.3g us, without it %.3g us (BANYAN_CODEC_FORCE=1 insists)",
                  call->codec->spec, coded * 1e6, plan->predicted_s * 1e6);

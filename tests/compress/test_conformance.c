@@ -399,6 +399,7 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         return; /* they hold them */
     for (int t = 0; t < 12; t++) {
         size_t at = t < 3 ? 0 : t < 6 ? N - 1 : bny_rng_below(&rng, N), bound = bny_message_bound(c, N, BANYAN_F32, 0);
+        size_t cap = bound < sizeof h + 4 * N ? bound : sizeof h + 4 * N - 1; /* no room for raw */
         struct bny_enc e = encoder(c, bny_cpu_flags(), 1);
         struct bny_dec d = decoder(c, bny_cpu_flags(), 1);
         long len;
@@ -409,7 +410,7 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         x[at] = bad[t % 3];
         e.ef = ef;
         if (bound < sizeof h + 4 * N) /* no room for raw */
-            cr_assert_eq(bny_message_encode(&e, wire, bound, x, N, 0), -BANYAN_ENOTSUP, "%s: %g", s->text,
+            cr_assert_eq(bny_message_encode(&e, wire, cap, x, N, 0), -BANYAN_ENOTSUP, "%s: %g", s->text,
                          (double)x[at]);
         cr_assert(!memcmp(ef, before, sizeof ef), "%s: the residual changed", s->text);
         len = bny_message_encode(&e, wire, sizeof wire, x, N, 1);

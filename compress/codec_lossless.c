@@ -65,7 +65,7 @@ static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t ca
     if (cap < sizeof h + rest + m)
         return 0;
     k->split[lg](symbols, p, src, m);
-    width = k->choose(&base, symbols, m);
+    width = k->choose(&base, symbols, m, PLAIN);
     if (code_bytes(m, width) >= m)
         width = PLAIN;
     p += rest;

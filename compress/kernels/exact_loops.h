@@ -125,19 +125,19 @@ static size_t count(const void *planes, size_t m, unsigned width)
     return n;
 }
 
-static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m)
+static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m, unsigned plain)
 {
     /* below[s]: samples less than s; one lap more, for windows that wrap. */
     uint16_t hist[256] = { 0 }, below[256 + 128] = { 0 };
     size_t stride = m > BNY_EXACT_SAMPLE ? m / BNY_EXACT_SAMPLE : 1;
-    unsigned samples = 0, best = 8, cost = 8;
+    unsigned samples = 0, best = plain, cost = plain;
 
     for (size_t i = stride / 2; i < m; i += stride, samples++)
         hist[symbols[i]]++;
     for (unsigned s = 0; s < 255 + 128; s++)
         below[s + 1] = (uint16_t)(below[s] + hist[s & 255]);
     cost *= samples;
-    for (unsigned width = 1; width < 8; width++) {
+    for (unsigned width = 1; width < plain; width++) {
         unsigned span = (1u << width) - 1;
         uint16_t most = 0;
 
@@ -146,9 +146,9 @@ static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m)
 
             most = in > most ? in : most;
         }
-        if (width * samples + 8 * (samples - most) >= cost)
+        if (width * samples + plain * (samples - most) >= cost)
             continue;
-        cost = width * samples + 8 * (samples - most);
+        cost = width * samples + plain * (samples - most);
         best = width;
         for (unsigned s = 0; s < 256; s++)
             if ((uint16_t)(below[s + span] - below[s]) == most) {

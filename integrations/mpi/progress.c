@@ -139,8 +139,6 @@ void shim_progress(void)
     struct flight **at = &first, *f;
     int landed = 0;
 
-    if (shim.freed)
-        shim_comms_close();
     while ((f = *at)) {
         int done = 0, rc = banyan_test(f->req, &done);
         if (!done && rc == 0) {
@@ -155,6 +153,8 @@ void shim_progress(void)
     }
     if (landed && laters)
         free_laters();
+    if (shim.freed)
+        shim_comms_close();
 }
 
 static void add(struct flight *f)

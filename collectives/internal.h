@@ -224,6 +224,8 @@ struct bny_step_state {
     /* with a codec: coded.c */
     uint8_t encodes;      /* SEND, KEEP: its chunks are encoded; sends and receives: they travel encoded */
     uint32_t nsum;        /* contributions summed in what it encodes */
+    uint8_t thins;        /* RECV_ADD: our own part is made sparse before this, the first encoded one, is added */
+    uint8_t is_union;     /* SEND/KEEP of such a sum: its elements travel as they are, no residual has a part in it */
     char *coded;          /* RECV_COPY/KEEP that is forwarded: wire bytes, by chunk */
     uint32_t *coded_len;  /* BNY_LEN_RAW: the chunk goes on as it is, from its final place */
     char *pend;           /* SEND: a small message that is encoded but found no room, pend_len bytes of it */

@@ -12,6 +12,7 @@
     F(hwloc_topology_load)                                                                     \
     F(hwloc_topology_set_synthetic)                                                            \
     F(hwloc_topology_set_io_types_filter)                                                      \
+    F(hwloc_topology_set_components)                                                           \
     F(hwloc_get_type_depth)                                                                    \
     F(hwloc_get_nbobjs_by_depth)                                                               \
     F(hwloc_get_obj_by_depth)                                                                  \
@@ -36,6 +37,7 @@ int bny_lazy_hwloc(void);
 #define hwloc_topology_load                bny_hwloc_table.hwloc_topology_load
 #define hwloc_topology_set_synthetic       bny_hwloc_table.hwloc_topology_set_synthetic
 #define hwloc_topology_set_io_types_filter bny_hwloc_table.hwloc_topology_set_io_types_filter
+#define hwloc_topology_set_components      bny_hwloc_table.hwloc_topology_set_components
 #define hwloc_get_type_depth               bny_hwloc_table.hwloc_get_type_depth
 #define hwloc_get_nbobjs_by_depth          bny_hwloc_table.hwloc_get_nbobjs_by_depth
 #define hwloc_get_obj_by_depth             bny_hwloc_table.hwloc_get_obj_by_depth

@@ -2,7 +2,6 @@
 /* The loops of feedback.h: tile by tile, so that what they hold between the steps stays in the L1 cache. */
 #include "compress/feedback.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -26,8 +25,7 @@ void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, siz
         k->compensate(v, (const char *)src + 4 * at, e->ef + at, e->ef_scale, m);
         encode(out, v, m);
         decode(back, out, m);
-        for (size_t i = 0; i < m; i++)
-            e->ef[at + i] = isfinite(back[i]) ? v[i] - back[i] : 0;
+        k->residual(e->ef + at, v, back, m);
     }
 }
 

@@ -28,7 +28,7 @@ static int is_finite(const void *v, size_t n)
     return !bad;
 }
 
-/* The elements themselves with their residuals; where they are not all finite, residuals wait for a better day. Returns
+/* The elements themselves with their residuals; where not all of them are finite, residuals wait for better days. Returns
  * the flags. */
 static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
 {
@@ -40,12 +40,11 @@ static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, siz
     for (size_t i = 0; e->ef && i < n; i++) {
         float v;
 
-        if (lame) {
-            e->ef[i] *= e->ef_scale;
+        e->ef[i] *= e->ef_scale;
+        if (lame)
             continue;
-        }
         memcpy(&v, wire + 4 * i, 4);
-        v += e->ef_scale * e->ef[i];
+        v += e->ef[i];
         memcpy(wire + 4 * i, &v, 4);
         e->ef[i] = 0;
     }

@@ -216,6 +216,7 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h, con
                        const char *buf, size_t bytes)
 {
     size_t rest = bytes - sizeof *h, planes;
+    int64_t cells;
     uint32_t crc;
     int rc;
 
@@ -249,8 +250,7 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h, con
     if (h->track_bytes != 0 && h->track_bytes != (*codec)->ops->track_bytes)
         return bad("the length of its codec's statistics");
     if (h->keep_bytes && (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
-                          __builtin_mul_overflow_p(h->rows, h->cols, (int64_t)0) ||
-                          (uint64_t)(h->rows * h->cols) != st->count ||
+                          __builtin_mul_overflow(h->rows, h->cols, &cells) || (uint64_t)cells != st->count ||
                           (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) != h->keep_bytes))
         return bad("the length of its codec's matrices");
     return 0;

@@ -207,6 +207,12 @@ static int load(struct bny_machine **out, const char *synthetic)
     errno = 0;
     if (synthetic)
         e = hwloc_topology_set_synthetic(t, synthetic);
+    /* Not by libpciaccess, which never frees its table of names (hwloc reads PCI from sysfs as
+     * well), and no graphics server is asked. Where there is no such component the call does
+     * nothing. */
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
+    errno = 0;
     if (!e)
         e = hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!e)

@@ -70,12 +70,8 @@ enum bny_format {
     BNY_FORMAT_COUNT,
 };
 
-/* How a block's scale follows from its largest |v|. */
-enum bny_scaling {
-    BNY_SCALE_F32,  /* absmax / largest code, f32; 0 where absmax < 2^-110 */
-    BNY_SCALE_E8M0, /* OCP MX: 2^(floor(log2 absmax) - exponent of the largest code); one byte, exponent + 127, at least 1;
-                     * values beyond the largest code saturate */
-};
+/* A block's scale: f32, absmax / largest value, 0 where absmax < 2^-110. Or E8M0 (OCP MX): 2^(floor(log2 absmax) - exponent
+ * of the largest value), one byte, exponent + 127, at least 1; values beyond the largest saturate. */
 
 /* An encoding's inputs. */
 struct bny_quant {
@@ -103,7 +99,7 @@ struct bny_code_kernels {
     uint32_t (*absmax)(const void *src, const void *ef, float s, size_t n);
     /* v[i], NaN as the processor makes them. out may be src. */
     void (*compensate)(void *out, const void *src, const void *ef, float s, size_t n);
-    /* ef[i] = v[i] - back[i]. */
+    /* ef[i] = v[i] - back[i], 0 where back is not finite: what became infinite is not made good later. */
     void (*residual)(void *ef, const void *v, const void *back, size_t n);
     void (*moments)(struct bny_moments *m, const void *src, size_t n);
     /* Elements with |v| > eta, in order, the first cap of them: idx[j] = i, val[j] = v (f32). Returns their number; bytes of

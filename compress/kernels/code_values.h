@@ -42,7 +42,7 @@ static void residual(void *ef, const void *v, const void *back, size_t n)
 
     INDEPENDENT
     for (size_t i = 0; i < n; i++)
-        e[i] = canon(x[i] - y[i]);
+        e[i] = (f32_bits(y[i]) & ABS_BITS) < BNY_F32_INF ? canon(x[i] - y[i]) : 0;
 }
 
 /* What moments() carries. The largest value and the count need no order: two vectors are enough. */

@@ -10,6 +10,7 @@
  *   stream_line(d, s)      copies 64 bytes past the caches; d is 64-aligned, s any
  *   stream_end()           orders those copies before later stores
  *   STREAM_FROM            bytes from which sum2 uses them; SIZE_MAX: never
+ *   ENCODE_BF16            defined: encode_bf16() is there already
  *   KERNELS, KERNELS_NAME  the table's symbol and name
  * The two-byte floats use those vectors; for the other types the compiler makes vectors of
  * the plain loops, which give the same bits by definition. */
@@ -284,11 +285,6 @@ INLINE void run(step_fn step, size_t n, vf factor, unsigned char *d, size_t dbyt
     {                                                                                          \
         run(step_scale_##T, n, vf_set1((float)scalar), dst, 2, dst, 0, src, 2, src, 0);        \
     }                                                                                          \
-    static void encode_##T(void *wire, const float *src, size_t n)                             \
-    {                                                                                          \
-        run(step_encode_##T, n, vf_set1(0), wire, 2, wire, 0, (const void *)src, 4,            \
-            (const void *)src, 0);                                                             \
-    }                                                                                          \
     static void decode_##T(float *dst, const void *wire, size_t n)                             \
     {                                                                                          \
         run(step_decode_##T, n, vf_set1(0), (void *)dst, 4, (void *)dst, 0, wire, 2, wire, 0); \
@@ -301,6 +297,18 @@ INLINE void run(step_fn step, size_t n, vf factor, unsigned char *d, size_t dbyt
 HALF(f16)
 HALF(bf16)
 #undef HALF
+
+#define ENCODE(T)                                                                              \
+    static void encode_##T(void *wire, const float *src, size_t n)                             \
+    {                                                                                          \
+        run(step_encode_##T, n, vf_set1(0), wire, 2, wire, 0, (const void *)src, 4,            \
+            (const void *)src, 0);                                                             \
+    }
+ENCODE(f16)
+#ifndef ENCODE_BF16
+ENCODE(bf16)
+#endif
+#undef ENCODE
 
 /* As memcpy, past the caches. */
 static void stream_copy(unsigned char *d, const unsigned char *s, size_t bytes)

@@ -89,7 +89,7 @@ static int apply(const struct bny_code_kernels *k, int i, struct arena *a, const
     case 19:
         if (n < BNY_FWHT || !finite)
             return 1;
-        memcpy(out, (const char *)x - shift, 4 * BNY_FWHT); /* whole floats: NaN are not promised */
+        memcpy(out, x, 4 * BNY_FWHT);
         k->fwht(out);
         return 1;
     default: break;
@@ -149,11 +149,15 @@ static const char *code_compare_one(const struct bny_code_kernels *base, const s
     static float x[N_MAX + 4], y[N_MAX + 4];
     static char text[200];
 
+    /* At their odd addresses, so that finite numbers are finite there. */
     fill(x, n + 2, kind, rng);
+    memmove((char *)x + shift, x, 4 * n);
     fill(y, n + 2, kind, rng);
+    memmove((char *)y + shift, y, 4 * n);
     memset(&start, 0xa5, sizeof start);
     memset(start.result, 0, sizeof start.result);
     fill((float *)(void *)start.ef, sizeof start.ef / 4, kind == 2 ? 0 : kind, rng);
+    memmove(start.ef + GUARD - shift, start.ef + GUARD, 4 * n);
     for (int i = 0;; i++) {
         want = got = start;
         if (!apply(base, i, &want, (char *)x + shift, (char *)y + shift, n, shift, kind < 2))

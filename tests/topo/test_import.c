@@ -308,6 +308,7 @@ Test(import, hostile_files_are_refused)
     size_t len = BNY_IMPORT_BYTES_MAX + 1;
     char *text = malloc(len + 1);
 
+    cr_assert_not_null(text);
     memset(text, ' ', len);
     text[len] = 0;
     refuse(text, len, "MiB");

@@ -93,6 +93,7 @@ struct bny_world {
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
+    int pace;               /* BANYAN_PACE */
     pthread_t thread;       /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -117,6 +118,7 @@ struct bny_plan {
     double refused_s;              /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
+    double pace_s;      /* > 0: a step's chunks are sent evenly over so many seconds */
     char schedule[BNY_NAME_MAX];
     uint8_t sched_hash;
 };
@@ -237,6 +239,7 @@ struct bny_op_peer { /* per peer of the operation's communicator */
     uint8_t ready_sent;
     uint8_t window_open;
     uint8_t ready_seen;   /* it has started this operation */
+    uint8_t told;         /* our plan, because its differs: mismatch.c */
     uint8_t probed;       /* in this round of probes: mismatch.c */
     struct bny_window ours, theirs;
 };
@@ -253,6 +256,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t start_ns;      /* of the engine, where the plan has a pace */
     uint64_t close_ns;      /* a failed operation waits for its windows until then; 0: not set yet */
     uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */
@@ -389,9 +393,9 @@ int bny_op_is_done(struct bny_op *op);
 
 /* mismatch.c: ranks that call different operations; lock held */
 /* A message for an operation in flight here says that its sender runs another one. */
-void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs);
+void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg);
 /* A message for an operation that is finished here. */
-void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h);
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *msg);
 /* Asks the peers of an operation that has waited for long whether they run the same one. */
 void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 

@@ -67,22 +67,43 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     append(buf, ")");
 }
 
-/* plan: ours, or NULL when it is not known any more. The sentence names the lower rank first, so that both sides
- * say the same. */
-static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs,
-                   const struct bny_sig *ours, uint32_t seq, const struct bny_plan *plan)
+/* "schedule star, codec int8, chunk 65536": what probes carry. */
+static void describe_plan(const struct bny_plan *plan, char buf[TEXT_MAX])
 {
-    char a[TEXT_MAX], b[TEXT_MAX], hint[256] = "";
+    snprintf(buf, TEXT_MAX, "schedule %s, codec %s, chunk %zu", plan->schedule, plan->codec ? plan->codec->spec : "none",
+             plan->chunk_bytes);
+}
+
+/* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
+static void read_plan(const struct bny_msg *msg, char buf[TEXT_MAX])
+{
+    size_t len = msg->hdr.kind == BNY_MSG_PROBE && msg->data ? msg->hdr.len : 0;
+
+    if (len >= TEXT_MAX)
+        len = TEXT_MAX - 1;
+    for (size_t i = 0; i < len; i++) {
+        char c = ((const char *)msg->data)[i];
+        buf[i] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    buf[len] = '\0';
+}
+
+/* ours_plan, theirs_plan: "" when not known. The sentence names the lower rank first, so that both sides say the same. */
+static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs, const struct bny_sig *ours,
+                   uint32_t seq, const char *theirs_plan, const char *ours_plan)
+{
+    char a[TEXT_MAX], b[TEXT_MAX], hint[2 * TEXT_MAX + 64] = "";
     int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
     int with_tag = tag_of(theirs) || tag_of(ours);
 
     describe(from < c->rank ? theirs : ours, with_tag, a);
     describe(from < c->rank ? ours : theirs, with_tag, b);
     if (theirs->codec_sched != ours->codec_sched && !strcmp(a, b)) {
-        if (plan)
-            snprintf(hint, sizeof hint, "; rank %d with schedule %s, codec %s, chunk %zu, rank %d with another",
-                     c->rank, plan->schedule, plan->codec ? plan->codec->spec : "none",
-                     plan->chunk_bytes, from);
+        if (*ours_plan && *theirs_plan)
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with %s", low, low == from ? theirs_plan : ours_plan,
+                     high, high == from ? theirs_plan : ours_plan);
+        else if (*ours_plan)
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", c->rank, ours_plan, from);
         else
             snprintf(hint, sizeof hint, " with different schedule, codec or chunk");
     }
@@ -90,19 +111,46 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
                "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b, hint);
 }
 
-void bny_mismatch_report(const struct bny_op *op, int from, const struct bny_sig *theirs)
+static int probe(struct bny_op *op, struct bny_ep *ep)
 {
-    report(op->comm, from, theirs, &op->sig, op->seq, &op->plan);
+    struct bny_hdr h = { .comm = op->comm->id, .seq = op->seq, .kind = BNY_MSG_PROBE, .sig = op->sig,
+                         .step = op->call.is_send, .started = op->comm->next_seq };
+    char text[TEXT_MAX];
+
+    describe_plan(&op->plan, text);
+    h.len = h.codec_len_raw = (uint32_t)strlen(text);
+    return ep->ops->eager(ep, &h, text);
 }
 
-void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h)
+/* Where only the plans differ, only its owner knows what a plan is: we tell ours, and report when theirs comes, which
+ * the same on their side makes sure of. */
+void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
 {
+    struct bny_sig other = msg->hdr.sig;
+    struct bny_ep *ep = op->comm->peers[from].ep;
+    char theirs[TEXT_MAX], ours[TEXT_MAX];
+
+    other.codec_sched = op->sig.codec_sched;
+    read_plan(msg, theirs);
+    describe_plan(&op->plan, ours);
+    if (ep && !op->peers[from].told && memcmp(&other, &op->sig, sizeof other) == 0) {
+        op->peers[from].told = probe(op, ep) == 0;
+        if (op->peers[from].told && !*theirs)
+            return;
+    }
+    if (*theirs || !op->peers[from].told)
+        report(op->comm, from, &msg->hdr.sig, &op->sig, op->seq, theirs, ours);
+}
+
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *msg)
+{
+    const struct bny_hdr *h = &msg->hdr;
     const struct bny_sig *ours = &c->past[h->seq % BNY_PAST];
     char text[TEXT_MAX];
 
     if (h->sig.collective != BNY_SENDRECV && c->next_seq - h->seq <= BNY_PAST &&
         memcmp(ours, &h->sig, sizeof *ours) != 0) {
-        report(c, from, &h->sig, ours, h->seq, NULL);
+        report(c, from, &h->sig, ours, h->seq, "", "");
         return;
     }
     if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE)
@@ -119,15 +167,13 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_hdr *h)
 static int probe_peers(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
-    struct bny_hdr h = { .comm = c->id, .seq = op->seq, .kind = BNY_MSG_PROBE, .sig = op->sig,
-                         .step = op->call.is_send, .started = c->next_seq };
     int all = 1;
 
     for (int r = 0; r < c->n; r++) {
         struct bny_ep *ep = c->peers[r].ep;
         if (!ep || op->peers[r].probed || !bny_op_waits_on(op, r))
             continue;
-        op->peers[r].probed = ep->ops->eager(ep, &h, "") != BNY_AGAIN;
+        op->peers[r].probed = probe(op, ep) != BNY_AGAIN;
         all &= op->peers[r].probed;
     }
     return all;

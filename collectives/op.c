@@ -249,6 +249,8 @@ int bny_op_start(struct bny_op *op)
     op->probe_ns = 0;
     op->close_ns = 0;
     op->cookies = NULL;
+    for (int r = 0; r < c->n; r++)
+        op->peers[r].told = 0;
     if (op->call.collective == BNY_SENDRECV) {
         struct bny_stream *st = stream_of(c, op->call.root, op->call.tag);
         if (!st)
@@ -368,12 +370,12 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
             keep_stray(c, msg);
             return;
         }
-        bny_mismatch_past(c, from, &msg->hdr);
+        bny_mismatch_past(c, from, msg);
         bny_msg_release(c->world, msg);
         return;
     }
     if (memcmp(&op->sig, &msg->hdr.sig, sizeof op->sig) != 0) {
-        bny_mismatch_report(op, from, &msg->hdr.sig);
+        bny_mismatch_report(op, from, msg);
         bny_msg_release(c->world, msg);
         return;
     }

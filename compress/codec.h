@@ -158,7 +158,7 @@ _Static_assert(sizeof(struct bny_coded_hdr) == 32, "wire format");
 /* Largest message for n elements: header and bound(n); with room_for_raw, enough for raw as well. */
 size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype, int room_for_raw);
 /* Encodes a chunk with its header. Where the codec declines, sends raw when cap allows (v = src + ef_scale * ef,
- * residual 0; where src is NaN or infinity the residual waits), else returns -BANYAN_ENOTSUP with
+ * residual 0; with NaN or infinity in src: v = src, and the residuals wait), else returns -BANYAN_ENOTSUP with
  * nothing changed. with_crc: adds the checksum. Returns bytes. */
 long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc);
 /* Checks everything (codec, n, index, step, lengths, crc), then decodes. 0 or -BANYAN_EPROTO, dst unchanged. */

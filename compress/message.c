@@ -28,24 +28,27 @@ static int is_finite(const void *v, size_t n)
     return !bad;
 }
 
-/* The elements themselves with their residuals; those of elements that are not finite wait for better days. Returns the
- * flags. */
+/* The elements themselves with their residuals; where not all of them are finite, residuals wait for better days. Returns
+ * the flags. */
 static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
 {
+    int lame;
+
     if (n)
         memcpy(wire, src, n * banyan_dtype_bytes(e->dtype));
+    lame = e->dtype == BANYAN_F32 && !is_finite(wire, n);
     for (size_t i = 0; e->ef && i < n; i++) {
         float v;
 
         e->ef[i] *= e->ef_scale;
-        memcpy(&v, wire + 4 * i, 4);
-        if (!isfinite(v))
+        if (lame)
             continue;
+        memcpy(&v, wire + 4 * i, 4);
         v += e->ef[i];
         memcpy(wire + 4 * i, &v, 4);
         e->ef[i] = 0;
     }
-    return e->dtype == BANYAN_F32 && !is_finite(wire, n) ? BNY_CODED_RAW | BNY_CODED_NONFINITE : BNY_CODED_RAW;
+    return lame ? BNY_CODED_RAW | BNY_CODED_NONFINITE : BNY_CODED_RAW;
 }
 
 /* What must agree besides index and step: the codec, its parameters, the tensor's seed. */

@@ -88,6 +88,7 @@ struct perf_run {
     const struct perf_opts *opts;
     struct banyan_comm *comm;
     int rank, nranks;
+    int said_refused;   /* the codec was refused, which is said once */
     int keeps_time;     /* sets the process's alarm: one rank of it does */
     char transport[32]; /* that the communicator uses */
     struct perf_buffers buf;

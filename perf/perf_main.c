@@ -101,6 +101,12 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
              banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype,
                               plan, sizeof plan) >= 0)
         word_of_plan(plan, banyan_schedule_name, "auto", row->schedule, sizeof row->schedule);
+    if (strstr(plan, " refused: ") && dtype == BANYAN_F32) { /* the row says what ran */
+        snprintf(row->codec, sizeof row->codec, "none");
+        if (run->rank == 0 && !run->said_refused++)
+            fprintf(stderr, "banyan_perf: %s; BANYAN_CODEC_FORCE=1 insists, BANYAN_LINK_GBPS tells the link's speed\n",
+                    plan);
+    }
 }
 
 static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_out *out,

@@ -94,7 +94,7 @@ static const size_t sizes[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255
 static size_t outputs(unsigned char *out, const struct bny_codec *c, unsigned flags, const float *x, const float *ef,
                       size_t n)
 {
-    size_t bound = bny_message_bound(c, n, BANYAN_F32, 1), room = 4 * n;
+    size_t bound = (bny_message_bound(c, n, BANYAN_F32, 1) + 63) & ~(size_t)63, room = 4 * n;
     struct bny_enc e = encoder(c, flags, 7);
     struct bny_dec d = decoder(c, flags, 7);
     unsigned char *decoded = out + bound, *added = decoded + room, *left = added + room;
@@ -399,6 +399,7 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         return; /* they hold them */
     for (int t = 0; t < 12; t++) {
         size_t at = t < 3 ? 0 : t < 6 ? N - 1 : bny_rng_below(&rng, N), bound = bny_message_bound(c, N, BANYAN_F32, 0);
+        size_t cap = bound < sizeof h + 4 * N ? bound : sizeof h + 4 * N - 1; /* no room for raw */
         struct bny_enc e = encoder(c, bny_cpu_flags(), 1);
         struct bny_dec d = decoder(c, bny_cpu_flags(), 1);
         long len;
@@ -409,7 +410,7 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         x[at] = bad[t % 3];
         e.ef = ef;
         if (bound < sizeof h + 4 * N) /* no room for raw */
-            cr_assert_eq(bny_message_encode(&e, wire, bound, x, N, 0), -BANYAN_ENOTSUP, "%s: %g", s->text,
+            cr_assert_eq(bny_message_encode(&e, wire, cap, x, N, 0), -BANYAN_ENOTSUP, "%s: %g", s->text,
                          (double)x[at]);
         cr_assert(!memcmp(ef, before, sizeof ef), "%s: the residual changed", s->text);
         len = bny_message_encode(&e, wire, sizeof wire, x, N, 1);

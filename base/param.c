@@ -21,7 +21,8 @@ struct param {
 
 static const struct param params[] = {
     { "BANYAN_DEBUG", "error|warn|info|debug", "warn", "log level; info prints one line per new plan", 0, 0 },
-    { "BANYAN_TRANSPORT", "auto|shm|tcp", "auto", "transport between ranks", 0, 0 },
+    { "BANYAN_TRANSPORT", "auto|shm|verbs|tcp", "auto", "transport between ranks", 0, 0 },
+    { "BANYAN_ALLOW_TCP", "0|1", "0", "where verbs was asked for: use tcp with ranks that it does not reach", 0, 1 },
     { "BANYAN_SCHEDULE", "name|file", "auto", "schedule of every collective that can use it, or a plan's file", 0, 0 },
     { "BANYAN_TOPO", "text|file", "", "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
     { "BANYAN_PACE", "0|1", "1", "plans for a topology send at the rate that they are made for", 0, 1 },
@@ -32,7 +33,8 @@ static const struct param params[] = {
       0, 0 },
     { "BANYAN_ENCODE_THREADS", "threads", "0", "threads of a process that encode ahead of the wire", 0, 16 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
-    { "BANYAN_IFNAME", "list", "", "interfaces for TCP: eth0,ib or ^lo,docker", 0, 0 },
+    { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
+    { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
     { "BANYAN_PORT_RANGE", "lo-hi", "", "TCP ports the library may listen on", 0, 0 },
     { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
     { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },

@@ -466,7 +466,14 @@ static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
         return strcmp(name, "loop") != 0;
-    return !strcmp(transport, name);
+    return !strcmp(transport, name) ||
+           (!strcmp(transport, "verbs") && !strcmp(name, "tcp") && bny_param_int("BANYAN_ALLOW_TCP"));
+}
+
+/* May a job do without a transport that is not available? */
+static int may_lack(const char *transport)
+{
+    return !strcmp(transport, "auto") || (!strcmp(transport, "verbs") && bny_param_int("BANYAN_ALLOW_TCP"));
 }
 
 static int create_transports(struct bny_init *in, const uint8_t *secret)
@@ -487,8 +494,9 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         if (!wants(in->cfg.transport, ops->name))
             continue;
         rc = ops->create(&w->tps[w->ntps], &tc);
-        if (rc == -BANYAN_ENOTSUP && !strcmp(in->cfg.transport, "auto")) {
-            bny_info("transport %s is not available: %s", ops->name, banyan_last_error());
+        if (rc == -BANYAN_ENOTSUP && may_lack(in->cfg.transport)) {
+            bny_log(strcmp(in->cfg.transport, "auto") ? BANYAN_LOG_WARN : BANYAN_LOG_INFO,
+                    "transport %s is not available: %s", ops->name, banyan_last_error());
             continue;
         }
         if (rc)

@@ -27,6 +27,12 @@ struct bny_exact_kernels {
      * no more than room, whatever the planes. */
     void (*unpack)(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
                    size_t m, unsigned base, unsigned width);
+    /* Elements with a bit set, by log2 of the bytes as above, m <= BNY_EXACT_GROUP: out gets them one
+     * after another and mask their places, bit i of word k for element 64 k + i, whole words. out
+     * has room for m + 16. Returns their number. */
+    size_t (*squeeze[4])(void *out, uint64_t *mask, const void *src, size_t m);
+    /* The inverse; src is readable 16 elements behind its last. */
+    void (*spread[4])(void *dst, const uint64_t *mask, const void *src, size_t m);
     size_t (*count)(const void *planes, size_t m, unsigned width);
     /* The base and width (below `plain`; plain: no code is shorter) with the fewest bits for m
      * symbols that have `plain` bits, 4 or 8, each, guessed from a sample. */

@@ -224,6 +224,7 @@ struct bny_step_state {
     /* with a codec: coded.c */
     uint8_t encodes;      /* SEND, KEEP: its chunks are encoded; sends and receives: they travel encoded */
     uint32_t nsum;        /* contributions summed in what it encodes */
+    uint8_t selects;      /* RECV_ADD: a sparse codec selects from what it adds to, first; SEND, KEEP: sums of such */
     char *coded;          /* RECV_COPY/KEEP that is forwarded: wire bytes, by chunk */
     uint32_t *coded_len;  /* BNY_LEN_RAW: the chunk goes on as it is, from its final place */
     char *pend;           /* SEND: a small message that is encoded but found no room, pend_len bytes of it */

@@ -248,11 +248,8 @@ static int prove_plan(const struct bny_topology *t)
     for (int i = 0; i < 2 && !e && f->nranks <= PROVE_RANKS_MAX; i++) {
         set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE ? 0 : t->plan.use == BNY_FOREST_SCATTERED ? 1 : 2][i];
         set.p = calloc((size_t)set.n, sizeof *set.p);
-        for (int r = 0; r < set.n && set.p && !e; r++)
-            e = bny_compile(&set.p[r], f, set.collective, r, 1);
-        if (!set.p)
-            e = bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
-        else if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
+        e = set.p ? bny_compile_all(set.p, f, set.collective, 1) : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
+        if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
             e = bny_fail(BANYAN_EINVAL, "%s is no correct plan: %s", t->file, why);
         bny_program_set_free(&set);
     }

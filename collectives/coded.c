@@ -6,10 +6,6 @@
  * exact codecs, which have nothing to lose. Encoding changes residuals, so it is not done twice for one chunk: what is
  * encoded and finds no room waits in st->pend.
  *
- * Sparse codecs that select once (others select again at every sum, reselect=1) do so before the first encoded chunk is
- * added, also from what a rank adds to: its own contribution. Else sums, which go on without loss, would have all
- * elements, and DGC's momentum would miss the owners' contributions.
- *
  * A chunk that the codec declines travels raw, as a message of kind RAW straight from the operation's memory: slots need
  * not have room for it. On the way up it is what the step would have encoded, without its residual, which waits; on the
  * way down it is the final value. */
@@ -73,7 +69,7 @@ static long encode(const struct bny_op *op, const struct bny_step_state *st, uin
 
     if (state)
         e.seed = state->seed;
-    if (state && !(st->selects && e.nsum > 1)) {
+    if (state && !st->is_union) {
         e.ef = state->ef + e.index;
         e.track = state->track;
         e.stats = op->nencodings ? op->stats + (st->stats_at + c) * e.codec->ops->stats_bytes : NULL;
@@ -115,30 +111,6 @@ static int is_forward(const struct bny_op *op, uint32_t i)
     return s->kind == BNY_FORWARD && s->from != UINT32_MAX && op->steps[i].encodes;
 }
 
-static int selects_once(const struct bny_op *op)
-{
-    return codec_of(op)->ops->family == BNY_CODEC_SPARSE && !(bny_codec_get(codec_of(op), "reselect") > 0);
-}
-
-/* Where such a codec selects: at a block's first encoded RECV_ADD, or when it is sent without one. */
-static void mark_selections(struct bny_op *op)
-{
-    const struct bny_program *p = op->program;
-
-    for (uint32_t i = 0; i < p->nsteps; i++) {
-        struct bny_step_state *st = &op->steps[i];
-        int after = 0;
-        for (uint32_t k = 0; k < i; k++)
-            after |= p->steps[k].kind == BNY_RECV_ADD && op->steps[k].encodes && p->steps[k].block == p->steps[i].block;
-        if (p->steps[i].kind == BNY_RECV_ADD)
-            st->selects = st->encodes && !after;
-        else
-            st->selects = (uint8_t)after;
-        if (!after)
-            st->nsum = 1;
-    }
-}
-
 /* Which steps deal in encoded chunks. Sums that a block's SEND has in it: its own and those added before. */
 static void mark_steps(struct bny_op *op)
 {
@@ -150,7 +122,6 @@ static void mark_steps(struct bny_op *op)
         struct bny_step_state *st = &op->steps[i];
         st->encodes = p->steps[i].kind != BNY_KEEP && !is_raw_step(op, &p->steps[i]);
         st->nsum = 1;
-        st->selects = 0;
     }
     for (uint32_t i = 0; i < p->nsteps; i++)
         if (is_forward(op, i) && p->steps[p->steps[i].from].kind == BNY_KEEP)
@@ -162,8 +133,31 @@ static void mark_steps(struct bny_op *op)
         for (uint32_t k = 0; s->kind == BNY_SEND && k < i; k++)
             op->steps[i].nsum += p->steps[k].kind == BNY_RECV_ADD && p->steps[k].block == s->block;
     }
-    if (reduces && selects_once(op))
-        mark_selections(op);
+}
+
+/* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every sum is dense. Where a block
+ * has an encoded RECV_ADD, the first one makes our own part sparse (with its residual), and the sum of sparse parts
+ * then travels as it is. With reselect=1 sums are selected from again instead, with the residual. */
+static void mark_thinning(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+
+    if (codec_of(op)->ops->family != BNY_CODEC_SPARSE || bny_codec_get(codec_of(op), "reselect") == 1)
+        return;
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        const struct bny_step *s = &p->steps[i];
+        int thinned = 0, sends = (s->kind == BNY_SEND || s->kind == BNY_KEEP) && op->steps[i].nsum > 1;
+        if (!sends && !(s->kind == BNY_RECV_ADD && op->steps[i].encodes))
+            continue;
+        for (uint32_t k = 0; k < i; k++)
+            thinned |= op->steps[k].thins && p->steps[k].block == s->block;
+        if (!sends)
+            op->steps[i].thins = !thinned;
+        else if (thinned)
+            op->steps[i].is_union = 1;
+        else
+            op->steps[i].nsum = 1; /* a host's raw sum: selected from as one contribution */
+    }
 }
 
 /* Steps that encode, in order of their place in the tensor, take the numbers of their chunks. */
@@ -182,8 +176,8 @@ static int number_encodings(struct bny_op *op)
         struct bny_step_state *best = NULL;
         for (uint32_t i = 0; i < p->nsteps; i++) {
             struct bny_step_state *st = &op->steps[i];
-            int makes = st->encodes && (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_KEEP ||
-                                        (p->steps[i].kind == BNY_RECV_ADD && st->selects));
+            int makes = st->encodes && !st->is_union &&
+                        (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_KEEP || st->thins);
             if (makes && st->stats_at == SIZE_MAX && (!best || st->pos < best->pos))
                 best = st;
         }
@@ -261,6 +255,7 @@ int bny_coded_start(struct bny_op *op)
     if (rc)
         return rc;
     mark_steps(op);
+    mark_thinning(op);
     need = lay_out(op, NULL);
     if (need > op->coded_cap) {
         free(op->coded);
@@ -401,22 +396,22 @@ static int reduce_exact(struct bny_op *op, const struct bny_step *s, struct bny_
     return 0;
 }
 
-/* What a chunk is added to, as if it had travelled; in memory of its own, as the peer's bytes are not judged yet. One
- * that the codec declines stays as it is. */
-static int select_own(struct bny_op *op, const struct bny_step_state *st, uint32_t c, const char **acc, size_t n)
+/* Our own part of a sum, sparse: *out = decode(encode(src)). A part that the codec declines stays as it is. dst is
+ * not written before the peer's message has been checked. */
+static int thin(struct bny_op *op, struct bny_step_state *st, uint32_t c, const char *src, size_t n, const float **out)
 {
     struct bny_dec d = decoder(op, st, c, op->comm->rank, 0);
-    size_t most = (bound(op, n) + 63) & ~(size_t)63;
+    size_t at = (bound(op, n) + 63) & ~(size_t)63;
+    int rc = bny_grow(&op->decoded, &op->decoded_cap, at + n * op->esz, 1, "a sparse part");
     long len;
-    int rc = bny_grow(&op->decoded, &op->decoded_cap, most + n * op->esz, 1, "an encoded chunk");
 
     if (rc)
         return rc;
-    len = encode(op, st, c, (uint32_t)op->comm->rank, op->decoded, most, *acc, n);
+    len = encode(op, st, c, (uint32_t)op->comm->rank, op->decoded, at, src, n);
+    *out = (const float *)(const void *)(len == -BANYAN_ENOTSUP ? src : op->decoded + at);
     if (len < 0)
         return len == -BANYAN_ENOTSUP ? 0 : (int)len;
-    *acc = op->decoded + most;
-    return bny_message_decode(&d, op->decoded + most, op->decoded, (size_t)len, n);
+    return bny_message_decode(&d, op->decoded + at, op->decoded, (size_t)len, n);
 }
 
 int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, const void *wire,
@@ -424,17 +419,17 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
 {
     struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems * op->esz;
-    const char *acc = st->src + base;
+    const float *acc = (const float *)(st->src + base);
     int rc;
 
     if (s->kind == BNY_RECV_COPY)
         rc = bny_message_decode(&d, st->dst + base, wire, len, n);
     else if (is_exact(op))
         return reduce_exact(op, s, st, &d, wire, len, base, n);
-    else
-        rc = st->selects ? select_own(op, st, c, &acc, n) : 0;
-    if (s->kind != BNY_RECV_COPY)
-        return rc ? rc : bny_message_decode_add(&d, (float *)(st->dst + base), (const float *)acc, wire, len, n);
+    else {
+        rc = st->thins ? thin(op, st, c, st->src + base, n, &acc) : 0;
+        return rc ? rc : bny_message_decode_add(&d, (float *)(st->dst + base), acc, wire, len, n);
+    }
     if (rc == 0 && st->coded) {
         memcpy(st->coded + stride(op) * c, wire, len);
         st->coded_len[c] = (uint32_t)len;

@@ -97,7 +97,8 @@ static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
 {
     const struct bny_world *w = op->comm->world;
 
-    if (s->peer < 0 || is_exact(op) || strncmp(op->plan.schedule, "hierarchical", 12) != 0)
+    if (s->peer < 0 || is_exact(op) ||
+        (strncmp(op->plan.schedule, "hierarchical", 12) != 0 && strncmp(op->plan.schedule, "host_", 5) != 0))
         return 0;
     return bny_topology_same_host(w->topology, w->rank, op->comm->peers[s->peer].world_rank);
 }

@@ -150,6 +150,7 @@ int bny_engine_start(struct bny_op *op)
     ready_prepare(op);
     op->steps_left = p->nsteps;
     op->tile_of = NULL;
+    op->start_ns = op->plan.pace_s > 0 ? bny_now_ns() : 0;
     op->open_first = 0;
     op->sends_in_flight = 0;
     op->dirty = 1;
@@ -559,6 +560,19 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
 }
 
+/* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has all its data at once would
+ * else fill the queues that others' results must pass, and then fall idle (lock-step by estimated time, chunk by
+ * chunk, without a barrier). */
+static int too_early(struct bny_op *op, const struct bny_step_state *st)
+{
+    double share = (double)st->posted / st->nchunks;
+
+    if (bny_now_ns() >= op->start_ns + (uint64_t)(op->plan.pace_s * share * 1e9))
+        return 0;
+    op->dirty = 1; /* no event tells when it is time */
+    return 1;
+}
+
 /* Moves at most one chunk of a step. 1: moved, 0: not now. */
 static int advance_step(struct bny_op *op, uint32_t i)
 {
@@ -568,7 +582,8 @@ static int advance_step(struct bny_op *op, uint32_t i)
     int rc;
 
     if (is_send(s)) {
-        if (st->posted == st->nchunks || !deps_ready(op, s, st, st->posted))
+        if (st->posted == st->nchunks || !deps_ready(op, s, st, st->posted) ||
+            (op->plan.pace_s > 0 && st->posted && too_early(op, st)))
             return 0;
         rc = send_chunk(op, i, st->posted);
         if (rc == BNY_AGAIN) {

@@ -93,6 +93,7 @@ struct bny_world {
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
+    int pace;               /* BANYAN_PACE */
     pthread_t thread;       /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -117,6 +118,7 @@ struct bny_plan {
     double refused_s;              /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
+    double pace_s;      /* > 0: a step's chunks are sent evenly over so many seconds */
     char schedule[BNY_NAME_MAX];
     uint8_t sched_hash;
 };
@@ -254,6 +256,7 @@ struct bny_op {
     uint32_t seq;
     struct bny_sig sig;
     uint64_t deadline_ns;
+    uint64_t start_ns;      /* of the engine, where the plan has a pace */
     uint64_t close_ns;      /* a failed operation waits for its windows until then; 0: not set yet */
     uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next;    /* active list, or pool */

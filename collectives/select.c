@@ -654,6 +654,7 @@ static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, stru
 
 static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
 {
+    struct bny_topology_cost k;
     enum bny_forest_use use;
     int rc, rooted, has_use;
 
@@ -709,6 +710,9 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         plan->chunk_bytes = choose_chunk(c, call, plan->schedule, plan->program);
         if (plan->codec)
             plan->predicted_s = coded_cost(c, call, plan->chunk_bytes);
+        if (c->world->pace && bny_topology_schedule_known(plan->schedule) &&
+            network_chunk(c, call, plan->schedule, call_bytes(c, call), &k))
+            plan->pace_s = k.per_byte * call_bytes(c, call);
     }
     plan->sched_hash = hash_plan(plan);
     say(c, call, plan);

@@ -431,6 +431,7 @@ static struct bny_world *world_new(int nranks, int rank)
     w->progress_fd = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
+    w->pace = (int)bny_param_int("BANYAN_PACE");
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;

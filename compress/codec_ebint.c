@@ -37,8 +37,9 @@ static size_t ebint_code(const struct bny_codec *c, size_t n, int64_t rows, int6
 
 static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        q[i] = w->step > 0 ? (int32_t)rint((double)bny_linear_value(l, at + i) / w->step) : 0;
+    struct bny_values v = bny_linear_from(l, at);
+
+    bny_linear_kernels_for(l->cpu_flags)->round_nearest(q, &v, n, w->step > 0 ? 1 / w->step : 0);
 }
 
 static int ebint_contribute(struct bny_linear *l, int k, struct bny_stage *s)
@@ -66,7 +67,7 @@ static int ebint_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         quantise(l, w, q, at, m);
-        bny_fields_put(l->code, w->width, at, q, m, w->limit);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;
@@ -74,20 +75,21 @@ static int ebint_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 
 static int ebint_finish(struct bny_linear *l)
 {
+    const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
     const struct work *w = l->work;
-    int32_t own[TILE], sum[TILE];
+    int32_t q[TILE];
 
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         if (l->ef) {
-            quantise(l, w, own, at, m);
-            for (size_t i = 0; i < m; i++)
-                l->ef[at + i] = bny_linear_value(l, at + i) - (float)(own[i] * w->step);
+            struct bny_values v = bny_linear_from(l, at);
+
+            quantise(l, w, q, at, m);
+            k->residual_integers(l->ef + at, &v, q, m, w->step);
         }
-        bny_fields_get(sum, l->code, w->width, at, m, w->limit, l->nranks);
-        for (size_t i = 0; i < m; i++)
-            l->dst[at + i] = (float)(sum[i] * w->step * (double)l->scale);
+        bny_fields_get(k, q, l->code, w->width, at, m, w->limit, l->nranks);
+        k->expand_integers(l->dst + at, q, m, w->step * (double)l->scale);
     }
     return 0;
 }

@@ -5,6 +5,7 @@
  *
  * Wire: for each group of 4096 elements (the last may be shorter)
  *     u8 base, u8 width, u16 escapes     width 1..7; 8: plain symbols; 9: all bits zero, nothing follows
+ *     with 128 added to width: a mask    u64 for 64 elements; those whose bit is 0 are zero and do not follow
  *     the rest of each element           kernels/exact.h
  *     codes                              8 * width bytes for 64 elements; width 8: a byte an element
  *     escaped symbols                    a byte each
@@ -20,9 +21,18 @@
 #define ZERO  9
 #define EARLY (16 * (size_t)GROUP) /* elements after which a chunk that saves nothing is given up */
 
+#define MASKED 128
+
 struct head {
     uint8_t base, width;
     uint16_t escapes;
+};
+
+/* A group; what was read from a message is a copy that nobody changes. */
+struct group {
+    struct head h;
+    size_t m, kept; /* elements; those that follow */
+    uint64_t mask[GROUP / 64];
 };
 
 static unsigned log2_bytes(enum banyan_dtype dtype)
@@ -45,27 +55,38 @@ static int is_zero(const char *p, size_t bytes)
     return bytes == 0 || (*p == 0 && memcmp(p, p + 1, bytes - 1) == 0);
 }
 
-/* One group. Returns its bytes; 0: more than cap. */
-static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t cap, const char *src,
-                        size_t m, unsigned lg)
+/* Whether leaving zeros out pays for the mask: one in sixteen of a sample. */
+static int many_zeros(const char *src, size_t m, unsigned lg)
 {
-    uint8_t symbols[GROUP], escapes[GROUP];
+    size_t stride = m > BNY_EXACT_SAMPLE ? m / BNY_EXACT_SAMPLE : 1, zeros = 0, samples = 0;
+
+    for (size_t i = stride / 2; i < m; i += stride, samples++) {
+        const char *p = src + (i << lg);
+        uint64_t x = 0;
+
+        if (lg == 1)
+            memcpy(&x, p, 2);
+        else if (lg == 2)
+            memcpy(&x, p, 4);
+        else
+            memcpy(&x, p, 8);
+        zeros += x == 0;
+    }
+    return 16 * zeros > samples;
+}
+
+/* m elements behind the header, which is completed. Returns bytes; 0: more than cap. */
+static size_t put_elements(const struct bny_exact_kernels *k, struct head *h, char *p, size_t cap, const void *src,
+                           size_t m, unsigned lg)
+{
+    uint8_t symbols[GROUP + 64], escapes[GROUP + 64];
     size_t rest = (m << lg) - m, n = 0;
     unsigned base = 0, width;
-    struct head h;
-    char *p = wire + sizeof h;
 
-    if (is_zero(src, m << lg)) {
-        h = (struct head){ .width = ZERO };
-        if (cap < sizeof h)
-            return 0;
-        memcpy(wire, &h, sizeof h);
-        return sizeof h;
-    }
-    if (cap < sizeof h + rest + m)
+    if (cap < rest + m)
         return 0;
     k->split[lg](symbols, p, src, m);
-    width = k->choose(&base, symbols, m);
+    width = k->choose(&base, symbols, m, PLAIN);
     if (code_bytes(m, width) >= m)
         width = PLAIN;
     p += rest;
@@ -79,9 +100,37 @@ static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t ca
         memcpy(p, symbols, m);
     else
         memcpy(p + code_bytes(m, width), escapes, n);
-    h = (struct head){ .base = (uint8_t)base, .width = (uint8_t)width, .escapes = (uint16_t)n };
+    *h = (struct head){ .base = (uint8_t)base, .width = (uint8_t)width, .escapes = (uint16_t)n };
+    return rest + code_bytes(m, width) + n;
+}
+
+/* One group. Returns its bytes; 0: more than cap. */
+static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t cap, const char *src, size_t m,
+                        unsigned lg)
+{
+    uint64_t mask[GROUP / 64], kept[GROUP + 16];
+    struct head h = { .width = ZERO };
+    size_t bytes, front = sizeof h, left = m;
+    const void *from = src;
+
+    if (cap < sizeof h + GROUP / 8)
+        return 0;
+    if (is_zero(src, m << lg)) {
+        memcpy(wire, &h, sizeof h);
+        return sizeof h;
+    }
+    if (many_zeros(src, m, lg)) {
+        left = k->squeeze[lg](kept, mask, src, m);
+        from = kept;
+        memcpy(wire + front, mask, (m + 63) / 64 * 8);
+        front += (m + 63) / 64 * 8;
+    }
+    bytes = put_elements(k, &h, wire + front, cap - front, from, left, lg);
+    if (!bytes)
+        return 0;
+    h.width |= front > sizeof h ? MASKED : 0;
     memcpy(wire, &h, sizeof h);
-    return sizeof h + rest + code_bytes(m, width) + n;
+    return front + bytes;
 }
 
 static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
@@ -107,40 +156,73 @@ static int wrong(const char *what, size_t at, size_t n)
                     at);
 }
 
-static size_t group_bytes(const struct head *h, size_t m, unsigned lg)
+/* Bytes before the rest of the elements. */
+static size_t front_bytes(const struct group *g)
 {
-    if (h->width == ZERO)
-        return sizeof *h;
-    return sizeof *h + (m << lg) - m + code_bytes(m, h->width) + h->escapes;
+    return sizeof g->h + (g->h.width & MASKED ? (g->m + 63) / 64 * 8 : 0);
 }
 
-/* The group's header, when the group lies in len bytes. */
-static int get_head(struct head *h, const char *wire, size_t len, size_t m, unsigned lg, size_t at, size_t n)
+static size_t group_bytes(const struct group *g, unsigned lg)
 {
-    if (len < sizeof *h)
+    unsigned width = g->h.width & ~MASKED;
+
+    if (width == ZERO)
+        return sizeof g->h;
+    return front_bytes(g) + (g->kept << lg) - g->kept + code_bytes(g->kept, width) + g->h.escapes;
+}
+
+/* The group at wire, when it lies in len bytes. */
+static int get_head(struct group *g, const char *wire, size_t len, size_t m, unsigned lg, size_t at, size_t n)
+{
+    unsigned width;
+
+    g->m = g->kept = m;
+    if (len < sizeof g->h)
         return wrong("ends", at, n);
-    memcpy(h, wire, sizeof *h);
-    if (h->width < 1 || h->width > ZERO)
+    memcpy(&g->h, wire, sizeof g->h);
+    width = g->h.width & ~MASKED;
+    if (width < 1 || width > ZERO || g->h.width == (ZERO | MASKED))
         return wrong("has no such code width", at, n);
-    if (len < group_bytes(h, m, lg))
+    if (len < front_bytes(g))
+        return wrong("ends", at, n);
+    if (g->h.width & MASKED) {
+        size_t words = (m + 63) / 64;
+
+        memcpy(g->mask, wire + sizeof g->h, 8 * words);
+        if (m % 64 && g->mask[words - 1] >> m % 64)
+            return wrong("keeps elements behind its end", at, n);
+        g->kept = 0;
+        for (size_t i = 0; i < words; i++)
+            g->kept += (size_t)__builtin_popcountll(g->mask[i]);
+    }
+    if (len < group_bytes(g, lg))
         return wrong("ends", at, n);
     return 0;
 }
 
-static void get_group(const struct bny_exact_kernels *k, char *dst, const struct head *h, const char *wire,
-                      size_t m, unsigned lg)
+static void get_group(const struct bny_exact_kernels *k, char *dst, const struct group *g, const char *wire,
+                      unsigned lg)
 {
-    const char *rest = wire + sizeof *h, *codes = rest + (m << lg) - m;
-    uint8_t symbols[GROUP];
+    const char *rest = wire + front_bytes(g), *codes = rest + (g->kept << lg) - g->kept;
+    unsigned width = g->h.width & ~MASKED;
+    uint8_t symbols[GROUP + 64];
+    uint64_t kept[GROUP + 16];
+    void *to = g->h.width & MASKED ? (void *)kept : dst;
 
-    if (h->width == ZERO) {
-        memset(dst, 0, m << lg);
-    } else if (h->width == PLAIN) {
-        k->join[lg](dst, (const uint8_t *)codes, rest, m);
+    if (width == ZERO) {
+        memset(dst, 0, g->m << lg);
+        return;
+    }
+    if (width == PLAIN) {
+        k->join[lg](to, (const uint8_t *)codes, rest, g->kept);
     } else {
-        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(m, h->width), h->escapes, m,
-                  h->base, h->width);
-        k->join[lg](dst, symbols, rest, m);
+        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(g->kept, width), g->h.escapes, g->kept,
+                  g->h.base, width);
+        k->join[lg](to, symbols, rest, g->kept);
+    }
+    if (to == kept) {
+        memset((char *)kept + (g->kept << lg), 0, (size_t)16 << lg);
+        k->spread[lg](dst, g->mask, kept, g->m);
     }
 }
 
@@ -149,31 +231,30 @@ static int lossless_decode(const struct bny_dec *d, void *dst, const void *wire,
     const struct bny_exact_kernels *k = bny_exact_for(d->cpu_flags);
     unsigned lg = log2_bytes(d->dtype);
     const char *p = wire;
-    struct head h;
+    struct group g;
     size_t used = 0;
 
     for (size_t at = 0; at < n; at += GROUP) {
-        size_t m = n - at < GROUP ? n - at : GROUP;
-        int rc = get_head(&h, p + used, len - used, m, lg, at, n);
+        int rc = get_head(&g, p + used, len - used, n - at < GROUP ? n - at : GROUP, lg, at, n);
+        const char *codes;
+        unsigned width;
 
         if (rc)
             return rc;
-        if (h.width < PLAIN && h.escapes != k->count(p + used + sizeof h + (m << lg) - m, m, h.width))
+        width = g.h.width & ~MASKED;
+        codes = p + used + front_bytes(&g) + (g.kept << lg) - g.kept;
+        if (g.h.escapes != (width < PLAIN ? k->count(codes, g.kept, width) : 0))
             return wrong("has a wrong number of escapes", at, n);
-        if (h.width >= PLAIN && h.escapes)
-            return wrong("has escapes without codes", at, n);
-        used += group_bytes(&h, m, lg);
+        used += group_bytes(&g, lg);
     }
     if (used != len)
         return wrong("goes on", n, n);
     used = 0;
     for (size_t at = 0; at < n; at += GROUP) {
-        size_t m = n - at < GROUP ? n - at : GROUP;
-
-        if (get_head(&h, p + used, len - used, m, lg, at, n) != 0)
+        if (get_head(&g, p + used, len - used, n - at < GROUP ? n - at : GROUP, lg, at, n) != 0)
             break; /* a peer has changed it meanwhile */
-        get_group(k, (char *)dst + (at << lg), &h, p + used, m, lg);
-        used += group_bytes(&h, m, lg);
+        get_group(k, (char *)dst + (at << lg), &g, p + used, lg);
+        used += group_bytes(&g, lg);
     }
     return 0;
 }

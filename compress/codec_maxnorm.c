@@ -5,7 +5,7 @@
  * draws depends on seed, step, rank and its place.
  *
  * Stages: MAX of one f32; SUM of fields. |sum - decoded| < nranks * max / s; unbiased, variance at most (max / s)^2 / 4
- * a rank. */
+ * a rank. Where all are below 2^-100, nothing is sent (and waits in the residual). */
 #include <math.h>
 
 #include "base/err.h"
@@ -51,14 +51,10 @@ static size_t maxnorm_code(const struct bny_codec *c, size_t n, int64_t rows, in
 static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
 {
     struct bny_rand key = bny_rand_key(l->seed, l->step, (uint32_t)l->rank);
-    double factor = w->max > 0 ? (double)w->limit / (double)w->max : 0;
+    float factor = w->max > 0 ? (float)w->limit / w->max : 0;
+    struct bny_values v = bny_linear_from(l, at);
 
-    for (size_t i = 0; i < n; i++) {
-        double x = (double)bny_linear_value(l, at + i) * factor;
-        double u = (double)bny_rand_at(key, (uint32_t)(at + i)) * 0x1p-32;
-
-        q[i] = (int32_t)fmin(floor(x + u), w->limit);
-    }
+    bny_linear_kernels_for(l->cpu_flags)->round_random(q, &v, n, factor, w->limit, key, (uint32_t)at);
 }
 
 static int limit_for(const struct bny_linear *l, struct work *w)
@@ -92,11 +88,13 @@ static int maxnorm_contribute(struct bny_linear *l, int k, struct bny_stage *s)
     }
     if ((rc = bny_linear_max_got(l, &w->max)) != 0)
         return rc;
+    if (w->max < 0x1p-100f)
+        w->max = 0; /* the factor must be finite */
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         quantise(l, w, q, at, m);
-        bny_fields_put(l->code, w->width, at, q, m, w->limit);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;
@@ -104,21 +102,22 @@ static int maxnorm_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 
 static int maxnorm_finish(struct bny_linear *l)
 {
+    const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
     const struct work *w = l->work;
     double unit = (double)w->max / w->limit;
-    int32_t own[TILE], sum[TILE];
+    int32_t q[TILE];
 
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         if (l->ef) {
-            quantise(l, w, own, at, m);
-            for (size_t i = 0; i < m; i++)
-                l->ef[at + i] = bny_linear_value(l, at + i) - (float)(own[i] * unit);
+            struct bny_values v = bny_linear_from(l, at);
+
+            quantise(l, w, q, at, m);
+            k->residual_integers(l->ef + at, &v, q, m, unit);
         }
-        bny_fields_get(sum, l->code, w->width, at, m, w->limit, l->nranks);
-        for (size_t i = 0; i < m; i++)
-            l->dst[at + i] = (float)(sum[i] * unit * (double)l->scale);
+        bny_fields_get(k, q, l->code, w->width, at, m, w->limit, l->nranks);
+        k->expand_integers(l->dst + at, q, m, unit * (double)l->scale);
     }
     return 0;
 }

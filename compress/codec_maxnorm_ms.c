@@ -46,12 +46,23 @@ static size_t ms_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t
     return 4 + bny_fields_bytes((unsigned)c->param[WIDTH], n);
 }
 
-/* Steps per unit of v: coarse, or fine. */
-static double factor(const struct bny_linear *l, const struct work *w, size_t i)
-{
-    double coarse = w->max > 0 ? (double)w->limit / (double)w->max : 0;
+/* What takes v to integers and back, for coarse and for fine elements. */
+struct units {
+    double factor[2], unit[2];
+};
 
-    return w->bits[i / 8] >> i % 8 & 1 ? ldexp(coarse, (int)l->codec->param[FINE]) : coarse;
+static struct units units_of(const struct bny_linear *l, const struct work *w)
+{
+    double fine = ldexp(1, (int)l->codec->param[FINE]), coarse = (double)w->max / w->limit;
+
+    if (coarse == 0)
+        return (struct units){ { 0, 0 }, { 0, 0 } };
+    return (struct units){ { 1 / coarse, fine / coarse }, { coarse, coarse / fine } };
+}
+
+static int is_fine(const struct work *w, size_t i)
+{
+    return w->bits[i / 8] >> i % 8 & 1;
 }
 
 static void mark(struct bny_linear *l, const struct work *w)
@@ -65,21 +76,25 @@ static void mark(struct bny_linear *l, const struct work *w)
             bits[i / 8] |= (uint8_t)(1u << i % 8);
 }
 
-static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
+static void quantise(const struct bny_linear *l, const struct work *w, const struct units *to, int32_t *q, size_t at,
+                     size_t n)
 {
     struct bny_rand key = bny_rand_key(l->seed, l->step, (uint32_t)l->rank);
 
     for (size_t i = 0; i < n; i++) {
-        double x = (double)bny_linear_value(l, at + i) * factor(l, w, at + i);
-        double u = (double)bny_rand_at(key, (uint32_t)(at + i)) * 0x1p-32;
+        double x = (double)bny_linear_value(l, at + i) * to->factor[is_fine(w, at + i)];
+        double y = x + (double)bny_rand_at(key, (uint32_t)(at + i)) * 0x1p-32;
+        int32_t whole = (int32_t)y;
 
-        q[i] = (int32_t)fmin(floor(x + u), w->limit);
+        whole -= whole > y;
+        q[i] = whole > w->limit ? w->limit : whole;
     }
 }
 
 static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 {
     struct work *w = l->work;
+    struct units to;
     int32_t q[TILE];
     int rc;
 
@@ -100,11 +115,12 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         return 0;
     }
     memcpy(w->bits, l->code, (l->n + 7) / 8);
+    to = units_of(l, w);
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
-        quantise(l, w, q, at, m);
-        bny_fields_put(l->code, w->width, at, q, m, w->limit);
+        quantise(l, w, &to, q, at, m);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;
@@ -113,16 +129,17 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 static int ms_finish(struct bny_linear *l)
 {
     const struct work *w = l->work;
+    struct units to = units_of(l, w);
     int32_t own[TILE], sum[TILE];
 
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         if (l->ef)
-            quantise(l, w, own, at, m);
-        bny_fields_get(sum, l->code, w->width, at, m, w->limit, l->nranks);
+            quantise(l, w, &to, own, at, m);
+        bny_fields_get(bny_linear_kernels_for(l->cpu_flags), sum, l->code, w->width, at, m, w->limit, l->nranks);
         for (size_t i = 0; i < m; i++) {
-            double f = factor(l, w, at + i), unit = f > 0 ? 1 / f : 0;
+            double unit = to.unit[is_fine(w, at + i)];
 
             if (l->ef)
                 l->ef[at + i] = bny_linear_value(l, at + i) - (float)(own[i] * unit);

@@ -28,58 +28,43 @@ struct bny_stage bny_fields_stage(unsigned width, size_t n)
                         (struct bny_stage){ BANYAN_U32, BANYAN_SUM, bytes / 4 };
 }
 
-void bny_fields_put(void *code, unsigned width, size_t at, const int32_t *q, size_t n, int32_t limit)
+void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at, const int32_t *q, size_t n,
+                    int32_t limit)
 {
-    if (width == 4) {
-        uint8_t *out = (uint8_t *)code + at / 2;
+    unsigned char *out = (unsigned char *)code + at * width / 8;
 
+    if (width == 4) {
         for (size_t i = 0; i < n; i += 2)
             out[i / 2] = (uint8_t)((q[i] + limit) | (i + 1 < n ? q[i + 1] + limit : 0) << 4);
     } else if (width == 8) {
-        uint8_t *out = (uint8_t *)code + at;
-
-        for (size_t i = 0; i < n; i++)
-            out[i] = (uint8_t)(q[i] + limit);
+        k->put8(out, q, n, limit);
     } else if (width == 16) {
-        uint16_t *out = (uint16_t *)code + at;
-
-        for (size_t i = 0; i < n; i++)
-            out[i] = (uint16_t)(q[i] + limit);
+        k->put16(out, q, n, limit);
         if (n % 2)
-            out[n] = 0;
+            memset(out + 2 * n, 0, 2);
     } else {
-        uint32_t *out = (uint32_t *)code + at;
+        uint32_t *words = (uint32_t *)(void *)out;
 
         for (size_t i = 0; i < n; i++)
-            out[i] = (uint32_t)q[i] + (uint32_t)limit;
+            words[i] = (uint32_t)q[i] + (uint32_t)limit;
     }
 }
 
-void bny_fields_get(int32_t *q, const void *code, unsigned width, size_t at, size_t n, int32_t limit, int nranks)
+void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code, unsigned width, size_t at, size_t n,
+                    int32_t limit, int nranks)
 {
-    int64_t bias = (int64_t)limit * nranks;
+    const unsigned char *in = (const unsigned char *)code + at * width / 8;
+    uint32_t bias = (uint32_t)limit * (uint32_t)nranks; /* below 2^31: the width is wide enough */
 
-    if (width == 4) {
-        const uint8_t *in = (const uint8_t *)code + at / 2;
-
+    if (width == 4)
         for (size_t i = 0; i < n; i++)
             q[i] = (int32_t)((in[i / 2] >> (i % 2 ? 4 : 0) & 15) - bias);
-    } else if (width == 8) {
-        const uint8_t *in = (const uint8_t *)code + at;
-
-        for (size_t i = 0; i < n; i++)
-            q[i] = (int32_t)(in[i] - bias);
-    } else if (width == 16) {
-        const uint16_t *in = (const uint16_t *)code + at;
-
-        for (size_t i = 0; i < n; i++)
-            q[i] = (int32_t)(in[i] - bias);
-    } else {
-        const uint32_t *in = (const uint32_t *)code + at;
-
-        for (size_t i = 0; i < n; i++)
-            q[i] = (int32_t)(in[i] - bias);
-    }
+    else if (width == 8)
+        k->get8(q, in, n, bias);
+    else if (width == 16)
+        k->get16(q, in, n, bias);
+    else
+        k->get32(q, in, n, bias);
 }
 
 void bny_linear_max(struct bny_linear *l, struct bny_stage *s)

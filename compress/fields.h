@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "compress/kernels/linear.h"
 #include "compress/linear.h"
 
 /* The narrowest width for limit and the number of ranks; 0: none is wide enough. */
@@ -15,14 +16,20 @@ size_t bny_fields_bytes(unsigned width, size_t n);
 /* The sum of n fields. */
 struct bny_stage bny_fields_stage(unsigned width, size_t n);
 /* Elements at..at + n; at is even. */
-void bny_fields_put(void *code, unsigned width, size_t at, const int32_t *q, size_t n, int32_t limit);
+void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at, const int32_t *q, size_t n, int32_t limit);
 /* Sums of nranks integers. */
-void bny_fields_get(int32_t *q, const void *code, unsigned width, size_t at, size_t n, int32_t limit, int nranks);
+void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code, unsigned width, size_t at, size_t n, int32_t limit, int nranks);
 
 /* src[i] + ef_scale * ef[i]. */
 static inline float bny_linear_value(const struct bny_linear *l, size_t i)
 {
     return l->ef ? l->src[i] + l->ef_scale * l->ef[i] : l->src[i];
+}
+
+/* The same from element `at` on, for the kernels. */
+static inline struct bny_values bny_linear_from(const struct bny_linear *l, size_t at)
+{
+    return (struct bny_values){ l->src + at, l->ef ? l->ef + at : NULL, l->ef_scale };
 }
 
 /* A stage: the largest |v| of all ranks; infinity where something is not finite. */

@@ -21,6 +21,8 @@ const struct bny_codec_ops *const bny_codecs[] = {
     &bny_codec_wangni,
     &bny_codec_blocksparse,
     &bny_codec_adaq,
+    &bny_codec_int8z,
+    &bny_codec_int4z,
     &bny_codec_randomk,
     &bny_codec_maxnorm,
     &bny_codec_maxnorm_ms,

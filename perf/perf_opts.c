@@ -239,9 +239,8 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
                                                     : 0;
     case OPT_TRACE: return bad("--trace is not supported by this build; got --trace ", arg);
     case OPT_GID:
-        return bad(
-            "--gid is for the verbs transport, which this build does not have; got --gid ",
-            arg);
+        return bad("--gid is not needed: verbs takes the GID of the address of --device; got --gid ",
+                   arg);
     case OPT_INPLACE:
         o->inplace = !strcmp(arg, "0")      ? 1
                      : !strcmp(arg, "1")    ? 2
@@ -273,8 +272,10 @@ static int cross_check(struct perf_opts *o)
         return bad("transport loop joins ranks of one process: start them with -P N and no "
                    "launcher, or use shm or tcp",
                    "");
-    if (o->device && strcmp(o->transport, "tcp") && strcmp(o->transport, "auto"))
-        return bad("--device names network interfaces and needs --transport tcp, not ",
+    if (o->device && strcmp(o->transport, "tcp") && strcmp(o->transport, "verbs") &&
+        strcmp(o->transport, "auto"))
+        return bad("--device names network interfaces or RDMA devices and needs --transport "
+                   "tcp or verbs, not ",
                    o->transport);
     if (o->max_bytes < o->min_bytes)
         return bad("-e is smaller than -b", "");

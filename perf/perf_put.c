@@ -3,10 +3,12 @@
  * engine. put_bw   rank 0 puts a batch into rank 1's window; the clock stops when rank 1 has
  * answered that the last one arrived. put_lat  the two put to each other in turn; half a round
  * trip. The transport instance is our own: the communicator only carries the addresses. */
+#include <sched.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/param.h"
 #include "base/rng.h"
 #include "perf/perf.h"
 #include "transport/transport.h"
@@ -21,6 +23,7 @@ static _Thread_local struct { /* of this rank */
     size_t cap;
     struct bny_window mine, theirs;
     uint64_t arrived, answered, sent_done;
+    void *attached[2]; /* buffers that the device knows */
 } put;
 
 /* What one rank tells the other at set-up. */
@@ -70,6 +73,7 @@ static int wait_for(const uint64_t *counter, uint64_t value)
             return rc;
         if (++spins & 1023)
             continue;
+        sched_yield(); /* a soft-RoCE device is another thread of this machine */
         if (!deadline)
             deadline = bny_deadline_in(PUT_TIMEOUT_S);
         if (bny_deadline_passed(deadline))
@@ -111,6 +115,19 @@ static int greet(void)
     return rc < 0 ? rc : wait_for(&put.answered, answered + 1);
 }
 
+/* A device reads and writes only memory that it knows. */
+static int attach(void *mem, size_t bytes)
+{
+    int i = put.attached[0] != NULL, rc;
+
+    if (!(put.ops->caps & BNY_TP_ATTACH))
+        return 0;
+    rc = put.ops->attach(put.tp, mem, bytes);
+    if (rc == 0)
+        put.attached[i] = mem;
+    return rc;
+}
+
 static int open_window(struct bny_window *out)
 {
     int rc;
@@ -125,7 +142,8 @@ static int set_up(struct perf_run *run)
 {
     const char *name = strcmp(run->opts->transport, "auto") ? run->opts->transport : "shm";
     struct bny_tp_config cfg = {
-        .rank = run->rank, .nranks = 2, .nlocal = 2, .ifname = "", .port_range = ""
+        .rank = run->rank, .nranks = 2, .nlocal = 2, .port_range = "",
+        .ifname = run->opts->device ? run->opts->device : bny_param_str("BANYAN_IFNAME")
     };
     struct put_card me, both[2];
     uint64_t seed = bny_now_ns();
@@ -136,7 +154,7 @@ static int set_up(struct perf_run *run)
         return bny_fail(BANYAN_EINVAL, "%s runs between 2 ranks, not %d; use -P 2",
                         run->opts->what->name, run->nranks);
     if (!put.ops || !(put.ops->caps & BNY_TP_PUT))
-        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm",
+        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm or verbs",
                         name);
     memset(&me, 0, sizeof me);
     for (int i = 0; i < 32; i++)
@@ -162,6 +180,10 @@ static int set_up(struct perf_run *run)
     put.mem = run->buf.recv;
     if (run->opts->mem == PERF_BANYAN && (put.ops->caps & BNY_TP_MEM))
         rc = put.ops->mem_alloc(put.tp, put.cap, (void **)&put.mem);
+    if (rc == 0)
+        rc = attach(put.mem, put.cap);
+    if (rc == 0)
+        rc = attach(run->buf.send, run->buf.bytes);
     if (rc == 0)
         rc = greet();
     if (rc == 0)
@@ -283,6 +305,8 @@ void perf_put_finish(void)
     }
     while (put.ep && put.ops->farewell(put.tp) == BNY_AGAIN && !bny_deadline_passed(deadline))
         turn();
+    for (int i = 0; i < 2 && put.attached[i]; i++)
+        put.ops->detach(put.tp, put.attached[i]);
     if (put.tp)
         put.ops->destroy(put.tp);
     memset(&put, 0, sizeof put);

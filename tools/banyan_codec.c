@@ -14,6 +14,7 @@
 #include "compress/codec.h"
 #include "compress/kernels/code.h"
 #include "compress/kernels/kernels.h"
+#include "compress/linear.h"
 
 #define CACHE_ELEMS (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
 #define DRAM_ELEMS  (16u << 20)
@@ -30,6 +31,7 @@ struct arrays {
     float *src, *ef, *acc, *dst;
     unsigned char *wire;
     size_t wire_len;
+    struct bny_linear linear; /* of linear codecs: what lasts from one operation to the next */
     float eta[3]; /* thresholds that keep 10 %, 1 %, .1 % of Laplace data */
 };
 
@@ -157,6 +159,36 @@ static void do_sum(const struct target *t, struct arrays *a)
     t->k->reduce[BANYAN_F32][BANYAN_SUM](a->dst, a->src, a->acc, a->n);
 }
 
+/* All that one rank computes for an operation of a linear codec, whose sums are its own codes. */
+static void operate(struct arrays *a, float *ef, void *keep)
+{
+    const struct bny_linear_ops *ops = a->linear.codec->ops->linear;
+    struct bny_stage s;
+
+    a->linear.ef = ef;
+    a->linear.keep = keep;
+    a->wire_len = 0;
+    for (int k = 0; k < ops->nstages(a->linear.codec); k++) {
+        if (ops->contribute(&a->linear, k, &s) != 0) {
+            fprintf(stderr, "banyan_codec: %s\n", banyan_last_error());
+            exit(1);
+        }
+        a->wire_len += s.count * banyan_dtype_bytes(s.dtype);
+    }
+    ops->finish(&a->linear);
+    a->linear.step++;
+}
+
+static void do_operation(const struct target *t, struct arrays *a)
+{
+    operate(a, NULL, a->linear.keep);
+}
+
+static void do_operation_ef(const struct target *t, struct arrays *a)
+{
+    operate(a, a->ef, a->linear.keep);
+}
+
 struct loop {
     const char *name;
     loop_fn fn;
@@ -166,6 +198,8 @@ static const struct loop codec_loops[] = {
     { "encode", do_encode }, { "encode_ef", do_encode_ef }, { "decode", do_decode }, { "decode_add", do_decode_add },
     { "owner", do_owner },
 };
+
+static const struct loop linear_loops[] = { { "operation", do_operation }, { "operation_ef", do_operation_ef } };
 
 static const struct loop plain_loops[] = {
     { "sum", do_sum },           { "absmax", do_absmax },       { "moments", do_moments },   { "select_10%", do_select_10 },
@@ -211,8 +245,12 @@ static double relative_error(const struct target *t, struct arrays *a)
 {
     double err = 0, all = 0;
 
-    do_encode(t, a);
-    do_decode(t, a);
+    if (t->codec->ops->linear) {
+        do_operation(t, a);
+    } else {
+        do_encode(t, a);
+        do_decode(t, a);
+    }
     for (size_t i = 0; i < a->n; i++) {
         double e = (double)a->src[i] - (double)a->dst[i];
 
@@ -250,7 +288,8 @@ static void run_loops(const struct target *t, struct arrays *a, const struct loo
             continue;
         if (t->codec) {
             memset(a->ef, 0, 4 * a->n);
-            do_encode(t, a);
+            if (t->codec->ops->encode)
+                do_encode(t, a);
         } else {
             memcpy(a->ef, a->acc, 4 * a->n);
         }
@@ -300,6 +339,34 @@ static void release(struct arrays *a)
     free(a->wire);
 }
 
+/* A square matrix, or twice as wide as high: elements of the largest power of 4, or of 2, that a->n has room for. */
+static void run_linear(const struct target *t, struct arrays *a, const char *where)
+{
+    const struct bny_linear_ops *ops = t->codec->ops->linear;
+    size_t n = a->n;
+    int64_t rows = 1, cols;
+    double ratio, error;
+
+    while (rows * rows * 4 <= (int64_t)n)
+        rows *= 2;
+    cols = rows * rows * 2 <= (int64_t)n ? 2 * rows : rows;
+    a->n = (size_t)(rows * cols);
+    a->linear = (struct bny_linear){ .codec = t->codec, .cpu_flags = t->flags, .nranks = 1, .seed = 1, .src = a->src,
+                                     .dst = a->dst, .n = a->n, .rows = rows, .cols = cols, .scale = 1, .ef_scale = 1,
+                                     .keep = calloc(1, ops->keep_bytes(t->codec, a->n, rows, cols) + 64),
+                                     .work = malloc(ops->work_bytes(t->codec, a->n, rows, cols) + 64),
+                                     .code = malloc(ops->code_bytes(t->codec, a->n, rows, cols) + 64) };
+    if (a->linear.keep && a->linear.work && a->linear.code) {
+        error = relative_error(t, a);
+        ratio = 4.0 * (double)a->n / (double)a->wire_len;
+        run_loops(t, a, linear_loops, sizeof linear_loops / sizeof linear_loops[0], where, ratio, error);
+    }
+    free(a->linear.keep);
+    free(a->linear.work);
+    free(a->linear.code);
+    a->n = n;
+}
+
 static void run_codec(struct target *t, struct arrays *a, const char *spec, const char *where)
 {
     double ratio, error;
@@ -307,6 +374,10 @@ static void run_codec(struct target *t, struct arrays *a, const char *spec, cons
     if (bny_codec_parse(&t->codec, spec) != 0) {
         fprintf(stderr, "banyan_codec: %s\n", banyan_last_error());
         exit(2);
+    }
+    if (t->codec->ops->linear) {
+        run_linear(t, a, where);
+        return;
     }
     if (!t->codec->ops->encode || !t->codec->ops->decode_add || t->codec->ops->family != BNY_CODEC_BLOCK)
         return; /* others need state, which these loops do not keep */
@@ -356,7 +427,7 @@ static int usage(void)
             "usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
             "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
             "  --kernel TEXT    only loops whose name contains it (encode, encode_ef, decode, decode_add, owner,\n"
-            "                   select, moments, absmax, hadamard, pack3, ...)\n"
+            "                   operation and operation_ef: a rank's part of a linear codec, select, moments, absmax, hadamard, pack3, ...)\n"
             "  --isa NAME       scalar, avx2, avx512 or neon; all that this machine has\n"
             "  --where W        cache (128 KiB an array) or dram (64 MiB an array); both\n"
             "  --elements N     of an array, instead\n"

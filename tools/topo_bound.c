@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_topo bound: the exact lower bound of a collective on a graph, and the cut that proves it. "bound" is 1/x* =
- * max |X & compute| / B+(X) in the graph's capacities, that is the time in shards of 1/ranks; for broadcast, reduce
- * and joint allreduce the same as a time over S is "value". */
+/* banyan_topo bound: the exact lower bound of a collective on a graph, and the cut that proves
+ * it. "bound" is 1/x* = max |X & compute| / B+(X) in the graph's capacities, that is the time
+ * in shards of 1/ranks; for broadcast, reduce and joint allreduce the same as a time over S is
+ * "value". */
 #include <stdlib.h>
 
 #include "tools/topo.h"
@@ -13,13 +14,10 @@ static int compute(struct bny_bound *b, const struct bny_graph *g, const struct 
     switch (o->collective) {
     case TOPO_ALLREDUCE:
         return o->joint ? bny_bound_allreduce(b, g) : bny_bound_allgather(b, g);
-    case TOPO_ALLGATHER:
-        return bny_bound_allgather(b, g);
-    case TOPO_REDUCE_SCATTER:
-        return bny_bound_reduce_scatter(b, g);
+    case TOPO_ALLGATHER: return bny_bound_allgather(b, g);
+    case TOPO_REDUCE_SCATTER: return bny_bound_reduce_scatter(b, g);
     case TOPO_BROADCAST:
-    case TOPO_REDUCE:
-        return bny_bound_rooted(b, g, o->root, o->collective == TOPO_REDUCE);
+    case TOPO_REDUCE: return bny_bound_rooted(b, g, o->root, o->collective == TOPO_REDUCE);
     }
     return 0;
 }
@@ -31,9 +29,10 @@ static void print_json(FILE *f, const struct bny_graph *g, const struct bny_boun
 
     fprintf(f, "{\"topo\":");
     topo_json_text(f, g->name);
-    fprintf(f, ",\"ranks\":%d,\"bound\":\"%s\"", g->nranks, bny_ratio_text(b->shard, text, sizeof text));
-    fprintf(f, ",\"value\":\"%s\",\"kind\":\"%s\",\"cut\":[", bny_ratio_text(b->value, text, sizeof text),
-            bny_cut_kind_name((int)b->kind));
+    fprintf(f, ",\"ranks\":%d,\"bound\":\"%s\"", g->nranks,
+            bny_ratio_text(b->shard, text, sizeof text));
+    fprintf(f, ",\"value\":\"%s\",\"kind\":\"%s\",\"cut\":[",
+            bny_ratio_text(b->value, text, sizeof text), bny_cut_kind_name((int)b->kind));
     for (int v = 0; v < b->cut_nodes; v++)
         if (b->cut[v]) {
             fprintf(f, "%s%d", comma, v);
@@ -42,17 +41,21 @@ static void print_json(FILE *f, const struct bny_graph *g, const struct bny_boun
     fprintf(f, "],\"seconds\":%.6f}\n", b->seconds);
 }
 
-static void print_text(FILE *f, const struct bny_graph *g, const struct bny_bound *b, const struct topo_opts *o)
+static void print_text(FILE *f, const struct bny_graph *g, const struct bny_bound *b,
+                       const struct topo_opts *o)
 {
     double value = bny_ratio_value(b->value);
     char text[2][48];
     int shown = 0;
 
-    fprintf(f, "%s: %d ranks; at least %s shards of 1/%d, %s of the vector, over capacity 1 (%.4g GB/s)\n", g->name,
-            g->nranks, bny_ratio_text(b->shard, text[0], 48), g->nranks, bny_ratio_text(b->value, text[1], 48),
-            value > 0 ? g->unit_Bps / value / 1e9 : 0.0);
+    fprintf(f,
+            "%s: %d ranks; at least %s shards of 1/%d, %s of the vector, over capacity 1 (%.4g "
+            "GB/s)\n",
+            g->name, g->nranks, bny_ratio_text(b->shard, text[0], 48), g->nranks,
+            bny_ratio_text(b->value, text[1], 48), value > 0 ? g->unit_Bps / value / 1e9 : 0.0);
     if (o->collective == TOPO_ALLREDUCE && !o->joint)
-        fprintf(f, "  in each phase: reduce-scatter, then allgather; --joint bounds allreduce with any roots\n");
+        fprintf(f, "  in each phase: reduce-scatter, then allgather; --joint bounds allreduce "
+                   "with any roots\n");
     fprintf(f, "  proof: %s; nodes", bny_cut_kind_name((int)b->kind));
     for (int v = 0; v < b->cut_nodes; v++)
         if (b->cut[v] && ++shown <= 24)

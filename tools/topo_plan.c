@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_topo plan: builds a forest for a graph, certifies it, proves its programs, and with --output writes it as a plan
- * file. "claimed" and "bound" are times over the vector on capacity 1; without --schedule packed, or joint with
+/* banyan_topo plan: builds a forest for a graph, certifies it, proves its programs, and with
+ * --output writes it as a plan file. "claimed" and "bound" are times over the vector on
+ * capacity 1; without --schedule packed, or joint with
  * --joint. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +17,17 @@ struct row {
     double gap, seconds;
 };
 
-static void print_row(const struct topo_opts *o, const struct bny_graph *g, const struct bny_forest *f,
-                      const struct row *r)
+static void print_row(const struct topo_opts *o, const struct bny_graph *g,
+                      const struct bny_forest *f, const struct row *r)
 {
     char text[2][48];
 
     bny_ratio_text(f->claim.time, text[0], 48);
     bny_ratio_text(f->claim.bound, text[1], 48);
     if (!o->json) {
-        printf("%s on %s: %d ranks, %d trees, %u steps, height %d\n  time %s, bound %s (%s): gap %.3g %%\n", f->name,
-               g->name, f->nranks, f->ntrees, f->nsteps, r->height, text[0], text[1],
+        printf("%s on %s: %d ranks, %d trees, %u steps, height %d\n  time %s, bound %s (%s): "
+               "gap %.3g %%\n",
+               f->name, g->name, f->nranks, f->ntrees, f->nsteps, r->height, text[0], text[1],
                bny_cut_kind_name(f->claim.cut_kind), 100 * r->gap);
         if (r->slots >= 0)
             printf("  no deadlock with %d buffers a lane\n", r->slots);
@@ -36,8 +38,10 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g, cons
     topo_json_text(stdout, g->name);
     printf(",\"ranks\":%d,\"schedule\":", f->nranks);
     topo_json_text(stdout, f->name);
-    printf(",\"trees\":%d,\"steps\":%u,\"height\":%d,\"claimed\":\"%s\",\"bound\":\"%s\",\"gap\":%.6g,\"slots\":%d,"
-           "\"seconds\":%.6f}\n", f->ntrees, f->nsteps, r->height, text[0], text[1], r->gap, r->slots, r->seconds);
+    printf(",\"trees\":%d,\"steps\":%u,\"height\":%d,\"claimed\":\"%s\",\"bound\":\"%s\","
+           "\"gap\":%.6g,\"slots\":%d,"
+           "\"seconds\":%.6f}\n",
+           f->ntrees, f->nsteps, r->height, text[0], text[1], r->gap, r->slots, r->seconds);
 }
 
 static int plan(const struct topo_opts *o, const struct bny_graph *g)
@@ -54,7 +58,8 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
     }
     e = topo_forest(&f, g, o);
     r.seconds = (double)(bny_now_ns() - since) * 1e-9;
-    if (!e && (f->claim.cut_kind == BNY_CUT_NONE || (o->joint && o->use == BNY_FOREST_ALLREDUCE)))
+    if (!e &&
+        (f->claim.cut_kind == BNY_CUT_NONE || (o->joint && o->use == BNY_FOREST_ALLREDUCE)))
         e = bny_forest_certify(f, g, o->use, root, o->joint);
     if (!e)
         e = bny_forest_recheck(f, g, o->use, root, why, sizeof why);
@@ -66,7 +71,9 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
         r.height = bny_forest_height(f, 0);
         down = bny_forest_height(f, 1);
         r.height = down > r.height ? down : r.height;
-        r.gap = f->claim.bound.num > 0 ? bny_ratio_value(f->claim.time) / bny_ratio_value(f->claim.bound) - 1 : 0;
+        r.gap = f->claim.bound.num > 0
+                    ? bny_ratio_value(f->claim.time) / bny_ratio_value(f->claim.bound) - 1
+                    : 0;
         print_row(o, g, f, &r);
     }
     bny_forest_free(f);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cut bounds (bound.h) by Newton's method on the ratio |X & compute| / B(X): start at the obvious cut around the rank with
- * the least ingress; a terminal that the flow at that ratio fails names a cut with a larger one. Terminals that passed
- * stay passed, since a larger ratio only adds capacity, so one walk over the terminals is enough. Capacities
- * are divided by their greatest common divisor first, to stay within 64 bits. */
+/* Cut bounds (bound.h) by Newton's method on the ratio |X & compute| / B(X): start at the
+ * obvious cut around the rank with the least ingress; a terminal that the flow at that ratio
+ * fails names a cut with a larger one. Terminals that passed stay passed, since a larger ratio
+ * only adds capacity, so one walk over the terminals is enough. Capacities are divided by their
+ * greatest common divisor first, to stay within 64 bits. */
 #include "topo/bound.h"
 
 #include <stdlib.h>
@@ -59,8 +60,11 @@ int bny_cut_ranks(const struct bny_graph *g, const uint8_t *cut, int mask)
 
 static int too_large(const struct bny_graph *g)
 {
-    return bny_fail(BANYAN_ENOTSUP, "the capacities of %s are too large or too uneven for exact bounds in 64 bits; "
-                    "round them to fewer digits", g->name);
+    return bny_fail(
+        BANYAN_ENOTSUP,
+        "the capacities of %s are too large or too uneven for exact bounds in 64 bits; "
+        "round them to fewer digits",
+        g->name);
 }
 
 static int start(struct bny_bound *out, const struct bny_graph *g)
@@ -80,7 +84,8 @@ static void obvious(struct bny_bound *out, const struct bny_graph *g, int revers
 
     for (int r = 0; r < g->nranks; r++) {
         int v = g->rank_node[r];
-        const int *first = reversed ? g->out_first : g->in_first, *of = reversed ? g->out : g->in;
+        const int *first = reversed ? g->out_first : g->in_first,
+                  *of = reversed ? g->out : g->in;
         int64_t sum = 0;
 
         for (int i = first[v]; i < first[v + 1]; i++)
@@ -95,8 +100,10 @@ static void obvious(struct bny_bound *out, const struct bny_graph *g, int revers
     out->shard = bny_ratio_of(g->nranks - 1, least);
 }
 
-/* Sets all capacities and demands for the ratio shard = p/q (in units of `common`). 0 or -BANYAN_ENOTSUP. */
-static int scale(struct bny_cuts *c, const struct bny_graph *g, struct bny_ratio shard, int64_t common)
+/* Sets all capacities and demands for the ratio shard = p/q (in units of `common`). 0 or
+ * -BANYAN_ENOTSUP. */
+static int scale(struct bny_cuts *c, const struct bny_graph *g, struct bny_ratio shard,
+                 int64_t common)
 {
     struct bny_ratio r = bny_ratio_mul(shard, bny_ratio_of(common, 1));
     int64_t sum = 0, cap, need;
@@ -104,8 +111,8 @@ static int scale(struct bny_cuts *c, const struct bny_graph *g, struct bny_ratio
     if (!bny_ratio_ok(r) || __builtin_mul_overflow(r.den, (int64_t)g->nranks, &need))
         return too_large(g);
     for (int l = 0; l < g->nlinks; l++)
-        if (__builtin_mul_overflow(g->links[l].cap / common, r.num, &cap)
-            || __builtin_add_overflow(sum, cap, &sum))
+        if (__builtin_mul_overflow(g->links[l].cap / common, r.num, &cap) ||
+            __builtin_add_overflow(sum, cap, &sum))
             return too_large(g);
     if (need >= BNY_FLOW_INF || sum >= BNY_FLOW_INF)
         return too_large(g);
@@ -138,7 +145,8 @@ static int newton(struct bny_bound *out, const struct bny_graph *g, int reversed
             break;
         leaving = bny_cut_out(g, mark, 1, reversed);
         if (leaving <= 0) {
-            e = bny_fail(BANYAN_EINVAL, "%s: rank %d cannot be reached by all other ranks", g->name, t);
+            e = bny_fail(BANYAN_EINVAL, "%s: rank %d cannot be reached by all other ranks",
+                         g->name, t);
             break;
         }
         out->shard = bny_ratio_of(bny_cut_ranks(g, mark, 1), leaving);
@@ -207,8 +215,10 @@ int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g)
     return too_large(g);
 }
 
-/* The smallest cut that separates `root` from some other rank, leaving root's side (arriving there when reversed). */
-int bny_cut_from(const struct bny_graph *g, int root, int reversed, int64_t *value, uint8_t *cut)
+/* The smallest cut that separates `root` from some other rank, leaving root's side (arriving
+ * there when reversed). */
+int bny_cut_from(const struct bny_graph *g, int root, int reversed, int64_t *value,
+                 uint8_t *cut)
 {
     struct bny_cuts c;
     int e = bny_cuts_of_graph(&c, g, reversed);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lower bounds for allreduce with any roots and overlapping phases (bound.h, schedules.md 2.3 of the design), from simple
- * proofs to hard ones: the smallest cut; all ports or all parts of a partition together; the linear
- * program's dual. When a simple bound equals that of reduce-scatter + allgather, both are exact and no program is
- * solved. */
+/* Lower bounds for allreduce with any roots and overlapping phases (bound.h, schedules.md 2.3
+ * of the design), from simple proofs to hard ones: the smallest cut; all ports or all parts of
+ * a partition together; the linear program's dual. When a simple bound equals that of
+ * reduce-scatter + allgather, both are exact and no program is solved. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 #include "topo/joint_lp.h"
 
 /* Takes the new value and copies the cut, when the value is larger. */
-static void raise_to(struct bny_bound *out, struct bny_ratio value, enum bny_cut_kind kind, const uint8_t *cut)
+static void raise_to(struct bny_bound *out, struct bny_ratio value, enum bny_cut_kind kind,
+                     const uint8_t *cut)
 {
     if (!bny_ratio_ok(value) || bny_ratio_cmp(value, out->value) <= 0)
         return;
@@ -22,7 +23,8 @@ static void raise_to(struct bny_bound *out, struct bny_ratio value, enum bny_cut
     memcpy(out->cut, cut, (size_t)out->cut_nodes);
 }
 
-/* The smallest cut: from rank 0 to the others and back; one of both sides of any cut holds rank 0. */
+/* The smallest cut: from rank 0 to the others and back; one of both sides of any cut holds rank
+ * 0. */
 static int split(struct bny_bound *out, const struct bny_graph *g, uint8_t *cut)
 {
     for (int reversed = 0; reversed < 2; reversed++) {
@@ -68,8 +70,10 @@ struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part)
     return k < 2 || in <= 0 ? bny_ratio_of(0, 1) : bny_ratio_of(2 * (k - 1), in);
 }
 
-/* The nodes that the smallest cut around the ranks of one host leaves on their side join its part. */
-static int grow_part(const struct bny_graph *g, int host, uint8_t number, uint8_t *part, uint8_t *mark)
+/* The nodes that the smallest cut around the ranks of one host leaves on their side join its
+ * part. */
+static int grow_part(const struct bny_graph *g, int host, uint8_t number, uint8_t *part,
+                     uint8_t *mark)
 {
     struct bny_cuts c;
     int e = bny_cuts_of_graph(&c, g, 0), sink;
@@ -118,11 +122,13 @@ static int hosts(struct bny_bound *out, const struct bny_graph *g, uint8_t *part
     return e;
 }
 
-/* The side of the smallest cut and the rest as single ranks make no partition of their own; both sides do. */
+/* The side of the smallest cut and the rest as single ranks make no partition of their own;
+ * both sides do. */
 static int simple(struct bny_bound *out, const struct bny_graph *g)
 {
     uint8_t *cut = malloc((size_t)g->nnodes + 1), *part = malloc((size_t)g->nnodes + 1);
-    int e = cut && part ? split(out, g, cut) : bny_fail(BANYAN_ENOMEM, "no memory for cuts of %s", g->name);
+    int e = cut && part ? split(out, g, cut)
+                        : bny_fail(BANYAN_ENOMEM, "no memory for cuts of %s", g->name);
 
     if (!e) {
         memset(cut, 1, (size_t)g->nnodes);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a forest loads on the links of a graph and the proof that little less would do (bound.h; V5 of schedules.md 8 in the
- * design). Weights become whole numbers over their least common denominator, so nothing is rounded.
+/* What a forest loads on the links of a graph and the proof that little less would do (bound.h;
+ * V5 of schedules.md 8 in the design). Weights become whole numbers over their least common
+ * denominator, so nothing is rounded.
  *
- * SCATTERED and ROOTED forests serve a collective in each direction: the claim is the slower one's, against the larger of
- * the two bounds. An ALLREDUCE forest with 1/n of the data rooted at each rank, certified without `joint`, is a
- * reduce-scatter and an allgather one after the other: its time is the sum of both directions' largest loads. */
+ * SCATTERED and ROOTED forests serve a collective in each direction: the claim is the slower
+ * one's, against the larger of the two bounds. An ALLREDUCE forest with 1/n of the data rooted
+ * at each rank, certified without `joint`, is a reduce-scatter and an allgather one after the
+ * other: its time is the sum of both directions' largest loads. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,11 +19,12 @@
 #include "topo/route.h"
 
 struct loads {
-    int64_t unit; /* loads are multiples of 1/unit of S */
+    int64_t unit;       /* loads are multiples of 1/unit of S */
     int64_t *up, *down; /* [nlinks] */
 };
 
-static int bad(char *why, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int bad(char *why, size_t cap, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static int bad(char *why, size_t cap, const char *fmt, ...)
 {
     char text[256];
@@ -41,15 +44,17 @@ static int common_unit(const struct bny_forest *f, int64_t *unit, char *why, siz
     for (int t = 0; t < f->ntrees; t++) {
         struct bny_ratio r = bny_ratio_of(*unit, f->trees[t].weight_den);
 
-        if (__builtin_mul_overflow(r.num, (int64_t)f->trees[t].weight_den, unit) || *unit > INT64_C(1) << 50)
-            return bad(why, cap, "weights up to tree %d have no common denominator below 2^50", t);
+        if (__builtin_mul_overflow(r.num, (int64_t)f->trees[t].weight_den, unit) ||
+            *unit > INT64_C(1) << 50)
+            return bad(why, cap, "weights up to tree %d have no common denominator below 2^50",
+                       t);
     }
     return 0;
 }
 
 /* Adds a route from node `from` to node `to`, backwards when `back`. */
-static int add_route(const struct bny_graph *g, const struct bny_route *r, int from, int to, int back, int64_t share,
-                     int64_t *load, const char **what)
+static int add_route(const struct bny_graph *g, const struct bny_route *r, int from, int to,
+                     int back, int64_t share, int64_t *load, const char **what)
 {
     int at = back ? to : from, end = back ? from : to;
 
@@ -72,8 +77,8 @@ static int add_route(const struct bny_graph *g, const struct bny_route *r, int f
     return at == end ? 0 : -1;
 }
 
-static int add_edge(const struct bny_forest *f, const struct bny_graph *g, int t, int v, int64_t share,
-                    struct loads *ld, char *why, size_t cap)
+static int add_edge(const struct bny_forest *f, const struct bny_graph *g, int t, int v,
+                    int64_t share, struct loads *ld, char *why, size_t cap)
 {
     const struct bny_tree *tree = &f->trees[t];
     int p = tree->parent[v], q = tree->down_parent ? tree->down_parent[v] : p;
@@ -81,10 +86,12 @@ static int add_edge(const struct bny_forest *f, const struct bny_graph *g, int t
     const char *what;
 
     if (add_route(g, &tree->up[v], a, b, 0, share, ld->up, &what))
-        return bad(why, cap, "tree %d: the path from rank %d to its parent %d %s", t, v, p, what);
+        return bad(why, cap, "tree %d: the path from rank %d to its parent %d %s", t, v, p,
+                   what);
     if (tree->down ? add_route(g, &tree->down[v], c, a, 0, share, ld->down, &what)
                    : add_route(g, &tree->up[v], c, a, 1, share, ld->down, &what))
-        return bad(why, cap, "tree %d: the path from rank %d down to rank %d %s", t, q, v, what);
+        return bad(why, cap, "tree %d: the path from rank %d down to rank %d %s", t, q, v,
+                   what);
     return 0;
 }
 
@@ -94,7 +101,8 @@ static void loads_free(struct loads *ld)
     free(ld->down);
 }
 
-static int loads_of(struct loads *ld, const struct bny_forest *f, const struct bny_graph *g, char *why, size_t cap)
+static int loads_of(struct loads *ld, const struct bny_forest *f, const struct bny_graph *g,
+                    char *why, size_t cap)
 {
     int e;
 
@@ -126,7 +134,8 @@ static int loads_of(struct loads *ld, const struct bny_forest *f, const struct b
 }
 
 /* Largest (a + b) / capacity; b may be NULL. */
-static struct bny_ratio largest(const struct bny_graph *g, const int64_t *a, const int64_t *b, int64_t unit)
+static struct bny_ratio largest(const struct bny_graph *g, const int64_t *a, const int64_t *b,
+                                int64_t unit)
 {
     struct bny_ratio most = bny_ratio_of(0, 1);
 
@@ -148,21 +157,25 @@ static int even_roots(const struct bny_forest *f, int64_t unit)
     for (int t = 0; sum && t < f->ntrees; t++)
         sum[f->trees[t].root] += unit / f->trees[t].weight_den * f->trees[t].weight_num;
     for (int r = 0; sum && r < f->nranks; r++)
-        even &= sum[r] % (unit / f->nranks ? unit / f->nranks : 1) == 0 && sum[r] * f->nranks == unit;
+        even &= sum[r] % (unit / f->nranks ? unit / f->nranks : 1) == 0 &&
+                sum[r] * f->nranks == unit;
     free(sum);
     return even;
 }
 
-static struct bny_ratio time_of(const struct loads *ld, const struct bny_graph *g, enum bny_forest_use use, int apart)
+static struct bny_ratio time_of(const struct loads *ld, const struct bny_graph *g,
+                                enum bny_forest_use use, int apart)
 {
-    struct bny_ratio up = largest(g, ld->up, NULL, ld->unit), down = largest(g, ld->down, NULL, ld->unit);
+    struct bny_ratio up = largest(g, ld->up, NULL, ld->unit),
+                     down = largest(g, ld->down, NULL, ld->unit);
 
     if (use == BNY_FOREST_ALLREDUCE)
         return apart ? bny_ratio_add(up, down) : largest(g, ld->up, ld->down, ld->unit);
     return bny_ratio_cmp(up, down) > 0 ? up : down;
 }
 
-static int bound_for(struct bny_bound *b, const struct bny_graph *g, enum bny_forest_use use, int root, int apart)
+static int bound_for(struct bny_bound *b, const struct bny_graph *g, enum bny_forest_use use,
+                     int root, int apart)
 {
     struct bny_bound other;
     int e;
@@ -172,7 +185,8 @@ static int bound_for(struct bny_bound *b, const struct bny_graph *g, enum bny_fo
     e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(b, g, root, 0) : bny_bound_allgather(b, g);
     if (e || bny_graph_is_symmetric(g))
         return e;
-    e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(&other, g, root, 1) : bny_bound_reduce_scatter(&other, g);
+    e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(&other, g, root, 1)
+                                 : bny_bound_reduce_scatter(&other, g);
     if (e) {
         bny_bound_free(b);
         return e;
@@ -186,7 +200,8 @@ static int bound_for(struct bny_bound *b, const struct bny_graph *g, enum bny_fo
     return 0;
 }
 
-int bny_forest_certify(struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use, int root, int joint)
+int bny_forest_certify(struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use,
+                       int root, int joint)
 {
     struct loads ld;
     struct bny_bound b;
@@ -206,19 +221,22 @@ int bny_forest_certify(struct bny_forest *f, const struct bny_graph *g, enum bny
         f->claim.cut_nodes = b.cut_nodes;
         f->claim.dual = b.dual;
         if (!bny_ratio_ok(f->claim.time))
-            e = bny_fail(BANYAN_ENOTSUP, "the loads of forest %s do not fit in 64 bits", f->name);
+            e = bny_fail(BANYAN_ENOTSUP, "the loads of forest %s do not fit in 64 bits",
+                         f->name);
     }
     loads_free(&ld);
     return e;
 }
 
 /* Ratio demand / capacity of one direction's cut; {1, 0} when the cut proves nothing. */
-static struct bny_ratio one_cut(const struct bny_graph *g, const uint8_t *cut, int mask, int reversed)
+static struct bny_ratio one_cut(const struct bny_graph *g, const uint8_t *cut, int mask,
+                                int reversed)
 {
     int ranks = bny_cut_ranks(g, cut, mask);
     int64_t cap = bny_cut_out(g, cut, mask, reversed);
 
-    return ranks == 0 || ranks == g->nranks || cap <= 0 ? (struct bny_ratio){ 1, 0 } : bny_ratio_of(ranks, cap);
+    return ranks == 0 || ranks == g->nranks || cap <= 0 ? (struct bny_ratio){ 1, 0 }
+                                                        : bny_ratio_of(ranks, cap);
 }
 
 /* The bit of the set that reduce-scatter is bounded by (BNY_CUT_OUT_IN). */
@@ -250,26 +268,20 @@ static struct bny_ratio proven(const struct bny_claim *c, const struct bny_graph
     if (c->cut_kind != BNY_CUT_NONE && (!c->cut || c->cut_nodes != g->nnodes))
         return none;
     switch ((enum bny_cut_kind)c->cut_kind) {
-    case BNY_CUT_NONE:
-        return bny_ratio_of(0, 1);
-    case BNY_CUT_OUT:
-        return bny_ratio_div(one_cut(g, c->cut, 0xff, 0), n);
-    case BNY_CUT_IN:
-        return bny_ratio_div(one_cut(g, c->cut, 0xff, 1), n);
+    case BNY_CUT_NONE: return bny_ratio_of(0, 1);
+    case BNY_CUT_OUT: return bny_ratio_div(one_cut(g, c->cut, 0xff, 0), n);
+    case BNY_CUT_IN: return bny_ratio_div(one_cut(g, c->cut, 0xff, 1), n);
     case BNY_CUT_OUT_IN:
-        return bny_ratio_div(bny_ratio_add(one_cut(g, c->cut, 1, 0), one_cut(g, c->cut, in_bit(c), 1)), n);
-    case BNY_CUT_SPLIT:
-        return split_value(g, c->cut);
-    case BNY_CUT_PORTS:
-        return bny_bound_ports(g);
-    case BNY_CUT_PARTS:
-        return bny_bound_parts(g, c->cut);
-    case BNY_CUT_LP:
-        return c->dual ? bny_dual_value(c->dual, g) : none;
+        return bny_ratio_div(
+            bny_ratio_add(one_cut(g, c->cut, 1, 0), one_cut(g, c->cut, in_bit(c), 1)), n);
+    case BNY_CUT_SPLIT: return split_value(g, c->cut);
+    case BNY_CUT_PORTS: return bny_bound_ports(g);
+    case BNY_CUT_PARTS: return bny_bound_parts(g, c->cut);
+    case BNY_CUT_LP: return c->dual ? bny_dual_value(c->dual, g) : none;
     case BNY_CUT_ROOT_OUT:
     case BNY_CUT_ROOT_IN:
-        if (root < 0 || root >= g->nranks || !c->cut[g->rank_node[root]]
-            || bny_cut_ranks(g, c->cut, 0xff) == g->nranks)
+        if (root < 0 || root >= g->nranks || !c->cut[g->rank_node[root]] ||
+            bny_cut_ranks(g, c->cut, 0xff) == g->nranks)
             return none;
         return bny_ratio_of(1, bny_cut_out(g, c->cut, 0xff, c->cut_kind == BNY_CUT_ROOT_IN));
     }
@@ -279,19 +291,17 @@ static struct bny_ratio proven(const struct bny_claim *c, const struct bny_graph
 static int fits(int kind, enum bny_forest_use use)
 {
     switch (use) {
-    case BNY_FOREST_ROOTED:
-        return kind == BNY_CUT_ROOT_OUT || kind == BNY_CUT_ROOT_IN;
-    case BNY_FOREST_SCATTERED:
-        return kind == BNY_CUT_OUT || kind == BNY_CUT_IN;
+    case BNY_FOREST_ROOTED: return kind == BNY_CUT_ROOT_OUT || kind == BNY_CUT_ROOT_IN;
+    case BNY_FOREST_SCATTERED: return kind == BNY_CUT_OUT || kind == BNY_CUT_IN;
     case BNY_FOREST_ALLREDUCE:
-        return kind == BNY_CUT_OUT_IN || kind == BNY_CUT_SPLIT || kind == BNY_CUT_PORTS || kind == BNY_CUT_PARTS
-               || kind == BNY_CUT_LP;
+        return kind == BNY_CUT_OUT_IN || kind == BNY_CUT_SPLIT || kind == BNY_CUT_PORTS ||
+               kind == BNY_CUT_PARTS || kind == BNY_CUT_LP;
     }
     return 0;
 }
 
-int bny_forest_recheck(const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use, int root,
-                       char *why, size_t why_cap)
+int bny_forest_recheck(const struct bny_forest *f, const struct bny_graph *g,
+                       enum bny_forest_use use, int root, char *why, size_t why_cap)
 {
     const struct bny_claim *c = &f->claim;
     struct bny_ratio time, bound;
@@ -309,15 +319,17 @@ int bny_forest_recheck(const struct bny_forest *f, const struct bny_graph *g, en
     if (c->cut_kind != BNY_CUT_NONE && !fits(c->cut_kind, use))
         return bad(why, why_cap, "a cut of kind %d proves nothing for this use", c->cut_kind);
     if ((c->cut_kind == BNY_CUT_OUT_IN || use == BNY_FOREST_SCATTERED) && !even)
-        return bad(why, why_cap, "its cut counts 1/%d of the data rooted at each rank, which is not so", f->nranks);
+        return bad(why, why_cap,
+                   "its cut counts 1/%d of the data rooted at each rank, which is not so",
+                   f->nranks);
     if (!bny_ratio_ok(c->time) || c->time.num < 0 || bny_ratio_cmp(time, c->time))
-        return bad(why, why_cap, "the links take %s, the claim says %s", bny_ratio_text(time, text[0], 48),
-                   bny_ratio_text(c->time, text[1], 48));
+        return bad(why, why_cap, "the links take %s, the claim says %s",
+                   bny_ratio_text(time, text[0], 48), bny_ratio_text(c->time, text[1], 48));
     bound = proven(c, g, root);
     if (!bny_ratio_ok(bound))
         return bad(why, why_cap, "its cut is not one of %s", g->name);
     if (!bny_ratio_ok(c->bound) || bny_ratio_cmp(bound, c->bound))
-        return bad(why, why_cap, "the cut proves %s, the claim says %s", bny_ratio_text(bound, text[0], 48),
-                   bny_ratio_text(c->bound, text[1], 48));
+        return bad(why, why_cap, "the cut proves %s, the claim says %s",
+                   bny_ratio_text(bound, text[0], 48), bny_ratio_text(c->bound, text[1], 48));
     return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cut condition (cuts.h) by one flow a terminal. The flow to terminal t from all roots must bring their whole demand:
- * the smallest cut X costs need(outside X) + capacity(leaving X). As in Hao and Orlin's minimum cut (1994), a terminal that
- * passed counts as source for those after it: the first terminal that X leaves out finds X, so all of them
- * together cost little more than one flow. */
+/* The cut condition (cuts.h) by one flow a terminal. The flow to terminal t from all roots must
+ * bring their whole demand: the smallest cut X costs need(outside X) + capacity(leaving X). As
+ * in Hao and Orlin's minimum cut (1994), a terminal that passed counts as source for those
+ * after it: the first terminal that X leaves out finds X, so all of them together cost little
+ * more than one flow. */
 #include "topo/cuts.h"
 
 #include <stdlib.h>
@@ -19,8 +20,8 @@ int bny_cuts_init(struct bny_cuts *c, int nodes, int nlinks, int nterms, const i
     c->feed = malloc((size_t)nterms * sizeof *c->feed);
     c->need = calloc((size_t)nterms, sizeof *c->need);
     c->link = malloc((size_t)(nlinks ? nlinks : 1) * sizeof *c->link);
-    if (!c->term || !c->feed || !c->need || !c->link
-        || bny_flow_init(&c->flow, nodes + 1, nlinks + nterms)) {
+    if (!c->term || !c->feed || !c->need || !c->link ||
+        bny_flow_init(&c->flow, nodes + 1, nlinks + nterms)) {
         bny_cuts_free(c);
         return bny_fail(BANYAN_ENOMEM, "no memory for the cuts of %d nodes", nodes);
     }
@@ -84,7 +85,8 @@ int bny_cuts_of_graph(struct bny_cuts *c, const struct bny_graph *g, int reverse
     for (int l = 0; !e && l < g->nlinks; l++) {
         const struct bny_link *k = &g->links[l];
 
-        e = reversed ? bny_cuts_link(c, k->to, k->from, 0) : bny_cuts_link(c, k->from, k->to, 0);
+        e = reversed ? bny_cuts_link(c, k->to, k->from, 0)
+                     : bny_cuts_link(c, k->from, k->to, 0);
     }
     if (e)
         bny_cuts_free(c);

@@ -70,8 +70,8 @@ static int sane(const struct bny_dual *d, const struct bny_graph *g)
             return 0;
     }
     for (int v = 0; v < g->nnodes; v++)
-        if (llabs(d->down_pot[v]) > LARGEST || llabs(d->up_pot[v]) > LARGEST
-            || (g->nodes[v].rank >= 0 && (d->down_pot[v] || d->up_pot[v])))
+        if (llabs(d->down_pot[v]) > LARGEST || llabs(d->up_pot[v]) > LARGEST ||
+            (g->nodes[v].rank >= 0 && (d->down_pot[v] || d->up_pot[v])))
             return 0;
     return 1;
 }
@@ -104,7 +104,8 @@ struct bny_ratio bny_dual_value(const struct bny_dual *d, const struct bny_graph
                 z += d->times[s];
         }
         y = y > z ? y : z;
-        if (y > 0 && (__builtin_mul_overflow(y, g->links[l].cap, &part) || __builtin_add_overflow(cost, part, &cost)))
+        if (y > 0 && (__builtin_mul_overflow(y, g->links[l].cap, &part) ||
+                      __builtin_add_overflow(cost, part, &cost)))
             return bad;
     }
     return cost > 0 ? bny_ratio_of(least, cost) : bny_ratio_of(0, 1);

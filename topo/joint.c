@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* joint: allreduce trees with weighted roots and both phases at once (schedules.md 2.3 of the design). Where reduce-scatter
- * and allgather with equal shards are proven optimal, packed is the answer. Elsewhere (hosts of different speed,
- * borders of meshes) the joint program says how much each rank roots and how each link is shared
- * between the phases; both become whole units over a common K, and the trees of each phase are packed
- * into its share (pack.h). The solution is a vertex of a program with whole coefficients, so small K often
- * represent it exactly; where not, units are rounded up and K grows until the loss is below one per cent. */
+/* joint: allreduce trees with weighted roots and both phases at once (schedules.md 2.3 of the
+ * design). Where reduce-scatter and allgather with equal shards are proven optimal, packed is
+ * the answer. Elsewhere (hosts of different speed, borders of meshes) the joint program says
+ * how much each rank roots and how each link is shared between the phases; both become whole
+ * units over a common K, and the trees of each phase are packed into its share (pack.h). The
+ * solution is a vertex of a program with whole coefficients, so small K often represent it
+ * exactly; where not, units are rounded up and K grows until the loss is below one per cent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,10 @@
 #include "topo/joint_lp.h"
 #include "topo/pack.h"
 
-#define GOOD_GAP 0.005
+#define GOOD_GAP    0.005
 #define EXACT_UNITS 720 /* the largest K that is tried for an exact representation */
 
-struct units { /* of one phase */
+struct units {           /* of one phase */
     int64_t *need, *cap; /* [nranks], [nlinks] */
 };
 
@@ -70,12 +71,14 @@ static void share_units(int64_t *need, const struct bny_joint *j, int nranks, in
     }
 }
 
-/* A switch must not send more than arrives (the other way round when reversed): takes the difference from links to ranks
- * and gives it back by raising arriving links in turn. */
+/* A switch must not send more than arrives (the other way round when reversed): takes the
+ * difference from links to ranks and gives it back by raising arriving links in turn. */
 static void feed_switches(const struct bny_graph *g, int64_t *cap, int reversed)
 {
-    const int *in_first = reversed ? g->out_first : g->in_first, *in = reversed ? g->out : g->in;
-    const int *out_first = reversed ? g->in_first : g->out_first, *out = reversed ? g->in : g->out;
+    const int *in_first = reversed ? g->out_first : g->in_first,
+              *in = reversed ? g->out : g->in;
+    const int *out_first = reversed ? g->in_first : g->out_first,
+              *out = reversed ? g->in : g->out;
 
     for (int v = 0; v < g->nnodes; v++) {
         int64_t lack = 0;
@@ -130,9 +133,11 @@ static int make_feasible(struct units *u, const struct bny_graph *g, int reverse
     return 0;
 }
 
-static int phase(struct bny_pack *p, const struct bny_graph *g, const struct bny_joint *j, int k, int reversed)
+static int phase(struct bny_pack *p, const struct bny_graph *g, const struct bny_joint *j,
+                 int k, int reversed)
 {
-    struct units u = { calloc((size_t)g->nranks, sizeof *u.need), calloc((size_t)g->nlinks + 1, sizeof *u.cap) };
+    struct units u = { calloc((size_t)g->nranks, sizeof *u.need),
+                       calloc((size_t)g->nlinks + 1, sizeof *u.cap) };
     const double *load = reversed ? j->up : j->down;
     int e = u.need && u.cap ? 0 : no_memory(g);
 
@@ -151,7 +156,8 @@ static int phase(struct bny_pack *p, const struct bny_graph *g, const struct bny
     return e;
 }
 
-static int plan(struct bny_forest **out, const struct bny_graph *g, const struct bny_joint *j, int k)
+static int plan(struct bny_forest **out, const struct bny_graph *g, const struct bny_joint *j,
+                int k)
 {
     struct bny_pack down = { 0 }, up = { 0 };
     int e = phase(&down, g, j, k, 0);
@@ -207,7 +213,8 @@ static int by_program(struct bny_forest **out, const struct bny_graph *g)
     return *out ? 0 : last;
 }
 
-static int by_packing(struct bny_forest **out, const struct bny_graph *g, const struct bny_build_opts *opts)
+static int by_packing(struct bny_forest **out, const struct bny_graph *g,
+                      const struct bny_build_opts *opts)
 {
     struct bny_forest *f = NULL;
     int e = bny_build_packed.build(&f, g, BNY_FOREST_ALLREDUCE, -1, opts);
@@ -221,8 +228,8 @@ static int by_packing(struct bny_forest **out, const struct bny_graph *g, const 
     return e;
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, int root,
-                 const struct bny_build_opts *opts)
+static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
+                 int root, const struct bny_build_opts *opts)
 {
     struct bny_forest *best = NULL;
     int e;

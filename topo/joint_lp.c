@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The joint program by cutting planes (joint_lp.h). What is solved is the dual: variables are multipliers u of the links, y
- * and z of sets of nodes (dual.h) and the potentials of switches; a set that the present solution violates, found by one
- * flow a rank and direction, is a new column. Its prices are the loads and weights of the primal. Rows:
- *     0            sum cap_e u_e <= 1                                       price: T
- *     1 + e        y of sets that e leaves + p_j - p_i - u_e <= 0           price: down[e]
- *     1 + m + e    z of sets that e enters + q_i - q_j - u_e <= 0           price: up[e]
- *     1 + 2m + v   lambda - y and z of sets that hold rank v <= 0           price: weight[v] */
+/* The joint program by cutting planes (joint_lp.h). What is solved is the dual: variables are
+ * multipliers u of the links, y and z of sets of nodes (dual.h) and the potentials of switches;
+ * a set that the present solution violates, found by one flow a rank and direction, is a new
+ * column. Its prices are the loads and weights of the primal. Rows: 0            sum cap_e u_e
+ * <= 1                                       price: T 1 + e        y of sets that e leaves +
+ * p_j - p_i - u_e <= 0           price: down[e] 1 + m + e    z of sets that e enters + q_i -
+ * q_j - u_e <= 0           price: up[e] 1 + 2m + v   lambda - y and z of sets that hold rank v
+ * <= 0           price: weight[v] */
 #include "topo/joint_lp.h"
 
 #include <math.h>
@@ -16,9 +17,9 @@
 #include "topo/cuts.h"
 #include "topo/simplex.h"
 
-#define MOST_ROWS 1300
+#define MOST_ROWS   1300
 #define MOST_ROUNDS 200
-#define UNIT 1e9 /* loads and weights become whole multiples of 1/UNIT for the flows */
+#define UNIT        1e9 /* loads and weights become whole multiples of 1/UNIT for the flows */
 
 struct set {
     int column, reduce;
@@ -31,9 +32,9 @@ struct lp {
     struct bny_cuts cuts[2]; /* broadcast; reduction, on the reversed graph */
     struct set *sets;
     int nsets, sets_cap;
-    int pots;                /* first of the four columns of each switch: +p -p +q -q */
-    double scale;            /* largest capacity */
-    int *row;                /* scratch of a column */
+    int pots;     /* first of the four columns of each switch: +p -p +q -q */
+    double scale; /* largest capacity */
+    int *row;     /* scratch of a column */
     double *a;
     uint8_t *mark;
 };
@@ -153,12 +154,14 @@ static int add_first_sets(struct lp *lp)
     return e < 0 ? e : 0;
 }
 
-/* New sets that the present loads violate: the smallest cut in front of each rank. Their number, or an error. */
+/* New sets that the present loads violate: the smallest cut in front of each rank. Their
+ * number, or an error. */
 static int separate(struct lp *lp, int reduce)
 {
     const struct bny_graph *g = lp->g;
     struct bny_cuts *c = &lp->cuts[reduce];
-    const double *load = lp->s.price + 1 + (reduce ? g->nlinks : 0), *weight = lp->s.price + 1 + 2 * g->nlinks;
+    const double *load = lp->s.price + 1 + (reduce ? g->nlinks : 0),
+                 *weight = lp->s.price + 1 + 2 * g->nlinks;
     int found = 0;
 
     for (int l = 0; l < g->nlinks; l++)
@@ -171,7 +174,8 @@ static int separate(struct lp *lp, int reduce)
         int e;
 
         bny_flow_reset(&c->flow);
-        if (bny_flow_run(&c->flow, c->source, c->term[r], c->total) > c->total - (int64_t)(1e-6 * UNIT))
+        if (bny_flow_run(&c->flow, c->source, c->term[r], c->total) >
+            c->total - (int64_t)(1e-6 * UNIT))
             continue;
         bny_flow_side(&c->flow, c->source, lp->mark);
         e = add_set(lp, lp->mark, reduce);
@@ -196,7 +200,8 @@ static int solve(struct lp *lp, struct bny_joint *j)
         if (found + e == 0)
             return 0;
     }
-    return bny_fail(BANYAN_ENOTSUP, "the joint allreduce program of %s does not settle", lp->g->name);
+    return bny_fail(BANYAN_ENOTSUP, "the joint allreduce program of %s does not settle",
+                    lp->g->name);
 }
 
 /* Smallest d up to 100000 that makes all values whole, or 2^30. */
@@ -240,12 +245,15 @@ static int make_dual(const struct lp *lp, struct bny_joint *j)
             continue;
         j->dual->times[s] = times;
         j->dual->reduce[s] = (uint8_t)lp->sets[i].reduce;
-        memcpy(j->dual->in + (size_t)s++ * (size_t)g->nnodes, lp->sets[i].in, (size_t)g->nnodes);
+        memcpy(j->dual->in + (size_t)s++ * (size_t)g->nnodes, lp->sets[i].in,
+               (size_t)g->nnodes);
     }
     for (int v = 0; j->dual && v < g->nnodes; v++)
         if (g->nodes[v].rank < 0) {
-            j->dual->down_pot[v] = (int64_t)nearbyint((values[column] - values[column + 1]) * d);
-            j->dual->up_pot[v] = (int64_t)nearbyint((values[column + 2] - values[column + 3]) * d);
+            j->dual->down_pot[v] =
+                (int64_t)nearbyint((values[column] - values[column + 1]) * d);
+            j->dual->up_pot[v] =
+                (int64_t)nearbyint((values[column + 2] - values[column + 3]) * d);
             column += 4;
         }
     free(values);
@@ -304,8 +312,9 @@ int bny_joint_solve(struct bny_joint *j, const struct bny_graph *g)
 
     memset(j, 0, sizeof *j);
     if (1 + 2 * g->nlinks + g->nranks > MOST_ROWS)
-        return bny_fail(BANYAN_ENOTSUP, "the joint allreduce program of %s has %d links; that is too many", g->name,
-                        g->nlinks);
+        return bny_fail(BANYAN_ENOTSUP,
+                        "the joint allreduce program of %s has %d links; that is too many",
+                        g->name, g->nlinks);
     e = prepare(&lp);
     if (!e)
         e = solve(&lp, j);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Maximum flow by shortest augmenting paths in layers (Dinic, "Algorithm for solution of a problem of maximum flow in
- * networks with power estimation", 1970). Layers are counted from the sink and only as far as the source: the sinks of
- * one check stand next to nodes that already count as sources, so most searches see a few nodes only. */
+/* Maximum flow by shortest augmenting paths in layers (Dinic, "Algorithm for solution of a
+ * problem of maximum flow in networks with power estimation", 1970). Layers are counted from
+ * the sink and only as far as the source: the sinks of one check stand next to nodes that
+ * already count as sources, so most searches see a few nodes only. */
 #include "topo/maxflow.h"
 
 #include <stdlib.h>

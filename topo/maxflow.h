@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Maximum flow in a directed network of integer capacities (Dinic), and the one question that bounds and packings ask of
- * it: does every cut carry the demand of its roots? Not thread safe per object; any number of objects. */
+/* Maximum flow in a directed network of integer capacities (Dinic), and the one question that
+ * bounds and packings ask of it: does every cut carry the demand of its roots? Not thread safe
+ * per object; any number of objects. */
 #ifndef BNY_TOPO_MAXFLOW_H
 #define BNY_TOPO_MAXFLOW_H
 
@@ -9,15 +10,15 @@
 #define BNY_FLOW_INF (INT64_MAX / 8)
 
 struct bny_arc {
-    int to, next;  /* next arc of the same tail; -1 ends */
-    int64_t cap;   /* residual */
+    int to, next; /* next arc of the same tail; -1 ends */
+    int64_t cap;  /* residual */
 };
 
 struct bny_flow {
     int n, m, arcs_cap; /* nodes; arcs, twice the links: arc a runs against a ^ 1 */
     struct bny_arc *arcs;
-    int64_t *full;      /* [m] capacities before any flow */
-    int *first;         /* [n] */
+    int64_t *full;             /* [m] capacities before any flow */
+    int *first;                /* [n] */
     int *level, *iter, *queue; /* [n] scratch */
 };
 
@@ -33,7 +34,8 @@ void bny_flow_set(struct bny_flow *f, int arc, int64_t cap);
 void bny_flow_reset(struct bny_flow *f);
 /* Sends up to `limit` more from s to t through what is left; returns what went. */
 int64_t bny_flow_run(struct bny_flow *f, int s, int t, int64_t limit);
-/* mark[v] = 1 for the nodes that s still reaches, else 0: after a run below its limit the smallest cut's side of s. */
+/* mark[v] = 1 for the nodes that s still reaches, else 0: after a run below its limit the
+ * smallest cut's side of s. */
 void bny_flow_side(struct bny_flow *f, int s, uint8_t *mark);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packings: memory, and the packing by levels (pack.h; the balanced level-by-level trees of "Efficient direct-connect
- * topologies for collective communications", arXiv 2202.03356, for any capacities and roots). Each rank y looks at all roots
- * at once: root r may use an edge (x, y) when x comes before y in the order of r, which is by distance, then by
- * rank counted from r. The choice of all units of all roots is one flow from roots to edges. Since parents come earlier
- * in the order, any choice at every rank makes trees, and ranks do not depend on each other. */
+/* Packings: memory, and the packing by levels (pack.h; the balanced level-by-level trees of
+ * "Efficient direct-connect topologies for collective communications", arXiv 2202.03356, for
+ * any capacities and roots). Each rank y looks at all roots at once: root r may use an edge (x,
+ * y) when x comes before y in the order of r, which is by distance, then by rank counted from
+ * r. The choice of all units of all roots is one flow from roots to edges. Since parents come
+ * earlier in the order, any choice at every rank makes trees, and ranks do not depend on each
+ * other. */
 #include "topo/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "topo/cuts.h"
 #include "topo/maxflow.h"
 
 static int no_memory(const struct bny_pack *p)
@@ -43,7 +44,8 @@ void bny_pack_free(struct bny_pack *p)
     memset(p, 0, sizeof *p);
 }
 
-int bny_pack_edge(struct bny_pack *p, int from, int to, int64_t cap, int nlinks, const int *links)
+int bny_pack_edge(struct bny_pack *p, int from, int to, int64_t cap, int nlinks,
+                  const int *links)
 {
     struct bny_pack_edge *e;
 
@@ -57,7 +59,8 @@ int bny_pack_edge(struct bny_pack *p, int from, int to, int64_t cap, int nlinks,
         p->edges_cap = more;
     }
     e = &p->edges[p->nedges];
-    *e = (struct bny_pack_edge){ from, to, cap, nlinks, malloc((size_t)(nlinks ? nlinks : 1) * sizeof *links) };
+    *e = (struct bny_pack_edge){ from, to, cap, nlinks,
+                                 malloc((size_t)(nlinks ? nlinks : 1) * sizeof *links) };
     if (!e->links)
         return no_memory(p);
     memcpy(e->links, links, (size_t)nlinks * sizeof *links);
@@ -89,40 +92,15 @@ struct bny_pack_tree *bny_pack_tree(struct bny_pack *p, int root, int64_t units)
     return t;
 }
 
-int bny_pack_feasible(const struct bny_pack *p)
-{
-    int *term = malloc((size_t)p->n * sizeof *term), ok;
-    uint8_t *mark = malloc((size_t)p->n + 1);
-    struct bny_cuts c;
-    int e = 0;
-
-    if (!term || !mark) {
-        free(term);
-        free(mark);
-        return no_memory(p);
-    }
-    for (int v = 0; v < p->n; v++)
-        term[v] = v;
-    e = bny_cuts_init(&c, p->n, p->nedges, p->n, term);
-    for (int i = 0; i < p->nedges && !e; i++)
-        e = bny_cuts_link(&c, p->edges[i].from, p->edges[i].to, p->edges[i].cap);
-    for (int v = 0; v < p->n && !e; v++)
-        bny_cuts_need(&c, v, p->need[v]);
-    ok = e ? e : bny_cuts_violated(&c, 0, mark) == p->n;
-    bny_cuts_free(&c);
-    free(term);
-    free(mark);
-    return ok;
-}
-
 struct levels {
     struct bny_pack *p;
-    int *rank_of;        /* [n * n] row r: place of each rank in the order of root r */
-    int *dist_of;        /* [n * n] row r: its distance */
-    int *in_first, *in;  /* edges that lead to each rank */
+    int *rank_of;       /* [n * n] row r: place of each rank in the order of root r */
+    int *dist_of;       /* [n * n] row r: its distance */
+    int *in_first, *in; /* edges that lead to each rank */
 };
 
-/* Order of root r: breadth first; within a level by (v - r) mod n, so that orders differ between roots. */
+/* Order of root r: breadth first; within a level by (v - r) mod n, so that orders differ
+ * between roots. */
 static void order(struct levels *lv, int r, const int *out_first, const int *out, int *queue)
 {
     struct bny_pack *p = lv->p;
@@ -172,7 +150,8 @@ static void index_edges(const struct bny_pack *p, int in, int *first, int *list)
     first[p->n] = p->nedges;
 }
 
-/* Every root's units at rank y, as (edge, units) pairs in got; 0 when the edges do not suffice. */
+/* Every root's units at rank y, as (edge, units) pairs in got; 0 when the edges do not suffice.
+ */
 struct choice {
     int edge;
     int64_t units;
@@ -199,12 +178,13 @@ static int keep(struct choices *c, int edge, int64_t units)
     return 0;
 }
 
-/* One flow: source -> root (its need) -> edge (when from a rank nearer to the root, or, with `order`, earlier in the root's
- * order) -> sink (capacity). */
+/* One flow: source -> root (its need) -> edge (when from a rank nearer to the root, or, with
+ * `order`, earlier in the root's order) -> sink (capacity). */
 static int choose(const struct levels *lv, int y, struct choices *c, int by_order)
 {
     const struct bny_pack *p = lv->p;
-    int lo = lv->in_first[y], nin = lv->in_first[y + 1] - lo, s = p->n + nin, t = s + 1, e, *arc;
+    int lo = lv->in_first[y], nin = lv->in_first[y + 1] - lo, s = p->n + nin, t = s + 1, e,
+        *arc;
     int64_t total = 0;
     struct bny_flow f;
 
@@ -221,8 +201,8 @@ static int choose(const struct levels *lv, int y, struct choices *c, int by_orde
         total += p->need[r];
         bny_flow_arc(&f, s, r, p->need[r]);
         for (int i = 0; i < nin; i++)
-            if (place[p->edges[lv->in[lo + i]].from] < place[y]
-                && bny_flow_arc(&f, r, p->n + i, p->need[r]) < 0)
+            if (place[p->edges[lv->in[lo + i]].from] < place[y] &&
+                bny_flow_arc(&f, r, p->n + i, p->need[r]) < 0)
                 e = -BANYAN_ENOMEM;
     }
     if (!e && bny_flow_run(&f, s, t, total) < total)
@@ -283,14 +263,16 @@ int bny_pack_levels(struct bny_pack *p)
     struct levels lv = { .p = p };
     struct choices c = { .first = malloc(n * (n + 1) * sizeof *c.first) };
     int *out_first = malloc((n + 1) * sizeof *out_first), *out = malloc((m + 1) * sizeof *out);
-    int *dist = malloc(n * sizeof *dist), *queue = malloc(n * sizeof *queue), e = 0, had = p->ntrees;
+    int *dist = malloc(n * sizeof *dist), *queue = malloc(n * sizeof *queue), e = 0,
+        had = p->ntrees;
     int64_t *left = malloc(n * sizeof *left);
 
     lv.rank_of = malloc(n * n * sizeof *lv.rank_of);
     lv.dist_of = malloc(n * n * sizeof *lv.dist_of);
     lv.in_first = malloc((n + 1) * sizeof *lv.in_first);
     lv.in = malloc((m + 1) * sizeof *lv.in);
-    if (!c.first || !out_first || !out || !dist || !queue || !left || !lv.rank_of || !lv.dist_of || !lv.in_first || !lv.in)
+    if (!c.first || !out_first || !out || !dist || !queue || !left || !lv.rank_of ||
+        !lv.dist_of || !lv.in_first || !lv.in)
         e = no_memory(p);
     if (!e) {
         index_edges(p, 1, lv.in_first, lv.in);

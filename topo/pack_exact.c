@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The exact packing (pack.h). A tree of u units grows from its root; an edge (x, y) may carry min(u, capacity, slack) of
- * them, where slack = min over sets X with x inside, y outside of capacity(leaving X) - need(X) of what is still to be
- * packed: one flow to y from all roots and x. When that is less than u, the rest of the units goes back
- * to the root's need together with the capacity that the tree's edges hold for it, which keeps the rest feasible:
- * sets that hold the whole tree lose nothing, others regain an edge.
+/* The exact packing (pack.h). A tree of u units grows from its root; an edge (x, y) may carry
+ * min(u, capacity, slack) of them, where slack = min over sets X with x inside, y outside of
+ * capacity(leaving X) - need(X) of what is still to be packed: one flow to y from all roots and
+ * x. When that is less than u, the rest of the units goes back to the root's need together with
+ * the capacity that the tree's edges hold for it, which keeps the rest feasible: sets that hold
+ * the whole tree lose nothing, others regain an edge.
  *
- * First a whole tree is tried at once, along the edges with most to spare, and one check of all cuts
- * accepts it: that is some flows instead of one an edge. */
+ * First a whole tree is tried at once, along the edges with most to spare, and one check of all
+ * cuts accepts it: that is some flows instead of one an edge. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +18,13 @@
 struct exact {
     struct bny_pack *p;
     struct bny_cuts cuts;
-    int64_t *cap;      /* [nedges] what is left */
+    int64_t *cap; /* [nedges] what is left */
     int *out_first, *out;
-    uint8_t *blocked;  /* [nedges] for the present tree: a set without slack holds the edge's tail only */
-    uint8_t *mark;     /* [n + 1] */
-    int *members;      /* ranks of the present tree in order of joining */
-    int misses;        /* whole trees that failed in a row: the next tries are skipped */
+    uint8_t *blocked; /* [nedges] for the present tree: a set without slack holds the edge's
+                         tail only */
+    uint8_t *mark;    /* [n + 1] */
+    int *members;     /* ranks of the present tree in order of joining */
+    int misses;       /* whole trees that failed in a row: the next tries are skipped */
 };
 
 static void set_cap(struct exact *x, int e, int64_t cap)
@@ -57,8 +59,10 @@ static int64_t slack(struct exact *x, int e, int64_t units)
     return flow < most ? flow : most;
 }
 
-/* The edge with most capacity among those that lead out of the tree from its earliest member that has one. */
-static int greedy_edge(const struct exact *x, const struct bny_pack_tree *t, int nmembers, int *from)
+/* The edge with most capacity among those that lead out of the tree from its earliest member
+ * that has one. */
+static int greedy_edge(const struct exact *x, const struct bny_pack_tree *t, int nmembers,
+                       int *from)
 {
     for (; *from < nmembers; ++*from) {
         int v = x->members[*from], best = -1;
@@ -66,7 +70,8 @@ static int greedy_edge(const struct exact *x, const struct bny_pack_tree *t, int
         for (int i = x->out_first[v]; i < x->out_first[v + 1]; i++) {
             int e = x->out[i], y = x->p->edges[e].to;
 
-            if (y != t->root && t->edge[y] < 0 && x->cap[e] >= t->units && (best < 0 || x->cap[e] > x->cap[best]))
+            if (y != t->root && t->edge[y] < 0 && x->cap[e] >= t->units &&
+                (best < 0 || x->cap[e] > x->cap[best]))
                 best = e;
         }
         if (best >= 0)
@@ -97,8 +102,10 @@ static int try_whole(struct exact *x, struct bny_pack_tree *t)
     return ok;
 }
 
-/* The edge that takes most of the tree's units, the first that takes all; -1 when the packing does not exist. */
-static int next_edge(struct exact *x, const struct bny_pack_tree *t, int nmembers, int64_t *units)
+/* The edge that takes most of the tree's units, the first that takes all; -1 when the packing
+ * does not exist. */
+static int next_edge(struct exact *x, const struct bny_pack_tree *t, int nmembers,
+                     int64_t *units)
 {
     int best = -1;
 
@@ -111,8 +118,8 @@ static int next_edge(struct exact *x, const struct bny_pack_tree *t, int nmember
                 int e = x->out[i], y = x->p->edges[e].to;
                 int64_t got;
 
-                if (y == t->root || t->edge[y] >= 0 || x->blocked[e] || x->cap[e] <= *units
-                    || (pass == 0) != (x->cap[e] >= t->units))
+                if (y == t->root || t->edge[y] >= 0 || x->blocked[e] || x->cap[e] <= *units ||
+                    (pass == 0) != (x->cap[e] >= t->units))
                     continue;
                 got = slack(x, e, t->units);
                 if (got > *units) {
@@ -146,8 +153,8 @@ static int grow(struct exact *x, struct bny_pack_tree *t)
         int e = next_edge(x, t, n, &units);
 
         if (e < 0)
-            return bny_fail(BANYAN_ENOTSUP, "no packing: %lld units of root %d lack an edge", (long long)t->units,
-                            t->root);
+            return bny_fail(BANYAN_ENOTSUP, "no packing: %lld units of root %d lack an edge",
+                            (long long)t->units, t->root);
         if (units < t->units)
             shrink(x, t, units);
         set_cap(x, e, x->cap[e] - units);

@@ -9,8 +9,8 @@
 #include "topo/route.h"
 #include "topo/split.h"
 
-int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, const int64_t *need, int reversed,
-                   enum bny_pack_how how)
+int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap,
+                   const int64_t *need, int reversed, enum bny_pack_how how)
 {
     int e = bny_pack_init(p, g->nranks);
 
@@ -44,8 +44,8 @@ static int64_t all_units(const struct bny_pack *p)
 }
 
 /* One direction of a tree: parents, routes, depths. */
-static int fill(const struct bny_pack *p, const struct bny_pack_tree *from, int *parent, uint32_t *depth,
-                struct bny_route *route, int backwards)
+static int fill(const struct bny_pack *p, const struct bny_pack_tree *from, int *parent,
+                uint32_t *depth, struct bny_route *route, int backwards)
 {
     for (int v = 0; v < p->n; v++) {
         const struct bny_pack_edge *e = from->edge[v] < 0 ? NULL : &p->edges[from->edge[v]];
@@ -76,7 +76,8 @@ static int fill(const struct bny_pack *p, const struct bny_pack_tree *from, int 
 }
 
 static int fill_tree(struct bny_tree *t, const struct bny_graph *g, const struct bny_pack *down,
-                     const struct bny_pack_tree *d, const struct bny_pack *up, const struct bny_pack_tree *u)
+                     const struct bny_pack_tree *d, const struct bny_pack *up,
+                     const struct bny_pack_tree *u)
 {
     size_t n = (size_t)g->nranks;
     int e;
@@ -90,7 +91,8 @@ static int fill_tree(struct bny_tree *t, const struct bny_graph *g, const struct
     }
     if (!t->up || !t->down || (up && (!t->down_parent || !t->down_step)))
         return -BANYAN_ENOMEM;
-    e = up ? fill(down, d, t->down_parent, t->down_step, t->down, 0) : fill(down, d, t->parent, t->step, t->down, 0);
+    e = up ? fill(down, d, t->down_parent, t->down_step, t->down, 0)
+           : fill(down, d, t->parent, t->step, t->down, 0);
     if (!e && up)
         e = fill(up, u, t->parent, t->step, t->up, 1);
     for (int v = 0; v < g->nranks && !e && !up; v++)
@@ -136,9 +138,11 @@ static int next_of(const struct bny_pack *p, int root, int t)
     return t;
 }
 
-/* Calls for every piece of every root: tree of down, tree of up, units of 1/unit. f NULL: counts only. */
-static int64_t pieces(struct bny_forest *f, const struct bny_graph *g, const struct bny_pack *down,
-                      const struct bny_pack *up, int64_t unit, int *error)
+/* Calls for every piece of every root: tree of down, tree of up, units of 1/unit. f NULL:
+ * counts only. */
+static int64_t pieces(struct bny_forest *f, const struct bny_graph *g,
+                      const struct bny_pack *down, const struct bny_pack *up, int64_t unit,
+                      int *error)
 {
     int64_t of_down = unit / all_units(down), of_up = up ? unit / all_units(up) : 0, n = 0;
 
@@ -159,7 +163,8 @@ static int64_t pieces(struct bny_forest *f, const struct bny_graph *g, const str
                 t->weight_num = (uint32_t)(w / common);
                 t->weight_den = (uint32_t)(unit / common);
                 if (unit / common > UINT32_MAX)
-                    *error = bny_fail(BANYAN_ENOTSUP, "the weights of %s do not fit in 32 bits", f->name);
+                    *error = bny_fail(BANYAN_ENOTSUP, "the weights of %s do not fit in 32 bits",
+                                      f->name);
                 else if (fill_tree(t, g, down, &down->trees[d], up, up ? &up->trees[u] : NULL))
                     *error = bny_forest_no_memory(f->name, f->nranks);
             }
@@ -175,8 +180,8 @@ static int64_t pieces(struct bny_forest *f, const struct bny_graph *g, const str
     return n;
 }
 
-int bny_pack_forest(struct bny_forest **out, const char *name, const struct bny_graph *g, const struct bny_pack *down,
-                    const struct bny_pack *up)
+int bny_pack_forest(struct bny_forest **out, const char *name, const struct bny_graph *g,
+                    const struct bny_pack *down, const struct bny_pack *up)
 {
     int64_t a = all_units(down), b = up ? all_units(up) : a, unit, n;
     struct bny_forest *f;
@@ -184,7 +189,8 @@ int bny_pack_forest(struct bny_forest **out, const char *name, const struct bny_
 
     *out = NULL;
     if (__builtin_mul_overflow(a / gcd(a, b), b, &unit) || unit > INT64_C(1) << 50)
-        return bny_fail(BANYAN_ENOTSUP, "the weights of %s on %s have no common denominator", name, g->name);
+        return bny_fail(BANYAN_ENOTSUP, "the weights of %s on %s have no common denominator",
+                        name, g->name);
     n = pieces(NULL, g, down, up, unit, &e);
     f = n > 0 && n < INT32_MAX ? bny_forest_alloc(name, g->nranks, (int)n) : NULL;
     if (!f)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* packed: trees that reach the cut bound (ForestColl, arXiv 2402.06787, with own methods for each step; schedules.md 2.2 of the
- * design). Every root's share is k equal units; capacities are floor(U cap) for the least U at which all cuts
- * carry the units, and pack.h finds the trees. With as many units as the bound's denominator the packing is
- * exactly optimal; fewer, where they come within a thousandth, make fewer trees.
+/* packed: trees that reach the cut bound (ForestColl, arXiv 2402.06787, with own methods for
+ * each step; schedules.md 2.2 of the design). Every root's share is k equal units; capacities
+ * are floor(U cap) for the least U at which all cuts carry the units, and pack.h finds the
+ * trees. With as many units as the bound's denominator the packing is exactly optimal; fewer,
+ * where they come within a thousandth, make fewer trees.
  *
- * With a cap on the height, trees by levels alone are tried in growing capacities (a Pareto family: pareto.h).
+ * With a cap on the height, trees by levels alone are tried in growing capacities (a Pareto
+ * family: pareto.h).
  *
- * Scattered and allreduce: trees of all roots; on graphs that are not symmetric the trees of the reducing
- * direction are packed for themselves. Rooted: all trees from one root (Edmonds). */
+ * Scattered and allreduce: trees of all roots; on graphs that are not symmetric the trees of
+ * the reducing direction are packed for themselves. Rooted: all trees from one root (Edmonds).
+ */
 #include "topo/packed.h"
 
 #include <stdlib.h>
@@ -18,7 +21,7 @@
 #include "topo/cuts.h"
 
 #define FEW_UNITS 16
-#define GOOD_GAP 1e-3
+#define GOOD_GAP  1e-3
 
 void bny_plan_size_free(struct bny_plan_size *s)
 {
@@ -35,8 +38,8 @@ static int64_t floor_mul(int64_t cap, struct bny_ratio u)
 }
 
 /* The least U above u at which the cut's capacity reaches `units`. */
-static struct bny_ratio raise(const struct bny_graph *g, const uint8_t *cut, int reversed, struct bny_ratio u,
-                              int64_t units)
+static struct bny_ratio raise(const struct bny_graph *g, const uint8_t *cut, int reversed,
+                              struct bny_ratio u, int64_t units)
 {
     for (;;) {
         struct bny_ratio next = { 1, 0 };
@@ -74,8 +77,8 @@ static int alloc_size(struct bny_plan_size *s, const struct bny_graph *g, int ro
     return 0;
 }
 
-static int find_u(struct bny_plan_size *s, const struct bny_graph *g, struct bny_cuts *c, uint8_t *mark,
-                  struct bny_ratio *u, int reversed)
+static int find_u(struct bny_plan_size *s, const struct bny_graph *g, struct bny_cuts *c,
+                  uint8_t *mark, struct bny_ratio *u, int reversed)
 {
     for (int t = 0;;) {
         int64_t units = 0;
@@ -91,12 +94,13 @@ static int find_u(struct bny_plan_size *s, const struct bny_graph *g, struct bny
             units += mark[g->rank_node[r]] ? s->need[r] : 0;
         *u = raise(g, mark, reversed, *u, units);
         if (!bny_ratio_ok(*u))
-            return bny_fail(BANYAN_ENOTSUP, "the capacities of %s are too uneven to plan in 64 bits", g->name);
+            return bny_fail(BANYAN_ENOTSUP,
+                            "the capacities of %s are too uneven to plan in 64 bits", g->name);
     }
 }
 
-int bny_plan_size_k(struct bny_plan_size *s, const struct bny_graph *g, struct bny_ratio bound, int root, int reversed,
-                    int64_t k)
+int bny_plan_size_k(struct bny_plan_size *s, const struct bny_graph *g, struct bny_ratio bound,
+                    int root, int reversed, int64_t k)
 {
     struct bny_ratio u = bny_ratio_mul(bound, bny_ratio_of(k, 1)), first = u;
     uint8_t *mark = malloc((size_t)g->nnodes + 1);
@@ -104,7 +108,8 @@ int bny_plan_size_k(struct bny_plan_size *s, const struct bny_graph *g, struct b
     int e = alloc_size(s, g, root, k);
 
     if (!e && !bny_ratio_ok(u))
-        e = bny_fail(BANYAN_ENOTSUP, "the bound of %s is too uneven to plan in 64 bits", g->name);
+        e = bny_fail(BANYAN_ENOTSUP, "the bound of %s is too uneven to plan in 64 bits",
+                     g->name);
     if (!e && !mark)
         e = bny_fail(BANYAN_ENOMEM, "no memory to plan trees on %s", g->name);
     if (!e)
@@ -122,8 +127,8 @@ int bny_plan_size_k(struct bny_plan_size *s, const struct bny_graph *g, struct b
     return e;
 }
 
-int bny_plan_size_free_k(struct bny_plan_size *s, const struct bny_graph *g, struct bny_ratio bound, int root,
-                         int reversed, int most)
+int bny_plan_size_free_k(struct bny_plan_size *s, const struct bny_graph *g,
+                         struct bny_ratio bound, int root, int reversed, int most)
 {
     struct bny_ratio whole = bny_ratio_mul(bound, bny_ratio_of(bny_graph_common_cap(g), 1));
 
@@ -137,14 +142,16 @@ int bny_plan_size_free_k(struct bny_plan_size *s, const struct bny_graph *g, str
     return bny_plan_size_k(s, g, bound, root, reversed, whole.den);
 }
 
-/* `stretch` >= 1: how much more than the optimum the links may carry, for low trees (levels). */
+/* `stretch` >= 1: how much more than the optimum the links may carry, for low trees (levels).
+ */
 struct wish {
     int root, k; /* -1: all roots; 0: as few units as come near the optimum */
     struct bny_ratio stretch;
     enum bny_pack_how how;
 };
 
-static int pack_one_way(struct bny_pack *p, const struct bny_graph *g, const struct wish *w, int reversed)
+static int pack_one_way(struct bny_pack *p, const struct bny_graph *g, const struct wish *w,
+                        int reversed)
 {
     struct bny_bound b;
     struct bny_plan_size s = { 0 };
@@ -177,7 +184,8 @@ static int one_rank(struct bny_forest **out)
     return f ? bny_forest_finish(out, f) : bny_forest_no_memory("packed", 1);
 }
 
-static int build_one(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, const struct wish *w)
+static int build_one(struct bny_forest **out, const struct bny_graph *g,
+                     enum bny_forest_use use, const struct wish *w)
 {
     int same = bny_graph_is_symmetric(g), e;
     struct bny_pack down, up = { 0 };
@@ -199,10 +207,12 @@ static int build_one(struct bny_forest **out, const struct bny_graph *g, enum bn
 }
 
 /* Packings of growing load until one is low enough; steps count the height. */
-static int build_low(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, struct wish *w, int cap)
+static int build_low(struct bny_forest **out, const struct bny_graph *g,
+                     enum bny_forest_use use, struct wish *w, int cap)
 {
-    static const struct bny_ratio stretch[] = { { 1, 1 }, { 21, 20 }, { 6, 5 }, { 3, 2 }, { 2, 1 }, { 3, 1 }, { 4, 1 },
-                                                { 8, 1 }, { 16, 1 }, { 32, 1 } };
+    static const struct bny_ratio stretch[] = { { 1, 1 },  { 21, 20 }, { 6, 5 }, { 3, 2 },
+                                                { 2, 1 },  { 3, 1 },   { 4, 1 }, { 8, 1 },
+                                                { 16, 1 }, { 32, 1 } };
 
     w->how = BNY_PACK_LEVELS;
     for (size_t i = 0; i < sizeof stretch / sizeof stretch[0]; i++) {
@@ -220,8 +230,10 @@ static int build_low(struct bny_forest **out, const struct bny_graph *g, enum bn
     return bny_fail(BANYAN_ENOTSUP, "found no packed trees of height %d on %s", cap, g->name);
 }
 
-/* Below switches with one port a rank, a ring in the order of places is such a packing too, and found at once. */
-static int build_ring(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use)
+/* Below switches with one port a rank, a ring in the order of places is such a packing too, and
+ * found at once. */
+static int build_ring(struct bny_forest **out, const struct bny_graph *g,
+                      enum bny_forest_use use)
 {
     int e = bny_build_ordered_ring.build(out, g, use, -1, NULL);
 
@@ -236,7 +248,8 @@ static int build_ring(struct bny_forest **out, const struct bny_graph *g, enum b
     return e ? e : -BANYAN_ENOTSUP;
 }
 
-static int build_free(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, struct wish *w)
+static int build_free(struct bny_forest **out, const struct bny_graph *g,
+                      enum bny_forest_use use, struct wish *w)
 {
     int e;
 
@@ -250,10 +263,12 @@ static int build_free(struct bny_forest **out, const struct bny_graph *g, enum b
     return build_one(out, g, use, w);
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use, int root,
-                 const struct bny_build_opts *opts)
+static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
+                 int root, const struct bny_build_opts *opts)
 {
-    struct wish w = { .root = use == BNY_FOREST_ROOTED ? root : -1, .k = opts ? opts->k : 0, .stretch = { 1, 1 } };
+    struct wish w = { .root = use == BNY_FOREST_ROOTED ? root : -1,
+                      .k = opts ? opts->k : 0,
+                      .stretch = { 1, 1 } };
     int e;
 
     *out = NULL;

@@ -43,8 +43,9 @@ static int64_t slowest(const struct bny_forest *f, const struct bny_graph *g)
     return least;
 }
 
-double bny_forest_seconds(const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use, double bytes,
-                          double chunk_bytes, double alpha_s)
+double bny_forest_seconds(const struct bny_forest *f, const struct bny_graph *g,
+                          enum bny_forest_use use, double bytes, double chunk_bytes,
+                          double alpha_s)
 {
     double share = 0, hops = 0, chunk, fill;
 
@@ -70,16 +71,18 @@ static int heights(const struct bny_forest *f)
     return bny_forest_height(f, 0) + bny_forest_height(f, 1);
 }
 
-/* Takes f over; frees it when a member is as low and as fast, frees the last member when f beats it so. */
+/* Takes f over; frees it when a member is as low and as fast, frees the last member when f
+ * beats it so. */
 static void add(struct bny_pareto *p, struct bny_forest *f)
 {
     for (int i = 0; i < p->n; i++)
-        if (heights(p->forest[i]) <= heights(f) && bny_ratio_cmp(p->forest[i]->claim.time, f->claim.time) <= 0) {
+        if (heights(p->forest[i]) <= heights(f) &&
+            bny_ratio_cmp(p->forest[i]->claim.time, f->claim.time) <= 0) {
             bny_forest_free(f);
             return;
         }
-    while (p->n && bny_ratio_cmp(f->claim.time, p->forest[p->n - 1]->claim.time) <= 0
-           && heights(f) <= heights(p->forest[p->n - 1]))
+    while (p->n && bny_ratio_cmp(f->claim.time, p->forest[p->n - 1]->claim.time) <= 0 &&
+           heights(f) <= heights(p->forest[p->n - 1]))
         bny_forest_free(p->forest[--p->n]);
     if (p->n == BNY_PARETO_MAX)
         bny_forest_free(f);
@@ -87,10 +90,12 @@ static void add(struct bny_pareto *p, struct bny_forest *f)
         p->forest[p->n++] = f;
 }
 
-int bny_pareto_build(struct bny_pareto *out, const struct bny_graph *g, enum bny_forest_use use, int root, int seconds)
+int bny_pareto_build(struct bny_pareto *out, const struct bny_graph *g, enum bny_forest_use use,
+                     int root, int seconds)
 {
     uint64_t deadline = bny_deadline_in(seconds);
-    const struct bny_graph_builder_ops *best = use == BNY_FOREST_ALLREDUCE ? &bny_build_joint : &bny_build_packed;
+    const struct bny_graph_builder_ops *best =
+        use == BNY_FOREST_ALLREDUCE ? &bny_build_joint : &bny_build_packed;
     struct bny_build_opts opts = { 0 };
     struct bny_forest *f;
     int e;
@@ -128,8 +133,9 @@ void bny_pareto_free(struct bny_pareto *p)
         bny_forest_free(p->forest[--p->n]);
 }
 
-const struct bny_forest *bny_pareto_choose(const struct bny_pareto *p, const struct bny_graph *g,
-                                           enum bny_forest_use use, double bytes, double chunk_bytes, double alpha_s)
+const struct bny_forest *bny_pareto_choose(const struct bny_pareto *p,
+                                           const struct bny_graph *g, enum bny_forest_use use,
+                                           double bytes, double chunk_bytes, double alpha_s)
 {
     const struct bny_forest *best = NULL;
     double least = 0;

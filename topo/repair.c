@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Repair (repair.h). Only forests whose both directions use the same edges are mended, on symmetric graphs; others are
- * planned anew, which takes some hundredths of a second for hundreds of ranks. Loads are counted in units of the weights'
- * common denominator, one direction; the other is its mirror. */
+/* Repair (repair.h). Only forests whose both directions use the same edges are mended, on
+ * symmetric graphs; others are planned anew, which takes some hundredths of a second for
+ * hundreds of ranks. Loads are counted in units of the weights' common denominator, one
+ * direction; the other is its mirror. */
 #include "topo/repair.h"
 
 #include <stdio.h>
@@ -17,14 +18,14 @@ struct mending {
     const struct bny_forest *old;
     const struct bny_graph *before, *after;
     struct bny_forest *f;
-    int *node, *link;   /* of before -> of after, or -1 */
-    int64_t *room;      /* [links of after] units that still fit */
-    int64_t unit;       /* of weight 1 */
-    int64_t *units;     /* [trees of f] */
-    int *from;          /* [trees of f] tree of old */
-    uint8_t *joined;    /* [ranks] of the present tree: connected with its root */
-    int *queue, *via;   /* [nodes] search */
-    int64_t *width;     /* [nodes] least room on the way to the rank that searches */
+    int *node, *link; /* of before -> of after, or -1 */
+    int64_t *room;    /* [links of after] units that still fit */
+    int64_t unit;     /* of weight 1 */
+    int64_t *units;   /* [trees of f] */
+    int *from;        /* [trees of f] tree of old */
+    uint8_t *joined;  /* [ranks] of the present tree: connected with its root */
+    int *queue, *via; /* [nodes] search */
+    int64_t *width;   /* [nodes] least room on the way to the rank that searches */
     struct bny_repair report;
 };
 
@@ -40,14 +41,16 @@ static int match_nodes(struct mending *m)
 
         m->node[v] = -1;
         for (int i = 0; i < m->after->nnodes && m->node[v] < 0; i++) {
-            int w = v - i >= 0 ? v - i : m->after->nnodes - i; /* nodes before a lost one keep their index */
+            int w = v - i >= 0
+                        ? v - i
+                        : m->after->nnodes - i; /* nodes before a lost one keep their index */
 
             if (w < m->after->nnodes && !strcmp(a->name, m->after->nodes[w].name))
                 m->node[v] = w;
         }
         if (m->node[v] >= 0 && (a->rank >= 0) != (m->after->nodes[m->node[v]].rank >= 0))
-            return bny_fail(BANYAN_EINVAL, "node %s of %s is of another kind in %s", a->name, m->before->name,
-                            m->after->name);
+            return bny_fail(BANYAN_EINVAL, "node %s of %s is of another kind in %s", a->name,
+                            m->before->name, m->after->name);
     }
     return 0;
 }
@@ -60,7 +63,8 @@ static void match_links(struct mending *m)
         int from = m->node[m->before->links[l].from], to = m->node[m->before->links[l].to];
 
         m->link[l] = -1;
-        for (int i = from < 0 ? 0 : g->out_first[from]; from >= 0 && i < g->out_first[from + 1]; i++)
+        for (int i = from < 0 ? 0 : g->out_first[from]; from >= 0 && i < g->out_first[from + 1];
+             i++)
             if (g->links[g->out[i]].to == to)
                 m->link[l] = g->out[i];
     }
@@ -81,7 +85,8 @@ static int take_over_trees(struct mending *m)
 
     for (int t = 0; t < m->old->ntrees; t++)
         if (new_rank(m, m->old->trees[t].root) >= 0) {
-            left = bny_ratio_add(left, bny_ratio_of(m->old->trees[t].weight_num, m->old->trees[t].weight_den));
+            left = bny_ratio_add(
+                left, bny_ratio_of(m->old->trees[t].weight_num, m->old->trees[t].weight_den));
             n++;
         }
     if (!n || !bny_ratio_ok(left))
@@ -94,12 +99,14 @@ static int take_over_trees(struct mending *m)
     n = 0;
     for (int t = 0; t < m->old->ntrees; t++) {
         const struct bny_tree *old = &m->old->trees[t];
-        struct bny_ratio w = bny_ratio_div(bny_ratio_of(old->weight_num, old->weight_den), left);
+        struct bny_ratio w =
+            bny_ratio_div(bny_ratio_of(old->weight_num, old->weight_den), left);
 
         if (new_rank(m, old->root) < 0)
             continue;
         if (w.num > UINT32_MAX || w.den > UINT32_MAX)
-            return bny_fail(BANYAN_ENOTSUP, "the weights of %s do not fit in 32 bits", m->old->name);
+            return bny_fail(BANYAN_ENOTSUP, "the weights of %s do not fit in 32 bits",
+                            m->old->name);
         m->from[n] = t;
         m->f->trees[n].root = new_rank(m, old->root);
         m->f->trees[n].pipeline = old->pipeline;
@@ -117,10 +124,13 @@ static int make_room(struct mending *m, struct bny_ratio time)
     for (int t = 0; t < m->f->ntrees; t++) {
         struct bny_ratio r = bny_ratio_of(unit, m->f->trees[t].weight_den);
 
-        if (__builtin_mul_overflow(r.num, (int64_t)m->f->trees[t].weight_den, &unit) || unit > INT64_C(1) << 40)
-            return bny_fail(BANYAN_ENOTSUP, "the weights of %s have no common denominator", m->old->name);
+        if (__builtin_mul_overflow(r.num, (int64_t)m->f->trees[t].weight_den, &unit) ||
+            unit > INT64_C(1) << 40)
+            return bny_fail(BANYAN_ENOTSUP, "the weights of %s have no common denominator",
+                            m->old->name);
     }
-    for (int64_t fine = 840; fine > 1; fine--) /* units that divide well, so that trees may be split evenly */
+    for (int64_t fine = 840; fine > 1;
+         fine--) /* units that divide well, so that trees may be split evenly */
         if (unit * fine <= UINT32_MAX) {
             unit *= fine;
             break;
@@ -129,17 +139,20 @@ static int make_room(struct mending *m, struct bny_ratio time)
     for (int t = 0; t < m->f->ntrees; t++)
         m->units[t] = unit / m->f->trees[t].weight_den * m->f->trees[t].weight_num;
     for (int l = 0; l < m->after->nlinks; l++) {
-        struct bny_ratio r = bny_ratio_mul(bny_ratio_mul(time, bny_ratio_of(m->after->links[l].cap, 1)),
-                                           bny_ratio_of(unit, 1));
+        struct bny_ratio r =
+            bny_ratio_mul(bny_ratio_mul(time, bny_ratio_of(m->after->links[l].cap, 1)),
+                          bny_ratio_of(unit, 1));
 
         if (!bny_ratio_ok(r))
-            return bny_fail(BANYAN_ENOTSUP, "the capacities of %s are too uneven", m->after->name);
+            return bny_fail(BANYAN_ENOTSUP, "the capacities of %s are too uneven",
+                            m->after->name);
         m->room[l] = r.num / r.den;
     }
     return 0;
 }
 
-/* Copies edges that are still there and fit; the others are left out. Routes are those away from the root. */
+/* Copies edges that are still there and fit; the others are left out. Routes are those away
+ * from the root. */
 static int copy_edges(struct mending *m, int t)
 {
     const struct bny_tree *old = &m->old->trees[m->from[t]];
@@ -223,7 +236,8 @@ static int split_tree(struct mending *m, int t, int64_t units)
     return 0;
 }
 
-/* Searches from rank y backwards through switches for the joined rank with the most room on the way; *room of it. */
+/* Searches from rank y backwards through switches for the joined rank with the most room on the
+ * way; *room of it. */
 static int search(struct mending *m, int y, int64_t *room)
 {
     const struct bny_graph *g = m->after;
@@ -255,7 +269,8 @@ static int search(struct mending *m, int y, int64_t *room)
     return best;
 }
 
-/* Joins rank y of tree t, with a part of the tree's units where the room is less. 1 when joined, 0, or an error. */
+/* Joins rank y of tree t, with a part of the tree's units where the room is less. 1 when
+ * joined, 0, or an error. */
 static int attach(struct mending *m, int t, int y)
 {
     const struct bny_graph *g = m->after;
@@ -279,14 +294,16 @@ static int attach(struct mending *m, int t, int y)
     return e ? e : 1;
 }
 
-/* Ranks without a way to the root let go of their children, which may find one. How many did. */
+/* Ranks without a way to the root let go of their children, which may find one. How many did.
+ */
 static int let_go(struct mending *m, int t)
 {
     struct bny_tree *tree = &m->f->trees[t];
     int n = 0;
 
     for (int v = 0; v < m->f->nranks; v++)
-        if (tree->parent[v] >= 0 && tree->parent[tree->parent[v]] < 0 && tree->parent[v] != tree->root) {
+        if (tree->parent[v] >= 0 && tree->parent[tree->parent[v]] < 0 &&
+            tree->parent[v] != tree->root) {
             for (int i = 0; i < tree->down[v].nlinks; i++)
                 m->room[tree->down[v].links[i]] += m->units[t];
             tree->down[v].nlinks = 0;
@@ -320,8 +337,9 @@ static int by_root(const void *a, const void *b)
 {
     const struct bny_tree *x = a, *y = b;
 
-    return x->root != y->root ? (x->root > y->root) - (x->root < y->root)
-                              : (x->weight_num < y->weight_num) - (x->weight_num > y->weight_num);
+    return x->root != y->root
+               ? (x->root > y->root) - (x->root < y->root)
+               : (x->weight_num < y->weight_num) - (x->weight_num > y->weight_num);
 }
 
 /* Weights of split trees; trees in order of their roots. */
@@ -365,11 +383,13 @@ static int mirror(struct bny_forest *f, const struct bny_graph *g)
     return 0;
 }
 
-/* Takes over what fits, mends the rest. 0 with m->f certified, or an error (-BANYAN_ENOTSUP: not this way). */
+/* Takes over what fits, mends the rest. 0 with m->f certified, or an error (-BANYAN_ENOTSUP:
+ * not this way). */
 static int mend_all(struct mending *m, enum bny_forest_use use, int root)
 {
     struct bny_bound b;
-    int e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(&b, m->after, root, 0) : bny_bound_allgather(&b, m->after);
+    int e = use == BNY_FOREST_ROOTED ? bny_bound_rooted(&b, m->after, root, 0)
+                                     : bny_bound_allgather(&b, m->after);
 
     if (e)
         return e;
@@ -389,7 +409,8 @@ static int mend_all(struct mending *m, enum bny_forest_use use, int root)
     if (!e)
         e = mirror(m->f, m->after);
     if (!e)
-        e = bny_forest_certify(m->f, m->after, use, root, m->old->claim.cut_kind != BNY_CUT_OUT_IN);
+        e = bny_forest_certify(m->f, m->after, use, root,
+                               m->old->claim.cut_kind != BNY_CUT_OUT_IN);
     return e;
 }
 
@@ -419,8 +440,9 @@ static int good(const struct bny_forest *f)
     return bny_ratio_value(f->claim.time) <= 1.01 * bny_ratio_value(f->claim.bound);
 }
 
-int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f, const struct bny_graph *before,
-                      const struct bny_graph *after, enum bny_forest_use use, int root, struct bny_repair *report)
+int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f,
+                      const struct bny_graph *before, const struct bny_graph *after,
+                      enum bny_forest_use use, int root, struct bny_repair *report)
 {
     struct mending m = { .old = f, .before = before, .after = after };
     uint64_t since = bny_now_ns();
@@ -429,7 +451,8 @@ int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f, const
 
     *out = NULL;
     if (f->nranks != before->nranks)
-        return bny_fail(BANYAN_EINVAL, "forest %s of %d ranks is none for %s", f->name, f->nranks, before->name);
+        return bny_fail(BANYAN_EINVAL, "forest %s of %d ranks is none for %s", f->name,
+                        f->nranks, before->name);
     m.node = malloc(nodes * sizeof *m.node);
     m.link = malloc((size_t)(before->nlinks + 1) * sizeof *m.link);
     m.room = malloc((size_t)(after->nlinks + 1) * sizeof *m.room);
@@ -437,11 +460,14 @@ int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f, const
     m.queue = malloc(nodes * sizeof *m.queue);
     m.via = malloc(nodes * sizeof *m.via);
     m.width = malloc(nodes * sizeof *m.width);
-    e = m.width && m.node && m.link && m.room && m.joined && m.queue && m.via ? match_nodes(&m) : no_memory();
+    e = m.width && m.node && m.link && m.room && m.joined && m.queue && m.via ? match_nodes(&m)
+                                                                              : no_memory();
     if (!e && use == BNY_FOREST_ROOTED) {
         int r = root >= 0 && root < before->nranks ? new_rank(&m, root) : -1;
 
-        e = r < 0 ? bny_fail(BANYAN_EINVAL, "root %d is not among the ranks of %s", root, after->name) : 0;
+        e = r < 0 ? bny_fail(BANYAN_EINVAL, "root %d is not among the ranks of %s", root,
+                             after->name)
+                  : 0;
         root = r;
     }
     if (!e) {

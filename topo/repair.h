@@ -6,16 +6,20 @@
 #include "topo/bound.h"
 
 struct bny_repair {
-    int kept, mended, planned; /* trees taken over as they were; with some edges replaced; made anew (then all are) */
+    int kept, mended, planned; /* trees taken over as they were; with some edges replaced; made
+                                  anew (then all are) */
     double seconds;
 };
 
-/* A forest for `after`, which is `before` less some nodes, links or capacity (nodes are matched by name), from one for
- * `before`. Trees lose the edges that cross what is gone or full, and their parts are attached again through the capacity that
- * is left at the new optimum; where that does not reach 1 % of the bound, everything is packed anew. Shares of roots that
- * are gone go to the others in proportion. root (rooted use): as in before. Certified on after. report may be NULL.
- * 0; -BANYAN_EINVAL (graphs that do not belong together, the root is gone), other errors of the builders. */
-int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f, const struct bny_graph *before,
-                      const struct bny_graph *after, enum bny_forest_use use, int root, struct bny_repair *report);
+/* A forest for `after`, which is `before` less some nodes, links or capacity (nodes are matched
+ * by name), from one for `before`. Trees lose the edges that cross what is gone or full, and
+ * their parts are attached again through the capacity that is left at the new optimum; where
+ * that does not reach 1 % of the bound, everything is packed anew. Shares of roots that are
+ * gone go to the others in proportion. root (rooted use): as in before. Certified on after.
+ * report may be NULL. 0; -BANYAN_EINVAL (graphs that do not belong together, the root is gone),
+ * other errors of the builders. */
+int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f,
+                      const struct bny_graph *before, const struct bny_graph *after,
+                      enum bny_forest_use use, int root, struct bny_repair *report);
 
 #endif

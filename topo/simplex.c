@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Revised primal simplex with a dense explicit inverse (simplex.h). Programs of cuts are highly degenerate (nearly every
- * right-hand side is 0), so each right-hand side gets a small fixed pseudo-random addition; the basis found is optimal for
- * the given one too. */
+/* Revised primal simplex with a dense explicit inverse (simplex.h). Programs of cuts are highly
+ * degenerate (nearly every right-hand side is 0), so each right-hand side gets a small fixed
+ * pseudo-random addition; the basis found is optimal for the given one too. */
 #include "topo/simplex.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@
 
 #include "base/err.h"
 
-#define EPS 1e-9
-#define PERTURB 1e-5
+#define EPS         1e-9
+#define PERTURB     1e-5
 #define MOST_PIVOTS 40000
 
 static int no_memory(int rows)
@@ -68,7 +68,8 @@ void bny_simplex_free(struct bny_simplex *s)
     memset(s, 0, sizeof *s);
 }
 
-int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const double *a, double cost)
+int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const double *a,
+                       double cost)
 {
     struct bny_column *c;
 
@@ -162,7 +163,8 @@ static int leaving(const struct bny_simplex *s)
         if (s->work[i] < 1e-8)
             continue;
         ratio = (s->x[i] > 0 ? s->x[i] : 0) / s->work[i];
-        if (ratio < best - 1e-13 || (ratio < best + 1e-13 && which >= 0 && s->work[i] > s->work[which])) {
+        if (ratio < best - 1e-13 ||
+            (ratio < best + 1e-13 && which >= 0 && s->work[i] > s->work[which])) {
             best = ratio;
             which = i;
         }
@@ -211,8 +213,9 @@ int bny_simplex_solve(struct bny_simplex *s)
         transform(s, j);
         r = leaving(s);
         if (r < 0 || s->pivots > MOST_PIVOTS)
-            return bny_fail(BANYAN_ENOTSUP, "a linear program of %d rows has no solution after %d pivots", s->rows,
-                            s->pivots);
+            return bny_fail(BANYAN_ENOTSUP,
+                            "a linear program of %d rows has no solution after %d pivots",
+                            s->rows, s->pivots);
         pivot(s, j, r);
     }
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A small linear program solver for column generation: maximise c x, A x <= b, x >= 0 with b >= 0, columns added while it
- * goes. Doubles: callers verify what they use of the result exactly. */
+/* A small linear program solver for column generation: maximise c x, A x <= b, x >= 0 with b >=
+ * 0, columns added while it goes. Doubles: callers verify what they use of the result exactly.
+ */
 #ifndef BNY_TOPO_SIMPLEX_H
 #define BNY_TOPO_SIMPLEX_H
 
@@ -13,14 +14,14 @@ struct bny_column { /* a sparse column of A and its coefficient in the objective
 struct bny_simplex {
     int rows, ncols, cols_cap;
     struct bny_column *cols;
-    double *rhs;      /* [rows] slightly perturbed, against cycling */
-    double *exact;    /* [rows] as given */
-    double *inverse;  /* [rows * rows] of the basis, row major */
-    double *x;        /* [rows] values of the basic variables */
-    double *price;    /* [rows] dual values: after solve, the other program's solution */
-    int *basic;       /* [rows] column in the basis; -1 - i: slack of row i */
-    char *in_basis;   /* [cols_cap] */
-    double *work;     /* [rows] */
+    double *rhs;     /* [rows] slightly perturbed, against cycling */
+    double *exact;   /* [rows] as given */
+    double *inverse; /* [rows * rows] of the basis, row major */
+    double *x;       /* [rows] values of the basic variables */
+    double *price;   /* [rows] dual values: after solve, the other program's solution */
+    int *basic;      /* [rows] column in the basis; -1 - i: slack of row i */
+    char *in_basis;  /* [cols_cap] */
+    double *work;    /* [rows] */
     int pivots;
 };
 
@@ -28,8 +29,10 @@ struct bny_simplex {
 int bny_simplex_init(struct bny_simplex *s, int rows, const double *rhs);
 void bny_simplex_free(struct bny_simplex *s);
 /* Adds a column of n entries (copied). Its index, or -BANYAN_ENOMEM. */
-int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const double *a, double cost);
-/* Goes on from the present basis to the optimum. 0; -BANYAN_ENOTSUP when it is unbounded or does not end. */
+int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const double *a,
+                       double cost);
+/* Goes on from the present basis to the optimum. 0; -BANYAN_ENOTSUP when it is unbounded or
+ * does not end. */
 int bny_simplex_solve(struct bny_simplex *s);
 /* Value of a column in the basic solution for the right-hand side as given. values: [ncols] */
 void bny_simplex_values(const struct bny_simplex *s, double *values);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Removal of switches (split.h). Switch by switch, arriving capacity is joined with leaving capacity. Usually an even
- * spread over all pairs keeps every cut, which one check of all cuts confirms: first between equal places of
- * different hosts (rails), then between different hosts, then between any two different neighbours. Where none does, pairs are
- * split off one by one (split_exact.c). */
+/* Removal of switches (split.h). Switch by switch, arriving capacity is joined with leaving
+ * capacity. Usually an even spread over all pairs keeps every cut, which one check of all cuts
+ * confirms: first between equal places of different hosts (rails), then between different
+ * hosts, then between any two different neighbours. Where none does, pairs are split off one by
+ * one (split_exact.c). */
 #include "topo/split.h"
 
 #include <stdlib.h>
@@ -22,16 +23,18 @@ int64_t bny_split_feed(const struct bny_split *s, int v)
     return s->g->nodes[v].rank >= 0 ? s->need[s->g->nodes[v].rank] : 0;
 }
 
-int bny_split_edge(struct bny_split *s, int from, int to, int64_t cap, const struct bny_pack_edge *a,
-                   const struct bny_pack_edge *b)
+int bny_split_edge(struct bny_split *s, int from, int to, int64_t cap,
+                   const struct bny_pack_edge *a, const struct bny_pack_edge *b)
 {
     struct bny_pack_edge *e;
     int n = a->nlinks + (b ? b->nlinks : 0), *links;
 
     if (s->nedges == s->edges_cap) {
         int more = s->edges_cap ? 2 * s->edges_cap : 256, *arc;
-        size_t ia = a >= s->edges && a < s->edges + s->nedges ? (size_t)(a - s->edges) : SIZE_MAX;
-        size_t ib = b >= s->edges && b < s->edges + s->nedges ? (size_t)(b - s->edges) : SIZE_MAX;
+        size_t ia =
+            a >= s->edges && a < s->edges + s->nedges ? (size_t)(a - s->edges) : SIZE_MAX;
+        size_t ib =
+            b >= s->edges && b < s->edges + s->nedges ? (size_t)(b - s->edges) : SIZE_MAX;
 
         e = realloc(s->edges, (size_t)more * sizeof *e);
         if (e)
@@ -72,7 +75,8 @@ void bny_split_cap(struct bny_split *s, int e, int64_t cap)
     bny_flow_set(&s->flow, s->arc[e], cap);
 }
 
-/* 1 when every set of nodes that leaves out a rank has what its roots need (cuts.h says how). */
+/* 1 when every set of nodes that leaves out a rank has what its roots need (cuts.h says how).
+ */
 static int feasible(struct bny_split *s)
 {
     const struct bny_graph *g = s->g;
@@ -109,7 +113,8 @@ struct ports { /* edges at one switch */
     int nin, nout, *in, *out, *in_place, *out_place;
 };
 
-static int allowed(const struct bny_split *s, const struct ports *p, int i, int o, enum pairing how)
+static int allowed(const struct bny_split *s, const struct ports *p, int i, int o,
+                   enum pairing how)
 {
     const struct bny_node *nodes = s->g->nodes;
     int u = s->edges[p->in[i]].from, t = s->edges[p->out[o]].to;
@@ -123,7 +128,8 @@ static int allowed(const struct bny_split *s, const struct ports *p, int i, int 
 }
 
 /* Largest flow between ports with at most `most` units a pair; the flow stays in f. */
-static int64_t join_flow(const struct bny_split *s, const struct ports *p, struct bny_flow *f, int64_t most, int first)
+static int64_t join_flow(const struct bny_split *s, const struct ports *p, struct bny_flow *f,
+                         int64_t most, int first)
 {
     for (int a = first; a < f->m; a += 2)
         bny_flow_set(f, a, most);
@@ -132,7 +138,8 @@ static int64_t join_flow(const struct bny_split *s, const struct ports *p, struc
 }
 
 /* The flow of value `best` with the fewest units a pair. */
-static void even_out(const struct bny_split *s, const struct ports *p, struct bny_flow *f, int64_t best, int first)
+static void even_out(const struct bny_split *s, const struct ports *p, struct bny_flow *f,
+                     int64_t best, int first)
 {
     int64_t less = 0, enough = 1;
 
@@ -148,13 +155,16 @@ static void even_out(const struct bny_split *s, const struct ports *p, struct bn
         else
             enough = middle;
     }
-    join_flow(s, p, f, less, first); /* the last unit only where it is needed: no pair gets much less than others */
+    join_flow(
+        s, p, f, less,
+        first); /* the last unit only where it is needed: no pair gets much less than others */
     for (int a = first; a < f->m; a += 2)
         f->arcs[a].cap += enough - less;
     bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
-/* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting remains possible there. */
+/* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting
+ * remains possible there. */
 static int balanced(const struct bny_split *s, const struct ports *p, const struct bny_flow *f)
 {
     for (int i = 0; i < p->nin; i++) {
@@ -175,7 +185,8 @@ static int balanced(const struct bny_split *s, const struct ports *p, const stru
     return 1;
 }
 
-static int joined_edges(struct bny_split *s, const struct ports *p, const struct bny_flow *f, int first)
+static int joined_edges(struct bny_split *s, const struct ports *p, const struct bny_flow *f,
+                        int first)
 {
     for (int a = first; a < f->m; a += 2) {
         int in = p->in[f->arcs[a ^ 1].to], out = p->out[f->arcs[a].to - p->nin], e;
@@ -183,7 +194,8 @@ static int joined_edges(struct bny_split *s, const struct ports *p, const struct
 
         if (!units)
             continue;
-        e = bny_split_edge(s, s->edges[in].from, s->edges[out].to, units, &s->edges[in], &s->edges[out]);
+        e = bny_split_edge(s, s->edges[in].from, s->edges[out].to, units, &s->edges[in],
+                           &s->edges[out]);
         if (e < 0)
             return e;
     }
@@ -199,8 +211,8 @@ static void drop_ports(struct bny_split *s, const struct ports *p)
         bny_split_cap(s, p->out[o], 0);
 }
 
-/* Joins the ports as evenly as saturates as much as possible. 1: done (when checked, every cut is kept); 0: not so,
- * undone. */
+/* Joins the ports as evenly as saturates as much as possible. 1: done (when checked, every cut
+ * is kept); 0: not so, undone. */
 static int spread(struct bny_split *s, const struct ports *p, enum pairing how, int check)
 {
     struct bny_flow f;
@@ -211,9 +223,12 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how, 
     for (int i = 0; i < p->nin && !e; i++)
         bny_flow_arc(&f, p->nin + p->nout, i, s->edges[p->in[i]].cap);
     for (int o = 0; o < p->nout && !e; o++)
-        e = bny_flow_arc(&f, p->nin + o, p->nin + p->nout + 1, s->edges[p->out[o]].cap) < 0 ? -BANYAN_ENOMEM : 0;
+        e = bny_flow_arc(&f, p->nin + o, p->nin + p->nout + 1, s->edges[p->out[o]].cap) < 0
+                ? -BANYAN_ENOMEM
+                : 0;
     for (int i = 0; i < p->nin && !e; i++)
-        for (int d = 1; d <= p->nout && !e; d++) { /* from the next port on: the flow then favours no port */
+        for (int d = 1; d <= p->nout && !e;
+             d++) { /* from the next port on: the flow then favours no port */
             int o = (i + d) % p->nout;
 
             if (!allowed(s, p, i, o, how))
@@ -302,7 +317,8 @@ static int start(struct bny_split *s, const int64_t *cap, int reversed)
 
         if (!cap[l])
             continue;
-        e = bny_split_edge(s, reversed ? k->to : k->from, reversed ? k->from : k->to, cap[l], &one, NULL);
+        e = bny_split_edge(s, reversed ? k->to : k->from, reversed ? k->from : k->to, cap[l],
+                           &one, NULL);
         e = e < 0 ? e : 0;
     }
     return e;
@@ -319,7 +335,8 @@ static void finish(struct bny_split *s)
     bny_flow_free(&s->flow);
 }
 
-/* check 0: spreads at every switch and looks at the cuts once, in the end; 1 when they hold. check 1: at each switch. */
+/* check 0: spreads at every switch and looks at the cuts once, in the end; 1 when they hold.
+ * check 1: at each switch. */
 static int attempt(struct bny_split *s, const int64_t *cap, int reversed, int check)
 {
     const struct bny_graph *g = s->g;
@@ -346,8 +363,8 @@ int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap,
     e = e > 0 ? 0 : e;
     for (int i = 0; i < s.nedges && !e; i++)
         if (s.edges[i].cap) {
-            e = bny_pack_edge(p, g->nodes[s.edges[i].from].rank, g->nodes[s.edges[i].to].rank, s.edges[i].cap,
-                              s.edges[i].nlinks, s.edges[i].links);
+            e = bny_pack_edge(p, g->nodes[s.edges[i].from].rank, g->nodes[s.edges[i].to].rank,
+                              s.edges[i].cap, s.edges[i].nlinks, s.edges[i].links);
             e = e < 0 ? e : 0;
         }
     finish(&s);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Splitting off pair by pair (split.h). Replacing m units of (u, w) and (w, t) by (u, t) takes m from the sets that hold u
- * and t but not w, and from those that hold w but neither u nor t; no other set loses. The least of capacity(leaving X)
- * - need(X) over those that leave out a rank is how much may go: flows with u, t (or w) as further sources and w (or u, t)
- * as further sinks. */
+/* Splitting off pair by pair (split.h). Replacing m units of (u, w) and (w, t) by (u, t) takes
+ * m from the sets that hold u and t but not w, and from those that hold w but neither u nor t;
+ * no other set loses. The least of capacity(leaving X)
+ * - need(X) over those that leave out a rank is how much may go: flows with u, t (or w) as
+ * further sources and w (or u, t) as further sinks. */
 #include "base/err.h"
 #include "topo/split.h"
 
@@ -22,7 +23,8 @@ static int64_t surplus(struct bny_split *s, int64_t most)
     return bny_flow_run(&s->flow, s->g->nnodes, s->g->nnodes + 1, s->total + most) - s->total;
 }
 
-/* Least surplus, at most `most`, of sets with the present sources and sinks that leave out some rank. */
+/* Least surplus, at most `most`, of sets with the present sources and sinks that leave out some
+ * rank. */
 static int64_t least(struct bny_split *s, int64_t most)
 {
     const struct bny_graph *g = s->g;
@@ -75,7 +77,8 @@ static int64_t amount(struct bny_split *s, int u, int w, int t, int64_t most)
 
 enum pairing { OTHER_HOSTS, OTHERS, BACK };
 
-/* Joins an arriving edge with what leaves w; what goes back where it came from becomes nothing. */
+/* Joins an arriving edge with what leaves w; what goes back where it came from becomes nothing.
+ */
 static int split_in(struct bny_split *s, int in, int w, enum pairing how)
 {
     const struct bny_node *nodes = s->g->nodes;
@@ -85,8 +88,8 @@ static int split_in(struct bny_split *s, int in, int w, enum pairing how)
         int out = (in + 1 + i) % n, t = s->edges[out].to;
         int64_t m = s->edges[in].cap < s->edges[out].cap ? s->edges[in].cap : s->edges[out].cap;
 
-        if (s->edges[out].from != w || (t == u) != (how == BACK) || !m
-            || (how == OTHER_HOSTS && nodes[t].host == nodes[u].host && nodes[u].host >= 0))
+        if (s->edges[out].from != w || (t == u) != (how == BACK) || !m ||
+            (how == OTHER_HOSTS && nodes[t].host == nodes[u].host && nodes[u].host >= 0))
             continue;
         m = amount(s, u, w, t, m);
         if (!m)
@@ -119,7 +122,8 @@ int bny_split_exact(struct bny_split *s, int w)
 
         leave_out(s, v, 1);
         if (surplus(s, 0) < 0)
-            e = bny_fail(BANYAN_ENOTSUP, "switch %s of %s cannot be removed: it sends more than arrives",
+            e = bny_fail(BANYAN_ENOTSUP,
+                         "switch %s of %s cannot be removed: it sends more than arrives",
                          s->g->nodes[w].name, s->g->name);
         leave_out(s, v, 0);
     }

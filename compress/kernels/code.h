@@ -70,12 +70,8 @@ enum bny_format {
     BNY_FORMAT_COUNT,
 };
 
-/* How a block's scale follows from its largest |v|. */
-enum bny_scaling {
-    BNY_SCALE_F32,  /* absmax / largest code, f32; 0 where absmax < 2^-110 */
-    BNY_SCALE_E8M0, /* OCP MX: 2^(floor(log2 absmax) - exponent of the largest code); one byte, exponent + 127, at least 1;
-                     * values beyond the largest code saturate */
-};
+/* A block's scale: f32, absmax / largest value, 0 where absmax < 2^-110. Or E8M0 (OCP MX): 2^(floor(log2 absmax) - exponent
+ * of the largest value), one byte, exponent + 127, at least 1; values beyond the largest saturate. */
 
 /* An encoding's inputs. */
 struct bny_quant {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inner loops of the lossless codec. An element, rotated left by one bit, is a symbol (its upper
+/* Inner loops of the lossless codec and of the entropy stage. An element, rotated left by one bit, is a symbol (its upper
  * byte: the exponent, or for f16 exponent and three mantissa bits, for f64 the exponent's upper
  * part) and the rest, whose last bit is the sign. exact_scalar.c is the definition; every table
  * gives the same bytes. */
@@ -27,10 +27,16 @@ struct bny_exact_kernels {
      * no more than room, whatever the planes. */
     void (*unpack)(uint8_t *symbols, const void *planes, const uint8_t *escapes, size_t room,
                    size_t m, unsigned base, unsigned width);
+    /* Elements with a bit set, by log2 of the bytes as above, m <= BNY_EXACT_GROUP: out gets them one
+     * after another and mask their places, bit i of word k for element 64 k + i, whole words. out
+     * has room for m + 16. Returns their number. */
+    size_t (*squeeze[4])(void *out, uint64_t *mask, const void *src, size_t m);
+    /* The inverse; src is readable 16 elements behind its last. */
+    void (*spread[4])(void *dst, const uint64_t *mask, const void *src, size_t m);
     size_t (*count)(const void *planes, size_t m, unsigned width);
-    /* The base and width (1..7; 8: symbols as they are) with the fewest bytes for m symbols, guessed
-     * from a sample. */
-    unsigned (*choose)(unsigned *base, const uint8_t *symbols, size_t m);
+    /* The base and width (below `plain`; plain: no code is shorter) with the fewest bits for m
+     * symbols that have `plain` bits, 4 or 8, each, guessed from a sample. */
+    unsigned (*choose)(unsigned *base, const uint8_t *symbols, size_t m, unsigned plain);
 };
 
 extern const struct bny_exact_kernels bny_exact_scalar, bny_exact_avx2, bny_exact_avx512;

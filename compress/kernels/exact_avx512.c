@@ -110,11 +110,85 @@ static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes,
     }
 }
 
+/* Kept elements move to the front of a register, which is stored whole. */
+static size_t squeeze2(void *out, uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 64 <= m; at += 64) {
+        uint64_t bits = 0;
+
+        for (size_t i = 0; i < 64; i += 16) {
+            const void *p = (const char *)src + 2 * (at + i);
+            __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+            __mmask16 there = _mm512_test_epi32_mask(x, x);
+            __m256i kept = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(there, x));
+
+            _mm256_storeu_si256((void *)((char *)out + 2 * n), kept);
+            bits |= (uint64_t)there << i;
+            n += (size_t)__builtin_popcount(there);
+        }
+        mask[at / 64] = bits;
+    }
+    return squeeze_from1(at, n, out, mask, src, m);
+}
+
+static size_t squeeze4(void *out, uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 64 <= m; at += 64) {
+        uint64_t bits = 0;
+
+        for (size_t i = 0; i < 64; i += 16) {
+            __m512i x = _mm512_loadu_si512((const char *)src + 4 * (at + i));
+            __mmask16 there = _mm512_test_epi32_mask(x, x);
+
+            _mm512_storeu_si512((char *)out + 4 * n, _mm512_maskz_compress_epi32(there, x));
+            bits |= (uint64_t)there << i;
+            n += (size_t)__builtin_popcount(there);
+        }
+        mask[at / 64] = bits;
+    }
+    return squeeze_from2(at, n, out, mask, src, m);
+}
+
+static void spread2(void *dst, const uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 16 <= m; at += 16) {
+        __mmask16 there = (__mmask16)(mask[at / 64] >> at % 64);
+        const void *p = (const char *)src + 2 * n;
+        __m512i x = _mm512_maskz_expand_epi32(there, _mm512_cvtepu16_epi32(_mm256_loadu_si256(p)));
+
+        _mm256_storeu_si256((void *)((char *)dst + 2 * at), _mm512_cvtepi32_epi16(x));
+        n += (size_t)__builtin_popcount(there);
+    }
+    spread_from1(at, n, dst, mask, src, m);
+}
+
+static void spread4(void *dst, const uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 16 <= m; at += 16) {
+        __mmask16 there = (__mmask16)(mask[at / 64] >> at % 64);
+        __m512i x = _mm512_loadu_si512((const char *)src + 4 * n);
+
+        _mm512_storeu_si512((char *)dst + 4 * at, _mm512_maskz_expand_epi32(there, x));
+        n += (size_t)__builtin_popcount(there);
+    }
+    spread_from2(at, n, dst, mask, src, m);
+}
+
 const struct bny_exact_kernels bny_exact_avx512 = {
     .split = { NULL, split2, split4, split8 },
     .join = { NULL, join2, join4, join8 },
     .pack = pack,
     .unpack = unpack,
+    .squeeze = { NULL, squeeze2, squeeze4, squeeze_plain3 },
+    .spread = { NULL, spread2, spread4, spread_plain3 },
     .count = count,
     .choose = choose,
 };

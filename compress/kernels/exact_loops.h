@@ -125,19 +125,19 @@ static size_t count(const void *planes, size_t m, unsigned width)
     return n;
 }
 
-static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m)
+static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m, unsigned plain)
 {
     /* below[s]: samples less than s; one lap more, for windows that wrap. */
     uint16_t hist[256] = { 0 }, below[256 + 128] = { 0 };
     size_t stride = m > BNY_EXACT_SAMPLE ? m / BNY_EXACT_SAMPLE : 1;
-    unsigned samples = 0, best = 8, cost = 8;
+    unsigned samples = 0, best = plain, cost = plain;
 
     for (size_t i = stride / 2; i < m; i += stride, samples++)
         hist[symbols[i]]++;
     for (unsigned s = 0; s < 255 + 128; s++)
         below[s + 1] = (uint16_t)(below[s] + hist[s & 255]);
     cost *= samples;
-    for (unsigned width = 1; width < 8; width++) {
+    for (unsigned width = 1; width < plain; width++) {
         unsigned span = (1u << width) - 1;
         uint16_t most = 0;
 
@@ -146,9 +146,9 @@ static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m)
 
             most = in > most ? in : most;
         }
-        if (width * samples + 8 * (samples - most) >= cost)
+        if (width * samples + plain * (samples - most) >= cost)
             continue;
-        cost = width * samples + 8 * (samples - most);
+        cost = width * samples + plain * (samples - most);
         best = width;
         for (unsigned s = 0; s < 256; s++)
             if ((uint16_t)(below[s + span] - below[s]) == most) {
@@ -158,3 +158,50 @@ static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m)
     }
     return best;
 }
+
+#define SQUEEZE(lg, type)                                                                          \
+    static inline size_t squeeze_from##lg(size_t at, size_t n, void *out, uint64_t *mask,          \
+                                          const void *src, size_t m)                               \
+    {                                                                                              \
+        for (; at < m; at += 64) {                                                                 \
+            size_t end = m - at < 64 ? m - at : 64;                                                \
+            uint64_t bits = 0;                                                                     \
+                                                                                                   \
+            for (size_t i = 0; i < end; i++) {                                                     \
+                type x;                                                                            \
+                                                                                                   \
+                memcpy(&x, (const char *)src + sizeof x * (at + i), sizeof x);                     \
+                memcpy((char *)out + sizeof x * n, &x, sizeof x);                                  \
+                bits |= (uint64_t)(x != 0) << i;                                                   \
+                n += x != 0;                                                                       \
+            }                                                                                      \
+            mask[at / 64] = bits;                                                                  \
+        }                                                                                          \
+        return n;                                                                                  \
+    }                                                                                              \
+    static inline void spread_from##lg(size_t at, size_t n, void *dst, const uint64_t *mask,       \
+                                       const void *src, size_t m)                                  \
+    {                                                                                              \
+        for (; at < m; at++) {                                                                     \
+            type there = (type)(mask[at / 64] >> at % 64 & 1), x;                                  \
+                                                                                                   \
+            memcpy(&x, (const char *)src + sizeof x * n, sizeof x);                                \
+            x = (type)(x & (type)(0 - there));                                                     \
+            memcpy((char *)dst + sizeof x * at, &x, sizeof x);                                     \
+            n += there;                                                                            \
+        }                                                                                          \
+    }                                                                                              \
+    static __attribute__((unused)) size_t squeeze_plain##lg(void *out, uint64_t *mask,             \
+                                                            const void *src, size_t m)             \
+    {                                                                                              \
+        return squeeze_from##lg(0, 0, out, mask, src, m);                                          \
+    }                                                                                              \
+    static __attribute__((unused)) void spread_plain##lg(void *dst, const uint64_t *mask,          \
+                                                         const void *src, size_t m)                \
+    {                                                                                              \
+        spread_from##lg(0, 0, dst, mask, src, m);                                                  \
+    }
+SQUEEZE(1, uint16_t)
+SQUEEZE(2, uint32_t)
+SQUEEZE(3, uint64_t)
+#undef SQUEEZE

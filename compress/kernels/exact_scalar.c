@@ -69,6 +69,8 @@ const struct bny_exact_kernels bny_exact_scalar = {
     .join = { NULL, join2, join4, join8 },
     .pack = pack,
     .unpack = unpack,
+    .squeeze = { NULL, squeeze_plain1, squeeze_plain2, squeeze_plain3 },
+    .spread = { NULL, spread_plain1, spread_plain2, spread_plain3 },
     .count = count,
     .choose = choose,
 };

@@ -531,7 +531,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         switch (how) { \
         case GO: return shim_job_launch(&j, request); \
         case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM); \
-        case NOTHING: \
+        case NOTHING: return shim_launch_nothing(comm, request); \
         case MPIS: break; \
         } \
         return PASS(which, 1, real.FN(I##prepare)(UNWRAP arguments, request)); \

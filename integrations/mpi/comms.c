@@ -26,7 +26,8 @@ static void recycle(struct shim_comm *c)
 }
 
 /* The attribute's end: MPI_Comm_free was called here, perhaps not yet at other ranks, and operations may be in flight.
- * So nothing is torn down before a last barrier has completed, whenever that is. Only marks: the MPI library may hold
+ * So nothing is torn down before a last barrier has completed, which starts when our operations have: a rank that has
+ * left would look dead to one that still completes them. Only marks: the MPI library may hold
  * a lock of its own in this callback, and shim_lock is taken before that one elsewhere. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
@@ -47,7 +48,7 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra)
 void shim_comms_close(void)
 {
     for (struct shim_comm *c = all; c && shim.freed; c = c->next)
-        if (c->state == SHIM_FREED) {
+        if (c->state == SHIM_FREED && c->in_flight == 0) {
             c->state = SHIM_CLOSING;
             shim.freed--;
             shim_close_start(c); /* counts as in flight itself */

@@ -192,6 +192,8 @@ void *shim_job_temp(struct shim_job *j, int i, size_t bytes);
 int shim_job_run(struct shim_job *j);
 /* Starts it; *req is a generalised request. Takes the job. */
 int shim_job_launch(struct shim_job *j, MPI_Request *req);
+/* A request that is complete: a call without data. */
+int shim_launch_nothing(MPI_Comm comm, MPI_Request *req);
 /* Frees what a job owns that did not start. */
 void shim_job_drop(struct shim_job *j);
 

@@ -15,16 +15,15 @@ build_packages=(
 # What the tests need besides.
 test_packages=(
     g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
-    libopenmpi-dev libmpich-dev
+    libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+    iproute2
 )
 
 # What scripts/softroce-guest needs besides.
 guest_packages=(
     qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
 )
-test_packages=(g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
-    libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools)
 
 # Those of "$@" that dpkg does not have installed.
 missing_packages() {

@@ -94,7 +94,7 @@ static const size_t sizes[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255
 static size_t outputs(unsigned char *out, const struct bny_codec *c, unsigned flags, const float *x, const float *ef,
                       size_t n)
 {
-    size_t bound = bny_message_bound(c, n, BANYAN_F32, 1), room = 4 * n;
+    size_t bound = (bny_message_bound(c, n, BANYAN_F32, 1) + 63) & ~(size_t)63, room = 4 * n;
     struct bny_enc e = encoder(c, flags, 7);
     struct bny_dec d = decoder(c, flags, 7);
     unsigned char *decoded = out + bound, *added = decoded + room, *left = added + room;

@@ -43,14 +43,14 @@ static int dec(enum banyan_dtype dtype, unsigned flags, void *dst, const void *w
     return d.codec->ops->decode(&d, dst, wire, len, n);
 }
 
-/* Gaussian, Laplace, Laplace with zeros. */
+/* Gaussian, Laplace, Laplace with few and with many zeros. */
 static double value(uint64_t *rng, int dist)
 {
     double u = 1 - bny_rng_unit(rng), w = bny_rng_unit(rng);
 
     if (dist == 0)
         return sqrt(-2 * log(u)) * cos(6.283185307179586 * w);
-    if (dist == 2 && bny_rng_below(rng, 25) == 0)
+    if ((dist == 2 && bny_rng_below(rng, 25) == 0) || (dist == 3 && bny_rng_below(rng, 10) < 3))
         return 0;
     return w < 0.5 ? log(u) : -log(u);
 }
@@ -87,7 +87,7 @@ static void fill_mixed(enum banyan_dtype dtype, unsigned char *dst, size_t n, ui
             else if (kind == 2)
                 put(dtype, dst, i, bny_rng_below(rng, 2) ? NAN : -INFINITY);
             else
-                put(dtype, dst, i, ldexp(value(rng, (int)kind % 3), scale));
+                put(dtype, dst, i, ldexp(value(rng, (int)kind % 4), scale));
     }
 }
 
@@ -148,12 +148,12 @@ Test(lossless, any_bits_come_back_and_instruction_sets_agree)
 Test(lossless, gradients_shrink_as_promised)
 {
     const double promised[] = { [BANYAN_F32] = 1.15, [BANYAN_F64] = 1.1, [BANYAN_F16] = 1.12, [BANYAN_BF16] = 1.3 };
-    const char *name[] = { "Gauss", "Laplace", "Laplace with 4 % zeros" };
+    const char *name[] = { "Gauss", "Laplace", "Laplace with 4 % zeros", "with 30 % zeros" };
     uint64_t rng = SEED;
     unsigned char *src = malloc(65536 * 8), *wire = malloc(65536 * 8);
 
     for (size_t t = 0; t < 4; t++)
-        for (int dist = 0; dist < 3; dist++) {
+        for (int dist = 0; dist < 4; dist++) {
             size_t bytes = 65536 * banyan_dtype_bytes(dtypes[t]);
             long len;
 
@@ -196,7 +196,7 @@ Test(lossless, foreign_messages_do_no_harm)
         long len;
 
         for (size_t i = 0; i < n; i++)
-            put(dtype, src, i, value(&rng, round % 3));
+            put(dtype, src, i, value(&rng, round % 4));
         len = enc(dtype, bny_cpu_flags(), wire, bytes, src, n);
         cut = len < 0 ? bytes : (size_t)len;
         cut = round % 3 == 0 ? bny_rng_below(&rng, cut + 1) : cut;
@@ -219,4 +219,48 @@ Test(lossless, foreign_messages_do_no_harm)
         free(dst);
     }
     cr_expect(refused > 1000, "%zu", refused);
+}
+
+/* int8z and int4z decode to what int8 and int4 decode to, from fewer bytes. */
+Test(lossless, short_codes_change_no_value)
+{
+    const char *pairs[][2] = { { "int8:block=1024", "int8z" }, { "int4", "int4z" }, { "int4:block=64", "int4z:block=64" },
+                               { "int8:block=256,random=1", "int8z:block=256,random=1" } };
+    size_t sizes[] = { 0, 1, 2, 63, 64, 65, 255, 4095, 4096, 4097, 50001 }, n;
+    float *x = malloc(4 * 50001), *y[2] = { malloc(4 * 50001), malloc(4 * 50001) }, *ef = calloc(2, 4 * 50001);
+    char *wire = malloc(4 * 50001 + 64);
+    uint64_t rng = SEED;
+
+    for (size_t p = 0; p < 4; p++)
+        for (int dist = 0; dist < 3; dist++)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+                long len[2];
+
+                n = sizes[s];
+                for (size_t i = 0; i < n; i++)
+                    x[i] = (float)value(&rng, dist);
+                memset(ef, 0, 8 * 50001);
+                for (size_t k = 0; k < 2; k++) {
+                    const struct bny_codec *c;
+                    struct bny_enc e = { .cpu_flags = levels[(s + k) % 3] & bny_cpu_flags(), .ef = ef + k * 50001,
+                                         .ef_scale = 1, .nsum = 1, .index = 77 };
+                    struct bny_dec d = { .cpu_flags = levels[s % 3] & bny_cpu_flags(), .scale = 1 };
+
+                    cr_assert_eq(bny_codec_parse(&c, pairs[p][k]), 0, "%s", banyan_last_error());
+                    e.codec = d.codec = c;
+                    len[k] = c->ops->encode(&e, wire, c->ops->bound(c, n, BANYAN_F32), x, n);
+                    cr_assert(len[k] >= 0 && (size_t)len[k] <= c->ops->bound(c, n, BANYAN_F32));
+                    cr_assert_eq(c->ops->decode(&d, y[k], wire, (size_t)len[k], n), 0, "%s", banyan_last_error());
+                }
+                cr_assert(n == 0 || !memcmp(y[0], y[1], 4 * n), "%s n %zu", pairs[p][1], n);
+                cr_assert(n == 0 || !memcmp(ef, ef + 50001, 4 * n), "%s n %zu", pairs[p][1], n);
+                if (n == 50001 && dist)
+                    cr_expect_gt((double)len[0] / (double)len[1], p == 1 ? 1.2 : p == 2 ? 1.08 : 1.05, "%s: %ld -> %ld bytes",
+                                 pairs[p][1], len[0], len[1]);
+            }
+    free(x);
+    free(y[0]);
+    free(y[1]);
+    free(ef);
+    free(wire);
 }

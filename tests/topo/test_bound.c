@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of bounds: exact as rationals on every topology of the zoo; each proven by a cut that a brute-force search over
- * all sets confirms on small random graphs; joint allreduce bounds reach those of the literature; wrong
- * certificates and wrong claims are refused; hostile graphs get an error. */
+/* Promises of bounds: exact as rationals on every topology of the zoo; each proven by a cut
+ * that a brute-force search over all sets confirms on small random graphs; joint allreduce
+ * bounds reach those of the literature; wrong certificates and wrong claims are refused;
+ * hostile graphs get an error. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ Test(bound, zoo_has_the_known_allgather_bounds)
         cr_assert_eq(g->nranks, zoo[i].ranks, "%s", zoo[i].topo);
         cr_assert_eq(bny_bound_allgather(&b, g), 0, "%s: %s", zoo[i].topo, banyan_last_error());
         expect_ratio(b.shard, zoo[i].shard, zoo[i].topo);
-        expect_ratio(bny_ratio_of(bny_cut_ranks(g, b.cut, 1), bny_cut_out(g, b.cut, 1, 0)), zoo[i].shard, "its cut");
+        expect_ratio(bny_ratio_of(bny_cut_ranks(g, b.cut, 1), bny_cut_out(g, b.cut, 1, 0)),
+                     zoo[i].shard, "its cut");
         bny_bound_free(&b);
         cr_assert_eq(bny_bound_reduce_scatter(&b, g), 0);
         expect_ratio(b.shard, zoo[i].shard, zoo[i].topo);
@@ -126,19 +128,22 @@ Test(bound, equals_the_search_over_all_cuts_of_random_graphs)
         cr_assert_eq(bny_ratio_cmp(b.shard, want.in), 0, "reduce-scatter, seed %u", was);
         bny_bound_free(&b);
         cr_assert_eq(bny_bound_rs_ag(&b, g), 0);
-        cr_assert_eq(bny_ratio_cmp(b.shard, bny_ratio_add(want.in, want.out)), 0, "both, seed %u", was);
+        cr_assert_eq(bny_ratio_cmp(b.shard, bny_ratio_add(want.in, want.out)), 0,
+                     "both, seed %u", was);
         bny_bound_free(&b);
         cr_assert_eq(bny_bound_rooted(&b, g, 0, 0), 0);
         cr_assert_eq(bny_ratio_cmp(b.value, want.broadcast), 0, "broadcast, seed %u", was);
         bny_bound_free(&b);
         cr_assert_eq(bny_bound_allreduce(&b, g), 0, "seed %u: %s", was, banyan_last_error());
-        cr_assert(bny_ratio_cmp(b.value, want.split) >= 0, "allreduce below a single cut, seed %u", was);
+        cr_assert(bny_ratio_cmp(b.value, want.split) >= 0,
+                  "allreduce below a single cut, seed %u", was);
         bny_bound_free(&b);
         bny_graph_free(g);
     }
 }
 
-/* The program's optimum is attainable, its dual proves it: both meet, and reduce-scatter + allgather never does better. */
+/* The program's optimum is attainable, its dual proves it: both meet, and reduce-scatter +
+ * allgather never does better. */
 Test(bound, joint_program_and_its_proof_meet)
 {
     unsigned seed = 77;
@@ -153,7 +158,8 @@ Test(bound, joint_program_and_its_proof_meet)
         cr_assert_eq(bny_joint_solve(&j, g), 0, "seed %u: %s", was, banyan_last_error());
         cr_assert_eq(bny_bound_rs_ag(&apart, g), 0);
         proven = bny_ratio_value(bny_dual_value(j.dual, g));
-        cr_assert_float_eq(proven, j.time, 1e-5 * j.time, "seed %u: proves %g of %g", was, proven, j.time);
+        cr_assert_float_eq(proven, j.time, 1e-5 * j.time, "seed %u: proves %g of %g", was,
+                           proven, j.time);
         cr_assert_leq(proven, bny_ratio_value(apart.value) * 1.000001, "seed %u", was);
         bny_bound_free(&apart);
         bny_joint_free(&j);
@@ -172,8 +178,8 @@ static void expect_allreduce(const char *topo, const char *want)
     bny_graph_free(g);
 }
 
-/* 8 hosts, half of them four times as fast: 0.04 S instead of 0.07 S. One host of p at half bandwidth (OptCC, arXiv
- * 2606.01680): 2 S / B against 2 (p-1)/p S / B, a factor of p/(p-1). */
+/* 8 hosts, half of them four times as fast: 0.04 S instead of 0.07 S. One host of p at half
+ * bandwidth (OptCC, arXiv 2606.01680): 2 S / B against 2 (p-1)/p S / B, a factor of p/(p-1). */
 Test(bound, allreduce_reaches_the_known_joint_bounds)
 {
     expect_allreduce("star:4x100+4x25", "1/25");
@@ -222,7 +228,8 @@ Test(bound, capacities_beyond_64_bits_are_refused_in_one_sentence)
     bny_graph_free(g);
 }
 
-/* A ring both ways as a forest by hand: half of each shard to the left, half to the right; even n. */
+/* A ring both ways as a forest by hand: half of each shard to the left, half to the right; even
+ * n. */
 static struct bny_forest *ring_forest(const struct bny_graph *g)
 {
     int n = g->nranks;
@@ -234,7 +241,8 @@ static struct bny_forest *ring_forest(const struct bny_graph *g)
         tree->root = t / 2;
         tree->up = calloc((size_t)n, sizeof *tree->up);
         for (int i = 1; i < n; i++) {
-            int v = t % 2 ? (t / 2 + i) % n : (t / 2 - i + n) % n, p = t % 2 ? (v - 1 + n) % n : (v + 1) % n;
+            int v = t % 2 ? (t / 2 + i) % n : (t / 2 - i + n) % n,
+                p = t % 2 ? (v - 1 + n) % n : (v + 1) % n;
 
             tree->parent[v] = p;
             tree->step[v] = (uint32_t)(n - 1 - i);
@@ -249,32 +257,36 @@ static struct bny_forest *ring_forest(const struct bny_graph *g)
     return f;
 }
 
-static void expect_refused(struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use, const char *what)
+static void expect_refused(struct bny_forest *f, const struct bny_graph *g,
+                           enum bny_forest_use use, const char *what)
 {
     char why[256] = "";
 
-    cr_assert_eq(bny_forest_recheck(f, g, use, -1, why, sizeof why), -BANYAN_EINVAL, "%s accepted", what);
+    cr_assert_eq(bny_forest_recheck(f, g, use, -1, why, sizeof why), -BANYAN_EINVAL,
+                 "%s accepted", what);
     cr_assert_neq(why[0], 0);
 }
 
-#define REFUSED(lvalue, wrong, use, what) \
-    do { \
-        __typeof__(lvalue) good = lvalue; \
-        lvalue = wrong; \
-        expect_refused(f, g, use, what); \
-        lvalue = good; \
+#define REFUSED(lvalue, wrong, use, what)                                                      \
+    do {                                                                                       \
+        __typeof__(lvalue) good = lvalue;                                                      \
+        lvalue = wrong;                                                                        \
+        expect_refused(f, g, use, what);                                                       \
+        lvalue = good;                                                                         \
     } while (0)
 
 Test(bound, certificates_hold_and_mutants_are_refused)
 {
     struct bny_graph *g = make("ring:8"), *other = make("ring:6");
     struct bny_forest *f = ring_forest(g);
-    const enum bny_forest_use scattered = BNY_FOREST_SCATTERED, allreduce = BNY_FOREST_ALLREDUCE;
+    const enum bny_forest_use scattered = BNY_FOREST_SCATTERED,
+                              allreduce = BNY_FOREST_ALLREDUCE;
 
     cr_assert_eq(bny_forest_certify(f, g, scattered, -1, 0), 0, "%s", banyan_last_error());
     expect_ratio(f->claim.time, "7/16", "time");
     expect_ratio(f->claim.bound, "7/16", "bound");
-    cr_assert_eq(bny_forest_recheck(f, g, scattered, -1, NULL, 0), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_forest_recheck(f, g, scattered, -1, NULL, 0), 0, "%s",
+                 banyan_last_error());
     REFUSED(f->claim.time, ratio("6/16"), scattered, "a better time");
     REFUSED(f->claim.time, ratio("8/16"), scattered, "a worse time");
     REFUSED(f->claim.bound, ratio("8/16"), scattered, "a larger bound");
@@ -283,7 +295,8 @@ Test(bound, certificates_hold_and_mutants_are_refused)
     REFUSED(f->claim.cut_kind, BNY_CUT_PORTS, scattered, "a cut of another use");
     REFUSED(f->claim.cut_kind, 99, scattered, "a cut of no kind");
     REFUSED(f->claim.cut_kind, BNY_CUT_LP, allreduce, "a program without its dual");
-    REFUSED(f->trees[3].up[4].links[0], f->trees[3].up[4].links[0] ^ 1, scattered, "a path the other way");
+    REFUSED(f->trees[3].up[4].links[0], f->trees[3].up[4].links[0] ^ 1, scattered,
+            "a path the other way");
     REFUSED(f->trees[3].up[4].links[0], 16, scattered, "a link out of range");
     REFUSED(f->trees[3].up[4].nlinks, 0, scattered, "a path of no links");
     REFUSED(f->trees[3].up, NULL, scattered, "a tree without paths");
@@ -294,16 +307,19 @@ Test(bound, certificates_hold_and_mutants_are_refused)
     cr_assert_eq(bny_forest_certify(f, g, allreduce, -1, 0), 0);
     cr_assert_eq(f->claim.cut_kind, BNY_CUT_OUT_IN);
     expect_ratio(f->claim.time, "7/8", "time of both phases");
-    cr_assert_eq(bny_forest_recheck(f, g, allreduce, -1, NULL, 0), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_forest_recheck(f, g, allreduce, -1, NULL, 0), 0, "%s",
+                 banyan_last_error());
     cr_assert_eq(bny_forest_certify(f, g, allreduce, -1, 1), 0);
     expect_ratio(f->claim.bound, "7/8", "joint bound");
-    cr_assert_eq(bny_forest_recheck(f, g, allreduce, -1, NULL, 0), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_forest_recheck(f, g, allreduce, -1, NULL, 0), 0, "%s",
+                 banyan_last_error());
     bny_forest_free(f);
     bny_graph_free(g);
     bny_graph_free(other);
 }
 
-/* Any numbers prove something true or nothing; a dual whose set holds all ranks would prove anything. */
+/* Any numbers prove something true or nothing; a dual whose set holds all ranks would prove
+ * anything. */
 Test(bound, duals_of_wrong_form_prove_nothing)
 {
     struct bny_graph *g = make("star:3x4+2x1");

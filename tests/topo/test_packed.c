@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of packed and joint plans: on every topology of the zoo, for every use, they are forests whose certificate holds
- * on recheck and whose time is within 1 % of the bound (exact where the number of trees is free); random graphs with
- * switches too; heights as asked for; k as asked for. */
+/* Promises of packed and joint plans: on every topology of the zoo, for every use, they are
+ * forests whose certificate holds on recheck and whose time is within 1 % of the bound (exact
+ * where the number of trees is free); random graphs with switches too; heights as asked for; k
+ * as asked for. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,18 +35,19 @@ static int scale(void)
     return s && atof(s) > 0 ? (int)(100 * atof(s) + 0.5) : 100;
 }
 
-static void build_and_check(const char *builder, const struct bny_graph *g, enum bny_forest_use use, int root,
-                            double most)
+static void build_and_check(const char *builder, const struct bny_graph *g,
+                            enum bny_forest_use use, int root, double most)
 {
     struct bny_forest *f = NULL;
     char why[256] = "";
 
-    cr_assert_eq(bny_graph_builder_find(builder)->build(&f, g, use, root, NULL), 0, "%s on %s use %d: %s", builder,
-                 g->name, use, banyan_last_error());
-    cr_assert_eq(bny_forest_recheck(f, g, use, root, why, sizeof why), 0, "%s on %s use %d: %s", builder, g->name,
-                 use, why);
+    cr_assert_eq(bny_graph_builder_find(builder)->build(&f, g, use, root, NULL), 0,
+                 "%s on %s use %d: %s", builder, g->name, use, banyan_last_error());
+    cr_assert_eq(bny_forest_recheck(f, g, use, root, why, sizeof why), 0, "%s on %s use %d: %s",
+                 builder, g->name, use, why);
     cr_assert_leq(gap_of(f), most, "%s on %s use %d: gap %g", builder, g->name, use, gap_of(f));
-    cr_assert_geq(gap_of(f), 0, "%s on %s use %d: better than its bound", builder, g->name, use);
+    cr_assert_geq(gap_of(f), 0, "%s on %s use %d: better than its bound", builder, g->name,
+                  use);
     bny_forest_free(f);
 }
 
@@ -78,8 +80,12 @@ Test(packed, a_thousand_ranks_in_boxes_are_exact, .timeout = 120)
 Test(joint, reaches_the_joint_bound)
 {
     static const char topos[][32] = {
-        "star:4x100+4x25", "star:1x1+7x2", "star:1x1+15x2", "star:8", "mesh:4x4", "torus:4x4!dead=0-1",
-        "mi250:2,dies=8", "dgx-a100:2!dead=gpu0.0-ib", "ring:5", "dgx-1", "star:2x3+1x5+4x1",
+        "star:4x100+4x25",  "star:1x1+7x2",
+        "star:1x1+15x2",    "star:8",
+        "mesh:4x4",         "torus:4x4!dead=0-1",
+        "mi250:2,dies=8",   "dgx-a100:2!dead=gpu0.0-ib",
+        "ring:5",           "dgx-1",
+        "star:2x3+1x5+4x1",
     };
 
     for (size_t i = 0; i < sizeof topos / sizeof topos[0]; i++) {
@@ -96,7 +102,8 @@ static struct bny_ratio time_of(const char *builder, const char *topo)
     struct bny_forest *f;
     struct bny_ratio time;
 
-    cr_assert_eq(bny_graph_builder_find(builder)->build(&f, g, BNY_FOREST_ALLREDUCE, -1, NULL), 0);
+    cr_assert_eq(bny_graph_builder_find(builder)->build(&f, g, BNY_FOREST_ALLREDUCE, -1, NULL),
+                 0);
     time = f->claim.time;
     bny_forest_free(f);
     bny_graph_free(g);
@@ -125,11 +132,13 @@ Test(joint, one_slow_host_of_p_costs_at_most_three_halves_of_one_pth)
     }
 }
 
-/* Both directions of each pair of nodes have the same capacity in half of the graphs; switches only there, since nothing can
- * be relayed without loss by a switch that sends more than arrives. */
+/* Both directions of each pair of nodes have the same capacity in half of the graphs; switches
+ * only there, since nothing can be relayed without loss by a switch that sends more than
+ * arrives. */
 static struct bny_graph *random_graph(unsigned *seed, int even)
 {
-    int ranks = 2 + rand_r(seed) % 8, switches = even ? rand_r(seed) % 4 : 0, n = ranks + switches;
+    int ranks = 2 + rand_r(seed) % 8, switches = even ? rand_r(seed) % 4 : 0,
+        n = ranks + switches;
     struct bny_graph *g = bny_graph_alloc("random");
 
     for (int v = 0; v < n; v++)
@@ -190,7 +199,8 @@ Test(packed, k_is_as_asked_for)
         struct bny_forest *f;
         int most = 0;
 
-        cr_assert_eq(bny_graph_builder_find("packed")->build(&f, g, BNY_FOREST_SCATTERED, -1, &opts), 0);
+        cr_assert_eq(
+            bny_graph_builder_find("packed")->build(&f, g, BNY_FOREST_SCATTERED, -1, &opts), 0);
         for (int r = 0; r < 16; r++) {
             int n = 0;
 
@@ -200,16 +210,19 @@ Test(packed, k_is_as_asked_for)
         }
         cr_assert_leq(most, k);
         cr_assert(k > 1 || f->ntrees == 16);
-        cr_assert_eq(bny_forest_recheck(f, g, BNY_FOREST_SCATTERED, -1, NULL, 0), 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_forest_recheck(f, g, BNY_FOREST_SCATTERED, -1, NULL, 0), 0, "%s",
+                     banyan_last_error());
         bny_forest_free(f);
     }
     bny_graph_free(g);
 }
 
-/* Kinds of proof that are more than a set of nodes: two sets, parts, the dual of the program. */
+/* Kinds of proof that are more than a set of nodes: two sets, parts, the dual of the program.
+ */
 Test(joint, certificates_survive_a_plan_file)
 {
-    static const char topos[][32] = { "dgx-a100:4", "torus:4x4!dead=0-1", "mi250:1", "star:4x100+4x25" };
+    static const char topos[][32] = { "dgx-a100:4", "torus:4x4!dead=0-1", "mi250:1",
+                                      "star:4x100+4x25" };
 
     for (size_t i = 0; i < sizeof topos / sizeof topos[0]; i++) {
         struct bny_graph *g = make(topos[i]);
@@ -219,13 +232,16 @@ Test(joint, certificates_survive_a_plan_file)
         size_t len = 0;
         FILE *to = open_memstream(&text, &len);
 
-        cr_assert_eq(bny_graph_builder_find("joint")->build(&f, g, BNY_FOREST_ALLREDUCE, -1, NULL), 0);
+        cr_assert_eq(
+            bny_graph_builder_find("joint")->build(&f, g, BNY_FOREST_ALLREDUCE, -1, NULL), 0);
         cr_assert_eq(bny_plan_write(to, f, BNY_FOREST_ALLREDUCE, -1, g), 0);
         fclose(to);
-        cr_assert_eq(bny_plan_parse(&plan, text, len, "plan"), 0, "%s: %s", topos[i], banyan_last_error());
+        cr_assert_eq(bny_plan_parse(&plan, text, len, "plan"), 0, "%s: %s", topos[i],
+                     banyan_last_error());
         cr_assert_eq(plan.forest->claim.cut_kind, f->claim.cut_kind);
-        cr_assert_eq(bny_forest_recheck(plan.forest, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why), 0, "%s: %s",
-                     topos[i], why);
+        cr_assert_eq(
+            bny_forest_recheck(plan.forest, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why), 0,
+            "%s: %s", topos[i], why);
         bny_plan_close(&plan);
         bny_forest_free(f);
         free(text);
@@ -233,21 +249,26 @@ Test(joint, certificates_survive_a_plan_file)
     }
 }
 
-/* Heights fall, times grow, and small messages choose low trees, large ones the optimal ones. */
+/* Heights fall, times grow, and small messages choose low trees, large ones the optimal ones.
+ */
 Test(pareto, small_messages_choose_low_trees)
 {
     struct bny_graph *g = make("star:1x1+15x2");
     struct bny_pareto p;
     const struct bny_forest *small, *large;
 
-    cr_assert_eq(bny_pareto_build(&p, g, BNY_FOREST_ALLREDUCE, -1, 0), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_pareto_build(&p, g, BNY_FOREST_ALLREDUCE, -1, 0), 0, "%s",
+                 banyan_last_error());
     cr_assert_geq(p.n, 2);
     for (int i = 0; i < p.n; i++) {
-        cr_assert_eq(bny_forest_recheck(p.forest[i], g, BNY_FOREST_ALLREDUCE, -1, NULL, 0), 0, "%s",
-                     banyan_last_error());
-        cr_assert(i == 0 || bny_ratio_cmp(p.forest[i]->claim.time, p.forest[i - 1]->claim.time) > 0);
-        cr_assert(i == 0 || bny_forest_height(p.forest[i], 0) + bny_forest_height(p.forest[i], 1)
-                                < bny_forest_height(p.forest[i - 1], 0) + bny_forest_height(p.forest[i - 1], 1));
+        cr_assert_eq(bny_forest_recheck(p.forest[i], g, BNY_FOREST_ALLREDUCE, -1, NULL, 0), 0,
+                     "%s", banyan_last_error());
+        cr_assert(i == 0 ||
+                  bny_ratio_cmp(p.forest[i]->claim.time, p.forest[i - 1]->claim.time) > 0);
+        cr_assert(i == 0 ||
+                  bny_forest_height(p.forest[i], 0) + bny_forest_height(p.forest[i], 1) <
+                      bny_forest_height(p.forest[i - 1], 0) +
+                          bny_forest_height(p.forest[i - 1], 1));
     }
     small = bny_pareto_choose(&p, g, BNY_FOREST_ALLREDUCE, 1024, 65536, 5e-6);
     large = bny_pareto_choose(&p, g, BNY_FOREST_ALLREDUCE, 1e9, 65536, 5e-6);

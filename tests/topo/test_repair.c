@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of repair: after a lost link, NIC or rank the plan is one for the graph that is left, certified on it, within 1 %
- * of its bound; most trees stay as they were; what cannot be repaired is said in one sentence. */
+/* Promises of repair: after a lost link, NIC or rank the plan is one for the graph that is
+ * left, certified on it, within 1 % of its bound; most trees stay as they were; what cannot be
+ * repaired is said in one sentence. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,8 @@ struct outcome {
     int trees;
 };
 
-static struct outcome repair(const char *builder, const char *topo, const char *loss, enum bny_forest_use use, int root)
+static struct outcome repair(const char *builder, const char *topo, const char *loss,
+                             enum bny_forest_use use, int root)
 {
     struct bny_graph *before = make(topo), *after;
     struct bny_forest *f, *r = NULL;
@@ -34,11 +36,14 @@ static struct outcome repair(const char *builder, const char *topo, const char *
     after = make(text);
     if (use == BNY_FOREST_ROOTED)
         for (int v = 0; v < after->nranks; v++)
-            if (!strcmp(after->nodes[after->rank_node[v]].name, before->nodes[before->rank_node[root]].name))
+            if (!strcmp(after->nodes[after->rank_node[v]].name,
+                        before->nodes[before->rank_node[root]].name))
                 new_root = v;
     cr_assert_eq(bny_graph_builder_find(builder)->build(&f, before, use, root, NULL), 0);
-    cr_assert_eq(bny_forest_repair(&r, f, before, after, use, root, &o.report), 0, "%s: %s", text, banyan_last_error());
-    cr_assert_eq(bny_forest_recheck(r, after, use, new_root, why, sizeof why), 0, "%s: %s", text, why);
+    cr_assert_eq(bny_forest_repair(&r, f, before, after, use, root, &o.report), 0, "%s: %s",
+                 text, banyan_last_error());
+    cr_assert_eq(bny_forest_recheck(r, after, use, new_root, why, sizeof why), 0, "%s: %s",
+                 text, why);
     o.time = r->claim.time;
     o.bound = r->claim.bound;
     o.trees = r->ntrees;
@@ -50,7 +55,8 @@ static struct outcome repair(const char *builder, const char *topo, const char *
     return o;
 }
 
-/* A8 of the design: 64/21 of the torus with a dead link, 320 GB/s of two A100 boxes with a dead NIC, 99 % of each. */
+/* A8 of the design: 64/21 of the torus with a dead link, 320 GB/s of two A100 boxes with a dead
+ * NIC, 99 % of each. */
 Test(repair, degraded_graphs_keep_99_per_cent_of_their_bound)
 {
     struct outcome o = repair("packed", "torus:8x8", "dead=0-1", BNY_FOREST_SCATTERED, -1);
@@ -82,7 +88,8 @@ Test(repair, links_nics_ranks_and_switches_may_go)
 
 Test(repair, most_trees_of_256_ranks_stay)
 {
-    struct outcome o = repair("packed", "dgx-h100:32", "dead=gpu0.0-ib", BNY_FOREST_SCATTERED, -1);
+    struct outcome o =
+        repair("packed", "dgx-h100:32", "dead=gpu0.0-ib", BNY_FOREST_SCATTERED, -1);
 
     cr_assert_eq(o.report.planned, 0);
     cr_assert_gt(o.report.kept, 4 * o.report.mended);
@@ -93,14 +100,17 @@ Test(repair, most_trees_of_256_ranks_stay)
 
 Test(repair, a_lost_root_and_foreign_graphs_are_refused)
 {
-    struct bny_graph *g = make("torus:4x4"), *without = make("torus:4x4!dead=3"), *other = make("star:9");
+    struct bny_graph *g = make("torus:4x4"), *without = make("torus:4x4!dead=3"),
+                     *other = make("star:9");
     struct bny_forest *f, *r;
 
     cr_assert_eq(bny_graph_builder_find("packed")->build(&f, g, BNY_FOREST_ROOTED, 3, NULL), 0);
-    cr_assert_eq(bny_forest_repair(&r, f, g, without, BNY_FOREST_ROOTED, 3, NULL), -BANYAN_EINVAL);
+    cr_assert_eq(bny_forest_repair(&r, f, g, without, BNY_FOREST_ROOTED, 3, NULL),
+                 -BANYAN_EINVAL);
     cr_assert(strstr(banyan_last_error(), "root 3"), "%s", banyan_last_error());
     cr_assert_null(r);
-    cr_assert_eq(bny_forest_repair(&r, f, other, other, BNY_FOREST_ROOTED, 3, NULL), -BANYAN_EINVAL);
+    cr_assert_eq(bny_forest_repair(&r, f, other, other, BNY_FOREST_ROOTED, 3, NULL),
+                 -BANYAN_EINVAL);
     bny_forest_free(f);
     bny_graph_free(g);
     bny_graph_free(without);

@@ -61,23 +61,37 @@ static int has_room(const struct vb_conn *c, uint32_t requests)
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
 
-/* tells: its end is told as SENT(cookie). */
+/* tells: its end is told as SENT(cookie). A request that was kept back goes before it. */
 static int post(struct vb_conn *c, struct ibv_send_wr *wr, int tells, void *cookie)
 {
-    struct ibv_send_wr *bad;
+    struct ibv_send_wr *bad, *first = c->kept ? c->kept : wr;
     int rc;
 
     c->sent[c->posted % VB_SENDS] = (struct vb_sent){ cookie, tells };
     wr->wr_id = c->posted;
     if (tells || c->posted % VB_SIGNAL_EVERY == 0)
         wr->send_flags |= IBV_SEND_SIGNALED;
-    rc = ibv_post_send(c->id->qp, wr, &bad);
+    if (c->kept)
+        c->kept->next = wr;
+    c->kept = NULL;
+    rc = ibv_post_send(c->id->qp, first, &bad);
     if (rc) {
         bny_verbs_down(c->e, "refuses a send request on device %s: %s", c->t->device, strerror(rc));
         return bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason);
     }
     c->posted++;
     return 0;
+}
+
+/* Keeps a request back, so that it and the next one ring the device's bell once. The caller posts that one while *wr
+ * lives, whatever comes. */
+static void keep(struct vb_conn *c, struct ibv_send_wr *wr)
+{
+    c->sent[c->posted % VB_SENDS] = (struct vb_sent){ NULL, 0 };
+    wr->wr_id = c->posted;
+    if (c->posted++ % VB_SIGNAL_EVERY == 0)
+        wr->send_flags |= IBV_SEND_SIGNALED;
+    c->kept = wr;
 }
 
 int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
@@ -322,9 +336,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         sge.lkey = mr->lkey;
         wr.wr.rdma.remote_addr = win->addr + offset;
         wr.wr.rdma.rkey = (uint32_t)win->key;
-        rc = post(c, &wr, 0, NULL);
-        if (rc)
-            return rc;
+        keep(c, &wr);
         t->tp.wire_bytes += len;
     }
     h.len = 0;

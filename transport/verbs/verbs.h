@@ -131,6 +131,7 @@ struct vb_conn {
     uint32_t rkey;
     /* sending */
     struct vb_sent *sent; /* [VB_SENDS] */
+    struct ibv_send_wr *kept; /* goes with the next one; NULL outside of put() */
     uint32_t posted, done, reported; /* send requests; reported <= done <= posted */
     uint32_t eager_sent, eager_freed; /* counts */
     uint32_t bulk_busy;   /* bits: the peer's slot is taken, by a message or a reservation */

@@ -77,6 +77,8 @@ static MPI_Comm make_comm(void)
     case 4: MPI_Comm_split(MPI_COMM_WORLD, 0, -me, &c); break;
     default: MPI_Comm_dup(MPI_COMM_SELF, &c); break;
     }
+    if (c != MPI_COMM_NULL) /* with the interposer, it then runs non-blocking calls too, which Open MPI's may crash */
+        MPI_Barrier(c);
     return c;
 }
 
@@ -440,7 +442,7 @@ static void reduction(struct pending *p, MPI_Comm comm, int nonblocking)
     p->send = area((size_t)elems, b->extent);
     if (which == 3 && r == 0) /* undefined there */
         p->values = 0;
-    if (which == 3 && r == 0)
+    if ((which == 3 && r == 0) || (which >= 4 && in_place)) /* Open MPI uses it as work space, MPICH not */
         p->undefined = elems - p->values;
     fill(at(&p->send), b, elems, product, op_index == 0, rough);
     send = at(&p->send);

@@ -143,7 +143,8 @@ class Cases(Mpi):
                 path = pathlib.Path(folder, f"r.{rank}")
                 # MPICH's launcher may end the job before the survivors have written: that is an error as well.
                 if path.exists() or MPI == "openmpi":
-                    self.assertRegex(path.read_text(encoding="ascii"), "rank 2 (is gone|died)", out + err)
+                    # (Or of the other survivor, when Open MPI was faster in ending the job.)
+                    self.assertRegex(path.read_text(encoding="ascii"), r"rank \d (is gone|died)", out + err)
                 else:
                     self.assertNotEqual(code, 0, out + err)
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""banyan_codec: rows, their fields and sense, and refusals. No time is asserted."""
+import json
+import subprocess
+import sys
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+FIELDS = {"codec", "kernel", "isa", "where", "GBps", "memcpy_GBps", "times_memcpy", "compression_ratio", "rel_err"}
+
+
+def run(*args):
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=100)
+
+
+class Tool(unittest.TestCase):
+    def test_rows(self):
+        done = run("--json", "--where", "cache", "--elements", "4096", "--reps", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        for row in rows:
+            self.assertEqual(set(row), FIELDS)
+            self.assertGreater(row["GBps"], 0)
+        for kernel in ("encode", "encode_ef", "decode", "decode_add", "owner"):
+            found = [r for r in rows if r["codec"] == "int8" and r["kernel"] == kernel]
+            self.assertTrue(found, kernel)
+            self.assertIn("scalar", {r["isa"] for r in found})
+            for row in found: # 4096 bytes and 16 scales
+                self.assertAlmostEqual(row["compression_ratio"], 4 * 4096 / (4096 + 64), places=2)
+                self.assertTrue(0.002 < row["rel_err"] < 0.02, row)
+                # Every instruction set gives the same bits.
+                self.assertEqual(row["rel_err"], found[0]["rel_err"])
+
+    def test_one_codec_with_parameters(self):
+        done = run("--json", "--where", "cache", "--elements", "4096", "--reps", "1", "--codec", "int8:block=64",
+                   "--kernel", "encode")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual({r["codec"] for r in rows}, {"int8:block=64"})
+        self.assertEqual({r["kernel"] for r in rows}, {"encode", "encode_ef"})
+
+    def test_unknown_codec_lists_what_exists(self):
+        done = run("--codec", "nonsense")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("int8", done.stderr)
+
+    def test_unknown_option(self):
+        self.assertEqual(run("--nonsense").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

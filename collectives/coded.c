@@ -67,8 +67,9 @@ static long encode(const struct bny_op *op, const struct bny_step_state *st, uin
                          .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
                          .index = index_of(op, st, c) };
 
-    if (state) {
+    if (state)
         e.seed = state->seed;
+    if (state && !st->is_union) {
         e.ef = state->ef + e.index;
         e.track = state->track;
         e.stats = op->nencodings ? op->stats + (st->stats_at + c) * e.codec->ops->stats_bytes : NULL;
@@ -134,6 +135,31 @@ static void mark_steps(struct bny_op *op)
     }
 }
 
+/* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every sum is dense. Where a block
+ * has an encoded RECV_ADD, the first one makes our own part sparse (with its residual), and the sum of sparse parts
+ * then travels as it is. With reselect=1 sums are selected from again instead, with the residual. */
+static void mark_thinning(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+
+    if (codec_of(op)->ops->family != BNY_CODEC_SPARSE || bny_codec_get(codec_of(op), "reselect") == 1)
+        return;
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        const struct bny_step *s = &p->steps[i];
+        int thinned = 0, sends = (s->kind == BNY_SEND || s->kind == BNY_KEEP) && op->steps[i].nsum > 1;
+        if (!sends && !(s->kind == BNY_RECV_ADD && op->steps[i].encodes))
+            continue;
+        for (uint32_t k = 0; k < i; k++)
+            thinned |= op->steps[k].thins && p->steps[k].block == s->block;
+        if (!sends)
+            op->steps[i].thins = !thinned;
+        else if (thinned)
+            op->steps[i].is_union = 1;
+        else
+            op->steps[i].nsum = 1; /* a host's raw sum: selected from as one contribution */
+    }
+}
+
 /* Steps that encode, in order of their place in the tensor, take the numbers of their chunks. */
 static int number_encodings(struct bny_op *op)
 {
@@ -150,7 +176,8 @@ static int number_encodings(struct bny_op *op)
         struct bny_step_state *best = NULL;
         for (uint32_t i = 0; i < p->nsteps; i++) {
             struct bny_step_state *st = &op->steps[i];
-            int makes = st->encodes && (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_KEEP);
+            int makes = st->encodes && !st->is_union &&
+                        (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_KEEP || st->thins);
             if (makes && st->stats_at == SIZE_MAX && (!best || st->pos < best->pos))
                 best = st;
         }
@@ -228,6 +255,7 @@ int bny_coded_start(struct bny_op *op)
     if (rc)
         return rc;
     mark_steps(op);
+    mark_thinning(op);
     need = lay_out(op, NULL);
     if (need > op->coded_cap) {
         free(op->coded);
@@ -368,19 +396,40 @@ static int reduce_exact(struct bny_op *op, const struct bny_step *s, struct bny_
     return 0;
 }
 
+/* Our own part of a sum, sparse: *out = decode(encode(src)). A part that the codec declines stays as it is. dst is
+ * not written before the peer's message has been checked. */
+static int thin(struct bny_op *op, struct bny_step_state *st, uint32_t c, const char *src, size_t n, const float **out)
+{
+    struct bny_dec d = decoder(op, st, c, op->comm->rank, 0);
+    size_t at = (bound(op, n) + 63) & ~(size_t)63;
+    int rc = bny_grow(&op->decoded, &op->decoded_cap, at + n * op->esz, 1, "a sparse part");
+    long len;
+
+    if (rc)
+        return rc;
+    len = encode(op, st, c, (uint32_t)op->comm->rank, op->decoded, at, src, n);
+    *out = (const float *)(const void *)(len == -BANYAN_ENOTSUP ? src : op->decoded + at);
+    if (len < 0)
+        return len == -BANYAN_ENOTSUP ? 0 : (int)len;
+    return bny_message_decode(&d, op->decoded + at, op->decoded, (size_t)len, n);
+}
+
 int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, const void *wire,
                     size_t len, uint32_t c, size_t n)
 {
     struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems * op->esz;
+    const float *acc = (const float *)(st->src + base);
     int rc;
 
     if (s->kind == BNY_RECV_COPY)
         rc = bny_message_decode(&d, st->dst + base, wire, len, n);
     else if (is_exact(op))
         return reduce_exact(op, s, st, &d, wire, len, base, n);
-    else
-        return bny_message_decode_add(&d, (float *)(st->dst + base), (const float *)(st->src + base), wire, len, n);
+    else {
+        rc = st->thins ? thin(op, st, c, st->src + base, n, &acc) : 0;
+        return rc ? rc : bny_message_decode_add(&d, (float *)(st->dst + base), acc, wire, len, n);
+    }
     if (rc == 0 && st->coded) {
         memcpy(st->coded + stride(op) * c, wire, len);
         st->coded_len[c] = (uint32_t)len;

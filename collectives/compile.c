@@ -258,6 +258,7 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         .block = m->block,
         .nblocks = m->nblocks,
         .from = UINT32_MAX,
+        .time = m->time + (m->phase == SPREADING && c->collective == BNY_ALLREDUCE ? c->f->nsteps : 0),
         .flags = m->phase == SPREADING ? BNY_STEP_PLACE : 0,
         .kind = keep ? BNY_KEEP : m->phase == SPREADING ? BNY_RECV_COPY : BNY_RECV_ADD,
     };

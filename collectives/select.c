@@ -652,6 +652,20 @@ static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, stru
     return 0;
 }
 
+/* How a plan for a graph sends: local, ranks need not agree. */
+static void set_manner(const struct banyan_comm *c, const struct bny_call *call, const struct bny_topology_cost *k,
+                       struct bny_plan *plan)
+{
+    const struct bny_world *w = c->world;
+    double bytes = call_bytes(c, call);
+
+    plan->by_chunk = w->order == BNY_ORDER_CHUNK;
+    if (w->lockstep)
+        plan->step_s = bny_topology_step_s(k, bytes, NETWORK_ALPHA_S);
+    else if (w->pace)
+        plan->pace_s = k->per_byte * bytes;
+}
+
 static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *plan)
 {
     struct bny_topology_cost k;
@@ -710,9 +724,8 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         plan->chunk_bytes = choose_chunk(c, call, plan->schedule, plan->program);
         if (plan->codec)
             plan->predicted_s = coded_cost(c, call, plan->chunk_bytes);
-        if (c->world->pace && bny_topology_schedule_known(plan->schedule) &&
-            network_chunk(c, call, plan->schedule, call_bytes(c, call), &k))
-            plan->pace_s = k.per_byte * call_bytes(c, call);
+        if (bny_topology_schedule_known(plan->schedule) && network_chunk(c, call, plan->schedule, call_bytes(c, call), &k))
+            set_manner(c, call, &k, plan);
     }
     plan->sched_hash = hash_plan(plan);
     say(c, call, plan);

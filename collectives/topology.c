@@ -453,7 +453,7 @@ static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const str
                     enum bny_forest_use use)
 {
     int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0;
-    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0;
+    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0;
     double *other = load ? load + (both ? 0 : g->nlinks) : NULL; /* phases meet on the links of an allreduce */
     int *depth = calloc((size_t)f->nranks, sizeof *depth);
     int e = load && depth ? bny_forest_route(f, g) : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
@@ -464,6 +464,7 @@ static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const str
         int h = height(tree, tree->parent, f->nranks, depth);
         int d = tree->down_parent ? height(tree, tree->down_parent, f->nranks, depth) : h;
 
+        largest = share > largest ? share : largest;
         up = h > up ? h : up;
         down = d > down ? d : down;
         for (int v = 0; v < f->nranks; v++) {
@@ -471,7 +472,8 @@ static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const str
             add_load(g, &tree->down[v], share, other, &slowest);
         }
     }
-    *k = (struct bny_topology_cost){ .link_Bps = slowest * g->unit_Bps,
+    *k = (struct bny_topology_cost){ .largest = largest,
+                                     .link_Bps = slowest * g->unit_Bps,
                                      .hops = both ? up + down : up > down ? up : down,
                                      .steps = (int)f->nsteps * (both ? 2 : 1) };
     for (int l = 0; l < g->nlinks && !e; l++) {
@@ -494,6 +496,11 @@ size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, doubl
 
     c = c < 4096 ? 4096 : c > 262144 ? 262144 : c;
     return (size_t)c & ~(size_t)1023;
+}
+
+double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s)
+{
+    return alpha_s + k->largest * bytes / k->link_Bps / WIRE_SHARE;
 }
 
 double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk, double alpha_s)

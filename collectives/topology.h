@@ -48,6 +48,7 @@ struct bny_topology_cost {
     double per_byte;  /* seconds for each byte of the vector, once the pipelines are full */
     double link_Bps;  /* of the slowest link that it uses */
     double carried;   /* share of the vector that crosses the busiest link */
+    double largest;   /* share of the vector in the largest message of a time step */
     int hops;         /* edges of ranks on the longest way, all phases */
     int steps;        /* time steps, all phases */
 };
@@ -58,6 +59,8 @@ int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c
 double bny_topology_beta(const struct banyan_comm *c);
 /* Bytes of a chunk that fills and drains the pipelines about as fast as its own cost allows. */
 size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s);
+/* Seconds of a time step in lock-step. */
+double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s);
 /* Seconds for `bytes`, cut into such chunks. */
 double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk, double alpha_s);
 

@@ -23,6 +23,7 @@ test_packages=(
 # What scripts/softroce-guest needs besides.
 guest_packages=(
     qemu-system-x86 busybox-static cpio kmod python3 iproute2 rdma-core ibverbs-providers ibverbs-utils perftest
+    bc util-linux
 )
 
 # Those of "$@" that dpkg does not have installed.

@@ -132,7 +132,7 @@ static int is_linear(size_t i)
     return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
 }
 
-static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "hierarchical" };
+static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "host_ring" };
 #define NFORESTS (sizeof forests / sizeof forests[0])
 
 Test(coded, ranks_agree_on_every_forest, .timeout = 120)
@@ -259,6 +259,30 @@ Test(coded, reduce_scatter_and_others_keep_the_law)
         }
         rig_close(&g);
     }
+}
+
+/* What a rank sends of a sparse sum is no more than the elements of all (6 bytes each), whoever owns it. */
+Test(coded, sums_of_sparse_parts_stay_sparse)
+{
+    static const char *const codecs[] = { "topk:delta=0.01", "topk_exact:delta=0.01", "gtopk:delta=0.01", "sidco:delta=0.01" };
+
+    for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++)
+        for (int n = 2; n <= 5; n++) {
+            struct banyan_stats before = { .size = sizeof before }, after = before;
+            struct rig g;
+            rig_open(&g, n, 100000, NULL);
+            for (int step = 0; step < 6; step++) {
+                fill(&g);
+                banyan_comm_stats(g.comm[0], &before);
+                cr_assert_eq(allreduce(&g, codecs[i], NULL, 0, BANYAN_SUM, 1, 0), 0);
+            }
+            banyan_comm_stats(g.comm[0], &after);
+            cr_expect_gt(after.wire_bytes, before.wire_bytes);
+            cr_expect_lt(after.wire_bytes - before.wire_bytes, 4 * g.count / 10 * (size_t)n / 2,
+                         "%s on %d ranks: %zu bytes of %zu", codecs[i], n,
+                         (size_t)(after.wire_bytes - before.wire_bytes), 4 * g.count);
+            rig_close(&g);
+        }
 }
 
 Test(coded, what_a_codec_declines_travels_raw)

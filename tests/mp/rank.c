@@ -17,6 +17,7 @@
 static const struct mp_case *const tables[] = {
     cases_collectives, cases_ops,    cases_requests, cases_comms, cases_memory,
     cases_failures,    cases_misuse, cases_init,     cases_quiet, cases_self,
+    cases_wire,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 
@@ -65,7 +66,8 @@ struct banyan_config case_config(const struct test *t)
     banyan_config_default(&cfg);
     if (t->transport)
         cfg.transport = t->transport;
-    cfg.ifname = "lo";
+    if (!getenv("BANYAN_TEST_ALONE"))
+        cfg.ifname = "lo";
     return cfg;
 }
 
@@ -217,12 +219,16 @@ int main(int argc, char **argv)
                            argc > 5 ? argv[5] : "");
     if (argc != 6) {
         fprintf(stderr,
-                "usage: rank CASE RANK N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
+                "usage: rank CASE RANK|env N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing survives a killed test */
-    t.rank = atoi(argv[2]);
-    t.n = atoi(argv[3]);
+    if (!strcmp(argv[2], "env")) {
+        argv[2] = getenv("BANYAN_RANK");
+        argv[3] = getenv("BANYAN_WORLD_SIZE");
+    }
+    t.rank = argv[2] ? atoi(argv[2]) : 0;
+    t.n = argv[3] ? atoi(argv[3]) : 1;
     t.seed = strtoull(argv[4], NULL, 0);
     t.arg = argv[5];
     t.transport = getenv("BANYAN_TRANSPORT");

@@ -15,7 +15,7 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "topo/graph_builders.c": "topo/README.md",
               "collectives/directs.c": "collectives/README.md"}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
-             "topo/README.md", "collectives/README.md", "perf/README.md"]
+             "topo/README.md", "collectives/README.md", "perf/README.md", "docs/rdma.md"]
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')

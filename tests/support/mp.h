@@ -59,7 +59,7 @@ const char *mp_report(void);
 /* BANYAN_TEST_SEED, else a random one, which is printed. */
 uint64_t mp_seed(void);
 
-/* In a worker: the shared memory; exits when there is none. */
+/* In a worker: the shared memory; exits when there is none. With BANYAN_TEST_ALONE set, private memory. */
 struct mp_shared *mp_shared_map(void);
 /* A barrier of n workers that uses nothing of the library under test. */
 void mp_shared_barrier(struct mp_shared *s, int n);

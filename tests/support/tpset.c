@@ -3,6 +3,7 @@
 #include "tests/support/tpset.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,32 @@
 #include "base/err.h"
 #include "base/rng.h"
 
+#ifdef BNY_HAVE_VERBS
+#include "tests/support/verbs_sim.h"
+#endif
+
 static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
+
+/* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device). Else verbs runs over a
+ * simulated device. Returns text that the next call overwrites. */
+static const char *choose_device(const struct bny_transport_ops *ops, int rank)
+{
+    const char *names = getenv("BANYAN_TEST_IFNAMES"), *comma = names ? strchr(names, ',') : NULL;
+    static char first[32];
+
+    if (strcmp(ops->name, "verbs") != 0)
+        return "";
+    setenv("BANYAN_VERBS_RNR", "0", 1); /* a receiver that is not ready is a mistake in the credits */
+    if (comma) {
+        snprintf(first, sizeof first, "%.*s", (int)(comma - names), names);
+        return rank & 1 ? comma + 1 : first;
+    }
+#ifdef BNY_HAVE_VERBS
+    if (rank == 0)
+        verbs_sim_use();
+#endif
+    return "lo";
+}
 
 void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
                 const struct bny_loop_faults *faults)
@@ -25,7 +51,7 @@ void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
                                      .nranks = n,
                                      .nlocal = n,
                                      .secret = secret,
-                                     .ifname = "",
+                                     .ifname = choose_device(ops, r),
                                      .port_range = "",
                                      .fabric = s->fabric };
         int rc = ops->create(&s->tp[r], &cfg);

@@ -76,8 +76,12 @@ static struct criterion_test_params traffic_params(void)
     static struct param params[64];
     size_t n = 0;
 
+    const char *only = getenv("BANYAN_TEST_TRANSPORT");
+
     for (int i = 0; bny_transports[i]; i++)
         for (size_t k = 0; k < sizeof faults / sizeof faults[0] && n < 64; k++) {
+            if (only && strcmp(only, bny_transports[i]->name) != 0)
+                break;
             if (strcmp(bny_transports[i]->name, "loop") != 0 && k > 1)
                 continue;
             params[n] = faults[k];

@@ -16,6 +16,8 @@
     X(struct ibv_device **, ibv_get_device_list, (int *num))                                   \
     X(void, ibv_free_device_list, (struct ibv_device **list))                                  \
     X(int, ibv_query_device, (struct ibv_context *context, struct ibv_device_attr *attr))      \
+    X(int, ibv_query_port,                                                                     \
+      (struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr))         \
     X(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *context))                            \
     X(int, ibv_dealloc_pd, (struct ibv_pd *pd))                                                \
     X(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd *pd, void *addr, size_t len, int access))    \
@@ -63,6 +65,7 @@ struct vb_fn {
 #define VERBS_MEMBER(type, name, args) type(*name) args;
     VERBS_FUNCTIONS(VERBS_MEMBER)
 #undef VERBS_MEMBER
+    int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 
 /* The table; NULL with the reason as the thread's error (-BANYAN_ENOTSUP's sentence) when a library is missing. Loaded

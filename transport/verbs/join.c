@@ -7,7 +7,6 @@
  *
  * One connection serves both directions. When both ranks ask at once, the lower one's request stands: it turns the
  * other's away, and the other waits for it. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -22,6 +21,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/verbs.h"
 
 #define RESOLVE_MS  2000
@@ -29,7 +29,8 @@
 #define RETRIES     6  /* never 7: some devices take it for "for ever" */
 #define SLAB_MAPPED (2 * (size_t)VB_SLAB_BYTES + 2 * sizeof(struct vb_hello))
 
-enum { TURNED_AWAY = 1 }; /* private data of a rejection: both asked */
+/* First byte of a rejection's private data. */
+enum { TURNED_AWAY = 1 /* both asked */, NO_MEMORY, NOT_ABLE };
 
 /* ---- small things ------------------------------------------------------------------------ */
 
@@ -44,25 +45,6 @@ static void proof(const struct vb_conn *c, char role, uint8_t out[16])
     crypto_auth_hmacsha512256_update(&st, c->nonce, sizeof c->nonce);
     crypto_auth_hmacsha512256_final(&st, full);
     memcpy(out, full, 16);
-}
-
-static struct sockaddr *to_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
-{
-    memset(ss, 0, sizeof *ss);
-    if (a->family == 4) {
-        struct sockaddr_in *in = (struct sockaddr_in *)ss;
-
-        in->sin_family = AF_INET;
-        in->sin_port = htons(a->port);
-        memcpy(&in->sin_addr, a->ip, 4);
-    } else {
-        struct sockaddr_in6 *in = (struct sockaddr_in6 *)ss;
-
-        in->sin6_family = AF_INET6;
-        in->sin6_port = htons(a->port);
-        memcpy(&in->sin6_addr, a->ip, 16);
-    }
-    return (struct sockaddr *)ss;
 }
 
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer)
@@ -240,7 +222,8 @@ static struct rdma_conn_param param_of(const void *data, size_t len)
 {
     return (struct rdma_conn_param){ .private_data = data, .private_data_len = (uint8_t)len,
                                      .responder_resources = 1, .initiator_depth = 1,
-                                     .flow_control = 1, .retry_count = RETRIES, .rnr_retry_count = 6 };
+                                     .flow_control = 1, .retry_count = RETRIES,
+                                     .rnr_retry_count = (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
 }
 
 /* ---- asking ------------------------------------------------------------------------------- */
@@ -257,7 +240,8 @@ static void ask_failed(struct vb_conn *c, const char *what)
         e->state = VB_IDLE; /* asked again when somebody sends */
         return;
     }
-    bny_verbs_down(e, "does not answer on device %s within %.0f s: %s", c->t->device, VB_JOIN_S, what);
+    bny_verbs_down(e, "does not answer to device %s within %.0f s (%s): see that its port is up (ibv_devinfo there), and "
+                   "ping its address from ours", c->t->device, VB_JOIN_S, what);
 }
 
 void bny_verbs_ask(struct vb_ep *e)
@@ -284,8 +268,8 @@ void bny_verbs_ask(struct vb_ep *e)
     }
     t->fn->rdma_set_option(e->conn->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
     e->state = VB_ADDR;
-    if (t->fn->rdma_resolve_addr(e->conn->id, to_sockaddr(&mine, &from),
-                                 to_sockaddr(&e->blob.addr, &to), RESOLVE_MS) != 0)
+    if (t->fn->rdma_resolve_addr(e->conn->id, bny_verbs_sockaddr(&mine, &from),
+                                 bny_verbs_sockaddr(&e->blob.addr, &to), RESOLVE_MS) != 0)
         ask_failed(e->conn, strerror(errno));
 }
 
@@ -359,8 +343,14 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
         e->state = VB_YIELDED;
         return;
     }
-    bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
-                   c->t->device, status);
+    if (len > 0 && data[0] == NO_MEMORY)
+        bny_verbs_down(e, "has no memory that its device may lock for a connection with device %s: raise the limit of "
+                       "locked memory there (ulimit -l unlimited)", c->t->device);
+    else if (len > 0 && data[0] == NOT_ABLE)
+        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->t->device);
+    else
+        bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
+                       c->t->device, status);
 }
 
 /* ---- accepting ---------------------------------------------------------------------------- */
@@ -377,7 +367,7 @@ static void requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *dat
     struct vb_accept a;
     struct rdma_conn_param p;
     struct vb_conn *c;
-    int halves = 0;
+    int halves = 0, rc;
 
     for (c = t->half; c; c = c->next)
         halves++;
@@ -410,9 +400,12 @@ static void requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *dat
     memcpy(a.nonce, c->nonce, sizeof a.nonce);
     proof(c, 'S', a.proof);
     p = param_of(&a, sizeof a);
-    if (conn_prepare(c) != 0 || t->fn->rdma_accept(id, &p) != 0) {
-        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, banyan_last_error());
-        t->fn->rdma_reject(id, NULL, 0);
+    rc = conn_prepare(c);
+    if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
+        uint8_t why = rc == -BANYAN_ENOMEM ? NO_MEMORY : NOT_ABLE;
+
+        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, rc ? banyan_last_error() : strerror(errno));
+        t->fn->rdma_reject(id, &why, 1);
         bny_verbs_conn_close(c);
         return;
     }
@@ -468,8 +461,7 @@ void bny_verbs_hello_arrived(struct vb_conn *c, uint32_t len)
     c->e->state = VB_OPEN;
     c->e->deadline_ns = 0;
     c->t->joining--;
-    bny_debug("verbs: rank %d is connected over device %s, inline up to %u bytes", rank, c->t->device,
-              c->inline_max);
+    bny_verbs_describe(c, rank);
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
@@ -575,55 +567,6 @@ void bny_verbs_cm_progress(struct vb_tp *t)
 
         if (e && e->deadline_ns && e->state != VB_OPEN && e->state != VB_CLOSED &&
             bny_deadline_passed(e->deadline_ns))
-            bny_verbs_down(e, "does not come to terms on device %s within %.0f s", t->device, VB_JOIN_S);
+            bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?", t->device, VB_JOIN_S);
     }
-}
-
-/* ---- listening ----------------------------------------------------------------------------- */
-
-/* Listens at the address if it belongs to an RDMA device (of this name, unless NULL). 1: yes. */
-static int listen_at(struct vb_tp *t, const struct bny_addr *a, const char *device)
-{
-    struct sockaddr_storage ss;
-    struct rdma_cm_id *id;
-
-    if (bny_addr_is_loopback(a) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
-        return 0;
-    if (t->fn->rdma_bind_addr(id, to_sockaddr(a, &ss)) != 0 || !id->verbs ||
-        (device && strcmp(id->verbs->device->name, device) != 0) || t->fn->rdma_listen(id, 64) != 0) {
-        t->fn->rdma_destroy_id(id);
-        return 0;
-    }
-    t->listener = id;
-    t->ctx = id->verbs;
-    snprintf(t->device, sizeof t->device, "%s", id->verbs->device->name);
-    t->blob.addr = *a;
-    t->blob.addr.port = ntohs(t->fn->rdma_get_src_port(id));
-    return 1;
-}
-
-int bny_verbs_listen(struct vb_tp *t, const char *ifname)
-{
-    struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
-    const char *device = NULL;
-    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
-
-    if (n < 0) { /* no interface of that name: a device perhaps */
-        device = ifname;
-        n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, "");
-        if (n < 0)
-            return n;
-    }
-    for (int i = 0; i < n; i++)
-        if (listen_at(t, &addrs[i], device))
-            break;
-    if (!t->listener)
-        return bny_fail(BANYAN_ENOTSUP, "rank %d: no address of interfaces or device \"%s\" belongs to an RDMA device; "
-                        "see ibv_devices and rdma link; soft-RoCE: rdma link add rxe0 type rxe netdev eth0",
-                        t->tp.rank, ifname);
-    memcpy(t->blob.magic, "vrb1", 4);
-    t->blob.rank = t->tp.rank;
-    t->blob.transport = (uint8_t)t->ctx->device->transport_type;
-    snprintf(t->blob.device, sizeof t->blob.device, "%.31s", t->device);
-    return 0;
 }

@@ -14,11 +14,6 @@ static char *eager_in(const struct vb_conn *c, uint32_t slot)
     return c->slab + (size_t)slot * VB_EAGER_STRIDE;
 }
 
-static char *bulk_in(const struct vb_conn *c, uint32_t slot)
-{
-    return c->slab + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
-}
-
 static char *eager_out(const struct vb_conn *c, uint32_t slot)
 {
     return c->slab + VB_SLAB_BYTES + (size_t)slot * VB_EAGER_STRIDE;
@@ -362,18 +357,6 @@ static struct vb_msg *take_msg(struct vb_tp *t)
     return m;
 }
 
-static void give_msg(struct vb_tp *t, struct vb_msg *m)
-{
-    m->next = t->free_msgs;
-    t->free_msgs = m;
-}
-
-static void free_bulk(struct vb_conn *c, uint32_t slot)
-{
-    c->bulk_held &= ~(1u << slot);
-    c->credits_due |= 1u << slot;
-}
-
 static uint32_t part_bytes(const struct vb_msg *m, uint32_t part)
 {
     uint32_t left = m->msg.hdr.len - part * VB_SLOT_MAX;
@@ -397,9 +380,9 @@ static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
         c->streaming = NULL;
     if (!m->dropped)
         return 0;
-    free_bulk(c, slot);
+    bny_verbs_free_bulk(c, slot);
     if (!c->streaming)
-        give_msg(c->t, m);
+        bny_verbs_give_msg(c->t, m);
     return 0;
 }
 
@@ -415,7 +398,7 @@ static int arrived(struct vb_conn *c, int bulk, int is_long, uint32_t slot, uint
         bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", slot);
         return 0;
     }
-    mem = bulk ? bulk_in(c, slot) : eager_in(c, slot);
+    mem = bulk ? bny_verbs_bulk_in(c, slot) : eager_in(c, slot);
     m = take_msg(c->t);
     if (!m) {
         bny_verbs_down(c->e, "cannot be heard: no memory for a message");
@@ -425,7 +408,7 @@ static int arrived(struct vb_conn *c, int bulk, int is_long, uint32_t slot, uint
     if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX || c->streaming != NULL
                 : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
                       m->msg.hdr.len > (bulk ? VB_SLOT_MAX : VB_EAGER_MAX)) {
-        give_msg(c->t, m);
+        bny_verbs_give_msg(c->t, m);
         bny_verbs_down(c->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
         return 0;
     }
@@ -482,28 +465,13 @@ static int immediate(struct vb_conn *c, const struct ibv_wc *wc, struct bny_even
     return 0;
 }
 
-/* Tells the peer which slots are free again. */
-static void tell_credits(struct vb_conn *c)
-{
-    if (c->eager_released - c->eager_told >= VB_EAGER_REPORT &&
-        bny_verbs_tell(c, VB_IMM_FREED_EAGER, c->eager_released & 0xffffff) == 0)
-        c->eager_told = c->eager_released;
-    while (c->credits_due) {
-        uint32_t slot = (uint32_t)__builtin_ctz(c->credits_due);
-
-        if (bny_verbs_tell(c, VB_IMM_FREED_BULK, slot) != 0)
-            return;
-        c->credits_due &= ~(1u << slot);
-    }
-}
-
 /* One completion. Returns the number of events: 0 or 1. */
 static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
 {
     if (wc->status != IBV_WC_SUCCESS) {
-        if (wc->status != IBV_WC_WR_FLUSH_ERR && !c->e->left)
-            bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device,
-                           c->t->fn->ibv_wc_status_str(wc->status), wc->vendor_err);
+        /* the first completion of a broken queue pair says why; where it is a flushed one, somebody else broke it */
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device,
+                       c->t->fn->ibv_wc_status_str(wc->status), wc->vendor_err);
         return 0;
     }
     if (!(wc->opcode & IBV_WC_RECV)) {
@@ -558,105 +526,9 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
     while (got < n && c->stash_at < c->stashed && e->conn == c && !e->down)
         got += complete(c, &c->stash[c->stash_at++], &ev[got]);
     if (e->conn == c && e->state == VB_OPEN) {
-        tell_credits(c);
+        bny_verbs_tell_credits(c);
         push_longs(c);
         got += take_sent(c, ev + got, n - got);
     }
     return got;
-}
-
-/* Long messages: copies [off, off + len), which has arrived, from the pieces' slots. */
-static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst)
-{
-    while (len) {
-        uint32_t part = off / VB_SLOT_MAX, at = off % VB_SLOT_MAX;
-        uint32_t n = len < VB_SLOT_MAX - at ? len : VB_SLOT_MAX - at;
-
-        memcpy(dst, bulk_in(m->conn, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at, n);
-        off += n;
-        dst += n;
-        len -= n;
-    }
-}
-
-/* Pieces before the one that holds `off` were viewed: views go front to back. */
-static void free_parts(struct vb_msg *m, uint32_t off)
-{
-    struct vb_conn *c = m->conn;
-
-    while (m->parts_freed < m->parts && m->parts_freed < off / VB_SLOT_MAX)
-        free_bulk(c, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
-    if (!c->dead && c->e->state == VB_OPEN)
-        tell_credits(c);
-}
-
-static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, const void **ptr)
-{
-    uint64_t there = (uint64_t)m->parts * VB_SLOT_MAX;
-    uint32_t at = off % VB_SLOT_MAX, n = len;
-
-    free_parts(m, off);
-    if (there < (uint64_t)off + len) {
-        n = there > off ? (uint32_t)(there - off) & ~63u : 0;
-        if (n == 0)
-            return m->conn->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke in a message",
-                                            m->msg.ep->peer)
-                                 : BNY_AGAIN;
-    }
-    if (!dst && n > VB_SLOT_MAX - at) { /* reaches into the next piece */
-        n = VB_SLOT_MAX - at;
-        if (n >= 64) {
-            n &= ~63u;
-        } else {
-            n = len < 64 ? len : 64;
-            gather(m, off, n, m->seam);
-            *ptr = m->seam;
-            return n;
-        }
-    }
-    *ptr = dst;
-    if (dst)
-        gather(m, off, n, dst);
-    else
-        *ptr = bulk_in(m->conn, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) + VB_HEAD + at;
-    return n;
-}
-
-long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
-{
-    const char *from = (const char *)msg->data + off;
-
-    if (off > msg->hdr.len || len > msg->hdr.len - off)
-        return bny_fail(BANYAN_EINVAL, "verbs: view of %u bytes at %u of a message of %u", len, off, msg->hdr.len);
-    if (dst)
-        msg->ep->tp->copied_bytes += len;
-    if (((struct vb_msg *)msg)->is_long)
-        return view_long((struct vb_msg *)msg, off, len, dst, ptr);
-    if (dst)
-        memcpy(dst, from, len);
-    *ptr = dst ? dst : from;
-    return len;
-}
-
-void bny_verbs_release(struct bny_msg *msg)
-{
-    struct vb_msg *m = (struct vb_msg *)msg;
-    struct vb_conn *c = m->conn;
-
-    if (m->is_long) {
-        while (m->parts_freed < m->parts)
-            free_bulk(c, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
-        m->dropped = c->streaming == m; /* the rest is thrown away as it comes */
-    } else if (m->bulk) {
-        free_bulk(c, m->slot);
-    } else {
-        c->eager_held[m->slot] = 0;
-        while (c->eager_released != c->eager_next &&
-               !c->eager_held[c->eager_released % VB_EAGER_SLOTS])
-            c->eager_released++;
-    }
-    if (!m->is_long || !m->dropped)
-        give_msg(c->t, m);
-    if (!c->dead && c->e && c->e->state == VB_OPEN)
-        tell_credits(c);
 }

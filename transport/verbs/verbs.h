@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP with immediates.
- * fn.c: the libraries; tp_verbs.c: the table, polling, life and death; join.c: connecting and proving the secret;
- * path.c: messages; mem.c: registered memory.
+ * fn.c: the libraries; device.c: which device; tp_verbs.c: the table, polling, life and death; join.c: connecting and
+ * proving the secret; path.c: messages; read.c: their ends; mem.c: registered memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with WRITE_WITH_IMM into a slot of the
  * receiver's slab, which it may use because it has its credit. There are two kinds of slots:
@@ -206,8 +206,13 @@ struct vb_tp {
     uint32_t turns;
 };
 
-/* join.c */
+/* device.c */
+/* ifname: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its port). */
 int bny_verbs_listen(struct vb_tp *t, const char *ifname);
+struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
+void bny_verbs_describe(struct vb_conn *c, int rank);
+
+/* join.c */
 void bny_verbs_ask(struct vb_ep *e);        /* starts to connect */
 void bny_verbs_cm_progress(struct vb_tp *t);/* connection events and deadlines */
 void bny_verbs_hello_arrived(struct vb_conn *c, uint32_t len);
@@ -231,6 +236,12 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
                   const struct bny_window *win, uint64_t offset, void *cookie);
 /* Events of one endpoint. */
 int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n);
+
+/* read.c */
+char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot); /* a bulk slot of ours */
+void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
+void bny_verbs_free_bulk(struct vb_conn *c, uint32_t slot);
+void bny_verbs_tell_credits(struct vb_conn *c); /* as far as there is room to send */
 long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
 void bny_verbs_release(struct bny_msg *msg);
 

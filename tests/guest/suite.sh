@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The soft-RoCE suite, run inside the guest of scripts/softroce-guest with two hosts. Prints TAP. Every check has a
+# deadline. Usage: suite.sh BUILD [NAME-PATTERN [REPETITIONS [PATIENCE]]]
+set -uo pipefail
+build=$1 pattern=${2:-.} repeat=${3:-1} patience=${4:-1} # patience: factor of all deadlines, for a busy machine
+rank=$build/tests/mp/rank
+export BANYAN_TEST_ALONE=1 BANYAN_VERBS_RNR=0 BANYAN_INIT_TIMEOUT=$((40 * patience)) BANYAN_OP_TIMEOUT=$((60 * patience))
+unset BANYAN_IFNAME
+log=/tmp/guest.log n=0 failed=0
+
+# check NAME SECONDS COMMAND...: one case.
+check() {
+    local name=$1 limit=$2 start=$SECONDS rc=0
+    shift 2
+    [[ $name =~ $pattern ]] || return 0
+    n=$((n + 1))
+    # a shell function has its deadlines within
+    if [ "$(type -t "$1")" = function ]; then "$@" >"$log" 2>&1 || rc=$?
+    else timeout -k 5 $((limit * patience)) "$@" >"$log" 2>&1 || rc=$?; fi
+    if [ $rc = 0 ]; then
+        echo "ok $n - $name # $((SECONDS - start)) s"
+        sed -n 's/^note:/# /p' "$log"
+    else
+        echo "not ok $n - $name # exit status $rc after $((SECONDS - start)) s"
+        tail -n 25 "$log" | sed 's/^/# /'
+        failed=1
+    fi
+}
+
+# job RANKS COMMAND...: over verbs, ranks on the two hosts by turns.
+job() { timeout -k 5 $((${limit:-60} * patience)) "$build/tools/banyan_run" -n "$1" on-host env BANYAN_TRANSPORT=verbs "${@:2}"; }
+# cases RANKS CASE [ARGUMENT]: a case of the multi-process tests' worker.
+cases() { job "$1" "$rank" "$2" env 0 "${seed:-$RANDOM}" "${3:-}"; }
+# says TEXT COMMAND...: it must fail, and say this (a pattern) within its deadline.
+says() {
+    local text=$1 rc=0
+    shift
+    "$@" >/tmp/says.log 2>&1 || rc=$?
+    cat /tmp/says.log
+    [ $rc -ne 0 ] && [ $rc -ne 124 ] || { echo "exit status $rc"; return 1; }
+    grep -Eq "$text" /tmp/says.log || { echo "nothing like: $text"; return 1; }
+}
+program() { timeout -k 5 $((150 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0,w1 "$build/tests/transport/test_transport_$1" -j1 "${@:2}"; }
+counter() { cat /sys/class/infiniband/rxe*/ports/1/hw_counters/"$1" | paste -sd+ | bc; }
+
+put() { job 2 "$build/perf/banyan_perf" "$1" -b 8 -e 256K -f 32 -n 2 -w 1 -c 1 --inplace 0 --no-roofline; }
+
+# Packets that netem loses, doubles or delays on both hosts' interfaces, below the devices; traffic must have met it.
+impaired() {
+    local rc=0 before after sent i
+    before=$(counter completer_retry_err) && before=$((before + $(counter duplicate_request) + $(counter out_of_seq_request)))
+    for i in 0 1; do tc qdisc add dev w$i root netem limit 2000 "${@:2}" || return 1; done
+    cases 2 sweep brief=1 && BANYAN_TOPO=ring:4 limit=90 cases 4 matrix && put put_bw || rc=1
+    sent=$(tc -s qdisc show dev w0)
+    for i in 0 1; do tc qdisc del dev w$i root; done
+    after=$(counter completer_retry_err) && after=$((after + $(counter duplicate_request) + $(counter out_of_seq_request)))
+    echo "note:$1: $((after - before)) packets repeated or out of order; $(grep -o 'Sent.*' <<<"$sent" | tr '\n' ' ')"
+    [ "$1" = delay ] || [ $after -gt $before ] || { echo "netem touched nothing"; return 1; }
+    return $rc
+}
+
+# A job for processes that have other rights than this script's functions.
+plain="BANYAN_TRANSPORT=verbs timeout $((40 * patience)) $build/tools/banyan_run -n 2 on-host $rank sweep env 0 1 brief=1"
+# The limit of locked memory binds root too, once it has not the right to pass it.
+memlock() {
+    says 'locked memory.*ulimit -l unlimited' setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock \
+        bash -c "ulimit -l 2048; $plain"
+}
+no_permission() {
+    local rc=0
+    chmod 600 /dev/infiniband/*
+    says 'rank [01].*/dev/infiniband' setpriv --reuid 65534 --clear-groups env HOME=/ bash -c "$plain" || rc=1
+    chmod 666 /dev/infiniband/*
+    return $rc
+}
+no_device() { says 'rank [01].*RDMA device' env BANYAN_IFNAME=lo BANYAN_TRANSPORT=verbs timeout $((40 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1; }
+tcp_if_allowed() {
+    BANYAN_IFNAME=lo BANYAN_TRANSPORT=verbs BANYAN_ALLOW_TCP=1 timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >/tmp/tcp.log 2>&1
+    local rc=$?
+    cat /tmp/tcp.log
+    [ $rc = 0 ] && grep -q 'verbs is not available' /tmp/tcp.log
+}
+port_down() {
+    local rc=0
+    ip link set w1 down
+    says 'rank [01].*(rxe1|w1)' cases 2 sweep brief=1 || rc=1
+    ip link set w1 up
+    ip route add 10.9.0.0/24 dev w1 src 10.9.0.2 table 101
+    for _ in {1..50}; do grep -q 'ffff:0a09' /sys/class/infiniband/rxe1/ports/1/gids/1 && break; sleep 0.1; done
+    return $rc
+}
+rank_dies() {
+    local out rc=0
+    out=$(cases 3 rank_dies) || rc=$?
+    echo "$out"
+    [ $rc = 137 ] && [ "$(grep -c 'rank [01]: after .*rank 2' <<<"$out")" = 2 ]
+}
+# A device goes away in the middle, comes back, and serves again. rxe of Linux 6.1 is removed only when nobody has it open
+# any more, so its interface goes down first.
+device_removed() {
+    local rc=0 job removal
+    rm -f /tmp/says.log
+    says 'rank [01]: .*(rxe[01]|closed its connection|is gone|died)' cases 2 until_failure &
+    job=$!
+    for _ in {1..300}; do grep -q working /tmp/says.log 2>/dev/null && break; sleep 0.1; done
+    ip link set w1 down
+    timeout $((80 * patience)) rdma link delete rxe1 &
+    removal=$!
+    wait $job || rc=1
+    wait $removal || { echo "the device is not removed"; rc=1; }
+    ip link set w1 up
+    ip route add 10.9.0.0/24 dev w1 src 10.9.0.2 table 101
+    timeout 40 rdma link add rxe1 type rxe netdev w1 || rc=1
+    for _ in {1..100}; do grep -q 'ffff:0a09' /sys/class/infiniband/rxe1/ports/1/gids/1 2>/dev/null && break; sleep 0.1; done
+    cases 2 sweep brief=1 || rc=1
+    return $rc
+}
+
+for ((round = 0; round < repeat; round++)); do
+    for p in conformance traffic windows verbs; do check "transport $p" 160 program $p; done
+    check "all collectives, 2 ranks" 80 cases 2 sweep brief=1
+    check "all collectives, 4 ranks" 120 cases 4 sweep brief=1
+    check "random calls, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
+    BANYAN_TOPO=ring:4 check "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
+    check "every codec, 2 ranks" 80 cases 2 every_codec
+    check "encoders write into registered memory" 80 cases 2 no_copies
+    check "windows of banyan_perf: bandwidth" 60 put put_bw
+    check "windows of banyan_perf: latency" 60 put put_lat
+    check "1 % of packets lost" 200 impaired loss loss 1%
+    check "2 % of packets doubled" 200 impaired duplicate duplicate 2%
+    check "packets delayed by 2 ms" 200 impaired delay delay 2ms
+    check "too little memory may be locked" 60 memlock
+    check "no permission for the devices" 60 no_permission
+    check "no device" 60 no_device
+    check "tcp where it is allowed" 60 tcp_if_allowed
+    check "a rank is killed" 60 rank_dies
+    check "a port is down" 60 port_down
+    check "a device goes and comes back" 100 device_removed
+done
+echo "1..$n"
+exit $failed

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Schedules times codecs, every codec once, and a rank that dies: cases for a transport that is slow to test (a
+ * software RDMA device under emulation), few calls each. They share nothing between the ranks but the communicator. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "tests/mp/case.h"
+#include "tests/mp/model.h"
+
+enum { COUNT = 6000, STRIDE = 997 };
+
+/* Small whole numbers at the same few places of every rank, zero elsewhere: sums are exact, and a codec that keeps
+ * only large values keeps all of them. */
+static float sparse_at(int rank, size_t i, uint64_t seed)
+{
+    return i % STRIDE ? 0.0f : (float)(model_mix(seed, i) % 50 + 1 + (uint64_t)rank);
+}
+
+/* Every rank has the bits of the others; returns the relative error (L2). */
+static double run_one(struct test *t, const char *schedule, const char *codec, int sparse)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    float *in = case_malloc(COUNT * 4), *out = case_malloc(COUNT * 4);
+    double err = 0, all = 0;
+    int rc;
+
+    opts.schedule = schedule;
+    opts.codec = codec;
+    opts.chunk_bytes = 8192;
+    for (size_t i = 0; i < COUNT; i++)
+        in[i] = sparse ? sparse_at(t->rank, i, t->seed)
+                       : (float)(t->rank + 1) * sinf((float)i * 0.37f);
+    rc = banyan_allreduce(in, out, COUNT, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+    CHECK(t, rc == 0, "%s %s returned %d (%s)", schedule ? schedule : "auto", codec, rc,
+          banyan_last_error());
+    case_check_agree(t, t->comm, case_hash(out, COUNT * 4), codec);
+    for (size_t i = 0; i < COUNT; i++) {
+        double want = 0;
+
+        for (int r = 0; r < t->n; r++)
+            want += sparse ? sparse_at(r, i, t->seed) : (r + 1) * sin(i * 0.37);
+        CHECK(t, isfinite(out[i]), "%s: element %zu is %g", codec, i, (double)out[i]);
+        err += (out[i] - want) * (out[i] - want);
+        all += want * want;
+    }
+    free(in);
+    free(out);
+    return sqrt(err / all);
+}
+
+static int matrix(struct test *t)
+{
+    static const char *const schedules[] = { "ring", "multitree", "packed" };
+    static const struct {
+        const char *name;
+        double error;
+    } codecs[] = {
+        { "none", 0 }, { "lossless:force=1", 0 }, { "int8:force=1", 0.03 }, { "topk:force=1", 0 }
+    };
+
+    for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++)
+        for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++) {
+            double err = run_one(t, schedules[s], codecs[c].name, 1);
+
+            CHECK(t, err <= codecs[c].error, "%s %s: relative error %g", schedules[s],
+                  codecs[c].name, err);
+        }
+    return 0;
+}
+
+/* What each codec loses is its own tests' affair; here it must come across, the same everywhere, and be
+ * no junk (a codec that drops at random and scales up has errors above 2). */
+static int every_codec(struct test *t)
+{
+    const char *name;
+    char text[64];
+
+    for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
+        double err;
+
+        snprintf(text, sizeof text, "%s%s", name, strcmp(name, "none") ? ":force=1" : "");
+        err = run_one(t, NULL, text, 0);
+        CHECK(t, err < 4, "%s: relative error %g", text, err);
+        if (t->rank == 0)
+            printf("note: %s: relative error %.3g\n", name, err);
+    }
+    return 0;
+}
+
+/* Encoders write where the device reads: no codec's bytes are copied on their way, by either end. */
+static int no_copies(struct test *t)
+{
+    enum { MANY = 65536 };
+    float *in = case_malloc(MANY * 4), *out = case_malloc(MANY * 4);
+    const char *name;
+    char text[64];
+
+    for (size_t i = 0; i < MANY; i++)
+        in[i] = sinf((float)i * 0.37f);
+    for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
+        struct banyan_stats before = { .size = sizeof before }, after = { .size = sizeof after };
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+        snprintf(text, sizeof text, "%s:force=1", name);
+        opts.codec = text;
+        opts.schedule = "ring";
+        opts.chunk_bytes = 65536;
+        if (!strcmp(name, "none"))
+            continue;
+        CHECK_OK(t, banyan_comm_stats(t->comm, &before));
+        CHECK_OK(t, banyan_allreduce(in, out, MANY, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+        CHECK_OK(t, banyan_comm_stats(t->comm, &after));
+        CHECK(t, after.copied_bytes == before.copied_bytes, "%s: %llu bytes copied", name,
+              (unsigned long long)(after.copied_bytes - before.copied_bytes));
+        CHECK(t, after.wire_bytes > before.wire_bytes, "%s: nothing sent", name);
+    }
+    free(in);
+    free(out);
+    return 0;
+}
+
+/* The last rank kills itself in the middle; the others learn of it within seconds, by its number. */
+static int rank_dies(struct test *t)
+{
+    struct rlimit no_core = { 0, 0 };
+    char name[24];
+    uint32_t x[5000] = { 0 };
+    uint64_t t0;
+    int rc = 0;
+
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_allreduce(x, x, 5000, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    if (t->rank == t->n - 1) {
+        setrlimit(RLIMIT_CORE, &no_core);
+        raise(SIGKILL);
+    }
+    t0 = bny_now_ns();
+    while (rc == 0)
+        rc = banyan_allreduce(x, x, 5000, BANYAN_U32, BANYAN_MAX, t->comm, NULL);
+    printf("rank %d: after %.1f s: %s\n", t->rank, (double)(bny_now_ns() - t0) * 1e-9,
+           banyan_last_error());
+    CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d: %s", rc, banyan_last_error());
+    CHECK(t, bny_now_ns() - t0 < 30000000000ull, "after %g s",
+          (double)(bny_now_ns() - t0) * 1e-9);
+    snprintf(name, sizeof name, "rank %d", t->n - 1);
+    CHECK_HAS(t, banyan_last_error(), name);
+    return 0;
+}
+
+/* Calls until one fails, with something to fail: the test takes the device away meanwhile. */
+static int until_failure(struct test *t)
+{
+    uint64_t t0 = bny_now_ns();
+    uint32_t x[5000] = { 0 };
+    int rc = 0;
+
+    CHECK_OK(t, banyan_allreduce(x, x, 5000, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    printf("working\n");
+    fflush(stdout);
+    while (rc == 0 && bny_now_ns() - t0 < 60000000000ull)
+        rc = banyan_allreduce(x, x, 5000, BANYAN_U32, BANYAN_MAX, t->comm, NULL);
+    CHECK(t, rc != 0, "nothing failed within 60 s");
+    printf("rank %d: %s\n", t->rank, banyan_last_error());
+    return 0;
+}
+
+const struct mp_case cases_wire[] = {
+    { "matrix", matrix, 0 },
+    { "every_codec", every_codec, 0 },
+    { "no_copies", no_copies, 0 },
+    { "rank_dies", rank_dies, CASE_FAILS },
+    { "until_failure", until_failure, CASE_FAILS },
+    { 0 },
+};

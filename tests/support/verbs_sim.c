@@ -1,0 +1,659 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The simulated device: memory, queues, execution. Connections are in verbs_sim_cm.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/support/verbs_sim_inside.h"
+
+struct verbs_sim verbs_sim;
+
+static struct sim_mr *mrs;
+static struct sim_qp *qps;
+static uint32_t next_key = 0x100, next_qpn = 17;
+static struct ibv_device device = { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB };
+struct ibv_context sim_context = { .device = &device };
+
+static uint32_t random_below(uint32_t n)
+{
+    return (uint32_t)bny_rng_below(&verbs_sim.seed, n);
+}
+
+int sim_fd(void)
+{
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+void sim_fd_set(int fd, int ready)
+{
+    uint64_t v = 1;
+
+    if (ready)
+        (void)!write(fd, &v, sizeof v);
+    else
+        (void)!read(fd, &v, sizeof v);
+}
+
+/* ---- device and memory ------------------------------------------------------------------- */
+
+static struct ibv_device **get_device_list(int *num)
+{
+    struct ibv_device **list = calloc(2, sizeof *list);
+
+    *num = !verbs_sim.no_device;
+    if (list && *num)
+        list[0] = &device;
+    return list;
+}
+
+static void free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+static int max_cqe(void)
+{
+    return verbs_sim.max_cqe ? verbs_sim.max_cqe : 4194303;
+}
+
+static int max_send_wr(void)
+{
+    return verbs_sim.max_send_wr ? verbs_sim.max_send_wr : 8192;
+}
+
+static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
+{
+    (void)ctx;
+    memset(a, 0, sizeof *a);
+    a->max_qp = 131072;
+    a->max_qp_wr = max_send_wr();
+    a->max_cqe = max_cqe();
+    a->max_sge = 30;
+    a->max_mr = 16777216;
+    a->max_mr_size = UINT64_MAX;
+    a->phys_port_cnt = 1;
+    return 0;
+}
+
+static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *out)
+{
+    struct ibv_port_attr *a = (struct ibv_port_attr *)out;
+
+    (void)ctx;
+    (void)port;
+    memset(a, 0, sizeof *a);
+    a->state = IBV_PORT_ACTIVE;
+    a->active_mtu = IBV_MTU_4096;
+    a->max_mtu = IBV_MTU_4096;
+    return 0;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
+{
+    struct ibv_pd *pd = calloc(1, sizeof *pd);
+
+    if (pd)
+        pd->context = ctx;
+    return pd;
+}
+
+static int dealloc_pd(struct ibv_pd *pd)
+{
+    free(pd);
+    return 0;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+    struct sim_mr *m;
+
+    if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    verbs_sim.registered++;
+    m->mr = (struct ibv_mr){ .context = &sim_context, .pd = pd, .addr = addr, .length = len,
+                             .lkey = next_key, .rkey = next_key + 1 };
+    next_key += 0x100;
+    m->access = access;
+    m->next = mrs;
+    mrs = m;
+    return &m->mr;
+}
+
+static struct sim_mr *find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len)
+{
+    for (struct sim_mr *m = mrs; m; m = m->next) {
+        uint64_t base = (uintptr_t)m->mr.addr;
+
+        if ((remote ? m->mr.rkey : m->mr.lkey) == key)
+            return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len ? m : NULL;
+    }
+    return NULL;
+}
+
+/* ---- what writes bring ------------------------------------------------------------------- */
+
+static void place(struct sim_qp *q, uint64_t upto)
+{
+    while (q->hidden && q->placed < upto) {
+        struct sim_data *d = q->hidden;
+
+        memcpy(d->dst, d->bytes, d->len);
+        q->hidden = d->next;
+        if (!q->hidden)
+            q->hidden_end = &q->hidden;
+        free(d);
+        q->placed++;
+    }
+}
+
+static void hide(struct sim_qp *q, char *dst, const char *bytes, size_t len)
+{
+    struct sim_data *d = malloc(sizeof *d + len);
+
+    if (!d)
+        abort();
+    d->dst = dst;
+    d->len = len;
+    d->next = NULL;
+    memcpy(d->bytes, bytes, len);
+    *q->hidden_end = d;
+    q->hidden_end = &d->next;
+    q->brought++;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+    for (struct sim_qp *q = qps; q; q = q->next)
+        place(q, UINT64_MAX); /* memory may go away: it is here now at the latest */
+    for (struct sim_mr **p = &mrs; *p; p = &(*p)->next)
+        if (&(*p)->mr == mr) {
+            struct sim_mr *m = *p;
+
+            *p = m->next;
+            free(m);
+            return 0;
+        }
+    return EINVAL;
+}
+
+/* ---- completions ------------------------------------------------------------------------- */
+
+static struct ibv_comp_channel *create_channel(struct ibv_context *ctx)
+{
+    struct sim_channel *ch = calloc(1, sizeof *ch);
+
+    if (!ch)
+        return NULL;
+    ch->ch = (struct ibv_comp_channel){ .context = ctx, .fd = sim_fd() };
+    return &ch->ch;
+}
+
+static int destroy_channel(struct ibv_comp_channel *channel)
+{
+    close(channel->fd);
+    free(channel);
+    return 0;
+}
+
+static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel,
+                                int vector)
+{
+    struct sim_cq *cq;
+
+    (void)vector;
+    if (cqe > max_cqe()) {
+        errno = EINVAL;
+        return NULL;
+    }
+    cq = calloc(1, sizeof *cq);
+    if (cq)
+        cq->ring = calloc((size_t)cqe, sizeof *cq->ring);
+    if (!cq || !cq->ring) {
+        free(cq);
+        return NULL;
+    }
+    cq->cq = (struct ibv_cq){ .context = ctx, .channel = channel, .cq_context = context, .cqe = cqe };
+    return &cq->cq;
+}
+
+static int destroy_cq(struct ibv_cq *ibcq)
+{
+    struct sim_cq *cq = (struct sim_cq *)ibcq;
+    struct sim_channel *ch = (struct sim_channel *)ibcq->channel;
+
+    for (int i = 0; ch && i < ch->n; i++)
+        if (ch->ready[i] == cq) {
+            memmove(&ch->ready[i], &ch->ready[i + 1], (size_t)(--ch->n - i) * sizeof ch->ready[0]);
+            i--;
+        }
+    if (cq->told != cq->acked)
+        abort(); /* the real call waits for ever */
+    free(cq->ring);
+    free(cq);
+    return 0;
+}
+
+static int get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)
+{
+    struct sim_channel *ch = (struct sim_channel *)channel;
+
+    if (ch->n == 0) {
+        sim_fd_set(channel->fd, 0);
+        errno = EAGAIN;
+        return -1;
+    }
+    *cq = &ch->ready[0]->cq;
+    *context = (*cq)->cq_context;
+    ch->ready[0]->told++;
+    memmove(&ch->ready[0], &ch->ready[1], (size_t)--ch->n * sizeof ch->ready[0]);
+    if (ch->n == 0)
+        sim_fd_set(channel->fd, 0);
+    return 0;
+}
+
+static void ack_cq_events(struct ibv_cq *cq, unsigned n)
+{
+    ((struct sim_cq *)cq)->acked += n;
+}
+
+static void add_cqe(struct sim_cq *cq, const struct sim_cqe *e)
+{
+    struct sim_channel *ch = (struct sim_channel *)cq->cq.channel;
+
+    if (cq->count == cq->cq.cqe) {
+        verbs_sim.overflows++;
+        return;
+    }
+    cq->ring[(cq->head + cq->count++) % cq->cq.cqe] = *e;
+    if (cq->armed && ch && ch->n < SIM_READY) {
+        cq->armed = 0;
+        ch->ready[ch->n++] = cq;
+        sim_fd_set(ch->ch.fd, 1);
+    }
+}
+
+/* ---- queue pairs -------------------------------------------------------------------------- */
+
+struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+{
+    uint32_t inl = verbs_sim.max_inline == UINT32_MAX ? 0 : verbs_sim.max_inline ? verbs_sim.max_inline : 220;
+    struct sim_qp *q;
+
+    if (a->cap.max_send_wr > (uint32_t)max_send_wr() || a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
+        errno = EINVAL;
+        return NULL;
+    }
+    q = calloc(1, sizeof *q);
+    if (!q)
+        return NULL;
+    q->sq = calloc(a->cap.max_send_wr, sizeof *q->sq);
+    q->rq = calloc(a->cap.max_recv_wr, sizeof *q->rq);
+    if (!q->sq || !q->rq)
+        abort();
+    q->qp = (struct ibv_qp){ .context = &sim_context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
+                             .qp_num = next_qpn++, .qp_type = a->qp_type, .state = IBV_QPS_INIT };
+    q->cap = a->cap;
+    q->hidden_end = &q->hidden;
+    q->next = qps;
+    qps = q;
+    verbs_sim.devices_open++;
+    return q;
+}
+
+void sim_qp_free(struct sim_qp *q)
+{
+    place(q, UINT64_MAX);
+    for (struct sim_qp **p = &qps; *p; p = &(*p)->next)
+        if (*p == q) {
+            *p = q->next;
+            break;
+        }
+    for (struct sim_qp *o = qps; o; o = o->next)
+        if (o->remote == q)
+            o->remote = NULL;
+    for (uint32_t i = q->sq_done; i != q->sq_posted; i++)
+        free(q->sq[i % q->cap.max_send_wr].inlined);
+    free(q->sq);
+    free(q->rq);
+    free(q);
+    verbs_sim.devices_open--;
+}
+
+static void broken_cqe(struct sim_qp *q, struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, int send,
+                       uint32_t retire)
+{
+    struct sim_cqe e = { .qp = q, .send = send, .retire = retire };
+
+    memset(&e.wc, 0xa5, sizeof e.wc);
+    e.wc.wr_id = wr_id;
+    e.wc.status = status;
+    e.wc.vendor_err = 0x77;
+    e.wc.qp_num = q->qp.qp_num;
+    add_cqe((struct sim_cq *)cq, &e);
+}
+
+void sim_qp_error(struct sim_qp *q)
+{
+    if (q->qp.state == IBV_QPS_ERR)
+        return;
+    q->qp.state = IBV_QPS_ERR;
+    while (q->sq_done != q->sq_posted) {
+        struct sim_wqe *w = &q->sq[q->sq_done++ % q->cap.max_send_wr];
+
+        broken_cqe(q, q->qp.send_cq, w->wr_id, IBV_WC_WR_FLUSH_ERR, 1, q->sq_done);
+        free(w->inlined);
+        w->inlined = NULL;
+    }
+    while (q->rq_taken != q->rq_posted) {
+        broken_cqe(q, q->qp.recv_cq, q->rq[q->rq_taken % q->cap.max_recv_wr].wr_id, IBV_WC_WR_FLUSH_ERR, 0, 0);
+        q->rq_taken++;
+    }
+}
+
+static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR)
+        sim_qp_error((struct sim_qp *)qp);
+    return 0;
+}
+
+static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+    (void)mask;
+    memset(attr, 0, sizeof *attr);
+    memset(init, 0, sizeof *init);
+    attr->qp_state = qp->state;
+    attr->path_mtu = IBV_MTU_4096;
+    return 0;
+}
+
+/* The head of a send queue fails. */
+static void fail_head(struct sim_qp *q, enum ibv_wc_status status)
+{
+    struct sim_wqe *w = &q->sq[q->sq_done++ % q->cap.max_send_wr];
+
+    broken_cqe(q, q->qp.send_cq, w->wr_id, status, 1, q->sq_done);
+    free(w->inlined);
+    w->inlined = NULL;
+    sim_qp_error(q);
+}
+
+/* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered. */
+static char *collect(const struct sim_wqe *w)
+{
+    char *bytes = malloc(w->len + 1);
+    size_t at = 0;
+
+    if (!bytes)
+        abort();
+    if (w->inlined) {
+        memcpy(bytes, w->inlined, w->len);
+        return bytes;
+    }
+    for (int i = 0; i < w->nsge; i++) {
+        if (!find_mr(w->sge[i].lkey, 0, w->sge[i].addr, w->sge[i].length)) {
+            free(bytes);
+            return NULL;
+        }
+        memcpy(bytes + at, (const void *)(uintptr_t)w->sge[i].addr, w->sge[i].length);
+        at += w->sge[i].length;
+    }
+    return bytes;
+}
+
+/* Where the request's bytes go at the receiver. 0, or the status that the sender gets. */
+static enum ibv_wc_status target(struct sim_qp *to, const struct sim_wqe *w, char **dst)
+{
+    struct sim_mr *m;
+
+    if (w->opcode == IBV_WR_SEND) {
+        const struct sim_rwqe *r = &to->rq[to->rq_taken % to->cap.max_recv_wr];
+
+        if (r->length < w->len)
+            return IBV_WC_REM_INV_REQ_ERR;
+        *dst = r->addr;
+        return 0;
+    }
+    *dst = (char *)(uintptr_t)w->remote_addr;
+    if (w->len == 0) /* keys of empty writes are not looked at */
+        return 0;
+    m = find_mr(w->rkey, 1, w->remote_addr, w->len);
+    if (m && (m->access & IBV_ACCESS_REMOTE_WRITE))
+        return 0;
+    verbs_sim.bad_keys++;
+    return IBV_WC_REM_ACCESS_ERR;
+}
+
+static void tell_receiver(struct sim_qp *to, const struct sim_wqe *w)
+{
+    struct sim_cqe e = { .qp = to, .apply = to->brought };
+
+    e.wc.wr_id = to->rq[to->rq_taken++ % to->cap.max_recv_wr].wr_id;
+    e.wc.opcode = w->opcode == IBV_WR_SEND ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+    e.wc.byte_len = w->len;
+    e.wc.imm_data = w->imm;
+    e.wc.wc_flags = w->opcode == IBV_WR_SEND ? 0 : IBV_WC_WITH_IMM;
+    e.wc.qp_num = to->qp.qp_num;
+    add_cqe((struct sim_cq *)to->qp.recv_cq, &e);
+}
+
+/* Executes the head of a send queue. 0: it waits. */
+static int execute(struct sim_qp *q)
+{
+    struct sim_wqe *w = &q->sq[q->sq_done % q->cap.max_send_wr];
+    struct sim_qp *to = q->remote;
+    enum ibv_wc_status st;
+    char *bytes, *dst;
+
+    if (!to || to->qp.state == IBV_QPS_ERR || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
+        fail_head(q, IBV_WC_RETRY_EXC_ERR);
+        return 1;
+    }
+    if (w->opcode != IBV_WR_RDMA_WRITE && to->rq_taken == to->rq_posted) {
+        verbs_sim.rnr++;
+        if (q->rnr_retry == 7 || q->rnr_tries++ < q->rnr_retry)
+            return 0;
+        fail_head(q, IBV_WC_RNR_RETRY_EXC_ERR);
+        return 1;
+    }
+    q->rnr_tries = 0;
+    bytes = collect(w);
+    if (!bytes) {
+        fail_head(q, IBV_WC_LOC_PROT_ERR);
+        return 1;
+    }
+    st = target(to, w, &dst);
+    if (st) {
+        free(bytes);
+        fail_head(q, st);
+        sim_qp_error(to);
+        return 1;
+    }
+    if (w->len)
+        hide(to, dst, bytes, w->len);
+    free(bytes);
+    if (w->opcode != IBV_WR_RDMA_WRITE)
+        tell_receiver(to, w);
+    verbs_sim.executed++;
+    q->sq_done++;
+    if (w->signaled) {
+        struct sim_cqe e = { .qp = q, .send = 1, .retire = q->sq_done };
+
+        e.wc.wr_id = w->wr_id;
+        e.wc.opcode = w->opcode == IBV_WR_SEND ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
+        e.wc.qp_num = q->qp.qp_num;
+        add_cqe((struct sim_cq *)q->qp.send_cq, &e);
+    }
+    free(w->inlined);
+    w->inlined = NULL;
+    return 1;
+}
+
+/* A few requests of queue pairs by chance; all: until nothing moves any more. */
+static void run(int all)
+{
+    int moved = 1;
+
+    if (verbs_sim.write_delay)
+        return;
+    while (moved) {
+        moved = 0;
+        for (struct sim_qp *q = qps; q; q = q->next)
+            for (uint32_t k = all ? 1 : random_below(4); k && q->qp.state == IBV_QPS_RTS && q->sq_done != q->sq_posted;
+                 k--)
+                moved |= execute(q);
+        if (!all)
+            return;
+    }
+}
+
+static int anybody_sleeps(void)
+{
+    for (struct sim_qp *q = qps; q; q = q->next)
+        if (((struct sim_cq *)q->qp.recv_cq)->armed)
+            return 1;
+    return 0;
+}
+
+static int post_one(struct sim_qp *q, const struct ibv_send_wr *wr)
+{
+    struct sim_wqe *w = &q->sq[q->sq_posted % q->cap.max_send_wr];
+
+    if (q->sq_posted - q->sq_retired >= q->cap.max_send_wr)
+        return ENOMEM;
+    if (wr->num_sge > (int)q->cap.max_send_sge)
+        return EINVAL;
+    *w = (struct sim_wqe){ .wr_id = wr->wr_id, .opcode = wr->opcode, .imm = wr->imm_data, .nsge = wr->num_sge,
+                           .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
+                           .remote_addr = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey };
+    for (int i = 0; i < wr->num_sge; i++) {
+        w->sge[i] = wr->sg_list[i];
+        w->len += wr->sg_list[i].length;
+    }
+    if (wr->send_flags & IBV_SEND_INLINE) {
+        size_t at = 0;
+
+        if (w->len > q->cap.max_inline_data)
+            return EINVAL;
+        w->inlined = malloc(w->len + 1u);
+        if (!w->inlined)
+            abort();
+        for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length)
+            memcpy(w->inlined + at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+    }
+    q->sq_posted++;
+    if (q->qp.state == IBV_QPS_ERR) {
+        q->sq_done++;
+        broken_cqe(q, q->qp.send_cq, w->wr_id, IBV_WC_WR_FLUSH_ERR, 1, q->sq_done);
+        free(w->inlined);
+        w->inlined = NULL;
+    }
+    return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    struct sim_qp *q = (struct sim_qp *)qp;
+
+    if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
+        *bad = wr;
+        return EINVAL;
+    }
+    for (; wr; wr = wr->next) {
+        int rc = post_one(q, wr);
+
+        if (rc) {
+            *bad = wr;
+            return rc;
+        }
+    }
+    if (anybody_sleeps())
+        run(1);
+    return 0;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct sim_qp *q = (struct sim_qp *)qp;
+    int steal = verbs_sim.steal_recvs;
+
+    for (; wr; wr = wr->next) {
+        if (steal-- > 0 && q->rq_posted > 0)
+            continue;
+        if (q->rq_posted - q->rq_taken >= q->cap.max_recv_wr) {
+            *bad = wr;
+            return ENOMEM;
+        }
+        q->rq[q->rq_posted++ % q->cap.max_recv_wr] =
+            (struct sim_rwqe){ .wr_id = wr->wr_id,
+                               .addr = wr->num_sge ? (char *)(uintptr_t)wr->sg_list[0].addr : NULL,
+                               .length = wr->num_sge ? wr->sg_list[0].length : 0 };
+    }
+    return 0;
+}
+
+static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+{
+    struct sim_cq *cq = (struct sim_cq *)ibcq;
+    int got = 0;
+
+    run(0);
+    n = n > 1 ? 1 + (int)random_below((uint32_t)n) : n;
+    for (; got < n && cq->count; got++) {
+        struct sim_cqe *e = &cq->ring[cq->head];
+
+        wc[got] = e->wc;
+        cq->head = (cq->head + 1) % ibcq->cqe;
+        cq->count--;
+        if (e->send)
+            e->qp->sq_retired = e->retire;
+        else if (e->wc.status == IBV_WC_SUCCESS)
+            place(e->qp, e->apply);
+    }
+    return got;
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited)
+{
+    (void)solicited;
+    run(1);
+    ((struct sim_cq *)cq)->armed = 1;
+    return 0;
+}
+
+static const char *wc_status_str(enum ibv_wc_status status)
+{
+    return status == IBV_WC_RETRY_EXC_ERR       ? "transport retry counter exceeded"
+           : status == IBV_WC_RNR_RETRY_EXC_ERR ? "RNR retry counter exceeded"
+           : status == IBV_WC_REM_ACCESS_ERR    ? "remote access error"
+                                                : "simulated error";
+}
+
+void verbs_sim_use(void)
+{
+    static struct vb_fn fn;
+
+    fn = (struct vb_fn){
+        .ibv_get_device_list = get_device_list, .ibv_free_device_list = free_device_list,
+        .ibv_query_device = query_device, .ibv_query_port = query_port, .ibv_alloc_pd = alloc_pd,
+        .ibv_dealloc_pd = dealloc_pd, .ibv_reg_mr = reg_mr, .ibv_dereg_mr = dereg_mr,
+        .ibv_create_comp_channel = create_channel, .ibv_destroy_comp_channel = destroy_channel,
+        .ibv_create_cq = create_cq, .ibv_destroy_cq = destroy_cq, .ibv_get_cq_event = get_cq_event,
+        .ibv_ack_cq_events = ack_cq_events, .ibv_modify_qp = modify_qp, .ibv_query_qp = query_qp,
+        .ibv_wc_status_str = wc_status_str, .loopback = 1,
+    };
+    sim_cm_functions(&fn);
+    sim_context.ops.post_send = post_send;
+    sim_context.ops.post_recv = post_recv;
+    sim_context.ops.poll_cq = poll_cq;
+    sim_context.ops.req_notify_cq = req_notify_cq;
+    bny_verbs_fn_set(&fn);
+}

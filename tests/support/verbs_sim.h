@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A simulated RDMA device behind the verbs transport's function table: ranks of one process, one thread. For what no
+ * device gives on demand, and for machines without any.
+ *
+ * It is as hostile as the standard allows: requests of different queue pairs are executed in random order; what a write
+ * brings is invisible until the completion that vouches for it is polled, of that queue pair; source memory is read as
+ * late as possible (inline data at the post); completions of unsuccessful requests have nothing right but wr_id, status
+ * and qp_num; a send queue's place is free only once a completion of that request or a later one was polled; a full
+ * completion queue breaks its queue pairs; a missing receive request is an error after rnr_retry attempts. */
+#ifndef BNY_TESTS_VERBS_SIM_H
+#define BNY_TESTS_VERBS_SIM_H
+
+#include <stdint.h>
+
+struct verbs_sim {
+    /* what it does; zero: no limit, no fault */
+    uint64_t seed;
+    int no_device;
+    int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
+    uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
+    int registrations;         /* that succeed, then ENOMEM; 0: all */
+    uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
+    int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
+    int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
+    /* what happened */
+    uint64_t executed, rnr, overflows, bad_keys, registered;
+    int devices_open;          /* objects that were made and not destroyed */
+};
+extern struct verbs_sim verbs_sim;
+
+/* Puts the device behind the transport (bny_verbs_fn_set). */
+void verbs_sim_use(void);
+
+#endif

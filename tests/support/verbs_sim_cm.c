@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The simulated device: how its queue pairs come to be connected. Events are told in order, per channel. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/verbs_sim_inside.h"
+
+enum { REQUEST_BYTES = 56, ACCEPT_BYTES = 196, REJECT_BYTES = 148 }; /* InfiniBand pads private data to these */
+
+struct sim_event {
+    struct rdma_cm_event ev;
+    uint8_t data[ACCEPT_BYTES];
+    struct sim_event *next;
+};
+
+struct sim_events {
+    struct rdma_event_channel ch;
+    struct sim_event *first, **end;
+};
+
+struct sim_id {
+    struct rdma_cm_id id;
+    struct sim_id *peer, *next;
+    uint16_t port; /* listening, or asked for */
+    int listening, connected;
+    int rnr_retry;
+};
+
+static struct sim_id *ids;
+static uint16_t next_port = 40000;
+
+static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, const void *data, size_t len, size_t padded)
+{
+    struct sim_events *ch = (struct sim_events *)to->id.channel;
+    struct sim_event *e = calloc(1, sizeof *e);
+
+    if (!e)
+        abort();
+    e->ev.id = &to->id;
+    e->ev.event = type;
+    e->ev.status = status;
+    if (padded) {
+        if (len)
+            memcpy(e->data, data, len);
+        e->ev.param.conn.private_data = e->data;
+        e->ev.param.conn.private_data_len = (uint8_t)padded;
+    }
+    if (!ch->first)
+        sim_fd_set(ch->ch.fd, 1);
+    *ch->end = e;
+    ch->end = &e->next;
+}
+
+static struct rdma_event_channel *create_event_channel(void)
+{
+    struct sim_events *ch = calloc(1, sizeof *ch);
+
+    if (!ch)
+        return NULL;
+    ch->ch.fd = sim_fd();
+    ch->end = &ch->first;
+    return &ch->ch;
+}
+
+static void destroy_event_channel(struct rdma_event_channel *channel)
+{
+    close(channel->fd);
+    free(channel);
+}
+
+static int get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+    struct sim_events *ch = (struct sim_events *)channel;
+    struct sim_event *e = ch->first;
+
+    if (!e) {
+        errno = EAGAIN;
+        return -1;
+    }
+    ch->first = e->next;
+    if (!ch->first) {
+        ch->end = &ch->first;
+        sim_fd_set(channel->fd, 0);
+    }
+    *event = &e->ev;
+    return 0;
+}
+
+static int ack_cm_event(struct rdma_cm_event *event)
+{
+    free(event);
+    return 0;
+}
+
+static struct sim_id *new_id(struct rdma_event_channel *channel, void *context)
+{
+    struct sim_id *s = calloc(1, sizeof *s);
+
+    if (!s)
+        abort();
+    s->id.channel = channel;
+    s->id.context = context;
+    s->next = ids;
+    ids = s;
+    return s;
+}
+
+static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
+{
+    (void)ps;
+    *id = &new_id(channel, context)->id;
+    return 0;
+}
+
+static void forget_events(struct sim_id *s)
+{
+    struct sim_events *ch = (struct sim_events *)s->id.channel;
+
+    for (struct sim_event **p = &ch->first; *p;) {
+        struct sim_event *e = *p;
+
+        if (e->ev.id == &s->id) {
+            *p = e->next;
+            free(e);
+        } else {
+            p = &e->next;
+        }
+    }
+    ch->end = &ch->first;
+    while (*ch->end)
+        ch->end = &(*ch->end)->next;
+}
+
+static int disconnect(struct rdma_cm_id *id)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    if (id->qp)
+        sim_qp_error((struct sim_qp *)id->qp);
+    if (s->connected && s->peer && s->peer->connected)
+        push(s->peer, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0, 0);
+    s->connected = 0;
+    return 0;
+}
+
+static int destroy_id(struct rdma_cm_id *id)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    disconnect(id);
+    forget_events(s);
+    for (struct sim_id **p = &ids; *p; p = &(*p)->next)
+        if (*p == s) {
+            *p = s->next;
+            break;
+        }
+    if (s->peer)
+        s->peer->peer = NULL;
+    free(s);
+    return 0;
+}
+
+static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    if (addr->sa_family != AF_INET) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    s->port = next_port++;
+    id->verbs = &sim_context;
+    id->port_num = 1;
+    return 0;
+}
+
+static int do_listen(struct rdma_cm_id *id, int backlog)
+{
+    (void)backlog;
+    ((struct sim_id *)id)->listening = 1;
+    return 0;
+}
+
+static __be16 get_src_port(struct rdma_cm_id *id)
+{
+    return htons(((struct sim_id *)id)->port);
+}
+
+static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    (void)src;
+    (void)timeout_ms;
+    s->port = ntohs(((struct sockaddr_in *)dst)->sin_port);
+    id->verbs = &sim_context;
+    id->port_num = 1;
+    push(s, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0, 0);
+    return 0;
+}
+
+static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
+{
+    (void)timeout_ms;
+    push((struct sim_id *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0, 0);
+    return 0;
+}
+
+static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+{
+    struct sim_qp *q = sim_qp_new(pd, a);
+
+    if (!q)
+        return -1;
+    id->qp = &q->qp;
+    return 0;
+}
+
+static void destroy_qp(struct rdma_cm_id *id)
+{
+    sim_qp_free((struct sim_qp *)id->qp);
+    id->qp = NULL;
+}
+
+static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
+{
+    struct sim_id *s = (struct sim_id *)id, *l, *child;
+
+    for (l = ids; l && !(l->listening && l->port == s->port); l = l->next)
+        continue;
+    s->rnr_retry = p->rnr_retry_count;
+    if (!l) {
+        push(s, RDMA_CM_EVENT_REJECTED, 8, NULL, 0, REJECT_BYTES);
+        return 0;
+    }
+    child = new_id(l->id.channel, l->id.context);
+    child->id.verbs = &sim_context;
+    child->id.port_num = 1;
+    child->peer = s;
+    s->peer = child;
+    push(child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, p->private_data, p->private_data_len, REQUEST_BYTES);
+    return 0;
+}
+
+static void ready(struct sim_id *s, int rnr_retry)
+{
+    struct sim_qp *q = (struct sim_qp *)s->id.qp;
+
+    q->remote = s->peer ? (struct sim_qp *)s->peer->id.qp : NULL;
+    q->rnr_retry = rnr_retry;
+    if (q->qp.state == IBV_QPS_INIT)
+        q->qp.state = IBV_QPS_RTS;
+    s->connected = 1;
+}
+
+static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    if (!s->peer || !s->peer->id.qp) {
+        errno = EINVAL;
+        return -1;
+    }
+    ready(s, s->peer->rnr_retry);
+    ready(s->peer, p->rnr_retry_count);
+    push(s->peer, RDMA_CM_EVENT_ESTABLISHED, 0, p->private_data, p->private_data_len, ACCEPT_BYTES);
+    push(s, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0, 0);
+    return 0;
+}
+
+static int do_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    if (s->peer)
+        push(s->peer, RDMA_CM_EVENT_REJECTED, 28, data, len, REJECT_BYTES);
+    return 0;
+}
+
+static int set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len)
+{
+    (void)id;
+    (void)level;
+    (void)name;
+    (void)value;
+    (void)len;
+    return 0;
+}
+
+static const char *event_str(enum rdma_cm_event_type event)
+{
+    return event == RDMA_CM_EVENT_UNREACHABLE ? "unreachable" : "a simulated event";
+}
+
+void sim_cm_functions(struct vb_fn *fn)
+{
+    fn->rdma_create_event_channel = create_event_channel;
+    fn->rdma_destroy_event_channel = destroy_event_channel;
+    fn->rdma_create_id = create_id;
+    fn->rdma_destroy_id = destroy_id;
+    fn->rdma_bind_addr = bind_addr;
+    fn->rdma_listen = do_listen;
+    fn->rdma_get_src_port = get_src_port;
+    fn->rdma_resolve_addr = resolve_addr;
+    fn->rdma_resolve_route = resolve_route;
+    fn->rdma_create_qp = create_qp;
+    fn->rdma_destroy_qp = destroy_qp;
+    fn->rdma_connect = do_connect;
+    fn->rdma_accept = do_accept;
+    fn->rdma_reject = do_reject;
+    fn->rdma_disconnect = disconnect;
+    fn->rdma_set_option = set_option;
+    fn->rdma_get_cm_event = get_cm_event;
+    fn->rdma_ack_cm_event = ack_cm_event;
+    fn->rdma_event_str = event_str;
+}

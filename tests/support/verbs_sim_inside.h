@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Inside the simulated RDMA device. */
+#ifndef BNY_TESTS_VERBS_SIM_INSIDE_H
+#define BNY_TESTS_VERBS_SIM_INSIDE_H
+
+#include "tests/support/verbs_sim.h"
+#include "transport/verbs/fn.h"
+
+#define SIM_SGES  4
+#define SIM_READY 64
+
+struct sim_mr {
+    struct ibv_mr mr;
+    int access;
+    struct sim_mr *next;
+};
+
+struct sim_data { /* arrived, and not visible yet */
+    char *dst;
+    size_t len;
+    struct sim_data *next;
+    char bytes[];
+};
+
+struct sim_wqe {
+    uint64_t wr_id, remote_addr;
+    enum ibv_wr_opcode opcode;
+    uint32_t imm, rkey, len;
+    int signaled, nsge;
+    struct ibv_sge sge[SIM_SGES];
+    char *inlined;
+};
+
+struct sim_rwqe {
+    uint64_t wr_id;
+    char *addr;
+    uint32_t length;
+};
+
+struct sim_qp {
+    struct ibv_qp qp;
+    struct ibv_qp_cap cap;
+    struct sim_qp *remote, *next;
+    struct sim_wqe *sq;
+    struct sim_rwqe *rq;
+    uint32_t sq_posted, sq_done, sq_retired; /* retired: a completion says so */
+    uint32_t rq_posted, rq_taken;
+    int rnr_retry, rnr_tries;
+    struct sim_data *hidden, **hidden_end;
+    uint64_t brought, placed;
+};
+
+struct sim_cqe {
+    struct ibv_wc wc;
+    struct sim_qp *qp;
+    int send;
+    uint32_t retire; /* send: requests that are out of the queue now */
+    uint64_t apply;  /* receive: data that becomes visible */
+};
+
+struct sim_cq {
+    struct ibv_cq cq;
+    struct sim_cqe *ring;
+    int head, count, armed;
+    unsigned told, acked;
+};
+
+struct sim_channel {
+    struct ibv_comp_channel ch;
+    struct sim_cq *ready[SIM_READY];
+    int n;
+};
+
+extern struct ibv_context sim_context;
+
+int sim_fd(void);
+void sim_fd_set(int fd, int ready);
+struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a);
+void sim_qp_free(struct sim_qp *q);
+void sim_qp_error(struct sim_qp *q);
+void sim_cm_functions(struct vb_fn *fn);
+
+#endif

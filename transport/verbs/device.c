@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which device, port and address a rank uses, and what it says about them. The address decides: rdma_cm takes the GID
+ * that is this address, and the MTU that both ends of the path have. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
+{
+    memset(ss, 0, sizeof *ss);
+    if (a->family == 4) {
+        struct sockaddr_in *in = (struct sockaddr_in *)ss;
+
+        in->sin_family = AF_INET;
+        in->sin_port = htons(a->port);
+        memcpy(&in->sin_addr, a->ip, 4);
+    } else {
+        struct sockaddr_in6 *in = (struct sockaddr_in6 *)ss;
+
+        in->sin6_family = AF_INET6;
+        in->sin6_port = htons(a->port);
+        memcpy(&in->sin6_addr, a->ip, 16);
+    }
+    return (struct sockaddr *)ss;
+}
+
+/* One line about a connection, and why it is so. */
+void bny_verbs_describe(struct vb_conn *c, int rank)
+{
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    const uint8_t *g = c->id->route.addr.addr.ibaddr.sgid.raw;
+    char gid[INET6_ADDRSTRLEN] = "", at[BNY_ADDR_TEXT];
+    unsigned mtu = 0;
+
+    if (!bny_log_enabled(BANYAN_LOG_INFO))
+        return;
+    if (c->t->fn->ibv_query_qp(c->id->qp, &attr, IBV_QP_PATH_MTU, &init) == 0)
+        mtu = 128u << attr.path_mtu;
+    inet_ntop(AF_INET6, g, gid, sizeof gid);
+    bny_info("verbs: rank %d is connected over device %s port %u: MTU %u (the most that both ends have), GID %s "
+             "(of our address %s), inline up to %u bytes, random packet numbers",
+             rank, c->t->device, c->id->port_num, mtu, gid, bny_addr_text(&c->t->blob.addr, at), c->inline_max);
+}
+
+/* "name" or "name:port" of a device. */
+struct wanted {
+    char name[64];
+    int port; /* 0: any */
+};
+
+static struct wanted split(const char *text)
+{
+    struct wanted w = { .port = 0 };
+    const char *colon = strchr(text, ':');
+
+    snprintf(w.name, sizeof w.name, "%.*s", colon ? (int)(colon - text) : 63, text);
+    if (colon)
+        w.port = atoi(colon + 1);
+    return w;
+}
+
+static int first_line(const char *path, char *out, int cap)
+{
+    FILE *f = fopen(path, "re");
+
+    out[0] = 0;
+    if (!f)
+        return 0;
+    if (fgets(out, cap, f))
+        out[strcspn(out, "\n")] = 0;
+    fclose(f);
+    return out[0] != 0;
+}
+
+/* Why the thing of this name cannot be listened at, and what to do. */
+static void explain(const struct wanted *w, char *out, size_t cap)
+{
+    char path[160], text[64];
+
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/state", w->name, w->port ? w->port : 1);
+    if (w->name[0] && first_line(path, text, sizeof text)) {
+        snprintf(out, cap, "port %d of device %s is in state %s, and an address must be on its interface: ibv_devinfo -d %s; "
+                 "ip addr", w->port ? w->port : 1, w->name, text, w->name);
+        return;
+    }
+    snprintf(path, sizeof path, "/sys/class/net/%s/operstate", w->name);
+    if (w->name[0] && first_line(path, text, sizeof text) && !strcmp(text, "down")) {
+        snprintf(out, cap, "interface %s is down: ip link set %s up", w->name, w->name);
+        return;
+    }
+    snprintf(out, cap, "no address of interfaces or device \"%s\" belongs to an RDMA device; see ibv_devices and rdma link; "
+             "soft-RoCE: rdma link add rxe0 type rxe netdev eth0", w->name);
+}
+
+/* Listens at the address if it belongs to an RDMA device (this one, unless NULL). 1: yes. */
+static int listen_at(struct vb_tp *t, const struct bny_addr *a, const struct wanted *device)
+{
+    struct sockaddr_storage ss;
+    struct rdma_cm_id *id;
+
+    if ((bny_addr_is_loopback(a) && !t->fn->loopback) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
+        return 0;
+    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs ||
+        (device && (strcmp(id->verbs->device->name, device->name) != 0 ||
+                    (device->port && device->port != id->port_num))) || t->fn->rdma_listen(id, 64) != 0) {
+        t->fn->rdma_destroy_id(id);
+        return 0;
+    }
+    t->listener = id;
+    t->ctx = id->verbs;
+    snprintf(t->device, sizeof t->device, "%s", id->verbs->device->name);
+    t->blob.addr = *a;
+    t->blob.addr.port = ntohs(t->fn->rdma_get_src_port(id));
+    return 1;
+}
+
+int bny_verbs_listen(struct vb_tp *t, const char *ifname)
+{
+    struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
+    struct wanted named = split(ifname), *device = NULL;
+    char why[256];
+    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
+
+    if (n < 0) { /* no interface of that name: a device perhaps */
+        device = &named;
+        n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, "");
+        if (n < 0)
+            return n;
+    }
+    for (int i = 0; i < n; i++)
+        if (listen_at(t, &addrs[i], device))
+            break;
+    if (!t->listener) {
+        explain(&named, why, sizeof why);
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: transport verbs: %s", t->tp.rank, why);
+    }
+    memcpy(t->blob.magic, "vrb1", 4);
+    t->blob.rank = t->tp.rank;
+    t->blob.transport = (uint8_t)t->ctx->device->transport_type;
+    snprintf(t->blob.device, sizeof t->blob.device, "%.31s", t->device);
+    return 0;
+}

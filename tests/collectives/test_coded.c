@@ -714,3 +714,46 @@ Test(coded, different_codecs_are_both_named)
         banyan_request_free(g.req[r]);
     rig_close(&g);
 }
+
+static size_t tenths_bound(void *ctx, size_t n)
+{
+    return 2 * n;
+}
+
+static long tenths_encode(void *ctx, void *wire, size_t cap, const float *src, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int16_t q;
+        if (!(fabsf(src[i]) < 1000))
+            return -1;
+        q = (int16_t)lrintf(src[i] * 10);
+        memcpy((char *)wire + 2 * i, &q, 2);
+    }
+    return (long)(2 * n);
+}
+
+static int tenths_decode(void *ctx, float *dst, const void *wire, size_t len, size_t n)
+{
+    for (size_t i = 0; len == 2 * n && i < n; i++) {
+        int16_t q;
+        memcpy(&q, (const char *)wire + 2 * i, 2);
+        dst[i] = (float)q / 10;
+    }
+    return len != 2 * n;
+}
+
+Test(coded, a_codec_of_the_programs_own, .timeout = 60)
+{
+    const struct banyan_codec c = { sizeof c, "tenths", NULL, tenths_bound, tenths_encode, tenths_decode };
+    struct banyan_codec bad = c;
+
+    cr_assert_eq(banyan_codec_register(&c), 0, "%s", banyan_last_error());
+    cr_assert_eq(banyan_codec_register(&c), -BANYAN_EINVAL);
+    bad.name = "a:b";
+    cr_assert_eq(banyan_codec_register(&bad), -BANYAN_EINVAL);
+    bad.name = "x";
+    bad.decode = NULL;
+    cr_assert_eq(banyan_codec_register(&bad), -BANYAN_EINVAL);
+    law("tenths", "bf16", 3, 2500);
+    cr_assert_eq(lie_once(bny_codec_find("tenths"), TRUNCATE, 0, 1), 1);
+}

@@ -19,6 +19,7 @@
 #include "collectives/internal.h"
 
 #define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+#define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
 #define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
 
 size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
@@ -150,7 +151,7 @@ int bny_engine_start(struct bny_op *op)
     ready_prepare(op);
     op->steps_left = p->nsteps;
     op->tile_of = NULL;
-    op->start_ns = op->plan.pace_s > 0 ? bny_now_ns() : 0;
+    op->start_ns = op->plan.pace_s > 0 || op->plan.step_s > 0 ? bny_now_ns() : 0;
     op->open_first = 0;
     op->sends_in_flight = 0;
     op->dirty = 1;
@@ -292,8 +293,10 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
         rc = bny_coded_send(op, index, &h);
     else
         rc = bny_engine_send(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz), (st->pos + at) * op->esz);
-    if (rc == 2)
+    if (rc == 2) {
         op->sends_in_flight++;
+        op->peers[s->peer].borrowed++;
+    }
     return rc;
 }
 
@@ -541,6 +544,7 @@ void bny_engine_sent(struct bny_op *op, uint32_t step)
     if (st->done == st->nchunks)
         op->steps_left--;
     op->sends_in_flight--;
+    op->peers[op->program->steps[step].peer].borrowed--;
     op->dirty = 1;
 }
 
@@ -561,16 +565,24 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
 }
 
 /* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has all its data at once would
- * else fill the queues that others' results must pass, and then fall idle (lock-step by estimated time, chunk by
- * chunk, without a barrier). */
-static int too_early(struct bny_op *op, const struct bny_step_state *st)
+ * else fill the queues that others' results must pass, and then fall idle. So chunk c of k waits for c/k of the predicted
+ * time; in lock-step, a whole step for the steps before it. Neither needs a barrier. */
+static int too_early(struct bny_op *op, const struct bny_step *s, const struct bny_step_state *st)
 {
-    double share = (double)st->posted / st->nchunks;
+    double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time : op->plan.pace_s * st->posted / st->nchunks;
 
-    if (bny_now_ns() >= op->start_ns + (uint64_t)(op->plan.pace_s * share * 1e9))
+    if (wait <= 0 || bny_now_ns() >= op->start_ns + (uint64_t)(wait * 1e9))
         return 0;
     op->dirty = 1; /* no event tells when it is time */
     return 1;
+}
+
+static int may_send(struct bny_op *op, uint32_t i)
+{
+    const struct bny_step *s = &op->program->steps[i];
+    const struct bny_step_state *st = &op->steps[i];
+
+    return st->posted < st->nchunks && deps_ready(op, s, st, st->posted) && !(op->start_ns && too_early(op, s, st));
 }
 
 /* Moves at most one chunk of a step. 1: moved, 0: not now. */
@@ -582,8 +594,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
     int rc;
 
     if (is_send(s)) {
-        if (st->posted == st->nchunks || !deps_ready(op, s, st, st->posted) ||
-            (op->plan.pace_s > 0 && st->posted && too_early(op, st)))
+        if (!may_send(op, i))
             return 0;
         rc = send_chunk(op, i, st->posted);
         if (rc == BNY_AGAIN) {
@@ -631,6 +642,32 @@ static int advance_step(struct bny_op *op, uint32_t i)
     return 1;
 }
 
+/* Oldest chunk first, of equal ones the earlier step, for each peer; and only as many as keep its link busy, so that
+ * what becomes ready later can still overtake. In order of steps alone the far ends of trees starve while all chunks
+ * pass the near ones. */
+static int send_by_chunk(struct bny_op *op)
+{
+    const struct bny_program *p = op->program;
+    int moved = 0;
+
+    for (int r = 0; r < op->comm->n; r++)
+        op->peers[r].candidate = UINT32_MAX;
+    for (uint32_t i = op->open_first; i < p->nsteps; i++) {
+        struct bny_op_peer *pr;
+
+        if (!is_send(&p->steps[i]))
+            continue;
+        pr = &op->peers[p->steps[i].peer];
+        if (pr->borrowed < BORROWED_MAX &&
+            (pr->candidate == UINT32_MAX || op->steps[i].posted < op->steps[pr->candidate].posted) && may_send(op, i))
+            pr->candidate = i;
+    }
+    for (int r = 0; r < op->comm->n && !atomic_load(&op->comm->failed); r++)
+        if (op->peers[r].candidate != UINT32_MAX)
+            moved |= advance_step(op, op->peers[r].candidate);
+    return moved;
+}
+
 int bny_engine_advance(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -640,7 +677,10 @@ int bny_engine_advance(struct bny_op *op)
            op->steps[op->open_first].done == op->steps[op->open_first].nchunks)
         op->open_first++;
     for (uint32_t i = op->open_first; i < p->nsteps && !atomic_load(&op->comm->failed); i++)
-        moved |= advance_step(op, i);
+        if (!op->plan.by_chunk || !is_send(&p->steps[i]))
+            moved |= advance_step(op, i);
+    if (op->plan.by_chunk)
+        moved |= send_by_chunk(op);
     if (op->steps_left == 0)
         bny_op_complete(op, 0);
     return moved;

@@ -48,6 +48,8 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
 /* ---- world ------------------------------------------------------------------------------------------ */
 struct bny_card; /* what a rank tells all others at init: world.c */
 
+enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
+
 struct bny_world {
     int rank, nranks;
     atomic_int refs;        /* communicators */
@@ -93,7 +95,8 @@ struct bny_world {
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
-    int pace;               /* BANYAN_PACE */
+    int pace, lockstep;     /* BANYAN_PACE, BANYAN_LOCKSTEP */
+    enum bny_order order;   /* BANYAN_ORDER */
     pthread_t thread;       /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -119,6 +122,8 @@ struct bny_plan {
     size_t chunk_bytes;
     double predicted_s;
     double pace_s;      /* > 0: a step's chunks are sent evenly over so many seconds */
+    double step_s;      /* > 0: lock-step, a time step of the program takes so long */
+    int by_chunk;       /* sends to a peer: the oldest chunk first, few at a time */
     char schedule[BNY_NAME_MAX];
     uint8_t sched_hash;
 };
@@ -243,6 +248,8 @@ struct bny_op_peer { /* per peer of the operation's communicator */
     uint8_t ready_seen;   /* it has started this operation */
     uint8_t told;         /* our plan, because its differs: mismatch.c */
     uint8_t probed;       /* in this round of probes: mismatch.c */
+    uint32_t borrowed;    /* chunks that the transport has by reference */
+    uint32_t candidate;   /* of a pass: the send with the oldest chunk; UINT32_MAX: none */
     struct bny_window ours, theirs;
 };
 

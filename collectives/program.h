@@ -44,6 +44,7 @@ struct bny_step {
     uint8_t flags;    /* enum bny_step_flag */
     int32_t peer;     /* rank; -1 for KEEP */
     uint32_t block, nblocks; /* operand: blocks [block, block + nblocks) of this rank's table, in order */
+    uint32_t time;    /* of a forest's step: its time step, from 0, over both phases (lock-step); else 0 */
     uint32_t ordinal; /* k: this is the k-th step from src rank to dst rank; the peer's k-th matches */
     uint32_t from;    /* FORWARD: index of the RECV_COPY or KEEP step, same blocks; else UINT32_MAX */
     uint32_t dep, ndeps; /* deps[dep .. dep+ndeps): steps whose overlapping elements must be complete first:
@@ -84,6 +85,9 @@ struct bny_program {
  * Children are added in order of (step, rank). Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL. Pure. */
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,
                 enum bny_collective collective, int rank, int coalesce);
+
+/* The programs of all ranks, out[nranks], for much less than that many calls. On an error some may be there already. */
+int bny_compile_all(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int coalesce);
 
 /* Programs that are no forest. Same errors; -BANYAN_ENOTSUP when not for such n. */
 struct bny_direct_ops {

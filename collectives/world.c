@@ -417,6 +417,15 @@ void bny_world_unref(struct bny_world *w)
     world_free(w);
 }
 
+static enum bny_order order_asked(void)
+{
+    const char *text = bny_param_str("BANYAN_ORDER");
+
+    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0)
+        bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
+    return !strcmp(text, "step") ? BNY_ORDER_STEP : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK : BNY_ORDER_AUTO;
+}
+
 static struct bny_world *world_new(int nranks, int rank)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -432,6 +441,8 @@ static struct bny_world *world_new(int nranks, int rank)
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
     w->pace = (int)bny_param_int("BANYAN_PACE");
+    w->lockstep = (int)bny_param_int("BANYAN_LOCKSTEP");
+    w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;

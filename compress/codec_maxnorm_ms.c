@@ -13,7 +13,7 @@
 
 enum { WIDTH, FINE };
 
-#define TILE 1024 /* a multiple of 8 */
+#define TILE 1024 /* a multiple of 32 */
 
 struct work {
     float max;
@@ -38,63 +38,41 @@ static int ms_nstages(const struct bny_codec *c)
 
 static size_t ms_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return sizeof(struct work) + (n + 7) / 8;
+    return sizeof(struct work) + (n + 31) / 32 * 4;
 }
 
 static size_t ms_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return 4 + bny_fields_bytes((unsigned)c->param[WIDTH], n);
+    return 4 + bny_fields_bytes((unsigned)c->param[WIDTH], n); /* bits, in whole words, are never more */
 }
 
-/* What takes v to integers and back, for coarse and for fine elements. */
-struct units {
-    double factor[2], unit[2];
-};
-
-static struct units units_of(const struct bny_linear *l, const struct work *w)
+/* The rank's integers at..at + n: fine elements are multiplied by a power of two first, which is exact. */
+static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
 {
-    double fine = ldexp(1, (int)l->codec->param[FINE]), coarse = (double)w->max / w->limit;
-
-    if (coarse == 0)
-        return (struct units){ { 0, 0 }, { 0, 0 } };
-    return (struct units){ { 1 / coarse, fine / coarse }, { coarse, coarse / fine } };
-}
-
-static int is_fine(const struct work *w, size_t i)
-{
-    return w->bits[i / 8] >> i % 8 & 1;
-}
-
-static void mark(struct bny_linear *l, const struct work *w)
-{
-    double most = (double)w->max * ldexp(1, -(int)l->codec->param[FINE]);
-    uint8_t *bits = l->code;
-
-    memset(bits, 0, (l->n + 7) / 8);
-    for (size_t i = 0; i < l->n; i++)
-        if (fabs((double)bny_linear_value(l, i)) <= most)
-            bits[i / 8] |= (uint8_t)(1u << i % 8);
-}
-
-static void quantise(const struct bny_linear *l, const struct work *w, const struct units *to, int32_t *q, size_t at,
-                     size_t n)
-{
+    const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
     struct bny_rand key = bny_rand_key(l->seed, l->step, (uint32_t)l->rank);
+    float v[TILE], factor = w->max > 0 ? (float)w->limit / w->max : 0;
+    struct bny_values from = { v, NULL, 0 };
 
-    for (size_t i = 0; i < n; i++) {
-        double x = (double)bny_linear_value(l, at + i) * to->factor[is_fine(w, at + i)];
-        double y = x + (double)bny_rand_at(key, (uint32_t)(at + i)) * 0x1p-32;
-        int32_t whole = (int32_t)y;
+    bny_code_kernels_for(l->cpu_flags)->compensate(v, l->src + at, l->ef ? l->ef + at : NULL, l->ef_scale, n);
+    k->scale_marked(v, w->bits + at / 8, n, ldexpf(1, (int)l->codec->param[FINE]));
+    k->round_random(q, &from, n, factor, w->limit, key, (uint32_t)at);
+}
 
-        whole -= whole > y;
-        q[i] = whole > w->limit ? w->limit : whole;
-    }
+/* Back. */
+static void expand(const struct bny_linear *l, const struct work *w, float *out, const int32_t *q, size_t at, size_t n,
+                   float scale)
+{
+    const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
+
+    k->expand_integers(out, q, n, (double)w->max / w->limit * (double)scale);
+    k->scale_marked(out, w->bits + at / 8, n, ldexpf(1, -(int)l->codec->param[FINE]));
 }
 
 static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 {
     struct work *w = l->work;
-    struct units to;
+    struct bny_values v;
     int32_t q[TILE];
     int rc;
 
@@ -110,16 +88,18 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
     if (k == 1) {
         if ((rc = bny_linear_max_got(l, &w->max)) != 0)
             return rc;
-        mark(l, w);
+        if (w->max < 0x1p-100f)
+            w->max = 0; /* the factor must be finite */
+        v = bny_linear_from(l, 0);
+        bny_linear_kernels_for(l->cpu_flags)->mark(l->code, &v, l->n, ldexpf(w->max, -(int)l->codec->param[FINE]));
         *s = (struct bny_stage){ BANYAN_U8, BANYAN_BAND, (l->n + 7) / 8 };
         return 0;
     }
-    memcpy(w->bits, l->code, (l->n + 7) / 8);
-    to = units_of(l, w);
+    memcpy(w->bits, l->code, (l->n + 7) / 8); /* the rest of the last word does not matter */
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
-        quantise(l, w, &to, q, at, m);
+        quantise(l, w, q, at, m);
         bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
@@ -128,23 +108,22 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 
 static int ms_finish(struct bny_linear *l)
 {
+    const struct bny_code_kernels *code = bny_code_kernels_for(l->cpu_flags);
     const struct work *w = l->work;
-    struct units to = units_of(l, w);
-    int32_t own[TILE], sum[TILE];
+    float v[TILE], back[TILE];
+    int32_t q[TILE];
 
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
-        if (l->ef)
-            quantise(l, w, &to, own, at, m);
-        bny_fields_get(bny_linear_kernels_for(l->cpu_flags), sum, l->code, w->width, at, m, w->limit, l->nranks);
-        for (size_t i = 0; i < m; i++) {
-            double unit = to.unit[is_fine(w, at + i)];
-
-            if (l->ef)
-                l->ef[at + i] = bny_linear_value(l, at + i) - (float)(own[i] * unit);
-            l->dst[at + i] = (float)(sum[i] * unit * (double)l->scale);
+        if (l->ef) {
+            quantise(l, w, q, at, m);
+            expand(l, w, back, q, at, m, 1);
+            code->compensate(v, l->src + at, l->ef + at, l->ef_scale, m);
+            code->residual(l->ef + at, v, back, m);
         }
+        bny_fields_get(bny_linear_kernels_for(l->cpu_flags), q, l->code, w->width, at, m, w->limit, l->nranks);
+        expand(l, w, l->dst + at, q, at, m, l->scale);
     }
     return 0;
 }

@@ -137,13 +137,6 @@ static void first_factors(const struct bny_linear *l, struct keep *k, size_t r)
         draw(k->factor + i * (size_t)l->cols, (size_t)l->cols, i, bny_rand_key(l->seed, l->step, 0));
 }
 
-static void dense_contribute(struct bny_linear *l, int stage, struct bny_stage *s)
-{
-    if (stage == 0)
-        bny_code_kernels_for(l->cpu_flags)->compensate(l->code, l->src, l->ef, l->ef_scale, l->n);
-    *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, stage ? 0 : l->n };
-}
-
 /* The factor of the rows' side (code: the sum of P, in the second stage), orthonormal, times the matrix. */
 static size_t times_rows(struct bny_linear *l, float *factor, size_t r)
 {
@@ -175,7 +168,7 @@ static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage
     float *rows_factor;
 
     if (is_dense(l->codec, l->rows, l->cols)) {
-        dense_contribute(l, stage, s);
+        bny_linear_dense(l, stage, s);
         return 0;
     }
     rows_factor = k->factor + (size_t)l->cols * r;
@@ -196,20 +189,6 @@ static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage
     return 0;
 }
 
-static int dense_finish(struct bny_linear *l)
-{
-    const float *code = l->code;
-    int rc = bny_linear_poisoned(l, code, 4 * l->n);
-
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < l->n; i++)
-        l->dst[i] = code[i] * l->scale;
-    if (l->ef && l->n)
-        memset(l->ef, 0, 4 * l->n);
-    return 0;
-}
-
 static int powersgd_finish(struct bny_linear *l)
 {
     size_t r = rank_of(l->codec, l->rows, l->cols), rows = (size_t)l->rows, cols = (size_t)l->cols, count;
@@ -220,7 +199,7 @@ static int powersgd_finish(struct bny_linear *l)
     float *rows_factor;
 
     if (is_dense(l->codec, l->rows, l->cols))
-        return dense_finish(l);
+        return bny_linear_dense_finish(l);
     rows_factor = k->factor + cols * r;
     to_cols = classic || k->side; /* the sum is the columns' factor */
     count = (to_cols ? cols : rows) * r;

@@ -80,8 +80,7 @@ static int randomk_finish(struct bny_linear *l)
     if (rc)
         return rc;
     if (l->ef) {
-        for (size_t i = 0; i < l->n; i++)
-            l->ef[i] = bny_linear_value(l, i);
+        bny_code_kernels_for(l->cpu_flags)->compensate(l->ef, l->src, l->ef, l->ef_scale, l->n);
         for (size_t g = 0; g < p.groups; g++) {
             size_t at = drawn(l, &p, g, &len, &size);
             float kept = l->codec->param[UNBIASED] != 0 ? 1 - (float)size : 0;

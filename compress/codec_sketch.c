@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Count sketch with top-k recovery (SketchedSGD, NeurIPS 2019). Ranks sum small tables in which each element has a
  * place, with a random sign, in each of a few rows; the median of its places estimates an element of the sum. Then the
- * exact values of the largest estimates are summed. Places are hashed by blocks of 32 elements, in an order within the
- * block that is hashed too: one hash a block and row.
+ * exact values of the largest estimates are summed. Places are hashed by blocks of 32 elements, which lie side by side:
+ * one hash and a few vectors a block and row.
  *
  * With k elements much larger than the rest and c cells a row, an element is taken for one of them where most of its places
- * collide with theirs: about (k / c)^((rows + 1) / 2). So ask for several times what matters.
+ * collide with theirs: about (k / c)^((rows + 1) / 2). So ask for several times what matters. A tensor that is shorter
+ * than its table is summed as it is.
  *
- * Stages: SUM of the f32 table; SUM of f32 values of the elements found. The rest waits in the residual. */
+ * Wire: SUM of the f32 table, row after row; SUM of f32 values of the elements found, in order of index. What is found is
+ * exact, the rest waits in the residual. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -17,8 +19,8 @@
 
 enum { DELTA, RATIO, ROWS };
 
-#define BLOCK    32
-#define MAX_ROWS 9
+#define LEAST_CELLS (4 * BNY_SKETCH_BLOCK)
+#define SAMPLE      16384 /* estimates, to guess how large the largest are */
 
 static size_t found(const struct bny_codec *c, size_t n)
 {
@@ -27,17 +29,21 @@ static size_t found(const struct bny_codec *c, size_t n)
     return n && !k ? 1 : k;
 }
 
-/* Blocks of a row of the table. */
-static size_t row_blocks(const struct bny_codec *c, size_t n)
+static size_t row_cells(const struct bny_codec *c, size_t n)
 {
-    size_t b = (size_t)(c->param[RATIO] * (double)n / c->param[ROWS] / BLOCK + 0.5);
+    size_t cells = (size_t)(c->param[RATIO] * (double)n / c->param[ROWS] + 0.5);
 
-    return b ? b : 1;
+    return cells < LEAST_CELLS ? LEAST_CELLS : cells;
 }
 
 static size_t table_count(const struct bny_codec *c, size_t n)
 {
-    return n ? row_blocks(c, n) * BLOCK * (size_t)c->param[ROWS] : 0;
+    return row_cells(c, n) * (size_t)c->param[ROWS];
+}
+
+static int is_dense(const struct bny_codec *c, size_t n)
+{
+    return table_count(c, n) + found(c, n) >= n;
 }
 
 static int sketch_nstages(const struct bny_codec *c)
@@ -45,154 +51,144 @@ static int sketch_nstages(const struct bny_codec *c)
     return 2;
 }
 
-/* Estimates; places of the elements found. */
+struct room { /* of an operation */
+    float *estimates;
+    uint32_t *place; /* of the elements found */
+    uint32_t *index; /* of candidates */
+    float *value;
+    size_t cap; /* candidates */
+};
+
+/* Elements that kernels may write past an array. */
+#define SLACK 16
+
+static size_t candidate_cap(const struct bny_codec *c, size_t n)
+{
+    return 4 * found(c, n) + n / 512 + SAMPLE;
+}
+
+static struct room room_of(const struct bny_linear *l)
+{
+    size_t k = found(l->codec, l->n), cap = candidate_cap(l->codec, l->n);
+    float *work = l->work;
+    uint32_t *places = (uint32_t *)(void *)(work + l->n);
+
+    return (struct room){ work, places, places + k, (float *)(void *)(places + k + cap + SLACK), cap };
+}
+
 static size_t sketch_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return 4 * n + 4 * found(c, n);
+    return is_dense(c, n) ? 0 : 4 * (n + found(c, n) + 2 * (candidate_cap(c, n) + SLACK));
 }
 
 static size_t sketch_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
     size_t table = table_count(c, n), k = found(c, n);
 
-    return 4 * (table > k ? table : k);
+    return is_dense(c, n) ? 4 * n : 4 * (table > k ? table : k);
 }
 
-/* Where block b of the tensor lies in a row: its place, the order within, and signs. */
-struct spot {
-    size_t at;
-    uint32_t order, signs;
-};
-
-static struct spot spot_of(const struct bny_linear *l, uint32_t row, size_t block, size_t blocks)
+static struct bny_sketch shape_of(const struct bny_linear *l)
 {
-    struct bny_rand key = bny_rand_key(l->seed, l->step, row);
-    uint32_t h = bny_rand_at(key, (uint32_t)block * 2), signs = bny_rand_at(key, (uint32_t)block * 2 + 1);
-    size_t at = (size_t)((uint64_t)h * blocks >> 32) * BLOCK;
+    struct bny_sketch k = { .rows = (uint32_t)l->codec->param[ROWS], .cells = row_cells(l->codec, l->n) };
 
-    return (struct spot){ at + row * blocks * BLOCK, signs % BLOCK, (signs ^ h) * 0x9e3779b1u };
+    for (uint32_t row = 0; row < k.rows; row++)
+        k.key[row] = bny_rand_key(l->seed, l->step, row);
+    return k;
 }
 
-static void fill(const struct bny_linear *l, float *table)
+static float float_of(uint32_t bits)
 {
-    uint32_t rows = (uint32_t)l->codec->param[ROWS];
-    size_t blocks = row_blocks(l->codec, l->n);
+    float x;
 
-    memset(table, 0, 4 * table_count(l->codec, l->n));
-    for (size_t b = 0; b * BLOCK < l->n; b++) {
-        size_t m = l->n - b * BLOCK < BLOCK ? l->n - b * BLOCK : BLOCK;
-        float v[BLOCK];
-
-        for (size_t i = 0; i < m; i++)
-            v[i] = bny_linear_value(l, b * BLOCK + i);
-        for (uint32_t row = 0; row < rows; row++) {
-            struct spot s = spot_of(l, row, b, blocks);
-
-            for (size_t i = 0; i < m; i++)
-                table[s.at + (i ^ s.order)] += s.signs >> i & 1 ? -v[i] : v[i];
-        }
-    }
+    memcpy(&x, &bits, 4);
+    return x;
 }
 
-static float median(float *x, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++)
-        for (uint32_t j = i; j > 0 && x[j] < x[j - 1]; j--) {
-            float t = x[j];
-
-            x[j] = x[j - 1];
-            x[j - 1] = t;
-        }
-    return n % 2 ? x[n / 2] : 0.5f * (x[n / 2 - 1] + x[n / 2]);
-}
-
-static void estimate(const struct bny_linear *l, float *out, const float *table)
-{
-    uint32_t rows = (uint32_t)l->codec->param[ROWS];
-    size_t blocks = row_blocks(l->codec, l->n);
-    struct spot s[MAX_ROWS];
-
-    for (size_t b = 0; b * BLOCK < l->n; b++) {
-        size_t m = l->n - b * BLOCK < BLOCK ? l->n - b * BLOCK : BLOCK;
-
-        for (uint32_t row = 0; row < rows; row++)
-            s[row] = spot_of(l, row, b, blocks);
-        for (size_t i = 0; i < m; i++) {
-            float x[MAX_ROWS] = { 0 };
-
-            for (uint32_t row = 0; row < rows; row++) {
-                float cell = table[s[row].at + (i ^ s[row].order)];
-
-                x[row] = s[row].signs >> i & 1 ? -cell : cell;
-            }
-            out[b * BLOCK + i] = median(x, rows);
-        }
-    }
-}
-
-/* The k largest estimates, of equals the first. */
-static void choose(uint32_t *place, const float *estimates, size_t n, size_t k)
+/* Elements that may be among the k largest, all of those: above what a sample says 2 k or more are. 0: ask all. */
+static size_t candidates(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
-    uint32_t least = bny_kth_largest(&plain, estimates, n, k), bits;
-    size_t ties = k, count = 0;
+    size_t stride = l->n / SAMPLE + 1, m = l->n / stride, rank = 2 * m * k / l->n + 8, kept;
+    struct bny_selection sel;
+    float eta;
 
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&bits, &estimates[i], 4);
-        ties -= (bits & 0x7fffffff) > least;
-    }
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&bits, &estimates[i], 4);
-        bits &= 0x7fffffff;
-        if (bits > least || (bits == least && ties > 0)) {
-            ties -= bits == least;
-            place[count++] = (uint32_t)i;
+    if (rank >= m || m > w->cap)
+        return 0;
+    for (size_t i = 0; i < m; i++)
+        w->value[i] = w->estimates[i * stride];
+    eta = float_of(bny_kth_largest(&plain, w->value, m, rank));
+    kept = bny_code_kernels_for(l->cpu_flags)->select32(w->index, w->value, w->cap, w->estimates, NULL, 1, l->n, eta, &sel);
+    return sel.over >= k && sel.over <= w->cap ? kept : 0;
+}
+
+/* Places of the k largest estimates, of equals the first. The same on all ranks. */
+static void choose(const struct bny_linear *l, const struct room *w, size_t k)
+{
+    const struct bny_enc plain = { .ef_scale = 1 };
+    size_t some = candidates(l, w, k), n = some ? some : l->n, ties = k, count = 0;
+    const float *from = some ? w->value : w->estimates;
+    float least = float_of(bny_kth_largest(&plain, from, n, k));
+
+    for (size_t i = 0; i < n; i++)
+        ties -= fabsf(from[i]) > least;
+    for (size_t i = 0; i < n && count < k; i++) {
+        float x = fabsf(from[i]);
+
+        if (x > least || (x == least && ties > 0)) {
+            ties -= x == least;
+            w->place[count++] = some ? w->index[i] : (uint32_t)i;
         }
     }
 }
 
+/* What is not finite makes its cells so too, and the sum of the tables. */
 static int sketch_contribute(struct bny_linear *l, int stage, struct bny_stage *s)
 {
+    const struct bny_linear_kernels *kernels = bny_linear_kernels_for(l->cpu_flags);
     size_t table = table_count(l->codec, l->n), k = found(l->codec, l->n);
-    float *code = l->code, *estimates = l->work;
-    uint32_t *place = (uint32_t *)(void *)(estimates + l->n);
+    struct bny_values v = bny_linear_from(l, 0);
+    struct bny_sketch shape = shape_of(l);
+    struct room w = room_of(l);
+    float *code = l->code;
     int rc;
 
-    if (l->n == 0) {
-        *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, 0 };
+    if (is_dense(l->codec, l->n)) {
+        bny_linear_dense(l, stage, s);
         return 0;
     }
     if (stage == 0) {
-        fill(l, code);
-        bny_linear_poison(l);
+        memset(code, 0, 4 * table);
+        kernels->sketch(code, &shape, &v, l->n);
         *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, table };
         return 0;
     }
     if ((rc = bny_linear_poisoned(l, code, 4 * table)) != 0)
         return rc;
-    estimate(l, estimates, code);
-    choose(place, estimates, l->n, k);
+    kernels->estimate(w.estimates, code, &shape, l->n);
+    choose(l, &w, k);
     for (size_t j = 0; j < k; j++)
-        code[j] = bny_linear_value(l, place[j]);
+        code[j] = bny_linear_value(l, w.place[j]);
     *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, k };
     return 0;
 }
 
 static int sketch_finish(struct bny_linear *l)
 {
-    const uint32_t *place = (const uint32_t *)(const void *)((const float *)l->work + l->n);
+    const uint32_t *place = room_of(l).place;
     size_t k = found(l->codec, l->n);
     const float *code = l->code;
-    int rc = bny_linear_poisoned(l, code, 4 * k);
+    int rc;
 
-    if (rc)
+    if (is_dense(l->codec, l->n))
+        return bny_linear_dense_finish(l);
+    if ((rc = bny_linear_poisoned(l, code, 4 * k)) != 0)
         return rc;
-    for (size_t i = 0; l->ef && i < l->n; i++)
-        l->ef[i] = bny_linear_value(l, i);
+    if (l->ef)
+        bny_code_kernels_for(l->cpu_flags)->compensate(l->ef, l->src, l->ef, l->ef_scale, l->n);
     for (size_t j = 0; l->ef && j < k; j++)
         l->ef[place[j]] = 0;
-    if (l->n)
-        memset(l->dst, 0, 4 * l->n);
+    memset(l->dst, 0, 4 * l->n);
     for (size_t j = 0; j < k; j++)
         l->dst[place[j]] = code[j] * l->scale;
     return 0;
@@ -215,7 +211,7 @@ const struct bny_codec_ops bny_codec_sketch = {
     .params = {
         [DELTA] = { "delta", 0.001, 1e-6, 0.5, 0, "part of the elements that is recovered" },
         [RATIO] = { "ratio", 0.1, 1e-5, 1, 0, "cells of the table for an element" },
-        [ROWS] = { "rows", 5, 1, MAX_ROWS, 1, "of the table" },
+        [ROWS] = { "rows", 5, 1, BNY_SKETCH_ROWS, 1, "of the table" },
     },
     .linear = &sketch_linear,
 };

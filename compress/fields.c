@@ -101,6 +101,27 @@ int bny_linear_poisoned(const struct bny_linear *l, const void *sum, size_t byte
                     l->codec->ops->name);
 }
 
+void bny_linear_dense(const struct bny_linear *l, int stage, struct bny_stage *s)
+{
+    if (stage == 0)
+        bny_code_kernels_for(l->cpu_flags)->compensate(l->code, l->src, l->ef, l->ef_scale, l->n);
+    *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, stage ? 0 : l->n };
+}
+
+int bny_linear_dense_finish(struct bny_linear *l)
+{
+    const float *code = l->code;
+    int rc = bny_linear_poisoned(l, code, 4 * l->n);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < l->n; i++)
+        l->dst[i] = code[i] * l->scale;
+    if (l->ef && l->n)
+        memset(l->ef, 0, 4 * l->n);
+    return 0;
+}
+
 size_t bny_linear_no_bytes(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
     return 0;

@@ -42,6 +42,10 @@ int bny_linear_max_got(const struct bny_linear *l, float *max);
 void bny_linear_poison(struct bny_linear *l);
 int bny_linear_poisoned(const struct bny_linear *l, const void *sum, size_t bytes);
 
+/* A tensor that is too small for its codec: stage 0 sums it as it is, further stages are empty. */
+void bny_linear_dense(const struct bny_linear *l, int stage, struct bny_stage *s);
+int bny_linear_dense_finish(struct bny_linear *l);
+
 size_t bny_linear_no_bytes(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols);
 
 #endif

@@ -4,12 +4,12 @@
 the ring's and against the prediction. Schedules take turns, so that what else the machine does hits all alike.
 
     perf/forests_netns.py BUILD [--sizes 4M,16M] [--rounds 5] [--cases torus,star,leaf] [--json FILE]
+    perf/forests_netns.py BUILD --manners     how plans send: free running, paced, oldest chunk first, lock-step
 
 Prints the table of perf/RESULTS.md; times are medians of the rounds, with the least and the largest."""
 import argparse
 import json
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -19,7 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
 MBIT = 1e6 / 8 / 1e9  # GB/s
-SHUFFLED = random.Random(4).sample(range(8), 8)
+SHUFFLED = [0, 4, 1, 5, 2, 6, 3, 7]  # every edge of the ring crosses the spine: the worst order
 
 
 def graph(folder, name, ranks, switches, edges):
@@ -69,6 +69,17 @@ def leaf(folder):
     return "2 leaves x 4 hosts, 2:1 oversubscribed", "leaf:2x4:100:200", runs
 
 
+MANNERS = {"free running": {"BANYAN_PACE": "0", "BANYAN_ORDER": "step"}, "paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "step"},
+           "oldest chunk first": {"BANYAN_PACE": "0", "BANYAN_ORDER": "chunk"},
+           "oldest chunk first, paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "chunk"}, "lock-step": {"BANYAN_LOCKSTEP": "1"}}
+
+
+def in_all_manners(runs):
+    """The baseline, and each plan for the graph in each manner of sending (NOTES.md, Plans for a network)."""
+    plans = [r for r in runs if r[3] and r[1]]
+    return runs[:1] + [(f"{name}, {how}", options, order, topo, env) for name, options, order, topo in plans for how, env in MANNERS.items()]
+
+
 CASES = {"torus": torus, "star": star, "leaf": leaf}
 
 
@@ -86,11 +97,12 @@ def measure(build, net, size, options, order, topo, env):
 
 def run_case(args, case, size, folder):
     title, net, runs = CASES[case](folder)
+    runs = [(*r, {})[:5] for r in (in_all_manners(runs) if args.manners else runs)]
     times = {name: [] for name, *_ in runs}
     plans = {}
     for _ in range(args.rounds):
-        for name, options, order, topo in runs:
-            seconds, *plans[name] = measure(args.build, net, size, options, order, topo, {})
+        for name, options, order, topo, env in runs:
+            seconds, *plans[name] = measure(args.build, net, size, options, order, topo, env)
             times[name].append(seconds)
     first = statistics.median(times[runs[0][0]])
     rows = []
@@ -113,6 +125,7 @@ def main():
     p.add_argument("--sizes", default="4M,16M")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--cases", default="torus,star,leaf")
+    p.add_argument("--manners", action="store_true")
     p.add_argument("--json")
     args = p.parse_args()
     probe = subprocess.run([CLUSTER, "--probe"], capture_output=True, text=True)

@@ -175,7 +175,7 @@ static size_t at_mine(const struct perf_call *c)
 const struct perf_case perf_cases[] = {
     {
         .name = "allreduce",
-        .flags = PERF_REDUCES | PERF_IN | PERF_OUT,
+        .flags = PERF_REDUCES | PERF_IN | PERF_OUT | PERF_SAME,
         .bus_a = 2,
         .bus_b = 0,
         .run = run_allreduce,
@@ -199,7 +199,7 @@ const struct perf_case perf_cases[] = {
     },
     {
         .name = "broadcast",
-        .flags = PERF_ROOTED | PERF_IN,
+        .flags = PERF_ROOTED | PERF_IN | PERF_SAME,
         .bus_a = 0,
         .bus_b = 1,
         .run = run_broadcast,
@@ -223,7 +223,7 @@ const struct perf_case perf_cases[] = {
     },
     {
         .name = "allgather",
-        .flags = PERF_BLOCKS | PERF_IN | PERF_OUT,
+        .flags = PERF_BLOCKS | PERF_IN | PERF_OUT | PERF_SAME,
         .bus_a = 1,
         .bus_b = 0,
         .run = run_allgather,

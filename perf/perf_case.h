@@ -37,6 +37,7 @@ enum perf_case_flags {
     PERF_OUT = 1 << 4,     /* can run out of place */
     PERF_RAW = 1 << 5,     /* raw transport, not a collective (perf_put.c) */
     PERF_NO_DATA = 1 << 6, /* moves nothing (barrier) */
+    PERF_SAME = 1 << 7,    /* all ranks end with the same result */
 };
 
 struct perf_case {

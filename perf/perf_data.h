@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "perf/perf_case.h"
+#include "perf/perf_codec.h"
 
 enum perf_data_kind {
     PERF_RANDOM,  /* small integers whose sums are exact; uniform in [-1, 1) with a lossy codec
@@ -36,13 +37,9 @@ struct perf_values {
     unsigned op; /* enum banyan_op_kind or PERF_MULSUM */
     int nranks;
     size_t count;      /* of the call; where file= starts a rank */
-    double codec_unit; /* relative error of one quantisation; 0: no lossy codec */
+    struct perf_codec_error codec;
     uint64_t seed;
 };
-/* The relative error of one quantisation by a codec ("name" or "name:param=value"); 0 for none.
- */
-double perf_codec_unit(const char *codec);
-
 /* The scalar of rank r in op mulsum: whole, so that sums stay exact. */
 static inline double perf_mulsum_scalar(int rank)
 {

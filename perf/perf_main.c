@@ -101,11 +101,15 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
              banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype,
                               plan, sizeof plan) >= 0)
         word_of_plan(plan, banyan_schedule_name, "auto", row->schedule, sizeof row->schedule);
-    if (strstr(plan, " refused: ") && dtype == BANYAN_F32) { /* the row says what ran */
+    if (!perf_codec_serves(o->codec, o->what, (enum banyan_dtype)dtype,
+                           (unsigned)perf_parse_op(row->op))) {
+        snprintf(row->codec, sizeof row->codec, "none"); /* the row says what ran */
+    } else if (strstr(plan, " refused: ")) {
         snprintf(row->codec, sizeof row->codec, "none");
         if (run->rank == 0 && !run->said_refused++)
-            fprintf(stderr, "banyan_perf: %s; BANYAN_CODEC_FORCE=1 insists, BANYAN_LINK_GBPS tells the link's speed\n",
-                    plan);
+            fprintf(stderr,
+                    "banyan_perf: %s; --codec %s insists, BANYAN_LINK_GBPS tells the link's speed\n",
+                    plan, o->codec);
     }
 }
 
@@ -362,6 +366,9 @@ int main(int argc, char **argv)
     if (perf_opts_parse(&opts, argc, argv, &status))
         return status;
     signal(SIGALRM, on_alarm);
+    /* Whoever measures a codec wants it used; a library must not set variables, a program may. */
+    if (!opts.codec_auto && setenv("BANYAN_CODEC_FORCE", "1", 0) != 0)
+        return failed("cannot set BANYAN_CODEC_FORCE");
     if (!strcmp(opts.transport, "loop"))
         return run_threads(&opts);
     /* With BANYAN_RANK set, this is one of the ranks that -P started. */

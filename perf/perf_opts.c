@@ -31,7 +31,8 @@ static const char usage[] =
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
     "      --transport auto|shm|verbs|dpdk|tcp|loop     --schedule auto|NAME|FILE\n"
     "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; banyan_topo --help\n"
-    "      --codec none|NAME   --chunk BYTES            --device INTERFACE[,...]\n"
+    "      --codec none|NAME[:PARAM=VALUE,...]  auto:NAME: only where it is predicted to gain\n"
+    "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
     "  -h, --help              -V, --version\n"
@@ -227,7 +228,10 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_TRANSPORT: o->transport = arg; return 0;
     case OPT_SCHEDULE: o->schedule = arg; return 0;
     case OPT_TOPO: o->topology = arg; return 0;
-    case OPT_CODEC: o->codec = arg; return 0;
+    case OPT_CODEC:
+        o->codec_auto = !strncmp(arg, "auto:", 5);
+        o->codec = arg + (o->codec_auto ? 5 : 0);
+        return 0;
     case OPT_DEVICE: o->device = arg; return 0;
     case OPT_CSV: o->format = PERF_CSV; return 0;
     case OPT_OSU: o->format = PERF_OSU; return 0;

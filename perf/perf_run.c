@@ -23,6 +23,7 @@ struct timed {
     const struct perf_case *pc;
     struct perf_call call;
     struct banyan_opts opts;
+    struct banyan_codec_state *state; /* of the tensor; NULL: the codec wants none */
     struct perf_values values;
     size_t send_bytes, recv_bytes;
     int batch;
@@ -109,7 +110,21 @@ static void drop_op(unsigned op, banyan_op handle)
         banyan_op_free(handle);
 }
 
-static void set_up(struct timed *t)
+/* The codec of the row, and a residual where the codec wants one: as in training, each operation
+ * is given what the one before has lost. */
+static int set_up_codec(struct timed *t)
+{
+    size_t count = t->pc->send_elems(&t->call);
+    int rc = perf_codec_error(&t->values.codec, t->row->codec, t->pc, t->call.dtype,
+                              t->values.op);
+
+    if (rc == 0 && t->values.codec.feeds)
+        rc = banyan_codec_state_create(&t->state, count, t->row->bytes);
+    t->opts.codec_state = t->state;
+    return rc;
+}
+
+static int set_up(struct timed *t)
 {
     struct perf_run *run = t->run;
     const struct perf_row *row = t->row;
@@ -117,7 +132,7 @@ static void set_up(struct timed *t)
     struct perf_call *c = &t->call;
     int dtype = perf_parse_dtype(row->dtype), op = perf_parse_op(row->op);
     size_t es = banyan_dtype_bytes((enum banyan_dtype)dtype);
-    int sums = (t->pc->flags & PERF_REDUCES) && (op == BANYAN_SUM || op == BANYAN_AVG);
+    int rc;
 
     t->opts = (struct banyan_opts)BANYAN_OPTS_INIT;
     if (o->timeout_s > 0)
@@ -145,10 +160,11 @@ static void set_up(struct timed *t)
         .op = (unsigned)(op < 0 ? 0 : op),
         .nranks = run->nranks,
         .count = t->pc->send_elems(c),
-        .codec_unit = sums && dtype == BANYAN_F32 ? perf_codec_unit(o->codec) : 0,
         .seed = row->bytes,
     };
+    rc = set_up_codec(t);
     perf_values_fill(&t->values, run->rank, 0, t->pc->send_elems(c), run->buf.pristine);
+    return rc;
 }
 
 /* Writes the send data again, and over the old result: a call that did nothing must not pass.
@@ -233,7 +249,8 @@ static int reduce_doubles(struct timed *t, double *v, size_t n, enum banyan_op_k
     return banyan_allreduce(v, v, n, BANYAN_F64, op, t->run->comm, &plain);
 }
 
-/* After an allreduce all ranks must hold the same bits, whatever was rounded on the way. */
+/* After an allreduce (and other collectives that end alike) all ranks must hold the same bits,
+ * whatever was rounded on the way. */
 static int same_bits(struct timed *t, double *differ)
 {
     struct banyan_opts plain = BANYAN_OPTS_INIT;
@@ -256,7 +273,7 @@ static int summarise(struct timed *t)
     double most[2] = { t->check.max_abs_err, (double)t->wire }, factor;
     int rc = 0;
 
-    if (!strcmp(t->pc->name, "allreduce"))
+    if (t->pc->flags & PERF_SAME)
         rc = same_bits(t, &sums[4]);
     if (rc == 0)
         rc = reduce_doubles(t, t->run->times_us, n, BANYAN_MAX);
@@ -295,7 +312,7 @@ int perf_run_row(struct perf_run *run, struct perf_row *row)
         rc = make_op(op, run->rank, &t.call.op);
     if (rc < 0)
         return rc;
-    set_up(&t);
+    rc = set_up(&t);
     for (int i = 0; rc == 0 && i < o->check; i++)
         rc = run_once(&t, 1);
     for (int i = 0; rc == 0 && i < o->warmup * t.batch; i++)
@@ -308,5 +325,6 @@ int perf_run_row(struct perf_run *run, struct perf_row *row)
         rc = summarise(&t);
     if (o->what->flags & PERF_REDUCES)
         drop_op(op, t.call.op);
+    banyan_codec_state_free(t.state);
     return rc;
 }

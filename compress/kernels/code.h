@@ -97,7 +97,7 @@ struct bny_code_kernels {
     char name[8];
     /* Bits of the largest |x| (|v|): from BNY_F32_INF on some are not finite. 0 for n = 0. */
     uint32_t (*absmax)(const void *src, const void *ef, float s, size_t n);
-    /* v[i], NaN as the processor makes them. out may be src. */
+    /* v[i], NaN as the processor makes them. out may be src or ef. */
     void (*compensate)(void *out, const void *src, const void *ef, float s, size_t n);
     /* ef[i] = v[i] - back[i], 0 where back is not finite: what became infinite is not made good later. */
     void (*residual)(void *ef, const void *v, const void *back, size_t n);

@@ -20,6 +20,17 @@ struct bny_factors {
     const float *p, *q;
 };
 
+#define BNY_SKETCH_BLOCK 32 /* elements that lie side by side in a table's row */
+#define BNY_SKETCH_ROWS  9
+
+/* A count sketch: rows of `cells` (at least BLOCK) f32. Block b of the tensor starts in row i's cell bny_rand_at(key[i], 2 b)
+ * of 2^32 * (cells - BLOCK + 1); its element j has the opposite sign where bit j of bny_rand_at(key[i], 2 b + 1) is set. */
+struct bny_sketch {
+    uint32_t rows;
+    size_t cells;
+    struct bny_rand key[BNY_SKETCH_ROWS];
+};
+
 struct bny_linear_kernels {
     char name[8];
     /* p[k * rows + i] = sum over j of V(i, j) q[k * cols + j]: in 16 lanes, column j to lane j % 16, in order of j; then
@@ -41,6 +52,14 @@ struct bny_linear_kernels {
     /* dst[i] = q[i] * unit, and ef[i] = v[i] - q[i] * unit, the product in f64, rounded to f32. ef is v->ef. */
     void (*expand_integers)(float *dst, const int32_t *q, size_t n, double unit);
     void (*residual_integers)(float *ef, const struct bny_values *v, const int32_t *q, size_t n, double unit);
+    /* Bit i: |v[i]| <= most. Writes whole words of 32, the rest 0. */
+    void (*mark)(void *bits, const struct bny_values *v, size_t n, float most);
+    /* x[i] *= factor where bit i is set. Reads whole words of bits. */
+    void (*scale_marked)(float *x, const void *bits, size_t n, float factor);
+    /* Adds v to a table, block after block; and what it says of n elements: the median over the rows, with an even number
+     * the mean of the two in the middle. The table is finite. */
+    void (*sketch)(float *table, const struct bny_sketch *k, const struct bny_values *v, size_t n);
+    void (*estimate)(float *out, const float *table, const struct bny_sketch *k, size_t n);
     /* Fields of 8, 16 or 32 bits: q[i] + limit; and field - bias. */
     void (*put8)(void *code, const int32_t *q, size_t n, int32_t limit);
     void (*put16)(void *code, const int32_t *q, size_t n, int32_t limit);

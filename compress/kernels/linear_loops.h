@@ -326,6 +326,147 @@ GETTER(32, u32_at)
 #undef FIELDS
 #undef GETTER
 
+/* ---- marks ---- */
+
+#define WORD 32 /* elements */
+
+INLINE void mark_of(u32_at *word, const f32_at *src, const f32_at *ef, float s, size_t n, float most)
+{
+    for (size_t at = 0; at < n; at += WORD) {
+        size_t m = n - at < WORD ? n - at : WORD;
+        uint32_t small[WORD] = { 0 }, bits = 0;
+
+        if (m == WORD)
+            for (size_t j = 0; j < WORD; j++)
+                small[j] = fabsf(value(src, ef, s, at + j)) <= most;
+        else
+            for (size_t j = 0; j < m; j++)
+                small[j] = fabsf(value(src, ef, s, at + j)) <= most;
+        for (size_t j = 0; j < WORD; j++)
+            bits |= small[j] << j;
+        word[at / WORD] = bits;
+    }
+}
+
+static void mark(void *bits, const struct bny_values *v, size_t n, float most)
+{
+    if (v->ef)
+        mark_of(bits, v->src, v->ef, v->s, n, most);
+    else
+        mark_of(bits, v->src, NULL, 0, n, most);
+}
+
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+
+/* Lane i: all ones where bit i is set. */
+INLINE vi vi_marked(uint32_t bits)
+{
+    vu lane;
+
+    for (uint32_t j = 0; j < LANES; j++)
+        lane[j] = 31 - j;
+    return (vi)(((vu){ 0 } + bits) << lane) >> 31;
+}
+
+static void scale_marked(float *x, const void *bits, size_t n, float factor)
+{
+    const u32_at *word = bits;
+    f32_at *f = x;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        vi on = vi_marked(word[i / WORD] >> i % WORD);
+
+        vf_store(f + i, vf_load(f + i) * (vf)(((vi)vf_set1(factor) & on) | ((vi)vf_set1(1) & ~on)));
+    }
+    for (; i < n; i++)
+        f[i] *= word[i / WORD] >> i % WORD & 1 ? factor : 1;
+}
+
+/* ---- count sketch ---- */
+
+#define BLOCK BNY_SKETCH_BLOCK
+
+INLINE size_t spot_of(const struct bny_sketch *k, uint32_t row, uint32_t block, uint32_t *signs)
+{
+    uint64_t h = bny_rand_at(k->key[row], 2 * block);
+
+    *signs = bny_rand_at(k->key[row], 2 * block + 1);
+    return row * k->cells + (size_t)(h * (k->cells - BLOCK + 1) >> 32);
+}
+
+INLINE vf vf_turned(vf v, uint32_t signs)
+{
+    return (vf)((vi)v ^ (vi_marked(signs) & INT32_MIN));
+}
+
+static void sketch(float *table, const struct bny_sketch *k, const struct bny_values *v, size_t n)
+{
+    for (size_t b = 0; b * BLOCK < n; b++) {
+        size_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
+        float x[BLOCK] = { 0 };
+
+        for (size_t i = 0; i < m; i++)
+            x[i] = value(v->src, v->ef, v->s, b * BLOCK + i);
+        for (uint32_t row = 0; row < k->rows; row++) {
+            uint32_t signs;
+            float *cell = table + spot_of(k, row, (uint32_t)b, &signs);
+
+            for (size_t i = 0; i < BLOCK; i += LANES)
+                vf_store(cell + i, vf_load(cell + i) + vf_turned(vf_load(x + i), signs >> i));
+        }
+    }
+}
+
+INLINE void vf_order(vf *a, vf *b)
+{
+    vi less = *a < *b, x = (vi)*a, y = (vi)*b;
+
+    *a = (vf)((x & less) | (y & ~less));
+    *b = (vf)((y & less) | (x & ~less));
+}
+
+/* The largest ones go to the end, one after the other, until the middle is reached. */
+INLINE vf median(vf *x, uint32_t rows)
+{
+    uint32_t middle = rows / 2;
+
+    for (uint32_t last = rows - 1; last + 1 > rows - 1 - middle && last > 0; last--)
+        for (uint32_t i = 0; i < last; i++)
+            vf_order(&x[i], &x[i + 1]);
+    return rows % 2 ? x[middle] : (x[middle - 1] + x[middle]) * 0.5f;
+}
+
+INLINE void estimate_rows(float *out, const float *table, const struct bny_sketch *k, size_t n, uint32_t rows)
+{
+    for (size_t b = 0; b * BLOCK < n; b++) {
+        size_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK, spot[BNY_SKETCH_ROWS];
+        uint32_t signs[BNY_SKETCH_ROWS];
+        float found[BLOCK];
+
+        for (uint32_t row = 0; row < rows; row++)
+            spot[row] = spot_of(k, row, (uint32_t)b, &signs[row]);
+        for (size_t i = 0; i < BLOCK; i += LANES) {
+            vf x[BNY_SKETCH_ROWS];
+
+            for (uint32_t row = 0; row < rows; row++)
+                x[row] = vf_turned(vf_load(table + spot[row] + i), signs[row] >> i);
+            vf_store(found + i, median(x, rows));
+        }
+        memcpy(out + b * BLOCK, found, 4 * m);
+    }
+}
+
+static void estimate(float *out, const float *table, const struct bny_sketch *k, size_t n)
+{
+    if (k->rows == 5)
+        estimate_rows(out, table, k, n, 5);
+    else if (k->rows == 3)
+        estimate_rows(out, table, k, n, 3);
+    else
+        estimate_rows(out, table, k, n, k->rows);
+}
+
 const struct bny_linear_kernels TABLE = {
     .name = TABLE_NAME,
     .right = right,
@@ -335,6 +476,10 @@ const struct bny_linear_kernels TABLE = {
     .round_nearest = round_nearest,
     .expand_integers = expand_integers,
     .residual_integers = residual_integers,
+    .mark = mark,
+    .scale_marked = scale_marked,
+    .sketch = sketch,
+    .estimate = estimate,
     .put8 = put8,
     .put16 = put16,
     .get8 = get8,

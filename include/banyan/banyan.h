@@ -251,6 +251,22 @@ BANYAN_API int banyan_codec_state_save(const struct banyan_codec_state *st, void
 /* -EINVAL and unchanged unless buf is a whole saved state of as many elements. */
 BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size_t bytes);
 
+/* A codec of the program's own: pure functions, called from any thread, several at a time. It is used like the library's
+ * fixed-rate ones, with residuals where a state is given; name:force=1 insists on it. */
+struct banyan_codec {
+    size_t size;       /* sizeof(struct banyan_codec) of the caller */
+    const char *name;  /* up to 15 letters; copied */
+    void *ctx;         /* handed to the functions; borrowed for as long as the process lives */
+    size_t (*bound)(void *ctx, size_t n); /* most bytes that encode writes for n elements; at most 4 n + 64 */
+    /* src[n] to wire[cap], cap >= bound(n); returns the bytes written. Negative: the chunk travels as it is. */
+    long (*encode)(void *ctx, void *wire, size_t cap, const float *src, size_t n);
+    /* wire[len] comes from a peer and may be anything: returns 0, or non-zero when it cannot be of n elements. */
+    int (*decode)(void *ctx, float *dst, const void *wire, size_t len, size_t n);
+};
+/* On all ranks, before it is named. Stays for the process's life. Returns 0, -EINVAL (the name is taken, a member
+ * missing), -ENOMEM (there are 16). Any thread. */
+BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
+
 /* ---------------------------------------------------------------------------------------------
  * Collectives. Every one exists as a blocking call and as <name>_init, which makes a persistent
  * request: start it, wait, start it again. All ranks call the same collectives in the same order.
@@ -258,7 +274,8 @@ BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void
 struct banyan_opts {
     size_t size;               /* sizeof(struct banyan_opts) of the caller */
     const char *schedule;      /* NULL: the communicator's; else a builder's name */
-    const char *codec;         /* NULL: the communicator's; else "none" or a codec's name */
+    const char *codec;         /* NULL: the communicator's; else "none", or name:param=value,...: a permission to
+                                * use it where it is predicted to gain; force=1 insists */
     double timeout_s;          /* < 0: the communicator's; 0: none */
     uint32_t tag;              /* collectives: checked to agree; send/recv: matched. Where both root and
                                 * tag differ, a tag beyond 65535 may hide it: use smaller ones */

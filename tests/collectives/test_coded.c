@@ -132,7 +132,7 @@ static int is_linear(size_t i)
     return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
 }
 
-static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "hierarchical" };
+static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "host_ring" };
 #define NFORESTS (sizeof forests / sizeof forests[0])
 
 Test(coded, ranks_agree_on_every_forest, .timeout = 120)
@@ -259,6 +259,30 @@ Test(coded, reduce_scatter_and_others_keep_the_law)
         }
         rig_close(&g);
     }
+}
+
+/* What a rank sends of a sparse sum is no more than the elements of all (6 bytes each), whoever owns it. */
+Test(coded, sums_of_sparse_parts_stay_sparse)
+{
+    static const char *const codecs[] = { "topk:delta=0.01", "topk_exact:delta=0.01", "gtopk:delta=0.01", "sidco:delta=0.01" };
+
+    for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++)
+        for (int n = 2; n <= 5; n++) {
+            struct banyan_stats before = { .size = sizeof before }, after = before;
+            struct rig g;
+            rig_open(&g, n, 100000, NULL);
+            for (int step = 0; step < 6; step++) {
+                fill(&g);
+                banyan_comm_stats(g.comm[0], &before);
+                cr_assert_eq(allreduce(&g, codecs[i], NULL, 0, BANYAN_SUM, 1, 0), 0);
+            }
+            banyan_comm_stats(g.comm[0], &after);
+            cr_expect_gt(after.wire_bytes, before.wire_bytes);
+            cr_expect_lt(after.wire_bytes - before.wire_bytes, 4 * g.count / 10 * (size_t)n / 2,
+                         "%s on %d ranks: %zu bytes of %zu", codecs[i], n,
+                         (size_t)(after.wire_bytes - before.wire_bytes), 4 * g.count);
+            rig_close(&g);
+        }
 }
 
 Test(coded, what_a_codec_declines_travels_raw)
@@ -689,4 +713,47 @@ Test(coded, different_codecs_are_both_named)
     for (int r = 0; r < 2; r++)
         banyan_request_free(g.req[r]);
     rig_close(&g);
+}
+
+static size_t tenths_bound(void *ctx, size_t n)
+{
+    return 2 * n;
+}
+
+static long tenths_encode(void *ctx, void *wire, size_t cap, const float *src, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int16_t q;
+        if (!(fabsf(src[i]) < 1000))
+            return -1;
+        q = (int16_t)lrintf(src[i] * 10);
+        memcpy((char *)wire + 2 * i, &q, 2);
+    }
+    return (long)(2 * n);
+}
+
+static int tenths_decode(void *ctx, float *dst, const void *wire, size_t len, size_t n)
+{
+    for (size_t i = 0; len == 2 * n && i < n; i++) {
+        int16_t q;
+        memcpy(&q, (const char *)wire + 2 * i, 2);
+        dst[i] = (float)q / 10;
+    }
+    return len != 2 * n;
+}
+
+Test(coded, a_codec_of_the_programs_own, .timeout = 60)
+{
+    const struct banyan_codec c = { sizeof c, "tenths", NULL, tenths_bound, tenths_encode, tenths_decode };
+    struct banyan_codec bad = c;
+
+    cr_assert_eq(banyan_codec_register(&c), 0, "%s", banyan_last_error());
+    cr_assert_eq(banyan_codec_register(&c), -BANYAN_EINVAL);
+    bad.name = "a:b";
+    cr_assert_eq(banyan_codec_register(&bad), -BANYAN_EINVAL);
+    bad.name = "x";
+    bad.decode = NULL;
+    cr_assert_eq(banyan_codec_register(&bad), -BANYAN_EINVAL);
+    law("tenths", "bf16", 3, 2500);
+    cr_assert_eq(lie_once(bny_codec_find("tenths"), TRUNCATE, 0, 1), 1);
 }

@@ -102,6 +102,26 @@ class Perf(unittest.TestCase):
             rows, _ = self.rows(name, "-P", "3", "-b", "5000", "-e", "5000", "-n", "1", "-w", "0", "--no-roofline")
             self.assertTrue(rows and all(r["wrong"] == 0 for r in rows), name)
 
+    def coded(self, name, codec, *extra):
+        return self.rows(name, "-P", "2", "--codec", codec, "-b", "80K", "-e", "80K", "-n", "1", "-w", "0", "--no-roofline",
+                         "--data", "laplace", "-T", "60", *extra)
+
+    def test_codecs_are_used_and_judged_by_their_own_bounds(self):
+        for codec in "int8 int4:block=64 sign powersgd topk:delta=0.01 mxfp4 lossless".split():
+            rows, _ = self.coded("allreduce", codec)
+            self.assertEqual({(r["codec"], r["wrong"]) for r in rows}, {(codec, 0)})
+            self.assertEqual(all(r["rel_err"] < 1e-6 for r in rows), codec == "lossless", codec)
+            self.assertTrue(all(r["wire_bytes"] < 80 << 10 for r in rows), codec)
+        for name in ("reduce_scatter", "broadcast", "allgather"):
+            rows, _ = self.coded(name, "int8")
+            self.assertEqual({(r["codec"], r["wrong"]) for r in rows}, {("int8", 0)}, name)
+
+    def test_rows_without_a_codec_say_so(self):
+        self.assertEqual({r["codec"] for r in self.coded("allreduce", "int8", "-o", "min")[0]}, {"none"})
+        rows, text = self.coded("allreduce", "auto:int8", "--transport", "shm")
+        self.assertEqual({r["codec"] for r in rows}, {"none"})
+        self.assertIn("--codec int8 insists", text)
+
     def test_ranks_of_the_loop_transport_are_threads(self):
         for name in "allreduce alltoall sendrecv".split():
             rows, text = self.rows(name, "-P", "3", "--transport", "loop", "-b", "5000", "-e", "500000", "-f", "100",

@@ -97,6 +97,12 @@ rank_dies() {
     echo "$out"
     [ $rc = 137 ] && [ "$(grep -c 'rank [01]: after .*rank 2' <<<"$out")" = 2 ]
 }
+by_name() {
+    BANYAN_IFNAME=rxe0:1 BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >/tmp/name.log 2>&1
+    local rc=$?
+    grep -m 2 verbs /tmp/name.log
+    [ $rc = 0 ] && grep -q 'device rxe0 port 1: MTU 4096 .*GID ::ffff:10.9.0.1' /tmp/name.log || { tail -n 5 /tmp/name.log; return 1; }
+}
 # A device goes away in the middle, comes back, and serves again. rxe of Linux 6.1 is removed only when nobody has it open
 # any more, so its interface goes down first.
 device_removed() {
@@ -135,6 +141,7 @@ for ((round = 0; round < repeat; round++)); do
     check "too little memory may be locked" 60 memlock
     check "no permission for the devices" 60 no_permission
     check "no device" 60 no_device
+    check "a device by its name, and what it says" 60 by_name
     check "tcp where it is allowed" 60 tcp_if_allowed
     check "a rank is killed" 60 rank_dies
     check "a port is down" 60 port_down

@@ -138,10 +138,31 @@ static int preference(const struct ifaddrs *i, const struct bny_addr *a, const c
     return (i->ifa_flags & IFF_LOOPBACK ? 4 : 2) + six;
 }
 
+int bny_net_device(const char *text, char *ifname, size_t cap)
+{
+    char path[128], line[32] = "";
+    int name = (int)strcspn(text, ":"), port = text[name] ? atoi(text + name + 1) : 1;
+    FILE *f;
+
+    ifname[0] = 0;
+    if (name == 0 || name > 63 || memchr(text, '/', (size_t)name) || text[0] == '.')
+        return 0;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s", name, text);
+    if (access(path, F_OK) != 0)
+        return 0;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/gid_attrs/ndevs/0", name, text, port);
+    f = fopen(path, "re");
+    if (f && fgets(line, sizeof line, f))
+        snprintf(ifname, cap, "%.*s", (int)strcspn(line, "\n"), line);
+    if (f)
+        fclose(f);
+    return 1;
+}
+
 int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
 {
     struct ifaddrs *list = NULL;
-    char names[200] = "";
+    char names[200] = "", device[32];
     int rank[BNY_NET_CANDIDATES_MAX], n = 0;
 
     ifname = ifname ? ifname : "";
@@ -169,6 +190,8 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
         out[at] = a;
     }
     freeifaddrs(list);
+    if (!n && bny_net_device(ifname, device, sizeof device) && strcmp(device, ifname) != 0)
+        return bny_net_candidates(out, max, device);
     if (!n)
         return bny_fail(BANYAN_ECONFIG, "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
                         "this host has %s", ifname, names);

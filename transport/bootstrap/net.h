@@ -4,6 +4,7 @@
 #ifndef BNY_BOOTSTRAP_NET_H
 #define BNY_BOOTSTRAP_NET_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* 20 bytes, as they travel in cards; port in host order (little endian everywhere). */
@@ -24,6 +25,10 @@ int bny_addr_is_loopback(const struct bny_addr *a);
 int bny_addr_is_local(const struct bny_addr *a);
 /* 127.0.0.1 with a port. */
 struct bny_addr bny_addr_loopback(uint16_t port);
+
+/* 1 when text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); then ifname is its network interface, or "" where
+ * it has none (InfiniBand). bny_net_candidates takes such names for those of interfaces. */
+int bny_net_device(const char *text, char *ifname, size_t cap);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
  * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers

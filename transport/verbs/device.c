@@ -125,9 +125,11 @@ int bny_verbs_listen(struct vb_tp *t, const char *ifname)
 {
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
     struct wanted named = split(ifname), *device = NULL;
-    char why[256];
+    char why[256], interface[32];
     int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
 
+    if (bny_net_device(ifname, interface, sizeof interface))
+        device = &named;
     if (n < 0) { /* no interface of that name: a device perhaps */
         device = &named;
         n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, "");

@@ -247,22 +247,9 @@ static int lend_state(struct bny_op *op)
     return 0;
 }
 
-/* Encoded chunks that are kept go out by reference: the device should know the memory. Where it does not take it,
- * they are copied. */
-static void attach_store(struct bny_op *op)
-{
-    struct bny_world *w = op->comm->world;
-
-    for (int i = 0; i < w->ntps && !op->coded_tp; i++)
-        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) && w->tps[i]->ops->attach(w->tps[i], op->coded, op->coded_cap) == 0)
-            op->coded_tp = w->tps[i];
-}
-
 void bny_coded_free(struct bny_op *op)
 {
-    if (op->coded_tp)
-        op->coded_tp->ops->detach(op->coded_tp, op->coded);
-    op->coded_tp = NULL;
+    bny_device_forgets(&op->coded_tp, op->coded);
     free(op->coded);
     op->coded = NULL;
     op->coded_cap = 0;
@@ -282,8 +269,8 @@ int bny_coded_start(struct bny_op *op)
         bny_coded_free(op);
         op->coded = malloc(need);
         op->coded_cap = op->coded ? need : 0;
-        if (op->coded)
-            attach_store(op);
+        if (op->coded) /* chunks that are kept go out by reference */
+            op->coded_tp = bny_device_learns(op->comm->world, op->coded, need);
         else
             rc = bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of encoded chunks", need);
     }

@@ -423,6 +423,10 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
                     uint64_t put_offset);
 size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c); /* its elements */
 
+/* memory.c: memory of an operation that goes out by reference. The device that knows it now, or NULL: it is copied. */
+struct bny_tp *bny_device_learns(struct bny_world *w, void *at, size_t bytes);
+void bny_device_forgets(struct bny_tp **tp, void *at);
+
 /* coded.c: the part of a chunk's life that a codec sees */
 #define BNY_LEN_RAW UINT32_MAX
 void bny_coded_free(struct bny_op *op); /* the store of encoded chunks */

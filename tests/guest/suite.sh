@@ -19,10 +19,11 @@ check() {
     if [ "$(type -t "$1")" = function ]; then "$@" >"$log" 2>&1 || rc=$?
     else timeout -k 5 $((limit * patience)) "$@" >"$log" 2>&1 || rc=$?; fi
     if [ $rc = 0 ]; then
-        echo "ok $n - $name # $((SECONDS - start)) s"
+        echo "ok $n - $name ($((SECONDS - start)) s)"
         sed -n 's/^note:/# /p' "$log"
     else
-        echo "not ok $n - $name # exit status $rc after $((SECONDS - start)) s"
+        echo "not ok $n - $name ($((SECONDS - start)) s)"
+        echo "# exit status $rc"
         tail -n 25 "$log" | sed 's/^/# /'
         failed=1
     fi

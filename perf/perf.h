@@ -38,6 +38,7 @@ struct perf_opts {
     int nlocal;       /* -P: ranks to start here; 0: join the job of the environment */
     int bind;
     const char *transport, *schedule, *codec, *device;
+    int feedback;         /* the codec keeps a state between timed operations */
     const char *topology; /* NULL: BANYAN_TOPO's, or none */
     uint64_t chunk_bytes;
     struct perf_data_spec data;

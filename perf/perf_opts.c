@@ -33,6 +33,8 @@ static const char usage[] =
     "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; banyan_topo --help\n"
     "      --codec none|NAME   --chunk BYTES            --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
+    "      --feedback          the codec keeps its residuals between timed operations (allreduce,\n"
+    "                          reduce, broadcast)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
     "  -h, --help              -V, --version\n"
     "The exit status is 1 when a value is wrong or a call failed, 2 for wrong options.\n";
@@ -124,6 +126,7 @@ enum long_only {
     OPT_MEM,
     OPT_BIND,
     OPT_NO_ROOFLINE,
+    OPT_FEEDBACK,
 };
 
 static const struct option longs[] = {
@@ -157,6 +160,7 @@ static const struct option longs[] = {
     { "mem", required_argument, NULL, OPT_MEM },
     { "bind", no_argument, NULL, OPT_BIND },
     { "no-roofline", no_argument, NULL, OPT_NO_ROOFLINE },
+    { "feedback", no_argument, NULL, OPT_FEEDBACK },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },
     { NULL, 0, NULL, 0 },
@@ -233,6 +237,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_OSU: o->format = PERF_OSU; return 0;
     case OPT_BIND: o->bind = 1; return 0;
     case OPT_NO_ROOFLINE: o->roofline = 0; return 0;
+    case OPT_FEEDBACK: o->feedback = 1; return 0;
     case OPT_DATA: return perf_data_parse(&o->data, arg) ? 2 : 0;
     case OPT_CHUNK:
         return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg)

@@ -5,10 +5,11 @@ every round each column is run once, so that what else the machine does hits all
 plain TCP stream in both directions between two hosts: the link's payload rate.
 
     perf/codec_wire.py BUILD [--rates 1000,10000] [--ranks 2,4] [--sizes 16M,64M] [--rounds 3] [--json FILE]
-    perf/codec_wire.py BUILD --rates 100,300,1000,3000,10000 --ranks 2 --sizes 16M --columns raw,int8,int4,topk,lossless --svg FILE
+    perf/codec_wire.py BUILD --rates 100,300,1000,3000,10000 --ranks 2 --sizes 16M --columns raw,int8,int4+EF,topk+EF,lossless --svg FILE
     perf/codec_wire.py BUILD --chunks 64K,128K,256K,512K,1M --columns int8 --rates 1000 --ranks 2 --sizes 64M
 
-Columns: payload, gloo, openmpi, mpich (those that are installed), raw, int8, int4, topk, lossless, raw-bf16, lossless-bf16.
+Columns: payload, gloo, openmpi, mpich (those that are installed), raw, int8, int4+EF, topk+EF,
+sign+EF, lossless, raw-bf16, lossless-bf16.
 `wire / payload` is the time that the payload rate needs for what the rank that sent most sent, over the time measured: 1
 is a link that never waits. Times are the slowest rank's, medians over iterations, then over rounds; least and largest round."""
 import argparse
@@ -29,8 +30,9 @@ import run as peers  # noqa: E402  (perf/peers/run.py)
 
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
 PLOT = os.path.join(HERE, "..", "tools", "banyan_plot")
-OURS = {  # name: codec, type
-    "raw": ("none", "f32"), "int8": ("int8", "f32"), "int4": ("int4", "f32"), "topk": ("topk:delta=0.01", "f32"),
+OURS = {  # name: codec, type, more options; topk's threshold is exact, and slow, in its first operations
+    "raw": ("none", "f32"), "int8": ("int8", "f32"), "int4+EF": ("int4", "f32"),
+    "topk+EF": ("topk:delta=0.01", "f32", "-w", "6"), "sign+EF": ("sign", "f32"),
     "lossless": ("lossless", "f32"), "raw-bf16": ("none", "bf16"), "lossless-bf16": ("lossless", "bf16"),
 }
 # Hosts share a name and a file system: each gets a name of its own, and is entered instead of logged in to.
@@ -124,10 +126,10 @@ def command_of(args, have, column, n, nbytes, folder):
     if column in ("openmpi", "mpich"):
         return mpi(column, have[column], n, os.path.join(folder, "agent"), nbytes, args.iters)
     name, _, chunk = column.partition("@")
-    codec, dtype = OURS[name]
+    codec, dtype, *more = OURS[name]
     return [os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(nbytes), "-e", str(nbytes), "-w", "1", "-n",
             str(args.iters), "--inplace", "1", "--no-roofline", "--json", "-", "--data", "laplace", "-d", dtype, "--codec", codec,
-            *(["--chunk", chunk] if chunk else [])]
+            *more, *(["--chunk", chunk] if chunk else [])]
 
 
 def measure(args, have, column, rate, n, nbytes):

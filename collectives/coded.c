@@ -252,6 +252,14 @@ static int lend_state(struct bny_op *op)
     return 0;
 }
 
+void bny_coded_free(struct bny_op *op)
+{
+    bny_device_forgets(&op->coded_tp, op->coded);
+    free(op->coded);
+    op->coded = NULL;
+    op->coded_cap = 0;
+}
+
 int bny_coded_start(struct bny_op *op)
 {
     size_t need;
@@ -263,10 +271,12 @@ int bny_coded_start(struct bny_op *op)
     mark_thinning(op);
     need = lay_out(op, NULL);
     if (need > op->coded_cap) {
-        free(op->coded);
+        bny_coded_free(op);
         op->coded = malloc(need);
         op->coded_cap = op->coded ? need : 0;
-        if (!op->coded)
+        if (op->coded) /* chunks that are kept go out by reference */
+            op->coded_tp = bny_device_learns(op->comm->world, op->coded, need);
+        else
             rc = bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of encoded chunks", need);
     }
     if (rc == 0) {

@@ -24,15 +24,63 @@ struct message {
     uint8_t chan;
 };
 
+struct families { /* the children of rank v in tree t: child[at[t * (nranks + 1) + v]] to before [... + v + 1] */
+    size_t *at;
+    int *child;
+};
+
 struct compilation {
     const struct bny_forest *f;
     enum bny_collective collective;
     int rank, coalesce;
+    /* of the forest, the same for all ranks */
     int *first, *last; /* [ntrees * nranks] first and last child to be added, -1 for leaves */
     uint8_t *relays;   /* [nranks] 1: holds partial sums of other ranks' blocks (scattered) */
+    struct families up, down; /* down.at NULL: as up */
+    /* of the rank */
     struct message *msgs;
     size_t nmsgs, cap;
 };
+
+/* Who sends the result to v. */
+static int spread_parent(const struct bny_tree *tree, int v)
+{
+    return tree->down_parent ? tree->down_parent[v] : tree->parent[v];
+}
+
+static const int *parents(const struct bny_tree *tree, int down)
+{
+    return down && tree->down_parent ? tree->down_parent : tree->parent;
+}
+
+/* Children by parent, tree by tree; down: where results travel. */
+static int find_families(struct families *to, const struct bny_forest *f, int down)
+{
+    size_t n = (size_t)f->nranks, row = n + 1, cells = (size_t)f->ntrees * row, next = 0;
+
+    to->at = calloc(cells + 1, sizeof *to->at);
+    to->child = malloc((cells + 1) * sizeof *to->child);
+    if (!to->at || !to->child)
+        return -1;
+    for (int t = 0; t < f->ntrees; t++) {
+        const int *parent = parents(&f->trees[t], down);
+        size_t *at = to->at + (size_t)t * row;
+
+        for (size_t v = 0; v < n; v++)
+            if (parent[v] >= 0)
+                at[parent[v] + 1]++;
+        at[0] = next;
+        for (size_t v = 0; v < n; v++)
+            at[v + 1] += at[v];
+        next = at[n];
+        for (size_t v = n; v-- > 0;) /* fills from the back, which leaves the ends of families in at */
+            if (parent[v] >= 0)
+                to->child[--at[parent[v] + 1]] = (int)v;
+        memmove(at, at + 1, n * sizeof *at);
+        at[n] = next;
+    }
+    return 0;
+}
 
 /* Children are added in order of (step, rank). */
 static int set_children(struct compilation *c)
@@ -43,8 +91,11 @@ static int set_children(struct compilation *c)
     c->first = malloc(cells * sizeof *c->first);
     c->last = malloc(cells * sizeof *c->last);
     c->relays = calloc((size_t)f->nranks, 1);
-    if (!c->first || !c->last || !c->relays)
+    if (!c->first || !c->last || !c->relays || find_families(&c->up, f, 0))
         return -1;
+    for (int t = 0; t < f->ntrees && !c->down.at; t++)
+        if (f->trees[t].down_parent && find_families(&c->down, f, 1))
+            return -1;
     memset(c->first, 0xff, cells * sizeof *c->first);
     memset(c->last, 0xff, cells * sizeof *c->last);
     for (int t = 0; t < f->ntrees; t++) {
@@ -94,12 +145,6 @@ static int push(struct compilation *c, const struct message *m)
     }
     c->msgs[c->nmsgs++] = *m;
     return 0;
-}
-
-/* Who sends the result to v. */
-static int spread_parent(const struct bny_tree *tree, int v)
-{
-    return tree->down_parent ? tree->down_parent[v] : tree->parent[v];
 }
 
 static int push_edge(struct compilation *c, int t, int child, enum phase phase)
@@ -152,26 +197,33 @@ static int push_keep(struct compilation *c, int t)
     return push(c, &m);
 }
 
+/* A rank's own edge in a tree, and those of its children. */
+static int push_edges(struct compilation *c, int t, enum phase phase)
+{
+    const struct families *fam = phase == SPREADING && c->down.at ? &c->down : &c->up;
+    const size_t *at = fam->at + (size_t)t * ((size_t)c->f->nranks + 1) + c->rank;
+    int e = 0;
+
+    if (c->f->trees[t].root != c->rank)
+        e = push_edge(c, t, c->rank, phase);
+    for (size_t i = at[0]; i < at[1] && !e; i++)
+        e = push_edge(c, t, fam->child[i], phase);
+    return e;
+}
+
 static int collect(struct compilation *c)
 {
-    const struct bny_forest *f = c->f;
     int reduces = c->collective != BNY_ALLGATHER && c->collective != BNY_BROADCAST;
     int spreads = !reduces || c->collective == BNY_ALLREDUCE;
     int e = 0;
 
-    for (int t = 0; t < f->ntrees && !e; t++) {
-        const struct bny_tree *tree = &f->trees[t];
-
-        if (tree->root == c->rank)
-            e |= push_keep(c, t);
-        for (int v = 0; v < f->nranks && !e; v++) {
-            if (v == tree->root)
-                continue;
-            if (reduces && (v == c->rank || tree->parent[v] == c->rank))
-                e |= push_edge(c, t, v, REDUCING);
-            if (spreads && !e && (v == c->rank || spread_parent(tree, v) == c->rank))
-                e |= push_edge(c, t, v, SPREADING);
-        }
+    for (int t = 0; t < c->f->ntrees && !e; t++) {
+        if (c->f->trees[t].root == c->rank)
+            e = push_keep(c, t);
+        if (reduces && !e)
+            e = push_edges(c, t, REDUCING);
+        if (spreads && !e)
+            e = push_edges(c, t, SPREADING);
     }
     return e;
 }
@@ -333,33 +385,53 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     return bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
 }
 
-int bny_compile(struct bny_program **out, const struct bny_forest *forest,
-                enum bny_collective collective, int rank, int coalesce_flag)
+static int compile_rank(struct compilation *c, struct bny_program **out, int rank)
 {
-    struct compilation c = {
-        .f = forest,
-        .collective = collective,
-        .rank = rank,
-        .coalesce = coalesce_flag,
-    };
+    c->rank = rank;
+    c->nmsgs = 0;
+    if (collect(c))
+        return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", c->f->name);
+    qsort(c->msgs, c->nmsgs, sizeof *c->msgs, by_pair);
+    if (c->coalesce)
+        coalesce(c);
+    qsort_r(c->msgs, c->nmsgs, sizeof *c->msgs, by_program, c);
+    return write_program(c, out);
+}
+
+/* Ranks [first, end) to out[0], out[1], ... */
+static int compile(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int first,
+                   int end, int coalesce_flag)
+{
+    struct compilation c = { .f = forest, .collective = collective, .coalesce = coalesce_flag };
     int e;
 
-    *out = NULL;
-    e = check_arguments(forest, collective, rank);
+    memset(out, 0, (size_t)(end - first) * sizeof *out);
+    e = check_arguments(forest, collective, first);
     if (e)
         return e;
-    if (set_children(&c) || collect(&c)) {
-        e = bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name);
-    } else {
-        qsort(c.msgs, c.nmsgs, sizeof *c.msgs, by_pair);
-        if (coalesce_flag)
-            coalesce(&c);
-        qsort_r(c.msgs, c.nmsgs, sizeof *c.msgs, by_program, &c);
-        e = write_program(&c, out);
-    }
+    e = set_children(&c) ? bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name) : 0;
+    for (int r = first; r < end && !e; r++)
+        e = compile_rank(&c, &out[r - first], r);
     free(c.first);
     free(c.last);
     free(c.relays);
+    free(c.up.at);
+    free(c.up.child);
+    free(c.down.at);
+    free(c.down.child);
     free(c.msgs);
     return e;
+}
+
+int bny_compile(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int rank,
+                int coalesce_flag)
+{
+    *out = NULL;
+    return compile(out, forest, collective, rank, rank + 1, coalesce_flag);
+}
+
+int bny_compile_all(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective,
+                    int coalesce_flag)
+{
+    return compile(out, forest, collective, 0, forest->nranks, coalesce_flag);
 }

@@ -288,6 +288,7 @@ struct bny_op {
     uint32_t sends_in_flight; /* transport still borrows memory */
     char *scratch, *scratch2, *staging, *tile, *coded;
     size_t scratch_cap, scratch2_cap, staging_cap, tile_cap, coded_cap;
+    struct bny_tp *coded_tp; /* the device that knows coded, or NULL */
     const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
     char *decoded;          /* a chunk of an exact codec, to be reduced */
     size_t decoded_cap;
@@ -424,8 +425,13 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
                     uint64_t put_offset);
 size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c); /* its elements */
 
+/* memory.c: memory of an operation that goes out by reference. The device that knows it now, or NULL: it is copied. */
+struct bny_tp *bny_device_learns(struct bny_world *w, void *at, size_t bytes);
+void bny_device_forgets(struct bny_tp **tp, void *at);
+
 /* coded.c: the part of a chunk's life that a codec sees */
 #define BNY_LEN_RAW UINT32_MAX
+void bny_coded_free(struct bny_op *op); /* the store of encoded chunks */
 int bny_coded_start(struct bny_op *op);              /* steps are prepared. 0 or an error */
 void bny_coded_end(struct bny_op *op, int result);   /* gives the state back; idempotent */
 size_t bny_coded_most(const struct bny_op *op, size_t n); /* largest message of n elements, raw or not */

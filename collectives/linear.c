@@ -20,6 +20,7 @@ struct bny_stages {
     int running;        /* the child has been started and not been looked at since */
     char *work, *code;
     size_t work_cap, code_cap;
+    struct bny_tp *code_tp; /* the device that knows code, or NULL */
 };
 
 static const struct bny_linear_ops *ops_of(const struct bny_op *op)
@@ -42,7 +43,13 @@ int bny_linear_init(struct bny_op *op)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->nstages = ops_of(op)->nstages(codec);
     rc = bny_grow(&s->work, &s->work_cap, work + 64, 1, "a codec's work");
-    return rc ? rc : bny_grow(&s->code, &s->code_cap, code + 64, 1, "a code");
+    if (rc || code + 64 <= s->code_cap)
+        return rc;
+    bny_device_forgets(&s->code_tp, s->code);
+    rc = bny_grow(&s->code, &s->code_cap, code + 64, 1, "a code");
+    if (rc == 0) /* codes go out by reference */
+        s->code_tp = bny_device_learns(op->comm->world, s->code, s->code_cap);
+    return rc;
 }
 
 void bny_linear_free(struct bny_op *op)
@@ -51,6 +58,7 @@ void bny_linear_free(struct bny_op *op)
         return;
     bny_op_finish(&op->stages->child);
     free(op->stages->work);
+    bny_device_forgets(&op->stages->code_tp, op->stages->code);
     free(op->stages->code);
     free(op->stages);
     op->stages = NULL;

@@ -89,6 +89,21 @@ static void detach(struct bny_world *w, void *ptr)
             w->tps[i]->ops->detach(w->tps[i], ptr);
 }
 
+struct bny_tp *bny_device_learns(struct bny_world *w, void *at, size_t bytes)
+{
+    for (int i = 0; i < w->ntps; i++)
+        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) && w->tps[i]->ops->attach(w->tps[i], at, bytes) == 0)
+            return w->tps[i];
+    return NULL;
+}
+
+void bny_device_forgets(struct bny_tp **tp, void *at)
+{
+    if (*tp)
+        (*tp)->ops->detach(*tp, at);
+    *tp = NULL;
+}
+
 int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 {
     struct bny_tp *tp;

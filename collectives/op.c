@@ -466,7 +466,7 @@ void bny_op_finish(struct bny_op *op)
     free(op->scratch2);
     free(op->staging);
     free(op->tile);
-    free(op->coded);
+    bny_coded_free(op);
     free(op->decoded);
     free(op->stats);
     free(op->vcounts);

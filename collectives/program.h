@@ -86,6 +86,9 @@ struct bny_program {
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,
                 enum bny_collective collective, int rank, int coalesce);
 
+/* The programs of all ranks, out[nranks], for much less than that many calls. On an error some may be there already. */
+int bny_compile_all(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int coalesce);
+
 /* Programs that are no forest. Same errors; -BANYAN_ENOTSUP when not for such n. */
 struct bny_direct_ops {
     char name[24];

@@ -368,6 +368,12 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_call *c
 static double direct_cost(const struct banyan_comm *c, const struct bny_direct_ops *d,
                           const struct bny_call *call, double bytes, const struct cost_model *m)
 {
+    double network = bytes < NETWORK_BYTES_MIN ? 0
+                                               : bny_topology_direct_seconds(c, (enum bny_collective)call->collective, d,
+                                                                             bytes, m->alpha_s);
+
+    if (network > 0)
+        return network;
     return d->cost((enum bny_collective)call->collective, c->n, bytes, m->alpha_s,
                    (c->all_shm ? 2.5 : 1) * m->beta, m->gamma);
 }
@@ -436,6 +442,7 @@ static void consider_forest(struct banyan_comm *c, const struct bny_call *call, 
 static void choose_forest(struct banyan_comm *c, const struct bny_call *call, enum bny_forest_use use, double bytes,
                           const struct cost_model *m, struct bny_plan *plan)
 {
+    char lower[BNY_NAME_MAX] = "";
     const char *name;
 
     for (int i = 0; bny_builders[i]; i++) {
@@ -449,6 +456,11 @@ static void choose_forest(struct banyan_comm *c, const struct bny_call *call, en
         double cost = bny_topology_worth_trying(c, name) ? topology_cost(c, call, name, use, bytes, m) : 0;
         if (cost > 0)
             consider_forest(c, call, name, use, cost, plan);
+    }
+    while (bny_topology_lower(lower, c, (enum bny_collective)call->collective, call->root)) {
+        double cost = topology_cost(c, call, lower, use, bytes, m);
+        if (cost > 0)
+            consider_forest(c, call, lower, use, cost, plan);
     }
 }
 
@@ -652,6 +664,8 @@ static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, stru
     return 0;
 }
 
+#define FULL 0.75 /* links' mean load from which on sends are paced: else queues drain by themselves */
+
 /* How a plan for a graph sends: local, ranks need not agree. */
 static void set_manner(const struct banyan_comm *c, const struct bny_call *call, const struct bny_topology_cost *k,
                        struct bny_plan *plan)
@@ -662,7 +676,7 @@ static void set_manner(const struct banyan_comm *c, const struct bny_call *call,
     plan->by_chunk = w->order == BNY_ORDER_CHUNK;
     if (w->lockstep)
         plan->step_s = bny_topology_step_s(k, bytes, NETWORK_ALPHA_S);
-    else if (w->pace)
+    else if (w->pace && k->fullness > FULL)
         plan->pace_s = k->per_byte * bytes;
 }
 

@@ -16,8 +16,11 @@
 #include "topo/plan.h"
 #include "topo/route.h"
 
-#define PROVE_RANKS_MAX 128 /* a plan's programs are proven at load; beyond, its forest is checked (banyan_topo proves) */
+#define PROVE_RANKS_MAX 512 /* the most ranks of a plan's file: one that is not proven is not run; 1.3 s and 150 MB there */
+#define FAMILY_RANKS_MAX 64 /* and so many, packed forests under caps on their height */
 #define AUTO_RANKS_MAX 256  /* up to so many ranks auto builds every kind of forest: seconds at most, once */
+#define ROUNDS_MAX     32    /* of a direct program whose cost is looked at */
+#define DIRECTS_MAX    8
 #define WIRE_SHARE 0.955    /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
 
 struct made { /* a forest of the communicator's ranks */
@@ -27,7 +30,14 @@ struct made { /* a forest of the communicator's ranks */
     int root;
     int rc;                     /* 0, or why there is none */
     struct bny_forest *forest;
+    int height;                 /* time steps a phase */
     struct bny_topology_cost cost;
+};
+
+struct direct_cost { /* of an allreduce that is no forest, round by round */
+    const struct bny_direct_ops *ops;
+    int rc, rounds;
+    double per_byte;
 };
 
 struct bny_topology {
@@ -42,6 +52,7 @@ struct bny_topology {
     int *local_first;           /* [nhosts + 1] */
     int grouped;                /* graph or plan are of hosts that have several ranks */
     struct made *made;
+    struct direct_cost directs[DIRECTS_MAX];
 };
 
 /* ---- names ------------------------------------------------------------------------------------------- */
@@ -58,6 +69,14 @@ static const char *hosts_builder(const char *schedule)
         if (!strcmp(schedule, hosts_of[i].name))
             return hosts_of[i].hosts;
     return NULL;
+}
+
+/* "packed_h5": packed with trees of at most 5 edges from end to end. Returns 5, or 0. */
+static int height_cap(const char *schedule)
+{
+    int cap = 0, len = 0;
+
+    return sscanf(schedule, "packed_h%3d%n", &cap, &len) == 1 && !schedule[len] && cap > 0 ? cap : 0;
 }
 
 const char *bny_topology_schedule_name(size_t i)
@@ -90,7 +109,7 @@ int bny_topology_schedule_known(const char *name)
     for (size_t i = 0; (known = bny_topology_schedule_name(i)); i++)
         if (!strcmp(known, name))
             return 1;
-    return bny_schedule_is_file(name) || !strncmp(name, "file:", 5);
+    return bny_schedule_is_file(name) || !strncmp(name, "file:", 5) || height_cap(name);
 }
 
 void bny_topology_file_name(const struct bny_topology *t, char *buf, size_t cap)
@@ -243,16 +262,16 @@ static int prove_plan(const struct bny_topology *t)
     const struct bny_forest *f = t->plan.forest;
     struct bny_program_set set = { .n = f->nranks };
     char why[256];
-    int e = 0;
+    int e = 0, kinds = t->plan.use == BNY_FOREST_ALLREDUCE ? 1 : 2;
 
-    for (int i = 0; i < 2 && !e && f->nranks <= PROVE_RANKS_MAX; i++) {
+    if (f->nranks > PROVE_RANKS_MAX)
+        return bny_fail(BANYAN_EINVAL, "%s is for %d ranks; plans of more than %d cannot be proven at load and are not run: name "
+                        "a schedule instead", t->file, f->nranks, PROVE_RANKS_MAX);
+    for (int i = 0; i < kinds && !e; i++) {
         set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE ? 0 : t->plan.use == BNY_FOREST_SCATTERED ? 1 : 2][i];
         set.p = calloc((size_t)set.n, sizeof *set.p);
-        for (int r = 0; r < set.n && set.p && !e; r++)
-            e = bny_compile(&set.p[r], f, set.collective, r, 1);
-        if (!set.p)
-            e = bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
-        else if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
+        e = set.p ? bny_compile_all(set.p, f, set.collective, 1) : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
+        if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
             e = bny_fail(BANYAN_EINVAL, "%s is no correct plan: %s", t->file, why);
         bny_program_set_free(&set);
     }
@@ -401,8 +420,9 @@ static int copy_plan(struct bny_forest **out, const struct bny_topology *t, enum
 static int build_base(struct bny_forest **out, const struct bny_topology *t, const char *schedule,
                       enum bny_forest_use use, int root)
 {
-    const struct bny_graph_builder_ops *g = bny_graph_builder_find(schedule);
-    struct bny_build_opts opts = { .k = use == BNY_FOREST_SCATTERED }; /* programs of these have a block a rank */
+    const struct bny_graph_builder_ops *g = bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
+    struct bny_build_opts opts = { .k = use == BNY_FOREST_SCATTERED, /* programs of these have a block a rank */
+                                   .height_cap = height_cap(schedule) };
     const struct bny_builder_ops *b = bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
     int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
 
@@ -452,8 +472,8 @@ static void add_load(const struct bny_graph *g, const struct bny_route *r, doubl
 static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const struct bny_graph *g,
                     enum bny_forest_use use)
 {
-    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0;
-    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0;
+    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0, used = 0;
+    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0, sum = 0;
     double *other = load ? load + (both ? 0 : g->nlinks) : NULL; /* phases meet on the links of an allreduce */
     int *depth = calloc((size_t)f->nranks, sizeof *depth);
     int e = load && depth ? bny_forest_route(f, g) : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
@@ -482,7 +502,10 @@ static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const str
 
         k->per_byte = s > k->per_byte ? s : k->per_byte;
         most = carried > most ? carried : most;
+        sum += s;
+        used += carried > 0;
     }
+    k->fullness = used && k->per_byte > 0 ? sum / used / k->per_byte : 0;
     k->carried = most;
     free(load);
     free(depth);
@@ -533,6 +556,7 @@ static struct made *make(struct bny_topology *t, const char *schedule, enum bny_
     m->rc = build_base(&hosts, t, schedule, use, hroot);
     if (m->rc == 0 && t->graph && t->graph->nranks == hosts->nranks)
         m->rc = set_cost(&m->cost, hosts, t->graph, use);
+    m->height = m->rc == 0 ? (int)hosts->nsteps : 0;
     if (m->rc == 0 && grouped) {
         m->rc = grow_forest(&m->forest, t, hosts, use, root);
         m->cost.hops += use == BNY_FOREST_ALLREDUCE ? 2 : 1;
@@ -543,6 +567,24 @@ static struct made *make(struct bny_topology *t, const char *schedule, enum bny_
         bny_forest_free(hosts);
     }
     return m;
+}
+
+int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll, int root)
+{
+    struct bny_topology *t = bny_topology_applies(c) ? c->world->topology : NULL;
+    struct made *m;
+    int cap;
+
+    if (!t || !t->graph || !has_use(coll) || t->graph->nranks > FAMILY_RANKS_MAX)
+        return 0;
+    root = use_of(coll) == BNY_FOREST_ROOTED ? root : -1;
+    m = make(t, *name ? name : "packed", use_of(coll), root);
+    if (!m || m->rc || m->height < 2)
+        return 0;
+    cap = m->height > 4 ? m->height * 3 / 4 : m->height - 1;
+    snprintf(name, BNY_NAME_MAX, "packed_h%d", cap);
+    m = make(t, name, use_of(coll), root);
+    return m && m->rc == 0;
 }
 
 int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule)
@@ -597,6 +639,78 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
     if (!m)
         return bny_fail(BANYAN_ENOMEM, "no memory for a forest");
     return m->rc ? m->rc : bny_compile(out, m->forest, coll, c->rank, coalesce);
+}
+
+/* Adds what the sends of one rank load on the links in round after round: its k-th send belongs to round k. */
+static int add_rounds(double *load, int *nrounds, const struct bny_program *p, const struct bny_graph *g, struct bny_router *router)
+{
+    struct bny_ways ways = { 0 };
+    int round = 0, e = 0;
+
+    for (uint32_t i = 0; i < p->nsteps && !e; i++) {
+        const struct bny_step *s = &p->steps[i];
+        double share = 0;
+
+        if ((s->kind != BNY_SEND && s->kind != BNY_FORWARD) || round == ROUNDS_MAX)
+            continue;
+        for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
+            share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
+        e = bny_router_ways(router, p->rank, s->peer, &ways);
+        for (int w = 0; w < ways.nparts && !e; w++)
+            for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
+                load[round * g->nlinks + ways.links[l]] += share * ways.share[w];
+        round++;
+    }
+    *nrounds = round > *nrounds ? round : *nrounds;
+    free(ways.links);
+    return e;
+}
+
+static int direct_rounds(struct direct_cost *d, const struct bny_direct_ops *ops, enum bny_collective coll,
+                         const struct bny_graph *g)
+{
+    double *load = calloc((size_t)ROUNDS_MAX * (size_t)g->nlinks + 1, sizeof *load);
+    struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
+    int e = load && router ? 0 : -BANYAN_ENOMEM;
+
+    for (int r = 0; r < g->nranks && !e; r++) {
+        struct bny_program *p;
+
+        e = ops->build(&p, coll, g->nranks, r, -1);
+        if (!e) {
+            e = add_rounds(load, &d->rounds, p, g, router);
+            bny_program_free(p);
+        }
+    }
+    for (int k = 0; k < d->rounds && !e; k++) {
+        double most = 0;
+
+        for (int l = 0; l < g->nlinks; l++)
+            most = fmax(most, load[k * g->nlinks + l] / ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE);
+        d->per_byte += most;
+    }
+    free(load);
+    bny_router_destroy(router);
+    return e;
+}
+
+double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll, const struct bny_direct_ops *ops,
+                                   double bytes, double alpha_s)
+{
+    struct bny_topology *t = bny_topology_applies(c) ? c->world->topology : NULL;
+    struct direct_cost *d;
+
+    if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE || t->graph->nranks > AUTO_RANKS_MAX)
+        return 0;
+    for (d = t->directs; d < t->directs + DIRECTS_MAX && d->ops && d->ops != ops; d++)
+        ;
+    if (d == t->directs + DIRECTS_MAX)
+        return 0;
+    if (!d->ops) {
+        d->ops = ops;
+        d->rc = direct_rounds(d, ops, coll, t->graph);
+    }
+    return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
 }
 
 int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c, enum bny_collective coll,

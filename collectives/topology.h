@@ -38,6 +38,9 @@ int bny_topology_schedule_known(const char *name); /* those, and names of files 
 int bny_topology_applies(const struct banyan_comm *c);
 /* May auto try it? Not what is slow to build for so many ranks, nor what only stands for a publication. */
 int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule);
+/* The family of packed forests from high and optimal to low and loaded: from one's name (BNY_NAME_MAX bytes; "": packed itself)
+ * to the next lower one's. 0: there is none, or too many ranks to build them all. Any of them is a schedule by its name. */
+int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll, int root);
 /* Compiles the named schedule for this rank. *borrowed: the program stays the topology's. 0; -BANYAN_ENOTSUP when it is not
  * for this collective or communicator. */
 int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
@@ -48,6 +51,7 @@ struct bny_topology_cost {
     double per_byte;  /* seconds for each byte of the vector, once the pipelines are full */
     double link_Bps;  /* of the slowest link that it uses */
     double carried;   /* share of the vector that crosses the busiest link */
+    double fullness;  /* of the links that it uses, on the mean: their load over the fullest one's, each over its capacity */
     double largest;   /* share of the vector in the largest message of a time step */
     int hops;         /* edges of ranks on the longest way, all phases */
     int steps;        /* time steps, all phases */
@@ -55,6 +59,10 @@ struct bny_topology_cost {
 /* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
 int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c, enum bny_collective coll,
                       const char *schedule, int root);
+/* Seconds of a program that is no forest on the graph: its rounds follow each other, each as long as its fullest link takes. 0:
+ * not known here. */
+double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll, const struct bny_direct_ops *ops,
+                                   double bytes, double alpha_s);
 /* Seconds for a byte through the narrowest rank's port; 0 without a graph. */
 double bny_topology_beta(const struct banyan_comm *c);
 /* Bytes of a chunk that fills and drains the pipelines about as fast as its own cost allows. */

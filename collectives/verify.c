@@ -273,22 +273,53 @@ struct block_order {
     struct touch *t;
     uint32_t count, cap;
     uint32_t *index; /* [steps of the rank] position in t + 1; 0: does not touch the block */
+    uint32_t *first; /* [nblocks + 1] where a block's steps begin in steps; of one rank */
+    uint32_t *steps; /* in program order */
+    size_t steps_cap;
     uint64_t *bits;  /* room for all before sets */
     size_t bits_cap;
 };
+
+/* Steps of a rank by the blocks that they touch. */
+static int index_blocks(struct block_order *o, const struct bny_program *p)
+{
+    uint32_t need = 0;
+
+    memset(o->first, 0, ((size_t)p->nblocks + 2) * sizeof *o->first);
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        need += p->steps[i].nblocks;
+        for (uint32_t b = 0; b < p->steps[i].nblocks; b++)
+            o->first[p->steps[i].block + b + 2]++;
+    }
+    if (need > o->steps_cap) {
+        uint32_t *steps = realloc(o->steps, need * sizeof *steps);
+
+        if (!steps)
+            return -1;
+        o->steps = steps;
+        o->steps_cap = need;
+    }
+    for (uint32_t b = 0; b < p->nblocks; b++)
+        o->first[b + 2] += o->first[b + 1];
+    for (uint32_t i = 0; i < p->nsteps; i++) /* first[b + 1] runs from b's start to its end */
+        for (uint32_t b = 0; b < p->steps[i].nblocks; b++)
+            o->steps[o->first[p->steps[i].block + b + 1]++] = i;
+    for (uint32_t k = 0; k < o->count; k++)
+        o->index[o->t[k].step] = 0;
+    o->count = 0;
+    return 0;
+}
 
 static int order_block(struct block_order *o, const struct bny_program *p, uint32_t b)
 {
     size_t words, need;
 
-    o->count = 0;
-    for (uint32_t i = 0; i < p->nsteps; i++) {
-        const struct bny_step *s = &p->steps[i];
-        int in = b >= s->block && b - s->block < s->nblocks;
-
-        o->index[i] = in ? o->count + 1 : 0;
-        if (in)
-            o->t[o->count++].step = i;
+    for (uint32_t k = 0; k < o->count; k++) /* of the block before */
+        o->index[o->t[k].step] = 0;
+    o->count = o->first[b + 1] - o->first[b];
+    for (uint32_t k = 0; k < o->count; k++) {
+        o->t[k].step = o->steps[o->first[b] + k];
+        o->index[o->t[k].step] = k + 1;
     }
     words = (o->count + 63) / 64;
     need = words * o->count;
@@ -364,15 +395,20 @@ static int check_memory(const struct bny_proof *v)
         if (v->p[r]->nsteps > most)
             most = v->p[r]->nsteps;
     o.t = malloc(most * sizeof *o.t);
-    o.index = malloc(most * sizeof *o.index);
-    if (!o.t || !o.index)
+    o.index = calloc(most, sizeof *o.index);
+    o.first = malloc(((size_t)v->p[0]->nblocks + 2) * sizeof *o.first);
+    if (!o.t || !o.index || !o.first)
         e = bny_proof_no_memory(v);
-    for (int r = 0; r < v->n && !e; r++)
+    for (int r = 0; r < v->n && !e; r++) {
+        e = index_blocks(&o, v->p[r]) ? bny_proof_no_memory(v) : 0;
         for (uint32_t b = 0; b < v->p[r]->nblocks && !e; b++)
             e = order_block(&o, v->p[r], b) ? bny_proof_no_memory(v)
                                             : check_block_order(v, v->p[r], &o, b);
+    }
     free(o.t);
     free(o.index);
+    free(o.first);
+    free(o.steps);
     free(o.bits);
     return e;
 }

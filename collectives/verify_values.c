@@ -8,7 +8,8 @@
 
 #include "collectives/verify.h"
 
-#define UNDEFINED UINT32_MAX
+#define UNDEFINED    UINT32_MAX
+#define VALUES_BYTES ((size_t)128 << 20) /* of values at a time */
 
 struct value {
     uint32_t ident; /* which data: block, or sender * n + receiver (alltoall) */
@@ -22,11 +23,12 @@ struct run {
     const struct bny_proof *v;
     int in_place;     /* IN == OUT */
     size_t words;     /* of a set of ranks */
-    uint32_t nblocks;
-    struct value *values; /* cells [n][4][nblocks], then one for each block of each step */
+    uint32_t low, nblocks; /* the blocks of a run: low, low + 1, ...; memory is for these only */
+    struct value *values; /* cells [n][4][nblocks], then one for each of these blocks of each step */
     uint64_t *sets;       /* [same][words] */
-    size_t *made;         /* [nsteps] a step's first value: what it sent, received or kept */
+    size_t *made;         /* [nsteps] a step's first value of the run: what it sent, received or kept */
     uint32_t *done;       /* [n] steps done, the program counter */
+    uint32_t from;        /* of the step that runs: its first block in the run. The same at both ends */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -42,7 +44,7 @@ static size_t cell(const struct run *x, int rank, unsigned space, uint32_t block
 {
     if (x->in_place && space == BNY_OUT)
         space = BNY_IN;
-    return ((size_t)rank * 4 + space) * x->nblocks + block;
+    return ((size_t)rank * 4 + space) * x->nblocks + (block - x->low);
 }
 
 static void copy(struct run *x, size_t to, size_t from)
@@ -83,7 +85,7 @@ static void set_inputs(struct run *x, int rank)
     const struct bny_program *p = x->v->p[rank];
     uint32_t n = (uint32_t)x->v->n, me = (uint32_t)rank;
 
-    for (uint32_t b = 0; b < x->nblocks; b++) {
+    for (uint32_t b = x->low; b < x->low + x->nblocks; b++) {
         switch (p->collective) {
         case BNY_BROADCAST:
             if (rank == p->root)
@@ -126,12 +128,21 @@ static int is_full(const struct run *x, size_t c, int lowest, int highest)
     return 1;
 }
 
+/* Which of a step's blocks the run has: k from *from to before the result. */
+static uint32_t in_run(const struct run *x, const struct bny_step *s, uint32_t *from)
+{
+    uint32_t end = x->low + x->nblocks;
+
+    *from = s->block < x->low ? x->low - s->block : 0;
+    return s->block >= end ? 0 : end - s->block < s->nblocks ? end - s->block : s->nblocks;
+}
+
 /* dst = left (op) right, values in cells; msg is where the received one is. */
 static int add(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     uint32_t g = x->v->base[rank] + i;
-    size_t here = cell(x, rank, s->src, s->block + k), there = x->made[x->v->match[g]] + k;
+    size_t here = cell(x, rank, s->src, s->block + k), there = x->made[x->v->match[g]] + k - x->from;
     size_t to = cell(x, rank, s->dst, s->block + k);
     int rev = s->flags & BNY_STEP_REV;
     struct value a = x->values[rev ? there : here], b = x->values[rev ? here : there];
@@ -173,17 +184,17 @@ static int keep(struct run *x, int rank, uint32_t i, uint32_t k)
         return bny_proof_fail(x->v, "rank %d step %u copies what is there already", rank, i);
     copy(x, to, from);
     x->values[to].finished = (uint8_t)finishes(p);
-    copy(x, x->made[x->v->base[rank] + i] + k, to);
+    copy(x, x->made[x->v->base[rank] + i] + k - x->from, to);
     return 0;
 }
 
 static int send(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
-    size_t msg = x->made[x->v->base[rank] + i] + k;
+    size_t msg = x->made[x->v->base[rank] + i] + k - x->from;
 
     copy(x, msg, cell(x, rank, s->src, s->block + k));
-    if (s->kind == BNY_FORWARD && !same(x, msg, x->made[x->v->base[rank] + s->from] + k))
+    if (s->kind == BNY_FORWARD && !same(x, msg, x->made[x->v->base[rank] + s->from] + k - x->from))
         return bny_proof_fail(x->v, "rank %d step %u forwards other data than its operand",
                               rank, i);
     if (x->values[msg].ident == UNDEFINED)
@@ -195,21 +206,22 @@ static int receive(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     uint32_t g = x->v->base[rank] + i;
-    size_t to = cell(x, rank, s->dst, s->block + k), msg = x->made[x->v->match[g]] + k;
+    size_t to = cell(x, rank, s->dst, s->block + k), msg = x->made[x->v->match[g]] + k - x->from;
 
     if (same(x, to, msg))
         return bny_proof_fail(x->v, "rank %d step %u receives what it has already", rank, i);
     copy(x, to, msg);
-    copy(x, x->made[g] + k, msg);
+    copy(x, x->made[g] + k - x->from, msg);
     return 0;
 }
 
 static int execute(struct run *x, int rank, uint32_t i)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
+    uint32_t end = in_run(x, s, &x->from);
     int e = 0;
 
-    for (uint32_t k = 0; k < s->nblocks && !e; k++) {
+    for (uint32_t k = x->from; k < end && !e; k++) {
         switch (s->kind) {
         case BNY_RECV_ADD:
             e = add(x, rank, i, k);
@@ -363,41 +375,79 @@ static int run_variant(struct run *x, size_t nvalues)
         memset(x->sets, 0, nvalues * x->words * sizeof *x->sets);
     e = run_all(x);
     for (int r = 0; r < x->v->n && !e; r++)
-        for (uint32_t b = 0; b < x->nblocks && !e; b++)
+        for (uint32_t b = x->low; b < x->low + x->nblocks && !e; b++)
             e = check_result(x, r, b);
     return e;
 }
 
+/* Values of the run's blocks: fills made. */
+static size_t count_values(struct run *x)
+{
+    const struct bny_proof *v = x->v;
+    size_t nvalues = (size_t)v->n * 4 * x->nblocks;
+
+    for (int r = 0; r < v->n; r++)
+        for (uint32_t i = 0; i < v->p[r]->nsteps; i++) {
+            uint32_t from, end = in_run(x, &v->p[r]->steps[i], &from);
+
+            x->made[v->base[r] + i] = nvalues;
+            nvalues += end > from ? end - from : 0;
+        }
+    return nvalues;
+}
+
+static int run_blocks(struct run *x)
+{
+    size_t nvalues = count_values(x);
+    int e;
+
+    x->values = malloc(nvalues * sizeof *x->values);
+    x->sets = malloc(nvalues * x->words * sizeof *x->sets);
+    e = x->values && x->sets ? 0 : bny_proof_no_memory(x->v);
+    for (x->in_place = 0; x->in_place < 2 && !e; x->in_place++)
+        e = run_variant(x, nvalues);
+    free(x->values);
+    free(x->sets);
+    return e;
+}
+
+/* Blocks never mix, so they can be run some at a time where both ends of a message number them alike (they do in what
+ * forests compile to): memory is then bounded, whatever the number of ranks. */
+static uint32_t blocks_at_once(struct run *x)
+{
+    const struct bny_proof *v = x->v;
+    size_t nvalues = count_values(x), each = sizeof *x->values + x->words * sizeof *x->sets;
+    uint32_t runs = (uint32_t)(nvalues * each / VALUES_BYTES + 1);
+
+    for (int r = 0; r < v->n && runs > 1; r++)
+        for (uint32_t i = 0; i < v->p[r]->nsteps; i++) {
+            const struct bny_step *s = &v->p[r]->steps[i];
+
+            if (s->peer >= 0 && bny_proof_step(v, s->peer, v->match[v->base[r] + i])->block != s->block)
+                runs = 1;
+        }
+    return (x->nblocks + runs - 1) / runs;
+}
+
 int bny_prove_values(const struct bny_proof *v)
 {
+    uint32_t nblocks = v->p[0]->nblocks, step;
     struct run x = {
         .v = v,
         .words = (size_t)(v->n + 63) / 64,
-        .nblocks = v->p[0]->nblocks,
+        .nblocks = nblocks,
         .made = malloc(((size_t)v->nsteps + 1) * sizeof *x.made),
         .done = malloc((size_t)v->n * sizeof *x.done),
     };
-    size_t nvalues = (size_t)v->n * 4 * x.nblocks;
-    int e;
+    int e = x.made && x.done ? 0 : bny_proof_no_memory(v);
 
-    for (int r = 0; r < v->n && x.made; r++)
-        for (uint32_t i = 0; i < v->p[r]->nsteps; i++) {
-            x.made[v->base[r] + i] = nvalues;
-            nvalues += v->p[r]->steps[i].nblocks;
-        }
-    x.values = malloc(nvalues * sizeof *x.values);
-    x.sets = malloc(nvalues * x.words * sizeof *x.sets);
-    if (x.made && x.done && x.values && x.sets) {
-        e = run_variant(&x, nvalues);
-        x.in_place = 1;
-        if (!e)
-            e = run_variant(&x, nvalues);
-    } else {
-        e = bny_proof_no_memory(v);
-    }
+    step = e ? 0 : blocks_at_once(&x);
+    do {
+        x.nblocks = nblocks - x.low < step ? nblocks - x.low : step;
+        e = e ? e : run_blocks(&x);
+        x.low += step;
+    } while (!e && x.low < nblocks);
     free(x.made);
     free(x.done);
-    free(x.values);
-    free(x.sets);
     return e;
 }

@@ -10,6 +10,8 @@
  *
  * Wire: SUM of the f32 table, row after row; SUM of f32 values of the elements found, in order of index. What is found is
  * exact, the rest waits in the residual. */
+#include <math.h>
+
 #include "compress/codecs.h"
 #include "compress/fields.h"
 #include "compress/kernels/code.h"
@@ -18,6 +20,7 @@
 enum { DELTA, RATIO, ROWS };
 
 #define LEAST_CELLS (4 * BNY_SKETCH_BLOCK)
+#define SAMPLE      16384 /* estimates, to guess how large the largest are */
 
 static size_t found(const struct bny_codec *c, size_t n)
 {
@@ -48,10 +51,34 @@ static int sketch_nstages(const struct bny_codec *c)
     return 2;
 }
 
-/* Estimates; places of the elements found. */
+struct room { /* of an operation */
+    float *estimates;
+    uint32_t *place; /* of the elements found */
+    uint32_t *index; /* of candidates */
+    float *value;
+    size_t cap; /* candidates */
+};
+
+/* Elements that kernels may write past an array. */
+#define SLACK 16
+
+static size_t candidate_cap(const struct bny_codec *c, size_t n)
+{
+    return 4 * found(c, n) + n / 512 + SAMPLE;
+}
+
+static struct room room_of(const struct bny_linear *l)
+{
+    size_t k = found(l->codec, l->n), cap = candidate_cap(l->codec, l->n);
+    float *work = l->work;
+    uint32_t *places = (uint32_t *)(void *)(work + l->n);
+
+    return (struct room){ work, places, places + k, (float *)(void *)(places + k + cap + SLACK), cap };
+}
+
 static size_t sketch_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return is_dense(c, n) ? 0 : 4 * n + 4 * found(c, n);
+    return is_dense(c, n) ? 0 : 4 * (n + found(c, n) + 2 * (candidate_cap(c, n) + SLACK));
 }
 
 static size_t sketch_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
@@ -70,23 +97,47 @@ static struct bny_sketch shape_of(const struct bny_linear *l)
     return k;
 }
 
-/* The k largest estimates, of equals the first. */
-static void choose(uint32_t *place, const float *estimates, size_t n, size_t k)
+static float float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* Elements that may be among the k largest, all of those: above what a sample says 2 k or more are. 0: ask all. */
+static size_t candidates(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
-    uint32_t least = bny_kth_largest(&plain, estimates, n, k), bits;
-    size_t ties = k, count = 0;
+    size_t stride = l->n / SAMPLE + 1, m = l->n / stride, rank = 2 * m * k / l->n + 8, kept;
+    struct bny_selection sel;
+    float eta;
 
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&bits, &estimates[i], 4);
-        ties -= (bits & 0x7fffffff) > least;
-    }
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&bits, &estimates[i], 4);
-        bits &= 0x7fffffff;
-        if (bits > least || (bits == least && ties > 0)) {
-            ties -= bits == least;
-            place[count++] = (uint32_t)i;
+    if (rank >= m || m > w->cap)
+        return 0;
+    for (size_t i = 0; i < m; i++)
+        w->value[i] = w->estimates[i * stride];
+    eta = float_of(bny_kth_largest(&plain, w->value, m, rank));
+    kept = bny_code_kernels_for(l->cpu_flags)->select32(w->index, w->value, w->cap, w->estimates, NULL, 1, l->n, eta, &sel);
+    return sel.over >= k && sel.over <= w->cap ? kept : 0;
+}
+
+/* Places of the k largest estimates, of equals the first. The same on all ranks. */
+static void choose(const struct bny_linear *l, const struct room *w, size_t k)
+{
+    const struct bny_enc plain = { .ef_scale = 1 };
+    size_t some = candidates(l, w, k), n = some ? some : l->n, ties = k, count = 0;
+    const float *from = some ? w->value : w->estimates;
+    float least = float_of(bny_kth_largest(&plain, from, n, k));
+
+    for (size_t i = 0; i < n; i++)
+        ties -= fabsf(from[i]) > least;
+    for (size_t i = 0; i < n && count < k; i++) {
+        float x = fabsf(from[i]);
+
+        if (x > least || (x == least && ties > 0)) {
+            ties -= x == least;
+            w->place[count++] = some ? w->index[i] : (uint32_t)i;
         }
     }
 }
@@ -98,8 +149,8 @@ static int sketch_contribute(struct bny_linear *l, int stage, struct bny_stage *
     size_t table = table_count(l->codec, l->n), k = found(l->codec, l->n);
     struct bny_values v = bny_linear_from(l, 0);
     struct bny_sketch shape = shape_of(l);
-    float *code = l->code, *estimates = l->work;
-    uint32_t *place = (uint32_t *)(void *)(estimates + l->n);
+    struct room w = room_of(l);
+    float *code = l->code;
     int rc;
 
     if (is_dense(l->codec, l->n)) {
@@ -114,17 +165,17 @@ static int sketch_contribute(struct bny_linear *l, int stage, struct bny_stage *
     }
     if ((rc = bny_linear_poisoned(l, code, 4 * table)) != 0)
         return rc;
-    kernels->estimate(estimates, code, &shape, l->n);
-    choose(place, estimates, l->n, k);
+    kernels->estimate(w.estimates, code, &shape, l->n);
+    choose(l, &w, k);
     for (size_t j = 0; j < k; j++)
-        code[j] = bny_linear_value(l, place[j]);
+        code[j] = bny_linear_value(l, w.place[j]);
     *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, k };
     return 0;
 }
 
 static int sketch_finish(struct bny_linear *l)
 {
-    const uint32_t *place = (const uint32_t *)(const void *)((const float *)l->work + l->n);
+    const uint32_t *place = room_of(l).place;
     size_t k = found(l->codec, l->n);
     const float *code = l->code;
     int rc;

@@ -17,6 +17,8 @@ static const struct {
     { "sign", 0.8, 0.4 },    { "onebit", 1.2, 0.5 },   { "qsgd", 1.5, 0.6 },    { "terngrad", 1.5, 0.6 },
     { "natural", 1.3, 0.6 }, { "eden", 3.0, 3.0 },     { "topk", 0.9, 0.2 },    { "gtopk", 0.9, 0.2 },
     { "sidco", 1.2, 0.2 },   { "dgc", 1.5, 0.2 },      { "topk_exact", 6, 0.2 }, { "lossless", 1.2, 1.2 },
+    { "randomk", 0.7, 1.5 }, { "maxnorm", 1.8, 1.8 },  { "maxnorm_ms", 3, 3 },  { "ebint", 1.2, 1.2 },
+    { "powersgd", 1.2, 1.8 }, { "sketch", 3, 4 },
 };
 
 struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype)
@@ -36,7 +38,8 @@ struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dt
     case BNY_CODEC_SPARSE: s.wire_bytes = isnan(delta) ? 0.1 * esz : delta * (esz + 2.5); break;
     case BNY_CODEC_LINEAR:
         s.wire_bytes = (double)ops->linear->code_bytes(c, many, 256, 256) / (double)many;
-        s.encode_s = s.decode_s = 2e-9;
+        if (!strcmp(ops->name, "ebint"))
+            s.wire_bytes = 2; /* room is for the widest fields, which are for another bound than this */
         break;
     default: s.wire_bytes = (double)ops->bound(c, many, dtype) / (double)many;
     }

@@ -10,7 +10,6 @@ Prints the table of perf/RESULTS.md; times are medians of the rounds, with the l
 import argparse
 import json
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
 MBIT = 1e6 / 8 / 1e9  # GB/s
-SHUFFLED = random.Random(4).sample(range(8), 8)
+SHUFFLED = [0, 4, 1, 5, 2, 6, 3, 7]  # every edge of the ring crosses the spine: the worst order
 
 
 def graph(folder, name, ranks, switches, edges):

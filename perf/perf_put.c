@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the
- * engine. put_bw   rank 0 puts a batch into rank 1's window; the clock stops when rank 1 has
- * answered that the last one arrived. put_lat  the two put to each other in turn; half a round
- * trip. The transport instance is our own: the communicator only carries the addresses. */
+ * engine. put_bw   rank 0 puts a batch (of large ones: over a device only) into rank 1's window;
+ * the clock stops when rank 1 has answered that the last one arrived. put_lat  the two put to
+ * each other in turn; half a round trip. The transport instance is our own: the communicator only carries the addresses. */
 #include <sched.h>
 #include <string.h>
 
@@ -14,6 +14,8 @@
 #include "transport/transport.h"
 
 #define PUT_TIMEOUT_S 30.0
+#define STREAM_BYTES  (8u << 20) /* under way together where a device moves them: a bandwidth is that of a stream */
+#define STREAM_MOST   64u
 
 static _Thread_local struct { /* of this rank */
     const struct bny_transport_ops *ops;
@@ -228,11 +230,22 @@ static int ping_pong(struct perf_run *run, uint32_t bytes, int batch)
     return rc < 0 ? rc : wait_for(&put.sent_done, done + (uint64_t)batch);
 }
 
+static int batch_of(uint32_t bytes, int latency)
+{
+    uint32_t n = STREAM_BYTES / (bytes ? bytes : 1);
+
+    if (bytes <= PERF_BATCH_BYTES)
+        return PERF_BATCH;
+    if (latency || !(put.ops->caps & BNY_TP_ATTACH))
+        return 1;
+    return n < 1 ? 1 : n > STREAM_MOST ? (int)STREAM_MOST : (int)n;
+}
+
 static int timed_loop(struct perf_run *run, struct perf_row *row, const struct perf_values *v,
                       int latency, struct perf_check *check)
 {
     uint32_t bytes = (uint32_t)row->bytes;
-    int batch = bytes <= PERF_BATCH_BYTES ? PERF_BATCH : 1, rc = 0;
+    int batch = batch_of(bytes, latency), rc = 0;
     struct perf_call call = {
         .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2
     };

@@ -81,14 +81,11 @@ static int prove(int *slots, const struct bny_forest *f, enum bny_collective c, 
 {
     struct bny_program_set set = { .collective = c, .n = f->nranks };
     char why[256];
-    int e = 0;
+    int e;
 
     set.p = calloc((size_t)set.n, sizeof *set.p);
-    for (int k = 0; k < set.n && set.p && !e; k++)
-        e = bny_compile(&set.p[k], f, c, k, 1);
-    if (!set.p)
-        e = bny_fail(BANYAN_ENOMEM, "no memory for programs");
-    else if (!e && bny_program_set_prove(&set, most, why, sizeof why) != 0)
+    e = set.p ? bny_compile_all(set.p, f, c, 1) : bny_fail(BANYAN_ENOMEM, "no memory for programs");
+    if (!e && bny_program_set_prove(&set, most, why, sizeof why) != 0)
         e = bny_fail(BANYAN_EINVAL, "its programs are wrong: %s", why);
     *slots = !e && set.slots > *slots ? set.slots : *slots;
     bny_program_set_free(&set);

@@ -387,12 +387,25 @@ static void scale_marked(float *x, const void *bits, size_t n, float factor)
 
 #define BLOCK BNY_SKETCH_BLOCK
 
-INLINE size_t spot_of(const struct bny_sketch *k, uint32_t row, uint32_t block, uint32_t *signs)
-{
-    uint64_t h = bny_rand_at(k->key[row], 2 * block);
+/* Where a block lies in each row. Tables are larger than caches and places random, so they are asked for ahead. */
+struct spots {
+    size_t at[BNY_SKETCH_ROWS];
+    uint32_t signs[BNY_SKETCH_ROWS];
+};
 
-    *signs = bny_rand_at(k->key[row], 2 * block + 1);
-    return row * k->cells + (size_t)(h * (k->cells - BLOCK + 1) >> 32);
+#define AHEAD 4 /* blocks; a power of two */
+
+INLINE void find_spots(struct spots *s, const float *table, const struct bny_sketch *k, size_t block, uint32_t rows)
+{
+    for (uint32_t row = 0; row < rows; row++) {
+        uint64_t h = bny_rand_at(k->key[row], 2 * (uint32_t)block);
+
+        s->at[row] = row * k->cells + (size_t)(h * (k->cells - BLOCK + 1) >> 32);
+        s->signs[row] = bny_rand_at(k->key[row], 2 * (uint32_t)block + 1);
+        for (size_t i = 0; i < BLOCK; i += 16)
+            __builtin_prefetch(table + s->at[row] + i);
+        __builtin_prefetch(table + s->at[row] + BLOCK - 1);
+    }
 }
 
 INLINE vf vf_turned(vf v, uint32_t signs)
@@ -402,19 +415,24 @@ INLINE vf vf_turned(vf v, uint32_t signs)
 
 static void sketch(float *table, const struct bny_sketch *k, const struct bny_values *v, size_t n)
 {
+    struct spots ring[AHEAD];
+
+    for (size_t b = 0; b < AHEAD; b++)
+        find_spots(&ring[b], table, k, b, k->rows);
     for (size_t b = 0; b * BLOCK < n; b++) {
         size_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
+        struct spots *s = &ring[b % AHEAD];
         float x[BLOCK] = { 0 };
 
         for (size_t i = 0; i < m; i++)
             x[i] = value(v->src, v->ef, v->s, b * BLOCK + i);
         for (uint32_t row = 0; row < k->rows; row++) {
-            uint32_t signs;
-            float *cell = table + spot_of(k, row, (uint32_t)b, &signs);
+            float *cell = table + s->at[row];
 
             for (size_t i = 0; i < BLOCK; i += LANES)
-                vf_store(cell + i, vf_load(cell + i) + vf_turned(vf_load(x + i), signs >> i));
+                vf_store(cell + i, vf_load(cell + i) + vf_turned(vf_load(x + i), s->signs[row] >> i));
         }
+        find_spots(s, table, k, b + AHEAD, k->rows);
     }
 }
 
@@ -439,21 +457,24 @@ INLINE vf median(vf *x, uint32_t rows)
 
 INLINE void estimate_rows(float *out, const float *table, const struct bny_sketch *k, size_t n, uint32_t rows)
 {
+    struct spots ring[AHEAD];
+
+    for (size_t b = 0; b < AHEAD; b++)
+        find_spots(&ring[b], table, k, b, rows);
     for (size_t b = 0; b * BLOCK < n; b++) {
-        size_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK, spot[BNY_SKETCH_ROWS];
-        uint32_t signs[BNY_SKETCH_ROWS];
+        size_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
+        struct spots *s = &ring[b % AHEAD];
         float found[BLOCK];
 
-        for (uint32_t row = 0; row < rows; row++)
-            spot[row] = spot_of(k, row, (uint32_t)b, &signs[row]);
         for (size_t i = 0; i < BLOCK; i += LANES) {
             vf x[BNY_SKETCH_ROWS];
 
             for (uint32_t row = 0; row < rows; row++)
-                x[row] = vf_turned(vf_load(table + spot[row] + i), signs[row] >> i);
+                x[row] = vf_turned(vf_load(table + s->at[row] + i), s->signs[row] >> i);
             vf_store(found + i, median(x, rows));
         }
         memcpy(out + b * BLOCK, found, 4 * m);
+        find_spots(s, table, k, b + AHEAD, rows);
     }
 }
 

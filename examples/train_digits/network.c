@@ -113,7 +113,7 @@ float network_gradient(const struct network *net, const struct example *e, float
 
     forward(net, e, out);
     softmax(delta);
-    loss = -logf(delta[e->label] > 1e-30f ? delta[e->label] : 1e-30f);
+    loss = -logf(delta[e->label] < 1e-30f ? 1e-30f : delta[e->label]); /* NaN stays NaN */
     delta[e->label] -= 1;
     for (int l = net->nlayers - 1; l >= 0; l--) {
         back(net, l, l ? out[l - 1] : e->x, delta, two[l & 1], grad);

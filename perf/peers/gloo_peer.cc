@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The benchmark loop over Gloo's TCP transport on the loopback.
+/* The benchmark loop over Gloo's TCP transport on the loopback, or with PEER_ADDRESS.
  * usage: gloo_peer RANK NRANKS STORE_FOLDER COLLECTIVE ITERS WARMUP INPLACE SIZE... */
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -140,6 +140,8 @@ int main(int argc, char **argv)
     gloo::rendezvous::FileStore store(argv[3]);
     gloo::transport::tcp::attr attr;
     attr.hostname = "127.0.0.1";
+    if (getenv("PEER_ADDRESS")) // ranks on several hosts
+        attr.hostname = getenv("PEER_ADDRESS");
     auto device = gloo::transport::tcp::CreateDevice(attr);
 
     p.name = "gloo";

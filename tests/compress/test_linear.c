@@ -161,9 +161,8 @@ ParameterizedTestParameters(linear, residuals_conserve_the_sum_and_ranks_agree)
 ParameterizedTest(struct spec *spec, linear, residuals_conserve_the_sum_and_ranks_agree)
 {
     const int ranks[] = { 1, 2, 3, 7 };
-    int steps = strstr(spec->text, "unbiased") ? 3 : 40; /* its residual grows by design */
-
     for (int w = 0; w < 4; w++) {
+        int steps = strstr(spec->text, "unbiased") ? 3 : ranks[w] == 3 ? 300 : 40; /* its residual grows by design */
         struct job j = job_new(spec->text, ranks[w], 37, 53);
         double *in = calloc(j.n, sizeof *in), worst = 0, size = 0;
         uint64_t rng = SEED;
@@ -349,7 +348,7 @@ Test(linear, powersgd_finds_a_matrix_of_its_rank)
 {
     for (int classic = 0; classic < 2; classic++)
         for (int r = 1; r <= 8; r *= 2)
-            for (int w = 1; w <= 8; w += 7) {
+            for (int w = 1; w <= 8; w += w < 3 ? 1 : 5) {
                 char spec[48];
                 struct job j;
                 double *m, square = 1, error = 1;

@@ -19,10 +19,11 @@ check() {
     if [ "$(type -t "$1")" = function ]; then "$@" >"$log" 2>&1 || rc=$?
     else timeout -k 5 $((limit * patience)) "$@" >"$log" 2>&1 || rc=$?; fi
     if [ $rc = 0 ]; then
-        echo "ok $n - $name # $((SECONDS - start)) s"
+        echo "ok $n - $name ($((SECONDS - start)) s)"
         sed -n 's/^note:/# /p' "$log"
     else
-        echo "not ok $n - $name # exit status $rc after $((SECONDS - start)) s"
+        echo "not ok $n - $name ($((SECONDS - start)) s)"
+        echo "# exit status $rc"
         tail -n 25 "$log" | sed 's/^/# /'
         failed=1
     fi
@@ -100,14 +101,15 @@ rank_dies() {
 # any more, so its interface goes down first.
 device_removed() {
     local rc=0 job removal
-    rm -f /tmp/says.log
-    says 'rank [01]: .*(rxe[01]|closed its connection|is gone|died)' cases 2 until_failure &
+    limit=90 cases 2 until_failure >/tmp/removed.log 2>&1 &
     job=$!
-    for _ in {1..300}; do grep -q working /tmp/says.log 2>/dev/null && break; sleep 0.1; done
+    for _ in {1..300}; do grep -q working /tmp/removed.log 2>/dev/null && break; sleep 0.1; done
     ip link set w1 down
     timeout $((80 * patience)) rdma link delete rxe1 &
     removal=$!
     wait $job || rc=1
+    cat /tmp/removed.log
+    grep -Eq 'rank [01]: .*rank [01] .*over device rxe[01] any more' /tmp/removed.log || { echo "no sentence names the device"; rc=1; }
     wait $removal || { echo "the device is not removed"; rc=1; }
     ip link set w1 up
     ip route add 10.9.0.0/24 dev w1 src 10.9.0.2 table 101

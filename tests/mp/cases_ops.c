@@ -131,6 +131,65 @@ static int codecs(struct test *t)
     return 0;
 }
 
+/* Linear codecs with a state and the tensor's shape, small and odd ones too: ranks agree, and what went in is what came
+ * out and what the residuals of all ranks hold. */
+static void stateful_check(struct test *t, const char *codec, const int64_t shape[2], uint64_t key)
+{
+    size_t n = (size_t)(shape[0] * shape[1]);
+    float *in = case_malloc(n * 4), *out = case_malloc(n * 4);
+    double *lost = case_malloc(n * 8), *sum = case_malloc(n * 8), *mag = case_malloc(n * 8), size = 0;
+    struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
+
+    plain.codec = "none";
+    opts.codec = codec;
+    opts.shape = shape;
+    opts.ndim = 2;
+    memset(lost, 0, n * 8);
+    CHECK_OK(t, banyan_codec_state_create(&opts.codec_state, n, t->seed));
+    for (int step = 0; step < 6; step++, key++) {
+        model_gauss(in, n, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
+        CHECK_OK(t, banyan_allreduce(in, out, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+        case_check_agree(t, t->comm, case_hash(out, n * 4), codec);
+        reference(sum, mag, n, BANYAN_F32, t->n, key);
+        for (size_t i = 0; i < n; i++) {
+            lost[i] += sum[i] - (double)out[i];
+            size += mag[i];
+        }
+    }
+    if (t->n > 1) { /* alone, nothing is encoded */
+        const float *ef = banyan_codec_state_residual(opts.codec_state);
+
+        CHECK_OK(t, banyan_allreduce(ef, out, n, BANYAN_F32, BANYAN_SUM, t->comm, &plain));
+        for (size_t i = 0; i < n; i++)
+            CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / (double)n),
+                  "%s %d x %d: element %zu: %g went, the residuals have %g", codec, (int)shape[0], (int)shape[1], i,
+                  lost[i], (double)out[i]);
+    }
+    banyan_codec_state_free(opts.codec_state);
+    free(in);
+    free(out);
+    free(lost);
+    free(sum);
+    free(mag);
+}
+
+static int stateful(struct test *t)
+{
+    static const char *const specs[] = { "powersgd", "powersgd:rank=2,classic=1", "sketch", "sketch:delta=0.05,rows=3",
+                                         "randomk", "maxnorm:width=16", "maxnorm_ms", "ebint:rel=0.01" };
+    static const int64_t shapes[][2] = { { 1, 1 }, { 7, 1 }, { 37, 53 }, { 200, 150 }, { 3, 10007 } };
+    uint64_t key = t->seed;
+
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++, key += 100) {
+            char text[64];
+
+            snprintf(text, sizeof text, "%s%sforce=1", specs[i], strchr(specs[i], ':') ? "," : ":");
+            stateful_check(t, text, shapes[k], key);
+        }
+    return 0;
+}
+
 /* Deterministic: element i has the same bits whatever count, chunk and schedule the call has.
  */
 static int deterministic(struct test *t)
@@ -212,6 +271,7 @@ static int user_handles(struct test *t)
 const struct mp_case cases_ops[] = {
     { "identical", identical, 0 },
     { "codecs", codecs, 0 },
+    { "stateful", stateful, 0 },
     { "deterministic", deterministic, 0 },
     { "user_handles", user_handles, 0 },
     { 0 },

@@ -39,6 +39,14 @@ static struct mp_row codecs[] = {
 };
 MP_TABLE(collectives, codecs_keep_their_bound_and_same_bits, codecs)
 
+static struct mp_row stateful[] = {
+    { "stateful", "shm", 1 },
+    { "stateful", "shm", 2 },
+    { "stateful", "shm", 3 },
+    { "stateful", "tcp", 4 },
+};
+MP_TABLE(collectives, linear_codecs_with_a_state_lose_nothing, stateful)
+
 static struct mp_row deterministic[] = {
     { "deterministic", "shm", 2 },
     { "deterministic", "shm", 3 },

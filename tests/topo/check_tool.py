@@ -30,9 +30,25 @@ def shows(name):
     return json.loads(out) if code == 0 else {}
 
 
-for name in ["torus:4x4", "mesh:3x5", "hypercube:5", "ring:9", "random:20", "star:4x100+4x25", "fattree:64,over=4",
+def works(name, folder):
+    """Everything that banyan_topo does with a graph: bound, plan to a file, verify, simulate and draw that file."""
+    plan, picture = os.path.join(folder, "plan.json"), os.path.join(folder, "plan.svg")
+    for args in (["bound"], ["plan", "-s", "packed", "-o", plan], ["verify", plan], ["simulate", "-s", plan],
+                 ["draw", "-s", plan, "-o", picture]):
+        code, out, err = tool(*args, "--topo", name, *([] if args[0] == "draw" else ["--json"]))
+        expect(code == 0, f"{args[0]} of {name}: {err}")
+        if code == 0 and args[0] in ("bound", "verify", "simulate"):
+            answer = json.loads(out)
+            expect(args[0] != "verify" or (answer["ok"] and answer["gap"] < 0.01), f"{name}: {answer}")
+    if os.path.exists(picture):
+        with open(picture, encoding="utf-8") as svg:
+            expect("</svg>" in svg.read(), f"picture of {name}")
+
+
+GENERATED = ["torus:4x4", "mesh:3x5", "hypercube:5", "ring:9", "random:20", "star:4x100+4x25", "fattree:64,over=4",
              "leafspine:4x8,over=2", "bigraph:4x8", "dragonfly:9x4x2", "dgx-1", "dgx-a100:2", "dgx-h100:2", "mi250:2",
-             "torus:4x4!dead=0-1"]:
+             "torus:4x4!dead=0-1"]
+for name in GENERATED:
     expect(shows(name).get("topo") == name, name)
 for file in [*seeds.iterdir(), *machines.glob("*.xml")]:
     expect(shows(str(file)).get("ranks", 0) > 1, str(file))
@@ -50,6 +66,12 @@ for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["
                            (["probe"], 1, "banyan_run")]:
     code, out, err = tool(*args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
+
+with tempfile.TemporaryDirectory() as folder:
+    for name in [*GENERATED, *map(str, seeds.iterdir()), *map(str, machines.glob("*.xml"))]:
+        works(name, folder)
+    code, out, err = tool("verify", "packed", "-t", "torus:16x16", "-c", "allreduce", "--json")  # 256 ranks, proven
+    expect(code == 0 and json.loads(out)["slots"] >= 0, f"256 ranks: {err}")
 
 with tempfile.TemporaryDirectory() as folder:
     copy = os.path.join(folder, "copy.json")

@@ -154,6 +154,82 @@ Test(verbs, a_wrong_key_is_a_remote_access_error)
     free(src);
 }
 
+/* Small puts go another way than large ones, whatever the device's inline size. */
+Test(verbs, puts_of_all_sizes_land)
+{
+    static const uint32_t sizes[] = { 1, 7, 64, 155, 156, 157, 220, 4096, 5000, 100000 };
+    uint8_t *dst = malloc(100008), *src = malloc(100000);
+
+    for (int inlined = 1; inlined >= real_device(); inlined--) {
+        struct tpset s;
+        struct bny_window win;
+
+        verbs_sim.max_inline = inlined ? 0 : UINT32_MAX;
+        joined(&s, 2);
+        cr_assert_eq(s.ops->attach(s.tp[0], src, 100000), 0);
+        cr_assert_eq(s.ops->attach(s.tp[1], dst, 100008), 0);
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 100008, &win), 0);
+        for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            struct bny_hdr hdr = tpset_hdr(0, i, 0);
+            struct bny_msg *msg;
+
+            hdr.kind = BNY_MSG_PUT;
+            hdr.codec_len_raw = sizes[i];
+            memset(dst, 0xa5, 100008);
+            tpset_fill(src, sizes[i], 0, 1, i);
+            cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, sizes[i], &win, 3, src), 0);
+            msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+            cr_assert_eq(memcmp(&msg->hdr, &hdr, sizeof hdr), 0);
+            cr_assert_eq(tpset_check(dst + 3, sizes[i], 0, 1, i), -1, "%u bytes", sizes[i]);
+            cr_assert(dst[2] == 0xa5 && dst[3 + sizes[i]] == 0xa5, "%u bytes: beside the range", sizes[i]);
+            s.ops->release(msg);
+            cr_assert_eq(tpset_wait(&s, 0, BNY_EV_SENT).cookie, src);
+        }
+        cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
+        left(&s);
+    }
+    free(dst);
+    free(src);
+}
+
+Test(verbs, a_small_put_needs_window_key_and_range)
+{
+    uint8_t *dst = calloc(1, 4096), *src = calloc(1, 4096);
+
+    for (int wrong = 0; wrong < 4; wrong++) {
+        struct tpset s;
+        struct bny_window win;
+        struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+
+        joined(&s, 2);
+        cr_assert_eq(s.ops->attach(s.tp[0], src, 4096), 0);
+        cr_assert_eq(s.ops->attach(s.tp[1], dst, 4096), 0);
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 4096, &win), 0);
+        hdr.kind = BNY_MSG_PUT;
+        memset(src, 1, 4096);
+        if (wrong == 0)
+            win.key ^= 0xff;
+        if (wrong == 1)
+            win.addr -= 8;
+        if (wrong == 2)
+            win.addr += 4096 - 8;
+        if (wrong == 3) {
+            struct bny_window copy = win;
+
+            cr_assert_eq(s.ops->window_close(s.ep[1][0], &copy), 0);
+        }
+        cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, 16, &win, 0, src), 0);
+        if (conn(&s, 0, 1)->inline_max >= VB_HEAD + 16) {
+            expect_down(&s, 1, "no window is open");
+            for (int i = 0; i < 4096; i++)
+                cr_assert_eq(dst[i], 0);
+        }
+        tpset_close(&s);
+    }
+    free(dst);
+    free(src);
+}
+
 static void break_pair(struct tpset *s, int from, int to)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };

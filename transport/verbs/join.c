@@ -503,7 +503,11 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-        if (c->active)
+        /* of an open connection: the neighbour is known under another hardware address, or not at all */
+        if (c->e && c->e->conn == c && c->e->state == VB_OPEN)
+            bny_verbs_down(c->e, "is not reached over device %s any more: %s; see that the ports of both ends are up",
+                           t->device, t->fn->rdma_event_str(ev->type));
+        else if (c->active)
             ask_failed(c, t->fn->rdma_event_str(ev->type));
         else
             bny_verbs_conn_close(c);

@@ -18,6 +18,13 @@ struct ibv_mr *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
     return NULL;
 }
 
+int bny_verbs_region_has_key(struct vb_tp *t, uint64_t addr, size_t bytes, uint32_t rkey)
+{
+    const struct ibv_mr *mr = bny_verbs_region(t, (const void *)(uintptr_t)addr, bytes);
+
+    return mr && mr->rkey == rkey;
+}
+
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
 {
     struct vb_tp *t = (struct vb_tp *)tp;

@@ -150,7 +150,7 @@ static int write_slot(struct vb_conn *c, enum vb_imm kind, uint32_t slot, char *
     }
     if (!user && sge[0].length <= c->inline_max)
         wr.send_flags = IBV_SEND_INLINE;
-    wr.wr.rdma.remote_addr = c->remote_addr + (kind == VB_IMM_EAGER
+    wr.wr.rdma.remote_addr = c->remote_addr + (kind == VB_IMM_EAGER || kind == VB_IMM_PUT
                                                    ? (uint64_t)slot * VB_EAGER_STRIDE
                                                    : VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE);
     wr.wr.rdma.rkey = c->rkey;
@@ -306,6 +306,18 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
 }
 
+static int put_tiny(struct vb_conn *c, const struct bny_hdr *hdr, const void *src, uint64_t addr, uint32_t len,
+                    uint32_t rkey, void *cookie)
+{
+    uint32_t slot = c->eager_sent++ % VB_EAGER_SLOTS;
+    struct vb_tiny tiny = { addr, rkey, len };
+    char *mem = eager_out(c, slot);
+
+    memcpy(mem + sizeof *hdr, &tiny, sizeof tiny);
+    memcpy(mem + VB_HEAD, src, len);
+    return write_slot(c, VB_IMM_PUT, slot, mem, hdr, len, NULL, NULL, 1, cookie);
+}
+
 int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                   const struct bny_window *win, uint64_t offset, void *cookie)
 {
@@ -327,6 +339,10 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         return rc;
     if (c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS || !has_room(c, 2))
         return BNY_AGAIN;
+    h.len = 0;
+    h.codec_len_raw = len;
+    if (len && VB_HEAD + len <= c->inline_max)
+        return put_tiny(c, &h, src, win->addr + offset, len, (uint32_t)win->key, cookie);
     if (len) {
         sge.lkey = mr->lkey;
         wr.wr.rdma.remote_addr = win->addr + offset;
@@ -334,8 +350,6 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         keep(c, &wr);
         t->tp.wire_bytes += len;
     }
-    h.len = 0;
-    h.codec_len_raw = len;
     return send_eager(c, &h, NULL, 1, cookie);
 }
 
@@ -386,10 +400,26 @@ static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
     return 0;
 }
 
+/* Puts the bytes of a small put into the window that it names. The key is what lets a peer write, as with the device. */
+static int place_tiny(struct vb_conn *c, const char *mem, const struct bny_hdr *hdr, uint32_t bytes)
+{
+    struct vb_tiny tiny;
+
+    memcpy(&tiny, mem + sizeof *hdr, sizeof tiny);
+    if (hdr->len != 0 || tiny.len == 0 || bytes != VB_HEAD + tiny.len || tiny.len != hdr->codec_len_raw ||
+        c->e->windows <= 0 || !bny_verbs_region_has_key(c->t, tiny.addr, tiny.len, tiny.rkey)) {
+        bny_verbs_down(c->e, "puts %u bytes where no window is open to it", tiny.len);
+        return 0;
+    }
+    memcpy((void *)(uintptr_t)tiny.addr, mem + VB_HEAD, tiny.len);
+    return 1;
+}
+
 /* A message has come into a slot. 1: *ev is it; 0: the connection is broken. */
-static int arrived(struct vb_conn *c, int bulk, int is_long, uint32_t slot, uint32_t bytes,
+static int arrived(struct vb_conn *c, enum vb_imm kind, uint32_t slot, uint32_t bytes,
                    struct bny_event *ev)
 {
+    int is_long = kind == VB_IMM_LONG, bulk = is_long || kind == VB_IMM_BULK;
     const char *mem;
     struct vb_msg *m;
 
@@ -405,6 +435,13 @@ static int arrived(struct vb_conn *c, int bulk, int is_long, uint32_t slot, uint
         return 0;
     }
     memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
+    if (kind == VB_IMM_PUT) {
+        if (!place_tiny(c, mem, &m->msg.hdr, bytes)) {
+            bny_verbs_give_msg(c->t, m);
+            return 0;
+        }
+        bytes = VB_HEAD;
+    }
     if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX || c->streaming != NULL
                 : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
                       m->msg.hdr.len > (bulk ? VB_SLOT_MAX : VB_EAGER_MAX)) {
@@ -439,9 +476,10 @@ static int immediate(struct vb_conn *c, const struct ibv_wc *wc, struct bny_even
     uint32_t imm = ntohl(wc->imm_data), value = imm & 0xfffffff;
 
     switch (imm >> 28) {
-    case VB_IMM_EAGER: return arrived(c, 0, 0, value, wc->byte_len, ev);
-    case VB_IMM_BULK: return arrived(c, 1, 0, value, wc->byte_len, ev);
-    case VB_IMM_LONG: return arrived(c, 1, 1, value, wc->byte_len, ev);
+    case VB_IMM_EAGER:
+    case VB_IMM_PUT:
+    case VB_IMM_BULK:
+    case VB_IMM_LONG: return arrived(c, (enum vb_imm)(imm >> 28), value, wc->byte_len, ev);
     case VB_IMM_PART: part_arrived(c, value, wc->byte_len); return 0;
     case VB_IMM_FREED_EAGER: { /* the low 24 bits of a count */
         uint32_t more = (value - c->eager_freed) & 0xffffff;

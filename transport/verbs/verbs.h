@@ -49,7 +49,16 @@
 #define VB_HALF_MAX     64     /* incoming connections that have not proven themselves */
 
 enum vb_imm { VB_IMM_EAGER = 1, VB_IMM_BULK, VB_IMM_FREED_EAGER, VB_IMM_FREED_BULK, VB_IMM_FAREWELL,
-              VB_IMM_LONG, VB_IMM_PART };
+              VB_IMM_LONG, VB_IMM_PART, VB_IMM_PUT };
+
+/* A put so small that it goes inline: an eager slot with this behind the header, and the bytes; the receiver copies them.
+ * One request instead of two. */
+struct vb_tiny {
+    uint64_t addr;
+    uint32_t rkey, len;
+};
+
+_Static_assert(sizeof(struct bny_hdr) + sizeof(struct vb_tiny) == VB_HEAD, "wire format");
 
 struct vb_blob { /* address */
     char magic[4];
@@ -247,6 +256,8 @@ void bny_verbs_release(struct bny_msg *msg);
 
 /* mem.c */
 struct ibv_mr *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes); /* NULL: not registered */
+/* The same, if its key is this one. */
+int bny_verbs_region_has_key(struct vb_tp *t, uint64_t addr, size_t bytes, uint32_t rkey);
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);
 int bny_verbs_detach(struct bny_tp *tp, void *at);
 void bny_verbs_regions_free(struct vb_tp *t);

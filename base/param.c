@@ -33,7 +33,6 @@ static const struct param params[] = {
     { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0, 1 },
     { "BANYAN_LINK_GBPS", "Gbit/s", "0", "speed of a rank's link, for the choice of schedules and codecs; 0: by transport",
       0, 0 },
-    { "BANYAN_ENCODE_THREADS", "threads", "0", "threads of a process that encode ahead of the wire", 0, 16 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
     { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },

@@ -16,6 +16,7 @@
 #include "base/crc32c.h"
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "collectives/trace.h"
 
 #define SMALL_BYTES 4096 /* messages up to this are encoded into the operation's memory: they go eagerly */
 
@@ -66,6 +67,8 @@ static long encode(const struct bny_op *op, const struct bny_step_state *st, uin
     struct bny_enc e = { .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
                          .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
                          .index = index_of(op, st, c) };
+    uint64_t t0 = bny_trace_clock(op);
+    long len;
 
     if (state)
         e.seed = state->seed;
@@ -78,7 +81,9 @@ static long encode(const struct bny_op *op, const struct bny_step_state *st, uin
             e.more_stride = state->count;
         }
     }
-    return bny_message_encode(&e, wire, cap, src, n, op->comm->world->codec_crc);
+    len = bny_message_encode(&e, wire, cap, src, n, op->comm->world->codec_crc);
+    bny_trace(op, st, BNY_TRACE_ENCODE, c, t0, len > 0 ? (size_t)len : 0);
+    return len;
 }
 
 static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, int from,

@@ -17,6 +17,7 @@
 
 #include "base/crc32c.h"
 #include "collectives/internal.h"
+#include "collectives/trace.h"
 
 #define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 #define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
@@ -280,11 +281,25 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
     return rc == 0 ? 1 : rc;
 }
 
+static void trace_send(const struct bny_op *op, struct bny_step_state *st, uint32_t c, int rc, uint64_t t0, size_t bytes)
+{
+    if (rc == BNY_AGAIN) {
+        st->credit_ns = st->credit_ns ? st->credit_ns : t0;
+        return;
+    }
+    if (st->credit_ns)
+        bny_trace_add(op, st, BNY_TRACE_CREDIT, c, st->credit_ns, t0, 0);
+    st->credit_ns = 0;
+    if (rc > 0)
+        bny_trace(op, st, BNY_TRACE_POST, c, t0, bytes);
+}
+
 static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
 {
     const struct bny_step *s = &op->program->steps[index];
     struct bny_step_state *st = &op->steps[index];
     size_t at = (size_t)c * op->chunk_elems, n = bny_engine_chunk(op, st, c);
+    uint64_t t0 = bny_trace_clock(op);
     struct bny_hdr h;
     int rc;
 
@@ -297,6 +312,8 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
         op->sends_in_flight++;
         op->peers[s->peer].borrowed++;
     }
+    if (__builtin_expect(t0 != 0, 0))
+        trace_send(op, st, c, rc, t0, h.kind == BNY_MSG_PUT ? n * op->esz : h.len);
     return rc;
 }
 
@@ -423,7 +440,7 @@ static int take_raw(struct bny_op *op, struct bny_step_state *st, const struct b
 
 /* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not all of it has
  * arrived, or an error. */
-static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
+static int apply_data(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
 {
     struct bny_msg *msg = st->arrived;
     uint32_t c = st->done;
@@ -443,7 +460,10 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
         data = op->tile;
     }
     if (coded) {
+        uint64_t t0 = bny_trace_clock(op);
+        bny_trace(op, st, BNY_TRACE_ARRIVE, c, t0, msg->hdr.len);
         rc = bny_coded_apply(op, s, st, data, msg->hdr.len, c, n);
+        bny_trace(op, st, BNY_TRACE_DECODE, c, t0, n * op->esz);
         return rc == 0 ? 1 : rc;
     }
     if (msg->hdr.kind == BNY_MSG_RAW) {
@@ -462,6 +482,22 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
     if (!add_twice(op, s, st, base, data, msg->hdr.len))
         add(op, s, st, base, data, msg->hdr.len);
     return 1;
+}
+
+static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
+{
+    const struct bny_hdr *h = &st->arrived->hdr;
+    uint64_t t0 = bny_trace_clock(op);
+    uint32_t c = st->done, before = st->view_off;
+    int rc = apply_data(op, s, st);
+
+    if (__builtin_expect(t0 == 0, 1) || (st->encodes && h->kind == BNY_MSG_DATA) || rc < 0)
+        return rc; /* what is encoded was noted where it was decoded */
+    if (rc == 1)
+        bny_trace(op, st, BNY_TRACE_ARRIVE, c, st->view_off > before ? bny_now_ns() : t0, h->len);
+    if (h->len && (rc == 1 || st->view_off > before)) /* put: nothing is left to do */
+        bny_trace(op, st, BNY_TRACE_DECODE, c, t0, st->view_off > before ? st->view_off - before : h->len);
+    return rc;
 }
 
 /* The block is fully reduced here: finish it (AVG), and with a lossy codec keep what everybody else will decode. */
@@ -760,6 +796,8 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
         return;
     }
     st = &op->steps[index];
+    if (msg->data || msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
+        bny_trace(op, st, BNY_TRACE_ARRIVE, msg->hdr.chunk, bny_trace_clock(op), msg->hdr.len);
     /* A descriptor waits for the pass over all steps: what it brings should be sent on while it is in the cache,
      * before the next one is added. Others are used at once, if it is their turn: their memory is lent. */
     if (!msg->descriptor && !st->arrived && msg->hdr.chunk == st->done) {

@@ -97,6 +97,7 @@ struct bny_world {
     int64_t spin_us;        /* BANYAN_SPIN_US */
     int pace, lockstep;     /* BANYAN_PACE, BANYAN_LOCKSTEP */
     enum bny_order order;   /* BANYAN_ORDER */
+    struct bny_trace *trace; /* trace.h; NULL: nobody asked */
     pthread_t thread;       /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -224,6 +225,7 @@ struct bny_step_state {
     uint32_t early;       /* sends: such copies that do not count yet */
     uint32_t twin;        /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds; or UINT32_MAX */
     uint32_t stored;      /* such a FORWARD: chunks that lie at the peer already */
+    uint64_t credit_ns;   /* sends: since when the next chunk waits for the transport; 0: it does not, or nobody traces */
     uint32_t view_off;    /* receives: bytes of the current message already applied */
     struct bny_msg *arrived; /* receives: waiting messages in order of chunk, by ->next */
     /* with a codec: coded.c */

@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "collectives/internal.h"
+#include "collectives/trace.h"
 #include "compress/linear.h"
 
 struct bny_stages {
@@ -152,17 +153,22 @@ static int next_stage(struct bny_op *op)
 {
     struct bny_stages *s = op->stages;
     struct bny_stage stage = { .count = 0 };
+    uint64_t t0;
     int rc;
 
     while (s->stage < s->nstages) {
+        t0 = bny_trace_clock(op);
         rc = ops_of(op)->contribute(&s->l, s->stage, &stage);
+        bny_trace(op, NULL, BNY_TRACE_ENCODE, (uint32_t)s->stage, t0, stage.count * banyan_dtype_bytes(stage.dtype));
         if (rc)
             return rc;
         if (stage.count)
             return start_child(op, &stage);
         s->stage++;
     }
+    t0 = bny_trace_clock(op);
     rc = ops_of(op)->finish(&s->l);
+    bny_trace(op, NULL, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0, op->call.count * sizeof(float));
     return rc ? rc : 1;
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,23 +240,29 @@ static void make_int(const struct perf_values *v, int rank, size_t first, size_t
     }
 }
 
-/* Samples of the standard normal and Laplace distributions, made once. */
+/* Samples of the standard normal and Laplace distributions. */
+static float normal_table[TABLE], laplace_table[TABLE];
+
+static void make_tables(void)
+{
+    uint64_t normal = 77, laplace = 77;
+
+    for (int i = 0; i < TABLE; i++) {
+        double u = 1 - bny_rng_unit(&normal), w = bny_rng_unit(&normal);
+
+        normal_table[i] = (float)(sqrt(-2 * log(u)) * cos(2 * M_PI * w));
+        u = 1 - bny_rng_unit(&laplace);
+        laplace_table[i] = (float)(bny_rng_unit(&laplace) < 0.5 ? log(u) : -log(u));
+    }
+}
+
+/* Ranks may be threads: made once, before anybody reads. */
 static const float *samples(enum perf_data_kind kind)
 {
-    static float *table[2];
-    int which = kind == PERF_LAPLACE;
-    uint64_t state = 77;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (table[which])
-        return table[which];
-    table[which] = malloc(TABLE * sizeof(float));
-    for (int i = 0; table[which] && i < TABLE; i++) {
-        double u = 1 - bny_rng_unit(&state), w = bny_rng_unit(&state);
-
-        table[which][i] = which ? (float)(w < 0.5 ? log(u) : -log(u))
-                                : (float)(sqrt(-2 * log(u)) * cos(2 * M_PI * w));
-    }
-    return table[which];
+    pthread_once(&once, make_tables);
+    return kind == PERF_LAPLACE ? laplace_table : normal_table;
 }
 
 static void make_real(const struct perf_values *v, int rank, size_t first, size_t n, double *x)

@@ -163,6 +163,7 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
         describe(run, &row, dtype);
         rc = run_variant(run, &row, out, inplace || !(o->inplace & 2));
     }
+    perf_trace_say(run);
     if (run->keeps_time)
         alarm(0);
     return rc;
@@ -244,7 +245,7 @@ static int measure(struct perf_run *run)
         return 2;
     }
     find_transport(run);
-    if (run->rank == 0 && perf_out_open(&out, o) != 0)
+    if (run->rank == 0 && (perf_out_open(&out, o) != 0 || perf_trace_open(run) != 0))
         return 1;
     run->times_us = calloc((size_t)o->iters, sizeof *run->times_us);
     rc = run->times_us ? perf_buffers_alloc(run, most) : -BANYAN_ENOMEM;
@@ -256,6 +257,7 @@ static int measure(struct perf_run *run)
         rc = sweep(run, &out);
     if (rc == 0 && run->rank == 0)
         bad_output = perf_out_close(&out, run);
+    bad_output |= perf_trace_close(run);
     perf_put_finish();
     perf_roofline_finish();
     perf_buffers_free(run);

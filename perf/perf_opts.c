@@ -35,6 +35,8 @@ static const char usage[] =
     "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
+    "      --trace FILE        each row's last iteration for Perfetto or chrome://tracing, and a\n"
+    "                          verdict: wire-bound, encode-bound, ...\n"
     "  -h, --help              -V, --version\n"
     "The exit status is 1 when a value is wrong or a call failed, 2 for wrong options.\n";
 
@@ -241,7 +243,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_CHUNK:
         return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg)
                                                     : 0;
-    case OPT_TRACE: return bad("--trace is not supported by this build; got --trace ", arg);
+    case OPT_TRACE: o->trace = arg; return 0;
     case OPT_GID:
         return bad("--gid is not needed: verbs takes the GID of the address of --device; got --gid ",
                    arg);
@@ -281,6 +283,8 @@ static int cross_check(struct perf_opts *o)
         return bad("--device names network interfaces or RDMA devices and needs --transport "
                    "tcp or verbs, not ",
                    o->transport);
+    if (o->trace && (o->what->flags & PERF_RAW))
+        return bad("--trace shows collectives, not ", o->what->name);
     if (o->max_bytes < o->min_bytes)
         return bad("-e is smaller than -b", "");
     if (o->bind && !o->nlocal && !getenv("BANYAN_RANK"))

@@ -3,6 +3,7 @@
  * engine. put_bw   rank 0 puts a batch (of large ones: over a device only) into rank 1's window;
  * the clock stops when rank 1 has answered that the last one arrived. put_lat  the two put to
  * each other in turn; half a round trip. The transport instance is our own: the communicator only carries the addresses. */
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static _Thread_local struct { /* of this rank */
     size_t cap;
     struct bny_window mine, theirs;
     uint64_t arrived, answered, sent_done;
+    int naps; /* waits sleep after a while: streams over a device */
     void *attached[2]; /* buffers that the device knows */
 } put;
 
@@ -63,6 +65,20 @@ static int turn(void)
     return n < 0 ? n : 0;
 }
 
+/* Sleeps until something comes: a stream's receiver must not take the CPU from a device that is software. */
+static void nap(void)
+{
+    struct pollfd p[8];
+    int fds[8], n = 0;
+    uint64_t most = put.ops->arm(put.tp, fds, 8, &n);
+
+    for (int i = 0; i < n; i++)
+        p[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+    if (most)
+        poll(p, (nfds_t)n, most < 10000000u ? 1 : 10);
+    put.ops->disarm(put.tp);
+}
+
 static int wait_for(const uint64_t *counter, uint64_t value)
 {
     uint64_t deadline = 0;
@@ -75,7 +91,10 @@ static int wait_for(const uint64_t *counter, uint64_t value)
             return rc;
         if (++spins & 1023)
             continue;
-        sched_yield(); /* a soft-RoCE device is another thread of this machine */
+        if (put.naps)
+            nap();
+        else
+            sched_yield(); /* a soft-RoCE device is another thread of this machine */
         if (!deadline)
             deadline = bny_deadline_in(PUT_TIMEOUT_S);
         if (bny_deadline_passed(deadline))
@@ -250,6 +269,7 @@ static int timed_loop(struct perf_run *run, struct perf_row *row, const struct p
         .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2
     };
 
+    put.naps = !latency && (put.ops->caps & BNY_TP_ATTACH);
     for (int it = -run->opts->warmup; it < row->iters && rc == 0; it++) {
         uint64_t t0;
 

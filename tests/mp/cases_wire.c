@@ -115,8 +115,8 @@ static int no_copies(struct test *t)
         CHECK_OK(t, banyan_comm_stats(t->comm, &before));
         CHECK_OK(t, banyan_allreduce(in, out, MANY, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
         CHECK_OK(t, banyan_comm_stats(t->comm, &after));
-        /* a few bytes: scales that some codecs agree upon first, ordinary operations */
-        CHECK(t, after.copied_bytes - before.copied_bytes < 64, "%s: %llu bytes copied", name,
+        /* one small message: scales that some codecs agree upon first, by an ordinary operation */
+        CHECK(t, after.copied_bytes - before.copied_bytes < 4200, "%s: %llu bytes copied", name,
               (unsigned long long)(after.copied_bytes - before.copied_bytes));
         CHECK(t, after.wire_bytes > before.wire_bytes, "%s: nothing sent", name);
     }

@@ -972,19 +972,26 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
 
     banyan_config_default(&dflt);
     in = init_new(cfg ? cfg : &dflt);
-    if (!in || !(in->w = world_new(nranks, rank)))
+    if (!in || !(in->w = world_new(nranks, rank))) {
+        bny_init_free(in);
         return -BANYAN_ENOMEM;
+    }
     rc = bny_transport_find("loop")->create(&in->w->tps[0], &tc);
-    if (rc)
-        return rc;
-    in->w->ntps = 1;
-    in->w->nlocal = nranks;
-    in->w->all_local = 1;
-    rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
+    if (rc == 0) {
+        in->w->ntps = 1;
+        in->w->nlocal = nranks;
+        in->w->all_local = 1;
+        rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
+    }
     if (rc == 0)
         rc = settle_loop(in->w);
     if (rc == 0)
         rc = comm_from_init(out, in);
+    if (rc) {
+        world_free(in->w);
+        bny_init_free(in);
+        return rc;
+    }
     for (int r = 0; rc == 0 && r < nranks; r++)
         if (r != rank) {
             uint8_t blob[BNY_ADDR_MAX];

@@ -351,6 +351,7 @@ Test(engine_loop, a_topology_of_another_size_is_refused)
     cfg.topology = "torus:3x3";
     cr_assert_eq(bny_comm_loop(&comm, fabric, 6, 0, &cfg), -BANYAN_EINVAL);
     cr_assert_not_null(strstr(banyan_last_error(), "is for 9 ranks; this job has 6"), "%s", banyan_last_error());
+    bny_loop_fabric_destroy(fabric);
 }
 
 Test(engine_loop, codecs_round_once_and_ranks_agree)

@@ -68,10 +68,13 @@ memlock() {
     says 'locked memory.*ulimit -l unlimited' setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock \
         bash -c "ulimit -l 2048; $plain"
 }
-no_permission() {
-    local rc=0
+no_permission() { # from copies: the tree may lie where nobody else may look
+    local rc=0 job
+    mkdir -m 755 /tmp/open && cp "$build/tools/banyan_run" "$rank" /tmp/open/
+    job=${plain//$build\/tools/\/tmp\/open}
+    job=${job//$rank/\/tmp\/open\/${rank##*/}}
     chmod 600 /dev/infiniband/*
-    says 'rank [01].*/dev/infiniband' setpriv --reuid 65534 --clear-groups env HOME=/ bash -c "$plain" || rc=1
+    says 'rank [01].*/dev/infiniband' setpriv --reuid 65534 --clear-groups env HOME=/ bash -c "cd /; $job" || rc=1
     chmod 666 /dev/infiniband/*
     return $rc
 }

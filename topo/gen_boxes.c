@@ -104,7 +104,7 @@ static int make_mi250(struct bny_graph *g, const char *args)
 {
     static const unsigned char column[] = { 0, 0, 1, 1, 0, 0, 1, 1 },
                                row[] = { 0, 1, 0, 1, 2, 3, 2, 3 };
-    int dies = 16, n, e, sw;
+    int dies = 16, n = 0, e, sw;
     const struct bny_gen_option options[] = { { "dies", &dies, 8, 16 } };
     char head[32];
 

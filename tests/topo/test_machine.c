@@ -235,8 +235,8 @@ Test(machine, wrong_documents_are_refused)
         "<topology><object type='PU'/></topology>",
         "<topology><object type='PU' os_index='-1'/></topology>",
         "<topology><object type='PU' os_index='1x'/></topology>",
-        "<!DOCTYPE topology [<!ENTITY a 'b'>]><topology><object type='PU' "
-        "os_index='0'/></topology>",
+        ("<!DOCTYPE topology [<!ENTITY a 'b'>]><topology><object type='PU' "
+         "os_index='0'/></topology>"),
         "<topology><object type='PU' os_index='0'></topology>",
     };
 

@@ -131,8 +131,9 @@ int banyan_mem_free(struct banyan_comm *comm, void *ptr)
         return 0;
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
-    detach(comm->world, ptr);
     rc = tp ? tp->ops->mem_free(tp, ptr) : plain_drop(comm->world, ptr, 1);
+    if (rc == 0) /* refused memory keeps its registration */
+        detach(comm->world, ptr);
     bny_world_unlock(comm->world);
     return rc;
 }
@@ -162,8 +163,9 @@ int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
         return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: comm and ptr must not be NULL");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
-    detach(comm->world, ptr);
     rc = tp ? tp->ops->mem_deregister(tp, ptr) : plain_drop(comm->world, ptr, 0);
+    if (rc == 0)
+        detach(comm->world, ptr);
     bny_world_unlock(comm->world);
     return rc;
 }

@@ -104,8 +104,6 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
         if (rc)
             return rc;
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
-        if (deadline && is_active(reqs[i]))
-            bny_op_set_deadline(&reqs[i]->op, deadline);
     }
     if (active == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active", n);

@@ -37,7 +37,7 @@ static void from_sockaddr(struct bny_addr *a, const struct sockaddr *sa)
     }
 }
 
-static socklen_t to_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
+socklen_t bny_addr_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
 {
     memset(ss, 0, sizeof *ss);
     if (a->family == 6) {
@@ -280,7 +280,7 @@ int bny_net_bound(int fd, struct bny_addr *out)
 int bny_net_listen_at(struct bny_addr *a, int backlog)
 {
     struct sockaddr_storage ss;
-    socklen_t len = to_sockaddr(a, &ss);
+    socklen_t len = bny_addr_sockaddr(a, &ss);
     int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, err;
 
     if (fd < 0)
@@ -331,7 +331,7 @@ static void set_nodelay(int fd)
 int bny_net_connect(const struct bny_addr *a)
 {
     struct sockaddr_storage ss;
-    socklen_t len = to_sockaddr(a, &ss);
+    socklen_t len = bny_addr_sockaddr(a, &ss);
     int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
 
     if (fd < 0)

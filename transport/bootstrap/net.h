@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 /* 20 bytes, as they travel in cards; port in host order (little endian everywhere). */
 struct bny_addr {
@@ -20,6 +21,8 @@ _Static_assert(sizeof(struct bny_addr) == 20, "wire format");
 
 /* "10.0.0.1:4711" or "[fd00::1]:4711" into text[BNY_ADDR_TEXT]; returns text. */
 const char *bny_addr_text(const struct bny_addr *a, char *text);
+/* As the sockets have it; returns its length. */
+socklen_t bny_addr_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 int bny_addr_is_loopback(const struct bny_addr *a);
 /* 1 when an interface of this host has the address. */
 int bny_addr_is_local(const struct bny_addr *a);

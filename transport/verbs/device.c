@@ -13,20 +13,7 @@
 
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
 {
-    memset(ss, 0, sizeof *ss);
-    if (a->family == 4) {
-        struct sockaddr_in *in = (struct sockaddr_in *)ss;
-
-        in->sin_family = AF_INET;
-        in->sin_port = htons(a->port);
-        memcpy(&in->sin_addr, a->ip, 4);
-    } else {
-        struct sockaddr_in6 *in = (struct sockaddr_in6 *)ss;
-
-        in->sin6_family = AF_INET6;
-        in->sin6_port = htons(a->port);
-        memcpy(&in->sin6_addr, a->ip, 16);
-    }
+    bny_addr_sockaddr(a, ss);
     return (struct sockaddr *)ss;
 }
 

@@ -364,27 +364,39 @@ static enum how FN(scatterv)(struct shim_job *j, const void *send, const COUNT s
 
 /* ---- all to all ---------------------------------------------------------------------------------------------------------- */
 
-static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                              void *recv, COUNT rcount, MPI_Datatype rtype, MPI_Comm comm)
+/* Blocks of one size from each to each, or to all: what is checked, and where the result goes. */
+static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT scount,
+                                 MPI_Datatype stype, struct shim_type *st, void *recv, COUNT rcount,
+                                 MPI_Datatype rtype, struct shim_type *rt)
 {
-    size_t n = (size_t)j->c->n, me = (size_t)j->c->rank;
+    size_t n = (size_t)j->c->n;
     int in_place = send == MPI_IN_PLACE;
-    struct shim_type st = { 0 }, rt = { 0 };
 
-    if (rcount < 0 || shim_type_get(rtype, &rt) ||
-        (!in_place && (scount < 0 || shim_type_get(stype, &st))))
+    if (rcount < 0 || shim_type_get(rtype, rt) ||
+        (!in_place && (scount < 0 || shim_type_get(stype, st))))
         return MPIS;
-    j->count = (size_t)rcount * rt.size;
-    if (!in_place && j->count != (size_t)scount * st.size)
+    j->count = (size_t)rcount * rt->size;
+    if (!in_place && j->count != (size_t)scount * st->size)
         return MPIS;
     if (j->count == 0)
         return NOTHING;
-    if ((!in_place && st.plain && !send) || (rt.plain && !recv) || send == recv)
+    if ((!in_place && st->plain && !send) || (rt->plain && !recv) || send == recv)
         return MPIS;
     j->bytes = j->count * n;
-    j->recv = received(j, recv, n * (size_t)rcount, &rt);
-    if (!j->recv)
-        return NO_MEMORY;
+    j->recv = received(j, recv, n * (size_t)rcount, rt);
+    return j->recv ? GO : NO_MEMORY;
+}
+
+static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
+                              void *recv, COUNT rcount, MPI_Datatype rtype, MPI_Comm comm)
+{
+    size_t me = (size_t)j->c->rank;
+    int in_place = send == MPI_IN_PLACE;
+    struct shim_type st = { 0 }, rt = { 0 };
+    enum how how = FN(equal_blocks)(j, send, scount, stype, &st, recv, rcount, rtype, &rt);
+
+    if (how != GO)
+        return how;
     if (!in_place) {
         j->send = sent(j, send, (size_t)scount, &st);
         return j->send ? GO : NO_MEMORY;
@@ -429,21 +441,10 @@ static enum how FN(alltoall)(struct shim_job *j, const void *send, COUNT scount,
     size_t n = (size_t)j->c->n;
     int in_place = send == MPI_IN_PLACE;
     struct shim_type st = { 0 }, rt = { 0 };
+    enum how how = FN(equal_blocks)(j, send, scount, stype, &st, recv, rcount, rtype, &rt);
 
-    if (rcount < 0 || shim_type_get(rtype, &rt) ||
-        (!in_place && (scount < 0 || shim_type_get(stype, &st))))
-        return MPIS;
-    j->count = (size_t)rcount * rt.size;
-    if (!in_place && j->count != (size_t)scount * st.size)
-        return MPIS;
-    if (j->count == 0)
-        return NOTHING;
-    if ((!in_place && st.plain && !send) || (rt.plain && !recv) || send == recv)
-        return MPIS;
-    j->bytes = j->count * n;
-    j->recv = received(j, recv, n * (size_t)rcount, &rt);
-    if (!j->recv)
-        return NO_MEMORY;
+    if (how != GO)
+        return how;
     if (!in_place)
         j->send = sent(j, send, n * (size_t)scount, &st);
     else if (rt.plain)

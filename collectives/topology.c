@@ -472,8 +472,8 @@ static void add_load(const struct bny_graph *g, const struct bny_route *r, doubl
 static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const struct bny_graph *g,
                     enum bny_forest_use use)
 {
-    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0, used = 0;
-    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0, sum = 0;
+    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0;
+    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0;
     double *other = load ? load + (both ? 0 : g->nlinks) : NULL; /* phases meet on the links of an allreduce */
     int *depth = calloc((size_t)f->nranks, sizeof *depth);
     int e = load && depth ? bny_forest_route(f, g) : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
@@ -502,10 +502,7 @@ static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const str
 
         k->per_byte = s > k->per_byte ? s : k->per_byte;
         most = carried > most ? carried : most;
-        sum += s;
-        used += carried > 0;
     }
-    k->fullness = used && k->per_byte > 0 ? sum / used / k->per_byte : 0;
     k->carried = most;
     free(load);
     free(depth);

@@ -51,7 +51,6 @@ struct bny_topology_cost {
     double per_byte;  /* seconds for each byte of the vector, once the pipelines are full */
     double link_Bps;  /* of the slowest link that it uses */
     double carried;   /* share of the vector that crosses the busiest link */
-    double fullness;  /* of the links that it uses, on the mean: their load over the fullest one's, each over its capacity */
     double largest;   /* share of the vector in the largest message of a time step */
     int hops;         /* edges of ranks on the longest way, all phases */
     int steps;        /* time steps, all phases */

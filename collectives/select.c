@@ -339,10 +339,10 @@ static int joins_trees(const struct banyan_comm *c, const struct bny_call *call,
 static double hierarchical_cost(const struct banyan_comm *c, const char *schedule, enum bny_forest_use use, double bytes,
                                 const struct cost_model *m)
 {
-    double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+    double local = (double)c->n / bny_topology_nhosts(c), phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
 
-    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+    return b->cost(bny_topology_nhosts(c), use, bytes, m->alpha_s, m->beta, m->gamma) +
            phases * (1e-6 * local + bytes * 0.2e-9);
 }
 
@@ -363,12 +363,13 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_call *c
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
     struct cost_model shared = *m;
+    int nhosts = bny_topology_nhosts(c);
     double n = c->n;
 
     if (network_cost(c, call, b->name, bytes, m) > 0)
         return network_cost(c, call, b->name, bytes, m);
-    if (c->world->nhosts > 1 && c->world->nhosts < c->world->nranks && strncmp(b->name, "ring", 4) != 0)
-        shared.beta *= (double)c->world->nranks / c->world->nhosts; /* ranks of a host share its port; a ring crosses once */
+    if (nhosts > 1 && nhosts < c->n && strncmp(b->name, "ring", 4) != 0)
+        shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */

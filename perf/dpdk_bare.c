@@ -306,12 +306,14 @@ static int may_send(void)
     return 0;
 }
 
+/* DPDK 22.11's memif with zero-copy: sending more than 4 packets of 2 segments at once to a ring that fills up overwrites
+ * slots in flight (eth_memif_tx_zc looks at the free slots once for 4 packets). */
 static void push(struct rte_mbuf **m, unsigned n)
 {
-    unsigned done = 0;
+    unsigned done = 0, most = o.ext && strstr(o.port, "zero-copy") ? 4 : BURST;
 
     while (done < n) {
-        unsigned k = rte_eth_tx_burst(l.port, 0, m + done, (uint16_t)(n - done));
+        unsigned k = rte_eth_tx_burst(l.port, 0, m + done, (uint16_t)RTE_MIN(n - done, most));
 
         done += k;
         if (!k)
@@ -376,10 +378,11 @@ static void bandwidth(void)
         turn();
     }
     printf("{\"what\": \"bw\", \"port\": \"%s\", \"frame\": %d, \"bytes\": %zu, \"op\": \"%s\", \"ext\": %d, \"window\": %lu, "
-           "\"GBps\": %.4f, \"us\": %.1f, \"rounds\": %lu, \"right\": %s}\n",
+           "\"GBps\": %.4f, \"us\": %.1f, \"rounds\": %lu, \"right\": %s, \"missing\": %lld}\n",
            o.port, o.frame, o.bytes, o.op, o.ext, (unsigned long)o.window,
            (double)total / (double)(l.last_ns - l.first_ns), (double)(l.last_ns - l.first_ns) * (double)o.bytes / (double)total / 1000,
-           (unsigned long)l.rounds, total != l.rounds * o.bytes ? "\"lossy\"" : o.op[0] == 'n' || check(l.rounds) ? "true" : "false");
+           (unsigned long)l.rounds, total != l.rounds * o.bytes ? "\"lossy\"" : o.op[0] == 'n' || check(l.rounds) ? "true" : "false",
+           (long long)(l.rounds * o.bytes - total));
 }
 
 static int by_value(const void *a, const void *b)

@@ -26,7 +26,7 @@ struct flow {
     int32_t *rank;      /* [nsteps] */
     uint32_t *lane;     /* [nsteps] or NONE */
     uint32_t *next;     /* [nsteps] next step of the lane on the same side */
-    uint64_t *done;     /* [nsteps] chunks complete */
+    uint32_t *done;     /* [nsteps] chunks complete */
     uint32_t *first_waiter; /* [nsteps + 1] start of g's in waiters */
     uint32_t *waiters;      /* steps that depend on g */
     uint32_t *queue;    /* steps to look at again; a ring of nsteps + 1 */
@@ -51,6 +51,8 @@ static uint64_t needed(const struct flow *f, const struct bny_step *s, const str
     uint64_t low = s->block * f->nchunks + s->nblocks * c, high = low + s->nblocks;
     uint64_t from = d->block * f->nchunks, upto;
 
+    if (s->block == d->block && s->nblocks == d->nblocks) /* as nearly always */
+        return c + 1;
     if (high <= from || low >= from + d->nblocks * f->nchunks)
         return 0;
     upto = (high - from + d->nblocks - 1) / d->nblocks;
@@ -139,9 +141,8 @@ static int simulate(struct flow *f)
     }
     for (uint32_t g = 0; g < v->nsteps; g++)
         if (f->done[g] < f->nchunks)
-            return bny_proof_fail(v, "rank %d waits for ever at step %u chunk %llu, with %llu "
-                                  "slots", f->rank[g], g - v->base[f->rank[g]],
-                                  (unsigned long long)f->done[g], (unsigned long long)f->slots);
+            return bny_proof_fail(v, "rank %d waits for ever at step %u chunk %u, with %llu "
+                                  "slots", f->rank[g], g - v->base[f->rank[g]], f->done[g], (unsigned long long)f->slots);
     return 0;
 }
 

@@ -92,6 +92,7 @@ struct bny_world {
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
+    uint64_t due_ns;        /* the earliest time at which a paced send may go, 0: none; since a nap looked last */
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
@@ -474,10 +475,13 @@ int bny_device_check(const void *ptr, const char *argument); /* 0 or -BANYAN_ENO
 
 /* wait.c */
 struct bny_waiter {
-    uint32_t spins, yields, naps;
+    uint32_t spins, yields, yields_max;
+    int napped;
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);
+/* A progress found something: waiting begins anew. */
+void bny_wait_found(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 

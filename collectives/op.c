@@ -601,7 +601,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
             bny_world_unlock(w);
         }
         if (n > 0)
-            wt.spins = wt.yields = 0;
+            bny_wait_found(&wt);
     }
     if (op->result)
         bny_comm_error(op->comm);

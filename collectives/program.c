@@ -35,6 +35,7 @@ void bny_program_free(struct bny_program *p)
         return;
     free(p->weight_num);
     free(p->weight_den);
+    free(p->owned_first);
     free(p->steps);
     free(p->deps);
     free(p->recv_first);

@@ -193,7 +193,7 @@ static int set_inputs(struct run *x, int rank)
             break;
         case BNY_ALLGATHER:
         case BNY_GATHER:
-            if (b == me)
+            if (bny_block_owner(p, b) == me)
                 e = set_own(x, rank, BNY_IN, b, b);
             break;
         case BNY_ALLTOALL: /* block n + rank of IN is the same memory as block rank */
@@ -388,7 +388,7 @@ struct promise {
 
 static struct promise promised(const struct bny_program *p, uint32_t b)
 {
-    int last = p->nranks - 1, me = p->rank, at = (int)b;
+    int last = p->nranks - 1, me = p->rank, at = (int)bny_block_owner(p, b);
 
     switch (p->collective) {
     case BNY_ALLREDUCE:

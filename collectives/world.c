@@ -727,7 +727,7 @@ static void *progress_thread(void *arg)
             bny_world_unlock(w);
         }
         if (n > 0)
-            wt.spins = wt.yields = 0;
+            bny_wait_found(&wt);
         else
             bny_wait_turn(&wt, w, NULL);
     }

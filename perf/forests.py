@@ -83,6 +83,17 @@ def svg(rows):
     return "\n".join(out) + "\n</svg>\n"
 
 
+def speed(program, repeat):
+    times = {}
+    for _ in range(repeat):
+        p = subprocess.run([program, "speed"], capture_output=True, text=True, timeout=600, check=True)
+        for r in map(json.loads, p.stdout.splitlines()):
+            times.setdefault((r["what"], r["topo"], r["aim_s"]), []).append(r["seconds"])
+    print("| what | of | seconds (least .. most) | aim |\n|---|---|---:|---:|")
+    for (what, topo, aim), s in times.items():
+        print(f"| {what} | {topo} | {statistics.median(s):.3g} ({min(s):.3g} .. {max(s):.3g}) | {aim:g} |")
+
+
 def main():
     here = Path(__file__).resolve().parent.parent
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,7 +102,11 @@ def main():
     p.add_argument("--svg", help="file for the table as a picture")
     p.add_argument("--most", type=int, default=1024, help="ranks")
     p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--speed", metavar="FORESTS_SIM", help="instead: the times that build/perf/forests_sim speed takes, of --repeat runs")
     o = p.parse_args()
+    if o.speed:
+        speed(o.speed, o.repeat)
+        return
     rows = [measure(o.tool, t, k, n, o.repeat) for t, k, n in zoo(o.zoo) if n <= o.most]
     print("| " + " | ".join(name for name, _ in COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))

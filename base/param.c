@@ -21,7 +21,7 @@ struct param {
 
 static const struct param params[] = {
     { "BANYAN_DEBUG", "error|warn|info|debug", "warn", "log level; info prints one line per new plan", 0, 0 },
-    { "BANYAN_TRANSPORT", "auto|shm|verbs|tcp", "auto", "transport between ranks", 0, 0 },
+    { "BANYAN_TRANSPORT", "auto|shm|verbs|dpdk|tcp", "auto", "transport between ranks", 0, 0 },
     { "BANYAN_ALLOW_TCP", "0|1", "0", "where verbs was asked for: use tcp with ranks that it does not reach", 0, 1 },
     { "BANYAN_SCHEDULE", "name|file", "auto", "schedule of every collective that can use it, or a plan's file", 0, 0 },
     { "BANYAN_TOPO", "text|file", "", "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
@@ -36,6 +36,12 @@ static const struct param params[] = {
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
     { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
+    { "BANYAN_DPDK_PORT", "port", "memif", "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0, 0 },
+    { "BANYAN_DPDK_ARGS", "text", "", "further arguments of DPDK's EAL", 0, 0 },
+    { "BANYAN_DPDK_MTU", "bytes", "0", "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },
+    { "BANYAN_DPDK_ADDR", "IPv4", "", "address of the DPDK port; empty: the interface's", 0, 0 },
+    { "BANYAN_DPDK_CHECK", "none|crc|mac", "none", "packets carry a crc32c, or a keyed hash", 0, 0 },
+    { "BANYAN_DPDK_FAULT", "list", "", "faults on purpose: loss=.01,dup=,reorder=,corrupt=,rate=1G,seed=7", 0, 0 },
     { "BANYAN_PORT_RANGE", "lo-hi", "", "TCP ports the library may listen on", 0, 0 },
     { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
     { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },

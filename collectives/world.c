@@ -17,7 +17,7 @@
 
 #define CARD_MAGIC 0x64726163u
 #define CPU_WORDS  16 /* 1024 CPUs */
-#define CARD_TPS   3
+#define CARD_TPS   4
 
 #define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
 
@@ -476,7 +476,7 @@ static void host_id(uint8_t out[16], int netns)
 static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
-        return strcmp(name, "loop") != 0;
+        return strcmp(name, "loop") != 0 && (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
     return !strcmp(transport, name) ||
            (!strcmp(transport, "verbs") && !strcmp(name, "tcp") && bny_param_int("BANYAN_ALLOW_TCP"));
 }
@@ -685,7 +685,7 @@ static int join(struct banyan_comm *comm)
     for (int r = 0; r < w->nranks && !w->any_shm; r++)
         for (int k = 0; k < r; k++)
             w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 && strcmp(in->cfg.transport, "loop") != 0 &&
-                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
+                          strcmp(in->cfg.transport, "dpdk") != 0 && !memcmp(in->cards[k].host, in->cards[r].host, 16);
     w->oversubscribed = any_oversubscribed(in);
     rc = settle_topology(in);
     if (rc)

@@ -11,6 +11,7 @@ build_packages=(
     libexpat1-dev
     libhwloc-dev
     libibverbs-dev librdmacm-dev
+    libdpdk-dev
 )
 # What the tests need besides.
 test_packages=(

@@ -373,6 +373,7 @@ static int write_program(struct compilation *c, struct bny_program **out)
     }
     if (!w.failed && scattered && f->ntrees != f->nranks)
         w.failed = own_several(&w, f) != 0;
+    bny_writer_reserve(&w, (uint32_t)c->nmsgs);
     for (size_t i = 0; i < c->nmsgs; i++)
         emit(c, &w, &c->msgs[i], made);
     free(made);

@@ -74,6 +74,16 @@ void bny_writer_init(struct bny_writer *w, const char *schedule, enum bny_collec
     }
 }
 
+void bny_writer_reserve(struct bny_writer *w, uint32_t steps)
+{
+    struct bny_step *room = w->failed || steps <= w->cap ? NULL : realloc(w->p->steps, steps * sizeof *room);
+
+    if (!room) /* then they are found one by one */
+        return;
+    w->p->steps = room;
+    w->cap = steps;
+}
+
 uint32_t bny_writer_add(struct bny_writer *w, const struct bny_step *step)
 {
     struct bny_program *p = w->p;

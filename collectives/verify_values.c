@@ -29,9 +29,10 @@ struct run {
     uint32_t *values;   /* cells [n][4][nblocks], then one for each block of each step */
     size_t *made;       /* [nsteps] a step's first value: what it sent, received or kept */
     uint32_t *done;     /* [n] steps done, the program counter */
-    struct sum *sums;   /* from 1 */
+    struct sum *sums;   /* from 1: first a place for each operand of each rank */
     uint32_t nsums, cap;
-    uint32_t *table;    /* of sums by content, a power of two, at most half full; 0: free */
+    uint32_t first_made; /* from here on additions */
+    uint32_t *table;    /* of additions by content, a power of two, at most half full; 0: free */
     uint32_t mask;
     uint64_t *heard;    /* of a barrier, see hear() */
     size_t words;       /* of a set of ranks */
@@ -48,14 +49,15 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 /* ---- sums ---- */
 
+/* The place of an addition in the table. */
 static uint32_t place_of(const struct run *x, const struct sum *s)
 {
-    uint32_t at = (uint32_t)mix((uint64_t)s->left << 32 | s->right, (uint64_t)s->ident << 32 | (uint32_t)s->lowest) & x->mask;
+    uint32_t at = (uint32_t)mix(s->left, s->right) & x->mask;
 
     for (; x->table[at]; at = (at + 1) & x->mask) {
         const struct sum *t = &x->sums[x->table[at]];
 
-        if (t->left == s->left && t->right == s->right && t->ident == s->ident && t->lowest == s->lowest)
+        if (t->left == s->left && t->right == s->right)
             break;
     }
     return at;
@@ -66,10 +68,9 @@ static int grow(struct run *x, uint32_t cap)
     struct sum *sums = realloc(x->sums, cap * sizeof *sums);
     uint32_t size = 16, *table;
 
-    while (size < 2 * (uint64_t)cap && size < 1u << 31)
+    while (size < 2 * (uint64_t)(cap - x->first_made) && size < 1u << 31)
         size *= 2;
     table = calloc(size, sizeof *table);
-
     if (sums)
         x->sums = sums;
     if (!sums || !table || cap > 1u << 30) { /* a value has 31 bits for it */
@@ -80,16 +81,18 @@ static int grow(struct run *x, uint32_t cap)
     x->table = table;
     x->mask = size - 1;
     x->cap = cap;
-    for (uint32_t i = 1; i < x->nsums; i++)
+    for (uint32_t i = x->first_made; i < x->nsums; i++)
         table[place_of(x, &x->sums[i])] = i;
     return 0;
 }
 
-/* The number of s, which may be there already; *e: no memory. */
-static uint32_t intern(struct run *x, const struct sum *s, int *e)
+/* The number of the addition s, which may be there already, as `guess` if that is not 0; *e: no memory. */
+static uint32_t intern(struct run *x, const struct sum *s, uint32_t guess, int *e)
 {
     uint32_t at;
 
+    if (guess && x->sums[guess].left == s->left && x->sums[guess].right == s->right)
+        return guess;
     if (x->nsums == x->cap && (*e = grow(x, 2 * x->cap)) != 0)
         return 0;
     at = place_of(x, s);
@@ -130,8 +133,8 @@ static int check_disjoint(struct run *x)
 
     if (!seen)
         return bny_proof_no_memory(x->v);
-    for (uint32_t i = x->nsums; i-- > 1 && !bad;)
-        if (x->sums[i].left && !x->sums[i].disjoint && !visit(x, i, seen, ++stamp, stack))
+    for (uint32_t i = x->nsums; i-- > x->first_made && !bad;)
+        if (!x->sums[i].disjoint && !visit(x, i, seen, ++stamp, stack))
             bad = i;
     while (bad) { /* the smallest one */
         const struct sum *s = &x->sums[bad];
@@ -166,45 +169,44 @@ static const struct sum *sum_of(const struct run *x, uint32_t value)
     return &x->sums[value >> 1];
 }
 
-static int set_own(struct run *x, int rank, unsigned space, uint32_t block, uint32_t ident)
+/* The same operand in two places (alltoall) is one. */
+static void set_own(struct run *x, int rank, unsigned space, uint32_t block, uint32_t ident)
 {
-    struct sum own = { .ident = ident, .count = 1, .lowest = rank, .highest = rank, .ordered = 1 };
-    int e = 0;
+    uint32_t operand = x->v->p[rank]->collective == BNY_ALLTOALL ? block % (uint32_t)x->v->n : block;
+    uint32_t id = 1 + (uint32_t)rank * x->nblocks + operand;
 
-    x->values[cell(x, rank, space, block)] = intern(x, &own, &e) << 1;
-    return e;
+    x->sums[id] = (struct sum){ .ident = ident, .count = 1, .lowest = rank, .highest = rank, .ordered = 1 };
+    x->values[cell(x, rank, space, block)] = id << 1;
 }
 
-static int set_inputs(struct run *x, int rank)
+static void set_inputs(struct run *x, int rank)
 {
     const struct bny_program *p = x->v->p[rank];
     uint32_t n = (uint32_t)x->v->n, me = (uint32_t)rank;
-    int e = 0;
 
-    for (uint32_t b = 0; b < x->nblocks && !e; b++) {
+    for (uint32_t b = 0; b < x->nblocks; b++) {
         switch (p->collective) {
         case BNY_BROADCAST:
             if (rank == p->root)
-                e = set_own(x, rank, BNY_OUT, b, b);
+                set_own(x, rank, BNY_OUT, b, b);
             break;
         case BNY_SCATTER:
             if (rank == p->root)
-                e = set_own(x, rank, BNY_IN, b, b);
+                set_own(x, rank, BNY_IN, b, b);
             break;
         case BNY_ALLGATHER:
         case BNY_GATHER:
             if (bny_block_owner(p, b) == me)
-                e = set_own(x, rank, BNY_IN, b, b);
+                set_own(x, rank, BNY_IN, b, b);
             break;
         case BNY_ALLTOALL: /* block n + rank of IN is the same memory as block rank */
             if (b < n || b == n + me)
-                e = set_own(x, rank, BNY_IN, b, me * n + b % n);
+                set_own(x, rank, BNY_IN, b, me * n + b % n);
             break;
         default:
-            e = set_own(x, rank, BNY_IN, b, b);
+            set_own(x, rank, BNY_IN, b, b);
         }
     }
-    return e;
 }
 
 /* Reductions divide for AVG in KEEP, and with a lossy codec the kept value is what all must
@@ -232,6 +234,7 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
     int rev = s->flags & BNY_STEP_REV, e = 0;
     const struct sum *a = sum_of(x, rev ? there : here), *b = sum_of(x, rev ? here : there);
     struct sum both;
+    uint32_t *made;
 
     if (here == UNDEFINED || there == UNDEFINED || a->ident != b->ident)
         return bny_proof_fail(x->v, "rank %d step %u adds different or undefined data", rank,
@@ -250,7 +253,8 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
         .made_by = g,
         .ordered = a->ordered && b->ordered && a->highest < b->lowest,
     };
-    x->values[cell(x, rank, s->dst, s->block + k)] = intern(x, &both, &e) << 1;
+    made = &x->values[x->made[g] + k]; /* of the run before, where there was one */
+    *made = x->values[cell(x, rank, s->dst, s->block + k)] = intern(x, &both, *made >> 1, &e) << 1;
     return e;
 }
 
@@ -441,15 +445,15 @@ static int check_result(const struct run *x, int rank, uint32_t b)
     return 0;
 }
 
-static int run_variant(struct run *x, size_t nvalues)
+static int run_variant(struct run *x)
 {
-    int e = 0, twice;
+    int e, twice;
 
-    memset(x->values, 0, nvalues * sizeof *x->values);
+    memset(x->values, 0, (size_t)x->v->n * 4 * x->nblocks * sizeof *x->values); /* the others are written before they are read */
     memset(x->done, 0, (size_t)x->v->n * sizeof *x->done);
-    for (int r = 0; r < x->v->n && !e; r++)
-        e = set_inputs(x, r);
-    e = e ? e : run_all(x);
+    for (int r = 0; r < x->v->n; r++)
+        set_inputs(x, r);
+    e = run_all(x);
     for (int r = 0; r < x->v->n && !e; r++)
         for (uint32_t b = 0; b < x->nblocks && !e; b++)
             e = check_result(x, r, b);
@@ -478,11 +482,11 @@ static int run_sums(struct run *x)
     size_t most, nvalues = count_values(x, &most);
     int e;
 
-    x->nsums = 1;
-    x->values = malloc(nvalues * sizeof *x->values);
+    x->first_made = x->nsums = 1 + (uint32_t)x->v->n * x->nblocks;
+    x->values = calloc(nvalues, sizeof *x->values);
     e = x->values ? grow(x, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX) : bny_proof_no_memory(x->v);
     for (x->in_place = 0; x->in_place < 2 && !e; x->in_place++)
-        e = run_variant(x, nvalues);
+        e = run_variant(x);
     free(x->values);
     free(x->sums);
     free(x->table);

@@ -36,7 +36,7 @@
 #define SHM_SLOTS      8u
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
-#define SHM_TILE       (64u << 10) /* a view's piece: stays in L2 while it is added */
+#define SHM_TILE       (128u << 10) /* a view's piece: stays in L2 while it is added */
 #define SHM_ZCOPY_MIN  (8u << 10)  /* below, copying through a slot costs less */
 #define SHM_ARENAS     256u        /* per rank at one time */
 #define SHM_ARENA_BITS 8           /* id = generation << bits | index */

@@ -213,6 +213,9 @@ struct bny_block { /* one row of the table a program's blocks index */
     char *out, *scratch, *scratch2;
     size_t count; /* elements */
     size_t pos;   /* elements before it, for contiguous programs */
+    /* with a codec: counters of coded.c while it prepares steps */
+    uint32_t added, thinned;
+    size_t encodings;
 };
 
 struct bny_step_state {

@@ -620,6 +620,15 @@ static void say(const struct banyan_comm *c, const struct bny_call *call, const 
              plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
+/* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where it is not selected from
+ * again: with elements in different places everywhere n times as many, and dense at most. */
+static double result_bytes(const struct banyan_comm *c, const struct bny_call *call, const struct bny_codec_speed *k)
+{
+    if (call->codec->ops->family != BNY_CODEC_SPARSE || bny_codec_get(call->codec, "reselect") == 1)
+        return k->wire_bytes;
+    return fmin(c->n * k->wire_bytes, (double)banyan_dtype_bytes(call->dtype));
+}
+
 /* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by all. Across hosts the
  * wire works while we do; on one host it is our own work. */
 static double coded_cost(const struct banyan_comm *c, const struct bny_call *call, size_t chunk)
@@ -630,7 +639,7 @@ static double coded_cost(const struct banyan_comm *c, const struct bny_call *cal
     int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE ||
                   call->collective == BNY_REDUCE_SCATTER;
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
-    double wire = phases * share * elems * k.wire_bytes * m.beta;
+    double wire = share * elems * (k.wire_bytes + (phases - 1) * result_bytes(c, call, &k)) * m.beta;
     double work = elems * (reduces ? k.encode_s : k.encode_s / n) + elems * k.decode_s * (phases * share + 1 / n);
     double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
 

@@ -118,7 +118,7 @@ static void scatter_by(struct test *t, struct banyan_comm *comm, const char *sch
 /* A communicator of some ranks, or in another order, has plans for the same network. */
 static int split_network(struct test *t)
 {
-    static const char *const schedules[] = { "packed", "multitree", "ordered_ring", "joint", "packed_h2" };
+    static const char *const schedules[] = { "packed", "multitree", "ordered_ring", "joint", "packed_h4" };
     struct banyan_comm *half, *reversed;
     char plan[400];
 

@@ -123,21 +123,22 @@ static void mark_steps(struct bny_op *op)
     int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
                   op->call.collective == BNY_REDUCE_SCATTER;
 
+    for (uint32_t b = 0; b < p->nblocks; b++)
+        op->blocks[b].added = op->blocks[b].thinned = 0;
     for (uint32_t i = 0; i < p->nsteps; i++) {
+        const struct bny_step *s = &p->steps[i];
         struct bny_step_state *st = &op->steps[i];
-        st->encodes = p->steps[i].kind != BNY_KEEP && !is_raw_step(op, &p->steps[i]);
+        st->encodes = s->kind != BNY_KEEP && !is_raw_step(op, s);
         st->nsum = 1;
+        if (reduces && s->kind == BNY_KEEP)
+            st->nsum = (uint32_t)op->comm->n;
+        if (reduces && s->kind == BNY_SEND)
+            st->nsum += op->blocks[s->block].added;
+        op->blocks[s->block].added += s->kind == BNY_RECV_ADD;
     }
     for (uint32_t i = 0; i < p->nsteps; i++)
         if (is_forward(op, i) && p->steps[p->steps[i].from].kind == BNY_KEEP)
             op->steps[p->steps[i].from].encodes = 1;
-    for (uint32_t i = 0; i < p->nsteps && reduces; i++) {
-        const struct bny_step *s = &p->steps[i];
-        if (s->kind == BNY_KEEP)
-            op->steps[i].nsum = (uint32_t)op->comm->n;
-        for (uint32_t k = 0; s->kind == BNY_SEND && k < i; k++)
-            op->steps[i].nsum += p->steps[k].kind == BNY_RECV_ADD && p->steps[k].block == s->block;
-    }
 }
 
 /* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every sum is dense. Where a block
@@ -151,21 +152,28 @@ static void mark_thinning(struct bny_op *op)
         return;
     for (uint32_t i = 0; i < p->nsteps; i++) {
         const struct bny_step *s = &p->steps[i];
-        int thinned = 0, sends = (s->kind == BNY_SEND || s->kind == BNY_KEEP) && op->steps[i].nsum > 1;
-        if (!sends && !(s->kind == BNY_RECV_ADD && op->steps[i].encodes))
-            continue;
-        for (uint32_t k = 0; k < i; k++)
-            thinned |= op->steps[k].thins && p->steps[k].block == s->block;
-        if (!sends)
-            op->steps[i].thins = !thinned;
-        else if (thinned)
+        struct bny_block *b = &op->blocks[s->block];
+        int sends = (s->kind == BNY_SEND || s->kind == BNY_KEEP) && op->steps[i].nsum > 1;
+        if (s->kind == BNY_RECV_ADD && op->steps[i].encodes) {
+            op->steps[i].thins = !b->thinned;
+            b->thinned = 1;
+        } else if (sends && b->thinned) {
             op->steps[i].is_union = 1;
-        else
+        } else if (sends) {
             op->steps[i].nsum = 1; /* a host's raw sum: selected from as one contribution */
+        }
     }
 }
 
-/* Steps that encode, in order of their place in the tensor, take the numbers of their chunks. */
+static int makes_statistics(const struct bny_op *op, uint32_t i)
+{
+    const struct bny_step_state *st = &op->steps[i];
+    unsigned kind = op->program->steps[i].kind;
+
+    return st->encodes && !st->is_union && (kind == BNY_SEND || kind == BNY_KEEP || st->thins);
+}
+
+/* Steps that encode, in order of their place in the tensor (blocks are), take the numbers of their chunks. */
 static int number_encodings(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -175,21 +183,22 @@ static int number_encodings(struct bny_op *op)
     op->nencodings = 0;
     if (!bytes)
         return 0;
+    for (uint32_t b = 0; b < p->nblocks; b++)
+        op->blocks[b].encodings = 0;
     for (uint32_t i = 0; i < p->nsteps; i++)
-        op->steps[i].stats_at = SIZE_MAX;
-    for (;;) {
-        struct bny_step_state *best = NULL;
-        for (uint32_t i = 0; i < p->nsteps; i++) {
-            struct bny_step_state *st = &op->steps[i];
-            int makes = st->encodes && !st->is_union &&
-                        (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_KEEP || st->thins);
-            if (makes && st->stats_at == SIZE_MAX && (!best || st->pos < best->pos))
-                best = st;
-        }
-        if (!best)
-            break;
-        best->stats_at = op->nencodings;
-        op->nencodings += best->nchunks;
+        if (makes_statistics(op, i))
+            op->blocks[p->steps[i].block].encodings += op->steps[i].nchunks;
+    for (uint32_t b = 0; b < p->nblocks; b++) {
+        size_t count = op->blocks[b].encodings;
+        op->blocks[b].encodings = op->nencodings;
+        op->nencodings += count;
+    }
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        struct bny_block *b = &op->blocks[p->steps[i].block];
+        if (!makes_statistics(op, i))
+            continue;
+        op->steps[i].stats_at = b->encodings;
+        b->encodings += op->steps[i].nchunks;
     }
     rc = bny_grow(&op->stats, &op->stats_cap, op->nencodings * bytes, 1, "statistics of a codec");
     if (rc == 0 && op->nencodings)

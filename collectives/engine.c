@@ -19,7 +19,7 @@
 #include "collectives/internal.h"
 #include "collectives/trace.h"
 
-#define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+#define TILE_BYTES (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 #define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
 #define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
 

@@ -83,6 +83,7 @@ struct bny_world {
     int codec_force;        /* codecs are used even where they are predicted to lose: agreed */
     double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
+    uint32_t cpu;           /* then: 1 + the CPU that this rank was on after its latest yield */
     int all_local, any_tcp; /* agreed */
     uint64_t tick_ns;       /* last slow tick */
     int has_local_failure;  /* without a control plane: adopted at the end of progress */
@@ -171,6 +172,7 @@ struct banyan_comm {
     double op_timeout_s;    /* this rank's own */
     void (*progress_hook)(void *);
     void *progress_hook_ctx;
+    uint32_t hook_turns; /* yields in waits, of which some call the hook */
     /* failure: code is set last, release */
     atomic_int failed;      /* negative code, 0 while healthy */
     int blamed;
@@ -212,6 +214,9 @@ struct bny_block { /* one row of the table a program's blocks index */
     char *out, *scratch, *scratch2;
     size_t count; /* elements */
     size_t pos;   /* elements before it, for contiguous programs */
+    /* with a codec: counters of coded.c while it prepares steps */
+    uint32_t added, thinned;
+    size_t encodings;
 };
 
 struct bny_step_state {
@@ -467,6 +472,8 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
 void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
+/* 1: all that it waits for is messages of ranks that run on other CPUs, as far as is known. */
+int bny_oneshot_waits_elsewhere(const struct bny_op *op);
 int bny_oneshot_sends_to(const struct bny_op *op, int r);
 
 /* device.c */

@@ -534,18 +534,12 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     return 0;
 }
 
-/* Do chunks meet an addition, or a root that copies some of them itself? Else they are only moved, and the fewer
- * system calls the better (allgather of 1 MiB: chunks of 64, 128, 512 KiB take 77, 71, 71 us). */
-static int adds_or_shares(const struct bny_call *call)
+/* Bytes of a chunk on shared memory. Each is a system call or two, so few large ones are best while a rank's two halves of
+ * them stay in its L2 (allreduce, 2 ranks, 256 KiB, 1 and 4 MiB: chunks of 64 KiB take 26, 103, 440 us, of 128 KiB 23.4, 97,
+ * 335). One block that travels from rank to rank needs smaller ones to overlap. */
+static size_t shared_chunk(const struct bny_call *call, const struct bny_program *p)
 {
-    switch (call->collective) {
-    case BNY_ALLGATHER:
-    case BNY_ALLTOALL:
-    case BNY_GATHER:
-    case BNY_SCATTER:
-    case BNY_SENDRECV: return 0;
-    default: return 1;
-    }
+    return p->nblocks > 1 || call->collective == BNY_SENDRECV ? 128u << 10 : 64u << 10;
 }
 
 /* Bytes (before encoding) of a chunk that fills and drains the pipeline of encoder, wire and decoder about as fast as its own
@@ -581,9 +575,8 @@ static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *ca
 }
 
 /* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
- * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
- * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB
- * take 317, 256, 243 us. */
+ * addition and its last send; large enough that its own cost is small. Sockets like larger ones: tcp on loopback, 1 MiB:
+ * 64, 128, 256 KiB take 317, 256, 243 us. */
 static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call, const char *schedule,
                            const struct bny_program *p)
 {
@@ -594,9 +587,9 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
         want = network_chunk(c, call, schedule, call_bytes(c, call), &k);
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        want = c->all_shm ? (adds_or_shares(call) ? 64u << 10 : 128u << 10)
-                          : bytes < 256u << 10 ? 128u << 10
-                                               : 256u << 10;
+        want = c->all_shm             ? shared_chunk(call, p)
+               : bytes < 256u << 10 ? 128u << 10
+                                    : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }
@@ -627,6 +620,15 @@ static void say(const struct banyan_comm *c, const struct bny_call *call, const 
              plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
+/* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where it is not selected from
+ * again: with elements in different places everywhere n times as many, and dense at most. */
+static double result_bytes(const struct banyan_comm *c, const struct bny_call *call, const struct bny_codec_speed *k)
+{
+    if (call->codec->ops->family != BNY_CODEC_SPARSE || bny_codec_get(call->codec, "reselect") == 1)
+        return k->wire_bytes;
+    return fmin(c->n * k->wire_bytes, (double)banyan_dtype_bytes(call->dtype));
+}
+
 /* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by all. Across hosts the
  * wire works while we do; on one host it is our own work. */
 static double coded_cost(const struct banyan_comm *c, const struct bny_call *call, size_t chunk)
@@ -637,7 +639,7 @@ static double coded_cost(const struct banyan_comm *c, const struct bny_call *cal
     int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE ||
                   call->collective == BNY_REDUCE_SCATTER;
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
-    double wire = phases * share * elems * k.wire_bytes * m.beta;
+    double wire = share * elems * (k.wire_bytes + (phases - 1) * result_bytes(c, call, &k)) * m.beta;
     double work = elems * (reduces ? k.encode_s : k.encode_s / n) + elems * k.decode_s * (phases * share + 1 / n);
     double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
 

@@ -15,6 +15,7 @@
 #define YIELDS_SHARED  1000u    /* as long as they pay: see bny_wait_found */
 #define YIELDS_MIN     8u
 #define NAP_MAX_NS     2000000u
+#define HOOK_EVERY     8u       /* yields between calls of the hook: an MPI's own progress may yield as well */
 
 void bny_wait_init(struct bny_waiter *wt)
 {
@@ -118,14 +119,16 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         call_hook(comm); /* the peer we wait for may wait for what the hook drives */
         return;
     }
-    call_hook(comm);
     if (wt->yields < wt->yields_max) {
         wt->yields++;
         sched_yield();
+        if (comm && ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+            call_hook(comm);
         if (wt->yields % 16 == 0)
             tick_if_due(wt, w);
         return;
     }
+    call_hook(comm);
     tick_if_due(wt, w);
     wt->napped = 1;
     nap(w);

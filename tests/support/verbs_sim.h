@@ -19,6 +19,7 @@ struct verbs_sim {
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
     uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
     int registrations;         /* that succeed, then ENOMEM; 0: all */
+    int no_immediates;         /* an iWARP device */
     uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
     int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */

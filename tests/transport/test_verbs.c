@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/support/tpset.h"
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/verbs.h"
@@ -71,8 +72,9 @@ static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len
 
     wr.wr.rdma.remote_addr = c->remote_addr + at;
     wr.wr.rdma.rkey = c->rkey;
-    c->sent[c->posted % VB_SENDS] = (struct vb_sent){ 0 };
+    c->sent[c->posted % VB_SENDS] = (struct vb_sent){ .seq = ++c->imm_sent, .has_imm = 1 };
     wr.wr_id = c->posted++;
+    c->to_post = c->posted;
     cr_assert_eq(ibv_post_send(c->id->qp, &wr, &bad), 0);
 }
 
@@ -101,6 +103,10 @@ Test(verbs, hostile_immediates_end_the_connection)
         { VB_IMM_LONG << 28 | 0, VB_SLAB_EAGER, 164, 100, "writes 164" },
         { VB_IMM_LONG << 28 | 0, VB_SLAB_EAGER, 64, 1u << 30, "writes 64" },
         { VB_IMM_PART << 28 | 0, VB_SLAB_EAGER, 164, 100, "none is expected" },
+        { VB_IMM_EAGER << 28 | 4 << 8 | 1, VB_EAGER_STRIDE, 64, 0, "no credit" }, /* there are 4 shapes */
+        { (uint32_t)VB_IMM_AGAIN << 28 | 3u << 26, 0, 0, 0, "never sent" },
+        { (uint32_t)VB_IMM_AGAIN << 28 | 1 << 8, VB_EAGER_STRIDE + 64, 8, 0, "writes 8" }, /* the header says none */
+        { (uint32_t)VB_IMM_PUT_AGAIN << 28 | 1 << 8, 0, 8, 0, "writes 8" },      /* it was no put */
         { VB_IMM_FREED_EAGER << 28 | 200, 0, 0, 0, "means nothing" },    /* more than were sent */
         { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" },       /* that slot is free */
         { VB_IMM_FREED_BULK << 28 | 31, 0, 0, 0, "means nothing" },
@@ -154,11 +160,12 @@ Test(verbs, a_wrong_key_is_a_remote_access_error)
     free(src);
 }
 
-/* Small puts go another way than large ones, whatever the device's inline size. */
+/* Puts like an earlier one go another way than others, and very large ones in pieces; whatever the inline size. */
+#define PUT_MAX 3000001u
 Test(verbs, puts_of_all_sizes_land)
 {
-    static const uint32_t sizes[] = { 1, 7, 64, 155, 156, 157, 220, 4096, 5000, 100000 };
-    uint8_t *dst = malloc(100008), *src = malloc(100000);
+    static const uint32_t sizes[] = { 1, 7, 64, 155, 156, 157, 220, 4096, 4096, 4096, 5000, 100000, PUT_MAX };
+    uint8_t *dst = malloc(PUT_MAX + 8), *src = malloc(PUT_MAX);
 
     for (int inlined = 1; inlined >= real_device(); inlined--) {
         struct tpset s;
@@ -166,16 +173,16 @@ Test(verbs, puts_of_all_sizes_land)
 
         verbs_sim.max_inline = inlined ? 0 : UINT32_MAX;
         joined(&s, 2);
-        cr_assert_eq(s.ops->attach(s.tp[0], src, 100000), 0);
-        cr_assert_eq(s.ops->attach(s.tp[1], dst, 100008), 0);
-        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 100008, &win), 0);
+        cr_assert_eq(s.ops->attach(s.tp[0], src, PUT_MAX), 0);
+        cr_assert_eq(s.ops->attach(s.tp[1], dst, PUT_MAX + 8), 0);
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, PUT_MAX + 8, &win), 0);
         for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             struct bny_hdr hdr = tpset_hdr(0, i, 0);
             struct bny_msg *msg;
 
             hdr.kind = BNY_MSG_PUT;
             hdr.codec_len_raw = sizes[i];
-            memset(dst, 0xa5, 100008);
+            memset(dst, 0xa5, PUT_MAX + 8);
             tpset_fill(src, sizes[i], 0, 1, i);
             cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, sizes[i], &win, 3, src), 0);
             msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
@@ -187,44 +194,6 @@ Test(verbs, puts_of_all_sizes_land)
         }
         cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
         left(&s);
-    }
-    free(dst);
-    free(src);
-}
-
-Test(verbs, a_small_put_needs_window_key_and_range)
-{
-    uint8_t *dst = calloc(1, 4096), *src = calloc(1, 4096);
-
-    for (int wrong = 0; wrong < 4; wrong++) {
-        struct tpset s;
-        struct bny_window win;
-        struct bny_hdr hdr = tpset_hdr(0, 1, 0);
-
-        joined(&s, 2);
-        cr_assert_eq(s.ops->attach(s.tp[0], src, 4096), 0);
-        cr_assert_eq(s.ops->attach(s.tp[1], dst, 4096), 0);
-        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 4096, &win), 0);
-        hdr.kind = BNY_MSG_PUT;
-        memset(src, 1, 4096);
-        if (wrong == 0)
-            win.key ^= 0xff;
-        if (wrong == 1)
-            win.addr -= 8;
-        if (wrong == 2)
-            win.addr += 4096 - 8;
-        if (wrong == 3) {
-            struct bny_window copy = win;
-
-            cr_assert_eq(s.ops->window_close(s.ep[1][0], &copy), 0);
-        }
-        cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, 16, &win, 0, src), 0);
-        if (conn(&s, 0, 1)->inline_max >= VB_HEAD + 16) {
-            expect_down(&s, 1, "no window is open");
-            for (int i = 0; i < 4096; i++)
-                cr_assert_eq(dst[i], 0);
-        }
-        tpset_close(&s);
     }
     free(dst);
     free(src);
@@ -245,6 +214,7 @@ Test(verbs, a_queue_pair_in_error_is_told)
     struct bny_hdr hdr = tpset_hdr(0, 1, 700000);
     uint8_t *buf = calloc(1, 700000);
 
+    setenv("BANYAN_VERBS_REPLACE", "0", 1);
     joined(&s, 2);
     for (uintptr_t i = 1; i <= 3; i++)
         tpset_send(&s, 0, 1, &hdr, buf, (void *)i);
@@ -260,6 +230,141 @@ Test(verbs, a_queue_pair_in_error_is_told)
     tpset_wait(&s, 1, BNY_EV_DOWN);
     tpset_close(&s);
     free(buf);
+}
+
+/* ---- queue pairs that are replaced -------------------------------------------------------- */
+
+enum { KINDS = 5, STREAM_BYTES = 600000 };
+
+static uint32_t stream_len(uint32_t seq)
+{
+    static const uint32_t lens[KINDS] = { 16, 4096, 60000, STREAM_BYTES, 20000 };
+
+    return lens[seq % KINDS];
+}
+
+/* Message seq of a stream from `a` to `b`, by another way each time. BNY_AGAIN: not now. */
+static int send_one(struct tpset *s, int a, int b, uint32_t seq, uint8_t *buf, const struct bny_window *win)
+{
+    struct bny_hdr hdr = tpset_hdr(0, seq, stream_len(seq));
+    struct bny_slot slot;
+    int rc;
+
+    tpset_fill(buf, hdr.len, a, b, seq);
+    switch (seq % KINDS) {
+    case 0:
+    case 1: return s->ops->eager(s->ep[a][b], &hdr, buf);
+    case 2:
+        rc = s->ops->reserve(s->ep[a][b], hdr.len, &slot);
+        if (rc)
+            return rc;
+        memcpy(slot.mem, buf, hdr.len);
+        return s->ops->commit(s->ep[a][b], &slot, &hdr);
+    case 3: return s->ops->send(s->ep[a][b], &hdr, buf, buf);
+    default:
+        hdr.kind = BNY_MSG_PUT;
+        return s->ops->put(s->ep[a][b], &hdr, buf, hdr.len, win, 0, buf);
+    }
+}
+
+/* A stream each way; queue pairs are broken in the middle, by chance, at either end. Everything arrives once, in order and
+ * intact, and all borrowed memory comes back. */
+static void stream_and_break(int breaks)
+{
+    enum { MESSAGES = 60 };
+    struct tpset s;
+    struct bny_window win[2];
+    uint8_t *src[2], *dst[2], *got = malloc(STREAM_BYTES);
+    uint32_t sent[2] = { 0 }, heard[2] = { 0 }, free_again[2] = { 1, 1 }, broken = 0;
+    uint64_t rng = 77 + (uint64_t)breaks, deadline = bny_deadline_in(TPSET_DEADLINE_S);
+
+    joined(&s, 2);
+    for (int r = 0; r < 2; r++) {
+        src[r] = malloc(STREAM_BYTES);
+        dst[r] = malloc(STREAM_BYTES);
+        cr_assert_eq(s.ops->attach(s.tp[r], src[r], STREAM_BYTES), 0);
+        cr_assert_eq(s.ops->attach(s.tp[r], dst[r], STREAM_BYTES), 0);
+        cr_assert_eq(s.ops->window_open(s.ep[r][!r], dst[r], STREAM_BYTES, &win[r]), 0);
+    }
+    while (heard[0] < MESSAGES || heard[1] < MESSAGES || !free_again[0] || !free_again[1]) {
+        cr_assert(!bny_deadline_passed(deadline), "%u and %u of %d, after %u breaks", heard[0], heard[1], MESSAGES, broken);
+        for (int r = 0; r < 2; r++) {
+            if (sent[r] < MESSAGES && free_again[r]) {
+                int rc = send_one(&s, r, !r, sent[r], src[r], &win[!r]);
+
+                cr_assert(rc == 0 || rc == BNY_AGAIN, "%d: %s", rc, banyan_last_error());
+                free_again[r] = rc != 0 || sent[r] % KINDS < 3; /* the others borrow src */
+                sent[r] += rc == 0;
+            }
+            if (tpset_count(&s, r, BNY_EV_SENT)) {
+                tpset_wait(&s, r, BNY_EV_SENT);
+                free_again[r]++;
+                cr_assert_eq(free_again[r], 1u, "memory came back twice");
+            }
+            cr_assert_eq(tpset_count(&s, r, BNY_EV_DOWN), 0);
+            if (tpset_count(&s, r, BNY_EV_MSG)) {
+                struct bny_msg *msg = tpset_wait(&s, r, BNY_EV_MSG).msg;
+                uint32_t seq = msg->hdr.seq;
+
+                cr_assert_eq(seq, heard[r], "message %u instead of %u", seq, heard[r]);
+                heard[r]++;
+                if (msg->hdr.kind == BNY_MSG_DATA)
+                    tpset_read(&s, msg, got, 100000, 0);
+                cr_assert_eq(tpset_check(msg->hdr.kind == BNY_MSG_PUT ? dst[r] : got, stream_len(seq), !r, r, seq), -1);
+                s.ops->release(msg);
+            }
+        }
+        tpset_step(&s);
+        if (broken < (uint32_t)breaks && bny_rng_below(&rng, 12) == 0) {
+            int r = (int)bny_rng_below(&rng, 2);
+
+            if (conn(&s, r, !r)->id) {
+                break_pair(&s, r, !r);
+                broken++;
+                deadline = bny_deadline_in(TPSET_DEADLINE_S);
+            }
+        }
+    }
+    cr_assert(broken == 0 || conn(&s, 0, 1)->epoch > 0, "nothing was replaced");
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(s.ops->window_close(s.ep[r][!r], &win[r]), 0);
+    left(&s);
+    for (int r = 0; r < 2; r++) {
+        free(src[r]);
+        free(dst[r]);
+    }
+    free(got);
+}
+
+Test(verbs, a_queue_pair_in_error_is_replaced)
+{
+    stream_and_break(0);
+    for (int i = 1; i <= (real_device() ? 3 : 12); i++)
+        stream_and_break(i % 4 + 1);
+}
+
+/* Notes in place of immediates: the same promises. */
+Test(verbs, a_device_without_immediates_works)
+{
+    setenv("BANYAN_VERBS_NOTIFY", "1", 1);
+    verbs_sim.no_immediates = 1;
+    stream_and_break(0);
+    stream_and_break(3);
+    if (real_device())
+        return;
+    verbs_sim.max_inline = UINT32_MAX;
+    stream_and_break(1);
+}
+
+/* A peer that has ended takes no other connection: that is told, soon. */
+Test(verbs, a_peer_that_ended_is_told)
+{
+    struct tpset s;
+
+    joined(&s, 2);
+    tpset_destroy_rank(&s, 1);
+    expect_down(&s, 0, "ended");
+    tpset_close(&s);
 }
 
 Test(verbs, a_rank_of_another_job_is_turned_away)
@@ -440,6 +545,7 @@ Test(verbs, a_receiver_that_is_not_ready_is_told)
 
 Test(verbs, lost_packets_for_ever_are_told)
 {
+    setenv("BANYAN_VERBS_REPLACE", "0", 1);
     for (uint64_t cut = 5; cut < 40; cut += 7) {
         struct tpset s;
         struct bny_hdr hdr = tpset_hdr(0, 0, 300000);

@@ -36,6 +36,16 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
              rank, c->t->device, c->id->port_num, mtu, gid, bny_addr_text(&c->t->blob.addr, at), c->inline_max);
 }
 
+uint32_t bny_verbs_max_msg(const struct vb_tp *t)
+{
+    struct ibv_port_attr attr = { .max_msg_sz = 0 };
+
+    if (t->fn->ibv_query_port(t->ctx, t->listener->port_num, (struct _compat_ibv_port_attr *)&attr) != 0 ||
+        attr.max_msg_sz < VB_BULK_STRIDE)
+        return 1u << 20;
+    return attr.max_msg_sz < VB_LONG_MAX ? attr.max_msg_sz : VB_LONG_MAX;
+}
+
 /* "name" or "name:port" of a device. */
 struct wanted {
     char name[64];
@@ -47,7 +57,7 @@ static struct wanted split(const char *text)
     struct wanted w = { .port = 0 };
     const char *colon = strchr(text, ':');
 
-    snprintf(w.name, sizeof w.name, "%.*s", colon ? (int)(colon - text) : 63, text);
+    snprintf(w.name, sizeof w.name, "%.*s", colon && colon - text < 63 ? (int)(colon - text) : 63, text);
     if (colon)
         w.port = atoi(colon + 1);
     return w;

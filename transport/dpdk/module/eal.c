@@ -165,14 +165,3 @@ int bny_eal_owns(const void *mem, size_t bytes)
 
     return msl && !msl->external && (const char *)mem + bytes <= (const char *)msl->base_va + msl->len;
 }
-
-int bny_eal_memory_fd(void)
-{
-    void *probe = bny_eal_alloc(4096);
-    const struct rte_memseg_list *msl = probe ? rte_mem_virt2memseg_list(probe) : NULL;
-    struct rte_memseg *ms = msl ? rte_mem_virt2memseg(probe, msl) : NULL;
-    int fd = ms ? rte_memseg_get_fd(ms) : -1;
-
-    bny_eal_release(probe);
-    return fd;
-}

@@ -17,7 +17,7 @@ struct bny_dpdk_port {
     uint16_t id;
     unsigned caps;
     enum bny_dpdk_kind kind;
-    int started, zero_copy, was_up;
+    int started, was_up;
     uint64_t tried_ns;
     struct rte_mempool *pool;       /* receive buffers, and whole frames that are copied */
     struct rte_ring *rings[2];      /* ring: to receive, to send */
@@ -30,7 +30,6 @@ int bny_eal_start(const char *args, const char *device, char *text);
 void *bny_eal_alloc(size_t bytes);
 void bny_eal_release(void *mem);
 int bny_eal_owns(const void *mem, size_t bytes);
-int bny_eal_memory_fd(void); /* what another process maps it by; negative: it cannot */
 /* Calls fn(arg) in the EAL's interrupt thread and waits for it. memif handles its connections in that thread without
  * locks: whoever opens or closes a port elsewhere pulls descriptors from under it (seen: PANIC in eal_intr_thread_main). */
 void bny_eal_call(void (*fn)(void *), void *arg);

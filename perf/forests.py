@@ -43,7 +43,7 @@ def ask(tool, *words):
 
 
 def percent(gap):
-    return "0" if gap == 0 else f"{100 * gap:.2g} %"
+    return "0" if gap == 0 else f"{100 * gap:.0f} %" if gap >= 0.1 else f"{100 * gap:.2g} %"
 
 
 def measure(tool, topo, known, ranks, repeat):

@@ -46,6 +46,7 @@ int main(int argc, char **argv)
         { NULL, 0, NULL, 0 },
     };
     struct bny_local_ranks job = { .tool = "banyan_run" };
+    struct bny_rank_binding *places = NULL;
     int near = 0, report = 0, c;
     char *end;
 
@@ -80,15 +81,16 @@ int main(int argc, char **argv)
     if (optind >= argc)
         return bad("the program to start is missing", "");
     if (near || (report && !job.bind)) {
-        struct bny_rank_binding *places = bny_rank_bindings(job.nranks);
-
+        places = bny_rank_bindings(job.nranks);
         if (!places) {
             fprintf(stderr, "banyan_run: --bind: %s\n", banyan_last_error());
             return 125;
         }
         for (int r = 0; r < job.nranks && report; r++)
             fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text, near ? "" : ", if it were bound (--bind)");
-        job.bindings = near ? places : NULL; /* kept until the end */
+        job.bindings = near ? places : NULL;
     }
-    return bny_local_ranks_run(&job, argv + optind);
+    c = bny_local_ranks_run(&job, argv + optind);
+    free(places);
+    return c;
 }

@@ -236,7 +236,7 @@ void bny_dpdk_watch(struct dp_ep *e)
     watch_link(e);
     if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
         return;
-    if (e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
+    if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
         e->asked_ns = t->now;
         bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
     } else if (!e->port_is_own && e->asks < ASKS && (!e->resolved || e->frame < e->frame_wanted) && e->used) {

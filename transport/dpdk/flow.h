@@ -25,10 +25,9 @@
 #define BNY_FLOW_RTO_MIN    500000u
 #define BNY_FLOW_RTO_MAX    200000000u
 #define BNY_FLOW_DEAD_NS    300000000000u /* a peer that computes acknowledges nothing */
-/* Packets under way on a link that loses nothing. A memif ring has 256 places, a packet of two segments takes two, each
- * packet may cause an acknowledgement: the ring is never full. (Full, the zero-copy driver of DPDK 22.11 overwrites what
- * was not read.) And what is under way stays in a cache. */
-#define BNY_FLOW_LOSSLESS   80u
+/* Packets under way on a link that loses nothing. A memif ring has 128 places, each packet may cause an acknowledgement: the
+ * ring is never full, and what is under way stays in a cache. */
+#define BNY_FLOW_LOSSLESS   56u
 #define BNY_FLOW_TARGET_NS  400000u /* delay above the smallest seen that the window aims at */
 #define BNY_FLOW_REORDER    3u      /* threshold, raised up to 64 where packets prove to be late, not lost */
 

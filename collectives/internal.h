@@ -166,6 +166,7 @@ struct banyan_comm {
     uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
     int all_shm;            /* every pair talks by shared memory: agreed */
     uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry: agreed */
+    uint32_t coded_max;     /* largest that arrives in one piece: for encoded ones */
     int small_slots;        /* a chunk beyond that may be impossible to send as it is: agreed */
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */

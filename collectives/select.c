@@ -569,7 +569,7 @@ static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *ca
         want = pipeline_chunk(c, call, p);
     if (want > most)
         want = most;
-    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
+    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->coded_max)
         want -= want / 16;
     return want;
 }

@@ -81,8 +81,13 @@ struct bny_world {
     int nlocal;             /* ranks on this host */
     int codec_crc;          /* encoded chunks carry checksums: agreed */
     int codec_force;        /* codecs are used even where they are predicted to lose: agreed */
+    long long encode_threads; /* BANYAN_ENCODE_THREADS */
+    struct bny_workers *workers; /* workers.h; NULL: none yet, or none at all */
+    int workers_tried;
+    uint32_t jobs_out;      /* jobs of operations in flight that have not been collected */
     double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
+    uint32_t cpu;           /* then: 1 + the CPU that this rank was on after its latest yield */
     int all_local, any_tcp; /* agreed */
     uint64_t tick_ns;       /* last slow tick */
     int has_local_failure;  /* without a control plane: adopted at the end of progress */
@@ -92,6 +97,7 @@ struct bny_world {
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
+    uint64_t due_ns;        /* the earliest time at which a paced send may go, 0: none; since a nap looked last */
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
@@ -170,6 +176,7 @@ struct banyan_comm {
     double op_timeout_s;    /* this rank's own */
     void (*progress_hook)(void *);
     void *progress_hook_ctx;
+    uint32_t hook_turns; /* yields in waits, of which some call the hook */
     /* failure: code is set last, release */
     atomic_int failed;      /* negative code, 0 while healthy */
     int blamed;
@@ -211,6 +218,9 @@ struct bny_block { /* one row of the table a program's blocks index */
     char *out, *scratch, *scratch2;
     size_t count; /* elements */
     size_t pos;   /* elements before it, for contiguous programs */
+    /* with a codec: counters of coded.c while it prepares steps */
+    uint32_t added, thinned;
+    size_t encodings;
 };
 
 struct bny_step_state {
@@ -239,6 +249,9 @@ struct bny_step_state {
     uint32_t pend_len;
     uint32_t raw_next;    /* SEND: 1 + the chunk that the codec has declined; 0: none */
     size_t stats_at;      /* its first chunk's number among this rank's encodings, in order of index */
+    struct bny_job *jobs; /* SEND: [BNY_AHEAD], chunk c in c % BNY_AHEAD; NULL: nobody runs ahead */
+    uint32_t ahead;       /* the first chunk that no job was made of */
+    uint8_t awaits;       /* the next chunk is still with an encoding thread */
 };
 
 enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
@@ -292,6 +305,7 @@ struct bny_op {
     const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
     char *decoded;          /* a chunk of an exact codec, to be reduced */
     size_t decoded_cap;
+    struct bny_workers *workers; /* that encode for it, or NULL */
     char *stats;            /* [nencodings * stats_bytes] */
     size_t stats_cap, nencodings;
     struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
@@ -447,6 +461,20 @@ int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
 /* The codec leaves the result to be divided by the number of ranks? */
 int bny_averages(const struct bny_op *op);
 
+/* The inputs of encoding chunk c as `rank`, but for where it goes. */
+void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank,
+                      struct bny_enc *e);
+
+/* ahead.c: encoding threads run ahead of the wire */
+#define BNY_AHEAD 4 /* chunks of a step: half of a pair's send slots */
+struct bny_workers *bny_ahead_workers(struct bny_world *w); /* started on first use; NULL: none. Lock held */
+void bny_ahead_prepare(struct bny_op *op); /* op->workers and the steps' jobs are set */
+/* Sends chunk h->chunk of a step with jobs, which needs up to `most` bytes, and lets threads encode those behind it. As
+ * bny_engine_send; -BANYAN_ENOTSUP: the codec declines. */
+int bny_ahead_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, size_t most);
+void bny_ahead_stop(struct bny_op *op); /* no thread touches the operation any more; idempotent */
+int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c); /* may chunk c of a SEND be encoded? */
+
 /* linear.c: operations of linear codecs, path STAGES */
 int bny_linear_init(struct bny_op *op);
 void bny_linear_free(struct bny_op *op);
@@ -466,6 +494,8 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
 void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
+/* 1: all that it waits for is messages of ranks that run on other CPUs, as far as is known. */
+int bny_oneshot_waits_elsewhere(const struct bny_op *op);
 int bny_oneshot_sends_to(const struct bny_op *op, int r);
 
 /* device.c */
@@ -474,10 +504,13 @@ int bny_device_check(const void *ptr, const char *argument); /* 0 or -BANYAN_ENO
 
 /* wait.c */
 struct bny_waiter {
-    uint32_t spins, yields, naps;
+    uint32_t spins, yields, yields_max;
+    int napped;
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);
+/* A progress found something: waiting begins anew. */
+void bny_wait_found(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 

@@ -13,11 +13,12 @@
 #include "base/param.h"
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "collectives/workers.h"
 #include "transport/loop/loop.h"
 
 #define CARD_MAGIC 0x64726163u
 #define CPU_WORDS  16 /* 1024 CPUs */
-#define CARD_TPS   3
+#define CARD_TPS   4
 
 #define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
 
@@ -363,6 +364,8 @@ static void world_free(struct bny_world *w)
         atomic_store(&w->stop_thread, 1);
         pthread_join(w->thread, NULL);
     }
+    if (w->generation == bny_process_generation())
+        bny_workers_stop(w->workers);
     while (w->strays) {
         struct bny_msg *msg = w->strays;
         w->strays = msg->next;
@@ -445,6 +448,7 @@ static struct bny_world *world_new(int nranks, int rank)
     w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
+    w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);
@@ -476,7 +480,7 @@ static void host_id(uint8_t out[16], int netns)
 static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
-        return strcmp(name, "loop") != 0;
+        return strcmp(name, "loop") != 0 && (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
     return !strcmp(transport, name) ||
            (!strcmp(transport, "verbs") && !strcmp(name, "tcp") && bny_param_int("BANYAN_ALLOW_TCP"));
 }
@@ -685,7 +689,7 @@ static int join(struct banyan_comm *comm)
     for (int r = 0; r < w->nranks && !w->any_shm; r++)
         for (int k = 0; k < r; k++)
             w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 && strcmp(in->cfg.transport, "loop") != 0 &&
-                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
+                          strcmp(in->cfg.transport, "dpdk") != 0 && !memcmp(in->cards[k].host, in->cards[r].host, 16);
     w->oversubscribed = any_oversubscribed(in);
     rc = settle_topology(in);
     if (rc)
@@ -727,7 +731,7 @@ static void *progress_thread(void *arg)
             bny_world_unlock(w);
         }
         if (n > 0)
-            wt.spins = wt.yields = 0;
+            bny_wait_found(&wt);
         else
             bny_wait_turn(&wt, w, NULL);
     }

@@ -8,7 +8,7 @@
 #include "compress/kernels/kernels.h"
 
 #define SEGMENT BNY_SPARSE_SEGMENT
-#define TILE    4096 /* elements selected on the stack, for bitmaps; a multiple of 8 */
+#define TILE    4096 /* elements selected on the stack, for bitmaps; a multiple of 64 */
 
 enum form { LIST, BITMAP, DENSE };
 
@@ -165,11 +165,37 @@ static void put_segment(const struct bny_enc *e, char *p, const char *src, float
     }
 }
 
+/* Without a residual one pass is enough where no more than two of three elements are there, as in most sums: nothing is
+ * lost when it turns out otherwise. Returns bytes; 0: the long way. */
+static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+{
+    const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
+    struct bny_sparse s = { .wire = wire, .cap = cap };
+
+    for (size_t at = 0; at < n; at += SEGMENT) {
+        size_t m = segment_at(at, n);
+        struct bny_selection sel;
+
+        bny_sparse_open(&s, m);
+        s.kept = k->select16(s.idx, s.val, s.room, (const char *)src + 4 * at, NULL, 1, m, 0, &sel);
+        if (s.kept < sel.over || s.cap - s.at < 4 || !isfinite(sel.sum))
+            return 0;
+        bny_sparse_close(&s);
+    }
+    return (long)s.at;
+}
+
 long bny_sparse_all(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
 {
     struct bny_selection sel = { 0 };
     size_t need = 0, out = 0;
 
+    if (!e->ef && n) {
+        long len = all_at_once(e, wire, cap, src, n);
+
+        if (len > 0)
+            return len;
+    }
     if (!isfinite(bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n)))
         return -BANYAN_ENOTSUP;
     for (size_t at = 0; at < n; at += SEGMENT) {
@@ -202,12 +228,24 @@ static int wrong(const struct bny_dec *d, size_t n, size_t at, const char *what)
                     d->codec->ops->name, n, what, at);
 }
 
+/* Bytes j to j + 7 of a bitmap, zeros behind its end. */
+static uint64_t word_at(const char *bits, size_t j, size_t bytes)
+{
+    uint64_t w = 0;
+
+    if (bytes - j >= 8)
+        memcpy(&w, bits + j, 8);
+    else
+        memcpy(&w, bits + j, bytes - j);
+    return w;
+}
+
 static int bits_ok(const char *bits, size_t m, size_t kept)
 {
     size_t count = 0, bytes = bitmap_bytes(m);
 
-    for (size_t j = 0; j < bytes; j++)
-        count += (size_t)__builtin_popcount((uint8_t)bits[j]);
+    for (size_t j = 0; j < bytes; j += 8)
+        count += (size_t)__builtin_popcountll(word_at(bits, j, bytes));
     return count == kept && (m % 8 == 0 || (uint8_t)bits[bytes - 1] >> m % 8 == 0);
 }
 
@@ -263,9 +301,9 @@ static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx, cons
         *next += count;
         return k->indexes_ok16(idx, count, s->m) ? count : 0;
     }
-    for (; *at < end; *at += 8)
-        for (unsigned b = (uint8_t)s->idx[*at / 8]; b; b &= b - 1) {
-            size_t i = *at + (size_t)__builtin_ctz(b);
+    for (; *at < end; *at += 64)
+        for (uint64_t b = word_at(s->idx, *at / 8, bitmap_bytes(s->m)); b; b &= b - 1) {
+            size_t i = *at + (size_t)__builtin_ctzll(b);
 
             if (*next < s->kept && i < s->m) {
                 idx[count++] = (uint16_t)i;

@@ -27,7 +27,7 @@ SETTINGS = {
 # (name in the table, codec, feedback)
 CODECS = [
     ("dense", "none", 1), ("lossless", "lossless", 1), ("bf16", "bf16", 1), ("int8", "int8", 1), ("int8, no EF", "int8", 0),
-    ("int4", "int4", 1), ("int4, no EF", "int4", 0), ("mxfp4", "mxfp4", 1),
+    ("int4", "int4", 1), ("int4, no EF", "int4", 0), ("mxfp4", "mxfp4", 1), ("int2", "adaq:error=1", 1), ("int2, no EF", "adaq:error=1", 0),
     ("eden 2 bits, no EF", "eden:bits=2", 0), ("terngrad, no EF", "terngrad", 0), ("qsgd s=1", "qsgd:levels=1", 1),
     ("qsgd s=1, no EF", "qsgd:levels=1", 0), ("natural, no EF", "natural", 0), ("onebit", "onebit", 1),
     ("onebit, no EF", "onebit", 0), ("sign", "sign", 1), ("sign, no EF", "sign", 0),

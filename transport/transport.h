@@ -21,6 +21,7 @@
 #ifndef BNY_TRANSPORT_TRANSPORT_H
 #define BNY_TRANSPORT_TRANSPORT_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,7 @@ struct bny_ep {
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
     uint32_t zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
     uint32_t unsent;    /* messages that only further calls here bring under way: no connection yet, a full socket */
+    const _Atomic uint32_t *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
 
 struct bny_tp {
@@ -58,6 +60,7 @@ struct bny_tp {
     int rank, nranks; /* world */
     uint64_t wire_bytes, messages, copied_bytes; /* counters; see banyan_stats */
     uint64_t unsent;  /* of all endpoints */
+    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };
 
 struct bny_tp_config {

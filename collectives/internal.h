@@ -46,7 +46,7 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
                    const void *b, size_t n);
 
 /* ---- world ------------------------------------------------------------------------------------------ */
-struct bny_card; /* what a rank tells all others at init: world.c */
+struct bny_card; /* what a rank tells all others at init: join.c */
 
 enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
@@ -182,7 +182,7 @@ struct banyan_comm {
     atomic_int failed;      /* negative code, 0 while healthy */
     int blamed;
     char failure_text[320];
-    struct bny_init *init;  /* while not joined yet: world.c */
+    struct bny_init *init;  /* while not joined yet: join.c */
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
@@ -344,8 +344,14 @@ void bny_worlds_progress(const struct bny_world *except);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 void bny_world_unref(struct bny_world *w);
+/* For join.c. NULL: no memory. */
+struct bny_world *bny_world_new(int nranks, int rank);
+void bny_world_free(struct bny_world *w); /* nobody has joined it */
+void bny_worlds_add(struct bny_world *w); /* it has joined */
+struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks);
 /* Handles one transport event; lock held. */
 void bny_world_event(struct bny_world *w, struct bny_event *ev);
+/* join.c */
 /* World over a loop fabric, for tests: one rank's communicator, no bootstrap, no control plane. */
 struct bny_loop_fabric;
 int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,

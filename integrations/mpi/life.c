@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "integrations/mpi/shim.h"
 
@@ -120,6 +121,7 @@ static int agree(void)
     if (!done) {
         shim_say("not every rank has this library: %d s after MPI_Init some have not answered; give LD_PRELOAD to all "
                  "ranks (mpirun -x LD_PRELOAD) or to none", limit);
+        usleep(300000); /* MPICH's launcher drops what it has not read when a job is aborted */
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     if (most[0] == (unsigned)~most[1])

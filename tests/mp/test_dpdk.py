@@ -73,7 +73,8 @@ def memif():
                                      BANYAN_DPDK_FAULT=f"loss=.01,dup=.02,reorder=.05,corrupt=.01,seed={SEED}"))
     before = sockets()
     for _ in range(3):
-        works("a killed rank is named by all survivors", ranks(3, "rank_dies", BANYAN_OP_TIMEOUT="20"))
+        code, text = ranks(3, "rank_dies", BANYAN_OP_TIMEOUT="20")
+        report("a killed rank is named by all survivors", code == 137 and text.count("rank 2 died") == 2, f"{code}\n{text}")
     report("no socket is left", sockets() <= before, f"{sockets()} sockets")
     works("and the next start works", job(perf("allreduce", "-P", "2", "-b", "1M", "-e", "1M", "-c", "1")))
     one = perf("allreduce", "-P", "2", "-b", "8", "-e", "8")

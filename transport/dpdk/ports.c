@@ -98,7 +98,8 @@ int bny_dpdk_open_pair(struct dp_ep *e)
 
     if (e->blob.frame < c.frame_max)
         c.frame_max = e->blob.frame;
-    /* A socket for each pair: at one that serves others, a client whose port is not there yet is turned away for ever. */
+    /* A socket for each pair: a client that comes before its port is there finds none and tries again; refused by the
+     * socket of another pair it would not. */
     snprintf(link, sizeof link, "bny%016llx.%d", (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
     digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
     sodium_bin2hex(secret, sizeof secret, bytes, sizeof bytes);

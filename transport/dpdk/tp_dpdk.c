@@ -273,7 +273,7 @@ static void say_goodbye(struct dp_tp *t)
     for (int r = 0; r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        if (e && e->up && !e->down && !e->bye && (e->used || e->rx.cum))
+        for (int i = 0; e && e->up && !e->down && !e->bye && i < 3; i++) /* it is not acknowledged */
             bny_dpdk_control(e, BNY_DPDK_ABORT, 0, 0);
     }
 }

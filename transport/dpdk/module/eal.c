@@ -64,8 +64,10 @@ static int run_eal(const char *args, const char *device, char *text)
     argv[argc++] = (char *)"--lcores";
     argv[argc++] = cores;
     argv[argc++] = (char *)"--no-telemetry";
-    if (!has(args, "--log-level"))
+    if (!has(args, "--log-level")) {
         argv[argc++] = (char *)"--log-level=*:error";
+        argv[argc++] = (char *)"--log-level=pmd.net.memif:critical"; /* a server that is not there yet is no error */
+    }
     if (!has(args, "--iova-mode"))
         argv[argc++] = (char *)"--iova-mode=va";
     if (device) {

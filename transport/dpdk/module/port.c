@@ -107,7 +107,7 @@ static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, cha
     for (int i = 0; i < 2; i++) {
         struct rte_ring *r;
 
-        snprintf(name[i], sizeof name[i], "b%.18s.%d.%d", c->link, c->id, i);
+        snprintf(name[i], sizeof name[i], "b%.24s.%d", c->link + 3, i);
         r = rte_ring_lookup(name[i]);
         if (!r)
             r = rte_ring_create(name[i], 2 * PAIR_FRAMES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);

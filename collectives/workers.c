@@ -15,15 +15,12 @@
 #include "topo/machine.h"
 
 struct bny_workers {
-    pthread_mutex_t lock; /* of all below but place */
+    pthread_mutex_t lock; /* of all below */
     pthread_cond_t more;
     struct bny_job *first, **last;
     int stops;
     int count, numbered;  /* threads; of them, have a number */
     int cpu;              /* the starter's */
-    pthread_mutex_t place_lock;
-    int placed;
-    cpu_set_t place;      /* CPUs for all of them; empty: they stay where they are */
     pthread_t thread[BNY_WORKERS_MAX];
 };
 
@@ -52,12 +49,13 @@ static const struct bny_machine_core *core_of(const struct bny_machine *m, int c
 
 /* CPUs that this process may use, of cores with the memory that the network device is near to (or the starter's own),
  * without the starter's core. A set, not a CPU each: ranks mostly are not bound, and the kernel knows who is where. */
-static void choose_place(struct bny_workers *w, const struct bny_machine *m)
+static void choose_place(cpu_set_t *place, const struct bny_machine *m, int starter)
 {
-    const struct bny_machine_core *own = core_of(m, w->cpu);
+    const struct bny_machine_core *own = core_of(m, starter);
     cpu_set_t may;
     int numa;
 
+    CPU_ZERO(place);
     if (!own || sched_getaffinity(0, sizeof may, &may) != 0)
         return;
     numa = own->nic >= 0 && m->devices[own->nic].numa >= 0 ? m->devices[own->nic].numa : own->numa;
@@ -66,22 +64,30 @@ static void choose_place(struct bny_workers *w, const struct bny_machine *m)
             int cpu = m->cores[c].pu[p];
 
             if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET((size_t)cpu, &may))
-                CPU_SET((size_t)cpu, &w->place);
+                CPU_SET((size_t)cpu, place);
         }
 }
 
-/* Asked once, by the first worker: reading the machine takes milliseconds, which nobody waits for. */
-static void go_to_place(struct bny_workers *w)
-{
-    struct bny_machine *m = NULL;
+/* Read once, by a worker: it takes milliseconds, which nobody else waits for. Kept for the process: what hwloc calls is
+ * not made for two threads at a time. */
+static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
+static struct bny_machine *machine; /* NULL: no hwloc */
 
-    pthread_mutex_lock(&w->place_lock);
-    if (!w->placed && bny_machine_live(&m) == 0)
-        choose_place(w, m);
-    w->placed = 1;
-    pthread_mutex_unlock(&w->place_lock);
-    bny_machine_free(m);
-    if (CPU_COUNT(&w->place) && pthread_setaffinity_np(pthread_self(), sizeof w->place, &w->place) != 0)
+static void read_machine(void)
+{
+    if (bny_machine_live(&machine) != 0)
+        machine = NULL;
+}
+
+static void go_to_place(const struct bny_workers *w)
+{
+    cpu_set_t place;
+
+    pthread_once(&machine_once, read_machine);
+    if (!machine)
+        return;
+    choose_place(&place, machine, w->cpu);
+    if (CPU_COUNT(&place) && pthread_setaffinity_np(pthread_self(), sizeof place, &place) != 0)
         bny_info("encoding threads stay where they are: they cannot be bound");
 }
 
@@ -177,7 +183,6 @@ int bny_workers_start(struct bny_workers **out, int count)
     if (!w)
         return bny_fail(BANYAN_ENOMEM, "no memory for encoding threads");
     pthread_mutex_init(&w->lock, NULL);
-    pthread_mutex_init(&w->place_lock, NULL);
     pthread_cond_init(&w->more, NULL);
     w->last = &w->first;
     w->cpu = sched_getcpu();
@@ -207,7 +212,6 @@ void bny_workers_stop(struct bny_workers *w)
     for (int i = 0; i < w->count; i++)
         pthread_join(w->thread[i], NULL);
     pthread_cond_destroy(&w->more);
-    pthread_mutex_destroy(&w->place_lock);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }

@@ -173,6 +173,7 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
     uint32_t value = imm & 0xfffffff, more;
 
     c->imm_taken++;
+    c->losses = 0;
     switch (imm >> 28) {
     case VB_IMM_EAGER:
     case VB_IMM_AGAIN:

@@ -154,7 +154,7 @@ int bny_verbs_listen(struct vb_tp *t, const char *ifname)
 {
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
     struct wanted named = split(ifname), *device = NULL;
-    char why[256], interface[32];
+    char why[384], interface[32];
     int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
 
     if (bny_net_device(ifname, interface, sizeof interface))

@@ -15,7 +15,11 @@
  *
  * One queue pair a peer: messages of all channels arrive in the order in which they were sent.
  *
- * Slots are in a slab of our own at either end, registered once: 3.02 MiB to receive and as much to send, a peer; VB_PEER_BYTES bounds all of it. */
+ * Slots are in a slab of our own at either end, registered once: 3.02 MiB to receive and as much to send, a peer;
+ * VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs stay (lane.c).
+ *
+ * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes, the immediate and the
+ * length. */
 #ifndef BNY_VERBS_VERBS_H
 #define BNY_VERBS_VERBS_H
 

@@ -85,7 +85,7 @@ static int plug(struct bny_dpdk_port *p, const char *args, char *text)
 
 /* Not with the driver's zero copy, which (22.11) overwrites slots in flight when more than 4 packets of 2 segments meet a full
  * ring, closes the EAL's own memory descriptor with its link, and is slower where the receiver adds: 4.2 instead of 5.8 GB/s
- * from 64 MiB buffers. Copying, the driver gathers from any memory. 128 slots stay in the L2 cache, 256 do not: 6.2 and 5.1 GB/s. */
+ * from 64 MiB buffers. Copying, the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9, 1024 4.7 GB/s. */
 static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
     char args[400];

@@ -287,7 +287,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     if (rc == 0)
         rc = bny_op_start(op);
     if (rc == 0 && !bny_op_is_done(op))
-        bny_op_look(op, w->oversubscribed ? 1 : 100);
+        bny_op_look(op, 100);
     done = rc || bny_op_is_done(op);
     if (!done) {
         bny_world_unlock(w);

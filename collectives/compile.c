@@ -291,7 +291,7 @@ static int by_program(const void *x, const void *y, void *arg)
  * alone. */
 static uint8_t spread_src(const struct compilation *c, const struct message *m)
 {
-    if (c->collective == BNY_ALLGATHER && m->nblocks == 1 && m->block == (uint32_t)c->rank)
+    if (c->collective == BNY_ALLGATHER && m->nblocks == 1 && c->f->trees[m->block].root == c->rank)
         return BNY_IN;
     return m->send_src;
 }
@@ -330,6 +330,27 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
             made[m->block + b] = step;
 }
 
+/* Several trees a rank in a scattered use: each is a block of its root's part. */
+static int own_several(struct bny_writer *w, const struct bny_forest *f)
+{
+    struct bny_program *p = w->p;
+    size_t n = (size_t)f->ntrees;
+
+    p->weight_num = malloc(n * sizeof *p->weight_num);
+    p->weight_den = malloc(n * sizeof *p->weight_den);
+    p->owned_first = calloc((size_t)f->nranks + 1, sizeof *p->owned_first);
+    if (!p->weight_num || !p->weight_den || !p->owned_first)
+        return -1;
+    for (int t = 0; t < f->ntrees; t++) {
+        p->weight_num[t] = f->trees[t].weight_num;
+        p->weight_den[t] = f->trees[t].weight_den;
+        p->owned_first[f->trees[t].root + 1]++;
+    }
+    for (int r = 0; r < f->nranks; r++)
+        p->owned_first[r + 1] += p->owned_first[r];
+    return 0;
+}
+
 static int write_program(struct compilation *c, struct bny_program **out)
 {
     const struct bny_forest *f = c->f;
@@ -350,6 +371,9 @@ static int write_program(struct compilation *c, struct bny_program **out)
             w.p->weight_den[t] = f->trees[t].weight_den;
         }
     }
+    if (!w.failed && scattered && f->ntrees != f->nranks)
+        w.failed = own_several(&w, f) != 0;
+    bny_writer_reserve(&w, (uint32_t)c->nmsgs);
     for (size_t i = 0; i < c->nmsgs; i++)
         emit(c, &w, &c->msgs[i], made);
     free(made);
@@ -379,9 +403,6 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     if (rank < 0 || rank >= f->nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is not in forest %s of %d ranks", rank, f->name,
                         f->nranks);
-    if (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks)
-        return bny_fail(BANYAN_ENOTSUP, "forest %s has %d trees for %d ranks; %s needs one tree a rank: build it with k=1",
-                        f->name, f->ntrees, f->nranks, bny_collective_name(collective));
     return bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
 }
 

@@ -19,7 +19,7 @@
 #include "collectives/internal.h"
 #include "collectives/trace.h"
 
-#define TILE_BYTES (64u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
+#define TILE_BYTES (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 #define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
 #define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
 
@@ -613,10 +613,13 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
 static int too_early(struct bny_op *op, const struct bny_step *s, const struct bny_step_state *st)
 {
     double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time : op->plan.pace_s * st->posted / st->nchunks;
+    uint64_t due = op->start_ns + (uint64_t)(wait * 1e9), *first = &op->comm->world->due_ns;
 
-    if (wait <= 0 || bny_now_ns() >= op->start_ns + (uint64_t)(wait * 1e9))
+    if (wait <= 0 || bny_now_ns() >= due)
         return 0;
     op->dirty = 1; /* no event tells when it is time */
+    if (!*first || due < *first)
+        *first = due;
     return 1;
 }
 

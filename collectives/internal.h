@@ -46,7 +46,7 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
                    const void *b, size_t n);
 
 /* ---- world ------------------------------------------------------------------------------------------ */
-struct bny_card; /* what a rank tells all others at init: world.c */
+struct bny_card; /* what a rank tells all others at init: join.c */
 
 enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
@@ -87,6 +87,7 @@ struct bny_world {
     uint32_t jobs_out;      /* jobs of operations in flight that have not been collected */
     double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
+    uint32_t cpu;           /* then: 1 + the CPU that this rank was on after its latest yield */
     int all_local, any_tcp; /* agreed */
     uint64_t tick_ns;       /* last slow tick */
     int has_local_failure;  /* without a control plane: adopted at the end of progress */
@@ -96,6 +97,7 @@ struct bny_world {
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
+    uint64_t due_ns;        /* the earliest time at which a paced send may go, 0: none; since a nap looked last */
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
@@ -164,6 +166,7 @@ struct banyan_comm {
     uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
     int all_shm;            /* every pair talks by shared memory: agreed */
     uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry: agreed */
+    uint32_t coded_max;     /* largest that arrives in one piece: for encoded ones */
     int small_slots;        /* a chunk beyond that may be impossible to send as it is: agreed */
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
@@ -174,11 +177,12 @@ struct banyan_comm {
     double op_timeout_s;    /* this rank's own */
     void (*progress_hook)(void *);
     void *progress_hook_ctx;
+    uint32_t hook_turns; /* yields in waits, of which some call the hook */
     /* failure: code is set last, release */
     atomic_int failed;      /* negative code, 0 while healthy */
     int blamed;
     char failure_text[320];
-    struct bny_init *init;  /* while not joined yet: world.c */
+    struct bny_init *init;  /* while not joined yet: join.c */
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
@@ -340,8 +344,14 @@ void bny_worlds_progress(const struct bny_world *except);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 void bny_world_unref(struct bny_world *w);
+/* For join.c. NULL: no memory. */
+struct bny_world *bny_world_new(int nranks, int rank);
+void bny_world_free(struct bny_world *w); /* nobody has joined it */
+void bny_worlds_add(struct bny_world *w); /* it has joined */
+struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks);
 /* Handles one transport event; lock held. */
 void bny_world_event(struct bny_world *w, struct bny_event *ev);
+/* join.c */
 /* World over a loop fabric, for tests: one rank's communicator, no bootstrap, no control plane. */
 struct bny_loop_fabric;
 int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
@@ -491,6 +501,8 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_oneshot_drop(struct bny_op *op);
 void bny_boards_free(struct bny_world *w);
 int bny_oneshot_waits_on(const struct bny_op *op, int r);
+/* 1: all that it waits for is messages of ranks that run on other CPUs, as far as is known. */
+int bny_oneshot_waits_elsewhere(const struct bny_op *op);
 int bny_oneshot_sends_to(const struct bny_op *op, int r);
 
 /* device.c */
@@ -499,10 +511,13 @@ int bny_device_check(const void *ptr, const char *argument); /* 0 or -BANYAN_ENO
 
 /* wait.c */
 struct bny_waiter {
-    uint32_t spins, yields, naps;
+    uint32_t spins, yields, yields_max;
+    int napped;
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);
+/* A progress found something: waiting begins anew. */
+void bny_wait_found(struct bny_waiter *wt);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 

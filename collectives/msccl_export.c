@@ -256,6 +256,8 @@ int bny_msccl_write(FILE *to, struct bny_program *const *programs, int n)
     else if (p->collective != BNY_ALLREDUCE && p->collective != BNY_ALLGATHER && p->collective != BNY_REDUCE_SCATTER)
         e = bny_fail(BANYAN_ENOTSUP, "%s has no place in MSCCL XML; allreduce, allgather and reduce_scatter have",
                      bny_collective_name(p->collective));
+    else if (p->owned_first)
+        e = bny_fail(BANYAN_ENOTSUP, "%s of several trees a rank has no place in MSCCL XML here: plan it with k=1", p->schedule);
     else if (chunk_blocks(p, first, count))
         e = bny_fail(BANYAN_ENOTSUP, "%s has weights without a common denominator up to %d", p->schedule,
                      DENOMINATOR_MAX);

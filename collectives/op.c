@@ -7,6 +7,8 @@
 
 #include "collectives/internal.h"
 
+#define LOOKS_SHARED 60 /* with shared CPUs, at peers that run on others; some microseconds */
+
 /* ---- init ------------------------------------------------------------------------------------------------ */
 
 static void make_sig(struct bny_op *op)
@@ -559,19 +561,36 @@ static int poll_peers(struct bny_op *op)
     return n;
 }
 
-/* Some looks under one lock: a lock operation costs as much as several of them. */
+/* Some looks under one lock: a lock operation costs as much as several of them. With shared CPUs, one look, unless all
+ * that are missing run elsewhere: then they come without this CPU. */
 int bny_op_look(struct bny_op *op, int tries)
 {
     struct bny_world *w = op->comm->world;
 
+    if (w->oversubscribed)
+        tries = LOOKS_SHARED;
     if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next && !w->draining) {
         for (int i = 0; i < tries; i++) {
             if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
                 return 1;
+            if (w->oversubscribed && !bny_oneshot_waits_elsewhere(op))
+                break;
             bny_pause();
         }
     }
     return bny_world_progress(w);
+}
+
+/* Where are we after having let others run? Peers want to know with our next message. */
+static void note_cpu(struct bny_world *w)
+{
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+
+    if (cpu == w->cpu)
+        return;
+    w->cpu = cpu;
+    for (int i = 0; i < w->ntps; i++)
+        w->tps[i]->cpu = cpu;
 }
 
 void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
@@ -596,12 +615,14 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         int n = 0;
         bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */
         if (bny_world_trylock(w)) {
+            if (w->oversubscribed)
+                note_cpu(w);
             if (!bny_op_is_done(op))
-                n = bny_op_look(op, w->oversubscribed ? 1 : 16);
+                n = bny_op_look(op, 16);
             bny_world_unlock(w);
         }
         if (n > 0)
-            wt.spins = wt.yields = 0;
+            bny_wait_found(&wt);
     }
     if (op->result)
         bny_comm_error(op->comm);

@@ -76,6 +76,30 @@ static void fill_weighted(struct bny_op *op)
     }
 }
 
+/* A rank's part, which its first block holds whole, into its blocks by their weights. */
+static void cut_part(struct bny_op *op, uint32_t r)
+{
+    const struct bny_program *p = op->program;
+    uint32_t first = p->owned_first[r], end = p->owned_first[r + 1];
+    struct bny_block whole = op->blocks[first];
+    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1, units = whole.count / quantum, at = 0;
+    double share = 0;
+
+    for (uint32_t b = first; b < end; b++) {
+        size_t edge;
+
+        share += (double)p->weight_num[b] / p->weight_den[b] * p->nranks;
+        edge = b + 1 == end ? units : (size_t)(share * (double)units + 0.5);
+        edge = (edge > units ? units : edge) * quantum;
+        if (b + 1 == end)
+            edge = whole.count;
+        op->blocks[b] = (struct bny_block){ .count = edge - at, .pos = whole.pos + at,
+                                            .in = whole.in ? whole.in + at * op->esz : NULL,
+                                            .out = whole.out ? whole.out + at * op->esz : NULL };
+        at = edge;
+    }
+}
+
 /* Blocks 0..n-1 of ranks 0..n-1. `whole_in` / `whole_out`: that side has all blocks; else only this rank's own. */
 static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
 {
@@ -83,7 +107,7 @@ static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
     size_t pos = 0;
 
     for (int r = 0; r < op->comm->n; r++) {
-        struct bny_block *k = &op->blocks[r];
+        struct bny_block *k = &op->blocks[bny_owned_first(op->program, (uint32_t)r)];
         const size_t *counts = c->scounts ? c->scounts : c->rcounts;
         int own = r == op->comm->rank;
         k->count = part_count(c, counts, r);
@@ -100,6 +124,8 @@ static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
             k->out = op->out + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
         else if (own)
             k->out = op->out;
+        if (op->program->owned_first)
+            cut_part(op, (uint32_t)r);
     }
 }
 

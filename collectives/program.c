@@ -35,6 +35,7 @@ void bny_program_free(struct bny_program *p)
         return;
     free(p->weight_num);
     free(p->weight_den);
+    free(p->owned_first);
     free(p->steps);
     free(p->deps);
     free(p->recv_first);
@@ -71,6 +72,16 @@ void bny_writer_init(struct bny_writer *w, const char *schedule, enum bny_collec
         p->weight_num[b] = 1;
         p->weight_den[b] = nblocks;
     }
+}
+
+void bny_writer_reserve(struct bny_writer *w, uint32_t steps)
+{
+    struct bny_step *room = w->failed || steps <= w->cap ? NULL : realloc(w->p->steps, steps * sizeof *room);
+
+    if (!room) /* then they are found one by one */
+        return;
+    w->p->steps = room;
+    w->cap = steps;
 }
 
 uint32_t bny_writer_add(struct bny_writer *w, const struct bny_step *step)

@@ -63,7 +63,9 @@ struct bny_program {
     uint32_t *weight_den;   /* (allreduce, reduce, broadcast, scan: blocks partition [0,count)); else NULL */
     int contiguous;         /* 1: consecutive blocks are adjacent in IN, OUT and SCRATCH on all ranks */
     int uses_scratch, uses_scratch2;
-    int owned_only;         /* SCATTERED uses: OUT (reduce_scatter) or IN (allgather) is one block: this rank's */
+    int owned_only;         /* SCATTERED uses: OUT (reduce_scatter) or IN (allgather) has this rank's blocks alone */
+    uint32_t *owned_first;  /* these: rank r's blocks are owned_first[r] .. owned_first[r + 1]), and weight_num, weight_den
+                             * their shares of the whole; [nranks + 1]. NULL: block r is rank r's */
     uint32_t nsteps, ndeps;
     struct bny_step *steps; /* in program order: a legal sequential order on this rank */
     uint32_t *deps;
@@ -71,6 +73,28 @@ struct bny_program {
     uint32_t *recv_first;   /* [nranks + 1] */
     uint32_t *recv_of;
 };
+
+/* Where rank r's blocks begin in a SCATTERED use, or in gather and scatter; those of r + 1 begin where they end. */
+static inline uint32_t bny_owned_first(const struct bny_program *p, uint32_t r)
+{
+    return p->owned_first ? p->owned_first[r] : r;
+}
+
+/* Whose block it is. */
+static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t block)
+{
+    uint32_t low = 0, high = (uint32_t)p->nranks;
+
+    while (p->owned_first && high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+
+        if (p->owned_first[mid] <= block)
+            low = mid;
+        else
+            high = mid;
+    }
+    return p->owned_first ? low : block;
+}
 
 /* Compiles a forest for one rank. collective: ALLREDUCE; REDUCE_SCATTER, ALLGATHER (SCATTERED forests);
  * REDUCE, BROADCAST (ROOTED). coalesce: joins sends of several trees to one peer in one step where their blocks are

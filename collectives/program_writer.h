@@ -20,6 +20,8 @@ struct bny_writer {
  * 1/nblocks are set (callers may change them) and the blocks are contiguous. */
 void bny_writer_init(struct bny_writer *w, const char *schedule, enum bny_collective c,
                      int nranks, int rank, int root, uint32_t nblocks, int split);
+/* Room for so many steps at once. */
+void bny_writer_reserve(struct bny_writer *w, uint32_t steps);
 /* Appends a step; ordinal, dep and ndeps are set by finish. Returns its index. */
 uint32_t bny_writer_add(struct bny_writer *w, const struct bny_step *step);
 /* Shorthand: flags as given, one block range, no FORWARD. */

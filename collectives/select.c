@@ -319,14 +319,30 @@ static double network_cost(const struct banyan_comm *c, const struct bny_call *c
     return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
 }
 
+/* Shall sends of several trees to one peer be one step? Not where a tree alone has several chunks and the plan is for a graph:
+ * a joined step sends one tree's after the other's, others send them side by side, and the trees wait for both. */
+static int joins_trees(const struct banyan_comm *c, const struct bny_call *call, const char *schedule)
+{
+    double bytes = call_bytes(c, call);
+    struct bny_topology_cost k;
+    size_t chunk;
+
+    if (call->vector || call->codec)
+        return 0;
+    chunk = network_chunk(c, call, schedule, bytes, &k);
+    if (chunk && (call->chunk_bytes || c->chunk_bytes))
+        chunk = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes;
+    return !chunk || k.largest * bytes <= (double)chunk;
+}
+
 /* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one add and copy. */
 static double hierarchical_cost(const struct banyan_comm *c, const char *schedule, enum bny_forest_use use, double bytes,
                                 const struct cost_model *m)
 {
-    double local = (double)c->n / c->world->nhosts, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+    double local = (double)c->n / bny_topology_nhosts(c), phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     const struct bny_builder_ops *b = bny_builder_find(strcmp(schedule, "host_ring") ? "double_binary_tree" : "ring");
 
-    return b->cost(c->world->nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+    return b->cost(bny_topology_nhosts(c), use, bytes, m->alpha_s, m->beta, m->gamma) +
            phases * (1e-6 * local + bytes * 0.2e-9);
 }
 
@@ -347,12 +363,13 @@ static double builder_cost(const struct banyan_comm *c, const struct bny_call *c
                            enum bny_forest_use use, double bytes, const struct cost_model *m)
 {
     struct cost_model shared = *m;
+    int nhosts = bny_topology_nhosts(c);
     double n = c->n;
 
     if (network_cost(c, call, b->name, bytes, m) > 0)
         return network_cost(c, call, b->name, bytes, m);
-    if (c->world->nhosts > 1 && c->world->nhosts < c->world->nranks && strncmp(b->name, "ring", 4) != 0)
-        shared.beta *= (double)c->world->nranks / c->world->nhosts; /* ranks of a host share its port; a ring crosses once */
+    if (nhosts > 1 && nhosts < c->n && strncmp(b->name, "ring", 4) != 0)
+        shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */
@@ -435,7 +452,7 @@ static void consider_forest(struct banyan_comm *c, const struct bny_call *call, 
     if (plan->schedule[0] && cost >= plan->predicted_s)
         return;
     if (program_get(c, (enum bny_collective)call->collective, name, use == BNY_FOREST_ROOTED ? call->root : -1,
-                    !call->vector && !call->codec, &p) == 0)
+                    joins_trees(c, call, name), &p) == 0)
         consider(plan, name, cost);
 }
 
@@ -508,7 +525,7 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
         return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
     if (strcmp(name, "oneshot") != 0) {
         int rc = program_get(c, (enum bny_collective)call->collective, name, root,
-                             !call->vector && !call->codec, &p);
+                             joins_trees(c, call, name), &p);
         if (rc)
             return rc;
     }
@@ -517,18 +534,12 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     return 0;
 }
 
-/* Do chunks meet an addition, or a root that copies some of them itself? Else they are only moved, and the fewer
- * system calls the better (allgather of 1 MiB: chunks of 64, 128, 512 KiB take 77, 71, 71 us). */
-static int adds_or_shares(const struct bny_call *call)
+/* Bytes of a chunk on shared memory. Each is a system call or two, so few large ones are best while a rank's two halves of
+ * them stay in its L2 (allreduce, 2 ranks, 256 KiB, 1 and 4 MiB: chunks of 64 KiB take 26, 103, 440 us, of 128 KiB 23.4, 97,
+ * 335). One block that travels from rank to rank needs smaller ones to overlap. */
+static size_t shared_chunk(const struct bny_call *call, const struct bny_program *p)
 {
-    switch (call->collective) {
-    case BNY_ALLGATHER:
-    case BNY_ALLTOALL:
-    case BNY_GATHER:
-    case BNY_SCATTER:
-    case BNY_SENDRECV: return 0;
-    default: return 1;
-    }
+    return p->nblocks > 1 || call->collective == BNY_SENDRECV ? 128u << 10 : 64u << 10;
 }
 
 /* Bytes (before encoding) of a chunk that fills and drains the pipeline of encoder, wire and decoder about as fast as its own
@@ -558,15 +569,14 @@ static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *ca
         want = pipeline_chunk(c, call, p);
     if (want > most)
         want = most;
-    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
+    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->coded_max)
         want -= want / 16;
     return want;
 }
 
 /* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in the cache between its
- * addition and its last send; large enough that its own cost is small. Shared memory, 2 ranks, 1 MiB: chunks of
- * 16, 32, 64, 128 KiB take 127, 108, 104, 123 us. Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB
- * take 317, 256, 243 us. */
+ * addition and its last send; large enough that its own cost is small. Sockets like larger ones: tcp on loopback, 1 MiB:
+ * 64, 128, 256 KiB take 317, 256, 243 us. */
 static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *call, const char *schedule,
                            const struct bny_program *p)
 {
@@ -577,9 +587,9 @@ static size_t choose_chunk(const struct banyan_comm *c, const struct bny_call *c
         want = network_chunk(c, call, schedule, call_bytes(c, call), &k);
     if (!want) {
         bytes = (size_t)call_bytes(c, call) / (p->nblocks ? p->nblocks : 1);
-        want = c->all_shm ? (adds_or_shares(call) ? 64u << 10 : 128u << 10)
-                          : bytes < 256u << 10 ? 128u << 10
-                                               : 256u << 10;
+        want = c->all_shm             ? shared_chunk(call, p)
+               : bytes < 256u << 10 ? 128u << 10
+                                    : 256u << 10;
         if (call->vector)
             want = 64u << 10;
     }
@@ -673,8 +683,6 @@ static int refuse_codec(struct banyan_comm *c, const struct bny_call *call, stru
     return 0;
 }
 
-#define FULL 0.75 /* links' mean load from which on sends are paced: else queues drain by themselves */
-
 /* How a plan for a graph sends: local, ranks need not agree. */
 static void set_manner(const struct banyan_comm *c, const struct bny_call *call, const struct bny_topology_cost *k,
                        struct bny_plan *plan)
@@ -685,7 +693,7 @@ static void set_manner(const struct banyan_comm *c, const struct bny_call *call,
     plan->by_chunk = w->order == BNY_ORDER_CHUNK;
     if (w->lockstep)
         plan->step_s = bny_topology_step_s(k, bytes, NETWORK_ALPHA_S);
-    else if (w->pace && k->fullness > FULL)
+    else if (w->pace && !plan->codec) /* encoded data takes less of the links than the plan counts on */
         plan->pace_s = k->per_byte * bytes;
 }
 
@@ -741,7 +749,7 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         has_use = use_of((enum bny_collective)call->collective, &use);
         rooted = !has_use || use == BNY_FOREST_ROOTED;
         rc = program_get(c, (enum bny_collective)call->collective, plan->schedule,
-                         rooted ? call->root : -1, !call->vector && !call->codec, &plan->program);
+                         rooted ? call->root : -1, joins_trees(c, call, plan->schedule), &plan->program);
         if (rc)
             return rc;
         plan->chunk_bytes = choose_chunk(c, call, plan->schedule, plan->program);

@@ -281,6 +281,25 @@ int bny_oneshot_sends_to(const struct bny_op *op, int r)
     return sends(&op->call, op->comm->rank, r);
 }
 
+int bny_oneshot_waits_elsewhere(const struct bny_op *op)
+{
+    int me = op->comm->rank;
+
+    if (op->shots_sent < op->comm->n - 1)
+        return 0;
+    for (int r = 0; r < op->comm->n; r++) {
+        const struct bny_ep *ep = op->comm->peers[r].ep;
+        uint32_t cpu;
+
+        if (op->shots[r] || !sends(&op->call, r, me))
+            continue;
+        cpu = ep->cpu ? atomic_load_explicit(ep->cpu, memory_order_relaxed) : 0;
+        if (!cpu || cpu == op->comm->world->cpu)
+            return 0;
+    }
+    return 1;
+}
+
 int bny_oneshot_waits_on(const struct bny_op *op, int r)
 {
     int n = op->comm->n, me = op->comm->rank;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Schedules that rest on the network (topology.h): files, builders that look at the graph, and hosts of several ranks. */
-#include "collectives/topology.h"
+#include "collectives/topology_made.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,50 +9,11 @@
 #include <sodium.h>
 
 #include "base/err.h"
-#include "collectives/internal.h"
-#include "collectives/msccl.h"
-#include "topo/bound.h"
-#include "topo/plan.h"
-#include "topo/route.h"
+#include "topo/graph_edit.h"
 
-#define PROVE_RANKS_MAX 512 /* the most ranks of a plan's file: one that is not proven is not run; 1.3 s and 150 MB there */
+#define PROVE_RANKS_MAX 512 /* the most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB there, each rank */
+#define PIECES_MAX       8   /* of a rank's share in reduce_scatter and allgather */
 #define FAMILY_RANKS_MAX 64 /* and so many, packed forests under caps on their height */
-#define AUTO_RANKS_MAX 256  /* up to so many ranks auto builds every kind of forest: seconds at most, once */
-#define ROUNDS_MAX     32    /* of a direct program whose cost is looked at */
-#define DIRECTS_MAX    8
-#define WIRE_SHARE 0.955    /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
-
-struct made { /* a forest of the communicator's ranks */
-    struct made *next;
-    char schedule[BNY_NAME_MAX];
-    enum bny_forest_use use;
-    int root;
-    int rc;                     /* 0, or why there is none */
-    struct bny_forest *forest;
-    int height;                 /* time steps a phase */
-    struct bny_topology_cost cost;
-};
-
-struct direct_cost { /* of an allreduce that is no forest, round by round */
-    const struct bny_direct_ops *ops;
-    int rc, rounds;
-    double per_byte;
-};
-
-struct bny_topology {
-    struct bny_graph *graph;    /* NULL: not given */
-    struct bny_plan_file plan;  /* forest NULL: none */
-    struct bny_program_set set; /* p NULL: none */
-    char *file;                 /* name of the schedule's file, or NULL */
-    uint64_t file_hash;
-    int nranks, nhosts;
-    int *host_of;               /* [nranks] */
-    int *local;                 /* [nranks] ranks host by host */
-    int *local_first;           /* [nhosts + 1] */
-    int grouped;                /* graph or plan are of hosts that have several ranks */
-    struct made *made;
-    struct direct_cost directs[DIRECTS_MAX];
-};
 
 /* ---- names ------------------------------------------------------------------------------------------- */
 
@@ -151,6 +111,9 @@ int bny_topology_load(struct bny_topology **out, const char *topo, const char *s
         t->file = strdup(schedule);
         e = t->file ? load_file(t, schedule) : bny_fail(BANYAN_ENOMEM, "no memory for a topology");
     }
+    if (!e && t->plan.forest && t->plan.forest->nranks > PROVE_RANKS_MAX)
+        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks; plans of more than %d cannot be proven at load and are not run: name "
+                     "a schedule instead", t->file, t->plan.forest->nranks, PROVE_RANKS_MAX);
     if (!e && t->plan.forest && t->graph)
         e = bny_plan_fits(&t->plan, t->graph, schedule);
     if (e)
@@ -165,12 +128,19 @@ void bny_topology_free(struct bny_topology *t)
     if (!t)
         return;
     while (t->made) {
-        struct made *m = t->made;
+        struct bny_made *m = t->made;
 
         t->made = m->next;
         bny_forest_free(m->forest);
         free(m);
     }
+    while (t->subsets) {
+        struct bny_topology *sub = t->subsets;
+
+        t->subsets = sub->next;
+        bny_topology_free(sub);
+    }
+    free(t->members);
     bny_graph_free(t->graph);
     bny_plan_close(&t->plan);
     bny_program_set_free(&t->set);
@@ -264,13 +234,10 @@ static int prove_plan(const struct bny_topology *t)
     char why[256];
     int e = 0, kinds = t->plan.use == BNY_FOREST_ALLREDUCE ? 1 : 2;
 
-    if (f->nranks > PROVE_RANKS_MAX)
-        return bny_fail(BANYAN_EINVAL, "%s is for %d ranks; plans of more than %d cannot be proven at load and are not run: name "
-                        "a schedule instead", t->file, f->nranks, PROVE_RANKS_MAX);
-    for (int i = 0; i < kinds && !e; i++) {
-        set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE ? 0 : t->plan.use == BNY_FOREST_SCATTERED ? 1 : 2][i];
+    for (int i = 0; i < 2 * kinds && !e; i++) { /* steps joined and apart: sizes decide which of these is run */
+        set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE ? 0 : t->plan.use == BNY_FOREST_SCATTERED ? 1 : 2][i / 2];
         set.p = calloc((size_t)set.n, sizeof *set.p);
-        e = set.p ? bny_compile_all(set.p, f, set.collective, 1) : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
+        e = set.p ? bny_compile_all(set.p, f, set.collective, i % 2) : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
         if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
             e = bny_fail(BANYAN_EINVAL, "%s is no correct plan: %s", t->file, why);
         bny_program_set_free(&set);
@@ -364,14 +331,14 @@ static int grow_forest(struct bny_forest **out, const struct bny_topology *t, co
 
 /* ---- making forests ------------------------------------------------------------------------------------ */
 
-static enum bny_forest_use use_of(enum bny_collective c)
+enum bny_forest_use bny_topology_use(enum bny_collective c)
 {
     return c == BNY_ALLREDUCE ? BNY_FOREST_ALLREDUCE
            : c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER ? BNY_FOREST_SCATTERED
                                                            : BNY_FOREST_ROOTED;
 }
 
-static int has_use(enum bny_collective c)
+int bny_topology_has_use(enum bny_collective c)
 {
     return c == BNY_ALLREDUCE || c == BNY_REDUCE || c == BNY_BROADCAST || c == BNY_REDUCE_SCATTER ||
            c == BNY_ALLGATHER;
@@ -416,18 +383,45 @@ static int copy_plan(struct bny_forest **out, const struct bny_topology *t, enum
     return 0;
 }
 
+/* Pieces of a rank's share, each with a tree: as few as come near the bound, as every piece is a step or several. */
+static int build_scattered(struct bny_forest **out, const struct bny_graph_builder_ops *g, const struct bny_topology *t, int height_cap)
+{
+    double least = 0;
+
+    *out = NULL;
+    for (int k = 1; k <= PIECES_MAX; k *= 2) {
+        struct bny_build_opts opts = { .k = k, .height_cap = height_cap };
+        struct bny_forest *f, *worse;
+        double time;
+        int e = g->build(&f, t->graph, BNY_FOREST_SCATTERED, -1, &opts);
+
+        if (e)
+            return *out ? 0 : e;
+        time = f->claim.time.den ? bny_ratio_value(f->claim.time) : 0;
+        worse = *out && time >= 0.99 * least ? f : *out;
+        *out = worse == f ? *out : f;
+        least = worse == f ? least : time;
+        if (worse)
+            bny_forest_free(worse);
+        if (t->grouped || !f->claim.bound.den || least <= 1.01 * bny_ratio_value((*out)->claim.bound))
+            break;
+    }
+    return 0;
+}
+
 /* The forest of graph ranks (hosts, when grouped) of a schedule. */
 static int build_base(struct bny_forest **out, const struct bny_topology *t, const char *schedule,
                       enum bny_forest_use use, int root)
 {
     const struct bny_graph_builder_ops *g = bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
-    struct bny_build_opts opts = { .k = use == BNY_FOREST_SCATTERED, /* programs of these have a block a rank */
-                                   .height_cap = height_cap(schedule) };
+    struct bny_build_opts opts = { .height_cap = height_cap(schedule) };
     const struct bny_builder_ops *b = bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
     int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
 
     if (!strncmp(schedule, "file:", 5))
         return t->plan.forest ? copy_plan(out, t, use, root) : -BANYAN_ENOTSUP;
+    if (g && t->graph && use == BNY_FOREST_SCATTERED && g->uses & use)
+        return build_scattered(out, g, t, opts.height_cap);
     if (g)
         return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts) : -BANYAN_ENOTSUP;
     if (!b || !(b->uses & use) || (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
@@ -435,110 +429,11 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t, con
     return b->build(out, n, use, root);
 }
 
-/* ---- cost ---------------------------------------------------------------------------------------------- */
-
-static int height(const struct bny_tree *tree, const int *parent, int n, int *depth)
-{
-    int most = 0;
-
-    memset(depth, 0xff, (size_t)n * sizeof *depth);
-    depth[tree->root] = 0;
-    for (int v = 0; v < n; v++) {
-        int at = v, d = 0;
-
-        while (depth[at] < 0) {
-            at = parent[at];
-            d++;
-        }
-        d += depth[at];
-        most = d > most ? d : most;
-        for (at = v; depth[at] < 0; at = parent[at])
-            depth[at] = d--;
-    }
-    return most;
-}
-
-static void add_load(const struct bny_graph *g, const struct bny_route *r, double share, double *load, double *slowest)
-{
-    for (int i = 0; i < r->nlinks; i++) {
-        double cap = (double)g->links[r->links[i]].cap;
-
-        load[r->links[i]] += share;
-        if (*slowest <= 0 || cap < *slowest)
-            *slowest = cap;
-    }
-}
-
-static int set_cost(struct bny_topology_cost *k, struct bny_forest *f, const struct bny_graph *g,
-                    enum bny_forest_use use)
-{
-    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0, used = 0;
-    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0, sum = 0;
-    double *other = load ? load + (both ? 0 : g->nlinks) : NULL; /* phases meet on the links of an allreduce */
-    int *depth = calloc((size_t)f->nranks, sizeof *depth);
-    int e = load && depth ? bny_forest_route(f, g) : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
-
-    for (int t = 0; t < f->ntrees && !e; t++) {
-        const struct bny_tree *tree = &f->trees[t];
-        double share = (double)tree->weight_num / tree->weight_den;
-        int h = height(tree, tree->parent, f->nranks, depth);
-        int d = tree->down_parent ? height(tree, tree->down_parent, f->nranks, depth) : h;
-
-        largest = share > largest ? share : largest;
-        up = h > up ? h : up;
-        down = d > down ? d : down;
-        for (int v = 0; v < f->nranks; v++) {
-            add_load(g, &tree->up[v], share, load, &slowest);
-            add_load(g, &tree->down[v], share, other, &slowest);
-        }
-    }
-    *k = (struct bny_topology_cost){ .largest = largest,
-                                     .link_Bps = slowest * g->unit_Bps,
-                                     .hops = both ? up + down : up > down ? up : down,
-                                     .steps = (int)f->nsteps * (both ? 2 : 1) };
-    for (int l = 0; l < g->nlinks && !e; l++) {
-        double carried = load[l] > other[l] ? load[l] : other[l];
-        double s = carried / ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE;
-
-        k->per_byte = s > k->per_byte ? s : k->per_byte;
-        most = carried > most ? carried : most;
-        sum += s;
-        used += carried > 0;
-    }
-    k->fullness = used && k->per_byte > 0 ? sum / used / k->per_byte : 0;
-    k->carried = most;
-    free(load);
-    free(depth);
-    return e;
-}
-
-size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s)
-{
-    /* Time of chunk size c: carried * bytes / c messages of alpha, and hops - 1 chunks of c / rate to fill. */
-    double c = k->hops > 1 ? sqrt(k->carried * bytes * alpha_s * k->link_Bps / (k->hops - 1)) : 262144;
-
-    c = c < 4096 ? 4096 : c > 262144 ? 262144 : c;
-    return (size_t)c & ~(size_t)1023;
-}
-
-double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s)
-{
-    return alpha_s + k->largest * bytes / k->link_Bps / WIRE_SHARE;
-}
-
-double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk, double alpha_s)
-{
-    double c = (double)chunk < bytes ? (double)chunk : bytes;
-
-    return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps + k->hops * alpha_s +
-           k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
-}
-
 /* ---- cache ---------------------------------------------------------------------------------------------- */
 
-static struct made *make(struct bny_topology *t, const char *schedule, enum bny_forest_use use, int root)
+struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule, enum bny_forest_use use, int root)
 {
-    struct made *m;
+    struct bny_made *m;
     struct bny_forest *hosts = NULL;
     int grouped = t->grouped || hosts_builder(schedule), hroot = root < 0 ? -1 : grouped ? t->host_of[root] : root;
 
@@ -555,7 +450,7 @@ static struct made *make(struct bny_topology *t, const char *schedule, enum bny_
     t->made = m;
     m->rc = build_base(&hosts, t, schedule, use, hroot);
     if (m->rc == 0 && t->graph && t->graph->nranks == hosts->nranks)
-        m->rc = set_cost(&m->cost, hosts, t->graph, use);
+        m->rc = bny_topology_set_cost(&m->cost, hosts, t->graph, use);
     m->height = m->rc == 0 ? (int)hosts->nsteps : 0;
     if (m->rc == 0 && grouped) {
         m->rc = grow_forest(&m->forest, t, hosts, use, root);
@@ -569,163 +464,134 @@ static struct made *make(struct bny_topology *t, const char *schedule, enum bny_
     return m;
 }
 
+/* ---- some of the ranks ----------------------------------------------------------------------------------- */
+
+/* The graph for ranks[n] of the world: of them, or of their hosts where the graph is of hosts. */
+static int subset_graph(struct bny_topology *sub, const struct bny_topology *t, const int *host_of_world)
+{
+    int *nodes = malloc((size_t)sub->nranks * sizeof *nodes), n = t->grouped ? sub->nhosts : sub->nranks;
+
+    if (!nodes)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a topology");
+    for (int r = 0; r < sub->nranks; r++)
+        nodes[t->grouped ? sub->host_of[r] : r] = t->grouped ? host_of_world[r] : sub->members[r];
+    sub->graph = bny_graph_subset(t->graph, nodes, n);
+    sub->grouped = t->grouped && sub->nhosts < sub->nranks;
+    free(nodes);
+    return sub->graph ? 0 : -BANYAN_EINVAL;
+}
+
+/* A communicator of some ranks, or of all in another order: the same network, in which the other ranks only pass on. A
+ * schedule's file is for all ranks. */
+static struct bny_topology *make_subset(const struct bny_topology *t, const struct banyan_comm *c)
+{
+    struct bny_topology *sub = calloc(1, sizeof *sub);
+    int *host_of = calloc(2 * (size_t)c->n, sizeof *host_of), *of_world = host_of + c->n, nhosts = 0, e = -1;
+
+    if (sub && host_of && (sub->members = calloc((size_t)c->n, sizeof *sub->members)) != NULL) {
+        for (int r = 0; r < c->n; r++) {
+            int first = 0;
+
+            sub->members[r] = c->peers[r].world_rank;
+            of_world[r] = t->host_of[sub->members[r]];
+            while (of_world[first] != of_world[r])
+                first++;
+            host_of[r] = first == r ? nhosts++ : host_of[first];
+        }
+        e = set_hosts(sub, host_of, c->n);
+        if (!e && t->graph && c->n > 1)
+            e = subset_graph(sub, t, of_world);
+    }
+    free(host_of);
+    if (e) {
+        bny_topology_free(sub);
+        return NULL;
+    }
+    return sub;
+}
+
+static int is_of(const struct bny_topology *sub, const struct banyan_comm *c)
+{
+    int r = 0;
+
+    while (sub->nranks == c->n && r < c->n && (sub->members ? sub->members[r] : r) == c->peers[r].world_rank)
+        r++;
+    return sub->nranks == c->n && r == c->n;
+}
+
+struct bny_topology *bny_topology_of(const struct banyan_comm *c)
+{
+    struct bny_topology *t = c->world->topology, *sub;
+
+    if (!t || !t->host_of || is_of(t, c))
+        return t && t->host_of ? t : NULL;
+    for (sub = t->subsets; sub; sub = sub->next)
+        if (is_of(sub, c))
+            return sub;
+    sub = make_subset(t, c);
+    if (sub) {
+        sub->next = t->subsets;
+        t->subsets = sub;
+    }
+    return sub;
+}
+
+int bny_topology_applies(const struct banyan_comm *c)
+{
+    return bny_topology_of(c) != NULL;
+}
+
+int bny_topology_nhosts(const struct banyan_comm *c)
+{
+    const struct bny_topology *t = bny_topology_of(c);
+
+    return t ? t->nhosts : c->n;
+}
+
+/* ---- for communicators ------------------------------------------------------------------------------------ */
+
 int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll, int root)
 {
-    struct bny_topology *t = bny_topology_applies(c) ? c->world->topology : NULL;
-    struct made *m;
+    struct bny_topology *t = bny_topology_of(c);
+    struct bny_made *m;
     int cap;
 
-    if (!t || !t->graph || !has_use(coll) || t->graph->nranks > FAMILY_RANKS_MAX)
+    if (!t || !t->graph || !bny_topology_has_use(coll) || t->graph->nranks > FAMILY_RANKS_MAX)
         return 0;
-    root = use_of(coll) == BNY_FOREST_ROOTED ? root : -1;
-    m = make(t, *name ? name : "packed", use_of(coll), root);
+    root = bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1;
+    m = bny_topology_make(t, *name ? name : "packed", bny_topology_use(coll), root);
     if (!m || m->rc || m->height < 2)
         return 0;
     cap = m->height > 4 ? m->height * 3 / 4 : m->height - 1;
     snprintf(name, BNY_NAME_MAX, "packed_h%d", cap);
-    m = make(t, name, use_of(coll), root);
+    m = bny_topology_make(t, name, bny_topology_use(coll), root);
     return m && m->rc == 0;
 }
 
 int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule)
 {
     if (hosts_builder(schedule))
-        return c->world->nhosts > 1 && c->world->nhosts < c->n;
-    return strcmp(schedule, "multitree_reference") != 0 && (c->n <= AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
-}
-
-double bny_topology_beta(const struct banyan_comm *c)
-{
-    const struct bny_graph *g = bny_topology_applies(c) ? c->world->topology->graph : NULL;
-    double least = 0;
-
-    for (int r = 0; g && r < g->nranks; r++) {
-        double port = 0;
-
-        for (int i = g->out_first[g->rank_node[r]]; i < g->out_first[g->rank_node[r] + 1]; i++)
-            port += (double)g->links[g->out[i]].cap;
-        least = least > 0 && least < port ? least : port;
-    }
-    return least > 0 ? 1 / (least * g->unit_Bps * WIRE_SHARE) : 0;
-}
-
-int bny_topology_applies(const struct banyan_comm *c)
-{
-    const struct bny_topology *t = c->world->topology;
-
-    if (!t || c->n != c->world->nranks || !t->host_of)
-        return 0;
-    for (int r = 0; r < c->n; r++)
-        if (c->peers[r].world_rank != r)
-            return 0;
-    return 1;
+        return bny_topology_nhosts(c) > 1 && bny_topology_nhosts(c) < c->n;
+    return strcmp(schedule, "multitree_reference") != 0 && (c->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
 }
 
 int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
                          enum bny_collective coll, const char *schedule, int root, int coalesce)
 {
-    struct bny_topology *t = c->world->topology;
-    struct made *m;
+    struct bny_topology *t = bny_topology_of(c);
+    struct bny_made *m;
 
     *borrowed = 0;
-    if (!bny_topology_applies(c) || !has_use(coll))
+    if (!t || !bny_topology_has_use(coll))
         return -BANYAN_ENOTSUP;
     if (!strncmp(schedule, "file:", 5) && t->set.p) {
         *borrowed = 1;
         *out = t->set.p[c->rank];
         return t->set.collective == coll ? 0 : -BANYAN_ENOTSUP;
     }
-    m = make(t, schedule, use_of(coll), use_of(coll) == BNY_FOREST_ROOTED ? root : -1);
+    m = bny_topology_make(t, schedule, bny_topology_use(coll), bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
     if (!m)
         return bny_fail(BANYAN_ENOMEM, "no memory for a forest");
     return m->rc ? m->rc : bny_compile(out, m->forest, coll, c->rank, coalesce);
 }
 
-/* Adds what the sends of one rank load on the links in round after round: its k-th send belongs to round k. */
-static int add_rounds(double *load, int *nrounds, const struct bny_program *p, const struct bny_graph *g, struct bny_router *router)
-{
-    struct bny_ways ways = { 0 };
-    int round = 0, e = 0;
-
-    for (uint32_t i = 0; i < p->nsteps && !e; i++) {
-        const struct bny_step *s = &p->steps[i];
-        double share = 0;
-
-        if ((s->kind != BNY_SEND && s->kind != BNY_FORWARD) || round == ROUNDS_MAX)
-            continue;
-        for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-            share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
-        e = bny_router_ways(router, p->rank, s->peer, &ways);
-        for (int w = 0; w < ways.nparts && !e; w++)
-            for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
-                load[round * g->nlinks + ways.links[l]] += share * ways.share[w];
-        round++;
-    }
-    *nrounds = round > *nrounds ? round : *nrounds;
-    free(ways.links);
-    return e;
-}
-
-static int direct_rounds(struct direct_cost *d, const struct bny_direct_ops *ops, enum bny_collective coll,
-                         const struct bny_graph *g)
-{
-    double *load = calloc((size_t)ROUNDS_MAX * (size_t)g->nlinks + 1, sizeof *load);
-    struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
-    int e = load && router ? 0 : -BANYAN_ENOMEM;
-
-    for (int r = 0; r < g->nranks && !e; r++) {
-        struct bny_program *p;
-
-        e = ops->build(&p, coll, g->nranks, r, -1);
-        if (!e) {
-            e = add_rounds(load, &d->rounds, p, g, router);
-            bny_program_free(p);
-        }
-    }
-    for (int k = 0; k < d->rounds && !e; k++) {
-        double most = 0;
-
-        for (int l = 0; l < g->nlinks; l++)
-            most = fmax(most, load[k * g->nlinks + l] / ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE);
-        d->per_byte += most;
-    }
-    free(load);
-    bny_router_destroy(router);
-    return e;
-}
-
-double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll, const struct bny_direct_ops *ops,
-                                   double bytes, double alpha_s)
-{
-    struct bny_topology *t = bny_topology_applies(c) ? c->world->topology : NULL;
-    struct direct_cost *d;
-
-    if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE || t->graph->nranks > AUTO_RANKS_MAX)
-        return 0;
-    for (d = t->directs; d < t->directs + DIRECTS_MAX && d->ops && d->ops != ops; d++)
-        ;
-    if (d == t->directs + DIRECTS_MAX)
-        return 0;
-    if (!d->ops) {
-        d->ops = ops;
-        d->rc = direct_rounds(d, ops, coll, t->graph);
-    }
-    return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
-}
-
-int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c, enum bny_collective coll,
-                      const char *schedule, int root)
-{
-    struct bny_topology *t = c->world->topology;
-    struct made *m;
-
-    if (!bny_topology_applies(c) || !t->graph || !has_use(coll))
-        return -BANYAN_ENOTSUP;
-    if (t->grouped && bny_builder_find(schedule)) /* it knows nothing of hosts */
-        return -BANYAN_ENOTSUP;
-    m = make(t, schedule, use_of(coll), use_of(coll) == BNY_FOREST_ROOTED ? root : -1);
-    if (!m || m->rc)
-        return m ? m->rc : -BANYAN_ENOMEM;
-    *out = m->cost;
-    return 0;
-}

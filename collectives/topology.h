@@ -34,8 +34,11 @@ void bny_topology_file_name(const struct bny_topology *t, char *buf, size_t cap)
 const char *bny_topology_schedule_name(size_t i);
 int bny_topology_schedule_known(const char *name); /* those, and names of files */
 
-/* Does the graph, the file or the grouping by hosts apply to this communicator? Only one of all ranks in their order. */
+/* Is there a topology of this communicator's ranks? One of some ranks, or in another order, has the same graph, in which the
+ * other ranks only pass on what crosses them; it has no file. */
 int bny_topology_applies(const struct banyan_comm *c);
+/* The hosts of its ranks; as many as ranks when nothing is known of them. */
+int bny_topology_nhosts(const struct banyan_comm *c);
 /* May auto try it? Not what is slow to build for so many ranks, nor what only stands for a publication. */
 int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule);
 /* The family of packed forests from high and optimal to low and loaded: from one's name (BNY_NAME_MAX bytes; "": packed itself)
@@ -51,7 +54,6 @@ struct bny_topology_cost {
     double per_byte;  /* seconds for each byte of the vector, once the pipelines are full */
     double link_Bps;  /* of the slowest link that it uses */
     double carried;   /* share of the vector that crosses the busiest link */
-    double fullness;  /* of the links that it uses, on the mean: their load over the fullest one's, each over its capacity */
     double largest;   /* share of the vector in the largest message of a time step */
     int hops;         /* edges of ranks on the longest way, all phases */
     int steps;        /* time steps, all phases */

@@ -46,6 +46,9 @@ static int check_heads(const struct bny_proof *v)
         if (p->collective != a->collective || p->root != a->root || p->nblocks != a->nblocks ||
             strcmp(p->schedule, a->schedule) || !p->weight_num != !a->weight_num)
             return bny_proof_fail(v, "rank %d's program is for another call than rank 0's", r);
+        if (!p->owned_first != !a->owned_first ||
+            (p->owned_first && memcmp(p->owned_first, a->owned_first, ((size_t)v->n + 1) * sizeof *p->owned_first)))
+            return bny_proof_fail(v, "ranks 0 and %d differ in whose blocks are whose", r);
         for (uint32_t b = 0; p->weight_num && b < p->nblocks; b++)
             if (p->weight_num[b] != a->weight_num[b] || p->weight_den[b] != a->weight_den[b])
                 return bny_proof_fail(v, "ranks 0 and %d differ in the weight of block %u", r,
@@ -91,7 +94,7 @@ static void blocks_of(const struct bny_program *p, uint8_t space, uint32_t *firs
         break;
     }
     if (own)
-        *first = me, *end = me + 1;
+        *first = bny_owned_first(p, me), *end = bny_owned_first(p, me + 1);
     if (none)
         *end = *first;
 }

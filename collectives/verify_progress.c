@@ -19,28 +19,31 @@ struct lane { /* one channel of one direction between two ranks */
     uint32_t last;              /* while building: the lane's last send step */
 };
 
+struct state { /* of a step; together, as they are looked at together */
+    uint32_t lane;         /* or NONE */
+    uint32_t next;         /* step of the lane on the same side */
+    uint32_t done;         /* chunks complete */
+    uint32_t first_waiter; /* start of its own in waiters; they end where the next step's begin */
+    int32_t rank;
+    uint32_t queued;
+};
+
 struct flow {
     const struct bny_proof *v;
     uint64_t slots, nchunks;
     struct lane *lanes; /* [n * n * BNY_CHANNELS] */
-    int32_t *rank;      /* [nsteps] */
-    uint32_t *lane;     /* [nsteps] or NONE */
-    uint32_t *next;     /* [nsteps] next step of the lane on the same side */
-    uint64_t *done;     /* [nsteps] chunks complete */
-    uint32_t *first_waiter; /* [nsteps + 1] start of g's in waiters */
-    uint32_t *waiters;      /* steps that depend on g */
-    uint32_t *queue;    /* steps to look at again; a ring of nsteps + 1 */
-    uint8_t *queued;
-    uint32_t head, tail;
+    struct state *at;   /* [nsteps + 1] */
+    uint32_t *waiters;  /* steps that depend on others */
+    uint32_t *queue;    /* [nsteps] steps to look at again, the latest first: what woke them is at hand */
+    uint32_t queue_len;
 };
 
 static void look_again(struct flow *f, uint32_t g)
 {
-    if (g == NONE || f->queued[g])
+    if (g == NONE || f->at[g].queued)
         return;
-    f->queued[g] = 1;
-    f->queue[f->tail] = g;
-    f->tail = (f->tail + 1) % (f->v->nsteps + 1);
+    f->at[g].queued = 1;
+    f->queue[f->queue_len++] = g;
 }
 
 /* Chunks of dependency d that must be complete before chunk c of step s: all up to the last one
@@ -51,6 +54,8 @@ static uint64_t needed(const struct flow *f, const struct bny_step *s, const str
     uint64_t low = s->block * f->nchunks + s->nblocks * c, high = low + s->nblocks;
     uint64_t from = d->block * f->nchunks, upto;
 
+    if (s->block == d->block && s->nblocks == d->nblocks) /* as nearly always */
+        return c + 1;
     if (high <= from || low >= from + d->nblocks * f->nchunks)
         return 0;
     upto = (high - from + d->nblocks - 1) / d->nblocks;
@@ -59,14 +64,14 @@ static uint64_t needed(const struct flow *f, const struct bny_step *s, const str
 
 static int deps_done(const struct flow *f, uint32_t g)
 {
-    int r = f->rank[g];
+    int r = f->at[g].rank;
     const struct bny_program *p = f->v->p[r];
     const struct bny_step *s = bny_proof_step(f->v, r, g);
 
     for (uint32_t k = 0; k < s->ndeps; k++) {
         uint32_t d = p->deps[s->dep + k];
 
-        if (f->done[f->v->base[r] + d] < needed(f, s, &p->steps[d], f->done[g]))
+        if (f->at[f->v->base[r] + d].done < needed(f, s, &p->steps[d], f->at[g].done))
             return 0;
     }
     return 1;
@@ -74,21 +79,21 @@ static int deps_done(const struct flow *f, uint32_t g)
 
 static void complete_chunk(struct flow *f, uint32_t g)
 {
-    struct lane *l = f->lane[g] == NONE ? NULL : &f->lanes[f->lane[g]];
+    struct lane *l = f->at[g].lane == NONE ? NULL : &f->lanes[f->at[g].lane];
 
-    f->done[g]++;
-    for (uint32_t k = f->first_waiter[g]; k < f->first_waiter[g + 1]; k++)
+    f->at[g].done++;
+    for (uint32_t k = f->at[g].first_waiter; k < f->at[g + 1].first_waiter; k++)
         look_again(f, f->waiters[k]);
     if (!l)
         return;
-    if (bny_step_is_recv(bny_proof_step(f->v, f->rank[g], g))) {
+    if (bny_step_is_recv(bny_proof_step(f->v, f->at[g].rank, g))) {
         l->received++;
-        if (f->done[g] == f->nchunks)
-            l->receiver = f->next[g];
+        if (f->at[g].done == f->nchunks)
+            l->receiver = f->at[g].next;
     } else {
         l->sent++;
-        if (f->done[g] == f->nchunks)
-            l->sender = f->next[g];
+        if (f->at[g].done == f->nchunks)
+            l->sender = f->at[g].next;
     }
     look_again(f, l->sender);
     look_again(f, l->receiver);
@@ -97,9 +102,9 @@ static void complete_chunk(struct flow *f, uint32_t g)
 /* Does one chunk of g if it can; returns 1 if it did. */
 static int advance(struct flow *f, uint32_t g)
 {
-    struct lane *l = f->lane[g] == NONE ? NULL : &f->lanes[f->lane[g]];
+    struct lane *l = f->at[g].lane == NONE ? NULL : &f->lanes[f->at[g].lane];
 
-    if (f->done[g] == f->nchunks || !deps_done(f, g))
+    if (f->at[g].done == f->nchunks || !deps_done(f, g))
         return 0;
     if (!l) {
         complete_chunk(f, g);
@@ -110,7 +115,7 @@ static int advance(struct flow *f, uint32_t g)
 
         if ((l->sender != g && l->receiver != g) ||
             (l->sender != other && l->receiver != other) ||
-            f->done[other] != f->done[g] || !deps_done(f, other))
+            f->at[other].done != f->at[g].done || !deps_done(f, other))
             return 0;
         complete_chunk(f, g);
         complete_chunk(f, other);
@@ -128,20 +133,19 @@ static int simulate(struct flow *f)
     const struct bny_proof *v = f->v;
 
     for (uint32_t g = 0; g < v->nsteps; g++)
-        look_again(f, g);
-    while (f->head != f->tail) {
-        uint32_t g = f->queue[f->head];
+        if (deps_done(f, g)) /* what it waits for wakes the others */
+            look_again(f, g);
+    while (f->queue_len) {
+        uint32_t g = f->queue[--f->queue_len];
 
-        f->head = (f->head + 1) % (v->nsteps + 1);
-        f->queued[g] = 0;
+        f->at[g].queued = 0;
         while (advance(f, g))
             ;
     }
     for (uint32_t g = 0; g < v->nsteps; g++)
-        if (f->done[g] < f->nchunks)
-            return bny_proof_fail(v, "rank %d waits for ever at step %u chunk %llu, with %llu "
-                                  "slots", f->rank[g], g - v->base[f->rank[g]],
-                                  (unsigned long long)f->done[g], (unsigned long long)f->slots);
+        if (f->at[g].done < f->nchunks)
+            return bny_proof_fail(v, "rank %d waits for ever at step %u chunk %u, with %llu "
+                                  "slots", f->at[g].rank, g - v->base[f->at[g].rank], f->at[g].done, (unsigned long long)f->slots);
     return 0;
 }
 
@@ -157,18 +161,18 @@ static void build_lanes(struct flow *f)
             const struct bny_step *s = bny_proof_step(v, r, g);
             struct lane *l;
 
-            f->rank[g] = r;
+            f->at[g].rank = r;
             if (s->peer < 0 || bny_step_is_recv(s))
                 continue;
-            f->lane[g] = (uint32_t)((r * v->n + s->peer) * BNY_CHANNELS + s->chan);
-            f->lane[v->match[g]] = f->lane[g];
-            l = &f->lanes[f->lane[g]];
+            f->at[g].lane = (uint32_t)((r * v->n + s->peer) * BNY_CHANNELS + s->chan);
+            f->at[v->match[g]].lane = f->at[g].lane;
+            l = &f->lanes[f->at[g].lane];
             if (l->last == NONE) {
                 l->sender = g;
                 l->receiver = v->match[g];
             } else {
-                f->next[l->last] = g;
-                f->next[v->match[l->last]] = v->match[g];
+                f->at[l->last].next = g;
+                f->at[v->match[l->last]].next = v->match[g];
             }
             l->last = g;
         }
@@ -187,17 +191,18 @@ static void build_waiters(struct flow *f)
                     uint32_t d = v->base[r] + v->p[r]->deps[s->dep + k];
 
                     if (pass == 0)
-                        f->first_waiter[d + 1]++;
+                        f->at[d + 1].first_waiter++;
                     else
-                        f->waiters[--f->first_waiter[d + 1]] = v->base[r] + i;
+                        f->waiters[--f->at[d + 1].first_waiter] = v->base[r] + i;
                 }
             }
         if (pass == 0)
             for (uint32_t g = 0; g < v->nsteps; g++)
-                f->first_waiter[g + 1] += f->first_waiter[g];
+                f->at[g + 1].first_waiter += f->at[g].first_waiter;
     }
-    /* The second pass left the start of g's waiters in first_waiter[g + 1]. */
-    memmove(f->first_waiter, f->first_waiter + 1, v->nsteps * sizeof *f->first_waiter);
+    /* The second pass left the start of g's waiters in the place of g + 1. */
+    for (uint32_t g = 0; g < v->nsteps; g++)
+        f->at[g].first_waiter = f->at[g + 1].first_waiter;
 }
 
 int bny_prove_progress(const struct bny_proof *v, int slots)
@@ -210,33 +215,22 @@ int bny_prove_progress(const struct bny_proof *v, int slots)
         for (uint32_t i = 0; i < v->p[r]->nsteps; i++)
             ndeps += v->p[r]->steps[i].ndeps;
     f.lanes = malloc((size_t)v->n * (size_t)v->n * BNY_CHANNELS * sizeof *f.lanes);
-    f.rank = malloc(steps * sizeof *f.rank);
-    f.lane = malloc(steps * sizeof *f.lane);
-    f.next = malloc(steps * sizeof *f.next);
-    f.done = calloc(steps, sizeof *f.done);
-    f.first_waiter = calloc(steps, sizeof *f.first_waiter);
+    f.at = calloc(steps, sizeof *f.at);
     f.waiters = malloc(ndeps * sizeof *f.waiters);
     f.queue = malloc(steps * sizeof *f.queue);
-    f.queued = calloc(steps, 1);
-    if (f.lanes && f.rank && f.lane && f.next && f.done && f.first_waiter && f.waiters &&
-        f.queue && f.queued) {
-        memset(f.lane, 0xff, steps * sizeof *f.lane);
-        memset(f.next, 0xff, steps * sizeof *f.next);
+    if (f.lanes && f.at && f.waiters && f.queue) {
+        for (size_t g = 0; g < steps; g++)
+            f.at[g].lane = f.at[g].next = NONE;
         build_lanes(&f);
         build_waiters(&f);
-        f.first_waiter[v->nsteps] = (uint32_t)(ndeps - 1);
+        f.at[v->nsteps].first_waiter = (uint32_t)(ndeps - 1);
         e = simulate(&f);
     } else {
         e = bny_proof_no_memory(v);
     }
     free(f.lanes);
-    free(f.rank);
-    free(f.lane);
-    free(f.next);
-    free(f.done);
-    free(f.first_waiter);
+    free(f.at);
     free(f.waiters);
     free(f.queue);
-    free(f.queued);
     return e;
 }

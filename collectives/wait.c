@@ -12,12 +12,26 @@
 #define SPINS          20000u   /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED   0u       /* when CPUs are shared: whom we wait for may need this one */
 #define YIELDS         2000u
-#define YIELDS_SHARED  1000u
+#define YIELDS_SHARED  1000u    /* as long as they pay: see bny_wait_found */
+#define YIELDS_MIN     8u
 #define NAP_MAX_NS     2000000u
+#define HOOK_EVERY     8u       /* yields between calls of the hook: an MPI's own progress may yield as well */
 
 void bny_wait_init(struct bny_waiter *wt)
 {
     *wt = (struct bny_waiter){ 0 };
+}
+
+/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
+ * slow enough that every chunk is worth a nap would else cost a whole CPU. */
+void bny_wait_found(struct bny_waiter *wt)
+{
+    if (wt->napped)
+        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
+    else if (wt->yields)
+        wt->yields_max *= 2;
+    wt->spins = wt->yields = 0;
+    wt->napped = 0;
 }
 
 static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
@@ -38,6 +52,16 @@ static void call_hook(struct banyan_comm *comm)
 {
     if (comm && comm->progress_hook)
         comm->progress_hook(comm->progress_hook_ctx);
+}
+
+/* A paced send's time is told by no descriptor. */
+static uint64_t until_due(const struct bny_world *w, uint64_t longest)
+{
+    uint64_t now = w->due_ns ? bny_now_ns() : 0;
+
+    if (!w->due_ns || w->due_ns > now + longest)
+        return longest;
+    return w->due_ns > now ? w->due_ns - now : 0;
 }
 
 static void nap(struct bny_world *w)
@@ -66,7 +90,8 @@ static void nap(struct bny_world *w)
     }
     if (w->control)
         nfds += bny_control_fds(w->control, fds + nfds, 64 - nfds);
-    if (longest && bny_world_progress(w) == 0) {
+    w->due_ns = 0;
+    if (longest && bny_world_progress(w) == 0 && (longest = until_due(w, longest)) != 0) {
         bny_world_unlock(w);
         for (int i = 0; i < nfds; i++)
             pfd[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
@@ -85,6 +110,9 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     uint32_t spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
     uint32_t yields_max = w->oversubscribed ? YIELDS_SHARED : YIELDS;
 
+    if (!w->oversubscribed || !wt->yields_max || wt->yields_max > yields_max)
+        wt->yields_max = yields_max;
+
     if (w->spin_us >= 0)
         spins_max = (uint32_t)(w->spin_us > 1000000 ? 1000000 : w->spin_us) * 30;
     if (wt->spins < spins_max) {
@@ -96,14 +124,17 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         call_hook(comm); /* the peer we wait for may wait for what the hook drives */
         return;
     }
-    call_hook(comm);
-    if (wt->yields < yields_max) {
+    if (wt->yields < wt->yields_max) {
         wt->yields++;
         sched_yield();
+        if (comm && ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+            call_hook(comm);
         if (wt->yields % 16 == 0)
             tick_if_due(wt, w);
         return;
     }
+    call_hook(comm);
     tick_if_due(wt, w);
+    wt->napped = 1;
     nap(w);
 }

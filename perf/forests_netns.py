@@ -3,10 +3,13 @@
 """Forests on real ranks: network namespaces joined by shaped links (scripts/netns-cluster), wall-clock times of allreduce against
 the ring's and against the prediction. Schedules take turns, so that what else the machine does hits all alike.
 
-    perf/forests_netns.py BUILD [--sizes 4M,16M] [--rounds 5] [--cases torus,star,leaf] [--json FILE]
+    perf/forests_netns.py BUILD [--sizes 4M,16M] [--rounds 5] [--iters 3] [--cases torus,star,leaf] [--json FILE]
     perf/forests_netns.py BUILD --manners     how plans send: free running, paced, oldest chunk first, lock-step
 
-Prints the table of perf/RESULTS.md; times are medians of the rounds, with the least and the largest."""
+    perf/forests_netns.py BUILD --probe       plans for a graph that banyan_topo probe has measured, beside those for the given one
+
+Prints the table of perf/RESULTS.md; times are medians of the rounds, with the least and the largest; CPUs are what the job kept busy on the
+mean, start-up included."""
 import argparse
 import json
 import os
@@ -15,11 +18,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
 MBIT = 1e6 / 8 / 1e9  # GB/s
 SHUFFLED = [0, 4, 1, 5, 2, 6, 3, 7]  # every edge of the ring crosses the spine: the worst order
+RANDOM = [5, 0, 3, 6, 1, 7, 2, 4]
+
+
+def order(hosts):
+    return ",".join(map(str, hosts))
 
 
 def graph(folder, name, ranks, switches, edges):
@@ -57,15 +66,17 @@ def star(folder):
 
 
 def leaf(folder):
-    """Two leaves of 4 hosts at 100 Mbit/s, 200 Mbit/s upwards: 2:1. Rank r of the shuffled job is on host SHUFFLED[r]."""
-    def topo(name, order):
+    """Two leaves of 4 hosts at 100 Mbit/s, 200 Mbit/s upwards: 2:1. Rank r is on host order[r]."""
+    def topo(name, hosts):
         edges = [(f"h{h}", f"leaf{h // 4}", 100) for h in range(8)] + [("leaf0", "spine", 200), ("leaf1", "spine", 200)]
-        return graph(folder, name, [f"h{h}" for h in order], ["leaf0", "leaf1", "spine"], edges)
+        return graph(folder, name, [f"h{h}" for h in hosts], ["leaf0", "leaf1", "spine"], edges)
 
-    order = ",".join(map(str, SHUFFLED))
-    runs = [("ring, ordered", ["--schedule", "ring"], None, None), ("ring, shuffled ranks", ["--schedule", "ring"], order, None),
-            ("ordered_ring, shuffled ranks", ["--schedule", "ordered_ring"], order, topo("shuffled", SHUFFLED)),
-            ("auto, shuffled ranks", [], order, topo("shuffled", SHUFFLED))]
+    worst, some, ordered = topo("worst", SHUFFLED), topo("random", RANDOM), topo("ordered", range(8))
+    runs = [("ring, ordered", ["--schedule", "ring"], None, None), ("auto, ordered", [], None, ordered),
+            ("ring, random order", ["--schedule", "ring"], order(RANDOM), None), ("auto, random order", [], order(RANDOM), some),
+            ("ring, worst order", ["--schedule", "ring"], order(SHUFFLED), None),
+            ("ordered_ring, worst order", ["--schedule", "ordered_ring"], order(SHUFFLED), worst),
+            ("auto, worst order", [], order(SHUFFLED), worst)]
     return "2 leaves x 4 hosts, 2:1 oversubscribed", "leaf:2x4:100:200", runs
 
 
@@ -77,44 +88,61 @@ MANNERS = {"free running": {"BANYAN_PACE": "0", "BANYAN_ORDER": "step"}, "paced"
 def in_all_manners(runs):
     """The baseline, and each plan for the graph in each manner of sending (NOTES.md, Plans for a network)."""
     plans = [r for r in runs if r[3] and r[1]]
-    return runs[:1] + [(f"{name}, {how}", options, order, topo, env) for name, options, order, topo in plans for how, env in MANNERS.items()]
+    return runs[:1] + [(f"{name}, {how}", options, hosts, topo, env) for name, options, hosts, topo in plans for how, env in MANNERS.items()]
 
 
 CASES = {"torus": torus, "star": star, "leaf": leaf}
 
 
-def measure(build, net, size, options, order, topo, env):
-    command = [CLUSTER, "--net", net, "--timeout", "120"] + (["--order", order] if order else [])
-    command += ["--", os.path.join(build, "perf", "banyan_perf"), "allreduce", "-b", size, "-e", size, "-w", "1", "-n", "3",
+def measure(args, net, size, options, hosts, topo, env):
+    command = [CLUSTER, "--net", net, "--timeout", "120"] + (["--order", hosts] if hosts else [])
+    command += ["--", os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", size, "-e", size, "-w", "1", "-n", str(args.iters),
                 "--inplace", "0", "--no-roofline", *options] + (["--topo", topo] if topo else ["--chunk", "32K"])
+    start, before = time.monotonic(), os.times()
     p = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "BANYAN_DEBUG": "info", **env})
+    wall, after = time.monotonic() - start, os.times()
     row = re.search(r"^ +(\d+) +(\d+) +\S+ +\S+ +-?\d+ +([\d.]+)", p.stdout, re.M)
     if p.returncode or not row or "# Out of bounds values : 0 OK" not in p.stdout:
         sys.exit(f"{' '.join(command)} failed:\n{p.stdout}{p.stderr}")
     plan = re.search(rf"rank 0: info: plan: allreduce of {row.group(2)} f32 .*schedule (\S+), .*predicted (\S+) us", p.stderr)
-    return float(row.group(3)) / 1e6, plan.group(1), float(plan.group(2)) / 1e6
+    cpus = (after.children_user + after.children_system - before.children_user - before.children_system) / wall
+    return float(row.group(3)) / 1e6, plan.group(1), float(plan.group(2)) / 1e6, cpus
+
+
+def probed(args, net, hosts, path):
+    """A graph that banyan_topo probe measures on the same ranks."""
+    command = [CLUSTER, "--net", net, "--timeout", "150"] + (["--order", hosts] if hosts else [])
+    p = subprocess.run(command + ["--", os.path.join(args.build, "tools", "banyan_topo"), "probe", "-o", path], capture_output=True,
+                       text=True, timeout=170)
+    if p.returncode:
+        sys.exit(f"probe of {net} failed:\n{p.stdout}{p.stderr}")
+    return path
 
 
 def run_case(args, case, size, folder):
     title, net, runs = CASES[case](folder)
     runs = [(*r, {})[:5] for r in (in_all_manners(runs) if args.manners else runs)]
+    if args.probe:
+        name, options, hosts, _, env = next(r for r in reversed(runs) if r[3])
+        runs.append((name.replace("auto", "auto, measured graph"), options, hosts,
+                     probed(args, net, hosts, os.path.join(folder, f"{case}.json")), env))
     times = {name: [] for name, *_ in runs}
     plans = {}
     for _ in range(args.rounds):
-        for name, options, order, topo, env in runs:
-            seconds, *plans[name] = measure(args.build, net, size, options, order, topo, env)
+        for name, options, hosts, topo, env in runs:
+            seconds, *plans[name] = measure(args, net, size, options, hosts, topo, env)
             times[name].append(seconds)
     first = statistics.median(times[runs[0][0]])
     rows = []
     for name, *_ in runs:
         t = statistics.median(times[name])
-        schedule, predicted = plans[name]
+        schedule, predicted, cpus = plans[name]
         rows.append({"case": title, "size": size, "name": name, "schedule": schedule, "seconds": t, "least": min(times[name]),
                      "most": max(times[name]), "ratio": first / t, "predicted": predicted or None,
-                     "error": t / predicted - 1 if predicted and name != runs[0][0] else None})
+                     "cpus": cpus, "error": t / predicted - 1 if predicted and name != runs[0][0] else None})
         r = rows[-1]
         known = f"{r['predicted']:.3f} s | {100 * r['error']:+.0f} %" if r["error"] is not None else " | "
-        print(f"| {size} | {name} | {schedule} | {t:.3f} s ({r['least']:.3f} .. {r['most']:.3f}) | {r['ratio']:.2f} | {known} |",
+        print(f"| {size} | {name} | {schedule} | {t:.3f} s ({r['least']:.3f} .. {r['most']:.3f}) | {r['ratio']:.2f} | {known} | {cpus:.2f} |",
               flush=True)
     return rows
 
@@ -124,8 +152,10 @@ def main():
     p.add_argument("build")
     p.add_argument("--sizes", default="4M,16M")
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--iters", type=int, default=3, help="of a round")
     p.add_argument("--cases", default="torus,star,leaf")
     p.add_argument("--manners", action="store_true")
+    p.add_argument("--probe", action="store_true", help="also with a graph that banyan_topo probe measures first")
     p.add_argument("--json")
     args = p.parse_args()
     probe = subprocess.run([CLUSTER, "--probe"], capture_output=True, text=True)
@@ -134,8 +164,8 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for case in args.cases.split(","):
-            print(f"\n{CASES[case](folder)[0]}\n\n| bytes | what | schedule | time (least .. most) | faster by | predicted | off by |"
-                  "\n|---|---|---|---|---|---|---|")
+            print(f"\n{CASES[case](folder)[0]}\n\n| bytes | what | schedule | time (least .. most) | faster by | predicted | off by | CPUs |"
+                  "\n|---|---|---|---|---|---|---|---|")
             for size in args.sizes.split(","):
                 rows += run_case(args, case, size, folder)
     if args.json:

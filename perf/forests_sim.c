@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* forests_sim: what the simulator makes of published results, as JSON rows.
  *
- *   forests_sim table          contended times on tori and meshes in units of S/(nB), alpha 0
- * (table 1.6 of the design: MultiTree, Swing and their baselines) forests_sim curves TOPO bus
- * bandwidth against size, 32 KiB to 64 MiB, links of 16 GB/s and 150 ns, one head flit in 17:
- * MultiTree's figure; rows for tools/banyan_plot forests_sim speed          seconds for
- * MultiTree on a 32x32 torus: building, and simulating 2.1 M chunks */
+ *   forests_sim table          contended times on tori and meshes in units of S/(nB), alpha 0 (table 1.6 of the design:
+ *                              MultiTree, Swing and their baselines)
+ *   forests_sim curves TOPO    bus bandwidth against size, 32 KiB to 64 MiB, links of 16 GB/s and 150 ns, one head flit in
+ *                              17: MultiTree's figure; rows for tools/banyan_plot
+ *   forests_sim speed          seconds to plan, bound, repair, simulate and prove; rows for perf/forests.py --speed
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 #include <time.h>
 
 #include "banyan/banyan.h"
+#include "collectives/msccl.h"
 #include "sim_baselines.h"
 #include "topo/bound.h"
+#include "topo/repair.h"
 
 #define BOTH (BNY_SIM_REDUCE | BNY_SIM_SPREAD)
 
@@ -156,29 +159,131 @@ static int curves(const char *topo)
     return 0;
 }
 
-static int speed(void)
+static void row(const char *what, const char *topo, double s, double aim)
 {
-    struct bny_sim_opts o = { .bytes = 1e9, .alpha_s = 1e-6, .order = BNY_SIM_PRIORITY };
-    double start = seconds(), built;
-    struct bny_sim_result r;
-    struct bny_forest *f;
-    struct bny_graph *g;
+    printf("{\"what\":\"%s\",\"topo\":\"%s\",\"seconds\":%.4f,\"aim_s\":%.1f}\n", what, topo, s, aim);
+    fflush(stdout);
+}
 
-    if (bny_graph_make(&g, "torus:32x32") ||
-        bny_graph_builder_find("multitree")->build(&f, g, BNY_FOREST_ALLREDUCE, 0, NULL))
-        return failed("multitree on torus:32x32");
-    built = seconds();
-    if (bny_sim_forest(&r, g, f, BOTH, &o))
-        return failed("simulation");
-    printf("{\"topo\":\"torus:32x32\",\"schedule\":\"multitree\",\"steps\":%u,\"build_s\":%.3f,"
-           "\"simulate_s\":%.3f,"
-           "\"messages\":%llu,\"events\":%llu}\n",
-           f->nsteps, built - start, seconds() - built, (unsigned long long)r.messages,
-           (unsigned long long)r.events);
-    bny_sim_result_free(&r);
+/* Exact packing of an allgather: free k, the cut's bound reached. */
+static int speed_of_packing(const char *topo, double aim)
+{
+    struct bny_forest *f = NULL;
+    struct bny_graph *g;
+    double start;
+
+    if (bny_graph_make(&g, topo))
+        return failed(topo);
+    start = seconds();
+    if (bny_graph_builder_find("packed")->build(&f, g, BNY_FOREST_SCATTERED, -1, NULL))
+        return failed(topo);
+    row("exact packing", topo, seconds() - start, aim);
     bny_forest_free(f);
     bny_graph_free(g);
     return 0;
+}
+
+static int speed_of_bound(const char *topo, double aim)
+{
+    struct bny_bound b;
+    struct bny_graph *g;
+    double start;
+
+    if (bny_graph_make(&g, topo))
+        return failed(topo);
+    start = seconds();
+    if (bny_bound_allgather(&b, g))
+        return failed(topo);
+    row("exact bound", topo, seconds() - start, aim);
+    bny_bound_free(&b);
+    bny_graph_free(g);
+    return 0;
+}
+
+static int speed_of_repair(const char *topo, const char *loss, double aim)
+{
+    char less[80];
+    struct bny_graph *before, *after;
+    struct bny_forest *f, *r;
+    double start;
+
+    snprintf(less, sizeof less, "%s!%s", topo, loss);
+    if (bny_graph_make(&before, topo) || bny_graph_make(&after, less) ||
+        bny_graph_builder_find("packed")->build(&f, before, BNY_FOREST_SCATTERED, -1, NULL))
+        return failed(less);
+    start = seconds();
+    if (bny_forest_repair(&r, f, before, after, BNY_FOREST_SCATTERED, -1, NULL))
+        return failed(less);
+    row("plan after a lost link", less, seconds() - start, aim);
+    bny_forest_free(f);
+    bny_forest_free(r);
+    bny_graph_free(before);
+    bny_graph_free(after);
+    return 0;
+}
+
+/* What banyan_topo verify does: certificate, bound, and the programs of all ranks. */
+static int speed_of_proof(const struct bny_graph *g, struct bny_forest *f, const char *topo, double aim)
+{
+    struct bny_program_set set = { .collective = BNY_ALLREDUCE, .n = f->nranks };
+    double start = seconds();
+    char why[256];
+
+    if (bny_forest_recheck(f, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why))
+        return failed(why);
+    set.p = calloc((size_t)set.n, sizeof *set.p);
+    if (!set.p || bny_compile_all(set.p, f, BNY_ALLREDUCE, 1) || bny_program_set_prove(&set, 4, why, sizeof why))
+        return failed("proof");
+    row("proof of a plan", topo, seconds() - start, aim);
+    bny_program_set_free(&set);
+    return 0;
+}
+
+static int speed_of_1024(void)
+{
+    struct bny_sim_opts o = { .bytes = 1e9, .alpha_s = 1e-6, .order = BNY_SIM_PRIORITY };
+    static const char topo[] = "torus:32x32";
+    struct bny_sim_result r;
+    struct bny_forest *f;
+    struct bny_graph *g;
+    double start;
+    int e;
+
+    if (bny_graph_make(&g, topo))
+        return failed(topo);
+    start = seconds();
+    if (bny_graph_builder_find("multitree")->build(&f, g, BNY_FOREST_ALLREDUCE, 0, NULL))
+        return failed("multitree on torus:32x32");
+    row("multitree", topo, seconds() - start, 2);
+    start = seconds();
+    if (bny_sim_forest(&r, g, f, BOTH, &o))
+        return failed("simulation");
+    row("simulation of 2.1 M chunks", topo, seconds() - start, 5);
+    bny_sim_result_free(&r);
+    e = speed_of_proof(g, f, topo, 5);
+    bny_forest_free(f);
+    bny_graph_free(g);
+    return e;
+}
+
+static int speed(void)
+{
+    static const char *const of_64[] = { "torus:8x8", "mesh:8x8", "dgx-a100:8", "mi250:4", "fattree:64", "leafspine:8x8,over=4" };
+    static const char *const of_256[] = { "torus:16x16", "dgx-h100:32", "random:256", "leafspine:16x16,over=4" };
+    static const char *const of_1024[] = { "torus:32x32", "dgx-h100:128" };
+    int e = 0;
+
+    for (size_t i = 0; i < sizeof of_64 / sizeof *of_64 && !e; i++)
+        e = speed_of_packing(of_64[i], 0.2);
+    for (size_t i = 0; i < sizeof of_256 / sizeof *of_256 && !e; i++)
+        e = speed_of_packing(of_256[i], 3);
+    for (size_t i = 0; i < sizeof of_1024 / sizeof *of_1024 && !e; i++)
+        e = speed_of_bound(of_1024[i], 10);
+    if (!e)
+        e = speed_of_repair("torus:16x16", "dead=0-1", 0.5);
+    if (!e)
+        e = speed_of_repair("dgx-h100:32", "dead=0", 0.5);
+    return e ? e : speed_of_1024();
 }
 
 int main(int argc, char **argv)

@@ -3,9 +3,11 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "banyan/banyan.h"
 #include "tools/local_ranks.h"
+#include "tools/rank_binding.h"
 
 static const char usage[] =
     "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
@@ -13,7 +15,10 @@ static const char usage[] =
     "others.\n"
     "  -n, --ranks N      number of ranks, 1 to 4096\n"
     "  --timeout S        end the job after S seconds (exit status 124)\n"
-    "  --bind             run rank i on the (i mod CPUs)-th CPU this process may use\n"
+    "  --bind             give each rank a CPU, and the free ones near it for its threads: spread over\n"
+    "                     packages, memories and caches, neighbours side by side; default: unbound\n"
+    "  --bind=list        run rank i on the (i mod CPUs)-th CPU this process may use\n"
+    "  --report-bindings  say which CPUs --bind gives\n"
     "  --tag              begin every line a rank prints with [rank]\n"
     "  -h, --help         this text\n"
     "  -V, --version      the version\n"
@@ -29,19 +34,21 @@ static int bad(const char *what, const char *value)
 
 int main(int argc, char **argv)
 {
-    enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_TAG };
+    enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_REPORT, OPT_TAG };
     static const struct option longs[] = {
         { "ranks", required_argument, NULL, 'n' },
         { "timeout", required_argument, NULL, OPT_TIMEOUT },
-        { "bind", no_argument, NULL, OPT_BIND },
+        { "bind", optional_argument, NULL, OPT_BIND },
+        { "report-bindings", no_argument, NULL, OPT_REPORT },
         { "tag", no_argument, NULL, OPT_TAG },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'V' },
         { NULL, 0, NULL, 0 },
     };
     struct bny_local_ranks job = { .tool = "banyan_run" };
+    struct bny_rank_binding *places = NULL;
+    int near = 0, report = 0, c;
     char *end;
-    int c;
 
     /* "+": options end at the program's name. */
     while ((c = getopt_long(argc, argv, "+n:hV", longs, NULL)) != -1) {
@@ -56,7 +63,13 @@ int main(int argc, char **argv)
             if (end == optarg || *end || !(job.timeout_s > 0))
                 return bad("--timeout wants seconds, got ", optarg);
             break;
-        case OPT_BIND: job.bind = 1; break;
+        case OPT_BIND:
+            near = !optarg || !strcmp(optarg, "near");
+            job.bind = optarg && !strcmp(optarg, "list");
+            if (!near && !job.bind && strcmp(optarg, "none") != 0)
+                return bad("--bind wants near, list or none, got ", optarg);
+            break;
+        case OPT_REPORT: report = 1; break;
         case OPT_TAG: job.tag = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
@@ -67,5 +80,17 @@ int main(int argc, char **argv)
         return bad("-n is missing", "");
     if (optind >= argc)
         return bad("the program to start is missing", "");
-    return bny_local_ranks_run(&job, argv + optind);
+    if (near || (report && !job.bind)) {
+        places = bny_rank_bindings(job.nranks);
+        if (!places) {
+            fprintf(stderr, "banyan_run: --bind: %s\n", banyan_last_error());
+            return 125;
+        }
+        for (int r = 0; r < job.nranks && report; r++)
+            fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text, near ? "" : ", if it were bound (--bind)");
+        job.bindings = near ? places : NULL;
+    }
+    c = bny_local_ranks_run(&job, argv + optind);
+    free(places);
+    return c;
 }

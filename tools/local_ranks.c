@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Local ranks: fork and exec, one poll loop over a signalfd and the ranks' output pipes. */
 #include "tools/local_ranks.h"
+#include "tools/rank_binding.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/param.h"
+#include "tools/rank_binding.h"
 #include "transport/bootstrap/bootstrap.h"
 
 #define GRACE_S      5.0  /* for the other ranks, once one has failed */
@@ -112,6 +114,8 @@ static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, in
         dup2(pipes[i][1], i + 1);
     if (o->bind)
         bny_local_bind(r);
+    else if (o->bindings && sched_setaffinity(0, sizeof o->bindings[r].set, &o->bindings[r].set) != 0)
+        fprintf(stderr, "%s: rank %d: cannot be bound to %s: %s\n", o->tool, r, o->bindings[r].text, strerror(errno));
     set_number("BANYAN_RANK", r);
     set_number("BANYAN_WORLD_SIZE", o->nranks);
     if (r == 0) {

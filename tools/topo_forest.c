@@ -100,7 +100,7 @@ int topo_prove(int *slots, const struct bny_forest *f, enum bny_forest_use use, 
     int u = use == BNY_FOREST_ALLREDUCE ? 0 : use == BNY_FOREST_SCATTERED ? 1 : 2, e = 0;
 
     *slots = -1;
-    if (f->nranks > TOPO_PROVE_RANKS_MAX || (use == BNY_FOREST_SCATTERED && f->ntrees != f->nranks))
+    if (f->nranks > TOPO_PROVE_RANKS_MAX)
         return 0;
     for (int i = 0; i < (u ? 2 : 1) && !e; i++)
         e = prove(slots, f, both[u][i], most);

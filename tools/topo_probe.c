@@ -17,16 +17,19 @@ enum {
     MIDDLE = 64 << 10,
     LARGE = 4 << 20,
     PINGPONGS = 51,
-    REPEATS = 7,
-    WARMUP = 3,
+    REPEATS_MAX = 7,
+    WARMUP = 2,
     BLOCKS = 3,
-    HOST_BYTES = 64
+    HOST_BYTES = 128
 };
+
+#define EXCHANGE_S 0.1 /* about so long is the exchange of a large message: slow links have smaller ones */
+#define PAIR_S     1.5 /* and so long all repetitions of it */
 
 struct job {
     struct banyan_comm *comm;
     struct banyan_opts opts;
-    int rank, n;
+    int rank, n, repeats;
     unsigned char *out, *in; /* [LARGE] */
     double *all;             /* [n] */
 };
@@ -66,7 +69,7 @@ static int ping(struct job *j, int peer, size_t bytes, int first)
 static int measure(struct job *j, int peer, size_t bytes, int pingpong, double *seconds)
 {
     double t[PINGPONGS];
-    int n = pingpong ? PINGPONGS : REPEATS, e = 0;
+    int n = pingpong ? PINGPONGS : j->repeats, e = 0;
 
     *seconds = 0;
     for (int block = 0; block < BLOCKS && !e; block++) {
@@ -114,7 +117,9 @@ static int hosts(struct job *j, int *host)
 
     if (!names)
         return bny_fail(BANYAN_ENOMEM, "no memory for the names of %d hosts", j->n);
-    gethostname(mine, sizeof mine - 1);
+    gethostname(mine, 64);
+    if (readlink("/proc/self/ns/net", mine + 65, sizeof mine - 66) < 0) /* a container is a machine of its own */
+        mine[65] = 0;
     e = banyan_allgather(mine, names, HOST_BYTES, BANYAN_U8, j->comm, &j->opts);
     for (int r = 0; r < j->n && !e; r++) {
         host[r] = -1;
@@ -125,6 +130,33 @@ static int hosts(struct job *j, int *host)
     }
     free(names);
     return e;
+}
+
+/* Message sizes and repetitions by the slowest pair of neighbours in the list: a gigabit link may have 4 MiB, 25 Mbit/s not. */
+static int choose_sizes(struct job *j, struct bny_probe_fabric *f)
+{
+    int peer = (j->rank ^ 1) < j->n ? j->rank ^ 1 : -1, e = 0;
+    double took = 0, slowest;
+
+    for (int i = 0; i < 3 && !e; i++) { /* the last one counts: shaped links let the first bytes pass */
+        uint64_t start;
+
+        e = banyan_barrier(j->comm, &j->opts);
+        start = bny_now_ns();
+        if (!e && peer >= 0)
+            e = exchange(j, peer, MIDDLE);
+        took = peer >= 0 ? (double)(bny_now_ns() - start) / 1e9 : 0;
+    }
+    if (!e)
+        e = banyan_allreduce(&took, &slowest, 1, BANYAN_F64, BANYAN_MAX, j->comm, &j->opts);
+    if (e)
+        return e;
+    f->large = LARGE;
+    while (f->large > 4 * MIDDLE && slowest * (double)(f->large / MIDDLE) > EXCHANGE_S)
+        f->large /= 2;
+    j->repeats = (int)(PAIR_S / BLOCKS / (slowest * (double)(f->large / MIDDLE) + 1e-6)) - WARMUP;
+    j->repeats = j->repeats < 3 ? 3 : j->repeats > REPEATS_MAX ? REPEATS_MAX : j->repeats;
+    return 0;
 }
 
 static void summary(FILE *f, const struct bny_probe *p, const struct bny_graph *g)
@@ -179,6 +211,8 @@ static int probe(struct job *j, const struct topo_opts *o)
     j->all = calloc((size_t)j->n, sizeof *j->all);
     e = host && j->out && j->in && j->all ? hosts(j, host)
                                           : bny_fail(BANYAN_ENOMEM, "no memory for buffers");
+    if (!e)
+        e = choose_sizes(j, &f);
     if (!e)
         e = bny_probe_run(&p, &f);
     if (!e)

@@ -146,7 +146,7 @@ static void print(FILE *to, const struct report *r, const struct bny_graph *g, c
     if (r->slots >= 0)
         fprintf(to, "  no deadlock with %d buffer%s a lane\n", r->slots, r->slots == 1 ? "" : "s");
     else
-        fprintf(to, "  programs not proven: more than %d ranks, or several trees a rank\n", TOPO_PROVE_RANKS_MAX);
+        fprintf(to, "  programs not proven: more than %d ranks\n", TOPO_PROVE_RANKS_MAX);
 }
 
 static int verify(const struct topo_opts *o, struct report *r, struct bny_graph **g)

@@ -57,8 +57,7 @@ struct bny_forest {
 enum bny_forest_use {
     BNY_FOREST_ALLREDUCE = 1 << 0, /* any roots */
     BNY_FOREST_SCATTERED = 1 << 1, /* the trees in order of their roots, one or more a rank, each rank's weights
-                                    * 1/nranks together: reduce_scatter and allgather. Programs are
-                                    * compiled from forests with one tree a rank only */
+                                    * 1/nranks together: reduce_scatter and allgather */
     BNY_FOREST_ROOTED = 1 << 2,    /* all trees rooted at `root`: broadcast and reduce */
 };
 

@@ -175,3 +175,39 @@ int bny_graph_edit(struct bny_graph **g, const char *text)
     }
     return 0;
 }
+
+struct bny_graph *bny_graph_subset(const struct bny_graph *g, const int *ranks, int n)
+{
+    struct bny_graph *h = bny_graph_alloc(g->name);
+    int e = 0;
+
+    if (!h)
+        return NULL;
+    h->unit_Bps = g->unit_Bps;
+    for (int v = 0; v < g->nnodes && e >= 0; v++) {
+        e = bny_graph_node(h, g->nodes[v].kind, g->nodes[v].host, g->nodes[v].name);
+        if (e < 0)
+            break;
+        h->nodes[v] = g->nodes[v];
+        if (h->nodes[v].kind == BNY_NODE_COMPUTE)
+            h->nodes[v].kind = BNY_NODE_SWITCH;
+        h->nodes[v].rank = -1;
+    }
+    for (int r = 0; r < n && e >= 0; r++) {
+        h->nodes[g->rank_node[ranks[r]]].kind = BNY_NODE_COMPUTE;
+        h->nodes[g->rank_node[ranks[r]]].rank = r;
+    }
+    for (int l = 0; l < g->nlinks && e >= 0; l++) {
+        e = bny_graph_link(h, g->links[l].from, g->links[l].to, g->links[l].cap, g->links[l].lat_ns);
+        if (e >= 0)
+            h->links[e].lanes = g->links[l].lanes;
+    }
+    if (e >= 0)
+        e = bny_graph_freeze(h);
+    if (e < 0) {
+        bny_graph_free(h);
+        return NULL;
+    }
+    snprintf(h->name, sizeof h->name, "%.40s: %d of %d", g->name, n, g->nranks);
+    return h;
+}

@@ -51,7 +51,7 @@ struct bny_probe {
 /* 0 or an error; then *out is to be freed by bny_probe_free. */
 int bny_probe_run(struct bny_probe **out, const struct bny_probe_fabric *f);
 void bny_probe_free(struct bny_probe *p); /* takes NULL */
-/* A tree of switches with the measured capacities, in MB/s, rounded so that equal things are
+/* A tree of switches with the measured capacities, rounded so that equal things are
  * equal. Frozen. */
 int bny_probe_graph(struct bny_graph **out, const struct bny_probe *p);
 /* The statistics, as one more member of the graph's JSON (bny_graph_save): , "probe": {...} */

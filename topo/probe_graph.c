@@ -10,12 +10,14 @@
 /* Values this close belong to equal things, as far as a measurement can tell. */
 #define ALIKE 1.1
 
-/* Two significant digits, at least 1. */
-static int64_t round_MBps(double Bps)
-{
-    double mb = Bps / 1e6, digit = mb > 10 ? pow(10, floor(log10(mb)) - 1) : 1;
+#define UNIT_BPS 1e5 /* of capacities: fine enough for 10 Mbit/s */
 
-    return mb < 1 ? 1 : (int64_t)(floor(mb / digit + 0.5) * digit);
+/* In units, two significant digits, at least 1. */
+static int64_t rounded(double Bps)
+{
+    double units = Bps / UNIT_BPS, digit = units > 10 ? pow(10, floor(log10(units)) - 1) : 1;
+
+    return units < 1 ? 1 : (int64_t)(floor(units / digit + 0.5) * digit);
 }
 
 /* Each value becomes the median of the run of like ones that it is in, rounded. */
@@ -35,7 +37,7 @@ static int even_out(const double *Bps, int64_t *out, int n)
         for (end = i + 1; end < n && Bps[order[end]] <= ALIKE * Bps[order[end - 1]];)
             end++;
         for (int k = i; k < end; k++)
-            out[order[k]] = round_MBps(Bps[order[i + (end - i) / 2]]);
+            out[order[k]] = rounded(Bps[order[i + (end - i) / 2]]);
     }
     free(order);
     return 0;
@@ -103,7 +105,7 @@ int bny_probe_graph(struct bny_graph **out, const struct bny_probe *p)
     for (int l = 0; l < p->nlevels && e >= 0; l++)
         e = add_level(&t, l);
     if (e >= 0) {
-        t.g->unit_Bps = 1e6;
+        t.g->unit_Bps = UNIT_BPS;
         e = bny_graph_freeze(t.g);
     }
     free(t.cap);

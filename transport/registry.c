@@ -4,7 +4,7 @@
 
 #include "transport/transport.h"
 
-extern const struct bny_transport_ops bny_loop_ops, bny_shm_ops, bny_verbs_ops, bny_tcp_ops;
+extern const struct bny_transport_ops bny_loop_ops, bny_shm_ops, bny_verbs_ops, bny_tcp_ops, bny_dpdk_ops;
 
 const struct bny_transport_ops *const bny_transports[] = {
     &bny_loop_ops,
@@ -12,6 +12,7 @@ const struct bny_transport_ops *const bny_transports[] = {
 #ifdef BNY_HAVE_VERBS
     &bny_verbs_ops,
 #endif
+    &bny_dpdk_ops,
     &bny_tcp_ops,
     NULL,
 };

@@ -140,9 +140,13 @@ static int run_shared(struct shim_job *j)
 int shim_job_run(struct shim_job *j)
 {
     MPI_Comm comm = j->c->handle;
-    double start = shim.stats ? shim_now() : 0;
+    double start = 0;
     int code;
 
+    if (shim.stats) {
+        shim_count_codec(j);
+        start = shim_now();
+    }
     if (shim.multiple)
         code = run_shared(j);
     else

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "integrations/mpi/shim.h"
 
@@ -77,6 +78,13 @@ int shim_raise(MPI_Comm comm, int code)
 
 /* ---- init --------------------------------------------------------------------------------------------------------- */
 
+static int setting(const char *name, int dflt)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? atoi(text) : dflt;
+}
+
 /* What all ranks must have alike, as a number. */
 static unsigned settings_hash(void)
 {
@@ -98,7 +106,8 @@ static unsigned settings_hash(void)
 static int agree(void)
 {
     unsigned mine[2], most[2];
-    double until = shim_now() + JOIN_S;
+    const int limit = setting("BANYAN_MPI_JOIN_TIMEOUT", JOIN_S);
+    double until = shim_now() + limit;
     MPI_Request req;
     int done = 0;
 
@@ -110,8 +119,9 @@ static int agree(void)
         if (real.Test(&req, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return 0;
     if (!done) {
-        shim_say("not every rank has this library: %g s after MPI_Init some have not answered; give LD_PRELOAD to all "
-                 "ranks (mpirun -x LD_PRELOAD) or to none", JOIN_S);
+        shim_say("not every rank has this library: %d s after MPI_Init some have not answered; give LD_PRELOAD to all "
+                 "ranks (mpirun -x LD_PRELOAD) or to none", limit);
+        usleep(300000); /* MPICH's launcher drops what it has not read when a job is aborted */
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     if (most[0] == (unsigned)~most[1])
@@ -120,13 +130,6 @@ static int agree(void)
         shim_say("ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC or BANYAN_MPI_AFTER: all "
                  "collectives stay on MPI");
     return 0;
-}
-
-static int setting(const char *name, int dflt)
-{
-    const char *text = getenv(name);
-
-    return text && *text ? atoi(text) : dflt;
 }
 
 static void start(void)

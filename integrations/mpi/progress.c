@@ -23,7 +23,7 @@ enum end { FLYING, LANDED, RELEASED };
 static struct flight *first, **last = &first;
 /* A receive that nothing matches before the end: to test it makes the MPI library progress. (MPI_Iprobe does not always:
  * MPICH leaves a rendezvous of other communicators alone in it.) */
-static MPI_Comm pump = MPI_COMM_NULL;
+MPI_Comm shim_self = MPI_COMM_NULL;
 static MPI_Request pump_handle;
 
 /* Handles that the user freed while an operation in flight needed them. */
@@ -192,8 +192,10 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
         free(f);
     }
     shim_unlock();
-    if (shim.stats)
+    if (shim.stats) {
         shim_count(j->call, 1, 1, shim_now() - start, j->bytes);
+        shim_count_codec(j);
+    }
     return code == MPI_SUCCESS ? code : shim_raise(comm, code);
 }
 
@@ -285,14 +287,14 @@ void shim_drain(MPI_Comm comm)
 
 int shim_progress_start(void)
 {
-    if (PMPI_Comm_dup(MPI_COMM_SELF, &pump) != MPI_SUCCESS)
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &shim_self) != MPI_SUCCESS)
         return -1;
-    return PMPI_Irecv(NULL, 0, MPI_BYTE, 0, 0, pump, &pump_handle) == MPI_SUCCESS ? 0 : -1;
+    return PMPI_Irecv(NULL, 0, MPI_BYTE, 0, 0, shim_self, &pump_handle) == MPI_SUCCESS ? 0 : -1;
 }
 
 void shim_progress_stop(void)
 {
-    real.Send(NULL, 0, MPI_BYTE, 0, 0, pump);
+    real.Send(NULL, 0, MPI_BYTE, 0, 0, shim_self);
     real.Wait(&pump_handle, MPI_STATUS_IGNORE);
-    real.Comm_free(&pump);
+    real.Comm_free(&shim_self);
 }

@@ -216,6 +216,7 @@ void shim_close_start(struct shim_comm *c);
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);
+extern MPI_Comm shim_self; /* a duplicate of MPI_COMM_SELF; tag 0 is progress.c's */
 void shim_progress_stop(void);
 
 /* ---- guarded.c: a thread progresses while MPI blocks ---------------------------------------------------------- */
@@ -243,6 +244,8 @@ void shim_guard_stop(void);
 /* ---- stats.c --------------------------------------------------------------------------------------------------- */
 double shim_now(void);
 void shim_count(enum shim_call call, int nonblocking, int handled, double seconds, size_t bytes);
+/* Whether the call, if it is a sum that BANYAN_MPI_CODEC is for, was encoded. */
+void shim_count_codec(const struct shim_job *j);
 void shim_report(void); /* collective over MPI_COMM_WORLD */
 
 #endif

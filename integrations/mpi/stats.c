@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* BANYAN_MPI_STATS=1: which calls ran where, counted per process and summed at MPI_Finalize. */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "integrations/mpi/shim.h"
@@ -15,6 +16,9 @@ static const char *const names[SHIM_CALLS] = {
     "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv", "barrier",
     "scan", "exscan"
 };
+
+/* Sums of MPI_FLOAT with BANYAN_MPI_CODEC: encoded, and raw because the codec is predicted to gain nothing. */
+static double coded[2];
 
 double shim_now(void)
 {
@@ -35,6 +39,20 @@ void shim_count(enum shim_call call, int nonblocking, int handled, double second
     shim_unlock();
 }
 
+void shim_count_codec(const struct shim_job *j)
+{
+    static const char *const banyans[] = { "allreduce", "reduce", NULL, "reduce_scatter", "reduce_scatter" };
+    char plan[300];
+
+    if (!strcmp(shim.codec, "none") || j->call >= sizeof banyans / sizeof banyans[0] || !banyans[j->call] ||
+        j->r.dtype != BANYAN_F32 || j->r.op != BANYAN_SUM)
+        return;
+    shim_lock();
+    if (banyan_comm_plan(j->c->banyan, banyans[j->call], j->count, BANYAN_F32, plan, sizeof plan) == 0)
+        coded[strstr(plan, "codec none") != NULL] += 1;
+    shim_unlock();
+}
+
 static void line(const char *prefix, const char *name, double ours[FIELDS], double mpi[FIELDS])
 {
     if (ours[CALLS] + mpi[CALLS] == 0)
@@ -46,9 +64,11 @@ static void line(const char *prefix, const char *name, double ours[FIELDS], doub
 void shim_report(void)
 {
     static double sum[SHIM_CALLS][2][2][FIELDS];
+    double coded_sum[2];
 
     if (real.Reduce(counts, sum, (int)(sizeof sum / sizeof(double)), MPI_DOUBLE, MPI_SUM, 0,
-                    MPI_COMM_WORLD) != MPI_SUCCESS || shim.rank != 0)
+                    MPI_COMM_WORLD) != MPI_SUCCESS ||
+        real.Reduce(coded, coded_sum, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD) != MPI_SUCCESS || shim.rank != 0)
         return;
     fprintf(stderr, "banyan-mpi: sums over %d ranks       on banyan: calls, ms, MB     on " SHIM_BUILT_FOR
             ": calls, ms\n", shim.n);
@@ -56,5 +76,8 @@ void shim_report(void)
         line(" ", names[c], sum[c][0][1], sum[c][0][0]);
         line("i", names[c], sum[c][1][1], sum[c][1][0]);
     }
+    if (strcmp(shim.codec, "none") != 0)
+        fprintf(stderr, "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was predicted to gain "
+                "nothing\n", shim.codec, coded_sum[0], coded_sum[1]);
     fprintf(stderr, "banyan-mpi: (of i..., the time to start them)\n");
 }

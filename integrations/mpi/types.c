@@ -178,7 +178,18 @@ int shim_type_get(MPI_Datatype type, struct shim_type *out)
     return 0;
 }
 
-/* A message to oneself takes any layout; used for elements too large for the int counts of pack and unpack. */
+/* A message to oneself takes any layout. Each call has a tag of its own: several threads may be here. */
+static int copy_between(const void *from, int from_count, MPI_Datatype from_type, void *to, int to_count,
+                        MPI_Datatype to_type)
+{
+    static atomic_uint calls;
+    int tag = 1 + (int)(atomic_fetch_add(&calls, 1) % 30000);
+
+    return real.Sendrecv(from, from_count, from_type, 0, tag, to, to_count, to_type, 0, tag, shim_self,
+                         MPI_STATUS_IGNORE);
+}
+
+/* For elements too large for the int counts of pack and unpack. */
 static int copy_large(const void *from, MPI_Datatype from_type, void *to, MPI_Datatype to_type,
                       size_t bytes)
 {
@@ -196,9 +207,8 @@ static int copy_large(const void *from, MPI_Datatype from_type, void *to, MPI_Da
     if (rc != MPI_SUCCESS)
         return rc;
     PMPI_Type_commit(&pages);
-    rc = real.Sendrecv(from, 1, from_type == MPI_PACKED ? pages : from_type, 0, 0, to, 1,
-                       to_type == MPI_PACKED ? pages : to_type, 0, 0, MPI_COMM_SELF,
-                       MPI_STATUS_IGNORE);
+    rc = copy_between(from, 1, from_type == MPI_PACKED ? pages : from_type, to, 1,
+                      to_type == MPI_PACKED ? pages : to_type);
     PMPI_Type_free(&pages);
     PMPI_Type_free(&page);
     return rc;
@@ -227,6 +237,8 @@ int shim_pack(const void *from, size_t count, const struct shim_type *t, void *t
         int position = 0;
         if (n * t->size > INT_MAX)
             rc = copy_large(src, t->handle, dst, MPI_PACKED, t->size);
+        else if (src == (const char *)MPI_BOTTOM)
+            rc = copy_between(src, (int)n, t->handle, dst, (int)(n * t->size), MPI_PACKED);
         else
             rc = PMPI_Pack(src, (int)n, t->handle, dst, (int)(n * t->size), &position, MPI_COMM_SELF);
     }
@@ -249,6 +261,8 @@ int shim_unpack(const void *from, void *to, size_t count, const struct shim_type
         int position = 0;
         if (n * t->size > INT_MAX)
             rc = copy_large(src, MPI_PACKED, dst, t->handle, t->size);
+        else if (dst == (char *)MPI_BOTTOM)
+            rc = copy_between(src, (int)(n * t->size), MPI_PACKED, dst, (int)n, t->handle);
         else
             rc = PMPI_Unpack(src, (int)(n * t->size), &position, dst, (int)n, t->handle, MPI_COMM_SELF);
     }

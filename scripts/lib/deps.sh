@@ -11,10 +11,11 @@ build_packages=(
     libexpat1-dev
     libhwloc-dev
     libibverbs-dev librdmacm-dev
+    libdpdk-dev
 )
 # What the tests need besides.
 test_packages=(
-    g++ clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
+    g++ gfortran clang cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
     libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
     iproute2

@@ -341,6 +341,54 @@ Test(engine_loop, schedules_of_networks_under_faults)
     }
 }
 
+static struct bny_plan plan_of(struct banyan_comm *c, size_t bytes, const char *schedule)
+{
+    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32, .count = bytes / 4, .root = -1, .timeout_s = -1 };
+    struct bny_plan plan;
+
+    snprintf(call.schedule, sizeof call.schedule, "%s", schedule);
+    cr_assert_eq(bny_redop_get(&call.redop, BANYAN_SUM, call.dtype), 0);
+    cr_assert_eq(bny_plan_get(c, &call, &plan), 0, "%s", banyan_last_error());
+    return plan;
+}
+
+/* Size by size all ranks choose the same, never what is predicted to take longer than an exactly packed forest; the highest
+ * trees that are worth their latency grow with the message. */
+Test(engine_loop, auto_weighs_height_against_load)
+{
+    static const struct {
+        const char *topology;
+        int n;
+    } of[] = { { "ring:9", 9 }, { "mesh:3x3", 9 }, { "star:4x4+4x1", 8 }, { "torus:3x3", 9 } };
+
+    for (size_t t = 0; t < sizeof of / sizeof of[0]; t++) {
+        int before = 0;
+        struct rig g;
+
+        rig_open_on(&g, of[t].n, NULL, of[t].topology);
+        for (size_t bytes = 1 << 10; bytes <= 64 << 20; bytes *= 4) {
+            struct bny_plan a = plan_of(g.comm[0], bytes, ""), packed = plan_of(g.comm[0], bytes, "packed");
+            int height = 0;
+
+            for (int r = 1; r < g.n; r++) {
+                struct bny_plan b = plan_of(g.comm[r], bytes, "");
+
+                cr_assert(!strcmp(a.schedule, b.schedule) && a.chunk_bytes == b.chunk_bytes && a.sched_hash == b.sched_hash,
+                          "%s, %zu bytes: %s and %s", of[t].topology, bytes, a.schedule, b.schedule);
+            }
+            cr_log_info("%s, %zu bytes: %s, %.3g s (packed %.3g)", of[t].topology, bytes, a.schedule, a.predicted_s,
+                        packed.predicted_s);
+            if (bytes >= 4096)
+                cr_assert_leq(a.predicted_s, packed.predicted_s, "%s, %zu bytes: %s", of[t].topology, bytes, a.schedule);
+            if (sscanf(a.schedule, "packed_h%d", &height) == 1) {
+                cr_assert_geq(height, before, "%s, %zu bytes: %s", of[t].topology, bytes, a.schedule);
+                before = height;
+            }
+        }
+        rig_close(&g);
+    }
+}
+
 Test(engine_loop, a_topology_of_another_size_is_refused)
 {
     struct bny_loop_fabric *fabric = bny_loop_fabric_create(6, NULL);

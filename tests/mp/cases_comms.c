@@ -77,6 +77,72 @@ static int split(struct test *t)
     return 0;
 }
 
+static void sum_by(struct test *t, struct banyan_comm *comm, const char *schedule)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    static int32_t in[40000], out[40000];
+    int32_t n = banyan_comm_count(comm), me = banyan_comm_rank(comm);
+    int wrong = 0;
+
+    opts.schedule = schedule;
+    for (int32_t i = 0; i < 40000; i++)
+        in[i] = i * (me + 1);
+    CHECK_OK(t, banyan_allreduce(in, out, 40000, BANYAN_I32, BANYAN_SUM, comm, &opts));
+    for (int32_t i = 0; i < 40000; i++)
+        wrong += out[i] != i * (n * (n + 1) / 2);
+    CHECK(t, wrong == 0, "%s: %d wrong sums", schedule, wrong);
+}
+
+/* Parts of odd sizes: a part may be cut into a block a tree. */
+static void scatter_by(struct test *t, struct banyan_comm *comm, const char *schedule, size_t count)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    static int32_t whole[8 * 5003], part[5003];
+    size_t n = (size_t)banyan_comm_count(comm), me = (size_t)banyan_comm_rank(comm);
+    int wrong = 0;
+
+    opts.schedule = schedule;
+    opts.chunk_bytes = 4096;
+    for (size_t i = 0; i < n * count; i++)
+        whole[i] = (int32_t)(i * (me + 1));
+    CHECK_OK(t, banyan_reduce_scatter(whole, part, count, BANYAN_I32, BANYAN_SUM, comm, &opts));
+    for (size_t i = 0; i < count; i++)
+        wrong += part[i] != (int32_t)((me * count + i) * (n * (n + 1) / 2));
+    memset(whole, 0, sizeof whole);
+    CHECK_OK(t, banyan_allgather(part, whole, count, BANYAN_I32, comm, &opts));
+    for (size_t i = 0; i < n * count; i++)
+        wrong += whole[i] != (int32_t)(i * (n * (n + 1) / 2));
+    CHECK(t, wrong == 0, "%s, parts of %zu: %d wrong elements", schedule, count, wrong);
+}
+
+/* A communicator of some ranks, or in another order, has plans for the same network. */
+static int split_network(struct test *t)
+{
+    static const char *const schedules[] = { "packed", "multitree", "ordered_ring", "joint", "packed_h4" };
+    struct banyan_comm *half, *reversed;
+    char plan[400];
+
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank % 3 == 0, 0, &half));
+    CHECK_OK(t, banyan_comm_split(t->comm, 7, -t->rank, &reversed));
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        sum_by(t, half, schedules[i]);
+        sum_by(t, reversed, schedules[i]);
+        sum_by(t, t->comm, schedules[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        scatter_by(t, t->comm, schedules[i], 5003);
+        scatter_by(t, t->comm, schedules[i], 1);
+        scatter_by(t, half, schedules[i], 1025);
+        scatter_by(t, reversed, schedules[i], 3);
+    }
+    CHECK_OK(t, banyan_comm_plan(half, "allreduce", 1 << 22, BANYAN_F32, plan, sizeof plan));
+    exercise(t, half, t->seed + (uint64_t)(t->rank % 3 == 0));
+    exercise(t, reversed, t->seed);
+    CHECK_OK(t, banyan_comm_finalize(half));
+    CHECK_OK(t, banyan_comm_finalize(reversed));
+    return 0;
+}
+
 static int dup(struct test *t)
 {
     struct banyan_comm *d[8];
@@ -199,6 +265,7 @@ static int init_again(struct test *t)
 
 const struct mp_case cases_comms[] = {
     { "split", split, 0 },
+    { "split_network", split_network, 0 },
     { "dup", dup, 0 },
     { "overlapping", overlapping, 0 },
     { "init_nonblocking", init_nonblocking, CASE_OWN_INIT },

@@ -7,6 +7,9 @@ static struct mp_row comms[] = {
     { "split", "shm", 8 },       { "split", "tcp", 4 },       { "dup", "shm", 1 },
     { "dup", "shm", 3 },         { "dup", "tcp", 2 },         { "overlapping", "shm", 4 },
     { "overlapping", "shm", 6 }, { "overlapping", "tcp", 4 },
+    { "split_network", "shm", 8, "", 0, { "BANYAN_TOPO=torus:2x4" } },
+    { "split_network", "tcp", 6, "", 0, { "BANYAN_TOPO=star:3x4+3x1" } },
+    { "split_network", "shm", 6, "", 0, { "BANYAN_TOPO=mesh:2x3" } },
 };
 MP_TABLE(comms, split_and_dup, comms)
 

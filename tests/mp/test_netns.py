@@ -57,6 +57,46 @@ class Netns(unittest.TestCase):
                 return
         self.fail(f"ratios {ratios}")
 
+    def edges(self, name, ranks, switches, lines):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as f:
+            f.write(f"@rank {' '.join(ranks)}\n@switch {switches}\n" + "".join(f"{a} {b} {gbps}\n" for a, b, gbps in lines))
+        return path
+
+    def clearly(self, least, slow, fast):
+        """One of three tries: time of slow over that of fast."""
+        ratios = []
+        for _ in range(3):
+            ratios.append(self.right(slow()) / self.right(fast()))
+            if ratios[-1] > least:
+                return
+        self.fail(f"ratios {ratios}")
+
+    def test_joint_beats_equal_shards_on_fast_and_slow_hosts(self):
+        """The model's ratio is 1.75."""
+        star = self.edges("star", [f"h{v}" for v in range(6)], "s", [(f"h{v}", "s", 0.025 if v < 3 else 0.00625) for v in range(6)])
+        net = "star:200*3,50*3"
+        self.clearly(1.2, lambda: run(net, *self.allreduce("1M", "--schedule", "ring", "--chunk", "32K")),
+                     lambda: run(net, *self.allreduce("1M", "--schedule", "joint", "--topo", star)))
+
+    def test_a_random_order_of_ranks_costs_the_planner_little(self):
+        """Two leaves of four at 2:1. Any order is to cost a tenth at most; here at most a third, while the ring loses that much."""
+        order, net = [5, 0, 3, 6, 1, 7, 2, 4], "leaf:2x4:100:200"
+        lines = [(f"h{h}", f"l{h // 4}", 0.0125) for h in range(8)] + [("l0", "top", 0.025), ("l1", "top", 0.025)]
+        some = self.edges("some", [f"h{h}" for h in order], "l0 l1 top", lines)
+        self.clearly(0.75, lambda: run(net, *self.allreduce("1M", "--schedule", "ring", "--chunk", "32K")),
+                     lambda: run(net, *self.allreduce("1M", "--topo", some), order=",".join(map(str, order))))
+
+    def test_a_measured_graph_serves_as_well_as_the_given_one(self):
+        """Nobody says what the network is: probe finds out, and the plan for what it found takes about as long."""
+        net, path = "star:200*3,50*3", os.path.join(self.folder.name, "measured.json")
+        p = subprocess.run([CLUSTER, "--net", net, "--timeout", "100", "--", TOPO, "probe", "-o", path], capture_output=True,
+                           text=True, timeout=120)
+        self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+        star = self.edges("star", [f"h{v}" for v in range(6)], "s", [(f"h{v}", "s", 0.025 if v < 3 else 0.00625) for v in range(6)])
+        self.clearly(0.75, lambda: run(net, *self.allreduce("1M", "--topo", star)),
+                     lambda: run(net, *self.allreduce("1M", "--topo", path)))
+
     def test_auto_takes_a_plan_for_the_graph(self):
         p = run("torus:3x3:100", *self.allreduce("1M", "--topo", self.torus))
         self.right(p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulated device: memory, queues, execution. Connections are in verbs_sim_cm.c. */
+/* The simulated device: queues and execution. Memory is in verbs_sim_mem.c, connections are in verbs_sim_cm.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +11,8 @@
 
 struct verbs_sim verbs_sim;
 
-static struct sim_mr *mrs;
-static struct sim_qp *qps;
-static uint32_t next_key = 0x100, next_qpn = 17;
-static struct ibv_device device = { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB };
-struct ibv_context sim_context = { .device = &device };
+struct sim_qp *sim_qps;
+static uint32_t next_qpn = 17;
 
 static uint32_t random_below(uint32_t n)
 {
@@ -35,153 +32,6 @@ void sim_fd_set(int fd, int ready)
         (void)!write(fd, &v, sizeof v);
     else
         (void)!read(fd, &v, sizeof v);
-}
-
-/* ---- device and memory ------------------------------------------------------------------- */
-
-static struct ibv_device **get_device_list(int *num)
-{
-    struct ibv_device **list = calloc(2, sizeof *list);
-
-    *num = !verbs_sim.no_device;
-    if (list && *num)
-        list[0] = &device;
-    return list;
-}
-
-static void free_device_list(struct ibv_device **list)
-{
-    free(list);
-}
-
-static int max_cqe(void)
-{
-    return verbs_sim.max_cqe ? verbs_sim.max_cqe : 4194303;
-}
-
-static int max_send_wr(void)
-{
-    return verbs_sim.max_send_wr ? verbs_sim.max_send_wr : 8192;
-}
-
-static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
-{
-    (void)ctx;
-    memset(a, 0, sizeof *a);
-    a->max_qp = 131072;
-    a->max_qp_wr = max_send_wr();
-    a->max_cqe = max_cqe();
-    a->max_sge = 30;
-    a->max_mr = 16777216;
-    a->max_mr_size = UINT64_MAX;
-    a->phys_port_cnt = 1;
-    return 0;
-}
-
-static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *out)
-{
-    struct ibv_port_attr *a = (struct ibv_port_attr *)out;
-
-    (void)ctx;
-    (void)port;
-    memset(a, 0, sizeof *a);
-    a->state = IBV_PORT_ACTIVE;
-    a->active_mtu = IBV_MTU_4096;
-    a->max_mtu = IBV_MTU_4096;
-    return 0;
-}
-
-static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
-{
-    struct ibv_pd *pd = calloc(1, sizeof *pd);
-
-    if (pd)
-        pd->context = ctx;
-    return pd;
-}
-
-static int dealloc_pd(struct ibv_pd *pd)
-{
-    free(pd);
-    return 0;
-}
-
-static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
-{
-    struct sim_mr *m;
-
-    if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    m = calloc(1, sizeof *m);
-    if (!m)
-        return NULL;
-    verbs_sim.registered++;
-    m->mr = (struct ibv_mr){ .context = &sim_context, .pd = pd, .addr = addr, .length = len,
-                             .lkey = next_key, .rkey = next_key + 1 };
-    next_key += 0x100;
-    m->access = access;
-    m->next = mrs;
-    mrs = m;
-    return &m->mr;
-}
-
-static struct sim_mr *find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len)
-{
-    for (struct sim_mr *m = mrs; m; m = m->next) {
-        uint64_t base = (uintptr_t)m->mr.addr;
-
-        if ((remote ? m->mr.rkey : m->mr.lkey) == key)
-            return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len ? m : NULL;
-    }
-    return NULL;
-}
-
-/* ---- what writes bring ------------------------------------------------------------------- */
-
-static void place(struct sim_qp *q, uint64_t upto)
-{
-    while (q->hidden && q->placed < upto) {
-        struct sim_data *d = q->hidden;
-
-        memcpy(d->dst, d->bytes, d->len);
-        q->hidden = d->next;
-        if (!q->hidden)
-            q->hidden_end = &q->hidden;
-        free(d);
-        q->placed++;
-    }
-}
-
-static void hide(struct sim_qp *q, char *dst, const char *bytes, size_t len)
-{
-    struct sim_data *d = malloc(sizeof *d + len);
-
-    if (!d)
-        abort();
-    d->dst = dst;
-    d->len = len;
-    d->next = NULL;
-    memcpy(d->bytes, bytes, len);
-    *q->hidden_end = d;
-    q->hidden_end = &d->next;
-    q->brought++;
-}
-
-static int dereg_mr(struct ibv_mr *mr)
-{
-    for (struct sim_qp *q = qps; q; q = q->next)
-        place(q, UINT64_MAX); /* memory may go away: it is here now at the latest */
-    for (struct sim_mr **p = &mrs; *p; p = &(*p)->next)
-        if (&(*p)->mr == mr) {
-            struct sim_mr *m = *p;
-
-            *p = m->next;
-            free(m);
-            return 0;
-        }
-    return EINVAL;
 }
 
 /* ---- completions ------------------------------------------------------------------------- */
@@ -209,7 +59,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
     struct sim_cq *cq;
 
     (void)vector;
-    if (cqe > max_cqe()) {
+    if (cqe > sim_max_cqe()) {
         errno = EINVAL;
         return NULL;
     }
@@ -287,7 +137,7 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     uint32_t inl = verbs_sim.max_inline == UINT32_MAX ? 0 : verbs_sim.max_inline ? verbs_sim.max_inline : 220;
     struct sim_qp *q;
 
-    if (a->cap.max_send_wr > (uint32_t)max_send_wr() || a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
+    if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
         errno = EINVAL;
         return NULL;
     }
@@ -302,21 +152,21 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
                              .qp_num = next_qpn++, .qp_type = a->qp_type, .state = IBV_QPS_INIT };
     q->cap = a->cap;
     q->hidden_end = &q->hidden;
-    q->next = qps;
-    qps = q;
+    q->next = sim_qps;
+    sim_qps = q;
     verbs_sim.devices_open++;
     return q;
 }
 
 void sim_qp_free(struct sim_qp *q)
 {
-    place(q, UINT64_MAX);
-    for (struct sim_qp **p = &qps; *p; p = &(*p)->next)
+    sim_place(q, UINT64_MAX);
+    for (struct sim_qp **p = &sim_qps; *p; p = &(*p)->next)
         if (*p == q) {
             *p = q->next;
             break;
         }
-    for (struct sim_qp *o = qps; o; o = o->next)
+    for (struct sim_qp *o = sim_qps; o; o = o->next)
         if (o->remote == q)
             o->remote = NULL;
     for (uint32_t i = q->sq_done; i != q->sq_posted; i++)
@@ -399,7 +249,7 @@ static char *collect(const struct sim_wqe *w)
         return bytes;
     }
     for (int i = 0; i < w->nsge; i++) {
-        if (!find_mr(w->sge[i].lkey, 0, w->sge[i].addr, w->sge[i].length)) {
+        if (!sim_find_mr(w->sge[i].lkey, 0, w->sge[i].addr, w->sge[i].length)) {
             free(bytes);
             return NULL;
         }
@@ -425,7 +275,7 @@ static enum ibv_wc_status target(struct sim_qp *to, const struct sim_wqe *w, cha
     *dst = (char *)(uintptr_t)w->remote_addr;
     if (w->len == 0) /* keys of empty writes are not looked at */
         return 0;
-    m = find_mr(w->rkey, 1, w->remote_addr, w->len);
+    m = sim_find_mr(w->rkey, 1, w->remote_addr, w->len);
     if (m && (m->access & IBV_ACCESS_REMOTE_WRITE))
         return 0;
     verbs_sim.bad_keys++;
@@ -466,8 +316,9 @@ static int execute(struct sim_qp *q)
     }
     q->rnr_tries = 0;
     bytes = collect(w);
-    if (!bytes) {
-        fail_head(q, IBV_WC_LOC_PROT_ERR);
+    if (!bytes || w->len > SIM_MSG_MAX) {
+        free(bytes);
+        fail_head(q, bytes ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
         return 1;
     }
     st = target(to, w, &dst);
@@ -478,7 +329,7 @@ static int execute(struct sim_qp *q)
         return 1;
     }
     if (w->len)
-        hide(to, dst, bytes, w->len);
+        sim_hide(to, dst, bytes, w->len);
     free(bytes);
     if (w->opcode != IBV_WR_RDMA_WRITE)
         tell_receiver(to, w);
@@ -506,7 +357,7 @@ static void run(int all)
         return;
     while (moved) {
         moved = 0;
-        for (struct sim_qp *q = qps; q; q = q->next)
+        for (struct sim_qp *q = sim_qps; q; q = q->next)
             for (uint32_t k = all ? 1 : random_below(4); k && q->qp.state == IBV_QPS_RTS && q->sq_done != q->sq_posted;
                  k--)
                 moved |= execute(q);
@@ -517,7 +368,7 @@ static void run(int all)
 
 static int anybody_sleeps(void)
 {
-    for (struct sim_qp *q = qps; q; q = q->next)
+    for (struct sim_qp *q = sim_qps; q; q = q->next)
         if (((struct sim_cq *)q->qp.recv_cq)->armed)
             return 1;
     return 0;
@@ -529,7 +380,8 @@ static int post_one(struct sim_qp *q, const struct ibv_send_wr *wr)
 
     if (q->sq_posted - q->sq_retired >= q->cap.max_send_wr)
         return ENOMEM;
-    if (wr->num_sge > (int)q->cap.max_send_sge)
+    if (wr->num_sge > (int)q->cap.max_send_sge ||
+        (verbs_sim.no_immediates && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
         return EINVAL;
     *w = (struct sim_wqe){ .wr_id = wr->wr_id, .opcode = wr->opcode, .imm = wr->imm_data, .nsge = wr->num_sge,
                            .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
@@ -616,7 +468,7 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
         if (e->send)
             e->qp->sq_retired = e->retire;
         else if (e->wc.status == IBV_WC_SUCCESS)
-            place(e->qp, e->apply);
+            sim_place(e->qp, e->apply);
     }
     return got;
 }
@@ -642,14 +494,12 @@ void verbs_sim_use(void)
     static struct vb_fn fn;
 
     fn = (struct vb_fn){
-        .ibv_get_device_list = get_device_list, .ibv_free_device_list = free_device_list,
-        .ibv_query_device = query_device, .ibv_query_port = query_port, .ibv_alloc_pd = alloc_pd,
-        .ibv_dealloc_pd = dealloc_pd, .ibv_reg_mr = reg_mr, .ibv_dereg_mr = dereg_mr,
         .ibv_create_comp_channel = create_channel, .ibv_destroy_comp_channel = destroy_channel,
         .ibv_create_cq = create_cq, .ibv_destroy_cq = destroy_cq, .ibv_get_cq_event = get_cq_event,
         .ibv_ack_cq_events = ack_cq_events, .ibv_modify_qp = modify_qp, .ibv_query_qp = query_qp,
         .ibv_wc_status_str = wc_status_str, .loopback = 1,
     };
+    sim_mem_functions(&fn);
     sim_cm_functions(&fn);
     sim_context.ops.post_send = post_send;
     sim_context.ops.post_recv = post_recv;

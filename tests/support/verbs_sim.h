@@ -19,11 +19,14 @@ struct verbs_sim {
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
     uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
     int registrations;         /* that succeed, then ENOMEM; 0: all */
+    int no_immediates;         /* an iWARP device */
     uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
     int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
+    int event;                 /* an ibv_event_type + 1 that the device tells once */
     /* what happened */
     uint64_t executed, rnr, overflows, bad_keys, registered;
+    uint64_t registered_bytes; /* now */
     int devices_open;          /* objects that were made and not destroyed */
 };
 extern struct verbs_sim verbs_sim;

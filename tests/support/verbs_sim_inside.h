@@ -8,6 +8,7 @@
 
 #define SIM_SGES  4
 #define SIM_READY 64
+#define SIM_MSG_MAX (1u << 20) /* bytes of one request */
 
 struct sim_mr {
     struct ibv_mr mr;
@@ -72,12 +73,20 @@ struct sim_channel {
 };
 
 extern struct ibv_context sim_context;
+extern struct sim_qp *sim_qps;
 
 int sim_fd(void);
 void sim_fd_set(int fd, int ready);
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a);
 void sim_qp_free(struct sim_qp *q);
 void sim_qp_error(struct sim_qp *q);
+/* Makes visible what a queue pair's writes brought, up to the upto-th; keeps what one brings until then. */
+void sim_place(struct sim_qp *q, uint64_t upto);
+void sim_hide(struct sim_qp *q, char *dst, const char *bytes, size_t len);
+struct sim_mr *sim_find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len);
+int sim_max_cqe(void);
+int sim_max_send_wr(void);
+void sim_mem_functions(struct vb_fn *fn);
 void sim_cm_functions(struct vb_fn *fn);
 
 #endif

@@ -57,6 +57,27 @@ for file in sorted(machines.glob("*.xml")):
     code, out, err = tool("show", "--json", HWLOC_XMLFILE=str(file))
     expect(code == 0 and json.loads(out)["cores"], f"machine {file.name}: {err}")
     expect(shows(str(file))["ranks"] == len(json.loads(out)["cores"]), file.name)
+def started(*args, **env):
+    out = subprocess.run([launcher, *args], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    return out.returncode, out.stdout, out.stderr
+
+
+# Where ranks run: spread over packages, each with free CPUs near it; what this machine allows is kept.
+code, out, err = started("-n", "4", "--report-bindings", "true", HWLOC_SYNTHETIC="package:2 core:4 pu:2")
+places = [line.split(": ", 2)[2] for line in err.splitlines()]
+expect(code == 0 and [p.split(",")[0] for p in places] == ["CPU 0", "CPU 4", "CPU 8", "CPU 12"], f"four of sixteen: {err}")
+expect([("package 0" in p, "package 1" in p) for p in places] == [(True, False)] * 2 + [(False, True)] * 2, f"packages: {err}")
+code, out, err = started("-n", "2", "--bind", sys.executable, "-c", "import os; print(*sorted(os.sched_getaffinity(0)))")
+given = [set(map(int, line.split())) for line in out.splitlines()]
+allowed = os.sched_getaffinity(0)
+expect(code == 0 and len(given) == 2 and all(g and g <= allowed for g in given), f"--bind: {given} of {allowed} {err}")
+expect(len(allowed) < 2 or not given[0] & given[1], f"--bind: {given} are not apart")
+code, out, err = started("-n", "1", "--bind", sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))",
+                         HWLOC_SYNTHETIC="package:1 core:1 pu:1")
+expect(code == 0, f"--bind on a made-up machine: {err}")
+code, out, err = started("-n", "1", "--bind=everywhere", "true")
+expect(code == 2 and "near, list or none" in err, f"--bind=everywhere: {code} {err}")
+
 code, out, err = tool("show", "--topo", "machine:6", "--json", HWLOC_SYNTHETIC="package:2 core:4 pu:1")
 expect(code == 0 and json.loads(out)["ranks"] == 6, f"synthetic: {err}")
 
@@ -72,6 +93,13 @@ with tempfile.TemporaryDirectory() as folder:
         works(name, folder)
     code, out, err = tool("verify", "packed", "-t", "torus:16x16", "-c", "allreduce", "--json")  # 256 ranks, proven
     expect(code == 0 and json.loads(out)["slots"] >= 0, f"256 ranks: {err}")
+
+with tempfile.TemporaryDirectory() as folder:
+    large = os.path.join(folder, "large.json")
+    code, out, err = tool("plan", "-t", "star:520", "-c", "broadcast", "-s", "binomial", "-o", large)
+    expect(code == 0, f"plan of 520 ranks: {err}")
+    code, out, err = tool("probe", prefix=(launcher, "--timeout", "50", "-n", "2"), BANYAN_SCHEDULE=large)
+    expect(code != 0 and "large.json is for 520 ranks; plans of more than 512 cannot be proven" in err, f"a large plan: {code} {err}")
 
 with tempfile.TemporaryDirectory() as folder:
     copy = os.path.join(folder, "copy.json")

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "banyan/banyan.h"
-#include "topo/graph.h"
+#include "topo/bound.h"
+#include "topo/graph_edit.h"
 
 static struct bny_graph *make(const char *text)
 {
@@ -300,4 +301,23 @@ Test(graph, refuses_bad_changes)
         cr_assert_lt(bny_graph_make(&g, bad[i]), 0, "\"%s\" accepted", bad[i]);
         cr_assert_null(g);
     }
+}
+
+/* One row of a torus: each rank still has its four links, two of them by way of ranks that are not there. */
+Test(graph, some_of_its_ranks_keep_the_whole_network)
+{
+    static const int row[] = { 7, 5, 4, 6 };
+    struct bny_graph *g = make("torus:4x4"), *h = bny_graph_subset(g, row, 4);
+    struct bny_bound b;
+
+    cr_assert_not_null(h, "%s", banyan_last_error());
+    check_indexes(h);
+    cr_assert_eq(h->nranks, 4);
+    for (int r = 0; r < 4; r++)
+        cr_assert_eq(h->rank_node[r], g->rank_node[row[r]]);
+    cr_assert_eq(bny_bound_allgather(&b, h), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_ratio_cmp(b.value, bny_ratio_of(3, 16)), 0, "%lld/%lld", (long long)b.value.num, (long long)b.value.den);
+    bny_bound_free(&b);
+    bny_graph_free(h);
+    bny_graph_free(g);
 }

@@ -195,7 +195,7 @@ Test(probe, graph_has_the_measured_tree_and_survives_its_file)
     for (int l = 0; l < g->nlinks; l++) {
         int rank = g->nodes[g->links[l].from].rank >= 0 || g->nodes[g->links[l].to].rank >= 0;
         double want = rank ? 1000 : 2000;
-        cr_assert_float_eq((double)g->links[l].cap, want, 0.06 * want);
+        cr_assert_float_eq((double)g->links[l].cap * g->unit_Bps / 1e6, want, 0.06 * want);
         cr_assert_eq(g->links[l].cap, g->links[g->reverse[l]].cap);
         cr_assert_float_eq((double)g->links[l].lat_ns, 1000, 100, "%d",
                            (int)g->links[l].lat_ns);

@@ -27,7 +27,7 @@
 #include "transport/transport.h"
 
 #define SHM_MAGIC      0x6d68736eu /* "nshm" */
-#define SHM_VERSION    1u
+#define SHM_VERSION    2u
 #define SHM_RING       256u         /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE     8u           /* payload bytes in a record */
 #define SHM_MSGS       512u         /* messages that the engine may hold of one peer */
@@ -36,7 +36,7 @@
 #define SHM_SLOTS      8u
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
-#define SHM_TILE       (64u << 10) /* a view's piece: stays in L2 while it is added */
+#define SHM_TILE       (128u << 10) /* a view's piece: stays in L2 while it is added */
 #define SHM_ZCOPY_MIN  (8u << 10)  /* below, copying through a slot costs less */
 #define SHM_ARENAS     256u        /* per rank at one time */
 #define SHM_ARENA_BITS 8           /* id = generation << bits | index */
@@ -61,6 +61,7 @@ struct shm_seg {
     _Alignas(64) _Atomic uint32_t head;              /* rx */
     _Alignas(64) _Atomic uint32_t tx_sleeping;       /* set by tx, cleared by who wakes it */
     _Atomic uint32_t tx_left;                        /* tx: farewell */
+    _Alignas(64) _Atomic uint32_t tx_cpu;            /* tx: 1 + where it runs, 0: it does not say */
     _Alignas(64) _Atomic uint32_t rx_sleeping;       /* set by rx, cleared by who wakes it */
     _Atomic uint32_t rx_left;                        /* rx: farewell */
     _Alignas(64) _Atomic uint32_t writing;           /* rx: guard it puts through + 1, or 0 */
@@ -139,6 +140,7 @@ struct shm_ep {
     struct shm_seg *out;
     uint32_t out_pos, out_head; /* next record; last value of out->head */
     uint32_t out_reserved;      /* records promised to reservations */
+    uint32_t cpu_told;
     uint32_t data_tail, data_head;
     uint32_t done_pos;       /* next completion */
     uint32_t nsends;         /* descriptors without completion */

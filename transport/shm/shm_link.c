@@ -346,6 +346,7 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     }
     populate(seg);
     ep->in = seg;
+    ep->base.cpu = &seg->tx_cpu;
     c->kind = CONN_IN;
     c->ep = ep;
     ep->in_conn = c;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The life of a message: a slot of the peer's, the write, its completion there, release, the slot's return. verbs.h
- * has the scheme. Peers' numbers (slots, lengths, counts) are checked: a wrong one ends the connection. */
+/* The way out: a slot of the peer's, the write, and what it takes from the connection. verbs.h has the scheme. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -9,10 +8,7 @@
 #include "base/err.h"
 #include "transport/verbs/verbs.h"
 
-static char *eager_in(const struct vb_conn *c, uint32_t slot)
-{
-    return c->slab + (size_t)slot * VB_EAGER_STRIDE;
-}
+#define POST_BATCH 16u /* requests that ring the device's bell once */
 
 static char *eager_out(const struct vb_conn *c, uint32_t slot)
 {
@@ -24,11 +20,7 @@ static char *bulk_out(const struct vb_conn *c, uint32_t slot)
     return c->slab + VB_SLAB_BYTES + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
 }
 
-static char *hello_out(const struct vb_conn *c)
-{
-    return c->slab + 2 * (size_t)VB_SLAB_BYTES + sizeof(struct vb_hello);
-}
-
+/* Also while the queue pair is being replaced: then NULL and BNY_AGAIN. */
 static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
@@ -38,7 +30,7 @@ static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
     *rc = BNY_AGAIN;
     if (e->down || e->left)
         *rc = bny_fail(BANYAN_ERANKDEAD, "rank %d %s", ep->peer, e->down ? e->reason : "has left");
-    else if (e->state == VB_IDLE)
+    else if (e->state == VB_IDLE && !e->conn)
         bny_verbs_ask(e);
     return NULL;
 }
@@ -56,73 +48,102 @@ static int has_room(const struct vb_conn *c, uint32_t requests)
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
 
-/* tells: its end is told as SENT(cookie). A request that was kept back goes before it. */
-static int post(struct vb_conn *c, struct ibv_send_wr *wr, int tells, void *cookie)
+/* Request k as the device takes it: one, or two where immediates travel as messages behind the data. */
+static unsigned fill(struct vb_conn *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
-    struct ibv_send_wr *bad, *first = c->kept ? c->kept : wr;
-    int rc;
+    struct vb_sent *s = &c->sent[k % VB_SENDS];
+    uint32_t bytes = (s->nsge > 0 ? s->sge[0].length : 0) + (s->nsge > 1 ? s->sge[1].length : 0);
+    unsigned signaled = s->tells || s->signals || k % VB_SIGNAL_EVERY == 0 ? IBV_SEND_SIGNALED : 0;
+    struct vb_note *note = &bny_verbs_notes_out(c)[k % VB_SENDS];
 
-    c->sent[c->posted % VB_SENDS] = (struct vb_sent){ cookie, tells };
-    wr->wr_id = c->posted;
-    if (tells || c->posted % VB_SIGNAL_EVERY == 0)
-        wr->send_flags |= IBV_SEND_SIGNALED;
-    if (c->kept)
-        c->kept->next = wr;
-    c->kept = NULL;
-    rc = ibv_post_send(c->id->qp, first, &bad);
-    if (rc) {
-        bny_verbs_down(c->e, "refuses a send request on device %s: %s", c->t->device, strerror(rc));
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason);
+    *wr = (struct ibv_send_wr){ .wr_id = k, .sg_list = s->sge, .num_sge = s->nsge,
+                                .opcode = s->has_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+                                .imm_data = htonl(s->imm),
+                                .send_flags = s->nsge && bytes <= c->inline_max ? IBV_SEND_INLINE : 0 };
+    wr->wr.rdma.remote_addr = s->remote;
+    wr->wr.rdma.rkey = s->rkey;
+    if (!c->notify || !s->has_imm) {
+        wr->send_flags |= signaled;
+        return 1;
     }
-    c->posted++;
-    return 0;
+    wr->opcode = IBV_WR_RDMA_WRITE;
+    wr += s->nsge > 0;
+    *note = (struct vb_note){ htonl(s->imm), bytes };
+    *sge = (struct ibv_sge){ .addr = (uintptr_t)note, .length = sizeof *note, .lkey = c->mr_page->lkey };
+    *wr = (struct ibv_send_wr){ .wr_id = k, .sg_list = sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+                                .send_flags = signaled | (sizeof *note <= c->inline_max ? IBV_SEND_INLINE : 0) };
+    return 1 + (s->nsge > 0);
 }
 
-/* Keeps a request back, so that it and the next one ring the device's bell once. The caller posts that one while *wr
- * lives, whatever comes. */
-static void keep(struct vb_conn *c, struct ibv_send_wr *wr)
+/* Posts what is recorded. What the device refuses is posted again on the next queue pair, like everything that has not
+ * arrived. */
+int bny_verbs_post(struct vb_conn *c)
 {
-    c->sent[c->posted % VB_SENDS] = (struct vb_sent){ NULL, 0 };
-    wr->wr_id = c->posted;
-    if (c->posted++ % VB_SIGNAL_EVERY == 0)
-        wr->send_flags |= IBV_SEND_SIGNALED;
-    c->kept = wr;
+    struct ibv_send_wr wr[2 * POST_BATCH], *bad;
+    struct ibv_sge notes[POST_BATCH];
+
+    while (c->to_post != c->posted && !c->lost && !c->dead) {
+        unsigned n = 0;
+        int rc;
+
+        for (unsigned i = 0; i < POST_BATCH && c->to_post != c->posted; i++)
+            n += fill(c, c->to_post++, &wr[n], &notes[i]);
+        for (unsigned i = 0; i + 1 < n; i++)
+            wr[i].next = &wr[i + 1];
+        rc = ibv_post_send(c->id->qp, wr, &bad);
+        if (rc)
+            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->t->device, strerror(rc));
+    }
+    return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
+}
+
+static void record(struct vb_conn *c, struct vb_sent s)
+{
+    s.seq = c->imm_sent + 1;
+    c->imm_sent += s.has_imm;
+    c->sent[c->posted++ % VB_SENDS] = s;
 }
 
 int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
 {
-    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                              .imm_data = htonl((uint32_t)kind << 28 | (value & 0xfffffff)),
-                              .send_flags = kind == VB_IMM_FAREWELL ? IBV_SEND_SIGNALED : 0 };
-
     if (under_way(c) >= VB_SENDS)
         return BNY_AGAIN;
-    wr.wr.rdma.remote_addr = c->remote_addr;
-    wr.wr.rdma.rkey = c->rkey;
-    return post(c, &wr, 0, NULL);
+    record(c, (struct vb_sent){ .remote = c->remote_addr, .rkey = c->rkey, .has_imm = 1,
+                                .imm = (uint32_t)kind << 28 | (value & 0xfffffff),
+                                .signals = kind == VB_IMM_FAREWELL });
+    return bny_verbs_post(c);
 }
 
 int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h)
 {
-    struct ibv_sge sge = { .addr = (uintptr_t)hello_out(c), .length = sizeof *h,
-                           .lkey = c->mr_out->lkey };
-    struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+    struct ibv_sge sge = { .addr = (uintptr_t)bny_verbs_hello_out(c), .length = sizeof *h, .lkey = c->mr_page->lkey };
+    struct ibv_send_wr *bad, wr = { .wr_id = VB_WR_HELLO, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
 
-    memcpy(hello_out(c), h, sizeof *h);
-    return post(c, &wr, 0, NULL);
+    memcpy(bny_verbs_hello_out(c), h, sizeof *h);
+    return ibv_post_send(c->id->qp, &wr, &bad);
 }
 
-/* Receive requests without memory: immediates bring their data by themselves. */
+/* Receive requests: without memory, as immediates bring their data by themselves; or for the notes that take their
+ * place. */
 int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 {
     struct ibv_recv_wr wrs[VB_RECV_BATCH], *bad;
+    struct ibv_sge sge[VB_RECV_BATCH];
 
-    memset(wrs, 0, sizeof wrs);
     while (n) {
         uint32_t m = n < VB_RECV_BATCH ? n : VB_RECV_BATCH;
 
-        for (uint32_t i = 0; i < m; i++)
-            wrs[i].next = i + 1 < m ? &wrs[i + 1] : NULL;
+        for (uint32_t i = 0; i < m; i++) {
+            uint32_t k = c->recvs_posted++ % VB_RECVS;
+
+            wrs[i] = (struct ibv_recv_wr){ .wr_id = VB_WR_RECV | k, .next = i + 1 < m ? &wrs[i + 1] : NULL };
+            if (!c->notify)
+                continue;
+            sge[i] = (struct ibv_sge){ .addr = (uintptr_t)&bny_verbs_notes_in(c)[k], .length = sizeof(struct vb_note),
+                                       .lkey = c->mr_page->lkey };
+            wrs[i].sg_list = &sge[i];
+            wrs[i].num_sge = 1;
+        }
         if (ibv_post_recv(c->id->qp, wrs, &bad) != 0)
             return -BANYAN_ESYSTEM;
         n -= m;
@@ -132,31 +153,63 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 
 /* ---- sending ---------------------------------------------------------------------------- */
 
-/* Writes header and payload into a slot of the peer's. `mem` is our slot of the same number: it holds the header, and
- * the payload too unless `user` (registered as mr) does. */
-static int write_slot(struct vb_conn *c, enum vb_imm kind, uint32_t slot, char *mem,
-                      const struct bny_hdr *hdr, uint32_t len, const void *user,
+/* An earlier message had this header but for what counts up: *value says which and by how much, and the header need not
+ * be sent. Both ends keep the same few headers, as messages arrive in order. */
+static int known_shape(struct vb_conn *c, const struct bny_hdr *hdr, uint32_t *value)
+{
+    for (uint32_t i = 0; i < VB_SHAPES; i++) {
+        struct bny_hdr h = c->shapes_out[i];
+        uint32_t seq = hdr->seq - h.seq, started = hdr->started - h.started;
+
+        h.seq = hdr->seq;
+        h.started = hdr->started;
+        h.chunk = hdr->chunk;
+        if (!(c->shapes_out_set >> i & 1) || seq > 0xff || started > 0xff || hdr->chunk > 0x3ff ||
+            memcmp(&h, hdr, sizeof h) != 0)
+            continue;
+        c->shapes_out[i] = h;
+        *value = i << 26 | hdr->chunk << 16 | seq << 8 | started;
+        return 1;
+    }
+    return 0;
+}
+
+static uint32_t new_shape(struct vb_conn *c, const struct bny_hdr *hdr)
+{
+    uint32_t i = c->shapes_next++ % VB_SHAPES;
+
+    c->shapes_out[i] = *hdr;
+    c->shapes_out_set |= 1u << i;
+    return i;
+}
+
+/* Header and payload into a slot of the peer's. `mem` is our slot of the same number: it holds the header, and the payload
+ * too unless `user` (registered as mr) does. skip: bytes of its beginning that are not sent. */
+static int write_slot(struct vb_conn *c, uint32_t imm, uint64_t at, char *mem, uint32_t skip, uint32_t len, const void *user,
                       const struct ibv_mr *mr, int tells, void *cookie)
 {
-    struct ibv_sge sge[2] = { { .addr = (uintptr_t)mem, .lkey = c->mr_out->lkey } };
-    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sg_list = sge, .num_sge = 1,
-                              .imm_data = htonl((uint32_t)kind << 28 | slot) };
+    struct vb_sent s = { .cookie = cookie, .tells = (uint8_t)tells, .imm = imm, .has_imm = 1,
+                         .remote = c->remote_addr + at + skip, .rkey = c->rkey };
+    uint32_t own = VB_HEAD + (user ? 0 : len) - skip;
+
+    if (own)
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip, .length = own, .lkey = c->mr_out->lkey };
+    if (user && len)
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user, .length = len, .lkey = mr->lkey };
+    c->t->tp.messages += imm >> 28 != VB_IMM_PART;
+    c->t->tp.wire_bytes += len;
+    record(c, s);
+    return bny_verbs_post(c);
+}
+
+static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const struct bny_hdr *hdr, uint32_t len,
+                      const void *user, const struct ibv_mr *mr, int tells, void *cookie)
+{
+    char *mem = bulk_out(c, slot);
 
     memcpy(mem, hdr, sizeof *hdr);
-    sge[0].length = VB_HEAD + (user ? 0 : len);
-    if (user && len) {
-        sge[1] = (struct ibv_sge){ .addr = (uintptr_t)user, .length = len, .lkey = mr->lkey };
-        wr.num_sge = 2;
-    }
-    if (!user && sge[0].length <= c->inline_max)
-        wr.send_flags = IBV_SEND_INLINE;
-    wr.wr.rdma.remote_addr = c->remote_addr + (kind == VB_IMM_EAGER || kind == VB_IMM_PUT
-                                                   ? (uint64_t)slot * VB_EAGER_STRIDE
-                                                   : VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE);
-    wr.wr.rdma.rkey = c->rkey;
-    c->t->tp.messages += kind != VB_IMM_PART;
-    c->t->tp.wire_bytes += len;
-    return post(c, &wr, tells, cookie);
+    return write_slot(c, (uint32_t)kind << 28 | slot, VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE, mem, 0, len, user, mr,
+                      tells, cookie);
 }
 
 static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
@@ -167,18 +220,30 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
                     hdr->chan, BNY_CHANNELS, hdr->len, max);
 }
 
+static int eager_full(const struct vb_conn *c)
+{
+    return c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS;
+}
+
 static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf, int tells,
                       void *cookie)
 {
-    uint32_t slot = c->eager_sent % VB_EAGER_SLOTS;
+    uint32_t slot = c->eager_sent % VB_EAGER_SLOTS, value = 0, imm, skip = VB_HEAD;
     char *mem = eager_out(c, slot);
 
-    if (c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS || !has_room(c, 1))
+    if (eager_full(c) || !has_room(c, 1))
         return BNY_AGAIN;
+    if (known_shape(c, hdr, &value)) {
+        imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
+    } else {
+        imm = (uint32_t)VB_IMM_EAGER << 28 | new_shape(c, hdr) << 8 | slot;
+        skip = 0;
+        memcpy(mem, hdr, sizeof *hdr);
+    }
     if (hdr->len)
         memcpy(mem + VB_HEAD, buf, hdr->len);
     c->eager_sent++;
-    return write_slot(c, VB_IMM_EAGER, slot, mem, hdr, hdr->len, NULL, NULL, tells, cookie);
+    return write_slot(c, imm, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL, tells, cookie);
 }
 
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
@@ -228,14 +293,12 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
 {
     struct vb_conn *c = slot->impl;
-    int rc = 0;
 
-    if (open_conn(ep, &rc) != c)
-        return rc == BNY_AGAIN ? bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer) : rc;
+    if (c->dead) /* not while its queue pair is being replaced: then it is posted later */
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer);
     if (hdr->len > slot->cap)
         return bny_fail(BANYAN_EINVAL, "verbs: %u bytes in a slot of %u", hdr->len, slot->cap);
-    return write_slot(c, VB_IMM_BULK, slot->index, (char *)slot->mem - VB_HEAD, hdr, hdr->len, NULL,
-                      NULL, 0, NULL);
+    return write_bulk(c, VB_IMM_BULK, slot->index, hdr, hdr->len, NULL, NULL, 0, NULL);
 }
 
 void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
@@ -256,13 +319,12 @@ static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const 
         memcpy(bulk_out(c, slot) + VB_HEAD, buf, len);
         c->t->tp.copied_bytes += len;
     }
-    return write_slot(c, kind, slot, bulk_out(c, slot), hdr, len, mr ? buf : NULL, mr, tells,
-                      cookie);
+    return write_bulk(c, kind, slot, hdr, len, mr ? buf : NULL, mr, tells, cookie);
 }
 
 /* Sends pieces of long messages, one message after the other, as far as credits go. They leave half of the slots to
  * others: a receiver that holds a long message must still hear what it waits for. */
-static int push_longs(struct vb_conn *c)
+int bny_verbs_push_longs(struct vb_conn *c)
 {
     while (c->longs_done != c->longs_queued) {
         struct vb_long *l = &c->longs[c->longs_done % VB_LONGS];
@@ -298,7 +360,7 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
         if (c->longs_queued - c->longs_done == VB_LONGS)
             return BNY_AGAIN;
         c->longs[c->longs_queued++ % VB_LONGS] = (struct vb_long){ *hdr, buf, cookie, 0 };
-        return push_longs(c);
+        return bny_verbs_push_longs(c);
     }
     if (!has_room(c, 1 + VB_BULK_SLOTS))
         return BNY_AGAIN;
@@ -306,27 +368,17 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
 }
 
-static int put_tiny(struct vb_conn *c, const struct bny_hdr *hdr, const void *src, uint64_t addr, uint32_t len,
-                    uint32_t rkey, void *cookie)
-{
-    uint32_t slot = c->eager_sent++ % VB_EAGER_SLOTS;
-    struct vb_tiny tiny = { addr, rkey, len };
-    char *mem = eager_out(c, slot);
-
-    memcpy(mem + sizeof *hdr, &tiny, sizeof tiny);
-    memcpy(mem + VB_HEAD, src, len);
-    return write_slot(c, VB_IMM_PUT, slot, mem, hdr, len, NULL, NULL, 1, cookie);
-}
-
+/* The bytes straight to their place. With a header that the peer can tell from the last one like it, that is all;
+ * otherwise the header follows in a slot. */
 int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                   const struct bny_window *win, uint64_t offset, void *cookie)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     struct ibv_mr *mr = bny_verbs_region(t, src, len);
-    struct ibv_sge sge = { .addr = (uintptr_t)src, .length = len };
-    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1 };
+    struct vb_sent s = { .remote = win->addr + offset, .rkey = (uint32_t)win->key, .nsge = 1 };
     struct bny_hdr h = *hdr;
     struct vb_conn *c;
+    uint32_t value;
     int rc = 0;
 
     if (!mr && len)
@@ -337,236 +389,25 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
-    if (c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS || !has_room(c, 2))
+    if (eager_full(c) || !has_room(c, 2 + len / t->max_msg))
         return BNY_AGAIN;
     h.len = 0;
     h.codec_len_raw = len;
-    if (len && VB_HEAD + len <= c->inline_max)
-        return put_tiny(c, &h, src, win->addr + offset, len, (uint32_t)win->key, cookie);
-    if (len) {
-        sge.lkey = mr->lkey;
-        wr.wr.rdma.remote_addr = win->addr + offset;
-        wr.wr.rdma.rkey = (uint32_t)win->key;
-        keep(c, &wr);
-        t->tp.wire_bytes += len;
+    t->tp.wire_bytes += len;
+    if (len && len <= t->max_msg && known_shape(c, &h, &value)) {
+        s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src, .length = len, .lkey = mr->lkey };
+        s.imm = (uint32_t)VB_IMM_PUT_AGAIN << 28 | value;
+        s.has_imm = s.tells = 1;
+        s.cookie = cookie;
+        t->tp.messages++;
+        c->eager_sent++;
+        record(c, s);
+        return bny_verbs_post(c);
+    }
+    for (uint32_t at = 0, n; at < len; at += n, s.remote += n) {
+        n = len - at < t->max_msg ? len - at : t->max_msg;
+        s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src + at, .length = n, .lkey = mr->lkey };
+        record(c, s);
     }
     return send_eager(c, &h, NULL, 1, cookie);
-}
-
-/* ---- completions ------------------------------------------------------------------------ */
-
-static struct vb_msg *take_msg(struct vb_tp *t)
-{
-    struct vb_msg *m = t->free_msgs;
-
-    if (m) {
-        t->free_msgs = m->next;
-        return m;
-    }
-    m = calloc(1, sizeof *m);
-    if (m) {
-        m->all = t->all_msgs;
-        t->all_msgs = m;
-    }
-    return m;
-}
-
-static uint32_t part_bytes(const struct vb_msg *m, uint32_t part)
-{
-    uint32_t left = m->msg.hdr.len - part * VB_SLOT_MAX;
-
-    return left < VB_SLOT_MAX ? left : VB_SLOT_MAX;
-}
-
-/* A piece of the long message that is arriving. */
-static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
-{
-    struct vb_msg *m = c->streaming;
-
-    if (!m || slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1) ||
-        bytes != VB_HEAD + part_bytes(m, m->parts)) {
-        bny_verbs_down(c->e, "writes a piece of %u bytes into slot %u, where none is expected", bytes, slot);
-        return -1;
-    }
-    c->bulk_held |= 1u << slot;
-    m->part_slot[m->parts++ % VB_BULK_SLOTS] = (uint8_t)slot;
-    if ((uint64_t)m->parts * VB_SLOT_MAX >= m->msg.hdr.len)
-        c->streaming = NULL;
-    if (!m->dropped)
-        return 0;
-    bny_verbs_free_bulk(c, slot);
-    if (!c->streaming)
-        bny_verbs_give_msg(c->t, m);
-    return 0;
-}
-
-/* Puts the bytes of a small put into the window that it names. The key is what lets a peer write, as with the device. */
-static int place_tiny(struct vb_conn *c, const char *mem, const struct bny_hdr *hdr, uint32_t bytes)
-{
-    struct vb_tiny tiny;
-
-    memcpy(&tiny, mem + sizeof *hdr, sizeof tiny);
-    if (hdr->len != 0 || tiny.len == 0 || bytes != VB_HEAD + tiny.len || tiny.len != hdr->codec_len_raw ||
-        c->e->windows <= 0 || !bny_verbs_region_has_key(c->t, tiny.addr, tiny.len, tiny.rkey)) {
-        bny_verbs_down(c->e, "puts %u bytes where no window is open to it", tiny.len);
-        return 0;
-    }
-    memcpy((void *)(uintptr_t)tiny.addr, mem + VB_HEAD, tiny.len);
-    return 1;
-}
-
-/* A message has come into a slot. 1: *ev is it; 0: the connection is broken. */
-static int arrived(struct vb_conn *c, enum vb_imm kind, uint32_t slot, uint32_t bytes,
-                   struct bny_event *ev)
-{
-    int is_long = kind == VB_IMM_LONG, bulk = is_long || kind == VB_IMM_BULK;
-    const char *mem;
-    struct vb_msg *m;
-
-    if (bulk ? slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1)
-             : slot != c->eager_next % VB_EAGER_SLOTS || c->eager_held[slot]) {
-        bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", slot);
-        return 0;
-    }
-    mem = bulk ? bny_verbs_bulk_in(c, slot) : eager_in(c, slot);
-    m = take_msg(c->t);
-    if (!m) {
-        bny_verbs_down(c->e, "cannot be heard: no memory for a message");
-        return 0;
-    }
-    memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
-    if (kind == VB_IMM_PUT) {
-        if (!place_tiny(c, mem, &m->msg.hdr, bytes)) {
-            bny_verbs_give_msg(c->t, m);
-            return 0;
-        }
-        bytes = VB_HEAD;
-    }
-    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX || c->streaming != NULL
-                : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
-                      m->msg.hdr.len > (bulk ? VB_SLOT_MAX : VB_EAGER_MAX)) {
-        bny_verbs_give_msg(c->t, m);
-        bny_verbs_down(c->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
-        return 0;
-    }
-    m->is_long = is_long;
-    m->dropped = 0;
-    m->parts = m->parts_freed = 0;
-    if (is_long) {
-        c->streaming = m;
-        part_arrived(c, slot, bytes);
-    } else if (bulk) {
-        c->bulk_held |= 1u << slot;
-    } else {
-        c->eager_held[slot] = 1;
-        c->eager_next++;
-    }
-    m->msg.ep = &c->e->ep;
-    m->msg.data = is_long ? NULL : mem + VB_HEAD;
-    m->msg.descriptor = 0;
-    m->conn = c;
-    m->slot = slot;
-    m->bulk = bulk;
-    *ev = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->e->ep, .msg = &m->msg };
-    return 1;
-}
-
-static int immediate(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
-{
-    uint32_t imm = ntohl(wc->imm_data), value = imm & 0xfffffff;
-
-    switch (imm >> 28) {
-    case VB_IMM_EAGER:
-    case VB_IMM_PUT:
-    case VB_IMM_BULK:
-    case VB_IMM_LONG: return arrived(c, (enum vb_imm)(imm >> 28), value, wc->byte_len, ev);
-    case VB_IMM_PART: part_arrived(c, value, wc->byte_len); return 0;
-    case VB_IMM_FREED_EAGER: { /* the low 24 bits of a count */
-        uint32_t more = (value - c->eager_freed) & 0xffffff;
-
-        if (more <= c->eager_sent - c->eager_freed) {
-            c->eager_freed += more;
-            return 0;
-        }
-        break;
-    }
-    case VB_IMM_FREED_BULK:
-        if (value < VB_BULK_SLOTS && (c->bulk_busy >> value & 1)) {
-            c->bulk_busy &= ~(1u << value);
-            return 0;
-        }
-        break;
-    case VB_IMM_FAREWELL: c->e->left = 1; return 0;
-    default: break;
-    }
-    bny_verbs_down(c->e, "sends an immediate that means nothing here: %08x", imm);
-    return 0;
-}
-
-/* One completion. Returns the number of events: 0 or 1. */
-static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
-{
-    if (wc->status != IBV_WC_SUCCESS) {
-        /* the first completion of a broken queue pair says why; where it is a flushed one, somebody else broke it */
-        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device,
-                       c->t->fn->ibv_wc_status_str(wc->status), wc->vendor_err);
-        return 0;
-    }
-    if (!(wc->opcode & IBV_WC_RECV)) {
-        c->done = (uint32_t)wc->wr_id + 1;
-        return 0;
-    }
-    if (!c->hello_seen) {
-        bny_verbs_hello_arrived(c, wc->byte_len);
-        return 0;
-    }
-    if (++c->recvs_due >= VB_RECV_BATCH) {
-        if (bny_verbs_post_recvs(c, c->recvs_due) != 0)
-            bny_verbs_down(c->e, "cannot be heard: device %s refuses receive requests", c->t->device);
-        c->recvs_due = 0;
-    }
-    if (!(wc->wc_flags & IBV_WC_WITH_IMM)) {
-        bny_verbs_down(c->e, "sends a message without an immediate");
-        return 0;
-    }
-    return immediate(c, wc, ev);
-}
-
-/* SENT of the requests that are done. */
-static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
-{
-    int got = 0;
-
-    while (c->reported != c->done && got < n) {
-        const struct vb_sent *s = &c->sent[c->reported % VB_SENDS];
-
-        if (s->tells)
-            ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->e->ep, .cookie = s->cookie };
-        c->reported++;
-    }
-    return got;
-}
-
-int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
-{
-    struct vb_conn *c = e->conn;
-    int got = take_sent(c, ev, n), k;
-
-    if (c->dead)
-        return got;
-    if (got < n && c->stash_at == c->stashed) {
-        k = ibv_poll_cq(c->cq, n - got < VB_POLL ? n - got : VB_POLL, c->stash);
-        c->stashed = k > 0 ? k : 0;
-        c->stash_at = 0;
-        if (k < 0)
-            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->t->device);
-    }
-    while (got < n && c->stash_at < c->stashed && e->conn == c && !e->down)
-        got += complete(c, &c->stash[c->stash_at++], &ev[got]);
-    if (e->conn == c && e->state == VB_OPEN) {
-        bny_verbs_tell_credits(c);
-        push_longs(c);
-        got += take_sent(c, ev + got, n - got);
-    }
-    return got;
 }

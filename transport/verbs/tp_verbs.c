@@ -11,9 +11,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-#define CM_EVERY  32      /* polls between two looks at connection events, when none is expected */
+#define CM_EVERY  1024    /* polls between two looks at connection events, when none is expected */
 #define JOIN_NAP  1000000u /* ns: hellos come without waking a sleeper */
 
 extern const struct bny_transport_ops bny_verbs_ops;
@@ -55,13 +56,17 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
         return rc;
     if (t->fn->ibv_query_device(t->ctx, &t->attr) != 0)
         return bny_fail_errno("rank %d: device %s does not describe itself", cfg->rank, t->device);
+    t->notify = t->ctx->device->transport_type == IBV_TRANSPORT_IWARP || bny_param_int("BANYAN_VERBS_NOTIFY");
+    t->max_msg = bny_verbs_max_msg(t);
     t->pd = t->fn->ibv_alloc_pd(t->ctx);
     t->channel = t->pd ? t->fn->ibv_create_comp_channel(t->ctx) : NULL;
     if (!t->channel || nonblocking(t->channel->fd) != 0)
         return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", cfg->rank,
                               t->device);
+    if (t->ctx->async_fd >= 0)
+        nonblocking(t->ctx->async_fd);
     bny_info("verbs: device %s (%s), listening", t->device,
-             t->ctx->device->transport_type == IBV_TRANSPORT_IWARP ? "iWARP" : "InfiniBand or RoCE");
+             t->notify ? "without immediates: notes" : "InfiniBand or RoCE");
     return 0;
 }
 
@@ -157,6 +162,8 @@ static void verbs_destroy(struct bny_tp *tp)
     while (t->half)
         bny_verbs_conn_close(t->half);
     for (int r = 0; r < tp->nranks; r++) {
+        if (t->eps[r] && t->eps[r]->trial)
+            bny_verbs_conn_close(t->eps[r]->trial);
         if (t->eps[r] && t->eps[r]->conn)
             bny_verbs_conn_close(t->eps[r]->conn);
         free(t->eps[r]);
@@ -197,6 +204,8 @@ static int verbs_farewell(struct bny_tp *tp)
     for (int r = 0; r < tp->nranks; r++) {
         struct vb_ep *e = t->eps[r];
 
+        if (e && e->conn && e->conn->lost && !e->left)
+            waiting++; /* what its next queue pair must carry */
         if (!e || e->state != VB_OPEN || e->left)
             continue;
         if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
@@ -219,6 +228,7 @@ static int take_down(struct vb_ep *e, struct bny_event *ev)
 
 static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
 {
+    const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
     struct vb_conn *c = e->conn;
     int got = 0;
 
@@ -226,8 +236,10 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         return 0;
     if (c && (c->has_qp || c->reported != c->done))
         got = bny_verbs_poll_conn(e, ev, n);
-    if (e->gone && got < n && c && c == e->conn && !c->dead && c->stash_at == c->stashed)
-        bny_verbs_down(e, "closed its connection: it has ended or was killed");
+    if (e->gone && got < n && c && !c->dead && c->stash_at == c->stashed) {
+        e->gone = 0;
+        bny_verbs_lost(c, "closed its connection to device %s", t->device);
+    }
     if (got < n)
         got += take_down(e, ev + got);
     return got;
@@ -267,9 +279,11 @@ static int arm_one(struct vb_ep *e)
 
     if (e->down == 1 || e->gone)
         return e->claimed && e->down < 2 && e->state != VB_CLOSED;
+    if (c && c->reported != c->done)
+        return 1;
     if (!c || c->dead || !c->has_qp)
         return 0;
-    if (c->stash_at < c->stashed || c->reported != c->done || c->credits_due)
+    if (c->stash_at < c->stashed || c->drained || (c->credits_due && !c->lost))
         return 1;
     ibv_req_notify_cq(c->cq, 0);
     k = ibv_poll_cq(c->cq, VB_POLL, c->stash);
@@ -283,13 +297,15 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     struct vb_tp *t = (struct vb_tp *)tp;
 
     *nfds = 0;
-    if (cap < 2)
+    if (cap < 3)
         return 0;
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r] && arm_one(t->eps[r]))
             return 0;
     fds[(*nfds)++] = t->events->fd;
     fds[(*nfds)++] = t->channel->fd;
+    if (t->ctx->async_fd >= 0)
+        fds[(*nfds)++] = t->ctx->async_fd;
     return t->joining ? JOIN_NAP : UINT64_MAX;
 }
 

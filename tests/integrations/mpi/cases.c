@@ -225,6 +225,91 @@ static void mismatch(void)
     check(rc != MPI_SUCCESS, "no error");
 }
 
+/* The value of rank r at i: some spread over magnitudes, the same wherever it is computed. */
+static float rough(int r, int i)
+{
+    unsigned h = (unsigned)(i * 7 + r + 1) * 2654435761u;
+
+    return (float)((double)(h >> 8) / (1 << 24) - 0.5) * (float)(1 + i / 64 % 5);
+}
+
+/* BANYAN_MPI_CODEC=int8: sums of MPI_FLOAT within the bound, the same bits on all ranks; all else exact. */
+static void codec(void)
+{
+    int differs = 0, hash = 0, most, least, whole[100], sums[100];
+    double x[100], y[100];
+
+    for (int i = 0; i < BIG; i++)
+        a[i] = rough(rank, i);
+    MPI_Allreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < BIG; i++) {
+        double sum = 0, bound;
+        int bits;
+        for (int r = 0; r < n; r++)
+            sum += rough(r, i);
+        /* Each contribution, and then the sum, is rounded to a step of its block's largest value / 127. */
+        bound = 2.5 * 2 * n / 127.0 * 0.5 + 1e-5;
+        check(b[i] - sum <= bound && sum - b[i] <= bound, "beyond the codec's bound");
+        differs += b[i] - sum > 1e-4 || sum - b[i] > 1e-4;
+        memcpy(&bits, &b[i], sizeof bits);
+        hash = (int)((unsigned)hash * 31u + (unsigned)bits);
+    }
+    check(differs > BIG / 10, "nothing was encoded");
+    MPI_Allreduce(&hash, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(&hash, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    check(most == least, "ranks have different sums");
+    MPI_Allreduce(a, c, BIG, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+    for (int i = 0; i < BIG; i += 100) {
+        float max = rough(0, i);
+        for (int r = 1; r < n; r++)
+            max = rough(r, i) > max ? rough(r, i) : max;
+        check(c[i] == max, "a maximum was encoded");
+    }
+    MPI_Bcast(a, BIG, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < BIG; i += 100)
+        check(a[i] == rough(0, i), "a broadcast was encoded");
+    for (int i = 0; i < 100; i++) {
+        whole[i] = i + rank;
+        x[i] = 0.001 * (i + rank);
+    }
+    MPI_Allreduce(whole, sums, 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(x, y, 100, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < 100; i++)
+        check(sums[i] == n * i + n * (n - 1) / 2 && y[i] - 0.001 * sums[i] < 1e-12 && 0.001 * sums[i] - y[i] < 1e-12,
+              "a sum of whole numbers or of doubles was encoded");
+}
+
+/* Buffers by their absolute addresses. MPICH's MPI_Pack refuses them. */
+static void bottom(void)
+{
+    MPI_Aint at[2];
+    int lengths[2] = { BIG / 2, 7 };
+    MPI_Datatype type;
+    MPI_Request req;
+
+    MPI_Get_address(b, &at[0]);
+    MPI_Get_address(c + 3, &at[1]);
+    MPI_Type_create_hindexed(2, lengths, at, MPI_FLOAT, &type);
+    MPI_Type_commit(&type);
+    for (int root = 0; root < 2 * n; root++) {
+        memset(b, 0, BIG * sizeof *b);
+        memset(c, 0, BIG * sizeof *c);
+        if (rank == root % n) {
+            memcpy(b, a, BIG * sizeof *b);
+            memcpy(c, a, BIG * sizeof *c);
+        }
+        if (root < n) {
+            MPI_Bcast(MPI_BOTTOM, 1, type, root, MPI_COMM_WORLD);
+        } else {
+            MPI_Ibcast(MPI_BOTTOM, 1, type, root - n, MPI_COMM_WORLD, &req);
+            MPI_Wait(&req, MPI_STATUS_IGNORE);
+        }
+        check(b[BIG / 2 - 1] == (float)(root % n + (BIG / 2 - 1) % 100) && c[9] == (float)(root % n + 9), "wrong data");
+        check(rank == root % n || (b[BIG / 2] == 0 && c[2] == 0 && c[10] == 0), "more than the type names");
+    }
+    MPI_Type_free(&type);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -235,9 +320,10 @@ int main(int argc, char **argv)
         { "blocked_window", blocked_window }, { "mixed", mixed },
         { "freed_in_flight", freed_in_flight }, { "reduce_in_place", reduce_in_place },
         { "threads", threads }, { "lost", lost }, { "mismatch", mismatch },
+        { "codec", codec }, { "bottom", bottom },
     };
     const char *name = argc > 1 ? argv[1] : "";
-    int level;
+    int level, done = 0;
 
     results = argc > 2 ? argv[2] : "";
     MPI_Init_thread(&argc, &argv, strcmp(name, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level);
@@ -249,8 +335,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < BIG; i++)
         a[i] = (float)(rank + i % 100);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (!strcmp(cases[i].name, name))
+        if (!strcmp(cases[i].name, name)) {
             cases[i].run();
+            done = 1;
+        }
+    check(done, "no such case");
     MPI_Finalize();
     if (rank == 0)
         printf("ok\n");

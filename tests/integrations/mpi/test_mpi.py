@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI interposer under one MPI: the same random calls with and without it, and the cases of cases.c.
-Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES [OTHER_INTERPOSER]
+Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES FORTRAN,... [OTHER_INTERPOSER]
+FORTRAN: the programs of fortran.F90, or "none".
 
 BANYAN_TEST_SEED repeats a run, BANYAN_TEST_SCALE scales the number of random calls."""
 import os
@@ -14,7 +15,8 @@ import tempfile
 import unittest
 
 MPI, LIBRARY, RANDOM_CALLS, CASES = sys.argv[1:5]
-OTHER = sys.argv[5] if len(sys.argv) > 5 else None
+FORTRAN = [] if sys.argv[5] == "none" else sys.argv[5].split(",")
+OTHER = sys.argv[6] if len(sys.argv) > 6 else None
 MPIRUN = "mpirun." + MPI
 # What another launcher, around this test, may have left.
 FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
@@ -101,6 +103,12 @@ class Random(Mpi):
     def test_random_calls_4_ranks(self):
         self.both(4)
 
+    def test_random_calls_5_ranks(self):
+        self.both(5)
+
+    def test_random_calls_6_ranks(self):
+        self.both(6)
+
     def test_random_calls_7_ranks(self):
         self.both(7)
 
@@ -159,6 +167,28 @@ class Cases(Mpi):
         self.assertIn("ok", out)
         self.assertIn("all collectives stay on MPI", err)
 
+    def test_rank_without_the_interposer_ends_the_job(self):
+        shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then unset LD_PRELOAD; fi; exec "$0" "$@"'
+        code, out, err = self.run_ranks(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_JOIN_TIMEOUT="2")
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("not every rank has this library", err)
+
+    def test_codec_is_for_sums_of_floats(self):
+        err = self.case("codec", BANYAN_MPI_CODEC="int8:force=1", BANYAN_MPI_STATS="1")
+        self.assertIn("codec int8:force=1: 3 sums of MPI_FLOAT were encoded", err)
+
+    def test_codec_between_ranks_that_share_memory_gains_nothing(self):
+        err = self.case("mixed", BANYAN_MPI_CODEC="int8", BANYAN_MPI_STATS="1")
+        self.assertIn("codec int8: 0 sums of MPI_FLOAT were encoded; of 15 it was predicted to gain nothing", err)
+
+    def test_codec_that_does_not_exist(self):
+        err = self.case("mixed", BANYAN_MPI_CODEC="int9")
+        self.assertIn("stays on MPI", err)
+        self.assertIn("int9", err)
+
+    def test_buffers_at_absolute_addresses(self):
+        self.case("bottom")
+
     def test_interposer_of_another_mpi_is_refused(self):
         if not OTHER:
             self.skipTest("only one MPI is installed")
@@ -169,6 +199,28 @@ class Cases(Mpi):
     def test_preloaded_into_a_program_without_mpi(self):
         done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=LIBRARY), capture_output=True, timeout=20)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+
+class Fortran(Mpi):
+    """fortran.F90 checks its results itself: plain, so that a failure is ours, and with the interposer."""
+
+    def both(self, ranks):
+        if not FORTRAN:
+            self.skipTest("no Fortran compiler for this MPI (gfortran)")
+        for program in FORTRAN:
+            plain, _ = self.good(ranks, program, library=None, limit=60)
+            ours, err = self.good(ranks, program, limit=60, BANYAN_MPI_STATS="1")
+            self.assertRegex(plain, r"ok \d+ checks")
+            self.assertEqual(plain, ours)
+            rows = {w[1]: w[2:] for w in map(str.split, err.splitlines()) if len(w) == 7 and w[2].isdigit()}
+            for name in "allreduce", "reduce", "bcast", "scan", "gatherv", "alltoall", "iallreduce", "ibcast":
+                self.assertGreater(int(rows[name][0]), 0, err)
+
+    def test_fortran_2_ranks(self):
+        self.both(2)
+
+    def test_fortran_3_ranks(self):
+        self.both(3)
 
 
 class Hpcc(Mpi):
@@ -261,6 +313,6 @@ class Verbose(unittest.TextTestResult):
 
 
 if __name__ == "__main__":
-    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(c) for c in (Random, Cases, Hpcc))
+    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(c) for c in (Random, Cases, Fortran, Hpcc))
     print("TAP version 13", f"1..{tests.countTestCases()}", sep="\n", flush=True)
     sys.exit(not unittest.TextTestRunner(resultclass=Verbose).run(tests).wasSuccessful())

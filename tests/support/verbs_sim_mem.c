@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The simulated device: what it says of itself, memory, and what writes bring before it is visible. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/verbs_sim_inside.h"
+
+static struct sim_mr *mrs;
+static uint32_t next_key = 0x100;
+static struct ibv_device device = { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB };
+struct ibv_context sim_context = { .device = &device, .async_fd = -1 };
+
+static struct ibv_device **get_device_list(int *num)
+{
+    struct ibv_device **list = calloc(2, sizeof *list);
+
+    device.transport_type = verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+    *num = !verbs_sim.no_device;
+    if (list && *num)
+        list[0] = &device;
+    return list;
+}
+
+static void free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+int sim_max_cqe(void)
+{
+    return verbs_sim.max_cqe ? verbs_sim.max_cqe : 4194303;
+}
+
+int sim_max_send_wr(void)
+{
+    return verbs_sim.max_send_wr ? verbs_sim.max_send_wr : 8192;
+}
+
+static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
+{
+    (void)ctx;
+    memset(a, 0, sizeof *a);
+    a->max_qp = 131072;
+    a->max_qp_wr = sim_max_send_wr();
+    a->max_cqe = sim_max_cqe();
+    a->max_sge = 30;
+    a->max_mr = 16777216;
+    a->max_mr_size = UINT64_MAX;
+    a->phys_port_cnt = 1;
+    return 0;
+}
+
+static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *out)
+{
+    struct ibv_port_attr *a = (struct ibv_port_attr *)out;
+
+    (void)ctx;
+    (void)port;
+    memset(a, 0, sizeof *a);
+    a->state = IBV_PORT_ACTIVE;
+    a->active_mtu = IBV_MTU_4096;
+    a->max_mtu = IBV_MTU_4096;
+    a->max_msg_sz = SIM_MSG_MAX;
+    return 0;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
+{
+    struct ibv_pd *pd = calloc(1, sizeof *pd);
+
+    if (pd)
+        pd->context = ctx;
+    return pd;
+}
+
+static int dealloc_pd(struct ibv_pd *pd)
+{
+    free(pd);
+    return 0;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+    struct sim_mr *m;
+
+    if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    verbs_sim.registered++;
+    verbs_sim.registered_bytes += len;
+    m->mr = (struct ibv_mr){ .context = &sim_context, .pd = pd, .addr = addr, .length = len,
+                             .lkey = next_key, .rkey = next_key + 1 };
+    next_key += 0x100;
+    m->access = access;
+    m->next = mrs;
+    mrs = m;
+    return &m->mr;
+}
+
+struct sim_mr *sim_find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len)
+{
+    for (struct sim_mr *m = mrs; m; m = m->next) {
+        uint64_t base = (uintptr_t)m->mr.addr;
+
+        if ((remote ? m->mr.rkey : m->mr.lkey) == key)
+            return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len ? m : NULL;
+    }
+    return NULL;
+}
+
+/* ---- what writes bring ------------------------------------------------------------------- */
+
+void sim_place(struct sim_qp *q, uint64_t upto)
+{
+    while (q->hidden && q->placed < upto) {
+        struct sim_data *d = q->hidden;
+
+        memcpy(d->dst, d->bytes, d->len);
+        q->hidden = d->next;
+        if (!q->hidden)
+            q->hidden_end = &q->hidden;
+        free(d);
+        q->placed++;
+    }
+}
+
+void sim_hide(struct sim_qp *q, char *dst, const char *bytes, size_t len)
+{
+    struct sim_data *d = malloc(sizeof *d + len);
+
+    if (!d)
+        abort();
+    d->dst = dst;
+    d->len = len;
+    d->next = NULL;
+    memcpy(d->bytes, bytes, len);
+    *q->hidden_end = d;
+    q->hidden_end = &d->next;
+    q->brought++;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+    for (struct sim_qp *q = sim_qps; q; q = q->next)
+        sim_place(q, UINT64_MAX); /* memory may go away: it is here now at the latest */
+    for (struct sim_mr **p = &mrs; *p; p = &(*p)->next)
+        if (&(*p)->mr == mr) {
+            struct sim_mr *m = *p;
+
+            *p = m->next;
+            verbs_sim.registered_bytes -= mr->length;
+            free(m);
+            return 0;
+        }
+    return EINVAL;
+}
+
+static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+    (void)ctx;
+    if (!verbs_sim.event) {
+        errno = EAGAIN;
+        return -1;
+    }
+    *ev = (struct ibv_async_event){ .event_type = (enum ibv_event_type)(verbs_sim.event - 1), .element.port_num = 1 };
+    verbs_sim.event = 0;
+    return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *ev)
+{
+    (void)ev;
+}
+
+void sim_mem_functions(struct vb_fn *fn)
+{
+    fn->ibv_get_device_list = get_device_list;
+    fn->ibv_free_device_list = free_device_list;
+    fn->ibv_query_device = query_device;
+    fn->ibv_query_port = query_port;
+    fn->ibv_alloc_pd = alloc_pd;
+    fn->ibv_dealloc_pd = dealloc_pd;
+    fn->ibv_get_async_event = get_async_event;
+    fn->ibv_ack_async_event = ack_async_event;
+    fn->ibv_reg_mr = reg_mr;
+    fn->ibv_dereg_mr = dereg_mr;
+}

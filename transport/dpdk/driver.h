@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the transport needs of DPDK, as a table of functions. The real one is libbanyan-dpdk.so (module/), loaded on
+ * first use: the library itself does not depend on DPDK, and tests put a simulated wire behind the same table.
+ *
+ * Packets cross the table in bursts, so one indirect call serves up to BNY_DPDK_BURST of them. Functions that can fail
+ * return 0 or -1 and write one sentence to text. Calls for one port come from one thread at a time. */
+#ifndef BNY_DPDK_DRIVER_H
+#define BNY_DPDK_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BNY_DPDK_DRIVER_VERSION 1 /* of this table: library and module come from one build */
+#define BNY_DPDK_BURST          32
+#define BNY_DPDK_TEXT           400
+
+enum bny_dpdk_kind { BNY_DPDK_MEMIF, BNY_DPDK_RING, BNY_DPDK_AF_PACKET, BNY_DPDK_VDEV, BNY_DPDK_PCI };
+
+/* What a driver really does; what it reports itself is wrong in places (NOTES.md). */
+enum bny_dpdk_caps {
+    BNY_DPDK_GATHER = 1 << 0,     /* sends packets of several segments */
+    BNY_DPDK_EXT_ANY = 1 << 1,    /* a segment may lie in any memory of the process */
+    BNY_DPDK_EXT_EAL = 1 << 2,    /* ... or only in memory of alloc() */
+    BNY_DPDK_PAIR = 1 << 3,       /* one port for each peer */
+    BNY_DPDK_LOSSLESS = 1 << 4,   /* what the driver takes arrives, in order */
+    BNY_DPDK_LINK_TELLS = 1 << 5, /* the link goes down when the peer's process ends */
+    BNY_DPDK_KERNEL_IP = 1 << 6,  /* the kernel has the interface too, and answers ARP */
+    BNY_DPDK_CSUM = 1 << 7,       /* computes UDP checksums */
+};
+
+struct bny_dpdk_conf {
+    enum bny_dpdk_kind kind;
+    const char *device;   /* interface, vdev string or PCI address */
+    const char *link;     /* pairs: name that both ends know */
+    const char *secret;   /* pairs: at most 24 bytes of text */
+    int id, server;       /* pairs: number at the server; which end this is */
+    uint32_t frame_max;   /* bytes of a frame that must pass */
+    uint32_t bufs;        /* receive buffers that may be held at once */
+    uint8_t mac[6];       /* pairs: ours */
+};
+
+struct bny_dpdk_info {
+    unsigned caps;
+    uint32_t frame_max;
+    uint8_t mac[6];
+    char driver[32];
+};
+
+/* One frame to be sent: head is copied; body is attached where the port can, when ref is set, else copied. */
+struct bny_dpdk_tx {
+    const void *head, *body;
+    uint32_t head_len, body_len;
+    struct bny_dpdk_ref *ref; /* of body's memory */
+};
+
+struct bny_dpdk_rx {
+    void *buf;           /* to be given back by free() */
+    const uint8_t *data;
+    uint32_t len;
+};
+
+/* Counts who still uses some memory: the owner and each frame that the driver holds. */
+struct bny_dpdk_ref {
+    uint64_t opaque[4];
+};
+
+struct bny_dpdk_port;
+
+struct bny_dpdk_driver {
+    uint32_t version;
+    /* Starts the EAL, once per process, or takes the one that the program started. args: extra ones; device: a PCI
+     * address that must be probed, or NULL. */
+    int (*start)(const char *args, const char *device, char *text);
+    int (*open)(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text);
+    void (*close)(struct bny_dpdk_port *port);
+    /* 1 up, 0 down. A pair that is not connected yet tries again. */
+    int (*link_up)(struct bny_dpdk_port *port);
+    /* Returns how many were taken: the first ones. */
+    int (*tx)(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);
+    int (*rx)(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n);
+    void (*free)(void *const *bufs, int n);
+    /* Lets the driver give back what it has sent. */
+    void (*reclaim)(struct bny_dpdk_port *port);
+    void (*ref_init)(struct bny_dpdk_ref *ref);
+    int (*ref_busy)(const struct bny_dpdk_ref *ref);
+    void *(*alloc)(size_t bytes); /* page-aligned memory that ports can send from; NULL: none left */
+    void (*release)(void *mem);
+    int (*owns)(const void *mem, size_t bytes); /* 1: memory of alloc() */
+    /* Frames that the port dropped or could not keep, since it was opened. */
+    uint64_t (*missed)(struct bny_dpdk_port *port);
+};
+
+/* The module's only symbol. */
+typedef const struct bny_dpdk_driver *bny_dpdk_driver_fn(void);
+
+/* Loads the module; NULL, with the sentence, where it or DPDK is absent. */
+const struct bny_dpdk_driver *bny_dpdk_driver(void);
+/* Tests: this table instead; NULL: the real one again. */
+void bny_dpdk_driver_set(const struct bny_dpdk_driver *driver);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reliability between two ranks, as pure code: numbers, acknowledgements, losses, the window and its timers. It sees
+ * neither bytes nor clocks; time is an argument.
+ *
+ * Sender. Packets are numbered; a number stands for the same part of the same message for ever. Each transmission has an
+ * order number. A packet counts as lost when `threshold` packets that were sent after it have arrived; lost ones are
+ * sent again first. When nothing is acknowledged for 2 smoothed round trips the newest packet is sent again (tail
+ * probe), for 4 (at least 500 us) the oldest; that time doubles up to 200 ms. Silence of 300 s: dead. On links that lose
+ * nothing there are no timers.
+ *
+ * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
+ * a window that grows by one packet a round trip while the delay is below its target, shrinks by the part by which it
+ * is above (at most half, once a round trip), and by half the share of packets lost in a round trip: random loss
+ * costs little, and a queue that overflows shows as delay first.
+ *
+ * Receiver. Cumulative number and 256 bits. */
+#ifndef BNY_DPDK_FLOW_H
+#define BNY_DPDK_FLOW_H
+
+#include <stdint.h>
+
+#include "transport/dpdk/packet.h"
+
+#define BNY_FLOW_RTO_START  3000000u
+#define BNY_FLOW_RTO_MIN    500000u
+#define BNY_FLOW_RTO_MAX    200000000u
+#define BNY_FLOW_DEAD_NS    300000000000u /* a peer that computes acknowledges nothing */
+/* Packets under way on a link that loses nothing. A memif ring has 128 places, each packet may cause an acknowledgement: the
+ * ring is never full, and what is under way stays in a cache. */
+#define BNY_FLOW_LOSSLESS   56u
+#define BNY_FLOW_TARGET_NS  400000u /* delay above the smallest seen that the window aims at */
+#define BNY_FLOW_REORDER    3u      /* threshold, raised up to 64 where packets prove to be late, not lost */
+
+enum bny_flow_state { BNY_FLOW_FREE, BNY_FLOW_FLYING, BNY_FLOW_LOST, BNY_FLOW_ACKED };
+
+struct bny_flow_packet {
+    void *msg;
+    uint32_t off, len;
+    uint32_t order;   /* of the latest transmission */
+    uint8_t state, tries;
+    uint64_t sent_ns;
+};
+
+struct bny_flow_tx {
+    struct bny_flow_packet pk[BNY_DPDK_WINDOW];
+    uint32_t una, next;  /* oldest unacknowledged; next new number */
+    uint32_t limit;      /* numbers below may be sent */
+    uint32_t flying, lost;
+    uint32_t order, newest; /* newest: order of the latest first transmission known to have arrived */
+    uint32_t threshold, twice;
+    int lossless;
+    double cwnd;
+    uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
+    uint64_t rto, last_ack_ns, last_sent_ns;
+    int probed;
+    /* per round trip */
+    uint32_t round_end, round_acked, round_lost;
+    uint64_t round_delay; /* largest */
+    uint64_t resent;      /* counter */
+    uint64_t timeouts;
+};
+
+struct bny_flow_rx {
+    uint32_t cum;
+    uint64_t bits[BNY_DPDK_WINDOW / 64]; /* bit i: cum + i; bit 0 is never set */
+    uint32_t twice;
+};
+
+typedef void bny_flow_acked_fn(void *ctx, struct bny_flow_packet *p);
+
+static inline int bny_flow_before(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) < 0;
+}
+
+void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit);
+/* 1: a new packet may be sent. */
+int bny_flow_may_send(const struct bny_flow_tx *f);
+/* Numbers a new packet and counts it as sent. */
+uint32_t bny_flow_send(struct bny_flow_tx *f, void *msg, uint32_t off, uint32_t len, uint64_t now);
+/* The oldest lost packet is counted as sent again: *seq. 0: there is none, or the window is closed. */
+int bny_flow_resend(struct bny_flow_tx *f, uint32_t *seq, uint64_t now);
+/* The packet was not sent after all: it comes next. */
+void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq);
+/* Takes an acknowledgement; sack NULL: the cumulative number only. acked() is called for each packet that it names
+ * first. rtt_ns 0: unknown. -1: it acknowledges what was never sent. */
+int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const struct bny_dpdk_sack *sack,
+                 uint64_t rtt_ns, uint64_t now, bny_flow_acked_fn *acked, void *ctx);
+/* Timers. 1: something is to be sent again. -1: the peer is dead. */
+int bny_flow_tick(struct bny_flow_tx *f, uint64_t now);
+
+/* 1 new, 0 seen before, -1 outside of the window. */
+int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq);
+/* The same, and remembers it. */
+int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq);
+/* 1: something is missing below something that has arrived. */
+int bny_flow_gap(const struct bny_flow_rx *f);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Packets in and out. */
+#include <string.h>
+
+#include "transport/dpdk/module/module.h"
+
+_Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info), "room for DPDK's counter");
+
+/* The owner's own count keeps DPDK from ever calling this. */
+static void nobody_left(void *addr, void *opaque)
+{
+}
+
+void bny_io_ref_init(struct bny_dpdk_ref *ref)
+{
+    struct rte_mbuf_ext_shared_info *s = (void *)ref;
+
+    s->free_cb = nobody_left;
+    s->fcb_opaque = NULL;
+    rte_mbuf_ext_refcnt_set(s, 1);
+}
+
+int bny_io_ref_busy(const struct bny_dpdk_ref *ref)
+{
+    return rte_mbuf_ext_refcnt_read((const struct rte_mbuf_ext_shared_info *)(const void *)ref) > 1;
+}
+
+/* Head in one segment, body attached as another. */
+static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
+{
+    struct rte_mbuf_ext_shared_info *s = (void *)t->ref;
+    struct rte_mbuf *m[2];
+    void *body = (void *)(uintptr_t)t->body;
+
+    if (rte_pktmbuf_alloc_bulk(bny_eal_heads(), m, 2) != 0)
+        return NULL;
+    rte_memcpy(rte_pktmbuf_mtod(m[0], void *), t->head, t->head_len);
+    rte_mbuf_ext_refcnt_update(s, 1);
+    rte_pktmbuf_attach_extbuf(m[1], body, (rte_iova_t)(uintptr_t)body, (uint16_t)t->body_len, s);
+    m[0]->data_len = (uint16_t)t->head_len;
+    m[1]->data_len = (uint16_t)t->body_len;
+    m[0]->pkt_len = t->head_len + t->body_len;
+    m[0]->next = m[1];
+    m[0]->nb_segs = 2;
+    return m[0];
+}
+
+static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
+{
+    uint32_t len = t->head_len + t->body_len;
+    struct rte_mbuf *m = rte_pktmbuf_alloc(len <= 512 ? bny_eal_heads() : port->pool);
+    char *at;
+
+    if (!m)
+        return NULL;
+    at = rte_pktmbuf_append(m, (uint16_t)len);
+    if (!at) {
+        rte_pktmbuf_free(m);
+        return NULL;
+    }
+    memcpy(at, t->head, t->head_len);
+    if (t->body_len)
+        rte_memcpy(at + t->head_len, t->body, t->body_len);
+    return m;
+}
+
+int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
+{
+    struct rte_mbuf *m[BNY_DPDK_BURST];
+    int made = 0, sent;
+
+    if (!port->started)
+        return 0;
+    for (; made < n; made++) {
+        const struct bny_dpdk_tx *t = &tx[made];
+
+        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? gather(t) : copied(port, t);
+        if (!m[made])
+            break;
+    }
+    sent = rte_eth_tx_burst(port->id, 0, m, (uint16_t)made);
+    for (int i = sent; i < made; i++)
+        rte_pktmbuf_free(m[i]);
+    return sent;
+}
+
+int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
+{
+    struct rte_mbuf *m[BNY_DPDK_BURST];
+    int got, kept = 0;
+
+    if (!port->started)
+        return 0;
+    got = rte_eth_rx_burst(port->id, 0, m, (uint16_t)n);
+    for (int i = 0; i < got; i++) {
+        if (m[i]->nb_segs != 1) {
+            port->refused++;
+            rte_pktmbuf_free(m[i]);
+            continue;
+        }
+        rte_prefetch0(rte_pktmbuf_mtod(m[i], void *));
+        rx[kept].buf = m[i];
+        rx[kept].data = rte_pktmbuf_mtod(m[i], const uint8_t *);
+        rx[kept++].len = m[i]->data_len;
+    }
+    return kept;
+}
+
+void bny_io_free(void *const *bufs, int n)
+{
+    for (int i = 0; i < n; i++)
+        rte_pktmbuf_free(bufs[i]);
+}
+
+void bny_io_reclaim(struct bny_dpdk_port *port)
+{
+    struct rte_mbuf *none[1];
+
+    if (port->started)
+        rte_eth_tx_burst(port->id, 0, none, 0);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ports and addresses; and what becomes due without a packet. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/dpdk/dpdk.h"
+
+#define PAIR_PORT   47474u
+#define ASK_NS      10000000u
+#define ASKS        5u
+
+/* ---- addresses ----------------------------------------------------------------------------------- */
+
+int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
+{
+    static uint64_t process; /* another one in each process, and in each after a fork */
+    static pid_t pid;
+    char text[200] = { 0 };
+    FILE *f;
+
+    memset(out, 0, 16);
+    if (kind == BNY_DPDK_RING) {
+        if (!process || pid != getpid()) {
+            randombytes_buf(&process, sizeof process);
+            pid = getpid();
+        }
+        memcpy(out, &process, sizeof process);
+    } else if (kind == BNY_DPDK_MEMIF) { /* the link's socket has a name in the network namespace */
+        f = fopen("/proc/sys/kernel/random/boot_id", "re");
+        if (!f || !fgets(text, 64, f))
+            gethostname(text, 64);
+        if (f)
+            fclose(f);
+        if (readlink("/proc/self/ns/net", text + 100, 99) < 0)
+            text[100] = 0;
+        crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
+    }
+    return 0;
+}
+
+static void digest(const struct dp_ep *e, const char *what, int from, int to, void *out, size_t len)
+{
+    const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
+    int low = e->ep.peer < t->tp.rank;
+    struct {
+        char what[8];
+        uint64_t nonce[2];
+        int32_t rank[2];
+    } in;
+    uint8_t hash[32];
+
+    memset(&in, 0, sizeof in);
+    snprintf(in.what, sizeof in.what, "%s", what);
+    in.nonce[low] = t->blob.nonce;
+    in.nonce[!low] = e->blob.nonce;
+    in.rank[0] = from;
+    in.rank[1] = to;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)&in, sizeof in, t->secret, sizeof t->secret);
+    memcpy(out, hash, len);
+}
+
+void bny_dpdk_derive(struct dp_ep *e)
+{
+    const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
+    int me = t->tp.rank, peer = e->ep.peer, low = me < peer ? me : peer, high = me < peer ? peer : me;
+
+    digest(e, "tag", me, peer, &e->tag_out, sizeof e->tag_out);
+    digest(e, "tag", peer, me, &e->tag_in, sizeof e->tag_in);
+    digest(e, "key", low, high, e->key, sizeof e->key);
+    e->self = (struct bny_dpdk_addr){ .ip = t->blob.ip, .port = t->blob.udp_port };
+    memcpy(e->self.mac, t->blob.mac, 6);
+    e->other = (struct bny_dpdk_addr){ .ip = e->blob.ip, .port = e->blob.udp_port };
+    memcpy(e->other.mac, e->blob.mac, 6);
+    bny_dpdk_eth_init(e->eth, &e->self, &e->other);
+}
+
+/* ---- ports ---------------------------------------------------------------------------------------- */
+
+int bny_dpdk_open_pair(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    int server = t->tp.rank < e->ep.peer, high = server ? e->ep.peer : t->tp.rank;
+    char link[64], secret[25], text[BNY_DPDK_TEXT] = "";
+    uint8_t bytes[12];
+    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .link = link, .secret = secret,
+                               .id = high, .server = server, .frame_max = t->blob.frame, .bufs = DP_BUDGET };
+
+    if (e->blob.frame < c.frame_max)
+        c.frame_max = e->blob.frame;
+    /* A socket for each pair: a client that comes before its port is there finds none and tries again; refused by the
+     * socket of another pair it would not. */
+    snprintf(link, sizeof link, "bny%016llx.%d", (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
+    digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
+    sodium_bin2hex(secret, sizeof secret, bytes, sizeof bytes);
+    memcpy(c.mac, t->blob.mac, 6);
+    if (t->drv->open(&c, &e->port, &e->info, text) != 0)
+        return bny_fail(BANYAN_ESYSTEM, "rank %d: no DPDK port to rank %d: %s", t->tp.rank, e->ep.peer, text);
+    e->frame = e->frame_wanted = e->info.frame_max;
+    return 0;
+}
+
+static int interface_ip(const char *name, uint32_t *ip)
+{
+    struct ifreq r;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+    memset(&r, 0, sizeof r);
+    snprintf(r.ifr_name, sizeof r.ifr_name, "%.15s", name);
+    rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFADDR, &r);
+    if (fd >= 0)
+        close(fd);
+    if (rc == 0)
+        *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
+    return rc;
+}
+
+/* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It takes nothing in. */
+static int guard(struct dp_tp *t)
+{
+    struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog prog = { .len = 1, .filter = &none };
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(t->blob.ip) };
+    socklen_t len = sizeof a;
+
+    t->guard = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (t->guard < 0 || setsockopt(t->guard, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) != 0 ||
+        bind(t->guard, (struct sockaddr *)&a, sizeof a) != 0 ||
+        getsockname(t->guard, (struct sockaddr *)&a, &len) != 0)
+        return bny_fail_errno("rank %d: no UDP port on %s for transport dpdk (BANYAN_DPDK_ADDR must be an address of "
+                              "this interface)", t->tp.rank, t->set.device);
+    t->blob.udp_port = ntohs(a.sin_port);
+    return 0;
+}
+
+int bny_dpdk_open_device(struct dp_tp *t)
+{
+    char text[BNY_DPDK_TEXT] = "";
+    uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
+    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .frame_max = t->set.frame,
+                               .bufs = bufs < 16384 ? bufs : 16384 };
+
+    t->blob.udp_port = PAIR_PORT;
+    t->blob.frame = t->set.frame;
+    t->blob.ip = 0x0a000001u + (uint32_t)t->tp.rank; /* pairs: seen on their own link only */
+    t->blob.mac[0] = 2;
+    memcpy(t->blob.mac + 2, &t->tp.rank, 4);
+    if (t->set.kind == BNY_DPDK_MEMIF || t->set.kind == BNY_DPDK_RING)
+        return 0;
+    if (t->drv->open(&c, &t->port, &t->info, text) != 0)
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", t->tp.rank, text);
+    memcpy(t->blob.mac, t->info.mac, 6);
+    t->blob.frame = t->info.frame_max;
+    t->blob.ip = t->set.ip;
+    if (!t->set.ip && (t->set.kind != BNY_DPDK_AF_PACKET || interface_ip(t->set.device, &t->blob.ip) != 0))
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank, t->set.device,
+                        t->set.kind == BNY_DPDK_AF_PACKET ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
+                                                          : "set BANYAN_DPDK_ADDR");
+    if (t->set.kind == BNY_DPDK_AF_PACKET)
+        return guard(t);
+    t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
+    return 0;
+}
+
+/* ---- what is due without a packet ------------------------------------------------------------------ */
+
+void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
+{
+    struct bny_dpdk_addr self = { .ip = t->blob.ip }, other = { .port = 0 };
+    uint8_t answer[BNY_DPDK_ARP];
+    struct bny_dpdk_tx tx = { .head = answer, .head_len = sizeof answer };
+    int what;
+
+    memcpy(self.mac, t->blob.mac, 6);
+    what = bny_dpdk_arp_read(frame, len, &self, &other);
+    for (int r = 0; what && r < t->tp.nranks; r++) {
+        struct dp_ep *e = t->eps[r];
+
+        if (!e || e->other.ip != other.ip)
+            continue;
+        memcpy(e->other.mac, other.mac, 6);
+        bny_dpdk_eth_init(e->eth, &e->self, &e->other);
+        e->resolved = 1;
+    }
+    if (what == 1 && !(t->info.caps & BNY_DPDK_KERNEL_IP)) {
+        bny_dpdk_arp_write(answer, 1, &self, &other);
+        t->drv->tx(t->port, &tx, 1);
+    }
+}
+
+/* Who has the peer's address? Its card said it; asking finds what stands between. */
+static void ask_arp(struct dp_ep *e)
+{
+    uint8_t frame[BNY_DPDK_ARP];
+    struct bny_dpdk_tx tx = { .head = frame, .head_len = sizeof frame };
+
+    bny_dpdk_arp_write(frame, 0, &e->self, &e->other);
+    dp_tp_of(e)->drv->tx(e->port, &tx, 1);
+}
+
+static void watch_link(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    int up = t->drv->link_up(e->port);
+
+    if (up)
+        e->was_up = 1;
+    if (e->was_up && !up && (e->info.caps & BNY_DPDK_LINK_TELLS)) {
+        if (e->left)
+            bny_dpdk_give_up(e);
+        else
+            bny_dpdk_down(e, "ended: its end of the link is closed");
+    }
+    e->up = up || (e->up && !(e->info.caps & BNY_DPDK_LINK_TELLS));
+    if (!e->was_up && e->used && t->now - e->first_ns > DP_JOIN_NS && !e->down)
+        bny_dpdk_down(e, e->info.caps & BNY_DPDK_LINK_TELLS
+                             ? "did not come to its end of the link within 15 s"
+                             : "is not reached: the link of %s is down (cable, ip link set up)", t->set.device);
+}
+
+void bny_dpdk_watch(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+
+    if (e->down)
+        return;
+    watch_link(e);
+    if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
+        return;
+    if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
+        e->asked_ns = t->now;
+        bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
+    } else if (!e->port_is_own && e->asks < ASKS && (!e->resolved || e->frame < e->frame_wanted) && e->used) {
+        e->asked_ns = t->now;
+        if (!e->resolved)
+            ask_arp(e);
+        if (e->frame < e->frame_wanted)
+            bny_dpdk_control(e, BNY_DPDK_PROBE, e->frame_wanted, e->frame_wanted);
+        if (++e->asks == ASKS && e->frame < e->frame_wanted)
+            bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see the MTU of every switch "
+                     "and interface on the way, or set BANYAN_DPDK_MTU", t->tp.rank, e->frame_wanted, e->ep.peer,
+                     t->set.device, e->frame);
+    }
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Packets to messages. Fragments stay in the driver's buffers until they were viewed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "transport/dpdk/dpdk.h"
+
+#define FRAGS_AT_ONCE 256u
+
+static struct dp_frag *take_frag(struct dp_tp *t)
+{
+    struct dp_frag *f = t->free_frags;
+
+    if (!f) {
+        struct {
+            struct dp_block head;
+            struct dp_frag frags[FRAGS_AT_ONCE];
+        } *b = malloc(sizeof *b);
+
+        if (!b)
+            return NULL;
+        b->head.next = t->blocks;
+        t->blocks = &b->head;
+        for (uint32_t i = 0; i < FRAGS_AT_ONCE; i++) {
+            b->frags[i].next = t->free_frags;
+            t->free_frags = &b->frags[i];
+        }
+        f = t->free_frags;
+    }
+    t->free_frags = f->next;
+    return f;
+}
+
+static struct dp_msg *take_msg(struct dp_tp *t)
+{
+    struct dp_msg *m = t->free_msgs, *all;
+
+    if (m) {
+        t->free_msgs = m->next;
+        all = m->all;
+    } else {
+        m = malloc(sizeof *m);
+        if (!m)
+            return NULL;
+        all = t->all_msgs;
+        t->all_msgs = m;
+    }
+    memset(m, 0, offsetof(struct dp_msg, seam));
+    m->all = all;
+    m->tail = &m->frags;
+    return m;
+}
+
+static void give_msg(struct dp_tp *t, struct dp_msg *m)
+{
+    free(m->flat);
+    m->flat = NULL;
+    m->next = t->free_msgs;
+    t->free_msgs = m;
+}
+
+/* Gives back the first fragment. */
+static void drop_front(struct dp_ep *e, struct dp_msg *m)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    struct dp_frag *f = m->frags;
+
+    m->frags = f->next;
+    if (!m->frags)
+        m->tail = &m->frags;
+    t->drv->free(&f->buf, 1);
+    e->held--;
+    f->next = t->free_frags;
+    t->free_frags = f;
+}
+
+static void drop_all(struct dp_ep *e, struct dp_msg *m)
+{
+    while (m->frags)
+        drop_front(e, m);
+}
+
+/* ---- placing fragments ------------------------------------------------------------------------ */
+
+/* The message with this number; made when it is new. NULL: it was complete before, or there is no memory. */
+static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
+{
+    struct dp_in *in = &e->in[h->chan];
+    struct dp_msg **at = &in->list, *m;
+
+    if (bny_flow_before(h->msg, in->next_id))
+        return NULL;
+    while (*at && bny_flow_before((*at)->id, h->msg))
+        at = &(*at)->next;
+    if (*at && (*at)->id == h->msg)
+        return *at;
+    m = take_msg(dp_tp_of(e));
+    if (!m)
+        return NULL;
+    m->id = h->msg;
+    m->msg.ep = &e->ep;
+    m->next = *at;
+    *at = m;
+    return m;
+}
+
+/* 1: the fragment agrees with what is known of its message. */
+static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
+{
+    uint32_t end = p->head.off + p->len;
+    int first = p->head.flags & BNY_DPDK_FIRST, last = p->head.flags & BNY_DPDK_LAST;
+
+    if ((first && m->first) || (last && m->last) || p->head.off < m->reach)
+        return 0;
+    if (m->first && (end > m->msg.hdr.len || (last && end != m->msg.hdr.len)))
+        return 0;
+    if (m->last && (end > m->end || (first && p->hdr.len != m->end)))
+        return 0;
+    if (!first && m->reach == 0 && m->first) /* nothing follows an empty or whole one */
+        return m->msg.hdr.len > 0;
+    return 1;
+}
+
+/* Inserts by offset. 0: overlaps, or no memory. */
+static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
+{
+    struct dp_frag **at = &m->frags, *f, *before = NULL;
+
+    if (m->frags && p->head.off > m->frags->off) {
+        for (; *at && (*at)->off < p->head.off; at = &(*at)->next)
+            before = *at;
+        if (before && before->off + before->len > p->head.off)
+            return 0;
+    }
+    if (*at && (*at)->off < p->head.off + p->len)
+        return 0;
+    f = take_frag(dp_tp_of(e));
+    if (!f)
+        return 0;
+    *f = (struct dp_frag){ .next = *at, .buf = buf, .data = p->payload, .off = p->head.off, .len = p->len };
+    *at = f;
+    if (!f->next)
+        m->tail = &f->next;
+    e->held++;
+    return 1;
+}
+
+/* Appends without a search where that is its place. */
+static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
+{
+    struct dp_frag *f;
+
+    if (p->head.off != m->reach || *m->tail != NULL)
+        return insert(e, m, p, buf);
+    if (m->frags && m->tail != &m->frags) {
+        const struct dp_frag *end = (const struct dp_frag *)(const void *)((const char *)m->tail -
+                                                                           offsetof(struct dp_frag, next));
+
+        if (end->off >= p->head.off)
+            return insert(e, m, p, buf);
+    }
+    f = take_frag(dp_tp_of(e));
+    if (!f)
+        return 0;
+    *f = (struct dp_frag){ .buf = buf, .data = p->payload, .off = p->head.off, .len = p->len };
+    *m->tail = f;
+    m->tail = &f->next;
+    e->held++;
+    return 1;
+}
+
+/* An eager message in pieces is put together: it must be lent whole. */
+static int flatten(struct dp_ep *e, struct dp_msg *m)
+{
+    m->flat = malloc(m->msg.hdr.len);
+    if (!m->flat)
+        return 0;
+    for (struct dp_frag *f = m->frags; f; f = f->next)
+        memcpy(m->flat + f->off, f->data, f->len);
+    e->ep.tp->copied_bytes += m->msg.hdr.len;
+    drop_all(e, m);
+    m->msg.data = m->flat;
+    return 1;
+}
+
+static int complete(const struct dp_msg *m)
+{
+    return m->first && m->got == m->msg.hdr.len;
+}
+
+static int report(struct dp_ep *e, struct dp_msg *m)
+{
+    if (!complete(m)) {
+        if (!m->first || m->msg.hdr.len <= e->ep.eager_max)
+            return 0;
+        m->msg.data = NULL;
+    } else if (m->msg.hdr.len == 0) {
+        m->msg.data = m->seam;
+    } else if (!m->frags->next) {
+        m->msg.data = m->frags->data;
+    } else if (m->msg.hdr.len <= e->ep.eager_max && !flatten(e, m)) {
+        return 0;
+    }
+    m->reported = 1;
+    return 1;
+}
+
+static void make_ready(struct dp_ep *e, struct dp_msg *m)
+{
+    struct dp_ready *r = &m->ready;
+
+    r->next = NULL;
+    r->m = m;
+    *e->ready_tail = r;
+    e->ready_tail = &r->next;
+}
+
+/* Reports what is due, and leaves behind what is complete. */
+static void advance(struct dp_ep *e, struct dp_in *in)
+{
+    struct dp_msg *m;
+
+    while ((m = in->list) && m->id == in->next_id) {
+        if (m->bye && complete(m)) {
+            e->left = 1;
+            m->dropped = 1;
+        } else if (!m->reported && !m->bye) {
+            if (!report(e, m))
+                return;
+            make_ready(e, m);
+        }
+        if (!complete(m))
+            return;
+        in->list = m->next;
+        in->next_id++;
+        m->whole = 1;
+        if (m->dropped) {
+            drop_all(e, m);
+            give_msg(dp_tp_of(e), m);
+        }
+    }
+}
+
+/* 1: kept, 0: taken without its buffer, -1: contradicts its message (or no memory). */
+static int place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
+{
+    struct dp_msg *m = find(e, &p->head);
+    int kept = 0;
+
+    if (!m || !agrees(m, p))
+        return -1;
+    if (!m->dropped && p->len) {
+        if (!append(e, m, p, buf))
+            return -1;
+        kept = 1;
+    }
+    if (p->head.flags & BNY_DPDK_FIRST) {
+        m->msg.hdr = p->hdr;
+        m->first = 1;
+        m->bye = (p->head.flags & BNY_DPDK_BYE) != 0;
+    }
+    if (p->head.flags & BNY_DPDK_LAST) {
+        m->last = 1;
+        m->end = p->head.off + p->len;
+    }
+    m->got += p->len;
+    if (!m->dropped && p->head.off == m->reach) {
+        struct dp_frag *f = m->frags;
+
+        while (f && f->off < m->reach)
+            f = f->next;
+        for (; f && f->off == m->reach; f = f->next)
+            m->reach += f->len;
+    }
+    advance(e, &e->in[p->head.chan]);
+    return kept;
+}
+
+static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    int fresh = bny_flow_is_new(&e->rx, p->head.seq), kept;
+
+    if (fresh < 0) {
+        t->drops[BNY_DPDK_BAD_PLACE]++;
+        return 0;
+    }
+    if (e->acks_due++ == 0) {
+        e->ack_since_ns = t->now;
+        e->echo = p->head.time;
+        e->echo_ns = t->now;
+    }
+    if (!fresh) {
+        bny_flow_arrived(&e->rx, p->head.seq); /* counts it */
+        e->acks_due = DP_ACK_EVERY;
+        return 0;
+    }
+    kept = place(e, p, buf);
+    if (kept < 0) {
+        t->drops[BNY_DPDK_BAD_PLACE]++;
+        return 0;
+    }
+    bny_flow_arrived(&e->rx, p->head.seq);
+    /* At once; also of the end of a long message: its sender waits, and we may not poll for long after it. */
+    if (bny_flow_gap(&e->rx) || (p->head.flags & BNY_DPDK_BYE) || (p->head.flags & BNY_DPDK_LAST && p->head.off))
+        e->acks_due = DP_ACK_EVERY;
+    return kept;
+}
+
+/* ---- frames ---------------------------------------------------------------------------------------- */
+
+static int take_ack(struct dp_ep *e, const struct bny_dpdk_packet *p)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    const struct bny_dpdk_sack *sack = p->head.type == BNY_DPDK_ACK ? &p->sack : NULL;
+    uint64_t rtt = 0;
+
+    if (sack && p->head.echo) {
+        rtt = (uint64_t)((uint32_t)(t->now >> 6) - p->head.echo) << 6;
+        rtt = rtt > sack->delay && rtt < 10000000000u ? rtt - sack->delay : 0;
+    }
+    return bny_flow_ack(&e->tx, p->head.ack, p->head.credit, sack, rtt, t->now, bny_dpdk_acked, NULL);
+}
+
+static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_head *h)
+{
+    if (!e && h->from < t->tp.nranks)
+        e = t->eps[h->from];
+    if (e && e->ep.peer == h->from && e->tag_in == h->tag)
+        return e;
+    return NULL;
+}
+
+int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx)
+{
+    struct bny_dpdk_addr self = { .port = t->blob.udp_port, .ip = e ? e->self.ip : t->blob.ip };
+    struct bny_dpdk_packet p;
+    enum bny_dpdk_drop why = bny_dpdk_parse(rx->data, rx->len, &self, &p);
+
+    if (why == BNY_DPDK_OK) {
+        e = sender(t, e, &p.head);
+        if (!e)
+            why = BNY_DPDK_BAD_TAG;
+        else if (!bny_dpdk_check_ok(t->set.checks, e->key, &p))
+            why = BNY_DPDK_BAD_CHECK;
+    } else if (why == BNY_DPDK_FOREIGN && !e) {
+        bny_dpdk_arp(t, rx->data, rx->len);
+    }
+    if (why != BNY_DPDK_OK) {
+        t->drops[why]++;
+        return 0;
+    }
+    if (e->down)
+        return 0;
+    if (take_ack(e, &p) != 0) {
+        t->drops[BNY_DPDK_BAD_PLACE]++;
+        return 0;
+    }
+    switch (p.head.type) {
+    case BNY_DPDK_DATA: return take_data(e, &p, rx->buf);
+    case BNY_DPDK_PROBE:
+        if (p.head.off)
+            bny_dpdk_control(e, BNY_DPDK_PROBED, rx->len, 0);
+        else
+            e->acks_due = DP_ACK_EVERY;
+        return 0;
+    case BNY_DPDK_PROBED:
+        if (p.head.off == e->frame_wanted)
+            e->frame = e->frame_wanted;
+        return 0;
+    case BNY_DPDK_ABORT:
+        if (!e->left)
+            bny_dpdk_down(e, "ended without a farewell");
+        return 0;
+    default: return 0;
+    }
+}
+
+/* ---- lending ---------------------------------------------------------------------------------------- */
+
+/* Copies [off, off + len) out; all of it is here. */
+static void copy_out(struct dp_msg *m, uint32_t off, uint32_t len, uint8_t *to)
+{
+    for (const struct dp_frag *f = m->frags; f && len; f = f->next) {
+        uint32_t skip = off - f->off, n = f->len - skip;
+
+        if (f->off > off || skip >= f->len)
+            continue;
+        n = n < len ? n : len;
+        memcpy(to, f->data + skip, n);
+        to += n;
+        off += n;
+        len -= n;
+    }
+}
+
+long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+{
+    struct dp_msg *m = (struct dp_msg *)msg;
+    struct dp_ep *e = (struct dp_ep *)msg->ep;
+    uint32_t n, in_frag;
+
+    if (m->flat || msg->hdr.len == 0) {
+        *ptr = m->flat ? m->flat + off : m->seam;
+        if (dst)
+            *ptr = memcpy(dst, *ptr, len);
+        return len;
+    }
+    while (m->frags && m->frags->off + m->frags->len <= off)
+        drop_front(e, m); /* viewed */
+    if (m->reach <= off)
+        return e->down ? bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: it %s", e->ep.peer, e->reason) : BNY_AGAIN;
+    n = m->reach - off < len ? m->reach - off : len;
+    if (n < len)
+        n &= ~63u;
+    if (n == 0)
+        return BNY_AGAIN;
+    if (dst) {
+        copy_out(m, off, n, dst);
+        *ptr = dst;
+        e->ep.tp->copied_bytes += n;
+        while (m->frags && m->frags->off + m->frags->len <= off + n)
+            drop_front(e, m);
+        return n;
+    }
+    in_frag = m->frags->len - (off - m->frags->off);
+    if (in_frag >= n || in_frag >= 64) {
+        *ptr = m->frags->data + (off - m->frags->off);
+        return in_frag >= n ? n : in_frag & ~63u;
+    }
+    n = n < 64 ? n : 64; /* across a boundary */
+    copy_out(m, off, n, m->seam);
+    *ptr = m->seam;
+    return n;
+}
+
+void bny_dpdk_release(struct bny_msg *msg)
+{
+    struct dp_msg *m = (struct dp_msg *)msg;
+    struct dp_ep *e = (struct dp_ep *)msg->ep;
+
+    drop_all(e, m);
+    if (m->whole)
+        give_msg(dp_tp_of(e), m);
+    else
+        m->dropped = 1; /* what still comes of it is thrown away */
+}
+
+void bny_dpdk_forget(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+
+    for (struct dp_msg *m = t->all_msgs; m; m = m->all)
+        if (m->msg.ep == &e->ep) {
+            drop_all(e, m);
+            free(m->flat);
+            m->flat = NULL;
+        }
+}

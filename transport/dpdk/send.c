@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages to packets. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "transport/dpdk/dpdk.h"
+
+/* ---- memory of an endpoint --------------------------------------------------------------------- */
+
+int bny_dpdk_ep_memory(struct dp_ep *e)
+{
+    const struct bny_dpdk_driver *drv = dp_tp_of(e)->drv;
+
+    e->outs = calloc(DP_MESSAGES, sizeof *e->outs);
+    e->memory = drv->alloc(DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX);
+    if (!e->outs || !e->memory)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no DPDK memory for messages to rank %d; give it more: "
+                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages", e->ep.tp->rank, e->ep.peer);
+    for (uint32_t i = DP_MESSAGES; i-- > 0;) {
+        struct dp_out *o = &e->outs[i];
+        struct dp_out **list = i < DP_EAGERS ? &e->free_eagers : &e->free_outs;
+
+        if (i < DP_EAGERS)
+            o->own = e->memory + i * DP_EAGER_MAX;
+        drv->ref_init(&o->ref);
+        o->next = *list;
+        *list = o;
+    }
+    return 0;
+}
+
+static void give_out(struct dp_ep *e, struct dp_out *o)
+{
+    struct dp_out **list = o->own ? &e->free_eagers : &e->free_outs;
+
+    if (o->kind == DP_SLOT)
+        e->slots_busy &= ~(1u << o->slot);
+    o->kind = DP_FREE;
+    o->next = *list;
+    *list = o;
+}
+
+/* ---- packets ------------------------------------------------------------------------------------ */
+
+static uint32_t credit_now(const struct dp_ep *e)
+{
+    return e->held < DP_BUDGET ? (DP_BUDGET - e->held < BNY_DPDK_WINDOW ? DP_BUDGET - e->held : BNY_DPDK_WINDOW) : 0;
+}
+
+static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type, uint32_t length)
+{
+    uint32_t credit = credit_now(e);
+
+    memset(h, 0, sizeof *h);
+    h->magic = BNY_DPDK_MAGIC;
+    h->type = (uint8_t)type;
+    h->tag = e->tag_out;
+    h->ack = e->rx.cum;
+    h->credit = (uint16_t)credit;
+    h->length = (uint8_t)length;
+    h->time = (uint32_t)(dp_tp_of(e)->now >> 6);
+    h->from = (uint16_t)e->ep.tp->rank;
+    if (bny_flow_before(e->limit_told, e->rx.cum + credit))
+        e->limit_told = e->rx.cum + credit;
+}
+
+/* Completes a frame whose header stands at head + 42. */
+static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    uint64_t v;
+
+    if (t->set.checks) {
+        v = bny_dpdk_check(t->set.checks, e->key, head + BNY_DPDK_ETH, tx->head_len - BNY_DPDK_ETH, tx->body,
+                           tx->body_len);
+        memcpy(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, &v, sizeof v);
+    }
+    memcpy(head, e->eth, BNY_DPDK_ETH);
+    bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
+    if (t->set.kind == BNY_DPDK_PCI) /* between machines, where what computes no check would see none */
+        bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
+}
+
+static uint32_t check_bytes(const struct dp_tp *t)
+{
+    return t->set.checks ? BNY_DPDK_CHECK : 0;
+}
+
+void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame)
+{
+    static const uint8_t padding[65536];
+    struct dp_tp *t = dp_tp_of(e);
+    uint8_t head[BNY_DPDK_HEAD_MAX];
+    uint32_t extra = check_bytes(t), len = BNY_DPDK_HEAD + extra;
+    struct bny_dpdk_tx tx = { .head = head };
+    struct bny_dpdk_head h;
+    struct bny_dpdk_sack sack;
+
+    memset(head, 0, sizeof head);
+    if (type == BNY_DPDK_ACK) {
+        memcpy(sack.bits, e->rx.bits, sizeof sack.bits);
+        sack.twice = e->rx.twice;
+        sack.delay = (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
+        memcpy(head + BNY_DPDK_ETH + len, &sack, sizeof sack);
+        len += (uint32_t)sizeof sack;
+    }
+    fill_head(e, &h, type, len);
+    h.off = off;
+    h.echo = e->echo;
+    h.flags = t->set.checks ? BNY_DPDK_CHECKED : 0;
+    memcpy(head + BNY_DPDK_ETH, &h, sizeof h);
+    tx.head_len = BNY_DPDK_ETH + len;
+    if (frame > tx.head_len) {
+        tx.body = padding;
+        tx.body_len = frame - tx.head_len;
+    }
+    finish(e, head, &tx);
+    bny_dpdk_transmit(t, e, &tx, 1);
+}
+
+void bny_dpdk_ack(struct dp_ep *e)
+{
+    e->acks_due = 0;
+    bny_dpdk_control(e, BNY_DPDK_ACK, 0, 0);
+}
+
+/* One fragment. */
+static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32_t seq)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    const struct bny_flow_packet *p = &e->tx.pk[seq % BNY_DPDK_WINDOW];
+    struct dp_out *o = p->msg;
+    uint32_t at = BNY_DPDK_HEAD + check_bytes(t), full = (BNY_DPDK_ETH + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
+    struct bny_dpdk_head h;
+    uint32_t length;
+
+    length = p->off == 0 ? at + (uint32_t)sizeof o->hdr : at;
+    if (e->frame >= 4096)
+        length = full - BNY_DPDK_ETH;
+    fill_head(e, &h, BNY_DPDK_DATA, length);
+    h.flags = (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) | (p->off + p->len == o->hdr.len ? BNY_DPDK_LAST : 0) |
+                        (p->tries > 1 ? BNY_DPDK_AGAIN : 0) | (o->kind == DP_BYE ? BNY_DPDK_BYE : 0) |
+                        (t->set.checks ? BNY_DPDK_CHECKED : 0));
+    h.seq = seq;
+    h.chan = o->hdr.chan;
+    h.msg = o->id;
+    h.off = p->off;
+    memset(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, 0, length - BNY_DPDK_HEAD);
+    memcpy(head + BNY_DPDK_ETH, &h, sizeof h);
+    if (p->off == 0)
+        memcpy(head + BNY_DPDK_ETH + at, &o->hdr, sizeof o->hdr);
+    *tx = (struct bny_dpdk_tx){ .head = head, .head_len = BNY_DPDK_ETH + length,
+                                .body = o->buf + p->off, .body_len = p->len,
+                                .ref = o->attach && p->len > DP_COPY_MAX ? &o->ref : NULL };
+    if (!tx->ref)
+        t->tp.copied_bytes += p->len;
+    t->tp.wire_bytes += p->len;
+    finish(e, head, tx);
+}
+
+uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame)
+{
+    uint32_t at = BNY_DPDK_ETH + BNY_DPDK_HEAD + check_bytes(dp_tp_of(e));
+
+    if (off == 0 || frame >= 4096)
+        at += (uint32_t)sizeof(struct bny_hdr);
+    if (frame >= 4096)
+        at = (at + 63) & ~63u;
+    return (frame - at) & ~63u;
+}
+
+/* The next message with something to send, channels by turns. */
+static struct dp_out *next_out(struct dp_ep *e)
+{
+    for (unsigned i = 0; i < BNY_CHANNELS; i++) {
+        struct dp_queue *q = &e->queue[(e->turn + i) % BNY_CHANNELS];
+
+        if (q->sending) {
+            e->turn = (e->turn + i + 1) % BNY_CHANNELS;
+            return q->sending;
+        }
+    }
+    return NULL;
+}
+
+static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
+{
+    uint32_t len = bny_dpdk_fragment(e, o->off, e->frame), seq;
+
+    if (len > o->hdr.len - o->off)
+        len = o->hdr.len - o->off;
+    seq = bny_flow_send(&e->tx, o, o->off, len, now);
+    o->off += len;
+    o->unacked++;
+    if (o->off == o->hdr.len) {
+        o->all_sent = 1;
+        e->queue[o->hdr.chan].sending = o->next;
+    }
+    return seq;
+}
+
+void bny_dpdk_push(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    uint8_t heads[BNY_DPDK_BURST][BNY_DPDK_HEAD_MAX];
+    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
+    uint32_t seqs[BNY_DPDK_BURST];
+    int n, sent;
+
+    if (!e->up || e->down)
+        return;
+    do {
+        for (n = 0; n < BNY_DPDK_BURST; n++) {
+            struct dp_out *o;
+
+            if (!bny_flow_resend(&e->tx, &seqs[n], t->now)) {
+                if (!bny_flow_may_send(&e->tx) || !(o = next_out(e)))
+                    break;
+                seqs[n] = send_next(e, o, t->now);
+            }
+            build(e, &tx[n], heads[n], seqs[n]);
+        }
+        sent = n ? bny_dpdk_transmit(t, e, tx, n) : 0;
+        for (int i = n; i-- > sent;)
+            bny_flow_unsend(&e->tx, seqs[i]);
+        if (sent > 0 && !bny_flow_gap(&e->rx))
+            e->acks_due = 0; /* they went along */
+    } while (n == BNY_DPDK_BURST && sent == n);
+}
+
+/* ---- what is complete ---------------------------------------------------------------------------- */
+
+void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p)
+{
+    ((struct dp_out *)p->msg)->unacked--;
+}
+
+static void tell_sent(struct dp_ep *e, void *cookie)
+{
+    struct dp_sent *s = e->free_sent;
+
+    if (s)
+        e->free_sent = s->next;
+    else
+        s = malloc(sizeof *s);
+    if (!s)
+        return; /* the caller waits for it until its deadline: there is no memory left */
+    s->next = NULL;
+    s->cookie = cookie;
+    *e->sent_tail = s;
+    e->sent_tail = &s->next;
+}
+
+void bny_dpdk_reap(struct dp_ep *e)
+{
+    const struct bny_dpdk_driver *drv = dp_tp_of(e)->drv;
+    int asked = 0;
+
+    for (int c = 0; c < BNY_CHANNELS; c++) {
+        struct dp_queue *q = &e->queue[c];
+        struct dp_out *o;
+
+        while ((o = q->head) && o->all_sent && o->unacked == 0) {
+            if (o->attach && drv->ref_busy(&o->ref) && !asked) {
+                drv->reclaim(e->port); /* drivers give back late, and only when they are called */
+                asked = 1;
+            }
+            if (o->attach && drv->ref_busy(&o->ref))
+                break;
+            q->head = o->next;
+            if (!q->head)
+                q->tail = &q->head;
+            e->queued--;
+            if (o->kind == DP_USER)
+                tell_sent(e, o->cookie);
+            if (o->kind == DP_BYE)
+                e->bye = 2;
+            give_out(e, o);
+        }
+    }
+}
+
+void bny_dpdk_give_up(struct dp_ep *e)
+{
+    for (int c = 0; c < BNY_CHANNELS; c++) {
+        struct dp_queue *q = &e->queue[c];
+
+        while (q->head) {
+            struct dp_out *o = q->head;
+
+            q->head = o->next;
+            if (o->kind == DP_USER)
+                tell_sent(e, o->cookie);
+            give_out(e, o);
+        }
+        q->tail = &q->head;
+        q->sending = NULL;
+    }
+    e->queued = 0;
+    bny_flow_tx_init(&e->tx, 1, 0);
+}
+
+/* ---- the contract --------------------------------------------------------------------------------- */
+
+static int check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
+{
+    if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
+        return bny_fail(BANYAN_EINVAL, "message to rank %d: channel %u (below %d), %u bytes (at most %u)", e->ep.peer,
+                        hdr->chan, BNY_CHANNELS, hdr->len, max);
+    if (e->left)
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d has left the job", e->ep.peer);
+    if (e->down)
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: it %s", e->ep.peer, e->reason);
+    if (!e->used) {
+        e->used = 1;
+        e->first_ns = dp_tp_of(e)->now;
+    }
+    return 0;
+}
+
+static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr, const void *buf)
+{
+    struct dp_queue *q = &e->queue[hdr->chan];
+
+    dp_tp_of(e)->now = bny_now_ns();
+    o->hdr = *hdr;
+    o->buf = buf;
+    o->id = q->next_id++;
+    o->off = o->unacked = 0;
+    o->all_sent = 0;
+    o->next = NULL;
+    *q->tail = o;
+    q->tail = &o->next;
+    if (!q->sending)
+        q->sending = o;
+    e->queued++;
+    e->ep.tp->messages++;
+    bny_dpdk_push(e);
+}
+
+static struct dp_out *take(struct dp_out **list)
+{
+    struct dp_out *o = *list;
+
+    if (o)
+        *list = o->next;
+    return o;
+}
+
+static int attachable(const struct dp_ep *e, const void *buf, size_t len)
+{
+    if (!(e->info.caps & BNY_DPDK_GATHER))
+        return 0;
+    return (e->info.caps & BNY_DPDK_EXT_ANY) ||
+           ((e->info.caps & BNY_DPDK_EXT_EAL) && dp_tp_of(e)->drv->owns(buf, len));
+}
+
+int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
+{
+    struct dp_ep *e = (struct dp_ep *)ep;
+    int rc = check(e, hdr, ep->eager_max);
+    struct dp_out *o;
+
+    if (rc)
+        return rc;
+    o = take(&e->free_eagers);
+    if (!o)
+        return BNY_AGAIN;
+    o->kind = DP_EAGER;
+    o->attach = hdr->len > DP_COPY_MAX && (e->info.caps & BNY_DPDK_GATHER) != 0;
+    if (hdr->len)
+        memcpy(o->own, buf, hdr->len);
+    ep->tp->copied_bytes += hdr->len;
+    enqueue(e, o, hdr, o->own);
+    return 0;
+}
+
+int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
+{
+    struct dp_ep *e = (struct dp_ep *)ep;
+    int rc = check(e, hdr, UINT32_MAX);
+    struct dp_out *o;
+
+    if (rc)
+        return rc;
+    o = take(&e->free_outs);
+    if (!o)
+        return BNY_AGAIN;
+    o->kind = DP_USER;
+    o->cookie = cookie;
+    o->attach = (uint8_t)attachable(e, buf, hdr->len);
+    enqueue(e, o, hdr, buf);
+    return 0;
+}
+
+int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
+{
+    struct dp_ep *e = (struct dp_ep *)ep;
+    struct bny_hdr probe = { .len = cap };
+    int rc = check(e, &probe, ep->slot_max);
+    struct dp_out *o;
+
+    if (rc)
+        return rc;
+    if (e->slots_busy == UINT32_MAX || !(o = take(&e->free_outs)))
+        return BNY_AGAIN;
+    o->kind = DP_SLOT;
+    o->slot = (uint16_t)__builtin_ctz(~e->slots_busy);
+    o->attach = (e->info.caps & BNY_DPDK_GATHER) != 0;
+    e->slots_busy |= 1u << o->slot;
+    slot->index = o->slot;
+    slot->mem = e->memory + DP_EAGERS * DP_EAGER_MAX + o->slot * DP_SLOT_MAX;
+    slot->cap = DP_SLOT_MAX;
+    slot->impl = o;
+    return 0;
+}
+
+void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot)
+{
+    give_out((struct dp_ep *)ep, slot->impl);
+}
+
+int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
+{
+    struct dp_ep *e = (struct dp_ep *)ep;
+    int rc = check(e, hdr, slot->cap);
+
+    if (rc)
+        give_out(e, slot->impl);
+    else
+        enqueue(e, slot->impl, hdr, slot->mem);
+    return rc;
+}
+
+int bny_dpdk_bye(struct dp_ep *e)
+{
+    struct bny_hdr hdr = { .len = 0 };
+    struct dp_out *o;
+
+    if (e->bye || e->down || !e->up)
+        return 0;
+    if (e->queued && !e->left)
+        return BNY_AGAIN;
+    o = take(&e->free_eagers);
+    if (!o)
+        return BNY_AGAIN;
+    o->kind = DP_BYE;
+    o->attach = 0;
+    e->bye = 1;
+    enqueue(e, o, &hdr, NULL);
+    return 0;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* BANYAN_DPDK_*. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/param.h"
+#include "transport/dpdk/dpdk.h"
+
+static int is_pci(const char *text)
+{
+    unsigned a, b, c, d;
+    char end;
+
+    return sscanf(text, "%4x:%2x:%2x.%1x%c", &a, &b, &c, &d, &end) == 4;
+}
+
+static int parse_port(struct dp_settings *s, const char *text)
+{
+    snprintf(s->device, sizeof s->device, "%s", text);
+    if (!strcmp(text, "memif")) {
+        s->kind = BNY_DPDK_MEMIF;
+    } else if (!strcmp(text, "ring")) {
+        s->kind = BNY_DPDK_RING;
+    } else if (!strncmp(text, "af_packet:iface=", 16) && text[16]) {
+        s->kind = BNY_DPDK_AF_PACKET;
+        snprintf(s->device, sizeof s->device, "%s", text + 16);
+    } else if (!strncmp(text, "net_", 4) || !strncmp(text, "eth_", 4)) {
+        s->kind = BNY_DPDK_VDEV;
+    } else if (is_pci(text)) {
+        s->kind = BNY_DPDK_PCI;
+    } else {
+        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s is no port: memif (ranks of one host), ring (ranks of one "
+                        "process), af_packet:iface=veth0, a vdev as net_af_xdp0,iface=veth0, or a PCI address as "
+                        "0000:03:00.0", text);
+    }
+    return 0;
+}
+
+/* "1G" bits a second to bytes. */
+static double parse_rate(const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    return v / 8 * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'k' ? 1e3 : 1);
+}
+
+static int parse_fault(struct dp_fault *f, const char *text)
+{
+    char copy[200], *save;
+
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
+        char *eq = strchr(w, '=');
+        double v = eq ? strtod(eq + 1, NULL) : -1;
+        double *at = !strncmp(w, "loss=", 5)      ? &f->loss
+                     : !strncmp(w, "dup=", 4)     ? &f->duplicate
+                     : !strncmp(w, "reorder=", 8) ? &f->reorder
+                     : !strncmp(w, "corrupt=", 8) ? &f->corrupt
+                                                  : NULL;
+
+        if (at && v >= 0 && v <= 0.9)
+            *at = v;
+        else if (eq && !strncmp(w, "seed=", 5))
+            f->seed = strtoull(eq + 1, NULL, 0);
+        else if (eq && !strncmp(w, "rate=", 5) && v > 0)
+            f->rate = parse_rate(eq + 1);
+        else
+            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_FAULT: \"%.40s\" is none of loss, dup, reorder, corrupt "
+                            "(0 to 0.9), rate (as 1G) and seed", w);
+        f->on |= at || f->rate > 0;
+    }
+    return 0;
+}
+
+static int parse_checks(struct dp_settings *s)
+{
+    const char *text = bny_param_str("BANYAN_DPDK_CHECK");
+
+    s->checks = !strcmp(text, "crc") ? BNY_DPDK_CRC : !strcmp(text, "mac") ? BNY_DPDK_MAC : BNY_DPDK_NO_CHECK;
+    if (s->checks == BNY_DPDK_NO_CHECK && strcmp(text, "none") != 0)
+        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_CHECK=%.40s is none of none, crc and mac", text);
+    return 0;
+}
+
+int bny_dpdk_settings(struct dp_settings *s)
+{
+    const char *ip = bny_param_str("BANYAN_DPDK_ADDR"), *fault = bny_param_str("BANYAN_DPDK_FAULT");
+    struct in_addr a;
+    int64_t mtu = bny_param_int("BANYAN_DPDK_MTU");
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    rc = parse_port(s, bny_param_str("BANYAN_DPDK_PORT"));
+    if (rc == 0)
+        rc = parse_checks(s);
+    if (rc == 0)
+        rc = parse_fault(&s->fault, fault);
+    if (rc)
+        return rc;
+    snprintf(s->args, sizeof s->args, "%s", bny_param_str("BANYAN_DPDK_ARGS"));
+    s->frame = mtu ? (uint32_t)mtu + 14 : DP_FRAME;
+    if (*ip && inet_pton(AF_INET, ip, &a) != 1)
+        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_ADDR=%.60s is no IPv4 address", ip);
+    s->ip = *ip ? ntohl(a.s_addr) : 0;
+    return 0;
+}

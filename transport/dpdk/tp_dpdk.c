@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The dpdk transport: the table, set-up, polling, life and death of endpoints. dpdk.h has the design. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/dpdk/dpdk.h"
+
+extern const struct bny_transport_ops bny_dpdk_ops;
+
+static void dpdk_destroy(struct bny_tp *tp);
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+static int mem_add(struct dp_tp *t, void *at, int owned)
+{
+    struct dp_mem *m = malloc(sizeof *m);
+
+    if (!m)
+        return bny_fail(BANYAN_ENOMEM, "no memory to keep account of %p", at);
+    *m = (struct dp_mem){ .next = t->mem, .at = at, .owned = owned };
+    t->mem = m;
+    return 0;
+}
+
+static int mem_drop(struct dp_tp *t, void *at, int owned)
+{
+    for (struct dp_mem **p = &t->mem; *p; p = &(*p)->next)
+        if ((*p)->at == at && (*p)->owned == owned) {
+            struct dp_mem *m = *p;
+
+            *p = m->next;
+            free(m);
+            if (owned)
+                t->drv->release(at);
+            return 0;
+        }
+    return bny_fail(BANYAN_EINVAL, "ptr: %p was not %s with this communicator", at,
+                    owned ? "allocated by banyan_mem_alloc" : "registered by banyan_mem_register");
+}
+
+static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+    int rc;
+
+    *out = t->drv->alloc(bytes);
+    if (!*out)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no %zu bytes of DPDK memory left; give it more: "
+                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages", tp->rank, bytes);
+    memset(*out, 0, bytes);
+    rc = mem_add(t, *out, 1);
+    if (rc) {
+        t->drv->release(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+static int dpdk_mem_free(struct bny_tp *tp, void *ptr)
+{
+    return mem_drop((struct dp_tp *)tp, ptr, 1);
+}
+
+/* Memory of the user's own is sent as any other: attached where the driver can, else copied. */
+static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset)
+{
+    return mem_add((struct dp_tp *)tp, ptr, 0);
+}
+
+static int dpdk_mem_deregister(struct bny_tp *tp, void *ptr)
+{
+    return mem_drop((struct dp_tp *)tp, ptr, 0);
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------- */
+
+static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
+{
+    char text[BNY_DPDK_TEXT] = "";
+    int rc;
+
+    if (t->drv->start(t->set.args, t->set.kind == BNY_DPDK_PCI ? t->set.device : NULL, text) != 0)
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", cfg->rank, text);
+    randombytes_buf(&t->blob.nonce, sizeof t->blob.nonce);
+    memcpy(t->blob.magic, "bdpk", 4);
+    t->blob.rank = cfg->rank;
+    t->blob.kind = (uint8_t)t->set.kind;
+    t->blob.checks = (uint8_t)t->set.checks;
+    rc = bny_dpdk_place(t->set.kind, t->blob.place);
+    if (rc == 0)
+        rc = bny_dpdk_open_device(t);
+    if (rc)
+        return rc;
+    if (t->set.fault.on) {
+        t->faults = bny_dpdk_faults_new(&t->set.fault, (uint64_t)cfg->rank);
+        if (!t->faults)
+            return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
+        bny_warn("rank %d: BANYAN_DPDK_FAULT is set: packets are lost, doubled, delayed or changed on purpose", cfg->rank);
+    }
+    bny_info("dpdk: port %s, frames up to %u bytes", t->set.device, t->blob.frame);
+    return 0;
+}
+
+static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    struct dp_settings set;
+    struct dp_tp *t;
+    int rc = bny_dpdk_settings(&set);
+
+    *out = NULL;
+    if (rc)
+        return rc;
+    if (sodium_init() < 0)
+        return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
+    if (cfg->nranks > UINT16_MAX)
+        return bny_fail(BANYAN_ENOTSUP, "transport dpdk: %d ranks are more than 65535", cfg->nranks);
+    t = calloc(1, sizeof *t);
+    if (t)
+        t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
+    if (!t || !t->eps) {
+        free(t);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
+    }
+    t->tp.ops = &bny_dpdk_ops;
+    t->tp.rank = cfg->rank;
+    t->tp.nranks = cfg->nranks;
+    t->guard = -1;
+    t->set = set;
+    t->now = bny_now_ns();
+    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    t->drv = bny_dpdk_driver();
+    rc = t->drv ? start(t, cfg) : -BANYAN_ENOTSUP;
+    if (rc) {
+        dpdk_destroy(&t->tp);
+        return rc;
+    }
+    *out = &t->tp;
+    return 0;
+}
+
+static int dpdk_address(struct bny_tp *tp, void *blob, size_t cap)
+{
+    const struct dp_tp *t = (struct dp_tp *)tp;
+
+    if (cap < sizeof t->blob)
+        return bny_fail(BANYAN_EINVAL, "dpdk address needs %zu bytes, has %zu", sizeof t->blob, cap);
+    memcpy(blob, &t->blob, sizeof t->blob);
+    return (int)sizeof t->blob;
+}
+
+static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
+{
+    const struct dp_tp *t = (struct dp_tp *)tp;
+    struct dp_blob b;
+
+    if (len != sizeof b || peer < 0 || peer >= tp->nranks)
+        return 0;
+    memcpy(&b, blob, sizeof b);
+    return !memcmp(b.magic, "bdpk", 4) && b.rank == peer && b.kind == t->blob.kind && b.checks == t->blob.checks &&
+           b.frame >= 256 && b.frame <= 65535 && b.ip && b.ip != t->blob.ip &&
+           !memcmp(b.place, t->blob.place, sizeof b.place);
+}
+
+static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **out)
+{
+    struct dp_ep *e = calloc(1, sizeof *e);
+    int rc;
+
+    if (!e)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", t->tp.rank, peer);
+    e->ep = (struct bny_ep){ .tp = &t->tp, .ops = &bny_dpdk_ops, .peer = peer, .eager_max = DP_EAGER_MAX,
+                             .slot_max = DP_SLOT_MAX, .zcopy_min = DP_EAGER_MAX + 1 };
+    memcpy(&e->blob, blob, sizeof e->blob);
+    for (int c = 0; c < BNY_CHANNELS; c++)
+        e->queue[c].tail = &e->queue[c].head;
+    e->ready_tail = &e->ready;
+    e->sent_tail = &e->sent;
+    bny_dpdk_derive(e);
+    if (t->port) {
+        e->port = t->port;
+        e->info = t->info;
+        e->frame_wanted = e->blob.frame < t->info.frame_max ? e->blob.frame : t->info.frame_max;
+        e->frame = e->frame_wanted < DP_SAFE_FRAME ? e->frame_wanted : DP_SAFE_FRAME;
+        rc = 0;
+    } else {
+        rc = bny_dpdk_open_pair(e);
+        e->port_is_own = rc == 0;
+    }
+    e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
+    if (rc == 0)
+        rc = bny_dpdk_ep_memory(e);
+    bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW);
+    e->limit_told = BNY_DPDK_WINDOW;
+    *out = e;
+    return rc;
+}
+
+static void ep_free(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+
+    bny_dpdk_give_up(e);
+    bny_dpdk_forget(e);
+    if (e->port_is_own)
+        t->drv->close(e->port);
+    if (e->memory)
+        t->drv->release(e->memory);
+    for (struct dp_sent *s = e->sent, *next; s; s = next) {
+        next = s->next;
+        free(s);
+    }
+    for (struct dp_sent *s = e->free_sent, *next; s; s = next) {
+        next = s->next;
+        free(s);
+    }
+    free(e->outs);
+    free(e);
+}
+
+static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+    struct dp_ep *e = NULL;
+    int rc;
+
+    *out = NULL;
+    if (!dpdk_reachable(tp, peer, blob, len) || peer == tp->rank || t->eps[peer])
+        return bny_fail(BANYAN_EINVAL, "rank %d: peer %d has no dpdk address that is reached from here, or was connected "
+                        "before", tp->rank, peer);
+    rc = ep_new(t, peer, blob, &e);
+    if (rc) {
+        if (e)
+            ep_free(e);
+        return rc;
+    }
+    t->eps[peer] = e;
+    bny_dpdk_watch(e);
+    *out = &e->ep;
+    return 0;
+}
+
+/* Counters, for whoever looks for a reason. */
+static void tell(const struct dp_ep *e)
+{
+    const struct bny_flow_tx *f = &e->tx;
+
+    bny_debug("dpdk: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, credit %u, window %.0f, "
+              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held", e->ep.peer, f->next,
+              (unsigned long long)f->resent, (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una,
+              f->cwnd, (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
+}
+
+static void tell_drops(const struct dp_tp *t)
+{
+    static const char *const names[BNY_DPDK_DROPS] = { "", "foreign", "cut", "impossible headers", "wrong tags",
+                                                       "wrong checks", "out of place" };
+
+    for (int i = 1; i < BNY_DPDK_DROPS; i++)
+        if (t->drops[i])
+            bny_info("dpdk: %llu frames dropped: %s", (unsigned long long)t->drops[i], names[i]);
+}
+
+static void say_goodbye(struct dp_tp *t)
+{
+    for (int r = 0; r < t->tp.nranks; r++) {
+        struct dp_ep *e = t->eps[r];
+
+        for (int i = 0; e && e->up && !e->down && !e->bye && i < 3; i++) /* it is not acknowledged */
+            bny_dpdk_control(e, BNY_DPDK_ABORT, 0, 0);
+    }
+}
+
+static void dpdk_destroy(struct bny_tp *tp)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+
+    say_goodbye(t);
+    tell_drops(t);
+    for (int r = 0; r < tp->nranks; r++)
+        if (t->eps[r]) {
+            tell(t->eps[r]);
+            ep_free(t->eps[r]);
+        }
+    if (t->port)
+        t->drv->close(t->port);
+    if (t->guard >= 0)
+        close(t->guard);
+    while (t->all_msgs) {
+        struct dp_msg *m = t->all_msgs;
+
+        t->all_msgs = m->all;
+        free(m->flat);
+        free(m);
+    }
+    while (t->blocks) {
+        struct dp_block *b = t->blocks;
+
+        t->blocks = b->next;
+        free(b);
+    }
+    while (t->mem)
+        mem_drop(t, t->mem->at, t->mem->owned);
+    bny_dpdk_faults_free(t->faults);
+    free(t->eps);
+    free(t);
+}
+
+/* ---- polling --------------------------------------------------------------------------------------- */
+
+void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (e->down)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(e->reason, sizeof e->reason, fmt, ap);
+    va_end(ap);
+    bny_dpdk_give_up(e);
+    e->down = 1;
+}
+
+static int events(struct dp_ep *e, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (e->sent && got < n) {
+        struct dp_sent *s = e->sent;
+
+        e->sent = s->next;
+        if (!e->sent)
+            e->sent_tail = &e->sent;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &e->ep, .cookie = s->cookie };
+        s->next = e->free_sent;
+        e->free_sent = s;
+    }
+    while (e->ready && got < n) {
+        struct dp_msg *m = e->ready->m;
+
+        e->ready = e->ready->next;
+        if (!e->ready)
+            e->ready_tail = &e->ready;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &e->ep, .msg = &m->msg };
+    }
+    if (e->down == 1 && got < n && !e->ready) {
+        e->down = 2;
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
+    }
+    return got;
+}
+
+/* Frames of a port; e NULL: everybody's. Returns their number. */
+static int receive(struct dp_tp *t, struct bny_dpdk_port *port, struct dp_ep *e)
+{
+    struct bny_dpdk_rx rx[BNY_DPDK_BURST];
+    void *back[BNY_DPDK_BURST];
+    int n = t->drv->rx(port, rx, BNY_DPDK_BURST), nback = 0;
+
+    for (int i = 0; i < n; i++)
+        if (!bny_dpdk_frame(t, e, &rx[i]))
+            back[nback++] = rx[i].buf;
+    if (nback)
+        t->drv->free(back, nback);
+    return n;
+}
+
+/* What packets that came, and time, make due. */
+static void tend(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    uint32_t told = e->limit_told - e->rx.cum, room = e->held < DP_BUDGET ? DP_BUDGET - e->held : 0;
+    int rc;
+
+    if (e->down)
+        return;
+    if (e->queued) {
+        rc = bny_flow_tick(&e->tx, t->now);
+        if (rc < 0) {
+            bny_dpdk_down(e, "has acknowledged nothing for 300 s");
+            return;
+        }
+        bny_dpdk_reap(e);
+        bny_dpdk_push(e);
+    }
+    if (e->acks_due >= DP_ACK_EVERY || (e->acks_due && t->now - e->ack_since_ns >= DP_ACK_NS) ||
+        (told < BNY_DPDK_WINDOW / 4 && room >= BNY_DPDK_WINDOW / 2))
+        bny_dpdk_ack(e);
+}
+
+static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
+{
+    struct dp_tp *t = dp_tp_of(e);
+
+    if (!e->ready) { /* what waits is taken first: no queue without end */
+        if (e->port_is_own)
+            receive(t, e->port, e);
+        else
+            receive(t, t->port, NULL);
+    }
+    tend(e);
+    return events(e, ev, n);
+}
+
+static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+    int got = 0, look = t->polls++ % DP_LINK_EVERY == 0, waiting = 0;
+
+    t->now = bny_now_ns();
+    for (int r = 0; r < tp->nranks && t->port; r++)
+        waiting |= t->eps[r] && t->eps[r]->ready;
+    if (t->port && !waiting)
+        receive(t, t->port, NULL);
+    for (int i = 0; i < tp->nranks; i++) {
+        int r = (t->first + i) % tp->nranks;
+        struct dp_ep *e = t->eps[r];
+
+        if (!e)
+            continue;
+        if (look)
+            bny_dpdk_watch(e);
+        if (e->port_is_own && !e->ready)
+            receive(t, e->port, e);
+        tend(e);
+        if (got < n)
+            got += events(e, ev + got, n - got);
+    }
+    t->first = t->first + 1 < tp->nranks ? t->first + 1 : 0;
+    if (t->faults)
+        bny_dpdk_faults_flush(t);
+    return got;
+}
+
+static int dpdk_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
+{
+    struct dp_ep *e = (struct dp_ep *)ep;
+    struct dp_tp *t = dp_tp_of(e);
+
+    t->now = bny_now_ns();
+    if (t->polls++ % DP_LINK_EVERY == 0)
+        bny_dpdk_watch(e);
+    if (t->faults)
+        bny_dpdk_faults_flush(t);
+    return poll_one(e, ev, n);
+}
+
+/* Drivers wake nobody. */
+static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+
+    *nfds = 0;
+    for (int r = 0; r < tp->nranks; r++)
+        if (t->eps[r] && (t->eps[r]->ready || t->eps[r]->sent || t->eps[r]->down == 1))
+            return 0;
+    return DP_NAP_NS;
+}
+
+static void dpdk_disarm(struct bny_tp *tp)
+{
+}
+
+static int dpdk_farewell(struct bny_tp *tp)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+    int rc = 0;
+
+    t->now = bny_now_ns();
+    for (int r = 0; r < tp->nranks; r++) {
+        struct dp_ep *e = t->eps[r];
+
+        if (!e || e->down || (!e->port_is_own && !e->used && !e->rx.cum))
+            continue;
+        if (bny_dpdk_bye(e) == BNY_AGAIN || (e->bye == 1 && !e->left && !e->down))
+            rc = BNY_AGAIN;
+    }
+    return rc;
+}
+
+const struct bny_transport_ops bny_dpdk_ops = {
+    .name = "dpdk",
+    .caps = BNY_TP_MEM,
+    .create = dpdk_create,
+    .address = dpdk_address,
+    .reachable = dpdk_reachable,
+    .connect = dpdk_connect,
+    .destroy = dpdk_destroy,
+    .farewell = dpdk_farewell,
+    .eager = bny_dpdk_eager,
+    .reserve = bny_dpdk_reserve,
+    .commit = bny_dpdk_commit,
+    .cancel = bny_dpdk_cancel,
+    .send = bny_dpdk_send,
+    .poll = dpdk_poll,
+    .poll_ep = dpdk_poll_ep,
+    .view = bny_dpdk_view,
+    .release = bny_dpdk_release,
+    .arm = dpdk_arm,
+    .disarm = dpdk_disarm,
+    .mem_alloc = dpdk_mem_alloc,
+    .mem_free = dpdk_mem_free,
+    .mem_register = dpdk_mem_register,
+    .mem_deregister = dpdk_mem_deregister,
+};

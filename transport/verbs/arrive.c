@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What completions bring: messages into slots, credits, ends of requests. Peers' numbers (slots, lengths, counts) are
+ * checked: a wrong one ends the connection. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "transport/verbs/verbs.h"
+
+static char *eager_in(const struct vb_conn *c, uint32_t slot)
+{
+    return c->slab + (size_t)slot * VB_EAGER_STRIDE;
+}
+
+static struct vb_msg *take_msg(struct vb_tp *t)
+{
+    struct vb_msg *m = t->free_msgs;
+
+    if (m) {
+        t->free_msgs = m->next;
+        return m;
+    }
+    m = calloc(1, sizeof *m);
+    if (m) {
+        m->all = t->all_msgs;
+        t->all_msgs = m;
+    }
+    return m;
+}
+
+static uint32_t part_bytes(const struct vb_msg *m, uint32_t part)
+{
+    uint32_t left = m->msg.hdr.len - part * VB_SLOT_MAX;
+
+    return left < VB_SLOT_MAX ? left : VB_SLOT_MAX;
+}
+
+/* A piece of the long message that is arriving. */
+static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
+{
+    struct vb_msg *m = c->streaming;
+
+    if (!m || slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1) ||
+        bytes != VB_HEAD + part_bytes(m, m->parts)) {
+        bny_verbs_down(c->e, "writes a piece of %u bytes into slot %u, where none is expected", bytes, slot);
+        return -1;
+    }
+    c->bulk_held |= 1u << slot;
+    m->part_slot[m->parts++ % VB_BULK_SLOTS] = (uint8_t)slot;
+    if ((uint64_t)m->parts * VB_SLOT_MAX >= m->msg.hdr.len)
+        c->streaming = NULL;
+    if (!m->dropped)
+        return 0;
+    bny_verbs_free_bulk(c, slot);
+    if (!c->streaming)
+        bny_verbs_give_msg(c->t, m);
+    return 0;
+}
+
+static int give(struct vb_conn *c, struct vb_msg *m, struct bny_event *ev)
+{
+    m->msg.ep = &c->e->ep;
+    m->msg.descriptor = 0;
+    m->conn = c;
+    *ev = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->e->ep, .msg = &m->msg };
+    return 1;
+}
+
+static struct vb_msg *new_msg(struct vb_conn *c, int is_long)
+{
+    struct vb_msg *m = take_msg(c->t);
+
+    if (!m) {
+        bny_verbs_down(c->e, "cannot be heard: no memory for a message");
+        return NULL;
+    }
+    m->is_long = is_long;
+    m->dropped = 0;
+    m->parts = m->parts_freed = 0;
+    return m;
+}
+
+static int says_wrongly(struct vb_conn *c, struct vb_msg *m, uint32_t bytes)
+{
+    bny_verbs_give_msg(c->t, m);
+    bny_verbs_down(c->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
+    return 0;
+}
+
+/* A message has come into a bulk slot. 1: *ev is it; 0: the connection is broken. */
+static int bulk_arrived(struct vb_conn *c, int is_long, uint32_t slot, uint32_t bytes, struct bny_event *ev)
+{
+    const char *mem;
+    struct vb_msg *m;
+
+    if (slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1)) {
+        bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", slot);
+        return 0;
+    }
+    m = new_msg(c, is_long);
+    if (!m)
+        return 0;
+    mem = bny_verbs_bulk_in(c, slot);
+    memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
+    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX || c->streaming != NULL
+                : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD || m->msg.hdr.len > VB_SLOT_MAX)
+        return says_wrongly(c, m, bytes);
+    m->slot = slot;
+    m->bulk = 1;
+    m->msg.data = is_long ? NULL : mem + VB_HEAD;
+    if (is_long) {
+        c->streaming = m;
+        part_arrived(c, slot, bytes);
+    } else {
+        c->bulk_held |= 1u << slot;
+    }
+    return give(c, m, ev);
+}
+
+/* The header that an immediate stands for. 0: none. */
+static int shape_of(struct vb_conn *c, uint32_t value, struct bny_hdr *hdr)
+{
+    uint32_t i = value >> 26;
+
+    if (!(c->shapes_in_set >> i & 1))
+        return 0;
+    *hdr = c->shapes_in[i];
+    hdr->chunk = value >> 16 & 0x3ff;
+    hdr->seq += value >> 8 & 0xff;
+    hdr->started += value & 0xff;
+    c->shapes_in[i] = *hdr;
+    return 1;
+}
+
+/* The same for eager slots. What was put lies at its place, and has the slot's credit only. */
+static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, uint32_t bytes, struct bny_event *ev)
+{
+    uint32_t slot = c->eager_next % VB_EAGER_SLOTS, shape = value >> 8, head = kind == VB_IMM_EAGER ? VB_HEAD : 0;
+    const char *mem = eager_in(c, slot);
+    struct vb_msg *m;
+
+    if (c->eager_held[slot] || (kind == VB_IMM_EAGER && ((value & 0xff) != slot || shape >= VB_SHAPES))) {
+        bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", value & 0xff);
+        return 0;
+    }
+    m = new_msg(c, 0);
+    if (!m)
+        return 0;
+    if (kind == VB_IMM_EAGER) {
+        memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
+        c->shapes_in[shape] = m->msg.hdr;
+        c->shapes_in_set |= 1u << shape;
+    } else if (!shape_of(c, value, &m->msg.hdr)) {
+        bny_verbs_give_msg(c->t, m);
+        bny_verbs_down(c->e, "repeats a header that it never sent");
+        return 0;
+    }
+    if (kind == VB_IMM_PUT_AGAIN ? m->msg.hdr.kind != BNY_MSG_PUT || m->msg.hdr.len || m->msg.hdr.codec_len_raw != bytes
+                                 : bytes < head || m->msg.hdr.len != bytes - head || bytes - head > VB_EAGER_MAX)
+        return says_wrongly(c, m, bytes);
+    c->eager_held[slot] = 1;
+    c->eager_next++;
+    m->slot = slot;
+    m->bulk = 0;
+    m->msg.data = mem + VB_HEAD;
+    return give(c, m, ev);
+}
+
+static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
+{
+    uint32_t value = imm & 0xfffffff, more;
+
+    c->imm_taken++;
+    c->losses = 0;
+    switch (imm >> 28) {
+    case VB_IMM_EAGER:
+    case VB_IMM_AGAIN:
+    case VB_IMM_PUT_AGAIN: return eager_arrived(c, (enum vb_imm)(imm >> 28), value, bytes, ev);
+    case VB_IMM_BULK:
+    case VB_IMM_LONG: return bulk_arrived(c, imm >> 28 == VB_IMM_LONG, value, bytes, ev);
+    case VB_IMM_PART: part_arrived(c, value, bytes); return 0;
+    case VB_IMM_FREED_EAGER: /* the low 24 bits of a count */
+        more = (value - c->eager_freed) & 0xffffff;
+        if (more <= c->eager_sent - c->eager_freed) {
+            c->eager_freed += more;
+            return 0;
+        }
+        break;
+    case VB_IMM_FREED_BULK:
+        if (value < VB_BULK_SLOTS && (c->bulk_busy >> value & 1)) {
+            c->bulk_busy &= ~(1u << value);
+            return 0;
+        }
+        break;
+    case VB_IMM_FAREWELL: c->e->left = 1; return 0;
+    default: break;
+    }
+    bny_verbs_down(c->e, "sends an immediate that means nothing here: %08x", imm);
+    return 0;
+}
+
+/* ---- completions ------------------------------------------------------------------------- */
+
+/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits' arithmetic. */
+static int is_lasting(enum ibv_wc_status status)
+{
+    return status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR && status != IBV_WC_RESP_TIMEOUT_ERR &&
+           status != IBV_WC_FATAL_ERR && status != IBV_WC_GENERAL_ERR && status != IBV_WC_REM_ABORT_ERR;
+}
+
+/* The first completion of a broken queue pair says why; where it is a flushed one, somebody else broke it. Receive
+ * requests end in order, so that after the first that was flushed nothing has come. */
+static void failed(struct vb_conn *c, const struct ibv_wc *wc)
+{
+    const char *why = c->t->fn->ibv_wc_status_str(wc->status);
+
+    if (!c->lost && is_lasting(wc->status))
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device, why, wc->vendor_err);
+    else if (!c->lost)
+        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x)", c->t->device, why, wc->vendor_err);
+    if (wc->wr_id & VB_WR_RECV)
+        c->drained = 1;
+}
+
+/* One completion. Returns the number of events: 0 or 1. */
+static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
+{
+    struct vb_note note;
+
+    if (wc->status != IBV_WC_SUCCESS) {
+        failed(c, wc);
+        return 0;
+    }
+    if (!(wc->wr_id & VB_WR_RECV)) {
+        c->done = (uint32_t)wc->wr_id + 1;
+        c->losses = 0;
+        return 0;
+    }
+    note = (struct vb_note){ wc->imm_data, wc->byte_len };
+    if (c->notify)
+        note = bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
+    if (++c->recvs_due >= VB_RECV_BATCH && !c->lost) {
+        if (bny_verbs_post_recvs(c, c->recvs_due) != 0)
+            bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->t->device);
+        c->recvs_due = 0;
+    }
+    if (c->notify ? wc->byte_len != sizeof note : !(wc->wc_flags & IBV_WC_WITH_IMM)) {
+        bny_verbs_down(c->e, "sends a message without an immediate");
+        return 0;
+    }
+    return immediate(c, ntohl(note.imm), note.bytes, ev);
+}
+
+/* SENT of the requests that are done. */
+static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (c->reported != c->done && got < n) {
+        const struct vb_sent *s = &c->sent[c->reported % VB_SENDS];
+
+        if (s->tells)
+            ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->e->ep, .cookie = s->cookie };
+        c->reported++;
+    }
+    return got;
+}
+
+int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
+{
+    struct vb_conn *c = e->conn;
+    int got = take_sent(c, ev, n), k;
+
+    if (c->dead || !c->cq)
+        return got;
+    if (got < n && c->stash_at == c->stashed) {
+        k = ibv_poll_cq(c->cq, n - got < VB_POLL ? n - got : VB_POLL, c->stash);
+        c->stashed = k > 0 ? k : 0;
+        c->stash_at = 0;
+        if (k < 0)
+            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->t->device);
+    }
+    while (got < n && c->stash_at < c->stashed && !e->down)
+        got += complete(c, &c->stash[c->stash_at++], &ev[got]);
+    if (e->state == VB_OPEN) {
+        bny_verbs_tell_credits(c);
+        bny_verbs_push_longs(c);
+        got += take_sent(c, ev + got, n - got);
+    } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
+        if (e->left) /* its farewell was among what came */
+            bny_verbs_down(e, "has left");
+        else
+            bny_verbs_lane_close(c);
+    }
+    return got;
+}

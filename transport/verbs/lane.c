@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Another queue pair for a connection whose queue pair broke. Slabs, credits and everything under way stay; only the way
+ * changes. First either end hears out the old one: what has come is used, nothing more can come. Then each tells in
+ * its hello how many immediates it has, and the other posts what lies behind them once more. Nothing is lost, as requests are
+ * kept until they are acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long,
+ * or breaks again and again with nothing getting through, the peer is down. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "transport/verbs/verbs.h"
+
+#define DRAIN_S    1.0 /* a device that flushes nothing by then is not waited for */
+#define LOSSES_MAX 4   /* in a row */
+
+void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+    double seconds = (double)bny_param_int("BANYAN_VERBS_REPLACE");
+    struct vb_ep *e = c->e;
+    char reason[sizeof e->broke];
+    va_list ap;
+
+    if (c->lost || c->dead)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(reason, sizeof reason, fmt, ap);
+    va_end(ap);
+    if (e->left || seconds == 0 || ++c->losses > LOSSES_MAX) {
+        bny_verbs_down(e, "%s", reason);
+        return;
+    }
+    memcpy(e->broke, reason, sizeof reason);
+    bny_warn("verbs: rank %d %s; making another connection", e->ep.peer, reason);
+    c->lost = 1;
+    c->drained = 0;
+    c->drain_ns = bny_deadline_in(DRAIN_S);
+    e->state = VB_DRAINING;
+    e->deadline_ns = bny_deadline_in(seconds);
+    c->t->joining++;
+    c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
+}
+
+void bny_verbs_lane_close(struct vb_conn *c)
+{
+    const struct vb_fn *fn = c->t->fn;
+
+    if (c->established)
+        fn->rdma_disconnect(c->id);
+    if (c->has_qp)
+        fn->rdma_destroy_qp(c->id);
+    if (c->cq) {
+        if (c->events)
+            fn->ibv_ack_cq_events(c->cq, c->events);
+        fn->ibv_destroy_cq(c->cq);
+    }
+    if (c->id)
+        fn->rdma_destroy_id(c->id);
+    c->id = NULL;
+    c->cq = NULL;
+    c->established = c->has_qp = c->stashed = c->stash_at = 0;
+    c->events = 0;
+    if (c->lost && !c->dead)
+        c->e->state = VB_IDLE; /* join.c asks */
+}
+
+/* The peer has had `delivered` immediates: what does it lack? 0: it cannot be. */
+static int find_rest(const struct vb_conn *c, uint32_t delivered, uint32_t *from)
+{
+    uint32_t k = c->done;
+
+    if ((int32_t)(c->imm_sent - delivered) < 0)
+        return 0;
+    if (c->done && c->posted - c->done < VB_SENDS &&
+        (int32_t)(delivered - (c->sent[(c->done - 1) % VB_SENDS].seq - !c->sent[(c->done - 1) % VB_SENDS].has_imm)) < 0)
+        return 0;
+    while (k != c->posted && (int32_t)(delivered - c->sent[k % VB_SENDS].seq) >= 0)
+        k++;
+    *from = k;
+    return 1;
+}
+
+/* The way of `fresh`, which is freed, becomes that of c. */
+void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, uint32_t delivered)
+{
+    struct vb_ep *e = c->e;
+    uint32_t from;
+
+    c->id = fresh->id;
+    c->id->context = c;
+    c->cq = fresh->cq;
+    c->cq->cq_context = c;
+    c->has_qp = c->established = 1;
+    c->events = fresh->events;
+    c->inline_max = fresh->inline_max;
+    c->notify = fresh->notify;
+    c->recvs_posted = fresh->recvs_posted;
+    c->recvs_due = 0;
+    c->epoch++;
+    bny_verbs_page_free(c);
+    c->page = fresh->page;
+    c->mr_page = fresh->mr_page;
+    free(fresh);
+    c->lost = c->drained = 0;
+    c->t->joining--;
+    e->state = VB_OPEN;
+    e->deadline_ns = 0;
+    if (!find_rest(c, delivered, &from)) {
+        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", delivered, c->imm_sent);
+        return;
+    }
+    bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
+             c->posted - from);
+    c->done = c->to_post = from;
+    if (bny_verbs_post(c) == 0 && e->state == VB_OPEN)
+        bny_verbs_tell_credits(c);
+}

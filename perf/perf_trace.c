@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "collectives/trace.h"
-#include "collectives/workers.h"
 #include "perf/perf.h"
 
 #define EVENTS 65536 /* a rank keeps of one iteration */
@@ -70,11 +69,6 @@ int perf_trace_open(struct perf_run *run)
                     ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
                     "\"args\":{\"name\":\"%s\"}}",
                     r, l, lane_names[l]);
-        for (int i = 0; i < BNY_WORKERS_MAX; i++) /* lanes of threads that there are not are not shown */
-            fprintf(run->trace_file,
-                    ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
-                    "\"args\":{\"name\":\"encode, thread %d\"}}",
-                    r, LANES + i, i + 1);
     }
     return 0;
 }
@@ -353,6 +347,7 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
 {
     FILE *f = run->trace_file;
     char plan[512] = "";
+    int named = 0;
 
     if (!run->trace_base)
         run->trace_base = parts[0].t0;
@@ -373,11 +368,20 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
                 parts[r].lost);
     for (size_t i = 0; i < in->n; i++) {
         const struct slice *s = &in->s[i];
+        int thread = (int)s->e.thread;
 
+        if (i == 0 || s[-1].rank != s->rank)
+            named = 0;
+        if (thread > named) /* slices are in order of lane, then of thread */
+            fprintf(f,
+                    ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
+                    "\"args\":{\"name\":\"encode, thread %d\"}}",
+                    s->rank, LANES - 1 + thread, thread);
+        named = thread > named ? thread : named;
         fprintf(f,
                 ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
                 "\"args\":{\"operation\":%u,\"step\":%u,\"chunk\":%u,\"bytes\":%u,\"peer\":%d",
-                s->rank, s->e.thread ? LANES - 1 + (int)s->e.thread : (int)s->lane, lane_names[s->lane],
+                s->rank, thread ? LANES - 1 + thread : (int)s->lane, lane_names[s->lane],
                 (double)(int64_t)(s->t0 - run->trace_base) / 1000, (double)(s->t1 - s->t0) / 1000,
                 s->e.seq, s->e.step, s->e.chunk, s->e.bytes, s->e.peer);
         if (s->lane == WIRE)

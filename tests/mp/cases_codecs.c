@@ -93,8 +93,8 @@ static int conservation(struct test *t)
 
         if (!(ops->flags & BNY_CODEC_FEEDBACK) || ops->elem_floats || (*t->arg && strcmp(t->arg, ops->name) != 0))
             continue;
-        law(t, t->comm, all, t->n, ops, *t->arg ? 6 : 12);
-        law(t, half, some, n, ops, *t->arg ? 6 : 12);
+        law(t, t->comm, all, t->n, ops, *t->arg ? 6 : 8);
+        law(t, half, some, n, ops, *t->arg ? 6 : 8);
     }
     CHECK_OK(t, banyan_comm_finalize(half));
     return 0;

@@ -17,6 +17,9 @@ FIELDS = ("collective transport schedule codec ranks bytes count dtype op inplac
           "busbw_GBps wire_bytes wire_busbw_GBps wrong max_abs_err rel_err cpu_s roofline_GBps").split()
 
 
+os.environ["BANYAN_ENCODE_THREADS"] = "0"  # else as many as this machine has CPUs to spare
+
+
 def sh(*args, timeout=60):
     return subprocess.run(args, capture_output=True, text=True, timeout=timeout)
 
@@ -125,7 +128,7 @@ class Perf(unittest.TestCase):
             with open(file, encoding="utf-8") as f:
                 events = json.load(f)["traceEvents"]
         names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        self.assertEqual(set(names.values()), {"operation", "encode", "wire", "credit wait", "decode-add"})
+        self.assertEqual({n for n in names.values() if ", thread " not in n}, {"operation", "encode", "wire", "credit wait", "decode-add"})
         lanes, whole = {}, {}
         for e in (e for e in events if e["ph"] == "X"):
             lane = names[e["pid"], e["tid"]]
@@ -162,6 +165,20 @@ class Perf(unittest.TestCase):
                     self.assertLessEqual(m["ts"] + m["dur"], e["ts"] + 0.002)
         self.assertRegex(text, r"# trace: allreduce of 1048576 bytes, codec int8, out of place: rank [01], [0-9.]+ us: "
                                r"(wire|encode|decode-add)-bound \d+ %, .*none of these \d+ %\n")
+
+    def test_encoding_threads_have_lanes(self):
+        os.environ["BANYAN_ENCODE_THREADS"] = "2"
+        try:
+            rows, lanes, _, _ = self.trace("allreduce", "-b", "8M", "-e", "8M", "--chunk", "64K", "--transport", "tcp", "--codec", "int8",
+                                           "--data", "gauss", "--schedule", "star")
+        finally:
+            os.environ["BANYAN_ENCODE_THREADS"] = "0"
+        self.assertTrue(all(r["wrong"] == 0 for r in rows))
+        for rank in (0, 1):
+            mine = [e for (r, lane), v in lanes.items() if r == rank and lane.startswith("encode") for e in v]
+            found = sorted((e["args"]["step"], e["args"]["chunk"]) for e in mine)
+            self.assertEqual(len(found), len(set(found)))
+            self.assertEqual([c for _, c in found], 2 * list(range(64)))
 
     def test_traces_of_other_plans_and_short_messages(self):
         for args in (["--transport", "shm"], ["--transport", "tcp"], ["--transport", "loop"],

@@ -19,7 +19,7 @@ static int box_rank(struct bny_graph *g, int box, int gpu, int x, int y)
 static int make_dgx(struct bny_graph *g, const char *args, const char *usage, int nvlink,
                     int ib)
 {
-    int n, e = bny_gen_dims(&n, 1, args, usage), sw;
+    int n = 0, e = bny_gen_dims(&n, 1, args, usage), sw;
 
     for (int i = 0; i < 9 * n && e >= 0; i++) {
         char name[40];

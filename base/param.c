@@ -31,6 +31,8 @@ static const struct param params[] = {
     { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
     { "BANYAN_CODEC_CRC", "0|1", "0", "encoded chunks carry checksums", 0, 1 },
     { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0, 1 },
+    { "BANYAN_ENCODE_THREADS", "threads", "-1", "threads of a rank that encode ahead of the wire; -1: CPUs beyond one a rank, at most 2",
+      -1, 16 },
     { "BANYAN_LINK_GBPS", "Gbit/s", "0", "speed of a rank's link, for the choice of schedules and codecs; 0: by transport",
       0, 0 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },

@@ -17,6 +17,7 @@
 #include "collectives/internal.h"
 #include "collectives/topology.h"
 #include "collectives/trace.h"
+#include "collectives/workers.h"
 
 #define SMALL_BYTES 4096 /* messages up to this are encoded into the operation's memory: they go eagerly */
 
@@ -59,28 +60,36 @@ static uint64_t index_of(const struct bny_op *op, const struct bny_step_state *s
     return (is_exact(op) ? 0 : st->pos) + (uint64_t)c * op->chunk_elems;
 }
 
+void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank,
+                      struct bny_enc *e)
+{
+    const struct banyan_codec_state *state = op->lent;
+
+    *e = (struct bny_enc){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
+                           .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
+                           .index = index_of(op, st, c) };
+    if (state)
+        e->seed = state->seed;
+    if (state && !st->is_union) {
+        e->ef = state->ef + e->index;
+        e->track = state->track;
+        e->stats = op->nencodings ? op->stats + (st->stats_at + c) * e->codec->ops->stats_bytes : NULL;
+        if (state->planes > 1) {
+            e->more = e->ef + state->count;
+            e->more_stride = state->count;
+        }
+    }
+}
+
 /* Owners encode as the rank n: an element has one owner, which those further down need not know. */
 static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank, void *wire,
                    size_t cap, const void *src, size_t n)
 {
-    const struct banyan_codec_state *state = op->lent;
-    struct bny_enc e = { .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
-                         .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
-                         .index = index_of(op, st, c) };
     uint64_t t0 = bny_trace_clock(op);
+    struct bny_enc e;
     long len;
 
-    if (state)
-        e.seed = state->seed;
-    if (state && !st->is_union) {
-        e.ef = state->ef + e.index;
-        e.track = state->track;
-        e.stats = op->nencodings ? op->stats + (st->stats_at + c) * e.codec->ops->stats_bytes : NULL;
-        if (state->planes > 1) {
-            e.more = e.ef + state->count;
-            e.more_stride = state->count;
-        }
-    }
+    bny_coded_inputs(op, st, c, rank, &e);
     len = bny_message_encode(&e, wire, cap, src, n, op->comm->world->codec_crc);
     bny_trace(op, st, BNY_TRACE_ENCODE, c, t0, len > 0 ? (size_t)len : 0);
     return len;
@@ -220,13 +229,19 @@ static size_t lay_out(struct bny_op *op, char *base)
     const struct bny_program *p = op->program;
     size_t at = 0, place, lens;
 
-    for (uint32_t i = 0; i < p->nsteps; i++)
+    for (uint32_t i = 0; i < p->nsteps; i++) {
         op->steps[i].coded = NULL;
+        op->steps[i].jobs = NULL;
+    }
     for (uint32_t i = 0; i < p->nsteps; i++) {
         struct bny_step_state *st = &op->steps[i], *from;
         if (p->steps[i].kind == BNY_SEND && st->encodes) {
             place = carve(&at, SMALL_BYTES);
             st->pend = base ? base + place : NULL;
+        }
+        if (op->workers && p->steps[i].kind == BNY_SEND && st->encodes && bound(op, bny_engine_chunk(op, st, 0)) > SMALL_BYTES) {
+            place = carve(&at, sizeof *st->jobs * BNY_AHEAD);
+            st->jobs = base ? (struct bny_job *)(void *)(base + place) : NULL;
         }
         from = is_forward(op, i) ? &op->steps[p->steps[i].from] : NULL;
         if (!from || from->coded)
@@ -278,6 +293,7 @@ int bny_coded_start(struct bny_op *op)
         return rc;
     mark_steps(op);
     mark_thinning(op);
+    op->workers = bny_ahead_workers(op->comm->world);
     need = lay_out(op, NULL);
     if (need > op->coded_cap) {
         bny_coded_free(op);
@@ -290,6 +306,7 @@ int bny_coded_start(struct bny_op *op)
     }
     if (rc == 0) {
         lay_out(op, op->coded);
+        bny_ahead_prepare(op);
         rc = number_encodings(op);
     }
     if (rc)
@@ -301,6 +318,7 @@ void bny_coded_end(struct bny_op *op, int result)
 {
     struct banyan_codec_state *state = op->lent;
 
+    bny_ahead_stop(op);
     if (!state)
         return;
     op->lent = NULL;
@@ -341,9 +359,10 @@ static int send_small(struct bny_op *op, struct bny_ep *ep, struct bny_step_stat
 }
 
 /* Straight into the transport's memory. */
-static int send_reserved(struct bny_op *op, const struct bny_step *s, struct bny_ep *ep, struct bny_step_state *st,
+static int send_reserved(struct bny_op *op, uint32_t index, struct bny_ep *ep, struct bny_step_state *st,
                          struct bny_hdr *h, const char *src, size_t n)
 {
+    const struct bny_step *s = &op->program->steps[index];
     size_t most = bound(op, n);
     struct bny_slot slot;
     long len;
@@ -351,6 +370,8 @@ static int send_reserved(struct bny_op *op, const struct bny_step *s, struct bny
 
     if (most > ep->eager_max && !op->peers[s->peer].ready_seen && !(ep->ops->caps & BNY_TP_DESC))
         return BNY_AGAIN;
+    if (st->jobs)
+        return bny_ahead_send(op, index, h, most);
     rc = ep->ops->reserve(ep, (uint32_t)most, &slot);
     if (rc != 0)
         return rc;
@@ -385,7 +406,7 @@ int bny_coded_send(struct bny_op *op, uint32_t index, struct bny_hdr *h)
     if (st->raw_next != c + 1) {
         size_t most = bound(op, n);
         rc = most <= SMALL_BYTES && most <= ep->eager_max ? send_small(op, ep, st, h, st->src + at, n)
-                                                          : send_reserved(op, s, ep, st, h, st->src + at, n);
+                                                          : send_reserved(op, index, ep, st, h, st->src + at, n);
         if (rc != -BANYAN_ENOTSUP)
             return rc;
         st->raw_next = c + 1;

@@ -59,6 +59,7 @@ void bny_comm_settle(struct banyan_comm *c)
     c->all_shm = w->all_local;
     c->eager_agreed = UINT32_MAX;
     c->chunk_max = UINT32_MAX;
+    c->coded_max = UINT32_MAX;
     for (int r = 0; r < c->n; r++) {
         const struct bny_ep *ep = c->peers[r].ep;
         if (!ep)
@@ -67,12 +68,16 @@ void bny_comm_settle(struct banyan_comm *c)
             c->eager_agreed = ep->eager_max;
         if (ep->slot_max < c->chunk_max)
             c->chunk_max = ep->slot_max;
+        if (ep->whole_max && ep->whole_max < c->coded_max)
+            c->coded_max = ep->whole_max;
         if (strcmp(ep->ops->name, "shm") != 0)
             c->all_shm = 0;
     }
     c->small_slots = w->any_shm;
     if (w->any_shm && c->chunk_max > SLOT_OF_SHM)
         c->chunk_max = SLOT_OF_SHM; /* some other pair's */
+    if (c->coded_max > c->chunk_max)
+        c->coded_max = c->chunk_max;
     if (!c->all_shm && c->eager_agreed > 4096)
         c->eager_agreed = 4096; /* what every transport can: pairs may use different ones */
     msg = w->strays;

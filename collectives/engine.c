@@ -283,6 +283,8 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
 
 static void trace_send(const struct bny_op *op, struct bny_step_state *st, uint32_t c, int rc, uint64_t t0, size_t bytes)
 {
+    if (rc == BNY_AGAIN && st->awaits)
+        return;
     if (rc == BNY_AGAIN) {
         st->credit_ns = st->credit_ns ? st->credit_ns : t0;
         return;
@@ -551,6 +553,11 @@ static int deps_ready(const struct bny_op *op, const struct bny_step *s,
             return 0;
     }
     return 1;
+}
+
+int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
+{
+    return deps_ready(op, &op->program->steps[index], &op->steps[index], c);
 }
 
 static void step_done(struct bny_op *op, struct bny_step_state *st)

@@ -81,6 +81,10 @@ struct bny_world {
     int nlocal;             /* ranks on this host */
     int codec_crc;          /* encoded chunks carry checksums: agreed */
     int codec_force;        /* codecs are used even where they are predicted to lose: agreed */
+    long long encode_threads; /* BANYAN_ENCODE_THREADS */
+    struct bny_workers *workers; /* workers.h; NULL: none yet, or none at all */
+    int workers_tried;
+    uint32_t jobs_out;      /* jobs of operations in flight that have not been collected */
     double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
     int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
     uint32_t cpu;           /* then: 1 + the CPU that this rank was on after its latest yield */
@@ -162,6 +166,7 @@ struct banyan_comm {
     uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
     int all_shm;            /* every pair talks by shared memory: agreed */
     uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry: agreed */
+    uint32_t coded_max;     /* largest that arrives in one piece: for encoded ones */
     int small_slots;        /* a chunk beyond that may be impossible to send as it is: agreed */
     struct bny_programs *programs; /* cache, select.c */
     /* settings, agreed by all ranks */
@@ -245,6 +250,9 @@ struct bny_step_state {
     uint32_t pend_len;
     uint32_t raw_next;    /* SEND: 1 + the chunk that the codec has declined; 0: none */
     size_t stats_at;      /* its first chunk's number among this rank's encodings, in order of index */
+    struct bny_job *jobs; /* SEND: [BNY_AHEAD], chunk c in c % BNY_AHEAD; NULL: nobody runs ahead */
+    uint32_t ahead;       /* the first chunk that no job was made of */
+    uint8_t awaits;       /* the next chunk is still with an encoding thread */
 };
 
 enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
@@ -298,6 +306,7 @@ struct bny_op {
     const struct bny_step_state *tile_of; /* whose message is partly in the tile; NULL: none */
     char *decoded;          /* a chunk of an exact codec, to be reduced */
     size_t decoded_cap;
+    struct bny_workers *workers; /* that encode for it, or NULL */
     char *stats;            /* [nencodings * stats_bytes] */
     size_t stats_cap, nencodings;
     struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
@@ -453,6 +462,20 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
 int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
 /* The codec leaves the result to be divided by the number of ranks? */
 int bny_averages(const struct bny_op *op);
+
+/* The inputs of encoding chunk c as `rank`, but for where it goes. */
+void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank,
+                      struct bny_enc *e);
+
+/* ahead.c: encoding threads run ahead of the wire */
+#define BNY_AHEAD 4 /* chunks of a step: half of a pair's send slots */
+struct bny_workers *bny_ahead_workers(struct bny_world *w); /* started on first use; NULL: none. Lock held */
+void bny_ahead_prepare(struct bny_op *op); /* op->workers and the steps' jobs are set */
+/* Sends chunk h->chunk of a step with jobs, which needs up to `most` bytes, and lets threads encode those behind it. As
+ * bny_engine_send; -BANYAN_ENOTSUP: the codec declines. */
+int bny_ahead_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, size_t most);
+void bny_ahead_stop(struct bny_op *op); /* no thread touches the operation any more; idempotent */
+int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c); /* may chunk c of a SEND be encoded? */
 
 /* linear.c: operations of linear codecs, path STAGES */
 int bny_linear_init(struct bny_op *op);

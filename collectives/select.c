@@ -569,7 +569,7 @@ static size_t codec_chunk(const struct banyan_comm *c, const struct bny_call *ca
         want = pipeline_chunk(c, call, p);
     if (want > most)
         want = most;
-    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->chunk_max)
+    while (want > 1024 && bny_message_bound(call->codec, want / esz, call->dtype, 0) > c->coded_max)
         want -= want / 16;
     return want;
 }
@@ -693,7 +693,7 @@ static void set_manner(const struct banyan_comm *c, const struct bny_call *call,
     plan->by_chunk = w->order == BNY_ORDER_CHUNK;
     if (w->lockstep)
         plan->step_s = bny_topology_step_s(k, bytes, NETWORK_ALPHA_S);
-    else if (w->pace)
+    else if (w->pace && !plan->codec) /* encoded data takes less of the links than the plan counts on */
         plan->pace_s = k->per_byte * bytes;
 }
 

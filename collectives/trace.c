@@ -86,3 +86,15 @@ void bny_trace_add(const struct bny_op *op, const struct bny_step_state *st, enu
         .bytes = (uint32_t)bytes, .peer = !s || s->kind == BNY_KEEP ? -1 : s->peer, .kind = kind,
     };
 }
+
+void bny_trace_encoded(const struct bny_op *op, const struct bny_step_state *st, uint32_t chunk, uint64_t t0, uint64_t t1,
+                       size_t bytes, uint32_t thread)
+{
+    struct bny_trace *t = op->comm->world->trace;
+    uint64_t before = t->encoded_ns;
+
+    bny_trace_add(op, st, BNY_TRACE_ENCODE, chunk, t0, t1, bytes);
+    t->events[(t->n - 1) % t->cap].thread = thread;
+    if (thread) /* a post does not begin after it: it was done beside other things */
+        t->encoded_ns = before;
+}

@@ -22,7 +22,7 @@ struct bny_trace_event {
     uint32_t chunk, bytes;
     int32_t peer;            /* of the communicator; -1: none (the owner's encoding) */
     uint32_t kind;
-    uint32_t unused;
+    uint32_t thread;         /* ENCODE: 0, or the number of the encoding thread */
 };
 _Static_assert(sizeof(struct bny_trace_event) == 48, "ranks send events to each other as they are");
 
@@ -42,6 +42,10 @@ int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, siz
 /* Adds an event; the world's lock is held. st NULL: a stage of a linear codec, numbered by chunk. */
 void bny_trace_add(const struct bny_op *op, const struct bny_step_state *st, enum bny_trace_kind kind, uint32_t chunk,
                    uint64_t t0, uint64_t t1, size_t bytes);
+
+/* An ENCODE event of an encoding thread, or of this one (0), noted when the chunk is sent. */
+void bny_trace_encoded(const struct bny_op *op, const struct bny_step_state *st, uint32_t chunk, uint64_t t0, uint64_t t1,
+                       size_t bytes, uint32_t thread);
 
 static inline int bny_trace_is_on(const struct bny_op *op)
 {

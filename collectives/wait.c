@@ -76,6 +76,11 @@ static void nap(struct bny_world *w)
         sched_yield();
         return;
     }
+    if (w->jobs_out) { /* no descriptor tells when a thread has encoded */
+        bny_world_unlock(w);
+        sched_yield();
+        return;
+    }
     for (int i = 0; i < w->ntps; i++) {
         uint64_t ns;
         n = 0;

@@ -13,6 +13,7 @@
 #include "base/param.h"
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "collectives/workers.h"
 #include "transport/loop/loop.h"
 
 #define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
@@ -332,6 +333,8 @@ void bny_world_free(struct bny_world *w)
         atomic_store(&w->stop_thread, 1);
         pthread_join(w->thread, NULL);
     }
+    if (w->generation == bny_process_generation())
+        bny_workers_stop(w->workers);
     while (w->strays) {
         struct bny_msg *msg = w->strays;
         w->strays = msg->next;
@@ -414,6 +417,7 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
+    w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);

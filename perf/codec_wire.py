@@ -11,7 +11,8 @@ plain TCP stream in both directions between two hosts: the link's payload rate.
 Columns: payload, gloo, openmpi, mpich (those that are installed), raw, int8, int4+EF, topk+EF,
 sign+EF, lossless, raw-bf16, lossless-bf16.
 `wire / payload` is the time that the payload rate needs for what the rank that sent most sent, over the time measured: 1
-is a link that never waits. Times are the slowest rank's, medians over iterations, then over rounds; least and largest round."""
+is a link that never waits. Every rank takes itself for alone on its host: encoding threads are off, unless
+BANYAN_ENCODE_THREADS says otherwise. Times are the slowest rank's, medians over iterations, then over rounds; least and largest round."""
 import argparse
 import json
 import os
@@ -138,7 +139,7 @@ def measure(args, have, column, rate, n, nbytes):
         with open(os.path.join(folder, "agent"), "w") as f:
             f.write(AGENT)
         os.chmod(f.name, 0o755)
-        env = {**os.environ, "WIRE_DIR": folder, "BANYAN_LINK_GBPS": f"{rate / 1000:g}"}
+        env = {"BANYAN_ENCODE_THREADS": "0", **os.environ, "WIRE_DIR": folder, "BANYAN_LINK_GBPS": f"{rate / 1000:g}"}
         command = [CLUSTER, "--net", f"star:{rate}*{n}", "--burst", str(args.burst), "--timeout", str(args.timeout), "--",
                    *command_of(args, have, column, n, nbytes, folder)]
         p = subprocess.run(command, capture_output=True, text=True, env=env, timeout=args.timeout + 30)

@@ -276,7 +276,9 @@ static int join(struct perf_run *run, const struct banyan_id *id, int rank, int 
     int rc;
 
     banyan_config_default(&cfg);
-    if (strcmp(o->transport, "auto"))
+    if (!strncmp(o->what->name, "put_", 4) && !strcmp(o->transport, "dpdk"))
+        cfg.transport = "tcp"; /* the ports are for what is measured */
+    else if (strcmp(o->transport, "auto"))
         cfg.transport = o->transport;
     if (strcmp(o->schedule, "auto"))
         cfg.schedule = o->schedule;

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "base/rng.h"
+#include "collectives/internal.h"
 #include "perf/perf.h"
 #include "transport/transport.h"
 
@@ -26,6 +27,10 @@ static _Thread_local struct { /* of this rank */
     size_t cap;
     struct bny_window mine, theirs;
     uint64_t arrived, answered, sent_done;
+    char *send;             /* what is sent: the run's buffer, or memory of the transport */
+    struct bny_msg *reading; /* without windows: a message that is still arriving */
+    uint32_t read;
+    int adds;               /* it is added to mem, as a reduction would; else copied */
     int naps; /* waits sleep after a while: streams over a device */
     void *attached[2]; /* buffers that the device knows */
 } put;
@@ -43,6 +48,51 @@ static int swap_cards(struct perf_run *run, struct put_card *both, const struct 
     return banyan_allgather(me, both, sizeof *me, BANYAN_U8, run->comm, NULL);
 }
 
+/* A transport without windows: messages instead, which the receiver adds to its memory straight from where the
+ * transport lends them. */
+static int by_messages(void)
+{
+    return !(put.ops->caps & BNY_TP_PUT);
+}
+
+/* Uses what has arrived of the message. 0, or an error. */
+static int take_in(void)
+{
+    static const struct bny_redop sum = { .kind = BANYAN_SUM };
+    struct bny_msg *m = put.reading;
+
+    while (put.read < m->hdr.len) {
+        const void *ptr = (const char *)m->data + put.read;
+        long n = m->hdr.len - put.read;
+        char *at = put.mem + put.read;
+
+        if (!m->data)
+            n = put.ops->view(m, put.read, (uint32_t)n, put.adds ? NULL : at, &ptr);
+        if (n == BNY_AGAIN)
+            return 0;
+        if (n < 0)
+            return (int)n;
+        if (put.adds)
+            bny_redop_run(&sum, BANYAN_F32, at, at, ptr, (size_t)n / 4);
+        else if (m->data)
+            memcpy(at, ptr, (size_t)n);
+        put.read += (uint32_t)n;
+    }
+    put.ops->release(m);
+    put.reading = NULL;
+    put.arrived++;
+    return 0;
+}
+
+static int begin(struct bny_msg *m)
+{
+    if (put.reading || m->hdr.len > put.cap)
+        return bny_fail(BANYAN_EPROTO, "a message came within another, or is longer than the buffer");
+    put.reading = m;
+    put.read = 0;
+    return take_in();
+}
+
 /* One poll: counts arrivals, answers and completed puts. */
 static int turn(void)
 {
@@ -55,12 +105,26 @@ static int turn(void)
         if (ev[i].kind == BNY_EV_SENT) {
             put.sent_done++;
         } else if (ev[i].kind == BNY_EV_MSG) {
+            int rc = 0;
+
+            if (ev[i].msg->hdr.kind == BNY_MSG_PUT && by_messages()) {
+                rc = begin(ev[i].msg);
+                if (rc < 0)
+                    return rc;
+                continue;
+            }
             if (ev[i].msg->hdr.kind == BNY_MSG_PUT)
                 put.arrived++;
             else
                 put.answered++;
             put.ops->release(ev[i].msg);
         }
+    }
+    if (put.reading) {
+        int rc = take_in();
+
+        if (rc < 0)
+            return rc;
     }
     return n < 0 ? n : 0;
 }
@@ -104,13 +168,25 @@ static int wait_for(const uint64_t *counter, uint64_t value)
     return 0;
 }
 
-static int put_one(struct perf_run *run, uint32_t bytes)
+static int try_put(struct perf_run *run, uint32_t bytes)
 {
-    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes };
+    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes, .len = by_messages() ? bytes : 0 };
     int rc;
 
-    while ((rc = put.ops->put(put.ep, &hdr, run->buf.send, bytes, &put.theirs, 0, run)) ==
-           BNY_AGAIN)
+    if (!by_messages())
+        return put.ops->put(put.ep, &hdr, put.send, bytes, &put.theirs, 0, run);
+    if (bytes > put.ep->eager_max)
+        return put.ops->send(put.ep, &hdr, put.send, run);
+    rc = put.ops->eager(put.ep, &hdr, put.send);
+    put.sent_done += rc == 0;
+    return rc;
+}
+
+static int put_one(struct perf_run *run, uint32_t bytes)
+{
+    int rc;
+
+    while ((rc = try_put(run, bytes)) == BNY_AGAIN)
         if ((rc = turn()) < 0)
             return rc;
     return rc;
@@ -153,6 +229,9 @@ static int open_window(struct bny_window *out)
 {
     int rc;
 
+    memset(out, 0, sizeof *out);
+    if (by_messages())
+        return 0;
     while ((rc = put.ops->window_open(put.ep, put.mem, put.cap, out)) == BNY_AGAIN)
         if ((rc = turn()) < 0)
             return rc;
@@ -174,8 +253,8 @@ static int set_up(struct perf_run *run)
     if (run->nranks != 2)
         return bny_fail(BANYAN_EINVAL, "%s runs between 2 ranks, not %d; use -P 2",
                         run->opts->what->name, run->nranks);
-    if (!put.ops || !(put.ops->caps & BNY_TP_PUT))
-        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm or verbs",
+    if (!put.ops || (by_messages() && strcmp(name, "dpdk") != 0))
+        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm, verbs or dpdk",
                         name);
     memset(&me, 0, sizeof me);
     for (int i = 0; i < 32; i++)
@@ -201,6 +280,9 @@ static int set_up(struct perf_run *run)
     put.mem = run->buf.recv;
     if (run->opts->mem == PERF_BANYAN && (put.ops->caps & BNY_TP_MEM))
         rc = put.ops->mem_alloc(put.tp, put.cap, (void **)&put.mem);
+    put.send = run->buf.send;
+    if (run->opts->mem == PERF_BANYAN && by_messages() && rc == 0)
+        rc = put.ops->mem_alloc(put.tp, run->buf.bytes, (void **)&put.send);
     if (rc == 0)
         rc = attach(put.mem, put.cap);
     if (rc == 0)
@@ -269,12 +351,13 @@ static int timed_loop(struct perf_run *run, struct perf_row *row, const struct p
         .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2
     };
 
+    put.adds = by_messages() && !latency && batch == 1 && !strcmp(row->dtype, "f32");
     put.naps = !latency && (put.ops->caps & BNY_TP_ATTACH);
     for (int it = -run->opts->warmup; it < row->iters && rc == 0; it++) {
         uint64_t t0;
 
-        perf_values_fill(v, run->rank, 0, row->count, run->buf.send);
-        memset(put.mem, 0xa5, bytes);
+        perf_values_fill(v, run->rank, 0, row->count, put.send);
+        memset(put.mem, put.adds ? 0 : 0xa5, bytes);
         rc = banyan_barrier(run->comm, NULL);
         t0 = bny_now_ns();
         if (rc == 0)
@@ -330,7 +413,7 @@ int perf_put_row(struct perf_run *run, struct perf_row *row)
 void perf_put_finish(void)
 {
     uint64_t deadline = bny_deadline_in(2);
-    int rc = put.ep ? put.ops->window_close(put.ep, &put.mine) : 0;
+    int rc = put.ep && !by_messages() ? put.ops->window_close(put.ep, &put.mine) : 0;
 
     while (rc == BNY_AGAIN && !bny_deadline_passed(deadline)) {
         turn();

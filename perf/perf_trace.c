@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joins the ranks' events (collectives/trace.h) into one file: a process per rank, lanes for the
- * operation, encode, wire, credit wait and decode-add.
+ * operation, encode (one more for each encoding thread), wire, credit wait and decode-add.
  *
  * A chunk is on the wire of its sender from when the transport took it, or the sender's chunk
  * before it had arrived, until all of it has arrived: slices of a lane never overlap, and what
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "collectives/trace.h"
+#include "collectives/workers.h"
 #include "perf/perf.h"
 
 #define EVENTS 65536 /* a rank keeps of one iteration */
@@ -69,6 +70,11 @@ int perf_trace_open(struct perf_run *run)
                     ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
                     "\"args\":{\"name\":\"%s\"}}",
                     r, l, lane_names[l]);
+        for (int i = 0; i < BNY_WORKERS_MAX; i++) /* lanes of threads that there are not are not shown */
+            fprintf(run->trace_file,
+                    ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
+                    "\"args\":{\"name\":\"encode, thread %d\"}}",
+                    r, LANES + i, i + 1);
     }
     return 0;
 }
@@ -207,6 +213,7 @@ static int by_lane_and_end(const void *a, const void *b)
 
     ORDER(x->rank, y->rank);
     ORDER(x->lane, y->lane);
+    ORDER(x->e.thread, y->e.thread);
     ORDER(x->t1, y->t1);
     ORDER(x->t0, y->t0);
     return 0;
@@ -244,7 +251,7 @@ static void make_slices(const struct perf_run *run, const struct part *parts,
     for (size_t i = 0; i < out->n; i++) {
         struct slice *s = &out->s[i];
 
-        if (i == 0 || s->rank != s[-1].rank || s->lane != s[-1].lane)
+        if (i == 0 || s->rank != s[-1].rank || s->lane != s[-1].lane || s->e.thread != s[-1].e.thread)
             before = 0;
         if (s->t0 < before)
             s->t0 = before < s->t1 ? before : s->t1;
@@ -370,7 +377,7 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
         fprintf(f,
                 ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
                 "\"args\":{\"operation\":%u,\"step\":%u,\"chunk\":%u,\"bytes\":%u,\"peer\":%d",
-                s->rank, s->lane, lane_names[s->lane],
+                s->rank, s->e.thread ? LANES - 1 + (int)s->e.thread : (int)s->lane, lane_names[s->lane],
                 (double)(int64_t)(s->t0 - run->trace_base) / 1000, (double)(s->t1 - s->t0) / 1000,
                 s->e.seq, s->e.step, s->e.chunk, s->e.bytes, s->e.peer);
         if (s->lane == WIRE)

@@ -18,6 +18,9 @@
 
 #define CACHE_ELEMS (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
 #define DRAM_ELEMS  (16u << 20)
+#define CHUNK       (32u << 10) /* elements that a sparse codec gets at a time, as in an operation */
+#define CHUNKS_MAX  4096
+#define WARM        6 /* operations until a threshold is tracked */
 
 static struct {
     int json, reps;
@@ -31,6 +34,10 @@ struct arrays {
     float *src, *ef, *acc, *dst;
     unsigned char *wire;
     size_t wire_len;
+    enum banyan_dtype dtype;  /* of src, for exact codecs */
+    float *more;              /* further floats an element that a codec keeps */
+    void *track, *stats;      /* what it knows of the tensor; of one operation */
+    size_t len[CHUNKS_MAX];   /* of a message each */
     struct bny_linear linear; /* of linear codecs: what lasts from one operation to the next */
     float eta[3]; /* thresholds that keep 10 %, 1 %, .1 % of Laplace data */
 };
@@ -44,19 +51,63 @@ struct target {
 
 typedef void (*loop_fn)(const struct target *t, struct arrays *a);
 
-static void encode_with(const struct target *t, struct arrays *a, float *ef, const float *src)
+/* Elements, of whatever type, and how many at a time. */
+static size_t elements(const struct arrays *a)
 {
-    struct bny_enc e = { .codec = t->codec, .cpu_flags = t->flags, .dtype = BANYAN_F32, .ef = ef, .ef_scale = 1,
-                         .seed = 1, .step = 1, .nsum = 1 };
-    long len = t->codec->ops->encode(&e, a->wire, t->codec->ops->bound(t->codec, a->n, BANYAN_F32), src, a->n);
-
-    a->wire_len = len > 0 ? (size_t)len : 0;
+    return 4 * a->n / banyan_dtype_bytes(a->dtype);
 }
 
-static struct bny_dec decoder(const struct target *t)
+static size_t chunk_of(const struct target *t, const struct arrays *a)
 {
-    return (struct bny_dec){ .codec = t->codec, .cpu_flags = t->flags, .dtype = BANYAN_F32, .scale = 1, .seed = 1,
-                             .step = 1 };
+    return t->codec->ops->family == BNY_CODEC_SPARSE && elements(a) > CHUNK ? CHUNK : elements(a);
+}
+
+static size_t wire_stride(const struct target *t, const struct arrays *a)
+{
+    return (t->codec->ops->bound(t->codec, chunk_of(t, a), a->dtype) + 63) & ~(size_t)63;
+}
+
+static void encode_with(const struct target *t, struct arrays *a, float *ef, const float *src)
+{
+    const struct bny_codec_ops *ops = t->codec->ops;
+    struct bny_enc e = { .codec = t->codec, .cpu_flags = t->flags, .dtype = a->dtype, .ef_scale = 1, .seed = 1, .step = 1,
+                         .nsum = 1, .more_stride = a->n, .track = a->track };
+    size_t step = chunk_of(t, a), esz = banyan_dtype_bytes(a->dtype), n = elements(a), c = 0;
+
+    a->wire_len = 0;
+    if (a->stats)
+        memset(a->stats, 0, ops->stats_bytes * ((n + step - 1) / step));
+    for (size_t at = 0; at < n; at += step, c++) {
+        size_t m = n - at < step ? n - at : step;
+        long len;
+
+        e.index = at;
+        e.ef = ef ? ef + at : NULL;
+        e.more = a->more ? a->more + at : NULL;
+        e.stats = a->stats ? (char *)a->stats + c * ops->stats_bytes : NULL;
+        len = ops->encode(&e, a->wire + c * wire_stride(t, a), ops->bound(t->codec, m, a->dtype), (const char *)src + at * esz, m);
+        a->len[c] = len > 0 ? (size_t)len : 0;
+        a->wire_len += a->len[c];
+    }
+    if (a->stats && ops->end)
+        ops->end(t->codec, a->track, a->stats, c);
+}
+
+static void decode_with(const struct target *t, struct arrays *a, int add)
+{
+    size_t step = chunk_of(t, a), esz = banyan_dtype_bytes(a->dtype), n = elements(a), c = 0;
+    struct bny_dec d = { .codec = t->codec, .cpu_flags = t->flags, .dtype = a->dtype, .scale = 1, .seed = 1, .step = 1 };
+
+    for (size_t at = 0; at < n; at += step, c++) {
+        size_t m = n - at < step ? n - at : step;
+        const unsigned char *wire = a->wire + c * wire_stride(t, a);
+
+        d.index = at;
+        if (add)
+            t->codec->ops->decode_add(&d, a->dst + at, a->acc + at, wire, a->len[c], m);
+        else
+            t->codec->ops->decode(&d, (char *)a->dst + at * esz, wire, a->len[c], m);
+    }
 }
 
 static void do_encode(const struct target *t, struct arrays *a)
@@ -71,16 +122,12 @@ static void do_encode_ef(const struct target *t, struct arrays *a)
 
 static void do_decode(const struct target *t, struct arrays *a)
 {
-    struct bny_dec d = decoder(t);
-
-    t->codec->ops->decode(&d, a->dst, a->wire, a->wire_len, a->n);
+    decode_with(t, a, 0);
 }
 
 static void do_decode_add(const struct target *t, struct arrays *a)
 {
-    struct bny_dec d = decoder(t);
-
-    t->codec->ops->decode_add(&d, a->dst, a->acc, a->wire, a->wire_len, a->n);
+    decode_with(t, a, 1);
 }
 
 /* The owner of a block: adds what came, encodes the sum. */
@@ -199,6 +246,10 @@ static const struct loop codec_loops[] = {
     { "owner", do_owner },
 };
 
+static const struct loop exact_loops[] = { { "encode", do_encode }, { "decode", do_decode } };
+static const struct loop exact_bf16_loops[] = { { "encode_bf16", do_encode }, { "decode_bf16", do_decode } };
+static const struct loop exact_zeros_loops[] = { { "encode_zeros", do_encode }, { "decode_zeros", do_decode } };
+
 static const struct loop linear_loops[] = { { "operation", do_operation }, { "operation_ef", do_operation_ef } };
 
 static const struct loop plain_loops[] = {
@@ -288,7 +339,9 @@ static void run_loops(const struct target *t, struct arrays *a, const struct loo
             continue;
         if (t->codec) {
             memset(a->ef, 0, 4 * a->n);
-            if (t->codec->ops->encode)
+            if (a->track)
+                memset(a->track, 0, t->codec->ops->track_bytes);
+            for (int k = 0; t->codec->ops->encode && k < (a->track ? WARM : 1); k++)
                 do_encode(t, a);
         } else {
             memcpy(a->ef, a->acc, 4 * a->n);
@@ -317,7 +370,7 @@ static int allocate(struct arrays *a, size_t n)
     a->ef = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
     a->acc = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
     a->dst = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-    a->wire = aligned_alloc(4096, (bytes + 8191) & ~(size_t)4095);
+    a->wire = aligned_alloc(4096, (bytes + n / 256 + 8191) & ~(size_t)4095);
     if (!a->src || !a->ef || !a->acc || !a->dst || !a->wire)
         return 1;
     laplace(a->src, n, 1);
@@ -325,6 +378,7 @@ static int allocate(struct arrays *a, size_t n)
     memset(a->ef, 0, 4 * n);
     memset(a->dst, 0, 4 * n);
     memset(a->wire, 0, bytes);
+    a->dtype = BANYAN_F32;
     for (int i = 0; i < 3; i++)
         a->eta[i] = 1e-3f * 2.302585f * (float)(i + 1);
     return 0;
@@ -367,10 +421,81 @@ static void run_linear(const struct target *t, struct arrays *a, const char *whe
     a->n = n;
 }
 
+static double ratio_of(const struct arrays *a)
+{
+    return 4.0 * (double)a->n / (double)(a->wire_len ? a->wire_len : 1);
+}
+
+/* Whole blocks of 256 zeros, three of four, and half of the others' elements: what skips zeros has something to do. */
+static void make_zeros(float *x, const float *src, size_t n)
+{
+    uint64_t seed = 3;
+
+    for (size_t at = 0; at < n; at += 256) {
+        int empty = bny_rng_below(&seed, 4) != 0;
+
+        for (size_t i = at; i < n && i < at + 256; i++)
+            x[i] = empty || bny_rng_below(&seed, 2) ? 0 : src[i];
+    }
+}
+
+/* f32 as they are, as twice as many bf16 and with zeros. What a codec declines has no row. */
+static void run_exact(struct target *t, struct arrays *a, const char *where)
+{
+    const struct bny_half_kernels *half = &bny_kernels_for(t->flags)->bf16;
+    float *src = a->src, *other = malloc(4 * a->n);
+
+    do_encode(t, a);
+    if (a->wire_len)
+        run_loops(t, a, exact_loops, 2, where, ratio_of(a), 0);
+    if (!other)
+        return;
+    a->src = other;
+    make_zeros(other, src, a->n);
+    do_encode(t, a);
+    if (a->wire_len)
+        run_loops(t, a, exact_zeros_loops, 2, where, ratio_of(a), 0);
+    if (t->codec->ops->dtypes >> BANYAN_BF16 & 1) {
+        half->encode(other, src, a->n);
+        half->encode((char *)other + 2 * a->n, a->acc, a->n);
+        a->dtype = BANYAN_BF16;
+        do_encode(t, a);
+        if (a->wire_len)
+            run_loops(t, a, exact_bf16_loops, 2, where, ratio_of(a), 0);
+        a->dtype = BANYAN_F32;
+    }
+    a->src = src;
+    free(other);
+}
+
+/* With what a codec knows of a tensor after some operations. The residual's last state is measured: full. */
+static void run_sparse(struct target *t, struct arrays *a, const char *where)
+{
+    const struct bny_codec_ops *ops = t->codec->ops;
+    size_t chunks = (a->n + CHUNK - 1) / CHUNK;
+    double error;
+
+    if (chunks > CHUNKS_MAX)
+        return;
+    a->track = ops->track_bytes ? calloc(1, ops->track_bytes) : NULL;
+    a->stats = ops->stats_bytes ? calloc(chunks, ops->stats_bytes) : NULL;
+    a->more = ops->elem_floats ? calloc(a->n, 4 * ops->elem_floats) : NULL;
+    for (int i = 0; i < WARM; i++)
+        do_encode(t, a);
+    error = relative_error(t, a);
+    run_loops(t, a, codec_loops, 4, where, ratio_of(a), error);
+    free(a->track);
+    free(a->stats);
+    free(a->more);
+    a->track = a->stats = NULL;
+    a->more = NULL;
+}
+
 static void run_codec(struct target *t, struct arrays *a, const char *spec, const char *where)
 {
     double ratio, error;
 
+    memset(a->ef, 0, 4 * a->n);
     if (bny_codec_parse(&t->codec, spec) != 0) {
         fprintf(stderr, "banyan_codec: %s\n", banyan_last_error());
         exit(2);
@@ -379,10 +504,14 @@ static void run_codec(struct target *t, struct arrays *a, const char *spec, cons
         run_linear(t, a, where);
         return;
     }
-    if (!t->codec->ops->encode || !t->codec->ops->decode_add || t->codec->ops->family != BNY_CODEC_BLOCK)
-        return; /* others need state, which these loops do not keep */
+    if (t->codec->ops->family == BNY_CODEC_EXACT)
+        run_exact(t, a, where);
+    if (t->codec->ops->family == BNY_CODEC_SPARSE)
+        run_sparse(t, a, where);
+    if (t->codec->ops->family != BNY_CODEC_BLOCK)
+        return;
     error = relative_error(t, a);
-    ratio = 4.0 * (double)a->n / (double)(a->wire_len ? a->wire_len : 1);
+    ratio = ratio_of(a);
     run_loops(t, a, codec_loops, sizeof codec_loops / sizeof codec_loops[0], where, ratio, error);
 }
 
@@ -406,7 +535,7 @@ static void run_isa(unsigned flags, struct arrays *a, const char *where)
 static int run_where(const char *where, size_t n)
 {
     static const unsigned levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
-    struct arrays a;
+    static struct arrays a;
 
     if (opt.where && strcmp(opt.where, where))
         return 0;
@@ -427,7 +556,7 @@ static int usage(void)
             "usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
             "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
             "  --kernel TEXT    only loops whose name contains it (encode, encode_ef, decode, decode_add, owner,\n"
-            "                   operation and operation_ef: a rank's part of a linear codec, select, moments, absmax, hadamard, pack3, ...)\n"
+            "                   operation and operation_ef: a rank's part of a linear codec, encode_bf16 and encode_zeros: exact codecs, select, moments, absmax, hadamard, pack3, ...)\n"
             "  --isa NAME       scalar, avx2, avx512 or neon; all that this machine has\n"
             "  --where W        cache (128 KiB an array) or dram (64 MiB an array); both\n"
             "  --elements N     of an array, instead\n"

@@ -51,6 +51,8 @@ struct bny_ep {
     uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive whole: data != NULL */
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
     uint32_t zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
+    uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must put together first; 0: no limit.
+                         * The smaller of both ends' limits */
     uint32_t unsent;    /* messages that only further calls here bring under way: no connection yet, a full socket */
     const _Atomic uint32_t *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };

@@ -4,6 +4,7 @@
 
 #define LANES 8
 #include "compress/kernels/code_base.h"
+#include "compress/kernels/front.h"
 
 INLINE unsigned vf_signs(vf v)
 {
@@ -96,18 +97,6 @@ INLINE void plane_put(uint8_t *c, uint64_t w, unsigned p)
     _mm256_storeu_si256((void *)c, low);
     _mm256_storeu_si256((void *)(c + 32), high);
 }
-
-/* The numbers of the set bits, to the front: a byte each of an 8-byte word, looked up (2 KiB, in L1 while it is used). */
-#define ROW1(b)                                                                                                \
-    FRONT(b), FRONT(b + 1), FRONT(b + 2), FRONT(b + 3), FRONT(b + 4), FRONT(b + 5), FRONT(b + 6), FRONT(b + 7)
-#define ROW(b)      ROW1(b), ROW1(b + 8), ROW1(b + 16), ROW1(b + 24)
-#define COUNT(b, j) (((b) & 1) * ((j) > 0) + ((b) >> 1 & 1) * ((j) > 1) + ((b) >> 2 & 1) * ((j) > 2) + \
-                     ((b) >> 3 & 1) * ((j) > 3) + ((b) >> 4 & 1) * ((j) > 4) + ((b) >> 5 & 1) * ((j) > 5) + \
-                     ((b) >> 6 & 1) * ((j) > 6))
-#define PUT(b, j)   ((uint64_t)((b) >> (j) & 1) * (j) << 8 * COUNT(b, j))
-#define FRONT(b) \
-    (PUT(b, 1) | PUT(b, 2) | PUT(b, 3) | PUT(b, 4) | PUT(b, 5) | PUT(b, 6) | PUT(b, 7))
-static const uint64_t front[256] = { ROW(0), ROW(32), ROW(64), ROW(96), ROW(128), ROW(160), ROW(192), ROW(224) };
 
 INLINE __m256i lanes_kept(unsigned bits)
 {

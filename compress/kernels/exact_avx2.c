@@ -3,6 +3,9 @@
 #include <immintrin.h>
 
 #include "compress/kernels/exact_loops.h"
+#include "compress/kernels/front.h"
+
+static const uint64_t back[256] = TABLE_OF(BACK);
 
 static inline __m256i load(const void *p)
 {
@@ -172,13 +175,100 @@ static void unpack(uint8_t *symbols, const void *planes, const uint8_t *escapes,
     }
 }
 
+/* Numbers of eight lanes of 4 bytes; of 2 bytes, as bytes. */
+static inline __m256i lanes4(uint64_t numbers)
+{
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)numbers));
+}
+
+static inline __m128i lanes2(uint64_t numbers)
+{
+    __m128i n = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)numbers));
+
+    return _mm_add_epi16(_mm_mullo_epi16(n, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
+}
+
+static size_t squeeze2(void *out, uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 64 <= m; at += 64) {
+        uint64_t word = 0;
+
+        for (unsigned k = 0; k < 64; k += 8) {
+            __m128i v = _mm_loadu_si128((const void *)((const char *)src + 2 * (at + k)));
+            __m128i none = _mm_cmpeq_epi16(v, _mm_setzero_si128());
+            unsigned bits = ~(unsigned)_mm_movemask_epi8(_mm_packs_epi16(none, none)) & 255;
+
+            _mm_storeu_si128((void *)((char *)out + 2 * n), _mm_shuffle_epi8(v, lanes2(front[bits])));
+            n += (size_t)__builtin_popcount(bits);
+            word |= (uint64_t)bits << k;
+        }
+        mask[at / 64] = word;
+    }
+    return squeeze_from1(at, n, out, mask, src, m);
+}
+
+static size_t squeeze4(void *out, uint64_t *mask, const void *src, size_t m)
+{
+    size_t n = 0, at = 0;
+
+    for (; at + 64 <= m; at += 64) {
+        uint64_t word = 0;
+
+        for (unsigned k = 0; k < 64; k += 8) {
+            __m256i v = load((const char *)src + 4 * (at + k));
+            __m256i none = _mm256_cmpeq_epi32(v, _mm256_setzero_si256());
+            unsigned bits = ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(none)) & 255;
+
+            _mm256_storeu_si256((void *)((char *)out + 4 * n), _mm256_permutevar8x32_epi32(v, lanes4(front[bits])));
+            n += (size_t)__builtin_popcount(bits);
+            word |= (uint64_t)bits << k;
+        }
+        mask[at / 64] = word;
+    }
+    return squeeze_from2(at, n, out, mask, src, m);
+}
+
+static void spread2(void *dst, const uint64_t *mask, const void *src, size_t m)
+{
+    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+    size_t n = 0, at = 0;
+
+    for (; at + 8 <= m; at += 8) {
+        unsigned bits = (unsigned)(mask[at / 64] >> at % 64) & 255;
+        __m128i v = _mm_loadu_si128((const void *)((const char *)src + 2 * n));
+        __m128i there = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16((short)bits), bit), bit);
+
+        _mm_storeu_si128((void *)((char *)dst + 2 * at), _mm_and_si128(_mm_shuffle_epi8(v, lanes2(back[bits])), there));
+        n += (size_t)__builtin_popcount(bits);
+    }
+    spread_from1(at, n, dst, mask, src, m);
+}
+
+static void spread4(void *dst, const uint64_t *mask, const void *src, size_t m)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    size_t n = 0, at = 0;
+
+    for (; at + 8 <= m; at += 8) {
+        unsigned bits = (unsigned)(mask[at / 64] >> at % 64) & 255;
+        __m256i v = _mm256_permutevar8x32_epi32(load((const char *)src + 4 * n), lanes4(back[bits]));
+        __m256i there = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), bit), bit);
+
+        _mm256_storeu_si256((void *)((char *)dst + 4 * at), _mm256_and_si256(v, there));
+        n += (size_t)__builtin_popcount(bits);
+    }
+    spread_from2(at, n, dst, mask, src, m);
+}
+
 const struct bny_exact_kernels bny_exact_avx2 = {
     .split = { NULL, split2, split4, split8 },
     .join = { NULL, join2, join4, join8 },
     .pack = pack,
     .unpack = unpack,
-    .squeeze = { NULL, squeeze_plain1, squeeze_plain2, squeeze_plain3 },
-    .spread = { NULL, spread_plain1, spread_plain2, spread_plain3 },
+    .squeeze = { NULL, squeeze2, squeeze4, squeeze_plain3 },
+    .spread = { NULL, spread2, spread4, spread_plain3 },
     .count = count,
     .choose = choose,
 };

@@ -57,13 +57,12 @@ static void one(const struct bny_graph *g, const struct bny_graph_builder_ops *b
 
     if (!(b->uses & use) || b->build(&f, g, use, -1, &opts) != 0)
         return;
-    for (int joined = 0; joined < 2; joined++) {
-        if (use == BNY_FOREST_SCATTERED) {
-            prove(f, BNY_REDUCE_SCATTER, joined, g->name);
-            prove(f, BNY_ALLGATHER, joined, g->name);
-        } else {
-            prove(f, BNY_ALLREDUCE, joined, g->name);
-        }
+    if (use == BNY_FOREST_SCATTERED) { /* one tree a rank with steps joined, two with steps apart */
+        prove(f, BNY_REDUCE_SCATTER, k == 1, g->name);
+        prove(f, BNY_ALLGATHER, k == 1, g->name);
+    } else {
+        prove(f, BNY_ALLREDUCE, 0, g->name);
+        prove(f, BNY_ALLREDUCE, 1, g->name);
     }
     through_a_file(f, use, g);
     bny_forest_free(f);
@@ -86,7 +85,8 @@ Test(zoo_plans, are_proven_with_four_buffers)
             one(g, bny_graph_builders[b], BNY_FOREST_ALLREDUCE, 0);
             if (g->nranks <= RANKS_PROVEN) {
                 one(g, bny_graph_builders[b], BNY_FOREST_SCATTERED, 1);
-                one(g, bny_graph_builders[b], BNY_FOREST_SCATTERED, 2);
+                if (chief)
+                    one(g, bny_graph_builders[b], BNY_FOREST_SCATTERED, 2);
             }
         }
         bny_graph_free(g);

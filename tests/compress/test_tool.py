@@ -32,6 +32,21 @@ class Tool(unittest.TestCase):
                 # Every instruction set gives the same bits.
                 self.assertEqual(row["rel_err"], found[0]["rel_err"])
 
+    def test_families(self):
+        """Sparse codecs are measured with what they know of a tensor, exact ones also on bf16 and on zeros."""
+        wanted = {"topk": {"encode", "encode_ef", "decode", "decode_add"}, "dgc": {"encode_ef"}, "lossless":
+                  {"encode", "decode", "encode_bf16", "decode_bf16", "encode_zeros", "decode_zeros"},
+                  "blocksparse": {"encode_zeros"}, "powersgd": {"operation", "operation_ef"}}
+        for codec, kernels in wanted.items():
+            done = run("--json", "--where", "cache", "--elements", "40000", "--reps", "1", "--codec", codec)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = [json.loads(line) for line in done.stdout.splitlines()]
+            self.assertLessEqual(kernels, {r["kernel"] for r in rows}, codec)
+            for row in rows:
+                self.assertGreater(row["compression_ratio"], 1, row)
+                if codec == "topk" and row["kernel"] == "encode":
+                    self.assertGreater(row["compression_ratio"], 30, row)
+
     def test_one_codec_with_parameters(self):
         done = run("--json", "--where", "cache", "--elements", "4096", "--reps", "1", "--codec", "int8:block=64",
                    "--kernel", "encode")

@@ -128,10 +128,21 @@ device_removed() {
     return $rc
 }
 
+# How long connections took, as the library says at level info. The slowest is printed.
+set_up() { # RANKS MILLISECONDS
+    local slowest
+    BANYAN_DEBUG=info cases "$1" sweep brief=1 >/tmp/setup.log 2>&1 || { tail -n 5 /tmp/setup.log; return 1; }
+    slowest=$(sed -n 's/.*it took \([0-9]*\) ms.*/\1/p' /tmp/setup.log | sort -n | tail -n 1)
+    echo "note:the slowest of $(grep -c 'it took' /tmp/setup.log) ends took ${slowest:?} ms"
+    [ "$slowest" -lt $(($2 * patience)) ]
+}
+
 for ((round = 0; round < repeat; round++)); do
-    for p in conformance traffic windows verbs; do check "transport $p" 160 program $p; done
+    for p in conformance traffic windows verbs verbs_lane; do check "transport $p" 160 program $p; done
     check "all collectives, 2 ranks" 80 cases 2 sweep brief=1
     check "all collectives, 4 ranks" 120 cases 4 sweep brief=1
+    check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours
+    check "4 ranks are connected in time" 80 set_up 4 10000
     check "random calls, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
     BANYAN_TOPO=ring:4 check "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
     check "every codec, 2 ranks" 80 cases 2 every_codec

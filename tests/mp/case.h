@@ -34,7 +34,7 @@ struct mp_case {
     unsigned flags;
 };
 /* NULL-terminated tables, one a file. */
-extern const struct mp_case cases_collectives[], cases_ops[], cases_requests[], cases_comms[],
+extern const struct mp_case cases_collectives[], cases_codecs[], cases_ops[], cases_requests[], cases_comms[],
     cases_memory[], cases_failures[], cases_misuse[], cases_init[], cases_quiet[], cases_self[],
     cases_wire[];
 

@@ -15,7 +15,7 @@
 #include "tests/mp/case.h"
 
 static const struct mp_case *const tables[] = {
-    cases_collectives, cases_ops,    cases_requests, cases_comms, cases_memory,
+    cases_collectives, cases_ops,    cases_codecs, cases_requests, cases_comms, cases_memory,
     cases_failures,    cases_misuse, cases_init,     cases_quiet, cases_self,
     cases_wire,
 };

@@ -47,6 +47,14 @@ static struct mp_row stateful[] = {
 };
 MP_TABLE(collectives, linear_codecs_with_a_state_lose_nothing, stateful)
 
+static struct mp_row conservation[] = {
+    { "conservation", "shm", 2 },
+    { "conservation", "shm", 5 },
+    { "conservation", "tcp", 3 },
+    { "conservation", "tcp", 4, "", 0, { "BANYAN_ENCODE_THREADS=2" } },
+};
+MP_TABLE(collectives, codecs_with_feedback_lose_nothing_on_splits_either, conservation)
+
 static struct mp_row deterministic[] = {
     { "deterministic", "shm", 2 },
     { "deterministic", "shm", 3 },

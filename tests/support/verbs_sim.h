@@ -23,8 +23,10 @@ struct verbs_sim {
     uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
     int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
+    int event;                 /* an ibv_event_type + 1 that the device tells once */
     /* what happened */
     uint64_t executed, rnr, overflows, bad_keys, registered;
+    uint64_t registered_bytes; /* now */
     int devices_open;          /* objects that were made and not destroyed */
 };
 extern struct verbs_sim verbs_sim;

@@ -65,12 +65,6 @@ static struct rdma_event_channel *create_event_channel(void)
     return &ch->ch;
 }
 
-static void destroy_event_channel(struct rdma_event_channel *channel)
-{
-    close(channel->fd);
-    free(channel);
-}
-
 static int get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
     struct sim_events *ch = (struct sim_events *)channel;
@@ -161,6 +155,26 @@ static int destroy_id(struct rdma_cm_id *id)
         s->peer->peer = NULL;
     free(s);
     return 0;
+}
+
+/* Requests that nobody took end with it. */
+static void destroy_event_channel(struct rdma_event_channel *channel)
+{
+    struct sim_events *ch = (struct sim_events *)channel;
+
+    while (ch->first) {
+        struct sim_event *e = ch->first;
+        struct rdma_cm_id *id = e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST ? e->ev.id : NULL;
+
+        ch->first = e->next;
+        if (!ch->first)
+            ch->end = &ch->first;
+        free(e);
+        if (id)
+            destroy_id(id);
+    }
+    close(channel->fd);
+    free(ch);
 }
 
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)

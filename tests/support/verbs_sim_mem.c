@@ -9,7 +9,7 @@
 static struct sim_mr *mrs;
 static uint32_t next_key = 0x100;
 static struct ibv_device device = { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB };
-struct ibv_context sim_context = { .device = &device };
+struct ibv_context sim_context = { .device = &device, .async_fd = -1 };
 
 static struct ibv_device **get_device_list(int *num)
 {
@@ -92,6 +92,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     if (!m)
         return NULL;
     verbs_sim.registered++;
+    verbs_sim.registered_bytes += len;
     m->mr = (struct ibv_mr){ .context = &sim_context, .pd = pd, .addr = addr, .length = len,
                              .lkey = next_key, .rkey = next_key + 1 };
     next_key += 0x100;
@@ -152,10 +153,28 @@ static int dereg_mr(struct ibv_mr *mr)
             struct sim_mr *m = *p;
 
             *p = m->next;
+            verbs_sim.registered_bytes -= mr->length;
             free(m);
             return 0;
         }
     return EINVAL;
+}
+
+static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+    (void)ctx;
+    if (!verbs_sim.event) {
+        errno = EAGAIN;
+        return -1;
+    }
+    *ev = (struct ibv_async_event){ .event_type = (enum ibv_event_type)(verbs_sim.event - 1), .element.port_num = 1 };
+    verbs_sim.event = 0;
+    return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *ev)
+{
+    (void)ev;
 }
 
 void sim_mem_functions(struct vb_fn *fn)
@@ -166,6 +185,8 @@ void sim_mem_functions(struct vb_fn *fn)
     fn->ibv_query_port = query_port;
     fn->ibv_alloc_pd = alloc_pd;
     fn->ibv_dealloc_pd = dealloc_pd;
+    fn->ibv_get_async_event = get_async_event;
+    fn->ibv_ack_async_event = ack_async_event;
     fn->ibv_reg_mr = reg_mr;
     fn->ibv_dereg_mr = dereg_mr;
 }

@@ -3,8 +3,7 @@
  * first use: the library itself does not depend on DPDK, and tests put a simulated wire behind the same table.
  *
  * Packets cross the table in bursts, so one indirect call serves up to BNY_DPDK_BURST of them. Functions that can fail
- * return 0 or -1 and write one sentence to text. All calls come from one thread at a time for one port; start and open
- * are serialised by the caller. */
+ * return 0 or -1 and write one sentence to text. Calls for one port come from one thread at a time. */
 #ifndef BNY_DPDK_DRIVER_H
 #define BNY_DPDK_DRIVER_H
 

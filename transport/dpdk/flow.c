@@ -13,15 +13,13 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit)
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
-    /* A driver that loses nothing: time passes only because the peer does not run. */
-    f->rto_min = lossless ? 50000000u : BNY_FLOW_RTO_MIN;
-    f->rto = lossless ? f->rto_min : BNY_FLOW_RTO_START;
-    f->cwnd = lossless ? BNY_DPDK_WINDOW : 32;
+    f->rto = BNY_FLOW_RTO_START;
+    f->cwnd = lossless ? BNY_FLOW_LOSSLESS : 32;
 }
 
 static int window_open(const struct bny_flow_tx *f)
 {
-    return f->lossless || f->flying < (uint32_t)f->cwnd;
+    return f->flying < (uint32_t)f->cwnd;
 }
 
 int bny_flow_may_send(const struct bny_flow_tx *f)
@@ -103,9 +101,9 @@ static void measure(struct bny_flow_tx *f, uint64_t rtt)
 
 static uint64_t base_rto(const struct bny_flow_tx *f)
 {
-    uint64_t rto = f->srtt ? 4 * f->srtt + 2 * f->rttvar : f->lossless ? f->rto_min : BNY_FLOW_RTO_START;
+    uint64_t rto = f->srtt ? 4 * f->srtt + 2 * f->rttvar : BNY_FLOW_RTO_START;
 
-    rto = rto < f->rto_min ? f->rto_min : rto;
+    rto = rto < BNY_FLOW_RTO_MIN ? BNY_FLOW_RTO_MIN : rto;
     return rto > BNY_FLOW_RTO_MAX ? BNY_FLOW_RTO_MAX : rto;
 }
 
@@ -228,13 +226,13 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
 {
     uint64_t silent, since;
 
-    if (!f->flying)
+    if (!f->flying || f->lossless)
         return 0;
     since = f->last_ack_ns > f->last_sent_ns ? f->last_ack_ns : f->last_sent_ns;
     silent = now > since ? now - since : 0;
     if (now > f->last_ack_ns && now - f->last_ack_ns > BNY_FLOW_DEAD_NS)
         return -1;
-    if (!f->lossless && !f->probed && f->srtt && silent > 2 * f->srtt + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
+    if (!f->probed && f->srtt && silent > 2 * f->srtt + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
         f->probed = 1;
         for (uint32_t s = f->next; s != f->una; s--) {
             struct bny_flow_packet *p = SLOT(f, s - 1);
@@ -249,8 +247,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
         return 0;
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;
     f->timeouts++;
-    if (!f->lossless)
-        f->cwnd = f->cwnd / 2 < 2 ? 2 : f->cwnd / 2;
+    f->cwnd = f->cwnd / 2 < 2 ? 2 : f->cwnd / 2;
     for (uint32_t s = f->una; s != f->next; s++) {
         struct bny_flow_packet *p = SLOT(f, s);
 

@@ -5,7 +5,8 @@
  * Sender. Packets are numbered; a number stands for the same part of the same message for ever. Each transmission has an
  * order number. A packet counts as lost when `threshold` packets that were sent after it have arrived; lost ones are
  * sent again first. When nothing is acknowledged for 2 smoothed round trips the newest packet is sent again (tail
- * probe), for 4 (at least rto_min) the oldest; that time doubles up to 200 ms. Silence of 10 s: dead.
+ * probe), for 4 (at least 500 us) the oldest; that time doubles up to 200 ms. Silence of 300 s: dead. On links that lose
+ * nothing there are no timers.
  *
  * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
  * a window that grows by one packet a round trip while the delay is below its target, shrinks by the part by which it
@@ -23,7 +24,10 @@
 #define BNY_FLOW_RTO_START  3000000u
 #define BNY_FLOW_RTO_MIN    500000u
 #define BNY_FLOW_RTO_MAX    200000000u
-#define BNY_FLOW_DEAD_NS    10000000000u
+#define BNY_FLOW_DEAD_NS    300000000000u /* a peer that computes acknowledges nothing */
+/* Packets under way on a link that loses nothing. A memif ring has 128 places, each packet may cause an acknowledgement: the
+ * ring is never full, and what is under way stays in a cache. */
+#define BNY_FLOW_LOSSLESS   56u
 #define BNY_FLOW_TARGET_NS  400000u /* delay above the smallest seen that the window aims at */
 #define BNY_FLOW_REORDER    3u      /* threshold, raised up to 64 where packets prove to be late, not lost */
 
@@ -45,7 +49,6 @@ struct bny_flow_tx {
     uint32_t order, newest; /* newest: order of the latest first transmission known to have arrived */
     uint32_t threshold, twice;
     int lossless;
-    uint32_t rto_min;
     double cwnd;
     uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
     uint64_t rto, last_ack_ns, last_sent_ns;

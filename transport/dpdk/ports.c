@@ -98,7 +98,9 @@ int bny_dpdk_open_pair(struct dp_ep *e)
 
     if (e->blob.frame < c.frame_max)
         c.frame_max = e->blob.frame;
-    snprintf(link, sizeof link, "bny%016llx", (unsigned long long)(server ? t->blob.nonce : e->blob.nonce));
+    /* A socket for each pair: a client that comes before its port is there finds none and tries again; refused by the
+     * socket of another pair it would not. */
+    snprintf(link, sizeof link, "bny%016llx.%d", (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
     digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
     sodium_bin2hex(secret, sizeof secret, bytes, sizeof bytes);
     memcpy(c.mac, t->blob.mac, 6);
@@ -235,7 +237,7 @@ void bny_dpdk_watch(struct dp_ep *e)
     watch_link(e);
     if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
         return;
-    if (e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
+    if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
         e->asked_ns = t->now;
         bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
     } else if (!e->port_is_own && e->asks < ASKS && (!e->resolved || e->frame < e->frame_wanted) && e->used) {

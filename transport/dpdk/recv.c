@@ -302,8 +302,9 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
-    if (bny_flow_gap(&e->rx) || (p->head.flags & BNY_DPDK_BYE))
-        e->acks_due = DP_ACK_EVERY; /* at once */
+    /* At once; also of the end of a long message: its sender waits, and we may not poll for long after it. */
+    if (bny_flow_gap(&e->rx) || (p->head.flags & BNY_DPDK_BYE) || (p->head.flags & BNY_DPDK_LAST && p->head.off))
+        e->acks_due = DP_ACK_EVERY;
     return kept;
 }
 

@@ -194,6 +194,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         rc = bny_dpdk_open_pair(e);
         e->port_is_own = rc == 0;
     }
+    e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
     if (rc == 0)
         rc = bny_dpdk_ep_memory(e);
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW);
@@ -246,12 +247,33 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
     return 0;
 }
 
+/* Counters, for whoever looks for a reason. */
+static void tell(const struct dp_ep *e)
+{
+    const struct bny_flow_tx *f = &e->tx;
+
+    bny_debug("dpdk: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, credit %u, window %.0f, "
+              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held", e->ep.peer, f->next,
+              (unsigned long long)f->resent, (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una,
+              f->cwnd, (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
+}
+
+static void tell_drops(const struct dp_tp *t)
+{
+    static const char *const names[BNY_DPDK_DROPS] = { "", "foreign", "cut", "impossible headers", "wrong tags",
+                                                       "wrong checks", "out of place" };
+
+    for (int i = 1; i < BNY_DPDK_DROPS; i++)
+        if (t->drops[i])
+            bny_info("dpdk: %llu frames dropped: %s", (unsigned long long)t->drops[i], names[i]);
+}
+
 static void say_goodbye(struct dp_tp *t)
 {
     for (int r = 0; r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        if (e && e->up && !e->down && !e->bye && (e->used || e->rx.cum))
+        for (int i = 0; e && e->up && !e->down && !e->bye && i < 3; i++) /* it is not acknowledged */
             bny_dpdk_control(e, BNY_DPDK_ABORT, 0, 0);
     }
 }
@@ -261,9 +283,12 @@ static void dpdk_destroy(struct bny_tp *tp)
     struct dp_tp *t = (struct dp_tp *)tp;
 
     say_goodbye(t);
+    tell_drops(t);
     for (int r = 0; r < tp->nranks; r++)
-        if (t->eps[r])
+        if (t->eps[r]) {
+            tell(t->eps[r]);
             ep_free(t->eps[r]);
+        }
     if (t->port)
         t->drv->close(t->port);
     if (t->guard >= 0)
@@ -359,7 +384,7 @@ static void tend(struct dp_ep *e)
     if (e->queued) {
         rc = bny_flow_tick(&e->tx, t->now);
         if (rc < 0) {
-            bny_dpdk_down(e, "has acknowledged nothing for 10 s");
+            bny_dpdk_down(e, "has acknowledged nothing for 300 s");
             return;
         }
         bny_dpdk_reap(e);

@@ -173,6 +173,7 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
     uint32_t value = imm & 0xfffffff, more;
 
     c->imm_taken++;
+    c->losses = 0;
     switch (imm >> 28) {
     case VB_IMM_EAGER:
     case VB_IMM_AGAIN:
@@ -288,7 +289,10 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         bny_verbs_push_longs(c);
         got += take_sent(c, ev + got, n - got);
     } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
-        bny_verbs_lane_close(c);
+        if (e->left) /* its farewell was among what came */
+            bny_verbs_down(e, "has left");
+        else
+            bny_verbs_lane_close(c);
     }
     return got;
 }

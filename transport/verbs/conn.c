@@ -20,6 +20,8 @@ struct page {
     struct vb_note notes_in[VB_RECVS], notes_out[VB_SENDS];
 };
 
+_Static_assert(2 * VB_SLAB_BYTES + sizeof(struct page) <= VB_PEER_BYTES, "documented");
+
 struct vb_hello *bny_verbs_hello_in(const struct vb_conn *c)
 {
     return &c->page->hello_in;
@@ -136,6 +138,7 @@ struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma
     c->id = id;
     c->active = active;
     c->deadline_ns = bny_deadline_in(VB_JOIN_S);
+    c->born_ns = bny_now_ns();
     c->making = 1;
     t->joining++;
     if (active) {
@@ -153,7 +156,7 @@ static int fails(const struct vb_conn *c, const char *what)
 
     return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->t->device, what,
                     strerror(err),
-                    err == ENOMEM ? " (each connection registers 6.3 MiB; raise the limit of locked memory: "
+                    err == ENOMEM ? " (each connection registers 6.1 MiB; raise the limit of locked memory: "
                                     "ulimit -l unlimited)" : "");
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
@@ -15,6 +16,36 @@ struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_st
 {
     bny_addr_sockaddr(a, ss);
     return (struct sockaddr *)ss;
+}
+
+/* What the device tells by itself. What befalls a queue pair is told by its completions; a new LID or GID breaks connections
+ * that depend on it, and those are made anew from the addresses. */
+void bny_verbs_async(struct vb_tp *t)
+{
+    struct ibv_async_event ev;
+
+    while (t->fn->ibv_get_async_event(t->ctx, &ev) == 0) {
+        enum ibv_event_type type = ev.event_type;
+        int port = ev.element.port_num;
+
+        t->fn->ibv_ack_async_event(&ev);
+        switch (type) {
+        case IBV_EVENT_PORT_ERR: bny_warn("verbs: port %d of device %s is down", port, t->device); break;
+        case IBV_EVENT_PORT_ACTIVE: bny_info("verbs: port %d of device %s is up", port, t->device); break;
+        case IBV_EVENT_LID_CHANGE:
+        case IBV_EVENT_GID_CHANGE:
+        case IBV_EVENT_PKEY_CHANGE:
+            bny_info("verbs: port %d of device %s has another LID, GID or key; connections that this breaks are made anew",
+                     port, t->device);
+            break;
+        case IBV_EVENT_DEVICE_FATAL:
+            for (int r = 0; r < t->tp.nranks; r++)
+                if (t->eps[r] && t->eps[r]->state != VB_CLOSED)
+                    bny_verbs_down(t->eps[r], "is not reached any more: device %s has failed; see dmesg", t->device);
+            break;
+        default: break;
+        }
+    }
 }
 
 /* One line about a connection, and why it is so. */
@@ -32,8 +63,9 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
         mtu = 128u << attr.path_mtu;
     inet_ntop(AF_INET6, g, gid, sizeof gid);
     bny_info("verbs: rank %d is connected over device %s port %u: MTU %u (the most that both ends have), GID %s "
-             "(of our address %s), inline up to %u bytes, random packet numbers",
-             rank, c->t->device, c->id->port_num, mtu, gid, bny_addr_text(&c->t->blob.addr, at), c->inline_max);
+             "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
+             rank, c->t->device, c->id->port_num, mtu, gid, bny_addr_text(&c->t->blob.addr, at), c->inline_max,
+             (double)(bny_now_ns() - c->born_ns) / 1e6);
 }
 
 uint32_t bny_verbs_max_msg(const struct vb_tp *t)
@@ -122,7 +154,7 @@ int bny_verbs_listen(struct vb_tp *t, const char *ifname)
 {
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
     struct wanted named = split(ifname), *device = NULL;
-    char why[256], interface[32];
+    char why[384], interface[32];
     int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
 
     if (bny_net_device(ifname, interface, sizeof interface))

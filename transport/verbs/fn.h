@@ -31,6 +31,8 @@
     X(int, ibv_get_cq_event,                                                                   \
       (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context))               \
     X(void, ibv_ack_cq_events, (struct ibv_cq *cq, unsigned int nevents))                      \
+    X(int, ibv_get_async_event, (struct ibv_context *context, struct ibv_async_event *event)) \
+    X(void, ibv_ack_async_event, (struct ibv_async_event *event))                              \
     X(int, ibv_modify_qp, (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask))             \
     X(int, ibv_query_qp,                                                                       \
       (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init))  \

@@ -470,6 +470,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
 
     while (take_event(t, &ev))
         handle(t, &ev);
+    bny_verbs_async(t);
     for (struct vb_conn *c = t->half, *next; c; c = next) {
         next = c->next;
         hear_hello(c);

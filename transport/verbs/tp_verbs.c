@@ -14,7 +14,7 @@
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-#define CM_EVERY  128     /* polls between two looks at connection events, when none is expected */
+#define CM_EVERY  1024    /* polls between two looks at connection events, when none is expected */
 #define JOIN_NAP  1000000u /* ns: hellos come without waking a sleeper */
 
 extern const struct bny_transport_ops bny_verbs_ops;
@@ -63,6 +63,8 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     if (!t->channel || nonblocking(t->channel->fd) != 0)
         return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", cfg->rank,
                               t->device);
+    if (t->ctx->async_fd >= 0)
+        nonblocking(t->ctx->async_fd);
     bny_info("verbs: device %s (%s), listening", t->device,
              t->notify ? "without immediates: notes" : "InfiniBand or RoCE");
     return 0;
@@ -202,6 +204,8 @@ static int verbs_farewell(struct bny_tp *tp)
     for (int r = 0; r < tp->nranks; r++) {
         struct vb_ep *e = t->eps[r];
 
+        if (e && e->conn && e->conn->lost && !e->left)
+            waiting++; /* what its next queue pair must carry */
         if (!e || e->state != VB_OPEN || e->left)
             continue;
         if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
@@ -293,13 +297,15 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     struct vb_tp *t = (struct vb_tp *)tp;
 
     *nfds = 0;
-    if (cap < 2)
+    if (cap < 3)
         return 0;
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r] && arm_one(t->eps[r]))
             return 0;
     fds[(*nfds)++] = t->events->fd;
     fds[(*nfds)++] = t->channel->fd;
+    if (t->ctx->async_fd >= 0)
+        fds[(*nfds)++] = t->ctx->async_fd;
     return t->joining ? JOIN_NAP : UINT64_MAX;
 }
 

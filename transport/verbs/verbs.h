@@ -15,7 +15,11 @@
  *
  * One queue pair a peer: messages of all channels arrive in the order in which they were sent.
  *
- * Slots are in a slab of our own at either end, registered once: 3.1 MiB to receive and as much to send, a peer. */
+ * Slots are in a slab of our own at either end, registered once: 3.02 MiB to receive and as much to send, a peer;
+ * VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs stay (lane.c).
+ *
+ * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes, the immediate and the
+ * length. */
 #ifndef BNY_VERBS_VERBS_H
 #define BNY_VERBS_VERBS_H
 
@@ -36,6 +40,7 @@
 #define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
 #define VB_SLAB_EAGER   (VB_EAGER_SLOTS * VB_EAGER_STRIDE)
 #define VB_SLAB_BYTES   (VB_SLAB_EAGER + VB_BULK_SLOTS * VB_BULK_STRIDE)
+#define VB_PEER_BYTES   (2 * VB_SLAB_BYTES + 8192u) /* registered for a peer, at most */
 #define VB_ZCOPY_MIN    4097u  /* from here on registered memory is sent as it is */
 #define VB_RECVS        320u   /* receive requests posted: all credits, their returns, a farewell, and a batch */
 #define VB_RECV_BATCH   16u
@@ -152,7 +157,7 @@ struct vb_conn {
     char *slab;        /* [2 * VB_SLAB_BYTES]: to receive, to send */
     struct page *page; /* conn.c */
     struct ibv_mr *mr_in, *mr_out, *mr_page;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, born_ns;
     struct vb_conn *next; /* half open, or dead ones */
     /* the peer's slab */
     uint64_t remote_addr;
@@ -247,6 +252,7 @@ int bny_verbs_listen(struct vb_tp *t, const char *ifname);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 void bny_verbs_describe(struct vb_conn *c, int rank);
 uint32_t bny_verbs_max_msg(const struct vb_tp *t);
+void bny_verbs_async(struct vb_tp *t);
 
 /* join.c */
 void bny_verbs_ask(struct vb_ep *e);        /* starts to connect */

@@ -64,8 +64,10 @@ static int run_eal(const char *args, const char *device, char *text)
     argv[argc++] = (char *)"--lcores";
     argv[argc++] = cores;
     argv[argc++] = (char *)"--no-telemetry";
-    if (!has(args, "--log-level"))
+    if (!has(args, "--log-level")) {
         argv[argc++] = (char *)"--log-level=*:error";
+        argv[argc++] = (char *)"--log-level=pmd.net.memif:critical"; /* a server that is not there yet is no error */
+    }
     if (!has(args, "--iova-mode"))
         argv[argc++] = (char *)"--iova-mode=va";
     if (device) {
@@ -115,8 +117,8 @@ int bny_eal_start(const char *args, const char *device, char *text)
         sched_setaffinity(0, sizeof before, &before);
     heads = rte_pktmbuf_pool_create("banyan_heads", HEADS, 256, 0, HEAD_ROOM, SOCKET_ID_ANY);
     if (!heads) {
-        say(text, "DPDK has no memory for %u packet headers (%s): the program that started it gave it too little; "
-            "start it with -m 512 or more", HEADS, rte_strerror(rte_errno));
+        say(text, "DPDK has no memory for %u packet headers (%s): give it more, -m 512 at least (BANYAN_DPDK_ARGS, or "
+            "the arguments of the program that started it)", HEADS, rte_strerror(rte_errno));
         return -1;
     }
     return 0;

@@ -1,12 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table that the library finds in libbanyan-dpdk.so. */
+#include <pthread.h>
+
 #include "transport/dpdk/module/module.h"
+
+/* Ranks that are threads come at the same time. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int start(const char *args, const char *device, char *text)
+{
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = bny_eal_start(args, device, text);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static int open_port(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
+{
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = bny_port_open(conf, out, info, text);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static void close_port(struct bny_dpdk_port *port)
+{
+    pthread_mutex_lock(&lock);
+    bny_port_close(port);
+    pthread_mutex_unlock(&lock);
+}
 
 static const struct bny_dpdk_driver table = {
     .version = BNY_DPDK_DRIVER_VERSION,
-    .start = bny_eal_start,
-    .open = bny_port_open,
-    .close = bny_port_close,
+    .start = start,
+    .open = open_port,
+    .close = close_port,
     .link_up = bny_port_link_up,
     .tx = bny_io_tx,
     .rx = bny_io_rx,

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The law of error feedback between processes: whatever went into a codec's allreduces came out, or is in the ranks'
+ * residuals. On the whole communicator and on a split of it, through changes of parameters, schedules and chunks. With
+ * BANYAN_ENCODE_THREADS set this is also what runs under the thread sanitizer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/internal.h"
+#include "tests/mp/case.h"
+#include "tests/mp/model.h"
+
+#define COUNT 60000
+
+/* Codecs with other parameters in half of the steps; NULL: the same. */
+static const char *variant(const char *name, int step, char *buf, size_t cap)
+{
+    static const char *const others[][2] = {
+        { "topk", "delta=0.1" }, { "gtopk", "delta=0.1" },   { "sidco", "delta=0.05" }, { "topk_exact", "delta=0.002" },
+        { "int8", "block=64" }, { "randomk", "delta=0.2" }, { "powersgd", "rank=4" },
+    };
+
+    snprintf(buf, cap, "%s:force=1", name);
+    for (size_t i = 0; step % 4 >= 2 && i < sizeof others / sizeof others[0]; i++)
+        if (!strcmp(others[i][0], name))
+            snprintf(buf, cap, "%s:%s,force=1", name, others[i][1]);
+    return buf;
+}
+
+/* members: their ranks in the world, for what they contribute. */
+static void law(struct test *t, struct banyan_comm *comm, const int *members, int n, const struct bny_codec_ops *ops,
+                int steps)
+{
+    static const int64_t shape[2] = { 240, 250 };
+    struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
+    float *in = case_malloc(COUNT * 4), *out = case_malloc(COUNT * 4);
+    double *lost = case_malloc(COUNT * 8), size = 0;
+    uint64_t key = t->seed;
+    char codec[64];
+
+    memset(lost, 0, COUNT * 8);
+    plain.codec = "none";
+    opts.shape = shape;
+    opts.ndim = 2;
+    CHECK_OK(t, banyan_codec_state_create(&opts.codec_state, COUNT, t->seed));
+    for (int step = 0; step < steps; step++, key++) {
+        int avg = step % 3 == 1;
+
+        opts.codec = variant(ops->name, step, codec, sizeof codec);
+        opts.schedule = ops->family != BNY_CODEC_LINEAR && step % 5 == 4 ? "ring" : NULL;
+        opts.chunk_bytes = step % 2 ? 16384 : 0;
+        for (int r = 0; r < n; r++) {
+            model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)members[r]));
+            for (size_t i = 0; i < COUNT; i++) {
+                lost[i] += (double)in[i];
+                size += fabs((double)in[i]);
+            }
+        }
+        model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
+        CHECK_OK(t, banyan_allreduce(in, out, COUNT, BANYAN_F32, avg ? BANYAN_AVG : BANYAN_SUM, comm, &opts));
+        case_check_agree(t, comm, case_hash(out, COUNT * 4), codec);
+        for (size_t i = 0; i < COUNT; i++)
+            lost[i] -= (double)out[i] * (avg ? n : 1);
+    }
+    if (n > 1) { /* alone, nothing is encoded */
+        CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(opts.codec_state), out, COUNT, BANYAN_F32, BANYAN_SUM, comm,
+                                     &plain));
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / COUNT),
+                  "%s, %d ranks: element %zu: %g went, the residuals have %g", ops->name, n, i, lost[i], (double)out[i]);
+    }
+    banyan_codec_state_free(opts.codec_state);
+    free(in);
+    free(out);
+    free(lost);
+}
+
+/* arg: one codec's name. */
+static int conservation(struct test *t)
+{
+    struct banyan_comm *half;
+    int all[64], some[64], n = 0;
+
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank % 2, t->n - t->rank, &half));
+    for (int r = 0; r < t->n; r++)
+        all[r] = r;
+    for (int r = t->n - 1; r >= 0; r--) /* by key: backwards */
+        if (r % 2 == t->rank % 2)
+            some[n++] = r;
+    for (size_t i = 0; bny_codecs[i]; i++) {
+        const struct bny_codec_ops *ops = bny_codecs[i];
+
+        if (!(ops->flags & BNY_CODEC_FEEDBACK) || ops->elem_floats || (*t->arg && strcmp(t->arg, ops->name) != 0))
+            continue;
+        law(t, t->comm, all, t->n, ops, *t->arg ? 6 : 12);
+        law(t, half, some, n, ops, *t->arg ? 6 : 12);
+    }
+    CHECK_OK(t, banyan_comm_finalize(half));
+    return 0;
+}
+
+const struct mp_case cases_codecs[] = {
+    { "conservation", conservation, 0 },
+    { 0 },
+};

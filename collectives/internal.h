@@ -411,11 +411,6 @@ void bny_op_complete(struct bny_op *op, int result); /* lock held */
 void bny_op_finish(struct bny_op *op);     /* frees its memory */
 struct bny_op *bny_op_take(struct banyan_comm *comm);  /* from the pool; lock held */
 void bny_op_give(struct bny_op *op);       /* back to the pool; lock held */
-int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
-/* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes the lock. */
-void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
-/* Progresses, looking up to `tries` times at the peers of a one-shot; lock held. Returns > 0 when something moved. */
-int bny_op_look(struct bny_op *op, int tries);
 /* A message for this communicator; lock held. Takes msg. */
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
 /* Does the operation need something of rank r of its communicator, or is something for it not sent yet? */
@@ -510,6 +505,11 @@ void bny_device_look(void); /* is a CUDA driver in this process by now? */
 int bny_device_check(const void *ptr, const char *argument); /* 0 or -BANYAN_ENOTSUP */
 
 /* wait.c */
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
+/* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes the lock. */
+void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
+/* Progresses, looking up to `tries` times at the peers of a one-shot; lock held. Returns > 0 when something moved. */
+int bny_op_look(struct bny_op *op, int tries);
 struct bny_waiter {
     uint32_t spins, yields, yields_max;
     int napped;

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Life of an operation: plan and tables (init), start, messages, completion, waiting. */
-#include <sched.h>
+/* Life of an operation: plan and tables (init), start, messages, completion. Waiting is in wait.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/internal.h"
-
-#define LOOKS_SHARED 60 /* with shared CPUs, at peers that run on others; some microseconds */
 
 /* ---- init ------------------------------------------------------------------------------------------------ */
 
@@ -534,97 +531,4 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
     else
         snprintf(buf, cap, "rank %d", first);
     return first;
-}
-
-/* ---- waiting ---------------------------------------------------------------------------------------------------- */
-
-/* The one-shot's own progress: looks only at the peers it waits for. */
-static int poll_peers(struct bny_op *op)
-{
-    struct bny_event ev[4];
-    int n = 0;
-
-    for (int r = 0; r < op->comm->n; r++) {
-        struct bny_ep *ep = op->comm->peers[r].ep;
-        int k;
-        if (!ep || op->shots[r])
-            continue;
-        k = ep->ops->poll_ep(ep, ev, 4);
-        for (int i = 0; i < k; i++)
-            bny_world_event(op->comm->world, &ev[i]);
-        n += k > 0 ? k : 0;
-    }
-    if (op->dirty && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE) {
-        op->dirty = 0;
-        bny_oneshot_advance(op);
-    }
-    return n;
-}
-
-/* Some looks under one lock: a lock operation costs as much as several of them. With shared CPUs, one look, unless all
- * that are missing run elsewhere: then they come without this CPU. */
-int bny_op_look(struct bny_op *op, int tries)
-{
-    struct bny_world *w = op->comm->world;
-
-    if (w->oversubscribed)
-        tries = LOOKS_SHARED;
-    if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next && !w->draining) {
-        for (int i = 0; i < tries; i++) {
-            if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
-                return 1;
-            if (w->oversubscribed && !bny_oneshot_waits_elsewhere(op))
-                break;
-            bny_pause();
-        }
-    }
-    return bny_world_progress(w);
-}
-
-/* Where are we after having let others run? Peers want to know with our next message. */
-static void note_cpu(struct bny_world *w)
-{
-    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
-
-    if (cpu == w->cpu)
-        return;
-    w->cpu = cpu;
-    for (int i = 0; i < w->ntps; i++)
-        w->tps[i]->cpu = cpu;
-}
-
-void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
-{
-    if (!deadline_ns)
-        return;
-    bny_world_lock(op->comm->world);
-    op->deadline_ns = deadline_ns;
-    bny_world_unlock(op->comm->world);
-}
-
-int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
-{
-    struct bny_world *w = op->comm->world;
-    struct bny_waiter wt;
-
-    if (bny_op_is_done(op))
-        return op->result;
-    bny_wait_init(&wt);
-    bny_op_set_deadline(op, deadline_ns);
-    while (!bny_op_is_done(op)) {
-        int n = 0;
-        bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */
-        if (bny_world_trylock(w)) {
-            if (w->oversubscribed)
-                note_cpu(w);
-            if (!bny_op_is_done(op))
-                n = bny_op_look(op, 16);
-            bny_world_unlock(w);
-        }
-        if (n > 0)
-            bny_wait_found(&wt);
-    }
-    if (op->result)
-        bny_comm_error(op->comm);
-    return op->result;
 }

@@ -195,6 +195,11 @@ struct shm_tp {
     char name[SHM_NAME_BYTES];
 };
 
+/* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken. receive: 1, 0 when there is none,
+ * -1 at the end of the connection; *fd is the caller's, -1 without one. Unasked descriptors are closed. */
+int bny_shm_packet_send(int sock, const struct shm_packet *p, int fd);
+int bny_shm_packet_receive(int sock, struct shm_packet *p, int *fd);
+
 /* shm_link.c: sockets */
 int bny_shm_listen(struct shm_tp *tp);
 /* Makes the outgoing segment and connection if there is none: 0, BNY_AGAIN or an error. */

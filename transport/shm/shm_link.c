@@ -234,29 +234,6 @@ static void ep_watch(struct shm_ep *ep, pid_t pid)
 
 /* --- packets ------------------------------------------------------------------------------ */
 
-static int send_packet(int sock, const struct shm_packet *p, int fd)
-{
-    struct iovec iov = { (void *)(uintptr_t)p, sizeof *p };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-    if (fd >= 0) {
-        memset(&control, 0, sizeof control);
-        m.msg_control = &control;
-        m.msg_controllen = sizeof control.room;
-        control.head.cmsg_level = SOL_SOCKET;
-        control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
-    }
-    if (sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *p)
-        return 0;
-    return errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS ? BNY_AGAIN : -1;
-}
-
 int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd)
 {
     struct bny_tp *tp = ep->base.tp;
@@ -267,7 +244,7 @@ int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd)
     p->version = SHM_VERSION;
     p->from = tp->rank;
     p->to = ep->base.peer;
-    return send_packet(ep->out_conn->fd, p, fd);
+    return bny_shm_packet_send(ep->out_conn->fd, p, fd);
 }
 
 void bny_shm_doorbell(struct shm_ep *ep)
@@ -285,7 +262,7 @@ void bny_shm_doorbell(struct shm_ep *ep)
     if (ep->in)
         atomic_store_explicit(&ep->in->tx_sleeping, 0, memory_order_relaxed);
     if (c)
-        send_packet(c->fd, &p, -1);
+        bny_shm_packet_send(c->fd, &p, -1);
 }
 
 /* Who knows the job's secret and the listener's name can say hello. */
@@ -370,54 +347,11 @@ static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
         bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent an unknown control packet");
 }
 
-/* Reads one packet. Returns 1, 0 when there is none, -1 at the end of the connection.
- * Unasked descriptors are closed. */
-static int receive(int sock, struct shm_packet *p, int *fd)
-{
-    struct iovec iov = { p, sizeof *p };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(4 * sizeof(int))];
-    } control;
-    struct msghdr m = { .msg_iov = &iov,
-                        .msg_iovlen = 1,
-                        .msg_control = &control,
-                        .msg_controllen = sizeof control };
-    ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-    *fd = -1;
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
-        size_t fds = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; i < fds; i++) {
-            int got;
-
-            memcpy(&got, CMSG_DATA(h) + i * sizeof got, sizeof got);
-            if (*fd < 0)
-                *fd = got;
-            else
-                close(got);
-        }
-    }
-    if (n != (ssize_t)sizeof *p || (m.msg_flags & MSG_TRUNC) || p->magic != SHM_MAGIC ||
-        p->version != SHM_VERSION) {
-        if (*fd >= 0)
-            close(*fd);
-        *fd = -1;
-        return -1;
-    }
-    return 1;
-}
-
 static void stranger(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_packet p;
     const char *wrong;
-    int fd, rc = receive(c->fd, &p, &fd);
+    int fd, rc = bny_shm_packet_receive(c->fd, &p, &fd);
 
     if (rc == 0)
         return;
@@ -437,7 +371,7 @@ static void conn_read(struct shm_tp *tp, struct shm_conn *c)
     struct shm_packet p;
     int fd, rc;
 
-    while ((rc = receive(c->fd, &p, &fd)) > 0)
+    while ((rc = bny_shm_packet_receive(c->fd, &p, &fd)) > 0)
         packet(ep, &p, fd);
     if (rc < 0) {
         conn_close(tp, c);
@@ -603,7 +537,7 @@ int bny_shm_open_out(struct shm_ep *ep)
         return fd;
     }
     hello_mac(tp, &p, ep->name, p.mac);
-    rc = send_packet(sock, &p, fd);
+    rc = bny_shm_packet_send(sock, &p, fd);
     close(fd);
     if (rc == 0) {
         ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);

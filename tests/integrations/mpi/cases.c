@@ -193,7 +193,7 @@ static void threads(void)
 /* What the survivors see goes to files, because launchers end a job with a lost rank in their own ways. */
 static void lost(void)
 {
-    char text[MPI_MAX_ERROR_STRING], path[600];
+    char text[MPI_MAX_ERROR_STRING], path[600], whole[600];
     int rc = MPI_SUCCESS, len;
     FILE *f;
 
@@ -205,11 +205,13 @@ static void lost(void)
         rc = MPI_Allreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     check(rc != MPI_SUCCESS, "no error");
     MPI_Error_string(rc, text, &len);
-    snprintf(path, sizeof path, "%s.%d", results, rank);
+    snprintf(path, sizeof path, "%s.%d.part", results, rank);
+    snprintf(whole, sizeof whole, "%s.%d", results, rank);
     f = fopen(path, "w");
-    if (f) {
+    if (f) { /* the launcher may kill us at any time */
         fprintf(f, "%s\n", text);
         fclose(f);
+        rename(path, whole);
     }
     _exit(0);
 }

@@ -20,8 +20,9 @@ OTHER = sys.argv[6] if len(sys.argv) > 6 else None
 MPIRUN = "mpirun." + MPI
 # What another launcher, around this test, may have left.
 FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
-LIMIT_S = 100
-CALLS = int(1000 * float(os.environ.get("BANYAN_TEST_SCALE", "1")))
+SCALE = float(os.environ.get("BANYAN_TEST_SCALE", "1"))
+LIMIT_S = 100 * max(1, SCALE)
+CALLS = int(1000 * SCALE)
 SEED = int(os.environ.get("BANYAN_TEST_SEED") or random.randrange(1 << 30))
 
 

@@ -110,7 +110,7 @@ by_name() {
 # any more, so its interface goes down first.
 device_removed() {
     local rc=0 job removal
-    limit=90 cases 2 until_failure >/tmp/removed.log 2>&1 &
+    limit=90 BANYAN_VERBS_REPLACE=3 cases 2 until_failure >/tmp/removed.log 2>&1 &
     job=$!
     for _ in {1..300}; do grep -q working /tmp/removed.log 2>/dev/null && break; sleep 0.1; done
     ip link set w1 down

@@ -388,6 +388,14 @@ void bny_comm_settle(struct banyan_comm *comm);
 /* Chooses the plan for a call into *out; cached. Returns 0, -BANYAN_EINVAL (unknown schedule),
  * -BANYAN_ENOTSUP (a schedule or codec asked for that cannot do this), -BANYAN_ENOMEM. Lock held. */
 int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct bny_plan *out);
+
+/* programs.c */
+/* The communicator's program of this schedule, made at its first use and kept. 0 or an error; -BANYAN_ENOTSUP when the
+ * schedule cannot serve the collective. coalesce: as for bny_compile. */
+int bny_program_get(struct banyan_comm *comm, enum bny_collective coll, const char *schedule, int root, int coalesce,
+                    const struct bny_program **out);
+/* 1 and the use of forests that serves a collective, or 0: no forest does. */
+int bny_collective_use(enum bny_collective coll, enum bny_forest_use *use);
 /* The program of a point-to-point operation. */
 const struct bny_program *bny_plan_sendrecv(struct banyan_comm *comm, int peer, int is_send);
 void bny_plans_free(struct banyan_comm *comm);

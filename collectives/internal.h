@@ -389,6 +389,13 @@ void bny_comm_settle(struct banyan_comm *comm);
  * -BANYAN_ENOTSUP (a schedule or codec asked for that cannot do this), -BANYAN_ENOMEM. Lock held. */
 int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct bny_plan *out);
 
+/* submit.c */
+#define BNY_RUN ((struct banyan_request **)1) /* in place of a request's address: run the call now */
+/* Runs a checked call (req BNY_RUN; inside a group it waits for the group's end), or makes a request of it. 0 or an
+ * error. */
+int bny_submit(struct banyan_comm *comm, const struct bny_call *call, struct banyan_request **req);
+int bny_in_group(void); /* this thread is between banyan_group_start and _end */
+
 /* programs.c */
 /* The communicator's program of this schedule, made at its first use and kept. 0 or an error; -BANYAN_ENOTSUP when the
  * schedule cannot serve the collective. coalesce: as for bny_compile. */

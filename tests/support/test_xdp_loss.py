@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import unittest
 
 SO_MEMINFO, SK_MEMINFO_DROPS, SO_RCVBUFFORCE = 55, 8, 33
@@ -42,13 +43,15 @@ def receiver(n):
     s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 32 << 20)
     s.bind((address(1), 5000))
     s.setblocking(False)
-    for attempt in range(100):
+    until = time.monotonic() + 30
+    while True:
         try:
             told = socket.create_connection((address(0), 5001), timeout=30)
             break
         except ConnectionRefusedError:
-            if attempt == 99:
+            if time.monotonic() > until:
                 raise
+            time.sleep(0.01)
     got, left = 0, n
     while left > 0:
         told.recv(1)  # on the same link, behind the datagrams

@@ -75,12 +75,14 @@ static void become_open(struct tcp_conn *c)
 
 static void try_candidate(struct tcp_conn *c);
 
-/* The attempt failed: the next address, later the next round, in the end the peer is down. */
+/* The attempt failed (why; NULL: there was none): the next address, later the next round, in the end the peer is down. */
 static void try_next(struct tcp_conn *c, const char *why)
 {
     uint64_t now = bny_now_ns();
     char text[BNY_ADDR_TEXT], reason[160];
 
+    if (why)
+        snprintf(c->why, sizeof c->why, "%s", why);
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
@@ -97,7 +99,7 @@ static void try_next(struct tcp_conn *c, const char *why)
     }
     c->tp->nconnecting--;
     snprintf(reason, sizeof reason, "cannot connect to it at %s: %s",
-             bny_addr_text(&c->addr, text), why);
+             bny_addr_text(&c->addr, text), c->why);
     c->state = TCP_CLOSED;
     bny_tcp_down(c->ep, reason);
 }
@@ -127,7 +129,7 @@ static void try_candidate(struct tcp_conn *c)
 
     if (!a) {
         c->candidate = (int)c->ep->blob.count;
-        try_next(c, "no usable address is left");
+        try_next(c, NULL);
         return;
     }
     c->addr = *a;
@@ -147,6 +149,7 @@ static void try_candidate(struct tcp_conn *c)
 void bny_tcp_start_connect(struct tcp_conn *c)
 {
     c->candidate = c->round = 0;
+    snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
     c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
     c->tp->nconnecting++;
     try_candidate(c);

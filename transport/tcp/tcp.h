@@ -115,6 +115,7 @@ struct tcp_conn {
     uint32_t hs_have;
     uint64_t deadline_ns, give_up_ns, retry_ns;
     int candidate, round;
+    char why[64]; /* the latest attempt failed */
     /* writing (outgoing) */
     struct tcp_item *items;             /* [TCP_ITEMS] */
     uint8_t *copy;                      /* [TCP_COPY_BYTES] */

@@ -158,7 +158,7 @@ ParameterizedTestParameters(dpdk_flow, everything_arrives_once)
 static void run(struct world *w)
 {
     w->now = 1000000;
-    bny_flow_tx_init(&w->tx, w->p->lossless, BNY_DPDK_WINDOW);
+    bny_flow_tx_init(&w->tx, w->p->lossless, BNY_DPDK_WINDOW, 9000);
     while (w->acked < PACKETS) {
         uint64_t next = w->now + 10000;
 
@@ -234,7 +234,7 @@ Test(dpdk_flow, hostile_acknowledgements_change_nothing)
     struct bny_dpdk_sack sack = { .twice = 0 };
     uint64_t rng = 11;
 
-    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW);
+    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW, 9000);
     for (uint32_t i = 0; i < 20; i++)
         bny_flow_send(&tx, &tx, i, 1, 1000);
     cr_assert_eq(bny_flow_ack(&tx, 21, 0, NULL, 0, 2000, ignore, NULL), -1, "more than was sent");

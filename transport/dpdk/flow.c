@@ -8,13 +8,18 @@
 #define THRESHOLD_MAX 64u
 #define CALM          16u /* round trips after which the threshold falls by one */
 
-void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit)
+void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame)
 {
     memset(f, 0, sizeof *f);
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
     f->rto = BNY_FLOW_RTO_START;
+    f->floor = BNY_FLOW_FLOOR / (frame ? frame : 1);
+    if (f->floor > BNY_FLOW_MOST / 2)
+        f->floor = BNY_FLOW_MOST / 2;
+    if (f->floor < BNY_FLOW_LEAST)
+        f->floor = BNY_FLOW_LEAST;
     f->cwnd = lossless ? BNY_FLOW_LOSSLESS : BNY_FLOW_START;
 }
 
@@ -131,7 +136,7 @@ static void adjust(struct bny_flow_tx *f)
     if (f->round_delay > target) {
         double over = (double)(f->round_delay - target) / (double)f->round_delay;
 
-        shrink(f, over < 0.5 ? over : 0.5, BNY_FLOW_FLOOR);
+        shrink(f, over < 0.5 ? over : 0.5, f->floor);
     } else if (2 * f->round_peak >= f->cwnd) { /* only what was used is known to be good */
         f->cwnd += f->round_delay < target / 2 ? 2 + f->cwnd / 4 : 2;
     }

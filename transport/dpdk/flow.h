@@ -12,7 +12,7 @@
  * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
  * a window that, once a round trip, grows by a quarter while the least delay is below half its target, by two packets below
  * the target, and shrinks by the part by which it is above (at most half). A process that is not scheduled looks like a
- * queue, so delay leaves 16 packets. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
+ * queue, so delay leaves 144 KiB. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
  * second timeouts in a row: a queue that overflows shows as delay first.
  *
  * Receiver. Cumulative number and 256 bits. */
@@ -32,7 +32,7 @@
 #define BNY_FLOW_LOSSLESS   56u
 #define BNY_FLOW_TARGET_NS  400000u /* delay above the smallest seen that the window aims at */
 #define BNY_FLOW_START      32
-#define BNY_FLOW_FLOOR      16      /* delay alone shrinks the window to no less: processes that are not scheduled are delay too */
+#define BNY_FLOW_FLOOR      147456u /* bytes: delay alone shrinks the window to no less, nor below 64 smaller packets */
 #define BNY_FLOW_LEAST      4
 #define BNY_FLOW_MOST       128     /* half of what may be unacknowledged: what was lost goes again without a pause */
 #define BNY_FLOW_RANDOM     0.06    /* share of lost packets that is taken for chance */
@@ -60,7 +60,7 @@ struct bny_flow_tx {
     uint32_t guessed, judged; /* sent again for a timer, as lost; less those that then came twice */
     uint64_t suspect_ns;    /* when what was overtaken counts as lost; 0: nothing was */
     int lossless;
-    double cwnd;
+    double cwnd, floor;
     uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
     uint64_t rto, last_ack_ns, last_sent_ns;
     int probed;
@@ -83,7 +83,8 @@ static inline int bny_flow_before(uint32_t a, uint32_t b)
     return (int32_t)(a - b) < 0;
 }
 
-void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit);
+/* frame: bytes of a full packet. */
+void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame);
 /* 1: a new packet may be sent. */
 int bny_flow_may_send(const struct bny_flow_tx *f);
 /* Numbers a new packet and counts it as sent. */

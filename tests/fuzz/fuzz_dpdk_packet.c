@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bny_flow_rx rx = { 0 };
     uint32_t seq;
 
-    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW);
+    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW, 9000);
     for (uint32_t i = 0; bny_flow_may_send(&tx); i++)
         bny_flow_send(&tx, &tx, i, 1, 10);
     while (size >= 2) {

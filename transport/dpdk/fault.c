@@ -28,6 +28,10 @@ struct dp_faults {
     struct late late[HELD_MAX]; /* in order of departure where there is a rate */
 };
 
+struct fate { /* of one packet, by copy */
+    int copies, corrupt[2], late[2];
+};
+
 struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt)
 {
     struct dp_faults *s = calloc(1, sizeof *s);
@@ -88,12 +92,18 @@ static void hold(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len,
     s->late[s->n++] = (struct late){ e, bytes, len, after, due };
 }
 
+static void overtaken_by(struct dp_faults *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        s->late[i].after -= s->late[i].after < n ? s->late[i].after : n;
+}
+
 /* Takes bytes. */
-static void pass(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len)
+static void pass(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int corrupt, int late)
 {
     struct dp_faults *s = t->faults;
 
-    if (s->f.corrupt > 0 && bny_rng_unit(&s->rng) < s->f.corrupt)
+    if (corrupt)
         bytes[bny_rng_below(&s->rng, len)] ^= (uint8_t)(1u << bny_rng_below(&s->rng, 8));
     if (s->f.rate > 0) {
         uint64_t start = s->free_ns > t->now ? s->free_ns : t->now;
@@ -104,39 +114,70 @@ static void pass(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len)
         }
         s->free_ns = start + (uint64_t)(len / s->f.rate * 1e9);
         hold(t, e, bytes, len, 0, s->free_ns);
-    } else if (s->f.reorder > 0 && bny_rng_unit(&s->rng) < s->f.reorder) {
+    } else if (late) {
         hold(t, e, bytes, len, 1 + (uint32_t)bny_rng_below(&s->rng, LATE_MOST), t->now + LATE_NS);
     } else {
         emit(t, e, bytes, len);
         free(bytes);
-        for (uint32_t i = 0; i < s->n; i++)
-            s->late[i].after -= s->late[i].after > 0;
+        overtaken_by(s, 1);
     }
 }
 
+static int dice(struct dp_faults *s, double p)
+{
+    return p > 0 && bny_rng_unit(&s->rng) < p;
+}
+
+/* 1: the packet goes as it is. */
+static int decide(struct dp_faults *s, struct fate *f)
+{
+    f->copies = 1 + dice(s, s->f.duplicate);
+    if (dice(s, s->f.loss))
+        f->copies = 0;
+    for (int k = 0; k < f->copies; k++) {
+        f->corrupt[k] = dice(s, s->f.corrupt);
+        f->late[k] = dice(s, s->f.reorder);
+    }
+    return s->f.rate <= 0 && f->copies == 1 && !f->corrupt[0] && !f->late[0];
+}
+
+static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, const struct fate *f)
+{
+    uint32_t len = tx->head_len + tx->body_len;
+
+    for (int k = 0; k < f->copies; k++) {
+        uint8_t *bytes = malloc(len);
+
+        if (!bytes)
+            return; /* one more way to lose a packet */
+        memcpy(bytes, tx->head, tx->head_len);
+        if (tx->body_len)
+            memcpy(bytes + tx->head_len, tx->body, tx->body_len);
+        pass(t, e, bytes, len, f->corrupt[k], f->late[k]);
+    }
+}
+
+/* What goes as it is goes in bursts, as without faults: measurements are of the faults, not of this file. */
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n)
 {
-    struct dp_faults *s = t->faults;
+    struct fate fate = { .copies = 0 };
+    int done = 0;
 
-    if (!s)
+    if (!t->faults)
         return t->drv->tx(e->port, tx, n);
-    for (int i = 0; i < n; i++) {
-        int copies = 1 + (s->f.duplicate > 0 && bny_rng_unit(&s->rng) < s->f.duplicate);
-        uint32_t len = tx[i].head_len + tx[i].body_len;
+    for (int i = 0; i <= n; i++) {
+        int sent;
 
-        if (s->f.loss > 0 && bny_rng_unit(&s->rng) < s->f.loss)
+        if (i < n && decide(t->faults, &fate))
             continue;
-        for (int k = 0; k < copies; k++) {
-            uint8_t *bytes = malloc(len);
-
-            if (!bytes)
-                break; /* one more way to lose a packet */
-            memcpy(bytes, tx[i].head, tx[i].head_len);
-            if (tx[i].body_len)
-                memcpy(bytes + tx[i].head_len, tx[i].body, tx[i].body_len);
-            pass(t, e, bytes, len);
-        }
+        sent = i > done ? t->drv->tx(e->port, tx + done, i - done) : 0;
+        overtaken_by(t->faults, (uint32_t)sent);
+        done += sent;
+        if (done < i || i == n)
+            break;
+        suffer(t, e, &tx[i], &fate);
+        done++;
     }
     bny_dpdk_faults_flush(t);
-    return n;
+    return done;
 }

@@ -6,15 +6,21 @@
 
 #define SLOT(f, seq) (&(f)->pk[(seq) % BNY_DPDK_WINDOW])
 #define THRESHOLD_MAX 64u
+#define CALM          16u /* round trips after which the threshold falls by one */
 
-void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit)
+void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame)
 {
     memset(f, 0, sizeof *f);
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
     f->rto = BNY_FLOW_RTO_START;
-    f->cwnd = lossless ? BNY_FLOW_LOSSLESS : 32;
+    f->floor = BNY_FLOW_FLOOR / (frame ? frame : 1);
+    if (f->floor > BNY_FLOW_MOST / 2)
+        f->floor = BNY_FLOW_MOST / 2;
+    if (f->floor < BNY_FLOW_LEAST)
+        f->floor = BNY_FLOW_LEAST;
+    f->cwnd = lossless ? BNY_FLOW_LOSSLESS : BNY_FLOW_START;
 }
 
 static int window_open(const struct bny_flow_tx *f)
@@ -39,6 +45,8 @@ static void launch(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t no
     if (p->tries < 255)
         p->tries++;
     f->flying++;
+    if (f->flying > f->round_peak)
+        f->round_peak = f->flying;
 }
 
 uint32_t bny_flow_send(struct bny_flow_tx *f, void *msg, uint32_t off, uint32_t len, uint64_t now)
@@ -95,8 +103,14 @@ static void measure(struct bny_flow_tx *f, uint64_t rtt)
         f->srtt += rtt / 8;
         f->srtt -= f->srtt / 8;
     }
-    if (rtt > f->round_delay)
+    if (!f->round_delay || rtt < f->round_delay)
         f->round_delay = rtt;
+}
+
+/* Of delay; above it is a queue. */
+static uint64_t target_ns(const struct bny_flow_tx *f)
+{
+    return f->min_rtt + f->min_rtt / 2 + BNY_FLOW_TARGET_NS;
 }
 
 static uint64_t base_rto(const struct bny_flow_tx *f)
@@ -107,63 +121,102 @@ static uint64_t base_rto(const struct bny_flow_tx *f)
     return rto > BNY_FLOW_RTO_MAX ? BNY_FLOW_RTO_MAX : rto;
 }
 
+static void shrink(struct bny_flow_tx *f, double part, double least)
+{
+    if (f->cwnd > least)
+        f->cwnd = f->cwnd * (1 - part) > least ? f->cwnd * (1 - part) : least;
+}
+
 /* Once a round trip. */
 static void adjust(struct bny_flow_tx *f)
 {
-    uint64_t target = f->min_rtt + f->min_rtt / 2 + BNY_FLOW_TARGET_NS;
-    uint32_t seen = f->round_acked + f->round_lost;
+    uint64_t target = target_ns(f);
+    double lost = f->round_lost / (f->round_acked + f->round_lost + 1.0);
 
     if (f->round_delay > target) {
         double over = (double)(f->round_delay - target) / (double)f->round_delay;
 
-        f->cwnd *= 1 - (over < 0.5 ? over : 0.5);
-    } else {
-        f->cwnd += 1 + f->cwnd / 16;
+        shrink(f, over < 0.5 ? over : 0.5, f->floor);
+    } else if (2 * f->round_peak >= f->cwnd) { /* only what was used is known to be good */
+        f->cwnd += f->round_delay < target / 2 ? 2 + f->cwnd / 4 : 2;
     }
-    if (f->round_lost && seen)
-        f->cwnd *= 1 - 0.5 * f->round_lost / seen;
-    if (f->cwnd > BNY_DPDK_WINDOW)
-        f->cwnd = BNY_DPDK_WINDOW;
-    if (f->cwnd < 2)
-        f->cwnd = 2;
-    f->round_end = f->next;
+    if (lost > BNY_FLOW_RANDOM)
+        shrink(f, 0.5 * (lost - BNY_FLOW_RANDOM), BNY_FLOW_LEAST);
+    if (f->cwnd > BNY_FLOW_MOST)
+        f->cwnd = BNY_FLOW_MOST;
+    if (f->threshold > BNY_FLOW_REORDER && ++f->calm % CALM == 0)
+        f->threshold--;
+    f->round_end = f->order;
     f->round_acked = f->round_lost = 0;
+    f->round_peak = f->flying;
     f->round_delay = 0;
 }
 
-static void acked(struct bny_flow_tx *f, struct bny_flow_packet *p, bny_flow_acked_fn *fn, void *ctx)
+static void acked(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now, bny_flow_acked_fn *fn, void *ctx)
 {
     if (p->state == BNY_FLOW_FLYING)
         f->flying--;
     else
         f->lost--;
+    /* Of a packet that was sent twice, the latest can only have arrived when there was time for it. Without these, a loss of
+     * what is sent again would show by timers only: nothing new follows it where the window is full. */
+    if (bny_flow_before(f->newest, p->order) && p->state == BNY_FLOW_FLYING &&
+        (p->tries <= 1 || (f->min_rtt && now - p->sent_ns >= f->min_rtt)))
+        f->newest = p->order;
     p->state = BNY_FLOW_ACKED;
     f->round_acked++;
-    /* Of a packet that was sent twice nobody knows which one arrived. */
-    if (p->tries <= 1 && bny_flow_before(f->newest, p->order))
-        f->newest = p->order;
     fn(ctx, p);
 }
 
-/* What was sent `threshold` packets before something that has arrived is lost. */
-static void find_losses(struct bny_flow_tx *f, uint32_t highest)
+static void mark_lost(struct bny_flow_tx *f, struct bny_flow_packet *p)
 {
-    for (uint32_t s = f->una; s != highest; s++) {
+    p->state = BNY_FLOW_LOST;
+    f->flying--;
+    f->lost++;
+}
+
+/* Lost is what was sent `threshold` packets before something that has arrived, or fewer and long ago. */
+static void find_losses(struct bny_flow_tx *f, uint64_t now)
+{
+    uint64_t patience = f->srtt + f->srtt / 8 * f->threshold + 2 * f->rttvar + BNY_FLOW_REORDER_NS;
+
+    f->suspect_ns = 0;
+    for (uint32_t s = f->una; bny_flow_before(s, f->highest); s++) {
         struct bny_flow_packet *p = SLOT(f, s);
 
-        if (p->state == BNY_FLOW_FLYING && !bny_flow_before(f->newest, p->order + f->threshold)) {
-            p->state = BNY_FLOW_LOST;
-            f->flying--;
-            f->lost++;
-            f->round_lost++;
+        if (p->state != BNY_FLOW_FLYING || !bny_flow_before(p->order, f->newest))
+            continue;
+        if (bny_flow_before(f->newest, p->order + f->threshold) && now < p->sent_ns + patience) {
+            if (!f->suspect_ns || p->sent_ns + patience < f->suspect_ns)
+                f->suspect_ns = p->sent_ns + patience;
+            continue;
         }
+        mark_lost(f, p);
+        f->round_lost++;
+        f->judged++;
+    }
+}
+
+/* n more packets arrived twice. Those that a timer sent were guesses. Those that were taken for lost were late; others
+ * the network doubled. */
+static void came_twice(struct bny_flow_tx *f, uint32_t n)
+{
+    uint32_t guessed = n < f->guessed ? n : f->guessed;
+
+    f->guessed -= guessed;
+    n -= guessed;
+    if (n && f->judged) {
+        f->judged -= n < f->judged ? n : f->judged;
+        f->threshold += f->threshold / 2;
+        if (f->threshold > THRESHOLD_MAX)
+            f->threshold = THRESHOLD_MAX;
     }
 }
 
 int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const struct bny_dpdk_sack *sack,
                  uint64_t rtt_ns, uint64_t now, bny_flow_acked_fn *fn, void *ctx)
 {
-    uint32_t una = f->una, highest = f->una, moved = 0;
+    uint32_t una = f->una, moved = 0;
 
     if (bny_flow_before(f->next, ack))
         return -1;
@@ -176,7 +229,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const str
         struct bny_flow_packet *p = SLOT(f, f->una);
 
         if (p->state != BNY_FLOW_ACKED) {
-            acked(f, p, fn, ctx);
+            acked(f, p, now, fn, ctx);
             moved = 1;
         }
         p->state = BNY_FLOW_FREE;
@@ -185,9 +238,10 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const str
         for (uint64_t bits = sack->bits[w]; bits; bits &= bits - 1) {
             uint32_t s = ack + w * 64 + (uint32_t)__builtin_ctzll(bits);
 
-            highest = s + 1;
+            if (bny_flow_before(f->highest, s + 1))
+                f->highest = s + 1;
             if (SLOT(f, s)->state != BNY_FLOW_ACKED) {
-                acked(f, SLOT(f, s), fn, ctx);
+                acked(f, SLOT(f, s), now, fn, ctx);
                 moved = 1;
             }
         }
@@ -200,63 +254,74 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const str
         f->probed = 0;
         f->rto = base_rto(f);
     }
-    /* Sent again, and both arrived: late, not lost. */
     if (sack && sack->twice != f->twice) {
-        if (f->resent && f->threshold < THRESHOLD_MAX)
-            f->threshold += f->threshold / 2;
+        came_twice(f, sack->twice - f->twice);
         f->twice = sack->twice;
     }
-    if (bny_flow_before(f->una, highest))
-        find_losses(f, highest);
-    if (!bny_flow_before(f->una, f->round_end) && !f->lossless)
+    if (bny_flow_before(f->highest, f->una))
+        f->highest = f->una;
+    if (f->lossless)
+        return 0;
+    if (bny_flow_before(f->una, f->highest))
+        find_losses(f, now);
+    if (bny_flow_before(f->round_end, f->newest) && f->round_delay)
         adjust(f);
     return 0;
 }
 
 /* ---- timers ---------------------------------------------------------------------------------- */
 
-static void mark_lost(struct bny_flow_tx *f, struct bny_flow_packet *p)
+/* The newest is as good as any where all is late, and shows by its acknowledgement which others are lost. */
+static int send_newest(struct bny_flow_tx *f)
 {
-    p->state = BNY_FLOW_LOST;
-    f->flying--;
-    f->lost++;
+    for (uint32_t s = f->next; s != f->una; s--)
+        if (SLOT(f, s - 1)->state == BNY_FLOW_FLYING) {
+            mark_lost(f, SLOT(f, s - 1));
+            f->guessed++;
+            return 1;
+        }
+    return 0;
+}
+
+static int send_oldest(struct bny_flow_tx *f)
+{
+    for (uint32_t s = f->una; s != f->next; s++)
+        if (SLOT(f, s)->state == BNY_FLOW_FLYING) {
+            mark_lost(f, SLOT(f, s));
+            f->guessed++;
+            return 1;
+        }
+    return 0;
 }
 
 int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
 {
-    uint64_t silent, since;
+    uint64_t silent, since, usual = f->srtt < target_ns(f) ? f->srtt : target_ns(f);
 
     if (!f->flying || f->lossless)
         return 0;
+    if (f->suspect_ns && now >= f->suspect_ns) {
+        find_losses(f, now);
+        if (f->lost)
+            return 1;
+    }
     since = f->last_ack_ns > f->last_sent_ns ? f->last_ack_ns : f->last_sent_ns;
     silent = now > since ? now - since : 0;
     if (now > f->last_ack_ns && now - f->last_ack_ns > BNY_FLOW_DEAD_NS)
         return -1;
-    if (!f->probed && f->srtt && silent > 2 * f->srtt + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
+    if (!f->probed && f->srtt && silent > 2 * usual + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
         f->probed = 1;
-        for (uint32_t s = f->next; s != f->una; s--) {
-            struct bny_flow_packet *p = SLOT(f, s - 1);
-
-            if (p->state == BNY_FLOW_FLYING) {
-                mark_lost(f, p);
-                return 1;
-            }
-        }
+        f->probes++;
+        return send_newest(f);
     }
     if (silent < f->rto)
         return 0;
+    /* One alone may be a peer that was not scheduled, or a tail. */
+    if (f->rto > base_rto(f))
+        shrink(f, 0.5, BNY_FLOW_LEAST);
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;
     f->timeouts++;
-    f->cwnd = f->cwnd / 2 < 2 ? 2 : f->cwnd / 2;
-    for (uint32_t s = f->una; s != f->next; s++) {
-        struct bny_flow_packet *p = SLOT(f, s);
-
-        if (p->state == BNY_FLOW_FLYING) {
-            mark_lost(f, p);
-            return 1;
-        }
-    }
-    return 0;
+    return send_oldest(f);
 }
 
 /* ---- receiver -------------------------------------------------------------------------------- */

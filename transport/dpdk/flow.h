@@ -3,15 +3,17 @@
  * neither bytes nor clocks; time is an argument.
  *
  * Sender. Packets are numbered; a number stands for the same part of the same message for ever. Each transmission has an
- * order number. A packet counts as lost when `threshold` packets that were sent after it have arrived; lost ones are
- * sent again first. When nothing is acknowledged for 2 smoothed round trips the newest packet is sent again (tail
- * probe), for 4 (at least 500 us) the oldest; that time doubles up to 200 ms. Silence of 300 s: dead. On links that lose
- * nothing there are no timers.
+ * order number. A packet counts as lost when `threshold` packets that were sent after it have arrived, or fewer and a time
+ * has passed; lost ones are sent again first. That holds of what was sent again too: of a packet sent twice, the latest
+ * transmission has arrived if there was time for it. Packets taken for lost that then come twice raise threshold and time.
+ * When nothing is acknowledged for 2 round trips the newest packet is sent again (tail probe), for 4 (at least 500 us) the
+ * oldest; that time doubles up to 200 ms. Silence of 300 s: dead. On links that lose nothing there are no timers.
  *
  * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
- * a window that grows by one packet a round trip while the delay is below its target, shrinks by the part by which it
- * is above (at most half, once a round trip), and by half the share of packets lost in a round trip: random loss
- * costs little, and a queue that overflows shows as delay first.
+ * a window that, once a round trip, grows by a quarter while the least delay is below half its target, by two packets below
+ * the target, and shrinks by the part by which it is above (at most half). A process that is not scheduled looks like a
+ * queue, so delay leaves 144 KiB. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
+ * second timeouts in a row: a queue that overflows shows as delay first.
  *
  * Receiver. Cumulative number and 256 bits. */
 #ifndef BNY_DPDK_FLOW_H
@@ -29,6 +31,12 @@
  * ring is never full, and what is under way stays in a cache. */
 #define BNY_FLOW_LOSSLESS   56u
 #define BNY_FLOW_TARGET_NS  400000u /* delay above the smallest seen that the window aims at */
+#define BNY_FLOW_START      32
+#define BNY_FLOW_FLOOR      147456u /* bytes: delay alone shrinks the window to no less, nor below 64 smaller packets */
+#define BNY_FLOW_LEAST      4
+#define BNY_FLOW_MOST       128     /* half of what may be unacknowledged: what was lost goes again without a pause */
+#define BNY_FLOW_RANDOM     0.06    /* share of lost packets that is taken for chance */
+#define BNY_FLOW_REORDER_NS 20000u
 #define BNY_FLOW_REORDER    3u      /* threshold, raised up to 64 where packets prove to be late, not lost */
 
 enum bny_flow_state { BNY_FLOW_FREE, BNY_FLOW_FLYING, BNY_FLOW_LOST, BNY_FLOW_ACKED };
@@ -46,18 +54,20 @@ struct bny_flow_tx {
     uint32_t una, next;  /* oldest unacknowledged; next new number */
     uint32_t limit;      /* numbers below may be sent */
     uint32_t flying, lost;
-    uint32_t order, newest; /* newest: order of the latest first transmission known to have arrived */
-    uint32_t threshold, twice;
+    uint32_t order, newest; /* newest: order of the latest transmission known to have arrived */
+    uint32_t highest;       /* number after the highest that has arrived */
+    uint32_t threshold, twice, calm;
+    uint32_t guessed, judged; /* sent again for a timer, as lost; less those that then came twice */
+    uint64_t suspect_ns;    /* when what was overtaken counts as lost; 0: nothing was */
     int lossless;
-    double cwnd;
+    double cwnd, floor;
     uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
     uint64_t rto, last_ack_ns, last_sent_ns;
     int probed;
     /* per round trip */
-    uint32_t round_end, round_acked, round_lost;
-    uint64_t round_delay; /* largest */
-    uint64_t resent;      /* counter */
-    uint64_t timeouts;
+    uint32_t round_end, round_acked, round_lost, round_peak;
+    uint64_t round_delay; /* least */
+    uint64_t resent, timeouts, probes; /* counters */
 };
 
 struct bny_flow_rx {
@@ -73,7 +83,8 @@ static inline int bny_flow_before(uint32_t a, uint32_t b)
     return (int32_t)(a - b) < 0;
 }
 
-void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit);
+/* frame: bytes of a full packet. */
+void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame);
 /* 1: a new packet may be sent. */
 int bny_flow_may_send(const struct bny_flow_tx *f);
 /* Numbers a new packet and counts it as sent. */

@@ -299,7 +299,7 @@ void bny_dpdk_give_up(struct dp_ep *e)
         q->sending = NULL;
     }
     e->queued = 0;
-    bny_flow_tx_init(&e->tx, 1, 0);
+    bny_flow_tx_init(&e->tx, 1, 0, e->frame);
 }
 
 /* ---- the contract --------------------------------------------------------------------------------- */

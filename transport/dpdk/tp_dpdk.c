@@ -197,7 +197,8 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
     if (rc == 0)
         rc = bny_dpdk_ep_memory(e);
-    bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW);
+    bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,
+                     e->frame_wanted);
     e->limit_told = BNY_DPDK_WINDOW;
     *out = e;
     return rc;

@@ -16,14 +16,14 @@
 #define GAP     1000u   /* ns between two packets on the wire */
 #define QUEUE   4096
 #define SEEDS   4
-#define NAP     1500000u
-#define AWAKE   2500000u
+#define NAPS    4000000u
 
 struct link {
     char name[24];
     uint64_t seed;
     double loss, twice, late;
-    int lossless, naps; /* naps: the receiver looks at nothing for 1.5 of 4 ms */
+    int lossless;
+    uint64_t nap; /* ns of NAPS in which the receiver looks at nothing: it has not its CPU for itself */
     double most_time, most_sent; /* as shares of what the link needs at least, and of the packets; virtual time */
 };
 
@@ -69,8 +69,8 @@ static void put(struct world *w, struct flying f)
         f.due = (w->wire_free > w->now ? w->wire_free : w->now) + ONE_WAY;
         if (bny_rng_unit(&w->rng) < w->p->late)
             f.due += bny_rng_below(&w->rng, 10 * GAP);
-        if (w->p->naps && !f.is_ack && f.due % (NAP + AWAKE) < NAP)
-            f.due += NAP - f.due % (NAP + AWAKE);
+        if (!f.is_ack && f.due % NAPS < w->p->nap)
+            f.due += w->p->nap - f.due % NAPS;
         w->wire_free = (w->wire_free > w->now ? w->wire_free : w->now) + (f.is_ack ? 0 : GAP);
         w->queue[i] = f;
     }
@@ -141,12 +141,14 @@ static const struct link links[] = {
     { "loses 0.1 %", 9, .001, 0, 0, 0, 0, 1.6, 1.01 },
     { "loses 1 %", 3, .01, 0, 0, 0, 0, 1.6, 1.03 },
     { "loses 5 %", 4, .05, 0, 0, 0, 0, 1.8, 1.11 },
-    { "loses 30 %", 5, .3, 0, 0, 0, 0, 3, 1.7 },
+    { "loses 30 %", 5, .3, 0, 0, 0, 0, 60, 1.7 },
     { "doubles", 6, 0, .1, 0, 0, 0, 1.8, 1.01 },
     { "reorders", 7, 0, 0, .1, 0, 0, 1.6, 1.02 },
     { "all of it", 8, .05, .1, .2, 0, 0, 2.5, 1.15 },
-    { "naps", 10, 0, 0, 0, 0, 1, 4, 1.03 },
-    { "naps and loses 1 %", 11, .01, 0, 0, 0, 1, 4, 1.06 },
+    { "naps", 10, 0, 0, 0, 0, 1500000, 4, 1.03 },
+    { "naps and loses 1 %", 11, .01, 0, 0, 0, 1500000, 4, 1.06 },
+    { "sleeps", 12, 0, 0, 0, 0, 3900000, 100, 1.1 },
+    { "sleeps and loses 5 %", 13, .05, 0, 0, 0, 3900000, 100, 1.2 },
 };
 
 ParameterizedTestParameters(dpdk_flow, everything_arrives_once)

@@ -316,8 +316,8 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     }
     if (silent < f->rto)
         return 0;
-    /* One alone may be a peer that was not scheduled, or a tail. */
-    if (f->rto > base_rto(f))
+    /* Two may be a peer that was not scheduled, or a tail. */
+    if (f->rto > 2 * base_rto(f))
         shrink(f, 0.5, BNY_FLOW_LEAST);
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;
     f->timeouts++;

@@ -391,19 +391,21 @@ static int build_scattered(struct bny_forest **out, const struct bny_graph_build
     *out = NULL;
     for (int k = 1; k <= PIECES_MAX; k *= 2) {
         struct bny_build_opts opts = { .k = k, .height_cap = height_cap };
-        struct bny_forest *f, *worse;
+        struct bny_forest *f;
         double time;
         int e = g->build(&f, t->graph, BNY_FOREST_SCATTERED, -1, &opts);
 
         if (e)
             return *out ? 0 : e;
         time = f->claim.time.den ? bny_ratio_value(f->claim.time) : 0;
-        worse = *out && time >= 0.99 * least ? f : *out;
-        *out = worse == f ? *out : f;
-        least = worse == f ? least : time;
-        if (worse)
-            bny_forest_free(worse);
-        if (t->grouped || !f->claim.bound.den || least <= 1.01 * bny_ratio_value((*out)->claim.bound))
+        if (*out && time >= 0.99 * least) {
+            bny_forest_free(f);
+        } else {
+            bny_forest_free(*out);
+            *out = f;
+            least = time;
+        }
+        if (t->grouped || !(*out)->claim.bound.den || least <= 1.01 * bny_ratio_value((*out)->claim.bound))
             break;
     }
     return 0;

@@ -10,61 +10,15 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "tests/support/tpset.h"
+#include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/verbs.h"
 
 TestSuite(verbs, .timeout = 60);
-
-static int real_device(void)
-{
-    return getenv("BANYAN_TEST_IFNAMES") != NULL;
-}
-
-static void joined(struct tpset *s, int n)
-{
-    tpset_open(s, bny_transport_find("verbs"), n, NULL);
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++) {
-            struct bny_hdr hdr = tpset_hdr(0, 1u << 20, 0);
-
-            if (a == b)
-                continue;
-            tpset_eager(s, a, b, &hdr, NULL);
-            s->ops->release(tpset_wait(s, b, BNY_EV_MSG).msg);
-        }
-}
-
-/* The simulated device saw no breach of the rules by the transport. */
-static void left(struct tpset *s)
-{
-    tpset_close(s);
-    if (real_device())
-        return;
-    cr_assert_eq(verbs_sim.rnr, 0u, "%llu requests found no receive request", (unsigned long long)verbs_sim.rnr);
-    cr_assert_eq(verbs_sim.overflows, 0u, "a completion queue overflowed");
-    cr_assert_eq(verbs_sim.devices_open, 0, "%d queue pairs leaked", verbs_sim.devices_open);
-}
-
-static struct vb_conn *conn(struct tpset *s, int from, int to)
-{
-    return ((struct vb_ep *)s->ep[from][to])->conn;
-}
-
-static void expect_down(struct tpset *s, int rank, const char *part)
-{
-    struct bny_event ev = tpset_wait(s, rank, BNY_EV_DOWN);
-
-    cr_assert(strstr(ev.reason, part), "\"%s\" lacks \"%s\"", ev.reason, part);
-    for (int i = 0; i < 50; i++)
-        tpset_step(s);
-    cr_assert_eq(tpset_count(s, rank, BNY_EV_DOWN), 0, "told twice");
-}
 
 /* Posts an immediate of the test's own making, with len bytes written into the peer's slab at `at`. */
 static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len)
 {
-    struct vb_conn *c = conn(s, 0, 1);
+    struct vb_conn *c = verbs_conn(s, 0, 1);
     struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES), .length = len, .lkey = c->mr_out->lkey };
     struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sg_list = &sge, .num_sge = len ? 1 : 0,
                                     .imm_data = htonl(imm), .send_flags = IBV_SEND_SIGNALED };
@@ -81,7 +35,7 @@ static void forged_header(struct tpset *s, uint32_t len)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, len);
 
-    memcpy(conn(s, 0, 1)->slab + VB_SLAB_BYTES, &hdr, sizeof hdr);
+    memcpy(verbs_conn(s, 0, 1)->slab + VB_SLAB_BYTES, &hdr, sizeof hdr);
 }
 
 Test(verbs, hostile_immediates_end_the_connection)
@@ -114,10 +68,10 @@ Test(verbs, hostile_immediates_end_the_connection)
     for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) {
         struct tpset s;
 
-        joined(&s, 2);
+        verbs_joined(&s, 2);
         forged_header(&s, forged[i].says_len);
         post_forged(&s, forged[i].imm, forged[i].at, forged[i].len);
-        expect_down(&s, 1, forged[i].part);
+        verbs_expect_down(&s, 1, forged[i].part);
         tpset_close(&s);
     }
 }
@@ -128,12 +82,12 @@ Test(verbs, a_slot_is_not_taken_twice)
     struct bny_hdr hdr = tpset_hdr(0, 1, 5000);
     struct bny_slot slot;
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     tpset_reserve(&s, 0, 1, 5000, &slot);
     cr_assert_eq(s.ops->commit(s.ep[0][1], &slot, &hdr), 0);
     tpset_wait(&s, 1, BNY_EV_MSG); /* held */
     post_forged(&s, (uint32_t)VB_IMM_BULK << 28 | slot.index, VB_SLAB_EAGER, 64);
-    expect_down(&s, 1, "no credit");
+    verbs_expect_down(&s, 1, "no credit");
     tpset_close(&s);
 }
 
@@ -144,7 +98,7 @@ Test(verbs, a_wrong_key_is_a_remote_access_error)
     struct bny_hdr hdr = tpset_hdr(0, 1, 0);
     uint8_t *dst = calloc(1, 8192), *src = calloc(1, 8192);
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     cr_assert_eq(s.ops->attach(s.tp[0], src, 8192), 0);
     cr_assert_eq(s.ops->attach(s.tp[1], dst, 8192), 0);
     cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 8192, &win), 0);
@@ -152,7 +106,7 @@ Test(verbs, a_wrong_key_is_a_remote_access_error)
     memset(src, 1, 8192);
     hdr.kind = BNY_MSG_PUT;
     cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, 8192, &win, 0, src), 0);
-    expect_down(&s, 0, "remote access error");
+    verbs_expect_down(&s, 0, "remote access error");
     cr_assert_eq(dst[0], 0);
     tpset_close(&s);
     free(dst);
@@ -166,12 +120,12 @@ Test(verbs, puts_of_all_sizes_land)
     static const uint32_t sizes[] = { 1, 7, 64, 155, 156, 157, 220, 4096, 4096, 4096, 5000, 100000, PUT_MAX };
     uint8_t *dst = malloc(PUT_MAX + 8), *src = malloc(PUT_MAX);
 
-    for (int inlined = 1; inlined >= real_device(); inlined--) {
+    for (int inlined = 1; inlined >= verbs_real_device(); inlined--) {
         struct tpset s;
         struct bny_window win;
 
         verbs_sim.max_inline = inlined ? 0 : UINT32_MAX;
-        joined(&s, 2);
+        verbs_joined(&s, 2);
         cr_assert_eq(s.ops->attach(s.tp[0], src, PUT_MAX), 0);
         cr_assert_eq(s.ops->attach(s.tp[1], dst, PUT_MAX + 8), 0);
         cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, PUT_MAX + 8, &win), 0);
@@ -192,7 +146,7 @@ Test(verbs, puts_of_all_sizes_land)
             cr_assert_eq(tpset_wait(&s, 0, BNY_EV_SENT).cookie, src);
         }
         cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
-        left(&s);
+        verbs_left(&s);
     }
     free(dst);
     free(src);
@@ -201,7 +155,7 @@ Test(verbs, puts_of_all_sizes_land)
 static void break_pair(struct tpset *s, int from, int to)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-    struct vb_conn *c = conn(s, from, to);
+    struct vb_conn *c = verbs_conn(s, from, to);
 
     cr_assert_eq(c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE), 0);
 }
@@ -214,7 +168,7 @@ Test(verbs, a_queue_pair_in_error_is_told)
     uint8_t *buf = calloc(1, 700000);
 
     setenv("BANYAN_VERBS_REPLACE", "0", 1);
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     for (uintptr_t i = 1; i <= 3; i++)
         tpset_send(&s, 0, 1, &hdr, buf, (void *)i);
     break_pair(&s, 0, 1);
@@ -247,7 +201,7 @@ Test(verbs, a_rank_of_another_job_is_turned_away)
     tpset_close(&s);
     for (int r = 0; r < 2; r++) {
         struct bny_tp_config cfg = { .rank = r, .nranks = 2, .secret = secrets[r], .port_range = "",
-                                     .ifname = real_device() ? "w0" : "lo" };
+                                     .ifname = verbs_real_device() ? "w0" : "lo" };
 
         cr_assert_eq(ops->create(&tp[r], &cfg), 0, "%s", banyan_last_error());
         cr_assert_gt(ops->address(tp[r], blob[r], BNY_ADDR_MAX), 0);
@@ -270,9 +224,9 @@ Test(verbs, reservations_lie_in_the_slab)
     struct tpset s;
     uint32_t seq = 0;
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     for (int round = 0; round < 40; round++) {
-        struct vb_conn *c = conn(&s, 0, 1);
+        struct vb_conn *c = verbs_conn(&s, 0, 1);
         struct bny_hdr hdr = tpset_hdr(0, seq++, 70000);
         struct bny_slot slot;
         struct bny_msg *msg;
@@ -284,14 +238,14 @@ Test(verbs, reservations_lie_in_the_slab)
         tpset_fill(slot.mem, 70000, 0, 1, hdr.seq);
         cr_assert_eq(s.ops->commit(s.ep[0][1], &slot, &hdr), 0);
         msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
-        cr_assert((char *)msg->data >= conn(&s, 1, 0)->slab &&
-                  (char *)msg->data < conn(&s, 1, 0)->slab + VB_SLAB_BYTES, "not lent from the slab");
+        cr_assert((char *)msg->data >= verbs_conn(&s, 1, 0)->slab &&
+                  (char *)msg->data < verbs_conn(&s, 1, 0)->slab + VB_SLAB_BYTES, "not lent from the slab");
         cr_assert_eq(tpset_check(msg->data, 70000, 0, 1, hdr.seq), -1);
         s.ops->release(msg);
     }
     cr_assert_eq(s.tp[0]->copied_bytes, 0u);
     cr_assert_eq(s.tp[1]->copied_bytes, 0u);
-    left(&s);
+    verbs_left(&s);
 }
 
 Test(verbs, registered_memory_is_sent_without_a_copy)
@@ -300,7 +254,7 @@ Test(verbs, registered_memory_is_sent_without_a_copy)
     uint8_t *buf = malloc(2000000), *got = malloc(2000000);
     static const uint32_t sizes[] = { 5000, VB_SLOT_MAX, VB_SLOT_MAX + 1, 2000000 };
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     for (int known = 0; known < 2; known++) {
         uint64_t copied = s.tp[0]->copied_bytes;
 
@@ -323,7 +277,7 @@ Test(verbs, registered_memory_is_sent_without_a_copy)
     }
     cr_assert_eq(s.ops->detach(s.tp[0], buf), 0);
     cr_assert_eq(s.ops->detach(s.tp[0], buf), -BANYAN_EINVAL);
-    left(&s);
+    verbs_left(&s);
     free(buf);
     free(got);
 }
@@ -337,7 +291,7 @@ Test(verbs, a_message_wakes_a_sleeper)
     struct pollfd p[4];
     int fds[4], n = 0;
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     for (int i = 0; i < 20; i++) {
         uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
@@ -353,7 +307,7 @@ Test(verbs, a_message_wakes_a_sleeper)
         s.ops->disarm(s.tp[1]);
         s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
     }
-    left(&s);
+    verbs_left(&s);
 }
 
 /* ---- what only a simulated device does ---------------------------------------------------- */
@@ -366,9 +320,9 @@ Test(verbs, credits_keep_the_receiver_ready)
     uint32_t sent = 0;
     int rc;
 
-    if (real_device())
+    if (verbs_real_device())
         return;
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     s.paused[1] = 1; /* the receiver sleeps: the sender must stop by itself */
     while ((rc = s.ops->eager(s.ep[0][1], &hdr, buf)) == 0)
         sent++;
@@ -381,7 +335,7 @@ Test(verbs, credits_keep_the_receiver_ready)
     for (uint32_t i = 0; i < sent; i++)
         s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
     tpset_eager(&s, 0, 1, &hdr, buf);
-    left(&s);
+    verbs_left(&s);
 }
 
 /* Should the arithmetic of credits be wrong, the end is an error and no silent hang. */
@@ -392,9 +346,9 @@ Test(verbs, a_receiver_that_is_not_ready_is_told)
     uint8_t buf[64] = { 0 };
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
-    if (real_device())
+    if (verbs_real_device())
         return;
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     verbs_sim.steal_recvs = 16;
     while (tpset_count(&s, 0, BNY_EV_DOWN) == 0) {
         cr_assert(!bny_deadline_passed(deadline));
@@ -403,7 +357,7 @@ Test(verbs, a_receiver_that_is_not_ready_is_told)
         while (tpset_count(&s, 1, BNY_EV_MSG))
             s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
     }
-    expect_down(&s, 0, "RNR");
+    verbs_expect_down(&s, 0, "RNR");
     tpset_close(&s);
 }
 
@@ -417,11 +371,11 @@ Test(verbs, lost_packets_for_ever_are_told)
         uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
         int rc = 0;
 
-        if (real_device()) {
+        if (verbs_real_device()) {
             free(buf);
             return;
         }
-        joined(&s, 2);
+        verbs_joined(&s, 2);
         verbs_sim.cut_after = verbs_sim.executed + cut;
         while (tpset_count(&s, 0, BNY_EV_DOWN) == 0) {
             cr_assert(!bny_deadline_passed(deadline));
@@ -433,7 +387,7 @@ Test(verbs, lost_packets_for_ever_are_told)
             while (tpset_count(&s, 0, BNY_EV_SENT))
                 tpset_wait(&s, 0, BNY_EV_SENT);
         }
-        expect_down(&s, 0, "retry counter exceeded");
+        verbs_expect_down(&s, 0, "retry counter exceeded");
         verbs_sim.cut_after = 0;
         tpset_close(&s);
         free(buf);
@@ -445,12 +399,12 @@ Test(verbs, a_device_without_inline_data_works)
 {
     struct tpset s;
 
-    if (real_device())
+    if (verbs_real_device())
         return;
     verbs_sim.max_inline = UINT32_MAX;
-    joined(&s, 4);
-    cr_assert_eq(conn(&s, 0, 1)->inline_max, 0u);
-    left(&s);
+    verbs_joined(&s, 4);
+    cr_assert_eq(verbs_conn(&s, 0, 1)->inline_max, 0u);
+    verbs_left(&s);
 }
 
 static void expect_no_connection(const char *part)
@@ -462,14 +416,14 @@ static void expect_no_connection(const char *part)
     tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
     rc = s.ops->eager(s.ep[0][1], &hdr, NULL);
     cr_assert(rc == BNY_AGAIN, "%d", rc);
-    expect_down(&s, 0, part);
+    verbs_expect_down(&s, 0, part);
     tpset_close(&s);
     cr_assert_eq(verbs_sim.devices_open, 0);
 }
 
 Test(verbs, small_devices_are_told)
 {
-    if (real_device())
+    if (verbs_real_device())
         return;
     verbs_sim.max_cqe = 100;
     expect_no_connection("completion queue");
@@ -485,14 +439,14 @@ Test(verbs, small_devices_are_told)
 /* What a job registers for itself is a constant times its peers. */
 Test(verbs, registered_memory_is_bounded)
 {
-    if (real_device())
+    if (verbs_real_device())
         return;
     for (int n = 2; n <= 4; n++) {
         struct tpset s;
 
-        joined(&s, n);
+        verbs_joined(&s, n);
         cr_assert_leq(verbs_sim.registered_bytes, (uint64_t)(n * (n - 1)) * VB_PEER_BYTES);
-        left(&s);
+        verbs_left(&s);
         cr_assert_eq(verbs_sim.registered_bytes, 0u);
     }
 }
@@ -504,11 +458,11 @@ Test(verbs, memory_that_does_not_register_is_copied)
     struct bny_hdr hdr = tpset_hdr(0, 0, 50000);
     struct bny_window win;
 
-    if (real_device()) {
+    if (verbs_real_device()) {
         free(buf);
         return;
     }
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     verbs_sim.registrations = (int)verbs_sim.registered;
     cr_assert_eq(s.ops->attach(s.tp[0], buf, 50000), -BANYAN_ENOMEM);
     cr_assert(strstr(banyan_last_error(), "ulimit -l"), "%s", banyan_last_error());
@@ -516,7 +470,7 @@ Test(verbs, memory_that_does_not_register_is_copied)
     tpset_send(&s, 0, 1, &hdr, buf, buf);
     s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
     tpset_wait(&s, 0, BNY_EV_SENT);
-    left(&s);
+    verbs_left(&s);
     free(buf);
 }
 
@@ -527,7 +481,7 @@ Test(verbs, no_device_is_told_with_its_remedy)
     struct bny_tp_config cfg = { .rank = 0, .nranks = 2, .secret = secret, .ifname = "", .port_range = "" };
     struct bny_tp *tp;
 
-    if (real_device())
+    if (verbs_real_device())
         return;
     verbs_sim_use();
     verbs_sim.no_device = 1;

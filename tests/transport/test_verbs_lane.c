@@ -8,61 +8,15 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "tests/support/tpset.h"
+#include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/verbs.h"
 
 TestSuite(verbs_lane, .timeout = 100);
-
-static int real_device(void)
-{
-    return getenv("BANYAN_TEST_IFNAMES") != NULL;
-}
-
-static void joined(struct tpset *s, int n)
-{
-    tpset_open(s, bny_transport_find("verbs"), n, NULL);
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++) {
-            struct bny_hdr hdr = tpset_hdr(0, 1u << 20, 0);
-
-            if (a == b)
-                continue;
-            tpset_eager(s, a, b, &hdr, NULL);
-            s->ops->release(tpset_wait(s, b, BNY_EV_MSG).msg);
-        }
-}
-
-/* The simulated device saw no breach of the rules by the transport. */
-static void left(struct tpset *s)
-{
-    tpset_close(s);
-    if (real_device())
-        return;
-    cr_assert_eq(verbs_sim.rnr, 0u, "%llu requests found no receive request", (unsigned long long)verbs_sim.rnr);
-    cr_assert_eq(verbs_sim.overflows, 0u, "a completion queue overflowed");
-    cr_assert_eq(verbs_sim.devices_open, 0, "%d queue pairs leaked", verbs_sim.devices_open);
-}
-
-static struct vb_conn *conn(struct tpset *s, int from, int to)
-{
-    return ((struct vb_ep *)s->ep[from][to])->conn;
-}
-
-static void expect_down(struct tpset *s, int rank, const char *part)
-{
-    struct bny_event ev = tpset_wait(s, rank, BNY_EV_DOWN);
-
-    cr_assert(strstr(ev.reason, part), "\"%s\" lacks \"%s\"", ev.reason, part);
-    for (int i = 0; i < 50; i++)
-        tpset_step(s);
-    cr_assert_eq(tpset_count(s, rank, BNY_EV_DOWN), 0, "told twice");
-}
 
 static void break_pair(struct tpset *s, int from, int to)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-    struct vb_conn *c = conn(s, from, to);
+    struct vb_conn *c = verbs_conn(s, from, to);
 
     cr_assert_eq(c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE), 0);
 }
@@ -104,14 +58,14 @@ static int send_one(struct tpset *s, int a, int b, uint32_t seq, uint8_t *buf, c
  * intact, and all borrowed memory comes back. */
 static void stream_and_break(int breaks)
 {
-    const uint32_t messages = real_device() ? 25 : 60;
+    const uint32_t messages = verbs_real_device() ? 25 : 60;
     struct tpset s;
     struct bny_window win[2];
     uint8_t *src[2], *dst[2], *got = malloc(STREAM_BYTES);
     uint32_t sent[2] = { 0 }, heard[2] = { 0 }, free_again[2] = { 1, 1 }, broken = 0;
     uint64_t rng = 77 + (uint64_t)breaks, deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     for (int r = 0; r < 2; r++) {
         src[r] = malloc(STREAM_BYTES);
         dst[r] = malloc(STREAM_BYTES);
@@ -151,17 +105,17 @@ static void stream_and_break(int breaks)
         if (broken < (uint32_t)breaks && bny_rng_below(&rng, 12) == 0) {
             int r = (int)bny_rng_below(&rng, 2);
 
-            if (conn(&s, r, !r)->id) {
+            if (verbs_conn(&s, r, !r)->id) {
                 break_pair(&s, r, !r);
                 broken++;
                 deadline = bny_deadline_in(TPSET_DEADLINE_S);
             }
         }
     }
-    cr_assert(broken == 0 || conn(&s, 0, 1)->epoch > 0, "nothing was replaced");
+    cr_assert(broken == 0 || verbs_conn(&s, 0, 1)->epoch > 0, "nothing was replaced");
     for (int r = 0; r < 2; r++)
         cr_assert_eq(s.ops->window_close(s.ep[r][!r], &win[r]), 0);
-    left(&s);
+    verbs_left(&s);
     for (int r = 0; r < 2; r++) {
         free(src[r]);
         free(dst[r]);
@@ -172,7 +126,7 @@ static void stream_and_break(int breaks)
 Test(verbs_lane, a_queue_pair_in_error_is_replaced)
 {
     stream_and_break(0);
-    for (int i = 1; i <= (real_device() ? 3 : 12); i++)
+    for (int i = 1; i <= (verbs_real_device() ? 3 : 12); i++)
         stream_and_break(i % 4 + 1);
 }
 
@@ -183,7 +137,7 @@ Test(verbs_lane, a_device_without_immediates_works)
     verbs_sim.no_immediates = 1;
     stream_and_break(0);
     stream_and_break(3);
-    if (real_device())
+    if (verbs_real_device())
         return;
     verbs_sim.max_inline = UINT32_MAX;
     stream_and_break(1);
@@ -194,9 +148,9 @@ Test(verbs_lane, a_peer_that_ended_is_told)
 {
     struct tpset s;
 
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     tpset_destroy_rank(&s, 1);
-    expect_down(&s, 0, "ended");
+    verbs_expect_down(&s, 0, "ended");
     tpset_close(&s);
 }
 
@@ -208,19 +162,19 @@ Test(verbs_lane, a_flap_is_invisible)
     uint8_t buf[64] = { 0 };
     struct bny_msg *msg;
 
-    if (real_device())
+    if (verbs_real_device())
         return;
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     verbs_sim.cut_after = verbs_sim.executed;
     cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, buf), 0);
-    while (!conn(&s, 0, 1)->lost)
+    while (!verbs_conn(&s, 0, 1)->lost)
         tpset_step(&s);
     verbs_sim.cut_after = 0;
     msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
     cr_assert_eq(msg->hdr.seq, 7u);
     s.ops->release(msg);
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN) + tpset_count(&s, 1, BNY_EV_DOWN), 0);
-    left(&s);
+    verbs_left(&s);
 }
 
 Test(verbs_lane, what_a_device_tells)
@@ -229,9 +183,9 @@ Test(verbs_lane, what_a_device_tells)
     static const enum ibv_event_type harmless[] = { IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE,
                                                     IBV_EVENT_GID_CHANGE, IBV_EVENT_SRQ_ERR };
 
-    if (real_device())
+    if (verbs_real_device())
         return;
-    joined(&s, 2);
+    verbs_joined(&s, 2);
     s.paused[1] = 1;
     for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
         verbs_sim.event = (int)harmless[i] + 1;
@@ -240,7 +194,7 @@ Test(verbs_lane, what_a_device_tells)
         cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
     }
     verbs_sim.event = (int)IBV_EVENT_DEVICE_FATAL + 1;
-    expect_down(&s, 0, "device sim0 has failed");
+    verbs_expect_down(&s, 0, "device sim0 has failed");
     s.paused[1] = 0;
     tpset_close(&s);
 }

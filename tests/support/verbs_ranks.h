@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks of one process over verbs: the simulated device, or a real one where BANYAN_TEST_IFNAMES names two interfaces. */
+#ifndef BNY_TESTS_VERBS_RANKS_H
+#define BNY_TESTS_VERBS_RANKS_H
+
+#include "tests/support/tpset.h"
+#include "transport/verbs/verbs.h"
+
+int verbs_real_device(void);
+
+/* Opens n ranks; a message has gone each way between any two. */
+void verbs_joined(struct tpset *s, int n);
+
+/* Closes them. The simulated device must have seen no breach of the rules by the transport. */
+void verbs_left(struct tpset *s);
+
+struct vb_conn *verbs_conn(struct tpset *s, int from, int to);
+
+/* `rank` is told once that a peer is down, for a reason with this part. */
+void verbs_expect_down(struct tpset *s, int rank, const char *part);
+
+#endif

@@ -8,6 +8,7 @@
 
 #include <rte_errno.h>
 #include <rte_flow.h>
+#include <rte_mbuf_pool_ops.h>
 
 #include "transport/dpdk/module/module.h"
 
@@ -133,6 +134,30 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     return 0;
 }
 
+/* net_af_xdp tells the kernel of (number of buffers) times (size), from the first on. With pages of 4 kB rte_pktmbuf_pool_create
+ * leaves gaps, as no buffer may cross a page: those at the end lie outside, are lost one by one, and in the end a free
+ * list is overwritten. */
+static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, uint16_t room)
+{
+    struct rte_pktmbuf_pool_private priv = { .mbuf_data_room_size = room };
+    struct rte_mempool *mp = rte_mempool_create_empty(name, count, (unsigned)sizeof(struct rte_mbuf) + room, CACHE, sizeof priv,
+                                                      SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+
+    if (!mp)
+        return NULL;
+    if (rte_mempool_set_ops_byname(mp, rte_mbuf_best_mempool_ops(), NULL) != 0) {
+        rte_mempool_free(mp);
+        return NULL;
+    }
+    rte_pktmbuf_pool_init(mp, &priv);
+    if (rte_mempool_populate_default(mp) < 0) {
+        rte_mempool_free(mp);
+        return NULL;
+    }
+    rte_mempool_obj_iter(mp, rte_pktmbuf_init, NULL);
+    return mp;
+}
+
 static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, const struct bny_dpdk_info *info,
                      uint32_t desc, char *text)
 {
@@ -146,7 +171,9 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, con
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
     snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
-    p->pool = rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
+    p->pool = !strcmp(info->driver, "net_af_xdp")
+                  ? pool_without_gaps(name, count, (uint16_t)room)
+                  : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
     if (p->pool)
         return 0;
     say(text, "DPDK has no memory for %u frames of %u bytes (%s); give it more (BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) "

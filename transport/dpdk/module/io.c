@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets in and out. */
+#include <errno.h>
 #include <string.h>
 
 #include "transport/dpdk/module/module.h"
@@ -75,9 +76,10 @@ static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 {
     struct rte_mbuf *m[BNY_DPDK_BURST];
+    uint16_t queue;
     int made = 0, sent;
 
-    if (!port->started)
+    if (!port->started || !port->iface_up)
         return 0;
     for (; made < n; made++) {
         const struct bny_dpdk_tx *t = &tx[made];
@@ -86,7 +88,11 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
         if (!m[made])
             break;
     }
-    sent = rte_eth_tx_burst(port->id, made ? queue_of(port, &tx[0]) : 0, m, (uint16_t)made);
+    queue = made ? queue_of(port, &tx[0]) : 0;
+    errno = 0;
+    sent = rte_eth_tx_burst(port->id, queue, m, (uint16_t)made);
+    if (port->skips && errno == ENOBUFS)
+        bny_queues_catch_up(port, queue);
     for (int i = sent; i < made; i++)
         rte_pktmbuf_free(m[i]);
     return sent;

@@ -16,7 +16,6 @@
 #define PAIR_FRAMES 128u /* of a memif ring */
 #define DEVICE_DESC 512u
 #define CACHE       64u
-#define RING_FRAMES 512u /* of net_af_packet */
 
 uint32_t bny_queues_ring_frame(uint32_t frame_max)
 {
@@ -219,30 +218,6 @@ void bny_queues_stop(struct bny_dpdk_port *p)
     p->isolated = 0;
 }
 
-/* A frame that the interface does not take (its ring or the other end's backlog is full, the link is down, it is too long for
- * a veth's peer) stops the kernel's walk over net_af_packet's ring, while the driver goes on behind it: nothing more would be
- * sent until the driver has come round, and then it would wait without end. So it is sent round, with frames too short for
- * Ethernet, which the kernel drops (the driver sets PACKET_LOSS); one by one, as it calls the kernel once a burst. Frames
- * between may fail in their turn. */
-void bny_queues_catch_up(struct bny_dpdk_port *p, uint16_t queue)
-{
-    struct rte_mbuf *m;
-    uint32_t left = RING_FRAMES;
-
-    for (uint32_t n = 0; left && n < 32 * RING_FRAMES; n++, left--) {
-        m = rte_pktmbuf_alloc(bny_eal_heads());
-        if (!m)
-            return;
-        memset(rte_pktmbuf_append(m, 1), 0, 1);
-        errno = 0;
-        if (rte_eth_tx_burst(p->id, queue, &m, 1) != 1)
-            rte_pktmbuf_free(m);
-        if (errno == ENOBUFS)
-            left = RING_FRAMES + 1;
-    }
-    p->skipped++;
-}
-
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
 {
     struct rte_eth_conf conf = { 0 }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
@@ -256,7 +231,6 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, st
         return -1;
     }
     snprintf(info->driver, sizeof info->driver, "%.31s", dev.driver_name);
-    p->skips = !strcmp(info->driver, "net_af_packet");
     if (p->kind == BNY_DPDK_PCI)
         set_card(&dev, &conf, info);
     if (choose_queues(p, c, &dev, &conf, info, text) != 0)

@@ -17,6 +17,7 @@ struct verbs_sim {
     uint64_t seed;
     int no_device;
     int devices;               /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns */
+    int uneven;                /* odd ranks use the first one only */
     int dead_device;           /* 1 + its number: nothing goes over its network */
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
     uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */

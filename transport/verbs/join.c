@@ -30,13 +30,9 @@
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
 #define ATTEMPT_S   3.0 /* of one attempt, where another rail may do better */
 
-/* First byte of a rejection's private data. */
-enum { TURNED_AWAY = 1 /* both asked */, NO_MEMORY, NOT_ABLE, GIVEN_UP /* it will not talk to us again */,
-       OTHER_VERSION, NOT_YET /* the first lane is not open there */ };
-
 /* ---- small things ------------------------------------------------------------------------ */
 
-static void proof(const struct vb_conn *c, char role, uint8_t out[16])
+void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
 {
     crypto_auth_hmacsha512256_state st;
     uint8_t full[32];
@@ -110,7 +106,7 @@ void bny_verbs_grow(struct vb_ep *e)
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
-static struct rdma_conn_param param_of(const void *data, size_t len)
+struct rdma_conn_param bny_verbs_param(const void *data, size_t len)
 {
     return (struct rdma_conn_param){ .private_data = data, .private_data_len = (uint8_t)len,
                                      .responder_resources = 1, .initiator_depth = 1,
@@ -200,7 +196,7 @@ static void resolved_route(struct vb_conn *c)
     c->request.lane = (uint8_t)c->e->lane;
     c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
-    p = param_of(&c->request, sizeof c->request);
+    p = bny_verbs_param(&c->request, sizeof c->request);
     c->e->state = VB_ASKING;
     if (c->t->fn->rdma_connect(c->id, &p) != 0)
         ask_failed(c, strerror(errno));
@@ -214,7 +210,7 @@ static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting, c
     h->addr = (uintptr_t)owner->slab;
     h->rkey = owner->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
-    proof(c, role, h->proof);
+    bny_verbs_proof(c, role, h->proof);
 }
 
 /* The peer accepted: check that it knows the secret, then say hello. */
@@ -231,7 +227,7 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     }
     memcpy(&a, data, sizeof a);
     memcpy(c->nonce, a.nonce, sizeof c->nonce);
-    proof(c, 'S', expect);
+    bny_verbs_proof(c, 'S', expect);
     if (sodium_memcmp(expect, a.proof, 16) != 0) {
         bny_verbs_down(c->e, "does not know the job's secret: somebody else listens at its address");
         return;
@@ -273,116 +269,29 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 
     if (e->trial != c)
         return;
-    if (why == TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
+    if (why == VB_TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
         bny_verbs_conn_close(c);
         e->state = VB_YIELDED;
         e->again_ns = bny_now_ns() + 20u * AGAIN_NS;
         return;
     }
-    if (why == NOT_YET)
-        ask_failed(c, "its first connection is not open");
-    else if (why == OTHER_VERSION)
+    if (why == VB_NOT_NOW)
+        ask_failed(c, "it is not ready there");
+    else if (why == VB_OTHER_VERSION)
         bny_verbs_down(e, "runs another version of banyan, which connects otherwise (ours: wire version %d): install the same "
                        "on all hosts", BNY_WIRE_VERSION);
-    else if (e->conn && why == GIVEN_UP)
+    else if (e->conn && why == VB_GIVEN_UP)
         bny_verbs_down(e, "%s; it gave this connection up", e->broke);
-    else if (e->conn && (why == 0 || why == TURNED_AWAY))
+    else if (e->conn && (why == 0 || why == VB_TURNED_AWAY))
         lane_is_refused(c);
-    else if (why == NO_MEMORY)
+    else if (why == VB_NO_MEMORY)
         bny_verbs_down(e, "has no memory that its device may lock for a connection with device %s: raise the limit of "
                        "locked memory there (ulimit -l unlimited)", c->rail->device);
-    else if (why == NOT_ABLE)
+    else if (why == VB_NOT_ABLE)
         bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->rail->device);
     else
         bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
                        c->rail->device, status);
-}
-
-/* ---- accepting ---------------------------------------------------------------------------- */
-
-/* Not even one of ours? Versions are compared by themselves: what else a request says depends on them. */
-static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t len)
-{
-    return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks || r->from == r->to ||
-           r->lane >= VB_LANES;
-}
-
-/* 0, or why this request must be turned away; -1: for no reason that is told. */
-static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, const struct vb_rail *rail)
-{
-    struct vb_ep *e, *l;
-    int halves = 0;
-
-    for (struct vb_conn *c = t->half; c; c = c->next)
-        halves++;
-    if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
-        bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version of "
-                 "banyan on all hosts", r->wire, BNY_WIRE_VERSION);
-        return OTHER_VERSION;
-    }
-    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {
-        bny_warn("verbs: a connection request that is not from a rank of this job was turned away");
-        return -1;
-    }
-    if (r->notify != t->notify) {
-        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device is of another kind", r->from);
-        return NOT_ABLE;
-    }
-    if (!rail || r->rail != rail->index) {
-        bny_warn("verbs: rank %d was turned away: it means our device %d and comes to %s; the routes of its devices are mixed "
-                 "up", r->from, r->rail, rail ? rail->device : "another");
-        return NOT_ABLE;
-    }
-    e = t->eps[r->from];
-    l = e && r->lane ? e->lanes[r->lane] : e;
-    if (e && (e->down || e->left || (r->resumes && (!l || !l->conn))))
-        return GIVEN_UP;
-    if (r->lane && (!e || !e->conn))
-        return NOT_YET;
-    return l && l->trial && t->tp.rank < r->from ? TURNED_AWAY : 0;
-}
-
-/* Of the slab that a request is about; NULL: its own. */
-static struct vb_conn *owner_of(struct vb_tp *t, const struct vb_request *r)
-{
-    return r->lane || r->resumes ? t->eps[r->from]->conn : NULL;
-}
-
-static void requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len)
-{
-    struct vb_rail *rail = bny_verbs_rail_of(t, id);
-    struct vb_request r = { .wire = 0 };
-    struct vb_accept a;
-    struct rdma_conn_param p;
-    struct vb_conn *c;
-    uint8_t why;
-    int rc;
-
-    memcpy(&r, data, len < sizeof r ? len : sizeof r);
-    rc = refusal(t, &r, len, rail);
-    why = (uint8_t)rc;
-    c = rc ? NULL : bny_verbs_conn_new(t, NULL, id, 0);
-    if (!c) {
-        t->fn->rdma_reject(id, rc > 0 ? &why : NULL, rc > 0);
-        t->fn->rdma_destroy_id(id);
-        return;
-    }
-    id->context = c;
-    c->rail = rail;
-    c->request = r;
-    randombytes_buf(c->nonce, sizeof c->nonce);
-    memcpy(a.nonce, c->nonce, sizeof a.nonce);
-    proof(c, 'S', a.proof);
-    p = param_of(&a, sizeof a);
-    rc = bny_verbs_conn_prepare(c, owner_of(t, &r), r.resumes);
-    if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
-        why = rc == -BANYAN_ENOMEM ? NO_MEMORY : NOT_ABLE;
-        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, rc ? banyan_last_error() : strerror(errno));
-        t->fn->rdma_reject(id, &why, 1);
-        bny_verbs_conn_close(c);
-        return;
-    }
-    c->established = 1;
 }
 
 /* ---- hellos ------------------------------------------------------------------------------- */
@@ -393,7 +302,7 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
     const struct vb_hello *h = bny_verbs_hello_in(c);
     uint8_t expect[16];
 
-    proof(c, c->active ? 'P' : 'C', expect);
+    bny_verbs_proof(c, c->active ? 'P' : 'C', expect);
     if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 && h->slab_bytes == VB_SLAB_BYTES &&
         h->eager_slots == VB_EAGER_SLOTS && h->bulk_slots == VB_BULK_SLOTS)
         return 1;
@@ -508,7 +417,7 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     char why[128];
 
     if (ev->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        requested(t, ev->id, ev->data, ev->len);
+        bny_verbs_requested(t, ev->id, ev->data, ev->len);
         return;
     }
     if (!c) /* the listener */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP with immediates.
  * fn.c: the libraries; device.c: which device; rail.c: several of them; tp_verbs.c: the table, polling, life and death;
- * join.c: connecting and proving the secret; conn.c: memory and queue pair; lane.c: another queue pair for one that broke;
- * path.c: messages on their way out; arrive.c: in; stripe.c: over several queue pairs; read.c: their ends; mem.c: registered
- * memory.
+ * join.c, accept.c: connecting and proving the secret; conn.c: memory and queue pair; lane.c: another queue pair for one
+ * that broke; path.c: messages on their way out; arrive.c: in; stripe.c: over several queue pairs; read.c: their ends; mem.c:
+ * registered memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with WRITE_WITH_IMM into a slot of the
  * receiver's slab, which it may use because it has its credit. There are two kinds of slots:
@@ -339,7 +339,16 @@ void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const c
 struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e);
 int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail); /* rails besides this one that may serve */
 
+/* First byte of a rejection's private data. */
+enum vb_refusal { VB_TURNED_AWAY = 1 /* both asked */, VB_NO_MEMORY, VB_NOT_ABLE, VB_GIVEN_UP /* it will not talk to us again */,
+                  VB_OTHER_VERSION, VB_NOT_NOW /* or not over this rail */ };
+
+/* accept.c */
+void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len);
+
 /* join.c */
+void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
+struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e);        /* starts to connect */
 void bny_verbs_cm_progress(struct vb_tp *t);/* connection events, hellos and deadlines */
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);

@@ -568,11 +568,19 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
     return 0;
 }
 
+/* Of a call's plan among those that are kept. All fields must reach the top bits: calls that differ only in the collective
+ * are often made by turns. */
+static unsigned place_of(const struct bny_call *call)
+{
+    uint64_t small = call->collective | (uint64_t)call->dtype << 8 | (uint64_t)call->redop.wire << 16 |
+                     (uint64_t)(uint32_t)(call->root + 1) << 24;
+
+    return (unsigned)((call->count * 0x9e3779b97f4a7c15u + small * 0xc2b2ae3d27d4eb4fu) >> 58);
+}
+
 int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_plan *out)
 {
-    size_t key = call->count * 0x9e3779b97f4a7c15u + call->collective * 31u + call->dtype * 7u +
-                 (size_t)(call->root + 1) * 131u + call->redop.wire;
-    struct bny_plan *plan = &c->plans[(key >> 20) % 64];
+    struct bny_plan *plan = &c->plans[place_of(call)];
     int rc;
 
     if (c->n == 1 && call->collective != BNY_SENDRECV) {

@@ -105,6 +105,15 @@ class Perf(unittest.TestCase):
             rows, _ = self.rows(name, "-P", "3", "-b", "5000", "-e", "5000", "-n", "1", "-w", "0", "--no-roofline")
             self.assertTrue(rows and all(r["wrong"] == 0 for r in rows), name)
 
+    def test_calls_by_turns_are_planned_once(self):
+        with tempfile.TemporaryFile("w+") as said:
+            subprocess.run([PERF, "allreduce", "-P", "2", "-b", "4", "-e", "4", "-n", "50", "--no-roofline"], check=True, timeout=60,
+                           stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, "BANYAN_DEBUG": "info"})
+            said.seek(0)
+            text = said.read()
+        for call in ("barrier of 1 u8", "allreduce of 1 f32"):
+            self.assertEqual(text.count(f"plan: {call} on"), 2, call)  # by each rank
+
     def coded(self, name, codec, *extra):
         return self.rows(name, "-P", "2", "--codec", codec, "-b", "80K", "-e", "80K", "-n", "1", "-w", "0", "--no-roofline",
                          "--data", "laplace", "-T", "60", *extra)

@@ -11,6 +11,11 @@ int verbs_real_device(void)
     return getenv("BANYAN_TEST_IFNAMES") != NULL;
 }
 
+int verbs_iwarp(const struct tpset *s)
+{
+    return ((struct vb_tp *)s->tp[0])->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 void verbs_joined(struct tpset *s, int n)
 {
     tpset_open(s, bny_transport_find("verbs"), n, NULL);

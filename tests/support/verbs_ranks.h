@@ -7,6 +7,7 @@
 #include "transport/verbs/verbs.h"
 
 int verbs_real_device(void);
+int verbs_iwarp(const struct tpset *s); /* which gives no second queue pair to a connection, and other errors */
 
 /* Opens n ranks; a message has gone each way between any two. */
 void verbs_joined(struct tpset *s, int n);

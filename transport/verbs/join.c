@@ -28,6 +28,7 @@
 #define TIMEOUT_EXP 18 /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
 #define RETRIES     6  /* never 7: some devices take it for "for ever" */
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
+#define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
 /* First byte of a rejection's private data. */
 enum { TURNED_AWAY = 1 /* both asked */, NO_MEMORY, NOT_ABLE, GIVEN_UP /* it will not talk to us again */ };
@@ -195,6 +196,11 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 
     if (e->trial != c)
         return;
+    /* closed by the other end before its connection manager knew ours to be open: not a word about whether it lives */
+    if (why == 0 && (c->established || (e->conn && status == REJ_CLOSED))) {
+        ask_failed(c, "it was closed at once");
+        return;
+    }
     if (why == TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
         bny_verbs_conn_close(c);
         e->state = VB_YIELDED;

@@ -43,6 +43,7 @@ static const struct param params[] = {
     { "BANYAN_DPDK_PORT", "port", "memif", "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0, 0 },
     { "BANYAN_DPDK_ARGS", "text", "", "further arguments of DPDK's EAL", 0, 0 },
     { "BANYAN_DPDK_MTU", "bytes", "0", "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },
+    { "BANYAN_DPDK_QUEUES", "number", "1", "queues of the DPDK port each way; frames spread over them by peer and channel", 1, 16 },
     { "BANYAN_DPDK_ADDR", "IPv4", "", "address of the DPDK port; empty: the interface's", 0, 0 },
     { "BANYAN_DPDK_CHECK", "none|crc|mac", "none", "packets carry a crc32c, or a keyed hash", 0, 0 },
     { "BANYAN_DPDK_FAULT", "list", "", "faults on purpose: loss=.01,dup=,reorder=,corrupt=,rate=1G,seed=7", 0, 0 },

@@ -549,6 +549,9 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     st = &op->steps[index];
     if (msg->data || msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
         bny_trace(op, st, BNY_TRACE_ARRIVE, msg->hdr.chunk, bny_trace_clock(op), msg->hdr.len);
+    /* The rest of the one before may have come with this one, which else would have to be copied aside. */
+    while (st->view_off && !st->arrived->descriptor && advance_step(op, index))
+        ;
     /* A descriptor waits for the pass over all steps: what it brings should be sent on while it is in the cache,
      * before the next one is added. Others are used at once, if it is their turn: their memory is lent. */
     if (!msg->descriptor && !st->arrived && msg->hdr.chunk == st->done) {

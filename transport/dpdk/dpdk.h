@@ -28,6 +28,7 @@
 #define DP_ACK_EVERY  8u
 #define DP_ACK_NS     20000u
 #define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */
+#define DP_LINK_NS    5000000000u  /* a device whose link is down for so long is given up */
 #define DP_LINK_EVERY 64u   /* polls between looks at links */
 #define DP_NAP_NS     50000u /* no descriptor tells of packets */
 #define DP_FRAME      9216u /* of memif and ring: bytes of a frame, when not set */
@@ -37,6 +38,8 @@ struct dp_settings {
     enum bny_dpdk_kind kind;
     char device[200];       /* interface, vdev string, PCI address */
     char args[500];
+    char iface[16];         /* the kernel's interface behind a device; empty: none */
+    int queues;
     uint32_t frame;         /* 0: by kind */
     uint32_t ip;            /* 0: the interface's */
     enum bny_dpdk_checks checks;
@@ -54,7 +57,7 @@ struct dp_blob { /* address */
     uint8_t kind, checks;
     uint16_t udp_port;
     uint8_t mac[6];
-    uint16_t reserved;
+    uint16_t queues;
     uint32_t ip, frame;
     uint64_t nonce;
     uint8_t place[16]; /* where the kind reaches: network stack or process; devices: 0 */
@@ -120,6 +123,8 @@ struct dp_ep {
     uint8_t key[32];            /* of checks */
     uint32_t tag_out, tag_in;
     uint32_t frame, frame_wanted; /* bytes that pass; and that might */
+    unsigned lanes;             /* UDP source ports: one, or one a channel where a card spreads by them */
+    uint64_t link_lost_ns;      /* since when a device's link is down; 0: it is up */
     struct bny_flow_tx tx;
     struct bny_flow_rx rx;
     struct dp_queue queue[BNY_CHANNELS];

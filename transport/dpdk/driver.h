@@ -10,9 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BNY_DPDK_DRIVER_VERSION 1 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 2 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
+#define BNY_DPDK_QUEUES         16
 
 enum bny_dpdk_kind { BNY_DPDK_MEMIF, BNY_DPDK_RING, BNY_DPDK_AF_PACKET, BNY_DPDK_VDEV, BNY_DPDK_PCI };
 
@@ -31,12 +32,16 @@ enum bny_dpdk_caps {
 struct bny_dpdk_conf {
     enum bny_dpdk_kind kind;
     const char *device;   /* interface, vdev string or PCI address */
+    const char *iface;    /* the kernel's interface behind it, or "" */
     const char *link;     /* pairs: name that both ends know */
     const char *secret;   /* pairs: at most 24 bytes of text */
     int id, server;       /* pairs: number at the server; which end this is */
     uint32_t frame_max;   /* bytes of a frame that must pass */
     uint32_t bufs;        /* receive buffers that may be held at once */
     uint8_t mac[6];       /* pairs: ours */
+    int queues;           /* devices: each way */
+    uint32_t ip;          /* devices: ours, to be steered to us; 0: not known */
+    uint16_t udp_port;    /* the same; 0: nothing is steered */
 };
 
 struct bny_dpdk_info {
@@ -44,6 +49,8 @@ struct bny_dpdk_info {
     uint32_t frame_max;
     uint8_t mac[6];
     char driver[32];
+    int queues;
+    char notes[200]; /* what became of queues and steering, for the log */
 };
 
 /* One frame to be sent: head is copied; body is attached where the port can, when ref is set, else copied. */
@@ -69,8 +76,9 @@ struct bny_dpdk_port;
 struct bny_dpdk_driver {
     uint32_t version;
     /* Starts the EAL, once per process, or takes the one that the program started. args: extra ones; device: a PCI
-     * address that must be probed, or NULL. */
-    int (*start)(const char *args, const char *device, char *text);
+     * address that must be probed, or NULL. loud: DPDK's own lines go to stderr, else the last one goes into text when
+     * something fails. */
+    int (*start)(const char *args, const char *device, int loud, char *text);
     int (*open)(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text);
     void (*close)(struct bny_dpdk_port *port);
     /* 1 up, 0 down. A pair that is not connected yet tries again. */

@@ -67,6 +67,11 @@ void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *fr
     put16(udp + 2, to->port);
 }
 
+void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, unsigned lane)
+{
+    put16(eth + 34, (from->port + lane) & 0xffff);
+}
+
 void bny_dpdk_eth_length(uint8_t eth[BNY_DPDK_ETH], uint32_t bytes)
 {
     uint8_t *ip = eth + 14;

@@ -94,6 +94,8 @@ enum bny_dpdk_drop {
 
 /* Writes the first 42 bytes of a frame for good; lengths come with bny_dpdk_eth_length(). */
 void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, const struct bny_dpdk_addr *to);
+/* Another UDP source port for each lane, so that what spreads frames over queues or paths spreads those of one peer. */
+void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, unsigned lane);
 /* The frame has `bytes` bytes. */
 void bny_dpdk_eth_length(uint8_t eth[BNY_DPDK_ETH], uint32_t bytes);
 /* UDP checksum over head[head_len] (from the Ethernet header on) and body. */

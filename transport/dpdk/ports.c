@@ -147,8 +147,9 @@ int bny_dpdk_open_device(struct dp_tp *t)
 {
     char text[BNY_DPDK_TEXT] = "";
     uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
-    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .frame_max = t->set.frame,
-                               .bufs = bufs < 16384 ? bufs : 16384 };
+    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .iface = t->set.iface,
+                               .frame_max = t->set.frame, .bufs = bufs < 16384 ? bufs : 16384,
+                               .queues = t->set.queues };
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;
@@ -157,19 +158,22 @@ int bny_dpdk_open_device(struct dp_tp *t)
     memcpy(t->blob.mac + 2, &t->tp.rank, 4);
     if (t->set.kind == BNY_DPDK_MEMIF || t->set.kind == BNY_DPDK_RING)
         return 0;
+    if (t->set.kind != BNY_DPDK_AF_PACKET)
+        c.udp_port = t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
+    t->blob.ip = t->set.ip;
+    if (!t->set.ip && t->set.iface[0])
+        interface_ip(t->set.iface, &t->blob.ip);
+    c.ip = t->blob.ip;
     if (t->drv->open(&c, &t->port, &t->info, text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", t->tp.rank, text);
     memcpy(t->blob.mac, t->info.mac, 6);
     t->blob.frame = t->info.frame_max;
-    t->blob.ip = t->set.ip;
-    if (!t->set.ip && (t->set.kind != BNY_DPDK_AF_PACKET || interface_ip(t->set.device, &t->blob.ip) != 0))
+    t->blob.queues = (uint16_t)t->info.queues;
+    if (!t->blob.ip)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank, t->set.device,
-                        t->set.kind == BNY_DPDK_AF_PACKET ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
-                                                          : "set BANYAN_DPDK_ADDR");
-    if (t->set.kind == BNY_DPDK_AF_PACKET)
-        return guard(t);
-    t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
-    return 0;
+                        t->set.iface[0] ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
+                                        : "set BANYAN_DPDK_ADDR");
+    return t->set.kind == BNY_DPDK_AF_PACKET ? guard(t) : 0;
 }
 
 /* ---- what is due without a packet ------------------------------------------------------------------ */
@@ -186,7 +190,8 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
     for (int r = 0; what && r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        if (!e || e->other.ip != other.ip)
+        /* The peer said its MAC at init: only the first answer to a question of ours may correct it. */
+        if (!e || e->other.ip != other.ip || what != 2 || e->resolved || !e->asks)
             continue;
         memcpy(e->other.mac, other.mac, 6);
         bny_dpdk_eth_init(e->eth, &e->self, &e->other);
@@ -221,6 +226,12 @@ static void watch_link(struct dp_ep *e)
         else
             bny_dpdk_down(e, "ended: its end of the link is closed");
     }
+    if (up || (e->info.caps & BNY_DPDK_LINK_TELLS))
+        e->link_lost_ns = 0;
+    else if (e->was_up && !e->link_lost_ns)
+        e->link_lost_ns = t->now;
+    else if (e->was_up && t->now - e->link_lost_ns > DP_LINK_NS && e->used)
+        bny_dpdk_down(e, "is not reached: the link of %s has been down for 5 s (cable, ip link set up)", t->set.device);
     e->up = up || (e->up && !(e->info.caps & BNY_DPDK_LINK_TELLS));
     if (!e->was_up && e->used && t->now - e->first_ns > DP_JOIN_NS && !e->down)
         bny_dpdk_down(e, e->info.caps & BNY_DPDK_LINK_TELLS

@@ -78,6 +78,8 @@ static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
         memcpy(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, &v, sizeof v);
     }
     memcpy(head, e->eth, BNY_DPDK_ETH);
+    if (e->lanes > 1)
+        bny_dpdk_eth_lane(head, &e->self, head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
     bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
     if (t->set.kind == BNY_DPDK_PCI) /* between machines, where what computes no check would see none */
         bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);

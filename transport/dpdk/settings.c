@@ -17,6 +17,15 @@ static int is_pci(const char *text)
     return sscanf(text, "%4x:%2x:%2x.%1x%c", &a, &b, &c, &d, &end) == 4;
 }
 
+/* "net_af_xdp0,iface=veth0,...": veth0. Other drivers' interfaces are made by them, and are the kernel's end of a wire. */
+static void parse_iface(struct dp_settings *s, const char *text)
+{
+    const char *at = strstr(text, ",iface=");
+
+    if (at && !strncmp(text + 4, "af_", 3))
+        snprintf(s->iface, sizeof s->iface, "%.*s", (int)strcspn(at + 7, ","), at + 7);
+}
+
 static int parse_port(struct dp_settings *s, const char *text)
 {
     snprintf(s->device, sizeof s->device, "%s", text);
@@ -26,9 +35,13 @@ static int parse_port(struct dp_settings *s, const char *text)
         s->kind = BNY_DPDK_RING;
     } else if (!strncmp(text, "af_packet:iface=", 16) && text[16]) {
         s->kind = BNY_DPDK_AF_PACKET;
+        if (strlen(text + 16) >= sizeof s->iface || strchr(text, ','))
+            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface", text, text + 16);
         snprintf(s->device, sizeof s->device, "%s", text + 16);
+        snprintf(s->iface, sizeof s->iface, "%s", text + 16);
     } else if (!strncmp(text, "net_", 4) || !strncmp(text, "eth_", 4)) {
         s->kind = BNY_DPDK_VDEV;
+        parse_iface(s, text);
     } else if (is_pci(text)) {
         s->kind = BNY_DPDK_PCI;
     } else {
@@ -102,6 +115,7 @@ int bny_dpdk_settings(struct dp_settings *s)
     if (rc)
         return rc;
     snprintf(s->args, sizeof s->args, "%s", bny_param_str("BANYAN_DPDK_ARGS"));
+    s->queues = (int)bny_param_int("BANYAN_DPDK_QUEUES");
     s->frame = mtu ? (uint32_t)mtu + 14 : DP_FRAME;
     if (*ip && inet_pton(AF_INET, ip, &a) != 1)
         return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_ADDR=%.60s is no IPv4 address", ip);

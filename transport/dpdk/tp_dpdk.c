@@ -87,7 +87,8 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
     char text[BNY_DPDK_TEXT] = "";
     int rc;
 
-    if (t->drv->start(t->set.args, t->set.kind == BNY_DPDK_PCI ? t->set.device : NULL, text) != 0)
+    if (t->drv->start(t->set.args, t->set.kind == BNY_DPDK_PCI ? t->set.device : NULL,
+                      bny_log_enabled(BANYAN_LOG_INFO), text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", cfg->rank, text);
     randombytes_buf(&t->blob.nonce, sizeof t->blob.nonce);
     memcpy(t->blob.magic, "bdpk", 4);
@@ -105,7 +106,8 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
             return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
         bny_warn("rank %d: BANYAN_DPDK_FAULT is set: packets are lost, doubled, delayed or changed on purpose", cfg->rank);
     }
-    bny_info("dpdk: port %s, frames up to %u bytes", t->set.device, t->blob.frame);
+    bny_info("dpdk: port %s, frames up to %u bytes%s%s", t->set.device, t->blob.frame, t->info.notes[0] ? "; " : "",
+             t->info.notes);
     return 0;
 }
 
@@ -194,6 +196,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         rc = bny_dpdk_open_pair(e);
         e->port_is_own = rc == 0;
     }
+    e->lanes = t->port && (e->blob.queues > 1 || t->info.queues > 1) ? BNY_CHANNELS : 1;
     e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
     if (rc == 0)
         rc = bny_dpdk_ep_memory(e);
@@ -204,14 +207,22 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     return rc;
 }
 
+/* Ports go first: until then the driver may hold packets that point into an endpoint's memory, and count them there; but the
+ * buffers that are held have to be back before. */
+static void ep_close(struct dp_ep *e)
+{
+    bny_dpdk_give_up(e);
+    bny_dpdk_forget(e);
+    if (e->port_is_own)
+        dp_tp_of(e)->drv->close(e->port);
+    e->port_is_own = 0;
+}
+
 static void ep_free(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
 
-    bny_dpdk_give_up(e);
-    bny_dpdk_forget(e);
-    if (e->port_is_own)
-        t->drv->close(e->port);
+    ep_close(e);
     if (e->memory)
         t->drv->release(e->memory);
     for (struct dp_sent *s = e->sent, *next; s; s = next) {
@@ -288,10 +299,14 @@ static void dpdk_destroy(struct bny_tp *tp)
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r]) {
             tell(t->eps[r]);
-            ep_free(t->eps[r]);
+            ep_close(t->eps[r]);
         }
+    bny_dpdk_faults_free(t->faults);
     if (t->port)
         t->drv->close(t->port);
+    for (int r = 0; r < tp->nranks; r++)
+        if (t->eps[r])
+            ep_free(t->eps[r]);
     if (t->guard >= 0)
         close(t->guard);
     while (t->all_msgs) {
@@ -309,7 +324,6 @@ static void dpdk_destroy(struct bny_tp *tp)
     }
     while (t->mem)
         mem_drop(t, t->mem->at, t->mem->owned);
-    bny_dpdk_faults_free(t->faults);
     free(t->eps);
     free(t);
 }

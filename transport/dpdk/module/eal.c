@@ -3,6 +3,7 @@
  * that the program started. Never cleaned up: rte_eal_cleanup races with the interrupt thread of this DPDK, and an EAL
  * cannot be started twice. */
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -26,6 +27,68 @@
 #define MEMORY_MIB "4096" /* address space; pages are taken when they are touched */
 
 static struct rte_mempool *heads;
+static char begun_with[1024], failure[BNY_DPDK_TEXT]; /* our own start's arguments, and what became of it */
+static int ours;
+
+/* ---- DPDK's own lines ------------------------------------------------------------------------- */
+
+/* A line of an operation that goes on well (a server that is not there yet, a feature the kernel lacks) is not the user's
+ * business: lines are kept back, and the first of an operation is added to our own sentence when it fails. */
+static struct {
+    pthread_mutex_t lock;
+    char first[160];
+    int loud;
+} lines = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void bny_eal_hear(const char *text, size_t len)
+{
+    const char *end = memchr(text, '\n', len);
+
+    pthread_mutex_lock(&lines.lock);
+    if (lines.loud)
+        fwrite(text, 1, len, stderr);
+    if (!lines.first[0])
+        snprintf(lines.first, sizeof lines.first, "%.*s", (int)(end ? end - text : (ptrdiff_t)len), text);
+    pthread_mutex_unlock(&lines.lock);
+}
+
+static ssize_t take_line(void *cookie, const char *text, size_t len)
+{
+    bny_eal_hear(text, len);
+    return (ssize_t)len;
+}
+
+void bny_eal_forget_lines(void)
+{
+    pthread_mutex_lock(&lines.lock);
+    lines.first[0] = '\0';
+    pthread_mutex_unlock(&lines.lock);
+}
+
+/* Adds DPDK's own first line to a sentence of ours. */
+void bny_eal_explain(char *text)
+{
+    size_t len = strlen(text);
+
+    pthread_mutex_lock(&lines.lock);
+    if (lines.first[0])
+        snprintf(text + len, BNY_DPDK_TEXT - len, " (DPDK: %s)", lines.first);
+    pthread_mutex_unlock(&lines.lock);
+}
+
+static void keep_lines(int loud)
+{
+    static const cookie_io_functions_t io = { .write = take_line };
+    FILE *f = fopencookie(NULL, "w", io);
+
+    lines.loud = loud;
+    if (f) {
+        setvbuf(f, NULL, _IOLBF, 0);
+        rte_openlog_stream(f);
+    }
+}
+
+/* ---- starting --------------------------------------------------------------------------------- */
 
 struct rte_mempool *bny_eal_heads(void)
 {
@@ -64,11 +127,9 @@ static int run_eal(const char *args, const char *device, char *text)
     argv[argc++] = (char *)"--lcores";
     argv[argc++] = cores;
     argv[argc++] = (char *)"--no-telemetry";
-    if (!has(args, "--log-level")) {
+    if (!has(args, "--log-level"))
         argv[argc++] = (char *)"--log-level=*:error";
-        argv[argc++] = (char *)"--log-level=pmd.net.memif:critical"; /* a server that is not there yet is no error */
-    }
-    if (!has(args, "--iova-mode"))
+    if (!device && !has(args, "--iova-mode")) /* a card's bus and IOMMU decide */
         argv[argc++] = (char *)"--iova-mode=va";
     if (device) {
         snprintf(allow, sizeof allow, "%s", device);
@@ -90,29 +151,57 @@ static int run_eal(const char *args, const char *device, char *text)
     for (char *word = strtok_r(extra, " \t", &save); word && argc < ARGS_MAX - 1; word = strtok_r(NULL, " \t", &save))
         argv[argc++] = word;
     argv[argc] = NULL;
-    if (rte_eal_init(argc, argv) < 0) {
-        if (device && rte_errno == EACCES)
-            say(text, "DPDK does not start: %s; hugepages are missing or not yours: scripts/hugepages reserves some",
-                rte_strerror(rte_errno));
-        else
-            say(text, "DPDK does not start (%s; its own lines above say why); BANYAN_DPDK_ARGS=\"%.100s\"%s",
-                rte_strerror(rte_errno), args ? args : "",
-                device ? "; without hugepages: scripts/hugepages" : "");
-        return -1;
-    }
-    return 0;
+    if (rte_eal_init(argc, argv) >= 0)
+        return 0;
+    if (device && (rte_errno == EACCES || rte_errno == ENOMEM))
+        say(text, "DPDK does not start: hugepages are missing, too few or not yours (%s): scripts/hugepages reserve 512",
+            rte_strerror(rte_errno));
+    else
+        say(text, "DPDK does not start: %s; BANYAN_DPDK_ARGS=\"%.100s\"", rte_strerror(rte_errno), args ? args : "");
+    bny_eal_explain(text);
+    return -1;
 }
 
-int bny_eal_start(const char *args, const char *device, char *text)
+/* The EAL that this process has, or a new one. One that failed cannot be started again, nor given other arguments. */
+static int have_eal(const char *args, const char *device, int loud, char *text)
+{
+    int rc;
+
+    if (failure[0]) {
+        say(text, "%s", failure);
+        return -1;
+    }
+    if (ours || rte_lcore_count() > 0) {
+        if (strcmp(args ? args : "", begun_with) != 0) {
+            say(text, "DPDK runs in this process already, started by %s: BANYAN_DPDK_ARGS=\"%.100s\" comes too late; unset "
+                "it, or give these arguments %s", ours ? "an earlier communicator with other arguments" : "the program", args,
+                ours ? "from the first communicator on" : "to the program's rte_eal_init");
+            return -1;
+        }
+        if (rte_eal_process_type() != RTE_PROC_PRIMARY) {
+            say(text, "the program runs DPDK as a secondary process, which can make no ports: start it as a primary one, "
+                "with a --file-prefix of its own");
+            return -1;
+        }
+        return 0;
+    }
+    keep_lines(loud);
+    rc = run_eal(args, device, text);
+    if (rc != 0)
+        snprintf(failure, sizeof failure, "%s", text);
+    ours = rc == 0;
+    snprintf(begun_with, sizeof begun_with, "%s", args ? args : "");
+    return rc;
+}
+
+int bny_eal_start(const char *args, const char *device, int loud, char *text)
 {
     cpu_set_t before;
-    int saved;
+    int saved = sched_getaffinity(0, sizeof before, &before) == 0, rc;
 
-    if (heads)
-        return 0;
-    saved = sched_getaffinity(0, sizeof before, &before) == 0;
-    if (rte_lcore_count() == 0 && run_eal(args, device, text) != 0)
-        return -1;
+    rc = have_eal(args, device, loud, text);
+    if (rc != 0 || heads)
+        return rc;
     if (saved)
         sched_setaffinity(0, sizeof before, &before);
     heads = rte_pktmbuf_pool_create("banyan_heads", HEADS, 256, 0, HEAD_ROOM, SOCKET_ID_ANY);

@@ -64,6 +64,14 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
     return m;
 }
 
+/* By the first frame's UDP source port: frames of one peer and channel mostly keep to one queue, and their order. */
+static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
+{
+    const uint8_t *head = t->head;
+
+    return port->queues > 1 && t->head_len >= 36 ? (uint16_t)((head[35] + head[33]) % port->queues) : 0;
+}
+
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 {
     struct rte_mbuf *m[BNY_DPDK_BURST];
@@ -78,7 +86,7 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
         if (!m[made])
             break;
     }
-    sent = rte_eth_tx_burst(port->id, 0, m, (uint16_t)made);
+    sent = rte_eth_tx_burst(port->id, made ? queue_of(port, &tx[0]) : 0, m, (uint16_t)made);
     for (int i = sent; i < made; i++)
         rte_pktmbuf_free(m[i]);
     return sent;
@@ -87,11 +95,16 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
 {
     struct rte_mbuf *m[BNY_DPDK_BURST];
-    int got, kept = 0;
+    int got = 0, kept = 0;
 
     if (!port->started)
         return 0;
-    got = rte_eth_rx_burst(port->id, 0, m, (uint16_t)n);
+    for (int i = 0; i < port->queues && got < n; i++) {
+        uint16_t q = (uint16_t)((port->turn + (unsigned)i) % (unsigned)port->queues);
+
+        got += rte_eth_rx_burst(port->id, q, m + got, (uint16_t)(n - got));
+    }
+    port->turn++;
     for (int i = 0; i < got; i++) {
         if (m[i]->nb_segs != 1) {
             port->refused++;
@@ -116,6 +129,7 @@ void bny_io_reclaim(struct bny_dpdk_port *port)
 {
     struct rte_mbuf *none[1];
 
-    if (port->started)
-        rte_eth_tx_burst(port->id, 0, none, 0);
+    for (int q = 0; port->started && q < port->queues; q++)
+        if (rte_eth_tx_done_cleanup(port->id, (uint16_t)q, 0) < 0)
+            rte_eth_tx_burst(port->id, (uint16_t)q, none, 0);
 }

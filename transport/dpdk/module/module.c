@@ -7,12 +7,12 @@
 /* Ranks that are threads come at the same time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int start(const char *args, const char *device, char *text)
+static int start(const char *args, const char *device, int loud, char *text)
 {
     int rc;
 
     pthread_mutex_lock(&lock);
-    rc = bny_eal_start(args, device, text);
+    rc = bny_eal_start(args, device, loud, text);
     pthread_mutex_unlock(&lock);
     return rc;
 }

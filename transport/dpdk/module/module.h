@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the EAL and its memory; port.c:
- * ports; io.c: packets. It knows nothing of ranks and messages (driver.h is all that the library sees). */
+ * ports; queues.c: their queues, and what comes to them; io.c: packets. It knows nothing of ranks and messages (driver.h is all that the library sees). */
 #ifndef BNY_DPDK_MODULE_H
 #define BNY_DPDK_MODULE_H
 
@@ -17,16 +17,26 @@ struct bny_dpdk_port {
     uint16_t id;
     unsigned caps;
     enum bny_dpdk_kind kind;
-    int started, was_up;
+    int started, was_up, queues;
+    unsigned turn;                  /* queue that is read first */
     uint64_t tried_ns;
     struct rte_mempool *pool;       /* receive buffers, and whole frames that are copied */
     struct rte_ring *rings[2];      /* ring: to receive, to send */
+    struct rte_flow *rule;          /* that brings our frames to us; NULL: none */
+    int isolated;                   /* all other frames are the kernel's */
+    uint64_t owner;                 /* devices: our number as the port's owner; 0: not yet */
+    char iface[16];                 /* the kernel's interface behind it; empty: none */
+    int iface_up;
+    uint64_t looked_ns;             /* at iface_up */
     char name[64];                  /* of the vdev; empty: none to remove */
     uint64_t refused;               /* frames in several segments, or without memory */
 };
 
 /* eal.c */
-int bny_eal_start(const char *args, const char *device, char *text);
+int bny_eal_start(const char *args, const char *device, int loud, char *text);
+void bny_eal_hear(const char *line, size_t len); /* of DPDK, or of what it uses */
+void bny_eal_forget_lines(void);
+void bny_eal_explain(char *text);                /* adds the first line since then */
 void *bny_eal_alloc(size_t bytes);
 void bny_eal_release(void *mem);
 int bny_eal_owns(const void *mem, size_t bytes);
@@ -40,6 +50,13 @@ int bny_port_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, 
 void bny_port_close(struct bny_dpdk_port *port);
 int bny_port_link_up(struct bny_dpdk_port *port);
 uint64_t bny_port_missed(struct bny_dpdk_port *port);
+
+/* queues.c: of a port that is stopped; configures it, starts it when that can be done now */
+int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text);
+int bny_queues_start(struct bny_dpdk_port *p);
+void bny_queues_stop(struct bny_dpdk_port *p);
+/* Bytes of a slot of af_packet's rings. */
+uint32_t bny_queues_ring_frame(uint32_t frame_max);
 
 /* io.c */
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);

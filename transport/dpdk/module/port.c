@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports: made when asked for (hot-plugged), configured with one queue each way, removed with their transport. The
+/* Ports: made when asked for (hot-plugged), removed with their transport. The
  * table of drivers says what was found to be true of them; what they report about themselves is wrong in places. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +25,10 @@
 #include "transport/dpdk/module/module.h"
 
 #define ETHER        14u
-#define PAIR_FRAMES  128u /* of a memif ring */
-#define DEVICE_DESC  512u
-#define CACHE        64u
+#define PAIR_FRAMES  128u    /* of net_ring */
 #define HANDSHAKE_MS 50
-#define RETRY_NS     1000000u /* between two tries of a client to find its server */
+#define RETRY_NS     1000000u  /* between two tries of a client to find its server */
+#define LOOK_NS      10000000u /* ... looks at an interface */
 
 /* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a frame. */
 static const struct {
@@ -36,11 +39,12 @@ static const struct {
     { "net_memif", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS | BNY_DPDK_LINK_TELLS, 65000 },
     { "net_ring", BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS, 65000 },
     { "net_af_packet", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_KERNEL_IP, 60000 },
-    /* memory of malloc: delivers nothing and wedges the queue */
-    { "net_virtio_user", BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL, 9018 },
-    /* several segments: sends the first only. External memory: sends garbage. */
-    { "net_af_xdp", BNY_DPDK_KERNEL_IP, 3000 },
-    { "net_tap", BNY_DPDK_KERNEL_IP, 1514 },
+    /* Attached memory comes back when the ring is full, and not before: a message would wait for others to follow it. */
+    { "net_virtio_user", 0, 9018 },
+    { "net_vhost", 0, 9018 },
+    /* several segments: sends the first only. External memory: sends garbage. Takes ARP away from the kernel. */
+    { "net_af_xdp", 0, 3000 },
+    { "net_tap", 0, 1514 },
 };
 
 static atomic_uint serial;
@@ -72,7 +76,9 @@ static int plug(struct bny_dpdk_port *p, const char *args, char *text)
     int rc = rte_vdev_init(p->name, args);
 
     if (rc != 0) {
-        say(text, "DPDK makes no port %s,%.120s: %s", p->name, args, rte_strerror(rc < 0 ? -rc : rte_errno));
+        say(text, "DPDK makes no port %s,%.120s: %s; see that this driver is installed, that its interface is there, yours "
+            "to open and in no other process's use (BANYAN_DPDK_PORT)", p->name, args,
+            rte_strerror(rc < 0 ? -rc : rte_errno));
         p->name[0] = '\0';
         return -1;
     }
@@ -142,118 +148,91 @@ static uint32_t interface_frame(const char *name)
     return rc == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
 }
 
-/* Bytes of a slot of af_packet's rings. */
-static uint32_t ring_frame(uint32_t frame_max)
-{
-    return frame_max + 64 > 2048 ? (frame_max + 64 + 4095) & ~4095u : 2048;
-}
-
 static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
 {
-    uint32_t size = ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
+    uint32_t size = bny_queues_ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
     char args[200];
+    int queues = c->queues > 1 ? c->queues : 1;
 
     snprintf(p->name, sizeof p->name, "net_af_packet_bny%u", atomic_fetch_add(&serial, 1));
-    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512", c->device, size, block);
+    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512,qpairs=%d", c->device, size,
+             block, queues);
     if (plug(p, args, text) == 0)
         return 0;
     say(text, "DPDK opens no port on interface %s: a packet socket needs CAP_NET_RAW (root, or a network namespace of "
-        "your own), and memory for %u frames of %u bytes", c->device, 512u, size);
+        "your own), and memory for %u frames of %u bytes", c->device, 512u * (unsigned)queues, size);
     return -1;
 }
 
+/* Of a port that others may have: the program that started DPDK, or another communicator. */
+static int own(struct bny_dpdk_port *p, const char *name, char *text)
+{
+    struct rte_eth_dev_owner o = { .name = "banyan" }, other;
+
+    if (rte_eth_dev_owner_new(&o.id) == 0 && rte_eth_dev_owner_set(p->id, &o) == 0) {
+        p->owner = o.id;
+        return 0;
+    }
+    if (rte_eth_dev_owner_get(p->id, &other) != 0)
+        other.name[0] = '\0';
+    say(text, "port %.60s is in use in this process, by %.40s: set BANYAN_DPDK_PORT to another", name,
+        other.name[0] ? other.name : "somebody");
+    return -1;
+}
+
+static int take_bpf_line(int level, const char *fmt, va_list ap)
+{
+    char line[300];
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+
+    if (level == 0 && n > 0) /* warnings; below are explanations */
+        bny_eal_hear(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+    return n;
+}
+
+/* The libraries of net_af_xdp write to stderr unless told otherwise. Both have the same form of function for that. */
+static void hear_bpf(const char *name)
+{
+    static const char *const libs[][2] = { { "libbpf.so.1", "libbpf_set_print" }, { "libxdp.so.1", "libxdp_set_print" } };
+    void *(*set)(int (*)(int, const char *, va_list));
+
+    for (int i = 0; !strncmp(name, "net_af_xdp", 10) && i < 2; i++) {
+        void *lib = dlopen(libs[i][0], RTLD_NOW | RTLD_NOLOAD), *symbol = lib ? dlsym(lib, libs[i][1]) : NULL;
+
+        memcpy(&set, &symbol, sizeof set);
+        if (symbol)
+            set(take_bpf_line);
+    }
+}
+
+/* One that is there already stays when we close it. */
 static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
-    if (c->kind == BNY_DPDK_VDEV) {
-        const char *comma = strchr(c->device, ',');
+    const char *comma = strchr(c->device, ',');
+    char name[sizeof p->name];
 
-        snprintf(p->name, sizeof p->name, "%.*s", (int)(comma ? comma - c->device : 60), c->device);
-        return plug(p, comma ? comma + 1 : "", text);
+    snprintf(name, sizeof name, "%.*s", (int)(comma ? comma - c->device : 60), c->device);
+    if (rte_eth_dev_get_port_by_name(name, &p->id) == 0)
+        return own(p, name, text);
+    if (c->kind == BNY_DPDK_VDEV) {
+        snprintf(p->name, sizeof p->name, "%s", name);
+        hear_bpf(name);
+        return plug(p, comma ? comma + 1 : "", text) == 0 ? own(p, name, text) : -1;
     }
-    if (rte_eth_dev_get_port_by_name(c->device, &p->id) != 0 &&
-        (rte_dev_probe(c->device) != 0 || rte_eth_dev_get_port_by_name(c->device, &p->id) != 0)) {
+    if (rte_dev_probe(name) != 0 || rte_eth_dev_get_port_by_name(name, &p->id) != 0) {
         say(text, "DPDK finds no port %s: bind it to vfio-pci (dpdk-devbind.py -b vfio-pci %s; Mellanox cards keep "
-            "their driver), see that it is yours to open and in no other process's use", c->device, c->device);
+            "their driver), see that it is yours to open and in no other process's use; what started DPDK before in this process must not have done so with "
+            "--no-pci", name, name);
         return -1;
     }
-    return 0;
+    return own(p, name, text);
 }
 
 /* ---- setting up ------------------------------------------------------------------------------- */
 
-static int start(struct bny_dpdk_port *p)
-{
-    if (!p->started && rte_eth_dev_start(p->id) == 0)
-        p->started = 1;
-    return p->started;
-}
-
 static void start_there(void *p)
 {
-    start(p);
-}
-
-static int set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
-{
-    struct rte_eth_conf conf = { 0 }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
-    struct rte_eth_dev_info dev;
-    uint16_t rx = p->kind == BNY_DPDK_MEMIF ? PAIR_FRAMES : DEVICE_DESC, tx = rx;
-    uint32_t count = c->bufs + rx + 2 * tx + 2 * CACHE;
-    /* af_packet wants room for as much as its ring's frames hold */
-    uint32_t room = RTE_PKTMBUF_HEADROOM + (p->kind == BNY_DPDK_AF_PACKET ? ring_frame(info->frame_max) : info->frame_max + 64);
-    char name[RTE_MEMPOOL_NAMESIZE];
-    int rc;
-
-    if (rte_eth_dev_info_get(p->id, &dev) != 0) {
-        say(text, "port %s does not describe itself", p->name);
-        return -1;
-    }
-    snprintf(info->driver, sizeof info->driver, "%.31s", dev.driver_name);
-    if (p->kind == BNY_DPDK_PCI) {
-        conf.rxmode.mtu = info->frame_max > 1514 ? info->frame_max - ETHER : 0;
-        if (conf.rxmode.mtu > dev.max_mtu)
-            conf.rxmode.mtu = dev.max_mtu;
-        info->frame_max = conf.rxmode.mtu ? conf.rxmode.mtu + ETHER : 1514;
-        if (dev.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) {
-            info->caps |= BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL;
-            conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-        }
-    }
-    snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
-    p->pool = rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
-    if (!p->pool) {
-        say(text, "DPDK has no memory for %u frames of %u bytes (%s); give it more (BANYAN_DPDK_ARGS=\"-m MIB\", or "
-            "hugepages) or make frames smaller (BANYAN_DPDK_MTU)", count, info->frame_max, rte_strerror(rte_errno));
-        return -1;
-    }
-    rc = rte_eth_dev_configure(p->id, 1, 1, &conf);
-    if (rc == 0)
-        rte_eth_dev_adjust_nb_rx_tx_desc(p->id, &rx, &tx);
-    if (rc == 0)
-        rc = rte_eth_rx_queue_setup(p->id, 0, rx, SOCKET_ID_ANY, NULL, p->pool);
-    if (rc == 0)
-        rc = rte_eth_tx_queue_setup(p->id, 0, tx, SOCKET_ID_ANY, NULL);
-    if (rc != 0) {
-        say(text, "port %.40s refuses to be set up: %s; another program may use it", info->driver,
-            rte_strerror(rc < 0 ? -rc : rc));
-        return -1;
-    }
-    start(p);
-    if (!p->started && p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
-        say(text, "port %.40s does not start; another program may use it", info->driver);
-        return -1;
-    }
-    if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV)
-        rte_eth_promiscuous_disable(p->id);
-    if (!(info->caps & BNY_DPDK_PAIR)) {
-        struct rte_ether_addr mac;
-
-        rte_eth_macaddr_get(p->id, &mac);
-        memcpy(info->mac, mac.addr_bytes, 6);
-    } else {
-        memcpy(info->mac, c->mac, 6);
-    }
-    return 0;
+    bny_queues_start(p);
 }
 
 struct opening {
@@ -274,7 +253,7 @@ static void make(void *arg)
             : p->kind == BNY_DPDK_AF_PACKET ? make_af_packet(p, o->c, o->info, o->text)
                                             : make_device(p, o->c, o->text);
     if (o->rc == 0)
-        o->rc = set_up(p, o->c, o->info, o->text);
+        o->rc = bny_queues_set_up(p, o->c, o->info, o->text);
 }
 
 int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
@@ -289,17 +268,20 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, str
         say(text, "no memory for a port");
         return -1;
     }
+    bny_eal_forget_lines();
     p->kind = c->kind;
+    p->iface_up = 1;
+    snprintf(p->iface, sizeof p->iface, "%s", c->iface ? c->iface : "");
     look_up(c->kind == BNY_DPDK_MEMIF       ? "net_memif"
             : c->kind == BNY_DPDK_RING      ? "net_ring"
             : c->kind == BNY_DPDK_AF_PACKET ? "net_af_packet"
                                             : c->device,
             info, &limit);
     info->frame_max = c->frame_max < limit ? c->frame_max : limit;
-    if (c->kind == BNY_DPDK_AF_PACKET) {
-        limit = interface_frame(c->device);
+    if (p->iface[0]) {
+        limit = interface_frame(p->iface);
         if (limit == 0) {
-            say(text, "there is no interface %s here (ip link lists them); check BANYAN_DPDK_PORT", c->device);
+            say(text, "there is no interface %s here (ip link lists them); check BANYAN_DPDK_PORT", p->iface);
             free(p);
             return -1;
         }
@@ -310,6 +292,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, str
     else
         make(&o);
     if (o.rc != 0) {
+        bny_eal_explain(text);
         bny_port_close(p);
         return -1;
     }
@@ -322,10 +305,26 @@ static void unmake(void *arg)
 {
     struct bny_dpdk_port *p = arg;
 
-    if (p->started)
-        rte_eth_dev_stop(p->id);
+    bny_queues_stop(p);
+    if (p->owner)
+        rte_eth_dev_owner_unset(p->id, p->owner);
     if (p->name[0])
         rte_vdev_uninit(p->name);
+}
+
+/* virtio_user writes to its socket when it is closed, and the other end may be gone. */
+static void unmake_quietly(struct bny_dpdk_port *p)
+{
+    const struct timespec now = { 0 };
+    sigset_t pipe, before;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    unmake(p);
+    while (!sigismember(&before, SIGPIPE) && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* A memif whose peer goes away in the middle of the handshake makes the driver panic: who leaves lets it end first. */
@@ -345,10 +344,29 @@ void bny_port_close(struct bny_dpdk_port *p)
     if (p->kind == BNY_DPDK_MEMIF)
         bny_eal_call(unmake, p);
     else
-        unmake(p);
-    if (p->kind == BNY_DPDK_MEMIF || p->kind == BNY_DPDK_AF_PACKET)
-        rte_mempool_free(p->pool); /* of others, frames may still be under way */
+        unmake_quietly(p);
+    if (p->pool && rte_mempool_full(p->pool)) /* else the driver, or the other end of a ring, has frames of it still */
+        rte_mempool_free(p->pool);
     free(p);
+}
+
+/* net_af_packet says up whatever happens: the interface is asked. One that was removed is down. */
+static int interface_up(struct bny_dpdk_port *p)
+{
+    struct ifreq r;
+    int fd;
+
+    if (now_ns() - p->looked_ns < LOOK_NS)
+        return p->iface_up;
+    p->looked_ns = now_ns();
+    memset(&r, 0, sizeof r);
+    memcpy(r.ifr_name, p->iface, sizeof p->iface);
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        p->iface_up = ioctl(fd, SIOCGIFFLAGS, &r) == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
+        close(fd);
+    }
+    return p->iface_up;
 }
 
 int bny_port_link_up(struct bny_dpdk_port *p)
@@ -363,6 +381,8 @@ int bny_port_link_up(struct bny_dpdk_port *p)
         return 0;
     if (p->kind == BNY_DPDK_RING)
         return 1;
+    if (p->iface[0] && !interface_up(p))
+        return 0;
     memset(&link, 0, sizeof link);
     if (rte_eth_link_get_nowait(p->id, &link) != 0 || link.link_status != RTE_ETH_LINK_UP)
         return 0;

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Queues of a port: their number, their memory, what spreads frames over them (RSS by addresses and UDP ports; af_packet's
+ * fan-out does the same), and the rule that brings our frames to them (rte_flow). One thread polls all of them. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_errno.h>
+#include <rte_flow.h>
+#include <rte_mbuf_pool_ops.h>
+
+#include "transport/dpdk/module/module.h"
+
+#define ETHER       14u
+#define PAIR_FRAMES 128u /* of a memif ring */
+#define DEVICE_DESC 512u
+#define CACHE       64u
+
+uint32_t bny_queues_ring_frame(uint32_t frame_max)
+{
+    return frame_max + 64 > 2048 ? (frame_max + 64 + 4095) & ~4095u : 2048;
+}
+
+/* ---- steering --------------------------------------------------------------------------------- */
+
+/* Drivers whose card stays the kernel's too: what no rule takes can be left to it. */
+static int is_bifurcated(const char *driver)
+{
+    return !strcmp(driver, "mlx5_pci") || !strcmp(driver, "net_mlx4") || !strcmp(driver, "net_mana");
+}
+
+/* Our frames: IPv4 and UDP to our address and port; to one queue, or spread over all. NULL: the driver takes no such
+ * rule, and says why. */
+static struct rte_flow *make_rule(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct rte_flow_error *why)
+{
+    struct rte_flow_attr attr = { .ingress = 1 };
+    struct rte_flow_item_ipv4 ip = { .hdr.dst_addr = rte_cpu_to_be_32(c->ip) };
+    struct rte_flow_item_ipv4 ip_mask = { .hdr.dst_addr = UINT32_MAX };
+    struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(c->udp_port) };
+    struct rte_flow_item_udp udp_mask = { .hdr.dst_port = UINT16_MAX };
+    struct rte_flow_item pattern[] = {
+        { .type = RTE_FLOW_ITEM_TYPE_ETH },
+        { .type = RTE_FLOW_ITEM_TYPE_IPV4, .spec = &ip, .mask = &ip_mask },
+        { .type = RTE_FLOW_ITEM_TYPE_UDP, .spec = &udp, .mask = &udp_mask },
+        { .type = RTE_FLOW_ITEM_TYPE_END },
+    };
+    uint16_t queues[BNY_DPDK_QUEUES];
+    struct rte_flow_action_queue one = { .index = 0 };
+    struct rte_flow_action_rss all = { .types = RTE_ETH_RSS_NONFRAG_IPV4_UDP, .queue_num = (uint32_t)p->queues,
+                                       .queue = queues };
+    struct rte_flow_action actions[] = {
+        { .type = p->queues > 1 ? RTE_FLOW_ACTION_TYPE_RSS : RTE_FLOW_ACTION_TYPE_QUEUE,
+          .conf = p->queues > 1 ? (const void *)&all : (const void *)&one },
+        { .type = RTE_FLOW_ACTION_TYPE_END },
+    };
+
+    for (int i = 0; i < p->queues; i++)
+        queues[i] = (uint16_t)i;
+    memset(why, 0, sizeof *why);
+    if (rte_flow_validate(p->id, &attr, pattern, actions, why) != 0)
+        return NULL;
+    return rte_flow_create(p->id, &attr, pattern, actions, why);
+}
+
+static void note(struct bny_dpdk_info *info, const char *what, const char *more)
+{
+    size_t len = strlen(info->notes);
+
+    snprintf(info->notes + len, sizeof info->notes - len, "%s%s%s", len ? ", " : "", what, more);
+}
+
+/* Of a port that runs. Without a rule all frames come, and those of others are dropped by software. */
+static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info)
+{
+    struct rte_flow_error why;
+
+    if (!c->udp_port || !c->ip)
+        return;
+    p->rule = make_rule(p, c, &why);
+    if (p->rule) {
+        note(info, p->isolated ? "an rte_flow rule takes our frames, all others are the kernel's"
+                               : "an rte_flow rule takes our frames", "");
+        return;
+    }
+    note(info, "no rte_flow rule: ", why.message ? why.message : rte_strerror(rte_errno));
+    if (p->isolated && rte_eth_dev_stop(p->id) == 0) { /* else nothing would come */
+        rte_flow_isolate(p->id, 0, &why);
+        p->isolated = 0;
+        p->started = rte_eth_dev_start(p->id) == 0;
+    }
+}
+
+/* ---- set-up ----------------------------------------------------------------------------------- */
+
+/* What a card's own description says of frames and memory. Frames are copied into packets: its driver gives attached memory
+ * back when it likes, often not before hundreds of further packets, and a message would wait for that. */
+static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf, struct bny_dpdk_info *info)
+{
+    conf->rxmode.mtu = info->frame_max > 1514 ? info->frame_max - ETHER : 0;
+    if (conf->rxmode.mtu > dev->max_mtu)
+        conf->rxmode.mtu = dev->max_mtu;
+    info->frame_max = conf->rxmode.mtu ? conf->rxmode.mtu + ETHER : 1514;
+}
+
+static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, const struct rte_eth_dev_info *dev,
+                         struct rte_eth_conf *conf, struct bny_dpdk_info *info, char *text)
+{
+    int most = dev->max_rx_queues < dev->max_tx_queues ? dev->max_rx_queues : dev->max_tx_queues;
+    uint64_t spread = dev->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+    char number[24];
+
+    p->queues = (info->caps & BNY_DPDK_PAIR) || c->queues < 1 ? 1 : c->queues;
+    if (p->queues > most) {
+        say(text, "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK_QUEUES=%d asks for more: set it to %d at most",
+            c->device, dev->driver_name, most, most == 1 ? "" : "s", p->queues, most);
+        return -1;
+    }
+    if (!spread)
+        spread = dev->flow_type_rss_offloads & RTE_ETH_RSS_IPV4; /* by addresses alone */
+    if (p->queues > 1 && spread) {
+        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf->rx_adv_conf.rss_conf.rss_hf = spread;
+    }
+    if (!(info->caps & BNY_DPDK_PAIR)) {
+        snprintf(number, sizeof number, "%d queue%s", p->queues, p->queues > 1 ? "s" : "");
+        note(info, number, p->queues == 1                      ? ""
+                           : p->kind == BNY_DPDK_AF_PACKET     ? " (PACKET_FANOUT by UDP ports)"
+                           : spread & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " (RSS by UDP ports)"
+                           : spread                            ? " (RSS by addresses)"
+                                                               : " (the driver spreads frames as it likes)");
+    }
+    info->queues = p->queues;
+    return 0;
+}
+
+/* net_af_xdp tells the kernel of (number of buffers) times (size), from the first on. With pages of 4 kB rte_pktmbuf_pool_create
+ * leaves gaps, as no buffer may cross a page: those at the end lie outside, are lost one by one, and in the end a free
+ * list is overwritten. */
+static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, uint16_t room)
+{
+    struct rte_pktmbuf_pool_private priv = { .mbuf_data_room_size = room };
+    struct rte_mempool *mp = rte_mempool_create_empty(name, count, (unsigned)sizeof(struct rte_mbuf) + room, CACHE, sizeof priv,
+                                                      SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+
+    if (!mp)
+        return NULL;
+    if (rte_mempool_set_ops_byname(mp, rte_mbuf_best_mempool_ops(), NULL) != 0) {
+        rte_mempool_free(mp);
+        return NULL;
+    }
+    rte_pktmbuf_pool_init(mp, &priv);
+    if (rte_mempool_populate_default(mp) < 0) {
+        rte_mempool_free(mp);
+        return NULL;
+    }
+    rte_mempool_obj_iter(mp, rte_pktmbuf_init, NULL);
+    return mp;
+}
+
+static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, const struct bny_dpdk_info *info,
+                     uint32_t desc, char *text)
+{
+    static atomic_uint serial;
+    uint32_t count = c->bufs + (uint32_t)p->queues * 3 * desc + 2 * CACHE;
+    /* af_packet wants room for as much as its ring's frames hold */
+    uint32_t room = RTE_PKTMBUF_HEADROOM +
+                    (p->kind == BNY_DPDK_AF_PACKET ? bny_queues_ring_frame(info->frame_max) : info->frame_max + 64);
+    char name[RTE_MEMPOOL_NAMESIZE];
+
+    if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
+        room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
+    snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
+    p->pool = !strcmp(info->driver, "net_af_xdp")
+                  ? pool_without_gaps(name, count, (uint16_t)room)
+                  : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
+    if (p->pool)
+        return 0;
+    say(text, "DPDK has no memory for %u frames of %u bytes (%s); give it more (BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) "
+        "or make frames smaller (BANYAN_DPDK_MTU)", count, info->frame_max, rte_strerror(rte_errno));
+    return -1;
+}
+
+static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t desc)
+{
+    uint16_t rx = desc, tx = desc;
+    int rc = rte_eth_dev_configure(p->id, (uint16_t)p->queues, (uint16_t)p->queues, conf);
+
+    if (rc == 0)
+        rte_eth_dev_adjust_nb_rx_tx_desc(p->id, &rx, &tx);
+    for (int q = 0; rc == 0 && q < p->queues; q++) {
+        rc = rte_eth_rx_queue_setup(p->id, (uint16_t)q, rx, SOCKET_ID_ANY, NULL, p->pool);
+        if (rc == 0)
+            rc = rte_eth_tx_queue_setup(p->id, (uint16_t)q, tx, SOCKET_ID_ANY, NULL);
+    }
+    return rc;
+}
+
+int bny_queues_start(struct bny_dpdk_port *p)
+{
+    if (!p->started && rte_eth_dev_start(p->id) == 0)
+        p->started = 1;
+    return p->started;
+}
+
+void bny_queues_stop(struct bny_dpdk_port *p)
+{
+    struct rte_flow_error why;
+
+    if (p->rule)
+        rte_flow_destroy(p->id, p->rule, &why);
+    p->rule = NULL;
+    if (p->started)
+        rte_eth_dev_stop(p->id);
+    p->started = 0;
+    if (p->isolated)
+        rte_flow_isolate(p->id, 0, &why);
+    p->isolated = 0;
+}
+
+int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
+{
+    struct rte_eth_conf conf = { 0 }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
+    uint16_t desc = p->kind == BNY_DPDK_MEMIF ? PAIR_FRAMES : DEVICE_DESC;
+    struct rte_eth_dev_info dev;
+    struct rte_flow_error why;
+    int rc;
+
+    if (rte_eth_dev_info_get(p->id, &dev) != 0) {
+        say(text, "port %s does not describe itself", p->name);
+        return -1;
+    }
+    snprintf(info->driver, sizeof info->driver, "%.31s", dev.driver_name);
+    if (p->kind == BNY_DPDK_PCI)
+        set_card(&dev, &conf, info);
+    if (choose_queues(p, c, &dev, &conf, info, text) != 0)
+        return -1;
+    if (is_bifurcated(dev.driver_name) && c->udp_port && c->ip)
+        p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* before it is configured */
+    if (make_pool(p, c, info, desc, text) != 0)
+        return -1;
+    rc = configure(p, &conf, desc);
+    if (rc != 0) {
+        say(text, "port %.60s (%.31s) refuses to be set up: %s; another program may use it", c->device, info->driver,
+            rte_strerror(rc < 0 ? -rc : rc));
+        return -1;
+    }
+    if (!bny_queues_start(p) && p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
+        say(text, "port %.60s (%.31s) does not start; another program may use it", c->device, info->driver);
+        return -1;
+    }
+    if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV) {
+        rte_eth_promiscuous_disable(p->id);
+        steer(p, c, info);
+    }
+    if (!(info->caps & BNY_DPDK_PAIR)) {
+        struct rte_ether_addr mac;
+
+        rte_eth_macaddr_get(p->id, &mac);
+        memcpy(info->mac, mac.addr_bytes, 6);
+    } else {
+        memcpy(info->mac, c->mac, 6);
+    }
+    return 0;
+}

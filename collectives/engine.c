@@ -16,202 +16,17 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "collectives/internal.h"
+#include "collectives/engine.h"
 #include "collectives/trace.h"
 
 #define TILE_BYTES (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
 #define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
-#define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
-
-size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
-{
-    size_t at = (size_t)c * op->chunk_elems;
-    size_t left = st->count - at;
-
-    return left < op->chunk_elems ? left : op->chunk_elems;
-}
-
-static int is_send(const struct bny_step *s)
-{
-    return s->kind == BNY_SEND || s->kind == BNY_FORWARD;
-}
-
-static const struct bny_codec *codec_of(const struct bny_op *op)
-{
-    return op->plan.codec;
-}
-
-/* ---- start ---------------------------------------------------------------------------------------- */
-
-static const char *operand(const struct bny_block *b, unsigned space)
-{
-    switch (space) {
-    case BNY_IN: return b->in;
-    case BNY_OUT: return b->out;
-    case BNY_SCRATCH: return b->scratch;
-    case BNY_SCRATCH2: return b->scratch2;
-    default: return NULL;
-    }
-}
-
-static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
-{
-    const struct bny_block *b = &op->blocks[s->block];
-
-    memset(st, 0, sizeof *st);
-    st->twin = UINT32_MAX;
-    st->src = operand(b, s->src);
-    st->dst = (char *)operand(b, s->dst);
-    st->pos = b->pos;
-    for (uint32_t i = 0; i < s->nblocks; i++)
-        st->count += b[i].count;
-    st->nchunks = st->count ? (uint32_t)((st->count + op->chunk_elems - 1) / op->chunk_elems) : 1;
-}
-
-/* The longest that a chunk of n elements may be. */
-static size_t wire_len(const struct bny_op *op, const struct bny_step_state *st, size_t n)
-{
-    return st->encodes ? bny_coded_most(op, n) : n * op->esz;
-}
 
 /* Payload that is better not copied through the eager ring. On a transport that posts descriptors that begins where
  * zero copy pays; elsewhere where eager ends. */
 static int is_bulk(const struct bny_ep *ep, size_t len)
 {
     return len > ep->eager_max || ((ep->ops->caps & BNY_TP_DESC) && len >= ep->zcopy_min);
-}
-
-/* May chunks of this step be put straight into the peer's output? Both ends decide alike. */
-static int placeable(const struct bny_op *op, const struct bny_step *s, const struct bny_ep *ep)
-{
-    return (s->flags & BNY_STEP_PLACE) && !op->steps[s - op->program->steps].encodes && !op->call.vector && op->program->contiguous &&
-           (ep->ops->caps & BNY_TP_PUT);
-}
-
-/* The last addition to a block and the first message that passes its sum on, when nothing happens in between: the
- * addition can store its result at the peer as well. */
-static void twins_prepare(struct bny_op *op)
-{
-    const struct bny_program *p = op->program;
-
-    for (uint32_t j = 0; j < p->nsteps; j++) {
-        const struct bny_step *f = &p->steps[j];
-        uint32_t last = UINT32_MAX;
-        if (!is_send(f) || f->src != BNY_OUT || f->peer == op->comm->rank ||
-            !placeable(op, f, op->comm->peers[f->peer].ep) ||
-            !op->comm->peers[f->peer].ep->ops->put_map)
-            continue;
-        for (uint32_t i = 0; i < j; i++) {
-            const struct bny_step *s = &p->steps[i];
-            if (is_send(s) || s->dst != BNY_OUT || s->block >= f->block + f->nblocks ||
-                f->block >= s->block + s->nblocks || (s->kind == BNY_KEEP && s->src == BNY_OUT))
-                continue; /* writes none of these blocks */
-            last = s->kind == BNY_RECV_ADD && s->block == f->block && s->nblocks == f->nblocks
-                       ? i
-                       : UINT32_MAX; /* somebody else's result, or a part of it */
-        }
-        if (last != UINT32_MAX && op->steps[last].twin == UINT32_MAX)
-            op->steps[last].twin = j;
-    }
-}
-
-/* Which peers must hear READY, because bulk will come from them. */
-static void ready_prepare(struct bny_op *op)
-{
-    const struct bny_program *p = op->program;
-
-    memset(op->peers, 0, sizeof *op->peers * (size_t)op->comm->n);
-    for (uint32_t i = 0; i < p->nsteps; i++) {
-        const struct bny_step *s = &p->steps[i];
-        struct bny_ep *ep;
-        if ((s->kind != BNY_RECV_ADD && s->kind != BNY_RECV_COPY) || s->peer == op->comm->rank)
-            continue;
-        ep = op->comm->peers[s->peer].ep;
-        /* The sender may find it bulk where we do not (it may read us, we not it): announce from 4 KiB on. */
-        if (wire_len(op, &op->steps[i], bny_engine_chunk(op, &op->steps[i], 0)) <= (ep->ops->caps & BNY_TP_DESC ? 4096 : ep->eager_max))
-            continue;
-        if (placeable(op, s, ep))
-            op->peers[s->peer].window_open = 1; /* wanted; opened in ready_send */
-        if (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC))
-            op->peers[s->peer].ready_wanted = 1;
-    }
-}
-
-int bny_engine_start(struct bny_op *op)
-{
-    const struct bny_program *p = op->program;
-    int rc;
-
-    for (uint32_t i = 0; i < p->nsteps; i++)
-        step_prepare(op, &p->steps[i], &op->steps[i]);
-    rc = codec_of(op) ? bny_coded_start(op) : 0;
-    if (rc)
-        return rc;
-    if (!codec_of(op) && op->call.redop.kind != BANYAN_AVG && bny_redop_twice(&op->call.redop, op->call.dtype))
-        twins_prepare(op);
-    ready_prepare(op);
-    op->steps_left = p->nsteps;
-    op->tile_of = NULL;
-    op->start_ns = op->plan.pace_s > 0 || op->plan.step_s > 0 ? bny_now_ns() : 0;
-    op->open_first = 0;
-    op->sends_in_flight = 0;
-    op->dirty = 1;
-    return 0;
-}
-
-static void header(const struct bny_op *op, struct bny_hdr *h, const struct bny_step *s, uint32_t c)
-{
-    h->comm = op->comm->id;
-    h->seq = op->seq;
-    h->step = (uint16_t)s->ordinal;
-    h->kind = BNY_MSG_DATA;
-    h->chan = s->chan;
-    h->chunk = c;
-    h->sig = op->sig;
-    h->started = op->comm->next_seq;
-    h->crc = 0;
-}
-
-/* The whole output of the operation, as peers may put into it. */
-static size_t output_bytes(const struct bny_op *op)
-{
-    const struct bny_block *last = &op->blocks[op->program->nblocks - 1];
-
-    return (last->pos + last->count) * op->esz;
-}
-
-/* Announces the operation to peers that will send bulk. 1: something was sent. */
-static int ready_send(struct bny_op *op)
-{
-    static const struct bny_step control = { .chan = 0 };
-    int moved = 0;
-
-    for (int r = 0; r < op->comm->n; r++) {
-        struct bny_op_peer *pr = &op->peers[r];
-        struct bny_ep *ep = op->comm->peers[r].ep;
-        struct bny_hdr h;
-        int rc;
-        if (!pr->ready_wanted || pr->ready_sent)
-            continue;
-        if (pr->window_open && !pr->ours.bytes) {
-            rc = ep->ops->window_open(ep, op->out, output_bytes(op), &pr->ours);
-            if (rc != 0) { /* no window: the peer sends by another way */
-                memset(&pr->ours, 0, sizeof pr->ours);
-                pr->window_open = 0;
-            }
-        }
-        header(op, &h, &control, 0);
-        h.kind = BNY_MSG_READY;
-        h.len = h.codec_len_raw = sizeof pr->ours;
-        rc = ep->ops->eager(ep, &h, &pr->ours);
-        if (rc == 0) {
-            pr->ready_sent = 1;
-            moved = 1;
-        } else if (rc == BNY_AGAIN) { /* no event tells when there is room again */
-            op->dirty = 1;
-        }
-    }
-    return moved;
 }
 
 /* A put is our work, a descriptor the receiver's. In a broadcast the root has nothing else to do, and neither have the
@@ -240,9 +55,9 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
         rc = ep->ops->eager(ep, h, ptr);
         return rc == 0 ? 1 : rc;
     }
-    if (!pr->ready_seen && (placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC)))
+    if (!pr->ready_seen && (bny_engine_placeable(op, s, ep) || !(ep->ops->caps & BNY_TP_DESC)))
         return BNY_AGAIN;
-    if (placeable(op, s, ep) && pr->theirs.bytes && root_puts(op, h->chunk)) {
+    if (bny_engine_placeable(op, s, ep) && pr->theirs.bytes && root_puts(op, h->chunk)) {
         h->kind = BNY_MSG_PUT;
         h->len = 0;
         if (ep->ops->caps & BNY_TP_PUT_SYNC) {
@@ -305,7 +120,7 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
     struct bny_hdr h;
     int rc;
 
-    header(op, &h, s, c);
+    bny_engine_header(op, &h, s, c);
     if (st->encodes)
         rc = bny_coded_send(op, index, &h);
     else
@@ -522,44 +337,6 @@ static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
 
 /* ---- order ------------------------------------------------------------------------------------------ */
 
-/* Are the elements [lo, hi) (contiguous coordinates) of chunk c ready in all steps this one depends on? */
-static int deps_ready(const struct bny_op *op, const struct bny_step *s,
-                      const struct bny_step_state *st, uint32_t c)
-{
-    const struct bny_program *p = op->program;
-    size_t lo = st->pos + (size_t)c * op->chunk_elems, hi = lo + bny_engine_chunk(op, st, c);
-
-    for (uint32_t i = 0; i < s->ndeps; i++) {
-        uint32_t d = p->deps[s->dep + i];
-        const struct bny_step *ds = &p->steps[d];
-        const struct bny_step_state *dst = &op->steps[d];
-        size_t dlo = dst->pos, dhi = dst->pos + dst->count, covered;
-        if (dst->done == dst->nchunks)
-            continue;
-        if (is_send(ds) && ds->peer != op->comm->rank && op->comm->peers[ds->peer].ep &&
-            (op->comm->peers[ds->peer].ep->ops->caps & BNY_TP_UNORDERED))
-            return 0; /* sends may complete out of order: only all of them says something */
-        if (ds->block == s->block && ds->nblocks == s->nblocks) {
-            if (dst->done > c)
-                continue;
-            return 0;
-        }
-        if (!p->contiguous)
-            return 0;
-        if (hi <= dlo || lo >= dhi)
-            continue;
-        covered = dlo + (size_t)dst->done * op->chunk_elems;
-        if (covered < (hi < dhi ? hi : dhi))
-            return 0;
-    }
-    return 1;
-}
-
-int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
-{
-    return deps_ready(op, &op->program->steps[index], &op->steps[index], c);
-}
-
 static void step_done(struct bny_op *op, struct bny_step_state *st)
 {
     if (++st->done == st->nchunks)
@@ -607,30 +384,6 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
 }
 
-/* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has all its data at once would
- * else fill the queues that others' results must pass, and then fall idle. So chunk c of k waits for c/k of the predicted
- * time; in lock-step, a whole step for the steps before it. Neither needs a barrier. */
-static int too_early(struct bny_op *op, const struct bny_step *s, const struct bny_step_state *st)
-{
-    double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time : op->plan.pace_s * st->posted / st->nchunks;
-    uint64_t due = op->start_ns + (uint64_t)(wait * 1e9), *first = &op->comm->world->due_ns;
-
-    if (wait <= 0 || bny_now_ns() >= due)
-        return 0;
-    op->dirty = 1; /* no event tells when it is time */
-    if (!*first || due < *first)
-        *first = due;
-    return 1;
-}
-
-static int may_send(struct bny_op *op, uint32_t i)
-{
-    const struct bny_step *s = &op->program->steps[i];
-    const struct bny_step_state *st = &op->steps[i];
-
-    return st->posted < st->nchunks && deps_ready(op, s, st, st->posted) && !(op->start_ns && too_early(op, s, st));
-}
-
 /* Moves at most one chunk of a step. 1: moved, 0: not now. */
 static int advance_step(struct bny_op *op, uint32_t i)
 {
@@ -639,8 +392,8 @@ static int advance_step(struct bny_op *op, uint32_t i)
     struct bny_msg *msg;
     int rc;
 
-    if (is_send(s)) {
-        if (!may_send(op, i))
+    if (bny_is_send(s)) {
+        if (!bny_engine_may_send(op, i))
             return 0;
         rc = send_chunk(op, i, st->posted);
         if (rc == BNY_AGAIN) {
@@ -659,7 +412,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
     if (st->done == st->nchunks)
         return 0;
     if (s->kind == BNY_KEEP) {
-        if (!deps_ready(op, s, st, st->done))
+        if (!bny_engine_is_ready(op, i, st->done))
             return 0;
         rc = keep_chunk(op, st, st->done);
         if (rc < 0) {
@@ -669,7 +422,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         step_done(op, st);
         return 1;
     }
-    if (!st->arrived || st->arrived->hdr.chunk != st->done || !deps_ready(op, s, st, st->done))
+    if (!st->arrived || st->arrived->hdr.chunk != st->done || !bny_engine_is_ready(op, i, st->done))
         return 0;
     rc = apply(op, s, st);
     if (rc < 0) {
@@ -701,11 +454,12 @@ static int send_by_chunk(struct bny_op *op)
     for (uint32_t i = op->open_first; i < p->nsteps; i++) {
         struct bny_op_peer *pr;
 
-        if (!is_send(&p->steps[i]))
+        if (!bny_is_send(&p->steps[i]))
             continue;
         pr = &op->peers[p->steps[i].peer];
         if (pr->borrowed < BORROWED_MAX &&
-            (pr->candidate == UINT32_MAX || op->steps[i].posted < op->steps[pr->candidate].posted) && may_send(op, i))
+            (pr->candidate == UINT32_MAX || op->steps[i].posted < op->steps[pr->candidate].posted) &&
+            bny_engine_may_send(op, i))
             pr->candidate = i;
     }
     for (int r = 0; r < op->comm->n && !atomic_load(&op->comm->failed); r++)
@@ -717,13 +471,13 @@ static int send_by_chunk(struct bny_op *op)
 int bny_engine_advance(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
-    int moved = ready_send(op);
+    int moved = bny_engine_announce(op);
 
     while (op->open_first < p->nsteps &&
            op->steps[op->open_first].done == op->steps[op->open_first].nchunks)
         op->open_first++;
     for (uint32_t i = op->open_first; i < p->nsteps && !atomic_load(&op->comm->failed); i++)
-        if (!op->plan.by_chunk || !is_send(&p->steps[i]))
+        if (!op->plan.by_chunk || !bny_is_send(&p->steps[i]))
             moved |= advance_step(op, i);
     if (op->plan.by_chunk)
         moved |= send_by_chunk(op);
@@ -733,19 +487,6 @@ int bny_engine_advance(struct bny_op *op)
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
-
-static void ready_message(struct bny_op *op, int from, struct bny_msg *msg)
-{
-    struct bny_op_peer *pr = &op->peers[from];
-
-    if (msg->hdr.len == sizeof pr->theirs && msg->data) {
-        memcpy(&pr->theirs, msg->data, sizeof pr->theirs);
-        if (pr->theirs.bytes < output_bytes(op))
-            memset(&pr->theirs, 0, sizeof pr->theirs);
-    }
-    pr->ready_seen = 1;
-    bny_msg_release(op->comm->world, msg);
-}
 
 /* Is this the oldest unfinished receive from its peer on its channel? Then it may hold transport memory. */
 static int is_oldest(const struct bny_op *op, int from, uint32_t index)
@@ -792,7 +533,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
 
     op->dirty = 1;
     if (msg->hdr.kind == BNY_MSG_READY) {
-        ready_message(op, from, msg);
+        bny_engine_announced(op, from, msg);
         return;
     }
     if (!message_fits(op, from, msg, &index)) {
@@ -808,6 +549,9 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     st = &op->steps[index];
     if (msg->data || msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
         bny_trace(op, st, BNY_TRACE_ARRIVE, msg->hdr.chunk, bny_trace_clock(op), msg->hdr.len);
+    /* The rest of the one before may have come with this one, which else would have to be copied aside. */
+    while (st->view_off && !st->arrived->descriptor && advance_step(op, index))
+        ;
     /* A descriptor waits for the pass over all steps: what it brings should be sent on while it is in the cache,
      * before the next one is added. Others are used at once, if it is their turn: their memory is lent. */
     if (!msg->descriptor && !st->arrived && msg->hdr.chunk == st->done) {
@@ -839,59 +583,4 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     }
     msg->next = *at;
     *at = msg;
-}
-
-/* ---- end ------------------------------------------------------------------------------------------------ */
-
-/* A peer that was stopped (SIGSTOP, a debugger) in the middle of a put keeps its hold on our memory for as long as it
- * is stopped. No call may wait that long: a failed operation gives up after CLOSE_NS. The window is closed by then, so
- * what may still come, should the peer go on, is the rest of that one chunk. */
-static int gives_up(struct bny_op *op, int r)
-{
-    if (!op->result)
-        return 0;
-    if (!op->close_ns)
-        op->close_ns = bny_now_ns() + CLOSE_NS;
-    if (!bny_deadline_passed(op->close_ns))
-        return 0;
-    bny_warn("rank %d stands still while it writes into the receive buffer of this failed operation: do not use that "
-             "memory again before rank %d has ended", r, r);
-    return 1;
-}
-
-int bny_engine_close(struct bny_op *op)
-{
-    int rc = 0;
-
-    for (int r = 0; r < op->comm->n; r++) {
-        struct bny_op_peer *pr = &op->peers[r];
-        struct bny_ep *ep = op->comm->peers[r].ep;
-        if (!pr->ours.bytes)
-            continue;
-        if (op->result && ep->ops->fence)
-            ep->ops->fence(ep);
-        if (ep->ops->window_close(ep, &pr->ours) == BNY_AGAIN && !gives_up(op, r))
-            rc = BNY_AGAIN;
-        else
-            memset(&pr->ours, 0, sizeof pr->ours);
-    }
-    return rc;
-}
-
-void bny_engine_drop(struct bny_op *op)
-{
-    struct bny_world *w = op->comm->world;
-
-    for (uint32_t i = 0; i < op->program->nsteps; i++)
-        while (op->steps[i].arrived) {
-            struct bny_msg *msg = op->steps[i].arrived;
-            op->steps[i].arrived = msg->next;
-            bny_msg_release(w, msg);
-        }
-    for (struct bny_cookie *ck = op->cookies, *next; ck; ck = next) { /* the transport returns them later */
-        next = ck->next;
-        ck->op = NULL;
-    }
-    op->cookies = NULL;
-    op->sends_in_flight = 0;
 }

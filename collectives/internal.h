@@ -442,7 +442,7 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
 /* Asks the peers of an operation that has waited for long whether they run the same one. */
 void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 
-/* engine.c: the life of a chunk */
+/* engine.c: the life of a chunk; engine_open.c: where an operation begins and ends */
 int bny_engine_start(struct bny_op *op);
 int bny_engine_advance(struct bny_op *op); /* 1: made progress */
 void bny_engine_sent(struct bny_op *op, uint32_t step); /* the transport has given a send's memory back */

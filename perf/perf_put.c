@@ -2,7 +2,7 @@
 /* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the
  * engine. put_bw   rank 0 puts a batch (of large ones: over a device only) into rank 1's window;
  * the clock stops when rank 1 has answered that the last one arrived. put_lat  the two put to
- * each other in turn; half a round trip. The transport instance is our own: the communicator only carries the addresses. */
+ * each other in turn; half a round trip: over a device the median of 64, else the mean of 16. The transport instance is our own: the communicator only carries the addresses. */
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 #define PUT_TIMEOUT_S 30.0
 #define STREAM_BYTES  (8u << 20) /* under way together where a device moves them: a bandwidth is that of a stream */
 #define STREAM_MOST   64u
+#define ROUNDS        64 /* of put_lat over a device, each timed by itself */
 
 static _Thread_local struct { /* of this rank */
     const struct bny_transport_ops *ops;
@@ -315,9 +316,10 @@ static int one_way(struct perf_run *run, uint32_t bytes, int batch)
     return rc < 0 ? rc : wait_for(&put.answered, answered + 1);
 }
 
-static int ping_pong(struct perf_run *run, uint32_t bytes, int batch)
+/* rounds_us: NULL, or what each round took. */
+static int ping_pong(struct perf_run *run, uint32_t bytes, int batch, double *rounds_us)
 {
-    uint64_t arrived = put.arrived, done = put.sent_done;
+    uint64_t arrived = put.arrived, done = put.sent_done, t0 = bny_now_ns();
     int rc = 0;
 
     for (int i = 1; i <= batch && rc == 0; i++) {
@@ -327,6 +329,12 @@ static int ping_pong(struct perf_run *run, uint32_t bytes, int batch)
             rc = wait_for(&put.arrived, arrived + (uint64_t)i);
         if (rc == 0 && run->rank == 1)
             rc = put_one(run, bytes);
+        if (rounds_us) {
+            uint64_t t1 = bny_now_ns();
+
+            rounds_us[i - 1] = (double)(t1 - t0) / 1000;
+            t0 = t1;
+        }
     }
     return rc < 0 ? rc : wait_for(&put.sent_done, done + (uint64_t)batch);
 }
@@ -335,6 +343,8 @@ static int batch_of(uint32_t bytes, int latency)
 {
     uint32_t n = STREAM_BYTES / (bytes ? bytes : 1);
 
+    if (latency && (put.ops->caps & BNY_TP_ATTACH))
+        return ROUNDS;
     if (bytes <= PERF_BATCH_BYTES)
         return PERF_BATCH;
     if (latency || !(put.ops->caps & BNY_TP_ATTACH))
@@ -347,6 +357,7 @@ static int timed_loop(struct perf_run *run, struct perf_row *row, const struct p
 {
     uint32_t bytes = (uint32_t)row->bytes;
     int batch = batch_of(bytes, latency), rc = 0;
+    double rounds_us[ROUNDS], *rounds = latency && batch == ROUNDS ? rounds_us : NULL;
     struct perf_call call = {
         .recv = put.mem, .count = row->count, .rank = run->rank, .nranks = 2
     };
@@ -361,9 +372,13 @@ static int timed_loop(struct perf_run *run, struct perf_row *row, const struct p
         rc = banyan_barrier(run->comm, NULL);
         t0 = bny_now_ns();
         if (rc == 0)
-            rc = latency ? ping_pong(run, bytes, batch) : one_way(run, bytes, batch);
+            rc = latency ? ping_pong(run, bytes, batch, rounds) : one_way(run, bytes, batch);
         if (it >= 0)
             run->times_us[it] = (double)(bny_now_ns() - t0) / 1000 / batch / (latency ? 2 : 1);
+        if (it >= 0 && rounds && rc == 0) { /* as ib_write_lat does: a round that was interrupted does not count */
+            perf_sort(rounds, ROUNDS);
+            run->times_us[it] = rounds[ROUNDS / 2] / 2;
+        }
         /* Rank 0 receives nothing in put_bw. */
         if (rc == 0 && run->opts->check && (latency || run->rank == 1))
             perf_values_check(v, run->opts->what, &call, check);

@@ -126,4 +126,16 @@ static inline int allreduce(struct rig *g, const char *codec, const char *schedu
     return 0;
 }
 
+enum lie { FLIP_PAYLOAD, FLIP_HEADER, TRUNCATE, NOISE, LIES };
+
+static inline int coded_is_linear(size_t i)
+{
+    return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
+}
+
+/* test_coded.c: sum(inputs) + sum(old residuals) = n * avg + sum(new residuals), over many steps, forests, parameters. */
+void coded_law(const char *codec, const char *other, int n, size_t count);
+/* test_coded_peers.c: spoils one chunk of an allreduce. 1: it was spoilt, and the peer named for it. */
+int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int round);
+
 #endif

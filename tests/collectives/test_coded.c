@@ -13,11 +13,6 @@
 #include "compress/linear.h"
 #include "tests/collectives/coded_rig.h"
 
-static int is_linear(size_t i)
-{
-    return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
-}
-
 static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "host_ring" };
 #define NFORESTS (sizeof forests / sizeof forests[0])
 
@@ -29,7 +24,7 @@ Test(coded, ranks_agree_on_every_forest, .timeout = 120)
         fill(&g);
         for (size_t i = 0; bny_codecs[i]; i++)
             for (size_t f = 0; f < NFORESTS; f++)
-                for (int k = 0; k < 4 && !is_linear(i); k++)
+                for (int k = 0; k < 4 && !coded_is_linear(i); k++)
                     allreduce(&g, bny_codecs[i]->name, forests[f], k & 1 ? 8192 : 0,
                               (banyan_op)(k & 2 ? BANYAN_AVG : BANYAN_SUM), k & 1, k == 3);
         rig_close(&g);
@@ -47,14 +42,13 @@ Test(coded, ranks_agree_under_faults, .timeout = 120)
         rig_open(&g, n, 9001, &f);
         fill(&g);
         for (size_t i = 0; bny_codecs[i]; i++)
-            for (size_t s = 0; s < NFORESTS && !is_linear(i); s++)
+            for (size_t s = 0; s < NFORESTS && !coded_is_linear(i); s++)
                 allreduce(&g, bny_codecs[i]->name, forests[s], 4096, BANYAN_SUM, 1, 0);
         rig_close(&g);
     }
 }
 
-/* sum(inputs) + sum(old residuals) = n * avg + sum(new residuals), over many steps, forests, parameters. */
-static void law(const char *codec, const char *other, int n, size_t count)
+void coded_law(const char *codec, const char *other, int n, size_t count)
 {
     struct rig g;
     double *sent = calloc(count, sizeof *sent), *got = calloc(count, sizeof *got), worst = 0, size = 0;
@@ -87,16 +81,16 @@ static void law(const char *codec, const char *other, int n, size_t count)
 
 static int keeps_law(size_t i)
 {
-    return !is_linear(i) && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) && bny_codecs[i]->elem_floats == 0;
+    return !coded_is_linear(i) && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) && bny_codecs[i]->elem_floats == 0;
 }
 
 Test(coded, nothing_is_lost, .timeout = 240)
 {
-    law("bf16", "f16", 3, 2500);
+    coded_law("bf16", "f16", 3, 2500);
     for (size_t i = 0; bny_codecs[i]; i++)
         if (keeps_law(i)) {
-            law(bny_codecs[i]->name, bny_codecs[i]->name, 2, 2500);
-            law(bny_codecs[i]->name, "bf16", 5, 2500);
+            coded_law(bny_codecs[i]->name, bny_codecs[i]->name, 2, 2500);
+            coded_law(bny_codecs[i]->name, "bf16", 5, 2500);
         }
 }
 
@@ -231,7 +225,7 @@ Test(coded, what_a_codec_declines_travels_raw)
     struct rig g;
 
     for (size_t i = 0; bny_codecs[i]; i++) {
-        if (is_linear(i))
+        if (coded_is_linear(i))
             continue;
         rig_open(&g, 4, 90000, NULL);
         for (int state = 0; state < 2; state++) {
@@ -313,7 +307,7 @@ Test(coded, checksums_and_seeds)
     fill(&g);
     cr_assert_eq(g.comm[0]->world->codec_crc, 1);
     for (size_t i = 0; bny_codecs[i]; i++)
-        if (!is_linear(i))
+        if (!coded_is_linear(i))
             allreduce(&g, bny_codecs[i]->name, NULL, 0, BANYAN_SUM, 1, 0);
     g.in[0][5] = NAN;
     cr_assert_eq(allreduce(&g, "int8", NULL, 0, BANYAN_SUM, 1, 0), 0);
@@ -378,284 +372,6 @@ Test(coded, a_state_serves_one_operation)
     rig_close(&g);
 }
 
-/* ---- operations of several stages ---- */
-
-/* Sums halves of the vector in one stage each, rounded to multiples of 1/8 with the rest in the residual; the second
- * stage's code depends on the sum of the first. */
-static int halves_nstages(const struct bny_codec *c)
-{
-    return 3;
-}
-
-static size_t halves_keep(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
-{
-    return 8;
-}
-
-static size_t halves_bytes(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
-{
-    return 4 * n;
-}
-
-static int halves_contribute(struct bny_linear *l, int k, struct bny_stage *s)
-{
-    size_t half = l->n / 2, at = k == 0 ? 0 : half, n = k == 0 ? half : l->n - half;
-    float *code = l->code, *first = l->work;
-
-    *s = (struct bny_stage){ .dtype = BANYAN_F32, .op = BANYAN_SUM, .count = k == 1 ? 0 : n };
-    if (k == 1)
-        return 0; /* a stage with nothing to do */
-    if (k == 2)
-        memcpy(first, code, 4 * half);
-    for (size_t i = 0; i < n; i++) {
-        float v = l->src[at + i] + (l->ef ? l->ef[at + i] : 0);
-        code[i] = rintf(v * 8) / 8;
-        if (l->ef)
-            l->ef[at + i] = v - code[i];
-    }
-    return 0;
-}
-
-static int halves_finish(struct bny_linear *l)
-{
-    size_t half = l->n / 2;
-
-    for (size_t i = 0; i < l->n; i++)
-        l->dst[i] = l->scale * (i < half ? ((float *)l->work)[i] : ((float *)l->code)[i - half]);
-    if (l->keep)
-        ++*(uint64_t *)l->keep;
-    return 0;
-}
-
-static const struct bny_linear_ops halves_linear = {
-    .nstages = halves_nstages, .keep_bytes = halves_keep, .work_bytes = halves_bytes, .code_bytes = halves_bytes,
-    .contribute = halves_contribute, .finish = halves_finish,
-};
-static const struct bny_codec_ops halves = {
-    .name = "test_halves", .family = BNY_CODEC_LINEAR, .flags = BNY_CODEC_FEEDBACK, .doc = "a test's",
-    .linear = &halves_linear,
-};
-
-Test(coded, stages_keep_the_law, .timeout = 60)
-{
-    cr_assert_eq(bny_codec_add(&halves), 0);
-    cr_assert_eq(bny_codec_add(&halves), -BANYAN_EINVAL);
-    for (int n = 1; n <= 5; n++)
-        law("test_halves", n == 1 ? "test_halves" : "bf16", n, 3001);
-    for (size_t i = 0; bny_codecs[i]; i++)
-        if (bny_codecs[i]->family == BNY_CODEC_LINEAR && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) &&
-            bny_codecs[i]->elem_floats == 0)
-            law(bny_codecs[i]->name, bny_codecs[i]->name, 3, 2500);
-}
-
-/* Many in flight, with others between them, started in another order of time on each rank, under faults. */
-Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
-{
-    enum { OPS = 12, N = 4 };
-    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
-                                 .delay_polls_max = 5, .queue_max = 4 };
-    static float x[N][OPS][700];
-    struct banyan_request *req[N][OPS];
-    int done[N][OPS] = { { 0 } }, left = N * OPS;
-    struct rig g;
-
-    cr_assert_eq(bny_codec_add(&halves), 0);
-    rig_open(&g, N, 1, &f);
-    for (int r = 0; r < N; r++)
-        for (int k = 0; k < OPS; k++) {
-            struct banyan_opts o = BANYAN_OPTS_INIT;
-            o.codec = k % 3 == 2 ? "none" : "test_halves";
-            for (int i = 0; i < 700; i++)
-                x[r][k][i] = (float)(r + k + i);
-            cr_assert_eq(banyan_allreduce_init(x[r][k], x[r][k], 700, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                               &req[r][k]), 0);
-        }
-    for (int r = 0; r < N; r++)
-        for (int k = 0; k < OPS; k++) {
-            cr_assert_eq(banyan_start(req[r][k]), 0);
-            if (k % 4 == r % 4)
-                for (int t = 0; t < 50; t++)
-                    banyan_progress(g.comm[r]);
-        }
-    for (long turn = 0; left; turn++) {
-        int r = (int)bny_rng_below(&g.rng, N), k = (int)bny_rng_below(&g.rng, OPS), d = 0;
-        cr_assert_lt(turn, 3000000, "stuck");
-        if (done[r][k]) {
-            banyan_progress(g.comm[r]);
-            continue;
-        }
-        cr_assert_eq(banyan_test(req[r][k], &d), 0, "%s", banyan_last_error());
-        done[r][k] = d;
-        left -= d;
-    }
-    for (int r = 0; r < N; r++)
-        for (int k = 0; k < OPS; k++) {
-            for (int i = 0; i < 700; i++)
-                cr_assert_float_eq(x[r][k][i], (float)(N * (k + i) + 6), 0, "rank %d operation %d element %d: %g", r, k, i,
-                                   (double)x[r][k][i]);
-            banyan_request_free(req[r][k]);
-        }
-    rig_close(&g);
-}
-
-Test(coded, a_failure_ends_an_operation_and_its_stage)
-{
-    struct banyan_opts o = BANYAN_OPTS_INIT;
-    struct rig g;
-    int d = 0, rc = 0;
-
-    cr_assert_eq(bny_codec_add(&halves), 0);
-    rig_open(&g, 2, 100000, NULL);
-    o.codec = "test_halves";
-    o.codec_state = g.state[0];
-    cr_assert_eq(banyan_allreduce_init(g.in[0], g.out[0], g.count, BANYAN_F32, BANYAN_SUM, g.comm[0], &o, &g.req[0]), 0);
-    cr_assert_eq(banyan_start(g.req[0]), 0);
-    for (int i = 0; i < 10; i++)
-        cr_assert_eq(banyan_test(g.req[0], &d), 0);
-    cr_assert_eq(d, 0);
-    cr_assert_eq(banyan_abort(g.comm[0], "test"), 0);
-    for (int i = 0; i < 1000 && !d; i++)
-        rc = banyan_test(g.req[0], &d);
-    cr_assert(d);
-    cr_assert_eq(rc, -BANYAN_EABORTED, "%d", rc);
-    cr_assert_eq(g.state[0]->busy, 0);
-    cr_assert_eq(banyan_request_free(g.req[0]), 0);
-    rig_close(&g);
-}
-
-/* ---- a peer that lies ---- */
-
-enum lie { FLIP_PAYLOAD, FLIP_HEADER, TRUNCATE, NOISE, LIES };
-
-/* Spoils one encoded chunk on its way from rank 1 to rank 0. 1: done. */
-static int spoil(struct rig *g, enum lie lie, uint32_t chunk)
-{
-    for (struct bny_loop_packet *p = bny_loop_link(g->fabric, 1, 0)->head; p; p = p->next) {
-        struct bny_hdr *h = p->out ? &p->out->hdr : NULL;
-        unsigned char *bytes = p->out ? p->out->copy : NULL;
-        if (!h || !bytes || h->kind != BNY_MSG_DATA || h->len <= sizeof(struct bny_coded_hdr) || h->chunk != chunk)
-            continue;
-        switch (lie) {
-        case FLIP_PAYLOAD:
-            bytes[sizeof(struct bny_coded_hdr) + bny_rng_below(&g->rng, h->len - sizeof(struct bny_coded_hdr))] ^=
-                (unsigned char)(1 << bny_rng_below(&g->rng, 8));
-            break;
-        case FLIP_HEADER:
-            bytes[bny_rng_below(&g->rng, sizeof(struct bny_coded_hdr))] ^= (unsigned char)(1 << bny_rng_below(&g->rng, 8));
-            break;
-        case TRUNCATE: h->len = (uint32_t)bny_rng_below(&g->rng, h->len); break;
-        default:
-            for (uint32_t i = sizeof(struct bny_coded_hdr); i < h->len; i++)
-                bytes[i] = (unsigned char)bny_rng_next(&g->rng);
-        }
-        return 1;
-    }
-    return 0;
-}
-
-/* The chunk's place in rank 0's output is as it was. */
-static void check_untouched(struct rig *g, uint32_t chunk, size_t elems, const char *what)
-{
-    const unsigned char *at = (const unsigned char *)(g->out[0] + chunk * elems);
-
-    for (size_t i = 0; i < 4 * elems; i++)
-        cr_assert_eq(at[i], 0x55, "%s: byte %zu of the chunk was written", what, i);
-}
-
-static int lie_once(const struct bny_codec_ops *codec, enum lie lie, int crc, int round)
-{
-    enum { ELEMS = 1024 };
-    struct banyan_opts o = BANYAN_OPTS_INIT;
-    uint32_t chunk = (uint32_t)round % 3;
-    struct rig g;
-    char what[100];
-    int d = 0, rc = 0, lied = 0;
-
-    snprintf(what, sizeof what, "%s, lie %d, crc %d, round %d", codec->name, (int)lie, crc, round);
-    setenv("BANYAN_CODEC_CRC", crc ? "1" : "0", 1);
-    rig_open(&g, 2, 8 * ELEMS, NULL);
-    unsetenv("BANYAN_CODEC_CRC");
-    g.rng += (uint64_t)round * 77;
-    fill(&g);
-    memset(g.out[0], 0x55, 4 * g.count);
-    o.codec = codec->name;
-    o.chunk_bytes = 4 * ELEMS;
-    o.schedule = "star";
-    for (int r = 0; r < 2; r++) {
-        o.codec_state = codec->flags & BNY_CODEC_FEEDBACK ? g.state[r] : NULL;
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0, "%s: %s", what, banyan_last_error());
-        cr_assert_eq(banyan_start(g.req[r]), 0);
-    }
-    for (int turn = 0; turn < 20000 && !d; turn++) {
-        banyan_progress(g.comm[1]);
-        lied = lied || spoil(&g, lie, chunk);
-        rc = banyan_test(g.req[0], &d);
-    }
-    cr_assert(d, "%s: rank 0 does not end", what);
-    cr_assert(rc == 0 || rc == -BANYAN_EPROTO || rc == -BANYAN_EMISMATCH, "%s: %d, %s", what, rc, banyan_last_error());
-    if (lied && (crc || lie == TRUNCATE))
-        cr_assert_neq(rc, 0, "%s: nobody noticed", what);
-    if (rc == -BANYAN_EPROTO) {
-        char name[40];
-        unsigned bad = 99;
-        cr_assert(strstr(banyan_last_error(), "rank 1"), "%s: %s", what, banyan_last_error());
-        cr_assert_eq(sscanf(banyan_last_error(), "%39[a-z]: chunk %u of message 0", name, &bad), 2, "%s: %s", what,
-                     banyan_last_error());
-        cr_assert_eq(bad, chunk, "%s: %s", what, banyan_last_error());
-        check_untouched(&g, chunk, ELEMS, what);
-    }
-    for (int r = 0; r < 2; r++) { /* the other one is still in it */
-        banyan_abort(g.comm[r], "end of test");
-        for (int i = 0; i < 100; i++)
-            banyan_test(g.req[r], &d);
-        cr_assert_eq(banyan_request_free(g.req[r]), 0);
-    }
-    rig_close(&g);
-    return lied;
-}
-
-Test(coded, a_lying_peer_is_named, .timeout = 200)
-{
-    int lied = 0, tried = 0;
-
-    fprintf(stderr, "seed %llu\n", (unsigned long long)seed_of_run());
-    for (size_t i = 0; bny_codecs[i]; i++)
-        for (int lie = 0; lie < LIES && !is_linear(i); lie++)
-            for (int round = 0; round < 8; round++, tried++)
-                lied += lie_once(bny_codecs[i], (enum lie)lie, round & 1, round);
-    cr_assert_gt(lied, tried / 2, "%d of %d lies were told", lied, tried);
-}
-
-Test(coded, different_codecs_are_both_named)
-{
-    static const char *const codecs[2] = { "int8:block=128", "bf16" };
-    struct banyan_opts o = BANYAN_OPTS_INIT;
-    struct rig g;
-    int d[2] = { 0 };
-
-    rig_open(&g, 2, 5000, NULL);
-    for (int r = 0; r < 2; r++) {
-        o.codec = codecs[r];
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0);
-        cr_assert_eq(banyan_start(g.req[r]), 0);
-    }
-    for (int turn = 0; turn < 20000 && !(d[0] && d[1]); turn++)
-        for (int r = 0; r < 2; r++) {
-            int rc = d[r] ? -BANYAN_EMISMATCH : banyan_test(g.req[r], &d[r]);
-            if (!d[r])
-                continue;
-            cr_assert_eq(rc, -BANYAN_EMISMATCH);
-            cr_assert(strstr(banyan_last_error(), "codec int8:block=128") && strstr(banyan_last_error(), "codec bf16"),
-                      "%s", banyan_last_error());
-        }
-    cr_assert(d[0] && d[1], "%d %d", d[0], d[1]);
-    for (int r = 0; r < 2; r++)
-        banyan_request_free(g.req[r]);
-    rig_close(&g);
-}
-
 static size_t tenths_bound(void *ctx, size_t n)
 {
     return 2 * n;
@@ -695,6 +411,6 @@ Test(coded, a_codec_of_the_programs_own, .timeout = 60)
     bad.name = "x";
     bad.decode = NULL;
     cr_assert_eq(banyan_codec_register(&bad), -BANYAN_EINVAL);
-    law("tenths", "bf16", 3, 2500);
-    cr_assert_eq(lie_once(bny_codec_find("tenths"), TRUNCATE, 0, 1), 1);
+    coded_law("tenths", "bf16", 3, 2500);
+    cr_assert_eq(coded_lie(bny_codec_find("tenths"), TRUNCATE, 0, 1), 1);
 }

@@ -224,79 +224,79 @@ Test(import, graphs_without_places_get_some)
     bny_graph_free(g);
 }
 
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    { "", "no link" },
+    { "{", "1: no JSON" },
+    { "{\n\"nodes\": [\n}", ":3: no JSON" },
+    { "{}", "\"nodes\"" },
+    { "{\"nodes\":[],\"links\":[]}", "no compute node" },
+    { "{\"nodes\":[],\"links\":[]} x", "follows" },
+    { "{\"nodes\":[7],\"links\":[]}", "nodes[0]" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"a\"}],\"links\":[]}", "twice" },
+    { "{\"nodes\":[{\"id\":\"a\",\"kind\":\"gpu\"}],\"links\":[]}", "kind" },
+    { "{\"nodes\":[{\"id\":\"a\",\"rank\":1.5}],\"links\":[]}", "nodes[0].rank" },
+    { "{\"nodes\":[{\"id\":\"a\",\"rank\":3}],\"links\":[]}", "rank 3" },
+    { "{\"nodes\":[{\"id\":\"a\",\"rnak\":0}],\"links\":[]}", "rnak" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\"}]"
+      "}",
+      "links[0].cap" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"c\","
+      "\"cap\":1}]}",
+      "\"c\"" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
+      "\"cap\":0}]}",
+      "links[0]" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
+      "\"cap\":-2}]}",
+      "above 0" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"a\","
+      "\"cap\":2}]}",
+      "itself" },
+    { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
+      "\"cap\":2}]}",
+      "disconnected" },
+    { "{\"nodes\":[{\"id\":\"a\"}],\"links\":[],\"ranks\":[\"b\"]}", "ranks[0]" },
+    { "{\"nodes\":[{\"id\":\"a\"}],\"links\":[],\"unit\":0}", "unit" },
+    { "a b\nb c 0\n", ":2: the capacity" },
+    { "a b\nb c -3\n", ":2: the capacity" },
+    { "a b\nb a\n", "since line 1" },
+    { "a b x\n", ":1: capacity" },
+    { "a b 1 -4\n", ":1: the latency" },
+    { "a b 1 1 neither\n", "neither" },
+    { "a\n", "not 1 words" },
+    { "a a\n", "itself" },
+    { "a b\nc d\n", "disconnected" },
+    { "a b\n@rank a a\n", ":2: node a has rank" },
+    { "a b\n@hots 3\n", "@hots" },
+    { "a b 1e9\n", "no number" },
+    { "a b nan\n", "no number" },
+    { "<graphml><node id='a'/><edge source='a' target='b'/></graphml>", ":1: an edge" },
+    { "<graphml>\n<node id='a'></graphml>", ":2: mismatched tag" },
+    { "<!DOCTYPE x [<!ENTITY a 'b'>]>\n<graphml><node id='&a;'/></graphml>", "DOCTYPE" },
+    { "<graphml><node id='&a;'/></graphml>", ":1: undefined entity" },
+    { "<graphml><node/></graphml>", "without id" },
+    { "<graphml/>", "no compute node" },
+    { "<svg></svg>", "neither GraphML" },
+    { "<system><gpu/></system>", "pci" },
+    { "<system><cpu numaid='0'><pci busid='1'><gpu rank='x'/></pci></cpu></system>",
+      "rank=\"x\"" },
+    { "<system><cpu numaid='0'><pci busid='1'/><pci busid='1'/></cpu></system>", "twice" },
+    { "<system><cpu numaid='0'><pci busid='1'><gpu><nvlink target='9' "
+      "count='1'/></gpu></pci></cpu></system>",
+      "no gpu \"9\"" },
+    { "<system><cpu numaid='0'/></system>", "no compute node" },
+    { "vendid=0x2c9\nSwitch\t36\n", ":2: a device" },
+    { "vendid=0x2c9\nSwitch\t3 \"S-1\"\t# \"s\"\n[1]\t\"H-2\"[1](3) # \"n HCA-1\" lid 5 "
+      "4xWRONG\n",
+      ":3: no width" },
+    { "vendid=0x2c9\nrubbish\n", ":2: \"rubbish\"" },
+    { "SW 4 1 0xe4 4x QDR - CA 5 1 0x02 ( 'sw1' )\n", ":1: no width" },
+};
+
 Test(import, wrong_files_are_refused_with_their_place)
 {
-    static const struct {
-        const char *text, *says;
-    } bad[] = {
-        { "", "no link" },
-        { "{", "1: no JSON" },
-        { "{\n\"nodes\": [\n}", ":3: no JSON" },
-        { "{}", "\"nodes\"" },
-        { "{\"nodes\":[],\"links\":[]}", "no compute node" },
-        { "{\"nodes\":[],\"links\":[]} x", "follows" },
-        { "{\"nodes\":[7],\"links\":[]}", "nodes[0]" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"a\"}],\"links\":[]}", "twice" },
-        { "{\"nodes\":[{\"id\":\"a\",\"kind\":\"gpu\"}],\"links\":[]}", "kind" },
-        { "{\"nodes\":[{\"id\":\"a\",\"rank\":1.5}],\"links\":[]}", "nodes[0].rank" },
-        { "{\"nodes\":[{\"id\":\"a\",\"rank\":3}],\"links\":[]}", "rank 3" },
-        { "{\"nodes\":[{\"id\":\"a\",\"rnak\":0}],\"links\":[]}", "rnak" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\"}]"
-          "}",
-          "links[0].cap" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"c\","
-          "\"cap\":1}]}",
-          "\"c\"" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
-          "\"cap\":0}]}",
-          "links[0]" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
-          "\"cap\":-2}]}",
-          "above 0" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"a\","
-          "\"cap\":2}]}",
-          "itself" },
-        { "{\"nodes\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\","
-          "\"cap\":2}]}",
-          "disconnected" },
-        { "{\"nodes\":[{\"id\":\"a\"}],\"links\":[],\"ranks\":[\"b\"]}", "ranks[0]" },
-        { "{\"nodes\":[{\"id\":\"a\"}],\"links\":[],\"unit\":0}", "unit" },
-        { "a b\nb c 0\n", ":2: the capacity" },
-        { "a b\nb c -3\n", ":2: the capacity" },
-        { "a b\nb a\n", "since line 1" },
-        { "a b x\n", ":1: capacity" },
-        { "a b 1 -4\n", ":1: the latency" },
-        { "a b 1 1 neither\n", "neither" },
-        { "a\n", "not 1 words" },
-        { "a a\n", "itself" },
-        { "a b\nc d\n", "disconnected" },
-        { "a b\n@rank a a\n", ":2: node a has rank" },
-        { "a b\n@hots 3\n", "@hots" },
-        { "a b 1e9\n", "no number" },
-        { "a b nan\n", "no number" },
-        { "<graphml><node id='a'/><edge source='a' target='b'/></graphml>", ":1: an edge" },
-        { "<graphml>\n<node id='a'></graphml>", ":2: mismatched tag" },
-        { "<!DOCTYPE x [<!ENTITY a 'b'>]>\n<graphml><node id='&a;'/></graphml>", "DOCTYPE" },
-        { "<graphml><node id='&a;'/></graphml>", ":1: undefined entity" },
-        { "<graphml><node/></graphml>", "without id" },
-        { "<graphml/>", "no compute node" },
-        { "<svg></svg>", "neither GraphML" },
-        { "<system><gpu/></system>", "pci" },
-        { "<system><cpu numaid='0'><pci busid='1'><gpu rank='x'/></pci></cpu></system>",
-          "rank=\"x\"" },
-        { "<system><cpu numaid='0'><pci busid='1'/><pci busid='1'/></cpu></system>", "twice" },
-        { "<system><cpu numaid='0'><pci busid='1'><gpu><nvlink target='9' "
-          "count='1'/></gpu></pci></cpu></system>",
-          "no gpu \"9\"" },
-        { "<system><cpu numaid='0'/></system>", "no compute node" },
-        { "vendid=0x2c9\nSwitch\t36\n", ":2: a device" },
-        { "vendid=0x2c9\nSwitch\t3 \"S-1\"\t# \"s\"\n[1]\t\"H-2\"[1](3) # \"n HCA-1\" lid 5 "
-          "4xWRONG\n",
-          ":3: no width" },
-        { "vendid=0x2c9\nrubbish\n", ":2: \"rubbish\"" },
-        { "SW 4 1 0xe4 4x QDR - CA 5 1 0x02 ( 'sw1' )\n", ":1: no width" },
-    };
-
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse(bad[i].text, strlen(bad[i].text), bad[i].says);
     refuse("a b\n\0c d", 8, "zero byte");

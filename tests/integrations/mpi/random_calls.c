@@ -11,45 +11,17 @@
  * other floats by value. */
 #include <complex.h>
 #include <mpi.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MARGIN  4096
+#include "random_data.h"
+
 #define PENDING 8
 #define COMMS   8
 #define UNIT    6 /* counts are multiples, so that types of 2, 3 and 6 elements fit */
 
-static uint64_t all_state, my_state; /* the two generators */
-static int me, world_n;
 static FILE *out;
-
-static uint64_t next(uint64_t *s)
-{
-    uint64_t z = *s += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static int all(int n) /* the same on all ranks */
-{
-    return (int)(next(&all_state) % (uint64_t)n);
-}
-
-static int mine(int n)
-{
-    return (int)(next(&my_state) % (uint64_t)n);
-}
-
-static uint64_t hash(uint64_t h, const void *p, size_t bytes)
-{
-    for (const unsigned char *c = p; bytes--; c++)
-        h = (h ^ *c) * 0x100000001b3u;
-    return h;
-}
 
 /* ---- communicators ------------------------------------------------------------------------------------------------ */
 
@@ -80,190 +52,6 @@ static MPI_Comm make_comm(void)
     if (c != MPI_COMM_NULL) /* with the interposer, it then runs non-blocking calls too, which Open MPI's may crash */
         MPI_Barrier(c);
     return c;
-}
-
-/* ---- types ------------------------------------------------------------------------------------------------------------ */
-
-struct base {
-    MPI_Datatype type;
-    int size, extent; /* bytes of value from the start; and between elements */
-    char kind;        /* i integer, f float, d double, g long double, c float complex, z double complex, b bool, p pair */
-};
-static struct base bases[48];
-static int nbases;
-
-static void base(MPI_Datatype type, char kind, int value_bytes)
-{
-    MPI_Aint lb, extent;
-    int size;
-
-    if (type == MPI_DATATYPE_NULL)
-        return;
-    MPI_Type_get_extent(type, &lb, &extent);
-    MPI_Type_size(type, &size);
-    bases[nbases++] = (struct base){ type, value_bytes ? value_bytes : size, (int)extent, kind };
-}
-
-static void make_bases(void)
-{
-    MPI_Datatype ints[] = { MPI_INT, MPI_LONG, MPI_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG,
-                            MPI_UNSIGNED_SHORT, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
-                            MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_INT8_T, MPI_INT16_T,
-                            MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T,
-                            MPI_UINT64_T };
-
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        base(ints[i], 'i', 0);
-    base(MPI_INTEGER, 'n', 0);
-    base(MPI_INTEGER8, 'n', 0);
-    base(MPI_AINT, 'm', 0);
-    base(MPI_OFFSET, 'm', 0);
-    base(MPI_BYTE, 'y', 0);
-    base(MPI_FLOAT, 'f', 0);
-    base(MPI_FLOAT, 'f', 0);
-    base(MPI_REAL, 'f', 0);
-    base(MPI_DOUBLE, 'd', 0);
-    base(MPI_DOUBLE, 'd', 0);
-    base(MPI_DOUBLE_PRECISION, 'd', 0);
-    base(MPI_LONG_DOUBLE, 'g', 10);
-    base(MPI_C_FLOAT_COMPLEX, 'c', 0);
-    base(MPI_C_DOUBLE_COMPLEX, 'z', 0);
-    base(MPI_C_BOOL, 'b', 0);
-    base(MPI_FLOAT_INT, 'p', 0);
-    base(MPI_2INT, 'q', 0);
-    base(MPI_DOUBLE_INT, 'r', 0);
-    base(MPI_LONG_INT, 's', 0);
-    base(MPI_CHAR, 'x', 0);
-}
-
-/* A layout of `per` elements: any of these has the same signature. */
-static MPI_Datatype layout(const struct base *b, int which, int *per)
-{
-    MPI_Datatype t, u;
-    int two[2] = { 1, 2 }, at[2] = { 4, 0 };
-
-    *per = 1;
-    switch (which) {
-    case 0: /* a gap after each */
-        MPI_Type_create_resized(b->type, 0, 2 * b->extent, &t);
-        break;
-    case 1:
-        MPI_Type_contiguous(3, b->type, &t);
-        *per = 3;
-        break;
-    case 2:
-        MPI_Type_vector(2, 3, 4, b->type, &t);
-        *per = 6;
-        break;
-    case 3: /* the later element first */
-        MPI_Type_indexed(2, two, at, b->type, &t);
-        *per = 3;
-        break;
-    case 4:
-        MPI_Type_contiguous(2, b->type, &u);
-        MPI_Type_dup(u, &t);
-        MPI_Type_free(&u);
-        *per = 2;
-        break;
-    default: return b->type;
-    }
-    MPI_Type_commit(&t);
-    return t;
-}
-
-/* ---- buffers -------------------------------------------------------------------------------------------------------------- */
-
-struct area {
-    char *mem;
-    size_t bytes; /* margins included */
-};
-
-static struct area area(size_t elems, int extent)
-{
-    struct area a = { .bytes = elems * (size_t)extent * 4 + 2 * MARGIN };
-
-    a.mem = calloc(a.bytes, 1);
-    for (size_t i = 0; i + 8 <= a.bytes; i += 8) {
-        uint64_t x = next(&my_state);
-        memcpy(a.mem + i, &x, 8);
-    }
-    return a;
-}
-
-static char *at(struct area *a)
-{
-    return a->mem + MARGIN;
-}
-
-/* Values whose sums and products are exact, also in float; or (rough) any between -1 and 1. */
-static void fill(char *p, const struct base *b, int count, int product, int sum, int rough)
-{
-    for (int i = 0; i < count; i++, p += b->extent) {
-        double v = product ? (double)(1 + mine(2)) * (mine(2) ? 1 : -1) : mine(200) - 100;
-        double x = rough ? (double)(int64_t)next(&my_state) * 0x1p-63 : v;
-        uint64_t bits[2] = { next(&my_state), next(&my_state) };
-        memset(p, 0, (size_t)b->extent);
-        switch (b->kind) {
-        case 'f': *(float *)p = (float)x; break;
-        case 'd': *(double *)p = x; break;
-        case 'g': *(long double *)p = (long double)x; break;
-        case 'c': *(float complex *)p = (float)v + (float)mine(2) * I; break;
-        case 'z': *(double complex *)p = v + mine(2) * I; break;
-        case 'b': *p = (char)mine(2); break;
-        case 'p': *(float *)p = (float)v, ((int *)p)[1] = mine(50); break;
-        case 'q': ((int *)p)[0] = (int)v, ((int *)p)[1] = mine(50); break;
-        case 'r': *(double *)p = v, ((int *)p)[2] = mine(50); break;
-        case 's': *(long *)p = (long)v, ((int *)p)[2] = mine(50); break;
-        case 'i': /* Open MPI's sums of short types saturate, and the result depends on their order */
-            if (sum && b->extent <= 2)
-                *p = (char)(bits[0] % 16);
-            else
-                memcpy(p, bits, (size_t)b->extent);
-            break;
-        default: memcpy(p, bits, (size_t)b->extent); break;
-        }
-    }
-}
-
-/* ---- operations ---------------------------------------------------------------------------------------------------------- */
-
-static void add_mod(void *in, void *inout, int *n, MPI_Datatype *type)
-{
-    for (int i = 0; i < *n; i++)
-        ((uint32_t *)inout)[i] = ((uint32_t *)in)[i] + 3 + ((uint32_t *)inout)[i];
-}
-
-/* 2 x 2 matrices, in x inout: order matters. */
-static void multiply(void *in, void *inout, int *n, MPI_Datatype *type)
-{
-    uint32_t *a = in, *b = inout;
-
-    for (int i = 0; i < *n; i++, a += 4, b += 4) {
-        uint32_t c[4] = { a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3],
-                          a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3] };
-        memcpy(b, c, sizeof c);
-    }
-}
-
-static MPI_Op pick_op(char kind, int *product, int *which)
-{
-    MPI_Op sums[] = { MPI_SUM, MPI_MAX, MPI_MIN, MPI_PROD, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND,
-                      MPI_LOR, MPI_LXOR, MPI_MAXLOC, MPI_MINLOC };
-    int k;
-
-    switch (kind) {
-    case 'i': k = all(10); break;
-    case 'n': case 'm': k = all(7); break;
-    case 'y': k = 4 + all(3); break;
-    case 'b': k = 7 + all(3); break;
-    case 'f': case 'd': case 'g': k = all(4); break;
-    case 'c': case 'z': k = all(2) * 3; break;
-    case 'x': k = -1; break;
-    default: k = 10 + all(2); break;
-    }
-    *product = k == 3;
-    *which = k;
-    return k < 0 ? MPI_OP_NULL : sums[k];
 }
 
 /* ---- results -------------------------------------------------------------------------------------------------------------- */
@@ -386,97 +174,118 @@ static int pick_count(void)
     return k == 0 ? 0 : k < 6 ? 1 + all(30) : k < 9 ? 1 + all(2000) : 1 + all(20000);
 }
 
-static void reduction(struct pending *p, MPI_Comm comm, int nonblocking)
-{
-    const struct base *b = &bases[all(nbases)];
-    int which = all(6), in_place = all(3) == 0, user = all(6) == 0, product = 0, root_pick = all(1 << 20);
-    int rough = all(4) == 0, n, r, root, count = pick_count(), *counts, total, elems;
-    static const char *const names[] = { "allreduce", "reduce", "scan", "exscan", "reduce_scatter",
-                                         "reduce_scatter_block" };
-    struct base opaque = { MPI_DATATYPE_NULL, 4, 4, 'u' };
-    int op_index = -1;
-    MPI_Op op = pick_op(b->kind, &product, &op_index);
-    MPI_Request req = MPI_REQUEST_NULL;
-    MPI_Datatype type = b->type;
-    void *send, *recv;
-    static struct base kept[2]; /* outlive the call */
+/* How a reduction combines. */
+struct combination {
+    const struct base *b;
+    MPI_Datatype type;
+    MPI_Op op;
+    int index, product, user; /* index: of built-in operations, 0 is a sum */
+};
 
-    if (b->kind == 'x' || user) {
-        int matrix = all(2);
-        kept[matrix] = opaque;
-        kept[matrix].extent = kept[matrix].size = matrix ? 16 : 4;
-        b = &kept[matrix];
-        user = 1;
-        type = MPI_UINT32_T;
-        if (matrix) {
-            MPI_Type_contiguous(4, MPI_UINT32_T, &type);
-            MPI_Type_commit(&type);
-        }
-        MPI_Op_create(matrix ? multiply : add_mod, !matrix, &op);
+static struct combination pick_combination(int user)
+{
+    static struct base kept[2] = { { MPI_DATATYPE_NULL, 4, 4, 'u' }, { MPI_DATATYPE_NULL, 16, 16, 'u' } };
+    struct combination c = { .b = &bases[all(nbases)], .index = -1, .user = user };
+    int matrix;
+
+    c.type = c.b->type;
+    c.op = pick_op(c.b->kind, &c.product, &c.index);
+    if (c.b->kind != 'x' && !user)
+        return c;
+    matrix = all(2);
+    c.b = &kept[matrix];
+    c.user = 1;
+    c.type = MPI_UINT32_T;
+    if (matrix) {
+        MPI_Type_contiguous(4, MPI_UINT32_T, &c.type);
+        MPI_Type_commit(&c.type);
     }
-    rough = rough && !user && strchr("fdg", b->kind) && op == MPI_SUM;
-    if (rough)
-        count = count % 8;
-    if (comm == MPI_COMM_NULL)
-        goto out;
+    MPI_Op_create(matrix ? multiply : add_mod, !matrix, &c.op);
+    return c;
+}
+
+enum { ALLREDUCE, REDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, REDUCTIONS };
+
+static MPI_Request reduce_by(int which, int nonblocking, const void *send, void *recv, int count, const int *counts,
+                             const struct combination *c, int root, MPI_Comm comm)
+{
+    MPI_Request req = MPI_REQUEST_NULL;
+
+    switch (which + 10 * nonblocking) {
+    case 0: MPI_Allreduce(send, recv, count, c->type, c->op, comm); break;
+    case 1: MPI_Reduce(send, recv, count, c->type, c->op, root, comm); break;
+    case 2: MPI_Scan(send, recv, count, c->type, c->op, comm); break;
+    case 3: MPI_Exscan(send, recv, count, c->type, c->op, comm); break;
+    case 4: MPI_Reduce_scatter(send, recv, counts, c->type, c->op, comm); break;
+    case 5: MPI_Reduce_scatter_block(send, recv, count, c->type, c->op, comm); break;
+    case 10: MPI_Iallreduce(send, recv, count, c->type, c->op, comm, &req); break;
+    case 11: MPI_Ireduce(send, recv, count, c->type, c->op, root, comm, &req); break;
+    case 12: MPI_Iscan(send, recv, count, c->type, c->op, comm, &req); break;
+    case 13: MPI_Iexscan(send, recv, count, c->type, c->op, comm, &req); break;
+    case 14: MPI_Ireduce_scatter(send, recv, counts, c->type, c->op, comm, &req); break;
+    case 15: MPI_Ireduce_scatter_block(send, recv, count, c->type, c->op, comm, &req); break;
+    }
+    return req;
+}
+
+/* A reduction on a communicator that this rank is in. */
+static void reduce_here(struct pending *p, const struct combination *c, int which, int in_place, int root_pick, int rough,
+                        int count, MPI_Comm comm, int nonblocking)
+{
+    static const char *const names[REDUCTIONS] = { "allreduce", "reduce", "scan", "exscan", "reduce_scatter",
+                                                   "reduce_scatter_block" };
+    int n, r, root, *counts, total = 0, elems;
+    void *send, *recv;
+
     MPI_Comm_size(comm, &n);
     MPI_Comm_rank(comm, &r);
     root = root_pick % n;
-    if (which == 5)
+    if (which == REDUCE_SCATTER_BLOCK)
         count = count / n;
-    counts = malloc((size_t)n * sizeof *counts);
-    total = 0;
+    p->vec = counts = malloc((size_t)n * sizeof *counts);
     for (int i = 0; i < n; i++) {
         counts[i] = (int)((unsigned)count * (unsigned)(i * 7 % 5) / 8);
         total += counts[i];
     }
-    elems = which == 4 ? total : which == 5 ? count * n : count;
-    p->vec = counts;
+    elems = which == REDUCE_SCATTER ? total : which == REDUCE_SCATTER_BLOCK ? count * n : count;
     p->name = names[which];
-    snprintf(p->what, sizeof p->what, "-%c%d-op%d%s%s-%d", b->kind, b->extent, op_index, user ? "-user" : "",
+    snprintf(p->what, sizeof p->what, "-%c%d-op%d%s%s-%d", c->b->kind, c->b->extent, c->index, c->user ? "-user" : "",
              in_place ? "-inplace" : "", count);
-    p->base = b;
+    p->base = c->b;
     p->rough = rough;
-    p->values = which == 4 ? counts[r] : count;
-    p->recv = area((size_t)elems, b->extent);
-    p->send = area((size_t)elems, b->extent);
-    if (which == 3 && r == 0) /* undefined there */
-        p->values = 0;
-    if ((which == 3 && r == 0) || (which >= 4 && in_place)) /* Open MPI uses it as work space, MPICH not */
+    p->values = which == REDUCE_SCATTER ? counts[r] : count;
+    p->recv = area((size_t)elems, c->b->extent);
+    p->send = area((size_t)elems, c->b->extent);
+    if (which == EXSCAN && r == 0) /* undefined there */
+        p->values = p->rough = 0;
+    if ((which == EXSCAN && r == 0) || (which >= REDUCE_SCATTER && in_place)) /* Open MPI's work space, MPICH not */
         p->undefined = elems - p->values;
-    fill(at(&p->send), b, elems, product, op_index == 0, rough);
+    fill(at(&p->send), c->b, elems, c->product, c->index == 0, rough);
     send = at(&p->send);
     recv = at(&p->recv);
-    if (in_place && (which != 1 || (r == root && root == 0))) {
-        memcpy(recv, send, (size_t)elems * (size_t)b->extent);
+    if (in_place && (which != REDUCE || (r == root && root == 0))) {
+        memcpy(recv, send, (size_t)elems * (size_t)c->b->extent);
         send = MPI_IN_PLACE;
     }
-    if (which == 1 && r != root) {
+    if (which == REDUCE && r != root) {
         recv = NULL;
-        p->values = 0;
-        p->rough = 0;
+        p->values = p->rough = 0;
     }
-    switch (which + 10 * nonblocking) {
-    case 0: MPI_Allreduce(send, recv, count, type, op, comm); break;
-    case 1: MPI_Reduce(send, recv, count, type, op, root, comm); break;
-    case 2: MPI_Scan(send, recv, count, type, op, comm); break;
-    case 3: MPI_Exscan(send, recv, count, type, op, comm); break;
-    case 4: MPI_Reduce_scatter(send, recv, counts, type, op, comm); break;
-    case 5: MPI_Reduce_scatter_block(send, recv, count, type, op, comm); break;
-    case 10: MPI_Iallreduce(send, recv, count, type, op, comm, &req); break;
-    case 11: MPI_Ireduce(send, recv, count, type, op, root, comm, &req); break;
-    case 12: MPI_Iscan(send, recv, count, type, op, comm, &req); break;
-    case 13: MPI_Iexscan(send, recv, count, type, op, comm, &req); break;
-    case 14: MPI_Ireduce_scatter(send, recv, counts, type, op, comm, &req); break;
-    case 15: MPI_Ireduce_scatter_block(send, recv, count, type, op, comm, &req); break;
-    }
-    p->rough = p->rough && !(which == 3 && r == 0);
-    done(p, req, nonblocking);
-out:
-    if (user) { /* legal while it is in flight */
-        MPI_Op_free(&op);
-        if (type != MPI_UINT32_T)
-            MPI_Type_free(&type);
+    done(p, reduce_by(which, nonblocking, send, recv, count, counts, c, root, comm), nonblocking);
+}
+
+static void reduction(struct pending *p, MPI_Comm comm, int nonblocking)
+{
+    int which = all(REDUCTIONS), in_place = all(3) == 0, root_pick = all(1 << 20), rough = all(4) == 0, count = pick_count();
+    struct combination c = pick_combination(all(6) == 0);
+
+    rough = rough && !c.user && strchr("fdg", c.b->kind) && c.op == MPI_SUM;
+    if (comm != MPI_COMM_NULL)
+        reduce_here(p, &c, which, in_place, root_pick, rough, rough ? count % 8 : count, comm, nonblocking);
+    if (c.user) { /* legal while it is in flight */
+        MPI_Op_free(&c.op);
+        if (c.type != MPI_UINT32_T)
+            MPI_Type_free(&c.type);
     }
 }
 
@@ -493,18 +302,94 @@ static void place(int n, const int *elems, int per, int *counts, int *displs)
     }
 }
 
+enum { BCAST, GATHER, GATHERV, SCATTER, SCATTERV, ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, MOVEMENTS };
+
+/* What one movement passes to MPI. */
+struct movement {
+    int root, per[2]; /* elements of a type; [0] sends, [1] receives */
+    MPI_Datatype type[2];
+    int count[2], *counts[2], *displs[2], own[2]; /* own: of the v-variants, at the rank that has one block */
+    void *send, *recv;
+};
+
+/* Elements of one block, from the bits of a number that all ranks have. */
+static int block_of(uint64_t sizes, int shift, int count)
+{
+    return (int)((sizes >> shift & 7) * (unsigned)count / 8) / UNIT * UNIT;
+}
+
+/* Blocks of each rank; p->vec keeps them. Returns the elements of all. */
+static int make_blocks(struct pending *p, struct movement *m, int which, int in_place, uint64_t sizes, int count, int n, int r)
+{
+    int *v = p->vec = malloc(6 * (size_t)n * sizeof *v), *to = v, *from = v + n, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        to[i] = from[i] = block_of(sizes, i * 3, count);
+        most += from[i] > count ? from[i] : count;
+    }
+    for (int i = 0; which == ALLTOALLV && i < n; i++) { /* what i sends to k has as many as what k expects from i */
+        to[i] = block_of(sizes, in_place ? (r + i) * 3 % 60 : (r * 5 + i * 11) % 60, count);
+        from[i] = in_place ? to[i] : block_of(sizes, (i * 5 + r * 11) % 60, count);
+    }
+    for (int k = 0; k < 2; k++) {
+        m->counts[k] = v + (2 + 2 * k) * n;
+        m->displs[k] = v + (3 + 2 * k) * n;
+        m->count[k] = count / m->per[k];
+        m->own[k] = from[r] / m->per[k];
+        place(n, k ? from : to, m->per[k], m->counts[k], m->displs[k]);
+    }
+    return most;
+}
+
+static void move(int which, const struct movement *m, MPI_Comm comm)
+{
+    MPI_Datatype st = m->type[0], rt = m->type[1];
+    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1], *sds = m->displs[0], *rds = m->displs[1];
+
+    switch (which) {
+    case BCAST: MPI_Bcast(m->recv, rc, rt, m->root, comm); break;
+    case GATHER: MPI_Gather(m->send, sc, st, m->recv, rc, rt, m->root, comm); break;
+    case GATHERV: MPI_Gatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm); break;
+    case SCATTER: MPI_Scatter(m->send, sc, st, m->recv, rc, rt, m->root, comm); break;
+    case SCATTERV: MPI_Scatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm); break;
+    case ALLGATHER: MPI_Allgather(m->send, sc, st, m->recv, rc, rt, comm); break;
+    case ALLGATHERV: MPI_Allgatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, comm); break;
+    case ALLTOALL: MPI_Alltoall(m->send, sc, st, m->recv, rc, rt, comm); break;
+    case ALLTOALLV: MPI_Alltoallv(m->send, scs, sds, st, m->recv, rcs, rds, rt, comm); break;
+    }
+}
+
+static MPI_Request imove(int which, const struct movement *m, MPI_Comm comm)
+{
+    MPI_Datatype st = m->type[0], rt = m->type[1];
+    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1], *sds = m->displs[0], *rds = m->displs[1];
+    MPI_Request q = MPI_REQUEST_NULL;
+
+    switch (which) {
+    case BCAST: MPI_Ibcast(m->recv, rc, rt, m->root, comm, &q); break;
+    case GATHER: MPI_Igather(m->send, sc, st, m->recv, rc, rt, m->root, comm, &q); break;
+    case GATHERV: MPI_Igatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm, &q); break;
+    case SCATTER: MPI_Iscatter(m->send, sc, st, m->recv, rc, rt, m->root, comm, &q); break;
+    case SCATTERV: MPI_Iscatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm, &q); break;
+    case ALLGATHER: MPI_Iallgather(m->send, sc, st, m->recv, rc, rt, comm, &q); break;
+    case ALLGATHERV: MPI_Iallgatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, comm, &q); break;
+    case ALLTOALL: MPI_Ialltoall(m->send, sc, st, m->recv, rc, rt, comm, &q); break;
+    case ALLTOALLV: MPI_Ialltoallv(m->send, scs, sds, st, m->recv, rcs, rds, rt, comm, &q); break;
+    }
+    return q;
+}
+
 /* Only results inside what a reduction in place leaves undefined are not looked at; everything else is hashed. */
 static void movement(struct pending *p, MPI_Comm comm, int nonblocking)
 {
-    static const char *const names[] = { "bcast", "gather", "gatherv", "scatter", "scatterv",
-                                         "allgather", "allgatherv", "alltoall", "alltoallv" };
+    static const char *const names[MOVEMENTS] = { "bcast", "gather", "gatherv", "scatter", "scatterv",
+                                                  "allgather", "allgatherv", "alltoall", "alltoallv" };
     const struct base *b = &bases[all(nbases)];
-    int which = all(9), in_place = all(3) == 0, root_pick = all(1 << 20), count = pick_count();
+    int which = all(MOVEMENTS), in_place = all(3) == 0, root_pick = all(1 << 20), count = pick_count(), n, r;
     uint64_t sizes = next(&all_state);
-    int n, r, root, sper, rper, *v, *elems, *scounts, *sdispls, *rcounts, *rdispls, most = 0, sc, rc;
-    MPI_Datatype st, rt;
+    size_t room;
+    struct movement m;
     MPI_Request req = MPI_REQUEST_NULL;
-    void *send, *recv;
 
     if (comm == MPI_COMM_NULL)
         return;
@@ -512,79 +397,33 @@ static void movement(struct pending *p, MPI_Comm comm, int nonblocking)
         b = &bases[0];
     MPI_Comm_size(comm, &n);
     MPI_Comm_rank(comm, &r);
-    root = root_pick % n;
-    count = (which ? count / n : count) / UNIT * UNIT;
-    /* Open MPI's allgatherv chooses its algorithm by the local type, and hangs where those differ. */
-    st = layout(b, which == 6 ? (int)(sizes >> 60 & 7) : mine(8), &sper);
-    rt = layout(b, which == 6 ? (int)(sizes >> 60 & 7) : mine(8), &rper);
+    m.root = root_pick % n;
+    count = (which == BCAST ? count : count / n) / UNIT * UNIT;
+    for (int k = 0; k < 2; k++) /* Open MPI's allgatherv chooses its algorithm by the local type, and hangs where those differ */
+        m.type[k] = layout(b, which == ALLGATHERV ? (int)(sizes >> 60 & 7) : mine(8), &m.per[k]);
     p->name = names[which];
     snprintf(p->what, sizeof p->what, "-%c%d%s-%d", b->kind, b->extent, in_place ? "-inplace" : "", count);
-    p->vec = v = malloc(6 * (size_t)n * sizeof *v);
-    elems = v;
-    scounts = v + n;
-    sdispls = v + 2 * n;
-    rcounts = v + 3 * n;
-    rdispls = v + 4 * n;
-    for (int i = 0; i < n; i++) {
-        elems[i] = (int)((sizes >> (i * 3) & 7) * (unsigned)count / 8) / UNIT * UNIT;
-        most += elems[i] > count ? elems[i] : count;
-    }
-    sc = count / sper;
-    rc = count / rper;
-    if (which == 8) { /* what i sends to k has as many as what k expects from i */
-        int *to = v + 5 * n;
-        for (int i = 0; i < n; i++)
-            to[i] = (int)((sizes >> ((r * 5 + i * 11) % 60) & 7) * (unsigned)count / 8) / UNIT * UNIT;
-        if (in_place)
-            for (int i = 0; i < n; i++)
-                to[i] = (int)((sizes >> ((r + i) * 3 % 60) & 7) * (unsigned)count / 8) / UNIT * UNIT;
-        place(n, to, sper, scounts, sdispls);
-        for (int i = 0; i < n; i++)
-            elems[i] = in_place ? to[i]
-                                : (int)((sizes >> ((i * 5 + r * 11) % 60) & 7) * (unsigned)count / 8) / UNIT * UNIT;
+    room = (size_t)make_blocks(p, &m, which, in_place, sizes, count, n, r) + (size_t)n * UNIT * 2;
+    p->send = area(room, b->extent);
+    p->recv = area(room, b->extent);
+    if (in_place && r == m.root && (which == SCATTER || which == SCATTERV)) { /* look at the send buffer */
+        struct area swap = p->send;
+        p->send = p->recv;
+        p->recv = swap;
+        m.send = at(&p->recv);
+        m.recv = MPI_IN_PLACE;
     } else {
-        place(n, elems, sper, scounts, sdispls);
+        m.send = in_place && (which >= ALLGATHER || r == m.root) ? MPI_IN_PLACE : at(&p->send);
+        m.recv = at(&p->recv);
     }
-    place(n, elems, rper, rcounts, rdispls);
-    p->send = area((size_t)most + (size_t)n * UNIT * 2, b->extent);
-    p->recv = area((size_t)most + (size_t)n * UNIT * 2, b->extent);
-    send = at(&p->send);
-    recv = at(&p->recv);
-    if (in_place && (which >= 5 || r == root)) {
-        if (which == 3 || which == 4) { /* scatter: the receive buffer is ignored; look at the send buffer */
-            struct area swap = p->send;
-            p->send = p->recv;
-            p->recv = swap;
-            recv = MPI_IN_PLACE;
-        } else {
-            send = MPI_IN_PLACE;
-        }
-    }
-    switch (which + 10 * nonblocking) {
-    case 0: MPI_Bcast(recv, rc, rt, root, comm); break;
-    case 1: MPI_Gather(send, sc, st, recv, rc, rt, root, comm); break;
-    case 2: MPI_Gatherv(send, elems[r] / sper, st, recv, rcounts, rdispls, rt, root, comm); break;
-    case 3: MPI_Scatter(send, sc, st, recv, rc, rt, root, comm); break;
-    case 4: MPI_Scatterv(send, scounts, sdispls, st, recv, elems[r] / rper, rt, root, comm); break;
-    case 5: MPI_Allgather(send, sc, st, recv, rc, rt, comm); break;
-    case 6: MPI_Allgatherv(send, elems[r] / sper, st, recv, rcounts, rdispls, rt, comm); break;
-    case 7: MPI_Alltoall(send, sc, st, recv, rc, rt, comm); break;
-    case 8: MPI_Alltoallv(send, scounts, sdispls, st, recv, rcounts, rdispls, rt, comm); break;
-    case 10: MPI_Ibcast(recv, rc, rt, root, comm, &req); break;
-    case 11: MPI_Igather(send, sc, st, recv, rc, rt, root, comm, &req); break;
-    case 12: MPI_Igatherv(send, elems[r] / sper, st, recv, rcounts, rdispls, rt, root, comm, &req); break;
-    case 13: MPI_Iscatter(send, sc, st, recv, rc, rt, root, comm, &req); break;
-    case 14: MPI_Iscatterv(send, scounts, sdispls, st, recv, elems[r] / rper, rt, root, comm, &req); break;
-    case 15: MPI_Iallgather(send, sc, st, recv, rc, rt, comm, &req); break;
-    case 16: MPI_Iallgatherv(send, elems[r] / sper, st, recv, rcounts, rdispls, rt, comm, &req); break;
-    case 17: MPI_Ialltoall(send, sc, st, recv, rc, rt, comm, &req); break;
-    case 18: MPI_Ialltoallv(send, scounts, sdispls, st, recv, rcounts, rdispls, rt, comm, &req); break;
-    }
+    if (nonblocking)
+        req = imove(which, &m, comm);
+    else
+        move(which, &m, comm);
     done(p, req, nonblocking);
-    if (st != b->type) /* legal while it is in flight */
-        MPI_Type_free(&st);
-    if (rt != b->type)
-        MPI_Type_free(&rt);
+    for (int k = 0; k < 2; k++)
+        if (m.type[k] != b->type) /* legal while it is in flight */
+            MPI_Type_free(&m.type[k]);
 }
 
 /* Messages of MPI's own between: around the ring, some large enough to wait for their receiver. */

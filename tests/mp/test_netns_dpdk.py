@@ -2,15 +2,14 @@
 """The DPDK transport over real frames: net_af_packet on veths of network namespaces, directly and through a bridge, at MTU 9000 and
 1500, with frames lost on the receiving interface, doubled, reordered and damaged; right values and an end within the limit in
 all cases. What fails says why, and leaves nothing that blocks the next start.
-Usage: test_netns_dpdk.py NETNS_CLUSTER BANYAN_PERF XDP_LOSS [TRANSPORT]"""
+Usage: test_netns_dpdk.py NETNS_CLUSTER BANYAN_PERF XDP_LOSS RANK"""
 import os
 import subprocess
 import sys
 import time
 import unittest
 
-CLUSTER, PERF, LOSS = sys.argv[1:4]
-TRANSPORT = sys.argv[4] if len(sys.argv) > 4 else "dpdk"
+CLUSTER, PERF, LOSS, RANK = sys.argv[1:5]
 COLLECTIVES = ("allreduce", "reduce", "broadcast", "reduce_scatter", "allgather", "alltoall", "gather", "scatter", "barrier", "sendrecv")
 
 
@@ -23,7 +22,7 @@ def run(net, *command, mtu=9000, loss=None, limit=60, env=None):
 
 def perf(collective, first, last, *more, n="3"):
     return [PERF, collective, "-b", first, "-e", last, "-f", "16", "-w", "1", "-n", n, "-c", "2", "--inplace", "both", "--no-roofline",
-            "--transport", TRANSPORT, *more]
+            "--transport", "dpdk", *more]
 
 
 class Dpdk(unittest.TestCase):
@@ -34,6 +33,13 @@ class Dpdk(unittest.TestCase):
     def test_two_ranks(self):
         for mtu in (9000, 1500):
             self.right(run("ring:2:0", *perf("allreduce", "4", "4M"), mtu=mtu))
+
+    def test_schedules_and_codecs(self):
+        """ring, multitree, packed x raw, lossless, int8, top-k."""
+        for mtu in (9000, 1500):
+            p = run("star:0*4", "sh", "-c", f"exec {RANK} matrix $RANK $WORLD_SIZE 7 ''", mtu=mtu, limit=80,
+                    env={"BANYAN_TRANSPORT": "dpdk", "BANYAN_TOPO": "ring:4", "BANYAN_TEST_ALONE": "1"})
+            self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
 
     def test_two_ranks_with_loss(self):
         for mtu, loss in ((9000, "0.01:udp"), (1500, "0.05:udp")):
@@ -73,11 +79,9 @@ class Dpdk(unittest.TestCase):
         script = 'if [ $RANK = 1 ]; then (sleep 2; ip link set eth0 down) & fi; exec "$@"'
         p = run("ring:2:0", "sh", "-c", script, "sh", *perf("allreduce", "1M", "1M", "-T", "30", n="1000000"), limit=60)
         self.assertNotIn(p.returncode, (0, 124), p.stdout + p.stderr)
-        self.assertTrue(p.stderr.strip())
+        self.assertRegex(p.stderr, "link of eth0 has been down for 5 s .cable, ip link set up.")
 
     def test_an_interface_that_is_not_there(self):
-        if TRANSPORT != "dpdk":
-            return
         p = run("ring:2:0", *perf("allreduce", "4", "4"), env={"BANYAN_DPDK_PORT": "af_packet:iface=eth7"}, limit=40)
         self.assertNotIn(p.returncode, (0, 124))
         self.assertIn("eth7", p.stderr)

@@ -92,4 +92,4 @@ if __name__ == "__main__":
     if probe.returncode == 77:
         print(probe.stderr.strip())
         sys.exit(77)
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=2)

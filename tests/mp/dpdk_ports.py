@@ -47,13 +47,16 @@ def packet_socket(interface):
     return s
 
 
-def is_up(interface):
+def query(interface, what):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            answer = fcntl.ioctl(s, 0x8913, struct.pack("16sH14x", interface.encode(), 0))  # SIOCGIFFLAGS
+            return fcntl.ioctl(s, what, struct.pack("16s24x", interface.encode()))
         except OSError:
-            return False
-    return struct.unpack_from("H", answer, 16)[0] & 1
+            return bytes(40)
+
+
+def is_up(interface):
+    return query(interface, 0x8913)[16] & 1  # SIOCGIFFLAGS; 0x8927: SIOCGIFHWADDR
 
 
 class Sniffer(threading.Thread):
@@ -84,11 +87,13 @@ def tap():
     job = ranks(["net_tap0,iface=dt0", "net_tap1,iface=dt1"], ["10.9.0.1", "10.9.0.2"])
     waiting, asked = ["dt0", "dt1"], ""
     while job.poll() is None:
-        for t in list(waiting):
-            if is_up(t):  # DPDK has set its address
-                ip(f"link set {t} address 02:00:00:00:01:0{t[2]}")  # not the DPDK port's own: a bridge would keep its frames
-                ip(f"link set {t} master br0 up")
-                waiting.remove(t)
+        for t in ("dt0", "dt1"):
+            # Not the DPDK port's own, or the bridge would keep its frames; DPDK sets that once more after the interface is up.
+            if is_up(t) and query(t, 0x8927)[18:24] != bytes([2, 0, 0, 0, 1, int(t[2])]) and job.poll() is None:
+                subprocess.run(["ip", "link", "set", t, "address", f"02:00:00:00:01:0{t[2]}"])
+                if t in waiting:
+                    subprocess.run(["ip", "link", "set", t, "master", "br0", "up"])
+                    waiting.remove(t)
         if not waiting and not re.search("REACHABLE", asked):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
                 s.sendto(b"?", ("10.9.0.1", 9))

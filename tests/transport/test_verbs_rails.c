@@ -158,6 +158,10 @@ Test(verbs_rails, the_last_rail_takes_the_peer_along)
     opened(&s, 2, 1);
     verbs_sim.dead_device = 1;
     verbs_sim.event = (int)IBV_EVENT_DEVICE_FATAL + 1;
+    s.paused[1] = 1; /* only rank 0 is told */
+    while (verbs_sim.event)
+        tpset_step(&s);
+    s.paused[1] = 0;
     while (((struct vb_tp *)s.tp[0])->moved == 0)
         tpset_step(&s);
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);

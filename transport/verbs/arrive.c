@@ -314,7 +314,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
     } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
-        else if (!e->leaving) /* then it is, and waits for stripes, which have come */
+        else if (bny_verbs_may_end(e))
             bny_verbs_lane_close(c);
     }
     return got;

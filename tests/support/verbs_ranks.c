@@ -15,6 +15,11 @@ int verbs_real_device(void)
     return getenv("BANYAN_TEST_IFNAMES") != NULL;
 }
 
+int verbs_iwarp(const struct tpset *s)
+{
+    return ((struct vb_tp *)s->tp[0])->rails[0].ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 void verbs_joined(struct tpset *s, int n)
 {
     tpset_open(s, bny_transport_find("verbs"), n, NULL);
@@ -150,6 +155,14 @@ static void move(struct tpset *s, int r, struct end *mine, const struct end *pee
     cr_assert_eq(tpset_check(msg->hdr.kind == BNY_MSG_PUT ? mine->dst : got, stream_len(seq), !r, r, seq), -1,
                  "message %u of %u bytes", seq, stream_len(seq));
     s->ops->release(msg);
+}
+
+void verbs_break_pair(struct tpset *s, int from, int to)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+    struct vb_conn *c = verbs_conn(s, from, to);
+
+    cr_assert_eq(c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE), 0);
 }
 
 static int break_one(struct tpset *s, uint64_t *rng)

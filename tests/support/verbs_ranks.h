@@ -7,6 +7,7 @@
 #include "transport/verbs/verbs.h"
 
 int verbs_real_device(void);
+int verbs_iwarp(const struct tpset *s); /* which gives no second queue pair to a connection, and other errors */
 
 /* Opens n ranks; a message has gone each way between any two. */
 void verbs_joined(struct tpset *s, int n);
@@ -19,6 +20,9 @@ struct vb_conn *verbs_conn(struct tpset *s, int from, int to);
 struct vb_conn *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane);
 /* Steps until there are so many lanes between any two ranks, the first included. */
 void verbs_lanes_joined(struct tpset *s, uint32_t lanes);
+
+/* Puts the queue pair of the first lane into error. */
+void verbs_break_pair(struct tpset *s, int from, int to);
 
 struct verbs_stream {
     int breaks; /* of queue pairs of any lane, by chance, in the middle */

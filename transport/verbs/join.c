@@ -29,6 +29,7 @@
 #define RETRIES     6  /* never 7: some devices take it for "for ever" */
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
 #define ATTEMPT_S   3.0 /* of one attempt, where another rail may do better */
+#define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
 /* ---- small things ------------------------------------------------------------------------ */
 
@@ -269,6 +270,11 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 
     if (e->trial != c)
         return;
+    /* closed by the other end before its connection manager knew ours to be open: not a word about whether it lives */
+    if (why == 0 && (c->established || (e->conn && status == REJ_CLOSED))) {
+        ask_failed(c, "it was closed at once");
+        return;
+    }
     if (why == VB_TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
         bny_verbs_conn_close(c);
         e->state = VB_YIELDED;

@@ -3,7 +3,8 @@
  * it may lead over another rail, when the lane's own does not serve (join.c tries one after the other). First either end hears out the old one: what has come is used, nothing more can come. Then each tells in
  * its hello how many immediates it has, and the other posts what lies behind them once more. Nothing is lost, as requests are
  * kept until they are acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long,
- * or breaks again and again with nothing getting through, the peer is down. */
+ * or breaks again and again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done
+ * as soon as TCP has it: what the peer lacks may be gone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    if (e->main->left || seconds == 0 || ++c->losses > LOSSES_MAX) {
+    if (e->main->left || seconds == 0 || c->rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP || ++c->losses > LOSSES_MAX) {
         bny_verbs_down(e, "%s", reason);
         return;
     }

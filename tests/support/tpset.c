@@ -18,7 +18,7 @@
 static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
 
 /* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device); a+c,b+d: two for each. Else verbs
- * runs over a simulated device, over two where BANYAN_TEST_RAILS is set. Returns text that the next call overwrites. */
+ * runs over a simulated device, over two with BANYAN_TEST_RAILS=2. Returns text that the next call overwrites. */
 static const char *choose_device(const struct bny_transport_ops *ops, int rank)
 {
     const char *names = getenv("BANYAN_TEST_IFNAMES"), *comma = names ? strchr(names, ',') : NULL;
@@ -40,7 +40,7 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
     if (rank == 0)
         verbs_sim_use();
     if (getenv("BANYAN_TEST_RAILS"))
-        verbs_sim.devices = 2;
+        verbs_sim.devices = atoi(getenv("BANYAN_TEST_RAILS"));
     if (verbs_sim.devices == 2)
         return rank & 1 && verbs_sim.uneven ? "sim0" : "sim0,sim1";
 #endif

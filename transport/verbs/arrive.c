@@ -222,9 +222,12 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
 
 /* ---- completions ------------------------------------------------------------------------- */
 
-/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits' arithmetic. */
-static int is_lasting(enum ibv_wc_status status)
+/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits' arithmetic. An error of the
+ * device itself (rxe's, when its interface is down) may pass over another rail. */
+static int is_lasting(const struct vb_conn *c, enum ibv_wc_status status)
 {
+    if (status == IBV_WC_LOC_QP_OP_ERR && bny_verbs_rail_others(c->e, c->rail))
+        return 0;
     return status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR && status != IBV_WC_RESP_TIMEOUT_ERR &&
            status != IBV_WC_FATAL_ERR && status != IBV_WC_GENERAL_ERR && status != IBV_WC_REM_ABORT_ERR;
 }
@@ -235,7 +238,7 @@ static void failed(struct vb_conn *c, const struct ibv_wc *wc)
 {
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
 
-    if (!c->lost && is_lasting(wc->status))
+    if (!c->lost && is_lasting(c, wc->status))
         bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
     else if (!c->lost)
         bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
@@ -314,7 +317,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
     } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
-        else if (!e->leaving) /* then it is, and waits for stripes, which have come */
+        else if (bny_verbs_may_end(e))
             bny_verbs_lane_close(c);
     }
     return got;

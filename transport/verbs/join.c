@@ -409,12 +409,20 @@ static void gone(struct vb_conn *c)
 {
     struct vb_ep *e = c->e;
 
-    if (!e)
+    if (!e) {
         bny_verbs_conn_close(c);
-    else if (e->trial == c)
-        ask_failed(c, "it closed the connection");
-    else if (e->conn == c)
+        return;
+    }
+    /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its hello */
+    if (e->trial == c) {
+        hear_hello(c);
+        if (e->trial == c)
+            ask_failed(c, "it closed the connection");
+        else if (e->state == VB_OPEN)
+            e->gone = 1;
+    } else if (e->conn == c) {
         e->gone = 1; /* what it sent before is still in the queue: poll() ends it */
+    }
 }
 
 static void handle(struct vb_tp *t, const struct cm_event *ev)
@@ -486,16 +494,18 @@ static int take_event(struct vb_tp *t, struct cm_event *out)
 /* One lane in the making, or one whose queue pair is being replaced. */
 static void advance(struct vb_ep *e)
 {
-    const char *device = bny_verbs_rail_next(e)->device;
+    int late;
 
     if (e->trial)
         hear_hello(e->trial);
     if (!e->deadline_ns || e->state == VB_OPEN || e->state == VB_CLOSED)
         return;
-    if (bny_deadline_passed(e->deadline_ns) && e->conn)
+    late = bny_deadline_passed(e->deadline_ns);
+    if (late && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
-    else if (bny_deadline_passed(e->deadline_ns))
-        bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?", device, VB_JOIN_S);
+    else if (late)
+        bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?",
+                       bny_verbs_rail_next(e)->device, VB_JOIN_S);
     else if (e->trial && bny_deadline_passed(e->attempt_ns) && bny_verbs_rail_others(e, e->trial->rail))
         ask_failed(e->trial, "no answer");
     else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) && bny_now_ns() >= e->again_ns)

@@ -118,6 +118,7 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
     take_over(c, fresh);
     c->rkey = h->rkey;
     c->lost = c->drained = 0;
+    e->gone = 0; /* the old one was */
     c->t->joining--;
     e->state = VB_OPEN;
     e->deadline_ns = 0;

@@ -7,6 +7,7 @@
 #include "transport/verbs/verbs.h"
 
 #define CUT        4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last */
+#define LEAVING_S  2.0   /* for stripes behind which there is a farewell: the peer's device has told that they are here */
 #define LANE_EVERY 64u   /* polls between two looks at an idle lane */
 
 /* ---- keys --------------------------------------------------------------------------------- */
@@ -194,8 +195,14 @@ void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
         bny_verbs_down(e, c->waiting ? "sends more than it has credits for" : "cannot be heard: no memory");
         return;
     }
-    e->leaving |= imm >> 28 == VB_IMM_FAREWELL;
+    if (imm >> 28 == VB_IMM_FAREWELL)
+        e->leaving_ns = bny_deadline_in(LEAVING_S);
     c->waiting[c->waits_end++ % VB_RECVS] = (struct vb_arrival){ imm, bytes };
+}
+
+int bny_verbs_may_end(const struct vb_ep *e)
+{
+    return !e->leaving_ns || e->left || bny_deadline_passed(e->leaving_ns);
 }
 
 /* Are all stripes of the first in the queue here? */
@@ -276,7 +283,8 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
             poll_lane(l);
         if (l->dead)
             return;
-        if (e->lanes[k]->gone) {
+        /* what the first lane has brought so far was looked at: a farewell was perhaps among it */
+        if (e->lanes[k]->gone && (!c || c->lost || c->stashed == 0) && bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;
             bny_verbs_lost(l, "closed its connection to device %s", l->rail->device);
         }

@@ -260,11 +260,11 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
 
     if (!e->claimed)
         return 0;
-    if (e->nlanes > 1)
-        bny_verbs_poll_lanes(e);
     if (c && (c->has_qp || c->reported != c->done))
         got = bny_verbs_poll_conn(e, ev, n);
-    if (e->gone && got < n && c && !c->dead && c->stash_at == c->stashed) {
+    if (e->nlanes > 1)
+        bny_verbs_poll_lanes(e);
+    if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && c->stash_at == c->stashed) {
         e->gone = 0;
         bny_verbs_lost(c, "closed its connection to device %s", c->rail->device);
     }

@@ -271,7 +271,7 @@ struct vb_ep {
     uint32_t next_lane;  /* that begins the next stripes */
     uint32_t lane_turns;
     int growing;         /* a further lane that is in t->joining */
-    int leaving;         /* its farewell waits for stripes */
+    uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed connections; 0: it does not */
     struct vb_ep *lanes[VB_LANES]; /* [0] is NULL */
     int nrails, qps;    /* that both ends have */
     struct vb_blob blob;
@@ -421,6 +421,7 @@ int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes);
 int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes);
 /* A message's immediate that must wait. */
 void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes);
+int bny_verbs_may_end(const struct vb_ep *e); /* 0: a closed connection of this peer's may be its leaving in order */
 int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n);
 void bny_verbs_lane_opened(struct vb_ep *lane);
 void bny_verbs_poll_lanes(struct vb_ep *e);

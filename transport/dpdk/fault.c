@@ -50,35 +50,42 @@ void bny_dpdk_faults_free(struct dp_faults *s)
     free(s);
 }
 
-static int emit(struct dp_tp *t, struct dp_ep *e, const uint8_t *bytes, uint32_t len)
+/* Those that are due, of the endpoint of the first of them, in one burst. Returns their number; -1: the port is full. */
+static int release_some(struct dp_tp *t)
 {
-    struct bny_dpdk_tx tx = { .head = bytes, .head_len = len };
+    struct dp_faults *s = t->faults;
+    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
+    struct dp_ep *e = NULL;
+    int n = 0, sent;
+    uint32_t kept = 0;
 
-    return t->drv->tx(e->port, &tx, 1);
-}
+    for (uint32_t i = 0; i < s->n && n < BNY_DPDK_BURST; i++) {
+        const struct late *l = &s->late[i];
 
-static void drop(struct dp_faults *s, uint32_t i)
-{
-    free(s->late[i].bytes);
-    s->n--;
-    memmove(&s->late[i], &s->late[i + 1], (s->n - i) * sizeof s->late[0]);
+        if ((t->now < l->due_ns && (s->f.rate > 0 || l->after)) || (e && l->e != e))
+            continue;
+        e = l->e;
+        tx[n++] = (struct bny_dpdk_tx){ .head = l->bytes, .head_len = l->len };
+    }
+    if (n == 0)
+        return 0;
+    sent = e->down ? n : t->drv->tx(e->port, tx, n);
+    for (uint32_t i = 0, k = 0; i < s->n; i++) {
+        if (k < (uint32_t)sent && s->late[i].bytes == tx[k].head) {
+            free(s->late[i].bytes);
+            k++;
+        } else {
+            s->late[kept++] = s->late[i];
+        }
+    }
+    s->n = kept;
+    return sent == n ? sent : -1;
 }
 
 void bny_dpdk_faults_flush(struct dp_tp *t)
 {
-    struct dp_faults *s = t->faults;
-
-    for (uint32_t i = 0; i < s->n;) {
-        struct late *l = &s->late[i];
-
-        if (t->now < l->due_ns && (s->f.rate > 0 || l->after)) {
-            i++;
-            continue;
-        }
-        if (!l->e->down && emit(t, l->e, l->bytes, l->len) != 1)
-            return; /* full: later */
-        drop(s, i);
-    }
+    while (t->faults->n && release_some(t) > 0)
+        ;
 }
 
 static void hold(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, uint32_t after, uint64_t due)
@@ -98,29 +105,23 @@ static void overtaken_by(struct dp_faults *s, uint32_t n)
         s->late[i].after -= s->late[i].after < n ? s->late[i].after : n;
 }
 
-/* Takes bytes. */
-static void pass(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int corrupt, int late)
+/* A copy that is not sent at once. Takes bytes; passed: packets that have overtaken it. */
+static void detain(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int late, uint32_t passed)
 {
     struct dp_faults *s = t->faults;
+    uint32_t after = late ? 1 + (uint32_t)bny_rng_below(&s->rng, LATE_MOST) : 0;
+    uint64_t start = s->free_ns > t->now ? s->free_ns : t->now;
 
-    if (corrupt)
-        bytes[bny_rng_below(&s->rng, len)] ^= (uint8_t)(1u << bny_rng_below(&s->rng, 8));
-    if (s->f.rate > 0) {
-        uint64_t start = s->free_ns > t->now ? s->free_ns : t->now;
-
-        if (start - t->now > QUEUE_NS) {
-            free(bytes);
-            return;
-        }
-        s->free_ns = start + (uint64_t)(len / s->f.rate * 1e9);
-        hold(t, e, bytes, len, 0, s->free_ns);
-    } else if (late) {
-        hold(t, e, bytes, len, 1 + (uint32_t)bny_rng_below(&s->rng, LATE_MOST), t->now + LATE_NS);
-    } else {
-        emit(t, e, bytes, len);
-        free(bytes);
-        overtaken_by(s, 1);
+    if (s->f.rate <= 0) {
+        hold(t, e, bytes, len, after > passed ? after - passed : 0, t->now + LATE_NS);
+        return;
     }
+    if (start - t->now > QUEUE_NS) {
+        free(bytes);
+        return;
+    }
+    s->free_ns = start + (uint64_t)(len / s->f.rate * 1e9);
+    hold(t, e, bytes, len, 0, s->free_ns);
 }
 
 static int dice(struct dp_faults *s, double p)
@@ -128,8 +129,7 @@ static int dice(struct dp_faults *s, double p)
     return p > 0 && bny_rng_unit(&s->rng) < p;
 }
 
-/* 1: the packet goes as it is. */
-static int decide(struct dp_faults *s, struct fate *f)
+static void decide(struct dp_faults *s, struct fate *f)
 {
     f->copies = 1 + dice(s, s->f.duplicate);
     if (dice(s, s->f.loss))
@@ -138,45 +138,63 @@ static int decide(struct dp_faults *s, struct fate *f)
         f->corrupt[k] = dice(s, s->f.corrupt);
         f->late[k] = dice(s, s->f.reorder);
     }
-    return s->f.rate <= 0 && f->copies == 1 && !f->corrupt[0] && !f->late[0];
 }
 
-static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, const struct fate *f)
+static int at_once(const struct dp_faults *s, const struct fate *f, int k)
+{
+    return s->f.rate <= 0 && !f->corrupt[k] && !f->late[k];
+}
+
+/* Makes the copies that do not go at once. */
+static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, const struct fate *f, uint32_t passed)
 {
     uint32_t len = tx->head_len + tx->body_len;
 
     for (int k = 0; k < f->copies; k++) {
-        uint8_t *bytes = malloc(len);
+        uint8_t *bytes;
 
+        if (at_once(t->faults, f, k))
+            continue;
+        bytes = malloc(len);
         if (!bytes)
             return; /* one more way to lose a packet */
         memcpy(bytes, tx->head, tx->head_len);
         if (tx->body_len)
             memcpy(bytes + tx->head_len, tx->body, tx->body_len);
-        pass(t, e, bytes, len, f->corrupt[k], f->late[k]);
+        if (f->corrupt[k])
+            bytes[bny_rng_below(&t->faults->rng, len)] ^= (uint8_t)(1u << bny_rng_below(&t->faults->rng, 8));
+        detain(t, e, bytes, len, f->late[k], passed);
     }
 }
 
-/* What goes as it is goes in bursts, as without faults: measurements are of the faults, not of this file. */
+/* What goes at once goes in bursts, doubles as well, as without faults: measurements are of the faults, not of this file. */
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n)
 {
-    struct fate fate = { .copies = 0 };
-    int done = 0;
+    struct fate fate[BNY_DPDK_BURST] = { { .copies = 0 } };
+    struct bny_dpdk_tx out[2 * BNY_DPDK_BURST];
+    int of[2 * BNY_DPDK_BURST + 1], m = 0, sent = 0, got, done;
 
     if (!t->faults)
         return t->drv->tx(e->port, tx, n);
-    for (int i = 0; i <= n; i++) {
-        int sent;
-
-        if (i < n && decide(t->faults, &fate))
-            continue;
-        sent = i > done ? t->drv->tx(e->port, tx + done, i - done) : 0;
-        overtaken_by(t->faults, (uint32_t)sent);
-        done += sent;
-        if (done < i || i == n)
-            break;
-        suffer(t, e, &tx[i], &fate);
-        done++;
+    for (int i = 0; i < n; i++) {
+        decide(t->faults, &fate[i]);
+        for (int k = 0; k < fate[i].copies; k++)
+            if (at_once(t->faults, &fate[i], k)) {
+                of[m] = i;
+                out[m++] = tx[i];
+            }
+    }
+    of[m] = n;
+    do {
+        got = m > sent ? t->drv->tx(e->port, out + sent, m - sent < BNY_DPDK_BURST ? m - sent : BNY_DPDK_BURST) : 0;
+        sent += got;
+    } while (got > 0 && sent < m);
+    done = of[sent] + (sent > 0 && of[sent - 1] == of[sent]); /* a double that found no room is lost */
+    overtaken_by(t->faults, (uint32_t)sent);
+    for (int i = 0, passed = sent; i < done; i++) {
+        while (passed > 0 && of[sent - passed] <= i)
+            passed--;
+        suffer(t, e, &tx[i], &fate[i], (uint32_t)passed);
     }
     bny_dpdk_faults_flush(t);
     return done;

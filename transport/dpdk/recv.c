@@ -280,7 +280,7 @@ static int place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
 static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
 {
     struct dp_tp *t = dp_tp_of(e);
-    int fresh = bny_flow_is_new(&e->rx, p->head.seq), kept;
+    int fresh = bny_flow_is_new(&e->rx, p->head.seq), gap = bny_flow_gap(&e->rx), kept;
 
     if (fresh < 0) {
         t->drops[BNY_DPDK_BAD_PLACE]++;
@@ -293,7 +293,8 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
     }
     if (!fresh) {
         bny_flow_arrived(&e->rx, p->head.seq); /* counts it */
-        e->acks_due = DP_ACK_EVERY;
+        if (p->head.flags & BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network doubled it */
+            e->acks_due = DP_ACK_EVERY;
         return 0;
     }
     kept = place(e, p, buf);
@@ -302,8 +303,9 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
-    /* At once; also of the end of a long message: its sender waits, and we may not poll for long after it. */
-    if (bny_flow_gap(&e->rx) || (p->head.flags & BNY_DPDK_BYE) || (p->head.flags & BNY_DPDK_LAST && p->head.off))
+    /* At once of a gap that opens or closes; also of the end of a long message: its sender waits, and we may not poll for
+     * long after it. */
+    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & BNY_DPDK_BYE) || (p->head.flags & BNY_DPDK_LAST && p->head.off))
         e->acks_due = DP_ACK_EVERY;
     return kept;
 }

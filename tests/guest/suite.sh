@@ -153,10 +153,10 @@ device_removed() {
 }
 
 # Two devices for each host: both carry, one goes away in the middle, and the results stay right.
-two_devices() { timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1; }
+two_devices() { timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1 --filter "*/lanes_that_break*"; }
 one_of_two() {
     local rc=0 job
-    GUEST_RAILS=2 BANYAN_DEBUG=info job 2 "$build/perf/banyan_perf" allreduce -b 1M -e 1M -n 100 -w 1 -c 1 --no-roofline >"$tmp/rails" 2>&1 &
+    GUEST_RAILS=2 BANYAN_DEBUG=info job 2 "$build/perf/banyan_perf" allreduce -b 512K -e 512K -n 80 -w 1 -c 1 --no-roofline >"$tmp/rails" 2>&1 &
     job=$!
     for _ in {1..200}; do [ "$(grep -c 'lane 1: MTU' "$tmp/rails")" = 2 ] && break; sleep 0.1; done
     ip link set v1 down

@@ -180,7 +180,7 @@ static int break_one(struct tpset *s, uint64_t *rng)
 
 void verbs_stream(struct tpset *s, const struct verbs_stream *how)
 {
-    const uint32_t messages = verbs_real_device() ? 21 : 63;
+    const uint32_t messages = verbs_real_device() ? 14 : 63;
     struct end end[2] = { { .free_again = 1 }, { .free_again = 1 } };
     uint8_t *got = malloc(STREAM_BYTES);
     uint64_t rng = how->seed ? how->seed : 77 + (uint64_t)how->breaks, deadline = bny_deadline_in(TPSET_DEADLINE_S);

@@ -9,7 +9,7 @@ if [ "${BANYAN_SKIP_GUEST:-0}" = 1 ]; then
     exit 0
 fi
 limit=${BANYAN_GUEST_TEST_S:-600}
-timeout -k 10 $((limit + 290)) "$src/scripts/softroce-guest" -t "$limit" bash "$src/tests/guest/suite.sh" "$build" "$@"
+timeout -k 10 $((limit + 290)) "$src/scripts/softroce-guest" -r 2 -t "$limit" bash "$src/tests/guest/suite.sh" "$build" "$@"
 rc=$?
 [ $rc -lt 124 ] || echo "Bail out! the guest ended with status $rc"
 exit $rc

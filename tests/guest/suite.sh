@@ -152,6 +152,22 @@ device_removed() {
     return $rc
 }
 
+# Two devices for each host: both carry, one goes away in the middle, and the results stay right.
+two_devices() { timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1; }
+one_of_two() {
+    local rc=0 job
+    GUEST_RAILS=2 BANYAN_DEBUG=info job 2 "$build/perf/banyan_perf" allreduce -b 1M -e 1M -n 100 -w 1 -c 1 --no-roofline >"$tmp/rails" 2>&1 &
+    job=$!
+    for _ in {1..200}; do [ "$(grep -c 'lane 1: MTU' "$tmp/rails")" = 2 ] && break; sleep 0.1; done
+    ip link set v1 down
+    wait $job || rc=1
+    grep -v plan: "$tmp/rails" | tail -n 9
+    grep -q 'lane 1 goes on over device rxe[01] instead of rxv[01]' "$tmp/rails" || { echo "nothing moved"; rc=1; }
+    ip link set v1 up
+    ip route add 10.9.1.0/24 dev v1 src 10.9.1.2 table 201
+    return $rc
+}
+
 # How long connections took, as the library says at level info. The slowest is printed.
 set_up() { # RANKS MILLISECONDS
     local slowest
@@ -178,6 +194,9 @@ for ((round = 0; round < repeat; round++)); do
         side "too little memory may be locked" 60 memlock
         side "no permission for the devices" 60 no_permission
         side "a device by its name, and what it says" 60 by_name
+        BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
+        side "two devices a host" 100 two_devices
+        check "one of two devices goes away" 60 one_of_two
         check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours
         check "4 ranks are connected in time" 80 set_up 4 10000
         check "1 % of packets lost" 200 impaired loss loss 1%

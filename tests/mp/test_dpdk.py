@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jobs over DPDK: memif between ranks of this host, af_packet between network namespaces, net_ring with faults between threads; and
-what goes wrong says one clear line. Prints TAP. Usage: test_dpdk.py memif|wire|ring RANK BANYAN_RUN BANYAN_PERF NETNS_CLUSTER XDP_LOSS"""
+"""Jobs over DPDK: memif between ranks of this host, net_ring with faults between threads, other ports in a network namespace
+(test_netns_dpdk.py has af_packet between namespaces); and what goes wrong says one clear line. Prints TAP.
+Usage: test_dpdk.py memif|ring|ports RANK BANYAN_RUN BANYAN_PERF DPDK_HOST"""
 import os
 import random
+import re
 import subprocess
 import sys
 import time
 
-KIND, RANK, RUN, PERF, CLUSTER, XDP_LOSS = sys.argv[1:7]
-# memif: unprivileged, --no-huge. wire: real frames, MTU 9000 and 1500, loss below the packet sockets. ring: faults by a seed.
+KIND, RANK, RUN, PERF, HOST = sys.argv[1:6]
+PORTS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "dpdk_ports.py")
+OWN_EAL = ["--no-huge", "--no-shconf", "--single-file-segments", "-m", "1024", "--no-pci", "--no-telemetry", "-l", "0"]
 SEED = os.environ.get("BANYAN_TEST_SEED") or str(random.randrange(1, 1 << 31))
 count = failed = 0
 
 
 def job(command, limit=60, **env):
-    full = {**os.environ, "BANYAN_TRANSPORT": "dpdk", "BANYAN_OP_TIMEOUT": "40", "BANYAN_TOPO": "", "BANYAN_TEST_ALONE": "1", **env}
+    full = {**os.environ, "BANYAN_TRANSPORT": "dpdk", "BANYAN_OP_TIMEOUT": "20", "BANYAN_TOPO": "", "BANYAN_TEST_ALONE": "1", **env}
     try:
         p = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=full)
         return p.returncode, p.stdout + p.stderr
@@ -26,10 +29,9 @@ def ranks(n, case, arg="", **kw):
     return job([RUN, "-n", str(n), RANK, case, "env", "0", SEED, arg], **kw)
 
 
-def hosts(n, mtu, command, loss=None, **kw):
-    extra = ["--loss", loss, "--loss-tool", XDP_LOSS] if loss else []
-    return job([CLUSTER, "--net", "star:" + ",".join(["0"] * n), "--mtu", str(mtu), "--timeout", "80"] + extra + ["--"] +
-               command, limit=100, BANYAN_DPDK_PORT="af_packet:iface=eth0", **kw)
+def ports(how, *command, limit=60, **kw):
+    """Two ranks, each with a port of that kind, in a network namespace."""
+    return job(["unshare", "-n", sys.executable, PORTS, how, RUN, *command], limit=limit, **kw)
 
 
 def perf(collective, *more):
@@ -50,16 +52,29 @@ def works(name, result):
     report(name, result[0] == 0, f"exit status {result[0]}, seed {SEED}\n" + result[1])
 
 
-def says(name, what, result, limit=30):
+def says(name, what, result, why=""):
     """It must fail by itself, with these words in one line."""
     code, text = result
+    if why:
+        return report(name, True, "", why)
     line = any(all(w in l for w in what) for l in text.splitlines())
     report(name, code not in (0, 124) and line, f"exit status {code}; no line with {what}\n{text}")
 
 
-def sockets():
+def left():
+    """What a dead process could leave behind: abstract sockets, files."""
     with open("/proc/net/unix") as f:
-        return sum("@bny" in line for line in f)
+        found = [line.split()[-1] for line in f if "bny" in line]
+    for folder in ("/dev/hugepages", "/dev/shm", "/tmp", "/run/dpdk", "/var/run/dpdk"):
+        if os.path.isdir(folder):
+            found += [f"{folder}/{name}" for name in os.listdir(folder) if re.search("bny|banyan_|rtemap|dpdk|memif", name)]
+    return sorted(found)
+
+
+def quiet(name, result):
+    """DPDK's own lines do not reach the user."""
+    noise = [l for l in result[1].splitlines() if re.search(r"EAL:|memif|rte_|\w+\(\): |ETHDEV|VHOST|TELEMETRY|libbpf|libxdp", l)]
+    report(name, result[0] == 0 and not noise, "\n".join(noise) or result[1])
 
 
 def memif():
@@ -71,11 +86,11 @@ def memif():
     works("short packets", ranks(2, "sweep", "brief=1", BANYAN_DPDK_MTU="1500"))
     works("faults on purpose", ranks(2, "matrix", BANYAN_TOPO="ring:2", BANYAN_DPDK_CHECK="crc",
                                      BANYAN_DPDK_FAULT=f"loss=.01,dup=.02,reorder=.05,corrupt=.01,seed={SEED}"))
-    before = sockets()
+    before = left()
     for _ in range(3):
         code, text = ranks(3, "rank_dies", BANYAN_OP_TIMEOUT="20")
         report("a killed rank is named by all survivors", code == 137 and text.count("rank 2 died") == 2, f"{code}\n{text}")
-    report("no socket is left", sockets() <= before, f"{sockets()} sockets")
+    report("no socket and no file is left", left() == before, f"{left()}, before {before}")
     works("and the next start works", job(perf("allreduce", "-P", "2", "-b", "1M", "-e", "1M", "-c", "1")))
     one = perf("allreduce", "-P", "2", "-b", "8", "-e", "8")
     says("no such port", ["BANYAN_DPDK_PORT=wlan", "is no port"], job(one, BANYAN_DPDK_PORT="wlan"))
@@ -86,18 +101,58 @@ def memif():
     says("DPDK refuses an argument", ["DPDK does not start", "BANYAN_DPDK_ARGS"], job(one, BANYAN_DPDK_ARGS="--nonsense"))
     says("too little memory", ["memory", "BANYAN_DPDK_ARGS"],
          job(one, BANYAN_DPDK_ARGS="--no-huge --no-shconf --single-file-segments -m 8"))
+    says("hugepages that are not there", ["DPDK does not start: hugepages are missing", "scripts/hugepages reserve"],
+         job(one, BANYAN_DPDK_PORT="0000:fe:1f.7"), why=has_hugepages() and " # SKIP this machine has hugepages")
+    says("no right to open a packet socket", ["interface lo", "needs CAP_NET_RAW"],
+         job(["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"] + one, BANYAN_DPDK_PORT="af_packet:iface=lo"))
+    for n in (2, 4):
+        quiet(f"nothing of DPDK's own is shown on {n} ranks", job(perf("allreduce", "-P", str(n), "-b", "8", "-e", "64K", "-f", "64")))
+    host()
     says("a fault that does not exist", ["BANYAN_DPDK_FAULT"], job(one, BANYAN_DPDK_FAULT="los=.1"))
 
 
-def wire():
-    if subprocess.run([CLUSTER, "--probe"], capture_output=True).returncode == 77 or os.geteuid() != 0:
-        print("1..0 # SKIP network namespaces with packet sockets need root")
+def has_hugepages():
+    with open("/proc/meminfo") as f:
+        return not re.search(r"HugePages_Free: +0$", f.read(), re.M)
+
+
+def host():
+    """Programs that start DPDK themselves."""
+    both = [RUN, "-n", "2", HOST]
+    right = job(both + ["none", *OWN_EAL])
+    report("a program's own DPDK", right[0] == 0 and right[1].count("right; 0 ports are left") == 2, str(right))
+    says("a program's own DPDK and arguments for it", ["started by the program", 'BANYAN_DPDK_ARGS="-m 4096"', "unset it"],
+         job(both + ["none", *OWN_EAL], BANYAN_DPDK_ARGS="-m 4096"))
+    says("a program's own DPDK with too little memory", ["DPDK has no memory", "-m 512", "the program that started it"],
+         job(both + ["none", *OWN_EAL[:4], "8", *OWN_EAL[5:]]))
+    says("a program's own DPDK without cards", ["DPDK finds no port 0000:fe:1f.7", "--no-pci"],
+         job(both + ["none", *OWN_EAL], BANYAN_DPDK_PORT="0000:fe:1f.7"))
+
+
+def port_jobs():
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "ip", "link", "add", "a0", "type", "veth"], capture_output=True).returncode:
+        print("1..0 # SKIP network namespaces need root")
         sys.exit(0)
-    for mtu in (9000, 1500):
-        works(f"matrix on 4 hosts, MTU {mtu}", hosts(4, mtu, ["sh", "-c", f"exec {RANK} matrix $RANK $WORLD_SIZE {SEED} ''"], BANYAN_TOPO="ring:4"))
-        works(f"allreduce on 2 hosts, MTU {mtu}", hosts(2, mtu, perf("allreduce", "-b", "64", "-e", "4M", "-f", "16", "-c", "1")))
-    for loss in ("0.01:udp", "0.05:udp"):
-        works(f"loss of {loss}", hosts(2, 1500, perf("allreduce", "-b", "4M", "-e", "4M", "-c", "1"), loss=loss))
+    job_ = perf("allreduce", "-b", "4", "-e", "1M", "-f", "64", "-c", "1")
+    quiet("net_tap: ARP asked, and answered to the kernel", ports("tap", *job_, BANYAN_DEBUG="warn"))
+    code, text = ports("tap", *job_, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
+    report("net_tap with 2 queues", code == 0 and "2 queues" in text and "no rte_flow rule" in text, text)
+    quiet("net_af_xdp", ports("xdp", *job_))
+    says("an interface that another process has", ["iface=a0", "refuses to be set up", "another program may use it"], ports("xdp-busy", *job_))
+    says("more queues than there are", ["net_af_xdp0", "has 1 queue each way", "set it to 1 at most"],
+         ports("xdp", *job_, BANYAN_DPDK_QUEUES="4"))
+    quiet("net_vhost and net_virtio_user", ports("vhost", *job_))
+    for mtu, queues, check in (("9000", "1", "none"), ("1500", "3", "mac")):
+        code, text = ports("af", mtu, *job_, BANYAN_DPDK_QUEUES=queues, BANYAN_DPDK_CHECK=check, BANYAN_DEBUG="info")
+        drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
+        want = {"cut", "wrong tags", "impossible headers", "out of place" if check == "none" else "wrong checks"}
+        report(f"strangers' frames, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
+    code, text = ports("narrow", *job_)
+    report("9000 bytes here, 1500 on the way", code == 0 and "frames of 9014 bytes do not reach rank" in text
+           and "BANYAN_DPDK_MTU" in text, text)
+    for flow, line in (("take", "an rte_flow rule takes our frames"), ("refuse", "no rte_flow rule: refused for a test")):
+        code, text = ports("tap", HOST, flow, *OWN_EAL, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
+        report(f"a driver that would {flow} a rule", code == 0 and line in text and text.count("right; ") == 2, text)
 
 
 def ring():
@@ -111,7 +166,7 @@ def ring():
 
 start = time.time()
 print(f"# seed {SEED}")
-{"memif": memif, "wire": wire, "ring": ring}[KIND]()
+{"memif": memif, "ring": ring, "ports": port_jobs}[KIND]()
 print(f"# {time.time() - start:.0f} s")
 print(f"1..{count}")
 sys.exit(failed > 0)

@@ -159,10 +159,33 @@ int bny_net_device(const char *text, char *ifname, size_t cap)
     return 1;
 }
 
+/* The list with the RDMA devices in it replaced by their interfaces. 1: there are such. */
+static int replace_devices(const char *ifname, char *out, size_t cap)
+{
+    size_t at = 0;
+    int found = 0;
+
+    out[0] = 0;
+    for (const char *p = ifname; *p; p += strspn(p, ",")) {
+        size_t len = strcspn(p, ",");
+        char part[64], interface[32];
+
+        snprintf(part, sizeof part, "%.*s", (int)len, p);
+        p += len;
+        if (bny_net_device(part, interface, sizeof interface)) {
+            found |= interface[0] && strcmp(interface, part) != 0;
+            snprintf(part, sizeof part, "%s", interface);
+        }
+        if (part[0] && at < cap)
+            at += (size_t)snprintf(out + at, cap - at, "%s%s", at ? "," : "", part);
+    }
+    return found;
+}
+
 int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
 {
     struct ifaddrs *list = NULL;
-    char names[200] = "", device[32];
+    char names[200] = "", interfaces[256];
     int rank[BNY_NET_CANDIDATES_MAX], n = 0;
 
     ifname = ifname ? ifname : "";
@@ -190,8 +213,8 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
         out[at] = a;
     }
     freeifaddrs(list);
-    if (!n && bny_net_device(ifname, device, sizeof device) && strcmp(device, ifname) != 0)
-        return bny_net_candidates(out, max, device);
+    if (!n && replace_devices(ifname, interfaces, sizeof interfaces))
+        return bny_net_candidates(out, max, interfaces);
     if (!n)
         return bny_fail(BANYAN_ECONFIG, "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
                         "this host has %s", ifname, names);

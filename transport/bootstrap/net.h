@@ -30,7 +30,7 @@ int bny_addr_is_local(const struct bny_addr *a);
 struct bny_addr bny_addr_loopback(uint16_t port);
 
 /* 1 when text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); then ifname is its network interface, or "" where
- * it has none (InfiniBand). bny_net_candidates takes such names for those of interfaces. */
+ * it has none (InfiniBand). bny_net_candidates takes such names, also in lists, for those of interfaces. */
 int bny_net_device(const char *text, char *ifname, size_t cap);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an

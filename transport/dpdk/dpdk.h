@@ -143,7 +143,8 @@ struct dp_ep {
     uint64_t echo_ns;
     uint64_t asked_ns;          /* for credit, ARP or a longer frame */
     unsigned asks, queued;      /* queued: messages that are not complete */
-    int port_is_own, resolved; /* resolved: ARP answered */
+    int port_is_own, resolved;  /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
+    uint8_t answered[6], has_answer; /* another that ARP gave */
     int used, was_up, up, left, bye, down; /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
     uint64_t first_ns;          /* of use */
     char reason[200];

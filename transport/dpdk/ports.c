@@ -190,12 +190,13 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
     for (int r = 0; what && r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        /* The peer said its MAC at init: only the first answer to a question of ours may correct it. */
         if (!e || e->other.ip != other.ip || what != 2 || e->resolved || !e->asks)
             continue;
-        memcpy(e->other.mac, other.mac, 6);
-        bny_dpdk_eth_init(e->eth, &e->self, &e->other);
-        e->resolved = 1;
+        /* The peer said its MAC at init. Another answer may come from another interface of its host, so it counts only when
+         * none confirms the first. */
+        e->resolved = !memcmp(other.mac, e->blob.mac, 6);
+        memcpy(e->answered, other.mac, 6);
+        e->has_answer = 1;
     }
     if (what == 1 && !(t->info.caps & BNY_DPDK_KERNEL_IP)) {
         bny_dpdk_arp_write(answer, 1, &self, &other);
@@ -203,7 +204,17 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
     }
 }
 
-/* Who has the peer's address? Its card said it; asking finds what stands between. */
+/* Nobody confirmed the peer's own word and no packet arrived: what answers stands between (a cloud's router). */
+static void believe_arp(struct dp_ep *e)
+{
+    if (e->resolved || !e->has_answer || e->tx.una)
+        return;
+    memcpy(e->other.mac, e->answered, 6);
+    bny_dpdk_eth_init(e->eth, &e->self, &e->other);
+    e->resolved = 1;
+}
+
+/* Who has the peer's address? */
 static void ask_arp(struct dp_ep *e)
 {
     uint8_t frame[BNY_DPDK_ARP];
@@ -257,7 +268,9 @@ void bny_dpdk_watch(struct dp_ep *e)
             ask_arp(e);
         if (e->frame < e->frame_wanted)
             bny_dpdk_control(e, BNY_DPDK_PROBE, e->frame_wanted, e->frame_wanted);
-        if (++e->asks == ASKS && e->frame < e->frame_wanted)
+        if (++e->asks == ASKS)
+            believe_arp(e);
+        if (e->asks == ASKS && e->frame < e->frame_wanted)
             bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see the MTU of every switch "
                      "and interface on the way, or set BANYAN_DPDK_MTU", t->tp.rank, e->frame_wanted, e->ep.peer,
                      t->set.device, e->frame);

@@ -75,18 +75,26 @@ static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 {
     struct rte_mbuf *m[BNY_DPDK_BURST];
+    uint16_t queue;
     int made = 0, sent;
 
-    if (!port->started)
+    if (!port->started || !port->iface_up)
         return 0;
+    if (port->try_fd >= 0 && n && tx[0].head_len + tx[0].body_len > port->taken) {
+        bny_port_try(port, &tx[0]);
+        return 1; /* taken or lost: the rest comes at once */
+    }
     for (; made < n; made++) {
         const struct bny_dpdk_tx *t = &tx[made];
 
+        if (port->try_fd >= 0 && t->head_len + t->body_len > port->taken)
+            break;
         m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? gather(t) : copied(port, t);
         if (!m[made])
             break;
     }
-    sent = rte_eth_tx_burst(port->id, made ? queue_of(port, &tx[0]) : 0, m, (uint16_t)made);
+    queue = made ? queue_of(port, &tx[0]) : 0;
+    sent = rte_eth_tx_burst(port->id, queue, m, (uint16_t)made);
     for (int i = sent; i < made; i++)
         rte_pktmbuf_free(m[i]);
     return sent;

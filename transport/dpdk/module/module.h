@@ -23,6 +23,8 @@ struct bny_dpdk_port {
     struct rte_mempool *pool;       /* receive buffers, and whole frames that are copied */
     struct rte_ring *rings[2];      /* ring: to receive, to send */
     struct rte_flow *rule;          /* that brings our frames to us; NULL: none */
+    int try_fd;                     /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
+    uint32_t taken;                 /* longest frame that the interface has taken */
     int isolated;                   /* all other frames are the kernel's */
     uint64_t owner;                 /* devices: our number as the port's owner; 0: not yet */
     char iface[16];                 /* the kernel's interface behind it; empty: none */
@@ -50,6 +52,9 @@ int bny_port_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, 
 void bny_port_close(struct bny_dpdk_port *port);
 int bny_port_link_up(struct bny_dpdk_port *port);
 uint64_t bny_port_missed(struct bny_dpdk_port *port);
+/* Sends a frame past net_af_packet's ring, and remembers that frames of its length are taken. In the ring, one that the other
+ * end of a veth does not take (its MTU is smaller) would be tried again for ever, and nothing behind it. */
+void bny_port_try(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx);
 
 /* queues.c: of a port that is stopped; configures it, starts it when that can be done now */
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text);

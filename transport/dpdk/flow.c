@@ -133,10 +133,14 @@ static void adjust(struct bny_flow_tx *f)
     uint64_t target = target_ns(f);
     double lost = f->round_lost / (f->round_acked + f->round_lost + 1.0);
 
-    if (f->round_delay > target) {
+    if (f->round_delay > target && f->cwnd > f->floor) {
         double over = (double)(f->round_delay - target) / (double)f->round_delay;
 
         shrink(f, over < 0.5 ? over : 0.5, f->floor);
+    } else if (f->round_delay > target) {
+        /* What losses took below the share that delay leaves to all comes back, or others' queue would keep it. */
+        if (lost <= BNY_FLOW_RANDOM)
+            f->cwnd = 1 + f->cwnd * 5 / 4 < f->floor ? 1 + f->cwnd * 5 / 4 : f->floor;
     } else if (2 * f->round_peak >= f->cwnd) { /* only what was used is known to be good */
         f->cwnd += f->round_delay < target / 2 ? 2 + f->cwnd / 4 : 2;
     }

@@ -12,7 +12,7 @@
  * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
  * a window that, once a round trip, grows by a quarter while the least delay is below half its target, by two packets below
  * the target, and shrinks by the part by which it is above (at most half). A process that is not scheduled looks like a
- * queue, so delay leaves 144 KiB. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
+ * queue, so delay leaves 144 KiB, and a window that losses made smaller grows by a quarter up to that. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
  * third timeouts in a row: a queue that overflows shows as delay first.
  *
  * Receiver. Cumulative number and 256 bits. */

@@ -38,6 +38,7 @@ static const struct param params[] = {
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
     { "BANYAN_VERBS_NOTIFY", "0|1", "0", "messages in place of immediates, as for devices that have none; all ranks alike", 0, 1 },
+    { "BANYAN_VERBS_QPS", "1-16", "1", "queue pairs to a peer on each device; long messages are spread over them", 1, 16 },
     { "BANYAN_VERBS_REPLACE", "seconds", "10", "in which a broken queue pair must be replaced; 0: it is not", 0, 600 },
     { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
     { "BANYAN_DPDK_PORT", "port", "memif", "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0, 0 },

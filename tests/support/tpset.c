@@ -17,23 +17,32 @@
 
 static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
 
-/* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device). Else verbs runs over a
- * simulated device. Returns text that the next call overwrites. */
+/* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device); a+c,b+d: two for each. Else verbs
+ * runs over a simulated device, over two where BANYAN_TEST_RAILS is set. Returns text that the next call overwrites. */
 static const char *choose_device(const struct bny_transport_ops *ops, int rank)
 {
     const char *names = getenv("BANYAN_TEST_IFNAMES"), *comma = names ? strchr(names, ',') : NULL;
-    static char first[32];
+    static char first[64];
 
     if (strcmp(ops->name, "verbs") != 0)
         return "";
     setenv("BANYAN_VERBS_RNR", "0", 1); /* a receiver that is not ready is a mistake in the credits */
     if (comma) {
-        snprintf(first, sizeof first, "%.*s", (int)(comma - names), names);
-        return rank & 1 ? comma + 1 : first;
+        if (rank & 1)
+            snprintf(first, sizeof first, "%s", comma + 1);
+        else
+            snprintf(first, sizeof first, "%.*s", (int)(comma - names), names);
+        for (char *p = first; *p; p++)
+            *p = *p == '+' ? ',' : *p;
+        return first;
     }
 #ifdef BNY_HAVE_VERBS
     if (rank == 0)
         verbs_sim_use();
+    if (getenv("BANYAN_TEST_RAILS"))
+        verbs_sim.devices = 2;
+    if (verbs_sim.devices == 2)
+        return rank & 1 && verbs_sim.uneven ? "sim0" : "sim0,sim1";
 #endif
     return "lo";
 }

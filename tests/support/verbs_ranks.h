@@ -16,6 +16,19 @@ void verbs_joined(struct tpset *s, int n);
 void verbs_left(struct tpset *s);
 
 struct vb_conn *verbs_conn(struct tpset *s, int from, int to);
+/* NULL: there is no such lane. */
+struct vb_conn *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane);
+/* Steps until there are so many lanes between any two ranks, the first included. */
+void verbs_lanes_joined(struct tpset *s, uint32_t lanes);
+
+struct verbs_stream {
+    int breaks; /* of queue pairs of any lane, by chance, in the middle */
+    uint64_t seed;
+    void (*meddle)(struct tpset *s, uint32_t heard); /* with each step; may be NULL. heard: messages of rank 0 */
+};
+/* A stream each way between ranks 0 and 1, in all ways to send. Everything arrives once, in order and intact, and all borrowed
+ * memory comes back. */
+void verbs_stream(struct tpset *s, const struct verbs_stream *how);
 
 /* `rank` is told once that a peer is down, for a reason with this part. */
 void verbs_expect_down(struct tpset *s, int rank, const char *part);

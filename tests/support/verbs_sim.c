@@ -148,7 +148,7 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     q->rq = calloc(a->cap.max_recv_wr, sizeof *q->rq);
     if (!q->sq || !q->rq)
         abort();
-    q->qp = (struct ibv_qp){ .context = &sim_context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
+    q->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
                              .qp_num = next_qpn++, .qp_type = a->qp_type, .state = IBV_QPS_INIT };
     q->cap = a->cap;
     q->hidden_end = &q->hidden;
@@ -237,7 +237,7 @@ static void fail_head(struct sim_qp *q, enum ibv_wc_status status)
 }
 
 /* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered. */
-static char *collect(const struct sim_wqe *w)
+static char *collect(const struct sim_qp *q, const struct sim_wqe *w)
 {
     char *bytes = malloc(w->len + 1);
     size_t at = 0;
@@ -249,7 +249,7 @@ static char *collect(const struct sim_wqe *w)
         return bytes;
     }
     for (int i = 0; i < w->nsge; i++) {
-        if (!sim_find_mr(w->sge[i].lkey, 0, w->sge[i].addr, w->sge[i].length)) {
+        if (!sim_find_mr(q->qp.context, w->sge[i].lkey, 0, w->sge[i].addr, w->sge[i].length)) {
             free(bytes);
             return NULL;
         }
@@ -275,7 +275,7 @@ static enum ibv_wc_status target(struct sim_qp *to, const struct sim_wqe *w, cha
     *dst = (char *)(uintptr_t)w->remote_addr;
     if (w->len == 0) /* keys of empty writes are not looked at */
         return 0;
-    m = sim_find_mr(w->rkey, 1, w->remote_addr, w->len);
+    m = sim_find_mr(to->qp.context, w->rkey, 1, w->remote_addr, w->len);
     if (m && (m->access & IBV_ACCESS_REMOTE_WRITE))
         return 0;
     verbs_sim.bad_keys++;
@@ -295,6 +295,11 @@ static void tell_receiver(struct sim_qp *to, const struct sim_wqe *w)
     add_cqe((struct sim_cq *)to->qp.recv_cq, &e);
 }
 
+int sim_is_dead(const struct ibv_context *ctx)
+{
+    return verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1];
+}
+
 /* Executes the head of a send queue. 0: it waits. */
 static int execute(struct sim_qp *q)
 {
@@ -303,7 +308,7 @@ static int execute(struct sim_qp *q)
     enum ibv_wc_status st;
     char *bytes, *dst;
 
-    if (!to || to->qp.state == IBV_QPS_ERR || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
+    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
     }
@@ -315,7 +320,7 @@ static int execute(struct sim_qp *q)
         return 1;
     }
     q->rnr_tries = 0;
-    bytes = collect(w);
+    bytes = collect(q, w);
     if (!bytes || w->len > SIM_MSG_MAX) {
         free(bytes);
         fail_head(q, bytes ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
@@ -501,9 +506,11 @@ void verbs_sim_use(void)
     };
     sim_mem_functions(&fn);
     sim_cm_functions(&fn);
-    sim_context.ops.post_send = post_send;
-    sim_context.ops.post_recv = post_recv;
-    sim_context.ops.poll_cq = poll_cq;
-    sim_context.ops.req_notify_cq = req_notify_cq;
+    for (int i = 0; i < SIM_DEVICES; i++) {
+        sim_context[i].ops.post_send = post_send;
+        sim_context[i].ops.post_recv = post_recv;
+        sim_context[i].ops.poll_cq = poll_cq;
+        sim_context[i].ops.req_notify_cq = req_notify_cq;
+    }
     bny_verbs_fn_set(&fn);
 }

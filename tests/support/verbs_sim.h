@@ -16,6 +16,9 @@ struct verbs_sim {
     /* what it does; zero: no limit, no fault */
     uint64_t seed;
     int no_device;
+    int devices;               /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns */
+    int uneven;                /* odd ranks use the first one only */
+    int dead_device;           /* 1 + its number: nothing goes over its network */
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
     uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
     int registrations;         /* that succeed, then ENOMEM; 0: all */
@@ -23,7 +26,8 @@ struct verbs_sim {
     uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
     int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
-    int event;                 /* an ibv_event_type + 1 that the device tells once */
+    int event;                 /* an ibv_event_type + 1 that event_device tells once */
+    int event_device;
     /* what happened */
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */

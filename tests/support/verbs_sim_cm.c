@@ -177,6 +177,12 @@ static void destroy_event_channel(struct rdma_event_channel *channel)
     free(ch);
 }
 
+/* All devices have one address: the port decides. */
+static struct ibv_context *device_of(uint16_t port)
+{
+    return &sim_context[port % sim_devices()];
+}
+
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
     struct sim_id *s = (struct sim_id *)id;
@@ -186,7 +192,7 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
         return -1;
     }
     s->port = next_port++;
-    id->verbs = &sim_context;
+    id->verbs = device_of(s->port);
     id->port_num = 1;
     return 0;
 }
@@ -210,9 +216,9 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     (void)src;
     (void)timeout_ms;
     s->port = ntohs(((struct sockaddr_in *)dst)->sin_port);
-    id->verbs = &sim_context;
+    id->verbs = device_of(s->port);
     id->port_num = 1;
-    push(s, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0, 0);
+    push(s, sim_is_dead(id->verbs) ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0, 0);
     return 0;
 }
 
@@ -251,7 +257,7 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
         return 0;
     }
     child = new_id(l->id.channel, l->id.context);
-    child->id.verbs = &sim_context;
+    child->id.verbs = l->id.verbs;
     child->id.port_num = 1;
     child->peer = s;
     s->peer = child;

@@ -6,6 +6,7 @@
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/fn.h"
 
+#define SIM_DEVICES 2
 #define SIM_SGES  4
 #define SIM_READY 64
 #define SIM_MSG_MAX (1u << 20) /* bytes of one request */
@@ -72,7 +73,7 @@ struct sim_channel {
     int n;
 };
 
-extern struct ibv_context sim_context;
+extern struct ibv_context sim_context[SIM_DEVICES];
 extern struct sim_qp *sim_qps;
 
 int sim_fd(void);
@@ -83,7 +84,10 @@ void sim_qp_error(struct sim_qp *q);
 /* Makes visible what a queue pair's writes brought, up to the upto-th; keeps what one brings until then. */
 void sim_place(struct sim_qp *q, uint64_t upto);
 void sim_hide(struct sim_qp *q, char *dst, const char *bytes, size_t len);
-struct sim_mr *sim_find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len);
+/* Of this device's memory. */
+struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote, uint64_t addr, uint64_t len);
+int sim_devices(void);
+int sim_is_dead(const struct ibv_context *ctx);
 int sim_max_cqe(void);
 int sim_max_send_wr(void);
 void sim_mem_functions(struct vb_fn *fn);

@@ -8,23 +8,33 @@
 
 static struct sim_mr *mrs;
 static uint32_t next_key = 0x100;
-static struct ibv_device device = { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB };
-struct ibv_context sim_context = { .device = &device, .async_fd = -1 };
+static struct ibv_device devices[SIM_DEVICES] = {
+    { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
+    { .name = "sim1", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
+};
+struct ibv_context sim_context[SIM_DEVICES] = { { .device = &devices[0], .async_fd = -1 },
+                                                { .device = &devices[1], .async_fd = -1 } };
 
 static struct ibv_device **get_device_list(int *num)
 {
-    struct ibv_device **list = calloc(2, sizeof *list);
+    struct ibv_device **list = calloc(SIM_DEVICES + 1, sizeof *list);
 
-    device.transport_type = verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
-    *num = !verbs_sim.no_device;
-    if (list && *num)
-        list[0] = &device;
+    *num = verbs_sim.no_device ? 0 : sim_devices();
+    for (int i = 0; i < SIM_DEVICES; i++)
+        devices[i].transport_type = verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+    for (int i = 0; list && i < *num; i++)
+        list[i] = &devices[i];
     return list;
 }
 
 static void free_device_list(struct ibv_device **list)
 {
     free(list);
+}
+
+int sim_devices(void)
+{
+    return verbs_sim.devices ? verbs_sim.devices : 1;
 }
 
 int sim_max_cqe(void)
@@ -55,13 +65,14 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
 {
     struct ibv_port_attr *a = (struct ibv_port_attr *)out;
 
-    (void)ctx;
     (void)port;
     memset(a, 0, sizeof *a);
     a->state = IBV_PORT_ACTIVE;
     a->active_mtu = IBV_MTU_4096;
     a->max_mtu = IBV_MTU_4096;
     a->max_msg_sz = SIM_MSG_MAX;
+    a->active_speed = ctx == &sim_context[1] ? 32 : 4; /* 25 and 10 Gbit/s */
+    a->active_width = 1;
     return 0;
 }
 
@@ -93,7 +104,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
         return NULL;
     verbs_sim.registered++;
     verbs_sim.registered_bytes += len;
-    m->mr = (struct ibv_mr){ .context = &sim_context, .pd = pd, .addr = addr, .length = len,
+    m->mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = len,
                              .lkey = next_key, .rkey = next_key + 1 };
     next_key += 0x100;
     m->access = access;
@@ -102,12 +113,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     return &m->mr;
 }
 
-struct sim_mr *sim_find_mr(uint32_t key, int remote, uint64_t addr, uint64_t len)
+struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote, uint64_t addr, uint64_t len)
 {
     for (struct sim_mr *m = mrs; m; m = m->next) {
         uint64_t base = (uintptr_t)m->mr.addr;
 
-        if ((remote ? m->mr.rkey : m->mr.lkey) == key)
+        if (m->mr.context == ctx && (remote ? m->mr.rkey : m->mr.lkey) == key)
             return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len ? m : NULL;
     }
     return NULL;
@@ -162,8 +173,7 @@ static int dereg_mr(struct ibv_mr *mr)
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
-    (void)ctx;
-    if (!verbs_sim.event) {
+    if (!verbs_sim.event || ctx != &sim_context[verbs_sim.event_device]) {
         errno = EAGAIN;
         return -1;
     }

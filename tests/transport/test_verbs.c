@@ -20,7 +20,7 @@ TestSuite(verbs, .timeout = 60);
 static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len)
 {
     struct vb_conn *c = verbs_conn(s, 0, 1);
-    struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES), .length = len, .lkey = c->mr_out->lkey };
+    struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES), .length = len, .lkey = c->mr_out[0]->lkey };
     struct vb_note note = { htonl(imm), len };
     struct ibv_sge note_sge = { .addr = (uintptr_t)&note, .length = sizeof note };
     struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sg_list = &sge, .num_sge = len ? 1 : 0,
@@ -59,7 +59,10 @@ Test(verbs, hostile_immediates_end_the_connection)
         { 0u << 28, 0, 0, 0, "means nothing" },
         { 15u << 28 | 5, 0, 0, 0, "means nothing" },
         { VB_IMM_EAGER << 28 | 77, 0, 64, 0, "no credit" },              /* not the next slot */
-        { VB_IMM_EAGER << 28 | 0xfffffff, 0, 64, 0, "no credit" },
+        { VB_IMM_EAGER << 28 | 0xfff, 0, 64, 0, "no credit" },
+        { VB_IMM_EAGER << 28 | 2 << VB_LANES_AT, 0, 64, 0, "no such lane" },
+        { VB_IMM_PART << 28 | 0x8000 << VB_LANES_AT, 0, 64, 0, "no such lane" },
+        { (uint32_t)VB_IMM_STRIPE << 28, 0, 64, 0, "means nothing" }, /* on the first lane */
         { VB_IMM_BULK << 28 | 8, 0, 64, 0, "no credit" },                /* there are 8 */
         { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 0, 0, "writes 0" },   /* no header at all */
         { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 64, 4, "writes 64" }, /* longer than what came */
@@ -207,6 +210,7 @@ Test(verbs, a_rank_of_another_job_is_turned_away)
     struct bny_hdr hdr = tpset_hdr(0, 1, 0);
     uint8_t blob[2][BNY_ADDR_MAX];
     uint64_t deadline = bny_deadline_in(30);
+    size_t blob_len = 0;
     struct tpset s;
 
     tpset_open(&s, ops, 1, NULL); /* chooses the device, or skips */
@@ -216,9 +220,9 @@ Test(verbs, a_rank_of_another_job_is_turned_away)
                                      .ifname = verbs_real_device() ? "w0" : "lo" };
 
         cr_assert_eq(ops->create(&tp[r], &cfg), 0, "%s", banyan_last_error());
-        cr_assert_gt(ops->address(tp[r], blob[r], BNY_ADDR_MAX), 0);
+        blob_len = (size_t)ops->address(tp[r], blob[r], BNY_ADDR_MAX);
     }
-    cr_assert_eq(ops->connect(tp[0], 1, blob[1], sizeof(struct vb_blob), &ep), 0);
+    cr_assert_eq(ops->connect(tp[0], 1, blob[1], blob_len, &ep), 0);
     cr_assert_eq(ops->eager(ep, &hdr, NULL), BNY_AGAIN);
     while (ev.kind != BNY_EV_DOWN) {
         cr_assert(!bny_deadline_passed(deadline));
@@ -457,7 +461,7 @@ Test(verbs, registered_memory_is_bounded)
         struct tpset s;
 
         verbs_joined(&s, n);
-        cr_assert_leq(verbs_sim.registered_bytes, (uint64_t)(n * (n - 1)) * VB_PEER_BYTES);
+        cr_assert_leq(verbs_sim.registered_bytes, (uint64_t)(n * (n - 1)) * VB_PEER_BYTES(1, 1));
         verbs_left(&s);
         cr_assert_eq(verbs_sim.registered_bytes, 0u);
     }

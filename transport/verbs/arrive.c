@@ -168,19 +168,39 @@ static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, ui
     return give(c, m, ev);
 }
 
-static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
+int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
 {
-    uint32_t value = imm & 0xfffffff, more;
+    uint32_t value = imm & 0xfffffff;
 
-    c->imm_taken++;
-    c->losses = 0;
     switch (imm >> 28) {
-    case VB_IMM_EAGER:
-    case VB_IMM_AGAIN:
-    case VB_IMM_PUT_AGAIN: return eager_arrived(c, (enum vb_imm)(imm >> 28), value, bytes, ev);
     case VB_IMM_BULK:
     case VB_IMM_LONG: return bulk_arrived(c, imm >> 28 == VB_IMM_LONG, value, bytes, ev);
     case VB_IMM_PART: part_arrived(c, value, bytes); return 0;
+    case VB_IMM_FAREWELL: c->e->left = 1; return 0;
+    default: return eager_arrived(c, (enum vb_imm)(imm >> 28), value, bytes, ev);
+    }
+}
+
+static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
+{
+    uint32_t value = imm & 0xfffffff, more, lanes = 0;
+
+    c->losses = 0;
+    if (c->e->lane)
+        return bny_verbs_stripe_arrived(c, imm, bytes);
+    c->imm_taken++;
+    switch (imm >> 28) {
+    case VB_IMM_EAGER:
+    case VB_IMM_BULK:
+    case VB_IMM_LONG:
+    case VB_IMM_PART: lanes = value >> VB_LANES_AT; /* fall through */
+    case VB_IMM_AGAIN:
+    case VB_IMM_PUT_AGAIN:
+    case VB_IMM_FAREWELL:
+        if (!lanes && c->waits_first == c->waits_end)
+            return bny_verbs_message(c, imm, bytes, ev);
+        bny_verbs_wait(c, imm, bytes);
+        return 0;
     case VB_IMM_FREED_EAGER: /* the low 24 bits of a count */
         more = (value - c->eager_freed) & 0xffffff;
         if (more <= c->eager_sent - c->eager_freed) {
@@ -194,7 +214,6 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
             return 0;
         }
         break;
-    case VB_IMM_FAREWELL: c->e->left = 1; return 0;
     default: break;
     }
     bny_verbs_down(c->e, "sends an immediate that means nothing here: %08x", imm);
@@ -217,15 +236,15 @@ static void failed(struct vb_conn *c, const struct ibv_wc *wc)
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
 
     if (!c->lost && is_lasting(wc->status))
-        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->t->device, why, wc->vendor_err);
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
     else if (!c->lost)
-        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x)", c->t->device, why, wc->vendor_err);
+        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
     if (wc->wr_id & VB_WR_RECV)
         c->drained = 1;
 }
 
 /* One completion. Returns the number of events: 0 or 1. */
-static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
+int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
 {
     struct vb_note note;
 
@@ -243,7 +262,7 @@ static int complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event
         note = bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
     if (++c->recvs_due >= VB_RECV_BATCH && !c->lost) {
         if (bny_verbs_post_recvs(c, c->recvs_due) != 0)
-            bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->t->device);
+            bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->device);
         c->recvs_due = 0;
     }
     if (c->notify ? wc->byte_len != sizeof note : !(wc->wc_flags & IBV_WC_WITH_IMM)) {
@@ -261,6 +280,8 @@ static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
     while (c->reported != c->done && got < n) {
         const struct vb_sent *s = &c->sent[c->reported % VB_SENDS];
 
+        if (s->stripes && !c->dead && !bny_verbs_stripes_done(c, s->stripes))
+            break;
         if (s->tells)
             ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->e->ep, .cookie = s->cookie };
         c->reported++;
@@ -273,6 +294,8 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
     struct vb_conn *c = e->conn;
     int got = take_sent(c, ev, n), k;
 
+    if (c->waits_first != c->waits_end)
+        got += bny_verbs_poll_waiting(c, ev + got, n - got);
     if (c->dead || !c->cq)
         return got;
     if (got < n && c->stash_at == c->stashed) {
@@ -280,10 +303,10 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         c->stashed = k > 0 ? k : 0;
         c->stash_at = 0;
         if (k < 0)
-            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->t->device);
+            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->rail->device);
     }
     while (got < n && c->stash_at < c->stashed && !e->down)
-        got += complete(c, &c->stash[c->stash_at++], &ev[got]);
+        got += bny_verbs_complete(c, &c->stash[c->stash_at++], &ev[got]);
     if (e->state == VB_OPEN) {
         bny_verbs_tell_credits(c);
         bny_verbs_push_longs(c);
@@ -291,7 +314,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
     } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
-        else
+        else if (!e->leaving) /* then it is, and waits for stripes, which have come */
             bny_verbs_lane_close(c);
     }
     return got;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
@@ -20,7 +21,7 @@ struct page {
     struct vb_note notes_in[VB_RECVS], notes_out[VB_SENDS];
 };
 
-_Static_assert(2 * VB_SLAB_BYTES + sizeof(struct page) <= VB_PEER_BYTES, "documented");
+_Static_assert(sizeof(struct page) <= VB_LANE_BYTES, "documented");
 
 struct vb_hello *bny_verbs_hello_in(const struct vb_conn *c)
 {
@@ -86,10 +87,12 @@ void bny_verbs_conn_close(struct vb_conn *c)
     t->joining -= c->lost != 0;
     bny_verbs_lane_close(c);
     bny_verbs_page_free(c);
-    if (c->mr_in)
-        t->fn->ibv_dereg_mr(c->mr_in);
-    if (c->mr_out)
-        t->fn->ibv_dereg_mr(c->mr_out);
+    for (uint32_t i = 0; i < VB_RAILS; i++) {
+        if (c->mr_in[i])
+            t->fn->ibv_dereg_mr(c->mr_in[i]);
+        if (c->mr_out[i])
+            t->fn->ibv_dereg_mr(c->mr_out[i]);
+    }
     while (c->longs_done != c->longs_queued)
         c->sent[c->posted++ % VB_SENDS] =
             (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie, .tells = 1 };
@@ -103,25 +106,60 @@ void bny_verbs_conn_free(struct vb_conn *c)
     if (c->slab)
         munmap(c->slab, SLAB_MAPPED);
     free(c->sent);
+    free(c->keys);
+    free(c->stripe_bytes);
+    free(c->waiting);
     free(c);
 }
 
-void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
+static void close_lane(struct vb_ep *e)
 {
-    va_list ap;
-
-    if (e->down)
-        return;
     if (e->trial)
         bny_verbs_conn_close(e->trial);
     if (e->conn)
         bny_verbs_conn_close(e->conn);
     e->state = VB_CLOSED;
+    e->deadline_ns = 0;
+    ((struct vb_tp *)e->ep.tp)->joining -= e->growing;
+    e->growing = 0;
+}
+
+/* Without a lane that never was. */
+static void give_up(struct vb_ep *e, const char *why)
+{
+    const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+
+    if (e->state == VB_CLOSED)
+        return;
+    close_lane(e);
+    if (e->main->state == VB_OPEN && !e->main->left && !e->main->gone)
+        bny_warn("verbs: rank %d %s; going on without connection %u to it, over device %s", e->ep.peer, why, e->lane + 1,
+                 t->rails[e->lane % (uint32_t)e->main->nrails].device);
+}
+
+void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
+{
+    char why[sizeof e->reason];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    if (e->lane && !e->conn) {
+        give_up(e, why);
+        return;
+    }
+    e = e->main;
+    if (e->down)
+        return;
+    for (uint32_t k = 1; k < e->nlanes; k++)
+        if (e->lanes[k])
+            close_lane(e->lanes[k]);
+    e->lanes_open = 0;
+    close_lane(e);
     if (e->left)
         return;
-    va_start(ap, fmt);
-    vsnprintf(e->reason, sizeof e->reason, fmt, ap);
-    va_end(ap);
+    memcpy(e->reason, why, sizeof why);
     e->down = 1;
 }
 
@@ -154,9 +192,9 @@ static int fails(const struct vb_conn *c, const char *what)
 {
     int err = errno;
 
-    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->t->device, what,
+    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->device, what,
                     strerror(err),
-                    err == ENOMEM ? " (each connection registers 6.1 MiB; raise the limit of locked memory: "
+                    err == ENOMEM ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
                                     "ulimit -l unlimited)" : "");
 }
 
@@ -170,7 +208,7 @@ static int make_qp(struct vb_conn *c)
                                                .max_recv_wr = VB_RECVS + 1, .max_send_sge = 2, .max_recv_sge = 1,
                                                .max_inline_data = sizes[i] } };
 
-        if (c->t->fn->rdma_create_qp(c->id, c->t->pd, &a) == 0) {
+        if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
             c->inline_max = a.cap.max_inline_data;
             return 0;
@@ -179,44 +217,64 @@ static int make_qp(struct vb_conn *c)
     return fails(c, "creating a queue pair");
 }
 
-static int make_slab(struct vb_conn *c)
+/* What outlives queue pairs. */
+static int make_rings(struct vb_conn *c, int further)
 {
-    struct vb_tp *t = c->t;
-
     c->sent = calloc(VB_SENDS, sizeof *c->sent);
-    c->slab = mmap(NULL, SLAB_MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (c->slab == MAP_FAILED)
-        c->slab = NULL;
-    if (!c->sent || !c->slab)
-        return bny_fail(BANYAN_ENOMEM, "no memory for the slabs of a connection");
-    c->mr_in = t->fn->ibv_reg_mr(t->pd, c->slab, VB_SLAB_BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    c->mr_out = c->mr_in ? t->fn->ibv_reg_mr(t->pd, c->slab + VB_SLAB_BYTES, VB_SLAB_BYTES, IBV_ACCESS_LOCAL_WRITE)
-                         : NULL;
-    return c->mr_out ? 0 : fails(c, "registering memory");
+    if (c->t->nrails > 1)
+        c->keys = calloc(VB_SENDS, sizeof *c->keys);
+    if (further)
+        c->stripe_bytes = calloc(VB_RECVS, sizeof *c->stripe_bytes);
+    if (!further) {
+        c->slab = mmap(NULL, SLAB_MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (c->slab == MAP_FAILED)
+            c->slab = NULL;
+    }
+    if (c->sent && (c->keys || c->t->nrails == 1) && (further ? c->stripe_bytes != NULL : c->slab != NULL))
+        return 0;
+    return bny_fail(BANYAN_ENOMEM, "no memory for the slabs of a connection");
 }
 
-/* Slab (unless the connection has one), completion queue, queue pair, receive requests: the hello's, then those of
+/* The slab's, with the device of c. */
+static int register_slab(struct vb_conn *owner, const struct vb_conn *c)
+{
+    const struct vb_fn *fn = c->t->fn;
+    int i = c->rail->index;
+
+    if (!owner->mr_in[i])
+        owner->mr_in[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab, VB_SLAB_BYTES,
+                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (owner->mr_in[i] && !owner->mr_out[i])
+        owner->mr_out[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab + VB_SLAB_BYTES, VB_SLAB_BYTES,
+                                          IBV_ACCESS_LOCAL_WRITE);
+    return owner->mr_out[i] ? 0 : fails(c, "registering memory");
+}
+
+/* Slab and rings (unless the connection has them), completion queue, queue pair, receive requests: the hello's, then those of
  * immediates. */
-int bny_verbs_conn_prepare(struct vb_conn *c, int resumes)
+int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes)
 {
     struct vb_tp *t = c->t;
     struct ibv_sge sge;
     struct ibv_recv_wr wr = { .wr_id = VB_WR_HELLO, .sg_list = &sge, .num_sge = 1 }, *bad;
-    int rc;
+    int rc = 0;
 
-    if (c->id->verbs != t->ctx)
-        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", t->device);
-    rc = resumes ? 0 : make_slab(c);
+    if (c->id->verbs != c->rail->ctx)
+        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->device);
+    if (!resumes)
+        rc = make_rings(c, owner != NULL);
+    if (rc == 0)
+        rc = register_slab(owner ? owner : c, c);
     if (rc)
         return rc;
     c->notify = t->notify;
     c->page = calloc(1, sizeof *c->page);
     if (!c->page)
         return bny_fail(BANYAN_ENOMEM, "no memory for a connection");
-    c->mr_page = t->fn->ibv_reg_mr(t->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
+    c->mr_page = t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
     if (!c->mr_page)
         return fails(c, "registering memory");
-    c->cq = t->fn->ibv_create_cq(t->ctx, (int)(VB_SENDS + VB_RECVS + 2), c, t->channel, 0);
+    c->cq = t->fn->ibv_create_cq(c->rail->ctx, (int)(VB_SENDS + VB_RECVS + 2), c, c->rail->channel, 0);
     if (!c->cq)
         return fails(c, "creating a completion queue");
     rc = make_qp(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which device, port and address a rank uses, and what it says about them. The address decides: rdma_cm takes the GID
+/* Which device, port and address a rail is, and what is said about them. The address decides: rdma_cm takes the GID
  * that is this address, and the MTU that both ends of the path have. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,43 +18,13 @@ struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_st
     return (struct sockaddr *)ss;
 }
 
-/* What the device tells by itself. What befalls a queue pair is told by its completions; a new LID or GID breaks connections
- * that depend on it, and those are made anew from the addresses. */
-void bny_verbs_async(struct vb_tp *t)
-{
-    struct ibv_async_event ev;
-
-    while (t->fn->ibv_get_async_event(t->ctx, &ev) == 0) {
-        enum ibv_event_type type = ev.event_type;
-        int port = ev.element.port_num;
-
-        t->fn->ibv_ack_async_event(&ev);
-        switch (type) {
-        case IBV_EVENT_PORT_ERR: bny_warn("verbs: port %d of device %s is down", port, t->device); break;
-        case IBV_EVENT_PORT_ACTIVE: bny_info("verbs: port %d of device %s is up", port, t->device); break;
-        case IBV_EVENT_LID_CHANGE:
-        case IBV_EVENT_GID_CHANGE:
-        case IBV_EVENT_PKEY_CHANGE:
-            bny_info("verbs: port %d of device %s has another LID, GID or key; connections that this breaks are made anew",
-                     port, t->device);
-            break;
-        case IBV_EVENT_DEVICE_FATAL:
-            for (int r = 0; r < t->tp.nranks; r++)
-                if (t->eps[r] && t->eps[r]->state != VB_CLOSED)
-                    bny_verbs_down(t->eps[r], "is not reached any more: device %s has failed; see dmesg", t->device);
-            break;
-        default: break;
-        }
-    }
-}
-
 /* One line about a connection, and why it is so. */
 void bny_verbs_describe(struct vb_conn *c, int rank)
 {
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr;
     const uint8_t *g = c->id->route.addr.addr.ibaddr.sgid.raw;
-    char gid[INET6_ADDRSTRLEN] = "", at[BNY_ADDR_TEXT];
+    char gid[INET6_ADDRSTRLEN] = "", at[BNY_ADDR_TEXT], lane[24];
     unsigned mtu = 0;
 
     if (!bny_log_enabled(BANYAN_LOG_INFO))
@@ -62,20 +32,11 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
     if (c->t->fn->ibv_query_qp(c->id->qp, &attr, IBV_QP_PATH_MTU, &init) == 0)
         mtu = 128u << attr.path_mtu;
     inet_ntop(AF_INET6, g, gid, sizeof gid);
-    bny_info("verbs: rank %d is connected over device %s port %u: MTU %u (the most that both ends have), GID %s "
+    snprintf(lane, sizeof lane, c->e->lane ? ", lane %u" : "", c->e->lane);
+    bny_info("verbs: rank %d is connected over device %s port %u%s: MTU %u (the most that both ends have), GID %s "
              "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
-             rank, c->t->device, c->id->port_num, mtu, gid, bny_addr_text(&c->t->blob.addr, at), c->inline_max,
+             rank, c->rail->device, c->id->port_num, lane, mtu, gid, bny_addr_text(&c->rail->addr, at), c->inline_max,
              (double)(bny_now_ns() - c->born_ns) / 1e6);
-}
-
-uint32_t bny_verbs_max_msg(const struct vb_tp *t)
-{
-    struct ibv_port_attr attr = { .max_msg_sz = 0 };
-
-    if (t->fn->ibv_query_port(t->ctx, t->listener->port_num, (struct _compat_ibv_port_attr *)&attr) != 0 ||
-        attr.max_msg_sz < VB_BULK_STRIDE)
-        return 1u << 20;
-    return attr.max_msg_sz < VB_LONG_MAX ? attr.max_msg_sz : VB_LONG_MAX;
 }
 
 /* "name" or "name:port" of a device. */
@@ -128,36 +89,36 @@ static void explain(const struct wanted *w, char *out, size_t cap)
              "soft-RoCE: rdma link add rxe0 type rxe netdev eth0", w->name);
 }
 
-/* Listens at the address if it belongs to an RDMA device (this one, unless NULL). 1: yes. */
-static int listen_at(struct vb_tp *t, const struct bny_addr *a, const struct wanted *device)
+/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no rail yet. 1: yes. */
+static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_addr *a, const struct wanted *device)
 {
     struct sockaddr_storage ss;
     struct rdma_cm_id *id;
 
     if ((bny_addr_is_loopback(a) && !t->fn->loopback) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
         return 0;
-    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs ||
+    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs || bny_verbs_rail_of(t, id) ||
         (device && (strcmp(id->verbs->device->name, device->name) != 0 ||
                     (device->port && device->port != id->port_num))) || t->fn->rdma_listen(id, 64) != 0) {
         t->fn->rdma_destroy_id(id);
         return 0;
     }
-    t->listener = id;
-    t->ctx = id->verbs;
-    snprintf(t->device, sizeof t->device, "%s", id->verbs->device->name);
-    t->blob.addr = *a;
-    t->blob.addr.port = ntohs(t->fn->rdma_get_src_port(id));
+    rail->listener = id;
+    rail->ctx = id->verbs;
+    snprintf(rail->device, sizeof rail->device, "%s", id->verbs->device->name);
+    rail->addr = *a;
+    rail->addr.port = ntohs(t->fn->rdma_get_src_port(id));
     return 1;
 }
 
-int bny_verbs_listen(struct vb_tp *t, const char *ifname)
+int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
 {
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
-    struct wanted named = split(ifname), *device = NULL;
+    struct wanted named = split(name), *device = NULL;
     char why[384], interface[32];
-    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
+    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, name);
 
-    if (bny_net_device(ifname, interface, sizeof interface))
+    if (bny_net_device(name, interface, sizeof interface))
         device = &named;
     if (n < 0) { /* no interface of that name: a device perhaps */
         device = &named;
@@ -166,15 +127,8 @@ int bny_verbs_listen(struct vb_tp *t, const char *ifname)
             return n;
     }
     for (int i = 0; i < n; i++)
-        if (listen_at(t, &addrs[i], device))
-            break;
-    if (!t->listener) {
-        explain(&named, why, sizeof why);
-        return bny_fail(BANYAN_ENOTSUP, "rank %d: transport verbs: %s", t->tp.rank, why);
-    }
-    memcpy(t->blob.magic, "vrb1", 4);
-    t->blob.rank = t->tp.rank;
-    t->blob.transport = (uint8_t)t->ctx->device->transport_type;
-    snprintf(t->blob.device, sizeof t->blob.device, "%.31s", t->device);
-    return 0;
+        if (listen_at(t, rail, &addrs[i], device))
+            return 0;
+    explain(&named, why, sizeof why);
+    return bny_fail(BANYAN_ENOTSUP, "rank %d: transport verbs: %s", t->tp.rank, why);
 }

@@ -29,13 +29,11 @@
 #define RETRIES     6  /* never 7: some devices take it for "for ever" */
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
 #define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
-
-/* First byte of a rejection's private data. */
-enum { TURNED_AWAY = 1 /* both asked */, NO_MEMORY, NOT_ABLE, GIVEN_UP /* it will not talk to us again */ };
+#define ATTEMPT_S   3.0 /* of one attempt, where another rail may do better */
 
 /* ---- small things ------------------------------------------------------------------------ */
 
-static void proof(const struct vb_conn *c, char role, uint8_t out[16])
+void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
 {
     crypto_auth_hmacsha512256_state st;
     uint8_t full[32];
@@ -63,13 +61,53 @@ struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer)
                              .eager_max = VB_EAGER_MAX,
                              .slot_max = VB_SLOT_MAX,
                              .zcopy_min = VB_ZCOPY_MIN };
+    e->main = e;
+    e->nlanes = 1;
+    e->nrails = t->nrails;
     t->eps[peer] = e;
     return e;
 }
 
+struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane)
+{
+    struct vb_ep *e = bny_verbs_ep(t, peer), *l;
+
+    if (!e || lane == 0 || lane >= VB_LANES || e->lanes[lane])
+        return !e || lane >= VB_LANES ? NULL : lane ? e->lanes[lane] : e;
+    l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->ep = e->ep;
+    l->main = e;
+    l->lane = lane;
+    l->claimed = 1; /* its peer was */
+    e->lanes[lane] = l;
+    if (e->nlanes <= lane)
+        e->nlanes = lane + 1;
+    return l;
+}
+
+/* The lower rank asks for further lanes when the first one is open and the peer's address known. */
+void bny_verbs_grow(struct vb_ep *e)
+{
+    struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+
+    if (e->state != VB_OPEN || !e->claimed || e->ep.peer < t->tp.rank || e->conn->epoch)
+        return;
+    for (uint32_t k = 1; k < (uint32_t)(e->nrails * e->qps) && k < VB_LANES; k++) {
+        struct vb_ep *l = bny_verbs_lane_ep(t, e->ep.peer, k);
+
+        if (!l || l->conn || l->state != VB_IDLE || l->growing)
+            continue;
+        l->growing = 1;
+        t->joining++;
+        bny_verbs_ask(l);
+    }
+}
+
 /* ---- asking ------------------------------------------------------------------------------- */
 
-static struct rdma_conn_param param_of(const void *data, size_t len)
+struct rdma_conn_param bny_verbs_param(const void *data, size_t len)
 {
     return (struct rdma_conn_param){ .private_data = data, .private_data_len = (uint8_t)len,
                                      .responder_resources = 1, .initiator_depth = 1,
@@ -84,6 +122,7 @@ static void ask_failed(struct vb_conn *c, const char *what)
     if (e->trial != c)
         return;
     bny_verbs_conn_close(c);
+    e->tries++;
     if (!bny_deadline_passed(e->deadline_ns)) {
         e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to replace, after a while */
         e->again_ns = bny_now_ns() + AGAIN_NS;
@@ -93,36 +132,41 @@ static void ask_failed(struct vb_conn *c, const char *what)
         bny_verbs_down(e, "%s; no other connection came about (%s)", e->broke, what);
     else
         bny_verbs_down(e, "does not answer to device %s within %.0f s (%s): see that its port is up (ibv_devinfo there), and "
-                       "ping its address from ours", c->t->device, VB_JOIN_S, what);
+                       "ping its address from ours", c->rail->device, VB_JOIN_S, what);
 }
 
 void bny_verbs_ask(struct vb_ep *e)
 {
     struct vb_tp *t = (struct vb_tp *)e->ep.tp;
     struct sockaddr_storage from, to;
-    struct bny_addr mine = t->blob.addr;
+    struct vb_rail *rail;
+    struct bny_addr mine;
     uint8_t exp = TIMEOUT_EXP;
     struct vb_conn *c;
 
-    if (!e->claimed)
+    if (!e->main->claimed)
         return;
+    rail = bny_verbs_rail_next(e);
     if (!e->deadline_ns)
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
+    e->attempt_ns = bny_deadline_in(ATTEMPT_S);
+    mine = rail->addr;
     mine.port = 0;
     c = bny_verbs_conn_new(t, e, NULL, 1);
     if (!c) {
         bny_verbs_down(e, "is not reached: no memory for a connection");
         return;
     }
+    c->rail = rail;
     if (t->fn->rdma_create_id(t->events, &c->id, c, RDMA_PS_TCP) != 0) {
         c->id = NULL;
-        bny_verbs_down(e, "is not reached: device %s has no connection left: %s", t->device, strerror(errno));
+        bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->device, strerror(errno));
         return;
     }
     t->fn->rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
     e->state = VB_ADDR;
     if (t->fn->rdma_resolve_addr(c->id, bny_verbs_sockaddr(&mine, &from),
-                                 bny_verbs_sockaddr(&e->blob.addr, &to), RESOLVE_MS) != 0)
+                                 bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to), RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
 
@@ -137,8 +181,11 @@ static void resolved_route(struct vb_conn *c)
 {
     struct rdma_conn_param p;
 
-    if (bny_verbs_conn_prepare(c, c->e->conn != NULL) != 0) {
-        bny_verbs_down(c->e, "is not reached: %s", banyan_last_error());
+    if (bny_verbs_conn_prepare(c, c->e->main->conn, c->e->conn != NULL) != 0) {
+        if (c->e->conn && bny_verbs_rail_others(c->e, c->rail))
+            ask_failed(c, banyan_last_error());
+        else
+            bny_verbs_down(c->e, "is not reached: %s", banyan_last_error());
         return;
     }
     memcpy(c->request.magic, "bnyV", 4);
@@ -147,21 +194,24 @@ static void resolved_route(struct vb_conn *c)
     c->request.notify = (uint8_t)c->notify;
     c->request.from = c->t->tp.rank;
     c->request.to = c->e->ep.peer;
+    c->request.lane = (uint8_t)c->e->lane;
+    c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
-    p = param_of(&c->request, sizeof c->request);
+    p = bny_verbs_param(&c->request, sizeof c->request);
     c->e->state = VB_ASKING;
     if (c->t->fn->rdma_connect(c->id, &p) != 0)
         ask_failed(c, strerror(errno));
 }
 
-/* lasting: the connection that c is for, or gives another queue pair. */
-static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting, char role, struct vb_hello *h)
+/* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the slab. */
+static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting, const struct vb_conn *owner, char role,
+                       struct vb_hello *h)
 {
     *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES, .eager_slots = VB_EAGER_SLOTS, .bulk_slots = VB_BULK_SLOTS };
-    h->addr = (uintptr_t)lasting->slab;
-    h->rkey = lasting->mr_in->rkey;
+    h->addr = (uintptr_t)owner->slab;
+    h->rkey = owner->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
-    proof(c, role, h->proof);
+    bny_verbs_proof(c, role, h->proof);
 }
 
 /* The peer accepted: check that it knows the secret, then say hello. */
@@ -178,15 +228,39 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     }
     memcpy(&a, data, sizeof a);
     memcpy(c->nonce, a.nonce, sizeof c->nonce);
-    proof(c, 'S', expect);
+    bny_verbs_proof(c, 'S', expect);
     if (sodium_memcmp(expect, a.proof, 16) != 0) {
         bny_verbs_down(c->e, "does not know the job's secret: somebody else listens at its address");
         return;
     }
-    fill_hello(c, c->e->conn ? c->e->conn : c, 'C', &h);
+    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C', &h);
     c->e->state = VB_HELLO;
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
+}
+
+/* It may have ended, or have lost a device: another rail tells. 1: there is none that was not tried. */
+static int refused_everywhere(struct vb_ep *e, const struct vb_rail *rail)
+{
+    const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+
+    e->refused |= 1u << rail->index;
+    for (int i = 0; i < e->main->nrails; i++)
+        if (!t->rails[i].down && !(e->refused >> i & 1))
+            return 0;
+    return 1;
+}
+
+static void lane_is_refused(struct vb_conn *c)
+{
+    struct vb_ep *e = c->e;
+
+    if (e->lane)
+        e->main->gone = 1; /* what the first lane still brings, and what it meets, says why */
+    if (e->lane || !refused_everywhere(e, c->rail))
+        ask_failed(c, "it let nobody in");
+    else
+        bny_verbs_down(e, "closed its connection: it has ended or was killed");
 }
 
 static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int status)
@@ -201,85 +275,29 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
         ask_failed(c, "it was closed at once");
         return;
     }
-    if (why == TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
+    if (why == VB_TURNED_AWAY && e->ep.peer < c->t->tp.rank) {
         bny_verbs_conn_close(c);
         e->state = VB_YIELDED;
         e->again_ns = bny_now_ns() + 20u * AGAIN_NS;
         return;
     }
-    if (e->conn && why == GIVEN_UP)
+    if (why == VB_NOT_NOW)
+        ask_failed(c, "it is not ready there");
+    else if (why == VB_OTHER_VERSION)
+        bny_verbs_down(e, "runs another version of banyan, which connects otherwise (ours: wire version %d): install the same "
+                       "on all hosts", BNY_WIRE_VERSION);
+    else if (e->conn && why == VB_GIVEN_UP)
         bny_verbs_down(e, "%s; it gave this connection up", e->broke);
-    else if (e->conn && (why == 0 || why == TURNED_AWAY))
-        bny_verbs_down(e, "closed its connection: it has ended or was killed");
-    else if (why == NO_MEMORY)
+    else if (e->conn && (why == 0 || why == VB_TURNED_AWAY))
+        lane_is_refused(c);
+    else if (why == VB_NO_MEMORY)
         bny_verbs_down(e, "has no memory that its device may lock for a connection with device %s: raise the limit of "
-                       "locked memory there (ulimit -l unlimited)", c->t->device);
-    else if (why == NOT_ABLE)
-        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->t->device);
+                       "locked memory there (ulimit -l unlimited)", c->rail->device);
+    else if (why == VB_NOT_ABLE)
+        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->rail->device);
     else
         bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
-                       c->t->device, status);
-}
-
-/* ---- accepting ---------------------------------------------------------------------------- */
-
-/* 0, or why this request must be turned away; *quiet: it may be our own rank's. */
-static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len)
-{
-    struct vb_ep *e;
-    int halves = 0;
-
-    for (struct vb_conn *c = t->half; c; c = c->next)
-        halves++;
-    if (len < sizeof *r || memcmp(r->magic, "bnyV", 4) != 0 || r->wire != BNY_WIRE_VERSION || r->to != t->tp.rank ||
-        r->from < 0 || r->from >= t->tp.nranks || r->from == r->to || halves >= VB_HALF_MAX) {
-        bny_warn("verbs: a connection request that is not from a rank of this job was turned away");
-        return -1;
-    }
-    e = t->eps[r->from];
-    if (r->notify != t->notify) {
-        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device is of another kind", r->from);
-        return NOT_ABLE;
-    }
-    if (e && (e->down || e->left || (r->resumes && !e->conn)))
-        return GIVEN_UP;
-    return e && e->trial && t->tp.rank < r->from ? TURNED_AWAY : 0;
-}
-
-static void requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len)
-{
-    struct vb_request r = { .wire = 0 };
-    struct vb_accept a;
-    struct rdma_conn_param p;
-    struct vb_conn *c;
-    uint8_t why;
-    int rc;
-
-    if (len >= sizeof r)
-        memcpy(&r, data, sizeof r);
-    rc = refusal(t, &r, len);
-    why = (uint8_t)rc;
-    c = rc ? NULL : bny_verbs_conn_new(t, NULL, id, 0);
-    if (!c) {
-        t->fn->rdma_reject(id, rc > 0 ? &why : NULL, rc > 0);
-        t->fn->rdma_destroy_id(id);
-        return;
-    }
-    id->context = c;
-    c->request = r;
-    randombytes_buf(c->nonce, sizeof c->nonce);
-    memcpy(a.nonce, c->nonce, sizeof a.nonce);
-    proof(c, 'S', a.proof);
-    p = param_of(&a, sizeof a);
-    rc = bny_verbs_conn_prepare(c, r.resumes);
-    if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
-        why = rc == -BANYAN_ENOMEM ? NO_MEMORY : NOT_ABLE;
-        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, rc ? banyan_last_error() : strerror(errno));
-        t->fn->rdma_reject(id, &why, 1);
-        bny_verbs_conn_close(c);
-        return;
-    }
-    c->established = 1;
+                       c->rail->device, status);
 }
 
 /* ---- hellos ------------------------------------------------------------------------------- */
@@ -290,7 +308,7 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
     const struct vb_hello *h = bny_verbs_hello_in(c);
     uint8_t expect[16];
 
-    proof(c, c->active ? 'P' : 'C', expect);
+    bny_verbs_proof(c, c->active ? 'P' : 'C', expect);
     if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 && h->slab_bytes == VB_SLAB_BYTES &&
         h->eager_slots == VB_EAGER_SLOTS && h->bulk_slots == VB_BULK_SLOTS)
         return 1;
@@ -305,20 +323,20 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
 /* The passive side answers; then the connection is its endpoint's. 0: not yet, or never. */
 static int answer_hello(struct vb_conn *c)
 {
-    struct vb_ep *e = bny_verbs_ep(c->t, c->request.from);
+    struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
 
-    if (!e || e->down || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
+    if (!e || e->main->down || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
         bny_verbs_conn_close(c);
         return 0;
     }
     if (e->conn && e->state == VB_OPEN)
-        bny_verbs_lost(e->conn, "has lost its connection to device %s", c->t->device);
-    if (e->down || (e->conn && e->state == VB_DRAINING))
+        bny_verbs_lost(e->conn, "has lost its connection to device %s", e->conn->rail->device);
+    if (e->main->down || (e->conn && e->state == VB_DRAINING))
         return 0;
     if (e->trial)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
-    fill_hello(c, e->conn ? e->conn : c, 'P', &mine);
+    fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, 'P', &mine);
     if (bny_verbs_post_hello(c, &mine) != 0) {
         bny_verbs_conn_close(c);
         return 0;
@@ -334,7 +352,7 @@ static void open_up(struct vb_conn *c)
 
     bny_verbs_made(c);
     if (e->conn) {
-        bny_verbs_resume(e->conn, c, h.delivered);
+        bny_verbs_resume(e->conn, c, &h);
         return;
     }
     c->remote_addr = h.addr;
@@ -342,7 +360,14 @@ static void open_up(struct vb_conn *c)
     e->conn = c;
     e->state = VB_OPEN;
     e->deadline_ns = 0;
+    e->tries = e->refused = 0;
     bny_verbs_describe(c, e->ep.peer);
+    c->t->joining -= e->growing;
+    e->growing = 0;
+    if (e->lane)
+        bny_verbs_lane_opened(e);
+    else
+        bny_verbs_grow(e);
 }
 
 static void hear_hello(struct vb_conn *c)
@@ -395,9 +420,10 @@ static void gone(struct vb_conn *c)
 static void handle(struct vb_tp *t, const struct cm_event *ev)
 {
     struct vb_conn *c = ev->id->context;
+    char why[128];
 
     if (ev->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        requested(t, ev->id, ev->data, ev->len);
+        bny_verbs_requested(t, ev->id, ev->data, ev->len);
         return;
     }
     if (!c) /* the listener */
@@ -412,7 +438,7 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
         /* of an open connection: the neighbour is known under another hardware address, or not at all */
         if (c->e && c->e->conn == c)
             bny_verbs_lost(c, "is not reached over device %s any more: %s; see that the ports of both ends are up",
-                           t->device, t->fn->rdma_event_str(ev->type));
+                           c->rail->device, t->fn->rdma_event_str(ev->type));
         else if (c->active)
             ask_failed(c, t->fn->rdma_event_str(ev->type));
         else
@@ -428,8 +454,12 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
         break;
     case RDMA_CM_EVENT_DISCONNECTED: gone(c); break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        if (c->e)
-            bny_verbs_down(c->e, "is not reached any more: device %s was removed", t->device);
+        snprintf(why, sizeof why, "device %s was removed", c->rail->device);
+        bny_verbs_rail_down(t, c->rail, 2, why);
+        if (c->e && c->e->trial == c && bny_verbs_rail_others(c->e, c->rail))
+            ask_failed(c, why);
+        else if (c->e && c->e->trial == c)
+            bny_verbs_down(c->e, "is not reached any more: %s", why);
         break;
     default: break;
     }
@@ -453,10 +483,10 @@ static int take_event(struct vb_tp *t, struct cm_event *out)
     return 1;
 }
 
-/* One endpoint in the making, or one whose queue pair is being replaced. */
+/* One lane in the making, or one whose queue pair is being replaced. */
 static void advance(struct vb_ep *e)
 {
-    struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+    const char *device = bny_verbs_rail_next(e)->device;
 
     if (e->trial)
         hear_hello(e->trial);
@@ -465,8 +495,10 @@ static void advance(struct vb_ep *e)
     if (bny_deadline_passed(e->deadline_ns) && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
     else if (bny_deadline_passed(e->deadline_ns))
-        bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?", t->device, VB_JOIN_S);
-    else if (e->conn && (e->state == VB_IDLE || e->state == VB_YIELDED) && bny_now_ns() >= e->again_ns)
+        bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?", device, VB_JOIN_S);
+    else if (e->trial && bny_deadline_passed(e->attempt_ns) && bny_verbs_rail_others(e, e->trial->rail))
+        ask_failed(e->trial, "no answer");
+    else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) && bny_now_ns() >= e->again_ns)
         bny_verbs_ask(e);
 }
 
@@ -481,7 +513,13 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         next = c->next;
         hear_hello(c);
     }
-    for (int r = 0; r < t->tp.nranks && t->joining; r++)
-        if (t->eps[r])
-            advance(t->eps[r]);
+    for (int r = 0; r < t->tp.nranks && t->joining; r++) {
+        struct vb_ep *e = t->eps[r];
+
+        if (e)
+            advance(e);
+        for (uint32_t k = 1; e && k < e->nlanes; k++)
+            if (e->lanes[k])
+                advance(e->lanes[k]);
+    }
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Another queue pair for a connection whose queue pair broke. Slabs, credits and everything under way stay; only the way
- * changes. First either end hears out the old one: what has come is used, nothing more can come. Then each tells in
- * its hello how many immediates it has, and the other posts what lies behind them once more. Nothing is lost, as requests are
- * kept until they are acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long,
- * or breaks again and again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done
- * as soon as TCP has it: what the peer lacks may be gone. */
+/* Another queue pair for a lane whose queue pair broke. Slabs, credits and everything under way stay; only the way changes:
+ * it may lead over another rail, when the lane's own does not serve (join.c tries one after the other). First either end
+ * hears out the old one: what has come is used, nothing more can come. Then each tells in its hello how many immediates it
+ * has, and the other posts what lies behind them once more. Nothing is lost, as requests are kept until they are
+ * acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long, or breaks again and
+ * again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done as soon as TCP
+ * has it: what the peer lacks may be gone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    if (e->left || seconds == 0 || c->t->ctx->device->transport_type == IBV_TRANSPORT_IWARP || ++c->losses > LOSSES_MAX) {
+    if (e->main->left || seconds == 0 || c->rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP || ++c->losses > LOSSES_MAX) {
         bny_verbs_down(e, "%s", reason);
         return;
     }
@@ -42,6 +43,8 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     c->drained = 0;
     c->drain_ns = bny_deadline_in(DRAIN_S);
     e->state = VB_DRAINING;
+    e->main->lanes_open &= ~(1u << e->lane);
+    e->tries = e->refused = 0;
     e->deadline_ns = bny_deadline_in(seconds);
     c->t->joining++;
     c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
@@ -86,12 +89,9 @@ static int find_rest(const struct vb_conn *c, uint32_t delivered, uint32_t *from
     return 1;
 }
 
-/* The way of `fresh`, which is freed, becomes that of c. */
-void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, uint32_t delivered)
+/* The queue pair of `fresh`, which is freed, becomes that of c. */
+static void take_over(struct vb_conn *c, struct vb_conn *fresh)
 {
-    struct vb_ep *e = c->e;
-    uint32_t from;
-
     c->id = fresh->id;
     c->id->context = c;
     c->cq = fresh->cq;
@@ -106,18 +106,42 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, uint32_t deliver
     bny_verbs_page_free(c);
     c->page = fresh->page;
     c->mr_page = fresh->mr_page;
+    c->rail = fresh->rail;
     free(fresh);
+}
+
+void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h)
+{
+    const struct vb_rail *before = c->rail;
+    struct vb_ep *e = c->e;
+    uint32_t from;
+
+    take_over(c, fresh);
+    c->rkey = h->rkey;
     c->lost = c->drained = 0;
     c->t->joining--;
     e->state = VB_OPEN;
     e->deadline_ns = 0;
-    if (!find_rest(c, delivered, &from)) {
-        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", delivered, c->imm_sent);
+    if (!find_rest(c, h->delivered, &from)) {
+        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered, c->imm_sent);
         return;
     }
-    bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
-             c->posted - from);
+    if (c->rail != before) {
+        c->t->moved++;
+        bny_verbs_rekey(c, from);
+        bny_warn("verbs: rank %d: lane %u goes on over device %s instead of %s; %u requests are posted again; lanes moved "
+                 "so far: %llu", e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
+                 (unsigned long long)c->t->moved);
+    } else {
+        bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
+                 c->posted - from);
+    }
     c->done = c->to_post = from;
-    if (bny_verbs_post(c) == 0 && e->state == VB_OPEN)
+    if (e->lane) {
+        c->reported = from;
+        c->imm_done = h->delivered;
+        e->main->lanes_open |= 1u << e->lane;
+    }
+    if (bny_verbs_post(c) == 0 && e->state == VB_OPEN && !e->lane)
         bny_verbs_tell_credits(c);
 }

@@ -8,21 +8,22 @@
 #include "base/err.h"
 #include "transport/verbs/verbs.h"
 
-struct ibv_mr *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
+const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
 {
     const char *p = at;
 
     for (struct vb_region *r = t->regions; r; r = r->next)
         if (p >= r->at && bytes <= r->bytes && (size_t)(p - r->at) <= r->bytes - bytes)
-            return r->mr;
+            return r;
     return NULL;
 }
 
-int bny_verbs_region_has_key(struct vb_tp *t, uint64_t addr, size_t bytes, uint32_t rkey)
+static void region_free(struct vb_tp *t, struct vb_region *r)
 {
-    const struct ibv_mr *mr = bny_verbs_region(t, (const void *)(uintptr_t)addr, bytes);
-
-    return mr && mr->rkey == rkey;
+    for (int i = 0; i < t->nrails; i++)
+        if (r->mr[i])
+            t->fn->ibv_dereg_mr(r->mr[i]);
+    free(r);
 }
 
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
@@ -32,15 +33,17 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
 
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
-    r->mr = t->fn->ibv_reg_mr(t->pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (!r->mr) {
-        int err = errno;
+    for (int i = 0; i < t->nrails; i++) {
+        r->mr[i] = t->fn->ibv_reg_mr(t->rails[i].pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        if (!r->mr[i] && !t->rails[i].down) {
+            int err = errno;
 
-        free(r);
-        return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
-                        "rank %d: device %s does not register %zu bytes at %p: %s%s", tp->rank,
-                        t->device, bytes, at, strerror(err),
-                        err == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            region_free(t, r);
+            return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                            "rank %d: device %s does not register %zu bytes at %p: %s%s", tp->rank,
+                            t->rails[i].device, bytes, at, strerror(err),
+                            err == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+        }
     }
     r->at = at;
     r->bytes = bytes;
@@ -58,11 +61,10 @@ int bny_verbs_detach(struct bny_tp *tp, void *at)
             struct vb_region *r = *p;
 
             *p = r->next;
-            t->fn->ibv_dereg_mr(r->mr);
-            free(r);
+            region_free(t, r);
             return 0;
         }
-    return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at, t->device);
+    return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at, t->rails[0].device);
 }
 
 void bny_verbs_regions_free(struct vb_tp *t)
@@ -71,19 +73,23 @@ void bny_verbs_regions_free(struct vb_tp *t)
         struct vb_region *r = t->regions;
 
         t->regions = r->next;
-        t->fn->ibv_dereg_mr(r->mr);
-        free(r);
+        region_free(t, r);
     }
 }
 
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
-    struct ibv_mr *mr = bny_verbs_region(t, addr, bytes);
+    const struct vb_region *r = bny_verbs_region(t, addr, bytes);
+    uint64_t keys[VB_RAILS] = { 0 };
 
-    if (!mr)
+    if (!r)
         return -BANYAN_ENOTSUP;
-    *out = (struct bny_window){ .addr = (uintptr_t)addr, .bytes = bytes, .key = mr->rkey };
+    for (int i = 0; i < t->nrails; i++)
+        keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
+    /* as struct vb_keys: where there is one rail, offset is 0 */
+    *out = (struct bny_window){ .addr = (uintptr_t)addr, .bytes = bytes, .key = keys[0] | keys[1] << 32,
+                                .offset = keys[2] | keys[3] << 32 };
     ((struct vb_ep *)ep)->windows++;
     return 0;
 }

@@ -43,7 +43,7 @@ static uint32_t under_way(const struct vb_conn *c)
 }
 
 /* Room for data requests; the rest is for what must always go. */
-static int has_room(const struct vb_conn *c, uint32_t requests)
+int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests)
 {
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
@@ -92,12 +92,12 @@ int bny_verbs_post(struct vb_conn *c)
             wr[i].next = &wr[i + 1];
         rc = ibv_post_send(c->id->qp, wr, &bad);
         if (rc)
-            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->t->device, strerror(rc));
+            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->device, strerror(rc));
     }
     return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
 }
 
-static void record(struct vb_conn *c, struct vb_sent s)
+void bny_verbs_record(struct vb_conn *c, struct vb_sent s)
 {
     s.seq = c->imm_sent + 1;
     c->imm_sent += s.has_imm;
@@ -108,7 +108,7 @@ int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
 {
     if (under_way(c) >= VB_SENDS)
         return BNY_AGAIN;
-    record(c, (struct vb_sent){ .remote = c->remote_addr, .rkey = c->rkey, .has_imm = 1,
+    bny_verbs_record(c, (struct vb_sent){ .remote = c->remote_addr, .rkey = c->rkey, .has_imm = 1,
                                 .imm = (uint32_t)kind << 28 | (value & 0xfffffff),
                                 .signals = kind == VB_IMM_FAREWELL });
     return bny_verbs_post(c);
@@ -183,33 +183,47 @@ static uint32_t new_shape(struct vb_conn *c, const struct bny_hdr *hdr)
     return i;
 }
 
-/* Header and payload into a slot of the peer's. `mem` is our slot of the same number: it holds the header, and the payload
- * too unless `user` (registered as mr) does. skip: bytes of its beginning that are not sent. */
-static int write_slot(struct vb_conn *c, uint32_t imm, uint64_t at, char *mem, uint32_t skip, uint32_t len, const void *user,
-                      const struct ibv_mr *mr, int tells, void *cookie)
+/* Header and payload into a slot of the peer's; s: what else there is to say. `mem` is our slot of the same number: it holds
+ * the header, and the payload too unless `user` (registered) does. skip: bytes of its beginning that are not sent. */
+static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *mem, uint32_t skip, uint32_t len,
+                      const void *user, const struct vb_region *region)
 {
-    struct vb_sent s = { .cookie = cookie, .tells = (uint8_t)tells, .imm = imm, .has_imm = 1,
-                         .remote = c->remote_addr + at + skip, .rkey = c->rkey };
     uint32_t own = VB_HEAD + (user ? 0 : len) - skip;
 
+    s.has_imm = 1;
+    s.remote = c->remote_addr + at + skip;
+    s.rkey = c->rkey;
     if (own)
-        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip, .length = own, .lkey = c->mr_out->lkey };
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip, .length = own,
+                                            .lkey = c->mr_out[c->rail->index]->lkey };
     if (user && len)
-        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user, .length = len, .lkey = mr->lkey };
-    c->t->tp.messages += imm >> 28 != VB_IMM_PART;
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user, .length = len,
+                                            .lkey = region->mr[c->rail->index]->lkey };
+    c->t->tp.messages += s.imm >> 28 != VB_IMM_PART;
     c->t->tp.wire_bytes += len;
-    record(c, s);
-    return bny_verbs_post(c);
+    bny_verbs_record(c, s);
+    return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
 }
 
 static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const struct bny_hdr *hdr, uint32_t len,
-                      const void *user, const struct ibv_mr *mr, int tells, void *cookie)
+                      const void *user, const struct vb_region *region, int tells, void *cookie)
 {
+    struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .imm = (uint32_t)kind << 28 | slot };
+    uint64_t at = VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE;
     char *mem = bulk_out(c, slot);
+    uint32_t first = len;
 
     memcpy(mem, hdr, sizeof *hdr);
-    return write_slot(c, (uint32_t)kind << 28 | slot, VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE, mem, 0, len, user, mr,
-                      tells, cookie);
+    if (len >= VB_STRIPE_MIN && c->e->lanes_open) {
+        struct vb_span span = { .from = user ? user : mem + VB_HEAD, .user = region, .len = len,
+                                .to = c->remote_addr + at + VB_HEAD };
+        uint32_t lanes = bny_verbs_stripe(c, &span, &first);
+
+        s.stripes = (uint16_t)lanes;
+        s.imm |= lanes << VB_LANES_AT;
+        c->t->tp.wire_bytes += len - first;
+    }
+    return write_slot(c, s, at, mem, 0, first, user, region);
 }
 
 static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
@@ -225,25 +239,27 @@ static int eager_full(const struct vb_conn *c)
     return c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS;
 }
 
-static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf, int tells,
+/* lanes: that carry stripes of what was put. */
+static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf, uint32_t lanes, int tells,
                       void *cookie)
 {
-    uint32_t slot = c->eager_sent % VB_EAGER_SLOTS, value = 0, imm, skip = VB_HEAD;
+    struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .stripes = (uint16_t)lanes };
+    uint32_t slot = c->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
     char *mem = eager_out(c, slot);
 
-    if (eager_full(c) || !has_room(c, 1))
+    if (eager_full(c) || !bny_verbs_has_room(c, 1))
         return BNY_AGAIN;
-    if (known_shape(c, hdr, &value)) {
-        imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
+    if (!lanes && known_shape(c, hdr, &value)) {
+        s.imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
     } else {
-        imm = (uint32_t)VB_IMM_EAGER << 28 | new_shape(c, hdr) << 8 | slot;
+        s.imm = (uint32_t)VB_IMM_EAGER << 28 | lanes << VB_LANES_AT | new_shape(c, hdr) << 8 | slot;
         skip = 0;
         memcpy(mem, hdr, sizeof *hdr);
     }
     if (hdr->len)
         memcpy(mem + VB_HEAD, buf, hdr->len);
     c->eager_sent++;
-    return write_slot(c, imm, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL, tells, cookie);
+    return write_slot(c, s, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL);
 }
 
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
@@ -255,7 +271,7 @@ int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *bu
     if (rc)
         return rc;
     c = open_conn(ep, &rc);
-    return c ? send_eager(c, hdr, buf, 0, NULL) : rc;
+    return c ? send_eager(c, hdr, buf, 0, 0, NULL) : rc;
 }
 
 static int take_bulk(struct vb_conn *c, uint32_t *slot)
@@ -281,7 +297,7 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     if (!c)
         return rc;
     /* a reservation holds room for its request: commit never fails for want of it */
-    if (!has_room(c, VB_BULK_SLOTS))
+    if (!bny_verbs_has_room(c, VB_BULK_SLOTS))
         return BNY_AGAIN;
     rc = take_bulk(c, &k);
     if (rc)
@@ -313,13 +329,15 @@ void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
 static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const struct bny_hdr *hdr,
                       const void *buf, uint32_t len, int tells, void *cookie)
 {
-    struct ibv_mr *mr = len ? bny_verbs_region(c->t, buf, len) : NULL;
+    const struct vb_region *region = len ? bny_verbs_region(c->t, buf, len) : NULL;
 
-    if (!mr && len) {
+    if (region && !region->mr[c->rail->index]) /* the device was gone already when it was registered with the others */
+        region = NULL;
+    if (!region && len) {
         memcpy(bulk_out(c, slot) + VB_HEAD, buf, len);
         c->t->tp.copied_bytes += len;
     }
-    return write_bulk(c, kind, slot, hdr, len, mr ? buf : NULL, mr, tells, cookie);
+    return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
 }
 
 /* Sends pieces of long messages, one message after the other, as far as credits go. They leave half of the slots to
@@ -332,7 +350,7 @@ int bny_verbs_push_longs(struct vb_conn *c)
         int last = l->off + len == l->hdr.len, rc;
 
         if (__builtin_popcount(c->bulk_busy) >= (int)VB_BULK_SLOTS / 2 ||
-            !has_room(c, 1 + VB_BULK_SLOTS) || take_bulk(c, &k) != 0)
+            !bny_verbs_has_room(c, 1 + VB_BULK_SLOTS) || take_bulk(c, &k) != 0)
             return 0;
         rc = write_user(c, l->off ? VB_IMM_PART : VB_IMM_LONG, k, &l->hdr, l->buf + l->off, len,
                         last, l->cookie);
@@ -362,7 +380,7 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
         c->longs[c->longs_queued++ % VB_LONGS] = (struct vb_long){ *hdr, buf, cookie, 0 };
         return bny_verbs_push_longs(c);
     }
-    if (!has_room(c, 1 + VB_BULK_SLOTS))
+    if (!bny_verbs_has_room(c, 1 + VB_BULK_SLOTS))
         return BNY_AGAIN;
     rc = take_bulk(c, &k);
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
@@ -374,14 +392,16 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
                   const struct bny_window *win, uint64_t offset, void *cookie)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
-    struct ibv_mr *mr = bny_verbs_region(t, src, len);
-    struct vb_sent s = { .remote = win->addr + offset, .rkey = (uint32_t)win->key, .nsge = 1 };
+    const struct vb_region *region = bny_verbs_region(t, src, len);
+    struct vb_span span = { .from = src, .user = region, .to = win->addr + offset, .win = win, .len = len };
+    struct vb_sent s = { .remote = span.to, .nsge = 1 };
     struct bny_hdr h = *hdr;
     struct vb_conn *c;
-    uint32_t value;
+    uint32_t value, lanes = 0, first = len;
+    struct ibv_mr *mr;
     int rc = 0;
 
-    if (!mr && len)
+    if (!region && len)
         return -BANYAN_ENOTSUP;
     if (offset > win->bytes || len > win->bytes - offset)
         return bny_fail(BANYAN_EINVAL, "verbs: a put of %u bytes at %llu of a window of %llu", len,
@@ -389,25 +409,31 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
-    if (eager_full(c) || !has_room(c, 2 + len / t->max_msg))
+    if (eager_full(c) || !bny_verbs_has_room(c, 2 + len / t->max_msg))
         return BNY_AGAIN;
+    mr = region ? region->mr[c->rail->index] : NULL;
+    if (!mr && len)
+        return -BANYAN_ENOTSUP;
+    s.rkey = bny_verbs_window_key(win, c->rail);
     h.len = 0;
     h.codec_len_raw = len;
     t->tp.wire_bytes += len;
-    if (len && len <= t->max_msg && known_shape(c, &h, &value)) {
+    if (len >= VB_STRIPE_MIN && c->e->lanes_open)
+        lanes = bny_verbs_stripe(c, &span, &first);
+    if (!lanes && len && len <= t->max_msg && known_shape(c, &h, &value)) {
         s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src, .length = len, .lkey = mr->lkey };
         s.imm = (uint32_t)VB_IMM_PUT_AGAIN << 28 | value;
         s.has_imm = s.tells = 1;
         s.cookie = cookie;
         t->tp.messages++;
         c->eager_sent++;
-        record(c, s);
+        bny_verbs_record_put(c, s, win);
         return bny_verbs_post(c);
     }
-    for (uint32_t at = 0, n; at < len; at += n, s.remote += n) {
-        n = len - at < t->max_msg ? len - at : t->max_msg;
+    for (uint32_t at = 0, n; at < first; at += n, s.remote += n) {
+        n = first - at < t->max_msg ? first - at : t->max_msg;
         s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src + at, .length = n, .lkey = mr->lkey };
-        record(c, s);
+        bny_verbs_record_put(c, s, win);
     }
-    return send_eager(c, &h, NULL, 1, cookie);
+    return send_eager(c, &h, NULL, lanes, 1, cookie);
 }

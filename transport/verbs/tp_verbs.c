@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The verbs transport: the table, polling, life and death of endpoints. verbs.h has the design. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,37 +35,22 @@ static int look_for_devices(const struct vb_fn *fn, int rank)
                     "(modprobe), or make a soft-RoCE one: rdma link add rxe0 type rxe netdev eth0", rank);
 }
 
-static int nonblocking(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -1 : 0;
-}
-
 static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
 {
     int rc;
 
     t->events = t->fn->rdma_create_event_channel();
-    if (!t->events || nonblocking(t->events->fd) != 0)
+    if (!t->events || bny_verbs_nonblocking(t->events->fd) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: rdma_cm does not start (%s): modprobe rdma_ucm, and see that "
                         "/dev/infiniband/rdma_cm is yours to open", cfg->rank, strerror(errno));
-    rc = bny_verbs_listen(t, cfg->ifname ? cfg->ifname : "");
+    rc = bny_verbs_rails_open(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
-    if (t->fn->ibv_query_device(t->ctx, &t->attr) != 0)
-        return bny_fail_errno("rank %d: device %s does not describe itself", cfg->rank, t->device);
-    t->notify = t->ctx->device->transport_type == IBV_TRANSPORT_IWARP || bny_param_int("BANYAN_VERBS_NOTIFY");
-    t->max_msg = bny_verbs_max_msg(t);
-    t->pd = t->fn->ibv_alloc_pd(t->ctx);
-    t->channel = t->pd ? t->fn->ibv_create_comp_channel(t->ctx) : NULL;
-    if (!t->channel || nonblocking(t->channel->fd) != 0)
-        return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", cfg->rank,
-                              t->device);
-    if (t->ctx->async_fd >= 0)
-        nonblocking(t->ctx->async_fd);
-    bny_info("verbs: device %s (%s), listening", t->device,
-             t->notify ? "without immediates: notes" : "InfiniBand or RoCE");
+    t->notify = t->rails[0].ctx->device->transport_type == IBV_TRANSPORT_IWARP || bny_param_int("BANYAN_VERBS_NOTIFY");
+    t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
+    for (int i = 0; i < t->nrails; i++)
+        bny_info("verbs: device %s (%s), listening", t->rails[i].device,
+                 t->notify ? "without immediates: notes" : "InfiniBand or RoCE");
     return 0;
 }
 
@@ -105,24 +89,31 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     return 0;
 }
 
+static size_t blob_bytes(int nrails)
+{
+    return offsetof(struct vb_blob, rail) + (size_t)nrails * sizeof(struct vb_place);
+}
+
 static int verbs_address(struct bny_tp *tp, void *blob, size_t cap)
 {
     const struct vb_tp *t = (struct vb_tp *)tp;
+    size_t bytes = blob_bytes(t->nrails);
 
-    if (cap < sizeof t->blob)
-        return bny_fail(BANYAN_EINVAL, "verbs address needs %zu bytes, has %zu", sizeof t->blob, cap);
-    memcpy(blob, &t->blob, sizeof t->blob);
-    return (int)sizeof t->blob;
+    if (cap < bytes)
+        return bny_fail(BANYAN_EINVAL, "verbs address needs %zu bytes, has %zu", bytes, cap);
+    memcpy(blob, &t->blob, bytes);
+    return (int)bytes;
 }
 
 static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t len, struct vb_blob *out)
 {
-    if (len != sizeof *out)
+    *out = (struct vb_blob){ .rank = -1 };
+    if (len < blob_bytes(1) || len > sizeof *out)
         return 0;
-    memcpy(out, blob, sizeof *out);
-    return !memcmp(out->magic, "vrb1", 4) && out->rank == peer && peer >= 0 && peer < t->tp.nranks &&
-           (out->addr.family == 4 || out->addr.family == 6) && out->addr.family == t->blob.addr.family &&
-           out->addr.port && out->transport == t->blob.transport;
+    memcpy(out, blob, len);
+    return !memcmp(out->magic, "vrb2", 4) && out->rank == peer && peer >= 0 && peer < t->tp.nranks && out->nrails &&
+           out->nrails <= VB_RAILS && len == blob_bytes(out->nrails) && out->qps &&
+           (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6) && bny_verbs_rails_common(t, out) > 0;
 }
 
 static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
@@ -130,6 +121,27 @@ static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t
     struct vb_blob b;
 
     return blob_check((struct vb_tp *)tp, peer, blob, len, &b);
+}
+
+/* How many rails and queue pairs there are to the peer, and what each rail's share is. */
+static void pair_up(struct vb_ep *e, const struct vb_blob *b)
+{
+    const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+    int known = 1;
+
+    e->blob = *b;
+    e->claimed = 1;
+    e->nrails = bny_verbs_rails_common(t, b);
+    e->qps = b->qps < t->blob.qps ? b->qps : t->blob.qps;
+    for (int i = 0; i < e->nrails; i++) {
+        e->weight[i] = b->rail[i].mbps < t->rails[i].mbps ? b->rail[i].mbps : t->rails[i].mbps;
+        known &= e->weight[i] != 0;
+    }
+    for (int i = 0; i < e->nrails && !known; i++)
+        e->weight[i] = 1;
+    if (e->nrails != t->nrails || e->nrails != b->nrails)
+        bny_info("verbs: %d devices are used with rank %d: we have %d, it has %d, and device i of one serves device i of the "
+                 "other where both are of one kind of network and address", e->nrails, e->ep.peer, t->nrails, b->nrails);
 }
 
 static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
@@ -141,16 +153,29 @@ static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t l
     *out = NULL;
     if (!blob_check(t, peer, blob, len, &b) || peer == tp->rank)
         return bny_fail(BANYAN_EINVAL, "rank %d: the verbs address of rank %d is broken, or of another kind of network "
-                        "than device %s", tp->rank, peer, t->device);
+                        "than device %s", tp->rank, peer, t->rails[0].device);
     e = bny_verbs_ep(t, peer);
     if (!e)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
     if (e->claimed)
         return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
-    e->blob = b;
-    e->claimed = 1;
+    pair_up(e, &b);
+    bny_verbs_grow(e);
     *out = &e->ep;
     return 0;
+}
+
+static void ep_free(struct vb_ep *e)
+{
+    if (!e)
+        return;
+    if (e->trial)
+        bny_verbs_conn_close(e->trial);
+    if (e->conn)
+        bny_verbs_conn_close(e->conn);
+    for (uint32_t k = 1; k < VB_LANES; k++)
+        ep_free(e->lanes[k]);
+    free(e);
 }
 
 static void verbs_destroy(struct bny_tp *tp)
@@ -161,13 +186,8 @@ static void verbs_destroy(struct bny_tp *tp)
         return;
     while (t->half)
         bny_verbs_conn_close(t->half);
-    for (int r = 0; r < tp->nranks; r++) {
-        if (t->eps[r] && t->eps[r]->trial)
-            bny_verbs_conn_close(t->eps[r]->trial);
-        if (t->eps[r] && t->eps[r]->conn)
-            bny_verbs_conn_close(t->eps[r]->conn);
-        free(t->eps[r]);
-    }
+    for (int r = 0; r < tp->nranks; r++)
+        ep_free(t->eps[r]);
     free(t->eps);
     while (t->dead) {
         struct vb_conn *c = t->dead;
@@ -182,16 +202,23 @@ static void verbs_destroy(struct bny_tp *tp)
         free(m);
     }
     bny_verbs_regions_free(t);
-    if (t->channel)
-        t->fn->ibv_destroy_comp_channel(t->channel);
-    if (t->pd)
-        t->fn->ibv_dealloc_pd(t->pd);
-    if (t->listener)
-        t->fn->rdma_destroy_id(t->listener);
+    bny_verbs_rails_close(t);
     if (t->events)
         t->fn->rdma_destroy_event_channel(t->events);
     sodium_memzero(t->secret, sizeof t->secret);
     free(t);
+}
+
+/* Has the peer's device not all of what went over further lanes? */
+static int lanes_busy(const struct vb_ep *e)
+{
+    for (uint32_t k = 1; k < e->nlanes; k++) {
+        const struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+
+        if (l && !l->dead && l->done != l->posted)
+            return 1;
+    }
+    return 0;
 }
 
 /* The farewell goes behind everything sent; when its completion is here, the peer's device has all of it. */
@@ -210,7 +237,7 @@ static int verbs_farewell(struct bny_tp *tp)
             continue;
         if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
             e->farewell_sent = 1;
-        waiting += e->state == VB_OPEN && (!e->farewell_sent || e->conn->done != e->conn->posted);
+        waiting += e->state == VB_OPEN && (!e->farewell_sent || e->conn->done != e->conn->posted || lanes_busy(e));
     }
     return waiting ? BNY_AGAIN : 0;
 }
@@ -228,17 +255,18 @@ static int take_down(struct vb_ep *e, struct bny_event *ev)
 
 static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
 {
-    const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
     struct vb_conn *c = e->conn;
     int got = 0;
 
     if (!e->claimed)
         return 0;
+    if (e->nlanes > 1)
+        bny_verbs_poll_lanes(e);
     if (c && (c->has_qp || c->reported != c->done))
         got = bny_verbs_poll_conn(e, ev, n);
     if (e->gone && got < n && c && !c->dead && c->stash_at == c->stashed) {
         e->gone = 0;
-        bny_verbs_lost(c, "closed its connection to device %s", t->device);
+        bny_verbs_lost(c, "closed its connection to device %s", c->rail->device);
     }
     if (got < n)
         got += take_down(e, ev + got);
@@ -279,7 +307,10 @@ static int arm_one(struct vb_ep *e)
 
     if (e->down == 1 || e->gone)
         return e->claimed && e->down < 2 && e->state != VB_CLOSED;
-    if (c && c->reported != c->done)
+    if (c && c->reported != c->done &&
+        (c->dead || !bny_verbs_stripes_due(c, c->sent[c->reported % VB_SENDS].stripes)))
+        return 1;
+    if (e->nlanes > 1 && bny_verbs_lanes_ready(e))
         return 1;
     if (!c || c->dead || !c->has_qp)
         return 0;
@@ -297,15 +328,17 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     struct vb_tp *t = (struct vb_tp *)tp;
 
     *nfds = 0;
-    if (cap < 3)
+    if (cap < 1 + 2 * t->nrails)
         return 0;
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r] && arm_one(t->eps[r]))
             return 0;
     fds[(*nfds)++] = t->events->fd;
-    fds[(*nfds)++] = t->channel->fd;
-    if (t->ctx->async_fd >= 0)
-        fds[(*nfds)++] = t->ctx->async_fd;
+    for (int i = 0; i < t->nrails; i++) {
+        fds[(*nfds)++] = t->rails[i].channel->fd;
+        if (t->rails[i].ctx->async_fd >= 0)
+            fds[(*nfds)++] = t->rails[i].ctx->async_fd;
+    }
     return t->joining ? JOIN_NAP : UINT64_MAX;
 }
 
@@ -315,8 +348,9 @@ static void verbs_disarm(struct bny_tp *tp)
     struct ibv_cq *cq;
     void *conn;
 
-    while (t->fn->ibv_get_cq_event(t->channel, &cq, &conn) == 0)
-        ((struct vb_conn *)conn)->events++;
+    for (int i = 0; i < t->nrails; i++)
+        while (t->fn->ibv_get_cq_event(t->rails[i].channel, &cq, &conn) == 0)
+            ((struct vb_conn *)conn)->events++;
     t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
 }
 

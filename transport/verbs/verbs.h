@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP with immediates.
- * fn.c: the libraries; device.c: which device; tp_verbs.c: the table, polling, life and death; join.c: connecting and
- * proving the secret; conn.c: memory and queue pair; lane.c: another queue pair for one that broke; path.c: messages on their
- * way out; arrive.c: in; read.c: their ends; mem.c: registered memory.
+ * fn.c: the libraries; device.c: which device; rail.c: several of them; tp_verbs.c: the table, polling, life and death;
+ * join.c, accept.c: connecting and proving the secret; conn.c: memory and queue pair; lane.c: another queue pair for one
+ * that broke; path.c: messages on their way out; arrive.c: in; stripe.c: over several queue pairs; read.c: their ends; mem.c:
+ * registered memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with WRITE_WITH_IMM into a slot of the
  * receiver's slab, which it may use because it has its credit. There are two kinds of slots:
@@ -13,10 +14,23 @@
  * looks at memory that no completion vouches for, and a sleeper is woken by all of it. Every immediate consumes a receive
  * request; credits bound how many can be under way (RECVS), so the receiver is always ready (RNR cannot happen).
  *
- * One queue pair a peer: messages of all channels arrive in the order in which they were sent.
+ * Messages of all channels arrive in the order in which they were sent.
  *
- * Slots are in a slab of our own at either end, registered once: 3.02 MiB to receive and as much to send, a peer;
- * VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs stay (lane.c).
+ * Rails and lanes. A rank may use several devices (rails: rail i of one rank joins rail i of the other) and several queue
+ * pairs on each (BANYAN_VERBS_QPS). A lane is the connection of one queue pair; lane k is at home on rail k % rails. Lane 0
+ * carries every message's immediate, in order, and everything short. Of a long payload the other lanes may carry stripes:
+ * a stripe is a write with an immediate of its own, and the message's immediate on lane 0 says which lanes carry one (bits
+ * from VB_LANES_AT). Both are sent in one order, and a lane is a queue: so the n-th message that names a lane has the n-th
+ * stripe of that lane. The receiver counts the stripes that came on each lane, and hands a message on when all of its are here;
+ * what comes after it on lane 0 waits behind it (stripe.c). Every stripe belongs to a message that has a credit, so that
+ * credits bound the stripes of a lane, too.
+ *
+ * A lane whose queue pair breaks gets another one, over another rail if its own does not serve: everything recorded on it
+ * goes that way, and nothing is lost or doubled (lane.c).
+ *
+ * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to receive and as much to send, a
+ * peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs
+ * stay.
  *
  * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes, the immediate and the
  * length. */
@@ -40,7 +54,13 @@
 #define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
 #define VB_SLAB_EAGER   (VB_EAGER_SLOTS * VB_EAGER_STRIDE)
 #define VB_SLAB_BYTES   (VB_SLAB_EAGER + VB_BULK_SLOTS * VB_BULK_STRIDE)
-#define VB_PEER_BYTES   (2 * VB_SLAB_BYTES + 8192u) /* registered for a peer, at most */
+#define VB_RAILS        4u  /* devices of a rank, at most: a window has room for so many keys */
+#define VB_LANES        16u /* queue pairs to a peer, at most: bits of an immediate */
+#define VB_LANES_AT     12u /* where they begin in its value */
+#define VB_LANE_BYTES   8192u
+/* registered for a peer, at most */
+#define VB_PEER_BYTES(rails, lanes) ((rails) * 2ull * VB_SLAB_BYTES + (lanes) * VB_LANE_BYTES)
+#define VB_STRIPE_MIN   65536u /* shortest payload that goes over other lanes, and about the shortest stripe */
 #define VB_ZCOPY_MIN    4097u  /* from here on registered memory is sent as it is */
 #define VB_RECVS        320u   /* receive requests posted: all credits, their returns, a farewell, and a batch */
 #define VB_RECV_BATCH   16u
@@ -57,21 +77,28 @@
 #define VB_JOIN_S       15.0   /* a peer that does not come to terms by then is down */
 #define VB_HALF_MAX     64     /* incoming connections that have not proven themselves */
 
-/* Values, 28 bits. EAGER: slot, shape << 8. AGAIN, PUT_AGAIN: what the header of that shape became: shape << 26,
- * chunk << 16, growth of seq << 8, growth of started. FREED_EAGER: the low 24 bits of a count. Others: a slot. */
+/* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of that shape became: shape << 26,
+ * chunk << 16, growth of seq << 8, growth of started. FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
+ * PART: slot, lanes << 12. STRIPE: 0. */
 enum vb_imm { VB_IMM_EAGER = 1, VB_IMM_BULK, VB_IMM_FREED_EAGER, VB_IMM_FREED_BULK, VB_IMM_FAREWELL,
-              VB_IMM_LONG, VB_IMM_PART, VB_IMM_AGAIN, VB_IMM_PUT_AGAIN };
+              VB_IMM_LONG, VB_IMM_PART, VB_IMM_AGAIN, VB_IMM_PUT_AGAIN, VB_IMM_STRIPE };
 
-struct vb_blob { /* address */
+struct vb_place { /* a rail, in an address */
+    struct bny_addr addr;
+    uint32_t mbps;     /* of its port; 0: unknown */
+    char device[32];
+    uint8_t transport; /* enum ibv_transport_type */
+    uint8_t reserved[7];
+};
+_Static_assert(sizeof(struct vb_place) == 64, "wire format");
+struct vb_blob { /* address; as long as it has rails */
     char magic[4];
     int32_t rank;
-    struct bny_addr addr;
-    uint8_t transport; /* enum ibv_transport_type */
-    uint8_t link;      /* link layer is told apart by transport and address alone; 0 */
-    char device[32];
-    uint8_t reserved[2];
+    uint8_t nrails, qps; /* qps: queue pairs on each */
+    uint8_t reserved[6];
+    struct vb_place rail[VB_RAILS];
 };
-_Static_assert(sizeof(struct vb_blob) == 64, "wire format");
+_Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 64, "wire format");
 
 /* Private data of the connection request, and of its acceptance. */
 struct vb_request {
@@ -80,8 +107,10 @@ struct vb_request {
     uint8_t resumes, notify; /* resumes: gives a connection that broke another queue pair */
     int32_t from, to;
     uint8_t nonce[16];
+    uint8_t lane, rail; /* rail: of both ends */
+    uint8_t reserved[2];
 };
-_Static_assert(sizeof(struct vb_request) == 32, "wire format");
+_Static_assert(sizeof(struct vb_request) == 36, "wire format");
 struct vb_accept {
     uint8_t nonce[16], proof[16];
 };
@@ -117,10 +146,13 @@ struct vb_sent {
     struct ibv_sge sge[2];
     uint32_t rkey, imm;
     uint32_t seq; /* number of its immediate, or of the next one */
-    uint8_t nsge, has_imm;
-    uint8_t tells;   /* SENT(cookie) is due when it is done */
-    uint8_t signals; /* its end is of interest */
+    uint16_t stripes;    /* lanes that carry some of its message, in bits */
+    uint8_t nsge;
+    uint8_t has_imm : 1;
+    uint8_t tells : 1;   /* SENT(cookie) is due when it and its stripes are done */
+    uint8_t signals : 1; /* its end is of interest */
 };
+_Static_assert(sizeof(struct vb_sent) == 64, "a line of the cache");
 
 /* Takes the place of an immediate on devices without (iWARP). */
 struct vb_note {
@@ -138,10 +170,27 @@ struct vb_tp;
 struct vb_ep;
 struct vb_msg;
 
-/* A connection: everything that belongs to one queue pair. */
+struct vb_rail { /* a device's port */
+    struct rdma_cm_id *listener;
+    struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct bny_addr addr;
+    uint32_t mbps;
+    int index;
+    int down; /* 1: its port is; 2: the device is gone for good */
+    char device[64];
+};
+
+struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
+    uint32_t imm, bytes;
+};
+
+/* A connection: everything that belongs to one lane. What is about messages, slots and credits: lane 0 only. */
 struct vb_conn {
     struct vb_tp *t;
     struct vb_ep *e;   /* NULL: incoming, not proven */
+    struct vb_rail *rail; /* that its queue pair is on */
     struct rdma_cm_id *id;
     struct ibv_cq *cq;
     int has_qp, active, established, dead;
@@ -156,7 +205,7 @@ struct vb_conn {
     uint8_t nonce[16]; /* of the accepting side */
     char *slab;        /* [2 * VB_SLAB_BYTES]: to receive, to send */
     struct page *page; /* conn.c */
-    struct ibv_mr *mr_in, *mr_out, *mr_page;
+    struct ibv_mr *mr_in[VB_RAILS], *mr_out[VB_RAILS], *mr_page;
     uint64_t deadline_ns, born_ns;
     struct vb_conn *next; /* half open, or dead ones */
     /* the peer's slab */
@@ -166,6 +215,9 @@ struct vb_conn {
     struct vb_sent *sent; /* [VB_SENDS] */
     uint32_t posted, to_post, done, reported; /* send requests; reported <= done <= to_post <= posted */
     uint32_t imm_sent;    /* immediates, since the connection began */
+    uint32_t imm_done;    /* of these the peer's device has */
+    uint32_t stripes_told; /* of the stripes that are done: accounted for by their messages' SENT */
+    struct vb_keys *keys; /* [VB_SENDS] of puts under way; NULL: there is one rail */
     struct bny_hdr shapes_out[VB_SHAPES], shapes_in[VB_SHAPES];
     uint32_t shapes_out_set, shapes_in_set; /* bits */
     uint32_t shapes_next;
@@ -177,6 +229,10 @@ struct vb_conn {
     struct vb_msg *streaming; /* a long message whose pieces still come */
     uint32_t recvs_posted, recvs_due; /* due: requests to be posted again */
     uint32_t imm_taken;   /* immediates that came, since the connection began */
+    uint32_t stripes_used; /* of them, stripes that their messages have; lanes but the first */
+    uint32_t *stripe_bytes; /* [VB_RECVS] */
+    struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
+    uint32_t waits_first, waits_end;
     uint32_t eager_next;  /* the slot the next eager message must come in */
     uint32_t eager_released, eager_told;
     uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
@@ -201,8 +257,23 @@ struct vb_msg {
     struct vb_msg *next, *all;
 };
 
+/* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about them count. */
 struct vb_ep {
     struct bny_ep ep;
+    struct vb_ep *main; /* itself, but of further lanes */
+    uint32_t lane;
+    uint32_t tries;     /* attempts since it last had a queue pair: each over the next rail */
+    uint32_t refused;   /* bits: rails where the peer let nobody in */
+    uint64_t attempt_ns; /* the attempt's deadline, where there are several rails */
+    uint32_t lanes_open; /* bits: further lanes that may be used now */
+    uint32_t nlanes;     /* numbers of lanes that are known; 1: only the first */
+    uint32_t weight[VB_RAILS];
+    uint32_t next_lane;  /* that begins the next stripes */
+    uint32_t lane_turns;
+    int growing;         /* a further lane that is in t->joining */
+    int leaving;         /* its farewell waits for stripes */
+    struct vb_ep *lanes[VB_LANES]; /* [0] is NULL */
+    int nrails, qps;    /* that both ends have */
     struct vb_blob blob;
     enum vb_state state;
     struct vb_conn *conn, *trial; /* trial: our attempt to make one, or to replace its queue pair */
@@ -215,10 +286,14 @@ struct vb_ep {
     char reason[320];
 };
 
+struct vb_keys { /* of a window: one a rail, as struct bny_window has them */
+    uint64_t low, high;
+};
+
 struct vb_region { /* memory of the user that is registered */
     char *at;
     size_t bytes;
-    struct ibv_mr *mr;
+    struct ibv_mr *mr[VB_RAILS];
     struct vb_region *next;
 };
 
@@ -227,15 +302,12 @@ struct vb_tp {
     const struct vb_fn *fn;
     uint8_t secret[32];
     struct rdma_event_channel *events;
-    struct rdma_cm_id *listener;
-    struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
-    struct ibv_device_attr attr;
-    uint32_t max_msg; /* bytes of one request */
-    int notify;       /* the device has no immediates */
-    char device[64];
+    struct vb_rail rails[VB_RAILS];
+    int nrails;
+    uint32_t max_msg; /* bytes of one request; of all rails the least */
+    int notify;       /* the devices have no immediates */
     struct vb_blob blob;
+    uint64_t moved;   /* lanes that went on over another rail */
     struct vb_ep **eps;   /* [nranks] */
     struct vb_conn *half; /* incoming, not proven */
     struct vb_conn *dead; /* to be freed once no message is lent from them */
@@ -247,21 +319,46 @@ struct vb_tp {
 };
 
 /* device.c */
-/* ifname: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its port). */
-int bny_verbs_listen(struct vb_tp *t, const char *ifname);
+/* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its port). The rails so far are
+ * left out. */
+int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 void bny_verbs_describe(struct vb_conn *c, int rank);
-uint32_t bny_verbs_max_msg(const struct vb_tp *t);
-void bny_verbs_async(struct vb_tp *t);
+
+/* rail.c */
+int bny_verbs_nonblocking(int fd);
+int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one a part of a list */
+void bny_verbs_rails_close(struct vb_tp *t);
+struct vb_rail *bny_verbs_rail_of(struct vb_tp *t, const struct rdma_cm_id *id); /* NULL: none of ours */
+/* How many rails a rank with this blob and ours have in common; 0: none. */
+int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b);
+void bny_verbs_async(struct vb_tp *t); /* what the devices tell by themselves */
+/* Its lanes go elsewhere where they can; others go down. why: as in "rank 1 is not reached any more: ...". */
+void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const char *why);
+/* The rail of the next attempt to connect a lane. */
+struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e);
+int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail); /* rails besides this one that may serve */
+
+/* First byte of a rejection's private data. */
+enum vb_refusal { VB_TURNED_AWAY = 1 /* both asked */, VB_NO_MEMORY, VB_NOT_ABLE, VB_GIVEN_UP /* it will not talk to us again */,
+                  VB_OTHER_VERSION, VB_NOT_NOW /* or not over this rail */ };
+
+/* accept.c */
+void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len);
 
 /* join.c */
+void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
+struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e);        /* starts to connect */
 void bny_verbs_cm_progress(struct vb_tp *t);/* connection events, hellos and deadlines */
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
+struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane); /* NULL: no memory, or no such lane */
+void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
 
 /* conn.c */
 struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id, int active);
-int bny_verbs_conn_prepare(struct vb_conn *c, int resumes);
+/* owner: of the slab, where that is another connection. */
+int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes);
 void bny_verbs_made(struct vb_conn *c);
 void bny_verbs_page_free(struct vb_conn *c);
 struct vb_hello *bny_verbs_hello_in(const struct vb_conn *c);
@@ -271,15 +368,18 @@ struct vb_note *bny_verbs_notes_out(const struct vb_conn *c); /* [VB_SENDS] */
 void bny_verbs_conn_free(struct vb_conn *c);
 /* Ends a connection: no SENT, no message comes from it any more. */
 void bny_verbs_conn_close(struct vb_conn *c);
+/* The peer is. A lane that never was: it is done without. */
 void bny_verbs_down(struct vb_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* lane.c */
 /* Its queue pair is of no use any more. It gets another one, or its peer is down. */
 void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void bny_verbs_lane_close(struct vb_conn *c);
-void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, uint32_t delivered);
+void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
 
 /* path.c */
+void bny_verbs_record(struct vb_conn *c, struct vb_sent s); /* to be posted by bny_verbs_post() */
+int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests);
 int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n);
 int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h);
 int bny_verbs_post(struct vb_conn *c);
@@ -298,6 +398,34 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
 /* Events of one endpoint. */
 int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n);
 
+int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev); /* 1: *ev is one */
+int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev);
+
+/* stripe.c */
+struct vb_span { /* what is to be written where */
+    const char *from;
+    const struct vb_region *user; /* that from is in; NULL: our slab */
+    uint64_t to;                  /* in the peer's slab, or its window */
+    const struct bny_window *win; /* NULL: the slab */
+    uint32_t len;
+};
+/* Records stripes on further lanes. Returns these lanes in bits, 0: none; *first: bytes from the beginning that are left. */
+uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first);
+int bny_verbs_post_lanes(struct vb_conn *c, uint32_t lanes); /* what was recorded there and here */
+void bny_verbs_record_put(struct vb_conn *c, struct vb_sent s, const struct bny_window *win);
+uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
+void bny_verbs_rekey(struct vb_conn *c, uint32_t from); /* requests from there on, for another rail */
+int bny_verbs_stripes_due(const struct vb_conn *c, uint32_t lanes); /* 1: those of the oldest such message are not all done */
+/* Are the stripes of the oldest such message done? Then they are accounted for. */
+int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes);
+int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes);
+/* A message's immediate that must wait. */
+void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes);
+int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n);
+void bny_verbs_lane_opened(struct vb_ep *lane);
+void bny_verbs_poll_lanes(struct vb_ep *e);
+int bny_verbs_lanes_ready(struct vb_ep *e); /* arms them; 1: there is something to do */
+
 /* read.c */
 char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot); /* a bulk slot of ours */
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
@@ -307,9 +435,7 @@ long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, 
 void bny_verbs_release(struct bny_msg *msg);
 
 /* mem.c */
-struct ibv_mr *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes); /* NULL: not registered */
-/* The same, if its key is this one. */
-int bny_verbs_region_has_key(struct vb_tp *t, uint64_t addr, size_t bytes, uint32_t rkey);
+const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes); /* NULL: not registered */
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);
 int bny_verbs_detach(struct bny_tp *tp, void *at);
 void bny_verbs_regions_free(struct vb_tp *t);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests to connect: who is let in. join.c has the protocol. */
+#include <errno.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+/* Not even one of ours? Versions are compared by themselves: what else a request says depends on them. */
+static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t len)
+{
+    return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks || r->from == r->to ||
+           r->lane >= VB_LANES;
+}
+
+/* 0, or why this request must be turned away; -1: for no reason that is told. */
+static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, const struct vb_rail *rail)
+{
+    struct vb_ep *e, *l;
+    int halves = 0;
+
+    for (struct vb_conn *c = t->half; c; c = c->next)
+        halves++;
+    if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
+        bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version of "
+                 "banyan on all hosts", r->wire, BNY_WIRE_VERSION);
+        return VB_OTHER_VERSION;
+    }
+    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {
+        bny_warn("verbs: a connection request that is not from a rank of this job was turned away");
+        return -1;
+    }
+    if (r->notify != t->notify) {
+        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device is of another kind", r->from);
+        return VB_NOT_ABLE;
+    }
+    if (!rail || r->rail != rail->index) {
+        bny_warn("verbs: rank %d was turned away: it means our device %d and comes to %s; the routes of its devices are mixed "
+                 "up", r->from, r->rail, rail ? rail->device : "another");
+        return VB_NOT_ABLE;
+    }
+    e = t->eps[r->from];
+    l = e && r->lane ? e->lanes[r->lane] : e;
+    if (e && (e->down || e->left || (r->resumes && (!l || !l->conn))))
+        return VB_GIVEN_UP;
+    if (rail->down == 2 || (r->lane && (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
+        return VB_NOT_NOW;
+    return l && l->trial && t->tp.rank < r->from ? VB_TURNED_AWAY : 0;
+}
+
+/* Of the slab that a request is about; NULL: its own. */
+static struct vb_conn *owner_of(struct vb_tp *t, const struct vb_request *r)
+{
+    return r->lane || r->resumes ? t->eps[r->from]->conn : NULL;
+}
+
+void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len)
+{
+    struct vb_rail *rail = bny_verbs_rail_of(t, id);
+    struct vb_request r = { .wire = 0 };
+    struct vb_accept a;
+    struct rdma_conn_param p;
+    struct vb_conn *c;
+    uint8_t why;
+    int rc;
+
+    memcpy(&r, data, len < sizeof r ? len : sizeof r);
+    rc = refusal(t, &r, len, rail);
+    why = (uint8_t)rc;
+    c = rc ? NULL : bny_verbs_conn_new(t, NULL, id, 0);
+    if (!c) {
+        t->fn->rdma_reject(id, rc > 0 ? &why : NULL, rc > 0);
+        t->fn->rdma_destroy_id(id);
+        return;
+    }
+    id->context = c;
+    c->rail = rail;
+    c->request = r;
+    randombytes_buf(c->nonce, sizeof c->nonce);
+    memcpy(a.nonce, c->nonce, sizeof a.nonce);
+    bny_verbs_proof(c, 'S', a.proof);
+    p = bny_verbs_param(&a, sizeof a);
+    rc = bny_verbs_conn_prepare(c, owner_of(t, &r), r.resumes);
+    if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
+        why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;
+        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, rc ? banyan_last_error() : strerror(errno));
+        t->fn->rdma_reject(id, &why, 1);
+        bny_verbs_conn_close(c);
+        return;
+    }
+    c->established = 1;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The devices of a rank: opening them, which of them serve, and what they tell by themselves. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+int bny_verbs_nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -1 : 0;
+}
+
+/* Megabits a second, from the codes of the standard; 0: unknown. */
+static uint32_t rate(const struct ibv_port_attr *a)
+{
+    static const struct {
+        uint8_t code;
+        uint32_t value;
+    } speeds[] = { { 1, 2500 }, { 2, 5000 }, { 4, 10000 }, { 8, 10000 }, { 16, 14000 }, { 32, 25000 }, { 64, 50000 },
+                   { 128, 100000 } },
+      widths[] = { { 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 } };
+    uint32_t speed = 0, width = 0;
+
+    for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++)
+        if (speeds[i].code == a->active_speed)
+            speed = speeds[i].value;
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        if (widths[i].code == a->active_width)
+            width = widths[i].value;
+    return speed * width;
+}
+
+static int is_iwarp(const struct vb_rail *rail)
+{
+    return rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
+/* One part of the list. */
+static int open_rail(struct vb_tp *t, const char *name)
+{
+    struct vb_rail *rail = &t->rails[t->nrails];
+    struct ibv_port_attr port = { .max_msg_sz = 0 };
+    uint32_t max_msg = 1u << 20;
+    int rc = bny_verbs_listen(t, rail, name);
+
+    if (rc)
+        return rc;
+    rail->index = t->nrails++;
+    if (is_iwarp(rail) != is_iwarp(&t->rails[0])) {
+        t->fn->rdma_destroy_id(rail->listener);
+        *rail = (struct vb_rail){ .listener = NULL };
+        t->nrails--;
+        return bny_fail(BANYAN_ENOTSUP, "device %s is of another kind of network than device %s", rail->device,
+                        t->rails[0].device);
+    }
+    rail->pd = t->fn->ibv_alloc_pd(rail->ctx);
+    rail->channel = rail->pd ? t->fn->ibv_create_comp_channel(rail->ctx) : NULL;
+    if (!rail->channel || bny_verbs_nonblocking(rail->channel->fd) != 0)
+        return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", t->tp.rank,
+                              rail->device);
+    if (rail->ctx->async_fd >= 0)
+        bny_verbs_nonblocking(rail->ctx->async_fd);
+    if (t->fn->ibv_query_port(rail->ctx, rail->listener->port_num, (struct _compat_ibv_port_attr *)&port) == 0) {
+        rail->mbps = rate(&port);
+        if (port.max_msg_sz >= VB_BULK_STRIDE)
+            max_msg = port.max_msg_sz < VB_LONG_MAX ? port.max_msg_sz : VB_LONG_MAX;
+    }
+    if (rail->index == 0 || max_msg < t->max_msg)
+        t->max_msg = max_msg;
+    return 0;
+}
+
+/* A list without exclusions: a rail for each part that has a device. */
+static int open_list(struct vb_tp *t, const char *list)
+{
+    char part[64];
+    int rc = 0;
+
+    for (const char *p = list; *p; p += strspn(p, ",")) {
+        int len = (int)strcspn(p, ",");
+
+        snprintf(part, sizeof part, "%.*s", len, p);
+        p += len;
+        if (len == 0)
+            continue;
+        if (t->nrails == VB_RAILS) {
+            bny_warn("verbs: %s of BANYAN_IFNAME is left out: a rank uses at most %u devices", part, VB_RAILS);
+            continue;
+        }
+        rc = open_rail(t, part);
+        if (rc && rc != -BANYAN_ENOTSUP && rc != -BANYAN_ECONFIG)
+            return rc;
+        if (rc)
+            bny_warn("verbs: %s of BANYAN_IFNAME is left out: %s", part, banyan_last_error());
+    }
+    return t->nrails ? 0 : rc;
+}
+
+int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
+{
+    struct vb_blob *b = &t->blob;
+    int rc = strchr(ifname, ',') && ifname[0] != '^' ? open_list(t, ifname) : open_rail(t, ifname);
+
+    if (rc)
+        return rc;
+    memcpy(b->magic, "vrb2", 4);
+    b->rank = t->tp.rank;
+    b->nrails = (uint8_t)t->nrails;
+    for (int i = 0; i < t->nrails; i++) {
+        struct vb_place *p = &b->rail[i];
+
+        p->addr = t->rails[i].addr;
+        p->mbps = t->rails[i].mbps;
+        p->transport = (uint8_t)t->rails[i].ctx->device->transport_type;
+        snprintf(p->device, sizeof p->device, "%.31s", t->rails[i].device);
+    }
+    return 0;
+}
+
+void bny_verbs_rails_close(struct vb_tp *t)
+{
+    for (int i = 0; i < (int)VB_RAILS; i++) {
+        struct vb_rail *rail = &t->rails[i];
+
+        if (rail->channel)
+            t->fn->ibv_destroy_comp_channel(rail->channel);
+        if (rail->pd)
+            t->fn->ibv_dealloc_pd(rail->pd);
+        if (rail->listener)
+            t->fn->rdma_destroy_id(rail->listener);
+    }
+}
+
+struct vb_rail *bny_verbs_rail_of(struct vb_tp *t, const struct rdma_cm_id *id)
+{
+    for (int i = 0; i < t->nrails; i++)
+        if (t->rails[i].ctx == id->verbs && t->rails[i].listener->port_num == id->port_num)
+            return &t->rails[i];
+    return NULL;
+}
+
+int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b)
+{
+    int n = 0;
+
+    while (n < t->nrails && n < b->nrails && b->rail[n].addr.port && b->rail[n].addr.family == t->rails[n].addr.family &&
+           b->rail[n].transport == t->blob.rail[n].transport)
+        n++;
+    return n;
+}
+
+/* ---- which serve -------------------------------------------------------------------------- */
+
+struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e)
+{
+    struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+    uint32_t n = (uint32_t)e->main->nrails, first = e->lane + e->tries;
+
+    if (!e->conn && e->lane) /* a lane that is not yet there is made at home or not at all */
+        return &t->rails[e->lane % n];
+    for (uint32_t i = 0; i < n; i++)
+        if (!t->rails[(first + i) % n].down)
+            return &t->rails[(first + i) % n];
+    return &t->rails[first % n];
+}
+
+int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail)
+{
+    const struct vb_tp *t = (const struct vb_tp *)e->ep.tp;
+    int n = 0;
+
+    for (int i = 0; i < e->main->nrails; i++)
+        n += &t->rails[i] != rail && !t->rails[i].down;
+    return n;
+}
+
+static void rail_down_for(struct vb_ep *e, const struct vb_rail *rail, const char *why)
+{
+    struct vb_conn *c = e->conn;
+
+    if (!c || c->dead || c->rail != rail)
+        return;
+    if (bny_verbs_rail_others(e, rail))
+        bny_verbs_lost(c, "is not reached any more: %s", why);
+    else if (rail->down == 2)
+        bny_verbs_down(e, "is not reached any more: %s", why);
+}
+
+void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const char *why)
+{
+    if (rail->down >= how)
+        return;
+    rail->down = how;
+    for (int r = 0; r < t->tp.nranks; r++) {
+        struct vb_ep *e = t->eps[r];
+
+        if (!e || e->state == VB_CLOSED)
+            continue;
+        rail_down_for(e, rail, why);
+        for (uint32_t k = 1; k < e->nlanes; k++)
+            if (e->lanes[k])
+                rail_down_for(e->lanes[k], rail, why);
+    }
+}
+
+/* ---- what devices tell -------------------------------------------------------------------- */
+
+/* What befalls a queue pair is told by its completions; a new LID or GID breaks connections that depend on it, and those are
+ * made anew from the addresses. Rails may be two ports of one device: an event is for the rail of its port. */
+static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type, int port)
+{
+    char why[128];
+
+    switch (type) {
+    case IBV_EVENT_PORT_ERR:
+        snprintf(why, sizeof why, "port %d of device %s is down", port, rail->device);
+        bny_warn("verbs: %s", why);
+        bny_verbs_rail_down(t, rail, 1, why);
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+        bny_info("verbs: port %d of device %s is up", port, rail->device);
+        rail->down &= 2;
+        break;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+        bny_info("verbs: port %d of device %s has another LID, GID or key; connections that this breaks are made anew",
+                 port, rail->device);
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        snprintf(why, sizeof why, "device %s has failed; see dmesg", rail->device);
+        for (int i = 0; i < t->nrails; i++)
+            if (t->rails[i].ctx == rail->ctx)
+                bny_verbs_rail_down(t, &t->rails[i], 2, why);
+        break;
+    default: break;
+    }
+}
+
+void bny_verbs_async(struct vb_tp *t)
+{
+    struct ibv_async_event ev;
+
+    for (int i = 0; i < t->nrails; i++)
+        while (t->fn->ibv_get_async_event(t->rails[i].ctx, &ev) == 0) {
+            enum ibv_event_type type = ev.event_type;
+            int port = ev.element.port_num, k = i;
+
+            t->fn->ibv_ack_async_event(&ev);
+            for (int j = 0; j < t->nrails; j++)
+                if (t->rails[j].ctx == t->rails[i].ctx && t->rails[j].listener->port_num == port)
+                    k = j;
+            handle(t, &t->rails[k], type, port);
+        }
+}

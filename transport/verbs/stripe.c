@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Long payload over several lanes, out and in; and which keys memory has on a lane's device. verbs.h says why the n-th message
+ * that names a lane has the n-th stripe of that lane. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "transport/verbs/verbs.h"
+
+#define CUT        4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last */
+#define LANE_EVERY 64u   /* polls between two looks at an idle lane */
+
+/* ---- keys --------------------------------------------------------------------------------- */
+
+uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail)
+{
+    return (uint32_t)((rail->index < 2 ? win->key : win->offset) >> (rail->index % 2 * 32));
+}
+
+void bny_verbs_record_put(struct vb_conn *c, struct vb_sent s, const struct bny_window *win)
+{
+    if (c->keys)
+        c->keys[c->posted % VB_SENDS] = (struct vb_keys){ win->key, win->offset };
+    bny_verbs_record(c, s);
+}
+
+static int is_in(uint64_t at, uint64_t from)
+{
+    return at >= from && at - from < VB_SLAB_BYTES;
+}
+
+void bny_verbs_rekey(struct vb_conn *c, uint32_t from)
+{
+    const struct vb_conn *owner = c->e->main->conn;
+
+    for (uint32_t k = from; k != c->posted; k++) {
+        struct vb_sent *s = &c->sent[k % VB_SENDS];
+        const struct vb_keys *keys = &c->keys[k % VB_SENDS];
+        struct bny_window win = { .key = keys->low, .offset = keys->high };
+
+        for (uint8_t i = 0; i < s->nsge; i++) {
+            uint64_t at = s->sge[i].addr;
+            const struct vb_region *r;
+
+            if (is_in(at, (uintptr_t)owner->slab + VB_SLAB_BYTES)) {
+                s->sge[i].lkey = owner->mr_out[c->rail->index]->lkey;
+                continue;
+            }
+            r = bny_verbs_region(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
+            s->sge[i].lkey = r && r->mr[c->rail->index] ? r->mr[c->rail->index]->lkey : 0;
+        }
+        s->rkey = s->nsge == 0 || is_in(s->remote, owner->remote_addr) ? c->rkey : bny_verbs_window_key(&win, c->rail);
+    }
+}
+
+/* ---- out ---------------------------------------------------------------------------------- */
+
+static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_t at, uint32_t len)
+{
+    const struct vb_conn *owner = l->e->main->conn;
+    int rail = l->rail->index;
+    uint32_t lkey = span->user ? span->user->mr[rail]->lkey : owner->mr_out[rail]->lkey;
+
+    for (uint32_t end = at + len, n; at < end; at += n) {
+        struct vb_sent s = { .remote = span->to + at, .nsge = 1, .imm = (uint32_t)VB_IMM_STRIPE << 28 };
+
+        n = end - at < l->t->max_msg ? end - at : l->t->max_msg;
+        s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)span->from + at, .length = n, .lkey = lkey };
+        s.rkey = span->win ? bny_verbs_window_key(span->win, l->rail) : l->rkey;
+        s.has_imm = s.signals = at + n == end;
+        if (span->win)
+            bny_verbs_record_put(l, s, span->win);
+        else
+            bny_verbs_record(l, s);
+    }
+}
+
+/* Lanes for `pieces` stripes, by turns. The first lane takes a share only where its rail has no other. */
+static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t pieces, uint32_t *chosen)
+{
+    struct vb_ep *e = c->e;
+    uint32_t n = 0, first = e->next_lane;
+
+    for (uint32_t i = 0; i < e->nlanes && n < pieces; i++) {
+        uint32_t k = (first + i) % e->nlanes;
+        const struct vb_conn *l = k ? NULL : c;
+
+        if (k && e->lanes_open >> k & 1)
+            l = e->lanes[k]->conn;
+        if (!l || (k == 0 && (e->qps > 1 || e->state != VB_OPEN)) ||
+            (k && !bny_verbs_has_room(l, 1 + span->len / c->t->max_msg)) ||
+            (span->user && !span->user->mr[l->rail->index]))
+            continue;
+        chosen[n++] = k;
+        e->next_lane = (k + 1) % e->nlanes;
+    }
+    return n;
+}
+
+uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first)
+{
+    struct vb_ep *e = c->e;
+    uint32_t chosen[VB_LANES], lanes = 0, at = 0, n = choose(c, span, span->len / VB_STRIPE_MIN, chosen);
+    uint64_t total = 0, sum = 0;
+
+    *first = span->len;
+    for (uint32_t i = 0; i < n; i++) {
+        if (chosen[i] == 0) { /* what it carries goes before its immediate, from the beginning on */
+            chosen[i] = chosen[0];
+            chosen[0] = 0;
+        }
+        total += e->weight[(chosen[i] ? e->lanes[chosen[i]]->conn : c)->rail->index];
+    }
+    if (n == 0 || (n == 1 && chosen[0] == 0))
+        return 0;
+    *first = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct vb_conn *l = chosen[i] ? e->lanes[chosen[i]]->conn : c;
+        uint32_t end;
+
+        sum += e->weight[l->rail->index];
+        end = i + 1 == n ? span->len : (uint32_t)(span->len * sum / total) / CUT * CUT;
+        if (chosen[i] == 0) {
+            *first = end;
+        } else if (end > at) {
+            record_stripe(l, span, at, end - at);
+            lanes |= 1u << chosen[i];
+        }
+        at = end;
+    }
+    return lanes;
+}
+
+int bny_verbs_post_lanes(struct vb_conn *c, uint32_t lanes)
+{
+    for (; lanes && !c->dead; lanes &= lanes - 1)
+        bny_verbs_post(c->e->lanes[__builtin_ctz(lanes)]->conn);
+    return bny_verbs_post(c);
+}
+
+int bny_verbs_stripes_due(const struct vb_conn *c, uint32_t lanes)
+{
+    for (uint32_t m = lanes; m; m &= m - 1) {
+        const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+
+        if (l->imm_done == l->stripes_told)
+            return 1;
+    }
+    return 0;
+}
+
+int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes)
+{
+    if (bny_verbs_stripes_due(c, lanes))
+        return 0;
+    for (uint32_t m = lanes; m; m &= m - 1)
+        c->e->lanes[__builtin_ctz(m)]->conn->stripes_told++;
+    return 1;
+}
+
+/* ---- in ----------------------------------------------------------------------------------- */
+
+int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes)
+{
+    if (imm != (uint32_t)VB_IMM_STRIPE << 28 || lane->imm_taken - lane->stripes_used >= VB_RECVS) {
+        bny_verbs_down(lane->e, "sends an immediate that means nothing on lane %u: %08x", lane->e->lane, imm);
+        return 0;
+    }
+    lane->stripe_bytes[lane->imm_taken++ % VB_RECVS] = bytes;
+    return 0;
+}
+
+static uint32_t lanes_of(uint32_t imm)
+{
+    uint32_t kind = imm >> 28;
+
+    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG && kind != VB_IMM_PART)
+        return 0;
+    return (imm & 0xfffffff) >> VB_LANES_AT;
+}
+
+/* A lane that it names may be still in the making here: the peer has it already. */
+void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
+{
+    struct vb_ep *e = c->e;
+
+    for (uint32_t m = lanes_of(imm); m; m &= m - 1)
+        if (!e->lanes[__builtin_ctz(m)]) {
+            bny_verbs_down(e, "sends an immediate that means nothing here: %08x (there is no such lane)", imm);
+            return;
+        }
+    if (!c->waiting)
+        c->waiting = calloc(VB_RECVS, sizeof *c->waiting);
+    if (!c->waiting || c->waits_end - c->waits_first >= VB_RECVS) {
+        bny_verbs_down(e, c->waiting ? "sends more than it has credits for" : "cannot be heard: no memory");
+        return;
+    }
+    e->leaving |= imm >> 28 == VB_IMM_FAREWELL;
+    c->waiting[c->waits_end++ % VB_RECVS] = (struct vb_arrival){ imm, bytes };
+}
+
+/* Are all stripes of the first in the queue here? */
+static int is_whole(const struct vb_conn *c)
+{
+    for (uint32_t m = lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m; m &= m - 1) {
+        const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+
+        if (!l || l->imm_taken == l->stripes_used)
+            return 0;
+    }
+    return 1;
+}
+
+int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n)
+{
+    int got = 0;
+
+    while (got < n && c->waits_first != c->waits_end && !c->dead && is_whole(c)) {
+        struct vb_arrival a = c->waiting[c->waits_first++ % VB_RECVS];
+        uint32_t lanes = lanes_of(a.imm), kind = a.imm >> 28;
+
+        for (uint32_t m = lanes; m; m &= m - 1) {
+            struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+            uint32_t bytes = l->stripe_bytes[l->stripes_used++ % VB_RECVS];
+
+            if (kind != VB_IMM_EAGER) /* of a put: its data lie elsewhere */
+                a.bytes = bytes > UINT32_MAX - a.bytes ? UINT32_MAX : a.bytes + bytes;
+        }
+        if (lanes)
+            a.imm &= ~(((1u << VB_LANES) - 1) << VB_LANES_AT);
+        got += bny_verbs_message(c, a.imm, a.bytes, &ev[got]);
+    }
+    return got;
+}
+
+/* ---- polling ------------------------------------------------------------------------------ */
+
+void bny_verbs_lane_opened(struct vb_ep *lane)
+{
+    lane->main->lanes_open |= 1u << lane->lane;
+}
+
+static void poll_lane(struct vb_conn *l)
+{
+    struct bny_event none;
+    int k;
+
+    do {
+        k = l->stashed - l->stash_at;
+        if (k == 0) {
+            k = ibv_poll_cq(l->cq, VB_POLL, l->stash);
+            l->stashed = k > 0 ? k : 0;
+            l->stash_at = 0;
+        }
+        if (k < 0)
+            bny_verbs_down(l->e, "is not reached any more: the completion queue of device %s fails", l->rail->device);
+        while (l->stash_at < l->stashed && !l->dead)
+            bny_verbs_complete(l, &l->stash[l->stash_at++], &none);
+    } while (k == VB_POLL && !l->dead);
+    if (l->dead || l->reported == l->done)
+        return;
+    l->imm_done = l->sent[(l->done - 1) % VB_SENDS].seq - !l->sent[(l->done - 1) % VB_SENDS].has_imm;
+    l->reported = l->done;
+}
+
+void bny_verbs_poll_lanes(struct vb_ep *e)
+{
+    const struct vb_conn *c = e->conn;
+    int all = ++e->lane_turns % LANE_EVERY == 0 || (c && c->waits_first != c->waits_end);
+
+    for (uint32_t k = 1; k < e->nlanes && !e->down; k++) {
+        struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+
+        if (!l || l->dead || !(all || l->lost || l->done != l->posted || e->lanes[k]->gone))
+            continue;
+        if (l->cq)
+            poll_lane(l);
+        if (l->dead)
+            return;
+        if (e->lanes[k]->gone) {
+            e->lanes[k]->gone = 0;
+            bny_verbs_lost(l, "closed its connection to device %s", l->rail->device);
+        }
+        if (l->lost && !l->dead && l->cq && (l->drained || bny_deadline_passed(l->drain_ns)))
+            bny_verbs_lane_close(l);
+    }
+}
+
+int bny_verbs_lanes_ready(struct vb_ep *e)
+{
+    const struct vb_conn *c = e->conn;
+    int ready = c && !c->dead && c->waits_first != c->waits_end && is_whole(c);
+
+    for (uint32_t k = 1; k < e->nlanes && !ready; k++) {
+        struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+
+        if (!l || l->dead || !l->has_qp)
+            continue;
+        ready = e->lanes[k]->gone || l->stash_at < l->stashed || l->drained;
+        if (ready)
+            break;
+        ibv_req_notify_cq(l->cq, 0);
+        l->stashed = ibv_poll_cq(l->cq, VB_POLL, l->stash);
+        l->stashed = l->stashed > 0 ? l->stashed : 0;
+        l->stash_at = 0;
+        ready = l->stashed > 0;
+    }
+    if (ready)
+        e->lane_turns = LANE_EVERY - 1; /* what is there is looked at with the next poll */
+    return ready;
+}

@@ -85,6 +85,16 @@ impaired() {
     return $rc
 }
 
+# Chunks are encoded while others travel: by the trace, where the wire is 200 Mbit/s and not these CPUs.
+overlap() {
+    local rc=0 i
+    for i in 0 1; do tc qdisc add dev w$i root netem limit 2000 rate 200mbit || return 1; done
+    job 2 "$build/perf/banyan_perf" allreduce -b 1M -e 1M -n 3 -w 1 --inplace 0 --no-roofline --codec int8 --trace "$tmp/trace" &&
+        python3 "${0%/*}/overlap.py" "$tmp/trace" || rc=1
+    for i in 0 1; do tc qdisc del dev w$i root; done
+    return $rc
+}
+
 # A job for processes that have other rights than this script's functions.
 plain="BANYAN_TRANSPORT=verbs timeout $((40 * patience)) $build/tools/banyan_run -n 2 on-host $rank sweep env 0 1 brief=1"
 # The limit of locked memory binds root too, once it has not the right to pass it.
@@ -202,6 +212,7 @@ for ((round = 0; round < repeat; round++)); do
         check "1 % of packets lost" 200 impaired loss loss 1%
         check "2 % of packets doubled" 200 impaired duplicate duplicate 2%
         check "packets delayed by 2 ms" 200 impaired delay delay 2ms
+        check "int8 is encoded while the wire is busy" 60 overlap
         check "a port is down" 60 port_down
         check "a device goes and comes back" 100 device_removed
     fi

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Another queue pair for a lane whose queue pair broke. Slabs, credits and everything under way stay; only the way changes:
- * it may lead over another rail, when the lane's own does not serve (join.c tries one after the other). First either end hears out the old one: what has come is used, nothing more can come. Then each tells in
- * its hello how many immediates it has, and the other posts what lies behind them once more. Nothing is lost, as requests are
- * kept until they are acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long,
- * or breaks again and again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done
- * as soon as TCP has it: what the peer lacks may be gone. */
+ * it may lead over another rail, when the lane's own does not serve (join.c tries one after the other). First either end
+ * hears out the old one: what has come is used, nothing more can come. Then each tells in its hello how many immediates it
+ * has, and the other posts what lies behind them once more. Nothing is lost, as requests are kept until they are
+ * acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long, or breaks again and
+ * again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done as soon as TCP
+ * has it: what the peer lacks may be gone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -183,7 +183,7 @@ int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bn
 
 static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
 {
-    uint32_t value = imm & 0xfffffff, more, lanes = 0;
+    uint32_t value = imm & 0xfffffff, more;
 
     c->losses = 0;
     if (c->e->lane)
@@ -193,11 +193,11 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
     case VB_IMM_EAGER:
     case VB_IMM_BULK:
     case VB_IMM_LONG:
-    case VB_IMM_PART: lanes = value >> VB_LANES_AT; /* fall through */
+    case VB_IMM_PART:
     case VB_IMM_AGAIN:
     case VB_IMM_PUT_AGAIN:
     case VB_IMM_FAREWELL:
-        if (!lanes && c->waits_first == c->waits_end)
+        if (!bny_verbs_lanes_of(imm) && c->waits_first == c->waits_end)
             return bny_verbs_message(c, imm, bytes, ev);
         bny_verbs_wait(c, imm, bytes);
         return 0;

@@ -24,7 +24,7 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr;
     const uint8_t *g = c->id->route.addr.addr.ibaddr.sgid.raw;
-    char gid[INET6_ADDRSTRLEN] = "", at[BNY_ADDR_TEXT], lane[24];
+    char gid[INET6_ADDRSTRLEN] = "", at[BNY_ADDR_TEXT], lane[24] = "";
     unsigned mtu = 0;
 
     if (!bny_log_enabled(BANYAN_LOG_INFO))
@@ -32,7 +32,8 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
     if (c->t->fn->ibv_query_qp(c->id->qp, &attr, IBV_QP_PATH_MTU, &init) == 0)
         mtu = 128u << attr.path_mtu;
     inet_ntop(AF_INET6, g, gid, sizeof gid);
-    snprintf(lane, sizeof lane, c->e->lane ? ", lane %u" : "", c->e->lane);
+    if (c->e->lane)
+        snprintf(lane, sizeof lane, ", lane %u", c->e->lane);
     bny_info("verbs: rank %d is connected over device %s port %u%s: MTU %u (the most that both ends have), GID %s "
              "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
              rank, c->rail->device, c->id->port_num, lane, mtu, gid, bny_addr_text(&c->rail->addr, at), c->inline_max,

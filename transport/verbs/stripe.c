@@ -170,21 +170,12 @@ int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes)
     return 0;
 }
 
-static uint32_t lanes_of(uint32_t imm)
-{
-    uint32_t kind = imm >> 28;
-
-    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG && kind != VB_IMM_PART)
-        return 0;
-    return (imm & 0xfffffff) >> VB_LANES_AT;
-}
-
 /* A lane that it names may be still in the making here: the peer has it already. */
 void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
 {
     struct vb_ep *e = c->e;
 
-    for (uint32_t m = lanes_of(imm); m; m &= m - 1)
+    for (uint32_t m = bny_verbs_lanes_of(imm); m; m &= m - 1)
         if (!e->lanes[__builtin_ctz(m)]) {
             bny_verbs_down(e, "sends an immediate that means nothing here: %08x (there is no such lane)", imm);
             return;
@@ -208,7 +199,7 @@ int bny_verbs_may_end(const struct vb_ep *e)
 /* Are all stripes of the first in the queue here? */
 static int is_whole(const struct vb_conn *c)
 {
-    for (uint32_t m = lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m; m &= m - 1) {
+    for (uint32_t m = bny_verbs_lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m; m &= m - 1) {
         const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
 
         if (!l || l->imm_taken == l->stripes_used)
@@ -223,7 +214,7 @@ int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n)
 
     while (got < n && c->waits_first != c->waits_end && !c->dead && is_whole(c)) {
         struct vb_arrival a = c->waiting[c->waits_first++ % VB_RECVS];
-        uint32_t lanes = lanes_of(a.imm), kind = a.imm >> 28;
+        uint32_t lanes = bny_verbs_lanes_of(a.imm), kind = a.imm >> 28;
 
         for (uint32_t m = lanes; m; m &= m - 1) {
             struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;

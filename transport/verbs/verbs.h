@@ -401,6 +401,16 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n);
 int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev); /* 1: *ev is one */
 int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev);
 
+/* Lanes that carry stripes of what an immediate tells of; bits. */
+static inline uint32_t bny_verbs_lanes_of(uint32_t imm)
+{
+    uint32_t kind = imm >> 28;
+
+    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG && kind != VB_IMM_PART)
+        return 0;
+    return (imm & 0xfffffff) >> VB_LANES_AT;
+}
+
 /* stripe.c */
 struct vb_span { /* what is to be written where */
     const char *from;

@@ -41,6 +41,7 @@ static const struct param params[] = {
     { "BANYAN_VERBS_QPS", "1-16", "1", "queue pairs to a peer on each device; long messages are spread over them", 1, 16 },
     { "BANYAN_VERBS_REPLACE", "seconds", "10", "in which a broken queue pair must be replaced; 0: it is not", 0, 600 },
     { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
+    { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0, 1 },
     { "BANYAN_DPDK_PORT", "port", "memif", "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0, 0 },
     { "BANYAN_DPDK_ARGS", "text", "", "further arguments of DPDK's EAL", 0, 0 },
     { "BANYAN_DPDK_MTU", "bytes", "0", "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },

@@ -178,6 +178,9 @@ one_of_two() {
     return $rc
 }
 
+# One receive queue for all peers, with two queue pairs to each: collectives, then streams with queue pairs that break.
+shared_queue() { BANYAN_VERBS_SRQ=1 BANYAN_VERBS_QPS=2 limit=120 cases 4 sweep brief=1 && program verbs_srq; }
+
 # How long connections took, as the library says at level info. The slowest is printed.
 set_up() { # RANKS MILLISECONDS
     local slowest
@@ -205,6 +208,7 @@ for ((round = 0; round < repeat; round++)); do
         side "no permission for the devices" 60 no_permission
         side "a device by its name, and what it says" 60 by_name
         BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
+        side "a shared receive queue" 200 shared_queue
         side "two devices a host" 100 two_devices
         check "one of two devices goes away" 60 one_of_two
         check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours

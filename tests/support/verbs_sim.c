@@ -145,7 +145,8 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     if (!q)
         return NULL;
     q->sq = calloc(a->cap.max_send_wr, sizeof *q->sq);
-    q->rq = calloc(a->cap.max_recv_wr, sizeof *q->rq);
+    q->srq = (struct sim_srq *)a->srq;
+    q->rq = calloc(a->cap.max_recv_wr + 1u, sizeof *q->rq);
     if (!q->sq || !q->rq)
         abort();
     q->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
@@ -202,7 +203,10 @@ void sim_qp_error(struct sim_qp *q)
         free(w->inlined);
         w->inlined = NULL;
     }
-    while (q->rq_taken != q->rq_posted) {
+    q->last_due = q->srq && verbs_sim.tells_last;
+    if (q->srq && verbs_sim.srq_forgets && sim_recv_next(q))
+        sim_recv_taken(q);
+    while (q->rq_taken != q->rq_posted) { /* of a shared queue: nothing is flushed */
         broken_cqe(q, q->qp.recv_cq, q->rq[q->rq_taken % q->cap.max_recv_wr].wr_id, IBV_WC_WR_FLUSH_ERR, 0, 0);
         q->rq_taken++;
     }
@@ -265,7 +269,7 @@ static enum ibv_wc_status target(struct sim_qp *to, const struct sim_wqe *w, cha
     struct sim_mr *m;
 
     if (w->opcode == IBV_WR_SEND) {
-        const struct sim_rwqe *r = &to->rq[to->rq_taken % to->cap.max_recv_wr];
+        const struct sim_rwqe *r = sim_recv_next(to);
 
         if (r->length < w->len)
             return IBV_WC_REM_INV_REQ_ERR;
@@ -286,7 +290,8 @@ static void tell_receiver(struct sim_qp *to, const struct sim_wqe *w)
 {
     struct sim_cqe e = { .qp = to, .apply = to->brought };
 
-    e.wc.wr_id = to->rq[to->rq_taken++ % to->cap.max_recv_wr].wr_id;
+    e.wc.wr_id = sim_recv_next(to)->wr_id;
+    sim_recv_taken(to);
     e.wc.opcode = w->opcode == IBV_WR_SEND ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
     e.wc.byte_len = w->len;
     e.wc.imm_data = w->imm;
@@ -312,7 +317,7 @@ static int execute(struct sim_qp *q)
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
     }
-    if (w->opcode != IBV_WR_RDMA_WRITE && to->rq_taken == to->rq_posted) {
+    if (w->opcode != IBV_WR_RDMA_WRITE && !sim_recv_next(to)) {
         verbs_sim.rnr++;
         if (q->rnr_retry == 7 || q->rnr_tries++ < q->rnr_retry)
             return 0;
@@ -445,7 +450,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     for (; wr; wr = wr->next) {
         if (steal-- > 0 && q->rq_posted > 0)
             continue;
-        if (q->rq_posted - q->rq_taken >= q->cap.max_recv_wr) {
+        if (q->srq || q->rq_posted - q->rq_taken >= q->cap.max_recv_wr) {
             *bad = wr;
             return ENOMEM;
         }
@@ -506,6 +511,7 @@ void verbs_sim_use(void)
     };
     sim_mem_functions(&fn);
     sim_cm_functions(&fn);
+    sim_srq_functions(&fn);
     for (int i = 0; i < SIM_DEVICES; i++) {
         sim_context[i].ops.post_send = post_send;
         sim_context[i].ops.post_recv = post_recv;

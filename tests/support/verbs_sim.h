@@ -20,6 +20,10 @@ struct verbs_sim {
     int uneven;                /* odd ranks use the first one only */
     int dead_device;           /* 1 + its number: nothing goes over its network */
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
+    int max_srq_wr;            /* as well; -1: no shared receive queues */
+    int srq_forgets;           /* a queue pair that ends takes a request from one and tells nothing of it */
+    void *broken_srq;          /* the event that it failed is told once */
+    int tells_last;            /* it tells when a broken queue pair has taken its last request from one */
     uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
     int registrations;         /* that succeed, then ENOMEM; 0: all */
     int no_immediates;         /* an iWARP device */
@@ -32,6 +36,8 @@ struct verbs_sim {
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */
     int devices_open;          /* objects that were made and not destroyed */
+    int srqs_open;
+    uint64_t srq_taken, last_told;
 };
 extern struct verbs_sim verbs_sim;
 

@@ -39,6 +39,12 @@ struct sim_rwqe {
     uint32_t length;
 };
 
+struct sim_srq {
+    struct ibv_srq srq;
+    struct sim_rwqe *ring;
+    uint32_t max, posted, taken;
+};
+
 struct sim_qp {
     struct ibv_qp qp;
     struct ibv_qp_cap cap;
@@ -47,6 +53,8 @@ struct sim_qp {
     struct sim_rwqe *rq;
     uint32_t sq_posted, sq_done, sq_retired; /* retired: a completion says so */
     uint32_t rq_posted, rq_taken;
+    struct sim_srq *srq; /* NULL: its own queue */
+    int last_due; /* the event that it took its last request is to be told */
     int rnr_retry, rnr_tries;
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
@@ -78,6 +86,10 @@ extern struct sim_qp *sim_qps;
 
 int sim_fd(void);
 void sim_fd_set(int fd, int ready);
+/* The next receive request that this queue pair takes; NULL: there is none. */
+struct sim_rwqe *sim_recv_next(struct sim_qp *q);
+void sim_recv_taken(struct sim_qp *q);
+void sim_srq_functions(struct vb_fn *fn);
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a);
 void sim_qp_free(struct sim_qp *q);
 void sim_qp_error(struct sim_qp *q);

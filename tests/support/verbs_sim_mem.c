@@ -55,6 +55,8 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
     a->max_qp_wr = sim_max_send_wr();
     a->max_cqe = sim_max_cqe();
     a->max_sge = 30;
+    a->max_srq = verbs_sim.max_srq_wr < 0 ? 0 : 8388608;
+    a->max_srq_wr = verbs_sim.max_srq_wr < 0 ? 0 : verbs_sim.max_srq_wr ? verbs_sim.max_srq_wr : 32767;
     a->max_mr = 16777216;
     a->max_mr_size = UINT64_MAX;
     a->phys_port_cnt = 1;
@@ -173,6 +175,18 @@ static int dereg_mr(struct ibv_mr *mr)
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
+    for (struct sim_qp *q = sim_qps; q; q = q->next)
+        if (q->last_due && q->qp.context == ctx) {
+            q->last_due = 0;
+            verbs_sim.last_told++;
+            *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = &q->qp };
+            return 0;
+        }
+    if (verbs_sim.broken_srq && ((struct ibv_srq *)verbs_sim.broken_srq)->context == ctx) {
+        *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_SRQ_ERR, .element.srq = verbs_sim.broken_srq };
+        verbs_sim.broken_srq = NULL;
+        return 0;
+    }
     if (!verbs_sim.event || ctx != &sim_context[verbs_sim.event_device]) {
         errno = EAGAIN;
         return -1;

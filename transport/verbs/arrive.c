@@ -246,11 +246,27 @@ static void failed(struct vb_conn *c, const struct ibv_wc *wc)
         c->drained = 1;
 }
 
+/* In place of what came. */
+static int receive_again(struct vb_conn *c)
+{
+    uint32_t n = c->recvs_due + 1;
+
+    if (c->rail->shared.srq) /* for others, too, who may go on while c does not */
+        return bny_verbs_srq_fill(c->rail, VB_RECV_BATCH);
+    c->recvs_due = n < VB_RECV_BATCH || c->lost ? n : 0;
+    return c->recvs_due ? 0 : bny_verbs_post_recvs(c, n);
+}
+
 /* One completion. Returns the number of events: 0 or 1. */
 int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
 {
+    const void *came = NULL;
     struct vb_note note;
 
+    if ((wc->wr_id & VB_WR_RECV) && c->notify)
+        came = &bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
+    if ((wc->wr_id & VB_WR_RECV) && c->rail->shared.srq)
+        came = bny_verbs_srq_take(c, wc);
     if (wc->status != IBV_WC_SUCCESS) {
         failed(c, wc);
         return 0;
@@ -262,12 +278,9 @@ int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_ev
     }
     note = (struct vb_note){ wc->imm_data, wc->byte_len };
     if (c->notify)
-        note = bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
-    if (++c->recvs_due >= VB_RECV_BATCH && !c->lost) {
-        if (bny_verbs_post_recvs(c, c->recvs_due) != 0)
-            bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->device);
-        c->recvs_due = 0;
-    }
+        memcpy(&note, came, sizeof note);
+    if (receive_again(c) != 0)
+        bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->device);
     if (c->notify ? wc->byte_len != sizeof note : !(wc->wc_flags & IBV_WC_WITH_IMM)) {
         bny_verbs_down(c->e, "sends a message without an immediate");
         return 0;
@@ -314,7 +327,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         bny_verbs_tell_credits(c);
         bny_verbs_push_longs(c);
         got += take_sent(c, ev + got, n - got);
-    } else if (c->lost && !c->dead && c->stash_at == c->stashed && (c->drained || bny_deadline_passed(c->drain_ns))) {
+    } else if (c->lost && !c->dead && c->stash_at == c->stashed && bny_verbs_heard_out(c)) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
         else if (bny_verbs_may_end(e))

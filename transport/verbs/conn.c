@@ -203,9 +203,10 @@ static int make_qp(struct vb_conn *c)
     static const uint32_t sizes[] = { VB_INLINE, 128, 64, 0 };
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct ibv_qp_init_attr a = { .send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC,
+        struct ibv_qp_init_attr a = { .send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC, .srq = c->rail->shared.srq,
                                       .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
-                                               .max_recv_wr = VB_RECVS + 1, .max_send_sge = 2, .max_recv_sge = 1,
+                                               .max_recv_wr = c->rail->shared.srq ? 0 : VB_RECVS + 1,
+                                               .max_send_sge = 2, .max_recv_sge = 1,
                                                .max_inline_data = sizes[i] } };
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
@@ -280,6 +281,8 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     rc = make_qp(c);
     if (rc)
         return rc;
+    if (c->rail->shared.srq) /* whoever asked us sends a hello, and nothing more before we answer: join.c */
+        return bny_verbs_srq_share(c, c->active ? VB_RECVS + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c), .length = sizeof(struct vb_hello),
                             .lkey = c->mr_page->lkey };
     if (ibv_post_recv(c->id->qp, &wr, &bad) != 0 || bny_verbs_post_recvs(c, VB_RECVS) != 0)

@@ -28,6 +28,8 @@
       (struct ibv_context *context, int cqe, void *cq_context,                                 \
        struct ibv_comp_channel *channel, int comp_vector))                                     \
     X(int, ibv_destroy_cq, (struct ibv_cq *cq))                                                \
+    X(struct ibv_srq *, ibv_create_srq, (struct ibv_pd *pd, struct ibv_srq_init_attr *attr))   \
+    X(int, ibv_destroy_srq, (struct ibv_srq *srq))                                             \
     X(int, ibv_get_cq_event,                                                                   \
       (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context))               \
     X(void, ibv_ack_cq_events, (struct ibv_cq *cq, unsigned int nevents))                      \

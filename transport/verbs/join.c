@@ -320,6 +320,20 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
     return 0;
 }
 
+/* Is this the hello? Of a shared receive queue it may have taken any entry. */
+static int is_hello(struct vb_conn *c, const struct ibv_wc *wc)
+{
+    const void *came;
+
+    if (!c->rail->shared.srq || !(wc->wr_id & VB_WR_RECV))
+        return wc->status == IBV_WC_SUCCESS && wc->wr_id == VB_WR_HELLO;
+    came = bny_verbs_srq_take(c, wc);
+    if (wc->status != IBV_WC_SUCCESS || wc->opcode != IBV_WC_RECV)
+        return 0;
+    memcpy(bny_verbs_hello_in(c), came, sizeof(struct vb_hello));
+    return 1;
+}
+
 /* The passive side answers; then the connection is its endpoint's. 0: not yet, or never. */
 static int answer_hello(struct vb_conn *c)
 {
@@ -337,7 +351,8 @@ static int answer_hello(struct vb_conn *c)
     if (e->trial)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
     fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, 'P', &mine);
-    if (bny_verbs_post_hello(c, &mine) != 0) {
+    /* from here on it may send all that it has credits for */
+    if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) || bny_verbs_post_hello(c, &mine) != 0) {
         bny_verbs_conn_close(c);
         return 0;
     }
@@ -377,7 +392,7 @@ static void hear_hello(struct vb_conn *c)
     if (!c->established || !c->cq)
         return;
     if (!c->hello_seen && ibv_poll_cq(c->cq, 1, &wc) == 1) {
-        if (wc.status == IBV_WC_SUCCESS && wc.wr_id == VB_WR_HELLO) {
+        if (is_hello(c, &wc)) {
             if (!hello_is_good(c, wc.byte_len))
                 return;
             c->hello_seen = 1;

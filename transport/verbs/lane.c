@@ -18,6 +18,7 @@
 #include "transport/verbs/verbs.h"
 
 #define DRAIN_S    1.0 /* a device that flushes nothing by then is not waited for */
+#define SRQ_DRAIN_S 0.1 /* with a shared receive queue nothing is flushed: for the message that was coming in */
 #define LOSSES_MAX 4   /* in a row */
 
 void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
@@ -41,7 +42,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     bny_warn("verbs: rank %d %s; making another connection", e->ep.peer, reason);
     c->lost = 1;
     c->drained = 0;
-    c->drain_ns = bny_deadline_in(DRAIN_S);
+    c->drain_ns = bny_deadline_in(c->rail->shared.srq ? SRQ_DRAIN_S : DRAIN_S);
     e->state = VB_DRAINING;
     e->main->lanes_open &= ~(1u << e->lane);
     e->tries = e->refused = 0;
@@ -50,12 +51,26 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
 }
 
+int bny_verbs_heard_out(struct vb_conn *c)
+{
+    if (c->drained || !bny_deadline_passed(c->drain_ns))
+        return c->drained;
+    if (c->rail->shared.srq) { /* whoever slept that long has not looked since */
+        c->stashed = ibv_poll_cq(c->cq, VB_POLL, c->stash);
+        c->stashed = c->stashed > 0 ? c->stashed : 0;
+        c->stash_at = 0;
+        return c->stashed == 0;
+    }
+    return 1;
+}
+
 void bny_verbs_lane_close(struct vb_conn *c)
 {
     const struct vb_fn *fn = c->t->fn;
 
     if (c->established)
         fn->rdma_disconnect(c->id);
+    bny_verbs_srq_leave(c);
     if (c->has_qp)
         fn->rdma_destroy_qp(c->id);
     if (c->cq) {
@@ -102,6 +117,7 @@ static void take_over(struct vb_conn *c, struct vb_conn *fresh)
     c->notify = fresh->notify;
     c->recvs_posted = fresh->recvs_posted;
     c->recvs_due = 0;
+    c->share = fresh->share;
     c->epoch++;
     bny_verbs_page_free(c);
     c->page = fresh->page;

@@ -128,6 +128,7 @@ void bny_verbs_rails_close(struct vb_tp *t)
     for (int i = 0; i < (int)VB_RAILS; i++) {
         struct vb_rail *rail = &t->rails[i];
 
+        bny_verbs_srq_close(t, rail);
         if (rail->channel)
             t->fn->ibv_destroy_comp_channel(rail->channel);
         if (rail->pd)
@@ -239,8 +240,23 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
             if (t->rails[i].ctx == rail->ctx)
                 bny_verbs_rail_down(t, &t->rails[i], 2, why);
         break;
+    case IBV_EVENT_SRQ_ERR:
+        snprintf(why, sizeof why, "the shared receive queue of device %s has failed; see dmesg", rail->device);
+        bny_verbs_rail_down(t, rail, 2, why);
+        break;
     default: break;
     }
+}
+
+/* NULL: none of ours. The device may serve others in this process, too. */
+static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail, const struct ibv_async_event *ev)
+{
+    for (int i = 0; i < t->nrails; i++)
+        if (t->rails[i].ctx == rail->ctx && (ev->event_type == IBV_EVENT_SRQ_ERR
+                                                 ? t->rails[i].shared.srq == ev->element.srq
+                                                 : t->rails[i].listener->port_num == ev->element.port_num))
+            return &t->rails[i];
+    return ev->event_type == IBV_EVENT_SRQ_ERR ? NULL : rail;
 }
 
 void bny_verbs_async(struct vb_tp *t)
@@ -250,12 +266,13 @@ void bny_verbs_async(struct vb_tp *t)
     for (int i = 0; i < t->nrails; i++)
         while (t->fn->ibv_get_async_event(t->rails[i].ctx, &ev) == 0) {
             enum ibv_event_type type = ev.event_type;
-            int port = ev.element.port_num, k = i;
+            struct vb_rail *rail = rail_of_event(t, &t->rails[i], &ev);
+            int port = ev.element.port_num;
 
+            if (type == IBV_EVENT_QP_LAST_WQE_REACHED) /* before it may be destroyed */
+                bny_verbs_srq_last(t, ev.element.qp);
             t->fn->ibv_ack_async_event(&ev);
-            for (int j = 0; j < t->nrails; j++)
-                if (t->rails[j].ctx == t->rails[i].ctx && t->rails[j].listener->port_num == port)
-                    k = j;
-            handle(t, &t->rails[k], type, port);
+            if (rail)
+                handle(t, rail, type, port);
         }
 }

@@ -279,7 +279,7 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
             e->lanes[k]->gone = 0;
             bny_verbs_lost(l, "closed its connection to device %s", l->rail->device);
         }
-        if (l->lost && !l->dead && l->cq && (l->drained || bny_deadline_passed(l->drain_ns)))
+        if (l->lost && !l->dead && l->cq && bny_verbs_heard_out(l))
             bny_verbs_lane_close(l);
     }
 }

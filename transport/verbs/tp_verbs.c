@@ -48,6 +48,9 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
         return rc;
     t->notify = t->rails[0].ctx->device->transport_type == IBV_TRANSPORT_IWARP || bny_param_int("BANYAN_VERBS_NOTIFY");
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
+    rc = bny_verbs_srqs_open(t);
+    if (rc)
+        return rc;
     for (int i = 0; i < t->nrails; i++)
         bny_info("verbs: device %s (%s), listening", t->rails[i].device,
                  t->notify ? "without immediates: notes" : "InfiniBand or RoCE");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP with immediates.
  * fn.c: the libraries; device.c: which device; rail.c: several of them; tp_verbs.c: the table, polling, life and death;
- * join.c, accept.c: connecting and proving the secret; conn.c: memory and queue pair; lane.c: another queue pair for one
- * that broke; path.c: messages on their way out; arrive.c: in; stripe.c: over several queue pairs; read.c: their ends; mem.c:
- * registered memory.
+ * join.c, accept.c: connecting and proving the secret; conn.c: memory and queue pair; srq.c: a receive queue for all of a
+ * device; lane.c: another queue pair for one that broke; path.c: messages on their way out; arrive.c: in; stripe.c: over several
+ * queue pairs; read.c: their ends; mem.c: registered memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with WRITE_WITH_IMM into a slot of the
  * receiver's slab, which it may use because it has its credit. There are two kinds of slots:
@@ -76,6 +76,9 @@
 #define VB_INLINE       220u   /* asked for; what the device gives is read back */
 #define VB_JOIN_S       15.0   /* a peer that does not come to terms by then is down */
 #define VB_HALF_MAX     64     /* incoming connections that have not proven themselves */
+#define VB_SRQ_SPARE    256u   /* of a shared receive queue: srq.c */
+/* its entries; each has as much memory as a hello. lanes: of each rank, at most */
+#define VB_SRQ_ENTRIES(ranks, lanes) (((ranks) - 1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX + VB_SRQ_SPARE)
 
 /* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of that shape became: shape << 26,
  * chunk << 16, growth of seq << 8, growth of started. FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
@@ -170,11 +173,22 @@ struct vb_tp;
 struct vb_ep;
 struct vb_msg;
 
+struct vb_srq { /* a shared receive queue */
+    struct ibv_srq *srq; /* NULL: each queue pair has a queue of its own */
+    struct ibv_mr *mr;
+    char (*bytes)[sizeof(struct vb_hello)]; /* [n]: the entries' memory */
+    uint32_t *idle;  /* [n]: entries that are not posted */
+    uint32_t n, nidle;
+    uint32_t wanted; /* the shares of all queue pairs */
+    uint32_t ended;  /* queue pairs that are no more; VB_SRQ_SPARE at most */
+};
+
 struct vb_rail { /* a device's port */
     struct rdma_cm_id *listener;
     struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
+    struct vb_srq shared;
     struct bny_addr addr;
     uint32_t mbps;
     int index;
@@ -228,6 +242,7 @@ struct vb_conn {
     /* receiving */
     struct vb_msg *streaming; /* a long message whose pieces still come */
     uint32_t recvs_posted, recvs_due; /* due: requests to be posted again */
+    uint32_t share;       /* of the shared receive queue, in requests; 0: of none */
     uint32_t imm_taken;   /* immediates that came, since the connection began */
     uint32_t stripes_used; /* of them, stripes that their messages have; lanes but the first */
     uint32_t *stripe_bytes; /* [VB_RECVS] */
@@ -371,7 +386,19 @@ void bny_verbs_conn_close(struct vb_conn *c);
 /* The peer is. A lane that never was: it is done without. */
 void bny_verbs_down(struct vb_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* srq.c */
+int bny_verbs_srqs_open(struct vb_tp *t); /* one for each rail, if they are asked for */
+void bny_verbs_srq_close(struct vb_tp *t, struct vb_rail *rail); /* after all queue pairs */
+int bny_verbs_srq_fill(struct vb_rail *rail, uint32_t least); /* if at least so many requests are missing */
+int bny_verbs_srq_share(struct vb_conn *c, uint32_t share); /* c's share is this from now on */
+/* What a completion took is free again; returns its memory, which stays until the next fill. */
+const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc);
+void bny_verbs_srq_leave(struct vb_conn *c); /* before its queue pair goes */
+void bny_verbs_srq_last(struct vb_tp *t, const struct ibv_qp *qp); /* it took its last request */
+
 /* lane.c */
+/* 1: nothing comes from its queue pair, which broke, any more. */
+int bny_verbs_heard_out(struct vb_conn *c);
 /* Its queue pair is of no use any more. It gets another one, or its peer is down. */
 void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void bny_verbs_lane_close(struct vb_conn *c);

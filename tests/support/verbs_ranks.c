@@ -184,7 +184,7 @@ static int break_one(struct tpset *s, uint64_t *rng)
     return 1;
 }
 
-void verbs_stream(struct tpset *s, const struct verbs_stream *how)
+int verbs_stream(struct tpset *s, const struct verbs_stream *how)
 {
     const uint32_t messages = verbs_real_device() ? 14 : 63;
     struct end end[2] = { { .free_again = 1 }, { .free_again = 1 } };
@@ -220,4 +220,5 @@ void verbs_stream(struct tpset *s, const struct verbs_stream *how)
         free(end[r].dst);
     }
     free(got);
+    return broken;
 }

@@ -30,8 +30,8 @@ struct verbs_stream {
     void (*meddle)(struct tpset *s, uint32_t heard); /* with each step; may be NULL. heard: messages of rank 0 */
 };
 /* A stream each way between ranks 0 and 1, in all ways to send. Everything arrives once, in order and intact, and all borrowed
- * memory comes back. */
-void verbs_stream(struct tpset *s, const struct verbs_stream *how);
+ * memory comes back. Returns how many queue pairs were broken: by chance perhaps none, where the stream is short. */
+int verbs_stream(struct tpset *s, const struct verbs_stream *how);
 
 /* `rank` is told once that a peer is down, for a reason with this part. */
 void verbs_expect_down(struct tpset *s, int rank, const char *part);

@@ -15,11 +15,13 @@ TestSuite(verbs_lane, .timeout = 100);
 static void stream_and_break(int breaks)
 {
     struct tpset s;
+    int broken;
 
     verbs_joined(&s, 2);
     breaks = verbs_iwarp(&s) ? 0 : breaks;
-    verbs_stream(&s, &(struct verbs_stream){ .breaks = breaks });
-    cr_assert(breaks == 0 || verbs_conn(&s, 0, 1)->epoch > 0, "nothing was replaced");
+    broken = verbs_stream(&s, &(struct verbs_stream){ .breaks = breaks });
+    cr_assert(broken > 0 || breaks == 0 || verbs_real_device());
+    cr_assert(broken == 0 || verbs_conn(&s, 0, 1)->epoch > 0, "nothing was replaced");
     verbs_left(&s);
 }
 

@@ -44,11 +44,6 @@ struct put_card {
     struct bny_window window;
 };
 
-static int swap_cards(struct perf_run *run, struct put_card *both, const struct put_card *me)
-{
-    return banyan_allgather(me, both, sizeof *me, BANYAN_U8, run->comm, NULL);
-}
-
 /* A transport without windows: messages instead, which the receiver adds to its memory straight from where the
  * transport lends them. */
 static int by_messages(void)
@@ -128,6 +123,24 @@ static int turn(void)
             return rc;
     }
     return n < 0 ? n : 0;
+}
+
+/* Our own transport goes on meanwhile: the other rank may wait for what it has still to send. */
+static int swap_cards(struct perf_run *run, struct put_card *both, const struct put_card *me)
+{
+    struct banyan_request *req;
+    int done = 0, rc = banyan_allgather_init(me, both, sizeof *me, BANYAN_U8, run->comm, NULL, &req);
+
+    if (rc < 0)
+        return rc;
+    rc = banyan_start(req);
+    while (rc >= 0 && !done) {
+        rc = banyan_test(req, &done);
+        if (rc >= 0 && put.ep)
+            rc = turn();
+    }
+    banyan_request_free(req);
+    return rc;
 }
 
 /* Sleeps until something comes: a stream's receiver must not take the CPU from a device that is software. */

@@ -33,6 +33,8 @@ class Dpdk(unittest.TestCase):
     def test_two_ranks(self):
         for mtu in (9000, 1500):
             self.right(run("ring:2:0", *perf("allreduce", "4", "4M"), mtu=mtu))
+        for what in ("put_lat", "put_bw"):
+            self.right(run("ring:2:0", *perf(what, "64", "16K")))
 
     def test_schedules_and_codecs(self):
         """ring, multitree, packed x raw, lossless, int8, top-k."""

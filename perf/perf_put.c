@@ -51,8 +51,8 @@ static int by_messages(void)
     return !(put.ops->caps & BNY_TP_PUT);
 }
 
-/* Uses what has arrived of the message. 0, or an error. */
-static int take_in(void)
+/* Uses what has arrived of the first message. 1: all of it, 0: not yet, or an error. */
+static int take_first(void)
 {
     static const struct bny_redop sum = { .kind = BANYAN_SUM };
     struct bny_msg *m = put.reading;
@@ -74,18 +74,34 @@ static int take_in(void)
             memcpy(at, ptr, (size_t)n);
         put.read += (uint32_t)n;
     }
+    put.reading = m->next;
+    put.read = 0;
     put.ops->release(m);
-    put.reading = NULL;
     put.arrived++;
-    return 0;
+    return 1;
 }
 
+/* In the order in which they came. 0, or an error. */
+static int take_in(void)
+{
+    int rc = 1;
+
+    while (put.reading && rc > 0)
+        rc = take_first();
+    return rc < 0 ? rc : 0;
+}
+
+/* The first of a message, perhaps before the last of the one before it. */
 static int begin(struct bny_msg *m)
 {
-    if (put.reading || m->hdr.len > put.cap)
-        return bny_fail(BANYAN_EPROTO, "a message came within another, or is longer than the buffer");
-    put.reading = m;
-    put.read = 0;
+    struct bny_msg **last = &put.reading;
+
+    if (m->hdr.len > put.cap)
+        return bny_fail(BANYAN_EPROTO, "a message is longer than the buffer");
+    while (*last)
+        last = &(*last)->next;
+    m->next = NULL;
+    *last = m;
     return take_in();
 }
 

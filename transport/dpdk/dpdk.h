@@ -142,6 +142,7 @@ struct dp_ep {
     uint32_t echo;
     uint64_t echo_ns;
     uint64_t asked_ns;          /* for credit, ARP or a longer frame */
+    int heard, ever_heard;      /* the peer: since we asked; at all */
     unsigned asks, queued;      /* queued: messages that are not complete */
     int port_is_own, resolved;  /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
     uint8_t answered[6], has_answer; /* another that ARP gave */

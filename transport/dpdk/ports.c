@@ -268,9 +268,12 @@ void bny_dpdk_watch(struct dp_ep *e)
             ask_arp(e);
         if (e->frame < e->frame_wanted)
             bny_dpdk_control(e, BNY_DPDK_PROBE, e->frame_wanted, e->frame_wanted);
+        if (e->ever_heard && !e->heard) /* it does not poll now: silence tells nothing */
+            return;
+        e->heard = 0;
         if (++e->asks == ASKS)
             believe_arp(e);
-        if (e->asks == ASKS && e->frame < e->frame_wanted)
+        if (e->asks == ASKS && e->frame < e->frame_wanted && e->ever_heard)
             bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see the MTU of every switch "
                      "and interface on the way, or set BANYAN_DPDK_MTU", t->tp.rank, e->frame_wanted, e->ep.peer,
                      t->set.device, e->frame);

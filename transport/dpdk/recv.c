@@ -355,6 +355,9 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
     }
     if (e->down)
         return 0;
+    if (!e->ever_heard)
+        e->asks = 0; /* nobody was there to answer */
+    e->heard = e->ever_heard = 1;
     if (take_ack(e, &p) != 0) {
         t->drops[BNY_DPDK_BAD_PLACE]++;
         return 0;

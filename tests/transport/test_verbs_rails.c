@@ -330,6 +330,38 @@ Test(verbs_rails, another_version_is_told)
     tpset_close(&s);
 }
 
+static int resuming(struct rdma_cm_id *id, struct rdma_conn_param *p)
+{
+    struct vb_request r;
+
+    memcpy(&r, p->private_data, sizeof r);
+    r.resumes = 1;
+    p->private_data = &r;
+    return bny_verbs_fn()->rdma_connect(id, p);
+}
+
+/* A request to resume what never was, to a rank that has not heard of the one that asks. */
+Test(verbs_rails, nothing_is_resumed_that_never_was)
+{
+    struct tpset s;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_ep *known;
+    struct vb_fn fn;
+
+    if (verbs_real_device())
+        return;
+    tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+    known = (struct bny_ep *)((struct vb_tp *)s.tp[1])->eps[0];
+    ((struct vb_tp *)s.tp[1])->eps[0] = NULL;
+    fn = *bny_verbs_fn();
+    fn.rdma_connect = resuming;
+    ((struct vb_tp *)s.tp[0])->fn = &fn;
+    cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);
+    verbs_expect_down(&s, 0, "refuses the connection");
+    ((struct vb_tp *)s.tp[1])->eps[0] = (struct vb_ep *)known;
+    tpset_close(&s);
+}
+
 Test(verbs_rails, hostile_stripes_end_the_connection)
 {
     static const struct {

@@ -44,7 +44,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, cons
     }
     e = t->eps[r->from];
     l = e && r->lane ? e->lanes[r->lane] : e;
-    if (e && (e->down || e->left || (r->resumes && (!l || !l->conn))))
+    if ((e && (e->down || e->left)) || (r->resumes && (!l || !l->conn)))
         return VB_GIVEN_UP;
     if (rail->down == 2 || (r->lane && (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
         return VB_NOT_NOW;

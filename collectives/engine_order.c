@@ -3,10 +3,11 @@
 #include "collectives/engine.h"
 
 /* Are the elements [lo, hi) (contiguous coordinates) of chunk c ready in all steps this one depends on? */
-static int deps_ready(const struct bny_op *op, const struct bny_step *s,
-                      const struct bny_step_state *st, uint32_t c)
+int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
 {
     const struct bny_program *p = op->program;
+    const struct bny_step *s = &p->steps[index];
+    const struct bny_step_state *st = &op->steps[index];
     size_t lo = st->pos + (size_t)c * op->chunk_elems, hi = lo + bny_engine_chunk(op, st, c);
 
     for (uint32_t i = 0; i < s->ndeps; i++) {
@@ -33,11 +34,6 @@ static int deps_ready(const struct bny_op *op, const struct bny_step *s,
             return 0;
     }
     return 1;
-}
-
-int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
-{
-    return deps_ready(op, &op->program->steps[index], &op->steps[index], c);
 }
 
 /* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has all its data at once would

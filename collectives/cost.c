@@ -113,10 +113,10 @@ double bny_cost_builder(const struct banyan_comm *c, const struct bny_call *call
 {
     struct bny_cost_model shared = *m;
     int nhosts = bny_topology_nhosts(c);
-    double n = c->n;
+    double n = c->n, network = bny_cost_network(c, call, b->name, bytes, m);
 
-    if (bny_cost_network(c, call, b->name, bytes, m) > 0)
-        return bny_cost_network(c, call, b->name, bytes, m);
+    if (network > 0)
+        return network;
     if (nhosts > 1 && nhosts < c->n && strncmp(b->name, "ring", 4) != 0)
         shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
     if (c->all_shm && !strcmp(b->name, "star") && use != BNY_FOREST_ROOTED) {

@@ -34,7 +34,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    if (e->main->left || seconds == 0 || c->rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP || ++c->losses > LOSSES_MAX) {
+    if (e->main->left || seconds == 0 || bny_verbs_is_iwarp(c->rail) || ++c->losses > LOSSES_MAX) {
         bny_verbs_down(e, "%s", reason);
         return;
     }

@@ -36,7 +36,7 @@ static uint32_t rate(const struct ibv_port_attr *a)
     return speed * width;
 }
 
-static int is_iwarp(const struct vb_rail *rail)
+int bny_verbs_is_iwarp(const struct vb_rail *rail)
 {
     return rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
 }
@@ -52,7 +52,7 @@ static int open_rail(struct vb_tp *t, const char *name)
     if (rc)
         return rc;
     rail->index = t->nrails++;
-    if (is_iwarp(rail) != is_iwarp(&t->rails[0])) {
+    if (bny_verbs_is_iwarp(rail) != bny_verbs_is_iwarp(&t->rails[0])) {
         t->fn->rdma_destroy_id(rail->listener);
         *rail = (struct vb_rail){ .listener = NULL };
         t->nrails--;

@@ -46,7 +46,7 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     rc = bny_verbs_rails_open(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
-    t->notify = t->rails[0].ctx->device->transport_type == IBV_TRANSPORT_IWARP || bny_param_int("BANYAN_VERBS_NOTIFY");
+    t->notify = bny_verbs_is_iwarp(&t->rails[0]) || bny_param_int("BANYAN_VERBS_NOTIFY");
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
     rc = bny_verbs_srqs_open(t);
     if (rc)

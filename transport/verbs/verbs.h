@@ -342,6 +342,7 @@ void bny_verbs_describe(struct vb_conn *c, int rank);
 
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
+int bny_verbs_is_iwarp(const struct vb_rail *rail);
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one a part of a list */
 void bny_verbs_rails_close(struct vb_tp *t);
 struct vb_rail *bny_verbs_rail_of(struct vb_tp *t, const struct rdma_cm_id *id); /* NULL: none of ours */

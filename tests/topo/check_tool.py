@@ -67,7 +67,9 @@ code, out, err = started("-n", "4", "--report-bindings", "true", HWLOC_SYNTHETIC
 places = [line.split(": ", 2)[2] for line in err.splitlines()]
 expect(code == 0 and [p.split(",")[0] for p in places] == ["CPU 0", "CPU 4", "CPU 8", "CPU 12"], f"four of sixteen: {err}")
 expect([("package 0" in p, "package 1" in p) for p in places] == [(True, False)] * 2 + [(False, True)] * 2, f"packages: {err}")
-code, out, err = started("-n", "2", "--bind", sys.executable, "-c", "import os; print(*sorted(os.sched_getaffinity(0)))")
+# Each rank's line is one write: print() with PYTHONUNBUFFERED set makes two, and another rank's may come between.
+code, out, err = started("-n", "2", "--bind", sys.executable, "-c",
+                         "import os; os.write(1, b'%s\\n' % ' '.join(map(str, sorted(os.sched_getaffinity(0)))).encode())")
 given = [set(map(int, line.split())) for line in out.splitlines()]
 allowed = os.sched_getaffinity(0)
 expect(code == 0 and len(given) == 2 and all(g and g <= allowed for g in given), f"--bind: {given} of {allowed} {err}")

@@ -137,7 +137,7 @@ struct banyan_config {
     size_t size;               /* sizeof(struct banyan_config) of the caller */
     double init_timeout_s;     /* deadline of init; default 60 */
     double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;     /* "auto", "shm", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
+    const char *transport;     /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
     const char *schedule;      /* default schedule: "auto", a builder's name, or the path of a plan (JSON or MSCCL XML) */
     const char *codec;         /* default codec: "none" or a codec's name */
     const char *ifname;        /* interface(s) for TCP: "eth0,ib", or "^lo,docker" to exclude */

@@ -236,6 +236,30 @@ class Perf(unittest.TestCase):
             self.assertEqual(p.returncode, 2, (args, p.stderr))
             self.assertIn(words, p.stderr)
 
+    def test_variables_that_are_wrong_are_told(self):
+        for setting, words in (("BANYAN_CHUNCK=4K", "did you mean BANYAN_CHUNK?"), ("BANYAN_DEBUG=loud", "none of error, warn, info and debug"),
+                               ("BANYAN_CHUNK=x", "BANYAN_CHUNK=x is not a number"), ("BANYAN_DEBUG=INFO", "info: "),
+                               ("BANYAN_SKIP_GUEST=1", None)):
+            p = sh("env", "-u", "BANYAN_DEBUG", setting, PERF, "allreduce", "-e", "4", "-n", "1", "--no-roofline")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            if words:
+                self.assertIn(words, p.stderr)
+            else:
+                self.assertNotIn("warning", p.stderr)
+
+    def test_a_file_that_cannot_be_written_ends_the_job(self):
+        for option in ("--json", "--trace"):
+            p = sh(PERF, "allreduce", "-P", "2", "-e", "4", option, "/nonexistent/file")
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn("rank 0: cannot write /nonexistent/file", p.stderr)
+            self.assertNotIn("rank 0 called", p.stderr)  # no report of a mismatch
+
+    def test_memory_that_is_not_there_is_told(self):
+        sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":allocator_may_return_null=1"
+        p = sh("env", f"ASAN_OPTIONS={sanitizer}", PERF, "allreduce", "-P", "2", "-b", "1000000G", "-e", "1000000G")
+        self.assertEqual(p.returncode, 1, p.stderr)
+        self.assertIn("use a smaller -e", p.stderr)
+
     def test_failures_are_1_and_name_the_rank(self):
         p = sh(PERF, "put_lat", "-P", "3", "-b", "8", "-e", "8")
         self.assertEqual(p.returncode, 1)

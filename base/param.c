@@ -202,6 +202,8 @@ static int is_no_parameter(const char *name)
 
 static void check_unknown(void)
 {
+    if (bny_log_level_named(bny_param_str("BANYAN_DEBUG")) < 0)
+        bny_warn("BANYAN_DEBUG=%s is none of error, warn, info and debug; using warn", bny_param_str("BANYAN_DEBUG"));
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *nearest = NULL;

@@ -126,6 +126,8 @@ static struct mp_row others[] = {
     { "abort_other_thread", "tcp", 2, "large" },
     { "abort_one_of_two", "shm", 3 },
     { "abort_one_of_two", "tcp", 2 },
+    { "abort_one_of_two", "shm", 2, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },
+    { "abort_one_of_two", "tcp", 3, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },
     { "fork_child", "shm", 2 },
     { "fork_child", "tcp", 2 },
     { "leave_early", "shm", 2 },

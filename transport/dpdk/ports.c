@@ -146,10 +146,10 @@ static int guard(struct dp_tp *t)
 int bny_dpdk_open_device(struct dp_tp *t)
 {
     char text[BNY_DPDK_TEXT] = "";
+    /* In full: with fewer, messages that wait for others could hold all buffers, and nothing would arrive any more. */
     uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
     struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .iface = t->set.iface,
-                               .frame_max = t->set.frame, .bufs = bufs < 16384 ? bufs : 16384,
-                               .queues = t->set.queues };
+                               .frame_max = t->set.frame, .bufs = bufs, .queues = t->set.queues };
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;

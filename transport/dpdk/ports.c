@@ -3,11 +3,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <sodium.h>
@@ -15,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
+#include "transport/dpdk/iface.h"
 
 #define PAIR_PORT   47474u
 #define ASK_NS      10000000u
@@ -113,16 +112,11 @@ int bny_dpdk_open_pair(struct dp_ep *e)
 static int interface_ip(const char *name, uint32_t *ip)
 {
     struct ifreq r;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
-    memset(&r, 0, sizeof r);
-    snprintf(r.ifr_name, sizeof r.ifr_name, "%.15s", name);
-    rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFADDR, &r);
-    if (fd >= 0)
-        close(fd);
-    if (rc == 0)
-        *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
-    return rc;
+    if (bny_dpdk_ask_iface(name, SIOCGIFADDR, &r) != 0)
+        return -1;
+    *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
+    return 0;
 }
 
 /* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It takes nothing in. */

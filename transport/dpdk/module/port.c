@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,6 +25,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 
+#include "transport/dpdk/iface.h"
 #include "transport/dpdk/module/module.h"
 
 #define ETHER        14u
@@ -142,14 +142,8 @@ static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, cha
 static uint32_t interface_frame(const char *name)
 {
     struct ifreq r;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
-    memset(&r, 0, sizeof r);
-    snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
-    rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFMTU, &r);
-    if (fd >= 0)
-        close(fd);
-    return rc == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
+    return bny_dpdk_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
 }
 
 static int open_try(struct bny_dpdk_port *p)
@@ -404,18 +398,14 @@ void bny_port_close(struct bny_dpdk_port *p)
 static int interface_up(struct bny_dpdk_port *p)
 {
     struct ifreq r;
-    int fd;
+    int rc;
 
     if (now_ns() - p->looked_ns < LOOK_NS)
         return p->iface_up;
     p->looked_ns = now_ns();
-    memset(&r, 0, sizeof r);
-    memcpy(r.ifr_name, p->iface, sizeof p->iface);
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) {
-        p->iface_up = ioctl(fd, SIOCGIFFLAGS, &r) == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
-        close(fd);
-    }
+    rc = bny_dpdk_ask_iface(p->iface, SIOCGIFFLAGS, &r);
+    if (rc <= 0)
+        p->iface_up = rc == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
     return p->iface_up;
 }
 

@@ -75,6 +75,8 @@ Test(verbs_rails, lanes_that_break_are_replaced)
             for (uint32_t k = 0; k < lanes; k++)
                 epochs += verbs_lane_conn(&s, 0, 1, k)->epoch;
         }
+        cr_assert_eq(s.tp[0]->replaced, epochs);
+        cr_assert_eq(s.tp[0]->moved, 0u);
         verbs_left(&s);
     }
 }
@@ -129,7 +131,8 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         verbs_sim.dead_device = 0;
         opened(&s, 2, 1 + i / 6);
         verbs_stream(&s, &(struct verbs_stream){ .meddle = kill_rail, .seed = 300 + (uint64_t)i });
-        moved = ((struct vb_tp *)s.tp[0])->moved;
+        moved = s.tp[0]->moved;
+        cr_assert_leq(moved, s.tp[0]->replaced);
         cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved", (unsigned long long)moved);
         for (uint32_t k = 0; k < (uint32_t)(2 * (1 + i / 6)); k++)
             cr_assert(verbs_lane_conn(&s, 0, 1, k)->rail->index != victim || verbs_lane_conn(&s, 0, 1, k)->lost ||
@@ -143,9 +146,7 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
 /* The first dies, comes back, then the other one dies. */
 static void swap_rails(struct tpset *s, uint32_t heard)
 {
-    struct vb_tp *t = (struct vb_tp *)s->tp[0];
-
-    verbs_sim.dead_device = heard < 10 ? 0 : heard < 30 || t->moved == 0 ? 1 : 2;
+    verbs_sim.dead_device = heard < 10 ? 0 : heard < 30 || s->tp[0]->moved == 0 ? 1 : 2;
 }
 
 Test(verbs_rails, a_rail_that_comes_back_is_used_again)
@@ -156,7 +157,7 @@ Test(verbs_rails, a_rail_that_comes_back_is_used_again)
         return;
     opened(&s, 2, 1);
     verbs_stream(&s, &(struct verbs_stream){ .meddle = swap_rails });
-    cr_assert_geq(((struct vb_tp *)s.tp[0])->moved, 2u);
+    cr_assert_geq(s.tp[0]->moved, 2u);
     verbs_sim.dead_device = 0;
     verbs_left(&s);
 }
@@ -174,7 +175,7 @@ Test(verbs_rails, the_last_rail_takes_the_peer_along)
     while (verbs_sim.event)
         tpset_step(&s);
     s.paused[1] = 0;
-    while (((struct vb_tp *)s.tp[0])->moved == 0)
+    while (s.tp[0]->moved == 0)
         tpset_step(&s);
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
     s.paused[1] = 1;

@@ -143,12 +143,13 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
         bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered, c->imm_sent);
         return;
     }
+    c->t->tp.replaced++;
     if (c->rail != before) {
-        c->t->moved++;
+        c->t->tp.moved++;
         bny_verbs_rekey(c, from);
         bny_warn("verbs: rank %d: lane %u goes on over device %s instead of %s; %u requests are posted again; lanes moved "
                  "so far: %llu", e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
-                 (unsigned long long)c->t->moved);
+                 (unsigned long long)c->t->tp.moved);
     } else {
         bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
                  c->posted - from);

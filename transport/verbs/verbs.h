@@ -322,7 +322,6 @@ struct vb_tp {
     uint32_t max_msg; /* bytes of one request; of all rails the least */
     int notify;       /* the devices have no immediates */
     struct vb_blob blob;
-    uint64_t moved;   /* lanes that went on over another rail */
     struct vb_ep **eps;   /* [nranks] */
     struct vb_conn *half; /* incoming, not proven */
     struct vb_conn *dead; /* to be freed once no message is lent from them */

@@ -189,6 +189,17 @@ static unsigned distance(const char *a, const char *b)
     return row[n];
 }
 
+/* Variables of the tests, and of scripts/softroce-guest and scripts/test. */
+static int is_no_parameter(const char *name)
+{
+    static const char *const others[] = { "BANYAN_TEST_", "BANYAN_GUEST_", "BANYAN_SKIP_GUEST" };
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strncmp(name, others[i], strlen(others[i])))
+            return 1;
+    return 0;
+}
+
 static void check_unknown(void)
 {
     for (char **e = environ; e && *e; e++) {
@@ -197,8 +208,7 @@ static void check_unknown(void)
         unsigned best = 1000;
         size_t len = strcspn(*e, "=");
 
-        if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name ||
-            !strncmp(*e, "BANYAN_TEST_", 12))
+        if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name || is_no_parameter(*e))
             continue;
         memcpy(name, *e, len);
         name[len] = '\0';

@@ -306,7 +306,12 @@ static int run_rank(struct perf_run *run, const struct banyan_id *id, int rank, 
 {
     int status;
 
-    if (join(run, id, rank, nranks) < 0)
+    status = join(run, id, rank, nranks);
+    if (status == -BANYAN_EINVAL) { /* a schedule, codec, graph or device that the library does not take */
+        failed("wrong option");
+        return 2;
+    }
+    if (status < 0)
         return failed("cannot join the job");
     status = measure(run);
     if (banyan_async_error(run->comm, NULL, NULL, 0) < 0)

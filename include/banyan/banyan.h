@@ -193,14 +193,17 @@ BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
  * buf (may be NULL). Any thread. */
 BANYAN_API int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap);
 
-/* Counters since init, for tools. Any thread; values may be a moment old. */
+/* Counters since init, for tools. Any thread; values may be a moment old. Members may be added at the end, and only
+ * those that the caller's size has are written. */
 struct banyan_stats {
-    size_t size;               /* sizeof of the caller; set before the call */
+    size_t size;               /* sizeof of the caller; set before the call. 0: up to sleeps */
     uint64_t ops;              /* operations completed */
     uint64_t wire_bytes;       /* payload bytes this rank handed to transports (puts and pulls included) */
     uint64_t messages;         /* messages this rank sent */
     uint64_t copied_bytes;     /* payload bytes copied by the CPU besides the reduction itself */
     uint64_t sleeps;           /* times a wait slept in the kernel */
+    uint64_t replaced;         /* connections (verbs: queue pairs) of this rank that were replaced, with nothing lost */
+    uint64_t moved;            /* of these, those that went on over another network device */
 };
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ, "none" alone),

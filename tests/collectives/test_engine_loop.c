@@ -3,6 +3,7 @@
  * duplication, reordering, delay and short queues: results are exact, ranks agree bit for bit, nothing is written
  * outside the buffers, inputs stay as they were. BANYAN_TEST_SEED repeats a run. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -465,4 +466,37 @@ Test(engine_loop, mismatched_count_fails_on_both_sides)
         cr_assert_eq(banyan_request_free(g.req[r]), 0);
     }
     rig_close(&g);
+}
+
+/* A program's "for ever" may be infinity, or a number that does not fit into nanoseconds. */
+Test(engine_loop, endless_deadlines_never_pass)
+{
+    static const double endless[] = { INFINITY, NAN, 1e300, 1e12, 0 };
+
+    for (size_t i = 0; i < sizeof endless / sizeof endless[0]; i++) {
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+        int32_t a[2] = { 1, 2 };
+        struct rig g;
+        int d = 0;
+
+        opts.timeout_s = endless[i];
+        rig_open(&g, 2, NULL);
+        for (int r = 0; r < 2; r++)
+            cr_assert_eq(banyan_allreduce_init(&a[r], &a[r], 1, BANYAN_I32, BANYAN_SUM, g.comm[r], &opts, &g.req[r]), 0);
+        cr_assert_eq(banyan_start(g.req[0]), 0);
+        for (int k = 0; k < 3; k++) {
+            bny_world_tick(g.comm[0]->world); /* the first one sets the deadline */
+            bny_failure_adopt(g.comm[0]->world);
+        }
+        cr_assert_eq(banyan_test(g.req[0], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+        cr_assert_eq(d, 0);
+        cr_assert_eq(banyan_start(g.req[1]), 0);
+        for (int r = 0; r < 2; r++) {
+            for (int k = d = 0; k < 1000 && !d; k++)
+                cr_assert_eq(banyan_test(g.req[r], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+            cr_assert(d && a[r] == 3);
+            cr_assert_eq(banyan_request_free(g.req[r]), 0);
+        }
+        rig_close(&g);
+    }
 }

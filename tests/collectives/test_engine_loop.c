@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "compress/linear.h"
 #include "transport/loop/loop.h"
 
 #define MAX_N 9
@@ -499,4 +500,45 @@ Test(engine_loop, endless_deadlines_never_pass)
         }
         rig_close(&g);
     }
+}
+
+static int refusals;
+
+static int refuse(struct bny_linear *l, int k, struct bny_stage *s)
+{
+    refusals++;
+    return bny_fail(BANYAN_ENOTSUP, "stage %d of %zu elements is refused", k, l->n);
+}
+
+/* Whoever waits looks at the failures of others only between turns that move nothing. */
+Test(engine_loop, a_stage_that_fails_is_not_tried_again)
+{
+    struct bny_linear_ops linear;
+    struct bny_codec_ops ops;
+    struct bny_codec codec;
+    float a[4096] = { 0 };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct rig g;
+    int d = 0;
+
+    opts.codec = "powersgd:force=1";
+    rig_open(&g, 2, NULL);
+    cr_assert_eq(banyan_allreduce_init(a, a, 4096, BANYAN_F32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]), 0);
+    codec = *g.req[0]->op.plan.codec;
+    ops = *codec.ops;
+    linear = *ops.linear;
+    linear.contribute = refuse;
+    ops.linear = &linear;
+    codec.ops = &ops;
+    g.req[0]->op.plan.codec = &codec;
+    refusals = 0;
+    cr_assert_eq(banyan_start(g.req[0]), 0);
+    for (int i = 0; i < 3; i++) /* before the failure is known: with a control plane that takes a while */
+        cr_assert_eq(bny_linear_advance(&g.req[0]->op), 0);
+    cr_assert_eq(refusals, 1);
+    cr_assert_eq(banyan_test(g.req[0], &d), -BANYAN_ENOTSUP);
+    cr_assert_eq(d, 1);
+    cr_assert_not_null(strstr(banyan_last_error(), "is refused"));
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    rig_close(&g);
 }

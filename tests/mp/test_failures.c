@@ -128,6 +128,8 @@ static struct mp_row others[] = {
     { "abort_one_of_two", "tcp", 2 },
     { "fork_child", "shm", 2 },
     { "fork_child", "tcp", 2 },
+    { "codec_refuses", "shm", 2, "ebint:force=1" },
+    { "codec_refuses", "tcp", 3, "maxnorm:width=4,force=1" },
     { "leave_early", "shm", 2 },
     { "leave_early", "shm", 4 },
     { "leave_early", "tcp", 3 },

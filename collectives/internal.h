@@ -526,13 +526,13 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
 /* Progresses, looking up to `tries` times at the peers of a one-shot; lock held. Returns > 0 when something moved. */
 int bny_op_look(struct bny_op *op, int tries);
 struct bny_waiter {
-    uint32_t spins, yields, yields_max;
+    uint32_t spins, yields, yields_max, finds;
     int napped;
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);
 /* A progress found something: waiting begins anew. */
-void bny_wait_found(struct bny_waiter *wt);
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 

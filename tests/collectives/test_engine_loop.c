@@ -542,3 +542,17 @@ Test(engine_loop, a_stage_that_fails_is_not_tried_again)
     cr_assert_eq(banyan_request_free(g.req[0]), 0);
     rig_close(&g);
 }
+
+Test(engine_loop, a_wait_that_always_finds_something_looks_at_deadlines)
+{
+    struct bny_waiter wt;
+    struct rig g;
+
+    rig_open(&g, 2, NULL);
+    bny_wait_init(&wt);
+    cr_assert_eq(g.comm[0]->world->tick_ns, 0);
+    for (int i = 0; i < 1000; i++)
+        bny_wait_found(&wt, g.comm[0]->world);
+    cr_assert_neq(g.comm[0]->world->tick_ns, 0);
+    rig_close(&g);
+}

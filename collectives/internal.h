@@ -92,7 +92,7 @@ struct bny_world {
     uint64_t tick_ns;       /* last slow tick */
     int has_local_failure;  /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
-    int orderly;            /* every communicator so far was finalized */
+    int orderly;            /* nothing was destroyed, not finalized, since all ranks finalized one */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, world.c counts */
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */

@@ -8,7 +8,7 @@
 #include "collectives/internal.h"
 
 #define TICK_NS        500000u  /* between ticks */
-#define CHECK_EVERY    256u     /* spins between looks at the clock */
+#define CHECK_EVERY    256u     /* spins, or turns that found something, between looks at the clock */
 #define SPINS          20000u   /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED   0u       /* when CPUs are shared: whom we wait for may need this one */
 #define YIELDS         2000u
@@ -24,18 +24,6 @@ void bny_wait_init(struct bny_waiter *wt)
     *wt = (struct bny_waiter){ 0 };
 }
 
-/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
- * slow enough that every chunk is worth a nap would else cost a whole CPU. */
-void bny_wait_found(struct bny_waiter *wt)
-{
-    if (wt->napped)
-        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
-    else if (wt->yields)
-        wt->yields_max *= 2;
-    wt->spins = wt->yields = 0;
-    wt->napped = 0;
-}
-
 static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
 {
     uint64_t now = bny_now_ns();
@@ -48,6 +36,21 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
         bny_world_unlock(w);
     }
     bny_worlds_progress(w);
+}
+
+/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
+ * slow enough that every chunk is worth a nap would else cost a whole CPU. A wait that finds something at
+ * every turn has its deadline too. */
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
+{
+    if (++wt->finds % CHECK_EVERY == 0)
+        tick_if_due(wt, w);
+    if (wt->napped)
+        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
+    else if (wt->yields)
+        wt->yields_max *= 2;
+    wt->spins = wt->yields = 0;
+    wt->napped = 0;
 }
 
 static void call_hook(struct banyan_comm *comm)
@@ -228,7 +231,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
             bny_world_unlock(w);
         }
         if (n > 0)
-            bny_wait_found(&wt);
+            bny_wait_found(&wt, w);
     }
     if (op->result)
         bny_comm_error(op->comm);

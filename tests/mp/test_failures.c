@@ -132,6 +132,8 @@ static struct mp_row others[] = {
     { "abort_one_of_two", "tcp", 3, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },
     { "fork_child", "shm", 2 },
     { "fork_child", "tcp", 2 },
+    { "codec_refuses", "shm", 2, "ebint:force=1" },
+    { "codec_refuses", "tcp", 3, "maxnorm:width=4,force=1" },
     { "leave_early", "shm", 2 },
     { "leave_early", "shm", 4 },
     { "leave_early", "tcp", 3 },

@@ -16,6 +16,7 @@
 #define YIELDS_MIN     8u
 #define NAP_MAX_NS     2000000u
 #define HOOK_EVERY     8u       /* yields between calls of the hook: an MPI's own progress may yield as well */
+#define TICK_EVERY     256u     /* yields between ticks, over waits: some hundred microseconds */
 #define LOOKS_SHARED   60       /* with shared CPUs, at peers that run on others; some microseconds */
 
 void bny_wait_init(struct bny_waiter *wt)
@@ -130,7 +131,8 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         sched_yield();
         if (comm && ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);
-        if (wt->yields % 16 == 0)
+        /* Also where every wait is short: else ranks whose calls go on succeeding never hear of an abort. */
+        if (wt->yields % 16 == 0 || (comm && comm->hook_turns % TICK_EVERY == 0))
             tick_if_due(wt, w);
         return;
     }

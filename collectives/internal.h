@@ -98,7 +98,7 @@ struct bny_world {
     int progress_fd;        /* -1 until asked for */
     atomic_uint_fast64_t sleeps, wakeups;
     uint64_t due_ns;        /* the earliest time at which a paced send may go, 0: none; since a nap looked last */
-    atomic_uint_fast64_t wire_bytes, messages, copied_bytes; /* copies: bny_world_count */
+    atomic_uint_fast64_t wire_bytes, messages, copied_bytes, replaced, moved; /* copies: bny_world_count */
     int progressing;        /* inside progress: the hook or a user function must not re-enter */
     int64_t spin_us;        /* BANYAN_SPIN_US */
     int pace, lockstep;     /* BANYAN_PACE, BANYAN_LOCKSTEP */

@@ -197,16 +197,20 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
 
 void bny_world_count(struct bny_world *w)
 {
-    uint64_t wire = 0, messages = 0, copied = 0;
+    uint64_t wire = 0, messages = 0, copied = 0, replaced = 0, moved = 0;
 
     for (int i = 0; i < w->ntps; i++) {
         wire += w->tps[i]->wire_bytes;
         messages += w->tps[i]->messages;
         copied += w->tps[i]->copied_bytes;
+        replaced += w->tps[i]->replaced;
+        moved += w->tps[i]->moved;
     }
     atomic_store_explicit(&w->wire_bytes, wire, memory_order_relaxed);
     atomic_store_explicit(&w->messages, messages, memory_order_relaxed);
     atomic_store_explicit(&w->copied_bytes, copied, memory_order_relaxed);
+    atomic_store_explicit(&w->replaced, replaced, memory_order_relaxed);
+    atomic_store_explicit(&w->moved, moved, memory_order_relaxed);
 }
 
 void bny_world_tick(struct bny_world *w)

@@ -158,6 +158,7 @@ def port_jobs():
         drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
         want = {"cut", "wrong tags", "impossible headers", "out of place" if check == "none" else "wrong checks"}
         report(f"strangers' frames, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
+    says("a fan-out group that another port has", ["interface a0", "fan-out group", "start again"], ports("collide", *job_))
     code, text = ports("narrow", *job_)
     report("9000 bytes here, 1500 on the way", code == 0 and "frames of 9014 bytes do not reach rank" in text
            and "BANYAN_DPDK_MTU" in text, text)

@@ -556,3 +556,22 @@ Test(engine_loop, a_wait_that_always_finds_something_looks_at_deadlines)
     cr_assert_neq(g.comm[0]->world->tick_ns, 0);
     rig_close(&g);
 }
+
+Test(engine_loop, displacements_beyond_memory_are_refused)
+{
+    size_t counts[2] = { 1, 1 }, displs[2] = { 0, SIZE_MAX / 4 }, unused[2] = { 0, 1 };
+    int32_t a[4] = { 0 }, b[4] = { 0 };
+    struct rig g;
+
+    rig_open(&g, 2, NULL);
+    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), -BANYAN_EINVAL);
+    cr_assert_not_null(strstr(banyan_last_error(), "displs"));
+    cr_assert_eq(banyan_alltoallv_init(a, counts, NULL, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]),
+                 -BANYAN_EINVAL);
+    counts[1] = 0; /* what is at no element's place is not looked at */
+    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    cr_assert_eq(banyan_alltoallv_init(a, counts, unused, b, counts, NULL, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    rig_close(&g);
+}

@@ -273,6 +273,17 @@ Test(launch, ids_survive_their_text)
     cr_assert_eq(bny_id_listen_fd(&id), -1);
 }
 
+/* Started by something that closed it, as services are. */
+Test(launch, the_listener_is_no_standard_input)
+{
+    struct bny_id id;
+
+    close(0);
+    cr_assert_eq(bny_id_create(&id, "lo", "", 1), 0, "%s", banyan_last_error());
+    cr_assert_geq(bny_id_listen_fd(&id), 3);
+    close(bny_id_take_fd(&id));
+}
+
 Test(launch, interfaces_and_ports_are_chosen_as_told)
 {
     struct bny_id id;

@@ -140,7 +140,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     bny_world_lock(w);
     /* After a failure that all know of we leave in order: who hears of it a little later must not take our exit
      * for the first cause. */
-    if (!comm->finalized && !atomic_load(&comm->failed))
+    if (comm->finalized && comm->n == w->nranks)
+        w->orderly = 1; /* all ranks were in that barrier: none needs what was destroyed before */
+    else if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
     if (!atomic_load(&comm->failed) && comm->active_first) {
         struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,
@@ -323,7 +325,8 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 
     if (!comm || !out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
-    size = out->size && out->size < sizeof s ? out->size : sizeof s;
+    size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
+    size = size < sizeof s ? size : sizeof s;
     s.size = size;
     w = comm->world;
     /* Who holds the lock for long, such as a user's operation that asks, gets values of the last tick. */
@@ -341,6 +344,8 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     s.wire_bytes = atomic_load_explicit(&w->wire_bytes, memory_order_relaxed);
     s.messages = atomic_load_explicit(&w->messages, memory_order_relaxed);
     s.copied_bytes = atomic_load_explicit(&w->copied_bytes, memory_order_relaxed);
+    s.replaced = atomic_load_explicit(&w->replaced, memory_order_relaxed);
+    s.moved = atomic_load_explicit(&w->moved, memory_order_relaxed);
     memcpy(out, &s, size);
     return 0;
 }

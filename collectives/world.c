@@ -182,8 +182,8 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             char who[64];
             int first;
             bny_probe_if_due(op, now);
-            if (!op->deadline_ns && timeout > 0)
-                op->deadline_ns = now + (uint64_t)(timeout * 1e9);
+            if (!op->deadline_ns)
+                op->deadline_ns = bny_deadline_after(now, timeout);
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
                 continue;
             first = bny_op_waiting_for(op, who, sizeof who);
@@ -197,16 +197,20 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
 
 void bny_world_count(struct bny_world *w)
 {
-    uint64_t wire = 0, messages = 0, copied = 0;
+    uint64_t wire = 0, messages = 0, copied = 0, replaced = 0, moved = 0;
 
     for (int i = 0; i < w->ntps; i++) {
         wire += w->tps[i]->wire_bytes;
         messages += w->tps[i]->messages;
         copied += w->tps[i]->copied_bytes;
+        replaced += w->tps[i]->replaced;
+        moved += w->tps[i]->moved;
     }
     atomic_store_explicit(&w->wire_bytes, wire, memory_order_relaxed);
     atomic_store_explicit(&w->messages, messages, memory_order_relaxed);
     atomic_store_explicit(&w->copied_bytes, copied, memory_order_relaxed);
+    atomic_store_explicit(&w->replaced, replaced, memory_order_relaxed);
+    atomic_store_explicit(&w->moved, moved, memory_order_relaxed);
 }
 
 void bny_world_tick(struct bny_world *w)

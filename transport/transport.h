@@ -60,7 +60,7 @@ struct bny_ep {
 struct bny_tp {
     const struct bny_transport_ops *ops;
     int rank, nranks; /* world */
-    uint64_t wire_bytes, messages, copied_bytes; /* counters; see banyan_stats */
+    uint64_t wire_bytes, messages, copied_bytes, replaced, moved; /* counters; see banyan_stats */
     uint64_t unsent;  /* of all endpoints */
     uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };

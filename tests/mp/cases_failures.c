@@ -296,7 +296,27 @@ static int leave_early(struct test *t)
     return 0;
 }
 
+/* --- a codec that finds only from the ranks' values that it cannot encode them -------- */
+static int codec_refuses(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    size_t count = 10000;
+    float *x = case_malloc(count * sizeof *x);
+    int rc;
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = 1e30f;
+    opts.codec = t->arg;
+    rc = banyan_allreduce(x, x, count, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+    CHECK(t, rc == -BANYAN_ENOTSUP, "returned %d (%s)", rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "codec");
+    check_stays_failed(t, t->comm, rc);
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_failures[] = {
+    { "codec_refuses", codec_refuses, CASE_FAILS },
     { "until_death", until_death, CASE_FAILS | CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "deadline", deadline, CASE_FAILS },

@@ -451,6 +451,7 @@ static int progress_fd(struct test *t)
 static int stats(struct test *t)
 {
     struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
+    struct banyan_stats older = { .size = offsetof(struct banyan_stats, replaced), .replaced = 77 };
     size_t bytes = 1 << 20;
     unsigned char *x = case_malloc(bytes);
     char line[256] = "";
@@ -469,6 +470,9 @@ static int stats(struct test *t)
               b.wire_bytes - a.wire_bytes <= 10 * 4 * bytes * (size_t)t->n,
           "%llu bytes", (unsigned long long)(b.wire_bytes - a.wire_bytes));
     CHECK(t, t->n == 1 || b.messages > a.messages, "no message");
+    CHECK(t, b.replaced == 0 && b.moved == 0, "nothing broke, and %llu were replaced", (unsigned long long)b.replaced);
+    CHECK_OK(t, banyan_comm_stats(t->comm, &older));
+    CHECK(t, older.ops == b.ops && older.replaced == 77, "a caller that knows less gets more");
     CHECK_OK(t, banyan_comm_plan(t->comm, "allreduce", 1000, BANYAN_F32, line, sizeof line));
     CHECK_HAS(t, line, t->n == 1 ? "transport none" : t->transport);
     CHECK(t, line[0] && !strchr(line, '\n'), "plan '%s'", line);

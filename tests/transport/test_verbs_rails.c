@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -75,6 +76,8 @@ Test(verbs_rails, lanes_that_break_are_replaced)
             for (uint32_t k = 0; k < lanes; k++)
                 epochs += verbs_lane_conn(&s, 0, 1, k)->epoch;
         }
+        cr_assert_eq(s.tp[0]->replaced, epochs);
+        cr_assert_eq(s.tp[0]->moved, 0u);
         verbs_left(&s);
     }
 }
@@ -122,18 +125,23 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         return;
     for (int i = 0; i < 12; i++) {
         struct tpset s;
-        uint64_t moved;
+        uint64_t moved, deadline;
 
         victim = i & 1;
         by_event = i / 2 % 3;
         verbs_sim.dead_device = 0;
         opened(&s, 2, 1 + i / 6);
         verbs_stream(&s, &(struct verbs_stream){ .meddle = kill_rail, .seed = 300 + (uint64_t)i });
-        moved = ((struct vb_tp *)s.tp[0])->moved;
+        moved = s.tp[0]->moved;
+        cr_assert_leq(moved, s.tp[0]->replaced);
         cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved", (unsigned long long)moved);
+        deadline = bny_deadline_in(TPSET_DEADLINE_S);
         for (uint32_t k = 0; k < (uint32_t)(2 * (1 + i / 6)); k++)
-            cr_assert(verbs_lane_conn(&s, 0, 1, k)->rail->index != victim || verbs_lane_conn(&s, 0, 1, k)->lost ||
-                      verbs_lane_conn(&s, 0, 1, k)->done == verbs_lane_conn(&s, 0, 1, k)->posted, "lane %u stays", k);
+            while (verbs_lane_conn(&s, 0, 1, k)->rail->index == victim && !verbs_lane_conn(&s, 0, 1, k)->lost &&
+                   verbs_lane_conn(&s, 0, 1, k)->done != verbs_lane_conn(&s, 0, 1, k)->posted) {
+                cr_assert(!bny_deadline_passed(deadline), "lane %u stays", k);
+                tpset_step(&s);
+            }
         verbs_sim.dead_device = 0;
         verbs_sim.event = 0;
         verbs_left(&s);
@@ -143,9 +151,7 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
 /* The first dies, comes back, then the other one dies. */
 static void swap_rails(struct tpset *s, uint32_t heard)
 {
-    struct vb_tp *t = (struct vb_tp *)s->tp[0];
-
-    verbs_sim.dead_device = heard < 10 ? 0 : heard < 30 || t->moved == 0 ? 1 : 2;
+    verbs_sim.dead_device = heard < 10 ? 0 : heard < 30 || s->tp[0]->moved == 0 ? 1 : 2;
 }
 
 Test(verbs_rails, a_rail_that_comes_back_is_used_again)
@@ -156,9 +162,131 @@ Test(verbs_rails, a_rail_that_comes_back_is_used_again)
         return;
     opened(&s, 2, 1);
     verbs_stream(&s, &(struct verbs_stream){ .meddle = swap_rails });
-    cr_assert_geq(((struct vb_tp *)s.tp[0])->moved, 2u);
+    cr_assert_geq(s.tp[0]->moved, 2u);
     verbs_sim.dead_device = 0;
     verbs_left(&s);
+}
+
+/* A device that comes and goes while streams run. */
+enum { ALL_HOME, DEAD, BACK };
+static struct {
+    uint64_t rng;
+    int phase;
+    int told; /* by events */
+    int returns, fickle; /* fickle: so often it may die once more before all lanes are home */
+} visitor;
+
+static int lanes_on(struct tpset *s, int rail)
+{
+    int n = 0;
+
+    for (int r = 0; r < 2; r++)
+        for (uint32_t k = 0; k < ((struct vb_ep *)s->ep[r][!r])->nlanes; k++)
+            n += verbs_lane_conn(s, r, !r, k)->rail->index == rail;
+    return n;
+}
+
+static int all_lanes_open(struct tpset *s)
+{
+    for (int r = 0; r < 2; r++) {
+        const struct vb_ep *e = (struct vb_ep *)s->ep[r][!r];
+
+        if (e->state != VB_OPEN || e->lanes_open != (1u << e->nlanes) - 2)
+            return 0;
+    }
+    return 1;
+}
+
+/* Both ranks, by events. */
+static void tell(struct tpset *s, enum ibv_event_type type)
+{
+    for (int r = 0; r < 2 && visitor.told; r++) {
+        verbs_sim.event_device = victim;
+        verbs_sim.event = (int)type + 1;
+        bny_verbs_async((struct vb_tp *)s->tp[r]);
+    }
+}
+
+static void enter(struct tpset *s, int phase)
+{
+    visitor.phase = phase;
+    verbs_sim.dead_device = phase == DEAD ? 1 + victim : 0;
+    if (phase != ALL_HOME)
+        tell(s, phase == DEAD ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+}
+
+static void come_and_go(struct tpset *s, uint32_t heard)
+{
+    struct vb_tp *t;
+    int home = (int)((struct vb_ep *)s->ep[0][1])->nlanes; /* ends of lanes at home on a rail */
+
+    (void)heard;
+    for (int r = 0; r < 2 && bny_rng_below(&visitor.rng, 4) == 0; r++) {
+        t = (struct vb_tp *)s->tp[r];
+        t->turns = UINT32_MAX; /* it looks now, and goes home now, also in vain */
+        t->home_ns = t->home_ns && visitor.phase != ALL_HOME;
+    }
+    switch (visitor.phase) {
+    case ALL_HOME:
+        if (visitor.returns < 3 && bny_rng_below(&visitor.rng, 60) == 0)
+            enter(s, DEAD);
+        break;
+    case DEAD:
+        if (lanes_on(s, victim) == 0 && all_lanes_open(s) && bny_rng_below(&visitor.rng, 30) == 0)
+            enter(s, BACK);
+        break;
+    case BACK:
+        if (visitor.fickle && lanes_on(s, victim) < home && bny_rng_below(&visitor.rng, 50) == 0) {
+            enter(s, DEAD);
+            visitor.fickle--;
+        } else if (lanes_on(s, victim) == home && all_lanes_open(s)) {
+            enter(s, ALL_HOME);
+            visitor.returns++;
+        }
+        break;
+    }
+}
+
+static void visit(uint64_t seed, int qps, int fickle, int breaks)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    struct tpset s;
+
+    victim = (int)(seed & 1);
+    visitor.rng = seed;
+    visitor.phase = ALL_HOME;
+    visitor.returns = 0;
+    visitor.told = (int)(seed / 2 % 2);
+    visitor.fickle = fickle;
+    verbs_sim.dead_device = verbs_sim.event = 0;
+    opened(&s, 2, qps);
+    for (uint64_t i = 0; visitor.returns < 3; i++) {
+        cr_assert(!bny_deadline_passed(deadline), "seed %llu: %d returns, phase %d, %d ends there, %d", (unsigned long long)seed,
+                  visitor.returns, visitor.phase, lanes_on(&s, victim), all_lanes_open(&s));
+        verbs_stream(&s, &(struct verbs_stream){ .meddle = come_and_go, .seed = seed * 100 + i, .breaks = breaks });
+    }
+    for (int r = 0; r < 2; r++)
+        for (uint32_t k = 0; k < (uint32_t)(2 * qps); k++)
+            cr_assert_eq(verbs_lane_conn(&s, r, !r, k)->rail->index, (int)k % 2, "seed %llu: rank %d, lane %u",
+                         (unsigned long long)seed, r, k);
+    for (int r = 0; r < 2; r++)
+        cr_assert_geq(s.tp[r]->moved, (uint64_t)(visitor.returns * 2 * qps));
+    if (!fickle && !breaks)
+        cr_assert_eq(s.tp[0]->moved, s.tp[1]->moved);
+    verbs_left(&s);
+}
+
+Test(verbs_rails, lanes_go_home_when_their_rail_is_back)
+{
+    for (uint64_t seed = 0; seed < 8 && !verbs_real_device(); seed++)
+        visit(seed, 1 + (int)(seed / 4), 0, 0);
+}
+
+/* It breaks at any time, also when lanes are on their way home, and so does what is elsewhere. */
+Test(verbs_rails, lanes_go_home_in_spite_of_breaks)
+{
+    for (uint64_t seed = 8; seed < 16 && !verbs_real_device(); seed++)
+        visit(seed, 1 + (int)(seed % 2), 5, (int)(seed % 3));
 }
 
 Test(verbs_rails, the_last_rail_takes_the_peer_along)
@@ -174,7 +302,7 @@ Test(verbs_rails, the_last_rail_takes_the_peer_along)
     while (verbs_sim.event)
         tpset_step(&s);
     s.paused[1] = 0;
-    while (((struct vb_tp *)s.tp[0])->moved == 0)
+    while (s.tp[0]->moved == 0)
         tpset_step(&s);
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
     s.paused[1] = 1;

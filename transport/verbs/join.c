@@ -115,6 +115,13 @@ struct rdma_conn_param bny_verbs_param(const void *data, size_t len)
                                      .rnr_retry_count = (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
 }
 
+/* Where a queue pair serves while a better one is in the making, the state is about the one that serves. */
+static void step(struct vb_ep *e, enum vb_state state)
+{
+    if (!bny_verbs_serves(e))
+        e->state = state;
+}
+
 static void ask_failed(struct vb_conn *c, const char *what)
 {
     struct vb_ep *e = c->e;
@@ -122,9 +129,12 @@ static void ask_failed(struct vb_conn *c, const char *what)
     if (e->trial != c)
         return;
     bny_verbs_conn_close(c);
+    if (bny_verbs_serves(e))
+        return;
     e->tries++;
     if (!bny_deadline_passed(e->deadline_ns)) {
-        e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to replace, after a while */
+        if (e->state != VB_DRAINING)
+            e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to replace, after a while */
         e->again_ns = bny_now_ns() + AGAIN_NS;
         return;
     }
@@ -147,24 +157,28 @@ void bny_verbs_ask(struct vb_ep *e)
     if (!e->main->claimed)
         return;
     rail = bny_verbs_rail_next(e);
-    if (!e->deadline_ns)
+    if (!e->deadline_ns && !bny_verbs_serves(e))
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     e->attempt_ns = bny_deadline_in(ATTEMPT_S);
     mine = rail->addr;
     mine.port = 0;
     c = bny_verbs_conn_new(t, e, NULL, 1);
     if (!c) {
-        bny_verbs_down(e, "is not reached: no memory for a connection");
+        if (!bny_verbs_serves(e))
+            bny_verbs_down(e, "is not reached: no memory for a connection");
         return;
     }
     c->rail = rail;
     if (t->fn->rdma_create_id(t->events, &c->id, c, RDMA_PS_TCP) != 0) {
         c->id = NULL;
-        bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->device, strerror(errno));
+        if (bny_verbs_serves(e))
+            bny_verbs_conn_close(c);
+        else
+            bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->device, strerror(errno));
         return;
     }
     t->fn->rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
-    e->state = VB_ADDR;
+    step(e, VB_ADDR);
     if (t->fn->rdma_resolve_addr(c->id, bny_verbs_sockaddr(&mine, &from),
                                  bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to), RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
@@ -172,7 +186,7 @@ void bny_verbs_ask(struct vb_ep *e)
 
 static void resolved_addr(struct vb_conn *c)
 {
-    c->e->state = VB_ROUTE;
+    step(c->e, VB_ROUTE);
     if (c->t->fn->rdma_resolve_route(c->id, RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
@@ -182,7 +196,7 @@ static void resolved_route(struct vb_conn *c)
     struct rdma_conn_param p;
 
     if (bny_verbs_conn_prepare(c, c->e->main->conn, c->e->conn != NULL) != 0) {
-        if (c->e->conn && bny_verbs_rail_others(c->e, c->rail))
+        if (bny_verbs_serves(c->e) || (c->e->conn && bny_verbs_rail_others(c->e, c->rail)))
             ask_failed(c, banyan_last_error());
         else
             bny_verbs_down(c->e, "is not reached: %s", banyan_last_error());
@@ -198,7 +212,7 @@ static void resolved_route(struct vb_conn *c)
     c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
     p = bny_verbs_param(&c->request, sizeof c->request);
-    c->e->state = VB_ASKING;
+    step(c->e, VB_ASKING);
     if (c->t->fn->rdma_connect(c->id, &p) != 0)
         ask_failed(c, strerror(errno));
 }
@@ -214,14 +228,29 @@ static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting, c
     bny_verbs_proof(c, role, h->proof);
 }
 
-/* The peer accepted: check that it knows the secret, then say hello. */
+static void say_hello(struct vb_conn *c)
+{
+    struct vb_hello h;
+
+    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C', &h);
+    c->e->state = VB_HELLO;
+    if (bny_verbs_post_hello(c, &h) != 0)
+        ask_failed(c, "the hello is not sent");
+}
+
+/* The peer accepted: check that it knows the secret, then say hello; where another queue pair serves so far, after hearing
+ * that one out. */
 static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
-    struct vb_hello h;
+    struct vb_ep *e = c->e;
     uint8_t expect[16];
 
     c->established = 1;
+    if (len < sizeof a && bny_verbs_serves(e)) {
+        ask_failed(c, "it accepts without a proof");
+        return;
+    }
     if (len < sizeof a) {
         bny_verbs_down(c->e, "accepts without a proof: it is no rank of this job");
         return;
@@ -229,14 +258,17 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     memcpy(&a, data, sizeof a);
     memcpy(c->nonce, a.nonce, sizeof c->nonce);
     bny_verbs_proof(c, 'S', expect);
-    if (sodium_memcmp(expect, a.proof, 16) != 0) {
-        bny_verbs_down(c->e, "does not know the job's secret: somebody else listens at its address");
-        return;
+    if (!bny_verbs_serves(e)) {
+        if (sodium_memcmp(expect, a.proof, 16) != 0)
+            bny_verbs_down(e, "does not know the job's secret: somebody else listens at its address");
+        else
+            say_hello(c);
+    } else if (sodium_memcmp(expect, a.proof, 16) != 0 || e->main->left || e->main->gone || e->main->farewell_sent) {
+        ask_failed(c, "it is no better");
+    } else {
+        e->attempt_ns = bny_deadline_in(ATTEMPT_S);
+        bny_verbs_leave(e->conn, c->rail); /* advance() goes on */
     }
-    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C', &h);
-    c->e->state = VB_HELLO;
-    if (bny_verbs_post_hello(c, &h) != 0)
-        ask_failed(c, "the hello is not sent");
 }
 
 /* It may have ended, or have lost a device: another rail tells. 1: there is none that was not tried. */
@@ -270,6 +302,10 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 
     if (e->trial != c)
         return;
+    if (bny_verbs_serves(e)) {
+        ask_failed(c, "it was turned away");
+        return;
+    }
     /* closed by the other end before its connection manager knew ours to be open: not a word about whether it lives */
     if (why == 0 && (c->established || (e->conn && status == REJ_CLOSED))) {
         ask_failed(c, "it was closed at once");
@@ -344,7 +380,9 @@ static int answer_hello(struct vb_conn *c)
         bny_verbs_conn_close(c);
         return 0;
     }
-    if (e->conn && e->state == VB_OPEN)
+    if (e->conn && e->state == VB_OPEN && e->conn->rail != c->rail && c->rail == bny_verbs_home(e))
+        bny_verbs_leave(e->conn, c->rail);
+    else if (e->conn && e->state == VB_OPEN)
         bny_verbs_lost(e->conn, "has lost its connection to device %s", e->conn->rail->device);
     if (e->main->down || (e->conn && e->state == VB_DRAINING))
         return 0;
@@ -479,7 +517,7 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         snprintf(why, sizeof why, "device %s was removed", c->rail->device);
         bny_verbs_rail_down(t, c->rail, 2, why);
-        if (c->e && c->e->trial == c && bny_verbs_rail_others(c->e, c->rail))
+        if (c->e && c->e->trial == c && (bny_verbs_serves(c->e) || bny_verbs_rail_others(c->e, c->rail)))
             ask_failed(c, why);
         else if (c->e && c->e->trial == c)
             bny_verbs_down(c->e, "is not reached any more: %s", why);
@@ -513,6 +551,10 @@ static void advance(struct vb_ep *e)
 
     if (e->trial)
         hear_hello(e->trial);
+    if (e->trial && bny_verbs_serves(e) && bny_deadline_passed(e->attempt_ns))
+        ask_failed(e->trial, "no answer");
+    if (e->trial && e->trial->established && e->state == VB_IDLE)
+        say_hello(e->trial);
     if (!e->deadline_ns || e->state == VB_OPEN || e->state == VB_CLOSED)
         return;
     late = bny_deadline_passed(e->deadline_ns);
@@ -534,6 +576,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
     while (take_event(t, &ev))
         handle(t, &ev);
     bny_verbs_async(t);
+    bny_verbs_go_home(t);
     for (struct vb_conn *c = t->half, *next; c; c = next) {
         next = c->next;
         hear_hello(c);

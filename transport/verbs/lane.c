@@ -21,9 +21,35 @@
 #define SRQ_DRAIN_S 0.1 /* with a shared receive queue nothing is flushed: for the message that was coming in */
 #define LOSSES_MAX 4   /* in a row */
 
-void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
+static void leave(struct vb_conn *c)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+    struct vb_ep *e = c->e;
+
+    c->lost = 1;
+    c->drained = 0;
+    c->drain_ns = bny_deadline_in(c->rail->shared.srq ? SRQ_DRAIN_S : DRAIN_S);
+    e->state = VB_DRAINING;
+    e->main->lanes_open &= ~(1u << e->lane);
+    e->tries = e->refused = 0;
+    e->deadline_ns = bny_deadline_in((double)bny_param_int("BANYAN_VERBS_REPLACE"));
+    c->t->joining++;
+    c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
+}
+
+int bny_verbs_serves(const struct vb_ep *e)
+{
+    return e->conn && !e->conn->lost && !e->conn->dead;
+}
+
+void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail)
+{
+    snprintf(c->e->broke, sizeof c->e->broke, "left device %s for %s", c->rail->device, rail->device);
+    leave(c);
+}
+
+void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
+{
     double seconds = (double)bny_param_int("BANYAN_VERBS_REPLACE");
     struct vb_ep *e = c->e;
     char reason[sizeof e->broke];
@@ -40,15 +66,9 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     }
     memcpy(e->broke, reason, sizeof reason);
     bny_warn("verbs: rank %d %s; making another connection", e->ep.peer, reason);
-    c->lost = 1;
-    c->drained = 0;
-    c->drain_ns = bny_deadline_in(c->rail->shared.srq ? SRQ_DRAIN_S : DRAIN_S);
-    e->state = VB_DRAINING;
-    e->main->lanes_open &= ~(1u << e->lane);
-    e->tries = e->refused = 0;
-    e->deadline_ns = bny_deadline_in(seconds);
-    c->t->joining++;
-    c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
+    if (e->trial) /* of one that may be better: made while this one served, it knows nothing of what follows */
+        bny_verbs_conn_close(e->trial);
+    leave(c);
 }
 
 int bny_verbs_heard_out(struct vb_conn *c)
@@ -143,12 +163,20 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
         bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered, c->imm_sent);
         return;
     }
+    c->t->tp.replaced++;
     if (c->rail != before) {
-        c->t->moved++;
+        c->t->tp.moved++;
         bny_verbs_rekey(c, from);
+        bny_verbs_has_moved(c);
+    }
+    if (c->rail != before && c->rail == bny_verbs_home(e)) {
+        c->losses = 0; /* else a port that goes up and down would use them up where nobody sends */
+        bny_info("verbs: rank %d: lane %u is back on device %s after %s; %u requests are posted again", e->ep.peer, e->lane,
+                 c->rail->device, before->device, c->posted - from);
+    } else if (c->rail != before) {
         bny_warn("verbs: rank %d: lane %u goes on over device %s instead of %s; %u requests are posted again; lanes moved "
                  "so far: %llu", e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
-                 (unsigned long long)c->t->moved);
+                 (unsigned long long)c->t->tp.moved);
     } else {
         bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
                  c->posted - from);

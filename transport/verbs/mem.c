@@ -35,6 +35,8 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
     for (int i = 0; i < t->nrails; i++) {
         r->mr[i] = t->fn->ibv_reg_mr(t->rails[i].pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        if (!r->mr[i] && t->rails[i].down)
+            t->rails[i].down = 2; /* for good: no lane may come back to it */
         if (!r->mr[i] && !t->rails[i].down) {
             int err = errno;
 

@@ -5,9 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
+
+#define HOME_NS     1000000000u   /* a port that came up must have been so for this long */
+#define HOME_MAX_NS 64000000000ull /* between two attempts where nothing tells that the way is free */
 
 int bny_verbs_nonblocking(int fd)
 {
@@ -181,6 +185,69 @@ int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail)
     return n;
 }
 
+/* ---- back home ---------------------------------------------------------------------------- */
+
+struct vb_rail *bny_verbs_home(const struct vb_ep *e)
+{
+    return &((struct vb_tp *)e->ep.tp)->rails[e->lane % (uint32_t)e->main->nrails];
+}
+
+/* A way that lets a lane come home and nothing more must not be tried again and again. */
+static void wait_longer(struct vb_tp *t)
+{
+    t->home_wait = !t->home_wait ? HOME_NS : 2 * t->home_wait < HOME_MAX_NS ? 2 * t->home_wait : HOME_MAX_NS;
+}
+
+static int is_away(const struct vb_ep *e)
+{
+    return e && !e->main->left && !e->main->down && e->conn && !e->conn->dead && e->conn->rail != bny_verbs_home(e) &&
+           bny_verbs_home(e)->down != 2;
+}
+
+/* The lower rank tries, one lane of a peer after the other. Meanwhile all goes on over the queue pair that there is. */
+void bny_verbs_go_home(struct vb_tp *t)
+{
+    int away = 0;
+
+    if (!t->home_ns || !bny_deadline_passed(t->home_ns))
+        return;
+    for (int r = t->tp.rank + 1; r < t->tp.nranks; r++) {
+        struct vb_ep *e = t->eps[r];
+        int asked = 0;
+
+        for (uint32_t k = 0; e && k < e->nlanes && !asked; k++) {
+            struct vb_ep *l = k ? e->lanes[k] : e;
+
+            if (!is_away(l))
+                continue;
+            away = 1;
+            asked = l->trial != NULL;
+            if (asked || l->state != VB_OPEN || e->gone || e->farewell_sent || bny_verbs_home(l)->down)
+                continue;
+            l->tries = 0;
+            bny_verbs_ask(l);
+            asked = 1;
+        }
+    }
+    if (away && !t->came_home)
+        wait_longer(t);
+    t->came_home = 0;
+    t->home_ns = away ? bny_now_ns() + t->home_wait : 0;
+}
+
+void bny_verbs_has_moved(struct vb_conn *c)
+{
+    struct vb_tp *t = c->t;
+
+    t->came_home = c->rail == bny_verbs_home(c->e);
+    if (t->came_home) {
+        t->home_ns = bny_now_ns(); /* for the next lane */
+    } else if (!t->home_ns) {
+        wait_longer(t);
+        t->home_ns = bny_now_ns() + t->home_wait;
+    }
+}
+
 static void rail_down_for(struct vb_ep *e, const struct vb_rail *rail, const char *why)
 {
     struct vb_conn *c = e->conn;
@@ -227,6 +294,10 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
     case IBV_EVENT_PORT_ACTIVE:
         bny_info("verbs: port %d of device %s is up", port, rail->device);
         rail->down &= 2;
+        if (t->home_ns) {
+            t->home_wait = HOME_NS;
+            t->home_ns = bny_now_ns() + HOME_NS;
+        }
         break;
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:

@@ -26,7 +26,7 @@
  * credits bound the stripes of a lane, too.
  *
  * A lane whose queue pair breaks gets another one, over another rail if its own does not serve: everything recorded on it
- * goes that way, and nothing is lost or doubled (lane.c).
+ * goes that way, and nothing is lost or doubled (lane.c). When its own serves again, it goes home the same way (rail.c).
  *
  * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to receive and as much to send, a
  * peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs
@@ -322,13 +322,15 @@ struct vb_tp {
     uint32_t max_msg; /* bytes of one request; of all rails the least */
     int notify;       /* the devices have no immediates */
     struct vb_blob blob;
-    uint64_t moved;   /* lanes that went on over another rail */
     struct vb_ep **eps;   /* [nranks] */
     struct vb_conn *half; /* incoming, not proven */
     struct vb_conn *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
     struct vb_msg *free_msgs, *all_msgs;
     int joining;          /* connections in the making */
+    uint64_t home_ns;     /* when lanes that are not at home are tried there next; 0: none moved */
+    uint64_t home_wait;   /* ns between two such times */
+    int came_home;        /* one did, since the last time */
     int first;            /* rank that is polled first */
     uint32_t turns;
 };
@@ -354,6 +356,9 @@ void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const c
 /* The rail of the next attempt to connect a lane. */
 struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e);
 int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail); /* rails besides this one that may serve */
+struct vb_rail *bny_verbs_home(const struct vb_ep *e);
+void bny_verbs_go_home(struct vb_tp *t); /* asks for the lanes that are elsewhere; when it is time */
+void bny_verbs_has_moved(struct vb_conn *c); /* to another rail, home perhaps */
 
 /* First byte of a rejection's private data. */
 enum vb_refusal { VB_TURNED_AWAY = 1 /* both asked */, VB_NO_MEMORY, VB_NOT_ABLE, VB_GIVEN_UP /* it will not talk to us again */,
@@ -365,7 +370,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
 /* join.c */
 void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
-void bny_verbs_ask(struct vb_ep *e);        /* starts to connect */
+void bny_verbs_ask(struct vb_ep *e);        /* starts to connect; where there is a connection that serves: a better one */
 void bny_verbs_cm_progress(struct vb_tp *t);/* connection events, hellos and deadlines */
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
 struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane); /* NULL: no memory, or no such lane */
@@ -402,6 +407,9 @@ void bny_verbs_srq_last(struct vb_tp *t, const struct ibv_qp *qp); /* it took it
 int bny_verbs_heard_out(struct vb_conn *c);
 /* Its queue pair is of no use any more. It gets another one, or its peer is down. */
 void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same of a queue pair that serves, because there is a better one on this rail. */
+void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail);
+int bny_verbs_serves(const struct vb_ep *e); /* it has a queue pair that did not break */
 void bny_verbs_lane_close(struct vb_conn *c);
 void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
 

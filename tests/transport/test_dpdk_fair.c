@@ -17,7 +17,7 @@
 #define QUEUE_NS 5000000u    /* of the link's time; then it drops */
 #define RING     2048u       /* packets, or one sender's acknowledgements, that are under way */
 #define MS       1000000ull
-#define HELLO    2           /* packets of each on the idle link, as a job's first barrier sends: they tell the round trip */
+#define HELLO    2           /* packets of each on the idle link, as first barriers send: they tell the round trip */
 #define SEEDS    12
 
 struct share {

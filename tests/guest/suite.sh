@@ -163,7 +163,20 @@ device_removed() {
 }
 
 # Two devices for each host: both carry, one goes away in the middle, and the results stay right.
-two_devices() { timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1 --filter "*/lanes_that_break*"; }
+two_devices() {
+    local i rc=0
+    timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1 --filter "*/lanes_that_break*" || return 1
+    # packets vanish until both ranks have moved their lane away; then it comes home
+    GUEST_RAILS=2 BANYAN_DEBUG=info limit=80 cases 2 there_and_back >"$tmp/back" 2>&1 &
+    for _ in {1..300}; do [ "$(grep -c 'lane 1: MTU' "$tmp/back")" = 2 ] && break; sleep 0.1; done
+    for i in 0 1; do tc qdisc add dev v$i root netem loss 100%; done
+    for _ in {1..400}; do [ "$(grep -c 'moved 1' "$tmp/back")" = 2 ] && break; sleep 0.1; done
+    for i in 0 1; do tc qdisc del dev v$i root; done
+    wait $! || rc=1
+    tail -n 12 "$tmp/back"
+    [ "$(grep -c 'lane 1 is back on device rxv[01]' "$tmp/back")" = 2 ] || { echo "nothing came back"; rc=1; }
+    return $rc
+}
 one_of_two() {
     local rc=0 job
     GUEST_RAILS=2 BANYAN_DEBUG=info job 2 "$build/perf/banyan_perf" allreduce -b 512K -e 512K -n 80 -w 1 -c 1 --no-roofline >"$tmp/rails" 2>&1 &
@@ -173,6 +186,7 @@ one_of_two() {
     wait $job || rc=1
     grep -v plan: "$tmp/rails" | tail -n 9
     grep -q 'lane 1 goes on over device rxe[01] instead of rxv[01]' "$tmp/rails" || { echo "nothing moved"; rc=1; }
+    [ "$(grep -c 'replaced, [1-9][0-9]* of them by one on another device' "$tmp/rails")" = 2 ] || { echo "nothing is counted"; rc=1; }
     ip link set v1 up
     ip route add 10.9.1.0/24 dev v1 src 10.9.1.2 table 201
     return $rc
@@ -209,7 +223,7 @@ for ((round = 0; round < repeat; round++)); do
         side "a device by its name, and what it says" 60 by_name
         BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
         side "a shared receive queue" 200 shared_queue
-        side "two devices a host" 100 two_devices
+        side "two devices a host, one of them comes back" 200 two_devices
         check "one of two devices goes away" 60 one_of_two
         check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours
         check "4 ranks are connected in time" 80 set_up 4 10000

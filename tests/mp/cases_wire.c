@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
@@ -170,11 +171,41 @@ static int until_failure(struct test *t)
     return 0;
 }
 
+/* Sums until a connection of every rank went elsewhere and came back, while the test takes its device away for a while. */
+static int there_and_back(struct test *t)
+{
+    enum { MANY = 131072 };
+    uint32_t *x = case_malloc(MANY * 4), n = (uint32_t)t->n, back = 0;
+    struct banyan_stats s = { .size = sizeof s };
+    uint64_t t0 = bny_now_ns(), told = 0;
+
+    for (uint32_t round = 0; !back; round++) {
+        CHECK(t, bny_now_ns() - t0 < 55000000000ull, "%llu connections moved within 55 s", (unsigned long long)s.moved);
+        for (uint32_t i = 0; i < MANY; i++)
+            x[i] = i + round + (uint32_t)t->rank;
+        CHECK_OK(t, banyan_allreduce(x, x, MANY, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        for (uint32_t i = 0; i < MANY; i++)
+            CHECK(t, x[i] == n * (i + round) + n * (n - 1) / 2, "round %u: element %u is %u", round, i, x[i]);
+        CHECK_OK(t, banyan_comm_stats(t->comm, &s));
+        CHECK(t, s.moved <= s.replaced, "%llu moved", (unsigned long long)s.moved);
+        if (s.moved != told)
+            printf("rank %d: moved %llu\n", t->rank, (unsigned long long)s.moved);
+        told = s.moved;
+        fflush(stdout);
+        back = s.moved >= 2;
+        usleep(10000); /* others compute meanwhile */
+        CHECK_OK(t, banyan_allreduce(&back, &back, 1, BANYAN_U32, BANYAN_MIN, t->comm, NULL));
+    }
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_wire[] = {
     { "matrix", matrix, 0 },
     { "every_codec", every_codec, 0 },
     { "no_copies", no_copies, 0 },
     { "rank_dies", rank_dies, CASE_FAILS },
     { "until_failure", until_failure, CASE_FAILS },
+    { "there_and_back", there_and_back, 0 },
     { 0 },
 };

@@ -129,8 +129,10 @@ static void ask_failed(struct vb_conn *c, const char *what)
     if (e->trial != c)
         return;
     bny_verbs_conn_close(c);
-    if (bny_verbs_serves(e))
+    if (bny_verbs_serves(e)) {
+        bny_info("verbs: rank %d: lane %u does not go back to device %s yet: %s", e->ep.peer, e->lane, c->rail->device, what);
         return;
+    }
     e->tries++;
     if (!bny_deadline_passed(e->deadline_ns)) {
         if (e->state != VB_DRAINING)

@@ -13,10 +13,17 @@ static inline uint64_t bny_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Absolute deadline `seconds` from now; 0 (none) when seconds <= 0. */
+#define BNY_FOREVER_S 1e9 /* longer than any process lives; infinity, and what does not fit into nanoseconds, is beyond it */
+
+/* Absolute deadline `seconds` after from_ns; 0 (none) when seconds <= 0, from BNY_FOREVER_S on, and for NaN. */
+static inline uint64_t bny_deadline_after(uint64_t from_ns, double seconds)
+{
+    return seconds > 0 && seconds < BNY_FOREVER_S ? from_ns + (uint64_t)(seconds * 1e9) : 0;
+}
+
 static inline uint64_t bny_deadline_in(double seconds)
 {
-    return seconds <= 0 ? 0 : bny_now_ns() + (uint64_t)(seconds * 1e9);
+    return bny_deadline_after(bny_now_ns(), seconds);
 }
 
 static inline int bny_deadline_passed(uint64_t deadline_ns)

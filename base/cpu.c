@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CPU features and the affinity mask. */
+/* CPU features. */
 #include "base/cpu.h"
 
-#include <sched.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -47,15 +46,4 @@ unsigned bny_cpu_flags(void)
     if (!flags)
         known = flags = look() | 1u << 31;
     return flags & ~(1u << 31);
-}
-
-int bny_cpu_count(void)
-{
-    cpu_set_t set;
-    int n;
-
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    n = CPU_COUNT(&set);
-    return n > 0 ? n : 1;
 }

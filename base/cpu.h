@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CPU features, and how many CPUs this process may use. */
+/* CPU features. */
 #ifndef BNY_BASE_CPU_H
 #define BNY_BASE_CPU_H
 
@@ -11,7 +11,5 @@ enum bny_cpu_flag {
 
 /* The machine's flags and'ed with BANYAN_CPU_MASK (default: all; 0 forces scalar). Any thread. */
 unsigned bny_cpu_flags(void);
-/* CPUs in the calling thread's affinity mask; at least 1. */
-int bny_cpu_count(void);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
+#include <strings.h>
 
 #include "base/param.h"
 
@@ -16,15 +16,21 @@ static void *sink_ctx;
 static atomic_int max_level = -1; /* -1: not read from the environment yet */
 static atomic_int log_rank = -1;
 
-static int level_from_env(void)
+int bny_log_level_named(const char *text)
 {
     static const char *const names[] = { "error", "warn", "info", "debug" };
-    const char *text = bny_param_str("BANYAN_DEBUG");
 
     for (int i = 0; i < 4; i++)
-        if (!strcmp(text, names[i]))
+        if (!strcasecmp(text, names[i]))
             return i;
-    return BANYAN_LOG_WARN;
+    return -1;
+}
+
+static int level_from_env(void)
+{
+    int level = bny_log_level_named(bny_param_str("BANYAN_DEBUG"));
+
+    return level < 0 ? BANYAN_LOG_WARN : level; /* bny_param_check_unknown tells of the wrong name */
 }
 
 int bny_log_enabled(enum banyan_log_level level)

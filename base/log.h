@@ -6,6 +6,8 @@
 
 #include "banyan/banyan.h"
 
+/* The level with that name, in any case, or -1. */
+int bny_log_level_named(const char *text);
 /* The rank that prefixes this process's lines; -1: none. */
 void bny_log_set_rank(int rank);
 int bny_log_enabled(enum banyan_log_level level);

@@ -189,16 +189,28 @@ static unsigned distance(const char *a, const char *b)
     return row[n];
 }
 
+/* Variables of the tests, and of scripts/softroce-guest and scripts/test. */
+static int is_no_parameter(const char *name)
+{
+    static const char *const others[] = { "BANYAN_TEST_", "BANYAN_GUEST_", "BANYAN_SKIP_GUEST" };
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strncmp(name, others[i], strlen(others[i])))
+            return 1;
+    return 0;
+}
+
 static void check_unknown(void)
 {
+    if (bny_log_level_named(bny_param_str("BANYAN_DEBUG")) < 0)
+        bny_warn("BANYAN_DEBUG=%s is none of error, warn, info and debug; using warn", bny_param_str("BANYAN_DEBUG"));
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *nearest = NULL;
         unsigned best = 1000;
         size_t len = strcspn(*e, "=");
 
-        if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name ||
-            !strncmp(*e, "BANYAN_TEST_", 12))
+        if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name || is_no_parameter(*e))
             continue;
         memcpy(name, *e, len);
         name[len] = '\0';

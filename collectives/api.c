@@ -184,8 +184,6 @@ static int gather_any(const void *send, size_t count, void *recv, const size_t *
         call.rcounts = (size_t *)counts;
         call.rdispls = (size_t *)displs;
         rc = bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
-        if (rc == 0 && !vector && send == (char *)recv + (size_t)root * count * banyan_dtype_bytes(dtype))
-            call.sendbuf = send;
     }
     if (rc == 0)
         rc = bny_check_buffer(send, count, "sendbuf");

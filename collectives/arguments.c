@@ -100,17 +100,30 @@ size_t bny_counts_sum(const size_t *counts, int n)
     return total;
 }
 
+/* Is an element of some block beyond what an address can tell? counts: at most `most` each. */
+static int is_too_far(const size_t *counts, const size_t *displs, int n, size_t most)
+{
+    for (int r = 0; r < n; r++)
+        if (counts[r] && displs[r] > most - counts[r])
+            return 1;
+    return 0;
+}
+
 int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call)
 {
     size_t most = PTRDIFF_MAX / banyan_dtype_bytes(call->dtype);
     const size_t *const counts[2] = { call->scounts, call->rcounts };
+    const size_t *const displs[2] = { call->sdispls, call->rdispls };
 
     if (call->count > most / (size_t)comm->n)
         return bny_fail(BANYAN_EINVAL, "count: %zu elements of %s for %d ranks are more than memory can hold", call->count,
                         banyan_dtype_name(call->dtype), comm->n);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (call->vector && counts[i] && bny_counts_sum(counts[i], comm->n) > most)
             return bny_fail(BANYAN_EINVAL, "counts: their sum is more than memory can hold");
+        if (call->vector && counts[i] && displs[i] && is_too_far(counts[i], displs[i], comm->n, most))
+            return bny_fail(BANYAN_EINVAL, "displs: one lies beyond all memory; they count elements from the buffer on");
+    }
     return 0;
 }
 

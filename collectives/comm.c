@@ -140,7 +140,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     bny_world_lock(w);
     /* After a failure that all know of we leave in order: who hears of it a little later must not take our exit
      * for the first cause. */
-    if (!comm->finalized && !atomic_load(&comm->failed))
+    if (comm->finalized && comm->n == w->nranks)
+        w->orderly = 1; /* all ranks were in that barrier: none needs what was destroyed before */
+    else if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
     if (!atomic_load(&comm->failed) && comm->active_first) {
         struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,

@@ -92,7 +92,7 @@ struct bny_world {
     uint64_t tick_ns;       /* last slow tick */
     int has_local_failure;  /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
-    int orderly;            /* every communicator so far was finalized */
+    int orderly;            /* nothing was destroyed, not finalized, since all ranks finalized one */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, world.c counts */
     uint8_t job[8];
     int progress_fd;        /* -1 until asked for */
@@ -526,13 +526,13 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
 /* Progresses, looking up to `tries` times at the peers of a one-shot; lock held. Returns > 0 when something moved. */
 int bny_op_look(struct bny_op *op, int tries);
 struct bny_waiter {
-    uint32_t spins, yields, yields_max;
+    uint32_t spins, yields, yields_max, finds;
     int napped;
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);
 /* A progress found something: waiting begins anew. */
-void bny_wait_found(struct bny_waiter *wt);
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
 

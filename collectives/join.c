@@ -318,7 +318,7 @@ static void *progress_thread(void *arg)
             bny_world_unlock(w);
         }
         if (n > 0)
-            bny_wait_found(&wt);
+            bny_wait_found(&wt, w);
         else
             bny_wait_turn(&wt, w, NULL);
     }

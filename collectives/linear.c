@@ -18,6 +18,7 @@ struct bny_stages {
     struct bny_linear l;
     int stage, nstages; /* stage: that runs */
     int running;        /* the child has been started and not been looked at since */
+    int told;           /* an error was reported: nothing is tried again until the communicator has failed of it */
     char *work, *code;
     size_t work_cap, code_cap;
     struct bny_tp *code_tp; /* the device that knows code, or NULL */
@@ -97,7 +98,7 @@ int bny_linear_start(struct bny_op *op)
     op->lent = c->state;
     op->nencodings = 0;
     s->stage = 0;
-    s->running = 0;
+    s->running = s->told = 0;
     s->l = (struct bny_linear){ .codec = op->plan.codec, .cpu_flags = bny_cpu_flags(), .rank = op->comm->rank,
                                 .nranks = op->comm->n, .step = op->seq, .src = (const float *)op->in,
                                 .dst = (float *)op->out, .n = c->count, .rows = c->rows, .cols = c->cols,
@@ -177,7 +178,7 @@ int bny_linear_advance(struct bny_op *op)
     struct bny_stages *s = op->stages;
     int rc = 0, moved = 0;
 
-    while (rc == 0 && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE &&
+    while (rc == 0 && !s->told && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE &&
            !atomic_load(&op->comm->failed)) {
         if (s->running) {
             if (!bny_op_is_done(&s->child))
@@ -192,9 +193,10 @@ int bny_linear_advance(struct bny_op *op)
     }
     if (rc == 1)
         bny_op_complete(op, 0);
-    else if (rc < 0 && !atomic_load(&op->comm->failed))
+    if (rc < 0 && !atomic_load(&op->comm->failed))
         bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error)-rc, op->comm->world->rank,
                    "rank %d: codec %s: %s", op->comm->rank, op->plan.codec->spec, banyan_last_error());
+    s->told |= rc < 0;
     return moved;
 }
 

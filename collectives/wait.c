@@ -8,7 +8,7 @@
 #include "collectives/internal.h"
 
 #define TICK_NS        500000u  /* between ticks */
-#define CHECK_EVERY    256u     /* spins between looks at the clock */
+#define CHECK_EVERY    256u     /* spins, or turns that found something, between looks at the clock */
 #define SPINS          20000u   /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED   0u       /* when CPUs are shared: whom we wait for may need this one */
 #define YIELDS         2000u
@@ -16,23 +16,12 @@
 #define YIELDS_MIN     8u
 #define NAP_MAX_NS     2000000u
 #define HOOK_EVERY     8u       /* yields between calls of the hook: an MPI's own progress may yield as well */
+#define TICK_EVERY     256u     /* yields between ticks, over waits: some hundred microseconds */
 #define LOOKS_SHARED   60       /* with shared CPUs, at peers that run on others; some microseconds */
 
 void bny_wait_init(struct bny_waiter *wt)
 {
     *wt = (struct bny_waiter){ 0 };
-}
-
-/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
- * slow enough that every chunk is worth a nap would else cost a whole CPU. */
-void bny_wait_found(struct bny_waiter *wt)
-{
-    if (wt->napped)
-        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
-    else if (wt->yields)
-        wt->yields_max *= 2;
-    wt->spins = wt->yields = 0;
-    wt->napped = 0;
 }
 
 static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
@@ -47,6 +36,21 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
         bny_world_unlock(w);
     }
     bny_worlds_progress(w);
+}
+
+/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
+ * slow enough that every chunk is worth a nap would else cost a whole CPU. A wait that finds something at
+ * every turn has its deadline too. */
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
+{
+    if (++wt->finds % CHECK_EVERY == 0)
+        tick_if_due(wt, w);
+    if (wt->napped)
+        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
+    else if (wt->yields)
+        wt->yields_max *= 2;
+    wt->spins = wt->yields = 0;
+    wt->napped = 0;
 }
 
 static void call_hook(struct banyan_comm *comm)
@@ -130,7 +134,8 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         sched_yield();
         if (comm && ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);
-        if (wt->yields % 16 == 0)
+        /* Also where every wait is short: else ranks whose calls go on succeeding never hear of an abort. */
+        if (wt->yields % 16 == 0 || (comm && comm->hook_turns % TICK_EVERY == 0))
             tick_if_due(wt, w);
         return;
     }
@@ -226,7 +231,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
             bny_world_unlock(w);
         }
         if (n > 0)
-            bny_wait_found(&wt);
+            bny_wait_found(&wt, w);
     }
     if (op->result)
         bny_comm_error(op->comm);

@@ -182,8 +182,8 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             char who[64];
             int first;
             bny_probe_if_due(op, now);
-            if (!op->deadline_ns && timeout > 0)
-                op->deadline_ns = now + (uint64_t)(timeout * 1e9);
+            if (!op->deadline_ns)
+                op->deadline_ns = bny_deadline_after(now, timeout);
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
                 continue;
             first = bny_op_waiting_for(op, who, sizeof who);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* IEEE half precision (binary16) on the wire, 2 bytes an element.
  *
- * Wire: n little-endian halfs, no header. Rounded to nearest even: |x - decoded| <= 2^-11
+ * Wire: n little-endian halves, no header. Rounded to nearest even: |x - decoded| <= 2^-11
  * |x| for 2^-14 <= |x| < 65520, at most 2^-25 below; from 65520 on infinity. NaN keeps its
  * sign and top payload bits, quiet. */
 #include "base/err.h"

@@ -229,6 +229,15 @@ static int gather_cards(struct perf_run *run, char **all)
     return rc;
 }
 
+/* Rank 0 opens the files; all learn whether it could. 0, 1: no (said), or an error. */
+static int open_outputs(struct perf_run *run, struct perf_out *out)
+{
+    uint8_t no = run->rank == 0 && (perf_out_open(out, run->opts) != 0 || perf_trace_open(run) != 0);
+    int rc = banyan_broadcast(&no, 1, BANYAN_U8, 0, run->comm, NULL);
+
+    return rc < 0 ? rc : no;
+}
+
 static int measure(struct perf_run *run)
 {
     const struct perf_opts *o = run->opts;
@@ -245,8 +254,9 @@ static int measure(struct perf_run *run)
         return 2;
     }
     find_transport(run);
-    if (run->rank == 0 && (perf_out_open(&out, o) != 0 || perf_trace_open(run) != 0))
-        return 1;
+    rc = open_outputs(run, &out);
+    if (rc != 0)
+        return rc < 0 ? failed(o->what->name) : 1;
     run->times_us = calloc((size_t)o->iters, sizeof *run->times_us);
     rc = run->times_us ? perf_buffers_alloc(run, most) : -BANYAN_ENOMEM;
     if (rc == 0)
@@ -306,7 +316,12 @@ static int run_rank(struct perf_run *run, const struct banyan_id *id, int rank, 
 {
     int status;
 
-    if (join(run, id, rank, nranks) < 0)
+    status = join(run, id, rank, nranks);
+    if (status == -BANYAN_EINVAL) { /* a schedule, codec, graph or device that the library does not take */
+        failed("wrong option");
+        return 2;
+    }
+    if (status < 0)
         return failed("cannot join the job");
     status = measure(run);
     if (banyan_async_error(run->comm, NULL, NULL, 0) < 0)

@@ -172,10 +172,10 @@ static int parse_letter(struct perf_opts *o, int c, const char *arg)
     char *end;
 
     switch (c) {
-    case 'b': return bny_parse_size(arg, &o->min_bytes) ? bad("-b wants a size, got ", arg) : 0;
-    case 'e': return bny_parse_size(arg, &o->max_bytes) ? bad("-e wants a size, got ", arg) : 0;
+    case 'b': return bny_parse_size(arg, &o->min_bytes) ? bad("-b wants a size such as 64K, got ", arg) : 0;
+    case 'e': return bny_parse_size(arg, &o->max_bytes) ? bad("-e wants a size such as 64K, got ", arg) : 0;
     case 'i':
-        return bny_parse_size(arg, &o->step_bytes) ? bad("-i wants a size, got ", arg) : 0;
+        return bny_parse_size(arg, &o->step_bytes) ? bad("-i wants a size such as 64K, got ", arg) : 0;
     case 'f':
         o->factor = strtod(arg, &end);
         return end == arg || *end || !(o->factor > 1)
@@ -197,11 +197,11 @@ static int parse_letter(struct perf_opts *o, int c, const char *arg)
     case 'd':
         o->dtype_all = !strcmp(arg, "all");
         o->dtype = o->dtype_all ? 0 : perf_parse_dtype(arg);
-        return o->dtype < 0 ? bad("unknown type -d ", arg) : 0;
+        return o->dtype < 0 ? bad("-d wants a type such as f32, got ", arg) : 0;
     case 'o':
         o->op_all = !strcmp(arg, "all");
         o->op = o->op_all ? 0 : (unsigned)perf_parse_op(arg);
-        return o->op == (unsigned)-1 ? bad("unknown operation -o ", arg) : 0;
+        return o->op == (unsigned)-1 ? bad("-o wants an operation such as sum, got ", arg) : 0;
     case 'r':
         if (!strcmp(arg, "all"))
             arg = "-1";
@@ -241,7 +241,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_NO_ROOFLINE: o->roofline = 0; return 0;
     case OPT_DATA: return perf_data_parse(&o->data, arg) ? 2 : 0;
     case OPT_CHUNK:
-        return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size, got ", arg)
+        return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size such as 64K, got ", arg)
                                                     : 0;
     case OPT_TRACE: o->trace = arg; return 0;
     case OPT_GID:
@@ -258,7 +258,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
             return bad("--mem wants malloc or banyan, got ", arg);
         o->mem = *arg == 'b' ? PERF_BANYAN : PERF_MALLOC;
         return 0;
-    default: return 2; /* getopt has printed the reason */
+    default: return bad("wrong option", ""); /* getopt has said which */
     }
 }
 
@@ -286,7 +286,7 @@ static int cross_check(struct perf_opts *o)
     if (o->trace && (o->what->flags & PERF_RAW))
         return bad("--trace shows collectives, not ", o->what->name);
     if (o->max_bytes < o->min_bytes)
-        return bad("-e is smaller than -b", "");
+        return bad("-e, the last size, is smaller than -b, the first", "");
     if (o->bind && !o->nlocal && !getenv("BANYAN_RANK"))
         return bad("--bind needs -P", "");
     if (!o->dtype_all && !o->op_all && (o->what->flags & PERF_REDUCES) &&

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "perf/perf.h"
 
 /* One row's call in both variants, with what must be rewritten before each operation. */
@@ -34,21 +35,26 @@ struct timed {
     double cpu_s;
 };
 
+static int no_memory(size_t bytes)
+{
+    return bny_fail(BANYAN_ENOMEM, "no memory for a buffer of %zu bytes, of three; use a smaller -e", bytes);
+}
+
 static int alloc_one(struct perf_run *run, void **out, int *fd, size_t bytes)
 {
     if (run->opts->mem == PERF_BANYAN)
         return banyan_mem_alloc(run->comm, bytes, out);
     if (run->opts->mem == PERF_MALLOC) {
         *out = aligned_alloc(4096, bytes);
-        return *out ? 0 : -BANYAN_ENOMEM;
+        return *out ? 0 : no_memory(bytes);
     }
     *fd = memfd_create("banyan_perf", MFD_CLOEXEC);
     if (*fd < 0 || ftruncate(*fd, (off_t)bytes) != 0)
-        return -BANYAN_ESYSTEM;
+        return bny_fail_errno("a memfd of %zu bytes for -R 1", bytes);
     *out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (*out == MAP_FAILED) {
         *out = NULL;
-        return -BANYAN_ENOMEM;
+        return no_memory(bytes);
     }
     return banyan_mem_register(run->comm, *out, bytes, *fd, 0);
 }
@@ -78,7 +84,7 @@ int perf_buffers_alloc(struct perf_run *run, size_t bytes)
         rc = alloc_one(run, &run->buf.recv, &run->buf.fd[1], run->buf.bytes);
     run->buf.pristine = aligned_alloc(4096, run->buf.bytes);
     if (rc == 0 && !run->buf.pristine)
-        rc = -BANYAN_ENOMEM;
+        rc = no_memory(run->buf.bytes);
     if (rc < 0)
         return rc;
     /* Pages are made now, not in the first timed operation. */

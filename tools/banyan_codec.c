@@ -22,11 +22,18 @@
 #define CHUNKS_MAX  4096
 #define WARM        6 /* operations until a threshold is tracked */
 
+#define ELEMS_MAX   (64l << 20)
+#define REPS_MAX    100000
+
 static struct {
-    int json, reps;
+    int json;
     const char *codec, *isa, *where, *kernel;
-    size_t elems;
+    long elems, reps;
+    size_t rows; /* printed so far */
 } opt = { .reps = 31 };
+
+static const unsigned levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
+#define NLEVELS (sizeof levels / sizeof levels[0])
 
 /* What loops work on: arrays of n f32 each. */
 struct arrays {
@@ -268,7 +275,7 @@ static int by_value(const void *a, const void *b)
 /* Seconds of one call each, medians: out[0] of memcpy, out[1] of the loop. */
 static void measure(double out[2], loop_fn fn, const struct target *t, struct arrays *a)
 {
-    int calls = a->n > 1u << 20 ? 1 : 8, reps = a->n > 1u << 20 ? opt.reps / 4 + 3 : opt.reps;
+    int calls = a->n > 1u << 20 ? 1 : 8, reps = a->n > 1u << 20 ? (int)opt.reps / 4 + 3 : (int)opt.reps;
     double *s = calloc(2 * (size_t)reps, sizeof *s);
 
     fn(t, a);
@@ -316,6 +323,7 @@ static void row(const char *codec, const char *kernel, const char *isa, const ch
 {
     double bytes = 4.0 * (double)a->n * 1e-9, gbps = bytes / time[1], copy = bytes / time[0];
 
+    opt.rows++;
     if (opt.json) {
         printf("{\"codec\":\"%s\",\"kernel\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\",\"GBps\":%.3f,\"memcpy_GBps\":%.3f,"
                "\"times_memcpy\":%.3f,\"compression_ratio\":%.3f,\"rel_err\":%.3e}\n",
@@ -532,67 +540,124 @@ static void run_isa(unsigned flags, struct arrays *a, const char *where)
     run_codec(&t, a, "int8:random=1", where);
 }
 
-static int run_where(const char *where, size_t n)
+static int run_where(const char *where, size_t usual)
 {
-    static const unsigned levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
     static struct arrays a;
+    size_t n = opt.elems ? (size_t)opt.elems : usual;
 
     if (opt.where && strcmp(opt.where, where))
         return 0;
-    if (allocate(&a, opt.elems ? opt.elems : n)) {
+    if (allocate(&a, n)) {
         fprintf(stderr, "banyan_codec: no memory for arrays of %zu elements\n", n);
         return 1;
     }
-    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++)
+    for (size_t l = 0; l < NLEVELS; l++)
         if ((bny_cpu_flags() & levels[l]) == levels[l])
             run_isa(levels[l], &a, where);
     release(&a);
     return 0;
 }
 
-static int usage(void)
+static void print_usage(void)
 {
-    fprintf(stderr,
-            "usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
-            "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
-            "  --kernel TEXT    only loops whose name contains it (encode, encode_ef, decode, decode_add, owner,\n"
-            "                   operation and operation_ef: a rank's part of a linear codec, encode_bf16 and encode_zeros: exact codecs, select, moments, absmax, hadamard, pack3, ...)\n"
-            "  --isa NAME       scalar, avx2, avx512 or neon; all that this machine has\n"
-            "  --where W        cache (128 KiB an array) or dram (64 MiB an array); both\n"
-            "  --elements N     of an array, instead\n"
-            "  --reps N         samples, 31\n"
-            "  --json           one object a row\n",
-            bny_codec_list());
+    printf("usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
+           "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
+           "  --kernel TEXT    only loops whose name contains it: encode, encode_ef, decode, decode_add, owner;\n"
+           "                   operation and operation_ef (a rank's part of a linear codec); encode_bf16 and\n"
+           "                   encode_zeros (exact codecs); select, moments, absmax, hadamard, pack3, ...\n"
+           "  --isa NAME       scalar, avx2, avx512 or neon (all that this machine has)\n"
+           "  --where W        cache (128 KiB an array) or dram (64 MiB an array) (both)\n"
+           "  --elements N     of an array, instead\n"
+           "  --reps N         samples (31)\n"
+           "  --json           one object a row\n"
+           "  -h, --help       -V, --version\n"
+           "The exit status is 2 for wrong options.\n",
+           bny_codec_list());
+}
+
+static int bad(const char *what, const char *value)
+{
+    fprintf(stderr, "banyan_codec: %s%s; see banyan_codec --help\n", what, value);
     return 2;
 }
 
-int main(int argc, char **argv)
+static int number(const char *text, long most, long *out)
+{
+    char *end;
+
+    *out = strtol(text, &end, 10);
+    return end == text || *end || *out < 1 || *out > most;
+}
+
+/* Whether this machine has the instruction set --isa, or none was asked for. */
+static int has_isa(void)
+{
+    for (size_t l = 0; opt.isa && l < NLEVELS; l++)
+        if ((bny_cpu_flags() & levels[l]) == levels[l] && !strcmp(bny_code_kernels_for(levels[l])->name, opt.isa))
+            return 1;
+    return !opt.isa;
+}
+
+/* What can be told only once all options are known. */
+static int check(void)
+{
+    const struct bny_codec *codec;
+
+    if (opt.where && strcmp(opt.where, "cache") && strcmp(opt.where, "dram"))
+        return bad("--where wants cache or dram, got ", opt.where);
+    if (!has_isa())
+        return bad("this machine does not have --isa ", opt.isa);
+    if (opt.codec && bny_codec_parse(&codec, opt.codec) != 0)
+        return bad("--", banyan_last_error());
+    return 0;
+}
+
+/* 0: go on; -1: done (help or version were asked for); 2: wrong. */
+static int parse(int argc, char **argv)
 {
     static const struct option options[] = {
         { "json", no_argument, NULL, 'j' },         { "codec", required_argument, NULL, 'c' },
         { "isa", required_argument, NULL, 'i' },    { "where", required_argument, NULL, 'w' },
         { "kernel", required_argument, NULL, 'k' }, { "elements", required_argument, NULL, 'n' },
         { "reps", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "version", no_argument, NULL, 'V' },      { NULL, 0, NULL, 0 },
     };
     int o;
 
-    while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         switch (o) {
         case 'j': opt.json = 1; break;
         case 'c': opt.codec = optarg; break;
         case 'i': opt.isa = optarg; break;
         case 'w': opt.where = optarg; break;
         case 'k': opt.kernel = optarg; break;
-        case 'n': opt.elems = strtoul(optarg, NULL, 10); break;
-        case 'r': opt.reps = atoi(optarg) > 0 ? atoi(optarg) : 1; break;
-        default: return usage();
+        case 'n':
+            if (number(optarg, ELEMS_MAX, &opt.elems))
+                return bad("--elements wants 1 to 67108864, got ", optarg);
+            break;
+        case 'r':
+            if (number(optarg, REPS_MAX, &opt.reps))
+                return bad("--reps wants 1 to 100000, got ", optarg);
+            break;
+        case 'h': print_usage(); return -1;
+        case 'V': printf("banyan_codec %s\n", banyan_version_string()); return -1;
+        default: fprintf(stderr, "see banyan_codec --help\n"); return 2;
         }
     }
-    if (optind < argc || (opt.where && strcmp(opt.where, "cache") && strcmp(opt.where, "dram")))
-        return usage();
+    return optind < argc ? bad("no such argument: ", argv[optind]) : check();
+}
+
+int main(int argc, char **argv)
+{
+    int e = parse(argc, argv);
+
+    if (e)
+        return e < 0 ? 0 : e;
     if (!opt.json)
         printf("%-14s %-13s %-7s %-5s %9s %9s %9s %9s %10s\n", "codec", "kernel", "isa", "where", "GB/s", "memcpy",
                "x memcpy", "ratio", "rel err");
-    return run_where("cache", CACHE_ELEMS) || run_where("dram", DRAM_ELEMS);
+    e = run_where("cache", CACHE_ELEMS) || run_where("dram", DRAM_ELEMS);
+    if (!e && !opt.rows)
+        return opt.kernel ? bad("no loop has in its name --kernel ", opt.kernel) : bad("no loop to measure in --codec ", opt.codec);
+    return e;
 }

@@ -73,7 +73,7 @@ int main(int argc, char **argv)
         case OPT_TAG: job.tag = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
-        default: return 2;
+        default: return bad("wrong option", ""); /* getopt has said which */
         }
     }
     if (!job.nranks)

@@ -43,8 +43,13 @@ extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate
 int topo_failed(const char *what);
 /* Says that words without an option are not wanted; 2. */
 int topo_failed_args(const struct topo_opts *o);
+/* Whether the collective's --root is no rank of the graph: says so; 2, else 0. */
+int topo_root_missing(const struct topo_opts *o, const struct bny_graph *g);
 /* The graph of --topo, or of this machine. 0 or an error (bny_fail). */
 int topo_graph(struct bny_graph **g, const struct topo_opts *o);
+struct bny_plan_file;
+/* bny_plan_load of a name that is no builder's. 0 or an error. */
+int topo_plan_load(struct bny_plan_file *plan, const char *name);
 /* The forest of --schedule (a builder's name, or a plan's file, which must fit), with routes. 0 or an error. */
 int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o);
 /* Data on each link for one use, in shares of the vector: load[nlinks]; both directions for ALLREDUCE, else the larger. */

@@ -77,6 +77,10 @@ static int run(const struct topo_opts *o)
         return topo_failed_args(o);
     if (topo_graph(&g, o))
         return topo_failed(NULL);
+    if (topo_root_missing(o, g)) {
+        bny_graph_free(g);
+        return 2;
+    }
     if (compute(&b, g, o)) {
         bny_graph_free(g);
         return topo_failed(o->topo);

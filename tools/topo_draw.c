@@ -158,7 +158,7 @@ static int run(const struct topo_opts *o)
     if (o->nargs)
         with.schedule = o->args[0];
     if (with.schedule && !bny_graph_builder_find(with.schedule) && !bny_builder_find(with.schedule)) {
-        e = bny_plan_load(&plan, with.schedule);
+        e = topo_plan_load(&plan, with.schedule);
         with.topo = !e && !o->topo && *plan.topology ? plan.topology : o->topo;
     }
     with.trees = 0; /* here: how many are drawn */

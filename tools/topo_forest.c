@@ -2,6 +2,7 @@
 /* Forests by name or from files, and what they load on links, for the subcommands of banyan_topo. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "collectives/msccl.h"
@@ -11,10 +12,19 @@
 #include "topo/plan.h"
 #include "topo/route.h"
 
+int topo_plan_load(struct bny_plan_file *plan, const char *name)
+{
+    if (access(name, F_OK) != 0) {
+        *plan = (struct bny_plan_file){ 0 };
+        return bny_fail(BANYAN_EINVAL, "\"%.200s\" is neither a builder such as packed, multitree or ring, nor a plan's file", name);
+    }
+    return bny_plan_load(plan, name);
+}
+
 static int from_file(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o)
 {
     struct bny_plan_file plan;
-    int e = bny_plan_load(&plan, o->schedule);
+    int e = topo_plan_load(&plan, o->schedule);
 
     if (!e)
         e = bny_plan_fits(&plan, g, o->schedule);

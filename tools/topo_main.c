@@ -75,6 +75,7 @@ static void print_usage(void)
                    all[i].o.val >= 'a' ? all[i].o.val : ' ', all[i].o.name,
                    all[i].o.has_arg ? " " : "  ", all[i].usage);
     printf("  -h --help, -V --version\n"
+           "The exit status is 1 when something is wrong or fails, 2 for wrong options.\n"
            "TOPO is the path of a file (own JSON, edge list, GraphML, NCCL or hwloc XML, "
            "ibnetdiscover) or\n");
     for (int i = 0; bny_generators[i]; i++)
@@ -136,9 +137,9 @@ static int take(struct topo_opts *o, int c, const char *arg)
     case OPT_HEIGHT: return number(arg, 1, &o->height, "height");
     case OPT_SECONDS: return number(arg, 1, &o->seconds, "seconds");
     case 'b':
-        return bny_parse_size(arg, &o->bytes) ? bad("--bytes wants a size, got ", arg) : 0;
+        return bny_parse_size(arg, &o->bytes) ? bad("--bytes wants a size such as 64K, got ", arg) : 0;
     case OPT_CHUNK:
-        return bny_parse_size(arg, &o->chunk) ? bad("--chunk wants a size, got ", arg) : 0;
+        return bny_parse_size(arg, &o->chunk) ? bad("--chunk wants a size such as 64K, got ", arg) : 0;
     case OPT_LOCKSTEP: o->lockstep = 1; return 0;
     case OPT_JOINT: o->joint = 1; return 0;
     case OPT_JSON: o->json = 1; return 0;
@@ -163,7 +164,7 @@ static int parse(struct topo_opts *o, const struct topo_command *command, int ar
             return -1;
         }
         if (c == '?')
-            return 2;
+            return bad("wrong option", ""); /* getopt has said which */
         if (command && !strchr(command->options, c)) {
             for (size_t i = 0; i < NOPTIONS; i++)
                 if (all[i].o.val == c)
@@ -190,6 +191,14 @@ int topo_failed(const char *what)
 int topo_failed_args(const struct topo_opts *o)
 {
     return bad("no such argument: ", o->args[0]);
+}
+
+int topo_root_missing(const struct topo_opts *o, const struct bny_graph *g)
+{
+    if (o->use != BNY_FOREST_ROOTED || o->root < g->nranks)
+        return 0;
+    fprintf(stderr, "banyan_topo: --root %d: %s has ranks 0 to %d\n", o->root, g->name, g->nranks - 1);
+    return 2;
 }
 
 int topo_graph(struct bny_graph **g, const struct topo_opts *o)
@@ -243,6 +252,8 @@ int main(int argc, char **argv)
             command = commands[i];
     if (!command && argc > 1 && argv[1][0] != '-')
         return bad("no such command: ", argv[1]);
+    if (command)
+        argv[1] = argv[0]; /* getopt begins its messages with it */
     e = parse(&o, command, argc - (command != NULL), argv + (command != NULL));
     if (e)
         return e < 0 ? 0 : e;

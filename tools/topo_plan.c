@@ -52,10 +52,8 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
     struct bny_forest *f;
     char why[256];
 
-    if (o->use == BNY_FOREST_ROOTED && o->root >= g->nranks) {
-        fprintf(stderr, "banyan_topo: root %d of %d ranks\n", o->root, g->nranks);
-        return 1;
-    }
+    if (topo_root_missing(o, g))
+        return 2;
     e = topo_forest(&f, g, o);
     r.seconds = (double)(bny_now_ns() - since) * 1e-9;
     if (!e &&

@@ -99,8 +99,8 @@ static void machine_text(const struct bny_machine *m)
                              : 1,
         *core = malloc((size_t)n * sizeof *core);
 
-    printf("%s: %d cores, %d packages, %d memories (NUMA), %d shared caches\n", m->source,
-           m->ncores, m->npackages, m->nnumas, m->ncaches);
+    printf("%s: %d cores; packages: %d, NUMA nodes: %d, shared caches: %d\n", m->source, m->ncores,
+           m->npackages, m->nnumas, m->ncaches);
     printf("core  package  numa  cache  nearest NIC       hardware threads\n");
     for (int c = 0; c < m->ncores; c++) {
         const struct bny_machine_core *k = &m->cores[c];
@@ -124,11 +124,12 @@ static void machine_text(const struct bny_machine *m)
         struct bny_machine_threads t;
         bny_machine_place(m, n, core);
         bny_machine_threads(m, n, core, r, &t);
-        printf("with %d ranks: rank %d on thread %d, progress on %d, encoding on", n, r, t.rank,
-               t.progress);
+        printf("with %d ranks: rank %d on hardware thread %d", n, r, t.rank);
+        if (t.progress >= 0)
+            printf(", its progress on %d", t.progress);
         for (int i = 0; i < t.nencode; i++)
-            printf(" %d", t.encode[i]);
-        printf("%s\n", t.nencode ? "" : " no other");
+            printf("%s %d", i ? "" : ", encoding on", t.encode[i]);
+        printf("%s\n", t.progress < 0 && !t.nencode ? ", no other near it is free" : "");
     }
     free(core);
 }

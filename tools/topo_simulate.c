@@ -169,10 +169,12 @@ static int run(const struct topo_opts *o)
         return topo_failed_args(o);
     if (topo_graph(&g, o))
         return topo_failed(NULL);
-    if (o->use == BNY_FOREST_ROOTED && o->root >= g->nranks)
-        e = bny_fail(BANYAN_EINVAL, "--root %d: %s has ranks 0 to %d", o->root, g->name,
-                     g->nranks - 1);
-    else if (!o->schedule || !strcmp(o->schedule, "auto"))
+    e = topo_root_missing(o, g);
+    if (e) {
+        bny_graph_free(g);
+        return e;
+    }
+    if (!o->schedule || !strcmp(o->schedule, "auto"))
         e = build_best(&f, g, o);
     else
         e = build_named(&f, g, o->schedule, o);

@@ -171,7 +171,7 @@ static int verify(const struct topo_opts *o, struct report *r, struct bny_graph 
         }
         return e;
     }
-    e = bny_plan_load(&plan, r->plan);
+    e = topo_plan_load(&plan, r->plan);
     if (e)
         return e;
     if (!o->topo && *plan.topology)

@@ -3,7 +3,6 @@
 #include "topo/dual.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct bny_dual *bny_dual_alloc(int nnodes, int nsets)
 {
@@ -34,20 +33,6 @@ void bny_dual_free(struct bny_dual *d)
     free(d->down_pot);
     free(d->up_pot);
     free(d);
-}
-
-struct bny_dual *bny_dual_copy(const struct bny_dual *d)
-{
-    struct bny_dual *c = bny_dual_alloc(d->nnodes, d->nsets);
-
-    if (!c)
-        return NULL;
-    memcpy(c->reduce, d->reduce, (size_t)d->nsets);
-    memcpy(c->times, d->times, (size_t)d->nsets * sizeof *d->times);
-    memcpy(c->in, d->in, (size_t)d->nsets * (size_t)d->nnodes);
-    memcpy(c->down_pot, d->down_pot, (size_t)d->nnodes * sizeof *d->down_pot);
-    memcpy(c->up_pot, d->up_pot, (size_t)d->nnodes * sizeof *d->up_pot);
-    return c;
 }
 
 /* What all multipliers and potentials of one link must stay below, so that no sum overflows. */

@@ -26,7 +26,6 @@ struct bny_dual {
 
 struct bny_dual *bny_dual_alloc(int nnodes, int nsets); /* all zero; NULL on no memory */
 void bny_dual_free(struct bny_dual *d);                 /* takes NULL */
-struct bny_dual *bny_dual_copy(const struct bny_dual *d);
 /* The bound that the dual proves for g, 0 when it proves none; {1, 0} for a dual of another
  * graph or one whose numbers do not fit in 64 bits. */
 struct bny_ratio bny_dual_value(const struct bny_dual *d, const struct bny_graph *g);

@@ -55,12 +55,6 @@ struct bny_ratio bny_ratio_add(struct bny_ratio a, struct bny_ratio b)
     return reduce((wide)a.num * g.den + (wide)b.num * g.num, (wide)a.den * g.den);
 }
 
-struct bny_ratio bny_ratio_sub(struct bny_ratio a, struct bny_ratio b)
-{
-    b.num = -b.num;
-    return bny_ratio_add(a, b);
-}
-
 struct bny_ratio bny_ratio_mul(struct bny_ratio a, struct bny_ratio b)
 {
     return reduce((wide)a.num * b.num, (wide)a.den * b.den);

@@ -16,7 +16,6 @@ int bny_ratio_ok(struct bny_ratio r);
 struct bny_ratio bny_ratio_of(int64_t num, int64_t den);
 /* Computed in 128 bits; a result that does not fit in lowest terms is {1, 0}. */
 struct bny_ratio bny_ratio_add(struct bny_ratio a, struct bny_ratio b);
-struct bny_ratio bny_ratio_sub(struct bny_ratio a, struct bny_ratio b);
 struct bny_ratio bny_ratio_mul(struct bny_ratio a, struct bny_ratio b);
 struct bny_ratio bny_ratio_div(struct bny_ratio a, struct bny_ratio b);
 /* <0, 0, >0; exact. */

@@ -426,6 +426,10 @@ static void parse(struct options *o, int argc, char **argv)
         default: fputs(usage, c == 'h' ? stdout : stderr); exit(c == 'h' ? 0 : 2);
         }
     }
+    if (optind < argc) {
+        fprintf(stderr, "train_digits: no such argument: %s\n%s", argv[optind], usage);
+        exit(2);
+    }
     o->epochs = o->epochs ? o->epochs : o->model->epochs;
     o->batch = o->batch ? o->batch : o->model->batch;
     o->rate = o->rate > 0 ? o->rate : o->model->rate;

@@ -10,7 +10,7 @@
  *   Threads    one thread at a time per communicator. Different communicators are independent. A thread
  *              that waits also progresses what other communicators of the process have in flight (and
  *              then calls their user operations).
- *              banyan_abort, banyan_async_error, banyan_comm_rank/_count: any thread, any time.
+ *              banyan_abort, banyan_async_error, banyan_comm_rank/_count/_stats: any thread, any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take NULL.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive where a
@@ -137,10 +137,11 @@ struct banyan_config {
     size_t size;               /* sizeof(struct banyan_config) of the caller */
     double init_timeout_s;     /* deadline of init; default 60 */
     double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;     /* "auto", "shm", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
+    const char *transport;     /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
     const char *schedule;      /* default schedule: "auto", a builder's name, or the path of a plan (JSON or MSCCL XML) */
     const char *codec;         /* default codec: "none" or a codec's name */
-    const char *ifname;        /* interface(s) for TCP: "eth0,ib", or "^lo,docker" to exclude */
+    const char *ifname;        /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to exclude; for verbs also an
+                                * RDMA device: "mlx5_0:1" */
     const char *port_range;    /* "20000-20100"; default: any */
     size_t chunk_bytes;        /* 0: chosen by size */
     int progress_thread;       /* 1: a thread of the library progresses this communicator */
@@ -157,7 +158,8 @@ struct banyan_config {
 BANYAN_API void banyan_config_default(struct banyan_config *cfg);
 
 /* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks are there or the deadline passes.
- * Settings that must agree (version, schedule, codec, chunk, deterministic) are compared by hash.
+ * Settings that must agree (version, transport, schedule, topology, codec, chunk, deterministic, and the
+ * variables that docs/environment.md names) are compared.
  * cfg may be NULL. Returns 0 and *out, or -EINVAL, -ETIMEDOUT (names the missing ranks), -EPROTO
  * (duplicate rank, rank out of range, other job), -EVERSION, -ECONFIG, -ESYSTEM, -ENOMEM. */
 BANYAN_API int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks,
@@ -322,6 +324,7 @@ BANYAN_API int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendc
 BANYAN_API int banyan_allgatherv(const void *sendbuf, void *recvbuf, const size_t *counts,
                                  const size_t *displs, enum banyan_dtype dtype,
                                  struct banyan_comm *comm, const struct banyan_opts *opts);
+/* recvbuf [nranks*sendcount] of root = all ranks' sendbuf in rank order; recvbuf is ignored elsewhere (may be NULL). */
 BANYAN_API int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount,
                              enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                              const struct banyan_opts *opts);
@@ -329,9 +332,11 @@ BANYAN_API int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcoun
 BANYAN_API int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf,
                               const size_t *counts, const size_t *displs, enum banyan_dtype dtype,
                               int root, struct banyan_comm *comm, const struct banyan_opts *opts);
+/* Block r of root's sendbuf [nranks*recvcount] to recvbuf of rank r; sendbuf is ignored elsewhere (may be NULL). */
 BANYAN_API int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                               enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                               const struct banyan_opts *opts);
+/* counts and displs are read at root only, recvcount everywhere. */
 BANYAN_API int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
                                void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
                                struct banyan_comm *comm, const struct banyan_opts *opts);
@@ -345,6 +350,7 @@ BANYAN_API int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts,
                                 const size_t *sdispls, void *recvbuf, const size_t *recvcounts,
                                 const size_t *rdispls, enum banyan_dtype dtype,
                                 struct banyan_comm *comm, const struct banyan_opts *opts);
+/* Returns after all ranks have called it. */
 BANYAN_API int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts);
 /* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place: same ptr.
  * op: not AVG (-EINVAL). */

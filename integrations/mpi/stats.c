@@ -79,5 +79,5 @@ void shim_report(void)
     if (strcmp(shim.codec, "none") != 0)
         fprintf(stderr, "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was predicted to gain "
                 "nothing\n", shim.codec, coded_sum[0], coded_sum[1]);
-    fprintf(stderr, "banyan-mpi: (of i..., the time to start them)\n");
+    fprintf(stderr, "banyan-mpi: (i...: non-blocking calls, the time to start them)\n");
 }

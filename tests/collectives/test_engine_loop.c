@@ -3,6 +3,7 @@
  * duplication, reordering, delay and short queues: results are exact, ranks agree bit for bit, nothing is written
  * outside the buffers, inputs stay as they were. BANYAN_TEST_SEED repeats a run. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/rng.h"
 #include "collectives/internal.h"
 #include "collectives/topology.h"
+#include "compress/linear.h"
 #include "transport/loop/loop.h"
 
 #define MAX_N 9
@@ -464,5 +466,112 @@ Test(engine_loop, mismatched_count_fails_on_both_sides)
         cr_assert_eq(banyan_barrier(g.comm[r], NULL), -BANYAN_EMISMATCH);
         cr_assert_eq(banyan_request_free(g.req[r]), 0);
     }
+    rig_close(&g);
+}
+
+/* A program's "for ever" may be infinity, or a number that does not fit into nanoseconds. */
+Test(engine_loop, endless_deadlines_never_pass)
+{
+    static const double endless[] = { INFINITY, NAN, 1e300, 1e12, 0 };
+
+    for (size_t i = 0; i < sizeof endless / sizeof endless[0]; i++) {
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+        int32_t a[2] = { 1, 2 };
+        struct rig g;
+        int d = 0;
+
+        opts.timeout_s = endless[i];
+        rig_open(&g, 2, NULL);
+        for (int r = 0; r < 2; r++)
+            cr_assert_eq(banyan_allreduce_init(&a[r], &a[r], 1, BANYAN_I32, BANYAN_SUM, g.comm[r], &opts, &g.req[r]), 0);
+        cr_assert_eq(banyan_start(g.req[0]), 0);
+        for (int k = 0; k < 3; k++) {
+            bny_world_tick(g.comm[0]->world); /* the first one sets the deadline */
+            bny_failure_adopt(g.comm[0]->world);
+        }
+        cr_assert_eq(banyan_test(g.req[0], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+        cr_assert_eq(d, 0);
+        cr_assert_eq(banyan_start(g.req[1]), 0);
+        for (int r = 0; r < 2; r++) {
+            for (int k = d = 0; k < 1000 && !d; k++)
+                cr_assert_eq(banyan_test(g.req[r], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+            cr_assert(d && a[r] == 3);
+            cr_assert_eq(banyan_request_free(g.req[r]), 0);
+        }
+        rig_close(&g);
+    }
+}
+
+static int refusals;
+
+static int refuse(struct bny_linear *l, int k, struct bny_stage *s)
+{
+    refusals++;
+    return bny_fail(BANYAN_ENOTSUP, "stage %d of %zu elements is refused", k, l->n);
+}
+
+/* Whoever waits looks at the failures of others only between turns that move nothing. */
+Test(engine_loop, a_stage_that_fails_is_not_tried_again)
+{
+    struct bny_linear_ops linear;
+    struct bny_codec_ops ops;
+    struct bny_codec codec;
+    float a[4096] = { 0 };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct rig g;
+    int d = 0;
+
+    opts.codec = "powersgd:force=1";
+    rig_open(&g, 2, NULL);
+    cr_assert_eq(banyan_allreduce_init(a, a, 4096, BANYAN_F32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]), 0);
+    codec = *g.req[0]->op.plan.codec;
+    ops = *codec.ops;
+    linear = *ops.linear;
+    linear.contribute = refuse;
+    ops.linear = &linear;
+    codec.ops = &ops;
+    g.req[0]->op.plan.codec = &codec;
+    refusals = 0;
+    cr_assert_eq(banyan_start(g.req[0]), 0);
+    for (int i = 0; i < 3; i++) /* before the failure is known: with a control plane that takes a while */
+        cr_assert_eq(bny_linear_advance(&g.req[0]->op), 0);
+    cr_assert_eq(refusals, 1);
+    cr_assert_eq(banyan_test(g.req[0], &d), -BANYAN_ENOTSUP);
+    cr_assert_eq(d, 1);
+    cr_assert_not_null(strstr(banyan_last_error(), "is refused"));
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    rig_close(&g);
+}
+
+Test(engine_loop, a_wait_that_always_finds_something_looks_at_deadlines)
+{
+    struct bny_waiter wt;
+    struct rig g;
+
+    rig_open(&g, 2, NULL);
+    bny_wait_init(&wt);
+    cr_assert_eq(g.comm[0]->world->tick_ns, 0);
+    for (int i = 0; i < 1000; i++)
+        bny_wait_found(&wt, g.comm[0]->world);
+    cr_assert_neq(g.comm[0]->world->tick_ns, 0);
+    rig_close(&g);
+}
+
+Test(engine_loop, displacements_beyond_memory_are_refused)
+{
+    size_t counts[2] = { 1, 1 }, displs[2] = { 0, SIZE_MAX / 4 }, unused[2] = { 0, 1 };
+    int32_t a[4] = { 0 }, b[4] = { 0 };
+    struct rig g;
+
+    rig_open(&g, 2, NULL);
+    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), -BANYAN_EINVAL);
+    cr_assert_not_null(strstr(banyan_last_error(), "displs"));
+    cr_assert_eq(banyan_alltoallv_init(a, counts, NULL, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]),
+                 -BANYAN_EINVAL);
+    counts[1] = 0; /* what is at no element's place is not looked at */
+    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    cr_assert_eq(banyan_alltoallv_init(a, counts, unused, b, counts, NULL, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
     rig_close(&g);
 }

@@ -60,8 +60,26 @@ class Tool(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("int8", done.stderr)
 
-    def test_unknown_option(self):
-        self.assertEqual(run("--nonsense").returncode, 2)
+    def test_wrong_options_are_named(self):
+        """Nothing is measured, and the sentence has the option and what it wants."""
+        for args, words in ((["--nonsense"], "--help"), (["extra"], "extra"), (["--isa", "nosuch"], "--isa nosuch"),
+                            (["--where", "disk"], "cache or dram"), (["--elements", "0"], "--elements wants 1 to"),
+                            (["--elements", "1x"], "1x"), (["--reps", "x"], "--reps wants 1 to"), (["--reps"], "--help"),
+                            (["--codec", "int8:block=7"], "--codec int8: block=7")):
+            done = run(*args)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), args)
+            self.assertIn(words, done.stderr)
+
+    def test_a_kernel_that_does_not_exist(self):
+        done = run("--where", "cache", "--elements", "64", "--reps", "1", "--kernel", "nosuch")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--kernel nosuch", done.stderr)
+
+    def test_help_and_version(self):
+        for option, words in (("--help", "--kernel"), ("-h", "int8"), ("-V", "banyan_codec 0."), ("--version", "0.")):
+            done = run(option)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), option)
+            self.assertIn(words, done.stdout)
 
 
 if __name__ == "__main__":

@@ -263,6 +263,38 @@ static int init_again(struct test *t)
     return 0;
 }
 
+/* Only a part of it was destroyed, and all ranks finalized the whole: the first that ends has not died. */
+static int part_destroyed(struct test *t)
+{
+    struct banyan_comm *comm, *part;
+    struct banyan_request *req;
+    uint64_t end;
+    int rc;
+
+    CHECK_OK(t, case_init(t, NULL, &comm));
+    CHECK_OK(t, banyan_comm_split(comm, t->rank % 2, 0, &part));
+    case_check_works(t, part);
+    banyan_comm_destroy(part);
+    if (t->rank == 0) {
+        CHECK_OK(t, banyan_comm_finalize(comm));
+        mp_shared_barrier(t->shared, t->n);
+        return 0;
+    }
+    CHECK_OK(t, banyan_barrier_init(comm, NULL, &req));
+    CHECK_OK(t, banyan_start(req));
+    mp_shared_barrier(t->shared, t->n); /* rank 0 is gone */
+    CHECK_OK(t, banyan_wait(req, 10));
+    CHECK_OK(t, banyan_request_free(req));
+    end = bny_now_ns() + 200000000u; /* a death is known in a fraction of it */
+    do {
+        banyan_progress(comm);
+        rc = banyan_async_error(comm, NULL, NULL, 0);
+        CHECK(t, rc == 0, "%d (%s)", rc, banyan_strerror(rc));
+    } while (bny_now_ns() < end);
+    banyan_comm_destroy(comm);
+    return 0;
+}
+
 const struct mp_case cases_comms[] = {
     { "split", split, 0 },
     { "split_network", split_network, 0 },
@@ -271,5 +303,6 @@ const struct mp_case cases_comms[] = {
     { "init_nonblocking", init_nonblocking, CASE_OWN_INIT },
     { "init_allgather", init_allgather, CASE_OWN_INIT },
     { "init_again", init_again, CASE_OWN_INIT },
+    { "part_destroyed", part_destroyed, CASE_OWN_INIT },
     { 0 },
 };

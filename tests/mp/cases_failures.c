@@ -231,6 +231,30 @@ static int abort_one_of_two(struct test *t)
     return 0;
 }
 
+/* Who aborts need not wait for the others: they hear the reason all the same. */
+static int abort_and_end(struct test *t)
+{
+    uint32_t x = 1;
+    int rc;
+
+    case_check_works(t, t->comm);
+    if (t->rank == t->n - 1) {
+        CHECK_OK(t, banyan_abort(t->comm, "the cooling failed"));
+        if (strstr(t->arg, "exit"))
+            _exit(0);
+        banyan_comm_destroy(t->comm);
+        t->comm = NULL;
+        return 0;
+    }
+    do
+        rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL);
+    while (rc == 0);
+    CHECK(t, rc == -BANYAN_EABORTED, "returned %d (%s)", rc, banyan_last_error());
+    CHECK_HAS(t, banyan_last_error(), "the cooling failed");
+    check_stays_failed(t, t->comm, rc);
+    return 0;
+}
+
 /* --- fork ---------------------------------------------------------------------------- */
 static int forked_child(struct banyan_comm *comm)
 {
@@ -296,12 +320,33 @@ static int leave_early(struct test *t)
     return 0;
 }
 
+/* --- a codec that finds only from the ranks' values that it cannot encode them -------- */
+static int codec_refuses(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    size_t count = 10000;
+    float *x = case_malloc(count * sizeof *x);
+    int rc;
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = 1e30f;
+    opts.codec = t->arg;
+    rc = banyan_allreduce(x, x, count, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+    CHECK(t, rc == -BANYAN_ENOTSUP, "returned %d (%s)", rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "codec");
+    check_stays_failed(t, t->comm, rc);
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_failures[] = {
+    { "codec_refuses", codec_refuses, CASE_FAILS },
     { "until_death", until_death, CASE_FAILS | CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "deadline", deadline, CASE_FAILS },
     { "abort_other_thread", abort_other_thread, CASE_FAILS },
     { "abort_one_of_two", abort_one_of_two, 0 },
+    { "abort_and_end", abort_and_end, CASE_FAILS | CASE_NO_THREADS },
     { "fork_child", fork_child, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
     { 0 },

@@ -5,6 +5,7 @@ Usage: unshare -n python3 dpdk_ports.py HOW BANYAN_RUN COMMAND...
     tap         two net_tap on a bridge; the kernel's end of the bridge asks for rank 0's address by ARP
     xdp         net_af_xdp on both ends of a veth;  xdp-busy: both on one end
     af MTU      net_af_packet on both ends of a veth; strangers' frames are sent to rank 1 meanwhile
+    collide     net_af_packet, both on one interface and in one fan-out group
     narrow      net_af_packet, MTU 9000, but 1500 on the way
     vhost       net_vhost and net_virtio_user over a socket in a folder of ours"""
 import fcntl
@@ -172,6 +173,14 @@ def narrow():
     return ranks(["af_packet:iface=a0", "af_packet:iface=a1"], ["10.9.0.1", "10.9.0.2"]).wait()
 
 
+def collide():
+    veth("a0", "a1")
+    for r in (1, 2):
+        ip(f"addr add 10.9.0.{r}/24 dev a0")
+    COMMAND[:0] = ["unshare", "--pid", "--fork", "--kill-child"]  # both are process 1 there, and 1 xor the interface's number
+    return ranks(["af_packet:iface=a0", "af_packet:iface=a0"], ["10.9.0.1", "10.9.0.2"]).wait()
+
+
 def vhost():
     with tempfile.TemporaryDirectory() as d:
         # The client comes when the server's socket is there.
@@ -182,4 +191,4 @@ def vhost():
 
 
 ip("link set lo up")
-sys.exit({"tap": tap, "xdp": xdp, "xdp-busy": xdp, "af": af, "narrow": narrow, "vhost": vhost}[HOW]())
+sys.exit({"tap": tap, "xdp": xdp, "xdp-busy": xdp, "af": af, "collide": collide, "narrow": narrow, "vhost": vhost}[HOW]())

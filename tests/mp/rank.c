@@ -4,6 +4,7 @@
  *   rank --threads N CASE [SEED ARG]   N ranks as threads of this process (ThreadSanitizer)
  *   rank --list                        the cases */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,6 +208,20 @@ static int list(void)
     return 0;
 }
 
+/* All ranks of a job on the first CPU that they may use: each runs only when the others let it. */
+static void share_one_cpu(void)
+{
+    cpu_set_t set;
+    int cpu = 0;
+
+    sched_getaffinity(0, sizeof set, &set);
+    while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set))
+        cpu++;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
 int main(int argc, char **argv)
 {
     struct test t = { 0 };
@@ -223,6 +238,8 @@ int main(int argc, char **argv)
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing survives a killed test */
+    if (getenv("BANYAN_TEST_ONE_CPU"))
+        share_one_cpu();
     if (!strcmp(argv[2], "env")) {
         argv[2] = getenv("BANYAN_RANK");
         argv[3] = getenv("BANYAN_WORLD_SIZE");

@@ -7,6 +7,7 @@ static struct mp_row comms[] = {
     { "split", "shm", 8 },       { "split", "tcp", 4 },       { "dup", "shm", 1 },
     { "dup", "shm", 3 },         { "dup", "tcp", 2 },         { "overlapping", "shm", 4 },
     { "overlapping", "shm", 6 }, { "overlapping", "tcp", 4 },
+    { "part_destroyed", "shm", 2 }, { "part_destroyed", "tcp", 2 },
     { "split_network", "shm", 8, "", 0, { "BANYAN_TOPO=torus:2x4" } },
     { "split_network", "tcp", 6, "", 0, { "BANYAN_TOPO=star:3x4+3x1" } },
     { "split_network", "shm", 6, "", 0, { "BANYAN_TOPO=mesh:2x3" } },

@@ -45,12 +45,12 @@ ParameterizedTestParameters(failures, a_killed_rank_is_named_by_all_survivors)
 }
 
 /* The promise is 100 ms on an idle machine; what is asserted is that nobody waits for a
- * deadline. */
+ * deadline, of which the shortest is 5 s, nor always for something else. */
 ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survivors,
                   .timeout = 300)
 {
     static struct mp_shared out;
-    uint64_t s = mp_seed();
+    uint64_t s = mp_seed(), best = UINT64_MAX;
     int before = count_leftovers();
     char arg[32];
 
@@ -80,9 +80,11 @@ ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survi
                 "# %s %s n=%d: the last survivor knew after %.1f ms, %d of %d after more than "
                 "100 ms\n",
                 d->transport, d->work, d->n, (double)worst * 1e-6, late, d->n - 1);
-        cr_expect_lt(worst, 1000000000u, "a survivor needed %.3f s; seed %llu",
+        cr_expect_lt(worst, 4500000000u, "a survivor needed %.3f s; seed %llu",
                      (double)worst * 1e-9, (unsigned long long)seed);
+        best = worst < best ? worst : best;
     }
+    cr_expect_lt(best, 1000000000u, "a survivor needed %.3f s each time", (double)best * 1e-9);
     cr_expect_eq(count_leftovers(), before, "files were left in /dev/shm or /tmp");
 }
 
@@ -126,8 +128,16 @@ static struct mp_row others[] = {
     { "abort_other_thread", "tcp", 2, "large" },
     { "abort_one_of_two", "shm", 3 },
     { "abort_one_of_two", "tcp", 2 },
+    { "abort_one_of_two", "shm", 2, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },
+    { "abort_one_of_two", "tcp", 3, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },
+    { "abort_and_end", "shm", 2, "exit" },
+    { "abort_and_end", "shm", 4, "destroy" },
+    { "abort_and_end", "tcp", 3, "exit" },
+    { "abort_and_end", "tcp", 2, "destroy" },
     { "fork_child", "shm", 2 },
     { "fork_child", "tcp", 2 },
+    { "codec_refuses", "shm", 2, "ebint:force=1" },
+    { "codec_refuses", "tcp", 3, "maxnorm:width=4,force=1" },
     { "leave_early", "shm", 2 },
     { "leave_early", "shm", 4 },
     { "leave_early", "tcp", 3 },

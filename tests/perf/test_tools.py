@@ -53,8 +53,10 @@ class Run(unittest.TestCase):
         self.assertEqual(p.returncode, 124)
 
     def test_wrong_options_are_2(self):
-        for args in ([], ["-n", "0", "true"], ["-n", "2"], ["-n", "x", "true"]):
-            self.assertEqual(sh(RUN, *args).returncode, 2, args)
+        for args in ([], ["-n", "0", "true"], ["-n", "2"], ["-n", "x", "true"], ["--nosuch", "true"], ["-n"]):
+            p = sh(RUN, *args)
+            self.assertEqual(p.returncode, 2, args)
+            self.assertIn("--help", p.stderr)
 
     def test_terminate_is_passed_on(self):
         p = subprocess.Popen([RUN, "-n", "1", "sh", "-c", "trap 'exit 3' TERM; echo up; while :; do sleep 0.1; done"],
@@ -220,6 +222,44 @@ class Perf(unittest.TestCase):
             self.assertEqual(p.returncode, 2, p.stderr)
             self.assertRegex(p.stderr, "loop joins ranks of one process: start them with -P N")
 
+    def test_wrong_options_are_2_and_named(self):
+        for args, words in (([], "collective"), (["all_reduce"], "all_reduce"), (["allreduce", "--nosuch"], "--help"),
+                            (["allreduce", "-g", "2"], "--help"), (["allreduce", "-b"], "--help"),
+                            (["allreduce", "-b", "1KB"], "such as 64K, got 1KB"), (["allreduce", "-b", "8", "-e", "4"], "smaller"),
+                            (["allreduce", "-f", "1"], "-f wants"), (["allreduce", "-n", "0"], "-n wants 1 to"),
+                            (["allreduce", "-d", "f31"], "f31"), (["allreduce", "-o", "add"], "add"),
+                            (["allreduce", "-r", "1x"], "-r wants"), (["reduce", "-r", "2", "-P", "2"], "only 2 ranks"),
+                            (["allreduce", "--schedule", "nosuch"], '"nosuch" is unknown'),
+                            (["allreduce", "--codec", "int8:block=7", "-P", "2"], "codec int8: block=7"),
+                            (["allreduce", "--topo", "nosuch"], '"nosuch" is neither')):
+            p = sh(PERF, *args)
+            self.assertEqual(p.returncode, 2, (args, p.stderr))
+            self.assertIn(words, p.stderr)
+
+    def test_variables_that_are_wrong_are_told(self):
+        for setting, words in (("BANYAN_CHUNCK=4K", "did you mean BANYAN_CHUNK?"), ("BANYAN_DEBUG=loud", "none of error, warn, info and debug"),
+                               ("BANYAN_CHUNK=x", "BANYAN_CHUNK=x is not a number"), ("BANYAN_DEBUG=INFO", "info: "),
+                               ("BANYAN_SKIP_GUEST=1", None)):
+            p = sh("env", "-u", "BANYAN_DEBUG", setting, PERF, "allreduce", "-e", "4", "-n", "1", "--no-roofline")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            if words:
+                self.assertIn(words, p.stderr)
+            else:
+                self.assertNotIn("warning", p.stderr)
+
+    def test_a_file_that_cannot_be_written_ends_the_job(self):
+        for option in ("--json", "--trace"):
+            p = sh(PERF, "allreduce", "-P", "2", "-e", "4", option, "/nonexistent/file")
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn("rank 0: cannot write /nonexistent/file", p.stderr)
+            self.assertNotIn("rank 0 called", p.stderr)  # no report of a mismatch
+
+    def test_memory_that_is_not_there_is_told(self):
+        sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":allocator_may_return_null=1"
+        p = sh("env", f"ASAN_OPTIONS={sanitizer}", PERF, "allreduce", "-P", "2", "-b", "1000000G", "-e", "1000000G")
+        self.assertEqual(p.returncode, 1, p.stderr)
+        self.assertIn("use a smaller -e", p.stderr)
+
     def test_failures_are_1_and_name_the_rank(self):
         p = sh(PERF, "put_lat", "-P", "3", "-b", "8", "-e", "8")
         self.assertEqual(p.returncode, 1)
@@ -237,6 +277,12 @@ class Perf(unittest.TestCase):
 
 
 class Digits(unittest.TestCase):
+    def test_wrong_arguments_are_2_and_named(self):
+        for args, words in ((["extra"], "extra"), (["--nosuch"], "--nosuch"), (["-P", "0"], "from 1 to 512, got 0")):
+            p = sh(DIGITS, *args)
+            self.assertEqual((p.returncode, p.stdout), (2, ""), args)
+            self.assertIn(words, p.stderr)
+
     def result(self, ranks):
         p = sh(DIGITS, "-P", str(ranks), "--epochs", "12", timeout=120)
         self.assertEqual(p.returncode, 0, p.stderr)

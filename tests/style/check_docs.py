@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files,
-and the C program in README.md is examples/allreduce.c. Usage: check_docs.py ROOT [--write copies the program]
+the C program in README.md is examples/allreduce.c, and the table of docs/environment.md is that of base/param.c.
+Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
 the .name of the table that its symbol defines, in any file of the folder."""
@@ -15,7 +16,7 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "topo/graph_builders.c": "topo/README.md",
               "collectives/directs.c": "collectives/README.md"}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
-             "topo/README.md", "collectives/README.md", "perf/README.md", "docs/rdma.md"]
+             "topo/README.md", "collectives/README.md", "perf/README.md", "perf/RESULTS.md", "docs/rdma.md", "docs/dpdk.md", "docs/environment.md"]
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
@@ -85,11 +86,28 @@ def program(root, write):
         yield "README.md: has no C program"
 
 
+def variables(root, write):
+    document, source = root / "docs/environment.md", root / "base/param.c"
+    if not (document.exists() and source.exists()):
+        return
+    text = document.read_text(encoding="utf-8")
+    rows = re.findall(r'^    \{ "(BANYAN_\w+)", "([^"]*)", "([^"]*)", "([^"]*)"', source.read_text(encoding="utf-8"), re.M)
+    table = "| variable | values | default | meaning |\n|---|---|---|---|\n"
+    for name, values, default, doc in rows:
+        cells = [f"`{name}`", values, f"`{default}`" if default else "", doc]
+        table += "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |\n"
+    fixed = re.sub(r"^\| variable \|.*?\n(?=\n|\Z)", lambda _: table, text, count=1, flags=re.M | re.S)
+    if write:
+        document.write_text(fixed, encoding="utf-8")
+    elif fixed != text or len(rows) < 30:
+        yield "docs/environment.md: the table is not that of base/param.c (check_docs.py ROOT --write)"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *program(root, "--write" in sys.argv)]
-    print("\n".join(found) or "registries, links and the program are as the documents say")
+    found += [*dead_links(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
+    print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0
 
 

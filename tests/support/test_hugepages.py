@@ -28,6 +28,11 @@ class Hugepages(unittest.TestCase):
         with open(os.path.join(self.pages, "nr_hugepages")) as f:
             return f.read().strip()
 
+    def test_help(self):
+        p = self.run_script("--help")
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        self.assertIn("reserve N [SIZE]", p.stdout)
+
     def test_shows(self):
         p = self.run_script()
         self.assertEqual((p.returncode, p.stdout.strip()), (0, "pages of 2048kB: 8 reserved, 5 free"))

@@ -47,7 +47,7 @@ expect(simulates("torus:8x8", "-s", "multitree", "--lockstep")["time_us"] >=
 
 for args, status, word in [(["--schedule", "nope"], 1, "nope"), (["--schedule", "./no.json"], 1, "no.json"),
                            (["--schedule", "swing", "--topo", "torus:3x3"], 1, "swing"),
-                           (["-c", "reduce", "-r", "99"], 1, "99"), (["x"], 2, "x"), (["--joint"], 2, "joint")]:
+                           (["-c", "reduce", "-r", "99"], 2, "99"), (["x"], 2, "x"), (["--joint"], 2, "joint")]:
     code, out, err = run(topo, "simulate", "--topo", "torus:4x4", *args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
 

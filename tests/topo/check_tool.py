@@ -86,9 +86,16 @@ expect(code == 0 and json.loads(out)["ranks"] == 6, f"synthetic: {err}")
 for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["show", "--topo", "nowhere"], 1, "nowhere"),
                            (["show", "--topo", "./no.json"], 1, "no.json"), (["show", "--bytes", "4"], 2, "--bytes"),
                            (["show", "x"], 2, "x"), (["sho"], 2, "sho"), ([], 2, "command"),
-                           (["probe"], 1, "banyan_run")]:
+                           (["probe"], 1, "banyan_run"), (["plan", "-t", "ring:4", "-s", "nosuch"], 1, '"nosuch" is neither a builder'),
+                           (["verify", "nosuch"], 1, '"nosuch" is neither a builder'),
+                           *[([c, "-t", "ring:4", "-c", "reduce", "-r", "9"], 2, "--root 9: ring:4 has ranks 0 to 3")
+                             for c in ("bound", "plan", "simulate")]]:
     code, out, err = tool(*args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
+
+for args in (["show", "--nosuch"], ["show", "-t"]):  # a line of getopt's before ours
+    code, out, err = tool(*args)
+    expect(code == 2 and "banyan_topo: " in err and "--help" in err and not err.startswith("show"), f"{args}: {code} {err!r}")
 
 with tempfile.TemporaryDirectory() as folder:
     for name in [*GENERATED, *map(str, seeds.iterdir()), *map(str, machines.glob("*.xml"))]:

@@ -125,7 +125,7 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         return;
     for (int i = 0; i < 12; i++) {
         struct tpset s;
-        uint64_t moved;
+        uint64_t moved, deadline;
 
         victim = i & 1;
         by_event = i / 2 % 3;
@@ -135,9 +135,13 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         moved = s.tp[0]->moved;
         cr_assert_leq(moved, s.tp[0]->replaced);
         cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved", (unsigned long long)moved);
+        deadline = bny_deadline_in(TPSET_DEADLINE_S);
         for (uint32_t k = 0; k < (uint32_t)(2 * (1 + i / 6)); k++)
-            cr_assert(verbs_lane_conn(&s, 0, 1, k)->rail->index != victim || verbs_lane_conn(&s, 0, 1, k)->lost ||
-                      verbs_lane_conn(&s, 0, 1, k)->done == verbs_lane_conn(&s, 0, 1, k)->posted, "lane %u stays", k);
+            while (verbs_lane_conn(&s, 0, 1, k)->rail->index == victim && !verbs_lane_conn(&s, 0, 1, k)->lost &&
+                   verbs_lane_conn(&s, 0, 1, k)->done != verbs_lane_conn(&s, 0, 1, k)->posted) {
+                cr_assert(!bny_deadline_passed(deadline), "lane %u stays", k);
+                tpset_step(&s);
+            }
         verbs_sim.dead_device = 0;
         verbs_sim.event = 0;
         verbs_left(&s);

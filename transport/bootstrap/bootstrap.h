@@ -71,7 +71,7 @@ void bny_bootstrap_destroy(struct bny_bootstrap *b); /* takes NULL */
 struct bny_control;
 #define BNY_CONTROL_ADDR_MAX 64
 
-enum bny_cause { /* order of precedence: the smallest wins, then the smallest rank */
+enum bny_cause { /* order of precedence: the smallest wins, then the smallest rank; but an abort before its rank's end */
     BNY_CAUSE_DEATH = 1, BNY_CAUSE_MISMATCH, BNY_CAUSE_ABORT, BNY_CAUSE_RESET, BNY_CAUSE_DEADLINE,
     BNY_CAUSE_LEFT, /* a rank that is needed left in order, mostly for one of the causes above */
 };

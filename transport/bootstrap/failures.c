@@ -53,26 +53,40 @@ static int smaller(const struct bny_failure *a, const struct bny_failure *b)
     return a->comm < b->comm;
 }
 
+/* Who aborts may end at once: of the first `count` records, is there an abort of the rank whose end f is? */
+static int follows_abort(const struct bny_failures *t, int count, const struct bny_failure *f, uint32_t comm)
+{
+    if (f->cause != BNY_CAUSE_DEATH && f->cause != BNY_CAUSE_LEFT)
+        return 0;
+    for (int i = 0; i < count; i++) {
+        const struct bny_failure *a = &t->list[i].f;
+
+        if (a->cause == BNY_CAUSE_ABORT && a->blamed == f->blamed && concerns(a, comm))
+            return 1;
+    }
+    return 0;
+}
+
 const struct bny_failure *bny_failures_winner(const struct bny_failures *t, uint32_t comm,
                                               uint64_t now, uint64_t grace_ns)
 {
     const struct bny_failure *best = NULL;
-    uint64_t first = 0;
+    int begin = 0, end;
 
     /* Records stand in the order in which they became known. */
-    for (int i = 0; i < t->count; i++) {
-        const struct bny_record *r = &t->list[i];
+    while (begin < t->count && !concerns(&t->list[begin].f, comm))
+        begin++;
+    if (begin == t->count || now < t->list[begin].known_ns + grace_ns)
+        return NULL;
+    for (end = begin; end < t->count && t->list[end].known_ns <= t->list[begin].known_ns + grace_ns; end++)
+        ;
+    for (int i = begin; i < end; i++) {
+        const struct bny_failure *f = &t->list[i].f;
 
-        if (!concerns(&r->f, comm))
-            continue;
-        if (!best)
-            first = r->known_ns;
-        if (r->known_ns > first + grace_ns)
-            break;
-        if (!best || smaller(&r->f, best))
-            best = &r->f;
+        if (concerns(f, comm) && !follows_abort(t, end, f, comm) && (!best || smaller(f, best)))
+            best = f;
     }
-    return best && now >= first + grace_ns ? best : NULL;
+    return best;
 }
 
 int bny_failures_blames(const struct bny_failures *t, enum bny_cause cause, int rank)

@@ -82,25 +82,6 @@ struct bny_addr bny_addr_loopback(uint16_t port)
     return (struct bny_addr){ .family = 4, .port = port, .ip = { 127, 0, 0, 1 } };
 }
 
-int bny_addr_is_local(const struct bny_addr *a)
-{
-    struct ifaddrs *list = NULL;
-    int found = bny_addr_is_loopback(a);
-
-    if (getifaddrs(&list) != 0)
-        return found;
-    for (struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
-        struct bny_addr have;
-
-        if (!i->ifa_addr)
-            continue;
-        from_sockaddr(&have, i->ifa_addr);
-        found = have.family == a->family && !memcmp(have.ip, a->ip, 16);
-    }
-    freeifaddrs(list);
-    return found;
-}
-
 /* The 1-based position of the first prefix of the comma list that name starts with; 0: none. */
 static int match_prefix(const char *list, const char *name)
 {

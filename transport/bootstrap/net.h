@@ -24,8 +24,6 @@ const char *bny_addr_text(const struct bny_addr *a, char *text);
 /* As the sockets have it; returns its length. */
 socklen_t bny_addr_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 int bny_addr_is_loopback(const struct bny_addr *a);
-/* 1 when an interface of this host has the address. */
-int bny_addr_is_local(const struct bny_addr *a);
 /* 127.0.0.1 with a port. */
 struct bny_addr bny_addr_loopback(uint16_t port);
 

@@ -60,7 +60,7 @@ uint32_t bny_flow_send(struct bny_flow_tx *f, void *msg, uint32_t off, uint32_t 
 
 int bny_flow_resend(struct bny_flow_tx *f, uint32_t *seq, uint64_t now)
 {
-    if (!f->lost || !window_open(f))
+    if (!f->lost || !(window_open(f) || f->urgent))
         return 0;
     for (uint32_t s = f->una; s != f->next; s++) {
         struct bny_flow_packet *p = SLOT(f, s);
@@ -68,6 +68,7 @@ int bny_flow_resend(struct bny_flow_tx *f, uint32_t *seq, uint64_t now)
         if (p->state != BNY_FLOW_LOST)
             continue;
         f->lost--;
+        f->urgent = 0;
         f->resent += p->tries > 0;
         launch(f, p, now);
         *seq = s;
@@ -84,6 +85,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq)
     p->tries--;
     f->flying--;
     f->lost++;
+    f->urgent |= !window_open(f); /* it was a timer's */
 }
 
 /* ---- acknowledgements ------------------------------------------------------------------------ */
@@ -316,6 +318,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     if (!f->probed && f->srtt && silent > 2 * usual + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
         f->probed = 1;
         f->probes++;
+        f->urgent = 1;
         return send_newest(f);
     }
     if (silent < f->rto)
@@ -325,6 +328,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
         shrink(f, 0.5, BNY_FLOW_LEAST);
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;
     f->timeouts++;
+    f->urgent = 1;
     return send_oldest(f);
 }
 

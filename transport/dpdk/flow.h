@@ -7,7 +7,8 @@
  * has passed; lost ones are sent again first. That holds of what was sent again too: of a packet sent twice, the latest
  * transmission has arrived if there was time for it. Packets taken for lost that then come twice raise threshold and time.
  * When nothing is acknowledged for 2 round trips the newest packet is sent again (tail probe), for 4 (at least 500 us) the
- * oldest; that time doubles up to 200 ms. Silence of 300 s: dead. On links that lose nothing there are no timers.
+ * oldest; that time doubles up to 200 ms. What a timer sends again goes whatever the window says: a window full of lost
+ * packets would else never send. Silence of 300 s: dead. On links that lose nothing there are no timers.
  *
  * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest unacknowledged. On lossy links also
  * a window that, once a round trip, grows by a quarter while the least delay is below half its target, by two packets below
@@ -64,6 +65,7 @@ struct bny_flow_tx {
     uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
     uint64_t rto, last_ack_ns, last_sent_ns;
     int probed;
+    int urgent;             /* a timer's packet goes though the window is full, of others that are lost as well */
     /* per round trip */
     uint32_t round_end, round_acked, round_lost, round_peak;
     uint64_t round_delay; /* least */

@@ -3,11 +3,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <sodium.h>
@@ -15,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
+#include "transport/dpdk/iface.h"
 
 #define PAIR_PORT   47474u
 #define ASK_NS      10000000u
@@ -113,16 +112,11 @@ int bny_dpdk_open_pair(struct dp_ep *e)
 static int interface_ip(const char *name, uint32_t *ip)
 {
     struct ifreq r;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
-    memset(&r, 0, sizeof r);
-    snprintf(r.ifr_name, sizeof r.ifr_name, "%.15s", name);
-    rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFADDR, &r);
-    if (fd >= 0)
-        close(fd);
-    if (rc == 0)
-        *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
-    return rc;
+    if (bny_dpdk_ask_iface(name, SIOCGIFADDR, &r) != 0)
+        return -1;
+    *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
+    return 0;
 }
 
 /* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It takes nothing in. */
@@ -146,10 +140,10 @@ static int guard(struct dp_tp *t)
 int bny_dpdk_open_device(struct dp_tp *t)
 {
     char text[BNY_DPDK_TEXT] = "";
+    /* In full: with fewer, messages that wait for others could hold all buffers, and nothing would arrive any more. */
     uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
     struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .iface = t->set.iface,
-                               .frame_max = t->set.frame, .bufs = bufs < 16384 ? bufs : 16384,
-                               .queues = t->set.queues };
+                               .frame_max = t->set.frame, .bufs = bufs, .queues = t->set.queues };
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;

@@ -105,6 +105,18 @@ static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
     return m;
 }
 
+/* The end of the last fragment that is here. Only the first one tells how long the message is: until then any may come, and
+ * none is dropped. */
+static uint32_t beyond(const struct dp_msg *m)
+{
+    const struct dp_frag *f;
+
+    if (!m->frags)
+        return 0;
+    f = (const struct dp_frag *)(const void *)((const char *)m->tail - offsetof(struct dp_frag, next));
+    return f->off + f->len;
+}
+
 /* 1: the fragment agrees with what is known of its message. */
 static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
 {
@@ -112,6 +124,8 @@ static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
     int first = p->head.flags & BNY_DPDK_FIRST, last = p->head.flags & BNY_DPDK_LAST;
 
     if ((first && m->first) || (last && m->last) || p->head.off < m->reach)
+        return 0;
+    if (first && beyond(m) > p->hdr.len)
         return 0;
     if (m->first && (end > m->msg.hdr.len || (last && end != m->msg.hdr.len)))
         return 0;

@@ -158,6 +158,22 @@ struct shape {
 static struct shape shapes[] = { { 2 }, { 5 }, { 9 }, { 12 }, { 33 } };
 #define SHAPES cr_make_param_array(struct shape, shapes, sizeof shapes / sizeof shapes[0])
 
+/* The smallest of them; but the end of a rank that aborted is none. */
+static struct bny_failure first_cause(const struct bny_failure *f, int n)
+{
+    struct bny_failure best = { .cause = 99 };
+
+    for (int i = 0; i < n; i++) {
+        int follows = 0;
+
+        for (int k = 0; k < n; k++)
+            follows |= f[i].cause == BNY_CAUSE_DEATH && f[k].cause == BNY_CAUSE_ABORT && f[k].blamed == f[i].blamed;
+        if (!follows && (f[i].cause < best.cause || (f[i].cause == best.cause && f[i].blamed < best.blamed)))
+            best = f[i];
+    }
+    return best;
+}
+
 ParameterizedTestParameters(control, simultaneous_failures_have_one_winner)
 {
     return SHAPES;
@@ -169,7 +185,7 @@ ParameterizedTest(struct shape *s, control, simultaneous_failures_have_one_winne
 
     for (int round = 0, stalls = 0; round < 4; round++) {
         struct world w;
-        struct bny_failure best = { .cause = 99 }, got;
+        struct bny_failure told[5], best, got;
         int reports = 1 + (int)bny_rng_below(&seed, 5);
         uint64_t start, longest;
 
@@ -177,14 +193,12 @@ ParameterizedTest(struct shape *s, control, simultaneous_failures_have_one_winne
         start = bny_now_ns();
         for (int i = 0; i < reports; i++) {
             int who = (int)bny_rng_below(&seed, (uint64_t)s->n);
-            struct bny_failure f = failure(1 + (int)bny_rng_below(&seed, 5),
-                                           (int)bny_rng_below(&seed, (uint64_t)s->n), 0);
 
-            if (f.cause < best.cause || (f.cause == best.cause && f.blamed < best.blamed))
-                best = f;
-            bny_control_report(w.c[who], &f);
+            told[i] = failure(1 + (int)bny_rng_below(&seed, 5), (int)bny_rng_below(&seed, (uint64_t)s->n), 0);
+            bny_control_report(w.c[who], &told[i]);
             cr_assert_eq(bny_control_suspect(w.c[who]), 1);
         }
+        best = first_cause(told, reports);
         start = bny_now_ns() - start;
         longest = world_settle(&w) + start;
         if (longest > BNY_GRACE_NS / 6 && stalls++ < 40) { /* this process was not running: no test of anything */
@@ -512,4 +526,24 @@ Test(control, the_winner_is_the_smallest_within_the_grace)
     cr_assert_eq(bny_failures_winner(&t, 0, 9000, 30)->cause, BNY_CAUSE_ABORT,
                  "too late to count");
     bny_failures_finish(&t);
+}
+
+Test(control, the_end_of_a_rank_that_aborted_is_no_cause)
+{
+    struct bny_failure ends[] = { failure(BNY_CAUSE_DEATH, 1, 0), failure(BNY_CAUSE_LEFT, 1, 0) };
+
+    for (int i = 0; i < 4; i++) { /* in either order */
+        struct bny_failures t;
+        struct bny_failure abort_ = failure(BNY_CAUSE_ABORT, 1, 0), other = failure(BNY_CAUSE_DEATH, 2, 0);
+
+        abort_.comm = 7;
+        cr_assert_eq(bny_failures_init(&t, 4), 0);
+        cr_assert_eq(bny_failures_add(&t, i % 2 ? &ends[i / 2] : &abort_, 100, -1), 1);
+        cr_assert_eq(bny_failures_add(&t, i % 2 ? &abort_ : &ends[i / 2], 110, 2), 1);
+        cr_assert_eq(bny_failures_winner(&t, 7, 140, 30)->cause, BNY_CAUSE_ABORT);
+        cr_assert_eq(bny_failures_winner(&t, 8, 140, 30)->cause, ends[i / 2].cause, "another communicator was not aborted");
+        cr_assert_eq(bny_failures_add(&t, &other, 120, 2), 1);
+        cr_assert_eq(bny_failures_winner(&t, 7, 140, 30)->blamed, 2, "another rank's death is one");
+        bny_failures_finish(&t);
+    }
 }

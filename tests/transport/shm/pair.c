@@ -48,7 +48,7 @@ void pair_close(struct pair *p)
 
 int next_event(struct bny_tp *tp, struct bny_event *ev)
 {
-    uint64_t deadline = bny_deadline_in(2);
+    uint64_t deadline = bny_deadline_in(PAIR_DEADLINE_S);
 
     while (!bny_deadline_passed(deadline)) {
         int n = bny_shm_ops.poll(tp, ev, 1);

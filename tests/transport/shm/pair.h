@@ -8,6 +8,8 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_impl.h"
 
+#define PAIR_DEADLINE_S 15.0 /* of every wait */
+
 struct pair {
     struct bny_tp *tp[2];
     struct bny_ep *ep[2]; /* ep[i]: of tp[i], to the other */
@@ -20,7 +22,7 @@ void pair_open(struct pair *p, const char *cma);
 void pair_close(struct pair *p);
 /* One end of `nranks`. */
 struct bny_tp *end_open(int rank, int nranks);
-/* Polls tp until it has an event, at most 2 s. Returns 1, or 0 at the deadline. */
+/* Polls tp until it has an event, or the deadline. Returns 1, or 0 at the deadline. */
 int next_event(struct bny_tp *tp, struct bny_event *ev);
 /* A header with a payload length and a number in `chunk`. */
 struct bny_hdr header(uint32_t len, uint32_t number);

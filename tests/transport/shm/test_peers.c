@@ -41,7 +41,7 @@ static int dial_end(struct bny_tp *tp, int type)
 /* Polls until the other end of fd closes it. */
 static int is_dropped(struct bny_tp *tp, int fd)
 {
-    uint64_t deadline = bny_deadline_in(2);
+    uint64_t deadline = bny_deadline_in(PAIR_DEADLINE_S);
     struct bny_event ev;
     char c;
 
@@ -339,7 +339,7 @@ static void echo_all(struct bny_tp *tp, struct bny_ep *ep, uint32_t total)
     free(back);
 }
 
-Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 20)
+Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 60)
 {
     int files = count_dir("/dev/shm");
     struct bny_tp *tp = end_open(0, 2);
@@ -362,10 +362,10 @@ Test(shm_peers, killed_process_is_reported_and_leaves_nothing, .timeout = 20)
     cr_assert_eq(count_dir("/dev/shm"), files);
 }
 
-Test(shm_peers, farewell_is_no_death_and_last_words_arrive, .timeout = 20)
+Test(shm_peers, farewell_is_no_death_and_last_words_arrive, .timeout = 60)
 {
     struct bny_tp *tp = end_open(0, 2);
-    uint64_t deadline = bny_deadline_in(2);
+    uint64_t deadline = bny_deadline_in(PAIR_DEADLINE_S);
     struct bny_event ev;
     struct bny_ep *ep;
     struct child c;
@@ -383,7 +383,7 @@ Test(shm_peers, farewell_is_no_death_and_last_words_arrive, .timeout = 20)
     bny_shm_ops.destroy(tp);
 }
 
-Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 20)
+Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 60)
 {
     struct bny_tp *tp = end_open(0, 2);
     struct bny_event ev;
@@ -417,7 +417,7 @@ Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 20)
     bny_shm_ops.destroy(tp);
 }
 
-Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 20)
+Test(shm_peers, closed_window_is_left_alone_by_a_busy_writer, .timeout = 60)
 {
     enum { BYTES = 4 << 20 }; /* a put takes long enough to be met in its middle */
     struct bny_tp *tp = end_open(0, 2);

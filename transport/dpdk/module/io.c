@@ -93,7 +93,9 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
         if (!m[made])
             break;
     }
-    queue = made ? queue_of(port, &tx[0]) : 0;
+    if (!made) /* later versions of net_memif look at the first of none */
+        return 0;
+    queue = queue_of(port, &tx[0]);
     sent = rte_eth_tx_burst(port->id, queue, m, (uint16_t)made);
     for (int i = sent; i < made; i++)
         rte_pktmbuf_free(m[i]);

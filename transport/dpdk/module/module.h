@@ -24,6 +24,7 @@ struct bny_dpdk_port {
     struct rte_ring *rings[2];      /* ring: to receive, to send */
     struct rte_flow *rule;          /* that brings our frames to us; NULL: none */
     int try_fd;                     /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
+    int group_fd;                   /* net_af_packet: keeps its fan-out group from others; -1: none */
     uint32_t taken;                 /* longest frame that the interface has taken */
     int isolated;                   /* all other frames are the kernel's */
     uint64_t owner;                 /* devices: our number as the port's owner; 0: not yet */

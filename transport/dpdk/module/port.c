@@ -10,11 +10,13 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 
+#include "transport/dpdk/iface.h"
 #include "transport/dpdk/module/module.h"
 
 #define ETHER        14u
@@ -139,14 +142,8 @@ static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, cha
 static uint32_t interface_frame(const char *name)
 {
     struct ifreq r;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
-    memset(&r, 0, sizeof r);
-    snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
-    rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFMTU, &r);
-    if (fd >= 0)
-        close(fd);
-    return rc == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
+    return bny_dpdk_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
 }
 
 static int open_try(struct bny_dpdk_port *p)
@@ -166,6 +163,26 @@ void bny_port_try(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx)
         p->taken = tx->head_len + tx->body_len;
 }
 
+/* The driver puts its sockets into the kernel's fan-out group of this number, in our network namespace, and members of a group
+ * share its frames: a second port of this process on the interface, or of a process with the same number in another pid
+ * namespace, would take half of ours; on another interface it cannot be made. A name of that namespace, which ends with
+ * us, keeps the number; other programs of DPDK do not ask for it. */
+static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    unsigned group = ((unsigned)getpid() ^ if_nametoindex(iface)) & 0xffff;
+    size_t len = offsetof(struct sockaddr_un, sun_path) + 1;
+
+    len += (size_t)snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "bny_fanout.%u", group);
+    p->group_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (p->group_fd < 0 || bind(p->group_fd, (struct sockaddr *)&a, (socklen_t)len) == 0 || errno != EADDRINUSE)
+        return 0;
+    say(text, "interface %s: another port in this network namespace has its fan-out group of packet sockets (%u, process "
+        "number xor interface number), and would share its frames: give each rank and communicator an interface and a "
+        "network namespace of its own, or start again (other process numbers)", iface, group);
+    return -1;
+}
+
 static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
 {
     uint32_t size = bny_queues_ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
@@ -175,6 +192,10 @@ static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c
     snprintf(p->name, sizeof p->name, "net_af_packet_bny%u", atomic_fetch_add(&serial, 1));
     snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512,qpairs=%d", c->device, size,
              block, queues);
+    if (keep_group(p, c->device, text) != 0) {
+        p->name[0] = '\0';
+        return -1;
+    }
     if (plug(p, args, text) == 0 && open_try(p) == 0)
         return 0;
     say(text, "DPDK opens no port on interface %s: a packet socket needs CAP_NET_RAW (root, or a network namespace of "
@@ -289,7 +310,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, str
     bny_eal_forget_lines();
     p->kind = c->kind;
     p->iface_up = 1;
-    p->try_fd = -1;
+    p->try_fd = p->group_fd = -1;
     snprintf(p->iface, sizeof p->iface, "%s", c->iface ? c->iface : "");
     look_up(c->kind == BNY_DPDK_MEMIF       ? "net_memif"
             : c->kind == BNY_DPDK_RING      ? "net_ring"
@@ -368,6 +389,8 @@ void bny_port_close(struct bny_dpdk_port *p)
         rte_mempool_free(p->pool);
     if (p->try_fd >= 0)
         close(p->try_fd);
+    if (p->group_fd >= 0)
+        close(p->group_fd);
     free(p);
 }
 
@@ -375,18 +398,14 @@ void bny_port_close(struct bny_dpdk_port *p)
 static int interface_up(struct bny_dpdk_port *p)
 {
     struct ifreq r;
-    int fd;
+    int rc;
 
     if (now_ns() - p->looked_ns < LOOK_NS)
         return p->iface_up;
     p->looked_ns = now_ns();
-    memset(&r, 0, sizeof r);
-    memcpy(r.ifr_name, p->iface, sizeof p->iface);
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) {
-        p->iface_up = ioctl(fd, SIOCGIFFLAGS, &r) == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
-        close(fd);
-    }
+    rc = bny_dpdk_ask_iface(p->iface, SIOCGIFFLAGS, &r);
+    if (rc <= 0)
+        p->iface_up = rc == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
     return p->iface_up;
 }
 

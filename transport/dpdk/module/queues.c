@@ -166,6 +166,7 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, con
     /* af_packet wants room for as much as its ring's frames hold */
     uint32_t room = RTE_PKTMBUF_HEADROOM +
                     (p->kind == BNY_DPDK_AF_PACKET ? bny_queues_ring_frame(info->frame_max) : info->frame_max + 64);
+    uint64_t mib;
     char name[RTE_MEMPOOL_NAMESIZE];
 
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
@@ -176,8 +177,10 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, con
                   : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
     if (p->pool)
         return 0;
-    say(text, "DPDK has no memory for %u frames of %u bytes (%s); give it more (BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) "
-        "or make frames smaller (BANYAN_DPDK_MTU)", count, info->frame_max, rte_strerror(rte_errno));
+    mib = ((uint64_t)count * (room + sizeof(struct rte_mbuf) + RTE_CACHE_LINE_SIZE) >> 20) + 1;
+    say(text, "DPDK has no memory for %u frames of %u bytes, which other ranks may send before we look (%s); give it %llu MiB more "
+        "(BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) or make frames smaller (BANYAN_DPDK_MTU)", count, info->frame_max,
+        rte_strerror(rte_errno), (unsigned long long)mib);
     return -1;
 }
 

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fragments of the dpdk transport that contradict their message, in any order: no byte is stored outside of it, and every
+ * buffer is given back. The frames are put before the receiver by hand, without a driver. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "transport/dpdk/dpdk.h"
+
+#define PEER 1u
+
+static int bufs_out; /* lent to the receiver */
+
+static void give_back(void *const *bufs, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(bufs[i]);
+    bufs_out -= n;
+}
+
+static const struct bny_dpdk_driver driver = { .free = give_back };
+
+struct here {
+    struct dp_tp t;
+    struct dp_ep e, *eps[2];
+    uint32_t seq;
+};
+
+static void set_up(struct here *h)
+{
+    memset(h, 0, sizeof *h);
+    h->t.tp.nranks = 2;
+    h->t.drv = &driver;
+    h->t.blob.udp_port = 4000;
+    h->t.eps = h->eps;
+    h->eps[PEER] = &h->e;
+    h->e.ep = (struct bny_ep){ .tp = &h->t.tp, .peer = PEER, .eager_max = DP_EAGER_MAX };
+    h->e.tag_in = 7;
+    h->e.ready_tail = &h->e.ready;
+    bny_flow_tx_init(&h->e.tx, 0, 0, 1500);
+    bufs_out = 0;
+}
+
+static void tear_down(struct here *h)
+{
+    bny_dpdk_forget(&h->e);
+    cr_assert_eq(bufs_out, 0, "%d buffers are lost", bufs_out);
+    while (h->t.all_msgs) {
+        struct dp_msg *m = h->t.all_msgs;
+
+        h->t.all_msgs = m->all;
+        free(m);
+    }
+    while (h->t.blocks) {
+        struct dp_block *b = h->t.blocks;
+
+        h->t.blocks = b->next;
+        free(b);
+    }
+}
+
+/* len bytes at off of message `msg`, which has `whole` bytes (where flags say FIRST). 1: taken. */
+static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8_t flags, uint32_t whole)
+{
+    static const struct bny_dpdk_addr from = { { 2 }, 5000, 1 }, to = { { 4 }, 4000, 2 };
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .len = whole };
+    uint32_t head = BNY_DPDK_HEAD + (flags & BNY_DPDK_FIRST ? (uint32_t)sizeof hdr : 0);
+    struct bny_dpdk_head d = { .magic = BNY_DPDK_MAGIC, .type = BNY_DPDK_DATA, .flags = flags, .tag = 7, .seq = h->seq,
+                               .length = (uint8_t)head, .msg = msg, .off = off, .from = PEER };
+    uint8_t *f = malloc(BNY_DPDK_ETH + head + len);
+    struct bny_dpdk_rx rx = { .buf = f, .data = f, .len = BNY_DPDK_ETH + head + len };
+    uint64_t before = h->t.drops[BNY_DPDK_BAD_PLACE];
+
+    cr_assert_not_null(f);
+    bny_dpdk_eth_init(f, &from, &to);
+    memcpy(f + BNY_DPDK_ETH, &d, sizeof d);
+    if (flags & BNY_DPDK_FIRST)
+        memcpy(f + BNY_DPDK_ETH + sizeof d, &hdr, sizeof hdr);
+    memset(f + BNY_DPDK_ETH + head, (int)(off / 64), len);
+    bny_dpdk_eth_length(f, rx.len);
+    bufs_out++;
+    if (!bny_dpdk_frame(&h->t, &h->e, &rx))
+        give_back(&rx.buf, 1);
+    if (h->t.drops[BNY_DPDK_BAD_PLACE] != before)
+        return 0;
+    h->seq++;
+    return 1;
+}
+
+Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
+{
+    struct here h;
+
+    set_up(&h);
+    cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 128), "a fragment is far behind the end of 128 bytes");
+    cr_assert_null(h.e.ready);
+    tear_down(&h);
+
+    set_up(&h);
+    cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
+    frame(&h, 0, 64, 128, BNY_DPDK_LAST, 0);
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192), "the same, with the end told before");
+    cr_assert_null(h.e.ready);
+    tear_down(&h);
+}
+
+/* Takes what is reported as the engine would. */
+static void use(struct here *h, uint64_t *rng)
+{
+    while (h->e.ready) {
+        struct dp_msg *m = h->e.ready->m;
+        uint8_t out[4096 + 64];
+        uint32_t at = 0, sum = 0;
+
+        h->e.ready = m->ready.next;
+        if (!h->e.ready)
+            h->e.ready_tail = &h->e.ready;
+        if (m->msg.data)
+            for (uint32_t i = 0; i < m->msg.hdr.len; i++)
+                sum += ((const uint8_t *)m->msg.data)[i];
+        while (!m->msg.data && at < m->msg.hdr.len) {
+            uint32_t want = m->msg.hdr.len - at < 4096 ? m->msg.hdr.len - at : 4096;
+            const void *ptr;
+            long n = bny_dpdk_view(&m->msg, at, want, bny_rng_below(rng, 2) ? out : NULL, &ptr);
+
+            if (n <= 0)
+                break;
+            cr_assert(n <= (long)want);
+            for (long i = 0; i < n; i++)
+                sum += ((const uint8_t *)ptr)[i];
+            at += (uint32_t)n;
+        }
+        cr_assert(sum != UINT32_MAX); /* so that the bytes are read */
+        bny_dpdk_release(&m->msg);
+    }
+}
+
+Test(dpdk_place, random_fragments_stay_in_their_buffers) /* the sanitizers watch */
+{
+    uint64_t rng = 11;
+
+    for (int round = 0; round < 3000; round++) {
+        struct here h;
+
+        set_up(&h);
+        for (int i = 0; i < 40; i++) {
+            uint32_t off = (uint32_t)bny_rng_below(&rng, 8) * 64, len = (uint32_t)bny_rng_below(&rng, 5) * 64;
+            uint32_t whole = (uint32_t)bny_rng_below(&rng, 10) * 64 + (uint32_t)bny_rng_below(&rng, 2) * DP_EAGER_MAX;
+            uint8_t flags = (uint8_t)(off ? 0 : BNY_DPDK_FIRST);
+
+            if (bny_rng_below(&rng, 4) == 0 || (!off && len >= whole))
+                flags |= BNY_DPDK_LAST;
+            frame(&h, (uint32_t)bny_rng_below(&rng, 3), off, len, flags, flags == 3 ? len : whole);
+            use(&h, &rng);
+        }
+        tear_down(&h);
+    }
+}

@@ -280,7 +280,7 @@ struct bny_op {
     int persistent;
     uint32_t seq;
     struct bny_sig sig;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t start_ns;      /* of the engine, where the plan has a pace */
     uint64_t close_ns;      /* a failed operation waits for its windows until then; 0: not set yet */
     uint64_t probe_ns;      /* when peers that it waits for are asked; 0: not set yet */

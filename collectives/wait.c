@@ -204,10 +204,14 @@ static void note_cpu(struct bny_world *w)
 
 void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
 {
+    uint64_t now;
+
     if (!deadline_ns)
         return;
+    now = bny_now_ns();
     bny_world_lock(op->comm->world);
     op->deadline_ns = deadline_ns;
+    op->allowed_ns = deadline_ns > now ? deadline_ns - now : 0;
     bny_world_unlock(op->comm->world);
 }
 

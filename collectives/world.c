@@ -182,15 +182,17 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             char who[64];
             int first;
             bny_probe_if_due(op, now);
-            if (!op->deadline_ns)
+            if (!op->deadline_ns) {
                 op->deadline_ns = bny_deadline_after(now, timeout);
+                op->allowed_ns = op->deadline_ns - now;
+            }
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
                 continue;
             first = bny_op_waiting_for(op, who, sizeof who);
             bny_report(w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
                        first >= 0 ? c->peers[first].world_rank : -1,
                        "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
-                       bny_collective_name(op->call.collective), op->seq, timeout, c->rank, who);
+                       bny_collective_name(op->call.collective), op->seq, (double)op->allowed_ns * 1e-9, c->rank, who);
             break;
         }
 }

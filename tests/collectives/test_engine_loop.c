@@ -575,3 +575,20 @@ Test(engine_loop, displacements_beyond_memory_are_refused)
     cr_assert_eq(banyan_request_free(g.req[0]), 0);
     rig_close(&g);
 }
+
+/* The sentence tells the time that the wait allowed, not the operation's own. */
+Test(engine_loop, a_wait_tells_its_own_deadline)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct rig g;
+    int32_t a = 1;
+
+    opts.timeout_s = 300;
+    rig_open(&g, 2, NULL);
+    cr_assert_eq(banyan_allreduce_init(&a, &a, 1, BANYAN_I32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]), 0);
+    cr_assert_eq(banyan_start(g.req[0]), 0);
+    cr_assert_eq(banyan_wait(g.req[0], 0.3), -BANYAN_ETIMEDOUT);
+    cr_assert(strstr(banyan_last_error(), ", 0."), "%s", banyan_last_error());
+    cr_assert_eq(banyan_request_free(g.req[0]), 0);
+    rig_close(&g);
+}

@@ -363,24 +363,39 @@ void bny_world_free(struct bny_world *w)
     free(w);
 }
 
-/* Says goodbye, so that our exit is no failure; at most half a second. */
+#define FAREWELL_NS 500000000u
+
+static int transports_wait(struct bny_world *w, uint64_t waited)
+{
+    int failed = w->control && bny_control_suspect(w->control), waiting = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        const struct bny_transport_ops *ops = w->tps[i]->ops;
+        uint64_t most = ops->farewell_ns && !failed ? ops->farewell_ns : FAREWELL_NS;
+
+        if (ops->farewell(w->tps[i]) == BNY_AGAIN)
+            waiting |= waited < most;
+    }
+    return waiting;
+}
+
+/* Says goodbye, so that our exit is no failure. */
 static void farewell(struct bny_world *w)
 {
-    uint64_t deadline = bny_now_ns() + 500000000u;
-    int waiting = 1;
+    uint64_t since = bny_now_ns(), waited;
+    int waiting;
 
-    while (waiting && bny_now_ns() < deadline) {
-        waiting = 0;
-        for (int i = 0; i < w->ntps; i++)
-            waiting |= w->tps[i]->ops->farewell(w->tps[i]) == BNY_AGAIN;
-        if (w->control)
-            waiting |= bny_control_farewell(w->control) == BNY_AGAIN;
+    do {
+        waited = bny_now_ns() - since;
+        waiting = transports_wait(w, waited);
+        if (w->control && bny_control_farewell(w->control) == BNY_AGAIN)
+            waiting |= waited < FAREWELL_NS;
         if (waiting) {
             bny_world_progress(w);
             bny_worlds_progress(w);
             sched_yield();
         }
-    }
+    } while (waiting);
 }
 
 void bny_world_unref(struct bny_world *w)

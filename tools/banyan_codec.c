@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Measures codecs and their inner loops beside memcpy: every sample of a loop follows a sample of memcpy over as many f32,
  * and medians of both are compared, so that what else the machine does touches both alike. GB/s count f32 input. */
-#include <getopt.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "compress/kernels/code.h"
 #include "compress/kernels/kernels.h"
 #include "compress/linear.h"
+#include "tools/codec_opts.h"
 
 #define CACHE_ELEMS (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
 #define DRAM_ELEMS  (16u << 20)
@@ -22,18 +22,8 @@
 #define CHUNKS_MAX  4096
 #define WARM        6 /* operations until a threshold is tracked */
 
-#define ELEMS_MAX   (64l << 20)
-#define REPS_MAX    100000
-
-static struct {
-    int json;
-    const char *codec, *isa, *where, *kernel;
-    long elems, reps;
-    size_t rows; /* printed so far */
-} opt = { .reps = 31 };
-
-static const unsigned levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
-#define NLEVELS (sizeof levels / sizeof levels[0])
+static struct codec_opts opt = { .reps = 31 };
+static size_t printed; /* rows so far */
 
 /* What loops work on: arrays of n f32 each. */
 struct arrays {
@@ -323,7 +313,7 @@ static void row(const char *codec, const char *kernel, const char *isa, const ch
 {
     double bytes = 4.0 * (double)a->n * 1e-9, gbps = bytes / time[1], copy = bytes / time[0];
 
-    opt.rows++;
+    printed++;
     if (opt.json) {
         printf("{\"codec\":\"%s\",\"kernel\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\",\"GBps\":%.3f,\"memcpy_GBps\":%.3f,"
                "\"times_memcpy\":%.3f,\"compression_ratio\":%.3f,\"rel_err\":%.3e}\n",
@@ -551,105 +541,16 @@ static int run_where(const char *where, size_t usual)
         fprintf(stderr, "banyan_codec: no memory for arrays of %zu elements\n", n);
         return 1;
     }
-    for (size_t l = 0; l < NLEVELS; l++)
-        if ((bny_cpu_flags() & levels[l]) == levels[l])
-            run_isa(levels[l], &a, where);
+    for (size_t l = 0; l < CODEC_LEVELS; l++)
+        if ((bny_cpu_flags() & codec_levels[l]) == codec_levels[l])
+            run_isa(codec_levels[l], &a, where);
     release(&a);
     return 0;
 }
 
-static void print_usage(void)
-{
-    printf("usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
-           "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
-           "  --kernel TEXT    only loops whose name contains it: encode, encode_ef, decode, decode_add, owner;\n"
-           "                   operation and operation_ef (a rank's part of a linear codec); encode_bf16 and\n"
-           "                   encode_zeros (exact codecs); select, moments, absmax, hadamard, pack3, ...\n"
-           "  --isa NAME       scalar, avx2, avx512 or neon (all that this machine has)\n"
-           "  --where W        cache (128 KiB an array) or dram (64 MiB an array) (both)\n"
-           "  --elements N     of an array, instead\n"
-           "  --reps N         samples (31)\n"
-           "  --json           one object a row\n"
-           "  -h, --help       -V, --version\n"
-           "The exit status is 2 for wrong options.\n",
-           bny_codec_list());
-}
-
-static int bad(const char *what, const char *value)
-{
-    fprintf(stderr, "banyan_codec: %s%s; see banyan_codec --help\n", what, value);
-    return 2;
-}
-
-static int number(const char *text, long most, long *out)
-{
-    char *end;
-
-    *out = strtol(text, &end, 10);
-    return end == text || *end || *out < 1 || *out > most;
-}
-
-/* Whether this machine has the instruction set --isa, or none was asked for. */
-static int has_isa(void)
-{
-    for (size_t l = 0; opt.isa && l < NLEVELS; l++)
-        if ((bny_cpu_flags() & levels[l]) == levels[l] && !strcmp(bny_code_kernels_for(levels[l])->name, opt.isa))
-            return 1;
-    return !opt.isa;
-}
-
-/* What can be told only once all options are known. */
-static int check(void)
-{
-    const struct bny_codec *codec;
-
-    if (opt.where && strcmp(opt.where, "cache") && strcmp(opt.where, "dram"))
-        return bad("--where wants cache or dram, got ", opt.where);
-    if (!has_isa())
-        return bad("this machine does not have --isa ", opt.isa);
-    if (opt.codec && bny_codec_parse(&codec, opt.codec) != 0)
-        return bad("--", banyan_last_error());
-    return 0;
-}
-
-/* 0: go on; -1: done (help or version were asked for); 2: wrong. */
-static int parse(int argc, char **argv)
-{
-    static const struct option options[] = {
-        { "json", no_argument, NULL, 'j' },         { "codec", required_argument, NULL, 'c' },
-        { "isa", required_argument, NULL, 'i' },    { "where", required_argument, NULL, 'w' },
-        { "kernel", required_argument, NULL, 'k' }, { "elements", required_argument, NULL, 'n' },
-        { "reps", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },      { NULL, 0, NULL, 0 },
-    };
-    int o;
-
-    while ((o = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
-        switch (o) {
-        case 'j': opt.json = 1; break;
-        case 'c': opt.codec = optarg; break;
-        case 'i': opt.isa = optarg; break;
-        case 'w': opt.where = optarg; break;
-        case 'k': opt.kernel = optarg; break;
-        case 'n':
-            if (number(optarg, ELEMS_MAX, &opt.elems))
-                return bad("--elements wants 1 to 67108864, got ", optarg);
-            break;
-        case 'r':
-            if (number(optarg, REPS_MAX, &opt.reps))
-                return bad("--reps wants 1 to 100000, got ", optarg);
-            break;
-        case 'h': print_usage(); return -1;
-        case 'V': printf("banyan_codec %s\n", banyan_version_string()); return -1;
-        default: fprintf(stderr, "see banyan_codec --help\n"); return 2;
-        }
-    }
-    return optind < argc ? bad("no such argument: ", argv[optind]) : check();
-}
-
 int main(int argc, char **argv)
 {
-    int e = parse(argc, argv);
+    int e = codec_opts_parse(&opt, argc, argv);
 
     if (e)
         return e < 0 ? 0 : e;
@@ -657,7 +558,8 @@ int main(int argc, char **argv)
         printf("%-14s %-13s %-7s %-5s %9s %9s %9s %9s %10s\n", "codec", "kernel", "isa", "where", "GB/s", "memcpy",
                "x memcpy", "ratio", "rel err");
     e = run_where("cache", CACHE_ELEMS) || run_where("dram", DRAM_ELEMS);
-    if (!e && !opt.rows)
-        return opt.kernel ? bad("no loop has in its name --kernel ", opt.kernel) : bad("no loop to measure in --codec ", opt.codec);
+    if (!e && !printed)
+        return opt.kernel ? codec_bad("no loop has in its name --kernel ", opt.kernel)
+                          : codec_bad("no loop to measure in --codec ", opt.codec);
     return e;
 }

@@ -5,10 +5,16 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
 
 __extension__ typedef __int128 wide;
+
+enum {
+    DIGITS = 18,  /* of a whole number: what an int64_t always holds */
+    DECIMALS = 8, /* that count, after up to 9 digits before the point */
+};
 
 static const struct bny_ratio none = { 1, 0 };
 
@@ -86,14 +92,11 @@ char *bny_ratio_text(struct bny_ratio r, char *buf, size_t cap)
     return buf;
 }
 
-/* Digits of one number; at most 18, so that nothing overflows. Returns what follows, or NULL. */
-static const char *digits(const char *s, int64_t *v, int *n)
+/* Digits of one number, appended to v: at most `most` of them. Returns what follows. */
+static const char *digits(const char *s, int most, int64_t *v, int *n)
 {
-    for (*n = 0; isdigit((unsigned char)*s); s++) {
-        if (++*n > 18)
-            return NULL;
-        *v = *v * 10 + (*s - '0');
-    }
+    for (*n = 0; *n < most && isdigit((unsigned char)*s); ++*n)
+        *v = *v * 10 + (*s++ - '0');
     return s;
 }
 
@@ -103,18 +106,18 @@ int bny_ratio_parse(struct bny_ratio *out, const char *text)
     int64_t num = 0, den = 1, scale = 1;
     int before, after = 0;
 
-    s = digits(s, &num, &before);
-    if (s && *s == '.' && before < 10) {
-        s = digits(s + 1, &num, &after);
-        for (int i = 0; i < after && after < 9; i++)
+    s = digits(s, DIGITS, &num, &before);
+    if (*s == '.' && before < 10) {
+        s = digits(s + 1, DECIMALS, &num, &after);
+        for (int i = 0; i < after; i++)
             scale *= 10;
-        if (after >= 9)
-            s = NULL;
-    } else if (s && *s == '/' && before) {
+        if (after)
+            s += strspn(s, "0123456789");
+    } else if (*s == '/' && before) {
         den = 0;
-        s = digits(s + 1, &den, &after);
+        s = digits(s + 1, DIGITS, &den, &after);
     }
-    if (!s || *s || before + after == 0 || den == 0)
+    if (*s || before + after == 0 || den == 0)
         return bny_fail(BANYAN_EINVAL, "\"%.40s\" is no number: write 12, 12.5 or 25/2", text);
     *out = reduce(*text == '-' ? -(wide)num : num, (wide)den * scale);
     return 0;

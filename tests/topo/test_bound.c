@@ -38,6 +38,41 @@ static void expect_ratio(struct bny_ratio r, const char *want, const char *what)
                  bny_ratio_text(r, text, sizeof text), want);
 }
 
+Test(bound, numbers_are_read_exactly_or_refused)
+{
+    static const char *const equal[][2] = {
+        { "12.5", "25/2" },
+        { "-0.50", "-1/2" },
+        { ".25", "1/4" },
+        { "1.", "1/1" },
+        { "123456789.12345678", "12345678912345678/100000000" },
+        { "999999999999999999", "999999999999999999/1" },
+        /* Decimals beyond the eighth do not count, however many there are. */
+        { "12.444444444444444444444444444444444444444445", "1244444444/100000000" },
+    };
+    static const char *const none[] = { "",
+                                        "-",
+                                        ".",
+                                        "1/",
+                                        "/2",
+                                        "1/0",
+                                        "1/0000",
+                                        "1 ",
+                                        "+1",
+                                        "1e3",
+                                        "1.5/2",
+                                        "0x1",
+                                        "1234567890.5",
+                                        "1000000000000000000",
+                                        "1/1000000000000000000" };
+    struct bny_ratio r;
+
+    for (size_t i = 0; i < sizeof equal / sizeof *equal; i++)
+        expect_ratio(ratio(equal[i][0]), equal[i][1], equal[i][0]);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        cr_assert_eq(bny_ratio_parse(&r, none[i]), -BANYAN_EINVAL, "\"%s\"", none[i]);
+}
+
 Test(bound, zoo_has_the_known_allgather_bounds)
 {
     for (int i = 0; i < ZOO_ENTRIES; i++) {

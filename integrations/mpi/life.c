@@ -51,22 +51,39 @@ static int class_of(int rc)
     }
 }
 
+/* A code of this class with this text, or the class itself. MPICH (4.0.2) tells texts of its own for codes that were added
+ * to its own classes ("Network type AF_INET invalid"): there, the code belongs to a class of ours. */
+static int add_code(int class, const char *text)
+{
+    char told[MPI_MAX_ERROR_STRING] = "";
+    int code, ours, len;
+
+    if (PMPI_Add_error_code(class, &code) != MPI_SUCCESS)
+        return class;
+    PMPI_Add_error_string(code, text);
+    if (PMPI_Error_string(code, told, &len) == MPI_SUCCESS && !strcmp(told, text))
+        return code;
+    if (PMPI_Add_error_class(&ours) != MPI_SUCCESS)
+        return class;
+    PMPI_Add_error_string(ours, text);
+    return PMPI_Add_error_code(ours, &code) == MPI_SUCCESS ? code : ours;
+}
+
 int shim_code(int rc)
 {
-    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few */
-    int kind = -rc, code = class_of(rc);
+    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text is the last one's */
+    int kind = -rc, class = class_of(rc);
     char text[MPI_MAX_ERROR_STRING];
 
     if (rc >= 0)
         return MPI_SUCCESS;
     if (kind >= BANYAN_ERROR_COUNT)
-        return code;
-    if (!codes[kind]) {
-        if (PMPI_Add_error_code(code, &codes[kind]) != MPI_SUCCESS)
-            return code;
-        snprintf(text, sizeof text, "banyan: %.200s", banyan_last_error());
+        return class;
+    snprintf(text, sizeof text, "banyan: %.200s", banyan_last_error());
+    if (!codes[kind])
+        codes[kind] = add_code(class, text);
+    if (codes[kind] != class)
         PMPI_Add_error_string(codes[kind], text);
-    }
     return codes[kind];
 }
 

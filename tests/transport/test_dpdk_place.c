@@ -38,6 +38,7 @@ static void set_up(struct here *h)
     h->e.ep = (struct bny_ep){ .tp = &h->t.tp, .peer = PEER, .eager_max = DP_EAGER_MAX };
     h->e.tag_in = 7;
     h->e.ready_tail = &h->e.ready;
+    h->e.limit_told = BNY_DPDK_WINDOW;
     bny_flow_tx_init(&h->e.tx, 0, 0, 1500);
     bufs_out = 0;
 }
@@ -103,6 +104,17 @@ Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
     frame(&h, 0, 64, 128, BNY_DPDK_LAST, 0);
     cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192), "the same, with the end told before");
     cr_assert_null(h.e.ready);
+    tear_down(&h);
+}
+
+Test(dpdk_place, no_message_is_further_away_than_packets_lead_to)
+{
+    struct here h;
+
+    set_up(&h);
+    cr_assert_not(frame(&h, 2 * BNY_DPDK_WINDOW, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
+    cr_assert_not(frame(&h, UINT32_MAX, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
+    cr_assert(frame(&h, 2 * BNY_DPDK_WINDOW - 1, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
     tear_down(&h);
 }
 

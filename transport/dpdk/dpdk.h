@@ -24,7 +24,7 @@
 #define DP_EAGERS     256u  /* messages with a buffer of their own */
 #define DP_MESSAGES   (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
 #define DP_COPY_MAX   320u  /* fragments up to this are copied into the packet */
-#define DP_BUDGET     512u  /* received buffers of one peer that may be held */
+#define DP_BUDGET     512u  /* received buffers of one peer that may be held: no more credit is told, and what lies beyond it is dropped */
 #define DP_ACK_EVERY  8u
 #define DP_ACK_NS     20000u
 #define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */
@@ -137,7 +137,9 @@ struct dp_ep {
     struct dp_ready *ready, **ready_tail; /* to be reported */
     struct dp_sent { struct dp_sent *next; void *cookie; } *sent, **sent_tail, *free_sent;
     uint32_t held;              /* received buffers */
-    uint32_t acks_due, limit_told;
+    uint32_t starved;           /* channels whose next message found no memory to be put together: bits */
+    uint32_t acks_due;
+    uint32_t limit_told;        /* numbers of packets from here on were never credited */
     uint64_t ack_since_ns;
     uint32_t echo;
     uint64_t echo_ns;
@@ -191,6 +193,7 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
 
 /* send.c */
 int bny_dpdk_ep_memory(struct dp_ep *e);
+uint32_t bny_dpdk_credit(const struct dp_ep *e); /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
 uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame);
 void bny_dpdk_push(struct dp_ep *e);           /* sends what may be sent */
@@ -209,6 +212,7 @@ void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
 /* recv.c */
 /* Takes a frame; keep: 1 when its buffer is held. */
 int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx);
+void bny_dpdk_retry(struct dp_ep *e);          /* what is starved */
 long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
 void bny_dpdk_release(struct bny_msg *msg);
 void bny_dpdk_forget(struct dp_ep *e);         /* gives back every buffer */

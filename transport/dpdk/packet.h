@@ -89,6 +89,7 @@ enum bny_dpdk_drop {
     BNY_DPDK_BAD_TAG,
     BNY_DPDK_BAD_CHECK,
     BNY_DPDK_BAD_PLACE, /* a fragment that contradicts its message, or a packet outside of the window */
+    BNY_DPDK_NO_CREDIT, /* a packet that the receiver had given no credit for */
     BNY_DPDK_DROPS
 };
 

@@ -83,13 +83,15 @@ static void drop_all(struct dp_ep *e, struct dp_msg *m)
 
 /* ---- placing fragments ------------------------------------------------------------------------ */
 
-/* The message with this number; made when it is new. NULL: it was complete before, or there is no memory. */
+/* The message with this number; made when it is new. NULL: it was complete before, it is further away than any that a
+ * window leads to, or there is no memory. Numbers of packets and messages grow together: what follows an incomplete message
+ * lies within one window from it, and within two where a complete one is starved, since then no credit is given. */
 static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
 {
     struct dp_in *in = &e->in[h->chan];
     struct dp_msg **at = &in->list, *m;
 
-    if (bny_flow_before(h->msg, in->next_id))
+    if (h->msg - in->next_id >= 2 * BNY_DPDK_WINDOW)
         return NULL;
     while (*at && bny_flow_before((*at)->id, h->msg))
         at = &(*at)->next;
@@ -214,6 +216,7 @@ static int report(struct dp_ep *e, struct dp_msg *m)
     } else if (!m->frags->next) {
         m->msg.data = m->frags->data;
     } else if (m->msg.hdr.len <= e->ep.eager_max && !flatten(e, m)) {
+        e->starved |= 1u << m->msg.hdr.chan;
         return 0;
     }
     m->reported = 1;
@@ -254,6 +257,16 @@ static void advance(struct dp_ep *e, struct dp_in *in)
             give_msg(dp_tp_of(e), m);
         }
     }
+}
+
+void bny_dpdk_retry(struct dp_ep *e)
+{
+    uint32_t chans = e->starved;
+
+    e->starved = 0;
+    for (int c = 0; c < BNY_CHANNELS; c++)
+        if (chans >> c & 1)
+            advance(e, &e->in[c]);
 }
 
 /* 1: kept, 0: taken without its buffer, -1: contradicts its message (or no memory). */
@@ -298,6 +311,12 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
 
     if (fresh < 0) {
         t->drops[BNY_DPDK_BAD_PLACE]++;
+        return 0;
+    }
+    /* Credit that was told is never taken back, a packet keeps its number whatever is sent again, and channels share the
+     * numbers: an honest peer has no number from limit_told on, however its packets and our credit travel. */
+    if (fresh && !bny_flow_before(p->head.seq, e->limit_told)) {
+        t->drops[BNY_DPDK_NO_CREDIT]++;
         return 0;
     }
     if (e->acks_due++ == 0) {

@@ -44,14 +44,16 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
 
 /* ---- packets ------------------------------------------------------------------------------------ */
 
-static uint32_t credit_now(const struct dp_ep *e)
+uint32_t bny_dpdk_credit(const struct dp_ep *e)
 {
-    return e->held < DP_BUDGET ? (DP_BUDGET - e->held < BNY_DPDK_WINDOW ? DP_BUDGET - e->held : BNY_DPDK_WINDOW) : 0;
+    uint32_t room = e->held < DP_BUDGET && !e->starved ? DP_BUDGET - e->held : 0;
+
+    return room < BNY_DPDK_WINDOW ? room : BNY_DPDK_WINDOW;
 }
 
 static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type, uint32_t length)
 {
-    uint32_t credit = credit_now(e);
+    uint32_t credit = bny_dpdk_credit(e);
 
     memset(h, 0, sizeof *h);
     h->magic = BNY_DPDK_MAGIC;

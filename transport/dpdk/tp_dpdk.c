@@ -273,7 +273,7 @@ static void tell(const struct dp_ep *e)
 static void tell_drops(const struct dp_tp *t)
 {
     static const char *const names[BNY_DPDK_DROPS] = { "", "foreign", "cut", "impossible headers", "wrong tags",
-                                                       "wrong checks", "out of place" };
+                                                       "wrong checks", "out of place", "beyond the credit" };
 
     for (int i = 1; i < BNY_DPDK_DROPS; i++)
         if (t->drops[i])
@@ -391,9 +391,11 @@ static int receive(struct dp_tp *t, struct bny_dpdk_port *port, struct dp_ep *e)
 static void tend(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
-    uint32_t told = e->limit_told - e->rx.cum, room = e->held < DP_BUDGET ? DP_BUDGET - e->held : 0;
+    uint32_t told = e->limit_told - e->rx.cum;
     int rc;
 
+    if (e->starved && e->down < 2) /* no frame need come again */
+        bny_dpdk_retry(e);
     if (e->down)
         return;
     if (e->queued) {
@@ -406,7 +408,7 @@ static void tend(struct dp_ep *e)
         bny_dpdk_push(e);
     }
     if (e->acks_due >= DP_ACK_EVERY || (e->acks_due && t->now - e->ack_since_ns >= DP_ACK_NS) ||
-        (told < BNY_DPDK_WINDOW / 4 && room >= BNY_DPDK_WINDOW / 2))
+        (told < BNY_DPDK_WINDOW / 4 && bny_dpdk_credit(e) >= BNY_DPDK_WINDOW / 2))
         bny_dpdk_ack(e);
 }
 

@@ -3,6 +3,11 @@
  * job's secret before anything else is believed. Nothing blocks, every half-open connection has
  * a deadline, and their number is bounded, so that port scanners and garbage cost a log line.
  *
+ * A rank that computes, or has no CPU, answers no hello and sends none; its kernel connects and
+ * accepts all the same. So silence after that is no failure, and neither is what became of an
+ * attempt while we were away ourselves: who waits is bounded by the operation's deadline, and a
+ * peer that dies closes its sockets. Refusals and networks that swallow packets are failures.
+ *
  * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the
  * accepting rank, k: secret.
  *   -> H      <- N, HMAC(k, 'S' H N)      -> HMAC(k, 'C' H N) */
@@ -21,6 +26,7 @@
 #include "transport/tcp/tcp.h"
 
 #define ROUNDS_MAX       6         /* times that every address of a peer may fail */
+#define ROUNDS_MIN       2         /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define ACCEPTS_PER_POLL 16
 
@@ -91,8 +97,12 @@ static void try_next(struct tcp_conn *c, const char *why)
         try_candidate(c);
         return;
     }
-    if (++c->round < ROUNDS_MAX && now < c->give_up_ns) {
-        c->candidate = 0;
+    if (c->spared)
+        c->give_up_ns = now + TCP_CONNECT_NS;
+    else
+        c->round++;
+    if (c->round < ROUNDS_MAX && (now < c->give_up_ns || c->round < ROUNDS_MIN)) {
+        c->candidate = c->spared = 0;
         c->state = TCP_BACKOFF;
         c->retry_ns = now + ((uint64_t)BACKOFF_NS << c->round);
         return;
@@ -142,13 +152,40 @@ static void try_candidate(struct tcp_conn *c)
         return;
     }
     c->state = TCP_CONNECTING;
+    c->begun_ns = now;
     c->deadline_ns = now + TCP_HANDSHAKE_NS;
     bny_tcp_watch(c);
 }
 
+/* The connection ended in the handshake. The other end gives up on one that takes 5 s, as it may
+ * have done because of us. */
+static void cut_short(struct tcp_conn *c, const char *why)
+{
+    c->spared |= bny_now_ns() - c->begun_ns >= TCP_HANDSHAKE_NS - 1000000000u;
+    try_next(c, why);
+}
+
+/* Nothing came in 5 s. */
+static void not_answered(struct tcp_conn *c)
+{
+    char text[BNY_ADDR_TEXT];
+
+    if (c->state == TCP_CHALLENGE) {
+        if (!c->patient)
+            bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting for it",
+                     c->ep->ep.peer, bny_addr_text(&c->addr, text));
+        c->spared = c->patient = 1;
+        if (!candidate(c->ep, 1)) { /* else it may be a stranger, and another address the rank's */
+            c->deadline_ns = UINT64_MAX;
+            return;
+        }
+    }
+    try_next(c, "no answer in 5 s");
+}
+
 void bny_tcp_start_connect(struct tcp_conn *c)
 {
-    c->candidate = c->round = 0;
+    c->candidate = c->round = c->spared = 0;
     snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
     c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
     c->tp->nconnecting++;
@@ -178,17 +215,18 @@ static void connected(struct tcp_conn *c)
     c->hello.to = c->ep->ep.peer;
     randombytes_buf(c->hello.nonce, sizeof c->hello.nonce);
     c->state = TCP_CHALLENGE;
+    c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
     if (send_all(c, &c->hello, sizeof c->hello) != 0)
-        try_next(c, "the connection broke in the handshake");
+        cut_short(c, "the connection broke in the handshake");
 }
 
 static void challenged(struct tcp_conn *c)
 {
-    uint8_t expect[32];
+    uint8_t expect[32], more;
     int rc = recv_all(c, 64);
 
     if (rc < 0)
-        try_next(c, "it closed the connection in the handshake; does it have the same secret?");
+        cut_short(c, "it closed the connection in the handshake; does it have the same secret?");
     if (rc <= 0)
         return;
     memcpy(c->nonce, c->hs, 32);
@@ -198,8 +236,10 @@ static void challenged(struct tcp_conn *c)
         return;
     }
     proof(c, 'C', expect);
-    if (send_all(c, expect, sizeof expect) != 0) {
-        try_next(c, "the connection broke in the handshake");
+    /* An end that it gave up on would else open, and its closing then be a death. */
+    if (recv(c->fd, &more, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ||
+        send_all(c, expect, sizeof expect) != 0) {
+        cut_short(c, "the connection broke in the handshake");
         return;
     }
     c->tp->nconnecting--;
@@ -293,6 +333,7 @@ static void take_hello(struct tcp_conn *c)
     memcpy(answer, c->nonce, 32);
     proof(c, 'S', answer + 32);
     c->state = TCP_PROOF;
+    c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
     if (send_all(c, answer, sizeof answer) != 0)
         drop_half(c, "the connection broke in the handshake");
     else
@@ -342,9 +383,19 @@ void bny_tcp_join_event(struct tcp_conn *c)
 
 /* --- deadlines ----------------------------------------------------------------------- */
 
-static int waits(const struct tcp_conn *c)
+/* We may have been away, with more events to come than one look takes: what has arrived counts.
+ * 1: it is too late all the same. */
+static int too_late(struct tcp_conn *c, uint64_t now)
 {
-    return c->state == TCP_BACKOFF || c->state == TCP_CONNECTING || c->state == TCP_CHALLENGE;
+    if (now < c->deadline_ns)
+        return 0;
+    bny_tcp_join_event(c);
+    return now >= c->deadline_ns;
+}
+
+static int asks(const struct tcp_conn *c)
+{
+    return c->state == TCP_CONNECTING || c->state == TCP_CHALLENGE;
 }
 
 void bny_tcp_join_timers(struct tcp_tp *t)
@@ -354,17 +405,20 @@ void bny_tcp_join_timers(struct tcp_tp *t)
     if (t->nhalf == 0 && t->nconnecting == 0)
         return;
     now = bny_now_ns();
-    for (int i = t->nhalf - 1; i >= 0; i--)
-        if (now >= t->half[i]->deadline_ns)
-            drop_half(t->half[i], "it did not finish the handshake in 5 s");
+    for (int i = t->nhalf - 1; i >= 0; i--) {
+        struct tcp_conn *c = t->half[i];
+
+        if (too_late(c, now) && (c->state == TCP_HELLO || c->state == TCP_PROOF))
+            drop_half(c, "it did not finish the handshake in 5 s");
+    }
     for (int r = 0; r < t->tp.nranks && t->nconnecting; r++)
         for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
             struct tcp_conn *c = &t->eps[r]->out[lane];
 
             if (c->state == TCP_BACKOFF && now >= c->retry_ns)
                 try_candidate(c);
-            else if (waits(c) && c->state != TCP_BACKOFF && now >= c->deadline_ns)
-                try_next(c, "no answer in 5 s");
+            else if (asks(c) && too_late(c, now) && asks(c))
+                not_answered(c);
         }
 }
 
@@ -380,7 +434,7 @@ uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t)
             const struct tcp_conn *c = &t->eps[r]->out[lane];
             uint64_t at = c->state == TCP_BACKOFF ? c->retry_ns : c->deadline_ns;
 
-            if (waits(c) && at < next)
+            if ((asks(c) || c->state == TCP_BACKOFF) && at < next)
                 next = at;
         }
     return next;

@@ -113,8 +113,10 @@ struct tcp_conn {
     struct tcp_hello hello;
     uint8_t nonce[32], hs[64];
     uint32_t hs_have;
-    uint64_t deadline_ns, give_up_ns, retry_ns;
+    uint64_t begun_ns, deadline_ns, give_up_ns, retry_ns; /* begun: the attempt */
     int candidate, round;
+    int spared; /* an attempt of this round says nothing against the peer: the round is not counted */
+    int patient; /* that was logged */
     char why[64]; /* the latest attempt failed */
     /* writing (outgoing) */
     struct tcp_item *items;             /* [TCP_ITEMS] */

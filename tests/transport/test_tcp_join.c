@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that are slow to connect, or to be connected to, in virtual time: whoever is only slow is waited for, whatever it is
+ * that it does not do; who is not there is told of. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "transport/tcp/tcp.h"
+
+#define SECOND 1000000000ull
+#define AWAY   100 /* seconds */
+
+extern const struct bny_transport_ops bny_tcp_ops;
+
+TestSuite(tcp_join, .timeout = 60);
+
+static uint64_t virtual_ns; /* 0: the real time */
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+    if (!virtual_ns)
+        return __real_clock_gettime(id, ts);
+    ts->tv_sec = (time_t)(virtual_ns / SECOND);
+    ts->tv_nsec = (long)(virtual_ns % SECOND);
+    return 0;
+}
+
+static struct rank {
+    struct bny_tp *tp;
+    struct bny_ep *ep;
+    struct tcp_blob blob;
+    int got, down;
+    char reason[200];
+} ranks[2];
+
+static void look(int r)
+{
+    struct bny_event ev[8];
+    int n = bny_tcp_ops.poll(ranks[r].tp, ev, 8);
+
+    cr_assert_geq(n, 0);
+    for (int i = 0; i < n; i++) {
+        if (ev[i].kind == BNY_EV_MSG) {
+            ranks[r].got++;
+            bny_tcp_ops.release(ev[i].msg);
+        } else if (ev[i].kind == BNY_EV_DOWN) {
+            ranks[r].down = 1;
+            snprintf(ranks[r].reason, sizeof ranks[r].reason, "%s", ev[i].reason);
+        }
+    }
+}
+
+/* The kernel has its own time: it gets some between two looks. */
+static void look_often(int r)
+{
+    uint64_t end;
+    struct timespec ts;
+
+    __real_clock_gettime(CLOCK_MONOTONIC, &ts);
+    end = (uint64_t)ts.tv_sec * SECOND + (uint64_t)ts.tv_nsec + 2000000;
+    do {
+        look(r);
+        __real_clock_gettime(CLOCK_MONOTONIC, &ts);
+    } while ((uint64_t)ts.tv_sec * SECOND + (uint64_t)ts.tv_nsec < end);
+}
+
+/* Seconds in which only rank r looks. */
+static void pass(int r, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        virtual_ns += SECOND;
+        look_often(r);
+    }
+}
+
+static void set_up(void)
+{
+    static const uint8_t secret[32] = "a secret of these tests";
+
+    virtual_ns = 100 * SECOND;
+    memset(ranks, 0, sizeof ranks);
+    for (int r = 0; r < 2; r++) {
+        struct bny_tp_config cfg = { .rank = r, .nranks = 2, .secret = secret, .ifname = "lo", .port_range = "" };
+
+        cr_assert_eq(bny_tcp_ops.create(&ranks[r].tp, &cfg), 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_tcp_ops.address(ranks[r].tp, &ranks[r].blob, sizeof ranks[r].blob), (int)sizeof ranks[r].blob);
+        ranks[r].blob.count = 1;
+    }
+}
+
+static void tear_down(void)
+{
+    for (int r = 0; r < 2; r++)
+        bny_tcp_ops.destroy(ranks[r].tp);
+    virtual_ns = 0;
+}
+
+static void join(int from)
+{
+    cr_assert_eq(bny_tcp_ops.connect(ranks[from].tp, !from, &ranks[!from].blob, sizeof ranks[0].blob, &ranks[from].ep), 0);
+}
+
+static int send_from(int r)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA };
+    int rc = bny_tcp_ops.eager(ranks[r].ep, &hdr, NULL);
+
+    cr_assert(rc == 0 || rc == BNY_AGAIN, "%s", banyan_last_error());
+    return rc;
+}
+
+/* A message from rank 0 arrives within a few (virtual) seconds. */
+static void expect_message(void)
+{
+    int sent = 0;
+
+    for (int i = 0; i < 200 && !ranks[1].got; i++) {
+        virtual_ns += SECOND / 20;
+        sent = sent || send_from(0) == 0;
+        look_often(0);
+        look_often(1);
+        cr_assert_not(ranks[0].down || ranks[1].down, "%s", ranks[ranks[1].down].reason);
+    }
+    cr_assert_eq(ranks[1].got, 1);
+}
+
+static int stage(void) /* of the connection of rank 0 */
+{
+    return (int)((struct tcp_ep *)ranks[0].ep)->out[0].state;
+}
+
+Test(tcp_join, a_rank_that_does_not_look_is_waited_for)
+{
+    set_up();
+    join(0);
+    join(1);
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    pass(0, AWAY);
+    cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
+    expect_message();
+    tear_down();
+}
+
+/* The same, with two addresses, neither of which answers: any may be a stranger's. */
+Test(tcp_join, a_rank_of_two_addresses_that_does_not_look_is_waited_for)
+{
+    set_up();
+    ranks[1].blob.count = 2;
+    ranks[1].blob.addrs[1] = ranks[1].blob.addrs[0];
+    join(0);
+    join(1);
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    pass(0, AWAY);
+    cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
+    expect_message();
+    tear_down();
+}
+
+struct away { int looks; /* of rank 0, with rank 1's between them, before it goes away */ };
+
+static const struct away aways[] = { { 0 }, { 1 }, { 2 }, { 3 } };
+
+ParameterizedTestParameters(tcp_join, whoever_was_away_goes_on)
+{
+    return cr_make_param_array(struct away, (void *)(uintptr_t)aways, sizeof aways / sizeof aways[0]);
+}
+
+ParameterizedTest(struct away *p, tcp_join, whoever_was_away_goes_on, .timeout = 60)
+{
+    set_up();
+    join(0);
+    join(1);
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    for (int i = 0; i < p->looks; i++) {
+        look(0);
+        look_often(1);
+    }
+    fprintf(stderr, "# away in state %d\n", stage());
+    pass(1, AWAY);
+    expect_message();
+    tear_down();
+}
+
+/* Both are away, and each comes back to more than it can look at. */
+Test(tcp_join, both_were_away)
+{
+    set_up();
+    join(0);
+    join(1);
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    for (int i = 0; i < 3; i++) {
+        look_often(0);
+        virtual_ns += AWAY * SECOND;
+        look(1);
+        virtual_ns += AWAY * SECOND;
+    }
+    expect_message();
+    tear_down();
+}
+
+static struct bny_addr silent(int *fd) /* somebody listens, and says nothing */
+{
+    struct bny_addr a = bny_addr_loopback(0);
+
+    *fd = bny_net_listen_at(&a, 64);
+    cr_assert_geq(*fd, 0);
+    return a;
+}
+
+Test(tcp_join, a_silent_stranger_is_passed_over)
+{
+    int fd;
+
+    set_up();
+    ranks[1].blob.count = 2;
+    ranks[1].blob.addrs[1] = ranks[1].blob.addrs[0];
+    ranks[1].blob.addrs[0] = silent(&fd);
+    join(0);
+    join(1);
+    expect_message();
+    close(fd);
+    tear_down();
+}
+
+Test(tcp_join, nobody_there_is_told_at_once)
+{
+    int fd;
+
+    set_up();
+    ranks[1].blob.addrs[0] = silent(&fd);
+    close(fd);
+    join(0);
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    for (int i = 0; i < 1000 && !ranks[0].down; i++) {
+        virtual_ns += SECOND / 100;
+        look_often(0);
+    }
+    cr_assert(ranks[0].down, "a port that nobody has is asked for ever");
+    cr_assert(strstr(ranks[0].reason, "refused"), "%s", ranks[0].reason);
+    tear_down();
+}

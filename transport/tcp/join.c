@@ -165,16 +165,17 @@ static void cut_short(struct tcp_conn *c, const char *why)
     try_next(c, why);
 }
 
-/* Nothing came in 5 s. */
+/* Nothing came in 5 s. Of a peer that has accepted before, a new attempt may also find its queue full of such. */
 static void not_answered(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT];
 
+    c->spared |= c->silences > 0;
     if (c->state == TCP_CHALLENGE) {
-        if (!c->patient)
+        if (c->silences++ == 0)
             bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting for it",
                      c->ep->ep.peer, bny_addr_text(&c->addr, text));
-        c->spared = c->patient = 1;
+        c->spared = 1;
         if (!candidate(c->ep, 1)) { /* else it may be a stranger, and another address the rank's */
             c->deadline_ns = UINT64_MAX;
             return;
@@ -185,7 +186,7 @@ static void not_answered(struct tcp_conn *c)
 
 void bny_tcp_start_connect(struct tcp_conn *c)
 {
-    c->candidate = c->round = c->spared = 0;
+    c->candidate = c->round = c->spared = c->silences = 0;
     snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
     c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
     c->tp->nconnecting++;
@@ -215,7 +216,7 @@ static void connected(struct tcp_conn *c)
     c->hello.to = c->ep->ep.peer;
     randombytes_buf(c->hello.nonce, sizeof c->hello.nonce);
     c->state = TCP_CHALLENGE;
-    c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
+    c->deadline_ns = bny_now_ns() + (TCP_HANDSHAKE_NS << (c->silences < 2 ? c->silences : 2));
     if (send_all(c, &c->hello, sizeof c->hello) != 0)
         cut_short(c, "the connection broke in the handshake");
 }
@@ -248,6 +249,7 @@ static void challenged(struct tcp_conn *c)
 
 /* --- accepting ----------------------------------------------------------------------- */
 
+/* why NULL: it may well be a rank, which has lost patience. */
 static void drop_half(struct tcp_conn *c, const char *why)
 {
     struct tcp_tp *t = c->tp;
@@ -257,7 +259,10 @@ static void drop_half(struct tcp_conn *c, const char *why)
     for (int i = 0; i < t->nhalf; i++)
         if (t->half[i] == c)
             t->half[i] = t->half[--t->nhalf];
-    if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
+    if (!why) {
+        bny_info("tcp: %s, who says it is rank %d, gave up on its connection",
+                 bny_addr_text(&c->addr, text), c->hello.from);
+    } else if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
         bny_warn("tcp: dropped a connection from %s that is no rank of this job: %s%s",
                  bny_addr_text(&c->addr, text), why,
                  t->foreign_held ? " (and others in the last second)" : "");
@@ -348,7 +353,7 @@ static void take_proof(struct tcp_conn *c)
     int rc = recv_all(c, sizeof expect);
 
     if (rc < 0)
-        drop_half(c, "it closed the connection in the handshake");
+        drop_half(c, NULL);
     if (rc <= 0)
         return;
     proof(c, 'C', expect);

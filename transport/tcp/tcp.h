@@ -116,7 +116,7 @@ struct tcp_conn {
     uint64_t begun_ns, deadline_ns, give_up_ns, retry_ns; /* begun: the attempt */
     int candidate, round;
     int spared; /* an attempt of this round says nothing against the peer: the round is not counted */
-    int patient; /* that was logged */
+    int silences; /* attempts that the peer's kernel accepted, and nobody answered */
     char why[64]; /* the latest attempt failed */
     /* writing (outgoing) */
     struct tcp_item *items;             /* [TCP_ITEMS] */

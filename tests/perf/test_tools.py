@@ -239,11 +239,16 @@ class Perf(unittest.TestCase):
     def test_variables_that_are_wrong_are_told(self):
         for setting, words in (("BANYAN_CHUNCK=4K", "did you mean BANYAN_CHUNK?"), ("BANYAN_DEBUG=loud", "none of error, warn, info and debug"),
                                ("BANYAN_CHUNK=x", "BANYAN_CHUNK=x is not a number"), ("BANYAN_DEBUG=INFO", "info: "),
+                               ("BANYAN_DETERMINISTIC=2", "is not a number in [0, 1]; using 0"),
+                               ("BANYAN_OP_TIMEOUT=1s", "is not a number >= 0; using 300"),
+                               ("BANYAN_ORDER=x", "BANYAN_ORDER=x is neither"),
                                ("BANYAN_SKIP_GUEST=1", None)):
             p = sh("env", "-u", "BANYAN_DEBUG", setting, PERF, "allreduce", "-e", "4", "-n", "1", "--no-roofline")
             self.assertEqual(p.returncode, 0, p.stderr)
-            if words:
+            if words and words.startswith("info"):
                 self.assertIn(words, p.stderr)
+            elif words:
+                self.assertEqual((p.stderr.count(words), p.stderr.count("warning")), (1, 1), p.stderr)
             else:
                 self.assertNotIn("warning", p.stderr)
 

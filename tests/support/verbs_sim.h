@@ -32,11 +32,14 @@ struct verbs_sim {
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
     int event;                 /* an ibv_event_type + 1 that event_device tells once */
     int event_device;
+    uint64_t fail_call;        /* the so many-th call that may fail does; 0: none */
     /* what happened */
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */
-    int devices_open;          /* objects that were made and not destroyed */
+    int open;                  /* objects of all kinds that were made and not destroyed */
     int srqs_open;
+    uint64_t calls;            /* that may fail */
+    const char *failed;        /* the one that was made to; NULL: none yet */
     uint64_t srq_taken, last_told;
 };
 extern struct verbs_sim verbs_sim;

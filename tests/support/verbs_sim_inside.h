@@ -85,6 +85,8 @@ extern struct ibv_context sim_context[SIM_DEVICES];
 extern struct sim_qp *sim_qps;
 
 int sim_fd(void);
+/* 1: this call is the one that must fail, with this errno. */
+int sim_fails(const char *what, int err);
 void sim_fd_set(int fd, int ready);
 /* The next receive request that this queue pair takes; NULL: there is none. */
 struct sim_rwqe *sim_recv_next(struct sim_qp *q);

@@ -378,7 +378,7 @@ static int answer_hello(struct vb_conn *c)
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
 
-    if (!e || e->main->down || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
+    if (!e || e->main->down || e->main->left || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
         bny_verbs_conn_close(c);
         return 0;
     }

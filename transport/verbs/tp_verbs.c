@@ -237,7 +237,7 @@ static int verbs_farewell(struct bny_tp *tp)
     for (int r = 0; r < tp->nranks; r++) {
         struct vb_ep *e = t->eps[r];
 
-        if (e && e->conn && e->conn->lost && !e->left)
+        if (e && e->conn && e->conn->lost && !e->conn->dead && !e->left)
             waiting++; /* what its next queue pair must carry */
         if (!e || e->state != VB_OPEN || e->left)
             continue;

@@ -105,6 +105,36 @@ Test(verbs_hostile, the_dead_get_no_farewell)
 
 /* ---- silence -------------------------------------------------------------------------------- */
 
+static int swallow_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
+{
+    (void)id;
+    (void)p;
+    return 0;
+}
+
+/* Both ask; the lower rank turns the other's request away, and its own gets lost. */
+Test(verbs_hostile, a_rank_that_gave_way_does_not_wait_for_ever)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    const struct vb_ep *e;
+    struct tpset s;
+    int fds[8], n;
+
+    if (!opened(&s, 0))
+        return;
+    meddled.rdma_connect = swallow_connect;
+    ask(&s, 0);
+    ask(&s, 1);
+    for (e = (struct vb_ep *)s.ep[1][0]; e->state != VB_YIELDED; tpset_step(&s))
+        cr_assert(!bny_deadline_passed(deadline));
+    s.paused[0] = 1;
+    cr_assert_neq(s.ops->arm(s.tp[1], fds, 8, &n), UINT64_MAX, "it would sleep for ever");
+    s.ops->disarm(s.tp[1]);
+    verbs_travel(&s, 1);
+    verbs_expect_down(&s, 1, "does not come to terms with device sim0");
+    closed(&s);
+}
+
 static int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 static void (*alter)(struct vb_hello *h, uint32_t *len);
 static uint32_t hellos, alter_from, alter_till;

@@ -559,6 +559,8 @@ static void advance(struct vb_ep *e)
         say_hello(e->trial);
     if (!e->deadline_ns || e->state == VB_OPEN || e->state == VB_CLOSED)
         return;
+    if (e->state == VB_IDLE && !e->conn && !e->lane) /* asked again when somebody sends */
+        return;
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
@@ -583,7 +585,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         next = c->next;
         hear_hello(c);
     }
-    for (int r = 0; r < t->tp.nranks && t->joining; r++) {
+    for (int r = 0; r < t->tp.nranks; r++) { /* one that gave way has nothing in the making */
         struct vb_ep *e = t->eps[r];
 
         if (e)

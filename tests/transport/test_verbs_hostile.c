@@ -198,6 +198,50 @@ Test(verbs_hostile, a_replacement_that_says_nothing)
     }
 }
 
+/* ---- many of them --------------------------------------------------------------------------- */
+
+static int attempts;
+
+static int not_now(struct rdma_cm_id *id, struct rdma_conn_param *p)
+{
+    static const uint8_t why = VB_NOT_NOW;
+
+    (void)p;
+    attempts++;
+    real->rdma_reject(id, &why, 1);
+    errno = EBUSY;
+    return -1;
+}
+
+/* A peer that always says "not now" is asked now and then, and attempts that failed keep nothing. */
+Test(verbs_hostile, a_storm_of_rejections)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    uint64_t t0 = bny_now_ns(), spent;
+    struct tpset s;
+    int slabs = 0;
+
+    if (!opened(&s, 1))
+        return;
+    meddled.rdma_accept = not_now;
+    attempts = 0;
+    while (attempts < 5) {
+        cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);
+        tpset_step(&s);
+    }
+    spent = bny_now_ns() - t0;
+    cr_assert_geq(spent, 4 * 40000000u, "%d attempts in %llu us", attempts, (unsigned long long)spent / 1000);
+    for (int r = 0; r < 2; r++)
+        for (const struct vb_conn *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
+            slabs += c->slab != NULL;
+    cr_assert_eq(slabs, 0, "%d attempts that failed keep memory", slabs);
+    verbs_travel(&s, 1);
+    while (s.ops->eager(s.ep[0][1], &hdr, NULL) == BNY_AGAIN)
+        tpset_step(&s);
+    verbs_expect_down(&s, 0, "not ready there");
+    closed(&s);
+}
+
 /* ---- nonsense ------------------------------------------------------------------------------- */
 
 static uint32_t any(uint32_t below)

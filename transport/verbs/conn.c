@@ -76,6 +76,21 @@ void bny_verbs_page_free(struct vb_conn *c)
     c->page = NULL;
 }
 
+static void memory_free(struct vb_conn *c)
+{
+    if (c->slab)
+        munmap(c->slab, SLAB_MAPPED);
+    free(c->sent);
+    free(c->keys);
+    free(c->stripe_bytes);
+    free(c->waiting);
+    c->slab = NULL;
+    c->sent = NULL;
+    c->keys = NULL;
+    c->stripe_bytes = NULL;
+    c->waiting = NULL;
+}
+
 void bny_verbs_conn_close(struct vb_conn *c)
 {
     struct vb_tp *t = c->t;
@@ -97,18 +112,15 @@ void bny_verbs_conn_close(struct vb_conn *c)
         c->sent[c->posted++ % VB_SENDS] =
             (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie, .tells = 1 };
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
+    if (!c->e || c->e->conn != c) /* it never was open: nothing is lent */
+        memory_free(c);
     c->next = t->dead;
     t->dead = c;
 }
 
 void bny_verbs_conn_free(struct vb_conn *c)
 {
-    if (c->slab)
-        munmap(c->slab, SLAB_MAPPED);
-    free(c->sent);
-    free(c->keys);
-    free(c->stripe_bytes);
-    free(c->waiting);
+    memory_free(c);
     free(c);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/verbs.h"
 
@@ -30,7 +31,7 @@ static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
     *rc = BNY_AGAIN;
     if (e->down || e->left)
         *rc = bny_fail(BANYAN_ERANKDEAD, "rank %d %s", ep->peer, e->down ? e->reason : "has left");
-    else if (e->state == VB_IDLE && !e->conn)
+    else if (e->state == VB_IDLE && !e->conn && bny_now_ns() >= e->again_ns)
         bny_verbs_ask(e);
     return NULL;
 }

@@ -242,6 +242,39 @@ Test(verbs_hostile, a_storm_of_rejections)
     closed(&s);
 }
 
+static int lines;
+
+static void count_line(void *ctx, enum banyan_log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    lines += strstr(text, "turned away") != NULL;
+}
+
+/* The log is not theirs to fill. */
+Test(verbs_hostile, a_storm_of_strangers)
+{
+    struct tpset s;
+    uint8_t data[56];
+
+    if (!opened(&s, 0))
+        return;
+    banyan_set_log(count_line, NULL, BANYAN_LOG_WARN);
+    for (int i = 0; i < 1000; i++) {
+        struct rdma_cm_id *id;
+
+        for (size_t k = 0; k < sizeof data; k++)
+            data[k] = (uint8_t)bny_rng_below(&rng, 256);
+        cr_assert_eq(real->rdma_create_id(((struct vb_tp *)s.tp[1])->events, &id, NULL, RDMA_PS_TCP), 0);
+        id->verbs = &sim_context[0];
+        id->port_num = 1;
+        bny_verbs_requested((struct vb_tp *)s.tp[1], id, data, (size_t)bny_rng_below(&rng, sizeof data + 1));
+    }
+    cr_assert(lines > 0 && lines < 30, "%d lines", lines);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    closed(&s);
+}
+
 /* ---- nonsense ------------------------------------------------------------------------------- */
 
 static uint32_t any(uint32_t below)

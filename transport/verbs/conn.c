@@ -297,7 +297,9 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
         return bny_verbs_srq_share(c, c->active ? VB_RECVS + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c), .length = sizeof(struct vb_hello),
                             .lkey = c->mr_page->lkey };
-    if (ibv_post_recv(c->id->qp, &wr, &bad) != 0 || bny_verbs_post_recvs(c, VB_RECVS) != 0)
-        return fails(c, "posting receive requests");
-    return 0;
+    rc = ibv_post_recv(c->id->qp, &wr, &bad);
+    if (rc == 0)
+        rc = bny_verbs_post_recvs(c, VB_RECVS);
+    errno = rc;
+    return rc ? fails(c, "posting receive requests") : 0;
 }

@@ -133,6 +133,7 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 
     while (n) {
         uint32_t m = n < VB_RECV_BATCH ? n : VB_RECV_BATCH;
+        int rc;
 
         for (uint32_t i = 0; i < m; i++) {
             uint32_t k = c->recvs_posted++ % VB_RECVS;
@@ -145,8 +146,9 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
             wrs[i].sg_list = &sge[i];
             wrs[i].num_sge = 1;
         }
-        if (ibv_post_recv(c->id->qp, wrs, &bad) != 0)
-            return -BANYAN_ESYSTEM;
+        rc = ibv_post_recv(c->id->qp, wrs, &bad);
+        if (rc)
+            return rc;
         n -= m;
     }
     return 0;

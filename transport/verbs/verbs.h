@@ -328,6 +328,7 @@ struct vb_tp {
     struct vb_region *regions;
     struct vb_msg *free_msgs, *all_msgs;
     int joining;          /* connections in the making */
+    uint64_t turned_away; /* requests that were not from ranks of this job */
     uint64_t home_ns;     /* when lanes that are not at home are tried there next; 0: none moved */
     uint64_t home_wait;   /* ns between two such times */
     int came_home;        /* one did, since the last time */

@@ -152,7 +152,7 @@ device_removed() {
     removal=$!
     wait $job || rc=1
     cat "$tmp/removed"
-    grep -Eq 'rank [01]: .*rank [01] .*over device rxe[01] any more' "$tmp/removed" || { echo "no sentence names the device"; rc=1; }
+    grep -Eq 'rank [01]: .*rank [01] .*over device rxe[01].* any more' "$tmp/removed" || { echo "no sentence names the device"; rc=1; }
     wait $removal || { echo "the device is not removed"; rc=1; }
     ip link set w1 up
     ip route add 10.9.0.0/24 dev w1 src 10.9.0.2 table 101

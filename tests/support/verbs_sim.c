@@ -9,6 +9,8 @@
 #include "base/rng.h"
 #include "tests/support/verbs_sim_inside.h"
 
+#define LOST_TRIES 200
+
 struct verbs_sim verbs_sim;
 
 struct sim_qp *sim_qps;
@@ -326,6 +328,15 @@ int sim_is_dead(const struct ibv_context *ctx)
     return verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1];
 }
 
+/* It gets lost so often as the device tries; the peer's requests arrive meanwhile. */
+static int is_too_long(struct sim_qp *q, const struct sim_wqe *w)
+{
+    if (!verbs_sim.lost_above || w->len <= verbs_sim.lost_above || q->lost_tries < LOST_TRIES)
+        return 0;
+    q->lost_tries = 0;
+    return 1;
+}
+
 /* Executes the head of a send queue. 0: it waits. */
 static int execute(struct sim_qp *q)
 {
@@ -334,9 +345,14 @@ static int execute(struct sim_qp *q)
     enum ibv_wc_status st;
     char *bytes, *dst;
 
-    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
+    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) ||
+        is_too_long(q, w) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
+    }
+    if (verbs_sim.lost_above && w->len > verbs_sim.lost_above) {
+        q->lost_tries++;
+        return 0;
     }
     if (w->opcode != IBV_WR_RDMA_WRITE && !sim_recv_next(to)) {
         verbs_sim.rnr++;

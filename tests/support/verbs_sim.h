@@ -28,6 +28,7 @@ struct verbs_sim {
     int registrations;         /* that succeed, then ENOMEM; 0: all */
     int no_immediates;         /* an iWARP device */
     uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
+    uint32_t lost_above;       /* requests with more bytes than that get lost: the MTU is a smaller one on the way; 0: none */
     int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
     int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
     int event;                 /* an ibv_event_type + 1 that event_device tells once */

@@ -55,7 +55,7 @@ struct sim_qp {
     uint32_t rq_posted, rq_taken;
     struct sim_srq *srq; /* NULL: its own queue */
     int last_due; /* the event that it took its last request is to be told */
-    int rnr_retry, rnr_tries;
+    int rnr_retry, rnr_tries, lost_tries;
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
 };

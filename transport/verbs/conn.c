@@ -204,7 +204,7 @@ static int fails(const struct vb_conn *c, const char *what)
 {
     int err = errno;
 
-    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->device, what,
+    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->at, what,
                     strerror(err),
                     err == ENOMEM ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
                                     "ulimit -l unlimited)" : "");
@@ -273,7 +273,7 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     int rc = 0;
 
     if (c->id->verbs != c->rail->ctx)
-        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->device);
+        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->at);
     if (!resumes)
         rc = make_rings(c, owner != NULL);
     if (rc == 0)

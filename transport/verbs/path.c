@@ -93,7 +93,7 @@ int bny_verbs_post(struct vb_conn *c)
             wr[i].next = &wr[i + 1];
         rc = ibv_post_send(c->id->qp, wr, &bad);
         if (rc)
-            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->device, strerror(rc));
+            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->at, strerror(rc));
     }
     return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
 }

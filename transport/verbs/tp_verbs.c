@@ -272,7 +272,7 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         bny_verbs_poll_lanes(e);
     if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && c->stash_at == c->stashed) {
         e->gone = 0;
-        bny_verbs_lost(c, "closed its connection to device %s", c->rail->device);
+        bny_verbs_lost(c, "closed its connection to device %s", c->rail->at);
     }
     if (got < n)
         got += take_down(e, ev + got);

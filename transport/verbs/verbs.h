@@ -194,6 +194,7 @@ struct vb_rail { /* a device's port */
     int index;
     int down; /* 1: its port is; 2: the device is gone for good */
     char device[64];
+    char at[80]; /* "mlx5_0 port 1" */
 };
 
 struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
@@ -293,12 +294,12 @@ struct vb_ep {
     enum vb_state state;
     struct vb_conn *conn, *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
-    char broke[200]; /* why the queue pair is being replaced */
+    char broke[300]; /* why the queue pair is being replaced */
     int claimed; /* connect() was called */
     int windows; /* open ones */
     int left, farewell_sent, gone; /* gone: the connection was ended by the peer */
     int down;    /* 1: to be reported, 2: was */
-    char reason[320];
+    char reason[460];
 };
 
 struct vb_keys { /* of a window: one a rail, as struct bny_window has them */
@@ -342,6 +343,11 @@ struct vb_tp {
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 void bny_verbs_describe(struct vb_conn *c, int rank);
+#define VB_REMEDY 260
+/* What to do about a path that loses everything: as in "see that ...". */
+const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *rail, char *out);
+/* What to do about a completion in error; out[VB_REMEDY], which it returns. */
+const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status, char *out);
 
 /* rail.c */
 int bny_verbs_nonblocking(int fd);

@@ -19,6 +19,8 @@ struct verbs_sim {
     int devices;               /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns */
     int uneven;                /* odd ranks use the first one only */
     int dead_device;           /* 1 + its number: nothing goes over its network */
+    int deafens;               /* as with rxe: ending a connection over a dead one makes its connection manager deaf */
+    int deaf;                  /* bits: devices whose manager is */
     int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
     int max_srq_wr;            /* as well; -1: no shared receive queues */
     int srq_forgets;           /* a queue pair that ends takes a request from one and tells nothing of it */

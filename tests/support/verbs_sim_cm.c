@@ -136,6 +136,8 @@ static int disconnect(struct rdma_cm_id *id)
 {
     struct sim_id *s = (struct sim_id *)id;
 
+    if (s->connected && verbs_sim.deafens && sim_is_dead(id->verbs))
+        verbs_sim.deaf |= 1 << (id->verbs - sim_context);
     if (id->qp)
         sim_qp_error((struct sim_qp *)id->qp);
     if (s->connected && s->peer && s->peer->connected)
@@ -268,6 +270,8 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
     for (l = ids; l && !(l->listening && l->port == s->port); l = l->next)
         continue;
     s->rnr_retry = p->rnr_retry_count;
+    if (verbs_sim.deaf >> (s->id.verbs - sim_context) & 1)
+        return 0; /* no answer comes */
     if (!l) {
         push(s, RDMA_CM_EVENT_REJECTED, 8, NULL, 0, REJECT_BYTES);
         return 0;

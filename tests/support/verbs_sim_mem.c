@@ -73,7 +73,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
     if (sim_fails("ibv_query_port", EIO))
         return EIO;
     memset(a, 0, sizeof *a);
-    a->state = IBV_PORT_ACTIVE;
+    a->state = sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a->active_mtu = IBV_MTU_4096;
     a->max_mtu = IBV_MTU_4096;
     a->max_msg_sz = SIM_MSG_MAX;

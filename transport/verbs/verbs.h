@@ -183,6 +183,12 @@ struct vb_srq { /* a shared receive queue */
     uint32_t ended;  /* queue pairs that are no more; VB_SRQ_SPARE at most */
 };
 
+struct vb_parked { /* an identifier whose end would be told over a port that is down: lane.c */
+    struct rdma_cm_id *id;
+    int established;
+    struct vb_parked *next;
+};
+
 struct vb_rail { /* a device's port */
     struct rdma_cm_id *listener;
     struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
@@ -193,6 +199,7 @@ struct vb_rail { /* a device's port */
     uint32_t mbps;
     int index;
     int down; /* 1: its port is; 2: the device is gone for good */
+    struct vb_parked *parked;
     char device[64];
     char at[80]; /* "mlx5_0 port 1" */
 };
@@ -418,6 +425,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((form
 void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail);
 int bny_verbs_serves(const struct vb_ep *e); /* it has a queue pair that did not break */
 void bny_verbs_lane_close(struct vb_conn *c);
+void bny_verbs_unpark(const struct vb_fn *fn, struct vb_rail *rail); /* the port is up for certain, or all ends */
 void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
 
 /* path.c */

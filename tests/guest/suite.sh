@@ -239,8 +239,8 @@ for ((round = 0; round < repeat; round++)); do
         BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
         side "a shared receive queue" 200 shared_queue
         side "two devices a host, one of them comes back" 200 two_devices
-        check "one of two devices goes away" 60 one_of_two
         check "a device's interface goes down and up" 100 down_and_up
+        check "one of two devices goes away" 60 one_of_two # afterwards the device's connection manager is deaf: NOTES.md
         check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours
         check "4 ranks are connected in time" 80 set_up 4 10000
         check "1 % of packets lost" 200 impaired loss loss 1%

@@ -36,8 +36,8 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, cons
         halves++;
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
         if (is_told(t))
-            bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version of "
-                     "banyan on all hosts", r->wire, BNY_WIRE_VERSION);
+            bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version "
+                     "of banyan on all hosts", r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
     if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {

@@ -68,7 +68,8 @@ const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status,
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR: return bny_verbs_path_remedy(c->e, c->rail, out);
     case IBV_WC_REM_ACCESS_ERR:
-        text = "a key is not valid there: memory was freed, or given to banyan_mem_deregister, before all ranks were done with it";
+        text = "a key is not valid there: memory was freed, or given to banyan_mem_deregister, before all ranks were done "
+               "with it";
         break;
     case IBV_WC_LOC_PROT_ERR:
         text = "a key is not valid here: memory was freed, or given to banyan_mem_deregister, before it was sent";

@@ -41,7 +41,7 @@ void verbs_left(struct tpset *s)
         return;
     cr_assert_eq(verbs_sim.rnr, 0u, "%llu requests found no receive request", (unsigned long long)verbs_sim.rnr);
     cr_assert_eq(verbs_sim.overflows, 0u, "a completion queue overflowed");
-    cr_assert_eq(verbs_sim.devices_open, 0, "%d queue pairs leaked", verbs_sim.devices_open);
+    cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
 }
 
 struct vb_conn *verbs_conn(struct tpset *s, int from, int to)
@@ -77,6 +77,44 @@ void verbs_lanes_joined(struct tpset *s, uint32_t lanes)
                           b);
                 tpset_step(s);
             }
+}
+
+/* ---- time, which nobody waits for ------------------------------------------------------------ */
+
+static void pass(uint64_t *deadline_ns)
+{
+    *deadline_ns = *deadline_ns ? 1 : 0;
+}
+
+static void age(struct vb_ep *e, int all)
+{
+    pass(&e->again_ns);
+    pass(&e->attempt_ns);
+    pass(&e->leaving_ns);
+    if (e->conn)
+        pass(&e->conn->drain_ns);
+    if (all)
+        pass(&e->deadline_ns);
+    for (uint32_t k = 1; k < e->nlanes; k++)
+        if (e->lanes[k])
+            age(e->lanes[k], all);
+}
+
+void verbs_travel(struct tpset *s, int all)
+{
+    for (int r = 0; r < s->n; r++) {
+        struct vb_tp *t = (struct vb_tp *)s->tp[r];
+
+        if (!t)
+            continue;
+        pass(&t->home_ns);
+        t->turns = UINT32_MAX;
+        for (int p = 0; p < s->n; p++)
+            if (t->eps[p])
+                age(t->eps[p], all);
+        for (struct vb_conn *c = t->half; c && all; c = c->next)
+            pass(&c->deadline_ns);
+    }
 }
 
 /* ---- a stream each way --------------------------------------------------------------------- */

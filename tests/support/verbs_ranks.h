@@ -36,4 +36,7 @@ int verbs_stream(struct tpset *s, const struct verbs_stream *how);
 /* `rank` is told once that a peer is down, for a reason with this part. */
 void verbs_expect_down(struct tpset *s, int rank, const char *part);
 
+/* Makes short times pass, those between attempts; all: also those in which peers must come to terms. */
+void verbs_travel(struct tpset *s, int all);
+
 #endif

@@ -9,6 +9,8 @@
 #include "base/rng.h"
 #include "tests/support/verbs_sim_inside.h"
 
+#define LOST_TRIES 200
+
 struct verbs_sim verbs_sim;
 
 struct sim_qp *sim_qps;
@@ -17,6 +19,15 @@ static uint32_t next_qpn = 17;
 static uint32_t random_below(uint32_t n)
 {
     return (uint32_t)bny_rng_below(&verbs_sim.seed, n);
+}
+
+int sim_fails(const char *what, int err)
+{
+    if (++verbs_sim.calls != verbs_sim.fail_call)
+        return 0;
+    verbs_sim.failed = what;
+    errno = err;
+    return 1;
 }
 
 int sim_fd(void)
@@ -38,10 +49,11 @@ void sim_fd_set(int fd, int ready)
 
 static struct ibv_comp_channel *create_channel(struct ibv_context *ctx)
 {
-    struct sim_channel *ch = calloc(1, sizeof *ch);
+    struct sim_channel *ch = sim_fails("ibv_create_comp_channel", EMFILE) ? NULL : calloc(1, sizeof *ch);
 
     if (!ch)
         return NULL;
+    verbs_sim.open++;
     ch->ch = (struct ibv_comp_channel){ .context = ctx, .fd = sim_fd() };
     return &ch->ch;
 }
@@ -50,6 +62,7 @@ static int destroy_channel(struct ibv_comp_channel *channel)
 {
     close(channel->fd);
     free(channel);
+    verbs_sim.open--;
     return 0;
 }
 
@@ -59,6 +72,8 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
     struct sim_cq *cq;
 
     (void)vector;
+    if (sim_fails("ibv_create_cq", ENOMEM))
+        return NULL;
     if (cqe > sim_max_cqe()) {
         errno = EINVAL;
         return NULL;
@@ -70,6 +85,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
         free(cq);
         return NULL;
     }
+    verbs_sim.open++;
     cq->cq = (struct ibv_cq){ .context = ctx, .channel = channel, .cq_context = context, .cqe = cqe };
     return &cq->cq;
 }
@@ -88,6 +104,7 @@ static int destroy_cq(struct ibv_cq *ibcq)
         abort(); /* the real call waits for ever */
     free(cq->ring);
     free(cq);
+    verbs_sim.open--;
     return 0;
 }
 
@@ -137,6 +154,8 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     uint32_t inl = verbs_sim.max_inline == UINT32_MAX ? 0 : verbs_sim.max_inline ? verbs_sim.max_inline : 220;
     struct sim_qp *q;
 
+    if (sim_fails("rdma_create_qp", ENOMEM))
+        return NULL;
     if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
         errno = EINVAL;
         return NULL;
@@ -155,7 +174,7 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     q->hidden_end = &q->hidden;
     q->next = sim_qps;
     sim_qps = q;
-    verbs_sim.devices_open++;
+    verbs_sim.open++;
     return q;
 }
 
@@ -175,7 +194,7 @@ void sim_qp_free(struct sim_qp *q)
     free(q->sq);
     free(q->rq);
     free(q);
-    verbs_sim.devices_open--;
+    verbs_sim.open--;
 }
 
 static void broken_cqe(struct sim_qp *q, struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, int send,
@@ -214,6 +233,8 @@ void sim_qp_error(struct sim_qp *q)
 
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+    if (sim_fails("ibv_modify_qp", EIO))
+        return EIO;
     if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR)
         sim_qp_error((struct sim_qp *)qp);
     return 0;
@@ -222,6 +243,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
     (void)mask;
+    if (sim_fails("ibv_query_qp", EIO))
+        return EIO;
     memset(attr, 0, sizeof *attr);
     memset(init, 0, sizeof *init);
     attr->qp_state = qp->state;
@@ -305,6 +328,15 @@ int sim_is_dead(const struct ibv_context *ctx)
     return verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1];
 }
 
+/* It gets lost so often as the device tries; the peer's requests arrive meanwhile. */
+static int is_too_long(struct sim_qp *q, const struct sim_wqe *w)
+{
+    if (!verbs_sim.lost_above || w->len <= verbs_sim.lost_above || q->lost_tries < LOST_TRIES)
+        return 0;
+    q->lost_tries = 0;
+    return 1;
+}
+
 /* Executes the head of a send queue. 0: it waits. */
 static int execute(struct sim_qp *q)
 {
@@ -313,9 +345,14 @@ static int execute(struct sim_qp *q)
     enum ibv_wc_status st;
     char *bytes, *dst;
 
-    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
+    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) ||
+        is_too_long(q, w) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
+    }
+    if (verbs_sim.lost_above && w->len > verbs_sim.lost_above) {
+        q->lost_tries++;
+        return 0;
     }
     if (w->opcode != IBV_WR_RDMA_WRITE && !sim_recv_next(to)) {
         verbs_sim.rnr++;
@@ -425,6 +462,10 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 {
     struct sim_qp *q = (struct sim_qp *)qp;
 
+    if (sim_fails("ibv_post_send", ENOMEM)) {
+        *bad = wr;
+        return ENOMEM;
+    }
     if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
         *bad = wr;
         return EINVAL;
@@ -447,6 +488,11 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     struct sim_qp *q = (struct sim_qp *)qp;
     int steal = verbs_sim.steal_recvs;
 
+    if (sim_fails("ibv_post_recv", ENOMEM)) {
+        *bad = wr;
+        errno = 0;
+        return ENOMEM;
+    }
     for (; wr; wr = wr->next) {
         if (steal-- > 0 && q->rq_posted > 0)
             continue;
@@ -468,6 +514,8 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
     int got = 0;
 
     run(0);
+    if (cq->count && sim_fails("ibv_poll_cq", EIO))
+        return -1;
     n = n > 1 ? 1 + (int)random_below((uint32_t)n) : n;
     for (; got < n && cq->count; got++) {
         struct sim_cqe *e = &cq->ring[cq->head];

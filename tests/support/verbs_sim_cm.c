@@ -56,10 +56,11 @@ static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, co
 
 static struct rdma_event_channel *create_event_channel(void)
 {
-    struct sim_events *ch = calloc(1, sizeof *ch);
+    struct sim_events *ch = sim_fails("rdma_create_event_channel", EACCES) ? NULL : calloc(1, sizeof *ch);
 
     if (!ch)
         return NULL;
+    verbs_sim.open++;
     ch->ch.fd = sim_fd();
     ch->end = &ch->first;
     return &ch->ch;
@@ -99,12 +100,15 @@ static struct sim_id *new_id(struct rdma_event_channel *channel, void *context)
     s->id.context = context;
     s->next = ids;
     ids = s;
+    verbs_sim.open++;
     return s;
 }
 
 static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 {
     (void)ps;
+    if (sim_fails("rdma_create_id", ENOMEM))
+        return -1;
     *id = &new_id(channel, context)->id;
     return 0;
 }
@@ -132,6 +136,8 @@ static int disconnect(struct rdma_cm_id *id)
 {
     struct sim_id *s = (struct sim_id *)id;
 
+    if (s->connected && verbs_sim.deafens && sim_is_dead(id->verbs))
+        verbs_sim.deaf |= 1 << (id->verbs - sim_context);
     if (id->qp)
         sim_qp_error((struct sim_qp *)id->qp);
     if (s->connected && s->peer && s->peer->connected)
@@ -154,6 +160,7 @@ static int destroy_id(struct rdma_cm_id *id)
     if (s->peer)
         s->peer->peer = NULL;
     free(s);
+    verbs_sim.open--;
     return 0;
 }
 
@@ -175,6 +182,7 @@ static void destroy_event_channel(struct rdma_event_channel *channel)
     }
     close(channel->fd);
     free(ch);
+    verbs_sim.open--;
 }
 
 /* All devices have one address: the port decides. */
@@ -187,6 +195,8 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
     struct sim_id *s = (struct sim_id *)id;
 
+    if (sim_fails("rdma_bind_addr", EIO))
+        return -1;
     if (addr->sa_family != AF_INET) {
         errno = EADDRNOTAVAIL;
         return -1;
@@ -200,6 +210,8 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 static int do_listen(struct rdma_cm_id *id, int backlog)
 {
     (void)backlog;
+    if (sim_fails("rdma_listen", EADDRINUSE))
+        return -1;
     ((struct sim_id *)id)->listening = 1;
     return 0;
 }
@@ -214,6 +226,8 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     struct sim_id *s = (struct sim_id *)id;
 
     (void)src;
+    if (sim_fails("rdma_resolve_addr", ENETUNREACH))
+        return -1;
     (void)timeout_ms;
     s->port = ntohs(((struct sockaddr_in *)dst)->sin_port);
     id->verbs = device_of(s->port);
@@ -225,6 +239,8 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
 static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
     (void)timeout_ms;
+    if (sim_fails("rdma_resolve_route", EHOSTUNREACH))
+        return -1;
     push((struct sim_id *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0, 0);
     return 0;
 }
@@ -249,9 +265,13 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct sim_id *s = (struct sim_id *)id, *l, *child;
 
+    if (sim_fails("rdma_connect", EINVAL))
+        return -1;
     for (l = ids; l && !(l->listening && l->port == s->port); l = l->next)
         continue;
     s->rnr_retry = p->rnr_retry_count;
+    if (verbs_sim.deaf >> (s->id.verbs - sim_context) & 1)
+        return 0; /* no answer comes */
     if (!l) {
         push(s, RDMA_CM_EVENT_REJECTED, 8, NULL, 0, REJECT_BYTES);
         return 0;
@@ -280,6 +300,8 @@ static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct sim_id *s = (struct sim_id *)id;
 
+    if (sim_fails("rdma_accept", EINVAL))
+        return -1;
     if (!s->peer || !s->peer->id.qp) {
         errno = EINVAL;
         return -1;

@@ -55,7 +55,7 @@ struct sim_qp {
     uint32_t rq_posted, rq_taken;
     struct sim_srq *srq; /* NULL: its own queue */
     int last_due; /* the event that it took its last request is to be told */
-    int rnr_retry, rnr_tries;
+    int rnr_retry, rnr_tries, lost_tries;
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
 };
@@ -85,6 +85,8 @@ extern struct ibv_context sim_context[SIM_DEVICES];
 extern struct sim_qp *sim_qps;
 
 int sim_fd(void);
+/* 1: this call is the one that must fail, with this errno. */
+int sim_fails(const char *what, int err);
 void sim_fd_set(int fd, int ready);
 /* The next receive request that this queue pair takes; NULL: there is none. */
 struct sim_rwqe *sim_recv_next(struct sim_qp *q);

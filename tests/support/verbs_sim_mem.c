@@ -17,7 +17,7 @@ struct ibv_context sim_context[SIM_DEVICES] = { { .device = &devices[0], .async_
 
 static struct ibv_device **get_device_list(int *num)
 {
-    struct ibv_device **list = calloc(SIM_DEVICES + 1, sizeof *list);
+    struct ibv_device **list = sim_fails("ibv_get_device_list", ENOMEM) ? NULL : calloc(SIM_DEVICES + 1, sizeof *list);
 
     *num = verbs_sim.no_device ? 0 : sim_devices();
     for (int i = 0; i < SIM_DEVICES; i++)
@@ -50,6 +50,8 @@ int sim_max_send_wr(void)
 static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 {
     (void)ctx;
+    if (sim_fails("ibv_query_device", EIO))
+        return EIO;
     memset(a, 0, sizeof *a);
     a->max_qp = 131072;
     a->max_qp_wr = sim_max_send_wr();
@@ -68,8 +70,10 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
     struct ibv_port_attr *a = (struct ibv_port_attr *)out;
 
     (void)port;
+    if (sim_fails("ibv_query_port", EIO))
+        return EIO;
     memset(a, 0, sizeof *a);
-    a->state = IBV_PORT_ACTIVE;
+    a->state = sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a->active_mtu = IBV_MTU_4096;
     a->max_mtu = IBV_MTU_4096;
     a->max_msg_sz = SIM_MSG_MAX;
@@ -80,16 +84,18 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
 
 static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
 {
-    struct ibv_pd *pd = calloc(1, sizeof *pd);
+    struct ibv_pd *pd = sim_fails("ibv_alloc_pd", ENOMEM) ? NULL : calloc(1, sizeof *pd);
 
     if (pd)
         pd->context = ctx;
+    verbs_sim.open += pd != NULL;
     return pd;
 }
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
     free(pd);
+    verbs_sim.open--;
     return 0;
 }
 
@@ -97,6 +103,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 {
     struct sim_mr *m;
 
+    if (sim_fails("ibv_reg_mr", ENOMEM))
+        return NULL;
     if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
         errno = ENOMEM;
         return NULL;
@@ -104,6 +112,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
+    verbs_sim.open++;
     verbs_sim.registered++;
     verbs_sim.registered_bytes += len;
     m->mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = len,
@@ -168,6 +177,7 @@ static int dereg_mr(struct ibv_mr *mr)
             *p = m->next;
             verbs_sim.registered_bytes -= mr->length;
             free(m);
+            verbs_sim.open--;
             return 0;
         }
     return EINVAL;

@@ -31,6 +31,8 @@ static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a
 {
     struct sim_srq *s;
 
+    if (sim_fails("ibv_create_srq", ENOMEM))
+        return NULL;
     if (verbs_sim.max_srq_wr < 0 || attr->attr.max_wr > (verbs_sim.max_srq_wr ? (uint32_t)verbs_sim.max_srq_wr : 32767)) {
         errno = EINVAL;
         return NULL;
@@ -42,6 +44,7 @@ static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a
         abort();
     s->srq = (struct ibv_srq){ .context = pd->context, .pd = pd };
     s->max = attr->attr.max_wr;
+    verbs_sim.open++;
     verbs_sim.srqs_open++;
     return &s->srq;
 }
@@ -53,6 +56,7 @@ static int destroy_srq(struct ibv_srq *srq)
             return EBUSY;
     free(((struct sim_srq *)srq)->ring);
     free(srq);
+    verbs_sim.open--;
     verbs_sim.srqs_open--;
     return 0;
 }
@@ -61,6 +65,10 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 {
     struct sim_srq *s = (struct sim_srq *)srq;
 
+    if (sim_fails("ibv_post_srq_recv", ENOMEM)) {
+        *bad = wr;
+        return ENOMEM;
+    }
     for (; wr; wr = wr->next) {
         if (s->posted - s->taken >= s->max ||
             !sim_find_mr(srq->context, wr->sg_list[0].lkey, 0, wr->sg_list[0].addr, wr->sg_list[0].length)) {

@@ -426,7 +426,7 @@ static void expect_no_connection(const char *part)
     cr_assert(rc == BNY_AGAIN, "%d", rc);
     verbs_expect_down(&s, 0, part);
     tpset_close(&s);
-    cr_assert_eq(verbs_sim.devices_open, 0);
+    cr_assert_eq(verbs_sim.open, 0);
 }
 
 Test(verbs, small_devices_are_told)

@@ -282,6 +282,16 @@ Test(verbs_rails, lanes_go_home_when_their_rail_is_back)
         visit(seed, 1 + (int)(seed / 4), 0, 0);
 }
 
+/* Ending a connection over a port that is down would make the device's connection manager deaf: rxe's is so, for good. */
+Test(verbs_rails, a_port_that_is_down_hears_of_no_end)
+{
+    verbs_sim.deafens = 1;
+    for (uint64_t seed = 16; seed < 20 && !verbs_real_device(); seed++)
+        visit(seed, 1 + (int)(seed % 2), 0, 0);
+    cr_assert_eq(verbs_sim.deaf, 0);
+    verbs_sim.deafens = 0;
+}
+
 /* It breaks at any time, also when lanes are on their way home, and so does what is elsewhere. */
 Test(verbs_rails, lanes_go_home_in_spite_of_breaks)
 {

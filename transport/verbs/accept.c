@@ -9,11 +9,21 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
+#define TOLD 8u /* requests turned away that are told one by one; then each time that their number has doubled */
+
 /* Not even one of ours? Versions are compared by themselves: what else a request says depends on them. */
 static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t len)
 {
     return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks || r->from == r->to ||
            r->lane >= VB_LANES;
+}
+
+/* The log is not theirs to fill. 1: this one is to be told of. */
+static int is_told(struct vb_tp *t)
+{
+    uint64_t n = ++t->turned_away;
+
+    return n <= TOLD || (n & (n - 1)) == 0;
 }
 
 /* 0, or why this request must be turned away; -1: for no reason that is told. */
@@ -25,12 +35,15 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, cons
     for (struct vb_conn *c = t->half; c; c = c->next)
         halves++;
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
-        bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version of "
-                 "banyan on all hosts", r->wire, BNY_WIRE_VERSION);
+        if (is_told(t))
+            bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version "
+                     "of banyan on all hosts", r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
     if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {
-        bny_warn("verbs: a connection request that is not from a rank of this job was turned away");
+        if (is_told(t))
+            bny_warn("verbs: a connection request that is not from a rank of this job was turned away (requests turned away so "
+                     "far: %llu)", (unsigned long long)t->turned_away);
         return -1;
     }
     if (r->notify != t->notify) {

@@ -237,11 +237,14 @@ static int is_lasting(const struct vb_conn *c, enum ibv_wc_status status)
 static void failed(struct vb_conn *c, const struct ibv_wc *wc)
 {
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
+    char remedy[VB_REMEDY];
 
     if (!c->lost && is_lasting(c, wc->status))
-        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x); %s", c->rail->at, why, wc->vendor_err,
+                       bny_verbs_remedy(c, wc->status, remedy));
     else if (!c->lost)
-        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x)", c->rail->device, why, wc->vendor_err);
+        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x); %s", c->rail->at, why, wc->vendor_err,
+                       bny_verbs_remedy(c, wc->status, remedy));
     if (wc->wr_id & VB_WR_RECV)
         c->drained = 1;
 }
@@ -280,7 +283,7 @@ int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_ev
     if (c->notify)
         memcpy(&note, came, sizeof note);
     if (receive_again(c) != 0)
-        bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->device);
+        bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->at);
     if (c->notify ? wc->byte_len != sizeof note : !(wc->wc_flags & IBV_WC_WITH_IMM)) {
         bny_verbs_down(c->e, "sends a message without an immediate");
         return 0;
@@ -319,7 +322,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         c->stashed = k > 0 ? k : 0;
         c->stash_at = 0;
         if (k < 0)
-            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->rail->device);
+            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->rail->at);
     }
     while (got < n && c->stash_at < c->stashed && !e->down)
         got += bny_verbs_complete(c, &c->stash[c->stash_at++], &ev[got]);

@@ -76,6 +76,21 @@ void bny_verbs_page_free(struct vb_conn *c)
     c->page = NULL;
 }
 
+static void memory_free(struct vb_conn *c)
+{
+    if (c->slab)
+        munmap(c->slab, SLAB_MAPPED);
+    free(c->sent);
+    free(c->keys);
+    free(c->stripe_bytes);
+    free(c->waiting);
+    c->slab = NULL;
+    c->sent = NULL;
+    c->keys = NULL;
+    c->stripe_bytes = NULL;
+    c->waiting = NULL;
+}
+
 void bny_verbs_conn_close(struct vb_conn *c)
 {
     struct vb_tp *t = c->t;
@@ -97,18 +112,15 @@ void bny_verbs_conn_close(struct vb_conn *c)
         c->sent[c->posted++ % VB_SENDS] =
             (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie, .tells = 1 };
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
+    if (!c->e || c->e->conn != c) /* it never was open: nothing is lent */
+        memory_free(c);
     c->next = t->dead;
     t->dead = c;
 }
 
 void bny_verbs_conn_free(struct vb_conn *c)
 {
-    if (c->slab)
-        munmap(c->slab, SLAB_MAPPED);
-    free(c->sent);
-    free(c->keys);
-    free(c->stripe_bytes);
-    free(c->waiting);
+    memory_free(c);
     free(c);
 }
 
@@ -192,7 +204,7 @@ static int fails(const struct vb_conn *c, const char *what)
 {
     int err = errno;
 
-    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->device, what,
+    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->at, what,
                     strerror(err),
                     err == ENOMEM ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
                                     "ulimit -l unlimited)" : "");
@@ -261,7 +273,7 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     int rc = 0;
 
     if (c->id->verbs != c->rail->ctx)
-        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->device);
+        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->at);
     if (!resumes)
         rc = make_rings(c, owner != NULL);
     if (rc == 0)
@@ -285,7 +297,9 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
         return bny_verbs_srq_share(c, c->active ? VB_RECVS + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c), .length = sizeof(struct vb_hello),
                             .lkey = c->mr_page->lkey };
-    if (ibv_post_recv(c->id->qp, &wr, &bad) != 0 || bny_verbs_post_recvs(c, VB_RECVS) != 0)
-        return fails(c, "posting receive requests");
-    return 0;
+    rc = ibv_post_recv(c->id->qp, &wr, &bad);
+    if (rc == 0)
+        rc = bny_verbs_post_recvs(c, VB_RECVS);
+    errno = rc;
+    return rc ? fails(c, "posting receive requests") : 0;
 }

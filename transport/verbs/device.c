@@ -40,6 +40,51 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
              (double)(bny_now_ns() - c->born_ns) / 1e6);
 }
 
+/* ---- what to do ---------------------------------------------------------------------------- */
+
+static void host_text(const struct bny_addr *a, char *out, size_t cap)
+{
+    if (!inet_ntop(a->family == 6 ? AF_INET6 : AF_INET, a->ip, out, (socklen_t)cap))
+        snprintf(out, cap, "its address");
+}
+
+const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *rail, char *out)
+{
+    char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
+    unsigned port = rail->listener->port_num;
+
+    host_text(&rail->addr, from, sizeof from);
+    host_text(&e->main->blob.rail[rail->index].addr, to, sizeof to);
+    snprintf(out, VB_REMEDY, "see that the ports of both ends are up and have one MTU (ibv_devinfo -d %.24s -i %u, there too), "
+             "and ping -I %.45s %.45s", rail->device, port, from, to);
+    return out;
+}
+
+const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status, char *out)
+{
+    const char *text = "see dmesg at both ends";
+
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR: return bny_verbs_path_remedy(c->e, c->rail, out);
+    case IBV_WC_REM_ACCESS_ERR:
+        text = "a key is not valid there: memory was freed, or given to banyan_mem_deregister, before all ranks were done "
+               "with it";
+        break;
+    case IBV_WC_LOC_PROT_ERR:
+        text = "a key is not valid here: memory was freed, or given to banyan_mem_deregister, before it was sent";
+        break;
+    case IBV_WC_RNR_RETRY_EXC_ERR: text = "it takes nothing: set BANYAN_VERBS_RNR=6, and report it"; break;
+    case IBV_WC_LOC_QP_OP_ERR: text = "see that its interface is up: rdma link, ip link"; break;
+    case IBV_WC_WR_FLUSH_ERR: text = "who broke it says why: see its log, and dmesg at both ends"; break;
+    default: break;
+    }
+    snprintf(out, VB_REMEDY, "%s", text);
+    return out;
+}
+
+/* ---- which ---------------------------------------------------------------------------------- */
+
 /* "name" or "name:port" of a device. */
 struct wanted {
     char name[64];
@@ -90,7 +135,8 @@ static void explain(const struct wanted *w, char *out, size_t cap)
              "soft-RoCE: rdma link add rxe0 type rxe netdev eth0", w->name);
 }
 
-/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no rail yet. 1: yes. */
+/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no rail yet. 1: yes; 0: it does not;
+ * or the device refuses. */
 static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_addr *a, const struct wanted *device)
 {
     struct sockaddr_storage ss;
@@ -100,13 +146,21 @@ static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_add
         return 0;
     if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs || bny_verbs_rail_of(t, id) ||
         (device && (strcmp(id->verbs->device->name, device->name) != 0 ||
-                    (device->port && device->port != id->port_num))) || t->fn->rdma_listen(id, 64) != 0) {
+                    (device->port && device->port != id->port_num)))) {
         t->fn->rdma_destroy_id(id);
         return 0;
+    }
+    if (t->fn->rdma_listen(id, 64) != 0) {
+        int rc = bny_fail(BANYAN_ENOTSUP, "rank %d: device %s port %u does not listen for connections: %s; see dmesg, and "
+                          "rdma resource", t->tp.rank, id->verbs->device->name, id->port_num, strerror(errno));
+
+        t->fn->rdma_destroy_id(id);
+        return rc;
     }
     rail->listener = id;
     rail->ctx = id->verbs;
     snprintf(rail->device, sizeof rail->device, "%s", id->verbs->device->name);
+    snprintf(rail->at, sizeof rail->at, "%s port %u", rail->device, id->port_num);
     rail->addr = *a;
     rail->addr.port = ntohs(t->fn->rdma_get_src_port(id));
     return 1;
@@ -117,7 +171,7 @@ int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
     struct wanted named = split(name), *device = NULL;
     char why[384], interface[32];
-    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, name);
+    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, name), refused = 0;
 
     if (bny_net_device(name, interface, sizeof interface))
         device = &named;
@@ -127,9 +181,15 @@ int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
         if (n < 0)
             return n;
     }
-    for (int i = 0; i < n; i++)
-        if (listen_at(t, rail, &addrs[i], device))
+    for (int i = 0; i < n; i++) {
+        int rc = listen_at(t, rail, &addrs[i], device);
+
+        if (rc > 0)
             return 0;
+        refused = rc < 0 ? rc : refused;
+    }
+    if (refused)
+        return refused;
     explain(&named, why, sizeof why);
     return bny_fail(BANYAN_ENOTSUP, "rank %d: transport verbs: %s", t->tp.rank, why);
 }

@@ -125,6 +125,7 @@ static void step(struct vb_ep *e, enum vb_state state)
 static void ask_failed(struct vb_conn *c, const char *what)
 {
     struct vb_ep *e = c->e;
+    char remedy[VB_REMEDY];
 
     if (e->trial != c)
         return;
@@ -143,8 +144,8 @@ static void ask_failed(struct vb_conn *c, const char *what)
     if (e->conn)
         bny_verbs_down(e, "%s; no other connection came about (%s)", e->broke, what);
     else
-        bny_verbs_down(e, "does not answer to device %s within %.0f s (%s): see that its port is up (ibv_devinfo there), and "
-                       "ping its address from ours", c->rail->device, VB_JOIN_S, what);
+        bny_verbs_down(e, "does not answer to device %s within %.0f s (%s): %s", c->rail->at, VB_JOIN_S, what,
+                       bny_verbs_path_remedy(e, c->rail, remedy));
 }
 
 void bny_verbs_ask(struct vb_ep *e)
@@ -176,7 +177,7 @@ void bny_verbs_ask(struct vb_ep *e)
         if (bny_verbs_serves(e))
             bny_verbs_conn_close(c);
         else
-            bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->device, strerror(errno));
+            bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->at, strerror(errno));
         return;
     }
     t->fn->rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
@@ -294,7 +295,7 @@ static void lane_is_refused(struct vb_conn *c)
     if (e->lane || !refused_everywhere(e, c->rail))
         ask_failed(c, "it let nobody in");
     else
-        bny_verbs_down(e, "closed its connection: it has ended or was killed");
+        bny_verbs_down(e, "closed its connection to device %s: it has ended or was killed; its log says why", c->rail->at);
 }
 
 static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int status)
@@ -330,12 +331,12 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
         lane_is_refused(c);
     else if (why == VB_NO_MEMORY)
         bny_verbs_down(e, "has no memory that its device may lock for a connection with device %s: raise the limit of "
-                       "locked memory there (ulimit -l unlimited)", c->rail->device);
+                       "locked memory there (ulimit -l unlimited)", c->rail->at);
     else if (why == VB_NOT_ABLE)
-        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->rail->device);
+        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->rail->at);
     else
         bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
-                       c->rail->device, status);
+                       c->rail->at, status);
 }
 
 /* ---- hellos ------------------------------------------------------------------------------- */
@@ -378,14 +379,14 @@ static int answer_hello(struct vb_conn *c)
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
 
-    if (!e || e->main->down || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
+    if (!e || e->main->down || e->main->left || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
         bny_verbs_conn_close(c);
         return 0;
     }
     if (e->conn && e->state == VB_OPEN && e->conn->rail != c->rail && c->rail == bny_verbs_home(e))
         bny_verbs_leave(e->conn, c->rail);
     else if (e->conn && e->state == VB_OPEN)
-        bny_verbs_lost(e->conn, "has lost its connection to device %s", e->conn->rail->device);
+        bny_verbs_lost(e->conn, "has lost its connection to device %s", e->conn->rail->at);
     if (e->main->down || (e->conn && e->state == VB_DRAINING))
         return 0;
     if (e->trial)
@@ -501,7 +502,7 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
         /* of an open connection: the neighbour is known under another hardware address, or not at all */
         if (c->e && c->e->conn == c)
             bny_verbs_lost(c, "is not reached over device %s any more: %s; see that the ports of both ends are up",
-                           c->rail->device, t->fn->rdma_event_str(ev->type));
+                           c->rail->at, t->fn->rdma_event_str(ev->type));
         else if (c->active)
             ask_failed(c, t->fn->rdma_event_str(ev->type));
         else
@@ -559,12 +560,14 @@ static void advance(struct vb_ep *e)
         say_hello(e->trial);
     if (!e->deadline_ns || e->state == VB_OPEN || e->state == VB_CLOSED)
         return;
+    if (e->state == VB_IDLE && !e->conn && !e->lane) /* asked again when somebody sends */
+        return;
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
     else if (late)
         bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?",
-                       bny_verbs_rail_next(e)->device, VB_JOIN_S);
+                       bny_verbs_rail_next(e)->at, VB_JOIN_S);
     else if (e->trial && bny_deadline_passed(e->attempt_ns) && bny_verbs_rail_others(e, e->trial->rail))
         ask_failed(e->trial, "no answer");
     else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) && bny_now_ns() >= e->again_ns)
@@ -583,7 +586,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         next = c->next;
         hear_hello(c);
     }
-    for (int r = 0; r < t->tp.nranks && t->joining; r++) {
+    for (int r = 0; r < t->tp.nranks; r++) { /* one that gave way has nothing in the making */
         struct vb_ep *e = t->eps[r];
 
         if (e)

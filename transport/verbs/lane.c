@@ -84,11 +84,51 @@ int bny_verbs_heard_out(struct vb_conn *c)
     return 1;
 }
 
+static int port_is_down(const struct vb_conn *c)
+{
+    struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
+
+    return c->t->fn->ibv_query_port(c->rail->ctx, c->rail->listener->port_num, (struct _compat_ibv_port_attr *)&port) == 0 &&
+           port.state != IBV_PORT_ACTIVE;
+}
+
+/* The end of a connection is told to the peer by the device's connection manager. With rxe (Linux 6.1) a message that meets an
+ * interface that is down leaves that manager deaf for good, for every process: no lane would ever come home. So what was
+ * connected over such a port is kept until a lane is home there. 1: it is. */
+static int park(struct vb_conn *c)
+{
+    struct vb_parked *p;
+
+    if (!c->id || c->rail->down == 2 || !port_is_down(c))
+        return 0;
+    p = malloc(sizeof *p);
+    if (!p)
+        return 0;
+    *p = (struct vb_parked){ .id = c->id, .established = c->established, .next = c->rail->parked };
+    c->rail->parked = p;
+    c->id->context = NULL; /* what it tells is of no interest */
+    return 1;
+}
+
+void bny_verbs_unpark(const struct vb_fn *fn, struct vb_rail *rail)
+{
+    while (rail->parked) {
+        struct vb_parked *p = rail->parked;
+
+        rail->parked = p->next;
+        if (p->established)
+            fn->rdma_disconnect(p->id);
+        fn->rdma_destroy_id(p->id);
+        free(p);
+    }
+}
+
 void bny_verbs_lane_close(struct vb_conn *c)
 {
     const struct vb_fn *fn = c->t->fn;
+    int parked = park(c);
 
-    if (c->established)
+    if (c->established && !parked)
         fn->rdma_disconnect(c->id);
     bny_verbs_srq_leave(c);
     if (c->has_qp)
@@ -98,7 +138,7 @@ void bny_verbs_lane_close(struct vb_conn *c)
             fn->ibv_ack_cq_events(c->cq, c->events);
         fn->ibv_destroy_cq(c->cq);
     }
-    if (c->id)
+    if (c->id && !parked)
         fn->rdma_destroy_id(c->id);
     c->id = NULL;
     c->cq = NULL;

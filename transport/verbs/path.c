@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/verbs.h"
 
@@ -30,7 +31,7 @@ static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
     *rc = BNY_AGAIN;
     if (e->down || e->left)
         *rc = bny_fail(BANYAN_ERANKDEAD, "rank %d %s", ep->peer, e->down ? e->reason : "has left");
-    else if (e->state == VB_IDLE && !e->conn)
+    else if (e->state == VB_IDLE && !e->conn && bny_now_ns() >= e->again_ns)
         bny_verbs_ask(e);
     return NULL;
 }
@@ -92,7 +93,7 @@ int bny_verbs_post(struct vb_conn *c)
             wr[i].next = &wr[i + 1];
         rc = ibv_post_send(c->id->qp, wr, &bad);
         if (rc)
-            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->device, strerror(rc));
+            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->at, strerror(rc));
     }
     return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
 }
@@ -132,6 +133,7 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 
     while (n) {
         uint32_t m = n < VB_RECV_BATCH ? n : VB_RECV_BATCH;
+        int rc;
 
         for (uint32_t i = 0; i < m; i++) {
             uint32_t k = c->recvs_posted++ % VB_RECVS;
@@ -144,8 +146,9 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
             wrs[i].sg_list = &sge[i];
             wrs[i].num_sge = 1;
         }
-        if (ibv_post_recv(c->id->qp, wrs, &bad) != 0)
-            return -BANYAN_ESYSTEM;
+        rc = ibv_post_recv(c->id->qp, wrs, &bad);
+        if (rc)
+            return rc;
         n -= m;
     }
     return 0;

@@ -132,6 +132,7 @@ void bny_verbs_rails_close(struct vb_tp *t)
     for (int i = 0; i < (int)VB_RAILS; i++) {
         struct vb_rail *rail = &t->rails[i];
 
+        bny_verbs_unpark(t->fn, rail);
         bny_verbs_srq_close(t, rail);
         if (rail->channel)
             t->fn->ibv_destroy_comp_channel(rail->channel);
@@ -241,6 +242,7 @@ void bny_verbs_has_moved(struct vb_conn *c)
 
     t->came_home = c->rail == bny_verbs_home(c->e);
     if (t->came_home) {
+        bny_verbs_unpark(t->fn, c->rail);
         t->home_ns = bny_now_ns(); /* for the next lane */
     } else if (!t->home_ns) {
         wait_longer(t);

@@ -118,11 +118,11 @@ int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
 
     if (s->wanted + share - c->share > s->n - VB_SRQ_SPARE)
         return bny_fail(BANYAN_ESYSTEM, "device %s: there are more connections than its shared receive queue is for",
-                        c->rail->device);
+                        c->rail->at);
     s->wanted += share - c->share;
     c->share = share;
     if (bny_verbs_srq_fill(c->rail, 1) != 0)
-        return bny_fail(BANYAN_ESYSTEM, "device %s: it refuses receive requests", c->rail->device);
+        return bny_fail(BANYAN_ESYSTEM, "device %s: it refuses receive requests", c->rail->at);
     return 0;
 }
 

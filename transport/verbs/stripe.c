@@ -250,7 +250,7 @@ static void poll_lane(struct vb_conn *l)
             l->stash_at = 0;
         }
         if (k < 0)
-            bny_verbs_down(l->e, "is not reached any more: the completion queue of device %s fails", l->rail->device);
+            bny_verbs_down(l->e, "is not reached any more: the completion queue of device %s fails", l->rail->at);
         while (l->stash_at < l->stashed && !l->dead)
             bny_verbs_complete(l, &l->stash[l->stash_at++], &none);
     } while (k == VB_POLL && !l->dead);
@@ -277,7 +277,7 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
         /* what the first lane has brought so far was looked at: a farewell was perhaps among it */
         if (e->lanes[k]->gone && (!c || c->lost || c->stashed == 0) && bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;
-            bny_verbs_lost(l, "closed its connection to device %s", l->rail->device);
+            bny_verbs_lost(l, "closed its connection to device %s", l->rail->at);
         }
         if (l->lost && !l->dead && l->cq && bny_verbs_heard_out(l))
             bny_verbs_lane_close(l);

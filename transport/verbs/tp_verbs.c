@@ -237,7 +237,7 @@ static int verbs_farewell(struct bny_tp *tp)
     for (int r = 0; r < tp->nranks; r++) {
         struct vb_ep *e = t->eps[r];
 
-        if (e && e->conn && e->conn->lost && !e->left)
+        if (e && e->conn && e->conn->lost && !e->conn->dead && !e->left)
             waiting++; /* what its next queue pair must carry */
         if (!e || e->state != VB_OPEN || e->left)
             continue;
@@ -272,7 +272,7 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         bny_verbs_poll_lanes(e);
     if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && c->stash_at == c->stashed) {
         e->gone = 0;
-        bny_verbs_lost(c, "closed its connection to device %s", c->rail->device);
+        bny_verbs_lost(c, "closed its connection to device %s", c->rail->at);
     }
     if (got < n)
         got += take_down(e, ev + got);
@@ -332,20 +332,23 @@ static int arm_one(struct vb_ep *e)
 static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
+    int expects = t->joining;
 
     *nfds = 0;
     if (cap < 1 + 2 * t->nrails)
         return 0;
-    for (int r = 0; r < tp->nranks; r++)
+    for (int r = 0; r < tp->nranks; r++) {
         if (t->eps[r] && arm_one(t->eps[r]))
             return 0;
+        expects |= t->eps[r] && t->eps[r]->state == VB_YIELDED;
+    }
     fds[(*nfds)++] = t->events->fd;
     for (int i = 0; i < t->nrails; i++) {
         fds[(*nfds)++] = t->rails[i].channel->fd;
         if (t->rails[i].ctx->async_fd >= 0)
             fds[(*nfds)++] = t->rails[i].ctx->async_fd;
     }
-    return t->joining ? JOIN_NAP : UINT64_MAX;
+    return expects ? JOIN_NAP : UINT64_MAX;
 }
 
 static void verbs_disarm(struct bny_tp *tp)

@@ -183,6 +183,12 @@ struct vb_srq { /* a shared receive queue */
     uint32_t ended;  /* queue pairs that are no more; VB_SRQ_SPARE at most */
 };
 
+struct vb_parked { /* an identifier whose end would be told over a port that is down: lane.c */
+    struct rdma_cm_id *id;
+    int established;
+    struct vb_parked *next;
+};
+
 struct vb_rail { /* a device's port */
     struct rdma_cm_id *listener;
     struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
@@ -193,7 +199,9 @@ struct vb_rail { /* a device's port */
     uint32_t mbps;
     int index;
     int down; /* 1: its port is; 2: the device is gone for good */
+    struct vb_parked *parked;
     char device[64];
+    char at[80]; /* "mlx5_0 port 1" */
 };
 
 struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
@@ -293,12 +301,12 @@ struct vb_ep {
     enum vb_state state;
     struct vb_conn *conn, *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
-    char broke[200]; /* why the queue pair is being replaced */
+    char broke[300]; /* why the queue pair is being replaced */
     int claimed; /* connect() was called */
     int windows; /* open ones */
     int left, farewell_sent, gone; /* gone: the connection was ended by the peer */
     int down;    /* 1: to be reported, 2: was */
-    char reason[320];
+    char reason[460];
 };
 
 struct vb_keys { /* of a window: one a rail, as struct bny_window has them */
@@ -328,6 +336,7 @@ struct vb_tp {
     struct vb_region *regions;
     struct vb_msg *free_msgs, *all_msgs;
     int joining;          /* connections in the making */
+    uint64_t turned_away; /* requests that were not from ranks of this job */
     uint64_t home_ns;     /* when lanes that are not at home are tried there next; 0: none moved */
     uint64_t home_wait;   /* ns between two such times */
     int came_home;        /* one did, since the last time */
@@ -341,6 +350,11 @@ struct vb_tp {
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 void bny_verbs_describe(struct vb_conn *c, int rank);
+#define VB_REMEDY 260
+/* What to do about a path that loses everything: as in "see that ...". */
+const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *rail, char *out);
+/* What to do about a completion in error; out[VB_REMEDY], which it returns. */
+const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status, char *out);
 
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
@@ -411,6 +425,7 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((form
 void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail);
 int bny_verbs_serves(const struct vb_ep *e); /* it has a queue pair that did not break */
 void bny_verbs_lane_close(struct vb_conn *c);
+void bny_verbs_unpark(const struct vb_fn *fn, struct vb_rail *rail); /* the port is up for certain, or all ends */
 void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
 
 /* path.c */

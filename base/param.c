@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,8 @@ static const struct param params[] = {
     { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },
 };
 #define NPARAMS (sizeof params / sizeof params[0])
+
+static atomic_int told[NPARAMS]; /* of its wrong value: some are read at every init */
 
 int banyan_param(size_t i, const char **name, const char **type, const char **def,
                  const char **doc)
@@ -138,6 +141,11 @@ static int parse_int(const char *text, int64_t *out)
     return 0;
 }
 
+int bny_param_first_wrong(const char *name)
+{
+    return !atomic_exchange_explicit(&told[find(name) - params], 1, memory_order_relaxed);
+}
+
 int64_t bny_param_int(const char *name)
 {
     const struct param *p = find(name);
@@ -146,8 +154,9 @@ int64_t bny_param_int(const char *name)
 
     if (parse_int(text, &v) == 0 && v >= p->min && v <= p->max)
         return v;
-    bny_warn("%s=%s is not a number in [%lld, %lld]; using %s", name, text, (long long)p->min,
-             (long long)p->max, p->def);
+    if (bny_param_first_wrong(name))
+        bny_warn("%s=%s is not a number in [%lld, %lld]; using %s", name, text, (long long)p->min,
+                 (long long)p->max, p->def);
     parse_int(p->def, &v);
     return v;
 }
@@ -160,7 +169,8 @@ double bny_param_real(const char *name)
 
     if (end != text && *end == '\0' && v >= 0)
         return v;
-    bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);
+    if (bny_param_first_wrong(name))
+        bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);
     return strtod(find(name)->def, NULL);
 }
 

@@ -155,6 +155,28 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     bny_world_unref(w);
 }
 
+/* What the others sent before they came to the barrier has been looked at by now, also where a rank only sent in its last
+ * calls. A failure that this has brought to light is the communicator's when its grace has passed. */
+static int late_failure(struct banyan_comm *comm)
+{
+    struct bny_world *w = comm->world;
+    struct bny_waiter wt;
+    int pending;
+
+    bny_wait_init(&wt);
+    for (;;) {
+        bny_world_lock(w);
+        pending = w->control && bny_control_pending(w->control, comm->id);
+        if (!pending)
+            bny_failure_adopt(w);
+        bny_world_unlock(w);
+        if (!pending)
+            return bny_comm_error(comm);
+        bny_wait_turn(&wt, w, comm);
+        bny_world_poll(w);
+    }
+}
+
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
     int rc = 0;
@@ -165,6 +187,8 @@ int banyan_comm_finalize(struct banyan_comm *comm)
         return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
     if (!comm->init && !atomic_load(&comm->failed)) {
         rc = banyan_barrier(comm, NULL);
+        if (rc == 0)
+            rc = late_failure(comm);
         comm->finalized = rc == 0;
     }
     banyan_comm_destroy(comm);

@@ -414,7 +414,8 @@ static enum bny_order order_asked(void)
 {
     const char *text = bny_param_str("BANYAN_ORDER");
 
-    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0)
+    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0 &&
+        bny_param_first_wrong("BANYAN_ORDER"))
         bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
     return !strcmp(text, "step") ? BNY_ORDER_STEP : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK : BNY_ORDER_AUTO;
 }

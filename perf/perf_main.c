@@ -253,6 +253,12 @@ static int measure(struct perf_run *run)
                     run->nranks);
         return 2;
     }
+    if (o->what->flags & PERF_RAW && run->nranks != 2) {
+        if (run->rank == 0)
+            fprintf(stderr, "banyan_perf: %s runs between 2 ranks, this job has %d\n",
+                    o->what->name, run->nranks);
+        return 2;
+    }
     find_transport(run);
     rc = open_outputs(run, &out);
     if (rc != 0)

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/param.h"
+#include "collectives/internal.h"
+#include "compress/codec.h"
 #include "perf/perf.h"
 
 static const char usage[] =
@@ -265,6 +267,7 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
 /* What can be told only once all options are known. */
 static int cross_check(struct perf_opts *o)
 {
+    const struct bny_codec *codec;
     int known;
 
     if (!strcmp(o->transport, "auto"))
@@ -285,6 +288,15 @@ static int cross_check(struct perf_opts *o)
                    o->transport);
     if (o->trace && (o->what->flags & PERF_RAW))
         return bad("--trace shows collectives, not ", o->what->name);
+    if ((o->what->flags & PERF_RAW) && o->nlocal && o->nlocal != 2)
+        return bad("-P wants 2 ranks for ", o->what->name);
+    if (bny_codec_parse(&codec, o->codec) != 0)
+        return bad("--", banyan_last_error()); /* it begins with the word codec */
+    if (strcmp(o->schedule, "auto") && !bny_schedule_known(o->schedule)) {
+        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown; there are: auto, %s\n", o->schedule,
+                bny_schedule_list());
+        return 2;
+    }
     if (o->max_bytes < o->min_bytes)
         return bad("-e, the last size, is smaller than -b, the first", "");
     if (o->bind && !o->nlocal && !getenv("BANYAN_RANK"))

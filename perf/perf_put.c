@@ -280,9 +280,6 @@ static int set_up(struct perf_run *run)
     int rc, len;
 
     put.ops = bny_transport_find(name);
-    if (run->nranks != 2)
-        return bny_fail(BANYAN_EINVAL, "%s runs between 2 ranks, not %d; use -P 2",
-                        run->opts->what->name, run->nranks);
     if (!put.ops || (by_messages() && strcmp(name, "dpdk") != 0))
         return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm, verbs or dpdk",
                         name);

@@ -157,6 +157,8 @@ static int run(const struct topo_opts *o)
 
     if (o->nargs)
         with.schedule = o->args[0];
+    if (with.schedule && !strcmp(with.schedule, "auto"))
+        with.schedule = NULL;
     if (with.schedule && !bny_graph_builder_find(with.schedule) && !bny_builder_find(with.schedule)) {
         e = topo_plan_load(&plan, with.schedule);
         with.topo = !e && !o->topo && *plan.topology ? plan.topology : o->topo;
@@ -164,6 +166,8 @@ static int run(const struct topo_opts *o)
     with.trees = 0; /* here: how many are drawn */
     if (!e)
         e = topo_graph(&g, &with);
+    if (!e && !plan.forest)
+        e = topo_root_missing(o, g); /* 2: said */
     if (!e)
         e = topo_forest(&f, g, &with);
     if (!e) {
@@ -176,11 +180,11 @@ static int run(const struct topo_opts *o)
         if (d.load[l] / (double)g->links[l].cap > d.busiest)
             d.busiest = d.load[l] / (double)g->links[l].cap;
     d.to = e ? NULL : topo_open(o);
-    if (e)
+    if (e < 0)
         e = topo_failed(with.schedule);
-    else if (!d.to)
+    else if (!e && !d.to)
         e = 1;
-    else {
+    else if (!e) {
         draw(&d, o->trees ? o->trees : TREES);
         e = topo_close(d.to, o);
     }

@@ -12,7 +12,6 @@
 #include "topo/plan.h"
 #include "topo/route.h"
 
-
 struct report {
     const char *plan;
     char kind[12]; /* "forest" or "program" */
@@ -149,6 +148,7 @@ static void print(FILE *to, const struct report *r, const struct bny_graph *g, c
         fprintf(to, "  programs not proven: more than %d ranks\n", TOPO_PROVE_RANKS_MAX);
 }
 
+/* 0, an error, or 2: a wrong option, which is said. */
 static int verify(const struct topo_opts *o, struct report *r, struct bny_graph **g)
 {
     struct bny_plan_file plan;
@@ -163,6 +163,8 @@ static int verify(const struct topo_opts *o, struct report *r, struct bny_graph 
     if (bny_graph_builder_find(r->plan) || bny_builder_find(r->plan)) {
         built.schedule = r->plan;
         e = topo_graph(g, o);
+        if (!e)
+            e = topo_root_missing(o, *g);
         if (!e)
             e = topo_forest(&f, *g, &built);
         if (!e) {
@@ -199,7 +201,7 @@ static int run(const struct topo_opts *o)
     e = verify(o, &r, &g);
     if (e) {
         bny_graph_free(g);
-        return topo_failed(r.plan);
+        return e > 0 ? e : topo_failed(r.plan);
     }
     to = topo_open(o);
     if (to)

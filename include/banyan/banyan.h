@@ -179,8 +179,9 @@ BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **ou
  * Collective. */
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
-/* Waits until every operation is finished everywhere (a barrier), then destroys. A failed communicator is
- * only destroyed, and 0 returned: its failure was told by the calls before. */
+/* Waits until every operation is finished everywhere (a barrier), then destroys. Returns 0, or the failure that came to
+ * light by then: ranks that called different operations in which they only sent hear of it here, if not before. A
+ * communicator that had failed is only destroyed, and 0 returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank see it as
  * gone. Requests of comm must be freed before. */

@@ -53,6 +53,18 @@ static enum how elementwise(struct shim_job *j, const void *send, void *recv, si
     return GO;
 }
 
+/* A reduction of no elements. Its type and operation may be wrong nevertheless. */
+static enum how nothing_of(MPI_Datatype type, MPI_Op op)
+{
+    struct shim_redop r = { 0 };
+    struct shim_type t;
+
+    if (shim_type_get(type, &t) || !shim_redop_get(op, &t, &r))
+        return MPIS;
+    shim_redop_done(&r);
+    return NOTHING;
+}
+
 /* What is sent: the user's memory, or temp[0] with a packed copy. NULL without memory. */
 static const void *sent(struct shim_job *j, const void *buf, size_t count, const struct shim_type *t)
 {

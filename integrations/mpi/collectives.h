@@ -97,9 +97,9 @@ static const void *FN(own_block)(struct shim_job *j, const void *buf, const COUN
 static enum how FN(allreduce)(struct shim_job *j, const void *send, void *recv, COUNT count,
                               MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-    if (count == 0 && type != MPI_DATATYPE_NULL)
-        return NOTHING;
-    if (count < 0 || !recv || !send || send == recv)
+    if (count == 0)
+        return nothing_of(type, op);
+    if (count < 0 || !recv || recv == MPI_IN_PLACE || !send || send == recv)
         return MPIS;
     return elementwise(j, send == MPI_IN_PLACE ? recv : send, recv, (size_t)count, type, op);
 }
@@ -123,9 +123,9 @@ static enum how FN(reduce)(struct shim_job *j, const void *send, void *recv, COU
 
     if (root < 0 || root >= j->c->n || count < 0)
         return MPIS;
-    if (count == 0 && type != MPI_DATATYPE_NULL)
-        return NOTHING;
-    if (!send || (here && (!recv || send == recv)) || (!here && send == MPI_IN_PLACE))
+    if (count == 0)
+        return nothing_of(type, op);
+    if (!send || (here && (!recv || recv == MPI_IN_PLACE || send == recv)) || (!here && send == MPI_IN_PLACE))
         return MPIS;
     j->root = root;
     return elementwise(j, send == MPI_IN_PLACE ? recv : send, recv, (size_t)count, type, op);
@@ -138,7 +138,7 @@ static enum how FN(reduce_scatter)(struct shim_job *j, const void *send, void *r
     size_t before = 0, total = 0, esz;
     enum how how;
 
-    if (!counts || send == recv)
+    if (!counts || recv == MPI_IN_PLACE || send == recv)
         return MPIS;
     for (int r = 0; r < n; r++) {
         if (counts[r] < 0)
@@ -146,8 +146,8 @@ static enum how FN(reduce_scatter)(struct shim_job *j, const void *send, void *r
         before += r < me ? (size_t)counts[r] : 0;
         total += (size_t)counts[r];
     }
-    if (total == 0 && type != MPI_DATATYPE_NULL)
-        return NOTHING;
+    if (total == 0)
+        return nothing_of(type, op);
     how = elementwise(j, send, recv, total, type, op);
     if (how != GO)
         return how;
@@ -166,9 +166,9 @@ static enum how FN(reduce_scatter_block)(struct shim_job *j, const void *send, v
     size_t before = (size_t)count * (size_t)j->c->rank, esz;
     enum how how;
 
-    if (count == 0 && type != MPI_DATATYPE_NULL)
-        return NOTHING;
-    if (count < 0 || !send || !recv || send == recv)
+    if (count == 0)
+        return nothing_of(type, op);
+    if (count < 0 || !send || !recv || recv == MPI_IN_PLACE || send == recv)
         return MPIS;
     how = elementwise(j, send, recv, (size_t)count, type, op);
     if (how != GO)
@@ -185,7 +185,7 @@ static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Dataty
 {
     struct shim_type t;
 
-    if (root < 0 || root >= j->c->n || count < 0 || shim_type_get(type, &t))
+    if (root < 0 || root >= j->c->n || count < 0 || buf == MPI_IN_PLACE || shim_type_get(type, &t))
         return MPIS;
     if (count == 0 || t.size == 0)
         return NOTHING;
@@ -211,7 +211,7 @@ static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount, M
         return MPIS;
     if (!in_place && (scount < 0 || shim_type_get(stype, &st)))
         return MPIS;
-    if (here && (rcount < 0 || shim_type_get(rtype, &rt)))
+    if (here && (rcount < 0 || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt)))
         return MPIS;
     j->count = here ? (size_t)rcount * rt.size : (size_t)scount * st.size;
     if (here && !in_place && j->count != (size_t)scount * st.size)
@@ -249,7 +249,7 @@ static enum how FN(gatherv)(struct shim_job *j, const void *send, COUNT scount, 
         return MPIS;
     if (!in_place && (scount < 0 || shim_type_get(stype, &st)))
         return MPIS;
-    if (here && (!rcounts || !displs || shim_type_get(rtype, &rt)))
+    if (here && (!rcounts || !displs || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt)))
         return MPIS;
     j->root = root;
     j->recv = NULL;
@@ -281,7 +281,7 @@ static enum how FN(scatter)(struct shim_job *j, const void *send, COUNT scount, 
 
     if (root < 0 || root >= j->c->n || (in_place && !here))
         return MPIS;
-    if (here && (scount < 0 || shim_type_get(stype, &st)))
+    if (here && (scount < 0 || send == MPI_IN_PLACE || shim_type_get(stype, &st)))
         return MPIS;
     if (!in_place && (rcount < 0 || shim_type_get(rtype, &rt)))
         return MPIS;
@@ -335,7 +335,7 @@ static enum how FN(scatterv)(struct shim_job *j, const void *send, const COUNT s
 
     if (root < 0 || root >= j->c->n || (in_place && !here))
         return MPIS;
-    if (here && (!scounts || !displs || shim_type_get(stype, &st)))
+    if (here && (!scounts || !displs || send == MPI_IN_PLACE || shim_type_get(stype, &st)))
         return MPIS;
     if (!in_place && (rcount < 0 || shim_type_get(rtype, &rt)))
         return MPIS;
@@ -372,7 +372,7 @@ static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT sco
     size_t n = (size_t)j->c->n;
     int in_place = send == MPI_IN_PLACE;
 
-    if (rcount < 0 || shim_type_get(rtype, rt) ||
+    if (rcount < 0 || recv == MPI_IN_PLACE || shim_type_get(rtype, rt) ||
         (!in_place && (scount < 0 || shim_type_get(stype, st))))
         return MPIS;
     j->count = (size_t)rcount * rt->size;
@@ -416,7 +416,7 @@ static enum how FN(allgatherv)(struct shim_job *j, const void *send, COUNT scoun
     struct shim_type st = { 0 }, rt = { 0 };
     enum how how;
 
-    if (!rcounts || !displs || shim_type_get(rtype, &rt) ||
+    if (!rcounts || !displs || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt) ||
         (!in_place && (scount < 0 || shim_type_get(stype, &st))))
         return MPIS;
     if (shim_job_vec(j, 4))
@@ -463,7 +463,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
     struct shim_type st = { 0 }, rt = { 0 };
     enum how how;
 
-    if (!rcounts || !rdispls || shim_type_get(rtype, &rt) ||
+    if (!rcounts || !rdispls || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt) ||
         (!in_place && (!scounts || !sdispls || shim_type_get(stype, &st))))
         return MPIS;
     if (shim_job_vec(j, 5))

@@ -287,7 +287,8 @@ void shim_drain(MPI_Comm comm)
 
 int shim_progress_start(void)
 {
-    if (PMPI_Comm_dup(MPI_COMM_SELF, &shim_self) != MPI_SUCCESS)
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &shim_self) != MPI_SUCCESS ||
+        PMPI_Comm_set_errhandler(shim_self, MPI_ERRORS_RETURN) != MPI_SUCCESS)
         return -1;
     return PMPI_Irecv(NULL, 0, MPI_BYTE, 0, 0, shim_self, &pump_handle) == MPI_SUCCESS ? 0 : -1;
 }

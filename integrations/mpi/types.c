@@ -159,6 +159,15 @@ static int is_plain(MPI_Datatype type, int depth)
     return plain;
 }
 
+/* No call tells; those that need a committed type do. */
+static int is_committed(MPI_Datatype type)
+{
+    int position = 0;
+    char none[1] = "";
+
+    return PMPI_Pack(none, 0, type, none, 0, &position, shim_self) == MPI_SUCCESS;
+}
+
 int shim_type_get(MPI_Datatype type, struct shim_type *out)
 {
     const struct shim_type *known = find(type);
@@ -169,7 +178,7 @@ int shim_type_get(MPI_Datatype type, struct shim_type *out)
         *out = *known;
         return 0;
     }
-    if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
+    if (type == MPI_DATATYPE_NULL || !is_committed(type) || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
         return -1;
     *out = (struct shim_type){ .handle = type, .size = (size_t)size };
     if (PMPI_Type_get_extent(type, &lb, &out->extent) != MPI_SUCCESS)

@@ -9,11 +9,13 @@
 Buffers are objects with the buffer protocol, C-contiguous: numpy arrays, array.array, bytearray,
 memoryview. The element type is the buffer's own; dtype= overrides it (banyan.BF16 in a uint16 array).
 Every collective `name` has a twin `name_init` that makes a Request, which borrows its buffers: it keeps
-them alive, their content is the caller's business. Failures raise banyan.Error.
+them alive, their content is the caller's business. Failures raise banyan.Error; arguments of a wrong kind raise
+TypeError, buffers and numbers that cannot serve ValueError or BufferError, before anything is sent.
 A blocking call is one call into C: Python's Ctrl-C handler runs only when it returns.
 """
 import contextlib
 import ctypes
+import operator
 import os
 import pathlib
 import threading
@@ -110,6 +112,37 @@ def _check(rc):
     return rc
 
 
+def _whole(value, bits, signed, what):
+    """value as an int that fits the C type: ctypes itself would cut it off."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, not {type(value).__name__}") from None
+    low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if not low <= number <= high:
+        raise ValueError(f"{what}: {number} is not in [{low}, {high}]")
+    return number
+
+
+def _int(value, what):
+    return c_int(_whole(value, 32, True, what))
+
+
+def _op(value):
+    return c_uint32(_whole(value, 32, False, "op"))
+
+
+def _text(value, what):
+    """None or bytes for a char *, which ctypes would also make of a number."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{what}: {value!r} has a NUL in it")
+    return value.encode()
+
+
 def version():
     """The library's version, "major.minor.patch"."""
     return _lib.banyan_version_string().decode()
@@ -141,7 +174,11 @@ class _Buffer:
         flags = _PYBUF_C_CONTIGUOUS_FORMAT | (_PYBUF_WRITABLE if writable else 0)
         ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(obj), byref(self._view), c_int(flags))
         self._finalize = weakref.finalize(self, ctypes.pythonapi.PyBuffer_Release, byref(self._view))
-        self.dtype = self._own_dtype() if dtype is None else dtype
+        if "O" in (self._view.format or b"").decode():
+            raise TypeError("the buffer's elements are Python objects")
+        self.dtype = self._own_dtype() if dtype is None else operator.index(dtype)
+        if self.dtype not in _ITEM_BYTES:
+            raise ValueError(f"dtype: {dtype!r} is none of banyan.F32 to banyan.U64")
         self.count, rest = divmod(self._view.len, _ITEM_BYTES[self.dtype])
         if rest:
             raise ValueError(f"the buffer's {self._view.len} bytes are no whole number of elements")
@@ -249,15 +286,23 @@ def _config(settings, keep):
     cfg = Config()
     _lib.banyan_config_default(byref(cfg))
     hook, allgather = settings.pop("progress_hook", None), settings.pop("allgather", None)
+    for name, function in ("progress_hook", hook), ("allgather", allgather):
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be a function, not {type(function).__name__}")
     if hook is not None:
         cfg.progress_hook = _ProgressHook(lambda _ctx: hook())
     if allgather is not None:
         cfg.allgather = _Allgather(_allgather_shim(allgather))
-    known = {name for name, _ in Config._fields_} - {"size", "progress_hook_ctx", "allgather_ctx"}
+    known = {name: kind for name, kind in Config._fields_
+             if name not in ("size", "progress_hook_ctx", "allgather_ctx")}
     for name, value in settings.items():
         if name not in known:
             raise TypeError(f"no setting {name!r}; there are {', '.join(sorted(known))}")
-        setattr(cfg, name, value.encode() if isinstance(value, str) else value)
+        if known[name] is c_char_p:
+            value = _text(value, name)
+        elif known[name] is not c_double:
+            value = _whole(value, 8 * ctypes.sizeof(known[name]), known[name] is c_int, name)
+        setattr(cfg, name, value)
     keep.append(cfg)
     return cfg
 
@@ -276,11 +321,12 @@ def _allgather_shim(function):
 
 def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, chunk_bytes=0,
           shape=None):
-    dims = (c_int64 * len(shape))(*shape) if shape else None
-    return Opts(ctypes.sizeof(Opts), schedule and schedule.encode(), codec and codec.encode(),
-                -1.0 if timeout is None else timeout, tag,
-                -1 if deterministic is None else int(deterministic), chunk_bytes, dims,
-                len(shape) if shape else 0)
+    dims = [_whole(d, 64, True, "shape") for d in shape or ()]
+    return Opts(ctypes.sizeof(Opts), _text(schedule, "schedule") or None, _text(codec, "codec") or None,
+                -1.0 if timeout is None else timeout, _whole(tag, 32, False, "tag"),
+                -1 if deterministic is None else _whole(deterministic, 32, True, "deterministic"),
+                _whole(chunk_bytes, 8 * ctypes.sizeof(c_size_t), False, "chunk_bytes"),
+                (c_int64 * len(dims))(*dims) if dims else None, len(dims))
 
 
 class Comm:
@@ -307,7 +353,7 @@ class Comm:
         if ident is not None and len(ident) != ctypes.sizeof(Id):
             raise ValueError(f"an id has {ctypes.sizeof(Id)} bytes, not {len(ident)}")
         where = byref(Id.from_buffer_copy(ident)) if ident is not None else None
-        _check(_lib.banyan_comm_init(byref(handle), where, c_int(size), c_int(rank),
+        _check(_lib.banyan_comm_init(byref(handle), where, _int(size, "size"), _int(rank, "rank"),
                                      byref(_config(settings, keep))))
         return cls(handle, keep)
 
@@ -324,7 +370,7 @@ class Comm:
     def split(self, color, key=0):
         """The ranks with the same color >= 0, ordered by (key, rank); None with a color < 0."""
         handle = c_void_p()
-        _check(_lib.banyan_comm_split(self._live(), c_int(color), c_int(key), byref(handle)))
+        _check(_lib.banyan_comm_split(self._live(), _int(color, "color"), _int(key, "key"), byref(handle)))
         return Comm(handle, self._keep) if handle else None
 
     def finalize(self):
@@ -347,7 +393,7 @@ class Comm:
 
     def abort(self, reason=""):
         """Fails the communicator on every rank. Any thread."""
-        _check(_lib.banyan_abort(self._live(), c_char_p(reason.encode())))
+        _check(_lib.banyan_abort(self._live(), c_char_p(_text(reason, "reason"))))
 
     def async_error(self):
         """None while healthy, else (code, rank to blame or -1, text). Any thread."""
@@ -391,29 +437,31 @@ class Comm:
         """recv = op over all ranks of send; recv=None: in place."""
         s, r, result = self._in_place(send, recv, dtype)
         _need(r, s.count, "recv")
-        return [s.pointer, r.pointer, c_size_t(s.count), c_int(s.dtype), c_uint32(op)], result, [s, r]
+        return [s.pointer, r.pointer, c_size_t(s.count), c_int(s.dtype), _op(op)], result, [s, r]
 
     def _args_reduce(self, send, recv=None, op=SUM, root=0, dtype=None):
         """As allreduce, to root only; elsewhere recv is not used."""
-        if self.rank == root:
+        where = _int(root, "root")
+        if self.rank == where.value:
             args, result, keep = self._args_allreduce(send, recv, op, dtype)
         else:
             s = _Buffer(send, False, dtype)
-            args = [s.pointer, _NULL, c_size_t(s.count), c_int(s.dtype), c_uint32(op)]
+            args = [s.pointer, _NULL, c_size_t(s.count), c_int(s.dtype), _op(op)]
             result, keep = None, [s]
-        return args + [c_int(root)], result, keep
+        return args + [where], result, keep
 
     def _args_broadcast(self, buf, root=0, dtype=None):
         """buf of root to buf of every rank."""
-        b = _Buffer(buf, self.rank != root, dtype)
-        return [b.pointer, c_size_t(b.count), c_int(b.dtype), c_int(root)], buf, [b]
+        where = _int(root, "root")
+        b = _Buffer(buf, self.rank != where.value, dtype)
+        return [b.pointer, c_size_t(b.count), c_int(b.dtype), where], buf, [b]
 
     def _args_reduce_scatter(self, send, recv, op=SUM, dtype=None):
         """Rank r gets block r of op over all ranks; send has size times the elements of recv."""
         s, r = _Buffer(send, False, dtype), _Buffer(recv, True, dtype)
         _same(s, r)
         _need(s, r.count * self.size, "send")
-        return [s.pointer, r.pointer, c_size_t(r.count), c_int(r.dtype), c_uint32(op)], recv, [s, r]
+        return [s.pointer, r.pointer, c_size_t(r.count), c_int(r.dtype), _op(op)], recv, [s, r]
 
     def _args_allgather(self, send, recv, dtype=None):
         """recv = every rank's send in rank order; send=None: this rank's block already lies in recv."""
@@ -432,24 +480,24 @@ class Comm:
 
     def _args_gather(self, send, recv=None, root=0, dtype=None):
         """As allgather, to root only; elsewhere recv is not used."""
-        s, target, keep = _Buffer(send, False, dtype), _NULL, []
-        if self.rank == root:
+        where, s, target, keep = _int(root, "root"), _Buffer(send, False, dtype), _NULL, []
+        if self.rank == where.value:
             r = _Buffer(recv, True, dtype)
             _same(s, r)
             _need(r, s.count * self.size, "recv")
             target, keep = r.pointer, [r]
-        args = [s.pointer, target, c_size_t(s.count), c_int(s.dtype), c_int(root)]
+        args = [s.pointer, target, c_size_t(s.count), c_int(s.dtype), where]
         return args, recv if keep else None, keep + [s]
 
     def _args_scatter(self, send, recv, root=0, dtype=None):
         """Rank r gets block r of root's send; elsewhere send is not used."""
-        r, source, keep = _Buffer(recv, True, dtype), _NULL, []
-        if self.rank == root:
+        where, r, source, keep = _int(root, "root"), _Buffer(recv, True, dtype), _NULL, []
+        if self.rank == where.value:
             s = _Buffer(send, False, dtype)
             _same(s, r)
             _need(s, r.count * self.size, "send")
             source, keep = s.pointer, [s]
-        args = [source, r.pointer, c_size_t(r.count), c_int(r.dtype), c_int(root)]
+        args = [source, r.pointer, c_size_t(r.count), c_int(r.dtype), where]
         return args, recv, keep + [r]
 
     def _args_alltoall(self, send, recv=None, dtype=None):
@@ -476,12 +524,12 @@ class Comm:
     def _args_send(self, buf, peer, dtype=None):
         """Sends buf to peer; the k-th send with a tag= meets the peer's k-th recv with it."""
         b = _Buffer(buf, False, dtype)
-        return [b.pointer, c_size_t(b.count), c_int(b.dtype), c_int(peer)], buf, [b]
+        return [b.pointer, c_size_t(b.count), c_int(b.dtype), _int(peer, "peer")], buf, [b]
 
     def _args_recv(self, buf, peer, dtype=None):
         """Receives into buf from peer."""
         b = _Buffer(buf, True, dtype)
-        return [b.pointer, c_size_t(b.count), c_int(b.dtype), c_int(peer)], buf, [b]
+        return [b.pointer, c_size_t(b.count), c_int(b.dtype), _int(peer, "peer")], buf, [b]
 
 
 _OPTIONS = ("schedule", "codec", "timeout", "tag", "deterministic", "chunk_bytes", "shape")

@@ -150,6 +150,33 @@ static int mismatch(struct test *t)
     return 0;
 }
 
+/* A reduction to the one and a gather to the other: both only send, and the end of the communicator tells. With "dup" its
+ * world goes on. */
+static int only_sending(struct test *t)
+{
+    struct banyan_comm *comm = t->comm;
+    char x[8] = { 0 }, all[8 * MP_RANKS_MAX];
+    int rc;
+
+    if (!strcmp(t->arg, "dup"))
+        CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    else
+        t->comm = NULL;
+    rc = t->rank == 0 ? banyan_reduce(x, all, 8, BANYAN_U8, BANYAN_MAX, 1, comm, NULL)
+                      : banyan_gather(x, all, 8, BANYAN_U8, 0, comm, NULL);
+    CHECK(t, rc == 0 || rc == -BANYAN_EMISMATCH, "returned %d (%s)", rc, banyan_strerror(rc));
+    if (rc == 0)
+        rc = banyan_comm_finalize(comm);
+    else
+        banyan_comm_destroy(comm);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "finalize returned %d (%s)", rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "reduce(count 8, u8, max, root 1)");
+    CHECK_HAS(t, banyan_last_error(), "gather(count 8, u8, root 0)");
+    if (t->comm)
+        case_check_works(t, t->comm);
+    return 0;
+}
+
 /* A send longer than its receive: both ends are told, and nothing is written beyond the
  * receive. */
 static int send_too_long(struct test *t)
@@ -262,6 +289,7 @@ static int arguments(struct test *t)
 
 const struct mp_case cases_misuse[] = {
     { "mismatch", mismatch, CASE_FAILS },
+    { "only_sending", only_sending, 0 },
     { "send_too_long", send_too_long, CASE_FAILS },
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },

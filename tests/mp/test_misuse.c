@@ -42,6 +42,14 @@ static struct mp_row mismatches[] = {
 };
 MP_TABLE(misuse, ranks_that_disagree_are_told, mismatches)
 
+static struct mp_row senders[] = {
+    { "only_sending", "shm", 2, "world" },
+    { "only_sending", "shm", 2, "dup" },
+    { "only_sending", "tcp", 2, "world" },
+    { "only_sending", "tcp", 2, "dup" },
+};
+MP_TABLE(misuse, ranks_that_only_sent_are_told_at_the_end, senders)
+
 static struct mp_row lengths[] = {
     { "send_too_long", "shm", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_too_long", "shm", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },

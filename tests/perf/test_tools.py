@@ -239,11 +239,16 @@ class Perf(unittest.TestCase):
     def test_variables_that_are_wrong_are_told(self):
         for setting, words in (("BANYAN_CHUNCK=4K", "did you mean BANYAN_CHUNK?"), ("BANYAN_DEBUG=loud", "none of error, warn, info and debug"),
                                ("BANYAN_CHUNK=x", "BANYAN_CHUNK=x is not a number"), ("BANYAN_DEBUG=INFO", "info: "),
+                               ("BANYAN_DETERMINISTIC=2", "is not a number in [0, 1]; using 0"),
+                               ("BANYAN_OP_TIMEOUT=1s", "is not a number >= 0; using 300"),
+                               ("BANYAN_ORDER=x", "BANYAN_ORDER=x is neither"),
                                ("BANYAN_SKIP_GUEST=1", None)):
             p = sh("env", "-u", "BANYAN_DEBUG", setting, PERF, "allreduce", "-e", "4", "-n", "1", "--no-roofline")
             self.assertEqual(p.returncode, 0, p.stderr)
-            if words:
+            if words and words.startswith("info"):
                 self.assertIn(words, p.stderr)
+            elif words:
+                self.assertEqual((p.stderr.count(words), p.stderr.count("warning")), (1, 1), p.stderr)
             else:
                 self.assertNotIn("warning", p.stderr)
 
@@ -261,9 +266,21 @@ class Perf(unittest.TestCase):
         self.assertIn("use a smaller -e", p.stderr)
 
     def test_failures_are_1_and_name_the_rank(self):
-        p = sh(PERF, "put_lat", "-P", "3", "-b", "8", "-e", "8")
+        p = sh(PERF, "put_lat", "-P", "2", "-b", "8", "-e", "8", "--transport", "tcp")
         self.assertEqual(p.returncode, 1)
-        self.assertRegex(p.stderr, r"rank \d: .*2 ranks")
+        self.assertRegex(p.stderr, r"rank \d: .*tcp has no windows")
+
+    def test_what_no_rank_can_run_is_2_before_anything_is_printed(self):
+        for args, words in ((["put_lat", "-P", "3"], "-P wants 2 ranks for put_lat"), (["put_bw", "-P", "1"], "-P wants 2 ranks for put_bw"),
+                            (["put_bw"], "put_bw runs between 2 ranks, this job has 1"),
+                            (["allreduce", "-P", "2", "--codec", "nosuch"], '--codec: "nosuch"'),
+                            (["allreduce", "-P", "2", "--codec", "int8:block=7"], "--codec int8: block=7"),
+                            (["allreduce", "-P", "3", "--schedule", "nosuch"], '--schedule "nosuch" is unknown')):
+            p = sh(PERF, *args, "-b", "8", "-e", "8")
+            self.assertEqual((p.returncode, p.stdout, p.stderr.count("\n")), (2, "", 1), (args, p.stderr))
+            self.assertIn(words, p.stderr)
+        p = sh(RUN, "-n", "3", PERF, "put_lat", "-e", "8")
+        self.assertEqual((p.returncode, p.stdout, p.stderr.count("put_lat runs between 2 ranks, this job has 3")), (2, "", 1), p.stderr)
 
     def test_the_plot_is_an_svg_with_a_curve_for_each_variant(self):
         with tempfile.TemporaryDirectory() as tmp:

@@ -88,8 +88,8 @@ for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["
                            (["show", "x"], 2, "x"), (["sho"], 2, "sho"), ([], 2, "command"),
                            (["probe"], 1, "banyan_run"), (["plan", "-t", "ring:4", "-s", "nosuch"], 1, '"nosuch" is neither a builder'),
                            (["verify", "nosuch"], 1, '"nosuch" is neither a builder'),
-                           *[([c, "-t", "ring:4", "-c", "reduce", "-r", "9"], 2, "--root 9: ring:4 has ranks 0 to 3")
-                             for c in ("bound", "plan", "simulate")]]:
+                           *[([*c.split(), "-t", "ring:4", "-c", "reduce", "-r", "9"], 2, "--root 9: ring:4 has ranks 0 to 3")
+                             for c in ("bound", "plan", "simulate", "verify packed", "verify binomial", "draw", "draw binomial")]]:
     code, out, err = tool(*args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
 

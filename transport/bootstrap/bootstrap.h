@@ -101,6 +101,8 @@ int bny_control_progress(struct bny_control *c);
 int bny_control_failure(struct bny_control *c, struct bny_failure *out);
 /* The agreed failure that concerns communicator comm: its own and the world's. As bny_control_failure. */
 int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_failure *out);
+/* 1 while such a failure is known but its grace has not passed: soon there is an agreed one. Any thread. */
+int bny_control_pending(struct bny_control *c, uint32_t comm);
 /* 1 when every neighbour is connected (or known to have failed). Init should wait for it, by progress: until
  * then a process that dies before it could connect is not noticed. Any thread. */
 int bny_control_ready(struct bny_control *c);

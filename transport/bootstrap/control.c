@@ -199,6 +199,20 @@ int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_fail
     return f != NULL;
 }
 
+int bny_control_pending(struct bny_control *c, uint32_t comm)
+{
+    uint64_t now = bny_now_ns();
+    int pending;
+
+    if (!bny_control_suspect(c))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    pending = bny_failures_winner(&c->known, comm, now, 0) &&
+              !bny_failures_winner(&c->known, comm, now, grace(c));
+    pthread_mutex_unlock(&c->lock);
+    return pending;
+}
+
 int bny_control_failure(struct bny_control *c, struct bny_failure *out)
 {
     return bny_control_failure_of(c, BNY_ALL_COMMS, out);

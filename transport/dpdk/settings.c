@@ -26,19 +26,30 @@ static void parse_iface(struct dp_settings *s, const char *text)
         snprintf(s->iface, sizeof s->iface, "%.*s", (int)strcspn(at + 7, ","), at + 7);
 }
 
+/* What follows the first '=', or NULL. (Of text + 16 gcc 12 believes, with the sanitizers, that it may lie behind the end.) */
+static const char *value_of(const char *text)
+{
+    const char *eq = strchr(text, '=');
+
+    return eq ? eq + 1 : NULL;
+}
+
 static int parse_port(struct dp_settings *s, const char *text)
 {
+    const char *iface;
+
     snprintf(s->device, sizeof s->device, "%s", text);
+    iface = !strncmp(text, "af_packet:iface=", 16) ? value_of(text) : NULL;
     if (!strcmp(text, "memif")) {
         s->kind = BNY_DPDK_MEMIF;
     } else if (!strcmp(text, "ring")) {
         s->kind = BNY_DPDK_RING;
-    } else if (!strncmp(text, "af_packet:iface=", 16) && text[16]) {
+    } else if (iface && *iface) {
         s->kind = BNY_DPDK_AF_PACKET;
-        if (strlen(text + 16) >= sizeof s->iface || strchr(text, ','))
-            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface", text, text + 16);
-        snprintf(s->device, sizeof s->device, "%s", text + 16);
-        snprintf(s->iface, sizeof s->iface, "%s", text + 16);
+        if (strlen(iface) >= sizeof s->iface || strchr(text, ','))
+            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface", text, iface);
+        snprintf(s->device, sizeof s->device, "%s", iface);
+        snprintf(s->iface, sizeof s->iface, "%s", iface);
     } else if (!strncmp(text, "net_", 4) || !strncmp(text, "eth_", 4)) {
         s->kind = BNY_DPDK_VDEV;
         parse_iface(s, text);

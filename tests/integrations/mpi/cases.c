@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bad_arguments.h"
+
 #define BIG (1 << 20) /* floats: far beyond what any MPI sends without its receiver */
 
 static int rank, n;
@@ -315,6 +317,11 @@ static void bottom(void)
     MPI_Type_free(&type);
 }
 
+static void wrong_arguments(void)
+{
+    check(bad_arguments(results, rank, n), "the communicator does not work after wrong arguments");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -325,7 +332,7 @@ int main(int argc, char **argv)
         { "blocked_window", blocked_window }, { "mixed", mixed },
         { "freed_in_flight", freed_in_flight }, { "reduce_in_place", reduce_in_place },
         { "threads", threads }, { "lost", lost }, { "mismatch", mismatch },
-        { "codec", codec }, { "bottom", bottom },
+        { "codec", codec }, { "bottom", bottom }, { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";
     int level, done = 0;

@@ -190,6 +190,15 @@ class Cases(Mpi):
     def test_buffers_at_absolute_addresses(self):
         self.case("bottom")
 
+    def test_wrong_arguments_give_the_errors_of_the_mpi(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, library in ("plain", None), ("ours", LIBRARY):
+                self.good(3, CASES, "wrong_arguments", f"{folder}/{name}", library=library, limit=60)
+            for rank in range(3):
+                plain, ours = (pathlib.Path(folder, f"{name}.{rank}").read_text(encoding="ascii").splitlines() for name in ("plain", "ours"))
+                self.assertGreater(sum(not line.endswith(": 0") for line in plain), 100)
+                self.assertEqual(plain, ours)
+
     def test_interposer_of_another_mpi_is_refused(self):
         if not OTHER:
             self.skipTest("only one MPI is installed")

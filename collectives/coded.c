@@ -464,7 +464,7 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
 {
     struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems * op->esz;
-    const float *acc = (const float *)(st->src + base);
+    const float *acc;
     int rc;
 
     if (s->kind == BNY_RECV_COPY)
@@ -472,6 +472,7 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
     else if (is_exact(op))
         return reduce_exact(op, s, st, &d, wire, len, base, n);
     else {
+        acc = (const float *)(st->src + base);
         rc = st->thins ? thin(op, st, c, st->src + base, n, &acc) : 0;
         return rc ? rc : bny_message_decode_add(&d, (float *)(st->dst + base), acc, wire, len, n);
     }

@@ -18,6 +18,8 @@
 #include "transport/wire.h"
 
 #define NOWHERE (-1)
+#define PARTS_MAX (1 << 24)           /* chunks that are moved, whether in a step each or many in one */
+#define CELLS_BYTES_MAX (INT64_C(1) << 30)
 
 struct value {
     int block;            /* which chunk of the result it is part of; -1: undefined */
@@ -344,6 +346,21 @@ static int check_shape(const struct import *x)
     return 0;
 }
 
+/* A few numbers of a short file can ask for more memory than there is. */
+static int check_size(const struct import *x)
+{
+    int64_t parts = 0, cells = 0;
+
+    for (int i = 0; i < x->m->nsteps; i++)
+        parts += x->m->steps[i].cnt;
+    for (int g = 0; g < x->n; g++)
+        cells += 2 * x->nblocks + x->m->gpus[g].chunks[2];
+    if (parts > PARTS_MAX || cells > CELLS_BYTES_MAX / (int64_t)(sizeof(struct value) + x->words * sizeof(uint64_t)))
+        return bny_fail(BANYAN_ENOTSUP, "%s: its steps move %lld chunks and its buffers hold %lld, which is too many", x->name,
+                        (long long)parts, (long long)cells);
+    return 0;
+}
+
 /* Cells of one gpu, with its operands in them. */
 static int gpu_open(struct import *x, int gpu, uint64_t **bits)
 {
@@ -436,6 +453,8 @@ static int convert(struct bny_program_set *out, const struct bny_msccl *m, const
 
     if (!e && (!x.gpus || !x.first || !x.last || !x.next || !x.part))
         e = bny_fail(BANYAN_ENOMEM, "%s: no memory for %d gpus", name, m->ngpus);
+    if (!e)
+        e = check_size(&x);
     for (int g = 0; g < x.n && !e; g++)
         e = gpu_open(&x, g, &bits);
     if (!e)

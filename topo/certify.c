@@ -18,6 +18,8 @@
 #include "topo/cuts.h"
 #include "topo/route.h"
 
+#define LOAD_MAX (INT64_MAX / 2) /* of a direction: both together fit, too */
+
 struct loads {
     int64_t unit;       /* loads are multiples of 1/unit of S */
     int64_t *up, *down; /* [nlinks] */
@@ -69,6 +71,10 @@ static int add_route(const struct bny_graph *g, const struct bny_route *r, int f
             use = g->reverse[l];
         if (use < 0) {
             *what = "crosses a link that has no reverse";
+            return -1;
+        }
+        if (load[use] > LOAD_MAX - share) { /* a route in circles: shares alone sum to 1 */
+            *what = "crosses a link too often";
             return -1;
         }
         load[use] += share;
@@ -157,8 +163,7 @@ static int even_roots(const struct bny_forest *f, int64_t unit)
     for (int t = 0; sum && t < f->ntrees; t++)
         sum[f->trees[t].root] += unit / f->trees[t].weight_den * f->trees[t].weight_num;
     for (int r = 0; sum && r < f->nranks; r++)
-        even &= sum[r] % (unit / f->nranks ? unit / f->nranks : 1) == 0 &&
-                sum[r] * f->nranks == unit;
+        even &= unit % f->nranks == 0 && sum[r] == unit / f->nranks;
     free(sum);
     return even;
 }

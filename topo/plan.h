@@ -47,8 +47,8 @@ int bny_plan_write(FILE *to, const struct bny_forest *f, enum bny_forest_use use
 int bny_plan_load(struct bny_plan_file *out, const char *path);
 /* The same from memory; name is for messages. */
 int bny_plan_parse(struct bny_plan_file *out, const char *text, size_t len, const char *name);
-/* Does the plan fit the graph: made for it (hash), routes of existing links that lead where they should? 0, or
- * -BANYAN_EINVAL with what does not. */
+/* Does the plan fit the graph: made for it (hash, if it names one), routes of existing links that lead where they
+ * should? 0, or -BANYAN_EINVAL with what does not. Nothing may follow a plan's routes before. */
 int bny_plan_fits(const struct bny_plan_file *plan, const struct bny_graph *g, const char *name);
 void bny_plan_close(struct bny_plan_file *plan);
 

@@ -487,21 +487,23 @@ static int leads(const struct bny_graph *g, const struct bny_route *route, int a
     return a == b && route->nlinks > 0;
 }
 
-static int tree_fits(const struct bny_forest *f, int t, const struct bny_graph *g, const char *name)
+/* Routes that are there lead over links of the graph, whatever graph the plan was made for. */
+static int tree_fits(const struct bny_plan_file *plan, int t, const struct bny_graph *g, const char *name)
 {
+    const struct bny_forest *f = plan->forest;
     const struct bny_tree *tree = &f->trees[t];
 
-    if (!tree->up || !tree->down)
+    if (plan->graph_hash && (!tree->up || !tree->down))
         return bny_fail(BANYAN_EINVAL, "%s: tree %d has no routes", name, t);
     for (int v = 0; v < f->nranks; v++) {
         int up = tree->parent[v], down = tree->down_parent ? tree->down_parent[v] : up;
 
         if (v == tree->root)
             continue;
-        if (!leads(g, &tree->up[v], g->rank_node[v], g->rank_node[up]))
+        if (tree->up && !leads(g, &tree->up[v], g->rank_node[v], g->rank_node[up]))
             return bny_fail(BANYAN_EINVAL, "%s: trees[%d].up[%d]: no links of %s lead from rank %d to rank %d that way",
                             name, t, v, g->name, v, up);
-        if (!leads(g, &tree->down[v], g->rank_node[down], g->rank_node[v]))
+        if (tree->down && !leads(g, &tree->down[v], g->rank_node[down], g->rank_node[v]))
             return bny_fail(BANYAN_EINVAL, "%s: trees[%d].down[%d]: no links of %s lead from rank %d to rank %d that way",
                             name, t, v, g->name, down, v);
     }
@@ -522,8 +524,8 @@ int bny_plan_fits(const struct bny_plan_file *plan, const struct bny_graph *g, c
     if (f->claim.cut && f->claim.cut_nodes != g->nnodes)
         return bny_fail(BANYAN_EINVAL, "%s: its cut is of %d nodes, topology %s has %d", name, f->claim.cut_nodes,
                         g->name, g->nnodes);
-    for (int t = 0; t < f->ntrees && plan->graph_hash && !e; t++)
-        e = tree_fits(f, t, g, name);
+    for (int t = 0; t < f->ntrees && !e; t++)
+        e = tree_fits(plan, t, g, name);
     return e;
 }
 

@@ -189,6 +189,40 @@ Test(msccl, wrong_files_are_refused_with_file_and_line)
     }
 }
 
+/* Short files that stand for hundreds of GB. */
+static char *enormous(int gpus, int steps, size_t *len)
+{
+    char *text = NULL;
+    FILE *to = open_memstream(&text, len);
+
+    fprintf(to, "<algo nchunksperloop=\"65536\" ngpus=\"%d\" coll=\"allreduce\" inplace=\"1\">\n", gpus);
+    for (int r = 0; r < gpus; r++) {
+        fprintf(to, "<gpu id=\"%d\" i_chunks=\"65536\" o_chunks=\"0\" s_chunks=\"0\"><tb id=\"0\" send=\"%d\" recv=\"-1\" "
+                "chan=\"0\">\n", r, (r + 1) % gpus);
+        for (int s = 0; s < steps; s++)
+            fprintf(to, "<step s=\"%d\" type=\"s\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"i\" dstoff=\"0\" cnt=\"65536\"/>\n", s);
+        fputs("</tb></gpu>\n", to);
+    }
+    fputs("</algo>\n", to);
+    fclose(to);
+    return text;
+}
+
+Test(msccl, short_files_for_enormous_programs_are_refused)
+{
+    static const int cases[][2] = { { 1024, 0 }, { 2, 200 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct bny_program_set set;
+        size_t len;
+        char *text = enormous(cases[i][0], cases[i][1], &len);
+
+        cr_assert_eq(bny_msccl_parse(&set, text, len, "f.xml"), -BANYAN_ENOTSUP, "%zu", i);
+        cr_assert_not_null(strstr(banyan_last_error(), "too many"), "%s", banyan_last_error());
+        free(text);
+    }
+}
+
 Test(msccl, changed_bytes_do_no_harm)
 {
     uint64_t rng = 11;

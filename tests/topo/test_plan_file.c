@@ -145,6 +145,45 @@ Test(plan_file, what_is_no_file_is_refused)
     cr_assert_not_null(strstr(banyan_last_error(), "no regular file"));
 }
 
+/* A file that names no topology is taken for any; its routes are not believed for that. */
+Test(plan_file, routes_without_a_topology_are_checked)
+{
+    static const struct {
+        const char *up, *down, *why;
+    } cases[] = {
+        { "\"up\": [[],%d,%d]", "", NULL },
+        { "\"up\": [[],60000000,%d]", "", "trees[0].up[1]" },
+        { "\"up\": [[],[],%d]", "", "trees[0].up[1]" },
+        { "\"up\": [[],%d,%d]", ", \"down\": [[],0,60000000]", "trees[0].down[" },
+    };
+    struct bny_graph *g;
+    int down1 = -1, down2 = -1;
+
+    cr_assert_eq(bny_graph_make(&g, "ring:3"), 0);
+    for (int l = 0; l < g->nlinks; l++) {
+        if (g->links[l].from == g->rank_node[1] && g->links[l].to == g->rank_node[0])
+            down1 = l;
+        if (g->links[l].from == g->rank_node[2] && g->links[l].to == g->rank_node[1])
+            down2 = l;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[600], up[100];
+        struct bny_plan_file p;
+        int rc;
+
+        snprintf(up, sizeof up, cases[i].up, strstr(cases[i].up, "%d,%d") ? down1 : down2, down2);
+        snprintf(text, sizeof text, HEAD "{ \"root\": 0, \"weight\": \"1\", \"parent\": [-1,0,1], \"step\": [0,1,0], %s%s }"
+                 "] }", up, cases[i].down);
+        cr_assert_eq(bny_plan_parse(&p, text, strlen(text), "f.json"), 0, "%s", banyan_last_error());
+        rc = bny_plan_fits(&p, g, "f.json");
+        cr_assert_eq(rc, cases[i].why ? -BANYAN_EINVAL : 0, "%zu: %s", i, banyan_last_error());
+        if (rc)
+            cr_assert_not_null(strstr(banyan_last_error(), cases[i].why), "%zu: %s", i, banyan_last_error());
+        bny_plan_close(&p);
+    }
+    bny_graph_free(g);
+}
+
 /* Nothing to assert about the answer but that a forest comes only with it, and is sound. */
 Test(plan_file, changed_bytes_do_no_harm)
 {

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bytes on the sockets of the bootstrap and of the control plane. Byte 0 picks what is under test:
+ *   0, 1  a connection's server and client, and bytes of a stranger: it is never believed
+ *   2     the root of an all-gather, and a rank that knows the secret
+ *   3     a rank of an all-gather, and a root that knows the secret
+ *   4     the control plane, and a neighbour that knows the secret
+ * Those who know the secret say of themselves what the next 16 bytes are (the part of the hello from wire to zero), and then
+ * send frames: type and two bytes of length, then the payload. */
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "input.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "transport/bootstrap/control.h"
+#include "transport/bootstrap/gather.h"
+#include "transport/bootstrap/id.h"
+#include "transport/wire.h"
+
+#define NRANKS 3
+#define CARD   40
+#define TURNS  6 /* of two sides that talk with each other; a handshake takes three */
+
+static uint64_t rng;
+
+/* The same nonces every time: an input that finds something finds it again. */
+static uint32_t seeded_random(void)
+{
+    return (uint32_t)bny_rng_next(&rng);
+}
+
+static void seeded_buf(void *const buf, const size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        ((uint8_t *)buf)[i] = (uint8_t)bny_rng_next(&rng);
+}
+
+static const char *seeded_name(void)
+{
+    return "seeded";
+}
+
+static randombytes_implementation seeded = { .implementation_name = seeded_name, .random = seeded_random,
+                                            .buf = seeded_buf };
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    banyan_set_log((banyan_log_fn)fuzz_no_log, NULL, BANYAN_LOG_ERROR);
+    randombytes_set_implementation(&seeded);
+    return sodium_init() < 0;
+}
+
+struct pair {
+    int epfd, fd[2];
+};
+
+static void pair_open(struct pair *p)
+{
+    p->epfd = epoll_create1(EPOLL_CLOEXEC);
+    EXPECT(p->epfd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, p->fd) == 0);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------------------ */
+
+static void stranger(struct input *in, const struct bny_conn_self *self, int client)
+{
+    struct bny_addr nobody = { .family = 4 };
+    struct bny_conn *c;
+    struct pair p;
+    int rc = 0;
+
+    pair_open(&p);
+    c = bny_conn_new(p.fd[0], p.epfd, client, &nobody, self, GATHER_FRAME_MAX);
+    while (rc == 0 && in->left) {
+        size_t len;
+        const uint8_t *at = input_take(in, 1 + input_byte(in), &len);
+
+        EXPECT(write(p.fd[1], at, len) == (ssize_t)len);
+        rc = bny_conn_progress(c);
+        EXPECT(rc <= 0 && c->state != BNY_CONN_READY);
+        EXPECT(c->in_cap <= 512); /* nothing to speak of is allocated for strangers */
+    }
+    bny_conn_free(c);
+    close(p.fd[1]);
+    close(p.epfd);
+}
+
+/* ---- those who know the secret ---------------------------------------------------------------------------- */
+
+struct peer { /* of the side under test */
+    struct bny_conn_self self;
+    struct bny_conn *conn;
+    struct pair pair;
+    int turns; /* of the handshake */
+};
+
+/* Its end of a new connection; ours is pair.fd[0]. */
+static void peer_open(struct peer *p, struct input *in, const struct bny_conn_self *other, int client)
+{
+    struct bny_addr nobody = { .family = 4 };
+
+    pair_open(&p->pair);
+    p->turns = 0;
+    p->self = *other;
+    p->conn = bny_conn_new(p->pair.fd[1], p->pair.epfd, client, &nobody, &p->self, 1 << 20);
+    input_copy(in, &p->conn->mine.rank, 8);
+    p->conn->mine.wire ^= (uint16_t)input_short(in);
+    p->conn->mine.version ^= input_short(in);
+    input_copy(in, &p->conn->mine.zero, 4);
+}
+
+static void peer_close(struct peer *p)
+{
+    bny_conn_free(p->conn);
+    close(p->pair.epfd);
+}
+
+/* Its next frame, when it is its turn. 0: there are no more. */
+static int peer_says(struct peer *p, struct input *in)
+{
+    uint32_t type, n;
+    size_t len;
+    const uint8_t *at;
+
+    if (!in->left || bny_conn_progress(p->conn) < 0)
+        return 0;
+    if (p->conn->state != BNY_CONN_READY)
+        return p->turns++ < TURNS;
+    type = input_byte(in);
+    n = input_short(in);
+    at = input_take(in, n, &len);
+    return bny_conn_send(p->conn, type, at, len) == 0;
+}
+
+static void gather(struct input *in, const struct bny_id *id, int rank)
+{
+    static uint8_t card[CARD], cards[NRANKS * CARD];
+    struct bny_addr nobody = { .family = 4 };
+    struct bny_bootstrap *b;
+    struct peer p;
+    struct bny_conn *c;
+    int spare[2], rc = 0, more = 1;
+
+    if (rank == 0) { /* the listener is a socket at which nobody arrives */
+        EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, spare) == 0);
+        EXPECT(bny_id_adopt_fd(id, spare[0]) == 0);
+    }
+    EXPECT(bny_bootstrap_start(&b, id, NRANKS, rank, card, CARD, NULL, NULL, 0) == 0);
+    peer_open(&p, in, &b->self, rank == 0);
+    c = bny_conn_new(p.pair.fd[0], b->epfd, rank != 0, &nobody, &b->self,
+                     rank ? GATHER_FRAME_MAX : BNY_CARD_MAX + sizeof(struct gather_card));
+    if (rank)
+        b->client.conn = c;
+    else
+        b->root.half[b->root.nhalf++] = c;
+    b->client.attempt_end_ns = UINT64_MAX;
+    for (int turn = 0; rc == 0 && (more || turn < TURNS); turn++) {
+        more = peer_says(&p, in);
+        rc = bny_bootstrap_progress(b, cards);
+        EXPECT(rc >= -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc != 1 || rank != 0); /* one peer is not two ranks */
+        if (rank && !b->client.conn)
+            break;
+    }
+    bny_bootstrap_destroy(b);
+    peer_close(&p);
+    if (rank == 0)
+        close(spare[1]);
+}
+
+/* As bny_control_create makes it, without listeners, at rank 1 with neighbours 0 and 2. */
+static void control(struct input *in, const struct bny_id *id)
+{
+    struct bny_control *c = calloc(1, sizeof *c);
+    struct bny_addr nobody = { .family = 4 };
+    struct bny_failure f;
+    struct peer p;
+
+    pthread_mutex_init(&c->lock, NULL);
+    c->rank = 1;
+    c->nranks = NRANKS;
+    c->listen_fd[0] = c->listen_fd[1] = -1;
+    c->epfd = epoll_create1(EPOLL_CLOEXEC);
+    bny_conn_self_init(&c->self, BNY_CONN_CONTROL, id->secret, id->job, 1, NRANKS);
+    EXPECT(bny_failures_init(&c->known, NRANKS) == 0);
+    c->links[c->nlinks++] = (struct link){ .peer = 0, .state = LINK_WAITING };
+    c->links[c->nlinks++] = (struct link){ .peer = 2, .state = LINK_GONE };
+    c->connected = 1;
+    peer_open(&p, in, &c->self, 1);
+    c->half[c->nhalf++] = bny_conn_new(p.pair.fd[0], c->epfd, 0, &nobody, &c->self, sizeof f);
+    for (int turn = 0, more = 1; more || turn < TURNS; turn++) {
+        more = peer_says(&p, in);
+        c->busy = 1;
+        bny_control_progress(c);
+    }
+    EXPECT(c->known.count <= c->known.cap);
+    for (int i = 0; i < c->known.count; i++)
+        EXPECT(bny_failure_valid(&c->known.list[i].f, NRANKS));
+    bny_control_failure_of(c, 1, &f);
+    bny_control_destroy(c);
+    peer_close(&p);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct bny_id id = { .magic = "bny1", .port = 1, .family = 4, .span = 1, .addr = { 127, 0, 0, 1 },
+                                      .secret = "nobody knows", .job = "a job" };
+    struct input in = { data, size };
+    struct bny_conn_self self;
+    unsigned what = input_byte(&in) % 5;
+
+    rng = 1;
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, id.secret, id.job, 0, NRANKS);
+    if (what < 2)
+        stranger(&in, &self, (int)what);
+    else if (what == 4)
+        control(&in, &id);
+    else
+        gather(&in, &id, (int)what - 2);
+    return 0;
+}

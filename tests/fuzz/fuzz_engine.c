@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Any messages from ranks of the job while one or two operations run. The operations fail or complete, nothing is written
+ * outside of their output, inputs stay as they were, and leaving works. Byte 0 picks the operation, 1 its codec and size; then
+ * come messages: one byte that says which fields are not what the operation waits for and whether they travel as one piece,
+ * one that picks sender and payload, the fields, and up to 64 bytes that the payload repeats. */
+#include <stddef.h>
+
+#include "input.h"
+
+#include "collectives/internal.h"
+#include "compress/codec.h"
+#include "transport/loop/loop.h"
+
+#define NRANKS  3
+#define COUNT   3000 /* elements a rank, at most */
+#define CHUNK   4096
+#define PAYLOAD 16384
+
+static char payload[64][PAYLOAD]; /* of the messages of one input: borrowed until it is over */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    setenv("BANYAN_ENCODE_THREADS", "0", 1);
+    banyan_set_log((banyan_log_fn)fuzz_no_log, NULL, BANYAN_LOG_ERROR);
+    return 0;
+}
+
+struct rig {
+    struct bny_loop_fabric *fabric;
+    struct banyan_comm *comm;   /* of rank 0 */
+    struct bny_tp *tp[NRANKS];  /* of the others */
+    struct bny_ep *ep[NRANKS];  /* theirs to rank 0 */
+    struct banyan_request *req[2];
+    float *in[2], *out[2];
+    size_t count;
+};
+
+static void rig_open(struct rig *g)
+{
+    static const uint8_t secret[32];
+
+    memset(g, 0, sizeof *g);
+    g->fabric = bny_loop_fabric_create(NRANKS, NULL);
+    EXPECT(g->fabric && bny_comm_loop(&g->comm, g->fabric, NRANKS, 0, NULL) == 0);
+    for (int r = 1; r < NRANKS; r++) {
+        struct bny_tp_config tc = { .rank = r, .nranks = NRANKS, .secret = secret, .ifname = "", .port_range = "",
+                                    .fabric = g->fabric };
+        uint8_t blob[BNY_ADDR_MAX];
+
+        EXPECT(bny_transport_find("loop")->create(&g->tp[r], &tc) == 0);
+        EXPECT(g->tp[r]->ops->connect(g->tp[r], 0, blob, bny_loop_fabric_address(g->fabric, 0, blob), &g->ep[r]) == 0);
+    }
+}
+
+static void start(struct rig *g, int i, unsigned what, unsigned how)
+{
+    static const char *const codecs[] = { "none", "none", "int8:force=1", "bf16:force=1", "topk:force=1", "lossless:force=1",
+                                          "onebit:force=1", "mxfp8:force=1" };
+    static const char *const schedules[] = { "auto", "star", "ring", "double_binary_tree" };
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t n = g->count, all = n * NRANKS;
+    int rc;
+
+    o.codec = codecs[how % 8];
+    o.schedule = schedules[what / 8 % 4];
+    o.chunk_bytes = CHUNK;
+    g->in[i] = malloc(4 * all);
+    g->out[i] = malloc(4 * all); /* exactly as long: a sanitizer sees one byte too many */
+    for (size_t k = 0; k < all; k++)
+        g->in[i][k] = (float)k;
+    memset(g->out[i], 0x55, 4 * all);
+    switch (what % 8) {
+    case 0: rc = banyan_allreduce_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]); break;
+    case 1: rc = banyan_broadcast_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]); break;
+    case 2: rc = banyan_reduce_scatter_init(g->in[i], g->out[i], n, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]); break;
+    case 3: rc = banyan_allgather_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]); break;
+    case 4: rc = banyan_alltoall_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]); break;
+    case 5: rc = banyan_recv_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]); break;
+    case 6: rc = banyan_gather_init(g->in[i], g->out[i], n, BANYAN_F32, 0, g->comm, &o, &g->req[i]); break;
+    default: rc = banyan_scan_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]);
+    }
+    if (rc == 0)
+        EXPECT(banyan_start(g->req[i]) == 0);
+    else
+        g->req[i] = NULL;
+}
+
+/* The other ranks take what rank 0 sends. */
+static void turn(struct rig *g)
+{
+    struct bny_event ev[16];
+
+    banyan_progress(g->comm);
+    for (int r = 1; r < NRANKS; r++)
+        for (int i = 0, n = g->tp[r]->ops->poll(g->tp[r], ev, 16); i < n; i++)
+            if (ev[i].kind == BNY_EV_MSG)
+                ev[i].msg->ep->ops->release(ev[i].msg);
+}
+
+static void message(struct rig *g, struct input *in, char *text)
+{
+    unsigned wrong = input_byte(in), who = input_byte(in);
+    struct bny_op *op = g->comm->active_first;
+    struct bny_ep *ep = g->ep[1 + who % (NRANKS - 1)];
+    struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
+    const uint8_t *at;
+    size_t n;
+
+    if (op) {
+        if (op->next && (who & 2))
+            op = op->next;
+        h.seq = op->seq;
+        h.sig = op->sig;
+    } else {
+        h.seq = g->comm->next_seq - 1;
+    }
+    h.len = input_short(in) % (PAYLOAD + 1);
+    h.codec_len_raw = h.len;
+    if (wrong & 1)
+        h.kind = (uint8_t)input_byte(in);
+    if (wrong & 2)
+        h.step = (uint16_t)input_byte(in);
+    if (wrong & 4)
+        h.chunk = input_byte(in);
+    if (wrong & 8)
+        h.seq += (uint32_t)(int8_t)input_byte(in);
+    if (wrong & 16)
+        ((uint8_t *)&h.sig)[input_byte(in) % sizeof h.sig] ^= (uint8_t)input_byte(in);
+    if (wrong & 32)
+        input_copy(in, &h, offsetof(struct bny_hdr, len)); /* which is the transport's to tell */
+    h.chan %= BNY_CHANNELS;
+    at = input_take(in, who >> 2, &n);
+    for (size_t i = 0; i < h.len && n; i++)
+        text[i] = (char)at[i % n];
+    if ((wrong & 64) || h.len > ep->eager_max)
+        ep->ops->send(ep, &h, text, NULL);
+    else
+        ep->ops->eager(ep, &h, text);
+}
+
+static void rig_close(struct rig *g)
+{
+    int d = 0;
+
+    banyan_abort(g->comm, "end of input");
+    for (int i = 0; i < 2; i++) {
+        if (g->req[i]) {
+            for (int k = 0; k < 10 && !d; k++)
+                banyan_test(g->req[i], &d);
+            EXPECT(banyan_request_free(g->req[i]) == 0);
+        }
+        d = 0;
+    }
+    g->comm->world->orderly = 0; /* no farewell: one thread cannot wait for itself */
+    banyan_comm_destroy(g->comm);
+    for (int r = 1; r < NRANKS; r++)
+        g->tp[r]->ops->destroy(g->tp[r]);
+    bny_loop_fabric_destroy(g->fabric);
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; g->in[i] && k < g->count * NRANKS; k++)
+            EXPECT(g->in[i][k] == (float)k);
+        free(g->in[i]);
+        free(g->out[i]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const size_t counts[] = { 5, 1100, COUNT, 33 };
+    struct input in = { data, size };
+    unsigned what = input_byte(&in), how = input_byte(&in);
+    struct rig g;
+
+    rig_open(&g);
+    g.count = counts[how / 8 % 4];
+    start(&g, 0, what, how);
+    if (how & 32)
+        start(&g, 1, what ^ (how >> 6), how);
+    for (int i = 0; in.left && i < 64; i++) {
+        message(&g, &in, payload[i]);
+        turn(&g);
+        turn(&g);
+    }
+    for (int i = 0; i < 8; i++)
+        turn(&g);
+    rig_close(&g);
+    return 0;
+}

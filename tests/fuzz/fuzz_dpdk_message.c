@@ -87,6 +87,8 @@ static void frame(struct dp_tp *t, struct dp_ep *e, const struct packet *p)
     h.msg = p->msg;
     h.off = 64 * (uint32_t)p->off;
     h.seq = e->rx.cum + p->seq;
+    if (bny_flow_before(e->limit_told, e->rx.cum + bny_dpdk_credit(e)))
+        e->limit_told = e->rx.cum + bny_dpdk_credit(e); /* as if every packet were acknowledged at once */
     h.ack = p->ack;
     h.credit = p->ack;
     if (h.type == BNY_DPDK_DATA && (h.flags & BNY_DPDK_FIRST))

@@ -378,6 +378,11 @@ void bny_verbs_has_moved(struct vb_conn *c); /* to another rail, home perhaps */
 enum vb_refusal { VB_TURNED_AWAY = 1 /* both asked */, VB_NO_MEMORY, VB_NOT_ABLE, VB_GIVEN_UP /* it will not talk to us again */,
                   VB_OTHER_VERSION, VB_NOT_NOW /* or not over this rail */ };
 
+/* ep.c */
+struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
+struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane); /* NULL: no memory, or no such lane */
+void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
+
 /* accept.c */
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len);
 
@@ -386,9 +391,6 @@ void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e);        /* starts to connect; where there is a connection that serves: a better one */
 void bny_verbs_cm_progress(struct vb_tp *t);/* connection events, hellos and deadlines */
-struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
-struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane); /* NULL: no memory, or no such lane */
-void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
 
 /* conn.c */
 struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id, int active);

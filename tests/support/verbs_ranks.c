@@ -108,6 +108,8 @@ void verbs_travel(struct tpset *s, int all)
         if (!t)
             continue;
         pass(&t->home_ns);
+        if (all && s->paused[r])
+            pass(&t->seen_ns);
         t->turns = UINT32_MAX;
         for (int p = 0; p < s->n; p++)
             if (t->eps[p])

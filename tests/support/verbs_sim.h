@@ -49,5 +49,8 @@ extern struct verbs_sim verbs_sim;
 
 /* Puts the device behind the transport (bny_verbs_fn_set). */
 void verbs_sim_use(void);
+struct rdma_cm_id;
+/* The connection manager gives up asking: no answer of any kind. */
+void verbs_sim_unreachable(struct rdma_cm_id *id);
 
 #endif

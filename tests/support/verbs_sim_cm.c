@@ -164,7 +164,16 @@ static int destroy_id(struct rdma_cm_id *id)
     return 0;
 }
 
-/* Requests that nobody took end with it. */
+static int do_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
+{
+    struct sim_id *s = (struct sim_id *)id;
+
+    if (s->peer)
+        push(s->peer, RDMA_CM_EVENT_REJECTED, 28, data, len, REJECT_BYTES);
+    return 0;
+}
+
+/* Requests that nobody took end with it; the kernel turns them away. */
 static void destroy_event_channel(struct rdma_event_channel *channel)
 {
     struct sim_events *ch = (struct sim_events *)channel;
@@ -177,8 +186,10 @@ static void destroy_event_channel(struct rdma_event_channel *channel)
         if (!ch->first)
             ch->end = &ch->first;
         free(e);
-        if (id)
+        if (id) {
+            do_reject(id, NULL, 0);
             destroy_id(id);
+        }
     }
     close(channel->fd);
     free(ch);
@@ -313,15 +324,6 @@ static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
     return 0;
 }
 
-static int do_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
-{
-    struct sim_id *s = (struct sim_id *)id;
-
-    if (s->peer)
-        push(s->peer, RDMA_CM_EVENT_REJECTED, 28, data, len, REJECT_BYTES);
-    return 0;
-}
-
 static int set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len)
 {
     (void)id;
@@ -330,6 +332,11 @@ static int set_option(struct rdma_cm_id *id, int level, int name, void *value, s
     (void)value;
     (void)len;
     return 0;
+}
+
+void verbs_sim_unreachable(struct rdma_cm_id *id)
+{
+    push((struct sim_id *)id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL, 0, 0);
 }
 
 static const char *event_str(enum rdma_cm_event_type event)

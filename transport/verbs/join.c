@@ -6,7 +6,12 @@
  *   request R      acceptance N, m(k, 'S' R N)      hello m(k, 'C' R N) + slab      hello m(k, 'P' R N) + slab
  *
  * One connection serves both directions. When both ranks ask at once, the lower one's request stands: it turns the
- * other's away, and the other waits for it. */
+ * other's away, and the other waits for it.
+ *
+ * A rank that computes, or has no CPU, answers nothing: its kernel keeps our request for it. So silence after a request was
+ * sent is no failure, nor is what became of an attempt while we were away ourselves: who waits is bounded by the operation's
+ * deadline, and a peer that dies closes what it has. Networks that do not carry the request are failures: the kernel gives up
+ * after about a minute. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -74,6 +79,10 @@ static void ask_failed(struct vb_conn *c, const char *what)
         return;
     }
     e->tries++;
+    if (!e->conn && bny_deadline_passed(e->deadline_ns) && (e->patient || c->t->away_ns > c->born_ns)) {
+        e->patient = 0;
+        e->deadline_ns = bny_deadline_in(VB_JOIN_S);
+    }
     if (!bny_deadline_passed(e->deadline_ns)) {
         if (e->state != VB_DRAINING)
             e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to replace, after a while */
@@ -102,6 +111,8 @@ void bny_verbs_ask(struct vb_ep *e)
     if (!e->deadline_ns && !bny_verbs_serves(e))
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     e->attempt_ns = bny_deadline_in(ATTEMPT_S);
+    if (!t->joining)
+        t->seen_ns = bny_now_ns(); /* until now nobody had to look often */
     mine = rail->addr;
     mine.port = 0;
     c = bny_verbs_conn_new(t, e, NULL, 1);
@@ -355,7 +366,7 @@ static void open_up(struct vb_conn *c)
     e->conn = c;
     e->state = VB_OPEN;
     e->deadline_ns = 0;
-    e->tries = e->refused = 0;
+    e->tries = e->refused = e->patient = 0;
     bny_verbs_describe(c, e->ep.peer);
     c->t->joining -= e->growing;
     e->growing = 0;
@@ -442,9 +453,10 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
         if (c->e && c->e->conn == c)
             bny_verbs_lost(c, "is not reached over device %s any more: %s; see that the ports of both ends are up",
                            c->rail->at, t->fn->rdma_event_str(ev->type));
-        else if (c->active)
+        else if (c->active) {
+            c->e->patient = 0;
             ask_failed(c, t->fn->rdma_event_str(ev->type));
-        else
+        } else
             bny_verbs_conn_close(c);
         break;
     case RDMA_CM_EVENT_REJECTED:
@@ -486,6 +498,25 @@ static int take_event(struct vb_tp *t, struct cm_event *out)
     return 1;
 }
 
+/* For the first connection, whose deadline has passed. 1: what is waited for is the peer's, not the network's. */
+static int waits_out(struct vb_ep *e)
+{
+    char remedy[VB_REMEDY];
+
+    if (e->state == VB_YIELDED) { /* the request that ours gave way to is lost, or still to come: ours again */
+        e->state = VB_IDLE;
+        e->deadline_ns = bny_deadline_in(VB_JOIN_S);
+        return 1;
+    }
+    if (!e->trial || (e->state != VB_ASKING && e->state != VB_HELLO))
+        return 0;
+    if (!e->patient)
+        bny_info("verbs: rank %d has not answered over device %s for %.0f s; waiting for it. If it does not compute: %s", e->ep.peer,
+                 e->trial->rail->at, VB_JOIN_S, bny_verbs_path_remedy(e, e->trial->rail, remedy));
+    e->patient = 1;
+    return 1;
+}
+
 /* One lane in the making, or one whose queue pair is being replaced. */
 static void advance(struct vb_ep *e)
 {
@@ -504,7 +535,7 @@ static void advance(struct vb_ep *e)
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
-    else if (late)
+    else if (late && !waits_out(e))
         bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?",
                        bny_verbs_rail_next(e)->at, VB_JOIN_S);
     else if (e->trial && bny_deadline_passed(e->attempt_ns) && bny_verbs_rail_others(e, e->trial->rail))
@@ -515,8 +546,12 @@ static void advance(struct vb_ep *e)
 
 void bny_verbs_cm_progress(struct vb_tp *t)
 {
+    uint64_t now = bny_now_ns();
     struct cm_event ev;
 
+    if (t->seen_ns && now - t->seen_ns >= 1000000000u)
+        t->away_ns = now;
+    t->seen_ns = now;
     while (take_event(t, &ev))
         handle(t, &ev);
     bny_verbs_async(t);

@@ -74,7 +74,7 @@
 #define VB_LONG_MAX     (1u << 30)
 #define VB_LONGS        8u /* they fit into the spare requests: conn_close() */
 #define VB_INLINE       220u   /* asked for; what the device gives is read back */
-#define VB_JOIN_S       15.0   /* a peer that does not come to terms by then is down */
+#define VB_JOIN_S       15.0   /* a network that does not carry a first connection by then: the peer is down */
 #define VB_HALF_MAX     64     /* incoming connections that have not proven themselves */
 #define VB_SRQ_SPARE    256u   /* of a shared receive queue: srq.c */
 /* its entries; each has as much memory as a hello. lanes: of each rank, at most */
@@ -301,6 +301,7 @@ struct vb_ep {
     enum vb_state state;
     struct vb_conn *conn, *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
+    int patient;     /* the deadline passed in silence, which is waited out */
     char broke[300]; /* why the queue pair is being replaced */
     int claimed; /* connect() was called */
     int windows; /* open ones */
@@ -336,6 +337,7 @@ struct vb_tp {
     struct vb_region *regions;
     struct vb_msg *free_msgs, *all_msgs;
     int joining;          /* connections in the making */
+    uint64_t seen_ns, away_ns; /* cm_progress: its latest call; the latest that came a second or more after the one before */
     uint64_t turned_away; /* requests that were not from ranks of this job */
     uint64_t home_ns;     /* when lanes that are not at home are tried there next; 0: none moved */
     uint64_t home_wait;   /* ns between two such times */

@@ -92,7 +92,7 @@ static void ask_failed(struct vb_conn *c, const char *what)
     if (e->conn)
         bny_verbs_down(e, "%s; no other connection came about (%s)", e->broke, what);
     else
-        bny_verbs_down(e, "does not answer to device %s within %.0f s (%s): %s", c->rail->at, VB_JOIN_S, what,
+        bny_verbs_down(e, "does not answer to device %s (%s): %s", c->rail->at, what,
                        bny_verbs_path_remedy(e, c->rail, remedy));
 }
 

@@ -71,7 +71,7 @@ static int params_parse(struct bny_codec *c, const char *text)
         size_t len = strcspn(text, "=,");
         int i = find_param(c->ops, text, len);
         const struct bny_codec_param *p = &c->ops->params[i < 0 ? 0 : i];
-        char *end;
+        char *end, digits[32];
         double v;
 
         if (i < 0 && !strncmp(text, "force=1", 7) && (text[7] == '\0' || text[7] == ',')) {
@@ -85,6 +85,8 @@ static int params_parse(struct bny_codec *c, const char *text)
             return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g", c->ops->name, p->name,
                             p->name, p->def);
         v = strtod(text + len + 1, &end);
+        snprintf(digits, sizeof digits, "%.10g", v); /* what the canonical text says, which ranks compare */
+        v = strtod(digits, NULL);
         if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
             (p->integer && v != floor(v)))
             return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g", c->ops->name, p->name,

@@ -61,6 +61,26 @@ static int dec_add(const struct bny_codec_ops *ops, float *dst, const float *acc
 
 TestSuite(codec, .timeout = 60);
 
+/* Ranks compare the text. */
+Test(codec, parameters_are_what_the_canonical_text_says)
+{
+    static const char *const same[][2] = {
+        { "topk:delta=0.0100000000000000080", "topk" }, /* its default */
+        { "topk:delta=0.02", "topk:delta=2e-2" },
+        { "topk:delta=0.030000000000001", "topk:delta=0.03" },
+        { "int8:force=1,block=64.000000000001", "int8:block=64,force=1" },
+    };
+
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const struct bny_codec *a = NULL, *b = NULL, *c = NULL;
+
+        cr_assert_eq(bny_codec_parse(&a, same[i][0]), 0, "%s", same[i][0]);
+        cr_assert_eq(bny_codec_parse(&b, same[i][1]), 0, "%s", same[i][1]);
+        cr_assert_eq(bny_codec_parse(&c, a->spec), 0, "%s", a->spec);
+        cr_assert(a == b && a == c, "%s: %s and %s", same[i][0], a->spec, b->spec);
+    }
+}
+
 Test(codec, registry_starts_with_none_and_finds_by_name)
 {
     cr_assert_str_eq(bny_codecs[0]->name, "none");

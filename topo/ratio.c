@@ -12,7 +12,7 @@
 __extension__ typedef __int128 wide;
 
 enum {
-    DIGITS = 18,  /* of a whole number: what an int64_t always holds */
+    DIGITS = 19,  /* of a whole number: an int64_t holds no more */
     DECIMALS = 8, /* that count, after up to 9 digits before the point */
 };
 
@@ -92,11 +92,19 @@ char *bny_ratio_text(struct bny_ratio r, char *buf, size_t cap)
     return buf;
 }
 
-/* Digits of one number, appended to v: at most `most` of them. Returns what follows. */
+/* Digits of one number, appended to v: at most `most` of them, and while v holds them. Returns
+ * what follows. */
 static const char *digits(const char *s, int most, int64_t *v, int *n)
 {
-    for (*n = 0; *n < most && isdigit((unsigned char)*s); ++*n)
-        *v = *v * 10 + (*s++ - '0');
+    int64_t next;
+
+    for (*n = 0; *n < most && isdigit((unsigned char)*s); ++*n) {
+        if (__builtin_mul_overflow(*v, 10, &next) ||
+            __builtin_add_overflow(next, *s - '0', &next))
+            break;
+        *v = next;
+        s++;
+    }
     return s;
 }
 

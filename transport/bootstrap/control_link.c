@@ -16,6 +16,7 @@
 
 #define MS           1000000u
 #define CONNECT_NS   (10000ull * MS)
+#define SILENCE_NS   (500ull * MS) /* of one address, while there is another; doubles up to 16 s */
 #define REFUSALS_MAX 6
 #define ATTEMPTS_MAX 40
 
@@ -130,6 +131,7 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
 
     bny_conn_free(l->conn);
     l->conn = NULL;
+    l->by_interface = !l->by_interface;
     l->attempts++;
     l->refusals += err == ECONNREFUSED;
     if (l->refusals > REFUSALS_MAX || l->attempts > ATTEMPTS_MAX ||
@@ -140,6 +142,18 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
     l->retry_ns = now + wait;
 }
 
+/* Accepted and not answered: the peer is slow; or it has a network namespace of its own on this host, and at its port of our
+ * loopback listens somebody else, perhaps we ourselves. Its other address tells. */
+static void link_silent(struct link *l)
+{
+    bny_conn_free(l->conn);
+    l->conn = NULL;
+    l->by_interface = !l->by_interface;
+    l->attempts = l->refusals = 0;
+    l->silences += l->silences < 5;
+    l->since_ns = bny_now_ns();
+}
+
 static void link_try(struct bny_control *c, struct link *l)
 {
     const struct bny_addr *a = &l->addr[0];
@@ -147,7 +161,7 @@ static void link_try(struct bny_control *c, struct link *l)
 
     if (bny_now_ns() < l->retry_ns)
         return;
-    if (l->addr[1].family && l->attempts % 2 == 0)
+    if (l->addr[1].family && !l->by_interface)
         a = &l->addr[1];
     fd = bny_net_connect(a);
     if (fd < 0) {
@@ -177,6 +191,9 @@ void link_connect(struct bny_control *c, struct link *l)
         link_retry(c, l, l->conn->err ? strerror(l->conn->err) : l->conn->why, l->conn->err);
     else if (l->conn->state == BNY_CONN_CONNECTING && bny_now_ns() - l->attempt_ns > CONNECT_NS)
         link_retry(c, l, "no answer within 10 s", ETIMEDOUT);
+    else if (l->conn->state != BNY_CONN_CONNECTING && l->addr[1].family &&
+             bny_now_ns() - l->attempt_ns > SILENCE_NS << l->silences)
+        link_silent(l);
 }
 
 static void take_record(struct bny_control *c, struct link *l, const uint8_t *data, size_t len)

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "support.h"
-#include "transport/bootstrap/failures.h"
+#include "transport/bootstrap/control.h"
 #include "transport/bootstrap/id.h"
 
 TestSuite(control, .timeout = 60);
@@ -432,6 +432,61 @@ Test(control, any_interface_works)
     bny_control_destroy(w.c[1]);
     w.c[1] = NULL;
     cr_assert_eq(world_agreed(&w).blamed, 1);
+    world_free(&w);
+}
+
+/* Ranks of one host, each with a network namespace of its own: at the port that is the peer's own loopback there somebody
+ * else listens here, and says nothing. */
+Test(control, a_stranger_at_the_port_of_the_peers_loopback)
+{
+    struct bny_addr stranger = bny_addr_loopback(0);
+    int fd = bny_net_listen_at(&stranger, 8);
+    struct world w;
+
+    cr_assert_geq(fd, 0);
+    world_create(&w, 3, "lo");
+    for (int r = 0; r < 3; r++) {
+        struct control_blob b;
+
+        memcpy(&b, w.blobs + r * BLOB, sizeof b);
+        b.loop_port = stranger.port;
+        memcpy(w.blobs + r * BLOB, &b, sizeof b);
+    }
+    world_connect(&w);
+    world_until_ready(&w);
+    world_expect_healthy(&w, 50);
+    world_free(&w);
+    close(fd);
+}
+
+/* Its one address refuses, or is somebody else's, and at the other one it is too busy to answer. */
+Test(control, a_slow_peer_with_two_addresses_is_waited_for)
+{
+    struct bny_addr nobody = bny_addr_loopback(0);
+    int fd = bny_net_listen_at(&nobody, 8), healthy = 0;
+    struct control_blob b;
+    struct world w;
+
+    cr_assert_geq(fd, 0);
+    close(fd);
+    world_create(&w, 2, "lo");
+    memcpy(&b, w.blobs + BLOB, sizeof b);
+    b.loop_port = nobody.port;
+    memcpy(w.blobs + BLOB, &b, sizeof b);
+    cr_assert_eq(bny_control_connect(w.c[0], w.blobs, BLOB, w.same_host), 0);
+    for (int turn = 0; turn < 30; turn++) { /* each as long as the longest silence */
+        uint64_t end = bny_deadline_in(1);
+        int silences = w.c[0]->links[0].silences;
+
+        w.c[0]->links[0].attempt_ns = 1;
+        while (w.c[0]->links[0].silences == silences && silences < 5 && !bny_deadline_passed(end))
+            healthy |= bny_control_progress(w.c[0]);
+        healthy |= bny_control_progress(w.c[0]);
+    }
+    cr_assert_eq(healthy, 0, "it is given up");
+    cr_assert_eq(bny_control_connect(w.c[1], w.blobs, BLOB, w.same_host), 0);
+    world_until_ready(&w);
+    world_expect_healthy(&w, 50);
     world_free(&w);
 }
 

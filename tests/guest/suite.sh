@@ -191,21 +191,6 @@ one_of_two() {
     ip route add 10.9.1.0/24 dev v1 src 10.9.1.2 table 201
     return $rc
 }
-# The same in the middle: it comes home.
-down_and_up() {
-    local rc=0 job
-    GUEST_RAILS=2 BANYAN_DEBUG=info limit=80 cases 2 there_and_back >"$tmp/up" 2>&1 &
-    job=$!
-    for _ in {1..300}; do [ "$(grep -c 'lane 1: MTU' "$tmp/up")" = 2 ] && break; sleep 0.1; done
-    ip link set v1 down
-    for _ in {1..400}; do [ "$(grep -c 'moved 1' "$tmp/up")" = 2 ] && break; sleep 0.1; done
-    ip link set v1 up
-    ip route add 10.9.1.0/24 dev v1 src 10.9.1.2 table 201
-    wait $job || rc=1
-    tail -n 12 "$tmp/up"
-    [ "$(grep -c 'lane 1 is back on device rxv[01]' "$tmp/up")" = 2 ] || { echo "nothing came back"; rc=1; }
-    return $rc
-}
 
 # One receive queue for all peers, with two queue pairs to each: collectives, then streams with queue pairs that break.
 shared_queue() { BANYAN_VERBS_SRQ=1 BANYAN_VERBS_QPS=2 limit=120 cases 4 sweep brief=1 && program verbs_srq; }
@@ -239,8 +224,7 @@ for ((round = 0; round < repeat; round++)); do
         BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
         side "a shared receive queue" 200 shared_queue
         side "two devices a host, one of them comes back" 200 two_devices
-        check "a device's interface goes down and up" 100 down_and_up
-        check "one of two devices goes away" 60 one_of_two # afterwards the device's connection manager is deaf: NOTES.md
+        check "one of two devices goes away" 60 one_of_two
         check "2 ranks are connected in time" 80 set_up 2 10000 # the aim is 1 s, on a machine that is ours
         check "4 ranks are connected in time" 80 set_up 4 10000
         check "1 % of packets lost" 200 impaired loss loss 1%

@@ -435,6 +435,12 @@ Test(control, any_interface_works)
     world_free(&w);
 }
 
+/* In a card. */
+static void set_loop_port(struct world *w, int rank, uint16_t port)
+{
+    memcpy(w->blobs + rank * BLOB + offsetof(struct control_blob, loop_port), &port, sizeof port);
+}
+
 /* Ranks of one host, each with a network namespace of its own: at the port that is the peer's own loopback there somebody
  * else listens here, and says nothing. */
 Test(control, a_stranger_at_the_port_of_the_peers_loopback)
@@ -445,13 +451,8 @@ Test(control, a_stranger_at_the_port_of_the_peers_loopback)
 
     cr_assert_geq(fd, 0);
     world_create(&w, 3, "lo");
-    for (int r = 0; r < 3; r++) {
-        struct control_blob b;
-
-        memcpy(&b, w.blobs + r * BLOB, sizeof b);
-        b.loop_port = stranger.port;
-        memcpy(w.blobs + r * BLOB, &b, sizeof b);
-    }
+    for (int r = 0; r < 3; r++)
+        set_loop_port(&w, r, stranger.port);
     world_connect(&w);
     world_until_ready(&w);
     world_expect_healthy(&w, 50);
@@ -464,15 +465,12 @@ Test(control, a_slow_peer_with_two_addresses_is_waited_for)
 {
     struct bny_addr nobody = bny_addr_loopback(0);
     int fd = bny_net_listen_at(&nobody, 8), healthy = 0;
-    struct control_blob b;
     struct world w;
 
     cr_assert_geq(fd, 0);
     close(fd);
     world_create(&w, 2, "lo");
-    memcpy(&b, w.blobs + BLOB, sizeof b);
-    b.loop_port = nobody.port;
-    memcpy(w.blobs + BLOB, &b, sizeof b);
+    set_loop_port(&w, 1, nobody.port);
     cr_assert_eq(bny_control_connect(w.c[0], w.blobs, BLOB, w.same_host), 0);
     for (int turn = 0; turn < 30; turn++) { /* each as long as the longest silence */
         uint64_t end = bny_deadline_in(1);

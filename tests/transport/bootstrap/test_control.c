@@ -435,14 +435,12 @@ Test(control, any_interface_works)
     world_free(&w);
 }
 
-/* In a card. */
 static void set_loop_port(struct world *w, int rank, uint16_t port)
 {
     memcpy(w->blobs + rank * BLOB + offsetof(struct control_blob, loop_port), &port, sizeof port);
 }
 
-/* Ranks of one host, each with a network namespace of its own: at the port that is the peer's own loopback there somebody
- * else listens here, and says nothing. */
+/* Each rank has a network namespace: at the port that is the peer's there somebody else listens here, and says nothing. */
 Test(control, a_stranger_at_the_port_of_the_peers_loopback)
 {
     struct bny_addr stranger = bny_addr_loopback(0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Monotonic time and the pause instruction. Deadlines are absolute nanoseconds; 0 means none. */
+/* Monotonic time and the pause instruction. Deadlines are absolute nanoseconds; 0 means none.
+ */
 #ifndef BNY_BASE_CLOCK_H
 #define BNY_BASE_CLOCK_H
 
@@ -13,9 +14,12 @@ static inline uint64_t bny_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-#define BNY_FOREVER_S 1e9 /* longer than any process lives; infinity, and what does not fit into nanoseconds, is beyond it */
+#define BNY_FOREVER_S                                                                          \
+    1e9 /* longer than any process lives; infinity, and what does not fit into nanoseconds, is \
+           beyond it */
 
-/* Absolute deadline `seconds` after from_ns; 0 (none) when seconds <= 0, from BNY_FOREVER_S on, and for NaN. */
+/* Absolute deadline `seconds` after from_ns; 0 (none) when seconds <= 0, from BNY_FOREVER_S on,
+ * and for NaN. */
 static inline uint64_t bny_deadline_after(uint64_t from_ns, double seconds)
 {
     return seconds > 0 && seconds < BNY_FOREVER_S ? from_ns + (uint64_t)(seconds * 1e9) : 0;

@@ -37,7 +37,8 @@ static unsigned look(void)
     return flags & (unsigned)bny_param_int("BANYAN_CPU_MASK");
 }
 
-/* Asked for every chunk; under a hypervisor each cpuid instruction costs tens of microseconds. */
+/* Asked for every chunk; under a hypervisor each cpuid instruction costs tens of microseconds.
+ */
 unsigned bny_cpu_flags(void)
 {
     static _Atomic unsigned known; /* flags and one bit more */

@@ -9,7 +9,8 @@ enum bny_cpu_flag {
     BNY_CPU_NEON = 1 << 2,
 };
 
-/* The machine's flags and'ed with BANYAN_CPU_MASK (default: all; 0 forces scalar). Any thread. */
+/* The machine's flags and'ed with BANYAN_CPU_MASK (default: all; 0 forces scalar). Any thread.
+ */
 unsigned bny_cpu_flags(void);
 
 #endif

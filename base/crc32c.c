@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CRC-32C: the processor's instruction where it has one, else a table of 16 entries (a nibble a turn). */
+/* CRC-32C: the processor's instruction where it has one, else a table of 16 entries (a nibble a
+ * turn). */
 #include "base/crc32c.h"
 
 #include <string.h>
@@ -11,8 +12,9 @@
 static uint32_t by_table(uint32_t crc, const unsigned char *p, size_t len)
 {
     static const uint32_t nibble[16] = {
-        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-        0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
+        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
+        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
     };
 
     for (; len; len--) {
@@ -24,8 +26,8 @@ static uint32_t by_table(uint32_t crc, const unsigned char *p, size_t len)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t crc, const unsigned char *p,
-                                                                 size_t len)
+__attribute__((target("sse4.2"))) static uint32_t
+by_instruction(uint32_t crc, const unsigned char *p, size_t len)
 {
     uint64_t c = crc;
 

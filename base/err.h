@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Errors inside the library: every function that can fail returns 0 or a negative BANYAN_E* code
- * (include/banyan/banyan.h), and says the sentence once, where the error is born, with bny_fail().
- * -EAGAIN-like answers ("not now") are BNY_AGAIN: never an error, never leaves the library. */
+/* Errors inside the library: every function that can fail returns 0 or a negative BANYAN_E*
+ * code (include/banyan/banyan.h), and says the sentence once, where the error is born, with
+ * bny_fail(). -EAGAIN-like answers ("not now") are BNY_AGAIN: never an error, never leaves the
+ * library. */
 #ifndef BNY_BASE_ERR_H
 #define BNY_BASE_ERR_H
 
@@ -14,10 +15,12 @@
 
 /* Sets the thread's last error sentence (printf format, at most 511 bytes) and returns -code.
  * code is positive: return bny_fail(BANYAN_EINVAL, "rank %d: ...", r). Any thread. */
-int bny_fail(enum banyan_error code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int bny_fail(enum banyan_error code, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* As bny_fail(BANYAN_ESYSTEM), with ": <strerror(errno)>" appended. */
 int bny_fail_errno(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces the last error sentence without changing the code (to hand on another thread's text). */
+/* Replaces the last error sentence without changing the code (to hand on another thread's
+ * text). */
 void bny_set_last_error(const char *text);
 
 #endif

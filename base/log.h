@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Log lines to one sink (banyan_set_log; default stderr). Level from BANYAN_DEBUG: error, warn (default),
- * info, debug. Log where an error is born, then only return it. Any thread. */
+/* Log lines to one sink (banyan_set_log; default stderr). Level from BANYAN_DEBUG: error, warn
+ * (default), info, debug. Log where an error is born, then only return it. Any thread. */
 #ifndef BNY_BASE_LOG_H
 #define BNY_BASE_LOG_H
 
@@ -15,15 +15,15 @@ void bny_log(enum banyan_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 #define bny_warn(...) bny_log(BANYAN_LOG_WARN, __VA_ARGS__)
-#define bny_info(...) \
-    do { \
-        if (bny_log_enabled(BANYAN_LOG_INFO)) \
-            bny_log(BANYAN_LOG_INFO, __VA_ARGS__); \
+#define bny_info(...)                                                                          \
+    do {                                                                                       \
+        if (bny_log_enabled(BANYAN_LOG_INFO))                                                  \
+            bny_log(BANYAN_LOG_INFO, __VA_ARGS__);                                             \
     } while (0)
-#define bny_debug(...) \
-    do { \
-        if (bny_log_enabled(BANYAN_LOG_DEBUG)) \
-            bny_log(BANYAN_LOG_DEBUG, __VA_ARGS__); \
+#define bny_debug(...)                                                                         \
+    do {                                                                                       \
+        if (bny_log_enabled(BANYAN_LOG_DEBUG))                                                 \
+            bny_log(BANYAN_LOG_DEBUG, __VA_ARGS__);                                            \
     } while (0)
 
 #endif

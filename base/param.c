@@ -21,51 +21,81 @@ struct param {
 };
 
 static const struct param params[] = {
-    { "BANYAN_DEBUG", "error|warn|info|debug", "warn", "log level; info prints one line per new plan", 0, 0 },
+    { "BANYAN_DEBUG", "error|warn|info|debug", "warn",
+      "log level; info prints one line per new plan", 0, 0 },
     { "BANYAN_TRANSPORT", "auto|shm|verbs|dpdk|tcp", "auto", "transport between ranks", 0, 0 },
-    { "BANYAN_ALLOW_TCP", "0|1", "0", "where verbs was asked for: use tcp with ranks that it does not reach", 0, 1 },
-    { "BANYAN_SCHEDULE", "name|file", "auto", "schedule of every collective that can use it, or a plan's file", 0, 0 },
-    { "BANYAN_TOPO", "text|file", "", "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
-    { "BANYAN_PACE", "0|1", "1", "plans for a topology send at the rate that they are made for", 0, 1 },
-    { "BANYAN_ORDER", "auto|step|chunk", "auto", "what plans for a topology send first: what comes next in the program, or the oldest chunk", 0, 0 },
-    { "BANYAN_LOCKSTEP", "0|1", "0", "plans for a topology start a time step when the ones before it should be over", 0, 1 },
+    { "BANYAN_ALLOW_TCP", "0|1", "0",
+      "where verbs was asked for: use tcp with ranks that it does not reach", 0, 1 },
+    { "BANYAN_SCHEDULE", "name|file", "auto",
+      "schedule of every collective that can use it, or a plan's file", 0, 0 },
+    { "BANYAN_TOPO", "text|file", "",
+      "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
+    { "BANYAN_PACE", "0|1", "1", "plans for a topology send at the rate that they are made for",
+      0, 1 },
+    { "BANYAN_ORDER", "auto|step|chunk", "auto",
+      "what plans for a topology send first: what comes next in the program, or the oldest "
+      "chunk",
+      0, 0 },
+    { "BANYAN_LOCKSTEP", "0|1", "0",
+      "plans for a topology start a time step when the ones before it should be over", 0, 1 },
     { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
     { "BANYAN_CODEC_CRC", "0|1", "0", "encoded chunks carry checksums", 0, 1 },
-    { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0, 1 },
-    { "BANYAN_ENCODE_THREADS", "threads", "-1", "threads of a rank that encode ahead of the wire; -1: CPUs beyond one a rank, at most 2",
+    { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0,
+      1 },
+    { "BANYAN_ENCODE_THREADS", "threads", "-1",
+      "threads of a rank that encode ahead of the wire; -1: CPUs beyond one a rank, at most 2",
       -1, 16 },
-    { "BANYAN_LINK_GBPS", "Gbit/s", "0", "speed of a rank's link, for the choice of schedules and codecs; 0: by transport",
-      0, 0 },
+    { "BANYAN_LINK_GBPS", "Gbit/s", "0",
+      "speed of a rank's link, for the choice of schedules and codecs; 0: by transport", 0, 0 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
-    { "BANYAN_IFNAME", "list", "", "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
-    { "BANYAN_VERBS_NOTIFY", "0|1", "0", "messages in place of immediates, as for devices that have none; all ranks alike", 0, 1 },
-    { "BANYAN_VERBS_QPS", "1-16", "1", "queue pairs to a peer on each device; long messages are spread over them", 1, 16 },
-    { "BANYAN_VERBS_REPLACE", "seconds", "10", "in which a broken queue pair must be replaced; 0: it is not", 0, 600 },
-    { "BANYAN_VERBS_RNR", "0-6", "6", "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
-    { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0, 1 },
-    { "BANYAN_DPDK_PORT", "port", "memif", "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0, 0 },
+    { "BANYAN_IFNAME", "list", "",
+      "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
+    { "BANYAN_VERBS_NOTIFY", "0|1", "0",
+      "messages in place of immediates, as for devices that have none; all ranks alike", 0, 1 },
+    { "BANYAN_VERBS_QPS", "1-16", "1",
+      "queue pairs to a peer on each device; long messages are spread over them", 1, 16 },
+    { "BANYAN_VERBS_REPLACE", "seconds", "10",
+      "in which a broken queue pair must be replaced; 0: it is not", 0, 600 },
+    { "BANYAN_VERBS_RNR", "0-6", "6",
+      "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
+    { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0,
+      1 },
+    { "BANYAN_DPDK_PORT", "port", "memif",
+      "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0,
+      0 },
     { "BANYAN_DPDK_ARGS", "text", "", "further arguments of DPDK's EAL", 0, 0 },
-    { "BANYAN_DPDK_MTU", "bytes", "0", "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },
-    { "BANYAN_DPDK_QUEUES", "number", "1", "queues of the DPDK port each way; frames spread over them by peer and channel", 1, 16 },
-    { "BANYAN_DPDK_ADDR", "IPv4", "", "address of the DPDK port; empty: the interface's", 0, 0 },
-    { "BANYAN_DPDK_CHECK", "none|crc|mac", "none", "packets carry a crc32c, or a keyed hash", 0, 0 },
-    { "BANYAN_DPDK_FAULT", "list", "", "faults on purpose: loss=.01,dup=,reorder=,corrupt=,rate=1G,seed=7", 0, 0 },
+    { "BANYAN_DPDK_MTU", "bytes", "0",
+      "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },
+    { "BANYAN_DPDK_QUEUES", "number", "1",
+      "queues of the DPDK port each way; frames spread over them by peer and channel", 1, 16 },
+    { "BANYAN_DPDK_ADDR", "IPv4", "", "address of the DPDK port; empty: the interface's", 0,
+      0 },
+    { "BANYAN_DPDK_CHECK", "none|crc|mac", "none", "packets carry a crc32c, or a keyed hash", 0,
+      0 },
+    { "BANYAN_DPDK_FAULT", "list", "",
+      "faults on purpose: loss=.01,dup=,reorder=,corrupt=,rate=1G,seed=7", 0, 0 },
     { "BANYAN_PORT_RANGE", "lo-hi", "", "TCP ports the library may listen on", 0, 0 },
     { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
     { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },
     { "BANYAN_DETERMINISTIC", "0|1", "0", "same bits whatever size and schedule", 0, 1 },
-    { "BANYAN_SPIN_US", "microseconds", "-1", "busy-wait before yielding; -1: by ranks per CPU", -1, 10000000 },
-    { "BANYAN_CMA", "0|1", "1", "single-copy between local processes (process_vm_readv)", 0, 1 },
-    { "BANYAN_CPU_MASK", "bits", "-1", "instruction sets to use: 1 AVX2, 2 AVX-512, 4 NEON; 0 scalar", -1, 1 << 30 },
+    { "BANYAN_SPIN_US", "microseconds", "-1", "busy-wait before yielding; -1: by ranks per CPU",
+      -1, 10000000 },
+    { "BANYAN_CMA", "0|1", "1", "single-copy between local processes (process_vm_readv)", 0,
+      1 },
+    { "BANYAN_CPU_MASK", "bits", "-1",
+      "instruction sets to use: 1 AVX2, 2 AVX-512, 4 NEON; 0 scalar", -1, 1 << 30 },
     { "BANYAN_ID", "hex", "", "the job's id, set by banyan_run", 0, 0 },
     { "BANYAN_RANK", "rank", "", "this process's rank, set by banyan_run", 0, 0 },
     { "BANYAN_WORLD_SIZE", "ranks", "", "ranks of the job, set by banyan_run", 0, 0 },
     { "BANYAN_LIBRARY", "path", "", "libbanyan that the Python module loads", 0, 0 },
     { "BANYAN_LISTEN_FD", "fd", "", "rank 0's listening socket, set by banyan_run", 0, 0 },
     { "BANYAN_MPI_CODEC", "name", "none", "libbanyan-mpi: codec of MPI_FLOAT sums", 0, 0 },
-    { "BANYAN_MPI_STATS", "0|1", "0", "libbanyan-mpi: report at MPI_Finalize which calls ran where", 0, 1 },
-    { "BANYAN_MPI_AFTER", "calls", "16", "libbanyan-mpi: blocking collectives on a communicator before it joins banyan", 0, 0 },
-    { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)", 0, 0 },
+    { "BANYAN_MPI_STATS", "0|1", "0",
+      "libbanyan-mpi: report at MPI_Finalize which calls ran where", 0, 1 },
+    { "BANYAN_MPI_AFTER", "calls", "16",
+      "libbanyan-mpi: blocking collectives on a communicator before it joins banyan", 0, 0 },
+    { "BANYAN_SECRET", "text", "", "job secret where the launcher has none (torchrun, Slurm)",
+      0, 0 },
     { "BANYAN_SECRET_FILE", "path", "", "the same, from a file", 0, 0 },
 };
 #define NPARAMS (sizeof params / sizeof params[0])
@@ -76,7 +106,8 @@ int banyan_param(size_t i, const char **name, const char **type, const char **de
                  const char **doc)
 {
     if (i >= NPARAMS)
-        return bny_fail(BANYAN_EINVAL, "banyan_param: there are %zu variables, index %zu", NPARAMS, i);
+        return bny_fail(BANYAN_EINVAL, "banyan_param: there are %zu variables, index %zu",
+                        NPARAMS, i);
     *name = params[i].name;
     *type = params[i].type;
     *def = params[i].def;
@@ -119,9 +150,21 @@ int bny_parse_size(const char *text, uint64_t *out)
     if (end == text || errno || *text == '-')
         return -BANYAN_EINVAL;
     switch (*end) {
-    case 'k': case 'K': shift = 10; end++; break;
-    case 'm': case 'M': shift = 20; end++; break;
-    case 'g': case 'G': shift = 30; end++; break;
+    case 'k':
+    case 'K':
+        shift = 10;
+        end++;
+        break;
+    case 'm':
+    case 'M':
+        shift = 20;
+        end++;
+        break;
+    case 'g':
+    case 'G':
+        shift = 30;
+        end++;
+        break;
     default: break;
     }
     if (*end != '\0' || (shift && v > (UINT64_MAX >> shift)))
@@ -155,8 +198,8 @@ int64_t bny_param_int(const char *name)
     if (parse_int(text, &v) == 0 && v >= p->min && v <= p->max)
         return v;
     if (bny_param_first_wrong(name))
-        bny_warn("%s=%s is not a number in [%lld, %lld]; using %s", name, text, (long long)p->min,
-                 (long long)p->max, p->def);
+        bny_warn("%s=%s is not a number in [%lld, %lld]; using %s", name, text,
+                 (long long)p->min, (long long)p->max, p->def);
     parse_int(p->def, &v);
     return v;
 }
@@ -202,7 +245,8 @@ static unsigned distance(const char *a, const char *b)
 /* Variables of the tests, and of scripts/softroce-guest and scripts/test. */
 static int is_no_parameter(const char *name)
 {
-    static const char *const others[] = { "BANYAN_TEST_", "BANYAN_GUEST_", "BANYAN_SKIP_GUEST" };
+    static const char *const others[] = { "BANYAN_TEST_", "BANYAN_GUEST_",
+                                          "BANYAN_SKIP_GUEST" };
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (!strncmp(name, others[i], strlen(others[i])))
@@ -213,7 +257,8 @@ static int is_no_parameter(const char *name)
 static void check_unknown(void)
 {
     if (bny_log_level_named(bny_param_str("BANYAN_DEBUG")) < 0)
-        bny_warn("BANYAN_DEBUG=%s is none of error, warn, info and debug; using warn", bny_param_str("BANYAN_DEBUG"));
+        bny_warn("BANYAN_DEBUG=%s is none of error, warn, info and debug; using warn",
+                 bny_param_str("BANYAN_DEBUG"));
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *nearest = NULL;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The typed registry of environment variables: BANYAN_<NAME>. All of them stand in param.c's table with
- * type, default and doc; unknown BANYAN_* names are warned about once, with the nearest known name. */
+/* The typed registry of environment variables: BANYAN_<NAME>. All of them stand in param.c's
+ * table with type, default and doc; unknown BANYAN_* names are warned about once, with the
+ * nearest known name. */
 #ifndef BNY_BASE_PARAM_H
 #define BNY_BASE_PARAM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Name with the BANYAN_ prefix, e.g. "BANYAN_IFNAME". Returns the environment's value or the table's
- * default, "" when none. Asserts that the name is in the table. Any thread. */
+/* Name with the BANYAN_ prefix, e.g. "BANYAN_IFNAME". Returns the environment's value or the
+ * table's default, "" when none. Asserts that the name is in the table. Any thread. */
 const char *bny_param_str(const char *name);
-/* Whole number, with K, M, G suffixes; a value that does not parse or is out of range is warned about, once per process,
- * and the default is used. */
+/* Whole number, with K, M, G suffixes; a value that does not parse or is out of range is warned
+ * about, once per process, and the default is used. */
 int64_t bny_param_int(const char *name);
 double bny_param_real(const char *name);
-/* 1: nobody has warned about this variable's value in this process; from now on somebody has. */
+/* 1: nobody has warned about this variable's value in this process; from now on somebody has.
+ */
 int bny_param_first_wrong(const char *name);
 /* 1 when the variable is set (and not empty) in the environment. */
 int bny_param_is_set(const char *name);

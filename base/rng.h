@@ -16,7 +16,7 @@ static inline uint64_t bny_rng_next(uint64_t *state)
 /* Uniform in [0, n), n > 0. */
 static inline uint64_t bny_rng_below(uint64_t *state, uint64_t n)
 {
-    return (uint64_t)((__extension__(unsigned __int128)bny_rng_next(state) * n) >> 64);
+    return (uint64_t)((__extension__(unsigned __int128) bny_rng_next(state) * n) >> 64);
 }
 
 /* Uniform in [0, 1). */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Encoding threads run ahead of the wire. When a chunk of a SEND is to be sent, those behind it whose data is ready get send
- * memory too and are queued for the threads (workers.h); each is sent in its turn. Which thread encodes changes no bit.
+/* Encoding threads run ahead of the wire. When a chunk of a SEND is to be sent, those behind it
+ * whose data is ready get send memory too and are queued for the threads (workers.h); each is
+ * sent in its turn. Which thread encodes changes no bit.
  *
- * Nobody waits for a thread that has not begun: a chunk whose turn comes while it is still queued is taken back and encoded
- * here. So threads that never get a CPU cost nothing but their start.
+ * Nobody waits for a thread that has not begun: a chunk whose turn comes while it is still
+ * queued is taken back and encoded here. So threads that never get a CPU cost nothing but their
+ * start.
  *
- * Send memory is held only where the chunk before could be sent too (the peer is ready, credit was there), and given up
- * by encoding alone. A chunk that its codec declines gives its own back before it asks for another way. */
+ * Send memory is held only where the chunk before could be sent too (the peer is ready, credit
+ * was there), and given up by encoding alone. A chunk that its codec declines gives its own
+ * back before it asks for another way. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +43,8 @@ void bny_ahead_prepare(struct bny_op *op)
 }
 
 /* A job of chunk c. 0, BNY_AGAIN (no send memory) or an error. */
-static int make(struct bny_op *op, struct bny_step_state *st, struct bny_ep *ep, uint32_t c, size_t n, size_t most)
+static int make(struct bny_op *op, struct bny_step_state *st, struct bny_ep *ep, uint32_t c,
+                size_t n, size_t most)
 {
     struct bny_job *job = &st->jobs[c % BNY_AHEAD];
     int rc = ep->ops->reserve(ep, (uint32_t)most, &job->slot);
@@ -60,7 +64,8 @@ static int make(struct bny_op *op, struct bny_step_state *st, struct bny_ep *ep,
     return 0;
 }
 
-/* Jobs of chunk `posted`, without which nothing can be sent, and of those behind it that are as long. */
+/* Jobs of chunk `posted`, without which nothing can be sent, and of those behind it that are as
+ * long. */
 static int make_jobs(struct bny_op *op, uint32_t index, struct bny_ep *ep, size_t most)
 {
     struct bny_step_state *st = &op->steps[index];
@@ -71,8 +76,8 @@ static int make_jobs(struct bny_op *op, uint32_t index, struct bny_ep *ep, size_
     for (; st->ahead < st->nchunks && st->ahead < st->posted + BNY_AHEAD; st->ahead++) {
         int rc;
 
-        if (st->ahead > st->posted &&
-            (bny_engine_chunk(op, st, st->ahead) != n || !bny_engine_is_ready(op, index, st->ahead)))
+        if (st->ahead > st->posted && (bny_engine_chunk(op, st, st->ahead) != n ||
+                                       !bny_engine_is_ready(op, index, st->ahead)))
             break;
         rc = make(op, st, ep, st->ahead, n, most);
         if (rc != 0)
@@ -87,7 +92,8 @@ static void collect(struct bny_op *op, const struct bny_step_state *st, struct b
     op->comm->world->jobs_out--;
     atomic_store_explicit(&job->state, BNY_JOB_NONE, memory_order_relaxed);
     if (job->is_timed && bny_trace_is_on(op))
-        bny_trace_encoded(op, st, job->chunk, job->t0, job->t1, job->len > 0 ? (size_t)job->len : 0, job->thread);
+        bny_trace_encoded(op, st, job->chunk, job->t0, job->t1,
+                          job->len > 0 ? (size_t)job->len : 0, job->thread);
 }
 
 int bny_ahead_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, size_t most)
@@ -130,7 +136,8 @@ void bny_ahead_stop(struct bny_op *op)
             if (bny_job_state(job) == BNY_JOB_NONE)
                 continue;
             if (!bny_job_take_back(op->workers, job))
-                while (bny_job_state(job) != BNY_JOB_DONE) /* as long as a chunk's encoding takes */
+                while (bny_job_state(job) !=
+                       BNY_JOB_DONE) /* as long as a chunk's encoding takes */
                     sched_yield();
             op->comm->world->jobs_out--;
             atomic_store_explicit(&job->state, BNY_JOB_NONE, memory_order_relaxed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public collectives: arguments are checked (arguments.c) and put into a struct bny_call, which then is run at once
- * (blocking calls), queued (inside a group) or kept (persistent requests). Chunks start their life here. */
+/* The public collectives: arguments are checked (arguments.c) and put into a struct bny_call,
+ * which then is run at once (blocking calls), queued (inside a group) or kept (persistent
+ * requests). Chunks start their life here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,15 @@
 #include "collectives/arguments.h"
 
 /* Either runs the call (req BNY_RUN) or makes a request of it. */
-static int submit(struct banyan_comm *comm, const struct bny_call *call, struct banyan_request **req)
+static int submit(struct banyan_comm *comm, const struct bny_call *call,
+                  struct banyan_request **req)
 {
     int rc = bny_check_extent(comm, call);
 
     return rc ? rc : bny_submit(comm, call, req);
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------------------- */
+/* ---- collectives ---- */
 /* Each is written once, as <name>_any, for both its forms. */
 
 static int reduction(struct bny_call *call, const void *send, void *recv, size_t count,
@@ -116,7 +118,8 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
     if (rc == 0)
         rc = bny_check_codec(&call, comm, opts);
     if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic)) {
-        call.collective = BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
+        call.collective =
+            BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
         call.via_allreduce = 1;
         call.own_at = vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank;
         call.own_count = own;
@@ -150,7 +153,8 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
     call.rdispls = (size_t *)displs;
     rc = bny_check_buffer(send, vector ? counts[comm->rank] : count, "sendbuf");
     if (rc == 0)
-        rc = bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
+        rc =
+            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
     if (rc == 0)
         rc = bny_check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
@@ -179,11 +183,13 @@ static int gather_any(const void *send, size_t count, void *recv, const size_t *
         if (vector && !counts)
             return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
         if (vector && counts[root] != count)
-            return bny_fail(BANYAN_EINVAL, "counts: root %d sends %zu elements to itself but expects %zu", root,
-                            count, counts[root]);
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: root %d sends %zu elements to itself but expects %zu",
+                            root, count, counts[root]);
         call.rcounts = (size_t *)counts;
         call.rdispls = (size_t *)displs;
-        rc = bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
+        rc =
+            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
     }
     if (rc == 0)
         rc = bny_check_buffer(send, count, "sendbuf");
@@ -215,11 +221,13 @@ static int scatter_any(const void *send, const size_t *counts, const size_t *dis
         if (vector && !counts)
             return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
         if (vector && counts[root] != count)
-            return bny_fail(BANYAN_EINVAL, "counts: root %d sends %zu elements to itself but expects %zu", root,
-                            counts[root], count);
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: root %d sends %zu elements to itself but expects %zu",
+                            root, counts[root], count);
         call.scounts = (size_t *)counts;
         call.sdispls = (size_t *)displs;
-        rc = bny_check_buffer(send, vector ? bny_counts_sum(counts, comm->n) : count, "sendbuf");
+        rc =
+            bny_check_buffer(send, vector ? bny_counts_sum(counts, comm->n) : count, "sendbuf");
     }
     if (rc == 0)
         rc = bny_check_buffer(recv, count, "recvbuf");
@@ -249,10 +257,10 @@ static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_
     return rc ? rc : submit(comm, &call, req);
 }
 
-static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls, void *recv,
-                         const size_t *rcounts, const size_t *rdispls, enum banyan_dtype dtype,
-                         struct banyan_comm *comm, const struct banyan_opts *opts,
-                         struct banyan_request **req)
+static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls,
+                         void *recv, const size_t *rcounts, const size_t *rdispls,
+                         enum banyan_dtype dtype, struct banyan_comm *comm,
+                         const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
     int rc = bny_call_begin(&call, BNY_ALLTOALL, comm, opts);
@@ -262,8 +270,9 @@ static int alltoallv_any(const void *send, const size_t *scounts, const size_t *
     if (rc == 0)
         rc = bny_check_type(&call, dtype);
     if (rc == 0 && scounts[comm->rank] != rcounts[comm->rank])
-        rc = bny_fail(BANYAN_EINVAL, "counts: rank %d sends %zu elements to itself but expects %zu", comm->rank,
-                      scounts[comm->rank], rcounts[comm->rank]);
+        rc = bny_fail(BANYAN_EINVAL,
+                      "counts: rank %d sends %zu elements to itself but expects %zu",
+                      comm->rank, scounts[comm->rank], rcounts[comm->rank]);
     if (rc)
         return rc;
     call.vector = 1;
@@ -336,12 +345,14 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
         rc = bny_check_buffer(buf, count, "buf");
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
         !comm->strays)
-        rc = bny_fail(BANYAN_EINVAL, "peer: a blocking receive from oneself with nothing sent would never return; put "
-                      "the pair into a group");
+        rc = bny_fail(
+            BANYAN_EINVAL,
+            "peer: a blocking receive from oneself with nothing sent would never return; put "
+            "the pair into a group");
     return rc ? rc : submit(comm, &call, req);
 }
 
-/* ---- the public names ------------------------------------------------------------------------------------------------------ */
+/* ---- the public names ---- */
 
 int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
                      banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
@@ -357,14 +368,16 @@ int banyan_allreduce_init(const void *sendbuf, void *recvbuf, size_t count,
 }
 
 int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
-                  banyan_op op, int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+                  banyan_op op, int root, struct banyan_comm *comm,
+                  const struct banyan_opts *opts)
 {
     return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, BNY_RUN);
 }
 
-int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
-                       banyan_op op, int root, struct banyan_comm *comm,
-                       const struct banyan_opts *opts, struct banyan_request **out)
+int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                       enum banyan_dtype dtype, banyan_op op, int root,
+                       struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **out)
 {
     return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, out);
 }
@@ -386,7 +399,8 @@ int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                           enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                           const struct banyan_opts *opts)
 {
-    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts, BNY_RUN);
+    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts,
+                              BNY_RUN);
 }
 
 int banyan_reduce_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
@@ -414,7 +428,8 @@ int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
                      enum banyan_dtype dtype, struct banyan_comm *comm,
                      const struct banyan_opts *opts)
 {
-    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts, BNY_RUN);
+    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts,
+                         BNY_RUN);
 }
 
 int banyan_allgather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
@@ -442,7 +457,8 @@ int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *cou
 int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount, enum banyan_dtype dtype,
                   int root, struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts, BNY_RUN);
+    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts,
+                      BNY_RUN);
 }
 
 int banyan_gather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
@@ -465,11 +481,13 @@ int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
                         int root, struct banyan_comm *comm, const struct banyan_opts *opts,
                         struct banyan_request **out)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts, out);
+    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
+                      out);
 }
 
-int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount, enum banyan_dtype dtype,
-                   int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                   enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                   const struct banyan_opts *opts)
 {
     return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
                        BNY_RUN);
@@ -479,7 +497,8 @@ int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
                         enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                         const struct banyan_opts *opts, struct banyan_request **out)
 {
-    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts, out);
+    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
+                       out);
 }
 
 int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
@@ -517,8 +536,8 @@ int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts, const size_t
                      enum banyan_dtype dtype, struct banyan_comm *comm,
                      const struct banyan_opts *opts)
 {
-    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype, comm,
-                         opts, BNY_RUN);
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype,
+                         comm, opts, BNY_RUN);
 }
 
 int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts, const size_t *sdispls,
@@ -526,8 +545,8 @@ int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts, const s
                           enum banyan_dtype dtype, struct banyan_comm *comm,
                           const struct banyan_opts *opts, struct banyan_request **out)
 {
-    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype, comm,
-                         opts, out);
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype,
+                         comm, opts, out);
 }
 
 int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts)
@@ -560,9 +579,9 @@ int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count, enum banyan_
     return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
 }
 
-int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
-                       banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
-                       struct banyan_request **out)
+int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count,
+                       enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, struct banyan_request **out)
 {
     return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, out);
 }

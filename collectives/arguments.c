@@ -6,8 +6,8 @@
 
 #include "collectives/arguments.h"
 
-int bny_call_begin(struct bny_call *call, enum bny_collective collective, struct banyan_comm *comm,
-                 const struct banyan_opts *opts)
+int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+                   struct banyan_comm *comm, const struct banyan_opts *opts)
 {
     memset(call, 0, offsetof(struct bny_call, schedule));
     call->collective = (uint8_t)collective;
@@ -17,13 +17,20 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, struct
     memcpy(call->schedule, "auto", 5);
     call->chunk_bytes = 0;
     if (!comm)
-        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL", bny_collective_name(collective));
+        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL",
+                        bny_collective_name(collective));
     if (comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK, "%s: this process was forked from the one that made the communicator; make "
-                        "one of its own here", bny_collective_name(collective));
+        return bny_fail(
+            BANYAN_EFORK,
+            "%s: this process was forked from the one that made the communicator; make "
+            "one of its own here",
+            bny_collective_name(collective));
     if (comm->init)
-        return bny_fail(BANYAN_EINVAL, "%s: the communicator is still joining; call banyan_comm_init_test until it is "
-                        "done", bny_collective_name(collective));
+        return bny_fail(
+            BANYAN_EINVAL,
+            "%s: the communicator is still joining; call banyan_comm_init_test until it is "
+            "done",
+            bny_collective_name(collective));
     call->deterministic = comm->deterministic;
     call->codec = comm->codec_ops;
     call->state = NULL;
@@ -31,11 +38,13 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, struct
     if (!opts)
         return 0;
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
-        return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT", opts->size);
+        return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
+                        opts->size);
     if (opts->schedule) {
         if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
-            return bny_fail(BANYAN_EINVAL, "schedule: \"%.32s\" is unknown; there are: auto, %s", opts->schedule,
-                            bny_schedule_list());
+            return bny_fail(BANYAN_EINVAL,
+                            "schedule: \"%.32s\" is unknown; there are: auto, %s",
+                            opts->schedule, bny_schedule_list());
         snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
     }
     if (opts->codec) {
@@ -71,15 +80,19 @@ int bny_check_op(struct bny_call *call, banyan_op op)
     if (rc)
         return rc;
     if (call->redop.elem_bytes && call->count % call->redop.elem_bytes)
-        return bny_fail(BANYAN_EINVAL, "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
-                        call->count, call->redop.elem_bytes);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
+            call->count, call->redop.elem_bytes);
     return 0;
 }
 
-int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm, const char *what)
+int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
+                   const char *what)
 {
     if (call->root < 0 || call->root >= comm->n)
-        return bny_fail(BANYAN_EINVAL, "%s: rank %d is not in [0, %d)", what, call->root, comm->n);
+        return bny_fail(BANYAN_EINVAL, "%s: rank %d is not in [0, %d)", what, call->root,
+                        comm->n);
     return 0;
 }
 
@@ -116,20 +129,25 @@ int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call
     const size_t *const displs[2] = { call->sdispls, call->rdispls };
 
     if (call->count > most / (size_t)comm->n)
-        return bny_fail(BANYAN_EINVAL, "count: %zu elements of %s for %d ranks are more than memory can hold", call->count,
-                        banyan_dtype_name(call->dtype), comm->n);
+        return bny_fail(BANYAN_EINVAL,
+                        "count: %zu elements of %s for %d ranks are more than memory can hold",
+                        call->count, banyan_dtype_name(call->dtype), comm->n);
     for (int i = 0; i < 2; i++) {
         if (call->vector && counts[i] && bny_counts_sum(counts[i], comm->n) > most)
             return bny_fail(BANYAN_EINVAL, "counts: their sum is more than memory can hold");
-        if (call->vector && counts[i] && displs[i] && is_too_far(counts[i], displs[i], comm->n, most))
-            return bny_fail(BANYAN_EINVAL, "displs: one lies beyond all memory; they count elements from the buffer on");
+        if (call->vector && counts[i] && displs[i] &&
+            is_too_far(counts[i], displs[i], comm->n, most))
+            return bny_fail(
+                BANYAN_EINVAL,
+                "displs: one lies beyond all memory; they count elements from the buffer on");
     }
     return 0;
 }
 
 static int is_sum(const struct bny_call *call)
 {
-    return !call->redop.user && (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
+    return !call->redop.user &&
+           (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
 }
 
 /* Can the codec do this call? */
@@ -155,14 +173,16 @@ static int codec_fits(const struct bny_call *call)
 /* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
 static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
 {
-    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape && opts->ndim > 0;
+    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape &&
+                opts->ndim > 0;
     int64_t count = (int64_t)call->count, rows = 1, all = 1;
 
     for (int i = 0; given && i < opts->ndim; i++)
         if (opts->shape[i] < 0 || __builtin_mul_overflow(all, opts->shape[i], &all))
             all = -1;
     if (given && all != count)
-        return bny_fail(BANYAN_EINVAL, "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
+        return bny_fail(BANYAN_EINVAL,
+                        "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
                         call->count);
     if (given)
         rows = opts->shape[0];
@@ -174,7 +194,8 @@ static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
     return 0;
 }
 
-int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm, const struct banyan_opts *opts)
+int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
+                    const struct banyan_opts *opts)
 {
     int all = call->collective == BNY_REDUCE_SCATTER || call->collective == BNY_ALLGATHER;
     size_t count = all ? call->count * (size_t)comm->n : call->count;
@@ -183,16 +204,21 @@ int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm, const
         return 0;
     if (!codec_fits(call)) {
         if (opts && opts->codec && call->codec->ops->family == BNY_CODEC_EXACT)
-            return bny_fail(BANYAN_ENOTSUP, "codec: %s does not take %s here; use none for this call",
+            return bny_fail(BANYAN_ENOTSUP,
+                            "codec: %s does not take %s here; use none for this call",
                             call->codec->spec, banyan_dtype_name(call->dtype));
         if (opts && opts->codec)
-            return bny_fail(BANYAN_ENOTSUP, "codec: %s encodes f32 data of allreduce%s; use none for this call",
-                            call->codec->spec, call->codec->ops->family == BNY_CODEC_LINEAR ? " (sum, avg)"
-                            : ", reduce, reduce_scatter (sum, avg), broadcast and allgather");
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "codec: %s encodes f32 data of allreduce%s; use none for this call",
+                call->codec->spec,
+                call->codec->ops->family == BNY_CODEC_LINEAR
+                    ? " (sum, avg)"
+                    : ", reduce, reduce_scatter (sum, avg), broadcast and allgather");
         call->codec = NULL;
     }
     if (call->codec && call->state && call->state->count != count)
-        return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu", call->state->count,
-                        count);
+        return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu",
+                        call->state->count, count);
     return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The part of a chunk's life that a codec sees: encoded into send memory, decoded out of receive memory, encoded again by
- * the owner, who keeps the decode of what it sends.
+/* The part of a chunk's life that a codec sees: encoded into send memory, decoded out of
+ * receive memory, encoded again by the owner, who keeps the decode of what it sends.
  *
- * A rank encodes each element at most once an operation (codec.h has the law of error feedback that follows), but for
- * exact codecs, which have nothing to lose. Encoding changes residuals, so it is not done twice for one chunk: what is
- * encoded and finds no room waits in st->pend.
+ * A rank encodes each element at most once an operation (codec.h has the law of error feedback
+ * that follows), but for exact codecs, which have nothing to lose. Encoding changes residuals,
+ * so it is not done twice for one chunk: what is encoded and finds no room waits in st->pend.
  *
- * A chunk that the codec declines travels raw, as a message of kind RAW straight from the operation's memory: slots need
- * not have room for it. On the way up it is what the step would have encoded, without its residual, which waits; on the
- * way down it is the final value. */
+ * A chunk that the codec declines travels raw, as a message of kind RAW straight from the
+ * operation's memory: slots need not have room for it. On the way up it is what the step would
+ * have encoded, without its residual, which waits; on the way down it is the final value. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@
 #include "collectives/trace.h"
 #include "collectives/workers.h"
 
-#define SMALL_BYTES 4096 /* messages up to this are encoded into the operation's memory: they go eagerly */
+#define SMALL_BYTES                                                                            \
+    4096 /* messages up to this are encoded into the operation's memory: they go eagerly */
 
 static const struct bny_codec *codec_of(const struct bny_op *op)
 {
@@ -54,26 +55,33 @@ static size_t stride(const struct bny_op *op)
     return (bound(op, op->chunk_elems) + 63) & ~(size_t)63;
 }
 
-/* The place of a chunk in the tensor. Exact codecs have no use for it, and ranks may not know it (v-variants). */
+/* The place of a chunk in the tensor. Exact codecs have no use for it, and ranks may not know
+ * it (v-variants). */
 static uint64_t index_of(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
 {
     return (is_exact(op) ? 0 : st->pos) + (uint64_t)c * op->chunk_elems;
 }
 
-void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank,
-                      struct bny_enc *e)
+void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c,
+                      uint32_t rank, struct bny_enc *e)
 {
     const struct banyan_codec_state *state = op->lent;
 
-    *e = (struct bny_enc){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
-                           .ef_scale = 1, .step = op->codec_step, .rank = rank, .nsum = st->nsum,
+    *e = (struct bny_enc){ .codec = codec_of(op),
+                           .cpu_flags = bny_cpu_flags(),
+                           .dtype = op->call.dtype,
+                           .ef_scale = 1,
+                           .step = op->codec_step,
+                           .rank = rank,
+                           .nsum = st->nsum,
                            .index = index_of(op, st, c) };
     if (state)
         e->seed = state->seed;
     if (state && !st->is_union) {
         e->ef = state->ef + e->index;
         e->track = state->track;
-        e->stats = op->nencodings ? op->stats + (st->stats_at + c) * e->codec->ops->stats_bytes : NULL;
+        e->stats =
+            op->nencodings ? op->stats + (st->stats_at + c) * e->codec->ops->stats_bytes : NULL;
         if (state->planes > 1) {
             e->more = e->ef + state->count;
             e->more_stride = state->count;
@@ -81,9 +89,10 @@ void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, 
     }
 }
 
-/* Owners encode as the rank n: an element has one owner, which those further down need not know. */
-static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, uint32_t rank, void *wire,
-                   size_t cap, const void *src, size_t n)
+/* Owners encode as the rank n: an element has one owner, which those further down need not
+ * know. */
+static long encode(const struct bny_op *op, const struct bny_step_state *st, uint32_t c,
+                   uint32_t rank, void *wire, size_t cap, const void *src, size_t n)
 {
     uint64_t t0 = bny_trace_clock(op);
     struct bny_enc e;
@@ -95,17 +104,23 @@ static long encode(const struct bny_op *op, const struct bny_step_state *st, uin
     return len;
 }
 
-static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_state *st, uint32_t c, int from,
-                              int is_result)
+static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_state *st,
+                              uint32_t c, int from, int is_result)
 {
-    return (struct bny_dec){ .codec = codec_of(op), .cpu_flags = bny_cpu_flags(), .dtype = op->call.dtype,
-                             .scale = is_result && bny_averages(op) && !is_exact(op) ? 1.0f / (float)op->comm->n : 1,
-                             .seed = op->lent ? op->lent->seed : 0, .step = op->codec_step,
-                             .rank = (uint32_t)(is_result ? op->comm->n : from), .index = index_of(op, st, c),
+    return (struct bny_dec){ .codec = codec_of(op),
+                             .cpu_flags = bny_cpu_flags(),
+                             .dtype = op->call.dtype,
+                             .scale = is_result && bny_averages(op) && !is_exact(op)
+                                          ? 1.0f / (float)op->comm->n
+                                          : 1,
+                             .seed = op->lent ? op->lent->seed : 0,
+                             .step = op->codec_step,
+                             .rank = (uint32_t)(is_result ? op->comm->n : from),
+                             .index = index_of(op, st, c),
                              .need_crc = op->comm->world->codec_crc };
 }
 
-/* ---- start ---------------------------------------------------------------------------------------- */
+/* ---- start ---- */
 
 /* Inside a host of a hierarchical schedule nothing is encoded. Both ends see it alike. */
 static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
@@ -113,7 +128,8 @@ static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
     const struct bny_world *w = op->comm->world;
 
     if (s->peer < 0 || is_exact(op) ||
-        (strncmp(op->plan.schedule, "hierarchical", 12) != 0 && strncmp(op->plan.schedule, "host_", 5) != 0))
+        (strncmp(op->plan.schedule, "hierarchical", 12) != 0 &&
+         strncmp(op->plan.schedule, "host_", 5) != 0))
         return 0;
     return bny_topology_same_host(w->topology, w->rank, op->comm->peers[s->peer].world_rank);
 }
@@ -125,7 +141,8 @@ static int is_forward(const struct bny_op *op, uint32_t i)
     return s->kind == BNY_FORWARD && s->from != UINT32_MAX && op->steps[i].encodes;
 }
 
-/* Which steps deal in encoded chunks. Sums that a block's SEND has in it: its own and those added before. */
+/* Which steps deal in encoded chunks. Sums that a block's SEND has in it: its own and those
+ * added before. */
 static void mark_steps(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -150,14 +167,16 @@ static void mark_steps(struct bny_op *op)
             op->steps[p->steps[i].from].encodes = 1;
 }
 
-/* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every sum is dense. Where a block
- * has an encoded RECV_ADD, the first one makes our own part sparse (with its residual), and the sum of sparse parts
- * then travels as it is. With reselect=1 sums are selected from again instead, with the residual. */
+/* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every
+ * sum is dense. Where a block has an encoded RECV_ADD, the first one makes our own part sparse
+ * (with its residual), and the sum of sparse parts then travels as it is. With reselect=1 sums
+ * are selected from again instead, with the residual. */
 static void mark_thinning(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
 
-    if (codec_of(op)->ops->family != BNY_CODEC_SPARSE || bny_codec_get(codec_of(op), "reselect") == 1)
+    if (codec_of(op)->ops->family != BNY_CODEC_SPARSE ||
+        bny_codec_get(codec_of(op), "reselect") == 1)
         return;
     for (uint32_t i = 0; i < p->nsteps; i++) {
         const struct bny_step *s = &p->steps[i];
@@ -182,7 +201,8 @@ static int makes_statistics(const struct bny_op *op, uint32_t i)
     return st->encodes && !st->is_union && (kind == BNY_SEND || kind == BNY_KEEP || st->thins);
 }
 
-/* Steps that encode, in order of their place in the tensor (blocks are), take the numbers of their chunks. */
+/* Steps that encode, in order of their place in the tensor (blocks are), take the numbers of
+ * their chunks. */
 static int number_encodings(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -209,7 +229,8 @@ static int number_encodings(struct bny_op *op)
         op->steps[i].stats_at = b->encodings;
         b->encodings += op->steps[i].nchunks;
     }
-    rc = bny_grow(&op->stats, &op->stats_cap, op->nencodings * bytes, 1, "statistics of a codec");
+    rc = bny_grow(&op->stats, &op->stats_cap, op->nencodings * bytes, 1,
+                  "statistics of a codec");
     if (rc == 0 && op->nencodings)
         memset(op->stats, 0, op->nencodings * bytes);
     return rc;
@@ -239,7 +260,8 @@ static size_t lay_out(struct bny_op *op, char *base)
             place = carve(&at, SMALL_BYTES);
             st->pend = base ? base + place : NULL;
         }
-        if (op->workers && p->steps[i].kind == BNY_SEND && st->encodes && bound(op, bny_engine_chunk(op, st, 0)) > SMALL_BYTES) {
+        if (op->workers && p->steps[i].kind == BNY_SEND && st->encodes &&
+            bound(op, bny_engine_chunk(op, st, 0)) > SMALL_BYTES) {
             place = carve(&at, sizeof *st->jobs * BNY_AHEAD);
             st->jobs = base ? (struct bny_job *)(void *)(base + place) : NULL;
         }
@@ -327,10 +349,11 @@ void bny_coded_end(struct bny_op *op, int result)
     bny_state_end(state);
 }
 
-/* ---- encode and send ------------------------------------------------------------------------------ */
+/* ---- encode and send ---- */
 
 /* The chunk as it is, from where it lies. */
-static int send_raw(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr, size_t n)
+static int send_raw(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr,
+                    size_t n)
 {
     uint32_t len = (uint32_t)(n * op->esz);
 
@@ -339,13 +362,14 @@ static int send_raw(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
     return bny_engine_send(op, index, h, ptr, len, 0);
 }
 
-static int send_small(struct bny_op *op, struct bny_ep *ep, struct bny_step_state *st, struct bny_hdr *h,
-                      const char *src, size_t n)
+static int send_small(struct bny_op *op, struct bny_ep *ep, struct bny_step_state *st,
+                      struct bny_hdr *h, const char *src, size_t n)
 {
     int rc;
 
     if (!st->pend_len) {
-        long len = encode(op, st, h->chunk, (uint32_t)op->comm->rank, st->pend, bound(op, n), src, n);
+        long len =
+            encode(op, st, h->chunk, (uint32_t)op->comm->rank, st->pend, bound(op, n), src, n);
         if (len < 0)
             return (int)len;
         st->pend_len = (uint32_t)len;
@@ -359,8 +383,9 @@ static int send_small(struct bny_op *op, struct bny_ep *ep, struct bny_step_stat
 }
 
 /* Straight into the transport's memory. */
-static int send_reserved(struct bny_op *op, uint32_t index, struct bny_ep *ep, struct bny_step_state *st,
-                         struct bny_hdr *h, const char *src, size_t n)
+static int send_reserved(struct bny_op *op, uint32_t index, struct bny_ep *ep,
+                         struct bny_step_state *st, struct bny_hdr *h, const char *src,
+                         size_t n)
 {
     const struct bny_step *s = &op->program->steps[index];
     size_t most = bound(op, n);
@@ -368,7 +393,8 @@ static int send_reserved(struct bny_op *op, uint32_t index, struct bny_ep *ep, s
     long len;
     int rc;
 
-    if (most > ep->eager_max && !op->peers[s->peer].ready_seen && !(ep->ops->caps & BNY_TP_DESC))
+    if (most > ep->eager_max && !op->peers[s->peer].ready_seen &&
+        !(ep->ops->caps & BNY_TP_DESC))
         return BNY_AGAIN;
     if (st->jobs)
         return bny_ahead_send(op, index, h, most);
@@ -401,12 +427,14 @@ int bny_coded_send(struct bny_op *op, uint32_t index, struct bny_hdr *h)
         const struct bny_step_state *from = &op->steps[s->from];
         if (from->coded_len[c] == BNY_LEN_RAW)
             return send_raw(op, index, h, from->dst + at, n);
-        return bny_engine_send(op, index, h, from->coded + stride(op) * c, from->coded_len[c], 0);
+        return bny_engine_send(op, index, h, from->coded + stride(op) * c, from->coded_len[c],
+                               0);
     }
     if (st->raw_next != c + 1) {
         size_t most = bound(op, n);
-        rc = most <= SMALL_BYTES && most <= ep->eager_max ? send_small(op, ep, st, h, st->src + at, n)
-                                                          : send_reserved(op, index, ep, st, h, st->src + at, n);
+        rc = most <= SMALL_BYTES && most <= ep->eager_max
+                 ? send_small(op, ep, st, h, st->src + at, n)
+                 : send_reserved(op, index, ep, st, h, st->src + at, n);
         if (rc != -BANYAN_ENOTSUP)
             return rc;
         st->raw_next = c + 1;
@@ -414,36 +442,43 @@ int bny_coded_send(struct bny_op *op, uint32_t index, struct bny_hdr *h)
     return send_raw(op, index, h, st->src + at, n);
 }
 
-/* ---- receive and decode ---------------------------------------------------------------------------- */
+/* ---- receive and decode ---- */
 
-int bny_coded_fits(const struct bny_op *op, const struct bny_step_state *st, const struct bny_hdr *h, size_t n)
+int bny_coded_fits(const struct bny_op *op, const struct bny_step_state *st,
+                   const struct bny_hdr *h, size_t n)
 {
     if (n == 0)
         return h->kind == BNY_MSG_DATA && h->len == 0;
     if (h->kind == BNY_MSG_RAW)
         return h->len == n * op->esz;
-    return h->kind == BNY_MSG_DATA && h->len > sizeof(struct bny_coded_hdr) && h->len <= bound(op, n);
+    return h->kind == BNY_MSG_DATA && h->len > sizeof(struct bny_coded_hdr) &&
+           h->len <= bound(op, n);
 }
 
 static int reduce_exact(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
-                        const struct bny_dec *d, const void *wire, size_t len, size_t base, size_t n)
+                        const struct bny_dec *d, const void *wire, size_t len, size_t base,
+                        size_t n)
 {
-    int rc = bny_grow(&op->decoded, &op->decoded_cap, op->chunk_elems * op->esz, 1, "a decoded chunk");
+    int rc = bny_grow(&op->decoded, &op->decoded_cap, op->chunk_elems * op->esz, 1,
+                      "a decoded chunk");
 
     if (rc == 0)
         rc = bny_message_decode(d, op->decoded, wire, len, n);
     if (rc)
         return rc;
     if (s->flags & BNY_STEP_REV)
-        bny_redop_run(&op->call.redop, op->call.dtype, st->dst + base, op->decoded, st->src + base, n);
+        bny_redop_run(&op->call.redop, op->call.dtype, st->dst + base, op->decoded,
+                      st->src + base, n);
     else
-        bny_redop_run(&op->call.redop, op->call.dtype, st->dst + base, st->src + base, op->decoded, n);
+        bny_redop_run(&op->call.redop, op->call.dtype, st->dst + base, st->src + base,
+                      op->decoded, n);
     return 0;
 }
 
-/* Our own part of a sum, sparse: *out = decode(encode(src)). A part that the codec declines stays as it is. dst is
- * not written before the peer's message has been checked. */
-static int thin(struct bny_op *op, struct bny_step_state *st, uint32_t c, const char *src, size_t n, const float **out)
+/* Our own part of a sum, sparse: *out = decode(encode(src)). A part that the codec declines
+ * stays as it is. dst is not written before the peer's message has been checked. */
+static int thin(struct bny_op *op, struct bny_step_state *st, uint32_t c, const char *src,
+                size_t n, const float **out)
 {
     struct bny_dec d = decoder(op, st, c, op->comm->rank, 0);
     size_t at = (bound(op, n) + 63) & ~(size_t)63;
@@ -459,8 +494,8 @@ static int thin(struct bny_op *op, struct bny_step_state *st, uint32_t c, const 
     return bny_message_decode(&d, op->decoded + at, op->decoded, (size_t)len, n);
 }
 
-int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, const void *wire,
-                    size_t len, uint32_t c, size_t n)
+int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
+                    const void *wire, size_t len, uint32_t c, size_t n)
 {
     struct bny_dec d = decoder(op, st, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems * op->esz;
@@ -474,7 +509,8 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
     else {
         acc = (const float *)(st->src + base);
         rc = st->thins ? thin(op, st, c, st->src + base, n, &acc) : 0;
-        return rc ? rc : bny_message_decode_add(&d, (float *)(st->dst + base), acc, wire, len, n);
+        return rc ? rc
+                  : bny_message_decode_add(&d, (float *)(st->dst + base), acc, wire, len, n);
     }
     if (rc == 0 && st->coded) {
         memcpy(st->coded + stride(op) * c, wire, len);
@@ -483,7 +519,7 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
     return rc;
 }
 
-/* ---- the owner --------------------------------------------------------------------------------------- */
+/* ---- the owner ---- */
 
 static void keep_raw(struct bny_op *op, char *dst, const char *src, size_t n)
 {

@@ -46,7 +46,8 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
 
 #define SLOT_OF_SHM (128u << 10)
 
-/* Which transport each pair uses is known to all ranks, so what follows is the same on all of them. */
+/* Which transport each pair uses is known to all ranks, so what follows is the same on all of
+ * them. */
 void bny_comm_settle(struct banyan_comm *c)
 {
     struct bny_world *w = c->world;
@@ -138,16 +139,21 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     if (w->generation != bny_process_generation())
         return; /* a forked child: the parent's connections are not ours to close */
     bny_world_lock(w);
-    /* After a failure that all know of we leave in order: who hears of it a little later must not take our exit
-     * for the first cause. */
+    /* After a failure that all know of we leave in order: who hears of it a little later must
+     * not take our exit for the first cause. */
     if (comm->finalized && comm->n == w->nranks)
-        w->orderly = 1; /* all ranks were in that barrier: none needs what was destroyed before */
+        w->orderly =
+            1; /* all ranks were in that barrier: none needs what was destroyed before */
     else if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
     if (!atomic_load(&comm->failed) && comm->active_first) {
-        struct bny_failure f = { .cause = BNY_CAUSE_ABORT, .code = BANYAN_EABORTED,
-                                 .blamed = w->rank, .comm = comm->id,
-                                 .text = "the communicator was destroyed with operations in flight" };
+        struct bny_failure f = {
+            .cause = BNY_CAUSE_ABORT,
+            .code = BANYAN_EABORTED,
+            .blamed = w->rank,
+            .comm = comm->id,
+            .text = "the communicator was destroyed with operations in flight"
+        };
         bny_comm_set_failure(comm, &f);
     }
     bny_comm_free(comm);
@@ -155,8 +161,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     bny_world_unref(w);
 }
 
-/* What the others sent before they came to the barrier has been looked at by now, also where a rank only sent in its last
- * calls. A failure that this has brought to light is the communicator's when its grace has passed. */
+/* What the others sent before they came to the barrier has been looked at by now, also where a
+ * rank only sent in its last calls. A failure that this has brought to light is the
+ * communicator's when its grace has passed. */
 static int late_failure(struct banyan_comm *comm)
 {
     struct bny_world *w = comm->world;
@@ -184,7 +191,8 @@ int banyan_comm_finalize(struct banyan_comm *comm)
     if (!comm)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_finalize: comm must not be NULL");
     if (comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
+        return bny_fail(BANYAN_EFORK,
+                        "this process was forked from the one that made the communicator");
     if (!comm->init && !atomic_load(&comm->failed)) {
         rc = banyan_barrier(comm, NULL);
         if (rc == 0)
@@ -230,7 +238,7 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
     return 0;
 }
 
-/* ---- dup and split -------------------------------------------------------------------------------------------- */
+/* ---- dup and split ---- */
 
 struct member { /* what every rank tells the others in a split */
     int32_t color, key;
@@ -246,7 +254,8 @@ static uint32_t new_id(const struct banyan_comm *parent, const struct member *al
     for (int r = 0; r < parent->n; r++)
         if (all[r].next_id > id)
             id = all[r].next_id;
-    /* two splits of different parents at the same time agree on the same number: the parent tells them apart */
+    /* two splits of different parents at the same time agree on the same number: the parent
+     * tells them apart */
     x = (parent->id * 0x9e3779b9u) ^ (id * 0x85ebca6bu);
     x ^= x >> 15;
     return x > 1 ? x : x + 2;
@@ -264,7 +273,8 @@ static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
 }
 
 /* Members of our color, ordered by (key, rank). Returns their number. */
-static int pick(const struct banyan_comm *parent, const struct member *all, int color, int *ranks)
+static int pick(const struct banyan_comm *parent, const struct member *all, int color,
+                int *ranks)
 {
     int n = 0;
 
@@ -338,7 +348,7 @@ int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out)
     return banyan_comm_split(comm, 0, 0, out);
 }
 
-/* ---- statistics, progress ----------------------------------------------------------------------------------------- */
+/* ---- statistics, progress ---- */
 
 int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 {
@@ -353,7 +363,8 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     size = size < sizeof s ? size : sizeof s;
     s.size = size;
     w = comm->world;
-    /* Who holds the lock for long, such as a user's operation that asks, gets values of the last tick. */
+    /* Who holds the lock for long, such as a user's operation that asks, gets values of the
+     * last tick. */
     for (int i = 0; i < 1000 && !counted; i++) {
         counted = bny_world_trylock(w);
         if (!counted)
@@ -383,17 +394,19 @@ int banyan_progress(struct banyan_comm *comm)
         return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
     w = comm->world;
     if (w->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK, "this process was forked from the one that made the communicator");
+        return bny_fail(BANYAN_EFORK,
+                        "this process was forked from the one that made the communicator");
     n = bny_world_poll(w);
     rc = bny_comm_error(comm);
     return rc ? rc : n;
 }
 
-/* A 1 ms timer: rings in shared memory have no descriptor that says a message has come, so "call again" is all
- * that can be promised for every transport. */
+/* A 1 ms timer: rings in shared memory have no descriptor that says a message has come, so
+ * "call again" is all that can be promised for every transport. */
 int banyan_progress_fd(struct banyan_comm *comm)
 {
-    struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 }, .it_value = { .tv_nsec = 1000000 } };
+    struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
+                                .it_value = { .tv_nsec = 1000000 } };
     struct bny_world *w;
     int timer;
 
@@ -415,7 +428,7 @@ int banyan_progress_fd(struct banyan_comm *comm)
     return timer;
 }
 
-/* ---- init ------------------------------------------------------------------------------------------------------------ */
+/* ---- init ---- */
 
 void banyan_config_default(struct banyan_config *cfg)
 {
@@ -443,15 +456,20 @@ static int take_config(struct banyan_config *out, const struct banyan_config *gi
     if (!given)
         return 0;
     if (given->size < offsetof(struct banyan_config, transport) || given->size > 4096)
-        return bny_fail(BANYAN_EINVAL, "config: size is %zu; start from banyan_config_default()", given->size);
+        return bny_fail(BANYAN_EINVAL,
+                        "config: size is %zu; start from banyan_config_default()", given->size);
     memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
-    if (out->transport && strcmp(out->transport, "auto") != 0 && !bny_transport_find(out->transport))
-        return bny_fail(BANYAN_EINVAL, "config: transport \"%s\" is unknown; see banyan_transport_name()",
+    if (out->transport && strcmp(out->transport, "auto") != 0 &&
+        !bny_transport_find(out->transport))
+        return bny_fail(BANYAN_EINVAL,
+                        "config: transport \"%s\" is unknown; see banyan_transport_name()",
                         out->transport);
-    if (out->schedule && strcmp(out->schedule, "auto") != 0 && !bny_schedule_known(out->schedule))
-        return bny_fail(BANYAN_EINVAL, "config: schedule \"%s\" is unknown; there are: auto, %s", out->schedule,
-                        bny_schedule_list());
+    if (out->schedule && strcmp(out->schedule, "auto") != 0 &&
+        !bny_schedule_known(out->schedule))
+        return bny_fail(BANYAN_EINVAL,
+                        "config: schedule \"%s\" is unknown; there are: auto, %s",
+                        out->schedule, bny_schedule_list());
     return out->codec ? bny_codec_parse(&codec, out->codec) : 0;
 }
 
@@ -472,10 +490,14 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (nranks < 1 || nranks > 65536)
         return bny_fail(BANYAN_EINVAL, "nranks: %d is not in [1, 65536]", nranks);
     if (rank < 0 || rank >= nranks)
-        return bny_fail(BANYAN_EINVAL, "rank: %d is not in [0, %d) (nranks is %d)", rank, nranks, nranks);
+        return bny_fail(BANYAN_EINVAL, "rank: %d is not in [0, %d) (nranks is %d)", rank,
+                        nranks, nranks);
     if (!id && !c.allgather && nranks > 1)
-        return bny_fail(BANYAN_EINVAL, "rank %d: id must not be NULL: make one with banyan_id_create at rank 0 and "
-                        "send it to all, or set config.allgather", rank);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "rank %d: id must not be NULL: make one with banyan_id_create at rank 0 and "
+            "send it to all, or set config.allgather",
+            rank);
     if (!id && !strcmp(c.transport ? c.transport : "auto", "loop") && nranks > 1)
         return bny_fail(BANYAN_EINVAL, "rank %d: the loop transport needs an id", rank);
     return bny_init_start(out, (const struct bny_id *)id, nranks, rank, &c);
@@ -536,7 +558,8 @@ int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *c
     if (rc)
         return rc;
     bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
-    return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks, launch.rank, cfg);
+    return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks,
+                            launch.rank, cfg);
 }
 
 int banyan_id_create(struct banyan_id *out)
@@ -553,7 +576,8 @@ int banyan_id_create(struct banyan_id *out)
 
 const char *banyan_version_string(void)
 {
-    return STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(BANYAN_VERSION_PATCH);
+    return STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(
+        BANYAN_VERSION_PATCH);
 }
 
 int banyan_version(void)

@@ -24,7 +24,8 @@ struct message {
     uint8_t chan;
 };
 
-struct families { /* the children of rank v in tree t: child[at[t * (nranks + 1) + v]] to before [... + v + 1] */
+struct families { /* the children of rank v in tree t: child[at[t * (nranks + 1) + v]] to before
+                     [... + v + 1] */
     size_t *at;
     int *child;
 };
@@ -73,7 +74,8 @@ static int find_families(struct families *to, const struct bny_forest *f, int do
         for (size_t v = 0; v < n; v++)
             at[v + 1] += at[v];
         next = at[n];
-        for (size_t v = n; v-- > 0;) /* fills from the back, which leaves the ends of families in at */
+        for (size_t v = n;
+             v-- > 0;) /* fills from the back, which leaves the ends of families in at */
             if (parent[v] >= 0)
                 to->child[--at[parent[v] + 1]] = (int)v;
         memmove(at, at + 1, n * sizeof *at);
@@ -168,7 +170,8 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
     if (phase == SPREADING) {
         m.from = spread_parent(tree, child);
         m.to = child;
-        m.time = tree->down_parent ? tree->down_step[child] : c->f->nsteps - 1 - tree->step[child];
+        m.time =
+            tree->down_parent ? tree->down_step[child] : c->f->nsteps - 1 - tree->step[child];
         return push(c, &m);
     }
     m.send_src = c->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
@@ -228,9 +231,9 @@ static int collect(struct compilation *c)
     return e;
 }
 
-#define ORDER(a, b) \
-    if ((a) != (b)) \
-        return (a) < (b) ? -1 : 1
+#define ORDER(a, b)                                                                            \
+    if ((a) != (b))                                                                            \
+    return (a) < (b) ? -1 : 1
 
 static int by_pair(const void *x, const void *y)
 {
@@ -291,7 +294,8 @@ static int by_program(const void *x, const void *y, void *arg)
  * alone. */
 static uint8_t spread_src(const struct compilation *c, const struct message *m)
 {
-    if (c->collective == BNY_ALLGATHER && m->nblocks == 1 && c->f->trees[m->block].root == c->rank)
+    if (c->collective == BNY_ALLGATHER && m->nblocks == 1 &&
+        c->f->trees[m->block].root == c->rank)
         return BNY_IN;
     return m->send_src;
 }
@@ -306,13 +310,18 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         .chan = m->chan,
         .src = m->recv_src,
         .dst = m->recv_dst,
-        .peer = keep ? -1 : in ? m->from : m->to,
+        .peer = keep ? -1
+                : in ? m->from
+                     : m->to,
         .block = m->block,
         .nblocks = m->nblocks,
         .from = UINT32_MAX,
-        .time = m->time + (m->phase == SPREADING && c->collective == BNY_ALLREDUCE ? c->f->nsteps : 0),
+        .time = m->time +
+                (m->phase == SPREADING && c->collective == BNY_ALLREDUCE ? c->f->nsteps : 0),
         .flags = m->phase == SPREADING ? BNY_STEP_PLACE : 0,
-        .kind = keep ? BNY_KEEP : m->phase == SPREADING ? BNY_RECV_COPY : BNY_RECV_ADD,
+        .kind = keep                    ? BNY_KEEP
+                : m->phase == SPREADING ? BNY_RECV_COPY
+                                        : BNY_RECV_ADD,
     };
 
     if (!in) {
@@ -385,17 +394,11 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     enum bny_forest_use use;
 
     switch (collective) {
-    case BNY_ALLREDUCE:
-        use = BNY_FOREST_ALLREDUCE;
-        break;
+    case BNY_ALLREDUCE: use = BNY_FOREST_ALLREDUCE; break;
     case BNY_REDUCE_SCATTER:
-    case BNY_ALLGATHER:
-        use = BNY_FOREST_SCATTERED;
-        break;
+    case BNY_ALLGATHER: use = BNY_FOREST_SCATTERED; break;
     case BNY_REDUCE:
-    case BNY_BROADCAST:
-        use = BNY_FOREST_ROOTED;
-        break;
+    case BNY_BROADCAST: use = BNY_FOREST_ROOTED; break;
     default:
         return bny_fail(BANYAN_EINVAL, "%s is no collective of forests; use a direct program",
                         bny_collective_name(collective));
@@ -420,8 +423,8 @@ static int compile_rank(struct compilation *c, struct bny_program **out, int ran
 }
 
 /* Ranks [first, end) to out[0], out[1], ... */
-static int compile(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int first,
-                   int end, int coalesce_flag)
+static int compile(struct bny_program **out, const struct bny_forest *forest,
+                   enum bny_collective collective, int first, int end, int coalesce_flag)
 {
     struct compilation c = { .f = forest, .collective = collective, .coalesce = coalesce_flag };
     int e;
@@ -430,7 +433,9 @@ static int compile(struct bny_program **out, const struct bny_forest *forest, en
     e = check_arguments(forest, collective, first);
     if (e)
         return e;
-    e = set_children(&c) ? bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name) : 0;
+    e = set_children(&c)
+            ? bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name)
+            : 0;
     for (int r = first; r < end && !e; r++)
         e = compile_rank(&c, &out[r - first], r);
     free(c.first);
@@ -444,15 +449,15 @@ static int compile(struct bny_program **out, const struct bny_forest *forest, en
     return e;
 }
 
-int bny_compile(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective, int rank,
-                int coalesce_flag)
+int bny_compile(struct bny_program **out, const struct bny_forest *forest,
+                enum bny_collective collective, int rank, int coalesce_flag)
 {
     *out = NULL;
     return compile(out, forest, collective, rank, rank + 1, coalesce_flag);
 }
 
-int bny_compile_all(struct bny_program **out, const struct bny_forest *forest, enum bny_collective collective,
-                    int coalesce_flag)
+int bny_compile_all(struct bny_program **out, const struct bny_forest *forest,
+                    enum bny_collective collective, int coalesce_flag)
 {
     return compile(out, forest, collective, 0, forest->nranks, coalesce_flag);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Device memory is refused, not crashed on: when a CUDA driver library is in the process it is asked about
- * pointers. */
+/* Device memory is refused, not crashed on: when a CUDA driver library is in the process it is
+ * asked about pointers. */
 #include <dlfcn.h>
 
 #include "collectives/internal.h"
@@ -32,8 +32,11 @@ int bny_device_check(const void *ptr, const char *argument)
     get_attribute_fn fn = atomic_load_explicit(&get_attribute, memory_order_relaxed);
     unsigned type = 0;
 
-    if (!fn || !ptr || fn(&type, MEMORY_TYPE, (unsigned long long)(uintptr_t)ptr) != 0 || type != DEVICE)
+    if (!fn || !ptr || fn(&type, MEMORY_TYPE, (unsigned long long)(uintptr_t)ptr) != 0 ||
+        type != DEVICE)
         return 0;
-    return bny_fail(BANYAN_ENOTSUP, "%s: %p is device memory, which banyan does not move yet; copy it to host "
-                    "memory first", argument, ptr);
+    return bny_fail(BANYAN_ENOTSUP,
+                    "%s: %p is device memory, which banyan does not move yet; copy it to host "
+                    "memory first",
+                    argument, ptr);
 }

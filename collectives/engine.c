@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The life of a chunk: encode, send, receive, decode-and-add, pass on. The only file that sees steps, codecs and
- * transports together. Functions stand in the order a chunk meets them.
+/* The life of a chunk: encode, send, receive, decode-and-add, pass on. The only file that sees
+ * steps, codecs and transports together. Functions stand in the order a chunk meets them.
  *
- * Nothing here blocks: bny_engine_advance() makes one pass over the open steps of an operation, each of which
- * may move one chunk. Passing over all steps chunk by chunk, instead of step by step, keeps a chunk in the cache
- * from its first addition to its last send.
+ * Nothing here blocks: bny_engine_advance() makes one pass over the open steps of an operation,
+ * each of which may move one chunk. Passing over all steps chunk by chunk, instead of step by
+ * step, keeps a chunk in the cache from its first addition to its last send.
  *
  * Ways a chunk can leave (bny_engine_send), by size and by what the transport can do:
  *   eager    copied into the transport's ring; needs nothing of the peer
  *   put      straight to its final place at the peer, after the peer's READY with its window
  *   send     by reference: the peer pulls it (descriptor), or the network card reads it
  *   reserve  copied or encoded into lent send memory
- * Bulk to a peer that has not announced the operation (READY) waits, unless the transport only posts a descriptor. */
+ * Bulk to a peer that has not announced the operation (READY) waits, unless the transport only
+ * posts a descriptor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,18 +20,22 @@
 #include "collectives/engine.h"
 #include "collectives/trace.h"
 
-#define TILE_BYTES (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach */
-#define BORROWED_MAX 2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
+#define TILE_BYTES                                                                             \
+    (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach  \
+                  */
+#define BORROWED_MAX                                                                           \
+    2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
 
-/* Payload that is better not copied through the eager ring. On a transport that posts descriptors that begins where
- * zero copy pays; elsewhere where eager ends. */
+/* Payload that is better not copied through the eager ring. On a transport that posts
+ * descriptors that begins where zero copy pays; elsewhere where eager ends. */
 static int is_bulk(const struct bny_ep *ep, size_t len)
 {
     return len > ep->eager_max || ((ep->ops->caps & BNY_TP_DESC) && len >= ep->zcopy_min);
 }
 
-/* A put is our work, a descriptor the receiver's. In a broadcast the root has nothing else to do, and neither have the
- * receivers: they share the copying. In other collectives all are busy, and a put finds the chunk in our cache. */
+/* A put is our work, a descriptor the receiver's. In a broadcast the root has nothing else to
+ * do, and neither have the receivers: they share the copying. In other collectives all are
+ * busy, and a put finds the chunk in our cache. */
 static int root_puts(const struct bny_op *op, uint32_t chunk)
 {
     uint32_t n = (uint32_t)op->comm->n;
@@ -38,10 +43,10 @@ static int root_puts(const struct bny_op *op, uint32_t chunk)
     return op->call.collective != BNY_BROADCAST || chunk % n == n - 1;
 }
 
-/* ---- encode and send ------------------------------------------------------------------------------ */
+/* ---- encode and send ---- */
 
-int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr, uint32_t len,
-                    uint64_t put_offset)
+int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const char *ptr,
+                    uint32_t len, uint64_t put_offset)
 {
     const struct bny_step *s = &op->program->steps[index];
     struct bny_ep *ep = op->comm->peers[s->peer].ep;
@@ -96,7 +101,8 @@ int bny_engine_send(struct bny_op *op, uint32_t index, struct bny_hdr *h, const 
     return rc == 0 ? 1 : rc;
 }
 
-static void trace_send(const struct bny_op *op, struct bny_step_state *st, uint32_t c, int rc, uint64_t t0, size_t bytes)
+static void trace_send(const struct bny_op *op, struct bny_step_state *st, uint32_t c, int rc,
+                       uint64_t t0, size_t bytes)
 {
     if (rc == BNY_AGAIN && st->awaits)
         return;
@@ -124,7 +130,8 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
     if (st->encodes)
         rc = bny_coded_send(op, index, &h);
     else
-        rc = bny_engine_send(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz), (st->pos + at) * op->esz);
+        rc = bny_engine_send(op, index, &h, st->src + at * op->esz, (uint32_t)(n * op->esz),
+                             (st->pos + at) * op->esz);
     if (rc == 2) {
         op->sends_in_flight++;
         op->peers[s->peer].borrowed++;
@@ -134,7 +141,7 @@ static int send_chunk(struct bny_op *op, uint32_t index, uint32_t c)
     return rc;
 }
 
-/* ---- receive, decode and add ---------------------------------------------------------------------- */
+/* ---- receive, decode and add ---- */
 
 static int grow_tile(struct bny_op *op, size_t bytes)
 {
@@ -146,8 +153,8 @@ static int grow_tile(struct bny_op *op, size_t bytes)
     return op->tile ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a tile of %zu bytes", bytes);
 }
 
-static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, size_t byte_off,
-                const void *in, size_t bytes)
+static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
+                size_t byte_off, const void *in, size_t bytes)
 {
     size_t n = bytes / op->esz;
     char *dst = st->dst + byte_off;
@@ -159,9 +166,10 @@ static void add(struct bny_op *op, const struct bny_step *s, struct bny_step_sta
         bny_redop_run(&op->call.redop, op->call.dtype, dst, src, in, n);
 }
 
-/* Adds, and stores the sums in the next rank's window too, where that is memory we can reach. 1: done. */
-static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st, size_t byte_off,
-                     const void *in, size_t bytes)
+/* Adds, and stores the sums in the next rank's window too, where that is memory we can reach.
+ * 1: done. */
+static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
+                     size_t byte_off, const void *in, size_t bytes)
 {
     const struct bny_step *f;
     struct bny_step_state *tw;
@@ -176,7 +184,8 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
     tw = &op->steps[st->twin];
     if (tw->stored < tw->posted)
         tw->stored = tw->posted;
-    if (tw->stored != st->done) /* a chunk before it was added without being stored, and still must be sent */
+    if (tw->stored !=
+        st->done) /* a chunk before it was added without being stored, and still must be sent */
         return 0;
     pr = &op->peers[f->peer];
     ep = op->comm->peers[f->peer].ep;
@@ -185,10 +194,9 @@ static int add_twice(struct bny_op *op, const struct bny_step *s, struct bny_ste
     there = ep->ops->put_map(ep, &pr->theirs, st->pos * op->esz + byte_off, (uint32_t)bytes);
     if (!there)
         return 0;
-    bny_redop_twice(&op->call.redop, op->call.dtype)(st->dst + byte_off, there,
-                                                     s->flags & BNY_STEP_REV ? in : src,
-                                                     s->flags & BNY_STEP_REV ? src : in,
-                                                     bytes / op->esz);
+    bny_redop_twice(&op->call.redop, op->call.dtype)(
+        st->dst + byte_off, there, s->flags & BNY_STEP_REV ? in : src,
+        s->flags & BNY_STEP_REV ? src : in, bytes / op->esz);
     ep->ops->put_unmap(ep);
     tw->stored = st->done + 1;
     return 1;
@@ -219,7 +227,8 @@ static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny
     return 1;
 }
 
-/* Raw payload that is still in the transport: views it tile by tile, and adds or places each tile while it is hot. */
+/* Raw payload that is still in the transport: views it tile by tile, and adds or places each
+ * tile while it is hot. */
 static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st,
                         struct bny_msg *msg, size_t base)
 {
@@ -245,18 +254,19 @@ static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_
 }
 
 /* A chunk that its codec declined: what must be known before it is used as it is. */
-static int take_raw(struct bny_op *op, struct bny_step_state *st, const struct bny_msg *msg, const void *data,
-                    uint32_t c)
+static int take_raw(struct bny_op *op, struct bny_step_state *st, const struct bny_msg *msg,
+                    const void *data, uint32_t c)
 {
-    if (op->comm->world->codec_crc && (!data || bny_crc32c(0, data, msg->hdr.len) != msg->hdr.crc))
+    if (op->comm->world->codec_crc &&
+        (!data || bny_crc32c(0, data, msg->hdr.len) != msg->hdr.crc))
         return bny_fail(BANYAN_EPROTO, "a raw chunk fails its checksum");
     if (st->coded)
         st->coded_len[c] = BNY_LEN_RAW;
     return 0;
 }
 
-/* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not all of it has
- * arrived, or an error. */
+/* Applies the message at the head of the step's queue, which is chunk st->done. 1 done, 0 not
+ * all of it has arrived, or an error. */
 static int apply_data(struct bny_op *op, const struct bny_step *s, struct bny_step_state *st)
 {
     struct bny_msg *msg = st->arrived;
@@ -270,7 +280,8 @@ static int apply_data(struct bny_op *op, const struct bny_step *s, struct bny_st
     if (bny_msg_is_draining(msg))
         return 0;
     if (!data && (coded || op->call.redop.elem_bytes ||
-                  (msg->hdr.kind == BNY_MSG_RAW && op->comm->world->codec_crc))) { /* needs the message in one piece */
+                  (msg->hdr.kind == BNY_MSG_RAW &&
+                   op->comm->world->codec_crc))) { /* needs the message in one piece */
         rc = pull_to_tile(op, st, msg);
         if (rc != 1)
             return rc;
@@ -311,13 +322,16 @@ static int apply(struct bny_op *op, const struct bny_step *s, struct bny_step_st
     if (__builtin_expect(t0 == 0, 1) || (st->encodes && h->kind == BNY_MSG_DATA) || rc < 0)
         return rc; /* what is encoded was noted where it was decoded */
     if (rc == 1)
-        bny_trace(op, st, BNY_TRACE_ARRIVE, c, st->view_off > before ? bny_now_ns() : t0, h->len);
+        bny_trace(op, st, BNY_TRACE_ARRIVE, c, st->view_off > before ? bny_now_ns() : t0,
+                  h->len);
     if (h->len && (rc == 1 || st->view_off > before)) /* put: nothing is left to do */
-        bny_trace(op, st, BNY_TRACE_DECODE, c, t0, st->view_off > before ? st->view_off - before : h->len);
+        bny_trace(op, st, BNY_TRACE_DECODE, c, t0,
+                  st->view_off > before ? st->view_off - before : h->len);
     return rc;
 }
 
-/* The block is fully reduced here: finish it (AVG), and with a lossy codec keep what everybody else will decode. */
+/* The block is fully reduced here: finish it (AVG), and with a lossy codec keep what everybody
+ * else will decode. */
 static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
 {
     size_t n = bny_engine_chunk(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
@@ -335,7 +349,7 @@ static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
     return 0;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------ */
+/* ---- order ---- */
 
 static void step_done(struct bny_op *op, struct bny_step_state *st)
 {
@@ -373,13 +387,14 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
     struct bny_world *w = op->comm->world;
     int world_rank = s->peer >= 0 ? op->comm->peers[s->peer].world_rank : w->rank;
 
-    /* A peer's true death is told by the transport and the control plane; that it left is less than any cause that
-     * made it leave, which we may be about to hear. */
+    /* A peer's true death is told by the transport and the control plane; that it left is less
+     * than any cause that made it leave, which we may be about to hear. */
     if (rc == -BANYAN_ERANKDEAD && w->control)
         bny_control_progress(w->control);
     bny_report(w, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
                rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
-               (enum banyan_error)-rc, world_rank, "%s: chunk %u of message %u with rank %d failed: %s",
+               (enum banyan_error) - rc, world_rank,
+               "%s: chunk %u of message %u with rank %d failed: %s",
                bny_collective_name(op->call.collective), chunk, s->ordinal, s->peer,
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
 }
@@ -422,7 +437,8 @@ static int advance_step(struct bny_op *op, uint32_t i)
         step_done(op, st);
         return 1;
     }
-    if (!st->arrived || st->arrived->hdr.chunk != st->done || !bny_engine_is_ready(op, i, st->done))
+    if (!st->arrived || st->arrived->hdr.chunk != st->done ||
+        !bny_engine_is_ready(op, i, st->done))
         return 0;
     rc = apply(op, s, st);
     if (rc < 0) {
@@ -441,9 +457,9 @@ static int advance_step(struct bny_op *op, uint32_t i)
     return 1;
 }
 
-/* Oldest chunk first, of equal ones the earlier step, for each peer; and only as many as keep its link busy, so that
- * what becomes ready later can still overtake. In order of steps alone the far ends of trees starve while all chunks
- * pass the near ones. */
+/* Oldest chunk first, of equal ones the earlier step, for each peer; and only as many as keep
+ * its link busy, so that what becomes ready later can still overtake. In order of steps alone
+ * the far ends of trees starve while all chunks pass the near ones. */
 static int send_by_chunk(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -458,7 +474,8 @@ static int send_by_chunk(struct bny_op *op)
             continue;
         pr = &op->peers[p->steps[i].peer];
         if (pr->borrowed < BORROWED_MAX &&
-            (pr->candidate == UINT32_MAX || op->steps[i].posted < op->steps[pr->candidate].posted) &&
+            (pr->candidate == UINT32_MAX ||
+             op->steps[i].posted < op->steps[pr->candidate].posted) &&
             bny_engine_may_send(op, i))
             pr->candidate = i;
     }
@@ -486,9 +503,10 @@ int bny_engine_advance(struct bny_op *op)
     return moved;
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------ */
+/* ---- messages ---- */
 
-/* Is this the oldest unfinished receive from its peer on its channel? Then it may hold transport memory. */
+/* Is this the oldest unfinished receive from its peer on its channel? Then it may hold
+ * transport memory. */
 static int is_oldest(const struct bny_op *op, int from, uint32_t index)
 {
     const struct bny_program *p = op->program;
@@ -497,7 +515,8 @@ static int is_oldest(const struct bny_op *op, int from, uint32_t index)
         uint32_t i = p->recv_of[k];
         if (i == index)
             return 1;
-        if (p->steps[i].chan == p->steps[index].chan && op->steps[i].done < op->steps[i].nchunks)
+        if (p->steps[i].chan == p->steps[index].chan &&
+            op->steps[i].done < op->steps[i].nchunks)
             return 0;
     }
     return 0;
@@ -539,7 +558,8 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     if (!message_fits(op, from, msg, &index)) {
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                    op->comm->peers[from].world_rank,
-                   "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does not expect: "
+                   "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does "
+                   "not expect: "
                    "counts per rank, or BANYAN_* settings, differ between the two",
                    from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step,
                    bny_collective_name(op->call.collective), op->comm->rank);
@@ -549,11 +569,13 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     st = &op->steps[index];
     if (msg->data || msg->hdr.kind == BNY_MSG_PUT || msg->hdr.len == 0)
         bny_trace(op, st, BNY_TRACE_ARRIVE, msg->hdr.chunk, bny_trace_clock(op), msg->hdr.len);
-    /* The rest of the one before may have come with this one, which else would have to be copied aside. */
+    /* The rest of the one before may have come with this one, which else would have to be
+     * copied aside. */
     while (st->view_off && !st->arrived->descriptor && advance_step(op, index))
         ;
-    /* A descriptor waits for the pass over all steps: what it brings should be sent on while it is in the cache,
-     * before the next one is added. Others are used at once, if it is their turn: their memory is lent. */
+    /* A descriptor waits for the pass over all steps: what it brings should be sent on while it
+     * is in the cache, before the next one is added. Others are used at once, if it is their
+     * turn: their memory is lent. */
     if (!msg->descriptor && !st->arrived && msg->hdr.chunk == st->done) {
         msg->next = NULL;
         st->arrived = msg;
@@ -577,7 +599,8 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
         msg = bny_msg_spill(op->comm->world, msg);
         if (!msg) {
             bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM,
-                       op->comm->world->rank, "rank %d: no memory to hold a message", op->comm->rank);
+                       op->comm->world->rank, "rank %d: no memory to hold a message",
+                       op->comm->rank);
             return;
         }
     }

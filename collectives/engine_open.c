@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where an operation of the engine begins and ends: its steps are prepared, its memory is announced to the peers that send bulk
- * (READY, with a window where they may put), windows are closed again. In between chunks live: engine.c. */
+/* Where an operation of the engine begins and ends: its steps are prepared, its memory is
+ * announced to the peers that send bulk (READY, with a window where they may put), windows are
+ * closed again. In between chunks live: engine.c. */
 #include <string.h>
 
 #include "collectives/engine.h"
 
-#define CLOSE_NS   1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds */
+#define CLOSE_NS                                                                               \
+    1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds \
+                 */
 
 size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st, uint32_t c)
 {
@@ -15,13 +18,15 @@ size_t bny_engine_chunk(const struct bny_op *op, const struct bny_step_state *st
     return left < op->chunk_elems ? left : op->chunk_elems;
 }
 
-int bny_engine_placeable(const struct bny_op *op, const struct bny_step *s, const struct bny_ep *ep)
+int bny_engine_placeable(const struct bny_op *op, const struct bny_step *s,
+                         const struct bny_ep *ep)
 {
-    return (s->flags & BNY_STEP_PLACE) && !op->steps[s - op->program->steps].encodes && !op->call.vector &&
-           op->program->contiguous && (ep->ops->caps & BNY_TP_PUT);
+    return (s->flags & BNY_STEP_PLACE) && !op->steps[s - op->program->steps].encodes &&
+           !op->call.vector && op->program->contiguous && (ep->ops->caps & BNY_TP_PUT);
 }
 
-void bny_engine_header(const struct bny_op *op, struct bny_hdr *h, const struct bny_step *s, uint32_t c)
+void bny_engine_header(const struct bny_op *op, struct bny_hdr *h, const struct bny_step *s,
+                       uint32_t c)
 {
     h->comm = op->comm->id;
     h->seq = op->seq;
@@ -56,7 +61,8 @@ static void step_prepare(struct bny_op *op, const struct bny_step *s, struct bny
     st->pos = b->pos;
     for (uint32_t i = 0; i < s->nblocks; i++)
         st->count += b[i].count;
-    st->nchunks = st->count ? (uint32_t)((st->count + op->chunk_elems - 1) / op->chunk_elems) : 1;
+    st->nchunks =
+        st->count ? (uint32_t)((st->count + op->chunk_elems - 1) / op->chunk_elems) : 1;
 }
 
 /* The longest that a chunk of n elements may be. */
@@ -65,8 +71,8 @@ static size_t wire_len(const struct bny_op *op, const struct bny_step_state *st,
     return st->encodes ? bny_coded_most(op, n) : n * op->esz;
 }
 
-/* The last addition to a block and the first message that passes its sum on, when nothing happens in between: the
- * addition can store its result at the peer as well. */
+/* The last addition to a block and the first message that passes its sum on, when nothing
+ * happens in between: the addition can store its result at the peer as well. */
 static void twins_prepare(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
@@ -104,7 +110,8 @@ static void ready_prepare(struct bny_op *op)
         if ((s->kind != BNY_RECV_ADD && s->kind != BNY_RECV_COPY) || s->peer == op->comm->rank)
             continue;
         ep = op->comm->peers[s->peer].ep;
-        /* The sender may find it bulk where we do not (it may read us, we not it): announce from 4 KiB on. */
+        /* The sender may find it bulk where we do not (it may read us, we not it): announce
+         * from 4 KiB on. */
         if (wire_len(op, &op->steps[i], bny_engine_chunk(op, &op->steps[i], 0)) <=
             (ep->ops->caps & BNY_TP_DESC ? 4096 : ep->eager_max))
             continue;
@@ -125,7 +132,8 @@ int bny_engine_start(struct bny_op *op)
     rc = op->plan.codec ? bny_coded_start(op) : 0;
     if (rc)
         return rc;
-    if (!op->plan.codec && op->call.redop.kind != BANYAN_AVG && bny_redop_twice(&op->call.redop, op->call.dtype))
+    if (!op->plan.codec && op->call.redop.kind != BANYAN_AVG &&
+        bny_redop_twice(&op->call.redop, op->call.dtype))
         twins_prepare(op);
     ready_prepare(op);
     op->steps_left = p->nsteps;
@@ -191,9 +199,10 @@ void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
     bny_msg_release(op->comm->world, msg);
 }
 
-/* A peer that was stopped (SIGSTOP, a debugger) in the middle of a put keeps its hold on our memory for as long as it
- * is stopped. No call may wait that long: a failed operation gives up after CLOSE_NS. The window is closed by then, so
- * what may still come, should the peer go on, is the rest of that one chunk. */
+/* A peer that was stopped (SIGSTOP, a debugger) in the middle of a put keeps its hold on our
+ * memory for as long as it is stopped. No call may wait that long: a failed operation gives up
+ * after CLOSE_NS. The window is closed by then, so what may still come, should the peer go on,
+ * is the rest of that one chunk. */
 static int gives_up(struct bny_op *op, int r)
 {
     if (!op->result)
@@ -202,8 +211,10 @@ static int gives_up(struct bny_op *op, int r)
         op->close_ns = bny_now_ns() + CLOSE_NS;
     if (!bny_deadline_passed(op->close_ns))
         return 0;
-    bny_warn("rank %d stands still while it writes into the receive buffer of this failed operation: do not use that "
-             "memory again before rank %d has ended", r, r);
+    bny_warn("rank %d stands still while it writes into the receive buffer of this failed "
+             "operation: do not use that "
+             "memory again before rank %d has ended",
+             r, r);
     return 1;
 }
 
@@ -236,7 +247,8 @@ void bny_engine_drop(struct bny_op *op)
             op->steps[i].arrived = msg->next;
             bny_msg_release(w, msg);
         }
-    for (struct bny_cookie *ck = op->cookies, *next; ck; ck = next) { /* the transport returns them later */
+    for (struct bny_cookie *ck = op->cookies, *next; ck;
+         ck = next) { /* the transport returns them later */
         next = ck->next;
         ck->op = NULL;
     }

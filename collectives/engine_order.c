@@ -2,7 +2,8 @@
 /* When a chunk of a step may move: its dependencies, and the pace of a plan for a graph. */
 #include "collectives/engine.h"
 
-/* Are the elements [lo, hi) (contiguous coordinates) of chunk c ready in all steps this one depends on? */
+/* Are the elements [lo, hi) (contiguous coordinates) of chunk c ready in all steps this one
+ * depends on? */
 int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
 {
     const struct bny_program *p = op->program;
@@ -36,12 +37,15 @@ int bny_engine_is_ready(const struct bny_op *op, uint32_t index, uint32_t c)
     return 1;
 }
 
-/* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has all its data at once would
- * else fill the queues that others' results must pass, and then fall idle. So chunk c of k waits for c/k of the predicted
- * time; in lock-step, a whole step for the steps before it. Neither needs a barrier. */
-static int too_early(struct bny_op *op, const struct bny_step *s, const struct bny_step_state *st)
+/* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has
+ * all its data at once would else fill the queues that others' results must pass, and then fall
+ * idle. So chunk c of k waits for c/k of the predicted time; in lock-step, a whole step for the
+ * steps before it. Neither needs a barrier. */
+static int too_early(struct bny_op *op, const struct bny_step *s,
+                     const struct bny_step_state *st)
 {
-    double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time : op->plan.pace_s * st->posted / st->nchunks;
+    double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time
+                                      : op->plan.pace_s * st->posted / st->nchunks;
     uint64_t due = op->start_ns + (uint64_t)(wait * 1e9), *first = &op->comm->world->due_ns;
 
     if (wait <= 0 || bny_now_ns() >= due)

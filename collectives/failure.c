@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Failures: reported where they are seen, flooded by the control plane, adopted by every communicator they concern
- * when the grace has passed, so that all survivors name the same first cause. */
+/* Failures: reported where they are seen, flooded by the control plane, adopted by every
+ * communicator they concern when the grace has passed, so that all survivors name the same
+ * first cause. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +11,8 @@ void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
 {
     if (atomic_load_explicit(&comm->failed, memory_order_relaxed))
         return;
-    comm->blamed = f->blamed >= 0 && f->blamed < comm->world->nranks ? comm->rank_of_world[f->blamed]
-                                                                     : -1;
+    comm->blamed =
+        f->blamed >= 0 && f->blamed < comm->world->nranks ? comm->rank_of_world[f->blamed] : -1;
     snprintf(comm->failure_text, sizeof comm->failure_text, "%s", f->text);
     atomic_store_explicit(&comm->failed,
                           f->code > 0 && f->code < BANYAN_ERROR_COUNT ? -(int)f->code
@@ -20,7 +21,9 @@ void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
     bny_info("communicator %u failed: %s", comm->id, comm->failure_text);
     for (struct bny_op *op = comm->active_first, *next; op; op = next) {
         next = op->next;
-        bny_op_complete(op, atomic_load(&comm->failed)); /* while a window is closing, progress goes on with it */
+        bny_op_complete(
+            op, atomic_load(
+                    &comm->failed)); /* while a window is closing, progress goes on with it */
     }
     while (comm->strays) {
         struct bny_msg *msg = comm->strays;
@@ -34,7 +37,8 @@ static int concerns(const struct banyan_comm *comm, const struct bny_failure *f)
 {
     if (f->comm)
         return f->comm == comm->id;
-    return f->blamed < 0 || f->blamed >= comm->world->nranks || comm->rank_of_world[f->blamed] >= 0;
+    return f->blamed < 0 || f->blamed >= comm->world->nranks ||
+           comm->rank_of_world[f->blamed] >= 0;
 }
 
 void bny_failure_adopt(struct bny_world *w)

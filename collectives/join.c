@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joining a job: cards exchanged by the bootstrap and compared, endpoints made, nothing connected yet; the communicator of
- * all ranks. */
+/* Joining a job: cards exchanged by the bootstrap and compared, endpoints made, nothing
+ * connected yet; the communicator of all ranks. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@
 #define CPU_WORDS  16 /* 1024 CPUs */
 #define CARD_TPS   4
 
-/* What each rank tells all others. Plain bytes, same library version on both sides (checked first). */
+/* What each rank tells all others. Plain bytes, same library version on both sides (checked
+ * first). */
 struct bny_card {
     uint32_t magic, wire_version;
     char version[16];
@@ -46,7 +47,7 @@ struct bny_init {
     char text[300]; /* of rc */
 };
 
-/* ---- this rank's card ------------------------------------------------------------------------------------------ */
+/* ---- this rank's card ---- */
 
 /* netns: ranks in different network namespaces count as different hosts. */
 static void host_id(uint8_t out[16], int netns)
@@ -67,22 +68,27 @@ static void host_id(uint8_t out[16], int netns)
 static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
-        return strcmp(name, "loop") != 0 && (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
-    return !strcmp(transport, name) ||
-           (!strcmp(transport, "verbs") && !strcmp(name, "tcp") && bny_param_int("BANYAN_ALLOW_TCP"));
+        return strcmp(name, "loop") != 0 &&
+               (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
+    return !strcmp(transport, name) || (!strcmp(transport, "verbs") && !strcmp(name, "tcp") &&
+                                        bny_param_int("BANYAN_ALLOW_TCP"));
 }
 
 /* May a job do without a transport that is not available? */
 static int may_lack(const char *transport)
 {
-    return !strcmp(transport, "auto") || (!strcmp(transport, "verbs") && bny_param_int("BANYAN_ALLOW_TCP"));
+    return !strcmp(transport, "auto") ||
+           (!strcmp(transport, "verbs") && bny_param_int("BANYAN_ALLOW_TCP"));
 }
 
 static int create_transports(struct bny_init *in, const uint8_t *secret)
 {
     struct bny_world *w = in->w;
-    struct bny_tp_config tc = { .rank = w->rank, .nranks = w->nranks, .secret = secret,
-                                .ifname = in->cfg.ifname, .port_range = in->cfg.port_range };
+    struct bny_tp_config tc = { .rank = w->rank,
+                                .nranks = w->nranks,
+                                .secret = secret,
+                                .ifname = in->cfg.ifname,
+                                .port_range = in->cfg.port_range };
 
     if (!strcmp(in->cfg.transport, "loop")) {
         w->fabric = bny_fabric_join(w->job, w->nranks);
@@ -113,8 +119,10 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         w->ntps++;
     }
     if (w->ntps == 0)
-        return bny_fail(BANYAN_ENOTSUP, "transport: no transport named \"%s\" is available here; see "
-                        "banyan_transport_name()", in->cfg.transport);
+        return bny_fail(BANYAN_ENOTSUP,
+                        "transport: no transport named \"%s\" is available here; see "
+                        "banyan_transport_name()",
+                        in->cfg.transport);
     return 0;
 }
 
@@ -145,9 +153,11 @@ static int fill_card(struct bny_init *in)
     schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
              "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
-             "crc=%d force=%d link=%g", in->cfg.transport,
-             schedule, (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec, in->cfg.chunk_bytes,
-             in->cfg.deterministic, in->w->codec_crc, in->w->codec_force, in->w->link_Bps * 8e-9);
+             "crc=%d force=%d link=%g",
+             in->cfg.transport, schedule,
+             (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec,
+             in->cfg.chunk_bytes, in->cfg.deterministic, in->w->codec_crc, in->w->codec_force,
+             in->w->link_Bps * 8e-9);
     return 0;
 }
 
@@ -159,12 +169,16 @@ static int check_settings(const struct bny_init *in)
         const struct bny_card *c = &in->cards[r];
         if (c->magic != CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
             strncmp(c->version, in->cards[0].version, sizeof c->version) != 0)
-            return bny_fail(BANYAN_EVERSION, "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
-                            "everywhere", r, c->version, in->cards[0].version);
+            return bny_fail(BANYAN_EVERSION,
+                            "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
+                            "everywhere",
+                            r, c->version, in->cards[0].version);
         if (strncmp(c->settings, in->cards[0].settings, sizeof c->settings) != 0)
-            return bny_fail(BANYAN_ECONFIG, "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
-                            "BANYAN_* variables and the config alike on all ranks",
-                            in->cards[0].settings, r, c->settings);
+            return bny_fail(
+                BANYAN_ECONFIG,
+                "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
+                "BANYAN_* variables and the config alike on all ranks",
+                in->cards[0].settings, r, c->settings);
     }
     return 0;
 }
@@ -214,14 +228,18 @@ static int connect_peer(struct bny_init *in, int peer)
             bny_debug("rank %d is reached over %s", peer, ops->name);
             return 0;
         }
-    return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer, in->cfg.transport,
-                    !strcmp(in->cfg.transport, "shm")    ? ": it runs on another host; use auto or tcp"
-                    : !strcmp(in->cfg.transport, "loop") ? ": the loop transport joins ranks of one process; "
-                                                           "use auto, shm or tcp between processes"
-                                                         : "");
+    return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer,
+                    in->cfg.transport,
+                    !strcmp(in->cfg.transport, "shm")
+                        ? ": it runs on another host; use auto or tcp"
+                    : !strcmp(in->cfg.transport, "loop")
+                        ? ": the loop transport joins ranks of one process; "
+                          "use auto, shm or tcp between processes"
+                        : "");
 }
 
-/* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will call on it either. */
+/* A transport that reaches nobody would only cost polls. Pairs choose alike, so nobody will
+ * call on it either. */
 static void drop_unused(struct bny_world *w)
 {
     int kept = 0;
@@ -238,7 +256,8 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
-/* Numbers the hosts in order of their lowest ranks. A topology that says nothing, on hosts of one rank each, is dropped. */
+/* Numbers the hosts in order of their lowest ranks. A topology that says nothing, on hosts of
+ * one rank each, is dropped. */
 static int settle_topology(struct bny_init *in)
 {
     struct bny_world *w = in->w;
@@ -275,8 +294,10 @@ static int join(struct banyan_comm *comm)
     }
     for (int r = 0; r < w->nranks && !w->any_shm; r++)
         for (int k = 0; k < r; k++)
-            w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 && strcmp(in->cfg.transport, "loop") != 0 &&
-                          strcmp(in->cfg.transport, "dpdk") != 0 && !memcmp(in->cards[k].host, in->cards[r].host, 16);
+            w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 &&
+                          strcmp(in->cfg.transport, "loop") != 0 &&
+                          strcmp(in->cfg.transport, "dpdk") != 0 &&
+                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
     w->oversubscribed = any_oversubscribed(in);
     rc = settle_topology(in);
     if (rc)
@@ -336,7 +357,7 @@ static int start_thread(struct bny_world *w, const struct banyan_config *cfg)
     return 0;
 }
 
-/* ---- init ------------------------------------------------------------------------------------------------------ */
+/* ---- init ---- */
 
 void bny_init_free(struct bny_init *init)
 {
@@ -366,8 +387,8 @@ static struct bny_init *init_new(const struct banyan_config *cfg)
     in->cfg.ifname = strdup(cfg->ifname ? cfg->ifname : "");
     in->cfg.port_range = strdup(cfg->port_range ? cfg->port_range : "");
     in->cfg.topology = strdup(cfg->topology ? cfg->topology : "");
-    if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname && in->cfg.port_range &&
-        in->cfg.topology)
+    if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname &&
+        in->cfg.port_range && in->cfg.topology)
         return in;
     bny_init_free(in);
     return NULL;
@@ -400,7 +421,8 @@ static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
     return 0;
 }
 
-/* The caller's all-gather stands in for the bootstrap: first random bytes, whose hash is the job's secret, then cards. */
+/* The caller's all-gather stands in for the bootstrap: first random bytes, whose hash is the
+ * job's secret, then cards. */
 static int user_secret(struct bny_init *in, struct bny_id *id)
 {
     int n = in->w->nranks;
@@ -432,7 +454,9 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     if (sodium_init() < 0)
         rc = bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
     else
-        rc = in && (in->w = bny_world_new(nranks, rank)) ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+        rc = in && (in->w = bny_world_new(nranks, rank))
+                 ? 0
+                 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     if (rc == 0) {
         memset(&id, 0, sizeof id);
         if (given)
@@ -447,13 +471,14 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
     }
     if (rc == 0) {
-        rc = in->cards ? fill_card(in) : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+        rc =
+            in->cards ? fill_card(in) : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     }
     if (rc == 0 && nranks > 1)
         rc = create_transports(in, id.secret);
     if (rc == 0 && nranks > 1) {
-        rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job, in->cfg.ifname,
-                                in->cfg.port_range);
+        rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job,
+                                in->cfg.ifname, in->cfg.port_range);
         if (rc == 0)
             rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);
         rc = rc > 0 ? 0 : rc;
@@ -513,8 +538,11 @@ int bny_init_progress(struct banyan_comm *comm)
         bny_control_progress(in->w->control);
         if (!bny_deadline_passed(in->deadline_ns))
             return 0;
-        in->rc = bny_fail(BANYAN_ETIMEDOUT, "rank %d: the control connections to other ranks did not come up before the "
-                          "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?", in->w->rank);
+        in->rc = bny_fail(
+            BANYAN_ETIMEDOUT,
+            "rank %d: the control connections to other ranks did not come up before the "
+            "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?",
+            in->w->rank);
     }
     if (in->rc == 0)
         in->rc = start_thread(in->w, &in->cfg);
@@ -538,26 +566,32 @@ int bny_init_fds(struct banyan_comm *comm, int *fds, int cap)
     return comm->init && comm->init->boot ? bny_bootstrap_fds(comm->init->boot, fds, cap) : 0;
 }
 
-/* In the tests' worlds ranks 2i and 2i + 1 are a host, so that there are hosts of several ranks. */
+/* In the tests' worlds ranks 2i and 2i + 1 are a host, so that there are hosts of several
+ * ranks. */
 static int settle_loop(struct bny_world *w)
 {
     int host_of[256];
 
     if (w->nranks > 256)
-        return bny_fail(BANYAN_EINVAL, "%d ranks are too many for a world of one process", w->nranks);
+        return bny_fail(BANYAN_EINVAL, "%d ranks are too many for a world of one process",
+                        w->nranks);
     for (int r = 0; r < w->nranks; r++)
         host_of[r] = r / 2;
     w->nhosts = (w->nranks + 1) / 2;
     return bny_topology_settle(w->topology, host_of, w->nranks);
 }
 
-int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks, int rank,
-                  const struct banyan_config *cfg)
+int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks,
+                  int rank, const struct banyan_config *cfg)
 {
     static const uint8_t secret[32];
     struct banyan_config dflt;
-    struct bny_tp_config tc = { .rank = rank, .nranks = nranks, .secret = secret, .ifname = "",
-                                .port_range = "", .fabric = fabric };
+    struct bny_tp_config tc = { .rank = rank,
+                                .nranks = nranks,
+                                .secret = secret,
+                                .ifname = "",
+                                .port_range = "",
+                                .fabric = fabric };
     struct bny_init *in;
     int rc;
 

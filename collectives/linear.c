@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary allreduce of a short code.
+/* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary
+ * allreduce of a short code.
  *
- * The operation takes the numbers of all its stages when it starts, so that these match between ranks whatever else is
- * in flight when their turn comes. The stages are operations of their own (children), active in the communicator's list
- * beside their parent, which waits for one after the other. The parent has the deadline; a failure of the communicator
- * ends both, the parent last: peers may be writing into the code until the child has closed. */
+ * The operation takes the numbers of all its stages when it starts, so that these match between
+ * ranks whatever else is in flight when their turn comes. The stages are operations of their
+ * own (children), active in the communicator's list beside their parent, which waits for one
+ * after the other. The parent has the deadline; a failure of the communicator ends both, the
+ * parent last: peers may be writing into the code until the child has closed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,8 @@ struct bny_stages {
     struct bny_linear l;
     int stage, nstages; /* stage: that runs */
     int running;        /* the child has been started and not been looked at since */
-    int told;           /* an error was reported: nothing is tried again until the communicator has failed of it */
+    int told; /* an error was reported: nothing is tried again until the communicator has failed
+                 of it */
     char *work, *code;
     size_t work_cap, code_cap;
     struct bny_tp *code_tp; /* the device that knows code, or NULL */
@@ -78,7 +81,8 @@ uint32_t bny_linear_numbers(const struct bny_op *op)
 int bny_linear_expects(const struct bny_op *op, uint32_t seq)
 {
     const struct bny_stages *s = op->stages;
-    uint32_t next = op->seq + 1 + (uint32_t)s->stage; /* the first child that has not been started */
+    uint32_t next =
+        op->seq + 1 + (uint32_t)s->stage; /* the first child that has not been started */
 
     next += s->running ? 1 : 0;
     return seq - next < (uint32_t)s->nstages && seq - op->seq <= (uint32_t)s->nstages;
@@ -99,11 +103,20 @@ int bny_linear_start(struct bny_op *op)
     op->nencodings = 0;
     s->stage = 0;
     s->running = s->told = 0;
-    s->l = (struct bny_linear){ .codec = op->plan.codec, .cpu_flags = bny_cpu_flags(), .rank = op->comm->rank,
-                                .nranks = op->comm->n, .step = op->seq, .src = (const float *)op->in,
-                                .dst = (float *)op->out, .n = c->count, .rows = c->rows, .cols = c->cols,
-                                .scale = bny_averages(op) ? 1.0f / (float)op->comm->n : 1, .ef_scale = 1,
-                                .work = aligned(s->work), .code = aligned(s->code) };
+    s->l = (struct bny_linear){ .codec = op->plan.codec,
+                                .cpu_flags = bny_cpu_flags(),
+                                .rank = op->comm->rank,
+                                .nranks = op->comm->n,
+                                .step = op->seq,
+                                .src = (const float *)op->in,
+                                .dst = (float *)op->out,
+                                .n = c->count,
+                                .rows = c->rows,
+                                .cols = c->cols,
+                                .scale = bny_averages(op) ? 1.0f / (float)op->comm->n : 1,
+                                .ef_scale = 1,
+                                .work = aligned(s->work),
+                                .code = aligned(s->code) };
     if (op->lent) {
         s->l.seed = op->lent->seed;
         s->l.step = op->lent->step;
@@ -149,7 +162,8 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
     return rc;
 }
 
-/* The stage that runs is finished, or there is none yet: goes on. 0, 1: all are done, or an error. */
+/* The stage that runs is finished, or there is none yet: goes on. 0, 1: all are done, or an
+ * error. */
 static int next_stage(struct bny_op *op)
 {
     struct bny_stages *s = op->stages;
@@ -160,7 +174,8 @@ static int next_stage(struct bny_op *op)
     while (s->stage < s->nstages) {
         t0 = bny_trace_clock(op);
         rc = ops_of(op)->contribute(&s->l, s->stage, &stage);
-        bny_trace(op, NULL, BNY_TRACE_ENCODE, (uint32_t)s->stage, t0, stage.count * banyan_dtype_bytes(stage.dtype));
+        bny_trace(op, NULL, BNY_TRACE_ENCODE, (uint32_t)s->stage, t0,
+                  stage.count * banyan_dtype_bytes(stage.dtype));
         if (rc)
             return rc;
         if (stage.count)
@@ -169,7 +184,8 @@ static int next_stage(struct bny_op *op)
     }
     t0 = bny_trace_clock(op);
     rc = ops_of(op)->finish(&s->l);
-    bny_trace(op, NULL, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0, op->call.count * sizeof(float));
+    bny_trace(op, NULL, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0,
+              op->call.count * sizeof(float));
     return rc ? rc : 1;
 }
 
@@ -178,7 +194,8 @@ int bny_linear_advance(struct bny_op *op)
     struct bny_stages *s = op->stages;
     int rc = 0, moved = 0;
 
-    while (rc == 0 && !s->told && atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE &&
+    while (rc == 0 && !s->told &&
+           atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE &&
            !atomic_load(&op->comm->failed)) {
         if (s->running) {
             if (!bny_op_is_done(&s->child))
@@ -194,8 +211,9 @@ int bny_linear_advance(struct bny_op *op)
     if (rc == 1)
         bny_op_complete(op, 0);
     if (rc < 0 && !atomic_load(&op->comm->failed))
-        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error)-rc, op->comm->world->rank,
-                   "rank %d: codec %s: %s", op->comm->rank, op->plan.codec->spec, banyan_last_error());
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error) - rc,
+                   op->comm->world->rank, "rank %d: codec %s: %s", op->comm->rank,
+                   op->plan.codec->spec, banyan_last_error());
     s->told |= rc < 0;
     return moved;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that is shared or registered: the transport's that can, else ordinary memory, of which the world keeps a
- * list, so that a pointer that is not from here is refused and not freed. */
+/* Memory that is shared or registered: the transport's that can, else ordinary memory, of which
+ * the world keeps a list, so that a pointer that is not from here is refused and not freed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +43,8 @@ static int plain_drop(struct bny_world *w, void *ptr, int owned)
             return 0;
         }
     return bny_fail(BANYAN_EINVAL, "ptr: %p was not %s with this communicator", ptr,
-                    owned ? "allocated by banyan_mem_alloc" : "registered by banyan_mem_register");
+                    owned ? "allocated by banyan_mem_alloc"
+                          : "registered by banyan_mem_register");
 }
 
 static int plain_alloc(struct bny_world *w, size_t bytes, void **out)
@@ -74,11 +75,13 @@ void bny_plain_free(struct bny_world *w)
     }
 }
 
-/* Network devices learn of the memory too. One that does not take it still works, with a copy: a warning. */
+/* Network devices learn of the memory too. One that does not take it still works, with a copy:
+ * a warning. */
 static void attach(struct bny_world *w, void *ptr, size_t bytes)
 {
     for (int i = 0; i < w->ntps; i++)
-        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) && w->tps[i]->ops->attach(w->tps[i], ptr, bytes) != 0)
+        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) &&
+            w->tps[i]->ops->attach(w->tps[i], ptr, bytes) != 0)
             bny_warn("%s; messages from and to that memory are copied", banyan_last_error());
 }
 
@@ -92,7 +95,8 @@ static void detach(struct bny_world *w, void *ptr)
 struct bny_tp *bny_device_learns(struct bny_world *w, void *at, size_t bytes)
 {
     for (int i = 0; i < w->ntps; i++)
-        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) && w->tps[i]->ops->attach(w->tps[i], at, bytes) == 0)
+        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) &&
+            w->tps[i]->ops->attach(w->tps[i], at, bytes) == 0)
             return w->tps[i];
     return NULL;
 }
@@ -110,7 +114,8 @@ int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
     int rc;
 
     if (!comm || !out || bytes == 0)
-        return bny_fail(BANYAN_EINVAL, "banyan_mem_alloc: comm and out must not be NULL, bytes not 0");
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_mem_alloc: comm and out must not be NULL, bytes not 0");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc = tp ? tp->ops->mem_alloc(tp, bytes, out) : plain_alloc(comm->world, bytes, out);
@@ -138,16 +143,19 @@ int banyan_mem_free(struct banyan_comm *comm, void *ptr)
     return rc;
 }
 
-int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd, uint64_t offset)
+int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd,
+                        uint64_t offset)
 {
     struct bny_tp *tp;
     int rc;
 
     if (!comm || !ptr || bytes == 0)
-        return bny_fail(BANYAN_EINVAL, "banyan_mem_register: comm and ptr must not be NULL, bytes not 0");
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_mem_register: comm and ptr must not be NULL, bytes not 0");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
-    rc = tp ? tp->ops->mem_register(tp, ptr, bytes, fd, offset) : plain_add(comm->world, ptr, 0);
+    rc =
+        tp ? tp->ops->mem_register(tp, ptr, bytes, fd, offset) : plain_add(comm->world, ptr, 0);
     if (rc == 0)
         attach(comm->world, ptr, bytes);
     bny_world_unlock(comm->world);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks that call different operations. Every message carries the signature of its sender's operation, which is
- * compared with ours of the same number: in flight (op.c) or among the latest ones that are finished here.
+/* Ranks that call different operations. Every message carries the signature of its sender's
+ * operation, which is compared with ours of the same number: in flight (op.c) or among the
+ * latest ones that are finished here.
  *
- * Ranks may differ such that nobody sends anything: each waits for data of the other, or has data and waits for
- * the other to be ready. So an operation that has waited for a while asks the peers it waits for by a probe, a
- * message that is only a signature. A peer that has not started that operation yet keeps it until it does. */
+ * Ranks may differ such that nobody sends anything: each waits for data of the other, or has
+ * data and waits for the other to be ready. So an operation that has waited for a while asks
+ * the peers it waits for by a probe, a message that is only a signature. A peer that has not
+ * started that operation yet keeps it until it does. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +40,8 @@ static uint32_t tag_of(const struct bny_sig *sig)
 
 #define TEXT_MAX 160
 
-static void __attribute__((format(printf, 2, 3))) append(char buf[TEXT_MAX], const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3)))
+append(char buf[TEXT_MAX], const char *fmt, ...)
 {
     size_t at = strlen(buf);
     va_list ap;
@@ -70,8 +73,8 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
 /* "schedule star, codec int8, chunk 65536": what probes carry. */
 static void describe_plan(const struct bny_plan *plan, char buf[TEXT_MAX])
 {
-    snprintf(buf, TEXT_MAX, "schedule %s, codec %s, chunk %zu", plan->schedule, plan->codec ? plan->codec->spec : "none",
-             plan->chunk_bytes);
+    snprintf(buf, TEXT_MAX, "schedule %s, codec %s, chunk %zu", plan->schedule,
+             plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
 }
 
 /* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
@@ -88,9 +91,11 @@ static void read_plan(const struct bny_msg *msg, char buf[TEXT_MAX])
     buf[len] = '\0';
 }
 
-/* ours_plan, theirs_plan: "" when not known. The sentence names the lower rank first, so that both sides say the same. */
-static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs, const struct bny_sig *ours,
-                   uint32_t seq, const char *theirs_plan, const char *ours_plan)
+/* ours_plan, theirs_plan: "" when not known. The sentence names the lower rank first, so that
+ * both sides say the same. */
+static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs,
+                   const struct bny_sig *ours, uint32_t seq, const char *theirs_plan,
+                   const char *ours_plan)
 {
     char a[TEXT_MAX], b[TEXT_MAX], hint[2 * TEXT_MAX + 64] = "";
     int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
@@ -100,21 +105,28 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
     describe(from < c->rank ? ours : theirs, with_tag, b);
     if (theirs->codec_sched != ours->codec_sched && !strcmp(a, b)) {
         if (*ours_plan && *theirs_plan)
-            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with %s", low, low == from ? theirs_plan : ours_plan,
-                     high, high == from ? theirs_plan : ours_plan);
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with %s", low,
+                     low == from ? theirs_plan : ours_plan, high,
+                     high == from ? theirs_plan : ours_plan);
         else if (*ours_plan)
-            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", c->rank, ours_plan, from);
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", c->rank,
+                     ours_plan, from);
         else
             snprintf(hint, sizeof hint, " with different schedule, codec or chunk");
     }
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
-               "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b, hint);
+               "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b,
+               hint);
 }
 
 static int probe(struct bny_op *op, struct bny_ep *ep)
 {
-    struct bny_hdr h = { .comm = op->comm->id, .seq = op->seq, .kind = BNY_MSG_PROBE, .sig = op->sig,
-                         .step = op->call.is_send, .started = op->comm->next_seq };
+    struct bny_hdr h = { .comm = op->comm->id,
+                         .seq = op->seq,
+                         .kind = BNY_MSG_PROBE,
+                         .sig = op->sig,
+                         .step = op->call.is_send,
+                         .started = op->comm->next_seq };
     char text[TEXT_MAX];
 
     describe_plan(&op->plan, text);
@@ -122,8 +134,8 @@ static int probe(struct bny_op *op, struct bny_ep *ep)
     return ep->ops->eager(ep, &h, text);
 }
 
-/* Where only the plans differ, only its owner knows what a plan is: we tell ours, and report when theirs comes, which
- * the same on their side makes sure of. */
+/* Where only the plans differ, only its owner knows what a plan is: we tell ours, and report
+ * when theirs comes, which the same on their side makes sure of. */
 void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
 {
     struct bny_sig other = msg->hdr.sig;
@@ -158,10 +170,11 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
     describe(&h->sig, tag_of(&h->sig) != 0, text);
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
                "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
-               "called different operations", from, text, h->seq, c->rank);
+               "called different operations",
+               from, text, h->seq, c->rank);
 }
 
-/* ---- probes ----------------------------------------------------------------------------------------- */
+/* ---- probes ---- */
 
 /* 1: all that should be asked have been. A peer that is gone is told of by others than us. */
 static int probe_peers(struct bny_op *op)
@@ -183,7 +196,8 @@ void bny_probe_if_due(struct bny_op *op, uint64_t now)
 {
     int first = op->probe_ns == 0, all;
 
-    if (now < op->probe_ns || atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
+    if (now < op->probe_ns ||
+        atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_ACTIVE)
         return;
     all = first || probe_peers(op);
     op->probe_ns = now + (first ? PROBE_FIRST_NS : all ? PROBE_AGAIN_NS : PROBE_RETRY_NS);

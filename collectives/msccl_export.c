@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs as MSCCL XML (msccl.h), and sets of programs. Each lane (peer, channel, direction) of a rank becomes a tb;
- * dependencies between tbs become depid and deps, one a step, further ones on nop steps before it. */
+/* Programs as MSCCL XML (msccl.h), and sets of programs. Each lane (peer, channel, direction)
+ * of a rank becomes a tb; dependencies between tbs become depid and deps, one a step, further
+ * ones on nop steps before it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 #define DENOMINATOR_MAX 4096
 
-/* ---- sets --------------------------------------------------------------------------------------------- */
+/* ---- sets ---- */
 
 void bny_program_set_free(struct bny_program_set *set)
 {
@@ -26,7 +27,8 @@ int bny_program_set_prove(struct bny_program_set *set, int max_slots, char *why,
 {
     int e = -BANYAN_EINVAL;
 
-    for (int slots = 0; slots <= max_slots && e == -BANYAN_EINVAL; slots = slots ? 2 * slots : 1) {
+    for (int slots = 0; slots <= max_slots && e == -BANYAN_EINVAL;
+         slots = slots ? 2 * slots : 1) {
         e = bny_program_verify(set->p, set->n, slots, why, why_cap);
         set->slots = slots;
         if (e && slots == 0 && !strstr(why, "waits for ever"))
@@ -49,13 +51,14 @@ int bny_msccl_load(struct bny_program_set *out, const char *path)
     return e;
 }
 
-/* ---- export ------------------------------------------------------------------------------------------- */
+/* ---- export ---- */
 
 struct place { /* of a step in the file */
     int tb, s;
 };
 
-struct export {
+struct export
+{
     FILE *to;
     const struct bny_program *p;
     const int *first, *count; /* [nblocks] chunks of a block */
@@ -109,7 +112,8 @@ static char buffer(const struct export *x, uint8_t space)
     return space == BNY_IN ? 'i' : space == BNY_OUT ? 'o' : 's';
 }
 
-/* The offset of a block in a buffer, in chunks. Both scratch memories are in s, one behind the other. */
+/* The offset of a block in a buffer, in chunks. Both scratch memories are in s, one behind the
+ * other. */
 static int offset(const struct export *x, uint8_t space, uint32_t block)
 {
     int own = (space == BNY_OUT && x->p->collective == BNY_REDUCE_SCATTER) ||
@@ -123,27 +127,35 @@ static void write_step(const struct export *x, uint32_t i, int s, int depid, int
 {
     static const char *const types[] = { "s", "rrc", "r", "s", "cpy" };
     const struct bny_step *st = &x->p->steps[i];
-    uint8_t src = st->src == BNY_NOWHERE ? st->dst : st->src, dst = st->dst == BNY_NOWHERE ? st->src : st->dst;
+    uint8_t src = st->src == BNY_NOWHERE ? st->dst : st->src,
+            dst = st->dst == BNY_NOWHERE ? st->src : st->dst;
     int cnt = 0;
 
     for (uint32_t b = st->block; b < st->block + st->nblocks; b++)
         cnt += x->count[b];
-    fprintf(x->to, "      <step s=\"%d\" type=\"%s\" srcbuf=\"%c\" srcoff=\"%d\" dstbuf=\"%c\" dstoff=\"%d\" cnt=\"%d\" "
-            "depid=\"%d\" deps=\"%d\" hasdep=\"1\"/>\n", s, types[st->kind], buffer(x, src), offset(x, src, st->block),
-            buffer(x, dst), offset(x, dst, st->block), cnt, depid, deps);
+    fprintf(x->to,
+            "      <step s=\"%d\" type=\"%s\" srcbuf=\"%c\" srcoff=\"%d\" dstbuf=\"%c\" "
+            "dstoff=\"%d\" cnt=\"%d\" "
+            "depid=\"%d\" deps=\"%d\" hasdep=\"1\"/>\n",
+            s, types[st->kind], buffer(x, src), offset(x, src, st->block), buffer(x, dst),
+            offset(x, dst, st->block), cnt, depid, deps);
 }
 
 static void write_nop(const struct export *x, int s, int depid, int deps)
 {
-    fprintf(x->to, "      <step s=\"%d\" type=\"nop\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"o\" dstoff=\"0\" cnt=\"0\" "
-            "depid=\"%d\" deps=\"%d\" hasdep=\"0\"/>\n", s, depid, deps);
+    fprintf(x->to,
+            "      <step s=\"%d\" type=\"nop\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"o\" "
+            "dstoff=\"0\" cnt=\"0\" "
+            "depid=\"%d\" deps=\"%d\" hasdep=\"0\"/>\n",
+            s, depid, deps);
 }
 
 /* All steps of one tb; latest: scratch [ntbs]. */
 static void write_tb(const struct export *x, int tb, const struct bny_step *of, int *latest)
 {
     fprintf(x->to, "    <tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", tb,
-            of->peer >= 0 && !is_recv(of) ? of->peer : -1, of->peer >= 0 && is_recv(of) ? of->peer : -1, of->chan);
+            of->peer >= 0 && !is_recv(of) ? of->peer : -1,
+            of->peer >= 0 && is_recv(of) ? of->peer : -1, of->chan);
     for (uint32_t i = 0; i < x->p->nsteps; i++) {
         int s = x->at[i].s, left;
 
@@ -189,19 +201,27 @@ static void place_steps(struct export *x, int *tb_of_lane, int *used, int *lates
 
 static int write_gpu(FILE *to, const struct bny_program *p, const int *first, const int *count)
 {
-    int all = first[p->nblocks - 1] + count[p->nblocks - 1], lanes = 1 + p->nranks * BNY_CHANNELS * 2;
-    struct export x = { .to = to, .p = p, .first = first, .count = count,
+    int all = first[p->nblocks - 1] + count[p->nblocks - 1],
+        lanes = 1 + p->nranks * BNY_CHANNELS * 2;
+    struct export x = { .to = to,
+                        .p = p,
+                        .first = first,
+                        .count = count,
                         .at = calloc((size_t)p->nsteps + 1, sizeof *x.at) };
     int *tb_of_lane = malloc((size_t)lanes * sizeof *tb_of_lane);
-    int *used = calloc((size_t)lanes, sizeof *used), *latest = malloc((size_t)lanes * sizeof *latest);
+    int *used = calloc((size_t)lanes, sizeof *used),
+        *latest = malloc((size_t)lanes * sizeof *latest);
     int e = -BANYAN_ENOMEM;
 
     if (x.at && tb_of_lane && used && latest) {
         memset(tb_of_lane, 0xff, (size_t)lanes * sizeof *tb_of_lane);
         place_steps(&x, tb_of_lane, used, latest);
-        fprintf(to, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n", p->rank,
-                p->collective == BNY_ALLGATHER ? 1 : all, p->collective == BNY_REDUCE_SCATTER ? 1 : all,
-                p->uses_scratch2 ? 2 * all : p->uses_scratch ? all : 0);
+        fprintf(to, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n",
+                p->rank, p->collective == BNY_ALLGATHER ? 1 : all,
+                p->collective == BNY_REDUCE_SCATTER ? 1 : all,
+                p->uses_scratch2  ? 2 * all
+                : p->uses_scratch ? all
+                                  : 0);
         for (int tb = 0; tb < x.ntbs; tb++)
             for (uint32_t i = 0; i < p->nsteps; i++)
                 if (!silent(&p->steps[i]) && x.at[i].tb == tb) {
@@ -248,22 +268,32 @@ static int chunk_blocks(const struct bny_program *p, int *first, int *count)
 int bny_msccl_write(FILE *to, struct bny_program *const *programs, int n)
 {
     const struct bny_program *p = programs[0];
-    int *first = calloc((size_t)p->nblocks + 1, sizeof *first), *count = calloc((size_t)p->nblocks + 1, sizeof *count);
+    int *first = calloc((size_t)p->nblocks + 1, sizeof *first),
+        *count = calloc((size_t)p->nblocks + 1, sizeof *count);
     int e = 0;
 
     if (!first || !count)
         e = bny_fail(BANYAN_ENOMEM, "no memory to export %s", p->schedule);
-    else if (p->collective != BNY_ALLREDUCE && p->collective != BNY_ALLGATHER && p->collective != BNY_REDUCE_SCATTER)
-        e = bny_fail(BANYAN_ENOTSUP, "%s has no place in MSCCL XML; allreduce, allgather and reduce_scatter have",
-                     bny_collective_name(p->collective));
+    else if (p->collective != BNY_ALLREDUCE && p->collective != BNY_ALLGATHER &&
+             p->collective != BNY_REDUCE_SCATTER)
+        e = bny_fail(
+            BANYAN_ENOTSUP,
+            "%s has no place in MSCCL XML; allreduce, allgather and reduce_scatter have",
+            bny_collective_name(p->collective));
     else if (p->owned_first)
-        e = bny_fail(BANYAN_ENOTSUP, "%s of several trees a rank has no place in MSCCL XML here: plan it with k=1", p->schedule);
+        e = bny_fail(
+            BANYAN_ENOTSUP,
+            "%s of several trees a rank has no place in MSCCL XML here: plan it with k=1",
+            p->schedule);
     else if (chunk_blocks(p, first, count))
-        e = bny_fail(BANYAN_ENOTSUP, "%s has weights without a common denominator up to %d", p->schedule,
-                     DENOMINATOR_MAX);
+        e = bny_fail(BANYAN_ENOTSUP, "%s has weights without a common denominator up to %d",
+                     p->schedule, DENOMINATOR_MAX);
     if (!e) {
-        fprintf(to, "<algo name=\"%s\" proto=\"Simple\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" coll=\"%s\" "
-                "inplace=\"0\">\n", p->schedule, BNY_CHANNELS, first[p->nblocks - 1] + count[p->nblocks - 1], n,
+        fprintf(to,
+                "<algo name=\"%s\" proto=\"Simple\" nchannels=\"%d\" nchunksperloop=\"%d\" "
+                "ngpus=\"%d\" coll=\"%s\" "
+                "inplace=\"0\">\n",
+                p->schedule, BNY_CHANNELS, first[p->nblocks - 1] + count[p->nblocks - 1], n,
                 bny_collective_name(p->collective));
         for (int r = 0; r < n && !e; r++)
             if (write_gpu(to, programs[r], first, count) != 0)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Turns an MSCCL algorithm (msccl.h) into programs, by running it symbolically: every cell of a buffer knows whose data
- * it holds and where that lies in our memories. Steps run as soon as what they wait for is there; the order in which
- * a rank's steps ran is its program. Messages of a pair of ranks are received in the order in which they were sent,
- * whatever their channels: the order that ordinals follow.
+/* Turns an MSCCL algorithm (msccl.h) into programs, by running it symbolically: every cell of a
+ * buffer knows whose data it holds and where that lies in our memories. Steps run as soon as
+ * what they wait for is there; the order in which a rank's steps ran is its program. Messages
+ * of a pair of ranks are received in the order in which they were sent, whatever their
+ * channels: the order that ordinals follow.
  *
- * Where data lies: operands in IN until something is stored over them; stored results in OUT (allgather: always; else in
- * the place of the chunk), partial sums of other ranks' blocks (reduce_scatter), scratch chunks and sums that are only
- * passed on in SCRATCH or SCRATCH2, at the block that they are part of. */
+ * Where data lies: operands in IN until something is stored over them; stored results in OUT
+ * (allgather: always; else in the place of the chunk), partial sums of other ranks' blocks
+ * (reduce_scatter), scratch chunks and sums that are only passed on in SCRATCH or SCRATCH2, at
+ * the block that they are part of. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +19,16 @@
 #include "collectives/program_writer.h"
 #include "transport/wire.h"
 
-#define NOWHERE (-1)
-#define PARTS_MAX (1 << 24)           /* chunks that are moved, whether in a step each or many in one */
+#define NOWHERE         (-1)
+#define PARTS_MAX       (1 << 24) /* chunks that are moved, whether in a step or many in one */
 #define CELLS_BYTES_MAX (INT64_C(1) << 30)
 
 struct value {
-    int block;            /* which chunk of the result it is part of; -1: undefined */
-    uint8_t space;        /* enum bny_space: where it lies here */
-    uint8_t finished;     /* went through KEEP */
-    uint64_t *ranks;      /* [words] whose operands are in it; points into the cell's or message's own memory */
+    int block;        /* which chunk of the result it is part of; -1: undefined */
+    uint8_t space;    /* enum bny_space: where it lies here */
+    uint8_t finished; /* went through KEEP */
+    uint64_t *ranks;  /* [words] whose operands are in it; points into the cell's or message's
+                         own memory */
 };
 
 struct letter { /* a message between send and receive */
@@ -38,7 +41,7 @@ struct letter { /* a message between send and receive */
 struct gpu {
     struct value *cells; /* i, o and s one after another */
     int at[3], ncells;
-    int *owner[2];       /* [nblocks] the cell that has SCRATCH or SCRATCH2 at that block; NOWHERE */
+    int *owner[2]; /* [nblocks] the cell that has SCRATCH or SCRATCH2 at that block; NOWHERE */
     struct bny_writer w;
 };
 
@@ -47,9 +50,9 @@ struct import {
     const struct bny_msccl *m;
     int n, nblocks;
     size_t words;
-    struct gpu *gpus;          /* [n] */
+    struct gpu *gpus;              /* [n] */
     struct letter **first, **last; /* [n * n] */
-    int *next, *part;          /* [ntbs] step to run, chunks of it that are done */
+    int *next, *part;              /* [ntbs] step to run, chunks of it that are done */
     int rc;
 };
 
@@ -68,7 +71,7 @@ static int bad(struct import *x, const struct bny_msccl_step *s, const char *fmt
     return x->rc = bny_fail(BANYAN_ENOTSUP, "%s:%d: %s", x->name, s->line, text);
 }
 
-/* ---- cells ------------------------------------------------------------------------------------------- */
+/* ---- cells ---- */
 
 /* In place, two names stand for one cell. */
 static int cell_of(const struct import *x, int gpu, char buf, int off)
@@ -112,7 +115,8 @@ static int reduces(const struct import *x)
 }
 
 /* Where a value that is stored into a cell goes. NOWHERE with the error set. */
-static int space_for(struct import *x, const struct bny_msccl_step *s, int gpu, int cell, int block)
+static int space_for(struct import *x, const struct bny_msccl_step *s, int gpu, int cell,
+                     int block)
 {
     struct gpu *g = &x->gpus[gpu];
     int scratch = cell >= g->at[2], off = cell - (cell < g->at[1] ? g->at[0] : g->at[1]);
@@ -123,7 +127,9 @@ static int space_for(struct import *x, const struct bny_msccl_step *s, int gpu, 
     if (!scratch && x->m->collective == BNY_ALLREDUCE) {
         if (output && off == block)
             return BNY_OUT;
-        bad(x, s, output ? "chunk %d is stored at the place of chunk %d" : "chunk %d is stored in the input, chunk %d",
+        bad(x, s,
+            output ? "chunk %d is stored at the place of chunk %d"
+                   : "chunk %d is stored in the input, chunk %d",
             block, off);
         return NOWHERE;
     }
@@ -155,19 +161,25 @@ static void release(struct import *x, int gpu, int cell, int block)
             g->owner[k][old] = NOWHERE;
 }
 
-static uint32_t emit(struct import *x, int gpu, enum bny_step_kind kind, int peer, int chan, int src, int dst, int block)
+static uint32_t emit(struct import *x, int gpu, enum bny_step_kind kind, int peer, int chan,
+                     int src, int dst, int block)
 {
-    struct bny_step step = { .kind = (uint8_t)kind, .chan = (uint8_t)(chan % BNY_CHANNELS), .src = (uint8_t)src,
-                             .dst = (uint8_t)dst, .peer = peer, .block = (uint32_t)block, .nblocks = 1,
+    struct bny_step step = { .kind = (uint8_t)kind,
+                             .chan = (uint8_t)(chan % BNY_CHANNELS),
+                             .src = (uint8_t)src,
+                             .dst = (uint8_t)dst,
+                             .peer = peer,
+                             .block = (uint32_t)block,
+                             .nblocks = 1,
                              .from = UINT32_MAX };
 
     return bny_writer_add(&x->gpus[gpu].w, &step);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
-static int post(struct import *x, const struct bny_msccl_tb *tb, int gpu, const struct bny_msccl_step *s,
-                const struct value *v)
+static int post(struct import *x, const struct bny_msccl_tb *tb, int gpu,
+                const struct bny_msccl_step *s, const struct value *v)
 {
     size_t pair = (size_t)gpu * (size_t)x->n + (size_t)tb->send;
     struct letter *l;
@@ -189,7 +201,8 @@ static int post(struct import *x, const struct bny_msccl_tb *tb, int gpu, const 
     return 0;
 }
 
-/* The sum is complete: KEEP finishes it. In reduce_scatter only at its own rank, whose result it is. */
+/* The sum is complete: KEEP finishes it. In reduce_scatter only at its own rank, whose result
+ * it is. */
 static void finish(struct import *x, int gpu, struct value *v)
 {
     if (!reduces(x) || v->finished || !is_full(x, v) ||
@@ -200,13 +213,15 @@ static void finish(struct import *x, int gpu, struct value *v)
     v->finished = 1;
 }
 
-/* Receives what `l` brings: as it is, or added to the cell of src. *out: what this gpu has then. */
-static int take(struct import *x, const struct bny_msccl_tb *tb, int gpu, const struct bny_msccl_step *s, int k,
-                struct letter *l, struct value *out)
+/* Receives what `l` brings: as it is, or added to the cell of src. *out: what this gpu has
+ * then. */
+static int take(struct import *x, const struct bny_msccl_tb *tb, int gpu,
+                const struct bny_msccl_step *s, int k, struct letter *l, struct value *out)
 {
     int stores = s->type != MSCCL_RRS, adds = s->type != MSCCL_R && s->type != MSCCL_RCS;
     int cell = stores ? cell_of(x, gpu, s->dstbuf, s->dstoff + k) : NOWHERE;
-    const struct value *with = adds ? &x->gpus[gpu].cells[cell_of(x, gpu, s->srcbuf, s->srcoff + k)] : NULL;
+    const struct value *with =
+        adds ? &x->gpus[gpu].cells[cell_of(x, gpu, s->srcbuf, s->srcoff + k)] : NULL;
     int space;
     uint32_t step;
 
@@ -218,9 +233,10 @@ static int take(struct import *x, const struct bny_msccl_tb *tb, int gpu, const 
     if (space == NOWHERE)
         return x->rc;
     if (!stores && x->gpus[gpu].owner[1][l->v.block] != NOWHERE)
-        return bad(x, s, "gpu %d holds more than two partial sums of chunk %d", gpu, l->v.block);
-    step = emit(x, gpu, adds ? BNY_RECV_ADD : BNY_RECV_COPY, tb->recv, tb->chan, adds ? with->space : BNY_NOWHERE, space,
-                l->v.block);
+        return bad(x, s, "gpu %d holds more than two partial sums of chunk %d", gpu,
+                   l->v.block);
+    step = emit(x, gpu, adds ? BNY_RECV_ADD : BNY_RECV_COPY, tb->recv, tb->chan,
+                adds ? with->space : BNY_NOWHERE, space, l->v.block);
     if (!adds && space == BNY_OUT && !x->gpus[gpu].w.failed && !x->gpus[l->gpu].w.failed) {
         x->gpus[gpu].w.p->steps[step].flags |= BNY_STEP_PLACE;
         x->gpus[l->gpu].w.p->steps[l->step].flags |= BNY_STEP_PLACE;
@@ -251,7 +267,8 @@ static int copy(struct import *x, int gpu, const struct bny_msccl_step *s, int k
 }
 
 /* One chunk of a step. 1: done; 0: what it waits for is not there; or an error. */
-static int run_part(struct import *x, int gpu, const struct bny_msccl_tb *tb, const struct bny_msccl_step *s, int k)
+static int run_part(struct import *x, int gpu, const struct bny_msccl_tb *tb,
+                    const struct bny_msccl_step *s, int k)
 {
     size_t pair = tb->recv >= 0 ? (size_t)tb->recv * (size_t)x->n + (size_t)gpu : 0;
     struct letter *l;
@@ -310,7 +327,8 @@ static int run(struct import *x)
     while (moved) {
         moved = 0;
         for (int g = 0; g < x->n; g++)
-            for (int t = x->m->gpus[g].first; t < x->m->gpus[g].first + x->m->gpus[g].ntbs; t++) {
+            for (int t = x->m->gpus[g].first; t < x->m->gpus[g].first + x->m->gpus[g].ntbs;
+                 t++) {
                 int rc = run_tb(x, g, t);
 
                 if (rc < 0)
@@ -324,12 +342,14 @@ static int run(struct import *x)
                        "this step waits for ever (or its channels overtake one another)");
     for (size_t pair = 0; pair < (size_t)x->n * (size_t)x->n; pair++)
         if (x->first[pair])
-            return x->rc = bny_fail(BANYAN_EINVAL, "%s: gpu %zu sends gpu %zu a chunk that it does not receive", x->name,
-                                    pair / (size_t)x->n, pair % (size_t)x->n);
+            return x->rc =
+                       bny_fail(BANYAN_EINVAL,
+                                "%s: gpu %zu sends gpu %zu a chunk that it does not receive",
+                                x->name, pair / (size_t)x->n, pair % (size_t)x->n);
     return 0;
 }
 
-/* ---- begin and end ----------------------------------------------------------------------------------- */
+/* ---- begin and end ---- */
 
 static int check_shape(const struct import *x)
 {
@@ -339,9 +359,12 @@ static int check_shape(const struct import *x)
         int out = x->m->collective == BNY_REDUCE_SCATTER ? 1 : x->nblocks;
 
         if (chunks[0] > in || chunks[1] > out || (chunks[0] < in && chunks[1] < out))
-            return bny_fail(BANYAN_ENOTSUP, "%s:%d: gpu %d has %d input and %d output chunks, where %s of %d chunks a "
-                            "loop has %d and %d here", x->name, x->m->gpus[g].line, g, chunks[0], chunks[1],
-                            bny_collective_name(x->m->collective), x->m->nchunks, in, out);
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "%s:%d: gpu %d has %d input and %d output chunks, where %s of %d chunks a "
+                "loop has %d and %d here",
+                x->name, x->m->gpus[g].line, g, chunks[0], chunks[1],
+                bny_collective_name(x->m->collective), x->m->nchunks, in, out);
     }
     return 0;
 }
@@ -355,9 +378,12 @@ static int check_size(const struct import *x)
         parts += x->m->steps[i].cnt;
     for (int g = 0; g < x->n; g++)
         cells += 2 * x->nblocks + x->m->gpus[g].chunks[2];
-    if (parts > PARTS_MAX || cells > CELLS_BYTES_MAX / (int64_t)(sizeof(struct value) + x->words * sizeof(uint64_t)))
-        return bny_fail(BANYAN_ENOTSUP, "%s: its steps move %lld chunks and its buffers hold %lld, which is too many", x->name,
-                        (long long)parts, (long long)cells);
+    if (parts > PARTS_MAX ||
+        cells > CELLS_BYTES_MAX / (int64_t)(sizeof(struct value) + x->words * sizeof(uint64_t)))
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "%s: its steps move %lld chunks and its buffers hold %lld, which is too many",
+            x->name, (long long)parts, (long long)cells);
     return 0;
 }
 
@@ -374,7 +400,8 @@ static int gpu_open(struct import *x, int gpu, uint64_t **bits)
     g->cells = calloc((size_t)g->ncells, sizeof *g->cells);
     g->owner[0] = malloc(2 * (size_t)x->nblocks * sizeof *g->owner[0]);
     *bits = calloc((size_t)g->ncells * x->words, sizeof **bits);
-    bny_writer_init(&g->w, x->m->name, x->m->collective, x->n, gpu, -1, (uint32_t)x->nblocks, !ag && !rs);
+    bny_writer_init(&g->w, x->m->name, x->m->collective, x->n, gpu, -1, (uint32_t)x->nblocks,
+                    !ag && !rs);
     if (!g->cells || !g->owner[0] || !*bits || g->w.failed) {
         free(*bits);
         *bits = NULL;
@@ -478,7 +505,8 @@ int bny_msccl_parse(struct bny_program_set *out, const char *text, size_t len, c
     e = convert(out, &m, name);
     bny_msccl_free(&m);
     if (!e && bny_program_set_prove(out, 8, why, sizeof why) != 0)
-        e = bny_fail(BANYAN_EINVAL, "%s is no correct %s: %s", name, bny_collective_name(out->collective), why);
+        e = bny_fail(BANYAN_EINVAL, "%s is no correct %s: %s", name,
+                     bny_collective_name(out->collective), why);
     if (e)
         bny_program_set_free(out);
     return e;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads the structure of an MSCCL file (msccl.h) with expat. Document types, and so entities, are refused; the
- * numbers are put into ranges that the rest may rely on. */
+/* Reads the structure of an MSCCL file (msccl.h) with expat. Document types, and so entities,
+ * are refused; the numbers are put into ranges that the rest may rely on. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ struct parser {
     int gpus_cap, tbs_cap, steps_cap;
 };
 
-static void bad(struct parser *p, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void bad(struct parser *p, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void bad(struct parser *p, int code, const char *fmt, ...)
 {
     char text[300];
@@ -34,8 +35,8 @@ static void bad(struct parser *p, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    p->rc = bny_fail((enum banyan_error)code, "%s:%lu: %s", p->name, (unsigned long)XML_GetCurrentLineNumber(p->xml),
-                     text);
+    p->rc = bny_fail((enum banyan_error)code, "%s:%lu: %s", p->name,
+                     (unsigned long)XML_GetCurrentLineNumber(p->xml), text);
     XML_StopParser(p->xml, XML_FALSE);
 }
 
@@ -47,7 +48,8 @@ static const char *attribute(const XML_Char **attrs, const char *name)
     return NULL;
 }
 
-static int number(struct parser *p, const XML_Char **attrs, const char *name, long min, long max)
+static int number(struct parser *p, const XML_Char **attrs, const char *name, long min,
+                  long max)
 {
     const char *text = attribute(attrs, name);
     char *end = NULL;
@@ -57,8 +59,8 @@ static int number(struct parser *p, const XML_Char **attrs, const char *name, lo
     if (text)
         v = strtol(text, &end, 10);
     if (!text || end == text || *end || errno || v < min || v > max) {
-        bad(p, BANYAN_EINVAL, "%s=\"%.40s\": a whole number from %ld to %ld is expected", name, text ? text : "", min,
-            max);
+        bad(p, BANYAN_EINVAL, "%s=\"%.40s\": a whole number from %ld to %ld is expected", name,
+            text ? text : "", min, max);
         return (int)min;
     }
     return (int)v;
@@ -93,8 +95,10 @@ static void start_algo(struct parser *p, const XML_Char **attrs)
     static const struct {
         const char *name;
         enum bny_collective collective;
-    } colls[] = { { "allreduce", BNY_ALLREDUCE }, { "allgather", BNY_ALLGATHER },
-                  { "reduce_scatter", BNY_REDUCE_SCATTER }, { "reducescatter", BNY_REDUCE_SCATTER } };
+    } colls[] = { { "allreduce", BNY_ALLREDUCE },
+                  { "allgather", BNY_ALLGATHER },
+                  { "reduce_scatter", BNY_REDUCE_SCATTER },
+                  { "reducescatter", BNY_REDUCE_SCATTER } };
     const char *coll = attribute(attrs, "coll"), *name = attribute(attrs, "name");
     int known = 0;
 
@@ -104,7 +108,8 @@ static void start_algo(struct parser *p, const XML_Char **attrs)
             known = 1;
         }
     if (!known)
-        bad(p, BANYAN_ENOTSUP, "coll=\"%.40s\": allreduce, allgather and reduce_scatter can be imported",
+        bad(p, BANYAN_ENOTSUP,
+            "coll=\"%.40s\": allreduce, allgather and reduce_scatter can be imported",
             coll ? coll : "");
     snprintf(p->m->name, sizeof p->m->name, "%s", name && *name ? name : "msccl");
     p->m->ngpus = number(p, attrs, "ngpus", 2, GPUS_MAX);
@@ -119,7 +124,8 @@ static void start_gpu(struct parser *p, const XML_Char **attrs)
 
     if (id != p->gpu)
         bad(p, BANYAN_EINVAL, "gpu %d stands where gpu %d is expected", id, p->gpu);
-    g = p->rc ? NULL : grow(p, (void **)&p->m->gpus, &p->gpus_cap, p->gpu, p->m->ngpus, sizeof *g);
+    g = p->rc ? NULL
+              : grow(p, (void **)&p->m->gpus, &p->gpus_cap, p->gpu, p->m->ngpus, sizeof *g);
     if (!g)
         return;
     p->gpu++;
@@ -138,7 +144,8 @@ static void start_tb(struct parser *p, const XML_Char **attrs)
 
     if (id != g->ntbs)
         bad(p, BANYAN_EINVAL, "tb %d stands where tb %d is expected", id, g->ntbs);
-    tb = p->rc ? NULL : grow(p, (void **)&p->m->tbs, &p->tbs_cap, p->m->ntbs, STEPS_MAX, sizeof *tb);
+    tb = p->rc ? NULL
+               : grow(p, (void **)&p->m->tbs, &p->tbs_cap, p->m->ntbs, STEPS_MAX, sizeof *tb);
     if (!tb)
         return;
     p->m->ntbs++;
@@ -180,8 +187,8 @@ static void range(struct parser *p, char buf, int off, int cnt, const char *name
     int chunks = g->chunks[buf == 'i' ? 0 : buf == 'o' ? 1 : 2];
 
     if (off + cnt > chunks)
-        bad(p, BANYAN_EINVAL, "%s=\"%d\" with cnt=\"%d\": buffer %c of gpu %d has %d chunks", name, off, cnt, buf,
-            p->gpu - 1, chunks);
+        bad(p, BANYAN_EINVAL, "%s=\"%d\" with cnt=\"%d\": buffer %c of gpu %d has %d chunks",
+            name, off, cnt, buf, p->gpu - 1, chunks);
 }
 
 static void start_step(struct parser *p, const XML_Char **attrs)
@@ -226,15 +233,16 @@ static void start_step(struct parser *p, const XML_Char **attrs)
 static void XMLCALL start(void *arg, const XML_Char *name, const XML_Char **attrs)
 {
     static const char *const levels[] = { "algo", "gpu", "tb", "step" };
-    static void (*const handlers[])(struct parser *, const XML_Char **) = { start_algo, start_gpu, start_tb,
-                                                                            start_step };
+    static void (*const handlers[])(
+        struct parser *, const XML_Char **) = { start_algo, start_gpu, start_tb, start_step };
     struct parser *p = arg;
     int at = p->depth++;
 
     if (p->rc)
         return;
     if (at > 3 || strcmp(name, levels[at]) != 0)
-        bad(p, BANYAN_EINVAL, "<%.40s> stands where <%s> is expected", name, at > 3 ? "/step" : levels[at]);
+        bad(p, BANYAN_EINVAL, "<%.40s> stands where <%s> is expected", name,
+            at > 3 ? "/step" : levels[at]);
     else
         handlers[at](p, attrs);
 }
@@ -246,8 +254,8 @@ static void XMLCALL end(void *arg, const XML_Char *name)
     p->depth--;
 }
 
-static void XMLCALL doctype(void *arg, const XML_Char *name, const XML_Char *sysid, const XML_Char *pubid,
-                            int internal)
+static void XMLCALL doctype(void *arg, const XML_Char *name, const XML_Char *sysid,
+                            const XML_Char *pubid, int internal)
 {
     bad(arg, BANYAN_EINVAL, "a document type has no place here");
 }
@@ -258,7 +266,8 @@ static int check_references(struct parser *p)
     const struct bny_msccl *m = p->m;
 
     if (p->gpu != m->ngpus)
-        return bny_fail(BANYAN_EINVAL, "%s: %d of %d gpus are there", p->name, p->gpu, m->ngpus);
+        return bny_fail(BANYAN_EINVAL, "%s: %d of %d gpus are there", p->name, p->gpu,
+                        m->ngpus);
     for (int g = 0; g < m->ngpus; g++)
         for (int t = m->gpus[g].first; t < m->gpus[g].first + m->gpus[g].ntbs; t++)
             for (int i = m->tbs[t].first; i < m->tbs[t].first + m->tbs[t].nsteps; i++) {
@@ -266,8 +275,10 @@ static int check_references(struct parser *p)
 
                 if (s->depid >= 0 && (s->depid >= m->gpus[g].ntbs || s->deps < 0 ||
                                       s->deps >= m->tbs[m->gpus[g].first + s->depid].nsteps))
-                    return bny_fail(BANYAN_EINVAL, "%s:%d: it waits for step %d of tb %d, which gpu %d does not have",
-                                    p->name, s->line, s->deps, s->depid, g);
+                    return bny_fail(
+                        BANYAN_EINVAL,
+                        "%s:%d: it waits for step %d of tb %d, which gpu %d does not have",
+                        p->name, s->line, s->deps, s->depid, g);
             }
     return 0;
 }

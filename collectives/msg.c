@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages that must wait, and the cookies that tie a borrowed send buffer to its step.
  *
- * A transport lends a message's memory. Holding it for long would stop what comes behind it (a ring position, a
- * socket), so a message that cannot be used yet is spilled: copied to the heap and released. How much can be
- * spilled is bounded by what peers may send before we started an operation (eager messages) and by the operation's
- * own size (bulk, sent only after our READY). */
+ * A transport lends a message's memory. Holding it for long would stop what comes behind it (a
+ * ring position, a socket), so a message that cannot be used yet is spilled: copied to the heap
+ * and released. How much can be spilled is bounded by what peers may send before we started an
+ * operation (eager messages) and by the operation's own size (bulk, sent only after our READY).
+ */
 #include "collectives/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct bny_spill {
-    struct bny_msg msg;     /* first: what holders see */
-    struct bny_msg *inner;  /* still draining from the transport */
+    struct bny_msg msg;            /* first: what holders see */
+    struct bny_msg *inner;         /* still draining from the transport */
     struct bny_spill *next, *prev; /* world's draining list */
     uint32_t got;
     int size_class; /* BNY_SPILL_CLASSES: of its own size */
     char bytes[];
 };
 
-/* Small buffers are kept when they are released, and some are made at init, so that repeated calls allocate nothing:
- * how many are needed at a time, and whether any, varies with how far peers happen to run ahead. */
+/* Small buffers are kept when they are released, and some are made at init, so that repeated
+ * calls allocate nothing: how many are needed at a time, and whether any, varies with how far
+ * peers happen to run ahead. */
 static const struct {
     uint32_t bytes;
     uint16_t keep, first; /* buffers: kept at most; made at init */
@@ -93,7 +95,8 @@ void bny_spills_free(struct bny_world *w)
         }
 }
 
-static struct bny_spill *spill_new(struct bny_world *w, const struct bny_hdr *hdr, struct bny_ep *ep)
+static struct bny_spill *spill_new(struct bny_world *w, const struct bny_hdr *hdr,
+                                   struct bny_ep *ep)
 {
     struct bny_spill *sp = spill_take(w, hdr->len);
     int size_class;
@@ -109,7 +112,8 @@ static struct bny_spill *spill_new(struct bny_world *w, const struct bny_hdr *hd
     return sp;
 }
 
-struct bny_msg *bny_msg_make(struct bny_world *w, const struct bny_hdr *hdr, const void *payload)
+struct bny_msg *bny_msg_make(struct bny_world *w, const struct bny_hdr *hdr,
+                             const void *payload)
 {
     struct bny_spill *sp = spill_new(w, hdr, NULL);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Life of an operation: plan and tables (init), start, messages, completion. Waiting is in wait.c. */
+/* Life of an operation: plan and tables (init), start, messages, completion. Waiting is in
+ * wait.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/internal.h"
 
-/* ---- init ------------------------------------------------------------------------------------------------ */
+/* ---- init ---- */
 
 static void make_sig(struct bny_op *op)
 {
@@ -19,9 +20,9 @@ static void make_sig(struct bny_op *op)
     op->sig.op = c->redop.wire;
     op->sig.codec_sched = (uint8_t)hash;
     op->sig.count = c->vector ? 0 : c->count;
-    op->sig.root_tag = c->collective == BNY_SENDRECV
-                           ? c->tag
-                           : (uint32_t)(c->root < 0 ? 0 : c->root) ^ (c->tag << 16 | c->tag >> 16);
+    op->sig.root_tag = c->collective == BNY_SENDRECV ? c->tag
+                                                     : (uint32_t)(c->root < 0 ? 0 : c->root) ^
+                                                           (c->tag << 16 | c->tag >> 16);
     if (c->collective == BNY_BARRIER)
         op->sig.count = 0;
 }
@@ -34,7 +35,8 @@ static int same_plan(const struct bny_call *a, const struct bny_call *b)
            a->redop.elem_bytes == b->redop.elem_bytes &&
            a->redop.commutative == b->redop.commutative && a->codec == b->codec &&
            a->deterministic == b->deterministic && a->chunk_bytes == b->chunk_bytes &&
-           a->is_send == b->is_send && a->tag == b->tag && a->rows == b->rows && a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
+           a->is_send == b->is_send && a->tag == b->tag && a->rows == b->rows &&
+           a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
 }
 
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
@@ -64,11 +66,14 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     if (op->plan.path == BNY_PATH_STAGES) {
         rc = bny_linear_init(op);
     } else if (op->plan.path == BNY_PATH_ONESHOT) {
-        rc = bny_grow(&op->tile, &op->tile_cap, call->count * op->esz + 64, 1, "a small operation");
+        rc = bny_grow(&op->tile, &op->tile_cap, call->count * op->esz + 64, 1,
+                      "a small operation");
     } else if (op->program) {
-        rc = bny_grow(&op->steps, &op->steps_cap, op->program->nsteps, sizeof *op->steps, "steps");
+        rc = bny_grow(&op->steps, &op->steps_cap, op->program->nsteps, sizeof *op->steps,
+                      "steps");
         if (rc == 0)
-            rc = bny_grow(&op->blocks, &op->blocks_cap, op->program->nblocks, sizeof *op->blocks, "blocks");
+            rc = bny_grow(&op->blocks, &op->blocks_cap, op->program->nblocks,
+                          sizeof *op->blocks, "blocks");
     }
     if (rc)
         return rc;
@@ -80,7 +85,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     return 0;
 }
 
-/* ---- start ------------------------------------------------------------------------------------------------ */
+/* ---- start ---- */
 
 static void link_active(struct bny_op *op)
 {
@@ -130,10 +135,12 @@ static void run_alone(struct bny_op *op)
         memmove(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
 }
 
-/* Only written under the lock: no locked instruction, which would wait for all stores before it. */
+/* Only written under the lock: no locked instruction, which would wait for all stores before
+ * it. */
 static void count_done(struct banyan_comm *c)
 {
-    atomic_store_explicit(&c->ops_done, atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
+    atomic_store_explicit(&c->ops_done,
+                          atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
 
@@ -185,14 +192,15 @@ static struct bny_stream *stream_of(struct banyan_comm *c, int peer, uint32_t ta
     for (size_t i = 0; i < c->nstreams; i++)
         if (c->streams[i].peer == peer && c->streams[i].tag == tag)
             return &c->streams[i];
-    if (bny_grow(&c->streams, &c->streams_cap, c->nstreams + 1, sizeof *c->streams, "message streams"))
+    if (bny_grow(&c->streams, &c->streams_cap, c->nstreams + 1, sizeof *c->streams,
+                 "message streams"))
         return NULL;
     c->streams[c->nstreams] = (struct bny_stream){ .peer = peer, .tag = tag };
     return &c->streams[c->nstreams++];
 }
 
-/* To oneself: the messages are made here, chunk by chunk as the receiving side expects them, and take the way of all
- * messages. */
+/* To oneself: the messages are made here, chunk by chunk as the receiving side expects them,
+ * and take the way of all messages. */
 static int send_to_self(struct bny_op *op)
 {
     struct banyan_comm *comm = op->comm;
@@ -240,11 +248,13 @@ int bny_op_start(struct bny_op *op)
     int rc = bny_comm_error(c);
 
     if (rc == 0 && op->plan.codec && op->call.state && op->call.state->busy)
-        rc = bny_fail(BANYAN_EBUSY, "codec_state: another operation uses it; wait for that one first");
+        rc = bny_fail(BANYAN_EBUSY,
+                      "codec_state: another operation uses it; wait for that one first");
     if (rc)
         return rc;
     op->result = 0;
-    op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small operation may */
+    op->deadline_ns =
+        0; /* set at the first tick: reading the clock costs more than a small operation may */
     op->probe_ns = 0;
     op->close_ns = 0;
     op->cookies = NULL;
@@ -273,8 +283,8 @@ int bny_op_start(struct bny_op *op)
              : op->plan.path == BNY_PATH_STAGES ? bny_linear_start(op)
                                                 : start_engine(op);
     if (rc) { /* others wait for us in vain: tell them why */
-        bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error)-rc, c->world->rank, "rank %d: %s",
-                   c->rank, banyan_last_error());
+        bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc, c->world->rank,
+                   "rank %d: %s", c->rank, banyan_last_error());
         return rc;
     }
     link_active(op);
@@ -297,7 +307,7 @@ int bny_op_advance(struct bny_op *op)
     }
 }
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 static struct bny_op *find_op(struct banyan_comm *c, int from, const struct bny_msg *msg)
 {
@@ -333,7 +343,8 @@ static int has_probe(const struct banyan_comm *c, const struct bny_msg *msg)
 {
     for (const struct bny_msg *m = c->strays; m; m = m->next)
         if (m->hdr.kind == BNY_MSG_PROBE && m->ep == msg->ep && m->hdr.seq == msg->hdr.seq &&
-            m->hdr.step == msg->hdr.step && !memcmp(&m->hdr.sig, &msg->hdr.sig, sizeof m->hdr.sig))
+            m->hdr.step == msg->hdr.step &&
+            !memcmp(&m->hdr.sig, &msg->hdr.sig, sizeof m->hdr.sig))
             return 1;
     return 0;
 }
@@ -387,12 +398,13 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_engine_message(op, from, msg);
 }
 
-/* ---- completion ------------------------------------------------------------------------------------------------ */
+/* ---- completion ---- */
 
-/* Does a message for rank r of a collective still need our progress? Who waits for it would wait until this rank
- * happens to call the library again, which may be never: the operation is not complete before. Its receiver takes part
- * and reads, so this ends. The receiver of a point-to-point message need not have called yet, so that one does not
- * wait: a small send may return before the receiver calls. */
+/* Does a message for rank r of a collective still need our progress? Who waits for it would
+ * wait until this rank happens to call the library again, which may be never: the operation is
+ * not complete before. Its receiver takes part and reads, so this ends. The receiver of a
+ * point-to-point message need not have called yet, so that one does not wait: a small send may
+ * return before the receiver calls. */
 static int is_unsent_to(const struct bny_op *op, int r)
 {
     const struct bny_ep *ep = op->comm->peers[r].ep;
@@ -403,7 +415,8 @@ static int is_unsent_to(const struct bny_op *op, int r)
     if (op->plan.path == BNY_PATH_ONESHOT)
         return bny_oneshot_sends_to(op, r);
     for (uint32_t i = 0; i < p->nsteps; i++)
-        if (p->steps[i].peer == r && (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_FORWARD))
+        if (p->steps[i].peer == r &&
+            (p->steps[i].kind == BNY_SEND || p->steps[i].kind == BNY_FORWARD))
             return 1;
     return 0;
 }
@@ -445,7 +458,8 @@ void bny_op_complete(struct bny_op *op, int result)
         return;
     }
     if (op->call.via_allreduce && op->result == 0 && op->call.own_count)
-        memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz, op->call.own_count * op->esz);
+        memcpy(op->call.recvbuf, op->staging + op->call.own_at * op->esz,
+               op->call.own_count * op->esz);
     unlink_active(op);
     if (!op->parent)
         count_done(op->comm);
@@ -508,7 +522,8 @@ int bny_op_waits_on(const struct bny_op *op, int r)
     if (op->plan.path == BNY_PATH_ONESHOT)
         return bny_oneshot_waits_on(op, r);
     for (uint32_t i = 0; r != op->comm->rank && i < p->nsteps; i++)
-        if (p->steps[i].peer == r && op->steps[i].done < op->steps[i].nchunks && !op->steps[i].arrived)
+        if (p->steps[i].peer == r && op->steps[i].done < op->steps[i].nchunks &&
+            !op->steps[i].arrived)
             return 1;
     return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where an operation's data lies: the table that a program's blocks index, filled in for each call, and private copies
- * for the calls that need one. */
+/* Where an operation's data lies: the table that a program's blocks index, filled in for each
+ * call, and private copies for the calls that need one. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/internal.h"
 
-/* ---- tables ------------------------------------------------------------------------------------------ */
+/* ---- tables ---- */
 
 int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what)
 {
@@ -22,8 +22,8 @@ int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what)
     return 0;
 }
 
-/* Elements of block b of the call that this program splits by weights: [0, count) in proportion, on cache lines
- * where there is enough of it. */
+/* Elements of block b of the call that this program splits by weights: [0, count) in
+ * proportion, on cache lines where there is enough of it. */
 static size_t weighted_edge(const struct bny_op *op, uint32_t b)
 {
     const struct bny_program *p = op->program;
@@ -49,7 +49,8 @@ static size_t part_count(const struct bny_call *call, const size_t *counts, int 
     return counts ? counts[r] : call->count;
 }
 
-static size_t part_at(const struct bny_call *call, const size_t *counts, const size_t *displs, int r)
+static size_t part_at(const struct bny_call *call, const size_t *counts, const size_t *displs,
+                      int r)
 {
     size_t at = 0;
 
@@ -82,7 +83,8 @@ static void cut_part(struct bny_op *op, uint32_t r)
     const struct bny_program *p = op->program;
     uint32_t first = p->owned_first[r], end = p->owned_first[r + 1];
     struct bny_block whole = op->blocks[first];
-    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1, units = whole.count / quantum, at = 0;
+    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1,
+           units = whole.count / quantum, at = 0;
     double share = 0;
 
     for (uint32_t b = first; b < end; b++) {
@@ -93,14 +95,17 @@ static void cut_part(struct bny_op *op, uint32_t r)
         edge = (edge > units ? units : edge) * quantum;
         if (b + 1 == end)
             edge = whole.count;
-        op->blocks[b] = (struct bny_block){ .count = edge - at, .pos = whole.pos + at,
-                                            .in = whole.in ? whole.in + at * op->esz : NULL,
-                                            .out = whole.out ? whole.out + at * op->esz : NULL };
+        op->blocks[b] =
+            (struct bny_block){ .count = edge - at,
+                                .pos = whole.pos + at,
+                                .in = whole.in ? whole.in + at * op->esz : NULL,
+                                .out = whole.out ? whole.out + at * op->esz : NULL };
         at = edge;
     }
 }
 
-/* Blocks 0..n-1 of ranks 0..n-1. `whole_in` / `whole_out`: that side has all blocks; else only this rank's own. */
+/* Blocks 0..n-1 of ranks 0..n-1. `whole_in` / `whole_out`: that side has all blocks; else only
+ * this rank's own. */
 static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
 {
     const struct bny_call *c = &op->call;
@@ -111,7 +116,8 @@ static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
         const size_t *counts = c->scounts ? c->scounts : c->rcounts;
         int own = r == op->comm->rank;
         k->count = part_count(c, counts, r);
-        if (c->vector && !counts) /* gatherv, scatterv away from the root: only the own count is known */
+        if (c->vector &&
+            !counts) /* gatherv, scatterv away from the root: only the own count is known */
             k->count = own ? c->count : 0;
         k->pos = pos;
         pos += k->count;
@@ -141,7 +147,8 @@ static void fill_alltoall(struct bny_op *op)
         in->in = op->in + part_at(c, c->scounts, c->sdispls, r) * op->esz;
         out->out = op->out + part_at(c, c->rcounts, c->rdispls, r) * op->esz;
     }
-    /* the own block: KEEP copies it from IN to OUT, whichever of the two rows the program names */
+    /* the own block: KEEP copies it from IN to OUT, whichever of the two rows the program names
+     */
     op->blocks[op->comm->rank].out = op->blocks[n + op->comm->rank].out;
     op->blocks[n + op->comm->rank].in = op->blocks[op->comm->rank].in;
 }
@@ -159,8 +166,8 @@ static size_t fill_blocks(struct bny_op *op)
     case BNY_ALLTOALL: fill_alltoall(op); break;
     case BNY_BARRIER:
     case BNY_SENDRECV:
-        op->blocks[0] = (struct bny_block){ .count = op->call.count,
-                                            .in = op->in, .out = op->out };
+        op->blocks[0] =
+            (struct bny_block){ .count = op->call.count, .in = op->in, .out = op->out };
         break;
     default: fill_weighted(op); break;
     }
@@ -177,7 +184,8 @@ int bny_operands_fill(struct bny_op *op)
     if (op->program->uses_scratch)
         rc = bny_grow(&op->scratch, &op->scratch_cap, total * op->esz + 64, 1, "partial sums");
     if (rc == 0 && op->program->uses_scratch2)
-        rc = bny_grow(&op->scratch2, &op->scratch2_cap, total * op->esz + 64, 1, "partial sums");
+        rc =
+            bny_grow(&op->scratch2, &op->scratch2_cap, total * op->esz + 64, 1, "partial sums");
     for (uint32_t b = 0; rc == 0 && b < op->program->nblocks; b++) {
         op->blocks[b].scratch = op->scratch ? op->scratch + at : NULL;
         op->blocks[b].scratch2 = op->scratch2 ? op->scratch2 + at : NULL;
@@ -186,7 +194,7 @@ int bny_operands_fill(struct bny_op *op)
     return rc;
 }
 
-/* ---- staging: calls that run on a private copy ------------------------------------------------------------ */
+/* ---- staging: calls that run on a private copy ---- */
 
 static size_t input_elems(const struct bny_op *op)
 {
@@ -201,8 +209,9 @@ static size_t input_elems(const struct bny_op *op)
     }
 }
 
-/* Sets where the tables point: the user's buffers, or private copies. premul sums scale into a copy; an in-place
- * all-to-all sends from one; an ordered reduce_scatter is an allreduce into one. */
+/* Sets where the tables point: the user's buffers, or private copies. premul sums scale into a
+ * copy; an in-place all-to-all sends from one; an ordered reduce_scatter is an allreduce into
+ * one. */
 int bny_operands_stage(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -216,7 +225,8 @@ int bny_operands_stage(struct bny_op *op)
     if (!premul && !inplace_a2a && !c->via_allreduce)
         return 0;
     elems = input_elems(op);
-    rc = bny_grow(&op->staging, &op->staging_cap, elems * op->esz + 64, 1, "a private copy of the input");
+    rc = bny_grow(&op->staging, &op->staging_cap, elems * op->esz + 64, 1,
+                  "a private copy of the input");
     if (rc)
         return rc;
     if (premul)

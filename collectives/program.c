@@ -10,18 +10,12 @@
 #include "collectives/program_writer.h"
 
 static const char *const names[BNY_COLLECTIVE_COUNT] = {
-    [BNY_ALLREDUCE] = "allreduce",
-    [BNY_REDUCE] = "reduce",
-    [BNY_BROADCAST] = "broadcast",
-    [BNY_REDUCE_SCATTER] = "reduce_scatter",
-    [BNY_ALLGATHER] = "allgather",
-    [BNY_GATHER] = "gather",
-    [BNY_SCATTER] = "scatter",
-    [BNY_ALLTOALL] = "alltoall",
-    [BNY_BARRIER] = "barrier",
-    [BNY_SCAN] = "scan",
-    [BNY_EXSCAN] = "exscan",
-    [BNY_SENDRECV] = "sendrecv",
+    [BNY_ALLREDUCE] = "allreduce", [BNY_REDUCE] = "reduce",
+    [BNY_BROADCAST] = "broadcast", [BNY_REDUCE_SCATTER] = "reduce_scatter",
+    [BNY_ALLGATHER] = "allgather", [BNY_GATHER] = "gather",
+    [BNY_SCATTER] = "scatter",     [BNY_ALLTOALL] = "alltoall",
+    [BNY_BARRIER] = "barrier",     [BNY_SCAN] = "scan",
+    [BNY_EXSCAN] = "exscan",       [BNY_SENDRECV] = "sendrecv",
 };
 
 const char *bny_collective_name(enum bny_collective c)
@@ -76,7 +70,8 @@ void bny_writer_init(struct bny_writer *w, const char *schedule, enum bny_collec
 
 void bny_writer_reserve(struct bny_writer *w, uint32_t steps)
 {
-    struct bny_step *room = w->failed || steps <= w->cap ? NULL : realloc(w->p->steps, steps * sizeof *room);
+    struct bny_step *room =
+        w->failed || steps <= w->cap ? NULL : realloc(w->p->steps, steps * sizeof *room);
 
     if (!room) /* then they are found one by one */
         return;
@@ -154,10 +149,10 @@ struct reader {
 };
 
 struct cells {
-    uint32_t *writer;        /* [3 * nblocks] step or NONE */
-    uint32_t *readers;       /* [3 * nblocks] head of a list in pool, or NONE */
-    uint32_t *stamp;         /* [nsteps] last step that took this one as dependency, plus 1 */
-    struct reader *pool;     /* grows */
+    uint32_t *writer;    /* [3 * nblocks] step or NONE */
+    uint32_t *readers;   /* [3 * nblocks] head of a list in pool, or NONE */
+    uint32_t *stamp;     /* [nsteps] last step that took this one as dependency, plus 1 */
+    struct reader *pool; /* grows */
     uint32_t npool, pool_cap;
     uint32_t *deps; /* grows */
     uint32_t ndeps, deps_cap;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The programs of a communicator: by which names users ask for one, and those it has made so far. */
+/* The programs of a communicator: by which names users ask for one, and those it has made so
+ * far. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ struct bny_programs { /* one cached program */
     struct bny_program *program;
 };
 
-/* ---- names ------------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 int bny_schedule_known(const char *name)
 {
@@ -65,7 +66,7 @@ const char *banyan_transport_name(size_t i)
     return NULL;
 }
 
-/* ---- programs ------------------------------------------------------------------------------------------------- */
+/* ---- programs ---- */
 
 int bny_collective_use(enum bny_collective c, enum bny_forest_use *use)
 {
@@ -79,8 +80,8 @@ int bny_collective_use(enum bny_collective c, enum bny_forest_use *use)
     }
 }
 
-static int build(struct bny_program **out, int *borrowed, struct banyan_comm *c, enum bny_collective coll,
-                 const char *schedule, int root, int coalesce)
+static int build(struct bny_program **out, int *borrowed, struct banyan_comm *c,
+                 enum bny_collective coll, const char *schedule, int root, int coalesce)
 {
     const struct bny_builder_ops *b = bny_builder_find(schedule);
     const struct bny_direct_ops *d = bny_direct_find(schedule);
@@ -103,8 +104,8 @@ static int build(struct bny_program **out, int *borrowed, struct banyan_comm *c,
     return rc;
 }
 
-int bny_program_get(struct banyan_comm *c, enum bny_collective coll, const char *schedule, int root,
-                    int coalesce, const struct bny_program **out)
+int bny_program_get(struct banyan_comm *c, enum bny_collective coll, const char *schedule,
+                    int root, int coalesce, const struct bny_program **out)
 {
     struct bny_programs *p;
     struct bny_program *made;
@@ -158,10 +159,12 @@ static struct bny_program *sendrecv_program(struct banyan_comm *c, int peer, int
         bny_program_free(p);
         return NULL;
     }
-    p->steps[0] = (struct bny_step){ .kind = is_send ? BNY_SEND : BNY_RECV_COPY, .peer = peer,
+    p->steps[0] = (struct bny_step){ .kind = is_send ? BNY_SEND : BNY_RECV_COPY,
+                                     .peer = peer,
                                      .src = is_send ? BNY_IN : BNY_NOWHERE,
                                      .dst = is_send ? BNY_NOWHERE : BNY_OUT,
-                                     .nblocks = 1, .from = UINT32_MAX };
+                                     .nblocks = 1,
+                                     .from = UINT32_MAX };
     for (int r = peer + 1; r <= c->n && !is_send; r++)
         p->recv_first[r] = 1;
     return p;

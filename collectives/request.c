@@ -13,7 +13,8 @@ static int check(const struct banyan_request *req, const char *what)
     if (!req)
         return bny_fail(BANYAN_EINVAL, "%s: the request must not be NULL", what);
     if (req->op.comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK, "%s: this process was forked from the one that made the request", what);
+        return bny_fail(BANYAN_EFORK,
+                        "%s: this process was forked from the one that made the request", what);
     return 0;
 }
 
@@ -40,7 +41,8 @@ int banyan_start(struct banyan_request *req)
     if (rc)
         return rc;
     if (is_active(req))
-        return bny_fail(BANYAN_EBUSY, "banyan_start: this request is in flight; wait for it first");
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_start: this request is in flight; wait for it first");
     bny_world_lock(req->op.comm->world);
     rc = bny_op_start(&req->op);
     bny_world_unlock(req->op.comm->world);
@@ -91,7 +93,8 @@ int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout
     return rc;
 }
 
-int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s, size_t *index)
+int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
+                    size_t *index)
 {
     uint64_t deadline = timeout_s < 0 ? 0 : bny_deadline_in(timeout_s);
     struct bny_waiter wt;
@@ -106,7 +109,8 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
     }
     if (active == 0)
-        return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active", n);
+        return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active",
+                        n);
     bny_wait_init(&wt);
     for (size_t i = 0; i < n; i++)
         if (is_active(reqs[i]))
@@ -139,16 +143,19 @@ int banyan_request_free(struct banyan_request *req)
     if (rc)
         return rc;
     if (is_active(req))
-        return bny_fail(BANYAN_EBUSY, "banyan_request_free: this request is in flight; wait for it first");
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_request_free: this request is in flight; wait for it first");
     w = req->op.comm->world;
-    bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by progress of all worlds */
+    bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by
+                          progress of all worlds */
     bny_op_finish(&req->op);
     bny_world_unlock(w);
     free(req);
     return 0;
 }
 
-/* Names of the transports that this rank's peers are reached by, in the order of the world's list. */
+/* Names of the transports that this rank's peers are reached by, in the order of the world's
+ * list. */
 static void transports_of(const struct banyan_comm *comm, char out[TRANSPORTS_TEXT])
 {
     size_t at = 0;
@@ -166,26 +173,33 @@ static void transports_of(const struct banyan_comm *comm, char out[TRANSPORTS_TE
 int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                      enum banyan_dtype dtype, char *buf, size_t cap)
 {
-    struct bny_call call = { .root = 0, .redop.commutative = 1, .dtype = dtype, .count = count,
-                             .schedule = "auto", .timeout_s = -1 };
+    struct bny_call call = { .root = 0,
+                             .redop.commutative = 1,
+                             .dtype = dtype,
+                             .count = count,
+                             .schedule = "auto",
+                             .timeout_s = -1 };
     struct bny_plan plan;
     char transports[TRANSPORTS_TEXT], refused[96] = "";
     int c, rc;
 
     if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_plan: comm, collective, buf must not be NULL, dtype a type");
+        return bny_fail(
+            BANYAN_EINVAL,
+            "banyan_comm_plan: comm, collective, buf must not be NULL, dtype a type");
     for (c = 0; c < BNY_COLLECTIVE_COUNT; c++)
         if (!strcmp(bny_collective_name((enum bny_collective)c), collective))
             break;
     if (c == BNY_COLLECTIVE_COUNT)
         return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
     call.collective = (uint8_t)c;
-    if (c == BNY_ALLREDUCE || c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER || c == BNY_ALLTOALL ||
-        c == BNY_BARRIER || c == BNY_SCAN || c == BNY_EXSCAN)
+    if (c == BNY_ALLREDUCE || c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER ||
+        c == BNY_ALLTOALL || c == BNY_BARRIER || c == BNY_SCAN || c == BNY_EXSCAN)
         call.root = -1;
     call.deterministic = comm->deterministic;
     call.codec = comm->codec_ops;
-    if (call.codec && (dtype != BANYAN_F32 || call.deterministic || call.collective > BNY_ALLGATHER))
+    if (call.codec &&
+        (dtype != BANYAN_F32 || call.deterministic || call.collective > BNY_ALLGATHER))
         call.codec = NULL;
     bny_world_lock(comm->world);
     rc = bny_plan_get(comm, &call, &plan);
@@ -194,8 +208,10 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
         return rc;
     transports_of(comm, transports);
     if (plan.refused_s > 0)
-        snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)", plan.asked->spec, plan.refused_s * 1e6);
-    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us", plan.schedule, transports,
-             plan.chunk_bytes, plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
+        snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
+                 plan.asked->spec, plan.refused_s * 1e6);
+    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
+             plan.schedule, transports, plan.chunk_bytes,
+             plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
     return 0;
 }

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one-shot exchange: every rank sends its contribution to every rank that needs it, in one eager message, and
- * combines what it gets in rank order. One message delay; (n - 1) messages of S bytes a rank. For small
- * messages between few ranks nothing has less latency. Received messages are combined straight from the
- * transport's memory. All ranks associate in rank order, so their bits agree and do not depend on size.
+/* The one-shot exchange: every rank sends its contribution to every rank that needs it, in one
+ * eager message, and combines what it gets in rank order. One message delay; (n - 1) messages
+ * of S bytes a rank. For small messages between few ranks nothing has less latency. Received
+ * messages are combined straight from the transport's memory. All ranks associate in rank
+ * order, so their bits agree and do not depend on size.
  *
- * Where one contribution goes to several peers by shared memory, it is copied once, to a board that all of them read,
- * instead of once into each peer's ring. */
+ * Where one contribution goes to several peers by shared memory, it is copied once, to a board
+ * that all of them read, instead of once into each peer's ring. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/internal.h"
 
-#define BOARDS          16
-#define BOARD_BYTES_MIN 1024u /* below, a copy into each ring costs less than the bookkeeping */
+#define BOARDS 16
+#define BOARD_BYTES_MIN                                                                        \
+    1024u /* below, a copy into each ring costs less than the bookkeeping                      \
+           */
 
 struct bny_boards {
     char *mem; /* [BOARDS * BNY_BOARD_BYTES], the transport's: gone with it */
@@ -59,7 +62,8 @@ static struct bny_boards *boards_of(struct bny_world *w)
     w->boards_tried = 1;
     for (int i = 0; i < w->ntps && !w->boards; i++) {
         struct bny_tp *tp = w->tps[i];
-        if (!(tp->ops->caps & BNY_TP_MEM) || tp->ops->mem_alloc(tp, BOARDS * BNY_BOARD_BYTES, &mem) != 0)
+        if (!(tp->ops->caps & BNY_TP_MEM) ||
+            tp->ops->mem_alloc(tp, BOARDS * BNY_BOARD_BYTES, &mem) != 0)
             continue;
         w->boards = calloc(1, sizeof *w->boards);
         if (w->boards)
@@ -82,7 +86,8 @@ static void use_board(struct bny_op *op)
     uint32_t i;
 
     op->board = NULL;
-    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN || bytes > BNY_BOARD_BYTES ||
+    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN ||
+        bytes > BNY_BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
     b = boards_of(op->comm->world);
@@ -208,7 +213,8 @@ int bny_oneshot_advance(struct bny_op *op)
         h.len = h.codec_len_raw = (uint32_t)payload_bytes(op);
         h.started = op->comm->next_seq;
     }
-    while (op->shots_sent < n - 1) { /* starting behind ourselves, so that ranks do not all hit rank 0 */
+    while (op->shots_sent <
+           n - 1) { /* starting behind ourselves, so that ranks do not all hit rank 0 */
         int to = me + 1 + op->shots_sent;
         struct bny_ep *ep;
         int rc;
@@ -222,10 +228,11 @@ int bny_oneshot_advance(struct bny_op *op)
         }
         if (rc < 0) {
             if (rc == -BANYAN_ERANKDEAD && op->comm->world->control)
-                bny_control_progress(op->comm->world->control); /* why it left may be waiting there */
+                bny_control_progress(
+                    op->comm->world->control); /* why it left may be waiting there */
             bny_report(op->comm->world, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
                        rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
-                       (enum banyan_error)-rc, op->comm->peers[to].world_rank, "%s",
+                       (enum banyan_error) - rc, op->comm->peers[to].world_rank, "%s",
                        banyan_last_error());
             return moved;
         }
@@ -257,7 +264,8 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg)
         if (!msg || bny_msg_is_draining(msg)) {
             bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_EPROTO,
                        op->comm->peers[from].world_rank,
-                       "rank %d: an eager message of rank %d came in pieces", op->comm->rank, from);
+                       "rank %d: an eager message of rank %d came in pieces", op->comm->rank,
+                       from);
             if (msg)
                 bny_msg_release(op->comm->world, msg);
             return;

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "collectives/internal.h"
 
-/* ---- groups -------------------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 static _Thread_local struct {
     int depth;
@@ -17,14 +17,15 @@ static _Thread_local struct {
     int rc;
     char text[512];
 } group;
-static pthread_key_t group_key; /* its value is this thread's group.ops, freed with the thread */
+static pthread_key_t
+    group_key; /* its value is this thread's group.ops, freed with the thread */
 static pthread_once_t group_once = PTHREAD_ONCE_INIT;
 
 static void group_key_make(void)
 {
     pthread_key_create(&group_key, free);
 }
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static int copy_vectors(struct bny_op *op, int n)
 {
@@ -85,8 +86,9 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
     return rc;
 }
 
-/* A blocking call. Small ones are usually complete before the lock is given back: looking at the peers for as long as
- * their message may take (a microsecond or two) saves two lock operations of about 20 ns each. */
+/* A blocking call. Small ones are usually complete before the lock is given back: looking at
+ * the peers for as long as their message may take (a microsecond or two) saves two lock
+ * operations of about 20 ns each. */
 static int run(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_world *w = comm->world;
@@ -120,7 +122,8 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     return rc;
 }
 
-int bny_submit(struct banyan_comm *comm, const struct bny_call *call, struct banyan_request **req)
+int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
+               struct banyan_request **req)
 {
     struct banyan_request *r;
     int rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Schedules that rest on the network (topology.h): files, builders that look at the graph, and hosts of several ranks. */
+/* Schedules that rest on the network (topology.h): files, builders that look at the graph, and
+ * hosts of several ranks. */
 #include "collectives/topology_made.h"
 
 #include <stdio.h>
@@ -11,11 +12,13 @@
 #include "base/err.h"
 #include "topo/graph_edit.h"
 
-#define PROVE_RANKS_MAX 512 /* the most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB there, each rank */
-#define PIECES_MAX       8   /* of a rank's share in reduce_scatter and allgather */
+#define PROVE_RANKS_MAX                                                                        \
+    512 /* the most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB  \
+           there, each rank */
+#define PIECES_MAX       8  /* of a rank's share in reduce_scatter and allgather */
 #define FAMILY_RANKS_MAX 64 /* and so many, packed forests under caps on their height */
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 /* Hosts as a full mesh, several ranks on each: which builder joins the hosts. */
 static const struct {
@@ -36,7 +39,8 @@ static int height_cap(const char *schedule)
 {
     int cap = 0, len = 0;
 
-    return sscanf(schedule, "packed_h%3d%n", &cap, &len) == 1 && !schedule[len] && cap > 0 ? cap : 0;
+    return sscanf(schedule, "packed_h%3d%n", &cap, &len) == 1 && !schedule[len] && cap > 0 ? cap
+                                                                                           : 0;
 }
 
 const char *bny_topology_schedule_name(size_t i)
@@ -77,7 +81,7 @@ void bny_topology_file_name(const struct bny_topology *t, char *buf, size_t cap)
     snprintf(buf, cap, "file:%016llx", (unsigned long long)t->file_hash);
 }
 
-/* ---- loading ----------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
 static int load_file(struct bny_topology *t, const char *path)
 {
@@ -92,7 +96,8 @@ static int load_file(struct bny_topology *t, const char *path)
     crypto_generichash(hash, sizeof hash, (const uint8_t *)text, len, NULL, 0);
     memcpy(&t->file_hash, hash, sizeof t->file_hash);
     first = text + strspn(text, " \t\r\n");
-    e = *first == '<' ? bny_msccl_parse(&t->set, text, len, path) : bny_plan_parse(&t->plan, text, len, path);
+    e = *first == '<' ? bny_msccl_parse(&t->set, text, len, path)
+                      : bny_plan_parse(&t->plan, text, len, path);
     free(text);
     return e;
 }
@@ -109,11 +114,15 @@ int bny_topology_load(struct bny_topology **out, const char *topo, const char *s
         e = bny_graph_make(&t->graph, topo);
     if (!e && bny_schedule_is_file(schedule)) {
         t->file = strdup(schedule);
-        e = t->file ? load_file(t, schedule) : bny_fail(BANYAN_ENOMEM, "no memory for a topology");
+        e = t->file ? load_file(t, schedule)
+                    : bny_fail(BANYAN_ENOMEM, "no memory for a topology");
     }
     if (!e && t->plan.forest && t->plan.forest->nranks > PROVE_RANKS_MAX)
-        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks; plans of more than %d cannot be proven at load and are not run: name "
-                     "a schedule instead", t->file, t->plan.forest->nranks, PROVE_RANKS_MAX);
+        e = bny_fail(BANYAN_EINVAL,
+                     "%s is for %d ranks; plans of more than %d cannot be proven at load and "
+                     "are not run: name "
+                     "a schedule instead",
+                     t->file, t->plan.forest->nranks, PROVE_RANKS_MAX);
     if (!e && t->plan.forest && t->graph)
         e = bny_plan_fits(&t->plan, t->graph, schedule);
     if (e)
@@ -166,7 +175,7 @@ uint64_t bny_topology_file_hash(const struct bny_topology *t)
     return t->file_hash;
 }
 
-/* ---- hosts ------------------------------------------------------------------------------------------- */
+/* ---- hosts ---- */
 
 static int set_hosts(struct bny_topology *t, const int *host_of, int nranks)
 {
@@ -217,7 +226,8 @@ static int count_fits(struct bny_topology *t, int n, const char *what)
     if (n == t->nranks)
         return 0;
     if (n != t->nhosts)
-        return bny_fail(BANYAN_EINVAL, "%s is for %d ranks; this job has %d%s", what, n, t->nranks,
+        return bny_fail(BANYAN_EINVAL, "%s is for %d ranks; this job has %d%s", what, n,
+                        t->nranks,
                         t->nhosts < t->nranks ? ", and not that many hosts either" : "");
     t->grouped = 1;
     return 0;
@@ -234,10 +244,14 @@ static int prove_plan(const struct bny_topology *t)
     char why[256];
     int e = 0, kinds = t->plan.use == BNY_FOREST_ALLREDUCE ? 1 : 2;
 
-    for (int i = 0; i < 2 * kinds && !e; i++) { /* steps joined and apart: sizes decide which of these is run */
-        set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE ? 0 : t->plan.use == BNY_FOREST_SCATTERED ? 1 : 2][i / 2];
+    for (int i = 0; i < 2 * kinds && !e;
+         i++) { /* steps joined and apart: sizes decide which of these is run */
+        set.collective = of_use[t->plan.use == BNY_FOREST_ALLREDUCE   ? 0
+                                : t->plan.use == BNY_FOREST_SCATTERED ? 1
+                                                                      : 2][i / 2];
         set.p = calloc((size_t)set.n, sizeof *set.p);
-        e = set.p ? bny_compile_all(set.p, f, set.collective, i % 2) : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
+        e = set.p ? bny_compile_all(set.p, f, set.collective, i % 2)
+                  : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
         if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
             e = bny_fail(BANYAN_EINVAL, "%s is no correct plan: %s", t->file, why);
         bny_program_set_free(&set);
@@ -254,16 +268,18 @@ int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks)
     if (!e && t->plan.forest)
         e = count_fits(t, t->plan.forest->nranks, t->file);
     if (!e && t->set.p && t->set.n != nranks)
-        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks; this job has %d", t->file, t->set.n, nranks);
+        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks; this job has %d", t->file, t->set.n,
+                     nranks);
     return !e && t->plan.forest ? prove_plan(t) : e;
 }
 
-/* ---- forests of hosts ---------------------------------------------------------------------------------- */
+/* ---- forests of hosts ---- */
 
-/* One tree of hosts, grown to one of ranks: on each host one rank (that of the given index) stands for it, and the
- * others are its children. They reduce first and receive last, over shared memory. */
-static int grow_tree(struct bny_tree *to, const struct bny_tree *from, const struct bny_topology *t, uint32_t nsteps,
-                     int index, int root)
+/* One tree of hosts, grown to one of ranks: on each host one rank (that of the given index)
+ * stands for it, and the others are its children. They reduce first and receive last, over
+ * shared memory. */
+static int grow_tree(struct bny_tree *to, const struct bny_tree *from,
+                     const struct bny_topology *t, uint32_t nsteps, int index, int root)
 {
     int hroot = from->root;
 
@@ -302,8 +318,8 @@ static int grow_tree(struct bny_tree *to, const struct bny_tree *from, const str
 }
 
 /* A forest of ranks from one of hosts. Trees take turns with the ranks of a host. */
-static int grow_forest(struct bny_forest **out, const struct bny_topology *t, const struct bny_forest *hosts,
-                       enum bny_forest_use use, int root)
+static int grow_forest(struct bny_forest **out, const struct bny_topology *t,
+                       const struct bny_forest *hosts, enum bny_forest_use use, int root)
 {
     int scattered = use == BNY_FOREST_SCATTERED, n = scattered ? t->nranks : hosts->ntrees;
     struct bny_forest *f = bny_forest_alloc(hosts->name, t->nranks, n);
@@ -312,7 +328,8 @@ static int grow_forest(struct bny_forest **out, const struct bny_topology *t, co
         const struct bny_tree *from = &hosts->trees[scattered ? t->host_of[i] : i];
         int r = scattered ? i : use == BNY_FOREST_ROOTED ? root : local_rank(t, from->root, i);
 
-        if (grow_tree(&f->trees[i], from, t, hosts->nsteps, scattered ? index_on_host(t, i) : i, r)) {
+        if (grow_tree(&f->trees[i], from, t, hosts->nsteps, scattered ? index_on_host(t, i) : i,
+                      r)) {
             bny_forest_free(f);
             f = NULL;
             break;
@@ -329,23 +346,25 @@ static int grow_forest(struct bny_forest **out, const struct bny_topology *t, co
     return 0;
 }
 
-/* ---- making forests ------------------------------------------------------------------------------------ */
+/* ---- making forests ---- */
 
 enum bny_forest_use bny_topology_use(enum bny_collective c)
 {
-    return c == BNY_ALLREDUCE ? BNY_FOREST_ALLREDUCE
+    return c == BNY_ALLREDUCE                              ? BNY_FOREST_ALLREDUCE
            : c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER ? BNY_FOREST_SCATTERED
                                                            : BNY_FOREST_ROOTED;
 }
 
 int bny_topology_has_use(enum bny_collective c)
 {
-    return c == BNY_ALLREDUCE || c == BNY_REDUCE || c == BNY_BROADCAST || c == BNY_REDUCE_SCATTER ||
-           c == BNY_ALLGATHER;
+    return c == BNY_ALLREDUCE || c == BNY_REDUCE || c == BNY_BROADCAST ||
+           c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER;
 }
 
-/* A copy of the plan's forest, without claim and routes of a direction that nobody asked for. */
-static int copy_plan(struct bny_forest **out, const struct bny_topology *t, enum bny_forest_use use, int root)
+/* A copy of the plan's forest, without claim and routes of a direction that nobody asked for.
+ */
+static int copy_plan(struct bny_forest **out, const struct bny_topology *t,
+                     enum bny_forest_use use, int root)
 {
     const struct bny_forest *f = t->plan.forest;
     struct bny_forest *c = bny_forest_alloc(f->name, f->nranks, f->ntrees);
@@ -383,8 +402,10 @@ static int copy_plan(struct bny_forest **out, const struct bny_topology *t, enum
     return 0;
 }
 
-/* Pieces of a rank's share, each with a tree: as few as come near the bound, as every piece is a step or several. */
-static int build_scattered(struct bny_forest **out, const struct bny_graph_builder_ops *g, const struct bny_topology *t, int height_cap)
+/* Pieces of a rank's share, each with a tree: as few as come near the bound, as every piece is
+ * a step or several. */
+static int build_scattered(struct bny_forest **out, const struct bny_graph_builder_ops *g,
+                           const struct bny_topology *t, int height_cap)
 {
     double least = 0;
 
@@ -405,19 +426,22 @@ static int build_scattered(struct bny_forest **out, const struct bny_graph_build
             *out = f;
             least = time;
         }
-        if (t->grouped || !(*out)->claim.bound.den || least <= 1.01 * bny_ratio_value((*out)->claim.bound))
+        if (t->grouped || !(*out)->claim.bound.den ||
+            least <= 1.01 * bny_ratio_value((*out)->claim.bound))
             break;
     }
     return 0;
 }
 
 /* The forest of graph ranks (hosts, when grouped) of a schedule. */
-static int build_base(struct bny_forest **out, const struct bny_topology *t, const char *schedule,
-                      enum bny_forest_use use, int root)
+static int build_base(struct bny_forest **out, const struct bny_topology *t,
+                      const char *schedule, enum bny_forest_use use, int root)
 {
-    const struct bny_graph_builder_ops *g = bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
+    const struct bny_graph_builder_ops *g =
+        bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
     struct bny_build_opts opts = { .height_cap = height_cap(schedule) };
-    const struct bny_builder_ops *b = bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
+    const struct bny_builder_ops *b =
+        bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
     int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
 
     if (!strncmp(schedule, "file:", 5))
@@ -425,19 +449,24 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t, con
     if (g && t->graph && use == BNY_FOREST_SCATTERED && g->uses & use)
         return build_scattered(out, g, t, opts.height_cap);
     if (g)
-        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts) : -BANYAN_ENOTSUP;
-    if (!b || !(b->uses & use) || (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
+        return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts)
+                                         : -BANYAN_ENOTSUP;
+    if (!b || !(b->uses & use) ||
+        (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
         return -BANYAN_ENOTSUP;
     return b->build(out, n, use, root);
 }
 
-/* ---- cache ---------------------------------------------------------------------------------------------- */
+/* ---- cache ---- */
 
-struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule, enum bny_forest_use use, int root)
+struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
+                                   enum bny_forest_use use, int root)
 {
     struct bny_made *m;
     struct bny_forest *hosts = NULL;
-    int grouped = t->grouped || hosts_builder(schedule), hroot = root < 0 ? -1 : grouped ? t->host_of[root] : root;
+    int grouped = t->grouped || hosts_builder(schedule), hroot = root < 0  ? -1
+                                                                 : grouped ? t->host_of[root]
+                                                                           : root;
 
     for (m = t->made; m; m = m->next)
         if (m->use == use && m->root == root && !strcmp(m->schedule, schedule))
@@ -466,29 +495,35 @@ struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
     return m;
 }
 
-/* ---- some of the ranks ----------------------------------------------------------------------------------- */
+/* ---- some of the ranks ---- */
 
-/* The graph for ranks[n] of the world: of them, or of their hosts where the graph is of hosts. */
-static int subset_graph(struct bny_topology *sub, const struct bny_topology *t, const int *host_of_world)
+/* The graph for ranks[n] of the world: of them, or of their hosts where the graph is of hosts.
+ */
+static int subset_graph(struct bny_topology *sub, const struct bny_topology *t,
+                        const int *host_of_world)
 {
-    int *nodes = malloc((size_t)sub->nranks * sizeof *nodes), n = t->grouped ? sub->nhosts : sub->nranks;
+    int *nodes = malloc((size_t)sub->nranks * sizeof *nodes),
+        n = t->grouped ? sub->nhosts : sub->nranks;
 
     if (!nodes)
         return bny_fail(BANYAN_ENOMEM, "no memory for a topology");
     for (int r = 0; r < sub->nranks; r++)
-        nodes[t->grouped ? sub->host_of[r] : r] = t->grouped ? host_of_world[r] : sub->members[r];
+        nodes[t->grouped ? sub->host_of[r] : r] =
+            t->grouped ? host_of_world[r] : sub->members[r];
     sub->graph = bny_graph_subset(t->graph, nodes, n);
     sub->grouped = t->grouped && sub->nhosts < sub->nranks;
     free(nodes);
     return sub->graph ? 0 : -BANYAN_EINVAL;
 }
 
-/* A communicator of some ranks, or of all in another order: the same network, in which the other ranks only pass on. A
- * schedule's file is for all ranks. */
-static struct bny_topology *make_subset(const struct bny_topology *t, const struct banyan_comm *c)
+/* A communicator of some ranks, or of all in another order: the same network, in which the
+ * other ranks only pass on. A schedule's file is for all ranks. */
+static struct bny_topology *make_subset(const struct bny_topology *t,
+                                        const struct banyan_comm *c)
 {
     struct bny_topology *sub = calloc(1, sizeof *sub);
-    int *host_of = calloc(2 * (size_t)c->n, sizeof *host_of), *of_world = host_of + c->n, nhosts = 0, e = -1;
+    int *host_of = calloc(2 * (size_t)c->n, sizeof *host_of), *of_world = host_of + c->n,
+        nhosts = 0, e = -1;
 
     if (sub && host_of && (sub->members = calloc((size_t)c->n, sizeof *sub->members)) != NULL) {
         for (int r = 0; r < c->n; r++) {
@@ -516,7 +551,8 @@ static int is_of(const struct bny_topology *sub, const struct banyan_comm *c)
 {
     int r = 0;
 
-    while (sub->nranks == c->n && r < c->n && (sub->members ? sub->members[r] : r) == c->peers[r].world_rank)
+    while (sub->nranks == c->n && r < c->n &&
+           (sub->members ? sub->members[r] : r) == c->peers[r].world_rank)
         r++;
     return sub->nranks == c->n && r == c->n;
 }
@@ -550,9 +586,10 @@ int bny_topology_nhosts(const struct banyan_comm *c)
     return t ? t->nhosts : c->n;
 }
 
-/* ---- for communicators ------------------------------------------------------------------------------------ */
+/* ---- for communicators ---- */
 
-int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll, int root)
+int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll,
+                       int root)
 {
     struct bny_topology *t = bny_topology_of(c);
     struct bny_made *m;
@@ -574,7 +611,8 @@ int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule)
 {
     if (hosts_builder(schedule))
         return bny_topology_nhosts(c) > 1 && bny_topology_nhosts(c) < c->n;
-    return strcmp(schedule, "multitree_reference") != 0 && (c->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
+    return strcmp(schedule, "multitree_reference") != 0 &&
+           (c->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
 }
 
 int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
@@ -591,9 +629,9 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
         *out = t->set.p[c->rank];
         return t->set.collective == coll ? 0 : -BANYAN_ENOTSUP;
     }
-    m = bny_topology_make(t, schedule, bny_topology_use(coll), bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
+    m = bny_topology_make(t, schedule, bny_topology_use(coll),
+                          bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
     if (!m)
         return bny_fail(BANYAN_ENOMEM, "no memory for a forest");
     return m->rc ? m->rc : bny_compile(out, m->forest, coll, c->rank, coalesce);
 }
-

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What schedules cost on the graph that was given (topology.h): loads of links, time to fill pipelines, chunks. */
+/* What schedules cost on the graph that was given (topology.h): loads of links, time to fill
+ * pipelines, chunks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,9 @@
 #include "collectives/topology_made.h"
 #include "topo/route.h"
 
-#define ROUNDS_MAX     32    /* of a direct program whose cost is looked at */
-#define WIRE_SHARE 0.955    /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
+#define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
+#define WIRE_SHARE                                                                             \
+    0.955 /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
 
 static int height(const struct bny_tree *tree, const int *parent, int n, int *depth)
 {
@@ -32,7 +34,8 @@ static int height(const struct bny_tree *tree, const int *parent, int n, int *de
     return most;
 }
 
-static void add_load(const struct bny_graph *g, const struct bny_route *r, double share, double *load, double *slowest)
+static void add_load(const struct bny_graph *g, const struct bny_route *r, double share,
+                     double *load, double *slowest)
 {
     for (int i = 0; i < r->nlinks; i++) {
         double cap = (double)g->links[r->links[i]].cap;
@@ -43,14 +46,17 @@ static void add_load(const struct bny_graph *g, const struct bny_route *r, doubl
     }
 }
 
-int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f, const struct bny_graph *g,
-                    enum bny_forest_use use)
+int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
+                          const struct bny_graph *g, enum bny_forest_use use)
 {
     int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0;
-    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0, largest = 0;
-    double *other = load ? load + (both ? 0 : g->nlinks) : NULL; /* phases meet on the links of an allreduce */
+    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0,
+           largest = 0;
+    double *other = load ? load + (both ? 0 : g->nlinks)
+                         : NULL; /* phases meet on the links of an allreduce */
     int *depth = calloc((size_t)f->nranks, sizeof *depth);
-    int e = load && depth ? bny_forest_route(f, g) : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
+    int e = load && depth ? bny_forest_route(f, g)
+                          : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
 
     for (int t = 0; t < f->ntrees && !e; t++) {
         const struct bny_tree *tree = &f->trees[t];
@@ -68,7 +74,9 @@ int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f, con
     }
     *k = (struct bny_topology_cost){ .largest = largest,
                                      .link_Bps = slowest * g->unit_Bps,
-                                     .hops = both ? up + down : up > down ? up : down,
+                                     .hops = both        ? up + down
+                                             : up > down ? up
+                                                         : down,
                                      .steps = (int)f->nsteps * (both ? 2 : 1) };
     for (int l = 0; l < g->nlinks && !e; l++) {
         double carried = load[l] > other[l] ? load[l] : other[l];
@@ -85,8 +93,10 @@ int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f, con
 
 size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s)
 {
-    /* Time of chunk size c: carried * bytes / c messages of alpha, and hops - 1 chunks of c / rate to fill. */
-    double c = k->hops > 1 ? sqrt(k->carried * bytes * alpha_s * k->link_Bps / (k->hops - 1)) : 262144;
+    /* Time of chunk size c: carried * bytes / c messages of alpha, and hops - 1 chunks of c /
+     * rate to fill. */
+    double c =
+        k->hops > 1 ? sqrt(k->carried * bytes * alpha_s * k->link_Bps / (k->hops - 1)) : 262144;
 
     c = c < 4096 ? 4096 : c > 262144 ? 262144 : c;
     return (size_t)c & ~(size_t)1023;
@@ -97,12 +107,13 @@ double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, doub
     return alpha_s + k->largest * bytes / k->link_Bps / WIRE_SHARE;
 }
 
-double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk, double alpha_s)
+double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk,
+                            double alpha_s)
 {
     double c = (double)chunk < bytes ? (double)chunk : bytes;
 
-    return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps + k->hops * alpha_s +
-           k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
+    return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
+           k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
 }
 
 double bny_topology_beta(const struct banyan_comm *c)
@@ -121,8 +132,10 @@ double bny_topology_beta(const struct banyan_comm *c)
     return least > 0 ? 1 / (least * g->unit_Bps * WIRE_SHARE) : 0;
 }
 
-/* Adds what the sends of one rank load on the links in round after round: its k-th send belongs to round k. */
-static int add_rounds(double *load, int *nrounds, const struct bny_program *p, const struct bny_graph *g, struct bny_router *router)
+/* Adds what the sends of one rank load on the links in round after round: its k-th send belongs
+ * to round k. */
+static int add_rounds(double *load, int *nrounds, const struct bny_program *p,
+                      const struct bny_graph *g, struct bny_router *router)
 {
     struct bny_ways ways = { 0 };
     int round = 0, e = 0;
@@ -134,7 +147,8 @@ static int add_rounds(double *load, int *nrounds, const struct bny_program *p, c
         if ((s->kind != BNY_SEND && s->kind != BNY_FORWARD) || round == ROUNDS_MAX)
             continue;
         for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-            share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
+            share +=
+                p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
         e = bny_router_ways(router, p->rank, s->peer, &ways);
         for (int w = 0; w < ways.nparts && !e; w++)
             for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
@@ -146,8 +160,8 @@ static int add_rounds(double *load, int *nrounds, const struct bny_program *p, c
     return e;
 }
 
-static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops *ops, enum bny_collective coll,
-                         const struct bny_graph *g)
+static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops *ops,
+                         enum bny_collective coll, const struct bny_graph *g)
 {
     double *load = calloc((size_t)ROUNDS_MAX * (size_t)g->nlinks + 1, sizeof *load);
     struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
@@ -166,7 +180,8 @@ static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops 
         double most = 0;
 
         for (int l = 0; l < g->nlinks; l++)
-            most = fmax(most, load[k * g->nlinks + l] / ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE);
+            most = fmax(most, load[k * g->nlinks + l] /
+                                  ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE);
         d->per_byte += most;
     }
     free(load);
@@ -174,13 +189,15 @@ static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops 
     return e;
 }
 
-double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll, const struct bny_direct_ops *ops,
-                                   double bytes, double alpha_s)
+double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll,
+                                   const struct bny_direct_ops *ops, double bytes,
+                                   double alpha_s)
 {
     struct bny_topology *t = bny_topology_of(c);
     struct bny_direct_cost *d;
 
-    if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE || t->graph->nranks > BNY_AUTO_RANKS_MAX)
+    if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE ||
+        t->graph->nranks > BNY_AUTO_RANKS_MAX)
         return 0;
     for (d = t->directs; d < t->directs + BNY_DIRECTS_MAX && d->ops && d->ops != ops; d++)
         ;
@@ -193,8 +210,8 @@ double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collect
     return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
 }
 
-int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c, enum bny_collective coll,
-                      const char *schedule, int root)
+int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c,
+                      enum bny_collective coll, const char *schedule, int root)
 {
     struct bny_topology *t = bny_topology_of(c);
     struct bny_made *m;
@@ -203,7 +220,8 @@ int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c
         return -BANYAN_ENOTSUP;
     if (t->grouped && bny_builder_find(schedule)) /* it knows nothing of hosts */
         return -BANYAN_ENOTSUP;
-    m = bny_topology_make(t, schedule, bny_topology_use(coll), bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
+    m = bny_topology_make(t, schedule, bny_topology_use(coll),
+                          bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
     if (!m || m->rc)
         return m ? m->rc : -BANYAN_ENOMEM;
     *out = m->cost;

@@ -17,7 +17,8 @@ int bny_trace_begin(struct banyan_comm *comm, size_t cap)
         return bny_fail(BANYAN_ENOMEM, "no memory for %zu events of a trace", cap);
     }
     t->cap = cap ? cap : 1;
-    memset(t->events, 0xff, t->cap * sizeof *t->events); /* pages are made now, not while somebody measures */
+    memset(t->events, 0xff,
+           t->cap * sizeof *t->events); /* pages are made now, not while somebody measures */
     bny_world_lock(w);
     if (w->trace) {
         bny_world_unlock(w);
@@ -49,7 +50,8 @@ static void unroll(struct bny_trace *t)
     t->events = all;
 }
 
-int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, size_t *n, uint64_t *lost)
+int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, size_t *n,
+                  uint64_t *lost)
 {
     struct bny_world *w = comm->world;
     struct bny_trace *t;
@@ -70,8 +72,9 @@ int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, siz
     return 0;
 }
 
-void bny_trace_add(const struct bny_op *op, const struct bny_step_state *st, enum bny_trace_kind kind, uint32_t chunk,
-                   uint64_t t0, uint64_t t1, size_t bytes)
+void bny_trace_add(const struct bny_op *op, const struct bny_step_state *st,
+                   enum bny_trace_kind kind, uint32_t chunk, uint64_t t0, uint64_t t1,
+                   size_t bytes)
 {
     struct bny_trace *t = op->comm->world->trace;
     uint32_t index = st ? (uint32_t)(st - op->steps) : 0;
@@ -82,13 +85,20 @@ void bny_trace_add(const struct bny_op *op, const struct bny_step_state *st, enu
     if (kind == BNY_TRACE_POST && t0 < t->encoded_ns)
         t0 = t->encoded_ns;
     t->events[t->n++ % t->cap] = (struct bny_trace_event){
-        .t0 = t0, .t1 = t1, .seq = op->seq, .step = index, .ordinal = s ? s->ordinal : 0, .chunk = chunk,
-        .bytes = (uint32_t)bytes, .peer = !s || s->kind == BNY_KEEP ? -1 : s->peer, .kind = kind,
+        .t0 = t0,
+        .t1 = t1,
+        .seq = op->seq,
+        .step = index,
+        .ordinal = s ? s->ordinal : 0,
+        .chunk = chunk,
+        .bytes = (uint32_t)bytes,
+        .peer = !s || s->kind == BNY_KEEP ? -1 : s->peer,
+        .kind = kind,
     };
 }
 
-void bny_trace_encoded(const struct bny_op *op, const struct bny_step_state *st, uint32_t chunk, uint64_t t0, uint64_t t1,
-                       size_t bytes, uint32_t thread)
+void bny_trace_encoded(const struct bny_op *op, const struct bny_step_state *st, uint32_t chunk,
+                       uint64_t t0, uint64_t t1, size_t bytes, uint32_t thread)
 {
     struct bny_trace *t = op->comm->world->trace;
     uint64_t before = t->encoded_ns;

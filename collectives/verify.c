@@ -47,7 +47,8 @@ static int check_heads(const struct bny_proof *v)
             strcmp(p->schedule, a->schedule) || !p->weight_num != !a->weight_num)
             return bny_proof_fail(v, "rank %d's program is for another call than rank 0's", r);
         if (!p->owned_first != !a->owned_first ||
-            (p->owned_first && memcmp(p->owned_first, a->owned_first, ((size_t)v->n + 1) * sizeof *p->owned_first)))
+            (p->owned_first && memcmp(p->owned_first, a->owned_first,
+                                      ((size_t)v->n + 1) * sizeof *p->owned_first)))
             return bny_proof_fail(v, "ranks 0 and %d differ in whose blocks are whose", r);
         for (uint32_t b = 0; p->weight_num && b < p->nblocks; b++)
             if (p->weight_num[b] != a->weight_num[b] || p->weight_den[b] != a->weight_den[b])
@@ -67,21 +68,11 @@ static void blocks_of(const struct bny_program *p, uint8_t space, uint32_t *firs
     *first = 0;
     *end = p->nblocks;
     switch (p->collective) {
-    case BNY_REDUCE:
-        none = space == BNY_OUT && !is_root;
-        break;
-    case BNY_BROADCAST:
-        none = space == BNY_IN;
-        break;
-    case BNY_REDUCE_SCATTER:
-        own = space == BNY_OUT;
-        break;
-    case BNY_ALLGATHER:
-        own = space == BNY_IN;
-        break;
-    case BNY_GATHER:
-        own = space == BNY_IN || (space == BNY_OUT && !is_root);
-        break;
+    case BNY_REDUCE: none = space == BNY_OUT && !is_root; break;
+    case BNY_BROADCAST: none = space == BNY_IN; break;
+    case BNY_REDUCE_SCATTER: own = space == BNY_OUT; break;
+    case BNY_ALLGATHER: own = space == BNY_IN; break;
+    case BNY_GATHER: own = space == BNY_IN || (space == BNY_OUT && !is_root); break;
     case BNY_SCATTER:
         own = space == BNY_OUT;
         none = space == BNY_IN && !is_root;
@@ -90,8 +81,7 @@ static void blocks_of(const struct bny_program *p, uint8_t space, uint32_t *firs
         if (space == BNY_OUT)
             *first = n;
         break;
-    default:
-        break;
+    default: break;
     }
     if (own)
         *first = bny_owned_first(p, me), *end = bny_owned_first(p, me + 1);
@@ -107,8 +97,10 @@ static int check_operand(const struct bny_proof *v, const struct bny_program *p,
 
     if (!wanted)
         return space == BNY_NOWHERE ? 0
-                                    : bny_proof_fail(v, "rank %d step %u has an operand too "
-                                                     "many", p->rank, i);
+                                    : bny_proof_fail(v,
+                                                     "rank %d step %u has an operand too "
+                                                     "many",
+                                                     p->rank, i);
     if (space >= BNY_NOWHERE)
         return bny_proof_fail(v, "rank %d step %u lacks an operand", p->rank, i);
     blocks_of(p, space, &first, &end);
@@ -226,9 +218,10 @@ static int check_pair(const struct bny_proof *v, int r, uint32_t i)
                               s->peer);
     m = bny_proof_step(v, s->peer, g);
     if (s->nblocks != m->nblocks || s->chan != m->chan)
-        return bny_proof_fail(v, "rank %d step %u receives %u blocks on channel %u, rank %d "
-                              "sends %u on %u", r, i, s->nblocks, s->chan, s->peer, m->nblocks,
-                              m->chan);
+        return bny_proof_fail(v,
+                              "rank %d step %u receives %u blocks on channel %u, rank %d "
+                              "sends %u on %u",
+                              r, i, s->nblocks, s->chan, s->peer, m->nblocks, m->chan);
     for (uint32_t b = 0; p->weight_num && b < s->nblocks; b++)
         if ((uint64_t)p->weight_num[s->block + b] * p->weight_den[m->block + b] !=
             (uint64_t)p->weight_num[m->block + b] * p->weight_den[s->block + b])
@@ -279,7 +272,7 @@ struct block_order {
     uint32_t *first; /* [nblocks + 1] where a block's steps begin in steps; of one rank */
     uint32_t *steps; /* in program order */
     size_t steps_cap;
-    uint64_t *bits;  /* room for all before sets */
+    uint64_t *bits; /* room for all before sets */
     size_t bits_cap;
 };
 
@@ -380,9 +373,10 @@ static int check_block_order(const struct bny_proof *v, const struct bny_program
             if (o->t[k].before[x / 64] >> x % 64 & 1)
                 continue;
             if (forwards || conflict(earlier, s))
-                return bny_proof_fail(v, "rank %d: steps %u and %u both use block %u, and none "
-                                      "waits for the other", p->rank, o->t[x].step,
-                                      o->t[k].step, b);
+                return bny_proof_fail(v,
+                                      "rank %d: steps %u and %u both use block %u, and none "
+                                      "waits for the other",
+                                      p->rank, o->t[x].step, o->t[k].step, b);
         }
     }
     return 0;

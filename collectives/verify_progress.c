@@ -13,17 +13,18 @@
 
 #define NONE UINT32_MAX
 
-struct lane { /* one channel of one direction between two ranks */
-    uint64_t sent, received;    /* chunks */
-    uint32_t sender, receiver;  /* steps at the head */
-    uint32_t last;              /* while building: the lane's last send step */
+struct lane {                  /* one channel of one direction between two ranks */
+    uint64_t sent, received;   /* chunks */
+    uint32_t sender, receiver; /* steps at the head */
+    uint32_t last;             /* while building: the lane's last send step */
 };
 
-struct state { /* of a step; together, as they are looked at together */
-    uint32_t lane;         /* or NONE */
-    uint32_t next;         /* step of the lane on the same side */
-    uint32_t done;         /* chunks complete */
-    uint32_t first_waiter; /* start of its own in waiters; they end where the next step's begin */
+struct state {     /* of a step; together, as they are looked at together */
+    uint32_t lane; /* or NONE */
+    uint32_t next; /* step of the lane on the same side */
+    uint32_t done; /* chunks complete */
+    uint32_t
+        first_waiter; /* start of its own in waiters; they end where the next step's begin */
     int32_t rank;
     uint32_t queued;
 };
@@ -34,7 +35,8 @@ struct flow {
     struct lane *lanes; /* [n * n * BNY_CHANNELS] */
     struct state *at;   /* [nsteps + 1] */
     uint32_t *waiters;  /* steps that depend on others */
-    uint32_t *queue;    /* [nsteps] steps to look at again, the latest first: what woke them is at hand */
+    uint32_t *queue; /* [nsteps] steps to look at again, the latest first: what woke them is at
+                        hand */
     uint32_t queue_len;
 };
 
@@ -144,8 +146,11 @@ static int simulate(struct flow *f)
     }
     for (uint32_t g = 0; g < v->nsteps; g++)
         if (f->at[g].done < f->nchunks)
-            return bny_proof_fail(v, "rank %d waits for ever at step %u chunk %u, with %llu "
-                                  "slots", f->at[g].rank, g - v->base[f->at[g].rank], f->at[g].done, (unsigned long long)f->slots);
+            return bny_proof_fail(v,
+                                  "rank %d waits for ever at step %u chunk %u, with %llu "
+                                  "slots",
+                                  f->at[g].rank, g - v->base[f->at[g].rank], f->at[g].done,
+                                  (unsigned long long)f->slots);
     return 0;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* V1: symbolic execution. A value is what one block of one memory holds: a sum, which is a rank's operand or the addition of
- * two sums. Equal sums are one (they are interned), so a value is a number, a message copies a number, and equal numbers mean
- * the same operands in the same association: the same bits. That no operand is twice in a sum is looked at afterwards,
- * once for each sum that is part of no other. The programs run rank by rank in program order over unbounded buffers; V2
- * has shown that steps which may run concurrently do not meet in memory, so every other order gives the same. */
+/* V1: symbolic execution. A value is what one block of one memory holds: a sum, which is a
+ * rank's operand or the addition of two sums. Equal sums are one (they are interned), so a
+ * value is a number, a message copies a number, and equal numbers mean the same operands in the
+ * same association: the same bits. That no operand is twice in a sum is looked at afterwards,
+ * once for each sum that is part of no other. The programs run rank by rank in program order
+ * over unbounded buffers; V2 has shown that steps which may run concurrently do not meet in
+ * memory, so every other order gives the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,23 +21,24 @@ struct sum {
     int32_t lowest, highest; /* ranks in it */
     uint32_t made_by;        /* the addition: a step of all ranks' */
     uint8_t ordered;         /* every sum in it had only lower ranks on the left */
-    uint8_t disjoint;        /* no rank's operand is in it twice; known for what check_disjoint has seen */
+    uint8_t
+        disjoint; /* no rank's operand is in it twice; known for what check_disjoint has seen */
 };
 
 struct run {
     const struct bny_proof *v;
-    int in_place;       /* IN == OUT */
+    int in_place; /* IN == OUT */
     uint32_t nblocks;
-    uint32_t *values;   /* cells [n][4][nblocks], then one for each block of each step */
-    size_t *made;       /* [nsteps] a step's first value: what it sent, received or kept */
-    uint32_t *done;     /* [n] steps done, the program counter */
-    struct sum *sums;   /* from 1: first a place for each operand of each rank */
+    uint32_t *values; /* cells [n][4][nblocks], then one for each block of each step */
+    size_t *made;     /* [nsteps] a step's first value: what it sent, received or kept */
+    uint32_t *done;   /* [n] steps done, the program counter */
+    struct sum *sums; /* from 1: first a place for each operand of each rank */
     uint32_t nsums, cap;
     uint32_t first_made; /* from here on additions */
-    uint32_t *table;    /* of additions by content, a power of two, at most half full; 0: free */
+    uint32_t *table; /* of additions by content, a power of two, at most half full; 0: free */
     uint32_t mask;
-    uint64_t *heard;    /* of a barrier, see hear() */
-    size_t words;       /* of a set of ranks */
+    uint64_t *heard; /* of a barrier, see hear() */
+    size_t words;    /* of a set of ranks */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -86,7 +89,8 @@ static int grow(struct run *x, uint32_t cap)
     return 0;
 }
 
-/* The number of the addition s, which may be there already, as `guess` if that is not 0; *e: no memory. */
+/* The number of the addition s, which may be there already, as `guess` if that is not 0; *e: no
+ * memory. */
 static uint32_t intern(struct run *x, const struct sum *s, uint32_t guess, int *e)
 {
     uint32_t at;
@@ -103,13 +107,15 @@ static uint32_t intern(struct run *x, const struct sum *s, uint32_t guess, int *
     return x->table[at];
 }
 
-/* Marks what is part of the sum; 0 when a rank is in it twice. seen[n] has ranks already met: stamp. */
+/* Marks what is part of the sum; 0 when a rank is in it twice. seen[n] has ranks already met:
+ * stamp. */
 static int visit(struct run *x, uint32_t sum, uint32_t *seen, uint32_t stamp, uint32_t *stack)
 {
     uint32_t top = 0;
 
     stack[top++] = sum;
-    while (top) { /* waiting sums are disjoint parts of one of at most n operands, so n places suffice */
+    while (top) { /* waiting sums are disjoint parts of one of at most n operands, so n places
+                     suffice */
         struct sum *s = &x->sums[stack[--top]];
 
         if (!s->left) {
@@ -128,7 +134,8 @@ static int visit(struct run *x, uint32_t sum, uint32_t *seen, uint32_t stamp, ui
 /* Later sums hold earlier ones, so most are marked before their turn. */
 static int check_disjoint(struct run *x)
 {
-    uint32_t *seen = calloc(2 * (size_t)x->v->n + 1, sizeof *seen), *stack = seen + x->v->n, stamp = 0, bad = 0;
+    uint32_t *seen = calloc(2 * (size_t)x->v->n + 1, sizeof *seen), *stack = seen + x->v->n,
+             stamp = 0, bad = 0;
     int rank = 0;
 
     if (!seen)
@@ -172,10 +179,13 @@ static const struct sum *sum_of(const struct run *x, uint32_t value)
 /* The same operand in two places (alltoall) is one. */
 static void set_own(struct run *x, int rank, unsigned space, uint32_t block, uint32_t ident)
 {
-    uint32_t operand = x->v->p[rank]->collective == BNY_ALLTOALL ? block % (uint32_t)x->v->n : block;
+    uint32_t operand =
+        x->v->p[rank]->collective == BNY_ALLTOALL ? block % (uint32_t)x->v->n : block;
     uint32_t id = 1 + (uint32_t)rank * x->nblocks + operand;
 
-    x->sums[id] = (struct sum){ .ident = ident, .count = 1, .lowest = rank, .highest = rank, .ordered = 1 };
+    x->sums[id] = (struct sum){
+        .ident = ident, .count = 1, .lowest = rank, .highest = rank, .ordered = 1
+    };
     x->values[cell(x, rank, space, block)] = id << 1;
 }
 
@@ -203,8 +213,7 @@ static void set_inputs(struct run *x, int rank)
             if (b < n || b == n + me)
                 set_own(x, rank, BNY_IN, b, me * n + b % n);
             break;
-        default:
-            set_own(x, rank, BNY_IN, b, b);
+        default: set_own(x, rank, BNY_IN, b, b);
         }
     }
 }
@@ -222,7 +231,8 @@ static int is_full(const struct run *x, uint32_t value, int lowest, int highest)
 {
     const struct sum *s = sum_of(x, value);
 
-    return value != UNDEFINED && s->lowest == lowest && s->highest == highest && s->count == (uint32_t)(highest - lowest) + 1;
+    return value != UNDEFINED && s->lowest == lowest && s->highest == highest &&
+           s->count == (uint32_t)(highest - lowest) + 1;
 }
 
 /* dst = left (op) right, values in cells; msg is where the received one is. */
@@ -230,7 +240,8 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     uint32_t g = x->v->base[rank] + i;
-    uint32_t here = x->values[cell(x, rank, s->src, s->block + k)], there = x->values[x->made[x->v->match[g]] + k];
+    uint32_t here = x->values[cell(x, rank, s->src, s->block + k)],
+             there = x->values[x->made[x->v->match[g]] + k];
     int rev = s->flags & BNY_STEP_REV, e = 0;
     const struct sum *a = sum_of(x, rev ? there : here), *b = sum_of(x, rev ? here : there);
     struct sum both;
@@ -254,7 +265,8 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
         .ordered = a->ordered && b->ordered && a->highest < b->lowest,
     };
     made = &x->values[x->made[g] + k]; /* of the run before, where there was one */
-    *made = x->values[cell(x, rank, s->dst, s->block + k)] = intern(x, &both, *made >> 1, &e) << 1;
+    *made = x->values[cell(x, rank, s->dst, s->block + k)] = intern(x, &both, *made >> 1, &e)
+                                                             << 1;
     return e;
 }
 
@@ -311,24 +323,18 @@ static int execute(struct run *x, int rank, uint32_t i)
 
     for (uint32_t k = 0; k < s->nblocks && !e; k++) {
         switch (s->kind) {
-        case BNY_RECV_ADD:
-            e = add(x, rank, i, k);
-            break;
-        case BNY_RECV_COPY:
-            e = receive(x, rank, i, k);
-            break;
-        case BNY_KEEP:
-            e = keep(x, rank, i, k);
-            break;
-        default:
-            e = send(x, rank, i, k);
+        case BNY_RECV_ADD: e = add(x, rank, i, k); break;
+        case BNY_RECV_COPY: e = receive(x, rank, i, k); break;
+        case BNY_KEEP: e = keep(x, rank, i, k); break;
+        default: e = send(x, rank, i, k);
         }
     }
     return e;
 }
 
 /* A barrier moves no data: a message carries all that its sender had waited for when it was
- * sent. heard has a set of ranks for each step, and after these one for each rank: all that it has heard. */
+ * sent. heard has a set of ranks for each step, and after these one for each rank: all that it
+ * has heard. */
 static int hear(struct run *x, int rank, uint32_t i)
 {
     const struct bny_program *p = x->v->p[rank];
@@ -385,7 +391,7 @@ static int run_all(struct run *x)
 
 /* What the collective promises in OUT. */
 struct promise {
-    int given;           /* 0: nothing in this block */
+    int given; /* 0: nothing in this block */
     uint32_t ident;
     int lowest, highest; /* the ranks in it */
 };
@@ -395,29 +401,19 @@ static struct promise promised(const struct bny_program *p, uint32_t b)
     int last = p->nranks - 1, me = p->rank, at = (int)bny_block_owner(p, b);
 
     switch (p->collective) {
-    case BNY_ALLREDUCE:
-        return (struct promise){ 1, b, 0, last };
-    case BNY_REDUCE:
-        return (struct promise){ me == p->root, b, 0, last };
-    case BNY_REDUCE_SCATTER:
-        return (struct promise){ at == me, b, 0, last };
-    case BNY_BROADCAST:
-        return (struct promise){ 1, b, p->root, p->root };
-    case BNY_ALLGATHER:
-        return (struct promise){ 1, b, at, at };
-    case BNY_GATHER:
-        return (struct promise){ me == p->root, b, at, at };
-    case BNY_SCATTER:
-        return (struct promise){ at == me, b, p->root, p->root };
+    case BNY_ALLREDUCE: return (struct promise){ 1, b, 0, last };
+    case BNY_REDUCE: return (struct promise){ me == p->root, b, 0, last };
+    case BNY_REDUCE_SCATTER: return (struct promise){ at == me, b, 0, last };
+    case BNY_BROADCAST: return (struct promise){ 1, b, p->root, p->root };
+    case BNY_ALLGATHER: return (struct promise){ 1, b, at, at };
+    case BNY_GATHER: return (struct promise){ me == p->root, b, at, at };
+    case BNY_SCATTER: return (struct promise){ at == me, b, p->root, p->root };
     case BNY_ALLTOALL:
         at -= p->nranks;
         return (struct promise){ at >= 0, (uint32_t)(at * p->nranks + me), at, at };
-    case BNY_SCAN:
-        return (struct promise){ 1, b, 0, me };
-    case BNY_EXSCAN:
-        return (struct promise){ me > 0, b, 0, me - 1 };
-    default:
-        return (struct promise){ 0, 0, 0, 0 };
+    case BNY_SCAN: return (struct promise){ 1, b, 0, me };
+    case BNY_EXSCAN: return (struct promise){ me > 0, b, 0, me - 1 };
+    default: return (struct promise){ 0, 0, 0, 0 };
     }
 }
 
@@ -449,7 +445,9 @@ static int run_variant(struct run *x)
 {
     int e, twice;
 
-    memset(x->values, 0, (size_t)x->v->n * 4 * x->nblocks * sizeof *x->values); /* the others are written before they are read */
+    memset(x->values, 0,
+           (size_t)x->v->n * 4 * x->nblocks *
+               sizeof *x->values); /* the others are written before they are read */
     memset(x->done, 0, (size_t)x->v->n * sizeof *x->done);
     for (int r = 0; r < x->v->n; r++)
         set_inputs(x, r);
@@ -484,7 +482,8 @@ static int run_sums(struct run *x)
 
     x->first_made = x->nsums = 1 + (uint32_t)x->v->n * x->nblocks;
     x->values = calloc(nvalues, sizeof *x->values);
-    e = x->values ? grow(x, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX) : bny_proof_no_memory(x->v);
+    e = x->values ? grow(x, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX)
+                  : bny_proof_no_memory(x->v);
     for (x->in_place = 0; x->in_place < 2 && !e; x->in_place++)
         e = run_variant(x);
     free(x->values);
@@ -502,8 +501,11 @@ static int run_barrier(struct run *x)
     e = x->heard ? run_all(x) : bny_proof_no_memory(x->v);
     for (int r = 0; r < x->v->n && !e && x->v->n > 1; r++)
         for (int from = 0; from < x->v->n && !e; from++)
-            if (!(x->heard[(x->v->nsteps + (size_t)r) * x->words + (size_t)from / 64] >> from % 64 & 1))
-                e = bny_proof_fail(x->v, "rank %d leaves the barrier before all have entered", r);
+            if (!(x->heard[(x->v->nsteps + (size_t)r) * x->words + (size_t)from / 64] >>
+                      from % 64 &
+                  1))
+                e = bny_proof_fail(x->v, "rank %d leaves the barrier before all have entered",
+                                   r);
     free(x->heard);
     return e;
 }

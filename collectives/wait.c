@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Adaptive waiting: spin while that is likely to pay, then yield, then sleep on the transports' descriptors.
- * With more ranks than CPUs the peer we wait for may need our CPU: spin little, yield early. Once in a while
- * a turn is a tick: deadlines and the control plane, the only part of a short wait that makes system calls. */
+/* Adaptive waiting: spin while that is likely to pay, then yield, then sleep on the transports'
+ * descriptors. With more ranks than CPUs the peer we wait for may need our CPU: spin little,
+ * yield early. Once in a while a turn is a tick: deadlines and the control plane, the only part
+ * of a short wait that makes system calls. */
 #include <poll.h>
 #include <sched.h>
 
 #include "collectives/internal.h"
 
-#define TICK_NS        500000u  /* between ticks */
-#define CHECK_EVERY    256u     /* spins, or turns that found something, between looks at the clock */
-#define SPINS          20000u   /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
-#define SPINS_SHARED   0u       /* when CPUs are shared: whom we wait for may need this one */
-#define YIELDS         2000u
-#define YIELDS_SHARED  1000u    /* as long as they pay: see bny_wait_found */
-#define YIELDS_MIN     8u
-#define NAP_MAX_NS     2000000u
-#define HOOK_EVERY     8u       /* yields between calls of the hook: an MPI's own progress may yield as well */
-#define TICK_EVERY     256u     /* yields between ticks, over waits: some hundred microseconds */
-#define LOOKS_SHARED   60       /* with shared CPUs, at peers that run on others; some microseconds */
+#define TICK_NS 500000u /* between ticks */
+#define CHECK_EVERY                                                                            \
+    256u /* spins, or turns that found something, between looks at the clock                   \
+          */
+#define SPINS         20000u /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
+#define SPINS_SHARED  0u     /* when CPUs are shared: whom we wait for may need this one */
+#define YIELDS        2000u
+#define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
+#define YIELDS_MIN    8u
+#define NAP_MAX_NS    2000000u
+#define HOOK_EVERY                                                                             \
+    8u /* yields between calls of the hook: an MPI's own progress may yield as well */
+#define TICK_EVERY   256u /* yields between ticks, over waits: some hundred microseconds */
+#define LOOKS_SHARED 60   /* with shared CPUs, at peers that run on others; some microseconds */
 
 void bny_wait_init(struct bny_waiter *wt)
 {
@@ -38,9 +42,9 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
     bny_worlds_progress(w);
 }
 
-/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them makes the next ones fewer: links
- * slow enough that every chunk is worth a nap would else cost a whole CPU. A wait that finds something at
- * every turn has its deadline too. */
+/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them
+ * makes the next ones fewer: links slow enough that every chunk is worth a nap would else cost
+ * a whole CPU. A wait that finds something at every turn has its deadline too. */
 void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
 {
     if (++wt->finds % CHECK_EVERY == 0)
@@ -132,9 +136,11 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     if (wt->yields < wt->yields_max) {
         wt->yields++;
         sched_yield();
-        if (comm && ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+        if (comm &&
+            ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);
-        /* Also where every wait is short: else ranks whose calls go on succeeding never hear of an abort. */
+        /* Also where every wait is short: else ranks whose calls go on succeeding never hear of
+         * an abort. */
         if (wt->yields % 16 == 0 || (comm && comm->hook_turns % TICK_EVERY == 0))
             tick_if_due(wt, w);
         return;
@@ -145,7 +151,7 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     nap(w);
 }
 
-/* ---- operations ----------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 /* The one-shot's own progress: looks only at the peers it waits for. */
 static int poll_peers(struct bny_op *op)
@@ -170,15 +176,17 @@ static int poll_peers(struct bny_op *op)
     return n;
 }
 
-/* Some looks under one lock: a lock operation costs as much as several of them. With shared CPUs, one look, unless all
- * that are missing run elsewhere: then they come without this CPU. */
+/* Some looks under one lock: a lock operation costs as much as several of them. With shared
+ * CPUs, one look, unless all that are missing run elsewhere: then they come without this CPU.
+ */
 int bny_op_look(struct bny_op *op, int tries)
 {
     struct bny_world *w = op->comm->world;
 
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
-    if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next && !w->draining) {
+    if (op->plan.path == BNY_PATH_ONESHOT && op->comm->active_first == op && !op->next &&
+        !w->draining) {
         for (int i = 0; i < tries; i++) {
             if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
                 return 1;
@@ -226,7 +234,9 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
     bny_op_set_deadline(op, deadline_ns);
     while (!bny_op_is_done(op)) {
         int n = 0;
-        bny_wait_turn(&wt, w, op->comm); /* callers have just looked: with shared CPUs, let others run first */
+        bny_wait_turn(
+            &wt, w,
+            op->comm); /* callers have just looked: with shared CPUs, let others run first */
         if (bny_world_trylock(w)) {
             if (w->oversubscribed)
                 note_cpu(w);

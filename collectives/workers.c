@@ -19,8 +19,8 @@ struct bny_workers {
     pthread_cond_t more;
     struct bny_job *first, **last;
     int stops;
-    int count, numbered;  /* threads; of them, have a number */
-    int cpu;              /* the starter's */
+    int count, numbered; /* threads; of them, have a number */
+    int cpu;             /* the starter's */
     pthread_t thread[BNY_WORKERS_MAX];
 };
 
@@ -36,7 +36,7 @@ int bny_workers_count(long long asked, int nlocal)
     return spare < 0 ? 0 : spare < 2 ? spare : 2;
 }
 
-/* ---- where they run -------------------------------------------------------------------------- */
+/* ---- where they run ---- */
 
 static const struct bny_machine_core *core_of(const struct bny_machine *m, int cpu)
 {
@@ -47,8 +47,9 @@ static const struct bny_machine_core *core_of(const struct bny_machine *m, int c
     return NULL;
 }
 
-/* CPUs that this process may use, of cores with the memory that the network device is near to (or the starter's own),
- * without the starter's core. A set, not a CPU each: ranks mostly are not bound, and the kernel knows who is where. */
+/* CPUs that this process may use, of cores with the memory that the network device is near to
+ * (or the starter's own), without the starter's core. A set, not a CPU each: ranks mostly are
+ * not bound, and the kernel knows who is where. */
 static void choose_place(cpu_set_t *place, const struct bny_machine *m, int starter)
 {
     const struct bny_machine_core *own = core_of(m, starter);
@@ -58,9 +59,11 @@ static void choose_place(cpu_set_t *place, const struct bny_machine *m, int star
     CPU_ZERO(place);
     if (!own || sched_getaffinity(0, sizeof may, &may) != 0)
         return;
-    numa = own->nic >= 0 && m->devices[own->nic].numa >= 0 ? m->devices[own->nic].numa : own->numa;
+    numa =
+        own->nic >= 0 && m->devices[own->nic].numa >= 0 ? m->devices[own->nic].numa : own->numa;
     for (int c = 0; c < m->ncores; c++)
-        for (int p = 0; p < m->cores[c].npus && &m->cores[c] != own && m->cores[c].numa == numa; p++) {
+        for (int p = 0; p < m->cores[c].npus && &m->cores[c] != own && m->cores[c].numa == numa;
+             p++) {
             int cpu = m->cores[c].pu[p];
 
             if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET((size_t)cpu, &may))
@@ -68,8 +71,8 @@ static void choose_place(cpu_set_t *place, const struct bny_machine *m, int star
         }
 }
 
-/* Read once, by a worker: it takes milliseconds, which nobody else waits for. Kept for the process: what hwloc calls is
- * not made for two threads at a time. */
+/* Read once, by a worker: it takes milliseconds, which nobody else waits for. Kept for the
+ * process: what hwloc calls is not made for two threads at a time. */
 static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
 static struct bny_machine *machine; /* NULL: no hwloc */
 
@@ -91,13 +94,14 @@ static void go_to_place(const struct bny_workers *w)
         bny_info("encoding threads stay where they are: they cannot be bound");
 }
 
-/* ---- their work ------------------------------------------------------------------------------ */
+/* ---- their work ---- */
 
 void bny_job_run(struct bny_job *job, uint32_t thread)
 {
     job->thread = thread;
     job->t0 = job->is_timed ? bny_now_ns() : 0;
-    job->len = bny_message_encode(&job->enc, job->wire, job->cap, job->src, job->n, job->with_crc);
+    job->len =
+        bny_message_encode(&job->enc, job->wire, job->cap, job->src, job->n, job->with_crc);
     job->t1 = job->is_timed ? bny_now_ns() : 0;
     if (job->len < 0)
         snprintf(job->text, sizeof job->text, "%s", banyan_last_error());
@@ -172,7 +176,7 @@ int bny_job_take_back(struct bny_workers *w, struct bny_job *job)
     return mine;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- life ---- */
 
 int bny_workers_start(struct bny_workers **out, int count)
 {
@@ -195,7 +199,9 @@ int bny_workers_start(struct bny_workers **out, int count)
         int had = w->count;
 
         bny_workers_stop(w);
-        return bny_fail(BANYAN_ENOMEM, "only %d of %d encoding threads can be started (BANYAN_ENCODE_THREADS)", had, count);
+        return bny_fail(BANYAN_ENOMEM,
+                        "only %d of %d encoding threads can be started (BANYAN_ENCODE_THREADS)",
+                        had, count);
     }
     *out = w;
     return 0;

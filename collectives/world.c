@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The world: this process's place in a job. Its lock, progress, other worlds of this process, making and leaving. How it
- * joins is in join.c. */
+/* The world: this process's place in a job. Its lock, progress, other worlds of this process,
+ * making and leaving. How it joins is in join.c. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 #define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
 
-/* ---- lock, generation ------------------------------------------------------------------------------------- */
+/* ---- lock, generation ---- */
 
 static atomic_uint generation = 1;
 
@@ -65,7 +65,7 @@ void bny_world_unlock(struct bny_world *w)
     atomic_flag_clear_explicit(&w->lock, memory_order_release);
 }
 
-/* ---- progress ------------------------------------------------------------------------------------------------ */
+/* ---- progress ---- */
 
 static void stray_for_unknown_comm(struct bny_world *w, struct bny_msg *msg)
 {
@@ -109,9 +109,9 @@ static void sent(struct bny_world *w, struct bny_cookie *ck)
     bny_cookie_give(w, ck);
 }
 
-/* On this host a process that is gone without a farewell died. Over a network a connection can also break because its
- * peer, having heard of a failure, left with our bytes unread: then the failure counts, and a true death is told by
- * the control plane. */
+/* On this host a process that is gone without a farewell died. Over a network a connection can
+ * also break because its peer, having heard of a failure, left with our bytes unread: then the
+ * failure counts, and a true death is told by the control plane. */
 static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
@@ -119,8 +119,8 @@ static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
     if (!sure)
         bny_control_progress(w->control); /* what it left for may be waiting there */
     bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
-               "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank, ep->ops->name,
-               reason ? reason : "connection lost");
+               "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank,
+               ep->ops->name, reason ? reason : "connection lost");
 }
 
 void bny_world_event(struct bny_world *w, struct bny_event *ev)
@@ -189,10 +189,12 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             if (!op->deadline_ns || now < op->deadline_ns || atomic_load(&c->failed))
                 continue;
             first = bny_op_waiting_for(op, who, sizeof who);
-            bny_report(w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
-                       first >= 0 ? c->peers[first].world_rank : -1,
-                       "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
-                       bny_collective_name(op->call.collective), op->seq, (double)op->allowed_ns * 1e-9, c->rank, who);
+            bny_report(
+                w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
+                first >= 0 ? c->peers[first].world_rank : -1,
+                "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
+                bny_collective_name(op->call.collective), op->seq,
+                (double)op->allowed_ns * 1e-9, c->rank, who);
             break;
         }
 }
@@ -228,7 +230,7 @@ void bny_world_tick(struct bny_world *w)
         bny_failure_adopt(w);
 }
 
-/* ---- worlds side by side ---------------------------------------------------------------------------------------- */
+/* ---- worlds side by side ---- */
 
 void bny_worlds_add(struct bny_world *w)
 {
@@ -249,7 +251,8 @@ static void worlds_remove(struct bny_world *w)
     pthread_mutex_unlock(&worlds_lock);
 }
 
-/* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's. */
+/* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's.
+ */
 void bny_worlds_progress(const struct bny_world *except)
 {
     uint64_t now = bny_now_ns();
@@ -259,7 +262,8 @@ void bny_worlds_progress(const struct bny_world *except)
     for (struct bny_world *w = worlds; w; w = w->next_world) {
         if (w == except || !bny_world_trylock(w))
             continue;
-        if (now > w->tick_ns && now - w->tick_ns >= WORLD_IDLE_NS) { /* else somebody waits in it */
+        if (now > w->tick_ns &&
+            now - w->tick_ns >= WORLD_IDLE_NS) { /* else somebody waits in it */
             bny_world_progress(w);
             bny_world_tick(w);
         }
@@ -284,7 +288,7 @@ int bny_world_poll(struct bny_world *w)
     return n;
 }
 
-/* ---- making a world -------------------------------------------------------------------------------------------- */
+/* ---- making a world ---- */
 
 /* Loop ranks of one process find their fabric by the job's name. */
 static pthread_mutex_t fabrics_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -293,7 +297,7 @@ static struct shared_fabric {
     uint8_t job[8];
     int refs;
     struct bny_loop_fabric *fabric;
-} *fabrics;
+} * fabrics;
 
 struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks)
 {
@@ -417,7 +421,9 @@ static enum bny_order order_asked(void)
     if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0 &&
         bny_param_first_wrong("BANYAN_ORDER"))
         bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
-    return !strcmp(text, "step") ? BNY_ORDER_STEP : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK : BNY_ORDER_AUTO;
+    return !strcmp(text, "step")    ? BNY_ORDER_STEP
+           : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK
+                                    : BNY_ORDER_AUTO;
 }
 
 struct bny_world *bny_world_new(int nranks, int rank)

@@ -24,17 +24,21 @@ size_t bny_block_bytes(const struct bny_block_layout *l, const struct bny_codec 
     return scales_bytes(l, n, block) + (l->bits == 8 ? n : n / 2 + n % 2);
 }
 
-static const struct bny_format_kernels *kernels(const struct bny_block_layout *l, unsigned cpu_flags)
+static const struct bny_format_kernels *kernels(const struct bny_block_layout *l,
+                                                unsigned cpu_flags)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(cpu_flags);
 
     return l->mx ? &k->mx[l->format] : &k->format[l->format];
 }
 
-long bny_block_encode(const struct bny_block_layout *l, const struct bny_enc *e, void *wire, const void *src, size_t n)
+long bny_block_encode(const struct bny_block_layout *l, const struct bny_enc *e, void *wire,
+                      const void *src, size_t n)
 {
     size_t block = block_of(l, e->codec);
-    struct bny_quant q = { .src = src, .ef = e->ef, .s = e->ef_scale, .index = (uint32_t)e->index };
+    struct bny_quant q = {
+        .src = src, .ef = e->ef, .s = e->ef_scale, .index = (uint32_t)e->index
+    };
 
     if (n == 0)
         return 0;
@@ -42,12 +46,14 @@ long bny_block_encode(const struct bny_block_layout *l, const struct bny_enc *e,
         q.random = 1;
         q.key = bny_rand_key(e->seed, e->step, e->rank);
     }
-    if (kernels(l, e->cpu_flags)->encode(wire, (char *)wire + scales_bytes(l, n, block), &q, n, block))
+    if (kernels(l, e->cpu_flags)
+            ->encode(wire, (char *)wire + scales_bytes(l, n, block), &q, n, block))
         return -BANYAN_ENOTSUP; /* the message sends it raw */
     return (long)bny_block_bytes(l, e->codec, n);
 }
 
-/* What no encoder writes is refused: scales that are negative, infinite or NaN would spread over whole blocks. */
+/* What no encoder writes is refused: scales that are negative, infinite or NaN would spread
+ * over whole blocks. */
 static int scales_ok(const struct bny_block_layout *l, const void *wire, size_t bytes)
 {
     const unsigned char *p = wire;
@@ -67,38 +73,45 @@ static int scales_ok(const struct bny_block_layout *l, const void *wire, size_t 
     return !bad;
 }
 
-static int check(const struct bny_block_layout *l, const struct bny_codec *c, const void *wire, size_t len, size_t n)
+static int check(const struct bny_block_layout *l, const struct bny_codec *c, const void *wire,
+                 size_t len, size_t n)
 {
     size_t want = bny_block_bytes(l, c, n);
 
     if (len != want)
-        return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message for %zu elements has %zu bytes, not %zu",
+        return bny_fail(BANYAN_EPROTO,
+                        "codec %s: a peer's message for %zu elements has %zu bytes, not %zu",
                         c->ops->name, n, len, want);
     if (n && !scales_ok(l, wire, scales_bytes(l, n, block_of(l, c))))
-        return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message has a scale that is negative or not finite",
+        return bny_fail(BANYAN_EPROTO,
+                        "codec %s: a peer's message has a scale that is negative or not finite",
                         c->ops->name);
     return 0;
 }
 
-int bny_block_decode(const struct bny_block_layout *l, const struct bny_dec *d, void *dst, const void *wire, size_t len,
-                     size_t n)
+int bny_block_decode(const struct bny_block_layout *l, const struct bny_dec *d, void *dst,
+                     const void *wire, size_t len, size_t n)
 {
     size_t block = block_of(l, d->codec);
     int rc = check(l, d->codec, wire, len, n);
 
     if (rc == 0 && n)
-        kernels(l, d->cpu_flags)->decode(dst, wire, (const char *)wire + scales_bytes(l, n, block), n, block, d->scale);
+        kernels(l, d->cpu_flags)
+            ->decode(dst, wire, (const char *)wire + scales_bytes(l, n, block), n, block,
+                     d->scale);
     return rc;
 }
 
-int bny_block_decode_add(const struct bny_block_layout *l, const struct bny_dec *d, float *dst, const float *acc,
-                         const void *wire, size_t len, size_t n)
+int bny_block_decode_add(const struct bny_block_layout *l, const struct bny_dec *d, float *dst,
+                         const float *acc, const void *wire, size_t len, size_t n)
 {
     size_t block = block_of(l, d->codec);
     int rc = check(l, d->codec, wire, len, n);
 
     if (rc == 0 && n)
-        kernels(l, d->cpu_flags)->decode_add(dst, acc, wire, (const char *)wire + scales_bytes(l, n, block), n, block);
+        kernels(l, d->cpu_flags)
+            ->decode_add(dst, acc, wire, (const char *)wire + scales_bytes(l, n, block), n,
+                         block);
     return rc;
 }
 
@@ -106,5 +119,6 @@ int bny_block_check(const struct bny_codec *c)
 {
     if ((unsigned)c->param[0] % 2 == 0)
         return 0;
-    return bny_fail(BANYAN_EINVAL, "codec %s: block=%g must be even", c->ops->name, c->param[0]);
+    return bny_fail(BANYAN_EINVAL, "codec %s: block=%g must be even", c->ops->name,
+                    c->param[0]);
 }

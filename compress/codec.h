@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs: elements <-> wire bytes. One codec a file, listed in registry.c. No codec keeps state of its own, waits or
- * allocates: what must survive an operation (residuals, thresholds) lies in memory that the caller owns (state.h).
+/* Codecs: elements <-> wire bytes. One codec a file, listed in registry.c. No codec keeps state
+ * of its own, waits or allocates: what must survive an operation (residuals, thresholds) lies
+ * in memory that the caller owns (state.h).
  *
- * The law of error feedback. A rank encodes every element of a tensor once an operation: what it contributes to
- * another rank's sum, or, as the owner of a block, the block's sum. So one residual an element suffices:
+ * The law of error feedback. A rank encodes every element of a tensor once an operation: what
+ * it contributes to another rank's sum, or, as the owner of a block, the block's sum. So one
+ * residual an element suffices:
  *     v = src + ef_scale * ef;    wire = encode(v);    ef' = v - decode(wire)
- * and sum(inputs) + sum(old residuals) = result + sum(new residuals), whoever owns what, whatever the forest. Sums, not
- * averages, are encoded: AVG is applied when the result is decoded (bny_dec.scale), the same bits everywhere. */
+ * and sum(inputs) + sum(old residuals) = result + sum(new residuals), whoever owns what,
+ * whatever the forest. Sums, not averages, are encoded: AVG is applied when the result is
+ * decoded (bny_dec.scale), the same bits everywhere. */
 #ifndef BNY_COMPRESS_CODEC_H
 #define BNY_COMPRESS_CODEC_H
 
@@ -17,9 +20,12 @@
 
 enum bny_codec_family {
     BNY_CODEC_RAW,    /* "none": the engine moves the bytes itself and calls nothing here */
-    BNY_CODEC_EXACT,  /* decode gives the bits back: any forest, any operation; coded again at each hop */
-    BNY_CODEC_BLOCK,  /* fixed rate, lossy: decode, add, encode again at inner nodes and owners */
-    BNY_CODEC_SPARSE, /* variable rate, lossy: some elements travel, others wait in the residual */
+    BNY_CODEC_EXACT,  /* decode gives the bits back: any forest, any operation; coded again at
+                         each hop */
+    BNY_CODEC_BLOCK,  /* fixed rate, lossy: decode, add, encode again at inner nodes and owners
+                       */
+    BNY_CODEC_SPARSE, /* variable rate, lossy: some elements travel, others wait in the residual
+                       */
     BNY_CODEC_LINEAR, /* codes are summed: stages of ordinary allreduces (bny_linear_ops) */
 };
 
@@ -41,33 +47,36 @@ struct bny_codec_param {
 
 struct bny_codec_ops;
 
-/* A configured codec, immutable; made by bny_codec_parse, lives until the process ends (they are few and interned: the
- * same spec gives the same pointer). */
+/* A configured codec, immutable; made by bny_codec_parse, lives until the process ends (they
+ * are few and interned: the same spec gives the same pointer). */
 struct bny_codec {
     const struct bny_codec_ops *ops;
     double param[BNY_CODEC_PARAMS];
-    int force;      /* "force=1", which every codec takes: use it even where it is predicted to lose */
-    char spec[80];  /* canonical: "topk:delta=0.01", parameters at their default left out */
-    uint32_t hash;  /* of spec: ranks compare it */
+    int force; /* "force=1", which every codec takes: use it even where it is predicted to lose
+                */
+    char spec[80]; /* canonical: "topk:delta=0.01", parameters at their default left out */
+    uint32_t hash; /* of spec: ranks compare it */
 };
 
 /* One encoding. */
 struct bny_enc {
     const struct bny_codec *codec;
-    unsigned cpu_flags;   /* enum bny_cpu_flag: kernels are chosen by it */
+    unsigned cpu_flags;      /* enum bny_cpu_flag: kernels are chosen by it */
     enum banyan_dtype dtype; /* of src: EXACT any the codec takes (ops->dtypes), others F32 */
-    float *ef;            /* [n] residuals of these elements, updated; NULL: what is lost is lost */
-    float ef_scale;       /* 1, or the ratio of learning rates since the last operation */
-    float *more;          /* ops->elem_floats further floats an element (DGC's velocity): the k-th of element i is
-                           * more[k * more_stride + i]; NULL: no state */
+    float *ef;      /* [n] residuals of these elements, updated; NULL: what is lost is lost */
+    float ef_scale; /* 1, or the ratio of learning rates since the last operation */
+    float *more;    /* ops->elem_floats further floats an element (DGC's velocity): the k-th of
+                     * element i is    more[k * more_stride + i]; NULL: no state */
     size_t more_stride;
-    uint64_t seed;        /* of the tensor; the same on all ranks */
-    uint32_t step;        /* number of this tensor's operation; the same on all ranks */
-    uint32_t rank;        /* for random choices that must differ between ranks */
-    uint32_t nsum;        /* contributions summed in src: 1, or more at inner nodes and owners */
-    uint64_t index;       /* of src[0] in the tensor: random choices are functions of (seed, step, rank, index) */
-    const void *track;    /* [ops->track_bytes] what begin() left; NULL: no state */
-    void *stats;          /* [ops->stats_bytes] this call's own, zeroed before, for end(); NULL: no state */
+    uint64_t seed;     /* of the tensor; the same on all ranks */
+    uint32_t step;     /* number of this tensor's operation; the same on all ranks */
+    uint32_t rank;     /* for random choices that must differ between ranks */
+    uint32_t nsum;     /* contributions summed in src: 1, or more at inner nodes and owners */
+    uint64_t index;    /* of src[0] in the tensor: random choices are functions of (seed, step,
+                          rank, index) */
+    const void *track; /* [ops->track_bytes] what begin() left; NULL: no state */
+    void *stats; /* [ops->stats_bytes] this call's own, zeroed before, for end(); NULL: no state
+                  */
 };
 
 struct bny_dec {
@@ -78,40 +87,46 @@ struct bny_dec {
     uint64_t seed; /* as in bny_enc, of the encoder */
     uint32_t step, rank;
     uint64_t index;
-    int need_crc;  /* messages without a checksum are refused */
+    int need_crc; /* messages without a checksum are refused */
 };
 
 struct bny_codec_ops {
     char name[16];
     enum bny_codec_family family;
-    unsigned flags;   /* enum bny_codec_flag */
-    unsigned dtypes;  /* bits 1 << enum banyan_dtype; 0: F32 only */
-    const char *doc;  /* one line: what it is, paper */
+    unsigned flags;  /* enum bny_codec_flag */
+    unsigned dtypes; /* bits 1 << enum banyan_dtype; 0: F32 only */
+    const char *doc; /* one line: what it is, paper */
     struct bny_codec_param params[BNY_CODEC_PARAMS];
-    /* Refuses combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL with its sentence. */
+    /* Refuses combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL
+     * with its sentence. */
     int (*check)(const struct bny_codec *c);
 
     /* ---- EXACT, BLOCK, SPARSE: chunks. LINEAR, RAW: NULL. ---- */
-    /* Largest payload for n elements: exact with BNY_CODEC_FIXED. At most 4 n + 64 (raw is always possible instead). */
+    /* Largest payload for n elements: exact with BNY_CODEC_FIXED. At most 4 n + 64 (raw is
+     * always possible instead). */
     size_t (*bound)(const struct bny_codec *c, size_t n, enum banyan_dtype dtype);
-    /* Encodes src[n] (any alignment) to wire (any alignment). cap >= bound(n); SPARSE with a residual takes any cap >= 64
-     * and leaves what does not fit in the residual. Returns bytes written; or -BANYAN_ENOTSUP when this chunk is better
-     * sent raw (NaN or infinity that the format cannot hold, no gain): then wire may be written, ef is not. Never
-     * writes past cap. Any thread; several chunks of one tensor at the same time. */
+    /* Encodes src[n] (any alignment) to wire (any alignment). cap >= bound(n); SPARSE with a
+     * residual takes any cap >= 64 and leaves what does not fit in the residual. Returns bytes
+     * written; or -BANYAN_ENOTSUP when this chunk is better sent raw (NaN or infinity that the
+     * format cannot hold, no gain): then wire may be written, ef is not. Never writes past cap.
+     * Any thread; several chunks of one tensor at the same time. */
     long (*encode)(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n);
-    /* dst[i] = decoded[i] (* scale). wire is foreign input, any alignment: 0, or -BANYAN_EPROTO with its sentence when
-     * these bytes cannot come from encode() of n elements; dst is unchanged then, and nothing outside wire[len] and
-     * dst[n] is touched, ever. */
+    /* dst[i] = decoded[i] (* scale). wire is foreign input, any alignment: 0, or -BANYAN_EPROTO
+     * with its sentence when these bytes cannot come from encode() of n elements; dst is
+     * unchanged then, and nothing outside wire[len] and dst[n] is touched, ever. */
     int (*decode)(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);
-    /* dst[i] = acc[i] + decoded[i], added in f32; dst may be acc (exactly). As decode otherwise; scale is ignored.
-     * EXACT codecs leave it NULL: the engine decodes and reduces, for any operation. */
+    /* dst[i] = acc[i] + decoded[i], added in f32; dst may be acc (exactly). As decode
+     * otherwise; scale is ignored. EXACT codecs leave it NULL: the engine decodes and reduces,
+     * for any operation. */
     int (*decode_add)(const struct bny_dec *d, float *dst, const float *acc, const void *wire,
                       size_t len, size_t n);
 
     /* ---- TRACKED: statistics of a tensor from one operation to the next ---- */
     size_t track_bytes, stats_bytes;
-    unsigned elem_floats; /* further floats an element that survive with the residual (bny_enc.more); at most 3 */
-    /* Before an operation's first chunk. track is zero before the first operation of a tensor. */
+    unsigned elem_floats; /* further floats an element that survive with the residual
+                             (bny_enc.more); at most 3 */
+    /* Before an operation's first chunk. track is zero before the first operation of a tensor.
+     */
     void (*begin)(const struct bny_codec *c, void *track, uint32_t step);
     /* After its last: stats of the nchunks encodings, stats_bytes apart, in order of index. */
     void (*end)(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
@@ -122,48 +137,58 @@ struct bny_codec_ops {
 /* NULL-terminated; the first is "none" with NULL functions. */
 extern const struct bny_codec_ops *const bny_codecs[];
 const struct bny_codec_ops *bny_codec_find(const char *name);
-/* Adds one of the program's own, for as long as the process lives; its functions are trusted. 0, -BANYAN_EINVAL (the name
- * is taken), -BANYAN_ENOMEM. Any thread. */
+/* Adds one of the program's own, for as long as the process lives; its functions are trusted.
+ * 0, -BANYAN_EINVAL (the name is taken), -BANYAN_ENOMEM. Any thread. */
 #define BNY_CODECS_ADDED 16
 int bny_codec_add(const struct bny_codec_ops *ops);
 const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
-/* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL: unknown names and
- * parameters (the sentence lists what exists), values out of range; -BANYAN_ENOMEM. Any thread. */
+/* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL:
+ * unknown names and parameters (the sentence lists what exists), values out of range;
+ * -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);
 /* "none, f16, bf16, ..." for messages. */
 const char *bny_codec_list(void);
 /* The value of a parameter; the codec has it. */
 double bny_codec_get(const struct bny_codec *c, const char *param);
 
-/* ---- messages: what travels (message.c) --------------------------------------------------------------------------
- * A chunk on the wire: this header, then the payload. Self-describing, so that raw is always a legal substitute. */
+/* ---- messages: what travels (message.c)
+ * -------------------------------------------------------------------------- A chunk on the
+ * wire: this header, then the payload. Self-describing, so that raw is always a legal
+ * substitute. */
 #define BNY_CODED_MAGIC 0x4342 /* "BC" */
 
 enum bny_coded_flag {
-    BNY_CODED_RAW = 1 << 0, /* payload is the elements themselves */
-    BNY_CODED_CRC = 1 << 1, /* crc is there */
+    BNY_CODED_RAW = 1 << 0,       /* payload is the elements themselves */
+    BNY_CODED_CRC = 1 << 1,       /* crc is there */
     BNY_CODED_NONFINITE = 1 << 2, /* raw because of NaN or infinity */
 };
 
 struct bny_coded_hdr { /* little endian */
     uint16_t magic;
     uint8_t version, flags;
-    uint32_t codec;   /* hash of the configured codec and of the tensor's seed */
+    uint32_t codec;        /* hash of the configured codec and of the tensor's seed */
     uint32_t nelem, bytes; /* elements; payload bytes */
-    uint64_t index;   /* of the first element in the tensor */
-    uint32_t step, crc; /* crc32c of this header with crc 0, then the payload; 0 without BNY_CODED_CRC */
+    uint64_t index;        /* of the first element in the tensor */
+    uint32_t step,
+        crc; /* crc32c of this header with crc 0, then the payload; 0 without BNY_CODED_CRC */
 };
 _Static_assert(sizeof(struct bny_coded_hdr) == 32, "wire format");
 
-/* Largest message for n elements: header and bound(n); with room_for_raw, enough for raw as well. */
-size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype, int room_for_raw);
-/* Encodes a chunk with its header. Where the codec declines, sends raw when cap allows (v = src + ef_scale * ef,
- * residual 0; with NaN or infinity in src: v = src, and the residuals wait), else returns -BANYAN_ENOTSUP with
- * nothing changed. with_crc: adds the checksum. Returns bytes. */
-long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc);
-/* Checks everything (codec, n, index, step, lengths, crc), then decodes. 0 or -BANYAN_EPROTO, dst unchanged. */
-int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);
-int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire,
-                           size_t len, size_t n);
+/* Largest message for n elements: header and bound(n); with room_for_raw, enough for raw as
+ * well. */
+size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype,
+                         int room_for_raw);
+/* Encodes a chunk with its header. Where the codec declines, sends raw when cap allows (v = src
+ * + ef_scale * ef, residual 0; with NaN or infinity in src: v = src, and the residuals wait),
+ * else returns -BANYAN_ENOTSUP with nothing changed. with_crc: adds the checksum. Returns
+ * bytes. */
+long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n, int with_crc);
+/* Checks everything (codec, n, index, step, lengths, crc), then decodes. 0 or -BANYAN_EPROTO,
+ * dst unchanged. */
+int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n);
+int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n);
 
 #endif

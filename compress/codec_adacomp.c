@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* AdaComp (AAAI 2018): in each bin of elements, what would be among the largest if the latest gradient came once
- * more. With v = g + e (gradient and residual): v is sent where |v + g| >= the bin's largest |v|. No threshold to
- * track, nothing to tune but the bin.
+/* AdaComp (AAAI 2018): in each bin of elements, what would be among the largest if the latest
+ * gradient came once more. With v = g + e (gradient and residual): v is sent where |v + g| >=
+ * the bin's largest |v|. No threshold to track, nothing to tune but the bin.
  *
- * Wire: sparse.h; values travel as they are (the paper also makes them ternary). The rest waits in the residual. */
+ * Wire: sparse.h; values travel as they are (the paper also makes them ternary). The rest waits
+ * in the residual. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -12,7 +13,8 @@
 enum { BIN };
 
 /* Elements at..end of a segment that starts at `from`. */
-static void put_bin(const struct bny_enc *e, struct bny_sparse *s, const void *src, size_t from, size_t at, size_t end)
+static void put_bin(const struct bny_enc *e, struct bny_sparse *s, const void *src, size_t from,
+                    size_t at, size_t end)
 {
     float most = 0;
 
@@ -20,14 +22,16 @@ static void put_bin(const struct bny_enc *e, struct bny_sparse *s, const void *s
         most = fmaxf(most, fabsf(bny_sparse_value(e, src, i)));
     for (size_t i = at; i < end; i++) {
         float v = bny_sparse_value(e, src, i);
-        int kept = most > 0 && fabsf(v + bny_f32_at(src, i)) >= most && v != 0 && bny_sparse_keep(s, i - from, v);
+        int kept = most > 0 && fabsf(v + bny_f32_at(src, i)) >= most && v != 0 &&
+                   bny_sparse_keep(s, i - from, v);
 
         if (e->ef)
             e->ef[i] = kept ? 0 : v;
     }
 }
 
-static long adacomp_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long adacomp_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                           size_t n)
 {
     struct bny_sparse s = { .wire = wire, .cap = cap };
     size_t bin = (size_t)e->codec->param[BIN];
@@ -53,7 +57,8 @@ const struct bny_codec_ops bny_codec_adacomp = {
     .flags = BNY_CODEC_FEEDBACK,
     .doc = "the locally largest elements of each bin (AdaComp, AAAI 2018)",
     .params = {
-        [BIN] = { "bin", 500, 8, 65536, 1, "elements of a bin: 50 for convolutions, 500 otherwise" },
+        [BIN] = { "bin", 500, 8, 65536, 1, "elements of a bin: 50 for "
+"convolutions, 500 otherwise" },
     },
     .bound = bny_sparse_bound,
     .encode = adacomp_encode,

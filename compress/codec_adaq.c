@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Integers of as many bits as the data's spread asks for, chosen for each chunk: the fewest from 2 to 8 with which the
- * expected relative error (root mean square) stays below `error`. With the step D = largest / (2^(bits-1) - 1) of a
- * block, a rounding error has the variance D^2 / 12; so what counts is how far blocks' largest elements stand out from
- * the mean square. The idea is that of AQG's mean-to-deviation ratio; the rule is our own.
+/* Integers of as many bits as the data's spread asks for, chosen for each chunk: the fewest
+ * from 2 to 8 with which the expected relative error (root mean square) stays below `error`.
+ * With the step D = largest / (2^(bits-1) - 1) of a block, a rounding error has the variance
+ * D^2 / 12; so what counts is how far blocks' largest elements stand out from the mean square.
+ * The idea is that of AQG's mean-to-deviation ratio; the rule is our own.
  *
- * Wire: u8 bits, three bytes 0, f32 largest |v| of each block of 256 elements, then codes v / D + 2^(bits-1), packed
- * (kernels/code.h). |v - decoded| <= D / 2 (1 + 2^-20). */
+ * Wire: u8 bits, three bytes 0, f32 largest |v| of each block of 256 elements, then codes v / D
+ * + 2^(bits-1), packed (kernels/code.h). |v - decoded| <= D / 2 (1 + 2^-20). */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 enum { ERROR };
 
 #define BLOCK 256
-#define TILE  4096 /* elements coded at a time: whole blocks, whole bytes of any packing */
+#define TILE  4096      /* elements coded at a time: whole blocks, whole bytes of any packing */
 #define LEAST 0x1p-100f /* smaller blocks are sent as zeros: 1 / D must be finite */
 
 static size_t blocks(size_t n)
@@ -74,7 +75,8 @@ static float step_of(const char *largest, size_t block, unsigned bits)
     return top / (float)((1 << (bits - 1)) - 1);
 }
 
-static long adaq_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long adaq_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     char *largest = (char *)wire + 4, *out = largest + 4 * blocks(n);
@@ -111,14 +113,16 @@ static int check(const void *wire, size_t len, size_t n)
     if (len >= 4)
         memcpy(head, wire, 4);
     if (head[0] < 2 || head[0] > 8 || len != message_bytes(head[0], n))
-        return bny_fail(BANYAN_EPROTO, "codec adaq: a peer's message for %zu elements has %zu bytes of %u bits an element",
-                        n, len, head[0]);
+        return bny_fail(
+            BANYAN_EPROTO,
+            "codec adaq: a peer's message for %zu elements has %zu bytes of %u bits an element",
+            n, len, head[0]);
     return head[0];
 }
 
 /* dst = (acc +) factor * decoded. */
-static void unpack(const struct bny_dec *d, char *dst, const char *acc, const char *wire, unsigned bits, size_t n,
-                   float factor)
+static void unpack(const struct bny_dec *d, char *dst, const char *acc, const char *wire,
+                   unsigned bits, size_t n, float factor)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     const char *largest = wire + 4, *in = largest + 4 * blocks(n);
@@ -130,17 +134,20 @@ static void unpack(const struct bny_dec *d, char *dst, const char *acc, const ch
 
         k->unpack[bits](codes, in + bny_packed_bytes(bits, at), m);
         for (size_t i = 0; i < m; i++)
-            v[i] = (float)(codes[i] - (1 << (bits - 1))) * step_of(largest, (at + i) / BLOCK, bits);
+            v[i] = (float)(codes[i] - (1 << (bits - 1))) *
+                   step_of(largest, (at + i) / BLOCK, bits);
         if (factor != 1)
             bny_kernels_for(d->cpu_flags)->scale[BANYAN_F32](v, v, m, (double)factor);
         if (acc)
-            bny_kernels_for(d->cpu_flags)->reduce[BANYAN_F32][BANYAN_SUM](dst + 4 * at, acc + 4 * at, v, m);
+            bny_kernels_for(d->cpu_flags)
+                ->reduce[BANYAN_F32][BANYAN_SUM](dst + 4 * at, acc + 4 * at, v, m);
         else
             memcpy(dst + 4 * at, v, 4 * m);
     }
 }
 
-static int adaq_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int adaq_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     int bits = len == 0 && n == 0 ? 2 : check(wire, len, n);
 
@@ -150,7 +157,8 @@ static int adaq_decode(const struct bny_dec *d, void *dst, const void *wire, siz
     return 0;
 }
 
-static int adaq_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len, size_t n)
+static int adaq_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     int bits = len == 0 && n == 0 ? 2 : check(wire, len, n);
 
@@ -165,7 +173,8 @@ const struct bny_codec_ops bny_codec_adaq = {
     .family = BNY_CODEC_BLOCK,
     .doc = "integers of 2 to 8 bits, as the data's spread asks",
     .params = {
-        [ERROR] = { "error", 0.05, 0.001, 1, 0, "relative error (root mean square) to stay below" },
+        [ERROR] = { "error", 0.05, 0.001, 1, 0, "relative error (root mean "
+"square) to stay below" },
     },
     .bound = adaq_bound,
     .encode = adaq_encode,

@@ -16,7 +16,7 @@ static size_t bf16_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
 }
 
 static long bf16_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
-                       size_t n)
+                        size_t n)
 {
     const struct bny_half_kernels *k = &bny_kernels_for(e->cpu_flags)->bf16;
 
@@ -37,7 +37,8 @@ static int check_len(size_t len, size_t n)
         len);
 }
 
-static int bf16_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int bf16_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     int rc = check_len(len, n);
@@ -51,7 +52,7 @@ static int bf16_decode(const struct bny_dec *d, void *dst, const void *wire, siz
 }
 
 static int bf16_decode_add(const struct bny_dec *d, float *dst, const float *acc,
-                          const void *wire, size_t len, size_t n)
+                           const void *wire, size_t len, size_t n)
 {
     int rc = check_len(len, n);
 

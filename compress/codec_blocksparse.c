@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that are all zero are left out, after OmniReduce (SIGCOMM 2021). Nothing is lost: only blocks whose every bit
- * is 0 are left out, so any type, operation and forest will do.
+/* Blocks that are all zero are left out, after OmniReduce (SIGCOMM 2021). Nothing is lost: only
+ * blocks whose every bit is 0 are left out, so any type, operation and forest will do.
  *
- * Wire: (blocks + 7) / 8 bytes, bit i of byte j for block 8 j + i; the blocks that are there, one after another. The last
- * block may be shorter. Declined when no block is zero. */
+ * Wire: (blocks + 7) / 8 bytes, bit i of byte j for block 8 j + i; the blocks that are there,
+ * one after another. The last block may be shorter. Declined when no block is zero. */
 #include <string.h>
 
 #include "base/err.h"
@@ -28,7 +28,8 @@ static int is_zero(const char *p, size_t bytes)
     return *p == 0 && memcmp(p, p + 1, bytes - 1) == 0;
 }
 
-static long blocksparse_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long blocksparse_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                               size_t n)
 {
     size_t bytes = n * banyan_dtype_bytes(e->dtype), out = bitmap_bytes(e->codec, n);
     size_t block = (size_t)e->codec->param[BLOCK] * banyan_dtype_bytes(e->dtype);
@@ -57,11 +58,15 @@ static long blocksparse_encode(const struct bny_enc *e, void *wire, size_t cap, 
 
 static int wrong(size_t len, size_t n)
 {
-    return bny_fail(BANYAN_EPROTO, "codec blocksparse: a peer's message for %zu elements has %zu bytes, which is not what "
-                    "its bitmap says", n, len);
+    return bny_fail(
+        BANYAN_EPROTO,
+        "codec blocksparse: a peer's message for %zu elements has %zu bytes, which is not what "
+        "its bitmap says",
+        n, len);
 }
 
-static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                              size_t n)
 {
     size_t bytes = n * banyan_dtype_bytes(d->dtype), used = bitmap_bytes(d->codec, n);
     size_t block = (size_t)d->codec->param[BLOCK] * banyan_dtype_bytes(d->dtype);
@@ -74,7 +79,8 @@ static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wi
             used += bytes - at < block ? bytes - at : block;
     if (used != len)
         return wrong(len, n);
-    if (n && (bytes + block - 1) / block % 8 != 0 && bits[bitmap_bytes(d->codec, n) - 1] >> (bytes + block - 1) / block % 8)
+    if (n && (bytes + block - 1) / block % 8 != 0 &&
+        bits[bitmap_bytes(d->codec, n) - 1] >> (bytes + block - 1) / block % 8)
         return wrong(len, n);
     used = bitmap_bytes(d->codec, n);
     for (size_t at = 0, b = 0; at < bytes; at += block, b++) {

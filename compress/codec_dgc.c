@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deep gradient compression (ICLR 2018): top-k of the velocity. u = m u + g and v = v + u for each element;
- * the largest v are sent, and u and v restart from 0 there. v is the residual, u a further float an element. The part
- * sent falls in five steps over the first `warmup` operations.
+/* Deep gradient compression (ICLR 2018): top-k of the velocity. u = m u + g and v = v + u for
+ * each element; the largest v are sent, and u and v restart from 0 there. v is the residual, u
+ * a further float an element. The part sent falls in five steps over the first `warmup`
+ * operations.
  *
  * Wire: sparse.h. Without state it is topk. */
 #include "compress/codecs.h"
@@ -20,7 +21,8 @@ static double delta_at(const struct bny_codec *c, uint32_t step)
 
     if ((double)step >= warmup)
         return c->param[DELTA];
-    return fmin(pow(c->param[DELTA], (floor((double)step * (RUNGS - 1) / warmup) + 1) / RUNGS), 0.5);
+    return fmin(pow(c->param[DELTA], (floor((double)step * (RUNGS - 1) / warmup) + 1) / RUNGS),
+                0.5);
 }
 
 /* What is added to the velocity, and u's next value. */
@@ -53,7 +55,8 @@ static int declined(const struct bny_enc *e, const void *src, size_t n)
     return bad != 0;
 }
 
-static long dgc_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long dgc_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                       size_t n)
 {
     double delta = delta_at(e->codec, e->step);
     struct bny_enc plain = *e;
@@ -83,10 +86,13 @@ const struct bny_codec_ops bny_codec_dgc = {
     .doc = "top-k with momentum correction and warm-up (deep gradient compression, ICLR 2018)",
     .params = {
         [DELTA] = { "delta", 0.001, 1e-6, 0.5, 0, "part of the elements that is sent" },
-        [MOMENTUM] = { "momentum", 0.9, 0, 0.9999, 0, "of the optimiser, which must have none itself" },
+        [MOMENTUM] = { "momentum", 0.9, 0, 0.9999, 0, "of the optimiser, which must "
+"have none itself" },
         [NESTEROV] = { "nesterov", 0, 0, 1, 1, "Nesterov's momentum" },
-        [WARMUP] = { "warmup", 0, 0, 1e9, 1, "operations until the part sent has fallen to delta" },
-        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest elements of sums only" },
+        [WARMUP] = { "warmup", 0, 0, 1e9, 1, "operations until the part sent "
+"has fallen to delta" },
+        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest "
+"elements of sums only" },
     },
     .bound = bny_sparse_bound,
     .encode = dgc_encode,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Integers with a bounded error that can be summed, after hZCCL (SC 2024): q = v / (2 bound) rounded to nearest; ranks
- * agree on the largest |q|, and so on the narrowest field (fields.h) that holds every sum.
+/* Integers with a bounded error that can be summed, after hZCCL (SC 2024): q = v / (2 bound)
+ * rounded to nearest; ranks agree on the largest |q|, and so on the narrowest field (fields.h)
+ * that holds every sum.
  *
- * Stages: MAX of one f32 (with rel: from which the bound follows); SUM of fields. |v - decoded| <= bound for each rank's
- * part (plus rounding in f32), so |sum - decoded| <= nranks * bound. Sums are exact in code space. */
+ * Stages: MAX of one f32 (with rel: from which the bound follows); SUM of fields. |v - decoded|
+ * <= bound for each rank's part (plus rounding in f32), so |sum - decoded| <= nranks * bound.
+ * Sums are exact in code space. */
 #include <math.h>
 
 #include "base/err.h"
@@ -35,11 +37,13 @@ static size_t ebint_code(const struct bny_codec *c, size_t n, int64_t rows, int6
     return 4 + 4 * n;
 }
 
-static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
+static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at,
+                     size_t n)
 {
     struct bny_values v = bny_linear_from(l, at);
 
-    bny_linear_kernels_for(l->cpu_flags)->round_nearest(q, &v, n, w->step > 0 ? 1 / w->step : 0);
+    bny_linear_kernels_for(l->cpu_flags)
+        ->round_nearest(q, &v, n, w->step > 0 ? 1 / w->step : 0);
 }
 
 static int ebint_contribute(struct bny_linear *l, int k, struct bny_stage *s)
@@ -60,14 +64,18 @@ static int ebint_contribute(struct bny_linear *l, int k, struct bny_stage *s)
     most = w->step > 0 ? rint((double)max / w->step) : 0;
     w->width = most < 0x1p31 ? bny_fields_width((uint64_t)most, l->nranks) : 0;
     if (!w->width)
-        return bny_fail(BANYAN_ENOTSUP, "codec %s: with values up to %g, sums of %d ranks overflow 32 bits; give it a larger "
-                        "bound, or rel", l->codec->spec, (double)max, l->nranks);
+        return bny_fail(BANYAN_ENOTSUP,
+                        "codec %s: with values up to %g, sums of %d ranks overflow 32 bits; "
+                        "give it a larger "
+                        "bound, or rel",
+                        l->codec->spec, (double)max, l->nranks);
     w->limit = (int32_t)most;
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         quantise(l, w, q, at, m);
-        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m,
+                       w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;
@@ -109,7 +117,8 @@ const struct bny_codec_ops bny_codec_ebint = {
     .doc = "integers with a bounded error, summed as they are (after hZCCL, SC 2024)",
     .params = {
         [BOUND] = { "bound", 1e-4, 1e-30, 1e30, 0, "largest error of an element on each rank" },
-        [REL] = { "rel", 0, 0, 0.5, 0, "instead: the bound as part of the largest value of all ranks" },
+        [REL] = { "rel", 0, 0, 0.5, 0, "instead: the bound as part of the "
+"largest value of all ranks" },
     },
     .linear = &ebint_linear,
 };

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* EDEN (Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher: EDEN: Communication-Efficient and Robust
- * Distributed Mean Estimation for Federated Learning, ICML 2022; 1 bit is DRIVE, NeurIPS 2021): groups of 1024 are
- * rotated (random signs, Walsh-Hadamard, twice), after which their elements are nearly normal; each goes to the nearest of
- * the 2^b Lloyd-Max points of the normal distribution; the scale makes the estimate unbiased over rotations. One round of
- * signs and Hadamard is too few: at 1 bit the mean of a group's largest element was 3 % too large.
+/* EDEN (Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher: EDEN:
+ * Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning, ICML
+ * 2022; 1 bit is DRIVE, NeurIPS 2021): groups of 1024 are rotated (random signs,
+ * Walsh-Hadamard, twice), after which their elements are nearly normal; each goes to the
+ * nearest of the 2^b Lloyd-Max points of the normal distribution; the scale makes the estimate
+ * unbiased over rotations. One round of signs and Hadamard is too few: at 1 bit the mean of a
+ * group's largest element was 3 % too large.
  *
- * Wire: an f32 for each group of 1024, |v|^2 / <c, R v>; then 1024 codes of b bits (kernels/code.h: pack), 0 the lowest
- * point. A last group of m < 1024 is filled with zeros, or, where that is not longer, its scale is 0 and its m elements
- * follow as they are. Squared error of a group, in units of |v|^2, about pi/2 - 1 (1 bit), .133, .036, .0096
- * (4 bits). Rotations follow from (seed, step, rank, index). Values from 2^60 on are not encoded (raw); a foreign scale
- * that is negative or not finite is refused. */
+ * Wire: an f32 for each group of 1024, |v|^2 / <c, R v>; then 1024 codes of b bits
+ * (kernels/code.h: pack), 0 the lowest point. A last group of m < 1024 is filled with zeros,
+ * or, where that is not longer, its scale is 0 and its m elements follow as they are. Squared
+ * error of a group, in units of |v|^2, about pi/2 - 1 (1 bit), .133, .036, .0096 (4 bits).
+ * Rotations follow from (seed, step, rank, index). Values from 2^60 on are not encoded (raw); a
+ * foreign scale that is negative or not finite is refused. */
 #include <math.h>
 #include <string.h>
 
@@ -23,10 +26,12 @@ static const float points[5][8] = {
     { 0.7978846f },
     { 0.4527800f, 1.5104176f },
     { 0.2450942f, 0.7560053f, 1.3439093f, 2.1519457f },
-    { 0.1283950f, 0.3880483f, 0.6567591f, 0.9423403f, 1.2562312f, 1.6180465f, 2.0690172f, 2.7326358f },
+    { 0.1283950f, 0.3880483f, 0.6567591f, 0.9423403f, 1.2562312f, 1.6180465f, 2.0690172f,
+      2.7326358f },
 };
 
-/* Is a group of m sent as it is? Its m floats are not longer than the codes of a whole group. */
+/* Is a group of m sent as it is? Its m floats are not longer than the codes of a whole group.
+ */
 static int is_plain(const struct bny_codec *c, size_t m)
 {
     return 4 * m <= bny_packed_bytes((unsigned)c->param[0], BNY_FWHT);
@@ -37,7 +42,8 @@ static size_t eden_bytes(const struct bny_codec *c, size_t m)
     return is_plain(c, m) ? 4 * m : bny_packed_bytes((unsigned)c->param[0], BNY_FWHT);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m)
+static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                         size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     unsigned b = (unsigned)e->codec->param[0], half = 1u << (b - 1);
@@ -74,7 +80,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[b](codes, code, BNY_FWHT);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m)
+static void decode_group(const struct bny_dec *d, float *out, const float *scales,
+                         const void *codes, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     unsigned b = (unsigned)d->codec->param[0], half = 1u << (b - 1);
@@ -98,25 +105,31 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
     k->flip(out, x, bny_rand_key(d->seed, d->step, d->rank), (uint32_t)d->index, m);
 }
 
-static const struct bny_groups groups = { .size = BNY_FWHT, .scales = 1, .bytes = eden_bytes, .encode = encode_group, .decode = decode_group };
+static const struct bny_groups groups = { .size = BNY_FWHT,
+                                          .scales = 1,
+                                          .bytes = eden_bytes,
+                                          .encode = encode_group,
+                                          .decode = decode_group };
 
 static size_t eden_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long eden_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long eden_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     return bny_groups_encode(&groups, e, wire, src, n);
 }
 
-static int eden_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int eden_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     return bny_groups_decode(&groups, d, dst, wire, len, n);
 }
 
-static int eden_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int eden_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     return bny_groups_decode_add(&groups, d, dst, acc, wire, len, n);
 }

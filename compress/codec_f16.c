@@ -36,7 +36,8 @@ static int check_len(size_t len, size_t n)
         len);
 }
 
-static int f16_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int f16_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                      size_t n)
 {
     const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     int rc = check_len(len, n);

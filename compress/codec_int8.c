@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 8-bit integers with a scale for each block, as in every quantised allreduce since QSGD's relatives of 2017; symmetric,
- * so that zeros stay zeros and sums stay centred.
+/* 8-bit integers with a scale for each block, as in every quantised allreduce since QSGD's
+ * relatives of 2017; symmetric, so that zeros stay zeros and sums stay centred.
  *
- * Wire: ceil(n / block) f32 scales, little endian; n bytes, two's complement. scale = absmax / 127, decoded = scale *
- * code. Rounded to nearest even: |x - decoded| <= absmax (1/254 + 2^-22), the second term being f32's own rounding;
- * blocks whose absmax is below 2^-110 become zeros. random=1: rounded up with the probability of the fraction, unbiased,
- * |x - decoded| <= absmax (1/127 + 2^-22). Blocks with absmax from 2^127 on, infinities and NaN are not encoded (raw).
- * A scale that is negative or not finite is refused when decoding; other foreign bytes decode to numbers. */
+ * Wire: ceil(n / block) f32 scales, little endian; n bytes, two's complement. scale = absmax /
+ * 127, decoded = scale * code. Rounded to nearest even: |x - decoded| <= absmax (1/254 +
+ * 2^-22), the second term being f32's own rounding; blocks whose absmax is below 2^-110 become
+ * zeros. random=1: rounded up with the probability of the fraction, unbiased, |x - decoded| <=
+ * absmax (1/127 + 2^-22). Blocks with absmax from 2^127 on, infinities and NaN are not encoded
+ * (raw). A scale that is negative or not finite is refused when decoding; other foreign bytes
+ * decode to numbers. */
 #include "compress/block.h"
 #include "compress/codecs.h"
 
@@ -17,18 +19,20 @@ static size_t int8_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
     return bny_block_bytes(&layout, c, n);
 }
 
-static long int8_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long int8_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     return bny_block_encode(&layout, e, wire, src, n);
 }
 
-static int int8_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int int8_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     return bny_block_decode(&layout, d, dst, wire, len, n);
 }
 
-static int int8_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int int8_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     return bny_block_decode_add(&layout, d, dst, acc, wire, len, n);
 }
@@ -39,8 +43,8 @@ const struct bny_codec_ops bny_codec_int8 = {
     .flags = BNY_CODEC_FIXED,
     .doc = "8-bit integers, a scale for each block",
     .params = {
-        { .name = "block", .def = 256, .min = 16, .max = 65536, .integer = 1, .doc = "elements that share a scale, even" },
-        { .name = "random", .def = 0, .min = 0, .max = 1, .integer = 1, .doc = "1: stochastic rounding, unbiased" },
+        { "block", 256, 16, 65536, 1, "elements that share a scale, even" },
+        { "random", 0, 0, 1, 1, "1: stochastic rounding, unbiased" },
     },
     .check = bny_block_check,
     .bound = int8_bound,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* int8 and int4 with shorter codes behind: most integers of a block with one scale are small, so those near zero get
- * short codes and the others an escape, with the loops and the choice of the lossless codec (kernels/exact.h), for each
- * 4096 elements. After NCCLZ's entropy stage (arXiv 2605.12396); they decode to what int8 and int4 decode to.
+/* int8 and int4 with shorter codes behind: most integers of a block with one scale are small,
+ * so those near zero get short codes and the others an escape, with the loops and the choice of
+ * the lossless codec (kernels/exact.h), for each 4096 elements. After NCCLZ's entropy stage
+ * (arXiv 2605.12396); they decode to what int8 and int4 decode to.
  *
  * Wire: for each group of 4096 elements (the last may be shorter)
  *     u8 base, u8 width, u16 escapes     width = 8 or 4: codes as int8 and int4 write them
  *     f32 scales                         one a block
- *     codes                              8 * width bytes for 64; int4's symbols are its halves of bytes, low half first
+ *     codes                              8 * width bytes for 64; int4's symbols are its halves
+ *                                        of bytes, low half first
  *     escaped symbols                    8 or 4 bits each, low half first */
 #include <string.h>
 
@@ -44,7 +46,8 @@ static struct group group_at(const struct bny_codec *c, size_t at, size_t n)
     size_t m = n - at < GROUP ? n - at : GROUP, block = (size_t)c->param[BLOCK];
     size_t plain = bits_of(c) == 4 ? (m + 1) / 2 : m;
 
-    return (struct group){ m, bits_of(c) == 4 ? 2 * plain : plain, (m + block - 1) / block * 4, plain };
+    return (struct group){ m, bits_of(c) == 4 ? 2 * plain : plain, (m + block - 1) / block * 4,
+                           plain };
 }
 
 static size_t code_bytes(const struct bny_codec *c, const struct group *g, const struct head *h)
@@ -53,7 +56,8 @@ static size_t code_bytes(const struct bny_codec *c, const struct group *g, const
 
     if (h->width == bits_of(c))
         return g->plain;
-    return (g->symbols + 63) / 64 * 8 * h->width + (bits_of(c) == 4 ? (escapes + 1) / 2 : escapes);
+    return (g->symbols + 63) / 64 * 8 * h->width +
+           (bits_of(c) == 4 ? (escapes + 1) / 2 : escapes);
 }
 
 static int intz_check(const struct bny_codec *c)
@@ -62,7 +66,8 @@ static int intz_check(const struct bny_codec *c)
 
     if ((block & (block - 1)) == 0)
         return 0;
-    return bny_fail(BANYAN_EINVAL, "codec %s: block=%u must be a power of two", c->ops->name, block);
+    return bny_fail(BANYAN_EINVAL, "codec %s: block=%u must be a power of two", c->ops->name,
+                    block);
 }
 
 static size_t intz_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
@@ -88,7 +93,8 @@ static void join(uint8_t *out, const uint8_t *in, size_t bytes)
 }
 
 /* Codes of a group, coded. Returns their bytes. */
-static size_t put_codes(const struct bny_enc *e, struct head *h, char *p, const uint8_t *codes, const struct group *g)
+static size_t put_codes(const struct bny_enc *e, struct head *h, char *p, const uint8_t *codes,
+                        const struct group *g)
 {
     const struct bny_exact_kernels *k = bny_exact_for(e->cpu_flags);
     uint8_t halves[GROUP + 64], escapes[GROUP + 64], *symbols = halves;
@@ -121,16 +127,19 @@ static size_t put_codes(const struct bny_enc *e, struct head *h, char *p, const 
     return g->plain;
 }
 
-static long intz_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long intz_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
-    struct bny_quant q = { .s = e->ef_scale, .random = e->codec->param[RANDOM] != 0,
+    struct bny_quant q = { .s = e->ef_scale,
+                           .random = e->codec->param[RANDOM] != 0,
                            .key = bny_rand_key(e->seed, e->step, e->rank) };
     const struct bny_format_kernels *f = format(e->codec, e->cpu_flags);
     uint8_t codes[GROUP];
     char *p = wire;
 
     /* Nothing may change when a later group declines. */
-    if (bny_code_kernels_for(e->cpu_flags)->absmax(src, e->ef, e->ef_scale, n) >= (127u + 127) << 23)
+    if (bny_code_kernels_for(e->cpu_flags)->absmax(src, e->ef, e->ef_scale, n) >= (127u + 127)
+                                                                                      << 23)
         return -BANYAN_ENOTSUP;
     for (size_t at = 0; at < n; at += GROUP) {
         struct group g = group_at(e->codec, at, n);
@@ -151,13 +160,14 @@ static long intz_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 
 static int wrong(const struct bny_codec *c, const char *what, size_t at, size_t n)
 {
-    return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message for %zu elements %s at element %zu", c->ops->name, n, what,
-                    at);
+    return bny_fail(BANYAN_EPROTO,
+                    "codec %s: a peer's message for %zu elements %s at element %zu",
+                    c->ops->name, n, what, at);
 }
 
 /* The group's header, when the group lies in len bytes. */
-static int get_head(const struct bny_codec *c, struct head *h, const struct group *g, const char *p, size_t len,
-                    size_t at, size_t n)
+static int get_head(const struct bny_codec *c, struct head *h, const struct group *g,
+                    const char *p, size_t len, size_t at, size_t n)
 {
     if (len < sizeof *h)
         return wrong(c, "ends", at, n);
@@ -197,7 +207,8 @@ static int check(const struct bny_dec *d, const char *p, size_t len, size_t n)
         used += sizeof h;
         if (!scales_ok(p + used, g.scales))
             return wrong(d->codec, "has a scale that is negative or not finite", at, n);
-        if (h.width < bits_of(d->codec) && h.escapes != k->count(p + used + g.scales, g.symbols, h.width))
+        if (h.width < bits_of(d->codec) &&
+            h.escapes != k->count(p + used + g.scales, g.symbols, h.width))
             return wrong(d->codec, "has a wrong number of escapes", at, n);
         used += g.scales + code_bytes(d->codec, &g, &h);
     }
@@ -205,7 +216,8 @@ static int check(const struct bny_dec *d, const char *p, size_t len, size_t n)
 }
 
 /* Codes as int8 and int4 write them. */
-static void get_codes(const struct bny_dec *d, uint8_t *codes, const struct head *h, const struct group *g, const char *p)
+static void get_codes(const struct bny_dec *d, uint8_t *codes, const struct head *h,
+                      const struct group *g, const char *p)
 {
     const struct bny_exact_kernels *k = bny_exact_for(d->cpu_flags);
     uint8_t symbols[GROUP + 64], halves[GROUP + 64];
@@ -229,7 +241,8 @@ static void get_codes(const struct bny_dec *d, uint8_t *codes, const struct head
 }
 
 /* Checked. acc NULL: decode. */
-static void apply(const struct bny_dec *d, char *dst, const char *acc, const char *p, size_t len, size_t n)
+static void apply(const struct bny_dec *d, char *dst, const char *acc, const char *p,
+                  size_t len, size_t n)
 {
     const struct bny_format_kernels *f = format(d->codec, d->cpu_flags);
     size_t used = 0, block = (size_t)d->codec->param[BLOCK];
@@ -251,7 +264,8 @@ static void apply(const struct bny_dec *d, char *dst, const char *acc, const cha
     }
 }
 
-static int intz_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int intz_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     int rc = check(d, wire, len, n);
 
@@ -260,7 +274,8 @@ static int intz_decode(const struct bny_dec *d, void *dst, const void *wire, siz
     return rc;
 }
 
-static int intz_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len, size_t n)
+static int intz_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     int rc = check(d, wire, len, n);
 
@@ -274,7 +289,8 @@ const struct bny_codec_ops bny_codec_int8z = {
     .family = BNY_CODEC_BLOCK,
     .doc = "int8 with short codes for small integers",
     .params = {
-        [BLOCK] = { "block", 1024, 16, GROUP, 1, "elements that share a scale, a power of two" },
+        [BLOCK] = { "block", 1024, 16, GROUP, 1, "elements that share a "
+"scale, a power of two" },
         [RANDOM] = { "random", 0, 0, 1, 1, "1: stochastic rounding, unbiased" },
     },
     .check = intz_check,

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Floats without loss: exponents of gradients take few values, so each is a short code; sign and
- * mantissa travel as they are. After ZipCCL (arXiv 2604.27844), with a window of symbols chosen for
- * each group from a sample instead of fixed statistics.
+/* Floats without loss: exponents of gradients take few values, so each is a short code; sign
+ * and mantissa travel as they are. After ZipCCL (arXiv 2604.27844), with a window of symbols
+ * chosen for each group from a sample instead of fixed statistics.
  *
  * Wire: for each group of 4096 elements (the last may be shorter)
- *     u8 base, u8 width, u16 escapes     width 1..7; 8: plain symbols; 9: all bits zero, nothing follows
- *     with 128 added to width: a mask    u64 for 64 elements; those whose bit is 0 are zero and do not follow
+ *     u8 base, u8 width, u16 escapes     width 1..7; 8: plain symbols; 9: all bits zero,
+ *                                        nothing follows
+ *     with 128 added to width: a mask    u64 for 64 elements; those whose bit is 0 are zero and
+ *                                        do not follow
  *     the rest of each element           kernels/exact.h
- *     codes                              8 * width bytes for 64 elements; width 8: a byte an element
+ *     codes                              8 * width bytes for 64 elements; width 8: a byte an
+ *                                        element
  *     escaped symbols                    a byte each
  * Every bit of every element comes back. Declined when it saves less than 1/32. */
 #include <string.h>
@@ -19,7 +22,8 @@
 #define GROUP BNY_EXACT_GROUP
 #define PLAIN 8
 #define ZERO  9
-#define EARLY (16 * (size_t)GROUP) /* elements after which a chunk that saves nothing is given up */
+#define EARLY                                                                                  \
+    (16 * (size_t)GROUP) /* elements after which a chunk that saves nothing is given up */
 
 #define MASKED 128
 
@@ -76,8 +80,8 @@ static int many_zeros(const char *src, size_t m, unsigned lg)
 }
 
 /* m elements behind the header, which is completed. Returns bytes; 0: more than cap. */
-static size_t put_elements(const struct bny_exact_kernels *k, struct head *h, char *p, size_t cap, const void *src,
-                           size_t m, unsigned lg)
+static size_t put_elements(const struct bny_exact_kernels *k, struct head *h, char *p,
+                           size_t cap, const void *src, size_t m, unsigned lg)
 {
     uint8_t symbols[GROUP + 64], escapes[GROUP + 64];
     size_t rest = (m << lg) - m, n = 0;
@@ -100,13 +104,14 @@ static size_t put_elements(const struct bny_exact_kernels *k, struct head *h, ch
         memcpy(p, symbols, m);
     else
         memcpy(p + code_bytes(m, width), escapes, n);
-    *h = (struct head){ .base = (uint8_t)base, .width = (uint8_t)width, .escapes = (uint16_t)n };
+    *h =
+        (struct head){ .base = (uint8_t)base, .width = (uint8_t)width, .escapes = (uint16_t)n };
     return rest + code_bytes(m, width) + n;
 }
 
 /* One group. Returns its bytes; 0: more than cap. */
-static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t cap, const char *src, size_t m,
-                        unsigned lg)
+static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t cap,
+                        const char *src, size_t m, unsigned lg)
 {
     uint64_t mask[GROUP / 64], kept[GROUP + 16];
     struct head h = { .width = ZERO };
@@ -133,7 +138,8 @@ static size_t put_group(const struct bny_exact_kernels *k, char *wire, size_t ca
     return front + bytes;
 }
 
-static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                            size_t n)
 {
     const struct bny_exact_kernels *k = bny_exact_for(e->cpu_flags);
     unsigned lg = log2_bytes(e->dtype);
@@ -141,7 +147,8 @@ static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, con
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t m = n - at < GROUP ? n - at : GROUP;
-        size_t len = put_group(k, (char *)wire + out, cap - out, (const char *)src + (at << lg), m, lg);
+        size_t len =
+            put_group(k, (char *)wire + out, cap - out, (const char *)src + (at << lg), m, lg);
 
         out += len;
         if (!len || (at + m == EARLY && out > (EARLY << lg) / 32 * 31))
@@ -152,8 +159,9 @@ static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, con
 
 static int wrong(const char *what, size_t at, size_t n)
 {
-    return bny_fail(BANYAN_EPROTO, "codec lossless: a peer's message for %zu elements %s at element %zu", n, what,
-                    at);
+    return bny_fail(BANYAN_EPROTO,
+                    "codec lossless: a peer's message for %zu elements %s at element %zu", n,
+                    what, at);
 }
 
 /* Bytes before the rest of the elements. */
@@ -168,11 +176,13 @@ static size_t group_bytes(const struct group *g, unsigned lg)
 
     if (width == ZERO)
         return sizeof g->h;
-    return front_bytes(g) + (g->kept << lg) - g->kept + code_bytes(g->kept, width) + g->h.escapes;
+    return front_bytes(g) + (g->kept << lg) - g->kept + code_bytes(g->kept, width) +
+           g->h.escapes;
 }
 
 /* The group at wire, when it lies in len bytes. */
-static int get_head(struct group *g, const char *wire, size_t len, size_t m, unsigned lg, size_t at, size_t n)
+static int get_head(struct group *g, const char *wire, size_t len, size_t m, unsigned lg,
+                    size_t at, size_t n)
 {
     unsigned width;
 
@@ -200,8 +210,8 @@ static int get_head(struct group *g, const char *wire, size_t len, size_t m, uns
     return 0;
 }
 
-static void get_group(const struct bny_exact_kernels *k, char *dst, const struct group *g, const char *wire,
-                      unsigned lg)
+static void get_group(const struct bny_exact_kernels *k, char *dst, const struct group *g,
+                      const char *wire, unsigned lg)
 {
     const char *rest = wire + front_bytes(g), *codes = rest + (g->kept << lg) - g->kept;
     unsigned width = g->h.width & ~MASKED;
@@ -216,8 +226,8 @@ static void get_group(const struct bny_exact_kernels *k, char *dst, const struct
     if (width == PLAIN) {
         k->join[lg](to, (const uint8_t *)codes, rest, g->kept);
     } else {
-        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(g->kept, width), g->h.escapes, g->kept,
-                  g->h.base, width);
+        k->unpack(symbols, codes, (const uint8_t *)codes + code_bytes(g->kept, width),
+                  g->h.escapes, g->kept, g->h.base, width);
         k->join[lg](to, symbols, rest, g->kept);
     }
     if (to == kept) {
@@ -226,7 +236,8 @@ static void get_group(const struct bny_exact_kernels *k, char *dst, const struct
     }
 }
 
-static int lossless_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int lossless_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                           size_t n)
 {
     const struct bny_exact_kernels *k = bny_exact_for(d->cpu_flags);
     unsigned lg = log2_bytes(d->dtype);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* QSGD with a norm that all ranks share (QSGD-MaxNorm, arXiv 2109.12497): integers that can be summed. The largest |v| of
- * all ranks is agreed on first; then v becomes q = v s / max, rounded up or down at random, and integers are summed in
- * fields.h's fields. s = 2^bits - 1 or, with bits=0, as many as the field holds for this number of ranks. What an element
- * draws depends on seed, step, rank and its place.
+/* QSGD with a norm that all ranks share (QSGD-MaxNorm, arXiv 2109.12497): integers that can be
+ * summed. The largest |v| of all ranks is agreed on first; then v becomes q = v s / max,
+ * rounded up or down at random, and integers are summed in fields.h's fields. s = 2^bits - 1
+ * or, with bits=0, as many as the field holds for this number of ranks. What an element draws
+ * depends on seed, step, rank and its place.
  *
- * Stages: MAX of one f32; SUM of fields. |sum - decoded| < nranks * max / s; unbiased, variance at most (max / s)^2 / 4
- * a rank. Where all are below 2^-100, nothing is sent (and waits in the residual). */
+ * Stages: MAX of one f32; SUM of fields. |sum - decoded| < nranks * max / s; unbiased, variance
+ * at most (max / s)^2 / 4 a rank. Where all are below 2^-100, nothing is sent (and waits in the
+ * residual). */
 #include <math.h>
 
 #include "base/err.h"
@@ -48,13 +50,15 @@ static size_t maxnorm_code(const struct bny_codec *c, size_t n, int64_t rows, in
 }
 
 /* The rank's integers at..at + n. */
-static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
+static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at,
+                     size_t n)
 {
     struct bny_rand key = bny_rand_key(l->seed, l->step, (uint32_t)l->rank);
     float factor = w->max > 0 ? (float)w->limit / w->max : 0;
     struct bny_values v = bny_linear_from(l, at);
 
-    bny_linear_kernels_for(l->cpu_flags)->round_random(q, &v, n, factor, w->limit, key, (uint32_t)at);
+    bny_linear_kernels_for(l->cpu_flags)
+        ->round_random(q, &v, n, factor, w->limit, key, (uint32_t)at);
 }
 
 static int limit_for(const struct bny_linear *l, struct work *w)
@@ -67,8 +71,11 @@ static int limit_for(const struct bny_linear *l, struct work *w)
     if (limit > (1 << 23))
         limit = 1 << 23;
     if (limit == 0 || 2 * limit * (uint64_t)l->nranks > most)
-        return bny_fail(BANYAN_ENOTSUP, "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width or "
-                        "fewer bits", l->codec->spec, l->nranks, w->width);
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width or "
+            "fewer bits",
+            l->codec->spec, l->nranks, w->width);
     w->limit = (int32_t)limit;
     return 0;
 }
@@ -94,7 +101,8 @@ static int maxnorm_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         quantise(l, w, q, at, m);
-        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m,
+                       w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;

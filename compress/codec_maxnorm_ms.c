@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* maxnorm with two scales (MaxNorm-MultiScale, arXiv 2109.12497): an element that is small on every rank gets steps that
- * are 2^fine times smaller, in the same field.
+/* maxnorm with two scales (MaxNorm-MultiScale, arXiv 2109.12497): an element that is small on
+ * every rank gets steps that are 2^fine times smaller, in the same field.
  *
- * Stages: MAX of one f32; AND of a bit an element, set where the rank's |v| is small enough for the fine scale; SUM of
- * fields. |sum - decoded| < nranks * max / s, and 2^fine times less for fine elements; unbiased. */
+ * Stages: MAX of one f32; AND of a bit an element, set where the rank's |v| is small enough for
+ * the fine scale; SUM of fields. |sum - decoded| < nranks * max / s, and 2^fine times less for
+ * fine elements; unbiased. */
 #include <math.h>
 
 #include "base/err.h"
@@ -43,25 +44,29 @@ static size_t ms_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t
 
 static size_t ms_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return 4 + bny_fields_bytes((unsigned)c->param[WIDTH], n); /* bits, in whole words, are never more */
+    return 4 + bny_fields_bytes((unsigned)c->param[WIDTH],
+                                n); /* bits, in whole words, are never more */
 }
 
-/* The rank's integers at..at + n: fine elements are multiplied by a power of two first, which is exact. */
-static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at, size_t n)
+/* The rank's integers at..at + n: fine elements are multiplied by a power of two first, which
+ * is exact. */
+static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at,
+                     size_t n)
 {
     const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
     struct bny_rand key = bny_rand_key(l->seed, l->step, (uint32_t)l->rank);
     float v[TILE], factor = w->max > 0 ? (float)w->limit / w->max : 0;
     struct bny_values from = { v, NULL, 0 };
 
-    bny_code_kernels_for(l->cpu_flags)->compensate(v, l->src + at, l->ef ? l->ef + at : NULL, l->ef_scale, n);
+    bny_code_kernels_for(l->cpu_flags)
+        ->compensate(v, l->src + at, l->ef ? l->ef + at : NULL, l->ef_scale, n);
     k->scale_marked(v, w->bits + at / 8, n, ldexpf(1, (int)l->codec->param[FINE]));
     k->round_random(q, &from, n, factor, w->limit, key, (uint32_t)at);
 }
 
 /* Back. */
-static void expand(const struct bny_linear *l, const struct work *w, float *out, const int32_t *q, size_t at, size_t n,
-                   float scale)
+static void expand(const struct bny_linear *l, const struct work *w, float *out,
+                   const int32_t *q, size_t at, size_t n, float scale)
 {
     const struct bny_linear_kernels *k = bny_linear_kernels_for(l->cpu_flags);
 
@@ -80,8 +85,10 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         w->width = (unsigned)l->codec->param[WIDTH];
         w->limit = ((1 << w->width) - 1) / 2 / l->nranks;
         if (w->limit == 0)
-            return bny_fail(BANYAN_ENOTSUP, "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width",
-                            l->codec->spec, l->nranks, w->width);
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width",
+                l->codec->spec, l->nranks, w->width);
         bny_linear_max(l, s);
         return 0;
     }
@@ -91,7 +98,8 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         if (w->max < 0x1p-100f)
             w->max = 0; /* the factor must be finite */
         v = bny_linear_from(l, 0);
-        bny_linear_kernels_for(l->cpu_flags)->mark(l->code, &v, l->n, ldexpf(w->max, -(int)l->codec->param[FINE]));
+        bny_linear_kernels_for(l->cpu_flags)
+            ->mark(l->code, &v, l->n, ldexpf(w->max, -(int)l->codec->param[FINE]));
         *s = (struct bny_stage){ BANYAN_U8, BANYAN_BAND, (l->n + 7) / 8 };
         return 0;
     }
@@ -100,7 +108,8 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 
         quantise(l, w, q, at, m);
-        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m, w->limit);
+        bny_fields_put(bny_linear_kernels_for(l->cpu_flags), l->code, w->width, at, q, m,
+                       w->limit);
     }
     *s = bny_fields_stage(w->width, l->n);
     return 0;
@@ -122,7 +131,8 @@ static int ms_finish(struct bny_linear *l)
             code->compensate(v, l->src + at, l->ef + at, l->ef_scale, m);
             code->residual(l->ef + at, v, back, m);
         }
-        bny_fields_get(bny_linear_kernels_for(l->cpu_flags), q, l->code, w->width, at, m, w->limit, l->nranks);
+        bny_fields_get(bny_linear_kernels_for(l->cpu_flags), q, l->code, w->width, at, m,
+                       w->limit, l->nranks);
         expand(l, w, l->dst + at, q, at, m, l->scale);
     }
     return 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Natural compression (Horvath, Ho, Horvath, Sahu, Canini, Richtarik: Natural Compression for Distributed Deep Learning,
- * 2019): each element to one of the two powers of two beside it, at random so that the mean is exact; variance at most
- * x^2 / 8.
+/* Natural compression (Horvath, Ho, Horvath, Sahu, Canini, Richtarik: Natural Compression for
+ * Distributed Deep Learning, 2019): each element to one of the two powers of two beside it, at
+ * random so that the mean is exact; variance at most x^2 / 8.
  *
- * Wire: an f32 power of two for each group of 4096, 2^ceil(log2 absmax); a byte an element: sign in bit 7, k in the
- * lower bits: 0 for 0, else scale * 2^(k - 127). What lies below the smallest of these powers (or below 2^-126) becomes 0
- * or that power at random, exact in the mean too. Values from 2^60 on are not encoded (raw); a foreign scale that is
- * negative or not finite is refused. */
+ * Wire: an f32 power of two for each group of 4096, 2^ceil(log2 absmax); a byte an element:
+ * sign in bit 7, k in the lower bits: 0 for 0, else scale * 2^(k - 127). What lies below the
+ * smallest of these powers (or below 2^-126) becomes 0 or that power at random, exact in the
+ * mean too. Values from 2^60 on are not encoded (raw); a foreign scale that is negative or not
+ * finite is refused. */
 #include "compress/codecs.h"
 #include "compress/feedback.h"
 #include "compress/kernels/code.h"
@@ -23,10 +24,12 @@ static int lowest(int top)
     return top > 127 ? top - 126 : 1;
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m)
+static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                         size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
-    uint32_t random[BNY_GROUP_MAX], max = k->absmax(v, NULL, 0, m), top = (max + 0x7fffff) >> 23;
+    uint32_t random[BNY_GROUP_MAX], max = k->absmax(v, NULL, 0, m),
+                                    top = (max + 0x7fffff) >> 23;
     int low = lowest((int)(top ? top : 1));
     float unit = f32_from_bits((uint32_t)low << 23);
     uint8_t *out = codes;
@@ -44,7 +47,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     }
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m)
+static void decode_group(const struct bny_dec *d, float *out, const float *scales,
+                         const void *codes, size_t m)
 {
     const uint8_t *in = codes;
     int top = (int)(f32_bits(scales[0]) >> 23);
@@ -57,25 +61,31 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
     }
 }
 
-static const struct bny_groups groups = { .size = 4096, .scales = 1, .bytes = natural_bytes, .encode = encode_group, .decode = decode_group };
+static const struct bny_groups groups = { .size = 4096,
+                                          .scales = 1,
+                                          .bytes = natural_bytes,
+                                          .encode = encode_group,
+                                          .decode = decode_group };
 
 static size_t natural_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long natural_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long natural_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                           size_t n)
 {
     return bny_groups_encode(&groups, e, wire, src, n);
 }
 
-static int natural_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int natural_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                          size_t n)
 {
     return bny_groups_decode(&groups, d, dst, wire, len, n);
 }
 
-static int natural_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int natural_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                              const void *wire, size_t len, size_t n)
 {
     return bny_groups_decode_add(&groups, d, dst, acc, wire, len, n);
 }

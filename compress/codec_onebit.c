@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 1-bit SGD (Seide, Fu, Droppo, Li, Yu: 1-Bit Stochastic Gradient Descent, Interspeech 2014): the signs, and the mean of
- * the elements of each sign, per group of `block` where the paper has columns. Needs a residual.
+/* 1-bit SGD (Seide, Fu, Droppo, Li, Yu: 1-Bit Stochastic Gradient Descent, Interspeech 2014):
+ * the signs, and the mean of the elements of each sign, per group of `block` where the paper
+ * has columns. Needs a residual.
  *
- * Wire: for each group two f32, the mean of the elements >= 0 and of those < 0; then ceil(m / 8) bytes for each group of
- * m, bit i set where element i has its sign bit set, lowest first. Optimal reconstruction of two points: the group's
- * squared error is the sum of both sides' variances. Values from 2^60 on are not encoded (raw); foreign means that are
- * not finite are refused. */
+ * Wire: for each group two f32, the mean of the elements >= 0 and of those < 0; then ceil(m /
+ * 8) bytes for each group of m, bit i set where element i has its sign bit set, lowest first.
+ * Optimal reconstruction of two points: the group's squared error is the sum of both sides'
+ * variances. Values from 2^60 on are not encoded (raw); foreign means that are not finite are
+ * refused. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -17,7 +19,8 @@ static size_t onebit_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(1, m);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m)
+static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                         size_t m)
 {
     double pos = 0, neg = 0;
     size_t negatives = 0;
@@ -34,30 +37,37 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     bny_code_kernels_for(e->cpu_flags)->sign_encode(codes, v, NULL, 0, m, 0, 0);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m)
+static void decode_group(const struct bny_dec *d, float *out, const float *scales,
+                         const void *codes, size_t m)
 {
     bny_code_kernels_for(d->cpu_flags)->sign_decode(out, codes, m, scales[0], scales[1]);
 }
 
-static const struct bny_groups groups = { .scales = 2, .negative = 1, .bytes = onebit_bytes, .encode = encode_group, .decode = decode_group };
+static const struct bny_groups groups = { .scales = 2,
+                                          .negative = 1,
+                                          .bytes = onebit_bytes,
+                                          .encode = encode_group,
+                                          .decode = decode_group };
 
 static size_t onebit_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long onebit_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long onebit_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                          size_t n)
 {
     return bny_groups_encode(&groups, e, wire, src, n);
 }
 
-static int onebit_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int onebit_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                         size_t n)
 {
     return bny_groups_decode(&groups, d, dst, wire, len, n);
 }
 
-static int onebit_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int onebit_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                             const void *wire, size_t len, size_t n)
 {
     return bny_groups_decode_add(&groups, d, dst, acc, wire, len, n);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Low rank (PowerSGD, NeurIPS 2019): the tensor is a matrix M, rows x cols, and what travels are factors of rank r, which
- * are summed. Each rank's M includes its residual.
+/* Low rank (PowerSGD, NeurIPS 2019): the tensor is a matrix M, rows x cols, and what travels
+ * are factors of rank r, which are summed. Each rank's M includes its residual.
  *
- * One-sided (epfml's newer form): with B orthonormal, A = M B is summed and M is taken as A B^T; A, made orthonormal, is
- * the other side's B in the next operation. One stage of 4 r rows or 4 r cols bytes.
- * classic=1: P = M Q is summed and made orthonormal, Q = M^T P is summed, M is taken as P Q^T. Two stages.
- * Both start warm from the operation before. A matrix that is too small to gain is summed as it is.
+ * One-sided (epfml's newer form): with B orthonormal, A = M B is summed and M is taken as A
+ * B^T; A, made orthonormal, is the other side's B in the next operation. One stage of 4 r rows
+ * or 4 r cols bytes. classic=1: P = M Q is summed and made orthonormal, Q = M^T P is summed, M
+ * is taken as P Q^T. Two stages. Both start warm from the operation before. A matrix that is
+ * too small to gain is summed as it is.
  *
- * Wire: factors of f32, column after column, which lie one by one: r * rows or r * cols of them a stage. The error is what
- * no matrix of rank r holds, and waits in the residual. Factors are equal on all ranks, so everything here that works on
- * sums has a fixed order of additions. */
+ * Wire: factors of f32, column after column, which lie one by one: r * rows or r * cols of them
+ * a stage. The error is what no matrix of rank r holds, and waits in the residual. Factors are
+ * equal on all ranks, so everything here that works on sums has a fixed order of additions. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -75,7 +76,8 @@ static double dot(const float *a, const float *b, size_t m)
             part[j] += (double)a[i + j] * (double)b[i + j];
     for (; i < m; i++)
         part[0] += (double)a[i] * (double)b[i];
-    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+    return ((part[0] + part[4]) + (part[2] + part[6])) +
+           ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
 static void draw(float *column, size_t m, size_t k, struct bny_rand key)
@@ -112,7 +114,8 @@ static int straighten(float *f, size_t m, size_t k)
     return 1;
 }
 
-/* Modified Gram-Schmidt, twice. A column that vanishes is drawn anew, or it would stay zero for ever. */
+/* Modified Gram-Schmidt, twice. A column that vanishes is drawn anew, or it would stay zero for
+ * ever. */
 static void orthonormalise(const struct bny_linear *l, float *f, size_t m, size_t r)
 {
     for (size_t k = 0; k < r; k++)
@@ -124,7 +127,9 @@ static void orthonormalise(const struct bny_linear *l, float *f, size_t m, size_
 
 static struct keep *keep_of(const struct bny_linear *l)
 {
-    return l->keep ? l->keep : (struct keep *)((char *)l->work + factor_bytes(l->codec, l->rows, l->cols));
+    return l->keep
+               ? l->keep
+               : (struct keep *)((char *)l->work + factor_bytes(l->codec, l->rows, l->cols));
 }
 
 static void first_factors(const struct bny_linear *l, struct keep *k, size_t r)
@@ -134,10 +139,12 @@ static void first_factors(const struct bny_linear *l, struct keep *k, size_t r)
     k->made = 1;
     k->side = 0;
     for (size_t i = 0; i < r; i++)
-        draw(k->factor + i * (size_t)l->cols, (size_t)l->cols, i, bny_rand_key(l->seed, l->step, 0));
+        draw(k->factor + i * (size_t)l->cols, (size_t)l->cols, i,
+             bny_rand_key(l->seed, l->step, 0));
 }
 
-/* The factor of the rows' side (code: the sum of P, in the second stage), orthonormal, times the matrix. */
+/* The factor of the rows' side (code: the sum of P, in the second stage), orthonormal, times
+ * the matrix. */
 static size_t times_rows(struct bny_linear *l, float *factor, size_t r)
 {
     struct bny_values v = bny_linear_from(l, 0);
@@ -159,7 +166,8 @@ static size_t times_cols(struct bny_linear *l, float *factor, size_t r, int stra
     return rows * r;
 }
 
-/* What is not finite makes the rank's factor so too (0 times infinity is NaN), and the sum of the factors. */
+/* What is not finite makes the rank's factor so too (0 times infinity is NaN), and the sum of
+ * the factors. */
 static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage *s)
 {
     size_t r = rank_of(l->codec, l->rows, l->cols), count;
@@ -182,7 +190,8 @@ static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage
         count = times_rows(l, rows_factor, r);
     } else {
         first_factors(l, k, r);
-        count = !classic && k->side ? times_rows(l, rows_factor, r) : times_cols(l, k->factor, r, !classic);
+        count = !classic && k->side ? times_rows(l, rows_factor, r)
+                                    : times_cols(l, k->factor, r, !classic);
     }
     memcpy(l->code, l->work, 4 * count);
     *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, count };
@@ -191,7 +200,8 @@ static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage
 
 static int powersgd_finish(struct bny_linear *l)
 {
-    size_t r = rank_of(l->codec, l->rows, l->cols), rows = (size_t)l->rows, cols = (size_t)l->cols, count;
+    size_t r = rank_of(l->codec, l->rows, l->cols), rows = (size_t)l->rows,
+           cols = (size_t)l->cols, count;
     int classic = l->codec->param[CLASSIC] != 0, to_cols, rc;
     struct bny_values v = bny_linear_from(l, 0);
     struct bny_factors sum, own;
@@ -207,9 +217,12 @@ static int powersgd_finish(struct bny_linear *l)
         k->made = 0;
         return rc;
     }
-    sum = to_cols ? (struct bny_factors){ rows_factor, l->code } : (struct bny_factors){ l->code, k->factor };
-    own = to_cols ? (struct bny_factors){ rows_factor, l->work } : (struct bny_factors){ l->work, k->factor };
-    bny_linear_kernels_for(l->cpu_flags)->expand(l->dst, l->ef, &v, &sum, &own, rows, cols, r, l->scale);
+    sum = to_cols ? (struct bny_factors){ rows_factor, l->code }
+                  : (struct bny_factors){ l->code, k->factor };
+    own = to_cols ? (struct bny_factors){ rows_factor, l->work }
+                  : (struct bny_factors){ l->work, k->factor };
+    bny_linear_kernels_for(l->cpu_flags)
+        ->expand(l->dst, l->ef, &v, &sum, &own, rows, cols, r, l->scale);
     memcpy(to_cols ? k->factor : rows_factor, l->code, 4 * count);
     k->side = !classic && !to_cols;
     return 0;
@@ -231,7 +244,8 @@ const struct bny_codec_ops bny_codec_powersgd = {
     .doc = "low-rank factors with a warm start (PowerSGD, NeurIPS 2019)",
     .params = {
         [RANK] = { "rank", 4, 1, MAX_RANK, 1, "of the factors" },
-        [CLASSIC] = { "classic", 0, 0, 1, 1, "two stages an operation instead of one side at a time" },
+        [CLASSIC] = { "classic", 0, 0, 1, 1, "two stages an operation instead of "
+"one side at a time" },
     },
     .linear = &powersgd_linear,
 };

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding,
- * NIPS 2017): per group, |v| / norm in units of 1/s, rounded up or down at random so that the mean is exact.
+/* QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient
+ * Quantization and Encoding, NIPS 2017): per group, |v| / norm in units of 1/s, rounded up or
+ * down at random so that the mean is exact.
  *
- * Wire: an f32 for each group, norm / s; then level + s of each element, 0..2s, packed in b = ceil(log2(2 s + 1)) bits
- * (kernels/code.h: pack). The norm is Euclid's, or with max=1 the largest |v|. |x - decoded| < norm / s; variance
- * of a group of d at most min(d / s^2, sqrt(d) / s) norm^2 with Euclid's. Values from 2^60 on are not encoded (raw); a
- * foreign scale that is negative or not finite is refused. */
+ * Wire: an f32 for each group, norm / s; then level + s of each element, 0..2s, packed in b =
+ * ceil(log2(2 s + 1)) bits (kernels/code.h: pack). The norm is Euclid's, or with max=1 the
+ * largest |v|. |x - decoded| < norm / s; variance of a group of d at most min(d / s^2, sqrt(d)
+ * / s) norm^2 with Euclid's. Values from 2^60 on are not encoded (raw); a foreign scale that is
+ * negative or not finite is refused. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -27,7 +29,8 @@ static size_t qsgd_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(width(c), m);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m)
+static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                         size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     float s = (float)e->codec->param[0], inv;
@@ -37,7 +40,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
 
     k->moments(&mo, v, m);
     scales[0] = (e->codec->param[2] != 0 ? mo.max : (float)sqrt(mo.sum2)) / s;
-    /* The squares of a small group underflow: its maximum is a norm as well, and its scale must have an inverse. */
+    /* The squares of a small group underflow: its maximum is a norm as well, and its scale must
+     * have an inverse. */
     if (!(scales[0] > 0x1p-60f))
         scales[0] = mo.max > 0x1p-120f ? mo.max : 0;
     inv = scales[0] > 0 ? 1 / scales[0] : 0;
@@ -52,7 +56,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[width(e->codec)](codes, level, m);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m)
+static void decode_group(const struct bny_dec *d, float *out, const float *scales,
+                         const void *codes, size_t m)
 {
     uint8_t level[BNY_GROUP_MAX];
     int s = (int)d->codec->param[0];
@@ -62,25 +67,29 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
         out[i] = (float)((int)level[i] - s) * scales[0];
 }
 
-static const struct bny_groups groups = { .scales = 1, .bytes = qsgd_bytes, .encode = encode_group, .decode = decode_group };
+static const struct bny_groups groups = {
+    .scales = 1, .bytes = qsgd_bytes, .encode = encode_group, .decode = decode_group
+};
 
 static size_t qsgd_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long qsgd_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long qsgd_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     return bny_groups_encode(&groups, e, wire, src, n);
 }
 
-static int qsgd_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int qsgd_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     return bny_groups_decode(&groups, d, dst, wire, len, n);
 }
 
-static int qsgd_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int qsgd_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     return bny_groups_decode_add(&groups, d, dst, acc, wire, len, n);
 }
@@ -91,9 +100,9 @@ const struct bny_codec_ops bny_codec_qsgd = {
     .flags = BNY_CODEC_FIXED | BNY_CODEC_UNBIASED,
     .doc = "QSGD: random rounding to s levels of the norm (Alistarh et al., 2017)",
     .params = {
-        { .name = "levels", .def = 15, .min = 1, .max = 127, .integer = 1, .doc = "s, on each side of 0" },
-        { .name = "block", .def = 512, .min = 64, .max = BNY_GROUP_MAX, .integer = 1, .doc = "elements of a group" },
-        { .name = "max", .def = 0, .min = 0, .max = 1, .integer = 1, .doc = "1: maximum norm instead of Euclid's" },
+        { "levels", 15, 1, 127, 1, "s, on each side of 0" },
+        { "block", 512, 64, BNY_GROUP_MAX, 1, "elements of a group" },
+        { "max", 0, 0, 1, 1, "1: maximum norm instead of Euclid's" },
     },
     .bound = qsgd_bound,
     .encode = qsgd_encode,

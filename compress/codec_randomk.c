@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The same random blocks of elements on every rank (random-k with a shared seed): only values travel, and they are summed
- * like any others. The blocks of a tensor are divided into as many groups as are sent; each group draws one, by seed
- * and step.
+/* The same random blocks of elements on every rank (random-k with a shared seed): only values
+ * travel, and they are summed like any others. The blocks of a tensor are divided into as many
+ * groups as are sent; each group draws one, by seed and step.
  *
- * One stage: SUM of f32, delta * n of them. The rest waits in the residual; with unbiased=1 a block is multiplied by its
- * group's size instead, and E[decoded] = sum over steps. */
+ * One stage: SUM of f32, delta * n of them. The rest waits in the residual; with unbiased=1 a
+ * block is multiplied by its group's size instead, and E[decoded] = sum over steps. */
 #include "compress/codecs.h"
 #include "compress/fields.h"
 #include "compress/kernels/code.h"
@@ -25,11 +25,12 @@ static struct plan plan_of(const struct bny_codec *c, size_t n)
 
 static size_t group_start(const struct plan *p, size_t g)
 {
-    return (size_t)((__extension__(unsigned __int128)p->blocks * g) / p->groups);
+    return (size_t)((__extension__(unsigned __int128) p->blocks * g) / p->groups);
 }
 
 /* The first element of group g's block; *len of them; the group has *size blocks. */
-static size_t drawn(const struct bny_linear *l, const struct plan *p, size_t g, size_t *len, size_t *size)
+static size_t drawn(const struct bny_linear *l, const struct plan *p, size_t g, size_t *len,
+                    size_t *size)
 {
     struct bny_rand key = bny_rand_key(l->seed, l->step, 0);
     size_t first = group_start(p, g), at;
@@ -117,7 +118,8 @@ const struct bny_codec_ops bny_codec_randomk = {
     .params = {
         [DELTA] = { "delta", 0.1, 1e-6, 1, 0, "part of the elements that is sent" },
         [BLOCK] = { "block", 64, 1, 65536, 1, "elements of a block" },
-        [UNBIASED] = { "unbiased", 0, 0, 1, 1, "multiply what is sent instead of keeping the rest" },
+        [UNBIASED] = { "unbiased", 0, 0, 1, 1, "multiply what is sent instead "
+"of keeping the rest" },
     },
     .linear = &randomk_linear,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SIDCo (MLSys 2021): a threshold from fitted distributions. |v| is taken as exponential or generalised Pareto;
- * after the first stage, which keeps a quarter, each stage fits the excesses over the threshold before it. A
- * controller changes the number of stages every five operations while the number kept is off by more than a fifth.
+/* SIDCo (MLSys 2021): a threshold from fitted distributions. |v| is taken as exponential or
+ * generalised Pareto; after the first stage, which keeps a quarter, each stage fits the
+ * excesses over the threshold before it. A controller changes the number of stages every five
+ * operations while the number kept is off by more than a fifth.
  *
  * Wire: sparse.h. The rest waits in the residual. */
 #include <math.h>
@@ -40,7 +41,8 @@ static double quantile(int fit, double mean, double square, double r)
 }
 
 /* Sum and sum of squares of |v| - eta over those above; their number. */
-static size_t excesses(const struct bny_enc *e, const void *src, size_t n, double eta, double *sum, double *sum2)
+static size_t excesses(const struct bny_enc *e, const void *src, size_t n, double eta,
+                       double *sum, double *sum2)
 {
     size_t over = 0;
 
@@ -84,7 +86,8 @@ static int stages_of(const struct bny_enc *e)
     return fixed ? fixed : t && t->stages ? t->stages : 2;
 }
 
-static long sidco_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long sidco_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                         size_t n)
 {
     struct bny_selection sel = { 0 };
     struct count *c = e->stats;
@@ -102,7 +105,8 @@ static long sidco_encode(const struct bny_enc *e, void *wire, size_t cap, const 
     return len;
 }
 
-static void sidco_end(const struct bny_codec *codec, void *track, const void *stats, size_t nchunks)
+static void sidco_end(const struct bny_codec *codec, void *track, const void *stats,
+                      size_t nchunks)
 {
     const struct count *c = stats;
     struct control *t = track;
@@ -138,7 +142,8 @@ const struct bny_codec_ops bny_codec_sidco = {
         [DELTA] = { "delta", 0.01, 1e-6, 0.5, 0, "part of the elements that is sent" },
         [FIT] = { "fit", PARETO, 0, 1, 1, "0: exponential, 1: generalised Pareto" },
         [STAGES] = { "stages", 0, 0, 3, 1, "fits one after another; 0: a controller chooses" },
-        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest elements of sums only" },
+        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest "
+"elements of sums only" },
     },
     .bound = bny_sparse_bound,
     .encode = sidco_encode,

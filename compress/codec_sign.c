@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Signs times the mean of absolute values, with a residual: EF-signSGD (Karimireddy, Rebjock, Stich, Jaggi: Error Feedback
- * Fixes SignSGD and other Gradient Compression Schemes, ICML 2019), per group of 4096.
+/* Signs times the mean of absolute values, with a residual: EF-signSGD (Karimireddy, Rebjock,
+ * Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML
+ * 2019), per group of 4096.
  *
- * Wire: an f32 for each group, the mean of |v|; then ceil(m / 8) bytes for each group of m, bit i set where element i has
- * its sign bit set, lowest first. decoded = +-scale; the group's squared error is sum v^2 - (sum |v|)^2 / m. Not for
- * use without a residual. Groups whose sum of |v| is not finite are not encoded (raw); a foreign scale that is negative or
- * not finite is refused. */
+ * Wire: an f32 for each group, the mean of |v|; then ceil(m / 8) bytes for each group of m, bit
+ * i set where element i has its sign bit set, lowest first. decoded = +-scale; the group's
+ * squared error is sum v^2 - (sum |v|)^2 / m. Not for use without a residual. Groups whose sum
+ * of |v| is not finite are not encoded (raw); a foreign scale that is negative or not finite is
+ * refused. */
 #include "compress/codecs.h"
 #include "compress/feedback.h"
 #include "compress/kernels/code.h"
@@ -32,7 +34,8 @@ static size_t sign_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     f32_at *scales = wire;
@@ -51,12 +54,14 @@ static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
 
-        k->sign_encode(codes + at / 8, x + at, e->ef ? e->ef + at : NULL, e->ef_scale, m, scales[g], -scales[g]);
+        k->sign_encode(codes + at / 8, x + at, e->ef ? e->ef + at : NULL, e->ef_scale, m,
+                       scales[g], -scales[g]);
     }
     return (long)bny_groups_bytes(&groups, e->codec, n);
 }
 
-static int decode(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len, size_t n)
+static int decode(const struct bny_dec *d, float *dst, const float *acc, const void *wire,
+                  size_t len, size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     const f32_at *scales = wire;
@@ -68,20 +73,22 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
         float s = acc ? scales[g] : scales[g] * d->scale;
 
         if (acc)
-            k->sign_decode_add((f32_at *)dst + at, (const f32_at *)acc + at, codes + at / 8, m, s, -s);
+            k->sign_decode_add((f32_at *)dst + at, (const f32_at *)acc + at, codes + at / 8, m,
+                               s, -s);
         else
             k->sign_decode((f32_at *)dst + at, codes + at / 8, m, s, -s);
     }
     return rc;
 }
 
-static int sign_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int sign_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     return decode(d, dst, NULL, wire, len, n);
 }
 
-static int sign_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int sign_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     return decode(d, dst, acc, wire, len, n);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Count sketch with top-k recovery (SketchedSGD, NeurIPS 2019). Ranks sum small tables in which each element has a
- * place, with a random sign, in each of a few rows; the median of its places estimates an element of the sum. Then the
- * exact values of the largest estimates are summed. Places are hashed by blocks of 32 elements, which lie side by side:
- * one hash and a few vectors a block and row.
+/* Count sketch with top-k recovery (SketchedSGD, NeurIPS 2019). Ranks sum small tables in which
+ * each element has a place, with a random sign, in each of a few rows; the median of its places
+ * estimates an element of the sum. Then the exact values of the largest estimates are summed.
+ * Places are hashed by blocks of 32 elements, which lie side by side: one hash and a few
+ * vectors a block and row.
  *
- * With k elements much larger than the rest and c cells a row, an element is taken for one of them where most of its places
- * collide with theirs: about (k / c)^((rows + 1) / 2). So ask for several times what matters. A tensor that is shorter
- * than its table is summed as it is.
+ * With k elements much larger than the rest and c cells a row, an element is taken for one of
+ * them where most of its places collide with theirs: about (k / c)^((rows + 1) / 2). So ask for
+ * several times what matters. A tensor that is shorter than its table is summed as it is.
  *
- * Wire: SUM of the f32 table, row after row; SUM of f32 values of the elements found, in order of index. What is found is
- * exact, the rest waits in the residual. */
+ * Wire: SUM of the f32 table, row after row; SUM of f32 values of the elements found, in order
+ * of index. What is found is exact, the rest waits in the residual. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -73,7 +74,8 @@ static struct room room_of(const struct bny_linear *l)
     float *work = l->work;
     uint32_t *places = (uint32_t *)(void *)(work + l->n);
 
-    return (struct room){ work, places, places + k, (float *)(void *)(places + k + cap + SLACK), cap };
+    return (struct room){ work, places, places + k, (float *)(void *)(places + k + cap + SLACK),
+                          cap };
 }
 
 static size_t sketch_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
@@ -90,7 +92,8 @@ static size_t sketch_code(const struct bny_codec *c, size_t n, int64_t rows, int
 
 static struct bny_sketch shape_of(const struct bny_linear *l)
 {
-    struct bny_sketch k = { .rows = (uint32_t)l->codec->param[ROWS], .cells = row_cells(l->codec, l->n) };
+    struct bny_sketch k = { .rows = (uint32_t)l->codec->param[ROWS],
+                            .cells = row_cells(l->codec, l->n) };
 
     for (uint32_t row = 0; row < k.rows; row++)
         k.key[row] = bny_rand_key(l->seed, l->step, row);
@@ -105,7 +108,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Elements that may be among the k largest, all of those: above what a sample says 2 k or more are. 0: ask all. */
+/* Elements that may be among the k largest, all of those: above what a sample says 2 k or more
+ * are. 0: ask all. */
 static size_t candidates(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
@@ -118,7 +122,8 @@ static size_t candidates(const struct bny_linear *l, const struct room *w, size_
     for (size_t i = 0; i < m; i++)
         w->value[i] = w->estimates[i * stride];
     eta = float_of(bny_kth_largest(&plain, w->value, m, rank));
-    kept = bny_code_kernels_for(l->cpu_flags)->select32(w->index, w->value, w->cap, w->estimates, NULL, 1, l->n, eta, &sel);
+    kept = bny_code_kernels_for(l->cpu_flags)
+               ->select32(w->index, w->value, w->cap, w->estimates, NULL, 1, l->n, eta, &sel);
     return sel.over >= k && sel.over <= w->cap ? kept : 0;
 }
 

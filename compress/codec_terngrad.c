@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* TernGrad (Wen, Xu, Yan, Wu, Wang, Chen, Li: TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep
- * Learning, NIPS 2017): s = largest |v| of a group; an element becomes sign * s with probability |v| / s, else 0.
+/* TernGrad (Wen, Xu, Yan, Wu, Wang, Chen, Li: TernGrad: Ternary Gradients to Reduce
+ * Communication in Distributed Deep Learning, NIPS 2017): s = largest |v| of a group; an
+ * element becomes sign * s with probability |v| / s, else 0.
  *
- * Wire: an f32 s for each group; then 2 bits an element: 0 for -s, 1 for 0, 2 for s, lowest bits first. Exact in the mean;
- * variance |v| (s - |v|). clip=c first cuts v to c standard deviations of the group (the paper trains with 2.5), which
- * biases what it cuts and lowers s. Values from 2^60 on are not encoded (raw); a foreign s that is negative or not finite
- * is refused, a code of 3 decodes as 2s. */
+ * Wire: an f32 s for each group; then 2 bits an element: 0 for -s, 1 for 0, 2 for s, lowest
+ * bits first. Exact in the mean; variance |v| (s - |v|). clip=c first cuts v to c standard
+ * deviations of the group (the paper trains with 2.5), which biases what it cuts and lowers s.
+ * Values from 2^60 on are not encoded (raw); a foreign s that is negative or not finite is
+ * refused, a code of 3 decodes as 2s. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -17,7 +19,8 @@ static size_t terngrad_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(2, m);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m)
+static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                         size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     uint32_t random[BNY_GROUP_MAX];
@@ -47,7 +50,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[2](codes, code, m);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m)
+static void decode_group(const struct bny_dec *d, float *out, const float *scales,
+                         const void *codes, size_t m)
 {
     uint8_t code[BNY_GROUP_MAX];
 
@@ -56,25 +60,29 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
         out[i] = (float)((int)code[i] - 1) * scales[0];
 }
 
-static const struct bny_groups groups = { .scales = 1, .bytes = terngrad_bytes, .encode = encode_group, .decode = decode_group };
+static const struct bny_groups groups = {
+    .scales = 1, .bytes = terngrad_bytes, .encode = encode_group, .decode = decode_group
+};
 
 static size_t terngrad_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
     return bny_groups_bytes(&groups, c, n);
 }
 
-static long terngrad_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long terngrad_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                            size_t n)
 {
     return bny_groups_encode(&groups, e, wire, src, n);
 }
 
-static int terngrad_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int terngrad_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                           size_t n)
 {
     return bny_groups_decode(&groups, d, dst, wire, len, n);
 }
 
-static int terngrad_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+static int terngrad_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                               const void *wire, size_t len, size_t n)
 {
     return bny_groups_decode_add(&groups, d, dst, acc, wire, len, n);
 }
@@ -85,8 +93,8 @@ const struct bny_codec_ops bny_codec_terngrad = {
     .flags = BNY_CODEC_FIXED | BNY_CODEC_UNBIASED,
     .doc = "TernGrad: -s, 0 or s at random (Wen et al., 2017)",
     .params = {
-        { .name = "block", .def = 1024, .min = 64, .max = BNY_GROUP_MAX, .integer = 1, .doc = "elements of a group" },
-        { .name = "clip", .def = 0, .min = 0, .max = 100, .doc = "standard deviations; 0: no clipping" },
+        { "block", 1024, 64, BNY_GROUP_MAX, 1, "elements of a group" },
+        { "clip", 0, 0, 100, 0, "standard deviations; 0: no clipping" },
     },
     .bound = terngrad_bound,
     .encode = terngrad_encode,

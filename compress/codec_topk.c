@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The largest elements, by a threshold that is tracked from one operation to the next (sparse.h), so that one
- * pass selects; the others wait in the residual. Without state, and in a tensor's first operation, the threshold is
- * exact.
+/* The largest elements, by a threshold that is tracked from one operation to the next
+ * (sparse.h), so that one pass selects; the others wait in the residual. Without state, and in
+ * a tensor's first operation, the threshold is exact.
  *
- * Wire: sparse.h. Error: what is not sent, |v| <= threshold; it stays in the residual. Owners send the sum of what they
- * received without loss, or with reselect=1 its largest elements, as Ok-Topk (PPoPP 2022) and gTop-k (ICDCS 2019) do. */
+ * Wire: sparse.h. Error: what is not sent, |v| <= threshold; it stays in the residual. Owners
+ * send the sum of what they received without loss, or with reselect=1 its largest elements, as
+ * Ok-Topk (PPoPP 2022) and gTop-k (ICDCS 2019) do. */
 #include "compress/codecs.h"
 #include "compress/sparse.h"
 
 enum { DELTA, RESELECT };
 
-static long topk_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long topk_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     if (e->nsum > 1 && e->codec->param[RESELECT] == 0)
         return bny_sparse_all(e, wire, cap, src, n);
@@ -24,7 +26,8 @@ const struct bny_codec_ops bny_codec_topk = {
     .doc = "the largest elements, by a tracked threshold; others wait in the residual",
     .params = {
         [DELTA] = { "delta", 0.01, 1e-6, 0.5, 0, "part of the elements that is sent" },
-        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest elements of sums only" },
+        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest "
+"elements of sums only" },
     },
     .bound = bny_sparse_bound,
     .encode = topk_encode,
@@ -39,10 +42,12 @@ const struct bny_codec_ops bny_codec_gtopk = {
     .name = "gtopk",
     .family = BNY_CODEC_SPARSE,
     .flags = BNY_CODEC_FEEDBACK | BNY_CODEC_TRACKED,
-    .doc = "topk whose sums are selected again at every hop: meant for binomial trees (gTop-k, ICDCS 2019)",
+    .doc = "topk whose sums are selected again at every hop: meant for "
+"binomial trees (gTop-k, ICDCS 2019)",
     .params = {
         [DELTA] = { "delta", 0.01, 1e-6, 0.5, 0, "part of the elements that is sent" },
-        [RESELECT] = { "reselect", 1, 0, 1, 1, "owners send the largest elements of sums only" },
+        [RESELECT] = { "reselect", 1, 0, 1, 1, "owners send the largest "
+"elements of sums only" },
     },
     .bound = bny_sparse_bound,
     .encode = topk_encode,

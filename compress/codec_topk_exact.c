@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exactly the k largest elements of each chunk, by a radix histogram of their magnitudes: what thresholds are judged
- * by. Slow: four passes.
+/* Exactly the k largest elements of each chunk, by a radix histogram of their magnitudes: what
+ * thresholds are judged by. Slow: four passes.
  *
- * Wire: sparse.h. k is delta * n rounded, at least 1; of equal magnitudes the first. The rest waits in the residual. */
+ * Wire: sparse.h. k is delta * n rounded, at least 1; of equal magnitudes the first. The rest
+ * waits in the residual. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -18,7 +19,8 @@ static uint32_t magnitude(float v)
     return bits & 0x7fffffff;
 }
 
-static long topk_exact_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long topk_exact_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                              size_t n)
 {
     struct bny_sparse s = { .wire = wire, .cap = cap };
     size_t k = (size_t)(e->codec->param[DELTA] * (double)n + 0.5), ties;
@@ -64,7 +66,8 @@ const struct bny_codec_ops bny_codec_topk_exact = {
     .doc = "exactly the k largest elements of each chunk: the oracle of the others, slow",
     .params = {
         [DELTA] = { "delta", 0.01, 1e-6, 0.5, 0, "part of the elements that is sent" },
-        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest elements of sums only" },
+        [RESELECT] = { "reselect", 0, 0, 1, 1, "owners send the largest "
+"elements of sums only" },
     },
     .bound = bny_sparse_bound,
     .encode = topk_exact_encode,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Unbiased sparsification (Wangni et al., NeurIPS 2018): element v is sent with probability p = min(lambda |v|, 1), as
- * v / p. lambda makes the expected part delta; where p saturates, two rounds give the rest its share. What an element
- * draws depends on seed, step, rank and its place.
+/* Unbiased sparsification (Wangni et al., NeurIPS 2018): element v is sent with probability p =
+ * min(lambda |v|, 1), as v / p. lambda makes the expected part delta; where p saturates, two
+ * rounds give the rest its share. What an element draws depends on seed, step, rank and its
+ * place.
  *
  * Wire: sparse.h. E[decoded] = v, variance v^2 (1 / p - 1). Meant to go without residual. */
 #include <math.h>
@@ -34,8 +35,8 @@ static double lambda_for(const struct bny_enc *e, const void *src, size_t n, dou
     return lambda;
 }
 
-static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const void *src, size_t from, size_t m,
-                        double lambda)
+static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const void *src,
+                        size_t from, size_t m, double lambda)
 {
     struct bny_rand key = bny_rand_key(e->seed, e->step, e->rank);
 
@@ -53,7 +54,8 @@ static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const voi
     bny_sparse_close(s);
 }
 
-static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                          size_t n)
 {
     struct bny_sparse s = { .wire = wire, .cap = cap };
     double l1 = bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n), lambda;
@@ -64,7 +66,8 @@ static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const
         return -BANYAN_ENOTSUP;
     lambda = lambda_for(e, src, n, l1);
     for (size_t from = 0; from < n; from += BNY_SPARSE_SEGMENT)
-        put_segment(e, &s, src, from, n - from < BNY_SPARSE_SEGMENT ? n - from : BNY_SPARSE_SEGMENT, lambda);
+        put_segment(e, &s, src, from,
+                    n - from < BNY_SPARSE_SEGMENT ? n - from : BNY_SPARSE_SEGMENT, lambda);
     return (long)s.at;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs that a program brings: the public table of three functions, wrapped into one of ours. Residuals, sums and the
- * promise that a refused message changes nothing are made here, with memory for a chunk. */
+/* Codecs that a program brings: the public table of three functions, wrapped into one of ours.
+ * Residuals, sums and the promise that a refused message changes nothing are made here, with
+ * memory for a chunk. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static float *chunk(const struct bny_codec *c, size_t n)
     return v;
 }
 
-static long custom_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+static long custom_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                          size_t n)
 {
     const struct banyan_codec *u = user_of(e->codec);
     float *v = chunk(e->codec, 2 * n), *back = v ? v + n : NULL;
@@ -46,10 +48,12 @@ static long custom_encode(const struct bny_enc *e, void *wire, size_t cap, const
         v[i] += e->ef_scale * e->ef[i];
     len = u->encode(u->ctx, wire, cap, v, n);
     if (len < 0 || (size_t)len > cap) {
-        len = len < 0 ? -BANYAN_ENOTSUP : bny_fail(BANYAN_EINVAL, "codec %s wrote %ld bytes of %zu", e->codec->ops->name,
-                                                   len, cap);
+        len = len < 0 ? -BANYAN_ENOTSUP
+                      : bny_fail(BANYAN_EINVAL, "codec %s wrote %ld bytes of %zu",
+                                 e->codec->ops->name, len, cap);
     } else if (e->ef && u->decode(u->ctx, back, wire, (size_t)len, n) != 0) {
-        len = bny_fail(BANYAN_EINVAL, "codec %s cannot decode what it has encoded", e->codec->ops->name);
+        len = bny_fail(BANYAN_EINVAL, "codec %s cannot decode what it has encoded",
+                       e->codec->ops->name);
     } else {
         for (size_t i = 0; e->ef && i < n; i++)
             e->ef[i] = isfinite(back[i]) ? v[i] - back[i] : 0;
@@ -59,8 +63,8 @@ static long custom_encode(const struct bny_enc *e, void *wire, size_t cap, const
 }
 
 /* dst = acc + scale * decoded; acc NULL: none. */
-static int decode(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len, size_t n,
-                  float scale)
+static int decode(const struct bny_dec *d, float *dst, const float *acc, const void *wire,
+                  size_t len, size_t n, float scale)
 {
     const struct banyan_codec *u = user_of(d->codec);
     float *v = chunk(d->codec, n), x;
@@ -69,8 +73,9 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
         return -BANYAN_ENOMEM;
     if (u->decode(u->ctx, v, wire, len, n) != 0) {
         free(v);
-        return bny_fail(BANYAN_EPROTO, "codec %s refuses a message of %zu bytes for %zu elements", d->codec->ops->name, len,
-                        n);
+        return bny_fail(BANYAN_EPROTO,
+                        "codec %s refuses a message of %zu bytes for %zu elements",
+                        d->codec->ops->name, len, n);
     }
     for (size_t i = 0; i < n; i++) {
         x = v[i] * scale;
@@ -85,13 +90,14 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
     return 0;
 }
 
-static int custom_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+static int custom_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                         size_t n)
 {
     return decode(d, dst, NULL, wire, len, n, d->scale);
 }
 
-static int custom_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                             size_t n)
+static int custom_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                             const void *wire, size_t len, size_t n)
 {
     return decode(d, dst, acc, wire, len, n, 1);
 }
@@ -101,11 +107,16 @@ int banyan_codec_register(const struct banyan_codec *codec)
     struct custom *c;
     int rc;
 
-    if (!codec || codec->size < sizeof *codec || !codec->name || !codec->bound || !codec->encode || !codec->decode)
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_register: size, name, bound, encode and decode must be set");
-    if (!*codec->name || strlen(codec->name) >= sizeof c->ops.name || strpbrk(codec->name, ":,= "))
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_register: \"%.32s\" is no name of 1 to %zu letters", codec->name,
-                        sizeof c->ops.name - 1);
+    if (!codec || codec->size < sizeof *codec || !codec->name || !codec->bound ||
+        !codec->encode || !codec->decode)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "banyan_codec_register: size, name, bound, encode and decode must be set");
+    if (!*codec->name || strlen(codec->name) >= sizeof c->ops.name ||
+        strpbrk(codec->name, ":,= "))
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_register: \"%.32s\" is no name of 1 to %zu letters",
+                        codec->name, sizeof c->ops.name - 1);
     c = calloc(1, sizeof *c);
     if (!c)
         return bny_fail(BANYAN_ENOMEM, "no memory for a codec");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loops of feedback.h: tile by tile, so that what they hold between the steps stays in the L1 cache. */
+/* The loops of feedback.h: tile by tile, so that what they hold between the steps stays in the
+ * L1 cache. */
 #include "compress/feedback.h"
 
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "compress/kernels/kernels.h"
 
 #define TILE 512 /* elements */
-#define TOO_LARGE (187u << 23) /* bits of 2^60: norms of BNY_GROUP_MAX such elements are finite */
+#define TOO_LARGE                                                                              \
+    (187u << 23) /* bits of 2^60: norms of BNY_GROUP_MAX such elements are finite */
 
 void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, size_t n,
                        void (*encode)(void *wire, const float *src, size_t n),
@@ -43,15 +45,21 @@ size_t bny_groups_bytes(const struct bny_groups *g, const struct bny_codec *c, s
 {
     size_t size = size_of(g, c), tail = n % size;
 
-    return scales_bytes(g, n, size) + n / size * g->bytes(c, size) + (tail ? g->bytes(c, tail) : 0);
+    return scales_bytes(g, n, size) + n / size * g->bytes(c, size) +
+           (tail ? g->bytes(c, tail) : 0);
 }
 
-long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void *wire, const void *src, size_t n)
+long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void *wire,
+                       const void *src, size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     size_t size = size_of(g, e->codec), step = g->bytes(e->codec, size);
     char *scales = wire, *codes = scales + scales_bytes(g, n, size);
-    struct bny_dec d = { .codec = e->codec, .cpu_flags = e->cpu_flags, .scale = 1, .seed = e->seed, .step = e->step,
+    struct bny_dec d = { .codec = e->codec,
+                         .cpu_flags = e->cpu_flags,
+                         .scale = 1,
+                         .seed = e->seed,
+                         .step = e->step,
                          .rank = e->rank };
     float v[BNY_GROUP_MAX], back[BNY_GROUP_MAX], scale[2];
     struct bny_enc here = *e;
@@ -76,13 +84,15 @@ long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void
     return (long)bny_groups_bytes(g, e->codec, n);
 }
 
-int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, const void *wire, size_t len, size_t n)
+int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, const void *wire,
+                     size_t len, size_t n)
 {
     size_t want = bny_groups_bytes(g, c, n), bytes = scales_bytes(g, n, size_of(g, c));
     int bad = 0;
 
     if (len != want)
-        return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message for %zu elements has %zu bytes, not %zu",
+        return bny_fail(BANYAN_EPROTO,
+                        "codec %s: a peer's message for %zu elements has %zu bytes, not %zu",
                         c->ops->name, n, len, want);
     for (size_t i = 0; i < bytes; i += 4) {
         uint32_t bits;
@@ -92,12 +102,13 @@ int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, cons
     }
     if (!bad)
         return 0;
-    return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message has a scale that is %snot finite", c->ops->name,
+    return bny_fail(BANYAN_EPROTO,
+                    "codec %s: a peer's message has a scale that is %snot finite", c->ops->name,
                     g->negative ? "" : "negative or ");
 }
 
-static int decode(const struct bny_groups *g, const struct bny_dec *d, float *dst, const float *acc, const void *wire,
-                  size_t len, size_t n)
+static int decode(const struct bny_groups *g, const struct bny_dec *d, float *dst,
+                  const float *acc, const void *wire, size_t len, size_t n)
 {
     const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     size_t size = size_of(g, d->codec), step = g->bytes(d->codec, size);
@@ -125,14 +136,14 @@ static int decode(const struct bny_groups *g, const struct bny_dec *d, float *ds
     return rc;
 }
 
-int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst, const void *wire, size_t len,
-                      size_t n)
+int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst,
+                      const void *wire, size_t len, size_t n)
 {
     return decode(g, d, dst, NULL, wire, len, n);
 }
 
-int bny_groups_decode_add(const struct bny_groups *g, const struct bny_dec *d, float *dst, const float *acc,
-                          const void *wire, size_t len, size_t n)
+int bny_groups_decode_add(const struct bny_groups *g, const struct bny_dec *d, float *dst,
+                          const float *acc, const void *wire, size_t len, size_t n)
 {
     return decode(g, d, dst, acc, wire, len, n);
 }

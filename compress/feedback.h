@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Error feedback for codecs whose kernels do not fuse it, and the frame of codecs that work in independent groups. */
+/* Error feedback for codecs whose kernels do not fuse it, and the frame of codecs that work in
+ * independent groups. */
 #ifndef BNY_COMPRESS_FEEDBACK_H
 #define BNY_COMPRESS_FEEDBACK_H
 
 #include "compress/codec.h"
 
-/* Two-byte floats with a residual: v tile by tile, coded, decoded, subtracted. Where the coded value is not finite the
- * residual is 0: what became infinite is not made good later. */
+/* Two-byte floats with a residual: v tile by tile, coded, decoded, subtracted. Where the coded
+ * value is not finite the residual is 0: what became infinite is not made good later. */
 void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, size_t n,
                        void (*encode)(void *wire, const float *src, size_t n),
                        void (*decode)(float *dst, const void *wire, size_t n));
 
 #define BNY_GROUP_MAX 4096
 
-/* A codec of groups of elements, each coded by itself. Wire: `scales` f32 for each group, all of them; then the groups'
- * codes. */
+/* A codec of groups of elements, each coded by itself. Wire: `scales` f32 for each group, all
+ * of them; then the groups' codes. */
 struct bny_groups {
     size_t size;     /* elements, at most BNY_GROUP_MAX; 0: the codec's parameter "block" */
     unsigned scales; /* 1 or 2 */
@@ -22,19 +23,23 @@ struct bny_groups {
     /* Bytes of m elements' codes. */
     size_t (*bytes)(const struct bny_codec *c, size_t m);
     /* v[m] is finite, |v| < 2^60; v[0] is element e->index of the tensor. Scales are finite. */
-    void (*encode)(const struct bny_enc *e, float *scales, void *codes, const float *v, size_t m);
+    void (*encode)(const struct bny_enc *e, float *scales, void *codes, const float *v,
+                   size_t m);
     /* scales are finite; codes foreign: any of them decodes to something. */
-    void (*decode)(const struct bny_dec *d, float *out, const float *scales, const void *codes, size_t m);
+    void (*decode)(const struct bny_dec *d, float *out, const float *scales, const void *codes,
+                   size_t m);
 };
 
 /* As the members of struct bny_codec_ops. */
 size_t bny_groups_bytes(const struct bny_groups *g, const struct bny_codec *c, size_t n);
-long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void *wire, const void *src, size_t n);
-int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst, const void *wire, size_t len,
-                      size_t n);
-int bny_groups_decode_add(const struct bny_groups *g, const struct bny_dec *d, float *dst, const float *acc,
-                          const void *wire, size_t len, size_t n);
+long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void *wire,
+                       const void *src, size_t n);
+int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst,
+                      const void *wire, size_t len, size_t n);
+int bny_groups_decode_add(const struct bny_groups *g, const struct bny_dec *d, float *dst,
+                          const float *acc, const void *wire, size_t len, size_t n);
 /* A foreign message's length and scales. */
-int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, const void *wire, size_t len, size_t n);
+int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, const void *wire,
+                     size_t len, size_t n);
 
 #endif

@@ -24,12 +24,12 @@ struct bny_stage bny_fields_stage(unsigned width, size_t n)
 {
     size_t bytes = bny_fields_bytes(width, n);
 
-    return width <= 8 ? (struct bny_stage){ BANYAN_U8, BANYAN_SUM, bytes } :
-                        (struct bny_stage){ BANYAN_U32, BANYAN_SUM, bytes / 4 };
+    return width <= 8 ? (struct bny_stage){ BANYAN_U8, BANYAN_SUM, bytes }
+                      : (struct bny_stage){ BANYAN_U32, BANYAN_SUM, bytes / 4 };
 }
 
-void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at, const int32_t *q, size_t n,
-                    int32_t limit)
+void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at,
+                    const int32_t *q, size_t n, int32_t limit)
 {
     unsigned char *out = (unsigned char *)code + at * width / 8;
 
@@ -50,11 +50,12 @@ void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned wid
     }
 }
 
-void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code, unsigned width, size_t at, size_t n,
-                    int32_t limit, int nranks)
+void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code,
+                    unsigned width, size_t at, size_t n, int32_t limit, int nranks)
 {
     const unsigned char *in = (const unsigned char *)code + at * width / 8;
-    uint32_t bias = (uint32_t)limit * (uint32_t)nranks; /* below 2^31: the width is wide enough */
+    uint32_t bias =
+        (uint32_t)limit * (uint32_t)nranks; /* below 2^31: the width is wide enough */
 
     if (width == 4)
         for (size_t i = 0; i < n; i++)
@@ -69,7 +70,8 @@ void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *
 
 void bny_linear_max(struct bny_linear *l, struct bny_stage *s)
 {
-    uint32_t bits = bny_code_kernels_for(l->cpu_flags)->absmax(l->src, l->ef, l->ef_scale, l->n);
+    uint32_t bits =
+        bny_code_kernels_for(l->cpu_flags)->absmax(l->src, l->ef, l->ef_scale, l->n);
 
     if (bits > BNY_F32_INF)
         bits = BNY_F32_INF; /* MAX would lose a NaN */
@@ -82,14 +84,17 @@ int bny_linear_max_got(const struct bny_linear *l, float *max)
     memcpy(max, l->code, 4);
     if (*max < 0x1p63f)
         return 0;
-    return bny_fail(BANYAN_ENOTSUP, "codec %s: a rank has values that are not finite or exceed 2^63", l->codec->ops->name);
+    return bny_fail(BANYAN_ENOTSUP,
+                    "codec %s: a rank has values that are not finite or exceed 2^63",
+                    l->codec->ops->name);
 }
 
 void bny_linear_poison(struct bny_linear *l)
 {
     const float nan = NAN;
 
-    if (l->n && bny_code_kernels_for(l->cpu_flags)->absmax(l->src, l->ef, l->ef_scale, l->n) >= BNY_F32_INF)
+    if (l->n && bny_code_kernels_for(l->cpu_flags)->absmax(l->src, l->ef, l->ef_scale, l->n) >=
+                    BNY_F32_INF)
         memcpy(l->code, &nan, 4);
 }
 
@@ -97,14 +102,16 @@ int bny_linear_poisoned(const struct bny_linear *l, const void *sum, size_t byte
 {
     if (bny_code_kernels_for(l->cpu_flags)->absmax(sum, NULL, 1, bytes / 4) < BNY_F32_INF)
         return 0;
-    return bny_fail(BANYAN_ENOTSUP, "codec %s: a rank has values that are not finite, or their sum is not",
+    return bny_fail(BANYAN_ENOTSUP,
+                    "codec %s: a rank has values that are not finite, or their sum is not",
                     l->codec->ops->name);
 }
 
 void bny_linear_dense(const struct bny_linear *l, int stage, struct bny_stage *s)
 {
     if (stage == 0)
-        bny_code_kernels_for(l->cpu_flags)->compensate(l->code, l->src, l->ef, l->ef_scale, l->n);
+        bny_code_kernels_for(l->cpu_flags)
+            ->compensate(l->code, l->src, l->ef, l->ef_scale, l->n);
     *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, stage ? 0 : l->n };
 }
 

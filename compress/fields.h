@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the linear codecs share: integers that are summed in narrow fields, and small helpers. An integer q, |q| <= limit,
- * travels as q + limit in a field of 4, 8, 16 or 32 bits, wide enough for the sum over all ranks; so sums of bytes
- * (U8) or words (U32) carry nothing from one field into the next. */
+/* What the linear codecs share: integers that are summed in narrow fields, and small helpers.
+ * An integer q, |q| <= limit, travels as q + limit in a field of 4, 8, 16 or 32 bits, wide
+ * enough for the sum over all ranks; so sums of bytes (U8) or words (U32) carry nothing from
+ * one field into the next. */
 #ifndef BNY_COMPRESS_FIELDS_H
 #define BNY_COMPRESS_FIELDS_H
 
@@ -16,9 +17,11 @@ size_t bny_fields_bytes(unsigned width, size_t n);
 /* The sum of n fields. */
 struct bny_stage bny_fields_stage(unsigned width, size_t n);
 /* Elements at..at + n; at is even. */
-void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at, const int32_t *q, size_t n, int32_t limit);
+void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned width, size_t at,
+                    const int32_t *q, size_t n, int32_t limit);
 /* Sums of nranks integers. */
-void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code, unsigned width, size_t at, size_t n, int32_t limit, int nranks);
+void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code,
+                    unsigned width, size_t at, size_t n, int32_t limit, int nranks);
 
 /* src[i] + ef_scale * ef[i]. */
 static inline float bny_linear_value(const struct bny_linear *l, size_t i)
@@ -37,12 +40,13 @@ void bny_linear_max(struct bny_linear *l, struct bny_stage *s);
 /* Its result, checked: -BANYAN_ENOTSUP on every rank alike when it is 2^63 or more. */
 int bny_linear_max_got(const struct bny_linear *l, float *max);
 
-/* Sums of f32: a rank that has something not finite makes code's first element NaN, and so the sum's; then every rank
- * alike gets -BANYAN_ENOTSUP and keeps its residual. */
+/* Sums of f32: a rank that has something not finite makes code's first element NaN, and so the
+ * sum's; then every rank alike gets -BANYAN_ENOTSUP and keeps its residual. */
 void bny_linear_poison(struct bny_linear *l);
 int bny_linear_poisoned(const struct bny_linear *l, const void *sum, size_t bytes);
 
-/* A tensor that is too small for its codec: stage 0 sums it as it is, further stages are empty. */
+/* A tensor that is too small for its codec: stage 0 sums it as it is, further stages are empty.
+ */
 void bny_linear_dense(const struct bny_linear *l, int stage, struct bny_stage *s);
 int bny_linear_dense_finish(struct bny_linear *l);
 

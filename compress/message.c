@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A chunk as it travels: header, payload, and raw instead where the codec declines. codec.h has the layout. */
+/* A chunk as it travels: header, payload, and raw instead where the codec declines. codec.h has
+ * the layout. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 
 #define VERSION 1
 
-size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype, int room_for_raw)
+size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype,
+                         int room_for_raw)
 {
     size_t coded = c->ops->bound(c, n, dtype), raw = n * banyan_dtype_bytes(dtype);
 
@@ -28,8 +30,8 @@ static int is_finite(const void *v, size_t n)
     return !bad;
 }
 
-/* The elements themselves with their residuals; where not all of them are finite, residuals wait for better days. Returns
- * the flags. */
+/* The elements themselves with their residuals; where not all of them are finite, residuals
+ * wait for better days. Returns the flags. */
 static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
 {
     int lame;
@@ -63,11 +65,16 @@ static uint32_t checksum(const struct bny_coded_hdr *h, const void *payload)
     return bny_crc32c(bny_crc32c(0, h, sizeof *h), payload, h->bytes);
 }
 
-long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, int with_crc)
+long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n, int with_crc)
 {
     const struct bny_codec *c = e->codec;
-    struct bny_coded_hdr h = { .magic = BNY_CODED_MAGIC, .version = VERSION, .codec = codec_hash(c, e->seed),
-                               .nelem = (uint32_t)n, .index = e->index, .step = e->step };
+    struct bny_coded_hdr h = { .magic = BNY_CODED_MAGIC,
+                               .version = VERSION,
+                               .codec = codec_hash(c, e->seed),
+                               .nelem = (uint32_t)n,
+                               .index = e->index,
+                               .step = e->step };
     size_t raw = n * banyan_dtype_bytes(e->dtype), room = cap - sizeof h;
     char *payload = (char *)wire + sizeof h;
     long len = c->ops->encode(e, payload, room, src, n);
@@ -90,27 +97,37 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 }
 
 /* Everything but the payload's meaning. */
-static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len, size_t n)
+static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len,
+                 size_t n)
 {
     size_t raw = n * banyan_dtype_bytes(d->dtype);
     uint32_t crc;
 
     if (len < sizeof *h)
-        return bny_fail(BANYAN_EPROTO, "an encoded chunk has %zu bytes, its header alone %zu", len, sizeof *h);
+        return bny_fail(BANYAN_EPROTO, "an encoded chunk has %zu bytes, its header alone %zu",
+                        len, sizeof *h);
     memcpy(h, wire, sizeof *h);
     if (h->magic != BNY_CODED_MAGIC || h->version != VERSION)
-        return bny_fail(BANYAN_EPROTO, "an encoded chunk starts with %04x version %u, not %04x version %d", h->magic,
-                        h->version, BNY_CODED_MAGIC, VERSION);
+        return bny_fail(BANYAN_EPROTO,
+                        "an encoded chunk starts with %04x version %u, not %04x version %d",
+                        h->magic, h->version, BNY_CODED_MAGIC, VERSION);
     if (h->codec != codec_hash(d->codec, d->seed))
-        return bny_fail(BANYAN_EPROTO, "a chunk is encoded with another codec, other parameters or for a codec state of "
-                        "another seed (%08x) than %s here", h->codec, d->codec->spec);
+        return bny_fail(
+            BANYAN_EPROTO,
+            "a chunk is encoded with another codec, other parameters or for a codec state of "
+            "another seed (%08x) than %s here",
+            h->codec, d->codec->spec);
     if (h->nelem != n || h->index != d->index || h->step != d->step)
-        return bny_fail(BANYAN_EPROTO, "an encoded chunk is for %u elements at %llu of step %u; expected %zu at %llu "
-                        "of step %u (do all ranks pass a codec state, used equally often?)", h->nelem,
-                        (unsigned long long)h->index, h->step, n, (unsigned long long)d->index, d->step);
+        return bny_fail(
+            BANYAN_EPROTO,
+            "an encoded chunk is for %u elements at %llu of step %u; expected %zu at %llu "
+            "of step %u (do all ranks pass a codec state, used equally often?)",
+            h->nelem, (unsigned long long)h->index, h->step, n, (unsigned long long)d->index,
+            d->step);
     if (h->bytes != len - sizeof *h || ((h->flags & BNY_CODED_RAW) && h->bytes != raw))
-        return bny_fail(BANYAN_EPROTO, "an encoded chunk of %zu elements says %u bytes and has %zu", n, h->bytes,
-                        len - sizeof *h);
+        return bny_fail(BANYAN_EPROTO,
+                        "an encoded chunk of %zu elements says %u bytes and has %zu", n,
+                        h->bytes, len - sizeof *h);
     if (h->flags & ~(BNY_CODED_RAW | BNY_CODED_CRC | BNY_CODED_NONFINITE))
         return bny_fail(BANYAN_EPROTO, "an encoded chunk has unknown flags %02x", h->flags);
     if (d->need_crc && !(h->flags & BNY_CODED_CRC))
@@ -122,7 +139,8 @@ static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *w
     return 0;
 }
 
-int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                       size_t n)
 {
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;
@@ -139,8 +157,8 @@ int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, siz
     return 0;
 }
 
-int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                           size_t n)
+int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                           const void *wire, size_t len, size_t n)
 {
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;

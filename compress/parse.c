@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* "topk:delta=0.01" -> a configured codec. Codecs are interned: they are few, and compared by pointer. */
+/* "topk:delta=0.01" -> a configured codec. Codecs are interned: they are few, and compared by
+ * pointer. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -58,10 +59,11 @@ static int unknown_param(const struct bny_codec_ops *ops, const char *name, size
     size_t at = 0;
 
     for (int i = 0; i < nparams(ops) && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s (%g to %g, default %g)", i ? ", " : "",
-                               ops->params[i].name, ops->params[i].min, ops->params[i].max, ops->params[i].def);
-    return bny_fail(BANYAN_EINVAL, "codec %s has no parameter \"%.*s\"; %s%s", ops->name, (int)(len < 40 ? len : 40),
-                    name, *list ? "it has: " : "it has none", list);
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s (%g to %g, default %g)",
+                               i ? ", " : "", ops->params[i].name, ops->params[i].min,
+                               ops->params[i].max, ops->params[i].def);
+    return bny_fail(BANYAN_EINVAL, "codec %s has no parameter \"%.*s\"; %s%s", ops->name,
+                    (int)(len < 40 ? len : 40), name, *list ? "it has: " : "it has none", list);
 }
 
 /* Reads "param=value,param=value" into c. */
@@ -82,16 +84,18 @@ static int params_parse(struct bny_codec *c, const char *text)
         if (i < 0)
             return unknown_param(c->ops, text, len);
         if (text[len] != '=')
-            return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g", c->ops->name, p->name,
-                            p->name, p->def);
+            return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g",
+                            c->ops->name, p->name, p->name, p->def);
         v = strtod(text + len + 1, &end);
-        snprintf(digits, sizeof digits, "%.10g", v); /* what the canonical text says, which ranks compare */
+        snprintf(digits, sizeof digits, "%.10g",
+                 v); /* what the canonical text says, which ranks compare */
         v = strtod(digits, NULL);
         if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
             (p->integer && v != floor(v)))
-            return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g", c->ops->name, p->name,
-                            (int)strcspn(text + len + 1, ","), text + len + 1,
-                            p->integer ? "an integer" : "a number", p->min, p->max);
+            return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g",
+                            c->ops->name, p->name, (int)strcspn(text + len + 1, ","),
+                            text + len + 1, p->integer ? "an integer" : "a number", p->min,
+                            p->max);
         c->param[i] = v;
         text = *end ? end + 1 : end;
     }
@@ -106,8 +110,8 @@ static void name_it(struct bny_codec *c)
 
     for (int i = 0; i < nparams(c->ops) && at < sizeof c->spec; i++)
         if (c->param[i] != c->ops->params[i].def) {
-            at += (size_t)snprintf(c->spec + at, sizeof c->spec - at, "%c%s=%.10g", sep, c->ops->params[i].name,
-                                   c->param[i]);
+            at += (size_t)snprintf(c->spec + at, sizeof c->spec - at, "%c%s=%.10g", sep,
+                                   c->ops->params[i].name, c->param[i]);
             sep = ',';
         }
     if (c->force && at < sizeof c->spec)
@@ -148,7 +152,8 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
     c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
     if (!c.ops)
-        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; there are: %s", text, bny_codec_list());
+        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; there are: %s", text,
+                        bny_codec_list());
     for (int i = 0; i < nparams(c.ops); i++)
         c.param[i] = c.ops->params[i].def;
     if (text[len] && (rc = params_parse(&c, text + len + 1)) != 0)

@@ -8,43 +8,27 @@
 #include "compress/codecs.h"
 
 const struct bny_codec_ops *const bny_codecs[] = {
-    &bny_codec_none,
-    &bny_codec_f16,
-    &bny_codec_bf16,
-    &bny_codec_lossless,
-    &bny_codec_topk,
-    &bny_codec_gtopk,
-    &bny_codec_topk_exact,
-    &bny_codec_sidco,
-    &bny_codec_dgc,
-    &bny_codec_adacomp,
-    &bny_codec_wangni,
-    &bny_codec_blocksparse,
-    &bny_codec_adaq,
-    &bny_codec_int8z,
-    &bny_codec_int4z,
-    &bny_codec_randomk,
-    &bny_codec_maxnorm,
-    &bny_codec_maxnorm_ms,
-    &bny_codec_ebint,
-    &bny_codec_powersgd,
-    &bny_codec_sketch,
-    &bny_codec_int8,
-    &bny_codec_int4,
-    &bny_codec_e4m3,
-    &bny_codec_e5m2,
-    &bny_codec_mxfp8,
-    &bny_codec_mxfp4,
-    &bny_codec_sign,
-    &bny_codec_onebit,
-    &bny_codec_qsgd,
-    &bny_codec_terngrad,
-    &bny_codec_natural,
-    &bny_codec_eden,
-    NULL,
+    &bny_codec_none,       &bny_codec_f16,
+    &bny_codec_bf16,       &bny_codec_lossless,
+    &bny_codec_topk,       &bny_codec_gtopk,
+    &bny_codec_topk_exact, &bny_codec_sidco,
+    &bny_codec_dgc,        &bny_codec_adacomp,
+    &bny_codec_wangni,     &bny_codec_blocksparse,
+    &bny_codec_adaq,       &bny_codec_int8z,
+    &bny_codec_int4z,      &bny_codec_randomk,
+    &bny_codec_maxnorm,    &bny_codec_maxnorm_ms,
+    &bny_codec_ebint,      &bny_codec_powersgd,
+    &bny_codec_sketch,     &bny_codec_int8,
+    &bny_codec_int4,       &bny_codec_e4m3,
+    &bny_codec_e5m2,       &bny_codec_mxfp8,
+    &bny_codec_mxfp4,      &bny_codec_sign,
+    &bny_codec_onebit,     &bny_codec_qsgd,
+    &bny_codec_terngrad,   &bny_codec_natural,
+    &bny_codec_eden,       NULL,
 };
 
-/* Those that a program brought: codec.h. Written under the lock, counted last, never removed. */
+/* Those that a program brought: codec.h. Written under the lock, counted last, never removed.
+ */
 static const struct bny_codec_ops *added[BNY_CODECS_ADDED];
 static atomic_size_t nadded;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -80,7 +64,8 @@ int bny_codec_add(const struct bny_codec_ops *ops)
     if (bny_codec_find(ops->name))
         rc = bny_fail(BANYAN_EINVAL, "codec: there is one of the name %s already", ops->name);
     else if (n == BNY_CODECS_ADDED)
-        rc = bny_fail(BANYAN_ENOMEM, "codec: %d are registered, there is no room for %s", BNY_CODECS_ADDED, ops->name);
+        rc = bny_fail(BANYAN_ENOMEM, "codec: %d are registered, there is no room for %s",
+                      BNY_CODECS_ADDED, ops->name);
     else {
         added[n] = ops;
         atomic_store(&nadded, n + 1);

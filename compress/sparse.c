@@ -91,8 +91,8 @@ static void sum_up(struct bny_selection *sum, const struct bny_selection *x)
     sum->sum += x->sum;
 }
 
-long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, float eta,
-                     struct bny_selection *sel)
+long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n,
+                     float eta, struct bny_selection *sel)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     struct bny_sparse s = { .wire = wire, .cap = cap };
@@ -102,8 +102,8 @@ long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void
         struct bny_selection part;
 
         bny_sparse_open(&s, m);
-        s.kept = k->select16(s.idx, s.val, s.room, (const char *)src + 4 * at, e->ef ? e->ef + at : NULL,
-                             e->ef_scale, m, eta, &part);
+        s.kept = k->select16(s.idx, s.val, s.room, (const char *)src + 4 * at,
+                             e->ef ? e->ef + at : NULL, e->ef_scale, m, eta, &part);
         bny_sparse_close(&s);
         sum_up(sel, &part);
     }
@@ -136,7 +136,8 @@ static void put_bitmap(const struct bny_enc *e, char *p, const char *src, float 
     for (size_t at = 0; at < m; at += TILE) {
         size_t n = m - at < TILE ? m - at : TILE;
         uint8_t bits[TILE / 8] = { 0 };
-        size_t kept = k->select16(idx, some, TILE, src + 4 * at, ef ? ef + at : NULL, e->ef_scale, n, 0, &sel);
+        size_t kept = k->select16(idx, some, TILE, src + 4 * at, ef ? ef + at : NULL,
+                                  e->ef_scale, n, 0, &sel);
 
         for (size_t j = 0; j < kept; j++)
             bits[idx[j] / 8] |= (uint8_t)(1u << idx[j] % 8);
@@ -146,7 +147,8 @@ static void put_bitmap(const struct bny_enc *e, char *p, const char *src, float 
     }
 }
 
-static void put_segment(const struct bny_enc *e, char *p, const char *src, float *ef, size_t m, size_t kept)
+static void put_segment(const struct bny_enc *e, char *p, const char *src, float *ef, size_t m,
+                        size_t kept)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     enum form f = shortest(m, kept);
@@ -165,9 +167,10 @@ static void put_segment(const struct bny_enc *e, char *p, const char *src, float
     }
 }
 
-/* Without a residual one pass is enough where no more than two of three elements are there, as in most sums: nothing is
- * lost when it turns out otherwise. Returns bytes; 0: the long way. */
-static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n)
+/* Without a residual one pass is enough where no more than two of three elements are there, as
+ * in most sums: nothing is lost when it turns out otherwise. Returns bytes; 0: the long way. */
+static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const void *src,
+                        size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     struct bny_sparse s = { .wire = wire, .cap = cap };
@@ -177,7 +180,8 @@ static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const v
         struct bny_selection sel;
 
         bny_sparse_open(&s, m);
-        s.kept = k->select16(s.idx, s.val, s.room, (const char *)src + 4 * at, NULL, 1, m, 0, &sel);
+        s.kept =
+            k->select16(s.idx, s.val, s.room, (const char *)src + 4 * at, NULL, 1, m, 0, &sel);
         if (s.kept < sel.over || s.cap - s.at < 4 || !isfinite(sel.sum))
             return 0;
         bny_sparse_close(&s);
@@ -208,7 +212,8 @@ long bny_sparse_all(const struct bny_enc *e, void *wire, size_t cap, const void 
     for (size_t at = 0; at < n; at += SEGMENT) {
         size_t m = segment_at(at, n), kept = nonzeros(e, src, at, m);
 
-        put_segment(e, (char *)wire + out, (const char *)src + 4 * at, e->ef ? e->ef + at : NULL, m, kept);
+        put_segment(e, (char *)wire + out, (const char *)src + 4 * at,
+                    e->ef ? e->ef + at : NULL, m, kept);
         out += form_bytes(shortest(m, kept), m, kept);
     }
     return (long)out;
@@ -224,7 +229,8 @@ struct segment {
 
 static int wrong(const struct bny_dec *d, size_t n, size_t at, const char *what)
 {
-    return bny_fail(BANYAN_EPROTO, "codec %s: a peer's message for %zu elements %s in the segment at %zu",
+    return bny_fail(BANYAN_EPROTO,
+                    "codec %s: a peer's message for %zu elements %s in the segment at %zu",
                     d->codec->ops->name, n, what, at);
 }
 
@@ -249,8 +255,10 @@ static int bits_ok(const char *bits, size_t m, size_t kept)
     return count == kept && (m % 8 == 0 || (uint8_t)bits[bytes - 1] >> m % 8 == 0);
 }
 
-/* Where the parts of the segment at p lie, of len bytes left: what is returned is safe to read, whatever the bytes. */
-static int read_segment(const struct bny_dec *d, struct segment *s, const char *p, size_t len, size_t at, size_t n)
+/* Where the parts of the segment at p lie, of len bytes left: what is returned is safe to read,
+ * whatever the bytes. */
+static int read_segment(const struct bny_dec *d, struct segment *s, const char *p, size_t len,
+                        size_t at, size_t n)
 {
     uint32_t head;
 
@@ -266,7 +274,9 @@ static int read_segment(const struct bny_dec *d, struct segment *s, const char *
     if (len < s->bytes)
         return wrong(d, n, at, "ends");
     s->idx = p + 4;
-    s->val = s->idx + (s->form == LIST ? 2 * s->kept : s->form == BITMAP ? bitmap_bytes(s->m) : 0);
+    s->val = s->idx + (s->form == LIST     ? 2 * s->kept
+                       : s->form == BITMAP ? bitmap_bytes(s->m)
+                                           : 0);
     return 0;
 }
 
@@ -289,9 +299,10 @@ static int check(const struct bny_dec *d, const char *wire, size_t len, size_t n
     return used == len ? 0 : wrong(d, n, n, "goes on after the last");
 }
 
-/* Indexes of up to TILE elements of the segment, from kept index *next or element *at on; both move. Safe to use. */
-static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx, const struct segment *s, size_t *at,
-                           size_t *next)
+/* Indexes of up to TILE elements of the segment, from kept index *next or element *at on; both
+ * move. Safe to use. */
+static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx,
+                           const struct segment *s, size_t *at, size_t *next)
 {
     size_t count = 0, end = s->m - *at < TILE ? s->m : *at + TILE;
 
@@ -335,8 +346,10 @@ static void apply(const struct bny_dec *d, char *dst, const struct segment *s, i
     }
 }
 
-/* The bytes may lie in memory that a peer can still write: they passed check(), and are trusted no more for that. */
-static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size_t len, size_t n, int add)
+/* The bytes may lie in memory that a peer can still write: they passed check(), and are trusted
+ * no more for that. */
+static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size_t len,
+                      size_t n, int add)
 {
     struct segment s = { 0 };
     size_t used = 0;
@@ -349,7 +362,8 @@ static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size
     }
 }
 
-void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len, size_t n)
+void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len,
+                      size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     const struct bny_dec d = { .codec = e->codec, .cpu_flags = e->cpu_flags };
@@ -374,7 +388,8 @@ void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *w
     }
 }
 
-int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n)
+int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                      size_t n)
 {
     int rc = check(d, wire, len, n);
 
@@ -387,7 +402,8 @@ int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size
     return 0;
 }
 
-int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len, size_t n)
+int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                          const void *wire, size_t len, size_t n)
 {
     int rc = check(d, wire, len, n);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the sparse codecs share: the message, its writer and its reader, thresholds.
  *
- * Wire: for each segment of 65536 elements (the last may be shorter) a u32, kept | form << 30, then
+ * Wire: for each segment of 65536 elements (the last may be shorter) a u32, kept | form << 30,
+ * then
  *     LIST    kept strictly increasing u16 indexes within the segment, kept f32 values
  *     BITMAP  (m + 7) / 8 bytes, bit i of byte j for element 8 j + i; kept f32 values
  *     DENSE   m f32 values (kept == m)
@@ -16,11 +17,12 @@
 
 #define BNY_SPARSE_SEGMENT 65536
 
-/* A message being written. Between open and close, elements of one segment are kept in order. */
+/* A message being written. Between open and close, elements of one segment are kept in order.
+ */
 struct bny_sparse {
     char *wire;
     size_t cap, at;
-    char *idx, *val;   /* u16, f32 of the open segment */
+    char *idx, *val; /* u16, f32 of the open segment */
     size_t m, kept, room;
 };
 
@@ -60,58 +62,67 @@ static inline float bny_sparse_value(const struct bny_enc *e, const void *src, s
     return e->ef ? v + e->ef_scale * bny_f32_at(e->ef, i) : v;
 }
 
-/* Sends elements with |v| > eta as far as there is room; the others stay in the residual. All v are finite. Adds to
- * *sel. Returns bytes. */
-long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n, float eta,
-                     struct bny_selection *sel);
-/* Sends everything but zeros in the shortest form; -BANYAN_ENOTSUP as encode(): not finite, or no room and no
- * residual to leave the rest in. */
+/* Sends elements with |v| > eta as far as there is room; the others stay in the residual. All v
+ * are finite. Adds to *sel. Returns bytes. */
+long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n,
+                     float eta, struct bny_selection *sel);
+/* Sends everything but zeros in the shortest form; -BANYAN_ENOTSUP as encode(): not finite, or
+ * no room and no residual to leave the rest in. */
 long bny_sparse_all(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n);
 
 /* Zeroes a and b (or NULL) where the message, our own, has an element. */
-void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len, size_t n);
+void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len,
+                      size_t n);
 
 /* decode() and decode_add() of every codec that writes this format. */
-int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);
-int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc, const void *wire, size_t len,
-                          size_t n);
+int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
+                      size_t n);
+int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc,
+                          const void *wire, size_t len, size_t n);
 
 /* ---- thresholds (threshold.c) ---- */
 
 /* Bits of the k-th largest |v|, 1 <= k <= n. */
 uint32_t bny_kth_largest(const struct bny_enc *e, const void *src, size_t n, size_t k);
 
-/* Tail-Newton tracking. A threshold is c times the mean of |v|; each operation moves c by a Newton step on the logarithm
- * of the survival function, which is exact for exponential tails. One c for contributions and one for owners' sums. The
- * mean is the tensor's of the previous operation, times the chunk's growth since. Thresholds are exact for a chunk's first
+/* Tail-Newton tracking. A threshold is c times the mean of |v|; each operation moves c by a
+ * Newton step on the logarithm of the survival function, which is exact for exponential tails.
+ * One c for contributions and one for owners' sums. The mean is the tensor's of the previous
+ * operation, times the chunk's growth since. Thresholds are exact for a chunk's first
  * operations with one delta: residuals change the distribution most then. */
 #define BNY_TRACK_CHUNKS 64
 struct bny_track {
     struct bny_track_side {
-        float c, mean;   /* 0: nothing known */
-        double delta;    /* what c was found for */
-        uint32_t fresh;  /* operations since delta has been this, at most 4 */
+        float c, mean;  /* 0: nothing known */
+        double delta;   /* what c was found for */
+        uint32_t fresh; /* operations since delta has been this, at most 4 */
         uint32_t nchunks;
-        struct { uint64_t index; float mean; } chunk[BNY_TRACK_CHUNKS];
+        struct {
+            uint64_t index;
+            float mean;
+        } chunk[BNY_TRACK_CHUNKS];
     } side[2];
 };
 struct bny_track_stats { /* of one encoding */
     uint64_t index;
     uint32_t n, owner;
     uint64_t over;
-    double sum;     /* of |v| */
-    double delta;   /* asked for */
+    double sum;   /* of |v| */
+    double delta; /* asked for */
     double eta;
-    double excess;  /* sum of (|v| - eta) / eta over what was over */
+    double excess; /* sum of (|v| - eta) / eta over what was over */
 };
 
 /* The threshold for a chunk whose |v| sum to l1. Without history it is exact. */
-float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src, size_t n);
-void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta, const struct bny_selection *sel,
+float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src,
                     size_t n);
+void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta,
+                    const struct bny_selection *sel, size_t n);
 /* bny_codec_ops.end. */
 void bny_track_end(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
-/* The whole of encode() for part delta of the elements: -BANYAN_ENOTSUP where they are not finite. */
-long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap, const void *src, size_t n);
+/* The whole of encode() for part delta of the elements: -BANYAN_ENOTSUP where they are not
+ * finite. */
+long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap,
+                      const void *src, size_t n);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a codec costs and saves, as constants that are the same on all ranks: the choice of plans rests on them. */
+/* What a codec costs and saves, as constants that are the same on all ranks: the choice of
+ * plans rests on them. */
 #ifndef BNY_COMPRESS_SPEED_H
 #define BNY_COMPRESS_SPEED_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codec states: made, saved, loaded and re-bucketed by the user; lent to operations by state.h. */
+/* Codec states: made, saved, loaded and re-bucketed by the user; lent to operations by state.h.
+ */
 #include "compress/state.h"
 
 #include <math.h>
@@ -68,7 +69,9 @@ static int check(const struct banyan_codec_state *st, const char *what)
     if (!st)
         return bny_fail(BANYAN_EINVAL, "%s: the state must not be NULL", what);
     if (st->busy)
-        return bny_fail(BANYAN_EBUSY, "%s: this state is used by an operation in flight; wait for it first", what);
+        return bny_fail(BANYAN_EBUSY,
+                        "%s: this state is used by an operation in flight; wait for it first",
+                        what);
     return 0;
 }
 
@@ -113,15 +116,16 @@ static int grow_planes(struct banyan_codec_state *st, unsigned planes)
         return 0;
     more = realloc(st->ef, planes * plane_bytes(st) + sizeof(float));
     if (!more)
-        return bny_fail(BANYAN_ENOMEM, "no memory for %u floats an element of %zu", planes, st->count);
+        return bny_fail(BANYAN_ENOMEM, "no memory for %u floats an element of %zu", planes,
+                        st->count);
     memset(more + st->planes * st->count, 0, (planes - st->planes) * plane_bytes(st));
     st->ef = more;
     st->planes = planes;
     return 0;
 }
 
-int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at, struct banyan_codec_state *src,
-                            size_t src_at, size_t count)
+int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
+                            struct banyan_codec_state *src, size_t src_at, size_t count)
 {
     int rc = check(dst, "banyan_codec_state_move");
 
@@ -130,16 +134,24 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at, struc
     if (rc)
         return rc;
     if (dst == src)
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_move: dst and src must be two states");
-    if (count > dst->count || dst_at > dst->count - count || count > src->count || src_at > src->count - count)
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_move: [%zu, +%zu) of %zu elements to [%zu, +%zu) of %zu "
-                        "does not fit", src_at, count, src->count, dst_at, count, dst->count);
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_state_move: dst and src must be two states");
+    if (count > dst->count || dst_at > dst->count - count || count > src->count ||
+        src_at > src->count - count)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "banyan_codec_state_move: [%zu, +%zu) of %zu elements to [%zu, +%zu) of %zu "
+            "does not fit",
+            src_at, count, src->count, dst_at, count, dst->count);
     rc = grow_planes(dst, src->planes);
     if (rc)
         return rc;
     for (unsigned k = 0; k < src->planes; k++) {
-        float *to = dst->ef + k * dst->count + dst_at, *from = src->ef + k * src->count + src_at;
-        float unit = k ? 1 : src->ef_scale / dst->ef_scale; /* factors that wait apply to residuals only */
+        float *to = dst->ef + k * dst->count + dst_at,
+              *from = src->ef + k * src->count + src_at;
+        float unit =
+            k ? 1
+              : src->ef_scale / dst->ef_scale; /* factors that wait apply to residuals only */
         for (size_t i = 0; i < count; i++) {
             to[i] += unit == 1 ? from[i] : unit * from[i];
             from[i] = 0;
@@ -152,7 +164,9 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at, struc
 
 size_t banyan_codec_state_bytes(const struct banyan_codec_state *st)
 {
-    return st ? sizeof(struct saved) + st->planes * plane_bytes(st) + st->track_bytes + st->keep_bytes : 0;
+    return st ? sizeof(struct saved) + st->planes * plane_bytes(st) + st->track_bytes +
+                    st->keep_bytes
+              : 0;
 }
 
 static void put(char **at, const void *from, size_t bytes)
@@ -172,8 +186,10 @@ int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size
     if (rc)
         return rc;
     if (!buf || cap < need)
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_save: %zu bytes at %p; this state takes %zu "
-                        "(banyan_codec_state_bytes)", cap, buf, need);
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_state_save: %zu bytes at %p; this state takes %zu "
+                        "(banyan_codec_state_bytes)",
+                        cap, buf, need);
     h.count = st->count;
     h.seed = st->seed;
     h.step = st->step;
@@ -189,14 +205,16 @@ int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size
     put(&at, st->ef, st->planes * plane_bytes(st));
     put(&at, st->track, st->track_bytes);
     put(&at, st->keep, st->keep_bytes);
-    h.crc = bny_crc32c(bny_crc32c(0, &h, sizeof h), (const char *)buf + sizeof h, need - sizeof h);
+    h.crc =
+        bny_crc32c(bny_crc32c(0, &h, sizeof h), (const char *)buf + sizeof h, need - sizeof h);
     memcpy(buf, &h, sizeof h);
     return 0;
 }
 
 static int bad(const char *what)
 {
-    return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: this is no saved codec state: %s", what);
+    return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: this is no saved codec state: %s",
+                    what);
 }
 
 static int all_finite(const char *v, size_t n)
@@ -212,8 +230,8 @@ static int all_finite(const char *v, size_t n)
 }
 
 /* The header of buf[bytes] for a state of st's size; *codec: whose track and keep it has. */
-static int check_saved(const struct banyan_codec_state *st, struct saved *h, const struct bny_codec **codec,
-                       const char *buf, size_t bytes)
+static int check_saved(const struct banyan_codec_state *st, struct saved *h,
+                       const struct bny_codec **codec, const char *buf, size_t bytes)
 {
     size_t rest = bytes - sizeof *h, planes;
     int64_t cells;
@@ -227,12 +245,14 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h, con
     if (h->magic != SAVED_MAGIC || h->version != SAVED_VERSION)
         return bad("its first bytes are another format's, or another version's");
     if (h->count != st->count)
-        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: saved for %llu elements, this state has %zu",
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_state_load: saved for %llu elements, this state has %zu",
                         (unsigned long long)h->count, st->count);
     if (h->planes < 1 || h->planes > PLANES_MAX)
         return bad("its number of floats an element");
     planes = h->planes * plane_bytes(st);
-    if (rest < planes || h->track_bytes > rest - planes || h->keep_bytes != rest - planes - h->track_bytes)
+    if (rest < planes || h->track_bytes > rest - planes ||
+        h->keep_bytes != rest - planes - h->track_bytes)
         return bad("its length");
     crc = h->crc;
     h->crc = 0;
@@ -249,9 +269,11 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h, con
         return rc;
     if (h->track_bytes != 0 && h->track_bytes != (*codec)->ops->track_bytes)
         return bad("the length of its codec's statistics");
-    if (h->keep_bytes && (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
-                          __builtin_mul_overflow(h->rows, h->cols, &cells) || (uint64_t)cells != st->count ||
-                          (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) != h->keep_bytes))
+    if (h->keep_bytes &&
+        (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
+         __builtin_mul_overflow(h->rows, h->cols, &cells) || (uint64_t)cells != st->count ||
+         (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) !=
+             h->keep_bytes))
         return bad("the length of its codec's matrices");
     return 0;
 }
@@ -270,7 +292,8 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
         rc = grow_planes(st, h.planes);
     if (rc)
         return rc;
-    if ((h.track_bytes && !(track = malloc(h.track_bytes))) || (h.keep_bytes && !(keep = malloc(h.keep_bytes)))) {
+    if ((h.track_bytes && !(track = malloc(h.track_bytes))) ||
+        (h.keep_bytes && !(keep = malloc(h.keep_bytes)))) {
         free(track);
         return bny_fail(BANYAN_ENOMEM, "no memory to load a codec state");
     }
@@ -319,7 +342,8 @@ static int same_params(const struct bny_codec *a, const struct bny_codec *b)
     return a->ops == b->ops && !memcmp(a->param, b->param, sizeof a->param);
 }
 
-int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows, int64_t cols)
+int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows,
+                    int64_t cols)
 {
     const struct bny_codec_ops *ops = codec->ops;
     size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
@@ -327,12 +351,14 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
 
     if (rc)
         return rc;
-    if (st->codec && st->codec->ops != ops) { /* another codec's are of no use; its residuals are */
+    if (st->codec &&
+        st->codec->ops != ops) { /* another codec's are of no use; its residuals are */
         memset(st->ef + st->count, 0, (st->planes - 1) * plane_bytes(st));
         if (st->track)
             memset(st->track, 0, st->track_bytes);
     }
-    if (st->keep && (!st->codec || !same_params(st->codec, codec) || rows != st->rows || cols != st->cols))
+    if (st->keep &&
+        (!st->codec || !same_params(st->codec, codec) || rows != st->rows || cols != st->cols))
         memset(st->keep, 0, st->keep_bytes);
     rc = grow_planes(st, 1 + ops->elem_floats);
     if (rc == 0)
@@ -345,7 +371,8 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     st->rows = rows;
     st->cols = cols;
     st->busy = 1;
-    for (size_t i = 0; st->ef_scale != 1 && i < st->count; i++) /* all of them, encoded in this operation or not */
+    for (size_t i = 0; st->ef_scale != 1 && i < st->count;
+         i++) /* all of them, encoded in this operation or not */
         st->ef[i] *= st->ef_scale;
     st->ef_scale = 1;
     if (ops->begin && st->track)

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a tensor keeps from one operation to the next: residuals by element, a codec's further floats an element, its
- * statistics, its matrices. Owned by the user (banyan_codec_state), lent to one operation at a time. */
+/* What a tensor keeps from one operation to the next: residuals by element, a codec's further
+ * floats an element, its statistics, its matrices. Owned by the user (banyan_codec_state), lent
+ * to one operation at a time. */
 #ifndef BNY_COMPRESS_STATE_H
 #define BNY_COMPRESS_STATE_H
 
 #include "compress/codec.h"
 
 struct banyan_codec_state {
-    size_t count;     /* elements of the tensor */
-    uint64_t seed;    /* the same on all ranks */
-    uint32_t step;    /* operations so far: the same on all ranks */
-    unsigned planes;  /* 1 + further floats an element */
-    float *ef;        /* [planes][count]: residuals, then the codec's own */
-    float ef_scale;   /* of the next operation; 1 */
+    size_t count;                  /* elements of the tensor */
+    uint64_t seed;                 /* the same on all ranks */
+    uint32_t step;                 /* operations so far: the same on all ranks */
+    unsigned planes;               /* 1 + further floats an element */
+    float *ef;                     /* [planes][count]: residuals, then the codec's own */
+    float ef_scale;                /* of the next operation; 1 */
     const struct bny_codec *codec; /* of the latest operation; NULL: none yet */
-    void *track;      /* [codec->ops->track_bytes] */
-    void *keep;       /* [keep_bytes] linear codecs' */
+    void *track;                   /* [codec->ops->track_bytes] */
+    void *keep;                    /* [keep_bytes] linear codecs' */
     size_t track_bytes, keep_bytes;
     int64_t rows, cols; /* that keep was made for */
-    int busy;         /* lent to an operation */
+    int busy;           /* lent to an operation */
 };
 
-/* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's begin(). What another codec left behind is
- * cleared, but for the residuals. rows, cols: of linear codecs. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
-int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows, int64_t cols);
+/* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's
+ * begin(). What another codec left behind is cleared, but for the residuals. rows, cols: of
+ * linear codecs. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
+int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows,
+                    int64_t cols);
 /* The operation has ended: the next step's number. */
 void bny_state_end(struct banyan_codec_state *st);
 

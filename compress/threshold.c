@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Thresholds for a wanted number of elements: exact by radix, or tracked from one operation to the next. */
+/* Thresholds for a wanted number of elements: exact by radix, or tracked from one operation to
+ * the next. */
 #include <math.h>
 
 #include "compress/sparse.h"
 
-/* Most that a step moves c. With a residual, elements gather just below the threshold, many more than the tail above it
- * lets expect: without these limits heavy tails made the number kept swing by a factor of 100. */
+/* Most that a step moves c. With a residual, elements gather just below the threshold, many
+ * more than the tail above it lets expect: without these limits heavy tails made the number
+ * kept swing by a factor of 100. */
 #define UP    0.2
 #define DOWN  0.06
 #define FRESH 4
@@ -69,7 +71,8 @@ static float mean_then(const struct bny_track_side *t, uint64_t index)
 
 float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src, size_t n)
 {
-    const struct bny_track_side *t = e->track ? &((const struct bny_track *)e->track)->side[e->nsum > 1] : NULL;
+    const struct bny_track_side *t =
+        e->track ? &((const struct bny_track *)e->track)->side[e->nsum > 1] : NULL;
     double mean = l1 / (double)n, growth, then;
     size_t k = (size_t)(delta * (double)n + 0.5);
 
@@ -84,19 +87,25 @@ float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void
     return (float)((double)(t->c * t->mean) * fmin(fmax(growth, 0.1), 10));
 }
 
-void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta, const struct bny_selection *sel,
-                    size_t n)
+void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta,
+                    const struct bny_selection *sel, size_t n)
 {
     struct bny_track_stats *s = e->stats;
 
     if (!s)
         return;
-    *s = (struct bny_track_stats){ .index = e->index, .n = (uint32_t)n, .owner = e->nsum > 1, .over = sel->over,
-                                   .sum = l1, .delta = delta, .eta = (double)eta,
+    *s = (struct bny_track_stats){ .index = e->index,
+                                   .n = (uint32_t)n,
+                                   .owner = e->nsum > 1,
+                                   .over = sel->over,
+                                   .sum = l1,
+                                   .delta = delta,
+                                   .eta = (double)eta,
                                    .excess = eta > 0 ? sel->excess / (double)eta : 0 };
 }
 
-static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, size_t nchunks, uint32_t owner)
+static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, size_t nchunks,
+                     uint32_t owner)
 {
     double n = 0, sum = 0, over = 0, excess = 0, delta = 0, eta = 0, move;
 
@@ -131,7 +140,8 @@ static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, 
     t->mean = (float)(sum / n);
 }
 
-void bny_track_end(const struct bny_codec *codec, void *track, const void *stats, size_t nchunks)
+void bny_track_end(const struct bny_codec *codec, void *track, const void *stats,
+                   size_t nchunks)
 {
     struct bny_track *t = track;
 
@@ -139,7 +149,8 @@ void bny_track_end(const struct bny_codec *codec, void *track, const void *stats
         end_side(&t->side[owner], stats, nchunks, owner);
 }
 
-long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap, const void *src, size_t n)
+long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap,
+                      const void *src, size_t n)
 {
     double l1 = bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n);
     struct bny_selection sel = { 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A codec of one's own: values on the wire as multiples of 1/16 in a byte, from -8 to 8. The library adds residuals, sums,
- * checks and routes.
+/* A codec of one's own: values on the wire as multiples of 1/16 in a byte, from -8 to 8. The
+ * library adds residuals, sums, checks and routes.
  *   banyan_run -n 4 ./custom_codec
  */
 #include <banyan/banyan.h>
@@ -42,7 +42,9 @@ static int decode(void *ctx, float *dst, const void *wire, size_t len, size_t n)
 
 int main(void)
 {
-    const struct banyan_codec sixteenths = { sizeof sixteenths, "sixteenths", NULL, bound, encode, decode };
+    const struct banyan_codec sixteenths = {
+        sizeof sixteenths, "sixteenths", NULL, bound, encode, decode
+    };
     struct banyan_opts opts = BANYAN_OPTS_INIT;
     struct banyan_codec_state *state = NULL;
     struct banyan_comm *comm = NULL;
@@ -50,7 +52,8 @@ int main(void)
     double error = 0, total = 0;
     int steps = 50, rc;
 
-    if (banyan_codec_register(&sixteenths) < 0 || banyan_codec_state_create(&state, COUNT, 1) < 0 ||
+    if (banyan_codec_register(&sixteenths) < 0 ||
+        banyan_codec_state_create(&state, COUNT, 1) < 0 ||
         banyan_comm_init_env(&comm, NULL) < 0)
         goto fail;
     opts.codec = "sixteenths:force=1";
@@ -63,7 +66,8 @@ int main(void)
         total += (double)y[1];
     }
     error = fabs(total / steps - (double)x[1]);
-    printf("rank %d: the mean of %d averages is off by %.5f; one value on the wire by up to 0.03125\n",
+    printf("rank %d: the mean of %d averages is off by %.5f; one value on the wire by up to "
+           "0.03125\n",
            banyan_comm_rank(comm), steps, error);
     banyan_codec_state_free(state);
     rc = banyan_comm_finalize(comm);

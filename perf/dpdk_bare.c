@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an ethdev port can do at best between two processes: a loop over rx_burst and tx_burst that does no more than a
- * transport must: frames out of a user's buffer, each with its offset, added (or copied) into a user's buffer straight from
- * the received mbuf, by the same kernel as banyan's. No reliability; --window bounds what is under way, so that a
- * receiver's ring does not overflow. Idle polls yield the CPU.
- * memif has rings of 64 slots: more, and the shared buffers fall out of the L2 cache (1024: 4.7 instead of 6.6 GB/s).
+/* What an ethdev port can do at best between two processes: a loop over rx_burst and tx_burst
+ * that does no more than a transport must: frames out of a user's buffer, each with its offset,
+ * added (or copied) into a user's buffer straight from the received mbuf, by the same kernel as
+ * banyan's. No reliability; --window bounds what is under way, so that a receiver's ring does
+ * not overflow. Idle polls yield the CPU. memif has rings of 64 slots: more, and the shared
+ * buffers fall out of the L2 cache (1024: 4.7 instead of 6.6 GB/s).
  *
- *   dpdk_bare bw  [--port memif[:zero-copy=yes]|af_packet:iface=IF] [--frame 9000] [--bytes 67108864] [--op add|copy|none]
- *                 [--ext 0|1] [--window FRAMES] [--seconds 1] [--payload BYTES] [--pin 0|1]
+ *   dpdk_bare bw  [--port memif[:zero-copy=yes]|af_packet:iface=IF] [--frame 9000] [--bytes
+ *                 67108864] [--op add|copy|none] [--ext 0|1] [--window FRAMES] [--seconds 1]
+ *                 [--payload BYTES] [--pin 0|1]
  *   dpdk_bare lat [--port ...] [--bytes 64] [--count 20000]
  *
- * Rank 0 sends, rank 1 receives (variable RANK, as scripts/netns-cluster sets it); without RANK it starts the other itself.
- * --ext 1: external buffers on the user's memory (EAL memory, where the port needs that). --frame: MTU, IP header included.
- * The rank that measured prints a JSON object. Exit status 0, 1, 77 (no such port here), 2. */
+ * Rank 0 sends, rank 1 receives (variable RANK, as scripts/netns-cluster sets it); without RANK
+ * it starts the other itself. --ext 1: external buffers on the user's memory (EAL memory, where
+ * the port needs that). --frame: MTU, IP header included. The rank that measured prints a JSON
+ * object. Exit status 0, 1, 77 (no such port here), 2. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -63,9 +66,17 @@ static struct {
     size_t bytes, payload; /* payload: of a DATA frame, a multiple of 64 */
     uint64_t window, count;
     double seconds;
-    unsigned bufs, cache; /* of the pool: few that are used again at once stay in the L2 cache */
-} o = { .bufs = 4095, .cache = 64, .port = "memif", .op = "add", .pin = 1, .frame = 9000, .bytes = 64 << 20,
-        .count = 20000, .seconds = 1 };
+    unsigned bufs,
+        cache; /* of the pool: few that are used again at once stay in the L2 cache */
+} o = { .bufs = 4095,
+        .cache = 64,
+        .port = "memif",
+        .op = "add",
+        .pin = 1,
+        .frame = 9000,
+        .bytes = 64 << 20,
+        .count = 20000,
+        .seconds = 1 };
 
 static struct {
     uint16_t port;
@@ -79,7 +90,8 @@ static struct {
 
 static void die(int status, const char *what, int err)
 {
-    fprintf(stderr, "dpdk_bare: rank %d: %s: %s\n", o.rank, what, rte_strerror(err < 0 ? -err : err));
+    fprintf(stderr, "dpdk_bare: rank %d: %s: %s\n", o.rank, what,
+            rte_strerror(err < 0 ? -err : err));
     exit(status);
 }
 
@@ -104,7 +116,8 @@ static void vdev_of(char *name, char *args, size_t cap, const char *socket)
 
 static void start_eal(void)
 {
-    char args[] = "dpdk_bare\0--no-huge\0--no-shconf\0--single-file-segments\0-m\0" "512\0--no-pci\0--no-telemetry\0"
+    char args[] = "dpdk_bare\0--no-huge\0--no-shconf\0--single-file-segments\0-m\0"
+                  "512\0--no-pci\0--no-telemetry\0"
                   "--log-level=3\0--lcores\0";
     char lcores[32], *argv[16];
     int argc = 0;
@@ -127,9 +140,11 @@ static void open_port(const char *socket)
     int rc;
 
     vdev_of(name, args, sizeof args, socket);
-    if ((rc = rte_eal_hotplug_add("vdev", name, args)) < 0 || (rc = rte_eth_dev_get_port_by_name(name, &l.port)) < 0)
+    if ((rc = rte_eal_hotplug_add("vdev", name, args)) < 0 ||
+        (rc = rte_eth_dev_get_port_by_name(name, &l.port)) < 0)
         die(77, args, rc);
-    l.pool = rte_pktmbuf_pool_create("frames", o.bufs, o.cache, 0, (uint16_t)(o.frame <= 1500 ? 2048 + 128 : 12288 + 128), 0);
+    l.pool = rte_pktmbuf_pool_create("frames", o.bufs, o.cache, 0,
+                                     (uint16_t)(o.frame <= 1500 ? 2048 + 128 : 12288 + 128), 0);
     l.refs = rte_pktmbuf_pool_create("refs", 4095, 256, 0, 0, 0);
     if (!l.pool || !l.refs)
         die(1, "no memory for mbufs", rte_errno);
@@ -137,8 +152,8 @@ static void open_port(const char *socket)
         (rc = rte_eth_rx_queue_setup(l.port, 0, 1024, 0, NULL, l.pool)) < 0 ||
         (rc = rte_eth_tx_queue_setup(l.port, 0, 1024, 0, NULL)) < 0)
         die(1, "the port's queues", rc);
-    /* Memif's server may not be there yet, or listen before it knows its own port; a client that it turned away does not
-     * try again. */
+    /* Memif's server may not be there yet, or listen before it knows its own port; a client
+     * that it turned away does not try again. */
     while (!link.link_status && !bny_deadline_passed(deadline)) {
         rc = rte_eth_dev_start(l.port);
         for (int ms = 0; rc == 0 && ms < 50 && !link.link_status; ms++) {
@@ -169,10 +184,14 @@ static void fill_head(void *at, enum kind kind, uint64_t value, size_t payload)
     f->eth.dst_addr = l.peer;
     f->eth.src_addr = l.mine;
     f->eth.ether_type = RTE_BE16(RTE_ETHER_TYPE_IPV4);
-    /* Addresses of nobody: the kernel, which sees the frames of af_packet too, drops them at once. */
-    f->ip = (struct rte_ipv4_hdr){ .version_ihl = 0x45, .total_length = rte_cpu_to_be_16(ip_len),
-                                   .time_to_live = 64, .next_proto_id = IPPROTO_UDP,
-                                   .src_addr = RTE_BE32(0xc0000201), .dst_addr = RTE_BE32(0xc0000202) };
+    /* Addresses of nobody: the kernel, which sees the frames of af_packet too, drops them at
+     * once. */
+    f->ip = (struct rte_ipv4_hdr){ .version_ihl = 0x45,
+                                   .total_length = rte_cpu_to_be_16(ip_len),
+                                   .time_to_live = 64,
+                                   .next_proto_id = IPPROTO_UDP,
+                                   .src_addr = RTE_BE32(0xc0000201),
+                                   .dst_addr = RTE_BE32(0xc0000202) };
     f->ip.hdr_checksum = rte_ipv4_cksum(&f->ip);
     f->udp.src_port = f->udp.dst_port = RTE_BE16(4791);
     f->udp.dgram_len = rte_cpu_to_be_16((uint16_t)(ip_len - sizeof f->ip));
@@ -198,7 +217,8 @@ static struct rte_mbuf *make(enum kind kind, uint64_t value, const void *payload
         return NULL;
     }
     rte_mbuf_ext_refcnt_update(&l.shared, 1);
-    rte_pktmbuf_attach_extbuf(d, (void *)(uintptr_t)payload, RTE_BAD_IOVA, (uint16_t)len, &l.shared);
+    rte_pktmbuf_attach_extbuf(d, (void *)(uintptr_t)payload, RTE_BAD_IOVA, (uint16_t)len,
+                              &l.shared);
     d->data_len = (uint16_t)len;
     d->pkt_len = (uint32_t)len;
     rte_pktmbuf_chain(m, d);
@@ -306,8 +326,9 @@ static int may_send(void)
     return 0;
 }
 
-/* DPDK 22.11's memif with zero-copy: sending more than 4 packets of 2 segments at once to a ring that fills up overwrites
- * slots in flight (eth_memif_tx_zc looks at the free slots once for 4 packets). */
+/* DPDK 22.11's memif with zero-copy: sending more than 4 packets of 2 segments at once to a
+ * ring that fills up overwrites slots in flight (eth_memif_tx_zc looks at the free slots once
+ * for 4 packets). */
 static void push(struct rte_mbuf **m, unsigned n)
 {
     unsigned done = 0, most = o.ext && strstr(o.port, "zero-copy") ? 4 : BURST;
@@ -333,7 +354,8 @@ static uint64_t send_rounds(void)
 
             while (!may_send())
                 turn();
-            for (; n < BURST && at < o.bytes && (n == 0 || !o.window || l.sent + n - l.credited - l.lost < o.window);
+            for (; n < BURST && at < o.bytes &&
+                   (n == 0 || !o.window || l.sent + n - l.credited - l.lost < o.window);
                  n++) {
                 size_t len = RTE_MIN(o.payload, o.bytes - at);
 
@@ -377,11 +399,16 @@ static void bandwidth(void)
         usleep(500);
         turn();
     }
-    printf("{\"what\": \"bw\", \"port\": \"%s\", \"frame\": %d, \"bytes\": %zu, \"op\": \"%s\", \"ext\": %d, \"window\": %lu, "
+    printf("{\"what\": \"bw\", \"port\": \"%s\", \"frame\": %d, \"bytes\": %zu, \"op\": "
+           "\"%s\", \"ext\": %d, \"window\": %lu, "
            "\"GBps\": %.4f, \"us\": %.1f, \"rounds\": %lu, \"right\": %s, \"missing\": %lld}\n",
            o.port, o.frame, o.bytes, o.op, o.ext, (unsigned long)o.window,
-           (double)total / (double)(l.last_ns - l.first_ns), (double)(l.last_ns - l.first_ns) * (double)o.bytes / (double)total / 1000,
-           (unsigned long)l.rounds, total != l.rounds * o.bytes ? "\"lossy\"" : o.op[0] == 'n' || check(l.rounds) ? "true" : "false",
+           (double)total / (double)(l.last_ns - l.first_ns),
+           (double)(l.last_ns - l.first_ns) * (double)o.bytes / (double)total / 1000,
+           (unsigned long)l.rounds,
+           total != l.rounds * o.bytes         ? "\"lossy\""
+           : o.op[0] == 'n' || check(l.rounds) ? "true"
+                                               : "false",
            (long long)(l.rounds * o.bytes - total));
 }
 
@@ -422,9 +449,11 @@ static void latency(void)
     }
     qsort(us, n, sizeof *us, by_value);
     if (o.rank == 0)
-        printf("{\"what\": \"lat\", \"port\": \"%s\", \"frame\": %d, \"bytes\": %zu, \"lost\": %lu, \"us\": %.3f, \"min\": %.3f, "
+        printf("{\"what\": \"lat\", \"port\": \"%s\", \"frame\": %d, \"bytes\": %zu, \"lost\": "
+               "%lu, \"us\": %.3f, \"min\": %.3f, "
                "\"p99\": %.3f, \"p999\": %.3f}\n",
-               o.port, o.frame, o.bytes, (unsigned long)again, us[n / 2], us[0], us[n * 99 / 100], us[n * 999 / 1000]);
+               o.port, o.frame, o.bytes, (unsigned long)again, us[n / 2], us[0],
+               us[n * 99 / 100], us[n * 999 / 1000]);
     free(us);
 }
 
@@ -496,8 +525,9 @@ static int options(int argc, char **argv)
         else
             return 0;
     }
-    return argc % 2 == 0 && (!strcmp(o.what, "bw") || !strcmp(o.what, "lat")) && o.frame >= 576 && o.frame <= 9100 &&
-           o.bytes >= 4 && o.bytes % 4 == 0 && o.count > 0 && strchr("acn", o.op[0]) &&
+    return argc % 2 == 0 && (!strcmp(o.what, "bw") || !strcmp(o.what, "lat")) &&
+           o.frame >= 576 && o.frame <= 9100 && o.bytes >= 4 && o.bytes % 4 == 0 &&
+           o.count > 0 && strchr("acn", o.op[0]) &&
            (!strncmp(o.port, "memif", 5) || !strncmp(o.port, "af_packet:", 10)) &&
            (strcmp(o.what, "lat") || o.bytes <= (size_t)o.frame - 64);
 }
@@ -524,7 +554,8 @@ int main(int argc, char **argv)
     cpu_set_t cpu;
 
     if (!options(argc, argv)) {
-        fprintf(stderr, "usage: dpdk_bare bw|lat [--port memif|af_packet:iface=IF] ...; see the top of perf/dpdk_bare.c\n");
+        fprintf(stderr, "usage: dpdk_bare bw|lat [--port memif|af_packet:iface=IF] ...; see "
+                        "the top of perf/dpdk_bare.c\n");
         return 2;
     }
     o.rank = rank ? atoi(rank) : 0;

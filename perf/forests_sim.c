@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* forests_sim: what the simulator makes of published results, as JSON rows.
  *
- *   forests_sim table          contended times on tori and meshes in units of S/(nB), alpha 0 (table 1.6 of the design:
- *                              MultiTree, Swing and their baselines)
- *   forests_sim curves TOPO    bus bandwidth against size, 32 KiB to 64 MiB, links of 16 GB/s and 150 ns, one head flit in
- *                              17: MultiTree's figure; rows for tools/banyan_plot
- *   forests_sim speed          seconds to plan, bound, repair, simulate and prove; rows for perf/forests.py --speed
+ *   forests_sim table          contended times on tori and meshes in units of S/(nB), alpha 0
+ *                              (table 1.6 of the design: MultiTree, Swing and their baselines)
+ *   forests_sim curves TOPO    bus bandwidth against size, 32 KiB to 64 MiB, links of 16 GB/s
+ *                              and 150 ns, one head flit in 17: MultiTree's figure; rows for
+ *                              tools/banyan_plot
+ *   forests_sim speed          seconds to plan, bound, repair, simulate and prove; rows for
+ *                              perf/forests.py --speed
  */
 #include <math.h>
 #include <stdio.h>
@@ -161,7 +163,8 @@ static int curves(const char *topo)
 
 static void row(const char *what, const char *topo, double s, double aim)
 {
-    printf("{\"what\":\"%s\",\"topo\":\"%s\",\"seconds\":%.4f,\"aim_s\":%.1f}\n", what, topo, s, aim);
+    printf("{\"what\":\"%s\",\"topo\":\"%s\",\"seconds\":%.4f,\"aim_s\":%.1f}\n", what, topo, s,
+           aim);
     fflush(stdout);
 }
 
@@ -223,7 +226,8 @@ static int speed_of_repair(const char *topo, const char *loss, double aim)
 }
 
 /* What banyan_topo verify does: certificate, bound, and the programs of all ranks. */
-static int speed_of_proof(const struct bny_graph *g, struct bny_forest *f, const char *topo, double aim)
+static int speed_of_proof(const struct bny_graph *g, struct bny_forest *f, const char *topo,
+                          double aim)
 {
     struct bny_program_set set = { .collective = BNY_ALLREDUCE, .n = f->nranks };
     double start = seconds();
@@ -232,7 +236,8 @@ static int speed_of_proof(const struct bny_graph *g, struct bny_forest *f, const
     if (bny_forest_recheck(f, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why))
         return failed(why);
     set.p = calloc((size_t)set.n, sizeof *set.p);
-    if (!set.p || bny_compile_all(set.p, f, BNY_ALLREDUCE, 1) || bny_program_set_prove(&set, 4, why, sizeof why))
+    if (!set.p || bny_compile_all(set.p, f, BNY_ALLREDUCE, 1) ||
+        bny_program_set_prove(&set, 4, why, sizeof why))
         return failed("proof");
     row("proof of a plan", topo, seconds() - start, aim);
     bny_program_set_free(&set);
@@ -268,8 +273,10 @@ static int speed_of_1024(void)
 
 static int speed(void)
 {
-    static const char *const of_64[] = { "torus:8x8", "mesh:8x8", "dgx-a100:8", "mi250:4", "fattree:64", "leafspine:8x8,over=4" };
-    static const char *const of_256[] = { "torus:16x16", "dgx-h100:32", "random:256", "leafspine:16x16,over=4" };
+    static const char *const of_64[] = { "torus:8x8", "mesh:8x8",   "dgx-a100:8",
+                                         "mi250:4",   "fattree:64", "leafspine:8x8,over=4" };
+    static const char *const of_256[] = { "torus:16x16", "dgx-h100:32", "random:256",
+                                          "leafspine:16x16,over=4" };
     static const char *const of_1024[] = { "torus:32x32", "dgx-h100:128" };
     int e = 0;
 

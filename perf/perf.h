@@ -39,14 +39,14 @@ struct perf_opts {
     int nlocal;       /* -P: ranks to start here; 0: join the job of the environment */
     int bind;
     const char *transport, *schedule, *codec, *device;
-    int codec_auto;       /* the codec is a permission, as in the library; else it is insisted on */
+    int codec_auto; /* the codec is a permission, as in the library; else it is insisted on */
     const char *topology; /* NULL: BANYAN_TOPO's, or none */
     uint64_t chunk_bytes;
     struct perf_data_spec data;
     enum perf_format format;
-    const char *json; /* file, or NULL */
+    const char *json;  /* file, or NULL */
     const char *trace; /* file, or NULL */
-    int roofline;     /* 0: skip that measurement */
+    int roofline;      /* 0: skip that measurement */
 };
 
 /* Fills *o. Returns 0; 1 when the program should end at once with status *status (help, bad
@@ -95,11 +95,11 @@ struct perf_run {
     int keeps_time;     /* sets the process's alarm: one rank of it does */
     char transport[32]; /* that the communicator uses */
     struct perf_buffers buf;
-    FILE *trace_file;    /* rank 0's; NULL: no --trace */
-    char verdict[1024];  /* of the line of the table that is being printed */
+    FILE *trace_file;   /* rank 0's; NULL: no --trace */
+    char verdict[1024]; /* of the line of the table that is being printed */
     size_t verdict_len;
     uint64_t trace_base; /* ns: the file's time 0 */
-    double *times_us; /* [iters] */
+    double *times_us;    /* [iters] */
     int64_t wrong_total;
     double busbw_sum; /* for the closing line */
     int busbw_n;

@@ -463,8 +463,8 @@ static void check_real(const struct perf_values *v, size_t first, size_t n, cons
 }
 
 /* Moved by a lossy codec. */
-static void check_decoded(const struct perf_values *v, size_t n, const void *sent, const void *got,
-                          struct perf_check *out)
+static void check_decoded(const struct perf_values *v, size_t n, const void *sent,
+                          const void *got, struct perf_check *out)
 {
     double x[TILE], y[TILE];
 

@@ -36,7 +36,7 @@ struct perf_values {
     int reduces; /* 1: op below applies; 0: values are only moved */
     unsigned op; /* enum banyan_op_kind or PERF_MULSUM */
     int nranks;
-    size_t count;      /* of the call; where file= starts a rank */
+    size_t count; /* of the call; where file= starts a rank */
     struct perf_codec_error codec;
     uint64_t seed;
 };

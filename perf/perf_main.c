@@ -108,7 +108,8 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
         snprintf(row->codec, sizeof row->codec, "none");
         if (run->rank == 0 && !run->said_refused++)
             fprintf(stderr,
-                    "banyan_perf: %s; --codec %s insists, BANYAN_LINK_GBPS tells the link's speed\n",
+                    "banyan_perf: %s; --codec %s insists, BANYAN_LINK_GBPS tells the link's "
+                    "speed\n",
                     plan, o->codec);
     }
 }
@@ -232,7 +233,8 @@ static int gather_cards(struct perf_run *run, char **all)
 /* Rank 0 opens the files; all learn whether it could. 0, 1: no (said), or an error. */
 static int open_outputs(struct perf_run *run, struct perf_out *out)
 {
-    uint8_t no = run->rank == 0 && (perf_out_open(out, run->opts) != 0 || perf_trace_open(run) != 0);
+    uint8_t no =
+        run->rank == 0 && (perf_out_open(out, run->opts) != 0 || perf_trace_open(run) != 0);
     int rc = banyan_broadcast(&no, 1, BANYAN_U8, 0, run->comm, NULL);
 
     return rc < 0 ? rc : no;
@@ -323,7 +325,8 @@ static int run_rank(struct perf_run *run, const struct banyan_id *id, int rank, 
     int status;
 
     status = join(run, id, rank, nranks);
-    if (status == -BANYAN_EINVAL) { /* a schedule, codec, graph or device that the library does not take */
+    if (status == -BANYAN_EINVAL) { /* a schedule, codec, graph or device that the library does
+                                       not take */
         failed("wrong option");
         return 2;
     }
@@ -391,7 +394,8 @@ int main(int argc, char **argv)
     if (perf_opts_parse(&opts, argc, argv, &status))
         return status;
     signal(SIGALRM, on_alarm);
-    /* Whoever measures a codec wants it used; a library must not set variables, a program may. */
+    /* Whoever measures a codec wants it used; a library must not set variables, a program may.
+     */
     if (!opts.codec_auto && setenv("BANYAN_CODEC_FORCE", "1", 0) != 0)
         return failed("cannot set BANYAN_CODEC_FORCE");
     if (!strcmp(opts.transport, "loop"))

@@ -32,12 +32,14 @@ static const char usage[] =
     "      --inplace 0|1|both  (both)\n"
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
     "      --transport auto|shm|verbs|dpdk|tcp|loop     --schedule auto|NAME|FILE\n"
-    "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; banyan_topo --help\n"
+    "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; "
+    "banyan_topo --help\n"
     "      --codec none|NAME[:PARAM=VALUE,...]  auto:NAME: only where it is predicted to gain\n"
     "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
-    "      --trace FILE        each row's last iteration for Perfetto or chrome://tracing, and a\n"
+    "      --trace FILE        each row's last iteration for Perfetto or chrome://tracing, and "
+    "a\n"
     "                          verdict: wire-bound, encode-bound, ...\n"
     "  -h, --help              -V, --version\n"
     "The exit status is 1 when a value is wrong or a call failed, 2 for wrong options.\n";
@@ -174,10 +176,18 @@ static int parse_letter(struct perf_opts *o, int c, const char *arg)
     char *end;
 
     switch (c) {
-    case 'b': return bny_parse_size(arg, &o->min_bytes) ? bad("-b wants a size such as 64K, got ", arg) : 0;
-    case 'e': return bny_parse_size(arg, &o->max_bytes) ? bad("-e wants a size such as 64K, got ", arg) : 0;
+    case 'b':
+        return bny_parse_size(arg, &o->min_bytes)
+                   ? bad("-b wants a size such as 64K, got ", arg)
+                   : 0;
+    case 'e':
+        return bny_parse_size(arg, &o->max_bytes)
+                   ? bad("-e wants a size such as 64K, got ", arg)
+                   : 0;
     case 'i':
-        return bny_parse_size(arg, &o->step_bytes) ? bad("-i wants a size such as 64K, got ", arg) : 0;
+        return bny_parse_size(arg, &o->step_bytes)
+                   ? bad("-i wants a size such as 64K, got ", arg)
+                   : 0;
     case 'f':
         o->factor = strtod(arg, &end);
         return end == arg || *end || !(o->factor > 1)
@@ -243,12 +253,14 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_NO_ROOFLINE: o->roofline = 0; return 0;
     case OPT_DATA: return perf_data_parse(&o->data, arg) ? 2 : 0;
     case OPT_CHUNK:
-        return bny_parse_size(arg, &o->chunk_bytes) ? bad("--chunk wants a size such as 64K, got ", arg)
-                                                    : 0;
+        return bny_parse_size(arg, &o->chunk_bytes)
+                   ? bad("--chunk wants a size such as 64K, got ", arg)
+                   : 0;
     case OPT_TRACE: o->trace = arg; return 0;
     case OPT_GID:
-        return bad("--gid is not needed: verbs takes the GID of the address of --device; got --gid ",
-                   arg);
+        return bad(
+            "--gid is not needed: verbs takes the GID of the address of --device; got --gid ",
+            arg);
     case OPT_INPLACE:
         o->inplace = !strcmp(arg, "0")      ? 1
                      : !strcmp(arg, "1")    ? 2
@@ -293,8 +305,8 @@ static int cross_check(struct perf_opts *o)
     if (bny_codec_parse(&codec, o->codec) != 0)
         return bad("--", banyan_last_error()); /* it begins with the word codec */
     if (strcmp(o->schedule, "auto") && !bny_schedule_known(o->schedule)) {
-        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown; there are: auto, %s\n", o->schedule,
-                bny_schedule_list());
+        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown; there are: auto, %s\n",
+                o->schedule, bny_schedule_list());
         return 2;
     }
     if (o->max_bytes < o->min_bytes)

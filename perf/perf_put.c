@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* put_bw and put_lat: the windows of the transport contract, between 2 ranks, without the
- * engine. put_bw   rank 0 puts a batch (of large ones: over a device only) into rank 1's window;
- * the clock stops when rank 1 has answered that the last one arrived. put_lat  the two put to
- * each other in turn; half a round trip: over a device the median of 64, else the mean of 16. The transport instance is our own: the communicator only carries the addresses. */
+ * engine. put_bw   rank 0 puts a batch (of large ones: over a device only) into rank 1's
+ * window; the clock stops when rank 1 has answered that the last one arrived. put_lat  the two
+ * put to each other in turn; half a round trip: over a device the median of 64, else the mean
+ * of 16. The transport instance is our own: the communicator only carries the addresses. */
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
@@ -16,9 +17,11 @@
 #include "transport/transport.h"
 
 #define PUT_TIMEOUT_S 30.0
-#define STREAM_BYTES  (8u << 20) /* under way together where a device moves them: a bandwidth is that of a stream */
-#define STREAM_MOST   64u
-#define ROUNDS        64 /* of put_lat over a device, each timed by itself */
+#define STREAM_BYTES                                                                           \
+    (8u << 20) /* under way together where a device moves them: a bandwidth is that of a       \
+                  stream */
+#define STREAM_MOST 64u
+#define ROUNDS      64 /* of put_lat over a device, each timed by itself */
 
 static _Thread_local struct { /* of this rank */
     const struct bny_transport_ops *ops;
@@ -28,11 +31,11 @@ static _Thread_local struct { /* of this rank */
     size_t cap;
     struct bny_window mine, theirs;
     uint64_t arrived, answered, sent_done;
-    char *send;             /* what is sent: the run's buffer, or memory of the transport */
+    char *send;              /* what is sent: the run's buffer, or memory of the transport */
     struct bny_msg *reading; /* without windows: a message that is still arriving */
     uint32_t read;
-    int adds;               /* it is added to mem, as a reduction would; else copied */
-    int naps; /* waits sleep after a while: streams over a device */
+    int adds;          /* it is added to mem, as a reduction would; else copied */
+    int naps;          /* waits sleep after a while: streams over a device */
     void *attached[2]; /* buffers that the device knows */
 } put;
 
@@ -44,8 +47,8 @@ struct put_card {
     struct bny_window window;
 };
 
-/* A transport without windows: messages instead, which the receiver adds to its memory straight from where the
- * transport lends them. */
+/* A transport without windows: messages instead, which the receiver adds to its memory straight
+ * from where the transport lends them. */
 static int by_messages(void)
 {
     return !(put.ops->caps & BNY_TP_PUT);
@@ -141,11 +144,13 @@ static int turn(void)
     return n < 0 ? n : 0;
 }
 
-/* Our own transport goes on meanwhile: the other rank may wait for what it has still to send. */
+/* Our own transport goes on meanwhile: the other rank may wait for what it has still to send.
+ */
 static int swap_cards(struct perf_run *run, struct put_card *both, const struct put_card *me)
 {
     struct banyan_request *req;
-    int done = 0, rc = banyan_allgather_init(me, both, sizeof *me, BANYAN_U8, run->comm, NULL, &req);
+    int done = 0,
+        rc = banyan_allgather_init(me, both, sizeof *me, BANYAN_U8, run->comm, NULL, &req);
 
     if (rc < 0)
         return rc;
@@ -159,7 +164,8 @@ static int swap_cards(struct perf_run *run, struct put_card *both, const struct 
     return rc;
 }
 
-/* Sleeps until something comes: a stream's receiver must not take the CPU from a device that is software. */
+/* Sleeps until something comes: a stream's receiver must not take the CPU from a device that is
+ * software. */
 static void nap(void)
 {
     struct pollfd p[8];
@@ -200,7 +206,9 @@ static int wait_for(const uint64_t *counter, uint64_t value)
 
 static int try_put(struct perf_run *run, uint32_t bytes)
 {
-    struct bny_hdr hdr = { .kind = BNY_MSG_PUT, .codec_len_raw = bytes, .len = by_messages() ? bytes : 0 };
+    struct bny_hdr hdr = { .kind = BNY_MSG_PUT,
+                           .codec_len_raw = bytes,
+                           .len = by_messages() ? bytes : 0 };
     int rc;
 
     if (!by_messages())
@@ -271,17 +279,20 @@ static int open_window(struct bny_window *out)
 static int set_up(struct perf_run *run)
 {
     const char *name = strcmp(run->opts->transport, "auto") ? run->opts->transport : "shm";
-    struct bny_tp_config cfg = {
-        .rank = run->rank, .nranks = 2, .nlocal = 2, .port_range = "",
-        .ifname = run->opts->device ? run->opts->device : bny_param_str("BANYAN_IFNAME")
-    };
+    struct bny_tp_config cfg = { .rank = run->rank,
+                                 .nranks = 2,
+                                 .nlocal = 2,
+                                 .port_range = "",
+                                 .ifname = run->opts->device ? run->opts->device
+                                                             : bny_param_str("BANYAN_IFNAME") };
     struct put_card me, both[2];
     uint64_t seed = bny_now_ns();
     int rc, len;
 
     put.ops = bny_transport_find(name);
     if (!put.ops || (by_messages() && strcmp(name, "dpdk") != 0))
-        return bny_fail(BANYAN_ENOTSUP, "transport %s has no windows to put into; use shm, verbs or dpdk",
+        return bny_fail(BANYAN_ENOTSUP,
+                        "transport %s has no windows to put into; use shm, verbs or dpdk",
                         name);
     memset(&me, 0, sizeof me);
     for (int i = 0; i < 32; i++)
@@ -401,7 +412,8 @@ static int timed_loop(struct perf_run *run, struct perf_row *row, const struct p
             rc = latency ? ping_pong(run, bytes, batch, rounds) : one_way(run, bytes, batch);
         if (it >= 0)
             run->times_us[it] = (double)(bny_now_ns() - t0) / 1000 / batch / (latency ? 2 : 1);
-        if (it >= 0 && rounds && rc == 0) { /* as ib_write_lat does: a round that was interrupted does not count */
+        if (it >= 0 && rounds &&
+            rc == 0) { /* as ib_write_lat does: a round that was interrupted does not count */
             perf_sort(rounds, ROUNDS);
             run->times_us[it] = rounds[ROUNDS / 2] / 2;
         }

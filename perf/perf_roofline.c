@@ -35,7 +35,7 @@ struct card {
 };
 
 static _Thread_local struct { /* of this rank */
-    int ready; /* 1: set up, -1: cannot be measured */
+    int ready;                /* 1: set up, -1: cannot be measured */
     size_t cap;
     int fd, sock;
     char *mine, *theirs, *dst;

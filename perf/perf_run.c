@@ -37,7 +37,8 @@ struct timed {
 
 static int no_memory(size_t bytes)
 {
-    return bny_fail(BANYAN_ENOMEM, "no memory for a buffer of %zu bytes, of three; use a smaller -e", bytes);
+    return bny_fail(BANYAN_ENOMEM,
+                    "no memory for a buffer of %zu bytes, of three; use a smaller -e", bytes);
 }
 
 static int alloc_one(struct perf_run *run, void **out, int *fd, size_t bytes)
@@ -117,13 +118,13 @@ static void drop_op(unsigned op, banyan_op handle)
         banyan_op_free(handle);
 }
 
-/* The codec of the row, and a residual where the codec wants one: as in training, each operation
- * is given what the one before has lost. */
+/* The codec of the row, and a residual where the codec wants one: as in training, each
+ * operation is given what the one before has lost. */
 static int set_up_codec(struct timed *t)
 {
     size_t count = t->pc->send_elems(&t->call);
-    int rc = perf_codec_error(&t->values.codec, t->row->codec, t->pc, t->call.dtype,
-                              t->values.op);
+    int rc =
+        perf_codec_error(&t->values.codec, t->row->codec, t->pc, t->call.dtype, t->values.op);
 
     if (rc == 0 && t->values.codec.feeds)
         rc = banyan_codec_state_create(&t->state, count, t->row->bytes);

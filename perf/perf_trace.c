@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joins the ranks' events (collectives/trace.h) into one file: a process per rank, lanes for the
- * operation, encode (one more for each encoding thread), wire, credit wait and decode-add.
+/* Joins the ranks' events (collectives/trace.h) into one file: a process per rank, lanes for
+ * the operation, encode (one more for each encoding thread), wire, credit wait and decode-add.
  *
  * A chunk is on the wire of its sender from when the transport took it, or the sender's chunk
  * before it had arrived, until all of it has arrived: slices of a lane never overlap, and what
@@ -62,7 +62,8 @@ int perf_trace_open(struct perf_run *run)
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", run->trace_file);
     for (int r = 0; r < run->nranks; r++) {
         fprintf(run->trace_file,
-                "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+                "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":"
+                "\"rank %d\"}}",
                 r ? "," : "", r, r);
         for (int l = 0; l < LANES; l++)
             fprintf(run->trace_file,
@@ -114,8 +115,12 @@ static int gather(struct perf_run *run, const struct perf_trace *t, struct part 
                   struct bny_trace_event **all)
 {
     struct banyan_opts plain = BANYAN_OPTS_INIT;
-    struct part mine = { .n = t->n, .lost = t->lost, .t0 = t->t0, .t1 = t->t1,
-                         .pid = (uint64_t)getpid(), .boot = boot_hash() };
+    struct part mine = { .n = t->n,
+                         .lost = t->lost,
+                         .t0 = t->t0,
+                         .t1 = t->t1,
+                         .pid = (uint64_t)getpid(),
+                         .boot = boot_hash() };
     size_t *counts = calloc((size_t)run->nranks, sizeof *counts), total = 0;
     int rc = counts ? 0 : -BANYAN_ENOMEM;
 
@@ -135,8 +140,8 @@ static int gather(struct perf_run *run, const struct perf_trace *t, struct part 
     if (rc == 0 && !*all)
         rc = -BANYAN_ENOMEM;
     if (rc == 0)
-        rc = banyan_gatherv(t->events, (size_t)t->n * sizeof **all, *all, counts, NULL, BANYAN_U8,
-                            0, run->comm, &plain);
+        rc = banyan_gatherv(t->events, (size_t)t->n * sizeof **all, *all, counts, NULL,
+                            BANYAN_U8, 0, run->comm, &plain);
     free(counts);
     return rc;
 }
@@ -163,8 +168,8 @@ static int64_t clock_offset(const struct part *parts, int r)
 
 /* ---- slices ---- */
 
-static void put_slice(struct slices *out, int rank, enum lane lane, const struct bny_trace_event *e,
-                      uint64_t t0, uint64_t t1)
+static void put_slice(struct slices *out, int rank, enum lane lane,
+                      const struct bny_trace_event *e, uint64_t t0, uint64_t t1)
 {
     if (out->n < out->cap)
         out->s[out->n++] = (struct slice){ t0, t1 < t0 ? t0 : t1, t0, rank, lane, *e };
@@ -182,9 +187,9 @@ static int by_message(const void *a, const void *b)
 {
     const struct end *x = a, *y = b;
 
-#define ORDER(p, q) \
-    if ((p) != (q)) \
-        return (p) < (q) ? -1 : 1
+#define ORDER(p, q)                                                                            \
+    if ((p) != (q))                                                                            \
+    return (p) < (q) ? -1 : 1
     ORDER(x->from, y->from);
     ORDER(x->to, y->to);
     ORDER(x->e->seq, y->e->seq);
@@ -227,9 +232,15 @@ static void make_slices(const struct perf_run *run, const struct part *parts,
             const struct bny_trace_event *e = &all[at];
 
             switch (e->kind) {
-            case BNY_TRACE_ENCODE: put_slice(out, r, ENCODE, e, e->t0 + off, e->t1 + off); break;
-            case BNY_TRACE_DECODE: put_slice(out, r, DECODE, e, e->t0 + off, e->t1 + off); break;
-            case BNY_TRACE_CREDIT: put_slice(out, r, CREDIT, e, e->t0 + off, e->t1 + off); break;
+            case BNY_TRACE_ENCODE:
+                put_slice(out, r, ENCODE, e, e->t0 + off, e->t1 + off);
+                break;
+            case BNY_TRACE_DECODE:
+                put_slice(out, r, DECODE, e, e->t0 + off, e->t1 + off);
+                break;
+            case BNY_TRACE_CREDIT:
+                put_slice(out, r, CREDIT, e, e->t0 + off, e->t1 + off);
+                break;
             case BNY_TRACE_POST:
                 ends[nends++] = (struct end){ r, e->peer, 0, e, e->t0 + off };
                 break;
@@ -239,13 +250,15 @@ static void make_slices(const struct perf_run *run, const struct part *parts,
     }
     qsort(ends, nends, sizeof *ends, by_message);
     for (size_t i = 0; i + 1 < nends; i++)
-        if (!ends[i].is_arrival && ends[i + 1].is_arrival && same_message(&ends[i], &ends[i + 1]))
+        if (!ends[i].is_arrival && ends[i + 1].is_arrival &&
+            same_message(&ends[i], &ends[i + 1]))
             put_slice(out, ends[i].from, WIRE, ends[i].e, ends[i].t, ends[i + 1].t);
     qsort(out->s, out->n, sizeof *out->s, by_lane_and_end);
     for (size_t i = 0; i < out->n; i++) {
         struct slice *s = &out->s[i];
 
-        if (i == 0 || s->rank != s[-1].rank || s->lane != s[-1].lane || s->e.thread != s[-1].e.thread)
+        if (i == 0 || s->rank != s[-1].rank || s->lane != s[-1].lane ||
+            s->e.thread != s[-1].e.thread)
             before = 0;
         if (s->t0 < before)
             s->t0 = before < s->t1 ? before : s->t1;
@@ -289,7 +302,8 @@ static uint64_t covered(const struct slices *in, struct slice *tmp, int r, unsig
 }
 
 /* One line, kept until the table's line is complete. */
-__attribute__((format(printf, 2, 3))) static void say(struct perf_run *run, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void say(struct perf_run *run, const char *fmt,
+                                                      ...)
 {
     va_list ap;
     size_t room = sizeof run->verdict - run->verdict_len;
@@ -318,9 +332,9 @@ static void say_verdict(struct perf_run *run, const struct perf_row *row,
     t0 = parts[r].t0 + off;
     t1 = parts[r].t1 + off;
     span = t1 > t0 ? (double)(t1 - t0) : 1;
-    say(run, "# trace: %s of %" PRIu64 " bytes, codec %s, %s: rank %d, %.1f us: ",
-            row->collective, row->bytes, row->codec, row->inplace ? "in place" : "out of place", r,
-            span / 1000);
+    say(run,
+        "# trace: %s of %" PRIu64 " bytes, codec %s, %s: rank %d, %.1f us: ", row->collective,
+        row->bytes, row->codec, row->inplace ? "in place" : "out of place", r, span / 1000);
     if (in->n == 0) {
         say(run, "no chunks (short messages travel in one exchange)\n");
         return;
@@ -337,7 +351,7 @@ static void say_verdict(struct perf_run *run, const struct perf_row *row,
         if (work[i] != top)
             say(run, ", %s %.0f %%", lane_names[work[i]], share[work[i]]);
     say(run, ", none of these %.0f %%\n",
-            100 - 100 * (double)covered(in, tmp, r, ~0u, t0, t1) / span);
+        100 - 100 * (double)covered(in, tmp, r, ~0u, t0, t1) / span);
 }
 
 /* ---- the file ---- */
@@ -358,14 +372,16 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
             *p = '\'';
     for (int r = 0; r < run->nranks; r++)
         fprintf(f,
-                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s %" PRIu64 " B\",\"ts\":%.3f,"
+                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s %" PRIu64
+                " B\",\"ts\":%.3f,"
                 "\"dur\":%.3f,\"args\":{\"codec\":\"%s\",\"inplace\":%d,\"operations\":%d,"
                 "\"plan\":\"%s\",\"lost_events\":%" PRIu64 "}}",
                 r, OPERATION, row->collective, row->bytes,
                 ((double)(int64_t)(parts[r].t0 - run->trace_base) +
-                 (double)clock_offset(parts, r)) / 1000,
-                (double)(parts[r].t1 - parts[r].t0) / 1000, row->codec, row->inplace, batch, plan,
-                parts[r].lost);
+                 (double)clock_offset(parts, r)) /
+                    1000,
+                (double)(parts[r].t1 - parts[r].t0) / 1000, row->codec, row->inplace, batch,
+                plan, parts[r].lost);
     for (size_t i = 0; i < in->n; i++) {
         const struct slice *s = &in->s[i];
         int thread = (int)s->e.thread;
@@ -378,12 +394,13 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
                     "\"args\":{\"name\":\"encode, thread %d\"}}",
                     s->rank, LANES - 1 + thread, thread);
         named = thread > named ? thread : named;
-        fprintf(f,
-                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
-                "\"args\":{\"operation\":%u,\"step\":%u,\"chunk\":%u,\"bytes\":%u,\"peer\":%d",
-                s->rank, thread ? LANES - 1 + thread : (int)s->lane, lane_names[s->lane],
-                (double)(int64_t)(s->t0 - run->trace_base) / 1000, (double)(s->t1 - s->t0) / 1000,
-                s->e.seq, s->e.step, s->e.chunk, s->e.bytes, s->e.peer);
+        fprintf(
+            f,
+            ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
+            "\"args\":{\"operation\":%u,\"step\":%u,\"chunk\":%u,\"bytes\":%u,\"peer\":%d",
+            s->rank, thread ? LANES - 1 + thread : (int)s->lane, lane_names[s->lane],
+            (double)(int64_t)(s->t0 - run->trace_base) / 1000, (double)(s->t1 - s->t0) / 1000,
+            s->e.seq, s->e.step, s->e.chunk, s->e.bytes, s->e.peer);
         if (s->lane == WIRE)
             fprintf(f, ",\"queued_us\":%.3f", (double)(s->t0 - s->posted) / 1000);
         fputs("}}", f);

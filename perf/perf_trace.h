@@ -20,8 +20,8 @@ int perf_trace_open(struct perf_run *run);
 /* Around one iteration, whose time on this rank was [t0, t1]. 0 or the library's error. */
 int perf_trace_begin(struct perf_run *run, struct perf_trace *t);
 int perf_trace_end(struct perf_run *run, struct perf_trace *t, uint64_t t0, uint64_t t1);
-/* Collective: rank 0 writes all ranks' events, and keeps a verdict for perf_trace_say(). 0 or the
- * library's error. */
+/* Collective: rank 0 writes all ranks' events, and keeps a verdict for perf_trace_say(). 0 or
+ * the library's error. */
 int perf_trace_write(struct perf_run *run, const struct perf_row *row, int batch,
                      struct perf_trace *t);
 /* The verdicts so far, to stderr; between lines of the table. */

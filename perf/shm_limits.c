@@ -97,7 +97,7 @@ add_both(float *restrict x, float *restrict y, size_t n)
     }
 }
 
-/* --- hand-written ------------------------------------------------------------------------- */
+/* ---- hand-written ---- */
 
 static void hand_small(struct rank *r, float *buf, size_t bytes)
 {
@@ -157,7 +157,7 @@ static void hand_shared(struct rank *r, size_t bytes)
     hand_end(r);
 }
 
-/* --- through the transport ---------------------------------------------------------------- */
+/* ---- through the transport ---- */
 
 /* One event, if there is one: counts SENT, queues messages. */
 static void collect(struct rank *r)
@@ -292,7 +292,7 @@ static void tp_arena(struct rank *r, size_t bytes)
         tp_exchange(r, r->arena, bytes);
 }
 
-/* --- one way ------------------------------------------------------------------------------ */
+/* ---- one way ---- */
 
 static void line_pingpong(struct rank *r, size_t bytes)
 {
@@ -361,7 +361,7 @@ static void way_arena(struct rank *r, size_t bytes)
     pingpong(r, bytes, 2, r->arena);
 }
 
-/* --- the table ---------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 struct perf_case {
     const char *name;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Measures codecs and their inner loops beside memcpy: every sample of a loop follows a sample of memcpy over as many f32,
- * and medians of both are compared, so that what else the machine does touches both alike. GB/s count f32 input. */
+/* Measures codecs and their inner loops beside memcpy: every sample of a loop follows a sample
+ * of memcpy over as many f32, and medians of both are compared, so that what else the machine
+ * does touches both alike. GB/s count f32 input. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,11 +17,14 @@
 #include "compress/linear.h"
 #include "tools/codec_opts.h"
 
-#define CACHE_ELEMS (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
-#define DRAM_ELEMS  (16u << 20)
-#define CHUNK       (32u << 10) /* elements that a sparse codec gets at a time, as in an operation */
-#define CHUNKS_MAX  4096
-#define WARM        6 /* operations until a threshold is tracked */
+#define CACHE_ELEMS                                                                            \
+    (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
+#define DRAM_ELEMS (16u << 20)
+#define CHUNK                                                                                  \
+    (32u << 10) /* elements that a sparse codec gets at a time, as in an operation             \
+                 */
+#define CHUNKS_MAX 4096
+#define WARM       6 /* operations until a threshold is tracked */
 
 static struct codec_opts opt = { .reps = 31 };
 static size_t printed; /* rows so far */
@@ -36,7 +40,7 @@ struct arrays {
     void *track, *stats;      /* what it knows of the tensor; of one operation */
     size_t len[CHUNKS_MAX];   /* of a message each */
     struct bny_linear linear; /* of linear codecs: what lasts from one operation to the next */
-    float eta[3]; /* thresholds that keep 10 %, 1 %, .1 % of Laplace data */
+    float eta[3];             /* thresholds that keep 10 %, 1 %, .1 % of Laplace data */
 };
 
 struct target {
@@ -56,7 +60,8 @@ static size_t elements(const struct arrays *a)
 
 static size_t chunk_of(const struct target *t, const struct arrays *a)
 {
-    return t->codec->ops->family == BNY_CODEC_SPARSE && elements(a) > CHUNK ? CHUNK : elements(a);
+    return t->codec->ops->family == BNY_CODEC_SPARSE && elements(a) > CHUNK ? CHUNK
+                                                                            : elements(a);
 }
 
 static size_t wire_stride(const struct target *t, const struct arrays *a)
@@ -67,8 +72,15 @@ static size_t wire_stride(const struct target *t, const struct arrays *a)
 static void encode_with(const struct target *t, struct arrays *a, float *ef, const float *src)
 {
     const struct bny_codec_ops *ops = t->codec->ops;
-    struct bny_enc e = { .codec = t->codec, .cpu_flags = t->flags, .dtype = a->dtype, .ef_scale = 1, .seed = 1, .step = 1,
-                         .nsum = 1, .more_stride = a->n, .track = a->track };
+    struct bny_enc e = { .codec = t->codec,
+                         .cpu_flags = t->flags,
+                         .dtype = a->dtype,
+                         .ef_scale = 1,
+                         .seed = 1,
+                         .step = 1,
+                         .nsum = 1,
+                         .more_stride = a->n,
+                         .track = a->track };
     size_t step = chunk_of(t, a), esz = banyan_dtype_bytes(a->dtype), n = elements(a), c = 0;
 
     a->wire_len = 0;
@@ -82,7 +94,8 @@ static void encode_with(const struct target *t, struct arrays *a, float *ef, con
         e.ef = ef ? ef + at : NULL;
         e.more = a->more ? a->more + at : NULL;
         e.stats = a->stats ? (char *)a->stats + c * ops->stats_bytes : NULL;
-        len = ops->encode(&e, a->wire + c * wire_stride(t, a), ops->bound(t->codec, m, a->dtype), (const char *)src + at * esz, m);
+        len = ops->encode(&e, a->wire + c * wire_stride(t, a),
+                          ops->bound(t->codec, m, a->dtype), (const char *)src + at * esz, m);
         a->len[c] = len > 0 ? (size_t)len : 0;
         a->wire_len += a->len[c];
     }
@@ -93,7 +106,12 @@ static void encode_with(const struct target *t, struct arrays *a, float *ef, con
 static void decode_with(const struct target *t, struct arrays *a, int add)
 {
     size_t step = chunk_of(t, a), esz = banyan_dtype_bytes(a->dtype), n = elements(a), c = 0;
-    struct bny_dec d = { .codec = t->codec, .cpu_flags = t->flags, .dtype = a->dtype, .scale = 1, .seed = 1, .step = 1 };
+    struct bny_dec d = { .codec = t->codec,
+                         .cpu_flags = t->flags,
+                         .dtype = a->dtype,
+                         .scale = 1,
+                         .seed = 1,
+                         .step = 1 };
 
     for (size_t at = 0; at < n; at += step, c++) {
         size_t m = n - at < step ? n - at : step;
@@ -174,7 +192,9 @@ static void do_select_ef(const struct target *t, struct arrays *a)
 {
     struct bny_selection sel;
 
-    a->wire_len = t->ck->select32(a->wire, a->dst, a->n, a->src, a->ef, 0.5f, a->n, 1.6f * a->eta[1], &sel) * 8;
+    a->wire_len = t->ck->select32(a->wire, a->dst, a->n, a->src, a->ef, 0.5f, a->n,
+                                  1.6f * a->eta[1], &sel) *
+                  8;
 }
 
 static void do_pack(const struct target *t, struct arrays *a)
@@ -203,7 +223,8 @@ static void do_sum(const struct target *t, struct arrays *a)
     t->k->reduce[BANYAN_F32][BANYAN_SUM](a->dst, a->src, a->acc, a->n);
 }
 
-/* All that one rank computes for an operation of a linear codec, whose sums are its own codes. */
+/* All that one rank computes for an operation of a linear codec, whose sums are its own codes.
+ */
 static void operate(struct arrays *a, float *ef, void *keep)
 {
     const struct bny_linear_ops *ops = a->linear.codec->ops->linear;
@@ -239,20 +260,31 @@ struct loop {
 };
 
 static const struct loop codec_loops[] = {
-    { "encode", do_encode }, { "encode_ef", do_encode_ef }, { "decode", do_decode }, { "decode_add", do_decode_add },
-    { "owner", do_owner },
+    { "encode", do_encode },         { "encode_ef", do_encode_ef }, { "decode", do_decode },
+    { "decode_add", do_decode_add }, { "owner", do_owner },
 };
 
 static const struct loop exact_loops[] = { { "encode", do_encode }, { "decode", do_decode } };
-static const struct loop exact_bf16_loops[] = { { "encode_bf16", do_encode }, { "decode_bf16", do_decode } };
-static const struct loop exact_zeros_loops[] = { { "encode_zeros", do_encode }, { "decode_zeros", do_decode } };
+static const struct loop exact_bf16_loops[] = { { "encode_bf16", do_encode },
+                                                { "decode_bf16", do_decode } };
+static const struct loop exact_zeros_loops[] = { { "encode_zeros", do_encode },
+                                                 { "decode_zeros", do_decode } };
 
-static const struct loop linear_loops[] = { { "operation", do_operation }, { "operation_ef", do_operation_ef } };
+static const struct loop linear_loops[] = { { "operation", do_operation },
+                                            { "operation_ef", do_operation_ef } };
 
 static const struct loop plain_loops[] = {
-    { "sum", do_sum },           { "absmax", do_absmax },       { "moments", do_moments },   { "select_10%", do_select_10 },
-    { "select_1%", do_select_1 }, { "select_.1%", do_select_01 }, { "select_ef_1%", do_select_ef }, { "pack3", do_pack },
-    { "unpack3", do_unpack },    { "hadamard", do_fwht },       { "flip", do_flip },
+    { "sum", do_sum },
+    { "absmax", do_absmax },
+    { "moments", do_moments },
+    { "select_10%", do_select_10 },
+    { "select_1%", do_select_1 },
+    { "select_.1%", do_select_01 },
+    { "select_ef_1%", do_select_ef },
+    { "pack3", do_pack },
+    { "unpack3", do_unpack },
+    { "hadamard", do_fwht },
+    { "flip", do_flip },
 };
 
 static int by_value(const void *a, const void *b)
@@ -265,7 +297,8 @@ static int by_value(const void *a, const void *b)
 /* Seconds of one call each, medians: out[0] of memcpy, out[1] of the loop. */
 static void measure(double out[2], loop_fn fn, const struct target *t, struct arrays *a)
 {
-    int calls = a->n > 1u << 20 ? 1 : 8, reps = a->n > 1u << 20 ? (int)opt.reps / 4 + 3 : (int)opt.reps;
+    int calls = a->n > 1u << 20 ? 1 : 8,
+        reps = a->n > 1u << 20 ? (int)opt.reps / 4 + 3 : (int)opt.reps;
     double *s = calloc(2 * (size_t)reps, sizeof *s);
 
     fn(t, a);
@@ -308,18 +341,20 @@ static double relative_error(const struct target *t, struct arrays *a)
     return sqrt(err / all);
 }
 
-static void row(const char *codec, const char *kernel, const char *isa, const char *where, const double time[2],
-                const struct arrays *a, double ratio, double error)
+static void row(const char *codec, const char *kernel, const char *isa, const char *where,
+                const double time[2], const struct arrays *a, double ratio, double error)
 {
     double bytes = 4.0 * (double)a->n * 1e-9, gbps = bytes / time[1], copy = bytes / time[0];
 
     printed++;
     if (opt.json) {
-        printf("{\"codec\":\"%s\",\"kernel\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\",\"GBps\":%.3f,\"memcpy_GBps\":%.3f,"
+        printf("{\"codec\":\"%s\",\"kernel\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\",\"GBps\":%."
+               "3f,\"memcpy_GBps\":%.3f,"
                "\"times_memcpy\":%.3f,\"compression_ratio\":%.3f,\"rel_err\":%.3e}\n",
                codec, kernel, isa, where, gbps, copy, time[1] / time[0], ratio, error);
     } else {
-        printf("%-14s %-13s %-7s %-5s %9.2f %9.2f %9.2f", codec, kernel, isa, where, gbps, copy, time[1] / time[0]);
+        printf("%-14s %-13s %-7s %-5s %9.2f %9.2f %9.2f", codec, kernel, isa, where, gbps, copy,
+               time[1] / time[0]);
         if (ratio > 0)
             printf(" %9.2f %10.2e", ratio, error);
         printf("\n");
@@ -327,8 +362,8 @@ static void row(const char *codec, const char *kernel, const char *isa, const ch
     fflush(stdout);
 }
 
-static void run_loops(const struct target *t, struct arrays *a, const struct loop *loops, size_t count,
-                      const char *where, double ratio, double error)
+static void run_loops(const struct target *t, struct arrays *a, const struct loop *loops,
+                      size_t count, const char *where, double ratio, double error)
 {
     for (size_t i = 0; i < count; i++) {
         double time[2] = { 1, 1 };
@@ -345,7 +380,8 @@ static void run_loops(const struct target *t, struct arrays *a, const struct loo
             memcpy(a->ef, a->acc, 4 * a->n);
         }
         measure(time, loops[i].fn, t, a);
-        row(t->codec ? t->codec->spec : "-", loops[i].name, t->k->name, where, time, a, ratio, error);
+        row(t->codec ? t->codec->spec : "-", loops[i].name, t->k->name, where, time, a, ratio,
+            error);
     }
 }
 
@@ -354,7 +390,8 @@ static void laplace(float *x, size_t n, uint64_t seed)
     for (size_t i = 0; i < n; i++) {
         double u = bny_rng_unit(&seed) - 0.5;
 
-        x[i] = i < 1u << 20 ? (float)(1e-3 * (u < 0 ? log(1e-12 - 2 * u) : -log(1e-12 + 2 * u))) : x[i - (1u << 20)];
+        x[i] = i < 1u << 20 ? (float)(1e-3 * (u < 0 ? log(1e-12 - 2 * u) : -log(1e-12 + 2 * u)))
+                            : x[i - (1u << 20)];
     }
 }
 
@@ -391,7 +428,8 @@ static void release(struct arrays *a)
     free(a->wire);
 }
 
-/* A square matrix, or twice as wide as high: elements of the largest power of 4, or of 2, that a->n has room for. */
+/* A square matrix, or twice as wide as high: elements of the largest power of 4, or of 2, that
+ * a->n has room for. */
 static void run_linear(const struct target *t, struct arrays *a, const char *where)
 {
     const struct bny_linear_ops *ops = t->codec->ops->linear;
@@ -403,15 +441,27 @@ static void run_linear(const struct target *t, struct arrays *a, const char *whe
         rows *= 2;
     cols = rows * rows * 2 <= (int64_t)n ? 2 * rows : rows;
     a->n = (size_t)(rows * cols);
-    a->linear = (struct bny_linear){ .codec = t->codec, .cpu_flags = t->flags, .nranks = 1, .seed = 1, .src = a->src,
-                                     .dst = a->dst, .n = a->n, .rows = rows, .cols = cols, .scale = 1, .ef_scale = 1,
-                                     .keep = calloc(1, ops->keep_bytes(t->codec, a->n, rows, cols) + 64),
-                                     .work = malloc(ops->work_bytes(t->codec, a->n, rows, cols) + 64),
-                                     .code = malloc(ops->code_bytes(t->codec, a->n, rows, cols) + 64) };
+    a->linear =
+        (struct bny_linear){ .codec = t->codec,
+                             .cpu_flags = t->flags,
+                             .nranks = 1,
+                             .seed = 1,
+                             .src = a->src,
+                             .dst = a->dst,
+                             .n = a->n,
+                             .rows = rows,
+                             .cols = cols,
+                             .scale = 1,
+                             .ef_scale = 1,
+                             .keep =
+                                 calloc(1, ops->keep_bytes(t->codec, a->n, rows, cols) + 64),
+                             .work = malloc(ops->work_bytes(t->codec, a->n, rows, cols) + 64),
+                             .code = malloc(ops->code_bytes(t->codec, a->n, rows, cols) + 64) };
     if (a->linear.keep && a->linear.work && a->linear.code) {
         error = relative_error(t, a);
         ratio = 4.0 * (double)a->n / (double)a->wire_len;
-        run_loops(t, a, linear_loops, sizeof linear_loops / sizeof linear_loops[0], where, ratio, error);
+        run_loops(t, a, linear_loops, sizeof linear_loops / sizeof linear_loops[0], where,
+                  ratio, error);
     }
     free(a->linear.keep);
     free(a->linear.work);
@@ -424,7 +474,8 @@ static double ratio_of(const struct arrays *a)
     return 4.0 * (double)a->n / (double)(a->wire_len ? a->wire_len : 1);
 }
 
-/* Whole blocks of 256 zeros, three of four, and half of the others' elements: what skips zeros has something to do. */
+/* Whole blocks of 256 zeros, three of four, and half of the others' elements: what skips zeros
+ * has something to do. */
 static void make_zeros(float *x, const float *src, size_t n)
 {
     uint64_t seed = 3;
@@ -466,7 +517,8 @@ static void run_exact(struct target *t, struct arrays *a, const char *where)
     free(other);
 }
 
-/* With what a codec knows of a tensor after some operations. The residual's last state is measured: full. */
+/* With what a codec knows of a tensor after some operations. The residual's last state is
+ * measured: full. */
 static void run_sparse(struct target *t, struct arrays *a, const char *where)
 {
     const struct bny_codec_ops *ops = t->codec->ops;
@@ -510,12 +562,15 @@ static void run_codec(struct target *t, struct arrays *a, const char *spec, cons
         return;
     error = relative_error(t, a);
     ratio = ratio_of(a);
-    run_loops(t, a, codec_loops, sizeof codec_loops / sizeof codec_loops[0], where, ratio, error);
+    run_loops(t, a, codec_loops, sizeof codec_loops / sizeof codec_loops[0], where, ratio,
+              error);
 }
 
 static void run_isa(unsigned flags, struct arrays *a, const char *where)
 {
-    struct target t = { .k = bny_kernels_for(flags), .ck = bny_code_kernels_for(flags), .flags = flags };
+    struct target t = { .k = bny_kernels_for(flags),
+                        .ck = bny_code_kernels_for(flags),
+                        .flags = flags };
 
     if (opt.isa && strcmp(opt.isa, t.ck->name))
         return;
@@ -555,8 +610,8 @@ int main(int argc, char **argv)
     if (e)
         return e < 0 ? 0 : e;
     if (!opt.json)
-        printf("%-14s %-13s %-7s %-5s %9s %9s %9s %9s %10s\n", "codec", "kernel", "isa", "where", "GB/s", "memcpy",
-               "x memcpy", "ratio", "rel err");
+        printf("%-14s %-13s %-7s %-5s %9s %9s %9s %9s %10s\n", "codec", "kernel", "isa",
+               "where", "GB/s", "memcpy", "x memcpy", "ratio", "rel err");
     e = run_where("cache", CACHE_ELEMS) || run_where("dram", DRAM_ELEMS);
     if (!e && !printed)
         return opt.kernel ? codec_bad("no loop has in its name --kernel ", opt.kernel)

@@ -15,8 +15,10 @@ static const char usage[] =
     "others.\n"
     "  -n, --ranks N      number of ranks, 1 to 4096\n"
     "  --timeout S        end the job after S seconds (exit status 124)\n"
-    "  --bind             give each rank a CPU, and the free ones near it for its threads: spread over\n"
-    "                     packages, memories and caches, neighbours side by side; default: unbound\n"
+    "  --bind             give each rank a CPU, and the free ones near it for its threads: "
+    "spread over\n"
+    "                     packages, memories and caches, neighbours side by side; default: "
+    "unbound\n"
     "  --bind=list        run rank i on the (i mod CPUs)-th CPU this process may use\n"
     "  --report-bindings  say which CPUs --bind gives\n"
     "  --tag              begin every line a rank prints with [rank]\n"
@@ -87,7 +89,8 @@ int main(int argc, char **argv)
             return 125;
         }
         for (int r = 0; r < job.nranks && report; r++)
-            fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text, near ? "" : ", if it were bound (--bind)");
+            fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text,
+                    near ? "" : ", if it were bound (--bind)");
         job.bindings = near ? places : NULL;
     }
     c = bny_local_ranks_run(&job, argv + optind);

@@ -16,11 +16,16 @@
 
 static void print_usage(void)
 {
-    printf("usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside memcpy of the same run\n"
-           "  --codec SPEC     only this one (name:param=value,...), without the plain loops; there are: %s\n"
-           "  --kernel TEXT    only loops whose name contains it: encode, encode_ef, decode, decode_add, owner;\n"
-           "                   operation and operation_ef (a rank's part of a linear codec); encode_bf16 and\n"
-           "                   encode_zeros (exact codecs); select, moments, absmax, hadamard, pack3, ...\n"
+    printf("usage: banyan_codec [options]: GB/s of f32 of codecs and their loops, beside "
+           "memcpy of the same run\n"
+           "  --codec SPEC     only this one (name:param=value,...), without the plain loops; "
+           "there are: %s\n"
+           "  --kernel TEXT    only loops whose name contains it: encode, encode_ef, decode, "
+           "decode_add, owner;\n"
+           "                   operation and operation_ef (a rank's part of a linear codec); "
+           "encode_bf16 and\n"
+           "                   encode_zeros (exact codecs); select, moments, absmax, hadamard, "
+           "pack3, ...\n"
            "  --isa NAME       scalar, avx2, avx512 or neon (all that this machine has)\n"
            "  --where W        cache (128 KiB an array) or dram (64 MiB an array) (both)\n"
            "  --elements N     of an array, instead\n"
@@ -49,7 +54,8 @@ static int number(const char *text, long most, long *out)
 static int has_isa(const struct codec_opts *opt)
 {
     for (size_t l = 0; opt->isa && l < CODEC_LEVELS; l++)
-        if ((bny_cpu_flags() & codec_levels[l]) == codec_levels[l] && !strcmp(bny_code_kernels_for(codec_levels[l])->name, opt->isa))
+        if ((bny_cpu_flags() & codec_levels[l]) == codec_levels[l] &&
+            !strcmp(bny_code_kernels_for(codec_levels[l])->name, opt->isa))
             return 1;
     return !opt->isa;
 }
@@ -71,11 +77,16 @@ static int check(const struct codec_opts *opt)
 int codec_opts_parse(struct codec_opts *opt, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "json", no_argument, NULL, 'j' },         { "codec", required_argument, NULL, 'c' },
-        { "isa", required_argument, NULL, 'i' },    { "where", required_argument, NULL, 'w' },
-        { "kernel", required_argument, NULL, 'k' }, { "elements", required_argument, NULL, 'n' },
-        { "reps", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },      { NULL, 0, NULL, 0 },
+        { "json", no_argument, NULL, 'j' },
+        { "codec", required_argument, NULL, 'c' },
+        { "isa", required_argument, NULL, 'i' },
+        { "where", required_argument, NULL, 'w' },
+        { "kernel", required_argument, NULL, 'k' },
+        { "elements", required_argument, NULL, 'n' },
+        { "reps", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
     };
     int o;
 

@@ -12,7 +12,8 @@ struct codec_opts {
 };
 
 /* The instruction sets that loops come in, as CPU flags. */
-static const unsigned codec_levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
+static const unsigned codec_levels[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512,
+                                         BNY_CPU_NEON };
 #define CODEC_LEVELS (sizeof codec_levels / sizeof codec_levels[0])
 
 /* 0: go on; -1: done (help or version were asked for); 2: wrong, which is said. */

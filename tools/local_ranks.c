@@ -114,8 +114,10 @@ static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, in
         dup2(pipes[i][1], i + 1);
     if (o->bind)
         bny_local_bind(r);
-    else if (o->bindings && sched_setaffinity(0, sizeof o->bindings[r].set, &o->bindings[r].set) != 0)
-        fprintf(stderr, "%s: rank %d: cannot be bound to %s: %s\n", o->tool, r, o->bindings[r].text, strerror(errno));
+    else if (o->bindings &&
+             sched_setaffinity(0, sizeof o->bindings[r].set, &o->bindings[r].set) != 0)
+        fprintf(stderr, "%s: rank %d: cannot be bound to %s: %s\n", o->tool, r,
+                o->bindings[r].text, strerror(errno));
     set_number("BANYAN_RANK", r);
     set_number("BANYAN_WORLD_SIZE", o->nranks);
     if (r == 0) {

@@ -10,8 +10,9 @@ struct bny_local_ranks {
     int nranks;
     double timeout_s; /* of the whole job; 0: none */
     int bind;         /* 1: rank i runs on the (i mod ncpus)-th CPU that this process may use */
-    const struct bny_rank_binding *bindings; /* [nranks] else: rank i runs on these CPUs; NULL: where it likes */
-    int tag;          /* 1: every line that a rank prints begins with "[rank] " */
+    const struct bny_rank_binding
+        *bindings; /* [nranks] else: rank i runs on these CPUs; NULL: where it likes */
+    int tag;       /* 1: every line that a rank prints begins with "[rank] " */
 };
 
 /* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening

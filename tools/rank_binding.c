@@ -34,10 +34,13 @@ static void add(struct bny_rank_binding *b, int cpu, size_t *at)
         return;
     CPU_SET((size_t)cpu, &b->set);
     if (*at < sizeof b->text)
-        *at += (size_t)snprintf(b->text + *at, sizeof b->text - *at, "%s%d", *at ? CPU_COUNT(&b->set) == 2 ? ", near it " : "," : "CPU ", cpu);
+        *at +=
+            (size_t)snprintf(b->text + *at, sizeof b->text - *at, "%s%d",
+                             *at ? CPU_COUNT(&b->set) == 2 ? ", near it " : "," : "CPU ", cpu);
 }
 
-static void fill(struct bny_rank_binding *b, const struct bny_machine *m, int n, const int *core, int rank)
+static void fill(struct bny_rank_binding *b, const struct bny_machine *m, int n,
+                 const int *core, int rank)
 {
     const struct bny_machine_core *c = &m->cores[core[rank]];
     struct bny_machine_threads t;
@@ -50,17 +53,19 @@ static void fill(struct bny_rank_binding *b, const struct bny_machine *m, int n,
     for (int i = 0; i < t.nencode; i++)
         add(b, t.encode[i], &at);
     if (at < sizeof b->text)
-        snprintf(b->text + at, sizeof b->text - at, " (package %d, memory %d%s%s)", c->package, c->numa, c->nic >= 0 ? ", " : "",
-                 c->nic >= 0 ? m->devices[c->nic].name : "");
+        snprintf(b->text + at, sizeof b->text - at, " (package %d, memory %d%s%s)", c->package,
+                 c->numa, c->nic >= 0 ? ", " : "", c->nic >= 0 ? m->devices[c->nic].name : "");
 }
 
 struct bny_rank_binding *bny_rank_bindings(int n)
 {
-    int here = !getenv("HWLOC_SYNTHETIC") && !getenv("HWLOC_XMLFILE"), *core = malloc((size_t)n * sizeof *core);
+    int here = !getenv("HWLOC_SYNTHETIC") && !getenv("HWLOC_XMLFILE"),
+        *core = malloc((size_t)n * sizeof *core);
     struct bny_rank_binding *out = calloc((size_t)n, sizeof *out);
     struct bny_machine *m = NULL;
     cpu_set_t allowed;
-    int e = core && out ? bny_machine_live(&m) : bny_fail(BANYAN_ENOMEM, "no memory for the places of %d ranks", n);
+    int e = core && out ? bny_machine_live(&m)
+                        : bny_fail(BANYAN_ENOMEM, "no memory for the places of %d ranks", n);
 
     if (!e && here && sched_getaffinity(0, sizeof allowed, &allowed) == 0)
         keep_allowed(m, &allowed);

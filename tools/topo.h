@@ -36,8 +36,8 @@ struct topo_command {
     const char *usage;
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
-extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate,
-    topo_probe, topo_verify, topo_draw;
+extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate, topo_probe,
+    topo_verify, topo_draw;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);
@@ -50,13 +50,17 @@ int topo_graph(struct bny_graph **g, const struct topo_opts *o);
 struct bny_plan_file;
 /* bny_plan_load of a name that is no builder's. 0 or an error. */
 int topo_plan_load(struct bny_plan_file *plan, const char *name);
-/* The forest of --schedule (a builder's name, or a plan's file, which must fit), with routes. 0 or an error. */
+/* The forest of --schedule (a builder's name, or a plan's file, which must fit), with routes. 0
+ * or an error. */
 int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o);
-/* Data on each link for one use, in shares of the vector: load[nlinks]; both directions for ALLREDUCE, else the larger. */
-int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use);
-#define TOPO_PROVE_RANKS_MAX 1024 /* programs of so many ranks take seconds and half a gigabyte to prove */
-/* Proves the forest's programs with up to `most` buffers a lane; *slots: the number that suffices, -1 where nothing was proven
- * (more ranks than that). 0 or an error. */
+/* Data on each link for one use, in shares of the vector: load[nlinks]; both directions for
+ * ALLREDUCE, else the larger. */
+int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g,
+               enum bny_forest_use use);
+#define TOPO_PROVE_RANKS_MAX                                                                   \
+    1024 /* programs of so many ranks take seconds and half a gigabyte to prove */
+/* Proves the forest's programs with up to `most` buffers a lane; *slots: the number that
+ * suffices, -1 where nothing was proven (more ranks than that). 0 or an error. */
 int topo_prove(int *slots, const struct bny_forest *f, enum bny_forest_use use, int most);
 /* The file of --output, or standard output. NULL: said. Closed by topo_close, which tells of a
  * failed write. */

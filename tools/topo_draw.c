@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_topo draw: a forest on its graph, as SVG. Left all links, coloured by how long they are busy in proportion to the
- * busiest; right some of the trees, each with its root, edges coloured by time step. */
+/* banyan_topo draw: a forest on its graph, as SVG. Left all links, coloured by how long they
+ * are busy in proportion to the busiest; right some of the trees, each with its root, edges
+ * coloured by time step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 
 #define MAIN  640.0 /* size of the large panel */
 #define TOP   64.0
-#define TREES 9     /* small panels at most, unless --trees says otherwise */
+#define TREES 9 /* small panels at most, unless --trees says otherwise */
 
 struct drawing {
     FILE *to;
@@ -36,9 +37,11 @@ static void write_text(FILE *to, const char *text)
 /* Links round the back of a torus are bent, so that they do not lie on the others. */
 static double bend_of(const struct drawing *d, int link)
 {
-    const struct topo_place *a = &d->place[d->g->links[link].from], *b = &d->place[d->g->links[link].to];
+    const struct topo_place *a = &d->place[d->g->links[link].from],
+                            *b = &d->place[d->g->links[link].to];
     double dx = (b->x - a->x) * (b->x - a->x), dy = (b->y - a->y) * (b->y - a->y);
-    const struct bny_node *n = &d->g->nodes[d->g->links[link].from], *m = &d->g->nodes[d->g->links[link].to];
+    const struct bny_node *n = &d->g->nodes[d->g->links[link].from],
+                          *m = &d->g->nodes[d->g->links[link].to];
     int grid = (n->x == m->x && abs(n->y - m->y) > 1) || (n->y == m->y && abs(n->x - m->x) > 1);
 
     if (!grid || n->kind != BNY_NODE_COMPUTE || m->kind != BNY_NODE_COMPUTE || n->z != m->z)
@@ -46,7 +49,8 @@ static double bend_of(const struct drawing *d, int link)
     return dx + dy > 1e-4 ? (b->x > a->x || b->y > a->y ? 0.12 : -0.12) : 0;
 }
 
-static void draw_nodes(const struct drawing *d, double x0, double y0, double size, int root, int labels)
+static void draw_nodes(const struct drawing *d, double x0, double y0, double size, int root,
+                       int labels)
 {
     double r = size * (d->g->nnodes > 100 ? 0.006 : d->g->nnodes > 30 ? 0.012 : 0.02);
 
@@ -55,14 +59,21 @@ static void draw_nodes(const struct drawing *d, double x0, double y0, double siz
         double x = x0 + d->place[v].x * size, y = y0 + d->place[v].y * size;
 
         if (n->kind == BNY_NODE_COMPUTE)
-            fprintf(d->to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" stroke=\"#333\" stroke-width=\".6\"/>\n",
+            fprintf(d->to,
+                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" stroke=\"#333\" "
+                    "stroke-width=\".6\"/>\n",
                     x, y, n->rank == root ? 1.6 * r : r, n->rank == root ? "#333" : "#fff");
         else
-            fprintf(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#e8e8e8\" stroke=\"#555\" "
-                    "stroke-width=\".6\"/>\n", x - 1.3 * r, y - r, 2.6 * r, 2 * r);
+            fprintf(d->to,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+                    "fill=\"#e8e8e8\" stroke=\"#555\" "
+                    "stroke-width=\".6\"/>\n",
+                    x - 1.3 * r, y - r, 2.6 * r, 2 * r);
         if (labels && n->kind == BNY_NODE_COMPUTE && d->g->nranks <= 128)
-            fprintf(d->to, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" text-anchor=\"middle\">%d</text>\n", x,
-                    y + 0.35 * r, r, n->rank);
+            fprintf(d->to,
+                    "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" "
+                    "text-anchor=\"middle\">%d</text>\n",
+                    x, y + 0.35 * r, r, n->rank);
     }
 }
 
@@ -75,29 +86,37 @@ static void draw_loads(const struct drawing *d)
         const struct bny_link *k = &d->g->links[l];
 
         topo_heat(colour, d->busiest > 0 ? d->load[l] / (double)k->cap / d->busiest : 0);
-        topo_arrow(d->to, &d->place[k->from], &d->place[k->to], 0, TOP, MAIN, width, colour, bend_of(d, l));
+        topo_arrow(d->to, &d->place[k->from], &d->place[k->to], 0, TOP, MAIN, width, colour,
+                   bend_of(d, l));
     }
     draw_nodes(d, 0, TOP, MAIN, -1, 1);
     for (int i = 0; i <= 20; i++) {
         topo_heat(colour, i / 20.0);
-        fprintf(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"8\" fill=\"%s\"/>\n", 20 + 9.0 * i, TOP + MAIN + 8,
-                colour);
+        fprintf(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"8\" fill=\"%s\"/>\n",
+                20 + 9.0 * i, TOP + MAIN + 8, colour);
     }
-    fprintf(d->to, "<text x=\"216\" y=\"%.1f\" font-size=\"11\">busy, of the busiest link</text>\n", TOP + MAIN + 16);
+    fprintf(d->to,
+            "<text x=\"216\" y=\"%.1f\" font-size=\"11\">busy, of the busiest link</text>\n",
+            TOP + MAIN + 16);
 }
 
 /* Edges away from the root, the latest step in red. */
 static void draw_tree(const struct drawing *d, int t, double x0, double y0, double size)
 {
     const struct bny_tree *tree = &d->f->trees[t];
-    double width = d->g->nnodes > 100 ? 0.8 : 1.4, last = d->f->nsteps > 1 ? d->f->nsteps - 1 : 1;
+    double width = d->g->nnodes > 100 ? 0.8 : 1.4,
+           last = d->f->nsteps > 1 ? d->f->nsteps - 1 : 1;
     char colour[8];
 
-    fprintf(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fafafa\"/>\n"
-            "<text x=\"%.1f\" y=\"%.1f\" font-size=\"10\">tree %d, root %d, %u/%u of the data</text>\n", x0, y0, size, size,
-            x0 + 4, y0 + size - 4, t, tree->root, tree->weight_num, tree->weight_den);
+    fprintf(d->to,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fafafa\"/>\n"
+            "<text x=\"%.1f\" y=\"%.1f\" font-size=\"10\">tree %d, root %d, %u/%u of the "
+            "data</text>\n",
+            x0, y0, size, size, x0 + 4, y0 + size - 4, t, tree->root, tree->weight_num,
+            tree->weight_den);
     for (int v = 0; v < d->f->nranks; v++) {
-        uint32_t step = tree->down_parent ? tree->down_step[v] : d->f->nsteps - 1 - tree->step[v];
+        uint32_t step =
+            tree->down_parent ? tree->down_step[v] : d->f->nsteps - 1 - tree->step[v];
 
         if (v == tree->root)
             continue;
@@ -105,8 +124,8 @@ static void draw_tree(const struct drawing *d, int t, double x0, double y0, doub
         for (int i = 0; i < tree->down[v].nlinks; i++) {
             const struct bny_link *k = &d->g->links[tree->down[v].links[i]];
 
-            topo_arrow(d->to, &d->place[k->from], &d->place[k->to], x0, y0 + size * 0.02, size * 0.94, width, colour,
-                       bend_of(d, tree->down[v].links[i]));
+            topo_arrow(d->to, &d->place[k->from], &d->place[k->to], x0, y0 + size * 0.02,
+                       size * 0.94, width, colour, bend_of(d, tree->down[v].links[i]));
         }
     }
     draw_nodes(d, x0, y0 + size * 0.02, size * 0.94, tree->root, 0);
@@ -121,10 +140,13 @@ static void draw_title(const struct drawing *d)
     write_text(d->to, d->f->name);
     fputs(" on ", d->to);
     write_text(d->to, d->g->name);
-    fprintf(d->to, "</text>\n<text x=\"16\" y=\"46\" font-size=\"12\">%d ranks, %d links, %d trees, %u steps", d->g->nranks,
-            d->g->nlinks, d->f->ntrees, d->f->nsteps);
+    fprintf(d->to,
+            "</text>\n<text x=\"16\" y=\"46\" font-size=\"12\">%d ranks, %d links, %d trees, "
+            "%u steps",
+            d->g->nranks, d->g->nlinks, d->f->ntrees, d->f->nsteps);
     if (c->time.den && c->bound.den)
-        fprintf(d->to, "; time %s, bound %s: %.2f %% above", bny_ratio_text(c->time, time, sizeof time),
+        fprintf(d->to, "; time %s, bound %s: %.2f %% above",
+                bny_ratio_text(c->time, time, sizeof time),
                 bny_ratio_text(c->bound, bound, sizeof bound),
                 100 * (bny_ratio_value(c->time) / bny_ratio_value(c->bound) - 1));
     fputs("</text>\n", d->to);
@@ -136,13 +158,16 @@ static void draw(const struct drawing *d, int trees)
     int columns = (n + rows - 1) / rows;
     double size = MAIN / rows;
 
-    fprintf(d->to, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", MAIN + columns * size + 16, TOP + MAIN + 28);
+    fprintf(d->to,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
+            "font-family=\"sans-serif\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+            MAIN + columns * size + 16, TOP + MAIN + 28);
     draw_title(d);
     draw_loads(d);
     for (int i = 0; i < n; i++) /* trees spread over all */
-        draw_tree(d, (int)((long)i * d->f->ntrees / n), MAIN + 8 + i % columns * size, TOP + i / columns * size,
-                  size - 6);
+        draw_tree(d, (int)((long)i * d->f->ntrees / n), MAIN + 8 + i % columns * size,
+                  TOP + i / columns * size, size - 6);
     fputs("</svg>\n", d->to);
 }
 
@@ -159,7 +184,8 @@ static int run(const struct topo_opts *o)
         with.schedule = o->args[0];
     if (with.schedule && !strcmp(with.schedule, "auto"))
         with.schedule = NULL;
-    if (with.schedule && !bny_graph_builder_find(with.schedule) && !bny_builder_find(with.schedule)) {
+    if (with.schedule && !bny_graph_builder_find(with.schedule) &&
+        !bny_builder_find(with.schedule)) {
         e = topo_plan_load(&plan, with.schedule);
         with.topo = !e && !o->topo && *plan.topology ? plan.topology : o->topo;
     }
@@ -171,7 +197,9 @@ static int run(const struct topo_opts *o)
     if (!e)
         e = topo_forest(&f, g, &with);
     if (!e) {
-        d = (struct drawing){ .g = g, .f = f, .place = topo_places(g),
+        d = (struct drawing){ .g = g,
+                              .f = f,
+                              .place = topo_places(g),
                               .load = calloc((size_t)g->nlinks + 1, sizeof *d.load) };
         e = d.place && d.load ? topo_loads(d.load, f, g, plan.use)
                               : bny_fail(BANYAN_ENOMEM, "no memory for a drawing");
@@ -196,5 +224,6 @@ static int run(const struct topo_opts *o)
     return e;
 }
 
-const struct topo_command topo_draw = { "draw", "tscrkoH",
-                                        "[PLAN]: its trees on the graph as SVG, links coloured by load", run };
+const struct topo_command topo_draw = {
+    "draw", "tscrkoH", "[PLAN]: its trees on the graph as SVG, links coloured by load", run
+};

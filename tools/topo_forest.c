@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Forests by name or from files, and what they load on links, for the subcommands of banyan_topo. */
+/* Forests by name or from files, and what they load on links, for the subcommands of
+ * banyan_topo. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,12 +17,16 @@ int topo_plan_load(struct bny_plan_file *plan, const char *name)
 {
     if (access(name, F_OK) != 0) {
         *plan = (struct bny_plan_file){ 0 };
-        return bny_fail(BANYAN_EINVAL, "\"%.200s\" is neither a builder such as packed, multitree or ring, nor a plan's file", name);
+        return bny_fail(BANYAN_EINVAL,
+                        "\"%.200s\" is neither a builder such as packed, multitree or ring, "
+                        "nor a plan's file",
+                        name);
     }
     return bny_plan_load(plan, name);
 }
 
-static int from_file(struct bny_forest **f, const struct bny_graph *g, const struct topo_opts *o)
+static int from_file(struct bny_forest **f, const struct bny_graph *g,
+                     const struct topo_opts *o)
 {
     struct bny_plan_file plan;
     int e = topo_plan_load(&plan, o->schedule);
@@ -42,7 +47,9 @@ int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct t
     const char *name = o->schedule && strcmp(o->schedule, "auto") != 0 ? o->schedule : own;
     const struct bny_graph_builder_ops *on_graph = bny_graph_builder_find(name);
     const struct bny_builder_ops *core = bny_builder_find(name);
-    struct bny_build_opts opts = { .k = o->trees, .height_cap = o->height, .seconds = o->seconds };
+    struct bny_build_opts opts = { .k = o->trees,
+                                   .height_cap = o->height,
+                                   .seconds = o->seconds };
     int root = o->use == BNY_FOREST_ROOTED ? o->root : -1, e;
 
     *f = NULL;
@@ -58,7 +65,9 @@ int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct t
         bny_forest_free(*f);
         *f = NULL;
     }
-    return e == -BANYAN_ENOTSUP ? bny_fail(BANYAN_ENOTSUP, "%s has no forest for this use of %s", name, g->name) : e;
+    return e == -BANYAN_ENOTSUP
+               ? bny_fail(BANYAN_ENOTSUP, "%s has no forest for this use of %s", name, g->name)
+               : e;
 }
 
 static void add(double *load, const struct bny_route *r, double share)
@@ -67,7 +76,8 @@ static void add(double *load, const struct bny_route *r, double share)
         load[r->links[i]] += share;
 }
 
-int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use)
+int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g,
+               enum bny_forest_use use)
 {
     double *down = calloc((size_t)g->nlinks + 1, sizeof *down);
 
@@ -82,7 +92,9 @@ int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph 
             add(down, &f->trees[t].down[v], share);
         }
     for (int l = 0; l < g->nlinks; l++)
-        load[l] = use == BNY_FOREST_ALLREDUCE ? load[l] + down[l] : load[l] > down[l] ? load[l] : down[l];
+        load[l] = use == BNY_FOREST_ALLREDUCE ? load[l] + down[l]
+                  : load[l] > down[l]         ? load[l]
+                                              : down[l];
     free(down);
     return 0;
 }
@@ -94,7 +106,8 @@ static int prove(int *slots, const struct bny_forest *f, enum bny_collective c, 
     int e;
 
     set.p = calloc((size_t)set.n, sizeof *set.p);
-    e = set.p ? bny_compile_all(set.p, f, c, 1) : bny_fail(BANYAN_ENOMEM, "no memory for programs");
+    e = set.p ? bny_compile_all(set.p, f, c, 1)
+              : bny_fail(BANYAN_ENOMEM, "no memory for programs");
     if (!e && bny_program_set_prove(&set, most, why, sizeof why) != 0)
         e = bny_fail(BANYAN_EINVAL, "its programs are wrong: %s", why);
     *slots = !e && set.slots > *slots ? set.slots : *slots;

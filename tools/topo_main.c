@@ -11,13 +11,7 @@
 #include "tools/topo.h"
 
 static const struct topo_command *const commands[] = {
-    &topo_show,
-    &topo_bound,
-    &topo_plan,
-    &topo_simulate,
-    &topo_probe,
-    &topo_verify,
-    &topo_draw,
+    &topo_show, &topo_bound, &topo_plan, &topo_simulate, &topo_probe, &topo_verify, &topo_draw,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 
@@ -137,9 +131,13 @@ static int take(struct topo_opts *o, int c, const char *arg)
     case OPT_HEIGHT: return number(arg, 1, &o->height, "height");
     case OPT_SECONDS: return number(arg, 1, &o->seconds, "seconds");
     case 'b':
-        return bny_parse_size(arg, &o->bytes) ? bad("--bytes wants a size such as 64K, got ", arg) : 0;
+        return bny_parse_size(arg, &o->bytes)
+                   ? bad("--bytes wants a size such as 64K, got ", arg)
+                   : 0;
     case OPT_CHUNK:
-        return bny_parse_size(arg, &o->chunk) ? bad("--chunk wants a size such as 64K, got ", arg) : 0;
+        return bny_parse_size(arg, &o->chunk)
+                   ? bad("--chunk wants a size such as 64K, got ", arg)
+                   : 0;
     case OPT_LOCKSTEP: o->lockstep = 1; return 0;
     case OPT_JOINT: o->joint = 1; return 0;
     case OPT_JSON: o->json = 1; return 0;
@@ -197,7 +195,8 @@ int topo_root_missing(const struct topo_opts *o, const struct bny_graph *g)
 {
     if (o->use != BNY_FOREST_ROOTED || o->root < g->nranks)
         return 0;
-    fprintf(stderr, "banyan_topo: --root %d: %s has ranks 0 to %d\n", o->root, g->name, g->nranks - 1);
+    fprintf(stderr, "banyan_topo: --root %d: %s has ranks 0 to %d\n", o->root, g->name,
+            g->nranks - 1);
     return 2;
 }
 

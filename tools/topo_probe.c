@@ -23,8 +23,9 @@ enum {
     HOST_BYTES = 128
 };
 
-#define EXCHANGE_S 0.1 /* about so long is the exchange of a large message: slow links have smaller ones */
-#define PAIR_S     1.5 /* and so long all repetitions of it */
+#define EXCHANGE_S                                                                             \
+    0.1 /* about so long is the exchange of a large message: slow links have smaller ones */
+#define PAIR_S 1.5 /* and so long all repetitions of it */
 
 struct job {
     struct banyan_comm *comm;
@@ -118,7 +119,8 @@ static int hosts(struct job *j, int *host)
     if (!names)
         return bny_fail(BANYAN_ENOMEM, "no memory for the names of %d hosts", j->n);
     gethostname(mine, 64);
-    if (readlink("/proc/self/ns/net", mine + 65, sizeof mine - 66) < 0) /* a container is a machine of its own */
+    if (readlink("/proc/self/ns/net", mine + 65, sizeof mine - 66) <
+        0) /* a container is a machine of its own */
         mine[65] = 0;
     e = banyan_allgather(mine, names, HOST_BYTES, BANYAN_U8, j->comm, &j->opts);
     for (int r = 0; r < j->n && !e; r++) {
@@ -132,13 +134,15 @@ static int hosts(struct job *j, int *host)
     return e;
 }
 
-/* Message sizes and repetitions by the slowest pair of neighbours in the list: a gigabit link may have 4 MiB, 25 Mbit/s not. */
+/* Message sizes and repetitions by the slowest pair of neighbours in the list: a gigabit link
+ * may have 4 MiB, 25 Mbit/s not. */
 static int choose_sizes(struct job *j, struct bny_probe_fabric *f)
 {
     int peer = (j->rank ^ 1) < j->n ? j->rank ^ 1 : -1, e = 0;
     double took = 0, slowest;
 
-    for (int i = 0; i < 3 && !e; i++) { /* the last one counts: shaped links let the first bytes pass */
+    for (int i = 0; i < 3 && !e;
+         i++) { /* the last one counts: shaped links let the first bytes pass */
         uint64_t start;
 
         e = banyan_barrier(j->comm, &j->opts);
@@ -154,7 +158,8 @@ static int choose_sizes(struct job *j, struct bny_probe_fabric *f)
     f->large = LARGE;
     while (f->large > 4 * MIDDLE && slowest * (double)(f->large / MIDDLE) > EXCHANGE_S)
         f->large /= 2;
-    j->repeats = (int)(PAIR_S / BLOCKS / (slowest * (double)(f->large / MIDDLE) + 1e-6)) - WARMUP;
+    j->repeats =
+        (int)(PAIR_S / BLOCKS / (slowest * (double)(f->large / MIDDLE) + 1e-6)) - WARMUP;
     j->repeats = j->repeats < 3 ? 3 : j->repeats > REPEATS_MAX ? REPEATS_MAX : j->repeats;
     return 0;
 }

@@ -99,8 +99,8 @@ static void machine_text(const struct bny_machine *m)
                              : 1,
         *core = malloc((size_t)n * sizeof *core);
 
-    printf("%s: %d cores; packages: %d, NUMA nodes: %d, shared caches: %d\n", m->source, m->ncores,
-           m->npackages, m->nnumas, m->ncaches);
+    printf("%s: %d cores; packages: %d, NUMA nodes: %d, shared caches: %d\n", m->source,
+           m->ncores, m->npackages, m->nnumas, m->ncaches);
     printf("core  package  numa  cache  nearest NIC       hardware threads\n");
     for (int c = 0; c < m->ncores; c++) {
         const struct bny_machine_core *k = &m->cores[c];

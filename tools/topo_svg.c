@@ -31,7 +31,8 @@ static int own_places(struct topo_place *p, const struct bny_graph *g)
         const struct bny_node *n = &g->nodes[v];
 
         p[v].x = (n->x + 0.5 + n->z * (wide + 1.6) + (most - nx) / 2) / most;
-        p[v].y = levels ? (n->y + 0.5) / ny : (n->y + 0.5 + (most - ny) / 2) / most; /* rows of switches apart */
+        p[v].y = levels ? (n->y + 0.5) / ny
+                        : (n->y + 0.5 + (most - ny) / 2) / most; /* rows of switches apart */
     }
     for (int a = 0; a < g->nnodes; a++) /* two at one place: these places are not for drawing */
         for (int b = 0; b < a && g->nnodes <= 4096; b++)
@@ -62,10 +63,11 @@ struct topo_place *topo_places(const struct bny_graph *g)
     return p;
 }
 
-void topo_arrow(FILE *to, const struct topo_place *a, const struct topo_place *b, double x0, double y0, double size,
-                double width, const char *colour, double bend)
+void topo_arrow(FILE *to, const struct topo_place *a, const struct topo_place *b, double x0,
+                double y0, double size, double width, const char *colour, double bend)
 {
-    double ax = x0 + a->x * size, ay = y0 + a->y * size, bx = x0 + b->x * size, by = y0 + b->y * size;
+    double ax = x0 + a->x * size, ay = y0 + a->y * size, bx = x0 + b->x * size,
+           by = y0 + b->y * size;
     double dx = bx - ax, dy = by - ay, len = sqrt(dx * dx + dy * dy), off = 2.2 * width;
     double px, py, mx, my;
 
@@ -77,14 +79,17 @@ void topo_arrow(FILE *to, const struct topo_place *a, const struct topo_place *b
         off = size * 0.006;
     mx = (ax + bx) / 2 + px * (bend * len + 2 * off);
     my = (ay + by) / 2 + py * (bend * len + 2 * off);
-    fprintf(to, "<path d=\"M%.1f %.1fQ%.1f %.1f %.1f %.1f\" stroke=\"%s\" stroke-width=\"%.2f\" fill=\"none\"/>\n",
+    fprintf(to,
+            "<path d=\"M%.1f %.1fQ%.1f %.1f %.1f %.1f\" stroke=\"%s\" stroke-width=\"%.2f\" "
+            "fill=\"none\"/>\n",
             ax + px * off, ay + py * off, mx, my, bx + px * off, by + py * off, colour, width);
 }
 
 void topo_heat(char colour[8], double value)
 {
-    static const int stops[5][3] = { { 205, 214, 226 }, { 86, 143, 199 }, { 76, 168, 104 }, { 232, 181, 48 },
-                                     { 205, 50, 44 } };
+    static const int stops[5][3] = {
+        { 205, 214, 226 }, { 86, 143, 199 }, { 76, 168, 104 }, { 232, 181, 48 }, { 205, 50, 44 }
+    };
     double at = (value < 0 ? 0 : value > 1 ? 1 : value) * 4;
     int i = at >= 4 ? 3 : (int)at, c[3];
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_topo verify: what a plan claims, computed again. Its form, its loads on the links, its cut, the bound itself, and
- * the programs of all ranks: contributions, memory, matching, and the least number of buffers without deadlock. */
+/* banyan_topo verify: what a plan claims, computed again. Its form, its loads on the links, its
+ * cut, the bound itself, and the programs of all ranks: contributions, memory, matching, and
+ * the least number of buffers without deadlock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@
 
 struct report {
     const char *plan;
-    char kind[12]; /* "forest" or "program" */
+    char kind[12];                      /* "forest" or "program" */
     int ranks, trees, slots, certified; /* slots: -1: programs were not proven */
-    double time, bound; /* units of S / capacity 1; bound < 0: none */
+    double time, bound;                 /* units of S / capacity 1; bound < 0: none */
     char time_text[48], bound_text[48];
 };
 
@@ -27,9 +28,10 @@ static int is_xml(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".xml");
 }
 
-/* The claim is compared with what the forest's edges give, then with the bound computed anew. */
-static int verify_forest(struct report *r, struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use,
-                         int root, int slots)
+/* The claim is compared with what the forest's edges give, then with the bound computed anew.
+ */
+static int verify_forest(struct report *r, struct bny_forest *f, const struct bny_graph *g,
+                         enum bny_forest_use use, int root, int slots)
 {
     struct bny_ratio claimed = f->claim.time;
     int joint = f->claim.cut_kind != BNY_CUT_OUT_IN, had = f->claim.time.den != 0, e = 0;
@@ -47,7 +49,8 @@ static int verify_forest(struct report *r, struct bny_forest *f, const struct bn
     if (!e)
         e = bny_forest_certify(f, g, use, root, joint);
     if (!e && had && bny_ratio_cmp(claimed, f->claim.time) != 0)
-        e = bny_fail(BANYAN_EINVAL, "it claims time %s, its loads give %s", bny_ratio_text(claimed, a, sizeof a),
+        e = bny_fail(BANYAN_EINVAL, "it claims time %s, its loads give %s",
+                     bny_ratio_text(claimed, a, sizeof a),
                      bny_ratio_text(f->claim.time, b, sizeof b));
     if (e)
         return e;
@@ -59,7 +62,8 @@ static int verify_forest(struct report *r, struct bny_forest *f, const struct bn
 }
 
 /* Messages of an imported algorithm take the router's ways. */
-static int program_loads(double *load, const struct bny_program_set *set, const struct bny_graph *g)
+static int program_loads(double *load, const struct bny_program_set *set,
+                         const struct bny_graph *g)
 {
     struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
     struct bny_ways ways = { 0 };
@@ -74,7 +78,8 @@ static int program_loads(double *load, const struct bny_program_set *set, const 
             if (s->kind != BNY_SEND && s->kind != BNY_FORWARD)
                 continue;
             for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-                share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
+                share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b]
+                                       : 1.0 / p->nblocks;
             e = bny_router_ways(router, r, s->peer, &ways);
             for (int w = 0; w < ways.nparts && !e; w++)
                 for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
@@ -98,7 +103,8 @@ static int verify_program(struct report *r, const struct bny_graph *g)
     r->ranks = set.n;
     r->slots = set.slots;
     if (g->nranks != set.n)
-        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks, %s has %d", r->plan, set.n, g->name, g->nranks);
+        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks, %s has %d", r->plan, set.n, g->name,
+                     g->nranks);
     load = calloc((size_t)g->nlinks + 1, sizeof *load);
     if (!load)
         e = bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
@@ -122,7 +128,8 @@ static int verify_program(struct report *r, const struct bny_graph *g)
     return e;
 }
 
-static void print(FILE *to, const struct report *r, const struct bny_graph *g, const struct topo_opts *o)
+static void print(FILE *to, const struct report *r, const struct bny_graph *g,
+                  const struct topo_opts *o)
 {
     double gap = r->bound > 0 ? r->time / r->bound - 1 : 0;
 
@@ -131,19 +138,24 @@ static void print(FILE *to, const struct report *r, const struct bny_graph *g, c
         topo_json_text(to, r->plan);
         fprintf(to, ",\"topo\":");
         topo_json_text(to, g->name);
-        fprintf(to, ",\"kind\":\"%s\",\"ranks\":%d,\"trees\":%d,\"time\":\"%s\",\"bound\":\"%s\",\"time_value\":%.9g,"
-                "\"bound_value\":%.9g,\"gap\":%.6g,\"certified\":%s,\"slots\":%d,\"ok\":true}\n", r->kind, r->ranks,
-                r->trees, r->time_text, r->bound_text, r->time, r->bound, gap, r->certified ? "true" : "false",
-                r->slots);
+        fprintf(
+            to,
+            ",\"kind\":\"%s\",\"ranks\":%d,\"trees\":%d,\"time\":\"%s\",\"bound\":\"%s\","
+            "\"time_value\":%.9g,"
+            "\"bound_value\":%.9g,\"gap\":%.6g,\"certified\":%s,\"slots\":%d,\"ok\":true}\n",
+            r->kind, r->ranks, r->trees, r->time_text, r->bound_text, r->time, r->bound, gap,
+            r->certified ? "true" : "false", r->slots);
         return;
     }
     fprintf(to, "%s on %s: correct\n  %s of %d ranks", r->plan, g->name, r->kind, r->ranks);
     if (r->trees)
         fprintf(to, ", %d trees", r->trees);
-    fprintf(to, "\n  time %s, bound %s of the vector / capacity 1: %.3g %% above the bound%s\n", r->time_text,
-            r->bound_text, 100 * gap, r->certified ? ", which its own cut proves too" : "");
+    fprintf(to, "\n  time %s, bound %s of the vector / capacity 1: %.3g %% above the bound%s\n",
+            r->time_text, r->bound_text, 100 * gap,
+            r->certified ? ", which its own cut proves too" : "");
     if (r->slots >= 0)
-        fprintf(to, "  no deadlock with %d buffer%s a lane\n", r->slots, r->slots == 1 ? "" : "s");
+        fprintf(to, "  no deadlock with %d buffer%s a lane\n", r->slots,
+                r->slots == 1 ? "" : "s");
     else
         fprintf(to, "  programs not proven: more than %d ranks\n", TOPO_PROVE_RANKS_MAX);
 }
@@ -210,5 +222,7 @@ static int run(const struct topo_opts *o)
     return to ? topo_close(to, o) : 1;
 }
 
-const struct topo_command topo_verify = { "verify", "tscrknoJHS",
-                                          "PLAN: proves a plan's file (JSON, MSCCL XML) or a builder's forest anew", run };
+const struct topo_command topo_verify = {
+    "verify", "tscrknoJHS",
+    "PLAN: proves a plan's file (JSON, MSCCL XML) or a builder's forest anew", run
+};

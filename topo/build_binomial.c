@@ -36,8 +36,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
 static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
                    double gamma)
 {
-    return bny_log2_ceil(n) * ((use == BNY_FOREST_ALLREDUCE ? 2 : 1) * (alpha + bytes * beta) +
-                               bytes * gamma);
+    return bny_log2_ceil(n) *
+           ((use == BNY_FOREST_ALLREDUCE ? 2 : 1) * (alpha + bytes * beta) + bytes * gamma);
 }
 
 const struct bny_builder_ops bny_build_binomial = {

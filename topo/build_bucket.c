@@ -34,8 +34,10 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     if (use == BNY_FOREST_ROOTED)
         return bny_fail(BANYAN_ENOTSUP, "bucket has no rooted forest; use binomial");
     if (a == 1)
-        return bny_fail(BANYAN_ENOTSUP, "bucket needs a composite number of ranks, not %d; use "
-                        "ring", n);
+        return bny_fail(BANYAN_ENOTSUP,
+                        "bucket needs a composite number of ranks, not %d; use "
+                        "ring",
+                        n);
     f = bny_forest_alloc("bucket", n, n);
     if (!f)
         return bny_forest_no_memory("bucket", n);

@@ -8,9 +8,10 @@
 #include "topo/build.h"
 #include "topo/route.h"
 
-extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference, bny_build_packed,
-    bny_build_joint, bny_build_torus_bucket, bny_build_swing, bny_build_swing_uni, bny_build_ordered_ring,
-    bny_build_ordered_ring_uni, bny_build_hierarchical;
+extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference,
+    bny_build_packed, bny_build_joint, bny_build_torus_bucket, bny_build_swing,
+    bny_build_swing_uni, bny_build_ordered_ring, bny_build_ordered_ring_uni,
+    bny_build_hierarchical;
 
 /* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
  * error: the forest is freed then. */

@@ -28,8 +28,10 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     if (use == BNY_FOREST_ROOTED)
         return bny_fail(BANYAN_ENOTSUP, "halving has no rooted forest; use binomial");
     if (use == BNY_FOREST_SCATTERED && fold)
-        return bny_fail(BANYAN_ENOTSUP, "halving scatters over a power of two of ranks, not "
-                        "%d; use ring or star", n);
+        return bny_fail(BANYAN_ENOTSUP,
+                        "halving scatters over a power of two of ranks, not "
+                        "%d; use ring or star",
+                        n);
     f = bny_forest_alloc("halving", n, p);
     if (!f)
         return bny_forest_no_memory("halving", n);

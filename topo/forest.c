@@ -151,8 +151,10 @@ static int check_weights(const struct bny_forest *f, char *why, size_t cap)
             __builtin_mul_overflow(tree->weight_num, den / g, &mine) ||
             __builtin_add_overflow(sum, mine, &sum) ||
             __builtin_mul_overflow(den / g, tree->weight_den, &den))
-            return violated(why, cap, "weights up to tree %d have no common denominator below "
-                            "2^64", t);
+            return violated(why, cap,
+                            "weights up to tree %d have no common denominator below "
+                            "2^64",
+                            t);
         g = gcd(sum, den);
         num = sum / g;
         den /= g;
@@ -184,8 +186,10 @@ static int check_down(const struct bny_forest *f, int t, char *why, size_t cap)
             return violated(why, cap, "tree %d: rank %d has broadcast step %u of %u", t, v,
                             tree->down_step[v], f->nsteps);
         if (p != tree->root && tree->down_step[v] <= tree->down_step[p])
-            return violated(why, cap, "tree %d: broadcast step %u of rank %d is not above step %u of its "
-                            "parent %d", t, tree->down_step[v], v, tree->down_step[p], p);
+            return violated(why, cap,
+                            "tree %d: broadcast step %u of rank %d is not above step %u of its "
+                            "parent %d",
+                            t, tree->down_step[v], v, tree->down_step[p], p);
     }
     return 0;
 }
@@ -212,8 +216,10 @@ static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
             return violated(why, cap, "tree %d: rank %d has step %u of %u", t, v, tree->step[v],
                             f->nsteps);
         if (p != tree->root && tree->step[v] >= tree->step[p])
-            return violated(why, cap, "tree %d: step %u of rank %d is not below step %u of its "
-                            "parent %d", t, tree->step[v], v, tree->step[p], p);
+            return violated(why, cap,
+                            "tree %d: step %u of rank %d is not below step %u of its "
+                            "parent %d",
+                            t, tree->step[v], v, tree->step[p], p);
     }
     return tree->down_parent || tree->down_step ? check_down(f, t, why, cap) : 0;
 }
@@ -228,12 +234,16 @@ static int check_scattered(const struct bny_forest *f, char *why, size_t cap)
         char text[48];
 
         for (; t < f->ntrees && f->trees[t].root == r; t++)
-            sum = bny_ratio_add(sum, bny_ratio_of(f->trees[t].weight_num, f->trees[t].weight_den));
+            sum = bny_ratio_add(sum,
+                                bny_ratio_of(f->trees[t].weight_num, f->trees[t].weight_den));
         if (bny_ratio_cmp(sum, bny_ratio_of(1, f->nranks)) || !bny_ratio_ok(sum))
-            return violated(why, cap, "the trees in order give rank %d a weight of %s instead of 1/%d", r,
+            return violated(why, cap,
+                            "the trees in order give rank %d a weight of %s instead of 1/%d", r,
                             bny_ratio_text(sum, text, sizeof text), f->nranks);
     }
-    return t == f->ntrees ? 0 : violated(why, cap, "tree %d has root %d out of order", t, f->trees[t].root);
+    return t == f->ntrees
+               ? 0
+               : violated(why, cap, "tree %d has root %d out of order", t, f->trees[t].root);
 }
 
 static int check_use(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
@@ -243,7 +253,8 @@ static int check_use(const struct bny_forest *f, enum bny_forest_use use, int ro
         return check_scattered(f, why, cap);
     for (int t = 0; use == BNY_FOREST_ROOTED && t < f->ntrees; t++)
         if (f->trees[t].root != root)
-            return violated(why, cap, "tree %d has root %d instead of %d", t, f->trees[t].root, root);
+            return violated(why, cap, "tree %d has root %d instead of %d", t, f->trees[t].root,
+                            root);
     return 0;
 }
 

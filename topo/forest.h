@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A forest: weighted spanning trees over the ranks. Size-free: says who sends to whom, not how much.
- * Reduce-scatter runs its trees towards the roots, allgather away from them, allreduce does both. */
+/* A forest: weighted spanning trees over the ranks. Size-free: says who sends to whom, not how
+ * much. Reduce-scatter runs its trees towards the roots, allgather away from them, allreduce
+ * does both. */
 #ifndef BNY_TOPO_FOREST_H
 #define BNY_TOPO_FOREST_H
 
@@ -12,7 +13,8 @@
 struct bny_graph;
 struct bny_dual;
 
-struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel */
+struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel
+                    */
     int nlinks;
     int *links;
 };
@@ -20,29 +22,34 @@ struct bny_route { /* the links of a graph that one edge of a tree crosses, in o
 struct bny_tree {
     int root;
     uint32_t weight_num, weight_den; /* share of the data that this tree carries */
-    uint32_t pipeline; /* trees of different pipelines do not share wire channels (compile.c: chan) */
-    int *parent;    /* [nranks]; parent[root] = -1 */
-    uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0; a child's edge
-                     * has a smaller step than its parent's edge. The broadcast direction runs the steps
-                     * backwards: nsteps - 1 - step. */
-    /* Broadcast direction, where it is not the same edges backwards (packings of asymmetric graphs, joint allreduce
-     * plans): down_parent[v] sends to v at down_step[v], which grows away from the root, from 0. NULL: as above. */
+    uint32_t pipeline; /* trees of different pipelines do not share wire channels (compile.c:
+                          chan) */
+    int *parent;       /* [nranks]; parent[root] = -1 */
+    uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0;
+                     * a child's edge has a smaller step than its parent's edge. The broadcast
+                     * direction runs the steps backwards: nsteps - 1 - step. */
+    /* Broadcast direction, where it is not the same edges backwards (packings of asymmetric
+     * graphs, joint allreduce plans): down_parent[v] sends to v at down_step[v], which grows
+     * away from the root, from 0. NULL: as above. */
     int *down_parent;
     uint32_t *down_step;
-    /* Which links of the graph the edges cross: up[v] from v to parent[v], down[v] from the broadcast parent to v.
-     * NULL when the forest was made without a graph. [nranks]; the root's are empty. */
+    /* Which links of the graph the edges cross: up[v] from v to parent[v], down[v] from the
+     * broadcast parent to v. NULL when the forest was made without a graph. [nranks]; the
+     * root's are empty. */
     struct bny_route *up, *down;
 };
 
-/* What the builder claims, in units of S (the whole vector) / capacity 1 of the graph, and the cut that proves how
- * much better it could be at most. schedules.md 2.1 and 2.3 have the formulas. */
+/* What the builder claims, in units of S (the whole vector) / capacity 1 of the graph, and the
+ * cut that proves how much better it could be at most. schedules.md 2.1 and 2.3 have the
+ * formulas. */
 struct bny_claim {
-    struct bny_ratio time;  /* largest load of a link / its capacity, reduce and broadcast together for ALLREDUCE */
+    struct bny_ratio time;  /* largest load of a link / its capacity, reduce and broadcast
+                               together for ALLREDUCE */
     struct bny_ratio bound; /* what the cut proves */
     int cut_kind;           /* enum bny_cut_kind */
     uint8_t *cut;           /* [nnodes of the graph] 1: in X; NULL: no certificate */
     int cut_nodes;
-    struct bny_dual *dual;  /* with BNY_CUT_LP: topo/dual.h; else NULL */
+    struct bny_dual *dual; /* with BNY_CUT_LP: topo/dual.h; else NULL */
 };
 
 struct bny_forest {
@@ -56,19 +63,21 @@ struct bny_forest {
 /* What a builder's forest can serve. */
 enum bny_forest_use {
     BNY_FOREST_ALLREDUCE = 1 << 0, /* any roots */
-    BNY_FOREST_SCATTERED = 1 << 1, /* the trees in order of their roots, one or more a rank, each rank's weights
-                                    * 1/nranks together: reduce_scatter and allgather */
-    BNY_FOREST_ROOTED = 1 << 2,    /* all trees rooted at `root`: broadcast and reduce */
+    BNY_FOREST_SCATTERED =
+        1 << 1, /* the trees in order of their roots, one or more a rank, each rank's weights
+                 * 1/nranks together: reduce_scatter and allgather */
+    BNY_FOREST_ROOTED = 1 << 2, /* all trees rooted at `root`: broadcast and reduce */
 };
 
 struct bny_builder_ops {
     char name[24];
     unsigned uses; /* enum bny_forest_use that build() accepts for some n */
-    /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out (bny_forest_free), or
-     * -BANYAN_ENOTSUP when this builder has none for such n (halving's SCATTERED needs a power of two), or
-     * -BANYAN_ENOMEM. Pure; any thread. */
+    /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out
+     * (bny_forest_free), or -BANYAN_ENOTSUP when this builder has none for such n (halving's
+     * SCATTERED needs a power of two), or -BANYAN_ENOMEM. Pure; any thread. */
     int (*build)(struct bny_forest **out, int nranks, enum bny_forest_use use, int root);
-    /* Predicted seconds for S bytes on a uniform full mesh, the closed form of the file's top comment. */
+    /* Predicted seconds for S bytes on a uniform full mesh, the closed form of the file's top
+     * comment. */
     double (*cost)(int nranks, enum bny_forest_use use, double bytes, double alpha_s,
                    double beta_s_per_byte, double gamma_s_per_byte);
 };
@@ -82,9 +91,9 @@ const struct bny_builder_ops *bny_builder_find(const char *name);
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees);
 void bny_forest_free(struct bny_forest *f); /* takes NULL */
 
-/* Checks the forest itself: every tree spans all ranks once and has no cycle, steps grow towards the
- * root, weights sum to one exactly (rational), use's conditions hold. Returns 0, or -BANYAN_EINVAL with the
- * first violation in why. */
+/* Checks the forest itself: every tree spans all ranks once and has no cycle, steps grow
+ * towards the root, weights sum to one exactly (rational), use's conditions hold. Returns 0, or
+ * -BANYAN_EINVAL with the first violation in why. */
 int bny_forest_check(const struct bny_forest *f, enum bny_forest_use use, int root, char *why,
                      size_t why_cap);
 

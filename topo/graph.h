@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cluster graph: compute nodes (one rank each), switches and NICs, joined by directed links with capacity and
- * latency. Made by a generator ("torus:8x8"), read from a file, or measured; then frozen. */
+/* The cluster graph: compute nodes (one rank each), switches and NICs, joined by directed links
+ * with capacity and latency. Made by a generator ("torus:8x8"), read from a file, or measured;
+ * then frozen. */
 #ifndef BNY_TOPO_GRAPH_H
 #define BNY_TOPO_GRAPH_H
 
@@ -28,13 +29,14 @@ struct bny_link {
 
 struct bny_graph {
     char name[64];
-    double unit_Bps;  /* bytes per second of capacity 1; 1e9 for the generators */
+    double unit_Bps; /* bytes per second of capacity 1; 1e9 for the generators */
     int nnodes, nlinks, nranks;
     struct bny_node *nodes;
     struct bny_link *links;
-    int *rank_node;   /* [nranks] */
-    /* After bny_graph_freeze: links leaving node v are out[out_first[v] .. out_first[v+1]), in the order in which they
-     * were added; the same for arriving ones. reverse[l]: the link of opposite direction, or -1. */
+    int *rank_node; /* [nranks] */
+    /* After bny_graph_freeze: links leaving node v are out[out_first[v] .. out_first[v+1]), in
+     * the order in which they were added; the same for arriving ones. reverse[l]: the link of
+     * opposite direction, or -1. */
     int *out_first, *out, *in_first, *in, *reverse;
     int nodes_cap, links_cap;
     int *pairs, pairs_cap; /* (from, to) -> link, open addressing; graph.c's own */
@@ -44,23 +46,28 @@ struct bny_graph *bny_graph_alloc(const char *name); /* NULL on no memory */
 void bny_graph_free(struct bny_graph *g);            /* takes NULL */
 /* Index of the new node, or -BANYAN_ENOMEM. name NULL: made from kind and index. */
 int bny_graph_node(struct bny_graph *g, enum bny_node_kind kind, int host, const char *name);
-/* Adds capacity from -> to. Returns the link's index, -BANYAN_EINVAL (self-loop, cap <= 0), -BANYAN_ENOMEM. */
+/* Adds capacity from -> to. Returns the link's index, -BANYAN_EINVAL (self-loop, cap <= 0),
+ * -BANYAN_ENOMEM. */
 int bny_graph_link(struct bny_graph *g, int from, int to, int64_t cap, int64_t lat_ns);
-int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap, int64_t lat_ns); /* both directions */
-/* Ranks that were not given are numbered in order of nodes; builds the indexes; checks: every rank reaches every
- * other, ranks are dense, capacities positive. 0, or -BANYAN_EINVAL with the first reason as the thread's error. */
+int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap,
+                   int64_t lat_ns); /* both directions */
+/* Ranks that were not given are numbered in order of nodes; builds the indexes; checks: every
+ * rank reaches every other, ranks are dense, capacities positive. 0, or -BANYAN_EINVAL with the
+ * first reason as the thread's error. */
 int bny_graph_freeze(struct bny_graph *g);
-/* A copy without link l (and its reverse, when both), frozen; or NULL with the reason as the thread's error. */
+/* A copy without link l (and its reverse, when both), frozen; or NULL with the reason as the
+ * thread's error. */
 struct bny_graph *bny_graph_without_link(const struct bny_graph *g, int link, int both);
 
-/* A graph from text: "KIND:ARGS" of a generator, or the path of a file (its format is found out from its
- * content: own JSON, edge list, GraphML, NCCL topology XML, hwloc XML, ibnetdiscover). Frozen. 0, or an error
- * that names the file, the line and what is wrong there. */
+/* A graph from text: "KIND:ARGS" of a generator, or the path of a file (its format is found out
+ * from its content: own JSON, edge list, GraphML, NCCL topology XML, hwloc XML, ibnetdiscover).
+ * Frozen. 0, or an error that names the file, the line and what is wrong there. */
 int bny_graph_make(struct bny_graph **out, const char *text);
 
 struct bny_generator {
-    char name[16];      /* "torus" */
-    const char *usage;  /* "torus:AxB[xC...]  k-dimensional torus, one rank a router, links of capacity 1" */
+    char name[16];     /* "torus" */
+    const char *usage; /* "torus:AxB[xC...]  k-dimensional torus, one rank a router, links of
+                          capacity 1" */
     int (*make)(struct bny_graph *g, const char *args);
 };
 /* NULL-terminated: topo/gen_*.c */

@@ -198,7 +198,8 @@ struct bny_graph *bny_graph_subset(const struct bny_graph *g, const int *ranks, 
         h->nodes[g->rank_node[ranks[r]]].rank = r;
     }
     for (int l = 0; l < g->nlinks && e >= 0; l++) {
-        e = bny_graph_link(h, g->links[l].from, g->links[l].to, g->links[l].cap, g->links[l].lat_ns);
+        e = bny_graph_link(h, g->links[l].from, g->links[l].to, g->links[l].cap,
+                           g->links[l].lat_ns);
         if (e >= 0)
             h->links[e].lanes = g->links[l].lanes;
     }

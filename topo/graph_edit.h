@@ -15,8 +15,8 @@ int bny_graph_find_node(const struct bny_graph *g, const char *text, size_t len)
  * order when one dies. 0, or an error; then *g is as it was. */
 int bny_graph_edit(struct bny_graph **g, const char *text);
 
-/* The same network for some of its ranks: ranks[i] becomes rank i of n, the others' nodes only pass on what crosses them.
- * Frozen; NULL with the reason as the thread's error. */
+/* The same network for some of its ranks: ranks[i] becomes rank i of n, the others' nodes only
+ * pass on what crosses them. Frozen; NULL with the reason as the thread's error. */
 struct bny_graph *bny_graph_subset(const struct bny_graph *g, const int *ranks, int n);
 
 /* Places all nodes of a frozen graph for drawing. 0 or -BANYAN_ENOMEM. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads plan files (plan.h has the format). Nothing in them is believed: every number has a range, every list the length
- * that it must have, and memory is taken only for what was found in the file. */
+/* Reads plan files (plan.h has the format). Nothing in them is believed: every number has a
+ * range, every list the length that it must have, and memory is taken only for what was found
+ * in the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,15 +21,16 @@
 #define RANKS_MAX 65536
 #define NODES_MAX (1 << 24)
 #define LINKS_MAX (1 << 26)
-#define DUAL_MAX (INT64_C(1) << 26) /* sets x nodes of a proof */
+#define DUAL_MAX  (INT64_C(1) << 26) /* sets x nodes of a proof */
 
 struct reader {
     const char *name; /* of the file */
     struct bny_plan_file *out;
-    int n;            /* ranks */
+    int n; /* ranks */
 };
 
-static int bad(const struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int bad(const struct reader *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 static int bad(const struct reader *r, const char *fmt, ...)
 {
     char text[300];
@@ -52,7 +54,8 @@ char *bny_file_read(const char *path, size_t max, size_t *len)
         goto out;
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > max) {
-        bny_fail(BANYAN_EINVAL, "%.200s is %s", path, S_ISREG(st.st_mode) ? "too large" : "no regular file");
+        bny_fail(BANYAN_EINVAL, "%.200s is %s", path,
+                 S_ISREG(st.st_mode) ? "too large" : "no regular file");
         goto out;
     }
     text = malloc((size_t)st.st_size + 1);
@@ -92,18 +95,20 @@ static int whole(const cJSON *v, double min, double max, int64_t *out)
     return 0;
 }
 
-static int member(const struct reader *r, const cJSON *o, const char *where, const char *key, double min, double max,
-                  int64_t *out)
+static int member(const struct reader *r, const cJSON *o, const char *where, const char *key,
+                  double min, double max, int64_t *out)
 {
     *out = 0;
     if (whole(get(o, key), min, max, out) != 0)
-        return bad(r, "%s%s: a whole number from %.0f to %.0f is expected", where, key, min, max);
+        return bad(r, "%s%s: a whole number from %.0f to %.0f is expected", where, key, min,
+                   max);
     return 0;
 }
 
 static int use_by_name(const cJSON *v, enum bny_forest_use *use)
 {
-    static const enum bny_forest_use uses[] = { BNY_FOREST_ALLREDUCE, BNY_FOREST_SCATTERED, BNY_FOREST_ROOTED };
+    static const enum bny_forest_use uses[] = { BNY_FOREST_ALLREDUCE, BNY_FOREST_SCATTERED,
+                                                BNY_FOREST_ROOTED };
 
     for (int i = 0; i < 3; i++)
         if (cJSON_IsString(v) && !strcmp(v->valuestring, bny_use_name(uses[i]))) {
@@ -113,21 +118,24 @@ static int use_by_name(const cJSON *v, enum bny_forest_use *use)
     return -1;
 }
 
-/* ---- trees ------------------------------------------------------------------------------------------ */
+/* ---- trees ---- */
 
 /* A list with one whole number for each rank, as int32 (steps fit as well). */
-static int list(const struct reader *r, const cJSON *o, int t, const char *key, double min, double max, void *out)
+static int list(const struct reader *r, const cJSON *o, int t, const char *key, double min,
+                double max, void *out)
 {
     const cJSON *a = get(o, key);
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != r->n)
-        return bad(r, "trees[%d].%s: a list of %d numbers is expected, one for each rank", t, key, r->n);
+        return bad(r, "trees[%d].%s: a list of %d numbers is expected, one for each rank", t,
+                   key, r->n);
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         int64_t x;
 
         if (whole(v, min, max, &x) != 0)
-            return bad(r, "trees[%d].%s[%d]: a whole number from %.0f to %.0f is expected", t, key, i, min, max);
+            return bad(r, "trees[%d].%s[%d]: a whole number from %.0f to %.0f is expected", t,
+                       key, i, min, max);
         ((int32_t *)out)[i] = (int32_t)x;
     }
     return 0;
@@ -152,7 +160,8 @@ static int read_route(struct bny_route *to, const cJSON *v)
     return 0;
 }
 
-static int routes(const struct reader *r, const cJSON *o, int t, const char *key, struct bny_route **out)
+static int routes(const struct reader *r, const cJSON *o, int t, const char *key,
+                  struct bny_route **out)
 {
     const cJSON *a = get(o, key);
     int i = 0, e;
@@ -160,14 +169,17 @@ static int routes(const struct reader *r, const cJSON *o, int t, const char *key
     if (!a)
         return 0;
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != r->n)
-        return bad(r, "trees[%d].%s: a list of %d routes is expected, one for each rank", t, key, r->n);
+        return bad(r, "trees[%d].%s: a list of %d routes is expected, one for each rank", t,
+                   key, r->n);
     *out = calloc((size_t)r->n, sizeof **out);
     if (!*out)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its routes", r->name);
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         e = read_route(&(*out)[i], v);
         if (e == -BANYAN_EINVAL)
-            return bad(r, "trees[%d].%s[%d]: the number of a link, or a list of such, is expected", t, key, i);
+            return bad(r,
+                       "trees[%d].%s[%d]: the number of a link, or a list of such, is expected",
+                       t, key, i);
         if (e)
             return bny_fail(BANYAN_ENOMEM, "%s: no memory for its routes", r->name);
     }
@@ -202,8 +214,8 @@ static int read_tree(const struct reader *r, const cJSON *o, int t, struct bny_t
         e = member(r, o, where, "pipeline", 0, UINT32_MAX, &pipeline);
     if (e)
         return e;
-    if (!cJSON_IsString(weight) || bny_ratio_parse(&w, weight->valuestring) != 0 || w.num < 1 || w.den < 1 ||
-        w.num > UINT32_MAX || w.den > UINT32_MAX)
+    if (!cJSON_IsString(weight) || bny_ratio_parse(&w, weight->valuestring) != 0 || w.num < 1 ||
+        w.den < 1 || w.num > UINT32_MAX || w.den > UINT32_MAX)
         return bad(r, "%sweight: a fraction in quotes is expected, as \"1/9\"", where);
     tree->root = (int)root;
     tree->pipeline = (uint32_t)pipeline;
@@ -227,17 +239,22 @@ static int read_trees(struct reader *r, const cJSON *root)
 
     if (n < 1 || n > (1 << 20))
         return bad(r, "trees: a list of trees is expected");
-    cJSON_ArrayForEach(v, a) { /* before memory is taken for that many ranks and trees */
+    cJSON_ArrayForEach(v, a)
+    { /* before memory is taken for that many ranks and trees */
         if (cJSON_GetArraySize(get(v, "parent")) != r->n)
-            return bad(r, "trees[%d].parent: a list of %d numbers is expected, one for each rank", t, r->n);
+            return bad(r,
+                       "trees[%d].parent: a list of %d numbers is expected, one for each rank",
+                       t, r->n);
         t++;
     }
     e = member(r, root, "", "steps", 0, INT32_MAX, &nsteps);
     if (e)
         return e;
-    r->out->forest = bny_forest_alloc(cJSON_IsString(name) && *name->valuestring ? name->valuestring : "file", r->n, n);
+    r->out->forest = bny_forest_alloc(
+        cJSON_IsString(name) && *name->valuestring ? name->valuestring : "file", r->n, n);
     if (!r->out->forest)
-        return bny_fail(BANYAN_ENOMEM, "%s: no memory for %d trees of %d ranks", r->name, n, r->n);
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory for %d trees of %d ranks", r->name, n,
+                        r->n);
     r->out->forest->nsteps = (uint32_t)nsteps;
     t = 0;
     for (v = a->child; v && !e; v = v->next, t++)
@@ -245,18 +262,21 @@ static int read_trees(struct reader *r, const cJSON *root)
     return e;
 }
 
-/* ---- claim and topology ------------------------------------------------------------------------------ */
+/* ---- claim and topology ---- */
 
-static int read_ratio(const struct reader *r, const cJSON *o, const char *key, struct bny_ratio *out)
+static int read_ratio(const struct reader *r, const cJSON *o, const char *key,
+                      struct bny_ratio *out)
 {
     const cJSON *v = get(o, key);
 
-    if (!cJSON_IsString(v) || bny_ratio_parse(out, v->valuestring) != 0 || out->num < 0 || !bny_ratio_ok(*out))
+    if (!cJSON_IsString(v) || bny_ratio_parse(out, v->valuestring) != 0 || out->num < 0 ||
+        !bny_ratio_ok(*out))
         return bad(r, "claim.%s: a fraction in quotes is expected, as \"16/9\"", key);
     return 0;
 }
 
-static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes, struct bny_claim *claim)
+static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes,
+                    struct bny_claim *claim)
 {
     int i = 0;
 
@@ -270,19 +290,23 @@ static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes, struc
         int64_t x;
 
         if (whole(v, 0, (double)nodes - 1, &x) != 0)
-            return bad(r, "claim.cut[%d]: a node from 0 to %" PRId64 " is expected", i, nodes - 1);
+            return bad(r, "claim.cut[%d]: a node from 0 to %" PRId64 " is expected", i,
+                       nodes - 1);
         claim->cut[x] = 1;
     }
     return 0;
 }
 
 /* The numbers of the cut where they are more than in and out (kinds parts and out_in). */
-static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes, struct bny_claim *claim)
+static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes,
+                      struct bny_claim *claim)
 {
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
-        return bad(r, "claim.parts: a list of %" PRId64 " numbers is expected, one for each node", nodes);
+        return bad(r,
+                   "claim.parts: a list of %" PRId64 " numbers is expected, one for each node",
+                   nodes);
     claim->cut = calloc((size_t)nodes, 1);
     if (!claim->cut)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its cut", r->name);
@@ -297,13 +321,16 @@ static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes, str
     return 0;
 }
 
-static int read_potentials(const struct reader *r, const cJSON *d, const char *key, int64_t nodes, int64_t *out)
+static int read_potentials(const struct reader *r, const cJSON *d, const char *key,
+                           int64_t nodes, int64_t *out)
 {
     const cJSON *a = get(d, key);
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
-        return bad(r, "claim.dual.%s: a list of %" PRId64 " numbers is expected, one for each node", key, nodes);
+        return bad(
+            r, "claim.dual.%s: a list of %" PRId64 " numbers is expected, one for each node",
+            key, nodes);
     for (const cJSON *v = a->child; v; v = v->next, i++)
         if (whole(v, -9007199254740992.0, 9007199254740992.0, &out[i]) != 0)
             return bad(r, "claim.dual.%s[%d]: a whole number is expected", key, i);
@@ -328,21 +355,27 @@ static int read_set(const struct reader *r, const cJSON *set, int s, struct bny_
         return bad(r, "%snodes: a list of numbers of nodes is expected", where);
     for (const cJSON *v = nodes->child; v; v = v->next, i++) {
         if (whole(v, 0, (double)d->nnodes - 1, &x) != 0)
-            return bad(r, "%snodes[%d]: a node from 0 to %d is expected", where, i, d->nnodes - 1);
+            return bad(r, "%snodes[%d]: a node from 0 to %d is expected", where, i,
+                       d->nnodes - 1);
         d->in[(size_t)s * (size_t)d->nnodes + (size_t)x] = 1;
     }
     return 0;
 }
 
-static int read_dual(const struct reader *r, const cJSON *d, int64_t nodes, struct bny_claim *claim)
+static int read_dual(const struct reader *r, const cJSON *d, int64_t nodes,
+                     struct bny_claim *claim)
 {
     const cJSON *sets = get(d, "sets");
     int n = cJSON_IsArray(sets) ? cJSON_GetArraySize(sets) : -1, e, s = 0;
 
     if (n < 0 || n * nodes > DUAL_MAX)
-        return bad(r, "claim.dual.sets: a list of at most %d sets is expected", (int)(DUAL_MAX / nodes));
+        return bad(r, "claim.dual.sets: a list of at most %d sets is expected",
+                   (int)(DUAL_MAX / nodes));
     if (cJSON_GetArraySize(get(d, "down_pot")) != nodes)
-        return bad(r, "claim.dual.down_pot: a list of %" PRId64 " numbers is expected, one for each node", nodes);
+        return bad(r,
+                   "claim.dual.down_pot: a list of %" PRId64
+                   " numbers is expected, one for each node",
+                   nodes);
     claim->dual = bny_dual_alloc((int)nodes, n);
     if (!claim->dual)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its proof", r->name);
@@ -396,7 +429,7 @@ static int read_topology(const struct reader *r, const cJSON *root, int64_t *nod
     return member(r, o, "topology.", "nodes", 1, NODES_MAX, nodes);
 }
 
-/* ---- whole ------------------------------------------------------------------------------------------- */
+/* ---- whole ---- */
 
 static int syntax(const struct reader *r, const char *text, const char *at)
 {
@@ -488,7 +521,8 @@ static int leads(const struct bny_graph *g, const struct bny_route *route, int a
 }
 
 /* Routes that are there lead over links of the graph, whatever graph the plan was made for. */
-static int tree_fits(const struct bny_plan_file *plan, int t, const struct bny_graph *g, const char *name)
+static int tree_fits(const struct bny_plan_file *plan, int t, const struct bny_graph *g,
+                     const char *name)
 {
     const struct bny_forest *f = plan->forest;
     const struct bny_tree *tree = &f->trees[t];
@@ -501,11 +535,15 @@ static int tree_fits(const struct bny_plan_file *plan, int t, const struct bny_g
         if (v == tree->root)
             continue;
         if (tree->up && !leads(g, &tree->up[v], g->rank_node[v], g->rank_node[up]))
-            return bny_fail(BANYAN_EINVAL, "%s: trees[%d].up[%d]: no links of %s lead from rank %d to rank %d that way",
-                            name, t, v, g->name, v, up);
+            return bny_fail(
+                BANYAN_EINVAL,
+                "%s: trees[%d].up[%d]: no links of %s lead from rank %d to rank %d that way",
+                name, t, v, g->name, v, up);
         if (tree->down && !leads(g, &tree->down[v], g->rank_node[down], g->rank_node[v]))
-            return bny_fail(BANYAN_EINVAL, "%s: trees[%d].down[%d]: no links of %s lead from rank %d to rank %d that way",
-                            name, t, v, g->name, down, v);
+            return bny_fail(
+                BANYAN_EINVAL,
+                "%s: trees[%d].down[%d]: no links of %s lead from rank %d to rank %d that way",
+                name, t, v, g->name, down, v);
     }
     return 0;
 }
@@ -516,14 +554,17 @@ int bny_plan_fits(const struct bny_plan_file *plan, const struct bny_graph *g, c
     int e = 0;
 
     if (f->nranks != g->nranks)
-        return bny_fail(BANYAN_EINVAL, "%s is a plan of %d ranks, topology %s has %d", name, f->nranks, g->name,
-                        g->nranks);
+        return bny_fail(BANYAN_EINVAL, "%s is a plan of %d ranks, topology %s has %d", name,
+                        f->nranks, g->name, g->nranks);
     if (plan->graph_hash && plan->graph_hash != bny_graph_hash(g))
-        return bny_fail(BANYAN_EINVAL, "%s was made for topology %s, which is not the same as this %s (hash %016" PRIx64
-                        " against %016" PRIx64 ")", name, plan->topology, g->name, plan->graph_hash, bny_graph_hash(g));
+        return bny_fail(
+            BANYAN_EINVAL,
+            "%s was made for topology %s, which is not the same as this %s (hash %016" PRIx64
+            " against %016" PRIx64 ")",
+            name, plan->topology, g->name, plan->graph_hash, bny_graph_hash(g));
     if (f->claim.cut && f->claim.cut_nodes != g->nnodes)
-        return bny_fail(BANYAN_EINVAL, "%s: its cut is of %d nodes, topology %s has %d", name, f->claim.cut_nodes,
-                        g->name, g->nnodes);
+        return bny_fail(BANYAN_EINVAL, "%s: its cut is of %d nodes, topology %s has %d", name,
+                        f->claim.cut_nodes, g->name, g->nnodes);
     for (int t = 0; t < f->ntrees && !e; t++)
         e = tree_fits(plan, t, g, name);
     return e;

@@ -33,13 +33,15 @@ uint64_t bny_graph_hash(const struct bny_graph *g)
 
 const char *bny_use_name(enum bny_forest_use use)
 {
-    return use == BNY_FOREST_SCATTERED ? "scattered" : use == BNY_FOREST_ROOTED ? "rooted" : "allreduce";
+    return use == BNY_FOREST_SCATTERED ? "scattered"
+           : use == BNY_FOREST_ROOTED  ? "rooted"
+                                       : "allreduce";
 }
 
 const char *bny_cut_kind_name(int kind)
 {
-    static const char *const names[] = { "none", "out", "in", "out_in", "split", "ports", "lp",
-                                         "root_out", "root_in", "parts" };
+    static const char *const names[] = { "none",  "out", "in",       "out_in",  "split",
+                                         "ports", "lp",  "root_out", "root_in", "parts" };
 
     return kind >= 0 && kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "none";
 }
@@ -95,7 +97,8 @@ static void write_routes(FILE *to, const char *name, const struct bny_route *v, 
 
 static void write_tree(FILE *to, const struct bny_tree *tree, int n, int routes)
 {
-    fprintf(to, "{ \"root\": %d, \"weight\": \"%" PRIu32 "/%" PRIu32 "\", \"pipeline\": %" PRIu32,
+    fprintf(to,
+            "{ \"root\": %d, \"weight\": \"%" PRIu32 "/%" PRIu32 "\", \"pipeline\": %" PRIu32,
             tree->root, tree->weight_num, tree->weight_den, tree->pipeline);
     write_ints(to, "parent", tree->parent, n);
     write_steps(to, "step", tree->step, n);
@@ -135,8 +138,9 @@ static void write_dual(FILE *to, const struct bny_dual *d)
 {
     fputs(",\n  \"dual\": { \"sets\": [", to);
     for (int s = 0; s < d->nsets; s++) {
-        fprintf(to, "%s\n   { \"reduce\": %d, \"times\": %" PRId64 ", \"nodes\": ", s ? "," : "", d->reduce[s],
-                d->times[s]);
+        fprintf(to,
+                "%s\n   { \"reduce\": %d, \"times\": %" PRId64 ", \"nodes\": ", s ? "," : "",
+                d->reduce[s], d->times[s]);
         write_nodes(to, d->in + (size_t)s * (size_t)d->nnodes, d->nnodes);
         fputs(" }", to);
     }
@@ -152,7 +156,8 @@ static void write_claim(FILE *to, const struct bny_claim *claim)
     int most = 0;
 
     fprintf(to, ",\n \"claim\": { \"time\": \"%s\", \"bound\": \"%s\", \"kind\": \"%s\"",
-            bny_ratio_text(claim->time, time, sizeof time), bny_ratio_text(claim->bound, bound, sizeof bound),
+            bny_ratio_text(claim->time, time, sizeof time),
+            bny_ratio_text(claim->bound, bound, sizeof bound),
             bny_cut_kind_name(claim->cut_kind));
     for (int v = 0; v < claim->cut_nodes; v++)
         most = claim->cut[v] > most ? claim->cut[v] : most;
@@ -175,13 +180,13 @@ int bny_plan_write(FILE *to, const struct bny_forest *f, enum bny_forest_use use
 {
     fprintf(to, "{ \"banyan_plan\": 1,\n \"name\": ");
     write_text(to, f->name);
-    fprintf(to, ", \"use\": \"%s\", \"root\": %d, \"ranks\": %d, \"steps\": %" PRIu32, bny_use_name(use),
-            use == BNY_FOREST_ROOTED ? root : -1, f->nranks, f->nsteps);
+    fprintf(to, ", \"use\": \"%s\", \"root\": %d, \"ranks\": %d, \"steps\": %" PRIu32,
+            bny_use_name(use), use == BNY_FOREST_ROOTED ? root : -1, f->nranks, f->nsteps);
     if (g) {
         fprintf(to, ",\n \"topology\": { \"name\": ");
         write_text(to, g->name);
-        fprintf(to, ", \"hash\": \"%016" PRIx64 "\", \"nodes\": %d, \"links\": %d }", bny_graph_hash(g), g->nnodes,
-                g->nlinks);
+        fprintf(to, ", \"hash\": \"%016" PRIx64 "\", \"nodes\": %d, \"links\": %d }",
+                bny_graph_hash(g), g->nnodes, g->nlinks);
         if (f->claim.time.den)
             write_claim(to, &f->claim);
     }
@@ -194,8 +199,8 @@ int bny_plan_write(FILE *to, const struct bny_forest *f, enum bny_forest_use use
     return ferror(to) ? -BANYAN_ESYSTEM : 0;
 }
 
-int bny_plan_save(const char *path, const struct bny_forest *f, enum bny_forest_use use, int root,
-                  const struct bny_graph *g)
+int bny_plan_save(const char *path, const struct bny_forest *f, enum bny_forest_use use,
+                  int root, const struct bny_graph *g)
 {
     FILE *to = fopen(path, "we");
     int e;

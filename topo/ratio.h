@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* num/den in lowest terms, den > 0. {1, 0} stands for "infinite" or "overflowed": see bny_ratio_ok. */
+/* num/den in lowest terms, den > 0. {1, 0} stands for "infinite" or "overflowed": see
+ * bny_ratio_ok. */
 struct bny_ratio {
     int64_t num, den;
 };

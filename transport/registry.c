@@ -4,17 +4,15 @@
 
 #include "transport/transport.h"
 
-extern const struct bny_transport_ops bny_loop_ops, bny_shm_ops, bny_verbs_ops, bny_tcp_ops, bny_dpdk_ops;
+extern const struct bny_transport_ops bny_loop_ops, bny_shm_ops, bny_verbs_ops, bny_tcp_ops,
+    bny_dpdk_ops;
 
 const struct bny_transport_ops *const bny_transports[] = {
-    &bny_loop_ops,
-    &bny_shm_ops,
+    &bny_loop_ops,  &bny_shm_ops,
 #ifdef BNY_HAVE_VERBS
     &bny_verbs_ops,
 #endif
-    &bny_dpdk_ops,
-    &bny_tcp_ops,
-    NULL,
+    &bny_dpdk_ops,  &bny_tcp_ops, NULL,
 };
 
 const struct bny_transport_ops *bny_transport_find(const char *name)

@@ -2,22 +2,24 @@
 /* Transport contract: reliable tagged messages between ranks. One table per back end, listed in
  * registry.c; the conformance suite (tests/transport/) loops over that list.
  *
- * A transport knows bytes and ranks, no floats and no operations. Nothing here blocks; "not now" is
- * BNY_AGAIN. All calls on one bny_tp come from one thread at a time (the world's progress lock).
+ * A transport knows bytes and ranks, no floats and no operations. Nothing here blocks; "not
+ * now" is BNY_AGAIN. All calls on one bny_tp come from one thread at a time (the world's
+ * progress lock).
  *
- * Messages. A message is a struct bny_hdr (wire.h) and hdr.len payload bytes. Messages from one peer are
- * delivered exactly once, intact; order is guaranteed only within one (peer, channel), unless caps has
- * BNY_TP_UNORDERED (then there is none). Payload up to ep->eager_max may be sent by eager(): it is
- * copied and needs no co-operation of the receiver beyond polling. Longer payload goes by reserve/commit
- * or send: the caller (engine) sends those only after the peer has announced that it started the operation
- * (READY), unless caps has BNY_TP_DESC, where a send posts only a descriptor.
- * A held eager message may keep its place in a ring: at least 200 further messages fit behind it, then senders
- * get BNY_AGAIN until it is released.
- * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or copied
- * out (spilled) and released, so that one channel or operation never blocks another.
+ * Messages. A message is a struct bny_hdr (wire.h) and hdr.len payload bytes. Messages from one
+ * peer are delivered exactly once, intact; order is guaranteed only within one (peer, channel),
+ * unless caps has BNY_TP_UNORDERED (then there is none). Payload up to ep->eager_max may be
+ * sent by eager(): it is copied and needs no co-operation of the receiver beyond polling.
+ * Longer payload goes by reserve/commit or send: the caller (engine) sends those only after the
+ * peer has announced that it started the operation (READY), unless caps has BNY_TP_DESC, where
+ * a send posts only a descriptor. A held eager message may keep its place in a ring: at least
+ * 200 further messages fit behind it, then senders get BNY_AGAIN until it is released.
+ * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or
+ * copied out (spilled) and released, so that one channel or operation never blocks another.
  *
  * Ownership words: "lends": the memory belongs to the transport and is valid until release.
- *                  "borrows": the memory is the caller's and must stay valid until the SENT event. */
+ *                  "borrows": the memory is the caller's and must stay valid until the SENT
+ *                  event. */
 #ifndef BNY_TRANSPORT_TRANSPORT_H
 #define BNY_TRANSPORT_TRANSPORT_H
 
@@ -30,57 +32,66 @@
 #define BNY_ADDR_MAX 512 /* bytes of one transport's address blob */
 
 enum bny_tp_caps {
-    BNY_TP_DESC = 1 << 0,      /* send() posts a descriptor: no data moves until the receiver views it */
+    BNY_TP_DESC =
+        1 << 0, /* send() posts a descriptor: no data moves until the receiver views it */
     BNY_TP_PUT = 1 << 1,       /* put() and windows exist */
     BNY_TP_UNORDERED = 1 << 2, /* messages may overtake each other */
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
     BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
-    BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes registered memory */
+    BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes
+                                  registered memory */
 };
 
 struct bny_tp;
 struct bny_ep;
 
-/* Common head of every transport's endpoint; the transport embeds it first in its own struct. */
+/* Common head of every transport's endpoint; the transport embeds it first in its own struct.
+ */
 struct bny_ep {
     struct bny_tp *tp;
     const struct bny_transport_ops *ops;
     void *owner;        /* the creator's; transports do not touch it */
     int peer;           /* world rank */
-    uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive whole: data != NULL */
+    uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive
+                           whole: data != NULL */
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
-    uint32_t zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
-    uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must put together first; 0: no limit.
-                         * The smaller of both ends' limits */
-    uint32_t unsent;    /* messages that only further calls here bring under way: no connection yet, a full socket */
-    const _Atomic uint32_t *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
+    uint32_t
+        zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
+    uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must put together
+                         * first; 0: no limit. The smaller of both ends' limits */
+    uint32_t unsent;    /* messages that only further calls here bring under way: no connection
+                           yet, a full socket */
+    const _Atomic uint32_t
+        *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
 
 struct bny_tp {
     const struct bny_transport_ops *ops;
     int rank, nranks; /* world */
-    uint64_t wire_bytes, messages, copied_bytes, replaced, moved; /* counters; see banyan_stats */
-    uint64_t unsent;  /* of all endpoints */
-    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
+    uint64_t wire_bytes, messages, copied_bytes, replaced,
+        moved;       /* counters; see banyan_stats */
+    uint64_t unsent; /* of all endpoints */
+    uint32_t cpu;    /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };
 
 struct bny_tp_config {
     int rank, nranks;
-    int nlocal;               /* ranks on this host, a hint for buffer sizes; 0: unknown */
-    const uint8_t *secret;    /* [32] job secret: connections prove they know it */
-    const char *ifname;       /* BANYAN_IFNAME syntax; "" any */
-    const char *port_range;   /* "lo-hi" or "" */
-    void *fabric;             /* loop only: the struct bny_loop_fabric that joins the ranks */
+    int nlocal;             /* ranks on this host, a hint for buffer sizes; 0: unknown */
+    const uint8_t *secret;  /* [32] job secret: connections prove they know it */
+    const char *ifname;     /* BANYAN_IFNAME syntax; "" any */
+    const char *port_range; /* "lo-hi" or "" */
+    void *fabric;           /* loop only: the struct bny_loop_fabric that joins the ranks */
 };
 
 /* A received message. Lent from the MSG event until release(). */
 struct bny_msg {
     struct bny_ep *ep;
-    struct bny_hdr hdr; /* a private copy: peers cannot change it after it was checked */
-    const void *data;   /* the whole payload, contiguous, lent; NULL: use view() */
-    int descriptor;     /* 1: the bytes are still the sender's; holding the message costs the transport nothing */
-    void *user;         /* for the holder of the message */
+    struct bny_hdr hdr;   /* a private copy: peers cannot change it after it was checked */
+    const void *data;     /* the whole payload, contiguous, lent; NULL: use view() */
+    int descriptor;       /* 1: the bytes are still the sender's; holding the message costs the
+                             transport nothing */
+    void *user;           /* for the holder of the message */
     struct bny_msg *next; /* for the holder of the message */
 };
 
@@ -107,108 +118,122 @@ _Static_assert(sizeof(struct bny_window) == 40, "wire format");
 
 /* A reservation of send memory. */
 struct bny_slot {
-    void *mem;       /* lent: write the payload here */
-    uint32_t cap;    /* bytes available, >= what was asked */
-    uint32_t index;  /* transport's own */
-    void *impl;      /* transport's own */
+    void *mem;      /* lent: write the payload here */
+    uint32_t cap;   /* bytes available, >= what was asked */
+    uint32_t index; /* transport's own */
+    void *impl;     /* transport's own */
 };
 
 struct bny_transport_ops {
     char name[16];
     unsigned caps;
 
-    /* Creates this rank's end. Nothing is connected yet. Returns 0, or an error with its sentence
+    /* Creates this rank's end. Nothing is connected yet. Returns 0, or an error with its
+     * sentence
      * (-BANYAN_ENOTSUP: this machine cannot; says what is missing). */
     int (*create)(struct bny_tp **out, const struct bny_tp_config *cfg);
     /* Writes the blob that peers need to reach us; returns its length <= cap, or an error. */
     int (*address)(struct bny_tp *tp, void *blob, size_t cap);
-    /* 1 when a peer with this blob can be reached by this transport, else 0. Blob is foreign input. */
+    /* 1 when a peer with this blob can be reached by this transport, else 0. Blob is foreign
+     * input. */
     int (*reachable)(struct bny_tp *tp, int peer, const void *blob, size_t len);
-    /* Makes the endpoint for a peer. Returns at once; the connection is made lazily on first use and in
-     * poll(), sends answer BNY_AGAIN meanwhile. Also called for peers that may connect to us first. */
+    /* Makes the endpoint for a peer. Returns at once; the connection is made lazily on first
+     * use and in poll(), sends answer BNY_AGAIN meanwhile. Also called for peers that may
+     * connect to us first. */
     int (*connect)(struct bny_tp *tp, int peer, const void *blob, size_t len,
                    struct bny_ep **out);
     /* Frees everything, endpoints included. Peers see us as gone, unless farewell was sent. */
     void (*destroy)(struct bny_tp *tp);
-    /* Tells connected peers that this rank leaves in order: their end reports no DOWN when we are gone.
-     * Returns 0, or BNY_AGAIN (call again). */
+    /* Tells connected peers that this rank leaves in order: their end reports no DOWN when we
+     * are gone. Returns 0, or BNY_AGAIN (call again). */
     int (*farewell)(struct bny_tp *tp);
-    /* How long to call it, in ns, where nothing has failed: for as long as a lost packet may take to come again. 0: half a
-     * second, as where something has. */
+    /* How long to call it, in ns, where nothing has failed: for as long as a lost packet may
+     * take to come again. 0: half a second, as where something has. */
     uint64_t farewell_ns;
 
-    /* Sends hdr and buf[hdr->len <= eager_max], copied before it returns. 0, BNY_AGAIN, or an error. */
+    /* Sends hdr and buf[hdr->len <= eager_max], copied before it returns. 0, BNY_AGAIN, or an
+     * error. */
     int (*eager)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
-    /* Lends send memory of at least cap <= slot_max bytes. 0, BNY_AGAIN (no credit), or an error. */
+    /* Lends send memory of at least cap <= slot_max bytes. 0, BNY_AGAIN (no credit), or an
+     * error. */
     int (*reserve)(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
-    /* Sends the reservation with hdr->len <= slot->cap bytes. Any order among reservations. Always
-     * succeeds once reserved, or returns an error when the peer is gone. */
+    /* Sends the reservation with hdr->len <= slot->cap bytes. Any order among reservations.
+     * Always succeeds once reserved, or returns an error when the peer is gone. */
     int (*commit)(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
     void (*cancel)(struct bny_ep *ep, struct bny_slot *slot);
     /* Sends buf[hdr->len] without copying where possible. Borrows buf until SENT(cookie).
-     * 0, BNY_AGAIN, or an error. Where ep->zcopy_min is UINT32_MAX, -BANYAN_ENOTSUP is one of them (shm
-     * between processes that may not read each other's memory, buf in no shared arena): use reserve.
-     * window_open answers the same then. */
+     * 0, BNY_AGAIN, or an error. Where ep->zcopy_min is UINT32_MAX, -BANYAN_ENOTSUP is one of
+     * them (shm between processes that may not read each other's memory, buf in no shared
+     * arena): use reserve. window_open answers the same then. */
     int (*send)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
 
-    /* Windows (BNY_TP_PUT). open: describes [addr, addr+bytes) to the peer of ep, who may put until
-     * close. close returns 0 when no put into it is running or can start any more, BNY_AGAIN while one runs
-     * (call again; a dead peer counts as not running). */
+    /* Windows (BNY_TP_PUT). open: describes [addr, addr+bytes) to the peer of ep, who may put
+     * until close. close returns 0 when no put into it is running or can start any more,
+     * BNY_AGAIN while one runs (call again; a dead peer counts as not running). */
     int (*window_open)(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out);
     int (*window_close)(struct bny_ep *ep, struct bny_window *win);
-    /* Writes src[len] into the peer's window at offset (checked against win->bytes), then delivers hdr
-     * (kind PUT, hdr->len 0 payload; codec_len_raw = len) as a message ordered after the data. Borrows
-     * src until SENT(cookie) is polled (cookie NULL: src is free on return, no event; only for transports that
-     * copy within the call). 0, BNY_AGAIN, or an error; -BANYAN_ENOTSUP (without a sentence): src is memory that
-     * the device cannot read, use send. window_open answers the same for memory it cannot write. */
+    /* Writes src[len] into the peer's window at offset (checked against win->bytes), then
+     * delivers hdr (kind PUT, hdr->len 0 payload; codec_len_raw = len) as a message ordered
+     * after the data. Borrows src until SENT(cookie) is polled (cookie NULL: src is free on
+     * return, no event; only for transports that copy within the call). 0, BNY_AGAIN, or an
+     * error; -BANYAN_ENOTSUP (without a sentence): src is memory that the device cannot read,
+     * use send. window_open answers the same for memory it cannot write. */
     int (*put)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                const struct bny_window *win, uint64_t offset, void *cookie);
 
-    /* The peer's window as memory of this process, for storing results straight into it (a reduction's second
-     * output): [offset, offset + len), until put_unmap. NULL: not mapped here, or closed; use put(). At most one
-     * range of an endpoint at a time. A put() of the same range with src NULL then only delivers the message.
-     * Present when caps has BNY_TP_PUT_SYNC. */
-    void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset, uint32_t len);
+    /* The peer's window as memory of this process, for storing results straight into it (a
+     * reduction's second output): [offset, offset + len), until put_unmap. NULL: not mapped
+     * here, or closed; use put(). At most one range of an endpoint at a time. A put() of the
+     * same range with src NULL then only delivers the message. Present when caps has
+     * BNY_TP_PUT_SYNC. */
+    void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
+                     uint32_t len);
     void (*put_unmap)(struct bny_ep *ep);
 
-    /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on. Returns their
-     * number or an error of the whole transport. */
+    /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on.
+     * Returns their number or an error of the whole transport. */
     int (*poll)(struct bny_tp *tp, struct bny_event *ev, int n);
-    /* The same for one endpoint only, cheaper: no system call where the transport can avoid it. */
+    /* The same for one endpoint only, cheaper: no system call where the transport can avoid it.
+     */
     int (*poll_ep)(struct bny_ep *ep, struct bny_event *ev, int n);
-    /* Payload bytes [off, off+len) of a message. dst != NULL: places them there (*ptr = dst). dst == NULL:
-     * *ptr is lent memory (shared memory itself, or a tile of the transport's that is valid until the next
-     * view of this endpoint's channel). Callers view a message front to back, without gaps, one message of a
-     * channel at a time. Returns bytes available n, 0 < n <= len, a multiple of 64 unless it reaches the
-     * end of [off, off+len); BNY_AGAIN when none has arrived yet; or an error. */
+    /* Payload bytes [off, off+len) of a message. dst != NULL: places them there (*ptr = dst).
+     * dst == NULL: *ptr is lent memory (shared memory itself, or a tile of the transport's that
+     * is valid until the next view of this endpoint's channel). Callers view a message front to
+     * back, without gaps, one message of a channel at a time. Returns bytes available n, 0 < n
+     * <= len, a multiple of 64 unless it reaches the end of [off, off+len); BNY_AGAIN when none
+     * has arrived yet; or an error. */
     long (*view)(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
-    /* Gives the message back; for a descriptor this is what makes the sender's SENT. A message need not
-     * have been viewed (then its bytes are dropped). */
+    /* Gives the message back; for a descriptor this is what makes the sender's SENT. A message
+     * need not have been viewed (then its bytes are dropped). */
     void (*release)(struct bny_msg *msg);
 
-    /* Prepares sleeping. fds: descriptors to poll(2) for reading go to fds[0..*nfds). Returns the longest
-     * useful sleep in ns (UINT64_MAX: none), or 0 when something is ready: do not sleep. */
+    /* Prepares sleeping. fds: descriptors to poll(2) for reading go to fds[0..*nfds). Returns
+     * the longest useful sleep in ns (UINT64_MAX: none), or 0 when something is ready: do not
+     * sleep. */
     uint64_t (*arm)(struct bny_tp *tp, int *fds, int cap, int *nfds);
     /* After sleeping (or deciding not to). */
     void (*disarm)(struct bny_tp *tp);
 
-    /* Memory that send, view and put of other local ranks reach by plain loads and stores (BNY_TP_MEM). */
+    /* Memory that send, view and put of other local ranks reach by plain loads and stores
+     * (BNY_TP_MEM). */
     int (*mem_alloc)(struct bny_tp *tp, size_t bytes, void **out);
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
 
-    /* BNY_TP_ATTACH. Registers memory of the user (whoever allocated it) with the device, and undoes that; at must be
-     * that of an attach. 0, or an error: the memory then travels through slots. */
+    /* BNY_TP_ATTACH. Registers memory of the user (whoever allocated it) with the device, and
+     * undoes that; at must be that of an attach. 0, or an error: the memory then travels
+     * through slots. */
     int (*attach)(struct bny_tp *tp, void *at, size_t bytes);
     int (*detach)(struct bny_tp *tp, void *at);
-    /* After an operation that failed: makes sure that nothing of the peer can write into a window of ours any more,
-     * which may break the connection (DOWN). NULL: window_close does that by itself. */
+    /* After an operation that failed: makes sure that nothing of the peer can write into a
+     * window of ours any more, which may break the connection (DOWN). NULL: window_close does
+     * that by itself. */
     void (*fence)(struct bny_ep *ep);
 };
 
-/* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and memory
- * are present when caps says so. */
+/* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and
+ * memory are present when caps says so. */
 extern const struct bny_transport_ops *const bny_transports[];
 const struct bny_transport_ops *bny_transport_find(const char *name);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The header that every message between ranks carries, 48 bytes, little endian (the only byte order
- * supported; bootstrap refuses others). Transports carry it unread, except len. */
+/* The header that every message between ranks carries, 48 bytes, little endian (the only byte
+ * order supported; bootstrap refuses others). Transports carry it unread, except len. */
 #ifndef BNY_TRANSPORT_WIRE_H
 #define BNY_TRANSPORT_WIRE_H
 
@@ -9,18 +9,21 @@
 #define BNY_WIRE_VERSION 4 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
-    BNY_MSG_DATA = 1,  /* one chunk of a step */
-    BNY_MSG_READY = 2, /* payload: struct bny_window; the sender of READY has started operation seq */
+    BNY_MSG_DATA = 1, /* one chunk of a step */
+    BNY_MSG_READY =
+        2, /* payload: struct bny_window; the sender of READY has started operation seq */
     BNY_MSG_PUT = 3,   /* a chunk that already lies at its final place (no payload) */
-    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; payload: its plan as text; step 1 from the
-                        * sender of a point-to-point operation, else 0 */
-    BNY_MSG_RAW = 5,   /* a chunk of a step with a codec that travels as it is: the codec declined it */
+    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; payload: its plan as
+                        * text; step 1 from the sender of a point-to-point operation, else 0 */
+    BNY_MSG_RAW =
+        5, /* a chunk of a step with a codec that travels as it is: the codec declined it */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
 struct bny_sig {
     uint64_t count;      /* elements of the call (0 for v-variants whose counts are local) */
-    uint32_t root_tag;   /* root rank (collectives with root), xor opts.tag rotated by 16 bits; point to point: tag */
+    uint32_t root_tag;   /* root rank (collectives with root), xor opts.tag rotated by 16 bits;
+                            point to point: tag */
     uint8_t collective;  /* enum bny_collective */
     uint8_t dtype;       /* enum banyan_dtype */
     uint8_t op;          /* built-in op kind; 0xfe user, 0xfd premul */
@@ -28,17 +31,20 @@ struct bny_sig {
 };
 
 struct bny_hdr {
-    uint32_t comm;  /* communicator id */
-    uint32_t seq;   /* operation number in that communicator (or the p2p stream's counter) */
-    uint16_t step;  /* ordinal of this message's step among the steps from its sender to its receiver */
-    uint8_t kind;   /* enum bny_msg_kind */
-    uint8_t chan;   /* channel 0..BNY_CHANNELS-1: messages of one channel do not wait for another's */
+    uint32_t comm; /* communicator id */
+    uint32_t seq;  /* operation number in that communicator (or the p2p stream's counter) */
+    uint16_t step; /* ordinal of this message's step among the steps from its sender to its
+                      receiver */
+    uint8_t kind;  /* enum bny_msg_kind */
+    uint8_t
+        chan; /* channel 0..BNY_CHANNELS-1: messages of one channel do not wait for another's */
     uint32_t chunk; /* chunk number in the step */
     struct bny_sig sig;
-    uint32_t len;   /* payload bytes */
-    uint32_t codec_len_raw; /* raw bytes this message stands for (equals len when not encoded) */
-    uint32_t started; /* newest operation number the sender has started on that communicator */
-    uint32_t crc;     /* RAW: crc32c of the payload where the ranks agreed on checksums; else 0 */
+    uint32_t len; /* payload bytes */
+    uint32_t
+        codec_len_raw; /* raw bytes this message stands for (equals len when not encoded) */
+    uint32_t started;  /* newest operation number the sender has started on that communicator */
+    uint32_t crc; /* RAW: crc32c of the payload where the ranks agreed on checksums; else 0 */
 };
 _Static_assert(sizeof(struct bny_sig) == 16, "wire format");
 _Static_assert(sizeof(struct bny_hdr) == 48, "wire format");

@@ -41,21 +41,25 @@ INLINE vi vi_widen(const u8_at *p)
 
 INLINE void vi_narrow(u8_at *p, vi v)
 {
-    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* */
-                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i low =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* */
+                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i b = _mm256_shuffle_epi8((__m256i)v, low);
 
-    _mm_storel_epi64((void *)p, _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
+    _mm_storel_epi64((void *)p, _mm_unpacklo_epi32(_mm256_castsi256_si128(b),
+                                                   _mm256_extracti128_si256(b, 1)));
 }
 
 /* An f16 with the same bits is 2^-8 of it. Its conversion heeds no flushing mode. */
 INLINE vf vf_e4m3(vi c)
 {
-    const __m256i low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, /* */
-                                         0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i low =
+        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, /* */
+                         0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     vi h = (c & 0x7f) << 7 | (c & 0x80) << 8;
     __m256i b = _mm256_shuffle_epi8((__m256i)h, low);
-    __m128i packed = _mm_unpacklo_epi64(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    __m128i packed =
+        _mm_unpacklo_epi64(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
 
     return (vf)_mm256_cvtph_ps(packed) * 256;
 }
@@ -70,7 +74,8 @@ INLINE vf vf_e2m1(vi c)
 INLINE uint64_t plane_get(const uint8_t *c, unsigned p)
 {
     __m128i up = _mm_cvtsi32_si128(7 - (int)p);
-    __m256i low = _mm256_loadu_si256((const void *)c), high = _mm256_loadu_si256((const void *)(c + 32));
+    __m256i low = _mm256_loadu_si256((const void *)c),
+            high = _mm256_loadu_si256((const void *)(c + 32));
     /* Bit p of each byte to its top; what comes from the byte below stays below. */
     uint32_t a = (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(low, up));
     uint32_t b = (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(high, up));
@@ -81,7 +86,8 @@ INLINE uint64_t plane_get(const uint8_t *c, unsigned p)
 /* Byte i is `value` where bit i is set, else 0. */
 INLINE __m256i spread(uint32_t bits, char value)
 {
-    const __m256i copy = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i copy =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     __m256i x = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), copy), bit);
 
@@ -90,7 +96,8 @@ INLINE __m256i spread(uint32_t bits, char value)
 
 INLINE void plane_put(uint8_t *c, uint64_t w, unsigned p)
 {
-    __m256i low = _mm256_loadu_si256((const void *)c), high = _mm256_loadu_si256((const void *)(c + 32));
+    __m256i low = _mm256_loadu_si256((const void *)c),
+            high = _mm256_loadu_si256((const void *)(c + 32));
 
     low = _mm256_or_si256(low, spread((uint32_t)w, (char)(1 << p)));
     high = _mm256_or_si256(high, spread((uint32_t)(w >> 32), (char)(1 << p)));

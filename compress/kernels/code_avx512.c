@@ -50,7 +50,8 @@ INLINE vf vf_e4m3(vi c)
 
 INLINE vf vf_e2m1(vi c)
 {
-    __m512 value = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6);
+    __m512 value =
+        _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6);
 
     return (vf)_mm512_permutexvar_ps((__m512i)c, value);
 }
@@ -71,7 +72,8 @@ INLINE __m512i lane_numbers(unsigned bits, uint32_t i)
 {
     __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 
-    return _mm512_maskz_compress_epi32((__mmask16)bits, _mm512_add_epi32(lane, _mm512_set1_epi32((int)i)));
+    return _mm512_maskz_compress_epi32((__mmask16)bits,
+                                       _mm512_add_epi32(lane, _mm512_set1_epi32((int)i)));
 }
 
 INLINE void keep32(u8_at *idx, u8_at *val, vf v, unsigned bits, uint32_t i)

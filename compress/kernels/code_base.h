@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of code_loops.h share: elements at any address, and vectors of LANES floats in the compiler's own
- * vector types, which give IEEE results on every processor. The including file has defined LANES (4, 8 or 16) and
+/* What the files of code_loops.h share: elements at any address, and vectors of LANES floats in
+ * the compiler's own vector types, which give IEEE results on every processor. The including
+ * file has defined LANES (4, 8 or 16) and
  *   vf_signs(v)         sign bits of the lanes, lane 0 lowest
  *   vf_pick(bits, a, b) lane i is b where bit i is set, else a
  *   vf_pick_sign(v, a, b)  lane i is b where v's sign is set, else a
@@ -41,8 +42,8 @@ typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef float vf_at __attribute__((vector_size(4 * LANES), aligned(1), may_alias));
 
-#define STEP    32             /* lanes of a sum, and elements of a loop's step */
-#define VECTORS (STEP / LANES) /* that hold them */
+#define STEP     32             /* lanes of a sum, and elements of a loop's step */
+#define VECTORS  (STEP / LANES) /* that hold them */
 #define ABS_BITS 0x7fffffff
 
 INLINE vf vf_load(const void *p)
@@ -91,7 +92,8 @@ INLINE vf vf_minifloat(vi c, int m, int b, int s)
 {
     vi mag = c & ((1 << s) - 1), tiny = mag < 1 << m;
     vi norm = (mag << (23 - m)) + ((127 - b) << 23);
-    /* The code as a mantissa of the smallest exponent, less that exponent's power: exact, and never subnormal. */
+    /* The code as a mantissa of the smallest exponent, less that exponent's power: exact, and
+     * never subnormal. */
     vf sub = (vf)((mag << (23 - m)) + ((128 - b) << 23)) - (vf)((vi){ 0 } + ((128 - b) << 23));
 
     return (vf)((norm & ~tiny) | ((vi)sub & tiny) | ((c & 1 << s) << (31 - s)));

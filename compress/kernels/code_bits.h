@@ -51,14 +51,14 @@ INLINE void unpack_planes(uint8_t *codes, const void *wire, size_t n, unsigned b
     memcpy(codes + i, group, n - i);
 }
 
-#define PLANES(b)                                                            \
-    static void pack##b(void *wire, const uint8_t *codes, size_t n)          \
-    {                                                                        \
-        pack_planes(wire, codes, n, b);                                      \
-    }                                                                        \
-    static void unpack##b(uint8_t *codes, const void *wire, size_t n)        \
-    {                                                                        \
-        unpack_planes(codes, wire, n, b);                                    \
+#define PLANES(b)                                                                              \
+    static void pack##b(void *wire, const uint8_t *codes, size_t n)                            \
+    {                                                                                          \
+        pack_planes(wire, codes, n, b);                                                        \
+    }                                                                                          \
+    static void unpack##b(uint8_t *codes, const void *wire, size_t n)                          \
+    {                                                                                          \
+        unpack_planes(codes, wire, n, b);                                                      \
     }
 PLANES(1)
 PLANES(3)
@@ -157,7 +157,8 @@ INLINE uint32_t sign_step(const f32_at *x, f32_at *ef, vf s, vf pos, vf neg)
     return bits;
 }
 
-INLINE void sign_loop(u8_at *out, const f32_at *x, f32_at *ef, float s, size_t n, float pos, float neg)
+INLINE void sign_loop(u8_at *out, const f32_at *x, f32_at *ef, float s, size_t n, float pos,
+                      float neg)
 {
     vf vs = vf_set1(s), vpos = vf_set1(pos), vneg = vf_set1(neg);
     float tx[STEP] = { 0 }, te[STEP] = { 0 };
@@ -178,7 +179,8 @@ INLINE void sign_loop(u8_at *out, const f32_at *x, f32_at *ef, float s, size_t n
         memcpy(ef + i, te, 4 * (n - i));
 }
 
-static void sign_encode(void *bits, const void *src, void *ef, float s, size_t n, float pos, float neg)
+static void sign_encode(void *bits, const void *src, void *ef, float s, size_t n, float pos,
+                        float neg)
 {
     if (ef)
         sign_loop(bits, src, ef, s, n, pos, neg);
@@ -197,7 +199,8 @@ INLINE void sign_spread(f32_at *d, const f32_at *acc, unsigned bits, vf pos, vf 
     }
 }
 
-INLINE void sign_unloop(f32_at *d, const f32_at *acc, const u8_at *in, size_t n, float pos, float neg)
+INLINE void sign_unloop(f32_at *d, const f32_at *acc, const u8_at *in, size_t n, float pos,
+                        float neg)
 {
     vf vpos = vf_set1(pos), vneg = vf_set1(neg);
     float td[STEP], ta[STEP] = { 0 };
@@ -220,7 +223,8 @@ static void sign_decode(void *dst, const void *bits, size_t n, float pos, float 
     sign_unloop(dst, NULL, bits, n, pos, neg);
 }
 
-static void sign_decode_add(void *dst, const void *acc, const void *bits, size_t n, float pos, float neg)
+static void sign_decode_add(void *dst, const void *acc, const void *bits, size_t n, float pos,
+                            float neg)
 {
     sign_unloop(dst, acc, bits, n, pos, neg);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that share a scale. Part of code_loops.h. Each format has its largest value, and a way from a value t in units of
- * the scale to the nearest code, ties to even, and back. Integers: plain loops (quant_F, unit_F), of which the compiler
- * makes good vectors; small floats: vectors written out, because blocks of 32 are too short for the compiler's. Plain arithmetic on every processor, without tables and without subnormal numbers, so that neither
- * flushing modes nor instruction sets show. */
+/* Blocks that share a scale. Part of code_loops.h. Each format has its largest value, and a way
+ * from a value t in units of the scale to the nearest code, ties to even, and back. Integers:
+ * plain loops (quant_F, unit_F), of which the compiler makes good vectors; small floats:
+ * vectors written out, because blocks of 32 are too short for the compiler's. Plain arithmetic
+ * on every processor, without tables and without subnormal numbers, so that neither flushing
+ * modes nor instruction sets show. */
 
 /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits. */
 #define ROUND_FLOAT 0x1.8p23f
@@ -62,7 +64,8 @@ INLINE uint8_t quant_at(const struct block *b, float v, size_t i, quant_fn quant
     return quant(t);
 }
 
-INLINE void quant_bytes(u8_at *codes, struct block b, size_t n, quant_fn quant, unit_fn unit, int with_ef, int random)
+INLINE void quant_bytes(u8_at *codes, struct block b, size_t n, quant_fn quant, unit_fn unit,
+                        int with_ef, int random)
 {
     INDEPENDENT
     for (size_t i = 0; i < n; i++) {
@@ -75,8 +78,8 @@ INLINE void quant_bytes(u8_at *codes, struct block b, size_t n, quant_fn quant, 
     }
 }
 
-INLINE void quant_nibbles(u8_at *codes, struct block b, size_t n, quant_fn quant, unit_fn unit, int with_ef,
-                          int random)
+INLINE void quant_nibbles(u8_at *codes, struct block b, size_t n, quant_fn quant, unit_fn unit,
+                          int with_ef, int random)
 {
     size_t half = (n + 1) / 2;
 
@@ -84,7 +87,8 @@ INLINE void quant_nibbles(u8_at *codes, struct block b, size_t n, quant_fn quant
     for (size_t i = 0; i < n / 2; i++) {
         float v = with_ef ? b.x[i] + b.s * b.ef[i] : b.x[i];
         float w = with_ef ? b.x[i + half] + b.s * b.ef[i + half] : b.x[i + half];
-        uint8_t low = quant_at(&b, v, i, quant, random), high = quant_at(&b, w, i + half, quant, random);
+        uint8_t low = quant_at(&b, v, i, quant, random),
+                high = quant_at(&b, w, i + half, quant, random);
 
         codes[i] = (uint8_t)(low | high << 4);
         if (with_ef) {
@@ -101,8 +105,8 @@ INLINE void quant_nibbles(u8_at *codes, struct block b, size_t n, quant_fn quant
     }
 }
 
-INLINE void unit_bytes(f32_at *d, const f32_at *acc, const u8_at *codes, size_t n, float scale, float factor,
-                       unit_fn unit, int scaled)
+INLINE void unit_bytes(f32_at *d, const f32_at *acc, const u8_at *codes, size_t n, float scale,
+                       float factor, unit_fn unit, int scaled)
 {
     INDEPENDENT
     for (size_t i = 0; i < n; i++) {
@@ -112,8 +116,8 @@ INLINE void unit_bytes(f32_at *d, const f32_at *acc, const u8_at *codes, size_t 
     }
 }
 
-INLINE void unit_nibbles(f32_at *d, const f32_at *acc, const u8_at *codes, size_t n, float scale, float factor,
-                         unit_fn unit, int scaled)
+INLINE void unit_nibbles(f32_at *d, const f32_at *acc, const u8_at *codes, size_t n,
+                         float scale, float factor, unit_fn unit, int scaled)
 {
     size_t half = (n + 1) / 2;
 
@@ -131,7 +135,8 @@ INLINE void unit_nibbles(f32_at *d, const f32_at *acc, const u8_at *codes, size_
     }
 }
 
-/* A format of small floats: bits of mantissa, exponent bias, sign's bit, largest code and its value. */
+/* A format of small floats: bits of mantissa, exponent bias, sign's bit, largest code and its
+ * value. */
 struct mini {
     int m, bias, sign, code_top, nibbles;
     float top;
@@ -141,11 +146,13 @@ struct mini {
 #define MINI_E5M2 ((struct mini){ 2, 15, 7, 0x7b, 0, 57344 })
 #define MINI_E2M1 ((struct mini){ 1, 1, 3, 7, 1, 6 })
 
-/* Codes of t; their values in back. Adding a power of two 23 - m binades above |t|'s (or above the smallest normal
- * number's) rounds to the format's unit there, and leaves the number of units in the sum's low bits. */
+/* Codes of t; their values in back. Adding a power of two 23 - m binades above |t|'s (or above
+ * the smallest normal number's) rounds to the format's unit there, and leaves the number of
+ * units in the sum's low bits. */
 INLINE vi mini_quant(struct mini f, vf t, vf *back)
 {
-    vi u = (vi)t, mag = u & ABS_BITS, e = vi_max(mag & 0x7f800000, (vi){ 0 } + ((128 - f.bias) << 23));
+    vi u = (vi)t, mag = u & ABS_BITS,
+       e = vi_max(mag & 0x7f800000, (vi){ 0 } + ((128 - f.bias) << 23));
     vi big = e + ((23 - f.m) << 23);
     vf sum = (vf)mag + (vf)big, r = sum - (vf)big;
     vi code = (e >> (23 - f.m)) + ((vi)sum - big) - ((128 - f.bias) << f.m);
@@ -156,7 +163,9 @@ INLINE vi mini_quant(struct mini f, vf t, vf *back)
 
 INLINE vf mini_value(struct mini f, vi code)
 {
-    return f.m == 3 ? vf_e4m3(code) : f.m == 1 ? vf_e2m1(code) : vf_minifloat(code, f.m, f.bias, f.sign);
+    return f.m == 3   ? vf_e4m3(code)
+           : f.m == 1 ? vf_e2m1(code)
+                      : vf_minifloat(code, f.m, f.bias, f.sign);
 }
 
 /* LANES elements at x and ef: their codes; the residual is written. */
@@ -198,7 +207,8 @@ INLINE void mini_encode(struct mini f, u8_at *codes, struct block b, size_t n)
         vi_narrow(codes + i, code);
     }
     for (; i < half; i += LANES) {
-        size_t low = half - i < LANES ? half - i : LANES, high = n - half - (n - half < i ? n - half : i);
+        size_t low = half - i < LANES ? half - i : LANES,
+               high = n - half - (n - half < i ? n - half : i);
         vi code = mini_some(f, &b, b.x + i, b.ef ? b.ef + i : NULL, low);
 
         high = high < LANES ? high : LANES;
@@ -210,7 +220,8 @@ INLINE void mini_encode(struct mini f, u8_at *codes, struct block b, size_t n)
 }
 
 /* LANES codes, or the first n of them, at d and acc. */
-INLINE void mini_put(struct mini f, f32_at *d, const f32_at *acc, vi code, vf scale, vf factor, int scaled, size_t n)
+INLINE void mini_put(struct mini f, f32_at *d, const f32_at *acc, vi code, vf scale, vf factor,
+                     int scaled, size_t n)
 {
     vf y = mini_value(f, code) * scale;
     float t[LANES] = { 0 };
@@ -225,8 +236,8 @@ INLINE void mini_put(struct mini f, f32_at *d, const f32_at *acc, vi code, vf sc
     memcpy(d, t, 4 * n);
 }
 
-INLINE void mini_decode(struct mini f, f32_at *d, const f32_at *acc, const u8_at *codes, size_t n, float scale,
-                        float factor, int scaled)
+INLINE void mini_decode(struct mini f, f32_at *d, const f32_at *acc, const u8_at *codes,
+                        size_t n, float scale, float factor, int scaled)
 {
     size_t half = f.nibbles ? (n + 1) / 2 : n;
     vf vs = vf_set1(scale), vt = vf_set1(factor);
@@ -239,9 +250,11 @@ INLINE void mini_decode(struct mini f, f32_at *d, const f32_at *acc, const u8_at
         if (low < LANES)
             memcpy(some, codes + i, low);
         code = vi_widen(low < LANES ? some : codes + i);
-        mini_put(f, d + i, acc ? acc + i : NULL, f.nibbles ? code & 15 : code, vs, vt, scaled, low);
+        mini_put(f, d + i, acc ? acc + i : NULL, f.nibbles ? code & 15 : code, vs, vt, scaled,
+                 low);
         if (f.nibbles && high)
-            mini_put(f, d + half + i, acc ? acc + half + i : NULL, code >> 4, vs, vt, scaled, high);
+            mini_put(f, d + half + i, acc ? acc + half + i : NULL, code >> 4, vs, vt, scaled,
+                     high);
     }
 }
 
@@ -262,7 +275,8 @@ INLINE void put_scale(u8_at *scales, size_t b, uint32_t absmax_bits, float top, 
     uint32_t e, etop = f32_bits(top) >> 23;
 
     if (!mx) {
-        ((f32_at *)scales)[b] = absmax_bits < (127u - 110) << 23 ? 0 : f32_from_bits(absmax_bits) / top;
+        ((f32_at *)scales)[b] =
+            absmax_bits < (127u - 110) << 23 ? 0 : f32_from_bits(absmax_bits) / top;
         return;
     }
     /* exponent(absmax) - exponent(top), biased */
@@ -281,7 +295,8 @@ struct kind {
     struct mini mini;
 };
 
-INLINE void encode_block(struct kind f, u8_at *codes, struct block b, size_t n, int with_ef, int random)
+INLINE void encode_block(struct kind f, u8_at *codes, struct block b, size_t n, int with_ef,
+                         int random)
 {
     if (!f.quant)
         mini_encode(f.mini, codes, b, n);
@@ -291,14 +306,15 @@ INLINE void encode_block(struct kind f, u8_at *codes, struct block b, size_t n, 
         quant_bytes(codes, b, n, f.quant, f.unit, with_ef, random);
 }
 
-INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q, size_t n, size_t block, struct kind f,
-                         int with_ef, int random)
+INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q, size_t n,
+                         size_t block, struct kind f, int with_ef, int random)
 {
     struct block b = { .s = q->s, .top = f.top, .key = q->key };
 
     for (size_t at = 0, k = 0; with_ef && at < n; at += block, k++) {
         size_t m = n - at < block ? n - at : block;
-        uint32_t max = absmax_of((const f32_at *)q->src + at, (const f32_at *)q->ef + at, q->s, m);
+        uint32_t max =
+            absmax_of((const f32_at *)q->src + at, (const f32_at *)q->ef + at, q->s, m);
 
         if (max >= TOO_LARGE)
             return -1;
@@ -325,8 +341,8 @@ INLINE int encode_blocks(u8_at *scales, u8_at *codes, const struct bny_quant *q,
     return 0;
 }
 
-INLINE void decode_blocks(f32_at *d, const f32_at *acc, const u8_at *scales, const u8_at *codes, size_t n, size_t block,
-                          float factor, struct kind f, int scaled)
+INLINE void decode_blocks(f32_at *d, const f32_at *acc, const u8_at *scales, const u8_at *codes,
+                          size_t n, size_t block, float factor, struct kind f, int scaled)
 {
     for (size_t at = 0, k = 0; at < n; at += block, k++) {
         size_t m = n - at < block ? n - at : block;
@@ -335,7 +351,8 @@ INLINE void decode_blocks(f32_at *d, const f32_at *acc, const u8_at *scales, con
         if (!f.quant)
             mini_decode(f.mini, d + at, acc ? acc + at : NULL, codes, m, scale, factor, scaled);
         else if (f.nibbles)
-            unit_nibbles(d + at, acc ? acc + at : NULL, codes, m, scale, factor, f.unit, scaled);
+            unit_nibbles(d + at, acc ? acc + at : NULL, codes, m, scale, factor, f.unit,
+                         scaled);
         else
             unit_bytes(d + at, acc ? acc + at : NULL, codes, m, scale, factor, f.unit, scaled);
         codes += f.nibbles ? (m + 1) / 2 : m;
@@ -351,29 +368,30 @@ INLINE void decode_blocks(f32_at *d, const f32_at *acc, const u8_at *scales, con
 #define KIND_mx4  ((struct kind){ 6, 1, 1, NULL, NULL, MINI_E2M1 })
 
 /* dithers: whether q->random is looked at. */
-#define FORMAT(F, dithers)                                                                                     \
-    static int encode_##F(void *scales, void *codes, const struct bny_quant *q, size_t n, size_t block)        \
-    {                                                                                                          \
-        if ((dithers) && q->random && q->ef)                                                                   \
-            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 1);                                  \
-        if ((dithers) && q->random)                                                                            \
-            return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 1);                                  \
-        if (q->ef)                                                                                             \
-            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 0);                                  \
-        return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 0);                                      \
-    }                                                                                                          \
-    static void decode_##F(void *dst, const void *scales, const void *codes, size_t n, size_t block,           \
-                           float factor)                                                                       \
-    {                                                                                                          \
-        if (factor == 1)                                                                                       \
-            decode_blocks(dst, NULL, scales, codes, n, block, 1, KIND_##F, 0);                                 \
-        else                                                                                                   \
-            decode_blocks(dst, NULL, scales, codes, n, block, factor, KIND_##F, 1);                            \
-    }                                                                                                          \
-    static void decode_add_##F(void *dst, const void *acc, const void *scales, const void *codes, size_t n,    \
-                               size_t block)                                                                   \
-    {                                                                                                          \
-        decode_blocks(dst, acc, scales, codes, n, block, 1, KIND_##F, 0);                                      \
+#define FORMAT(F, dithers)                                                                     \
+    static int encode_##F(void *scales, void *codes, const struct bny_quant *q, size_t n,      \
+                          size_t block)                                                        \
+    {                                                                                          \
+        if ((dithers) && q->random && q->ef)                                                   \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 1);                  \
+        if ((dithers) && q->random)                                                            \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 1);                  \
+        if (q->ef)                                                                             \
+            return encode_blocks(scales, codes, q, n, block, KIND_##F, 1, 0);                  \
+        return encode_blocks(scales, codes, q, n, block, KIND_##F, 0, 0);                      \
+    }                                                                                          \
+    static void decode_##F(void *dst, const void *scales, const void *codes, size_t n,         \
+                           size_t block, float factor)                                         \
+    {                                                                                          \
+        if (factor == 1)                                                                       \
+            decode_blocks(dst, NULL, scales, codes, n, block, 1, KIND_##F, 0);                 \
+        else                                                                                   \
+            decode_blocks(dst, NULL, scales, codes, n, block, factor, KIND_##F, 1);            \
+    }                                                                                          \
+    static void decode_add_##F(void *dst, const void *acc, const void *scales,                 \
+                               const void *codes, size_t n, size_t block)                      \
+    {                                                                                          \
+        decode_blocks(dst, acc, scales, codes, n, block, 1, KIND_##F, 0);                      \
     }
 FORMAT(int8, 1)
 FORMAT(int4, 1)

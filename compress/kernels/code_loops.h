@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The codecs' inner loops and the table of them; included once by each code_<isa>.c, which is compiled for that
- * instruction set, has included code_base.h and defined what it asks for, and
+/* The codecs' inner loops and the table of them; included once by each code_<isa>.c, which is
+ * compiled for that instruction set, has included code_base.h and defined what it asks for, and
  *   TABLE, TABLE_NAME   the table's symbol and name
  *   FWHT                defined: fwht() is there already
- * Most loops are plain C, of which the compiler makes vectors with the same bits by definition. */
+ * Most loops are plain C, of which the compiler makes vectors with the same bits by definition.
+ */
 #include "compress/kernels/code_values.h"
 
 #include "compress/kernels/code_bits.h"
 #include "compress/kernels/code_block.h"
 #include "compress/kernels/code_select.h"
 
-#define FORMAT(NAME)                                                                                           \
-    {                                                                                                          \
-        .encode = encode_##NAME, .decode = decode_##NAME, .decode_add = decode_add_##NAME                      \
+#define FORMAT(NAME)                                                                           \
+    {                                                                                          \
+        .encode = encode_##NAME, .decode = decode_##NAME, .decode_add = decode_add_##NAME      \
     }
 const struct bny_code_kernels TABLE = {
     .name = TABLE_NAME,

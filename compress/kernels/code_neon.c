@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The codecs' inner loops for aarch64. The compiler's vectors do most; intrinsics move kept elements to the front and make
- * masks. */
+/* The codecs' inner loops for aarch64. The compiler's vectors do most; intrinsics move kept
+ * elements to the front and make masks. */
 #include <arm_neon.h>
 
 #define LANES 4
@@ -42,7 +42,8 @@ INLINE vi vi_min(vi a, vi b)
 }
 
 /* The numbers of the set bits, to the front, four bits each. */
-static const uint16_t front[16] = { 0, 0, 1, 0x10, 2, 0x20, 0x21, 0x210, 3, 0x30, 0x31, 0x310, 0x32, 0x320, 0x321, 0x3210 };
+static const uint16_t front[16] = { 0, 0,    1,    0x10,  2,    0x20,  0x21,  0x210,
+                                    3, 0x30, 0x31, 0x310, 0x32, 0x320, 0x321, 0x3210 };
 
 INLINE uint32x4_t lanes_kept(unsigned bits)
 {
@@ -54,7 +55,8 @@ INLINE uint32x4_t lanes_kept(unsigned bits)
 /* v's lanes in that order: bytes 4 l .. 4 l + 3 of each. */
 INLINE void keep_values(u8_at *val, vf v, uint32x4_t lane)
 {
-    uint8x16_t bytes = vreinterpretq_u8_u32(vmlaq_n_u32(vdupq_n_u32(0x03020100), lane, 0x04040404));
+    uint8x16_t bytes =
+        vreinterpretq_u8_u32(vmlaq_n_u32(vdupq_n_u32(0x03020100), lane, 0x04040404));
 
     vst1q_u8(val, vqtbl1q_u8((uint8x16_t)v, bytes));
 }

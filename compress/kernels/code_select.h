@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Selection by threshold. Part of code_loops.h. A vector's kept elements are moved to the front of a register and
- * stored full width: storing with a mask is slower on every processor measured. So a store may cover entries behind
- * the last kept one, never those behind cap: near cap it goes through a small buffer. */
+/* Selection by threshold. Part of code_loops.h. A vector's kept elements are moved to the front
+ * of a register and stored full width: storing with a mask is slower on every processor
+ * measured. So a store may cover entries behind the last kept one, never those behind cap: near
+ * cap it goes through a small buffer. */
 
 /* What a loop carries. */
 struct keeping {
@@ -9,7 +10,8 @@ struct keeping {
     size_t cap, kept, over;
 };
 
-/* Keeps those of LANES elements at i whose bits are set, as far as there is room. Returns the bits of the kept. */
+/* Keeps those of LANES elements at i whose bits are set, as far as there is room. Returns the
+ * bits of the kept. */
 INLINE unsigned keep_some(struct keeping *k, vf v, unsigned bits, size_t i, int wide)
 {
     size_t count = (size_t)__builtin_popcount(bits), room = k->cap - k->kept;
@@ -40,10 +42,10 @@ INLINE unsigned keep_some(struct keeping *k, vf v, unsigned bits, size_t i, int 
     return bits;
 }
 
-/* STEP elements at x and ef, the array's i-th and following, of which the first `valid` exist. Few steps have anything to
- * keep: they share one branch. */
-INLINE void select_step(struct keeping *k, const f32_at *x, f32_at *ef, vf s, vf eta, size_t i, uint32_t valid,
-                        vf sum[VECTORS], vf excess[VECTORS], int wide)
+/* STEP elements at x and ef, the array's i-th and following, of which the first `valid` exist.
+ * Few steps have anything to keep: they share one branch. */
+INLINE void select_step(struct keeping *k, const f32_at *x, f32_at *ef, vf s, vf eta, size_t i,
+                        uint32_t valid, vf sum[VECTORS], vf excess[VECTORS], int wide)
 {
     vi any = { 0 };
 
@@ -73,8 +75,8 @@ INLINE void select_step(struct keeping *k, const f32_at *x, f32_at *ef, vf s, vf
     }
 }
 
-INLINE size_t select_loop(struct keeping k, const f32_at *x, f32_at *ef, float s, size_t n, float eta,
-                          struct bny_selection *sel, int wide)
+INLINE size_t select_loop(struct keeping k, const f32_at *x, f32_at *ef, float s, size_t n,
+                          float eta, struct bny_selection *sel, int wide)
 {
     vf vs = vf_set1(s), veta = vf_set1(eta);
 
@@ -84,14 +86,16 @@ INLINE size_t select_loop(struct keeping k, const f32_at *x, f32_at *ef, float s
         vf sum[VECTORS] = { { 0 } }, excess[VECTORS] = { { 0 } };
 
         for (i = at; i + STEP <= end; i += STEP)
-            select_step(&k, x + i, ef ? ef + i : NULL, vs, veta, i, UINT32_MAX, sum, excess, wide);
+            select_step(&k, x + i, ef ? ef + i : NULL, vs, veta, i, UINT32_MAX, sum, excess,
+                        wide);
         if (i < end) {
             float tx[STEP] = { 0 }, te[STEP] = { 0 };
 
             memcpy(tx, x + i, 4 * (end - i));
             if (ef)
                 memcpy(te, ef + i, 4 * (end - i));
-            select_step(&k, tx, ef ? te : NULL, vs, veta, i, (1u << (end - i)) - 1, sum, excess, wide);
+            select_step(&k, tx, ef ? te : NULL, vs, veta, i, (1u << (end - i)) - 1, sum, excess,
+                        wide);
             if (ef)
                 memcpy(ef + i, te, 4 * (end - i));
         }
@@ -104,15 +108,15 @@ INLINE size_t select_loop(struct keeping k, const f32_at *x, f32_at *ef, float s
     return k.kept;
 }
 
-#define SELECT(bits, wide)                                                                                     \
-    static size_t select##bits(void *idx, void *val, size_t cap, const void *src, void *ef, float s, size_t n, \
-                               float eta, struct bny_selection *sel)                                           \
-    {                                                                                                          \
-        struct keeping k = { .idx = idx, .val = val, .cap = cap };                                             \
-                                                                                                               \
-        if (ef)                                                                                                \
-            return select_loop(k, src, ef, s, n, eta, sel, wide);                                              \
-        return select_loop(k, src, NULL, s, n, eta, sel, wide);                                                \
+#define SELECT(bits, wide)                                                                     \
+    static size_t select##bits(void *idx, void *val, size_t cap, const void *src, void *ef,    \
+                               float s, size_t n, float eta, struct bny_selection *sel)        \
+    {                                                                                          \
+        struct keeping k = { .idx = idx, .val = val, .cap = cap };                             \
+                                                                                               \
+        if (ef)                                                                                \
+            return select_loop(k, src, ef, s, n, eta, sel, wide);                              \
+        return select_loop(k, src, NULL, s, n, eta, sel, wide);                                \
     }
 SELECT(16, 0)
 SELECT(32, 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loops over values: absolute maximum, moments, residuals, gather and scatter, random numbers, Hadamard. Part of
- * code_loops.h. */
+/* Loops over values: absolute maximum, moments, residuals, gather and scatter, random numbers,
+ * Hadamard. Part of code_loops.h. */
 
 INLINE uint32_t absmax_of(const f32_at *src, const f32_at *ef, float s, size_t n)
 {
@@ -45,7 +45,8 @@ static void residual(void *ef, const void *v, const void *back, size_t n)
         e[i] = (f32_bits(y[i]) & ABS_BITS) < BNY_F32_INF ? canon(x[i] - y[i]) : 0;
 }
 
-/* What moments() carries. The largest value and the count need no order: two vectors are enough. */
+/* What moments() carries. The largest value and the count need no order: two vectors are
+ * enough. */
 struct moment_sums {
     vf sum[VECTORS], sum2[VECTORS];
     vi max[2], finite[2];
@@ -126,35 +127,35 @@ static double l1(const void *src, const void *ef, float s, size_t n)
     return ef ? l1_of(src, ef, s, n) : l1_of(src, NULL, s, n);
 }
 
-#define SPARSE(bits)                                                                                           \
-    static int indexes_ok##bits(const void *idx, size_t k, size_t n)                                           \
-    {                                                                                                          \
-        const u##bits##_at *p = idx;                                                                           \
-        unsigned bad = 0;                                                                                      \
-                                                                                                               \
-        if (k > n)                                                                                             \
-            return 0;                                                                                          \
-        for (size_t j = 1; j < k; j++)                                                                         \
-            bad |= p[j - 1] >= p[j];                                                                           \
-        return !bad && (k == 0 || p[k - 1] < n);                                                               \
-    }                                                                                                          \
-    static void scatter##bits(void *dst, const void *idx, const void *val, size_t k)                           \
-    {                                                                                                          \
-        f32_at *d = dst;                                                                                       \
-        const u##bits##_at *p = idx;                                                                           \
-        const f32_at *x = val;                                                                                 \
-                                                                                                               \
-        for (size_t j = 0; j < k; j++)                                                                         \
-            d[p[j]] = x[j];                                                                                    \
-    }                                                                                                          \
-    static void scatter_add##bits(void *dst, const void *idx, const void *val, size_t k)                       \
-    {                                                                                                          \
-        f32_at *d = dst;                                                                                       \
-        const u##bits##_at *p = idx;                                                                           \
-        const f32_at *x = val;                                                                                 \
-                                                                                                               \
-        for (size_t j = 0; j < k; j++)                                                                         \
-            d[p[j]] = canon(d[p[j]] + x[j]);                                                                   \
+#define SPARSE(bits)                                                                           \
+    static int indexes_ok##bits(const void *idx, size_t k, size_t n)                           \
+    {                                                                                          \
+        const u##bits##_at *p = idx;                                                           \
+        unsigned bad = 0;                                                                      \
+                                                                                               \
+        if (k > n)                                                                             \
+            return 0;                                                                          \
+        for (size_t j = 1; j < k; j++)                                                         \
+            bad |= p[j - 1] >= p[j];                                                           \
+        return !bad && (k == 0 || p[k - 1] < n);                                               \
+    }                                                                                          \
+    static void scatter##bits(void *dst, const void *idx, const void *val, size_t k)           \
+    {                                                                                          \
+        f32_at *d = dst;                                                                       \
+        const u##bits##_at *p = idx;                                                           \
+        const f32_at *x = val;                                                                 \
+                                                                                               \
+        for (size_t j = 0; j < k; j++)                                                         \
+            d[p[j]] = x[j];                                                                    \
+    }                                                                                          \
+    static void scatter_add##bits(void *dst, const void *idx, const void *val, size_t k)       \
+    {                                                                                          \
+        f32_at *d = dst;                                                                       \
+        const u##bits##_at *p = idx;                                                           \
+        const f32_at *x = val;                                                                 \
+                                                                                               \
+        for (size_t j = 0; j < k; j++)                                                         \
+            d[p[j]] = canon(d[p[j]] + x[j]);                                                   \
     }
 SPARSE(16)
 SPARSE(32)

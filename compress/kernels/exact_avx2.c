@@ -22,7 +22,8 @@ static void split2(uint8_t *symbols, void *rest, const void *src, size_t m)
         __m256i ra = _mm256_or_si256(_mm256_slli_epi16(a, 1), _mm256_srli_epi16(a, 15));
         __m256i rb = _mm256_or_si256(_mm256_slli_epi16(b, 1), _mm256_srli_epi16(b, 15));
         __m256i hi = _mm256_packus_epi16(_mm256_srli_epi16(ra, 8), _mm256_srli_epi16(rb, 8));
-        __m256i lo = _mm256_packus_epi16(_mm256_and_si256(ra, byte), _mm256_and_si256(rb, byte));
+        __m256i lo =
+            _mm256_packus_epi16(_mm256_and_si256(ra, byte), _mm256_and_si256(rb, byte));
 
         _mm256_storeu_si256((void *)(symbols + i), _mm256_permute4x64_epi64(hi, 0xd8));
         _mm256_storeu_si256((void *)((uint8_t *)rest + i), _mm256_permute4x64_epi64(lo, 0xd8));
@@ -79,7 +80,8 @@ static void split4(uint8_t *symbols, void *rest, const void *src, size_t m)
         for (int k = 0; k < 2; k++) {
             __m256i v = _mm256_packus_epi32(l[2 * k], l[2 * k + 1]);
 
-            _mm256_storeu_si256((void *)(low + 2 * i + 32 * k), _mm256_permute4x64_epi64(v, 0xd8));
+            _mm256_storeu_si256((void *)(low + 2 * i + 32 * k),
+                                _mm256_permute4x64_epi64(v, 0xd8));
         }
         _mm256_storeu_si256((void *)(mid + i), bytes_of(d));
         _mm256_storeu_si256((void *)(symbols + i), bytes_of(h));
@@ -113,8 +115,8 @@ static inline uint32_t plane(__m256i codes, unsigned k)
     return (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(codes, left));
 }
 
-static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m, unsigned base,
-                   unsigned width)
+static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m,
+                   unsigned base, unsigned width)
 {
     const __m256i vbase = _mm256_set1_epi8((char)base);
     const __m256i last = _mm256_set1_epi8((char)((1u << width) - 1));
@@ -141,8 +143,8 @@ static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_
 /* 32 bytes, -1 where the bit is set. */
 static inline __m256i spread(uint32_t bits)
 {
-    const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,
-                                          2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2,
+                                          2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), from);
 
@@ -200,7 +202,8 @@ static size_t squeeze2(void *out, uint64_t *mask, const void *src, size_t m)
             __m128i none = _mm_cmpeq_epi16(v, _mm_setzero_si128());
             unsigned bits = ~(unsigned)_mm_movemask_epi8(_mm_packs_epi16(none, none)) & 255;
 
-            _mm_storeu_si128((void *)((char *)out + 2 * n), _mm_shuffle_epi8(v, lanes2(front[bits])));
+            _mm_storeu_si128((void *)((char *)out + 2 * n),
+                             _mm_shuffle_epi8(v, lanes2(front[bits])));
             n += (size_t)__builtin_popcount(bits);
             word |= (uint64_t)bits << k;
         }
@@ -221,7 +224,8 @@ static size_t squeeze4(void *out, uint64_t *mask, const void *src, size_t m)
             __m256i none = _mm256_cmpeq_epi32(v, _mm256_setzero_si256());
             unsigned bits = ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(none)) & 255;
 
-            _mm256_storeu_si256((void *)((char *)out + 4 * n), _mm256_permutevar8x32_epi32(v, lanes4(front[bits])));
+            _mm256_storeu_si256((void *)((char *)out + 4 * n),
+                                _mm256_permutevar8x32_epi32(v, lanes4(front[bits])));
             n += (size_t)__builtin_popcount(bits);
             word |= (uint64_t)bits << k;
         }
@@ -240,7 +244,8 @@ static void spread2(void *dst, const uint64_t *mask, const void *src, size_t m)
         __m128i v = _mm_loadu_si128((const void *)((const char *)src + 2 * n));
         __m128i there = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16((short)bits), bit), bit);
 
-        _mm_storeu_si128((void *)((char *)dst + 2 * at), _mm_and_si128(_mm_shuffle_epi8(v, lanes2(back[bits])), there));
+        _mm_storeu_si128((void *)((char *)dst + 2 * at),
+                         _mm_and_si128(_mm_shuffle_epi8(v, lanes2(back[bits])), there));
         n += (size_t)__builtin_popcount(bits);
     }
     spread_from1(at, n, dst, mask, src, m);
@@ -253,8 +258,10 @@ static void spread4(void *dst, const uint64_t *mask, const void *src, size_t m)
 
     for (; at + 8 <= m; at += 8) {
         unsigned bits = (unsigned)(mask[at / 64] >> at % 64) & 255;
-        __m256i v = _mm256_permutevar8x32_epi32(load((const char *)src + 4 * n), lanes4(back[bits]));
-        __m256i there = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), bit), bit);
+        __m256i v =
+            _mm256_permutevar8x32_epi32(load((const char *)src + 4 * n), lanes4(back[bits]));
+        __m256i there =
+            _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), bit), bit);
 
         _mm256_storeu_si256((void *)((char *)dst + 4 * at), _mm256_and_si256(v, there));
         n += (size_t)__builtin_popcount(bits);

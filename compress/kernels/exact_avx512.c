@@ -12,7 +12,8 @@ static void split2(uint8_t *symbols, void *rest, const void *src, size_t m)
         __m512i x = _mm512_loadu_si512((const char *)src + 2 * i);
         __m512i r = _mm512_or_si512(_mm512_slli_epi16(x, 1), _mm512_srli_epi16(x, 15));
 
-        _mm256_storeu_si256((void *)(symbols + i), _mm512_cvtepi16_epi8(_mm512_srli_epi16(r, 8)));
+        _mm256_storeu_si256((void *)(symbols + i),
+                            _mm512_cvtepi16_epi8(_mm512_srli_epi16(r, 8)));
         _mm256_storeu_si256((void *)((uint8_t *)rest + i), _mm512_cvtepi16_epi8(r));
     }
     split2_from(i, symbols, rest, src, m);
@@ -66,8 +67,8 @@ static void join4(void *dst, const uint8_t *symbols, const void *rest, size_t m)
     join4_from(i, dst, symbols, rest, m);
 }
 
-static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m, unsigned base,
-                   unsigned width)
+static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m,
+                   unsigned base, unsigned width)
 {
     const __m512i vbase = _mm512_set1_epi8((char)base);
     const __m512i last = _mm512_set1_epi8((char)((1u << width) - 1));
@@ -160,7 +161,8 @@ static void spread2(void *dst, const uint64_t *mask, const void *src, size_t m)
     for (; at + 16 <= m; at += 16) {
         __mmask16 there = (__mmask16)(mask[at / 64] >> at % 64);
         const void *p = (const char *)src + 2 * n;
-        __m512i x = _mm512_maskz_expand_epi32(there, _mm512_cvtepu16_epi32(_mm256_loadu_si256(p)));
+        __m512i x =
+            _mm512_maskz_expand_epi32(there, _mm512_cvtepu16_epi32(_mm256_loadu_si256(p)));
 
         _mm256_storeu_si256((void *)((char *)dst + 2 * at), _mm512_cvtepi32_epi16(x));
         n += (size_t)__builtin_popcount(there);

@@ -19,7 +19,8 @@ static inline void store64(void *p, uint64_t v)
 }
 
 /* Elements at..m. */
-static inline void split2_from(size_t at, uint8_t *symbols, void *rest, const void *src, size_t m)
+static inline void split2_from(size_t at, uint8_t *symbols, void *rest, const void *src,
+                               size_t m)
 {
     uint8_t *low = rest;
 
@@ -45,7 +46,8 @@ static inline void join2_from(size_t at, void *dst, const uint8_t *symbols, cons
     }
 }
 
-static inline void split4_from(size_t at, uint8_t *symbols, void *rest, const void *src, size_t m)
+static inline void split4_from(size_t at, uint8_t *symbols, void *rest, const void *src,
+                               size_t m)
 {
     uint8_t *low = rest, *mid = low + 2 * m;
 
@@ -159,47 +161,47 @@ static unsigned choose(unsigned *base, const uint8_t *symbols, size_t m, unsigne
     return best;
 }
 
-#define SQUEEZE(lg, type)                                                                          \
-    static inline size_t squeeze_from##lg(size_t at, size_t n, void *out, uint64_t *mask,          \
-                                          const void *src, size_t m)                               \
-    {                                                                                              \
-        for (; at < m; at += 64) {                                                                 \
-            size_t end = m - at < 64 ? m - at : 64;                                                \
-            uint64_t bits = 0;                                                                     \
-                                                                                                   \
-            for (size_t i = 0; i < end; i++) {                                                     \
-                type x;                                                                            \
-                                                                                                   \
-                memcpy(&x, (const char *)src + sizeof x * (at + i), sizeof x);                     \
-                memcpy((char *)out + sizeof x * n, &x, sizeof x);                                  \
-                bits |= (uint64_t)(x != 0) << i;                                                   \
-                n += x != 0;                                                                       \
-            }                                                                                      \
-            mask[at / 64] = bits;                                                                  \
-        }                                                                                          \
-        return n;                                                                                  \
-    }                                                                                              \
-    static inline void spread_from##lg(size_t at, size_t n, void *dst, const uint64_t *mask,       \
-                                       const void *src, size_t m)                                  \
-    {                                                                                              \
-        for (; at < m; at++) {                                                                     \
-            type there = (type)(mask[at / 64] >> at % 64 & 1), x;                                  \
-                                                                                                   \
-            memcpy(&x, (const char *)src + sizeof x * n, sizeof x);                                \
-            x = (type)(x & (type)(0 - there));                                                     \
-            memcpy((char *)dst + sizeof x * at, &x, sizeof x);                                     \
-            n += there;                                                                            \
-        }                                                                                          \
-    }                                                                                              \
-    static __attribute__((unused)) size_t squeeze_plain##lg(void *out, uint64_t *mask,             \
-                                                            const void *src, size_t m)             \
-    {                                                                                              \
-        return squeeze_from##lg(0, 0, out, mask, src, m);                                          \
-    }                                                                                              \
-    static __attribute__((unused)) void spread_plain##lg(void *dst, const uint64_t *mask,          \
-                                                         const void *src, size_t m)                \
-    {                                                                                              \
-        spread_from##lg(0, 0, dst, mask, src, m);                                                  \
+#define SQUEEZE(lg, type)                                                                      \
+    static inline size_t squeeze_from##lg(size_t at, size_t n, void *out, uint64_t *mask,      \
+                                          const void *src, size_t m)                           \
+    {                                                                                          \
+        for (; at < m; at += 64) {                                                             \
+            size_t end = m - at < 64 ? m - at : 64;                                            \
+            uint64_t bits = 0;                                                                 \
+                                                                                               \
+            for (size_t i = 0; i < end; i++) {                                                 \
+                type x;                                                                        \
+                                                                                               \
+                memcpy(&x, (const char *)src + sizeof x * (at + i), sizeof x);                 \
+                memcpy((char *)out + sizeof x * n, &x, sizeof x);                              \
+                bits |= (uint64_t)(x != 0) << i;                                               \
+                n += x != 0;                                                                   \
+            }                                                                                  \
+            mask[at / 64] = bits;                                                              \
+        }                                                                                      \
+        return n;                                                                              \
+    }                                                                                          \
+    static inline void spread_from##lg(size_t at, size_t n, void *dst, const uint64_t *mask,   \
+                                       const void *src, size_t m)                              \
+    {                                                                                          \
+        for (; at < m; at++) {                                                                 \
+            type there = (type)(mask[at / 64] >> at % 64 & 1), x;                              \
+                                                                                               \
+            memcpy(&x, (const char *)src + sizeof x * n, sizeof x);                            \
+            x = (type)(x & (type)(0 - there));                                                 \
+            memcpy((char *)dst + sizeof x * at, &x, sizeof x);                                 \
+            n += there;                                                                        \
+        }                                                                                      \
+    }                                                                                          \
+    static __attribute__((unused))                                                             \
+    size_t squeeze_plain##lg(void *out, uint64_t *mask, const void *src, size_t m)             \
+    {                                                                                          \
+        return squeeze_from##lg(0, 0, out, mask, src, m);                                      \
+    }                                                                                          \
+    static __attribute__((unused)) void spread_plain##lg(void *dst, const uint64_t *mask,      \
+                                                         const void *src, size_t m)            \
+    {                                                                                          \
+        spread_from##lg(0, 0, dst, mask, src, m);                                              \
     }
 SQUEEZE(1, uint16_t)
 SQUEEZE(2, uint32_t)

@@ -22,8 +22,8 @@ static void join4(void *dst, const uint8_t *symbols, const void *rest, size_t m)
     join4_from(0, dst, symbols, rest, m);
 }
 
-static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m, unsigned base,
-                   unsigned width)
+static size_t pack(void *planes, uint8_t *escapes, const uint8_t *symbols, size_t m,
+                   unsigned base, unsigned width)
 {
     unsigned last = (1u << width) - 1;
     char *p = planes;

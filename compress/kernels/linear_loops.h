@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loops of linear.h; included once by each linear_<isa>.c, which has defined LANES, TABLE and TABLE_NAME. Products
- * with tall factors go through the matrix once for 4 columns of the factor: with so few, memory is what they wait for. */
+/* The loops of linear.h; included once by each linear_<isa>.c, which has defined LANES, TABLE
+ * and TABLE_NAME. Products with tall factors go through the matrix once for 4 columns of the
+ * factor: with so few, memory is what they wait for. */
 #include "compress/kernels/linear.h"
 
 #include "compress/kernels/code_base.h"
@@ -11,16 +12,16 @@
 #define ROWS      8 /* of the matrix, at a time, in left() */
 
 /* Calls fn with K columns, K known to the compiler, for all r of them; k is the first. */
-#define FOR_COLUMNS(r, k, fn)                 \
-    do {                                      \
-        size_t k = 0;                         \
-                                              \
-        for (; k + 4 <= (r); k += 4)          \
-            fn(4);                            \
-        for (; k + 2 <= (r); k += 2)          \
-            fn(2);                            \
-        for (; k < (r); k++)                  \
-            fn(1);                            \
+#define FOR_COLUMNS(r, k, fn)                                                                  \
+    do {                                                                                       \
+        size_t k = 0;                                                                          \
+                                                                                               \
+        for (; k + 4 <= (r); k += 4)                                                           \
+            fn(4);                                                                             \
+        for (; k + 2 <= (r); k += 2)                                                           \
+            fn(2);                                                                             \
+        for (; k < (r); k++)                                                                   \
+            fn(1);                                                                             \
     } while (0)
 
 INLINE struct bny_values row_of(const struct bny_values *v, size_t at, int with_ef)
@@ -30,8 +31,8 @@ INLINE struct bny_values row_of(const struct bny_values *v, size_t at, int with_
 
 /* ---- right ---- */
 
-INLINE void dot_step(vf acc[COLUMNS][DOTS], const struct bny_values *v, const float *q, size_t stride, size_t j,
-                     size_t columns)
+INLINE void dot_step(vf acc[COLUMNS][DOTS], const struct bny_values *v, const float *q,
+                     size_t stride, size_t j, size_t columns)
 {
     for (size_t d = 0; d < DOTS; d++) {
         vf x = vf_value(v->src, v->ef, vf_set1(v->s), j + d * LANES);
@@ -53,7 +54,8 @@ INLINE float lanes_halved(const vf acc[DOTS])
 }
 
 /* A row's dot products with some columns; out: one rows apart. */
-INLINE void dots(float *out, size_t rows, const struct bny_values *v, const float *q, size_t cols, size_t columns)
+INLINE void dots(float *out, size_t rows, const struct bny_values *v, const float *q,
+                 size_t cols, size_t columns)
 {
     vf acc[COLUMNS][DOTS] = { { { 0 } } };
     size_t j = 0;
@@ -75,8 +77,8 @@ INLINE void dots(float *out, size_t rows, const struct bny_values *v, const floa
         ((f32_at *)out)[k * rows] = lanes_halved(acc[k]);
 }
 
-INLINE void right_of(float *p, const float *q, const struct bny_values *v, size_t rows, size_t cols, size_t r,
-                     int with_ef)
+INLINE void right_of(float *p, const float *q, const struct bny_values *v, size_t rows,
+                     size_t cols, size_t r, int with_ef)
 {
     for (size_t i = 0; i < rows; i++) {
         struct bny_values row = row_of(v, i * cols, with_ef);
@@ -86,7 +88,8 @@ INLINE void right_of(float *p, const float *q, const struct bny_values *v, size_
     }
 }
 
-static void right(float *p, const float *q, const struct bny_values *v, size_t rows, size_t cols, size_t r)
+static void right(float *p, const float *q, const struct bny_values *v, size_t rows,
+                  size_t cols, size_t r)
 {
     if (v->ef)
         right_of(p, q, v, rows, cols, r, 1);
@@ -97,8 +100,8 @@ static void right(float *p, const float *q, const struct bny_values *v, size_t r
 /* ---- left ---- */
 
 /* Some rows times their elements of some columns of p, added to q from column j to the end. */
-INLINE void rank_update(float *q, const struct bny_values *v, const f32_at *p, size_t rows, size_t cols, size_t nrows,
-                        size_t columns)
+INLINE void rank_update(float *q, const struct bny_values *v, const f32_at *p, size_t rows,
+                        size_t cols, size_t nrows, size_t columns)
 {
     float b[ROWS][COLUMNS];
     size_t j = 0;
@@ -128,11 +131,12 @@ INLINE void rank_update(float *q, const struct bny_values *v, const f32_at *p, s
     for (; j < cols; j++)
         for (size_t i = 0; i < nrows; i++)
             for (size_t k = 0; k < columns; k++)
-                ((f32_at *)q)[k * cols + j] += value(v->src, v->ef, v->s, i * cols + j) * b[i][k];
+                ((f32_at *)q)[k * cols + j] +=
+                    value(v->src, v->ef, v->s, i * cols + j) * b[i][k];
 }
 
-INLINE void left_of(float *q, const float *p, const struct bny_values *v, size_t rows, size_t cols, size_t r,
-                    int with_ef)
+INLINE void left_of(float *q, const float *p, const struct bny_values *v, size_t rows,
+                    size_t cols, size_t r, int with_ef)
 {
     size_t i = 0;
 
@@ -151,7 +155,8 @@ INLINE void left_of(float *q, const float *p, const struct bny_values *v, size_t
     }
 }
 
-static void left(float *q, const float *p, const struct bny_values *v, size_t rows, size_t cols, size_t r)
+static void left(float *q, const float *p, const struct bny_values *v, size_t rows, size_t cols,
+                 size_t r)
 {
     if (v->ef)
         left_of(q, p, v, rows, cols, r, 1);
@@ -187,14 +192,16 @@ INLINE float outer_one(const struct outer *o, size_t j, size_t r)
     return sum;
 }
 
-INLINE void expand_row(f32_at *dst, f32_at *ef, const struct bny_values *v, const struct outer *sum,
-                       const struct outer *own, size_t cols, size_t r, float scale)
+INLINE void expand_row(f32_at *dst, f32_at *ef, const struct bny_values *v,
+                       const struct outer *sum, const struct outer *own, size_t cols, size_t r,
+                       float scale)
 {
     size_t j = 0;
 
     for (; j + LANES <= cols; j += LANES) {
         if (ef)
-            vf_store(ef + j, vf_value(v->src, v->ef, vf_set1(v->s), j) - outer_vector(own, j, r));
+            vf_store(ef + j,
+                     vf_value(v->src, v->ef, vf_set1(v->s), j) - outer_vector(own, j, r));
         vf_store(dst + j, outer_vector(sum, j, r) * scale);
     }
     for (; j < cols; j++) {
@@ -204,19 +211,22 @@ INLINE void expand_row(f32_at *dst, f32_at *ef, const struct bny_values *v, cons
     }
 }
 
-INLINE void expand_r(float *dst, float *ef, const struct bny_values *v, const struct bny_factors *sum,
-                     const struct bny_factors *own, size_t rows, size_t cols, size_t r, float scale)
+INLINE void expand_r(float *dst, float *ef, const struct bny_values *v,
+                     const struct bny_factors *sum, const struct bny_factors *own, size_t rows,
+                     size_t cols, size_t r, float scale)
 {
     for (size_t i = 0; i < rows; i++) {
-        struct outer s = { sum->p + i, sum->q, rows, cols }, o = { own->p + i, own->q, rows, cols };
+        struct outer s = { sum->p + i, sum->q, rows, cols },
+                     o = { own->p + i, own->q, rows, cols };
         struct bny_values row = row_of(v, i * cols, ef != NULL);
 
         expand_row(dst + i * cols, ef ? ef + i * cols : NULL, &row, &s, &o, cols, r, scale);
     }
 }
 
-static void expand(float *dst, float *ef, const struct bny_values *v, const struct bny_factors *sum,
-                   const struct bny_factors *own, size_t rows, size_t cols, size_t r, float scale)
+static void expand(float *dst, float *ef, const struct bny_values *v,
+                   const struct bny_factors *sum, const struct bny_factors *own, size_t rows,
+                   size_t cols, size_t r, float scale)
 {
 #define EXPAND(R, EF) expand_r(dst, EF, v, sum, own, rows, cols, R, scale)
     if (ef && r == 1)
@@ -238,8 +248,9 @@ static void expand(float *dst, float *ef, const struct bny_values *v, const stru
 
 /* ---- integers ---- */
 
-INLINE void round_random_of(int32_t *restrict q, const f32_at *src, const f32_at *ef, float s, size_t n, float factor,
-                            int32_t limit, struct bny_rand key, uint32_t index)
+INLINE void round_random_of(int32_t *restrict q, const f32_at *src, const f32_at *ef, float s,
+                            size_t n, float factor, int32_t limit, struct bny_rand key,
+                            uint32_t index)
 {
     INDEPENDENT
     for (size_t i = 0; i < n; i++) {
@@ -255,8 +266,8 @@ INLINE void round_random_of(int32_t *restrict q, const f32_at *src, const f32_at
     }
 }
 
-static void round_random(int32_t *q, const struct bny_values *v, size_t n, float factor, int32_t limit,
-                         struct bny_rand key, uint32_t index)
+static void round_random(int32_t *q, const struct bny_values *v, size_t n, float factor,
+                         int32_t limit, struct bny_rand key, uint32_t index)
 {
     if (v->ef)
         round_random_of(q, v->src, v->ef, v->s, n, factor, limit, key, index);
@@ -264,7 +275,8 @@ static void round_random(int32_t *q, const struct bny_values *v, size_t n, float
         round_random_of(q, v->src, NULL, 0, n, factor, limit, key, index);
 }
 
-INLINE void round_nearest_of(int32_t *restrict q, const f32_at *src, const f32_at *ef, float s, size_t n, double factor)
+INLINE void round_nearest_of(int32_t *restrict q, const f32_at *src, const f32_at *ef, float s,
+                             size_t n, double factor)
 {
     const double shift = 0x1.8p52; /* whose last bit is 1 */
 
@@ -290,7 +302,8 @@ static void expand_integers(float *dst, const int32_t *q, size_t n, double unit)
         d[i] = (float)(q[i] * unit);
 }
 
-static void residual_integers(float *ef, const struct bny_values *v, const int32_t *q, size_t n, double unit)
+static void residual_integers(float *ef, const struct bny_values *v, const int32_t *q, size_t n,
+                              double unit)
 {
     f32_at *e = ef;
     const f32_at *x = v->src;
@@ -301,24 +314,24 @@ static void residual_integers(float *ef, const struct bny_values *v, const int32
         e[i] = x[i] + s * e[i] - (float)(q[i] * unit);
 }
 
-#define FIELDS(BITS, TYPE)                                                              \
-    static void put##BITS(void *code, const int32_t *q, size_t n, int32_t limit)        \
-    {                                                                                   \
-        TYPE *out = code;                                                               \
-                                                                                        \
-        INDEPENDENT                                                                     \
-        for (size_t i = 0; i < n; i++)                                                  \
-            out[i] = (TYPE)(q[i] + limit);                                              \
-    }                                                                                   \
+#define FIELDS(BITS, TYPE)                                                                     \
+    static void put##BITS(void *code, const int32_t *q, size_t n, int32_t limit)               \
+    {                                                                                          \
+        TYPE *out = code;                                                                      \
+                                                                                               \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < n; i++)                                                         \
+            out[i] = (TYPE)(q[i] + limit);                                                     \
+    }                                                                                          \
     GETTER(BITS, TYPE)
-#define GETTER(BITS, TYPE)                                                              \
-    static void get##BITS(int32_t *q, const void *code, size_t n, uint32_t bias)        \
-    {                                                                                   \
-        const TYPE *in = code;                                                          \
-                                                                                        \
-        INDEPENDENT                                                                     \
-        for (size_t i = 0; i < n; i++)                                                  \
-            q[i] = (int32_t)(in[i] - bias);                                             \
+#define GETTER(BITS, TYPE)                                                                     \
+    static void get##BITS(int32_t *q, const void *code, size_t n, uint32_t bias)               \
+    {                                                                                          \
+        const TYPE *in = code;                                                                 \
+                                                                                               \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < n; i++)                                                         \
+            q[i] = (int32_t)(in[i] - bias);                                                    \
     }
 FIELDS(8, u8_at)
 FIELDS(16, u16_at)
@@ -330,7 +343,8 @@ GETTER(32, u32_at)
 
 #define WORD 32 /* elements */
 
-INLINE void mark_of(u32_at *word, const f32_at *src, const f32_at *ef, float s, size_t n, float most)
+INLINE void mark_of(u32_at *word, const f32_at *src, const f32_at *ef, float s, size_t n,
+                    float most)
 {
     for (size_t at = 0; at < n; at += WORD) {
         size_t m = n - at < WORD ? n - at : WORD;
@@ -377,7 +391,8 @@ static void scale_marked(float *x, const void *bits, size_t n, float factor)
     for (; i + LANES <= n; i += LANES) {
         vi on = vi_marked(word[i / WORD] >> i % WORD);
 
-        vf_store(f + i, vf_load(f + i) * (vf)(((vi)vf_set1(factor) & on) | ((vi)vf_set1(1) & ~on)));
+        vf_store(f + i,
+                 vf_load(f + i) * (vf)(((vi)vf_set1(factor) & on) | ((vi)vf_set1(1) & ~on)));
     }
     for (; i < n; i++)
         f[i] *= word[i / WORD] >> i % WORD & 1 ? factor : 1;
@@ -387,7 +402,8 @@ static void scale_marked(float *x, const void *bits, size_t n, float factor)
 
 #define BLOCK BNY_SKETCH_BLOCK
 
-/* Where a block lies in each row. Tables are larger than caches and places random, so they are asked for ahead. */
+/* Where a block lies in each row. Tables are larger than caches and places random, so they are
+ * asked for ahead. */
 struct spots {
     size_t at[BNY_SKETCH_ROWS];
     uint32_t signs[BNY_SKETCH_ROWS];
@@ -395,7 +411,8 @@ struct spots {
 
 #define AHEAD 4 /* blocks; a power of two */
 
-INLINE void find_spots(struct spots *s, const float *table, const struct bny_sketch *k, size_t block, uint32_t rows)
+INLINE void find_spots(struct spots *s, const float *table, const struct bny_sketch *k,
+                       size_t block, uint32_t rows)
 {
     for (uint32_t row = 0; row < rows; row++) {
         uint64_t h = bny_rand_at(k->key[row], 2 * (uint32_t)block);
@@ -413,7 +430,8 @@ INLINE vf vf_turned(vf v, uint32_t signs)
     return (vf)((vi)v ^ (vi_marked(signs) & INT32_MIN));
 }
 
-static void sketch(float *table, const struct bny_sketch *k, const struct bny_values *v, size_t n)
+static void sketch(float *table, const struct bny_sketch *k, const struct bny_values *v,
+                   size_t n)
 {
     struct spots ring[AHEAD];
 
@@ -430,7 +448,8 @@ static void sketch(float *table, const struct bny_sketch *k, const struct bny_va
             float *cell = table + s->at[row];
 
             for (size_t i = 0; i < BLOCK; i += LANES)
-                vf_store(cell + i, vf_load(cell + i) + vf_turned(vf_load(x + i), s->signs[row] >> i));
+                vf_store(cell + i,
+                         vf_load(cell + i) + vf_turned(vf_load(x + i), s->signs[row] >> i));
         }
         find_spots(s, table, k, b + AHEAD, k->rows);
     }
@@ -455,7 +474,8 @@ INLINE vf median(vf *x, uint32_t rows)
     return rows % 2 ? x[middle] : (x[middle - 1] + x[middle]) * 0.5f;
 }
 
-INLINE void estimate_rows(float *out, const float *table, const struct bny_sketch *k, size_t n, uint32_t rows)
+INLINE void estimate_rows(float *out, const float *table, const struct bny_sketch *k, size_t n,
+                          uint32_t rows)
 {
     struct spots ring[AHEAD];
 

@@ -65,7 +65,8 @@ static inline void vf_store_bf16(unsigned char *p, vf v)
     store_low(p, _mm256_blendv_epi8(bf16_round(u), quiet, is_nan(v)));
 }
 
-/* Sixteen at a time: packing is shared, and NaN, which are rare, cost a test instead of a blend. */
+/* Sixteen at a time: packing is shared, and NaN, which are rare, cost a test instead of a
+ * blend. */
 #define ENCODE_BF16
 static void encode_bf16(void *wire, const float *src, size_t n)
 {

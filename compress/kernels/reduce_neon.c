@@ -49,14 +49,16 @@ static inline uint32x4_t bf16_round(uint32x4_t u)
 
 static inline void vf_store_bf16(unsigned char *p, vf v)
 {
-    uint32x4_t u = vreinterpretq_u32_f32(v), quiet = vorrq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(0x40));
+    uint32x4_t u = vreinterpretq_u32_f32(v),
+               quiet = vorrq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(0x40));
 
     vst1_u8(p, vreinterpret_u8_u16(vmovn_u32(vbslq_u32(is_nan(v), quiet, bf16_round(u)))));
 }
 
 static inline void vf_store_canon_bf16(unsigned char *p, vf v)
 {
-    uint32x4_t h = vbslq_u32(is_nan(v), vdupq_n_u32(0x7fc0), bf16_round(vreinterpretq_u32_f32(v)));
+    uint32x4_t h =
+        vbslq_u32(is_nan(v), vdupq_n_u32(0x7fc0), bf16_round(vreinterpretq_u32_f32(v)));
 
     vst1_u8(p, vreinterpret_u8_u16(vmovn_u32(h)));
 }
@@ -78,7 +80,8 @@ static inline vf vf_set1(float x)
 
 static inline vf vf_canon(vf v)
 {
-    return vreinterpretq_f32_u32(vbslq_u32(is_nan(v), vdupq_n_u32(0x7fc00000), vreinterpretq_u32_f32(v)));
+    return vreinterpretq_f32_u32(
+        vbslq_u32(is_nan(v), vdupq_n_u32(0x7fc00000), vreinterpretq_u32_f32(v)));
 }
 
 static inline void vf_store_canon_f16(unsigned char *p, vf v)

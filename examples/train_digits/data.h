@@ -12,8 +12,8 @@ struct example {
     int label;
 };
 
-/* Reads "p0,...,p63,label" lines of pixels 0 to 16, which become 0 to 1; *out is the caller's to
- * free. Returns the number of images, or -1 after a message on stderr. */
+/* Reads "p0,...,p63,label" lines of pixels 0 to 16, which become 0 to 1; *out is the caller's
+ * to free. Returns the number of images, or -1 after a message on stderr. */
 int digits_load(const char *path, struct example **out);
 /* n Gaussian vectors of TEACHER_INPUTS numbers (the others are 0), with the class that a random
  * network sees in each. The same for the same seed. Returns n or -1. */

@@ -17,15 +17,15 @@ struct exchange {
     uint64_t wire_bytes; /* that this rank sent for these matrices so far */
 };
 
-/* Matrices from the first on, as long as they have 1024 elements, are encoded. codec may be NULL.
- * Returns 0 or the library's error. */
+/* Matrices from the first on, as long as they have 1024 elements, are encoded. codec may be
+ * NULL. Returns 0 or the library's error. */
 int exchange_init(struct exchange *ex, struct banyan_comm *comm, const struct network *net,
                   const char *codec, int feedback, uint64_t seed);
 void exchange_free(struct exchange *ex);
 /* grad[n + 1]: gradients and, behind them, one more number, becomes the sum over ranks. */
 int exchange_sum(struct exchange *ex, float *grad, size_t n);
-/* Steps are taken at another rate from now on. What waits in the residuals was meant for the old
- * one. */
+/* Steps are taken at another rate from now on. What waits in the residuals was meant for the
+ * old one. */
 int exchange_rate_changes(struct exchange *ex, double from, double to);
 
 #endif

@@ -46,8 +46,7 @@ static void apply(const struct network *net, int l, const float *in, float *out)
 }
 
 /* out[l] is what layer l gives, after ReLU; the last is before softmax. */
-static void forward(const struct network *net, const struct example *e,
-                    float (*out)[WIDTH_MAX])
+static void forward(const struct network *net, const struct example *e, float (*out)[WIDTH_MAX])
 {
     for (int l = 0; l < net->nlayers; l++) {
         apply(net, l, l ? out[l - 1] : e->x, out[l]);

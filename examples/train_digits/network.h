@@ -15,7 +15,7 @@ enum { LAYERS_MAX = 4, WIDTH_MAX = 1024 };
  * [inputs][outputs] one after the other, then all biases. */
 struct network {
     int nlayers;
-    int width[LAYERS_MAX + 1]; /* inputs, hidden ones, CLASSES */
+    int width[LAYERS_MAX + 1];                      /* inputs, hidden ones, CLASSES */
     size_t weights[LAYERS_MAX], biases[LAYERS_MAX]; /* where they start */
     size_t n;
     float *param;

@@ -43,7 +43,8 @@ struct options {
     const struct model *model;
     int epochs, batch, nlocal, examples, hidden, feedback;
     uint64_t seed;
-    float rate, decay; /* decay: the last epoch's rate as a part of the first's; linear between */
+    float rate,
+        decay; /* decay: the last epoch's rate as a part of the first's; linear between */
     float momentum;
     const char *data, *codec;
 };
@@ -57,8 +58,9 @@ struct trainer {
     int *order;        /* of the training examples, the same on all ranks */
     struct network net;
     struct exchange ex;
-    float *velocity, *grad; /* [net.n]; behind the gradient lies the loss, which travels with it */
-    float rate;             /* of the present epoch */
+    float *velocity,
+        *grad;  /* [net.n]; behind the gradient lies the loss, which travels with it */
+    float rate; /* of the present epoch */
     double step_s, comm_s; /* of the present epoch */
 };
 
@@ -158,8 +160,8 @@ static int same_everywhere(struct trainer *t, int *same)
     return rc;
 }
 
-/* Bytes a step of the rank that sent most for the encoded matrices, and what an allreduce of them
- * in f32 sends at least. */
+/* Bytes a step of the rank that sent most for the encoded matrices, and what an allreduce of
+ * them in f32 sends at least. */
 static int wire(struct trainer *t, int steps, double *sent, double *raw)
 {
     uint64_t most = t->ex.wire_bytes;
@@ -186,8 +188,8 @@ static int epoch(struct trainer *t, struct progress *p, uint64_t *state)
     p->loss = t->step_s = t->comm_s = 0;
     shuffle(t->order, t->ntrain, state);
     for (int at = 0; at < t->ntrain && rc == 0; at += t->opt.batch, n++)
-        rc = step(t, t->order + at, t->ntrain - at < t->opt.batch ? t->ntrain - at : t->opt.batch,
-                  &p->loss);
+        rc = step(t, t->order + at,
+                  t->ntrain - at < t->opt.batch ? t->ntrain - at : t->opt.batch, &p->loss);
     if (rc == 0)
         rc = accuracy(t, 0, t->ntrain, &p->train_accuracy);
     if (rc == 0)
@@ -223,10 +225,11 @@ static int train(struct trainer *t)
     int rc = 0;
 
     if (t->rank == 0)
-        printf("%d ranks, %d training and %d test examples, %zu parameters, batch %d, seed %llu\n"
-               "epoch      loss  train acc  test acc  step us  communication\n",
-               t->nranks, t->ntrain, t->ntest, t->net.n, t->opt.batch,
-               (unsigned long long)t->opt.seed);
+        printf(
+            "%d ranks, %d training and %d test examples, %zu parameters, batch %d, seed %llu\n"
+            "epoch      loss  train acc  test acc  step us  communication\n",
+            t->nranks, t->ntrain, t->ntest, t->net.n, t->opt.batch,
+            (unsigned long long)t->opt.seed);
     t->rate = t->opt.rate;
     while (p.epoch < t->opt.epochs && rc == 0)
         rc = epoch(t, &p, &state);
@@ -358,8 +361,8 @@ static float fraction(const char *option, const char *text, double lo, double hi
     double v = strtod(text, &end);
 
     if (end == text || *end || !(v >= lo && v <= hi)) {
-        fprintf(stderr, "train_digits: %s wants a number from %g to %g, got %s\n", option, lo, hi,
-                text);
+        fprintf(stderr, "train_digits: %s wants a number from %g to %g, got %s\n", option, lo,
+                hi, text);
         exit(2);
     }
     return (float)v;
@@ -375,10 +378,13 @@ static const struct model *model_named(const char *name)
 }
 
 static const char usage[] =
-    "usage: train_digits [-P RANKS] [--model digits|teacher] [--epochs N] [--batch N] [--seed N]\n"
-    "    [--rate R] [--decay PART] [--momentum M] [--hidden WIDTH] [--examples N] [--data FILE]\n"
+    "usage: train_digits [-P RANKS] [--model digits|teacher] [--epochs N] [--batch N] [--seed "
+    "N]\n"
+    "    [--rate R] [--decay PART] [--momentum M] [--hidden WIDTH] [--examples N] [--data "
+    "FILE]\n"
     "    [--codec NAME[:PARAM=VALUE,...] [--no-feedback]]\n"
-    "Without -P it joins the launcher's job. --codec encodes the gradients of matrices from 1024\n"
+    "Without -P it joins the launcher's job. --codec encodes the gradients of matrices from "
+    "1024\n"
     "elements on, even where the library's cost model would refuse (BANYAN_CODEC_FORCE=0: ask\n"
     "it), with error feedback unless --no-feedback; --codec none sends them apart and raw.\n";
 
@@ -406,8 +412,14 @@ static void parse(struct options *o, int argc, char **argv)
 {
     int c;
 
-    *o = (struct options){ .model = models, .seed = 1, .rate = -1, .decay = -1, .momentum = 0.9f,
-                           .examples = 4000, .feedback = 1, .data = DIGITS_CSV };
+    *o = (struct options){ .model = models,
+                           .seed = 1,
+                           .rate = -1,
+                           .decay = -1,
+                           .momentum = 0.9f,
+                           .examples = 4000,
+                           .feedback = 1,
+                           .data = DIGITS_CSV };
     while ((c = getopt_long(argc, argv, "e:b:P:s:d:m:c:h", longs, NULL)) != -1) {
         switch (c) {
         case 'e': o->epochs = number("--epochs", optarg, 1, 100000); break;
@@ -446,7 +458,8 @@ int main(int argc, char **argv)
         return 1;
     parse(&t->opt, argc, argv);
     if (t->opt.codec)
-        setenv("BANYAN_CODEC_FORCE", "1", 0); /* ranks of one host share memory: no codec pays there */
+        setenv("BANYAN_CODEC_FORCE", "1",
+               0); /* ranks of one host share memory: no codec pays there */
     rc = t->opt.nlocal ? start_local(t, child) : banyan_comm_init_env(&t->comm, NULL);
     if (rc == 0)
         rc = run(t);

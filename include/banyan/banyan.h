@@ -4,17 +4,20 @@
  * The public API. Compiles alone as C11 and as C++17.
  *
  * Conventions
- *   Errors     every function returns 0 (or a count) on success and a negative BANYAN_E* code on
- *              failure; banyan_last_error() has the sentence for a person: rank, argument, remedy.
+ *   Errors     every function returns 0 (or a count) on success and a negative BANYAN_E* code
+ *              on failure; banyan_last_error() has the sentence for a person: rank, argument,
+ *              remedy.
  *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
- *   Threads    one thread at a time per communicator. Different communicators are independent. A thread
- *              that waits also progresses what other communicators of the process have in flight (and
- *              then calls their user operations).
- *              banyan_abort, banyan_async_error, banyan_comm_rank/_count/_stats: any thread, any time.
+ *   Threads    one thread at a time per communicator. Different communicators are independent.
+ *              A thread that waits also progresses what other communicators of the process have
+ *              in flight (and then calls their user operations).
+ *              banyan_abort, banyan_async_error, banyan_comm_rank/_count/_stats: any thread,
+ *              any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
- *              Handles are freed by the caller with the matching _free / _destroy, which take NULL.
- *   Buffers    host memory of any alignment. In place: the same pointer for send and receive where a
- *              call's comment says so. Overlap otherwise is an error of the caller.
+ *              Handles are freed by the caller with the matching _free / _destroy, which take
+ *              NULL.
+ *   Buffers    host memory of any alignment. In place: the same pointer for send and receive
+ *              where a call's comment says so. Overlap otherwise is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
  *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it.
  */
@@ -43,73 +46,92 @@ extern "C" {
  */
 enum banyan_error {
     BANYAN_OK = 0,
-    BANYAN_EINVAL = 1,       /* an argument is wrong; nothing was sent */
-    BANYAN_ENOMEM = 2,       /* memory or another local resource is exhausted */
-    BANYAN_ETIMEDOUT = 3,    /* the deadline passed; the communicator has failed */
-    BANYAN_ERANKDEAD = 4,    /* a rank died or its connection was lost; the message names it */
-    BANYAN_EMISMATCH = 5,    /* ranks disagree on operation, count, type, op, root or order */
-    BANYAN_EABORTED = 6,     /* banyan_abort was called, here or at another rank */
-    BANYAN_EPROTO = 7,       /* a peer sent bytes that break the protocol */
-    BANYAN_ENOTSUP = 8,      /* not supported on this machine or by this build; says what is missing */
-    BANYAN_ESYSTEM = 9,      /* a system call failed; the message has its errno text */
-    BANYAN_EFORK = 10,       /* called in a forked child */
-    BANYAN_EBUSY = 11,       /* the request is already started */
-    BANYAN_EVERSION = 12,    /* ranks run incompatible library versions */
-    BANYAN_ECONFIG = 13,     /* settings that must agree differ between ranks, or a setting is wrong */
+    BANYAN_EINVAL = 1,    /* an argument is wrong; nothing was sent */
+    BANYAN_ENOMEM = 2,    /* memory or another local resource is exhausted */
+    BANYAN_ETIMEDOUT = 3, /* the deadline passed; the communicator has failed */
+    BANYAN_ERANKDEAD = 4, /* a rank died or its connection was lost; the message names it */
+    BANYAN_EMISMATCH = 5, /* ranks disagree on operation, count, type, op, root or order */
+    BANYAN_EABORTED = 6,  /* banyan_abort was called, here or at another rank */
+    BANYAN_EPROTO = 7,    /* a peer sent bytes that break the protocol */
+    BANYAN_ENOTSUP = 8,   /* not supported on this machine or by this build */
+    BANYAN_ESYSTEM = 9,   /* a system call failed; the message has its errno text */
+    BANYAN_EFORK = 10,    /* called in a forked child */
+    BANYAN_EBUSY = 11,    /* the request is already started */
+    BANYAN_EVERSION = 12, /* ranks run incompatible library versions */
+    BANYAN_ECONFIG = 13,  /* settings are wrong, or differ between ranks */
     BANYAN_ERROR_COUNT
 };
 
 /* A short constant English phrase for a code (sign ignored); never NULL. Any thread. */
 BANYAN_API const char *banyan_strerror(int code);
-/* The calling thread's latest failure as one sentence; "" when none. Valid until its next failure. */
+/* The calling thread's latest failure as one sentence; "" when none. Valid until its next
+ * failure. */
 BANYAN_API const char *banyan_last_error(void);
-/* The library's version as "major.minor.patch" and as major*10000+minor*100+patch. Any thread. */
+/* The library's version as "major.minor.patch" and as major*10000+minor*100+patch. Any thread.
+ */
 BANYAN_API const char *banyan_version_string(void);
 BANYAN_API int banyan_version(void);
 
 enum banyan_log_level { BANYAN_LOG_ERROR, BANYAN_LOG_WARN, BANYAN_LOG_INFO, BANYAN_LOG_DEBUG };
 /* Called with one line without newline; may be called from any thread, must not call banyan. */
 typedef void (*banyan_log_fn)(void *ctx, enum banyan_log_level level, const char *line);
-/* Replaces the log sink of the process (default: stderr, level from BANYAN_DEBUG). NULL restores it.
- * Any thread. */
+/* Replaces the log sink of the process (default: stderr, level from BANYAN_DEBUG). NULL
+ * restores it. Any thread. */
 BANYAN_API void banyan_set_log(banyan_log_fn fn, void *ctx, enum banyan_log_level max_level);
 
 /* ---------------------------------------------------------------------------------------------
  * Data types and reduction operations.
  */
 enum banyan_dtype {
-    BANYAN_F32, BANYAN_F64, BANYAN_F16, BANYAN_BF16,
-    BANYAN_I8, BANYAN_U8, BANYAN_I32, BANYAN_U32, BANYAN_I64, BANYAN_U64,
+    BANYAN_F32,
+    BANYAN_F64,
+    BANYAN_F16,
+    BANYAN_BF16,
+    BANYAN_I8,
+    BANYAN_U8,
+    BANYAN_I32,
+    BANYAN_U32,
+    BANYAN_I64,
+    BANYAN_U64,
     BANYAN_DTYPE_COUNT
 };
 /* Bytes of one element; 0 for an unknown type. */
 BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
 BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
 
-/* Reduction operations. f16 and bf16 are added in f32 and rounded once per step. Integer sums wrap.
- * AVG is the sum divided by the number of ranks (integers: truncated). Bitwise ops: integers only.
- * min/max of floats: when exactly one operand is NaN the other one is the result. */
+/* Reduction operations. f16 and bf16 are added in f32 and rounded once per step. Integer sums
+ * wrap. AVG is the sum divided by the number of ranks (integers: truncated). Bitwise ops:
+ * integers only. min/max of floats: when exactly one operand is NaN the other one is the
+ * result. */
 enum banyan_op_kind {
-    BANYAN_SUM, BANYAN_AVG, BANYAN_MIN, BANYAN_MAX, BANYAN_PROD,
-    BANYAN_BAND, BANYAN_BOR, BANYAN_BXOR,
+    BANYAN_SUM,
+    BANYAN_AVG,
+    BANYAN_MIN,
+    BANYAN_MAX,
+    BANYAN_PROD,
+    BANYAN_BAND,
+    BANYAN_BOR,
+    BANYAN_BXOR,
     BANYAN_OP_BUILTIN_COUNT
 };
 /* An operation: a built-in kind, or a handle made by the functions below. */
 typedef uint32_t banyan_op;
 
-/* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before inout. */
+/* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before
+ * inout. */
 typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
                                enum banyan_dtype dtype);
-/* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the size of an
- * opaque element: a call's count then counts BANYAN_U8 bytes and must be a multiple of it; pieces are cut
- * on multiples only. alignment: of the pointers fn is given (power of two, 0 for elem size).
- * commutative: 0 keeps rank order 0 o 1 o 2 ... (slower: one tree).
+/* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the
+ * size of an opaque element: a call's count then counts BANYAN_U8 bytes and must be a multiple
+ * of it; pieces are cut on multiples only. alignment: of the pointers fn is given (power of
+ * two, 0 for elem size). commutative: 0 keeps rank order 0 o 1 o 2 ... (slower: one tree).
  * Borrows ctx until banyan_op_free. Returns 0, -EINVAL, -ENOMEM. Any thread. */
 BANYAN_API int banyan_op_create_user(banyan_user_fn fn, void *ctx, size_t elem_bytes,
                                      size_t alignment, int commutative, banyan_op *out);
 /* sum over ranks of scalar_r * x_r; the scalar may differ by rank (floats only). */
 BANYAN_API int banyan_op_create_premul_sum(double scalar, banyan_op *out);
-/* Returns 0, or -EINVAL when op is no created operation. No operation that uses it may be in flight. */
+/* Returns 0, or -EINVAL when op is no created operation. No operation that uses it may be in
+ * flight. */
 BANYAN_API int banyan_op_free(banyan_op op);
 
 /* ---------------------------------------------------------------------------------------------
@@ -118,196 +140,231 @@ BANYAN_API int banyan_op_free(banyan_op op);
 struct banyan_comm;    /* opaque */
 struct banyan_request; /* opaque */
 
-/* Names one job: where its root listens, and the secret that proves membership. Keep it as private
- * as the job: whoever has it can join. Plain bytes: copy it, send it by any side channel. */
+/* Names one job: where its root listens, and the secret that proves membership. Keep it as
+ * private as the job: whoever has it can join. Plain bytes: copy it, send it by any side
+ * channel. */
 struct banyan_id {
     unsigned char bytes[128];
 };
-/* Makes an id and starts listening for the job's ranks in this process, which must become rank 0.
- * Honours BANYAN_IFNAME and BANYAN_PORT_RANGE. Returns 0, -ESYSTEM, -ECONFIG. Any thread. */
+/* Makes an id and starts listening for the job's ranks in this process, which must become rank
+ * 0. Honours BANYAN_IFNAME and BANYAN_PORT_RANGE. Returns 0, -ESYSTEM, -ECONFIG. Any thread. */
 BANYAN_API int banyan_id_create(struct banyan_id *out);
 
-/* Caller's own all-gather for the bootstrap: every rank contributes `bytes` bytes at `in`, and gets
- * nranks*bytes at `out` in rank order. Returns 0 or non-zero on failure. Called from init only. */
+/* Caller's own all-gather for the bootstrap: every rank contributes `bytes` bytes at `in`, and
+ * gets nranks*bytes at `out` in rank order. Returns 0 or non-zero on failure. Called from init
+ * only. */
 typedef int (*banyan_allgather_fn)(void *ctx, const void *in, void *out, size_t bytes);
 
-/* Settings of a communicator. Always start from banyan_config_default(). Members may be added at
- * the end; `size` tells the library which ones the caller knew. */
+/* Settings of a communicator. Always start from banyan_config_default(). Members may be added
+ * at the end; `size` tells the library which ones the caller knew. */
 struct banyan_config {
-    size_t size;               /* sizeof(struct banyan_config) of the caller */
-    double init_timeout_s;     /* deadline of init; default 60 */
-    double op_timeout_s;       /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;     /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default BANYAN_TRANSPORT or auto */
-    const char *schedule;      /* default schedule: "auto", a builder's name, or the path of a plan (JSON or MSCCL XML) */
-    const char *codec;         /* default codec: "none" or a codec's name */
-    const char *ifname;        /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to exclude; for verbs also an
-                                * RDMA device: "mlx5_0:1" */
-    const char *port_range;    /* "20000-20100"; default: any */
-    size_t chunk_bytes;        /* 0: chosen by size */
-    int progress_thread;       /* 1: a thread of the library progresses this communicator */
-    int progress_cpu;          /* CPU to bind that thread to; -1: unbound */
-    int deterministic;         /* 1: same bits whatever size and schedule (one canonical association) */
-    void (*progress_hook)(void *ctx); /* called from wait loops, to drive the caller's own progress */
+    size_t size;            /* sizeof(struct banyan_config) of the caller */
+    double init_timeout_s;  /* deadline of init; default 60 */
+    double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
+    const char *transport;  /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default
+                               BANYAN_TRANSPORT or auto */
+    const char *schedule;   /* default schedule: "auto", a builder's name, or the path of a plan
+                               (JSON or MSCCL XML) */
+    const char *codec;      /* default codec: "none" or a codec's name */
+    const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
+                             * exclude; for verbs also an     RDMA device: "mlx5_0:1" */
+    const char *port_range; /* "20000-20100"; default: any */
+    size_t chunk_bytes;     /* 0: chosen by size */
+    int progress_thread;    /* 1: a thread of the library progresses this communicator */
+    int progress_cpu;       /* CPU to bind that thread to; -1: unbound */
+    int deterministic; /* 1: same bits whatever size and schedule (one canonical association) */
+    void (*progress_hook)(
+        void *ctx); /* called from wait loops, to drive the caller's own progress */
     void *progress_hook_ctx;
-    banyan_allgather_fn allgather; /* replaces the TCP bootstrap when not NULL; id may then be NULL */
+    banyan_allgather_fn
+        allgather; /* replaces the TCP bootstrap when not NULL; id may then be NULL */
     void *allgather_ctx;
-    const char *topology;      /* the cluster graph: a generator ("torus:8x8") or a file, see banyan_topo --help; NULL or "":
-                                * BANYAN_TOPO, or none. Its ranks are this job's, or its hosts in order of their lowest
-                                * ranks */
+    const char *topology; /* the cluster graph: a generator ("torus:8x8") or a file, see
+                           * banyan_topo --help; NULL or "": BANYAN_TOPO, or none. Its ranks are
+                           * this job's, or its hosts in order of their lowest ranks */
 };
 BANYAN_API void banyan_config_default(struct banyan_config *cfg);
 
-/* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks are there or the deadline passes.
- * Settings that must agree (version, transport, schedule, topology, codec, chunk, deterministic, and the
- * variables that docs/environment.md names) are compared.
- * cfg may be NULL. Returns 0 and *out, or -EINVAL, -ETIMEDOUT (names the missing ranks), -EPROTO
+/* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks are there or the deadline
+ * passes. Settings that must agree (version, transport, schedule, topology, codec, chunk,
+ * deterministic, and the variables that docs/environment.md names) are compared. cfg may be
+ * NULL. Returns 0 and *out, or -EINVAL, -ETIMEDOUT (names the missing ranks), -EPROTO
  * (duplicate rank, rank out of range, other job), -EVERSION, -ECONFIG, -ESYSTEM, -ENOMEM. */
-BANYAN_API int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks,
-                                int rank, const struct banyan_config *cfg);
+BANYAN_API int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id,
+                                int nranks, int rank, const struct banyan_config *cfg);
 /* The same, not blocking: *out is usable only after banyan_comm_init_test says done. */
 BANYAN_API int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
                                       int nranks, int rank, const struct banyan_config *cfg);
-/* Sets *done to 1 when init has finished. Returns 0, or init's error (then destroy the comm). */
+/* Sets *done to 1 when init has finished. Returns 0, or init's error (then destroy the comm).
+ */
 BANYAN_API int banyan_comm_init_test(struct banyan_comm *comm, int *done);
-/* Joins the job described by the environment: banyan_run, torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT), PMIx, Open MPI, MPICH/PMI, Slurm. Without any of them: one rank alone.
- * Returns as banyan_comm_init, and -ECONFIG naming the variable that is missing or wrong. */
+/* Joins the job described by the environment: banyan_run, torchrun (RANK, WORLD_SIZE,
+ * MASTER_ADDR, MASTER_PORT), PMIx, Open MPI, MPICH/PMI, Slurm. Without any of them: one rank
+ * alone. Returns as banyan_comm_init, and -ECONFIG naming the variable that is missing or
+ * wrong. */
 BANYAN_API int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *cfg);
-/* A communicator of the same ranks with its own order of operations; shares connections. Collective. */
-BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out);
-/* Ranks with the same color >= 0 form a communicator ordered by (key, rank); color < 0: *out = NULL.
+/* A communicator of the same ranks with its own order of operations; shares connections.
  * Collective. */
+BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out);
+/* Ranks with the same color >= 0 form a communicator ordered by (key, rank); color < 0: *out =
+ * NULL. Collective. */
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
-/* Waits until every operation is finished everywhere (a barrier), then destroys. Returns 0, or the failure that came to
- * light by then: ranks that called different operations in which they only sent hear of it here, if not before. A
- * communicator that had failed is only destroyed, and 0 returned: its failure was told by the calls before. */
+/* Waits until every operation is finished everywhere (a barrier), then destroys. Returns 0, or
+ * the failure that came to light by then: ranks that called different operations in which they
+ * only sent hear of it here, if not before. A communicator that had failed is only destroyed,
+ * and 0 returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
-/* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank see it as
- * gone. Requests of comm must be freed before. */
+/* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
+ * see it as gone. Requests of comm must be freed before. */
 BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
 /* Fails the communicator everywhere with -BANYAN_EABORTED. Returns at once. Any thread. */
 BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
-/* 0 while healthy, else the first cause; *blamed (may be NULL) is the rank at fault or -1; text into
- * buf (may be NULL). Any thread. */
+/* 0 while healthy, else the first cause; *blamed (may be NULL) is the rank at fault or -1; text
+ * into buf (may be NULL). Any thread. */
 BANYAN_API int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap);
 
-/* Counters since init, for tools. Any thread; values may be a moment old. Members may be added at the end, and only
- * those that the caller's size has are written. */
+/* Counters since init, for tools. Any thread; values may be a moment old. Members may be added
+ * at the end, and only those that the caller's size has are written. */
 struct banyan_stats {
-    size_t size;               /* sizeof of the caller; set before the call. 0: up to sleeps */
-    uint64_t ops;              /* operations completed */
-    uint64_t wire_bytes;       /* payload bytes this rank handed to transports (puts and pulls included) */
-    uint64_t messages;         /* messages this rank sent */
-    uint64_t copied_bytes;     /* payload bytes copied by the CPU besides the reduction itself */
-    uint64_t sleeps;           /* times a wait slept in the kernel */
-    uint64_t replaced;         /* connections (verbs: queue pairs) of this rank that were replaced, with nothing lost */
-    uint64_t moved;            /* of these, those that went on over another network device */
+    size_t size;  /* sizeof of the caller; set before the call. 0: up to sleeps */
+    uint64_t ops; /* operations completed */
+    uint64_t
+        wire_bytes; /* payload bytes this rank handed to transports (puts and pulls included) */
+    uint64_t messages;     /* messages this rank sent */
+    uint64_t copied_bytes; /* payload bytes copied by the CPU besides the reduction itself */
+    uint64_t sleeps;       /* times a wait slept in the kernel */
+    uint64_t replaced; /* connections (verbs: queue pairs) of this rank that were replaced, with
+                          nothing lost */
+    uint64_t moved;    /* of these, those that went on over another network device */
 };
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
-/* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ, "none" alone),
- * chunk, codec, predicted microseconds. */
+/* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ,
+ * "none" alone), chunk, codec, predicted microseconds. */
 BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                                 enum banyan_dtype dtype, char *buf, size_t cap);
 
 /* ---------------------------------------------------------------------------------------------
- * Memory. Ordinary memory always works; memory from here (or registered) moves with fewer copies.
+ * Memory. Ordinary memory always works; memory from here (or registered) moves with fewer
+ * copies.
  */
 /* Memory that other local ranks can map, 4096-aligned, zeroed. Returns 0, -ENOMEM. */
 BANYAN_API int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out);
 /* Takes NULL. No operation that uses it may be in flight. Returns 0, -EINVAL. */
 BANYAN_API int banyan_mem_free(struct banyan_comm *comm, void *ptr);
-/* Tells the library that [ptr, ptr+bytes) is a shared mapping of fd at offset (memfd or tmpfs), or,
- * with fd = -1, memory to register with network devices. Borrows until deregistered. */
+/* Tells the library that [ptr, ptr+bytes) is a shared mapping of fd at offset (memfd or tmpfs),
+ * or, with fd = -1, memory to register with network devices. Borrows until deregistered. */
 BANYAN_API int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd,
                                    uint64_t offset);
 BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
 
 /* ---------------------------------------------------------------------------------------------
- * Codec states: what a lossy codec keeps of one tensor between operations (opts.codec_state): the residual, an f32 an
- * element, which takes what an operation lost and is added by the next one; thresholds and matrices of codecs that have
- * them. For every element, whatever schedule, codec, parameters and number of ranks:
- *     sum of inputs + sum of the ranks' old residuals = result + sum of the ranks' new residuals
- * (times the number of ranks, for AVG). A state serves one operation at a time, of the thread that owns the communicator.
- * An operation that runs without a codec (a type or an op that it cannot do, or refused because it would lose) leaves it
- * alone. When an operation fails, elements that were encoded already have their new residuals, others the old ones: the
- * state can be used, but what the failed operation took from it is lost; load a saved one to be exact.
+ * Codec states: what a lossy codec keeps of one tensor between operations (opts.codec_state):
+ * the residual, an f32 an element, which takes what an operation lost and is added by the next
+ * one; thresholds and matrices of codecs that have them. For every element, whatever schedule,
+ * codec, parameters and number of ranks:
+ *     sum of inputs + sum of the ranks' old residuals = result + sum of the ranks' new
+ *     residuals
+ * (times the number of ranks, for AVG). A state serves one operation at a time, of the thread
+ * that owns the communicator. An operation that runs without a codec (a type or an op that it
+ * cannot do, or refused because it would lose) leaves it alone. When an operation fails,
+ * elements that were encoded already have their new residuals, others the old ones: the state
+ * can be used, but what the failed operation took from it is lost; load a saved one to be
+ * exact.
  */
 struct banyan_codec_state; /* opaque */
-/* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count; reduce_scatter and allgather:
- * of all ranks' blocks together. seed: any number, the same on all ranks, for codecs that choose at random. Returns 0,
- * -EINVAL, -ENOMEM. Freed by the caller; takes NULL. Not while an operation uses it. */
-BANYAN_API int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uint64_t seed);
+/* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count;
+ * reduce_scatter and allgather: of all ranks' blocks together. seed: any number, the same on
+ * all ranks, for codecs that choose at random. Returns 0, -EINVAL, -ENOMEM. Freed by the
+ * caller; takes NULL. Not while an operation uses it. */
+BANYAN_API int banyan_codec_state_create(struct banyan_codec_state **out, size_t count,
+                                         uint64_t seed);
 BANYAN_API void banyan_codec_state_free(struct banyan_codec_state *st);
 /* As new. These return 0, -EINVAL, -EBUSY while an operation uses it. */
 BANYAN_API int banyan_codec_state_reset(struct banyan_codec_state *st);
-/* The next operation multiplies residuals by factor: the ratio of learning rates, old to new, where the
- * inputs are gradients. Several calls multiply. */
+/* The next operation multiplies residuals by factor: the ratio of learning rates, old to new,
+ * where the inputs are gradients. Several calls multiply. */
 BANYAN_API int banyan_codec_state_scale(struct banyan_codec_state *st, double factor);
-/* Adds src's residuals [src_at, +count) to dst's [dst_at, +count) and clears them in src: re-bucketing. */
+/* Adds src's residuals [src_at, +count) to dst's [dst_at, +count) and clears them in src:
+ * re-bucketing. */
 BANYAN_API int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
-                                       struct banyan_codec_state *src, size_t src_at, size_t count);
+                                       struct banyan_codec_state *src, size_t src_at,
+                                       size_t count);
 /* The residuals [count], borrowed from the state until it is used next. */
 BANYAN_API const float *banyan_codec_state_residual(const struct banyan_codec_state *st);
-/* Writes all of it to buf, of at least banyan_codec_state_bytes. The format has a version and a checksum. */
+/* Writes all of it to buf, of at least banyan_codec_state_bytes. The format has a version and a
+ * checksum. */
 BANYAN_API size_t banyan_codec_state_bytes(const struct banyan_codec_state *st);
-BANYAN_API int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size_t cap);
+BANYAN_API int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf,
+                                       size_t cap);
 /* -EINVAL and unchanged unless buf is a whole saved state of as many elements. */
-BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size_t bytes);
+BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf,
+                                       size_t bytes);
 
-/* A codec of the program's own: pure functions, called from any thread, several at a time. It is used like the library's
- * fixed-rate ones, with residuals where a state is given; name:force=1 insists on it. */
+/* A codec of the program's own: pure functions, called from any thread, several at a time. It
+ * is used like the library's fixed-rate ones, with residuals where a state is given;
+ * name:force=1 insists on it. */
 struct banyan_codec {
-    size_t size;       /* sizeof(struct banyan_codec) of the caller */
-    const char *name;  /* up to 15 letters; copied */
-    void *ctx;         /* handed to the functions; borrowed for as long as the process lives */
-    size_t (*bound)(void *ctx, size_t n); /* most bytes that encode writes for n elements; at most 4 n + 64 */
-    /* src[n] to wire[cap], cap >= bound(n); returns the bytes written. Negative: the chunk travels as it is. */
+    size_t size;      /* sizeof(struct banyan_codec) of the caller */
+    const char *name; /* up to 15 letters; copied */
+    void *ctx;        /* handed to the functions; borrowed for as long as the process lives */
+    size_t (*bound)(
+        void *ctx,
+        size_t n); /* most bytes that encode writes for n elements; at most 4 n + 64 */
+    /* src[n] to wire[cap], cap >= bound(n); returns the bytes written. Negative: the chunk
+     * travels as it is. */
     long (*encode)(void *ctx, void *wire, size_t cap, const float *src, size_t n);
-    /* wire[len] comes from a peer and may be anything: returns 0, or non-zero when it cannot be of n elements. */
+    /* wire[len] comes from a peer and may be anything: returns 0, or non-zero when it cannot be
+     * of n elements. */
     int (*decode)(void *ctx, float *dst, const void *wire, size_t len, size_t n);
 };
-/* On all ranks, before it is named. Stays for the process's life. Returns 0, -EINVAL (the name is taken, a member
- * missing), -ENOMEM (there are 16). Any thread. */
+/* On all ranks, before it is named. Stays for the process's life. Returns 0, -EINVAL (the name
+ * is taken, a member missing), -ENOMEM (there are 16). Any thread. */
 BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
 
 /* ---------------------------------------------------------------------------------------------
  * Collectives. Every one exists as a blocking call and as <name>_init, which makes a persistent
- * request: start it, wait, start it again. All ranks call the same collectives in the same order.
+ * request: start it, wait, start it again. All ranks call the same collectives in the same
+ * order.
  */
 struct banyan_opts {
-    size_t size;               /* sizeof(struct banyan_opts) of the caller */
-    const char *schedule;      /* NULL: the communicator's; else a builder's name */
-    const char *codec;         /* NULL: the communicator's; else "none", or name:param=value,...: a permission to
-                                * use it where it is predicted to gain; force=1 insists */
-    double timeout_s;          /* < 0: the communicator's; 0: none */
-    uint32_t tag;              /* collectives: checked to agree; send/recv: matched. Where both root and
-                                * tag differ, a tag beyond 65535 may hide it: use smaller ones */
-    int deterministic;         /* < 0: the communicator's */
-    size_t chunk_bytes;        /* 0: the communicator's; must agree between ranks */
-    const int64_t *shape;      /* tensor shape for codecs that use it; may be NULL */
+    size_t size;          /* sizeof(struct banyan_opts) of the caller */
+    const char *schedule; /* NULL: the communicator's; else a builder's name */
+    const char *codec;    /* NULL: the communicator's; else "none", or name:param=value,...: may
+                           * be used where it is predicted to gain; force=1 insists */
+    double timeout_s;     /* < 0: the communicator's; 0: none */
+    uint32_t tag;      /* collectives: checked to agree; send/recv: matched. Where both root and
+                        * tag differ, a tag beyond 65535 may hide it: use smaller ones */
+    int deterministic; /* < 0: the communicator's */
+    size_t chunk_bytes;   /* 0: the communicator's; must agree between ranks */
+    const int64_t *shape; /* tensor shape for codecs that use it; may be NULL */
     int ndim;
-    struct banyan_codec_state *codec_state; /* what the codec keeps of this tensor; NULL: nothing. On all ranks or
-                                * on none, of the same seed, used equally often */
+    struct banyan_codec_state
+        *codec_state; /* what the codec keeps of this tensor; NULL: nothing. On all ranks or
+                       * on none, of the same seed, used equally often */
 };
-#define BANYAN_OPTS_INIT { sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL }
+#define BANYAN_OPTS_INIT                                                                       \
+    {                                                                                          \
+        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL                  \
+    }
 
-/* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all ranks.
- * In place when sendbuf == recvbuf. */
+/* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all
+ * ranks. In place when sendbuf == recvbuf. */
 BANYAN_API int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count,
                                 enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                                 const struct banyan_opts *opts);
-/* The same, to root only; recvbuf is ignored elsewhere (may be NULL). In place at root: same pointer. */
+/* The same, to root only; recvbuf is ignored elsewhere (may be NULL). In place at root: same
+ * pointer. */
 BANYAN_API int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count,
                              enum banyan_dtype dtype, banyan_op op, int root,
                              struct banyan_comm *comm, const struct banyan_opts *opts);
 /* buf of root to buf of every rank. */
 BANYAN_API int banyan_broadcast(void *buf, size_t count, enum banyan_dtype dtype, int root,
                                 struct banyan_comm *comm, const struct banyan_opts *opts);
-/* sendbuf [nranks*recvcount]; rank r gets block r reduced. In place: recvbuf == sendbuf + r*recvcount
- * elements. sendbuf's other blocks are then left unchanged. */
+/* sendbuf [nranks*recvcount]; rank r gets block r reduced. In place: recvbuf == sendbuf +
+ * r*recvcount elements. sendbuf's other blocks are then left unchanged. */
 BANYAN_API int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                                      enum banyan_dtype dtype, banyan_op op,
                                      struct banyan_comm *comm, const struct banyan_opts *opts);
@@ -320,29 +377,33 @@ BANYAN_API int banyan_reduce_scatterv(const void *sendbuf, void *recvbuf, const 
 BANYAN_API int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
                                 enum banyan_dtype dtype, struct banyan_comm *comm,
                                 const struct banyan_opts *opts);
-/* counts[nranks] must agree between ranks; displs[nranks] (elements into recvbuf) may differ, NULL:
- * packed. In place: sendbuf == recvbuf + displs[rank]. */
+/* counts[nranks] must agree between ranks; displs[nranks] (elements into recvbuf) may differ,
+ * NULL: packed. In place: sendbuf == recvbuf + displs[rank]. */
 BANYAN_API int banyan_allgatherv(const void *sendbuf, void *recvbuf, const size_t *counts,
                                  const size_t *displs, enum banyan_dtype dtype,
                                  struct banyan_comm *comm, const struct banyan_opts *opts);
-/* recvbuf [nranks*sendcount] of root = all ranks' sendbuf in rank order; recvbuf is ignored elsewhere (may be NULL). */
+/* recvbuf [nranks*sendcount] of root = all ranks' sendbuf in rank order; recvbuf is ignored
+ * elsewhere (may be NULL). */
 BANYAN_API int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount,
                              enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                              const struct banyan_opts *opts);
 /* counts and displs are read at root only, sendcount everywhere. */
 BANYAN_API int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf,
-                              const size_t *counts, const size_t *displs, enum banyan_dtype dtype,
-                              int root, struct banyan_comm *comm, const struct banyan_opts *opts);
-/* Block r of root's sendbuf [nranks*recvcount] to recvbuf of rank r; sendbuf is ignored elsewhere (may be NULL). */
+                              const size_t *counts, const size_t *displs,
+                              enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                              const struct banyan_opts *opts);
+/* Block r of root's sendbuf [nranks*recvcount] to recvbuf of rank r; sendbuf is ignored
+ * elsewhere (may be NULL). */
 BANYAN_API int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                               enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                               const struct banyan_opts *opts);
 /* counts and displs are read at root only, recvcount everywhere. */
 BANYAN_API int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
-                               void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
-                               struct banyan_comm *comm, const struct banyan_opts *opts);
-/* Block p of sendbuf to rank p, which stores it as block `rank`; count elements a block. In place when
- * sendbuf == recvbuf (staged). */
+                               void *recvbuf, size_t recvcount, enum banyan_dtype dtype,
+                               int root, struct banyan_comm *comm,
+                               const struct banyan_opts *opts);
+/* Block p of sendbuf to rank p, which stores it as block `rank`; count elements a block. In
+ * place when sendbuf == recvbuf (staged). */
 BANYAN_API int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count,
                                enum banyan_dtype dtype, struct banyan_comm *comm,
                                const struct banyan_opts *opts);
@@ -353,28 +414,29 @@ BANYAN_API int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts,
                                 struct banyan_comm *comm, const struct banyan_opts *opts);
 /* Returns after all ranks have called it. */
 BANYAN_API int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts);
-/* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place: same ptr.
- * op: not AVG (-EINVAL). */
+/* Inclusive / exclusive prefix over ranks. exscan leaves rank 0's recvbuf unchanged. In place:
+ * same ptr. op: not AVG (-EINVAL). */
 BANYAN_API int banyan_scan(const void *sendbuf, void *recvbuf, size_t count,
                            enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                            const struct banyan_opts *opts);
 BANYAN_API int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count,
                              enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                              const struct banyan_opts *opts);
-/* Point to point; the k-th send to a peer with a tag matches that peer's k-th recv with it. Counts must
- * agree. A send may return before the receiver has called. */
+/* Point to point; the k-th send to a peer with a tag matches that peer's k-th recv with it.
+ * Counts must agree. A send may return before the receiver has called. */
 BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 
-/* Between these, blocking calls of this thread only queue (and return 0 or -EINVAL); group_end runs
- * them together and returns the first error. Groups nest. Needed for several send/recv that depend on
- * each other. */
+/* Between these, blocking calls of this thread only queue (and return 0 or -EINVAL); group_end
+ * runs them together and returns the first error. Groups nest. Needed for several send/recv
+ * that depend on each other. */
 BANYAN_API int banyan_group_start(void);
 BANYAN_API int banyan_group_end(void);
 
-/* Persistent requests: arguments as the blocking call's. The request is inactive until started. */
+/* Persistent requests: arguments as the blocking call's. The request is inactive until started.
+ */
 BANYAN_API int banyan_allreduce_init(const void *sendbuf, void *recvbuf, size_t count,
                                      enum banyan_dtype dtype, banyan_op op,
                                      struct banyan_comm *comm, const struct banyan_opts *opts,
@@ -388,7 +450,8 @@ BANYAN_API int banyan_broadcast_init(void *buf, size_t count, enum banyan_dtype 
                                      struct banyan_request **out);
 BANYAN_API int banyan_reduce_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
                                           enum banyan_dtype dtype, banyan_op op,
-                                          struct banyan_comm *comm, const struct banyan_opts *opts,
+                                          struct banyan_comm *comm,
+                                          const struct banyan_opts *opts,
                                           struct banyan_request **out);
 BANYAN_API int banyan_reduce_scatterv_init(const void *sendbuf, void *recvbuf,
                                            const size_t *counts, enum banyan_dtype dtype,
@@ -397,7 +460,8 @@ BANYAN_API int banyan_reduce_scatterv_init(const void *sendbuf, void *recvbuf,
                                            struct banyan_request **out);
 BANYAN_API int banyan_allgather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
                                      enum banyan_dtype dtype, struct banyan_comm *comm,
-                                     const struct banyan_opts *opts, struct banyan_request **out);
+                                     const struct banyan_opts *opts,
+                                     struct banyan_request **out);
 BANYAN_API int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
                                       const size_t *displs, enum banyan_dtype dtype,
                                       struct banyan_comm *comm, const struct banyan_opts *opts,
@@ -415,35 +479,41 @@ BANYAN_API int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t re
 BANYAN_API int banyan_scatterv_init(const void *sendbuf, const size_t *counts,
                                     const size_t *displs, void *recvbuf, size_t recvcount,
                                     enum banyan_dtype dtype, int root, struct banyan_comm *comm,
-                                    const struct banyan_opts *opts, struct banyan_request **out);
+                                    const struct banyan_opts *opts,
+                                    struct banyan_request **out);
 BANYAN_API int banyan_alltoall_init(const void *sendbuf, void *recvbuf, size_t count,
                                     enum banyan_dtype dtype, struct banyan_comm *comm,
-                                    const struct banyan_opts *opts, struct banyan_request **out);
+                                    const struct banyan_opts *opts,
+                                    struct banyan_request **out);
 BANYAN_API int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts,
                                      const size_t *sdispls, void *recvbuf,
                                      const size_t *recvcounts, const size_t *rdispls,
                                      enum banyan_dtype dtype, struct banyan_comm *comm,
-                                     const struct banyan_opts *opts, struct banyan_request **out);
+                                     const struct banyan_opts *opts,
+                                     struct banyan_request **out);
 BANYAN_API int banyan_barrier_init(struct banyan_comm *comm, const struct banyan_opts *opts,
                                    struct banyan_request **out);
 BANYAN_API int banyan_scan_init(const void *sendbuf, void *recvbuf, size_t count,
                                 enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                                 const struct banyan_opts *opts, struct banyan_request **out);
 BANYAN_API int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count,
-                                  enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
-                                  const struct banyan_opts *opts, struct banyan_request **out);
-BANYAN_API int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
-                                struct banyan_comm *comm, const struct banyan_opts *opts,
-                                struct banyan_request **out);
+                                  enum banyan_dtype dtype, banyan_op op,
+                                  struct banyan_comm *comm, const struct banyan_opts *opts,
+                                  struct banyan_request **out);
+BANYAN_API int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype,
+                                int peer, struct banyan_comm *comm,
+                                const struct banyan_opts *opts, struct banyan_request **out);
 BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                                 struct banyan_comm *comm, const struct banyan_opts *opts,
                                 struct banyan_request **out);
 
-/* Starts an inactive request; buffers are borrowed until it completes. -EBUSY when already started. */
+/* Starts an inactive request; buffers are borrowed until it completes. -EBUSY when already
+ * started. */
 BANYAN_API int banyan_start(struct banyan_request *req);
 /* Progresses; *done = 1 when complete or failed (the error is returned then). Never blocks. */
 BANYAN_API int banyan_test(struct banyan_request *req, int *done);
-/* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm. */
+/* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm.
+ */
 BANYAN_API int banyan_wait(struct banyan_request *req, double timeout_s);
 BANYAN_API int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout_s);
 /* *index = one of the active requests that completed; -EINVAL when none is active. */
@@ -454,15 +524,16 @@ BANYAN_API int banyan_request_free(struct banyan_request *req);
 
 /* Progresses everything of comm once; returns the number of events handled or an error. */
 BANYAN_API int banyan_progress(struct banyan_comm *comm);
-/* A descriptor that becomes readable when banyan_progress has work, or when it should be called again;
- * owned by the library. -ENOTSUP when a transport has none. */
+/* A descriptor that becomes readable when banyan_progress has work, or when it should be called
+ * again; owned by the library. -ENOTSUP when a transport has none. */
 BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
 
 /* Lists, for tools: the i-th name, or NULL past the end. Any thread. */
 BANYAN_API const char *banyan_schedule_name(size_t i);
 BANYAN_API const char *banyan_codec_name(size_t i);
 BANYAN_API const char *banyan_transport_name(size_t i);
-/* The i-th environment variable: name, type, default, what it does; 0, or -EINVAL past the end. */
+/* The i-th environment variable: name, type, default, what it does; 0, or -EINVAL past the end.
+ */
 BANYAN_API int banyan_param(size_t i, const char **name, const char **type, const char **def,
                             const char **doc);
 

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The collectives: a call's arguments become a job, or the call is handed to the MPI library. What decides that is equal
- * on all ranks: the communicator, for reductions operation and type, and for the rest nothing, because any layout is
- * packed into its signature's bytes. (Wrong arguments are handed on too: the MPI library has the errors for them.) */
+/* The collectives: a call's arguments become a job, or the call is handed to the MPI library.
+ * What decides that is equal on all ranks: the communicator, for reductions operation and type,
+ * and for the rest nothing, because any layout is packed into its signature's bytes. (Wrong
+ * arguments are handed on too: the MPI library has the errors for them.) */
 #include <stdlib.h>
 #include <string.h>
 
 #include "integrations/mpi/shim.h"
 
 enum how {
-    GO,       /* the job is ready */
-    NOTHING,  /* no data on any rank */
-    MPIS,     /* for the MPI library */
+    GO,      /* the job is ready */
+    NOTHING, /* no data on any rank */
+    MPIS,    /* for the MPI library */
     NO_MEMORY
 };
 
 #define UNWRAP(...) __VA_ARGS__
 
 /* A call that stays with the MPI library. */
-#define PASS(which, nonblocking, expression) \
-    __extension__ ({ \
-        double start_ = shim.stats ? shim_now() : 0; \
-        int rc_ = nonblocking ? (expression) : SHIM_GUARD(expression); \
-        if (shim.stats) \
-            shim_count(which, nonblocking, 0, shim_now() - start_, 0); \
-        rc_; \
+#define PASS(which, nonblocking, expression)                                                   \
+    __extension__({                                                                            \
+        double start_ = shim.stats ? shim_now() : 0;                                           \
+        int rc_ = nonblocking ? (expression) : SHIM_GUARD(expression);                         \
+        if (shim.stats)                                                                        \
+            shim_count(which, nonblocking, 0, shim_now() - start_, 0);                         \
+        rc_;                                                                                   \
     })
 
 static enum how prepared(struct shim_job *j, enum how how)
@@ -66,7 +67,8 @@ static enum how nothing_of(MPI_Datatype type, MPI_Op op)
 }
 
 /* What is sent: the user's memory, or temp[0] with a packed copy. NULL without memory. */
-static const void *sent(struct shim_job *j, const void *buf, size_t count, const struct shim_type *t)
+static const void *sent(struct shim_job *j, const void *buf, size_t count,
+                        const struct shim_type *t)
 {
     if (t->plain)
         return buf;
@@ -76,7 +78,8 @@ static const void *sent(struct shim_job *j, const void *buf, size_t count, const
     return j->temp[0];
 }
 
-/* Where `count` elements arrive: the user's memory, or temp[1], which is unpacked afterwards. */
+/* Where `count` elements arrive: the user's memory, or temp[1], which is unpacked afterwards.
+ */
 static void *received(struct shim_job *j, void *buf, size_t count, const struct shim_type *t)
 {
     if (t->plain)
@@ -88,8 +91,8 @@ static void *received(struct shim_job *j, void *buf, size_t count, const struct 
     return shim_job_temp(j, 1, count * t->size);
 }
 
-/* MPI wants a reduce_scatter's result at recvbuf's start, and the rest as it was (which programs rely on); banyan leaves
- * the result in its block, which `before` elements precede. */
+/* MPI wants a reduce_scatter's result at recvbuf's start, and the rest as it was (which
+ * programs rely on); banyan leaves the result in its block, which `before` elements precede. */
 static enum how scattered_in_place(struct shim_job *j, void *recv, size_t before, size_t bytes)
 {
     j->send = j->recv = recv;

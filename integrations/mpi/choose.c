@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libbanyan-mpi.so, the library to preload: it looks which MPI the program has, and loads the interposer that was built
- * for it from its own folder. It needs no MPI itself, so it may be preloaded into anything (mpirun, the shell, Python,
- * which loads its MPI later). Each function is a jump through a slot, which at first leads to the search.
+/* libbanyan-mpi.so, the library to preload: it looks which MPI the program has, and loads the
+ * interposer that was built for it from its own folder. It needs no MPI itself, so it may be
+ * preloaded into anything (mpirun, the shell, Python, which loads its MPI later). Each function
+ * is a jump through a slot, which at first leads to the search.
  *
  * Calls by the names PMPI_* come from Open MPI's Fortran functions. */
 #include <dlfcn.h>
@@ -26,7 +27,8 @@ static void *interposer;
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     const char **found = arg;
-    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+    const char *slash = strrchr(info->dlpi_name, '/'),
+               *name = slash ? slash + 1 : info->dlpi_name;
 
     if (!strncmp(name, "libmpich.so.12", 14))
         found[0] = "mpich";
@@ -44,19 +46,24 @@ static void load(const char *why)
     dl_iterate_phdr(look, found);
     mpi = found[0] ? found[0] : found[1];
     if (!mpi || (found[0] && found[1])) {
-        fprintf(stderr, "banyan-mpi: %s was called, but this program has %s; there are interposers for MPICH "
-                "(libmpich.so.12) and Open MPI (libmpi.so.40)\n", why,
-                mpi ? "two MPI libraries" : "no MPI library that is known");
+        fprintf(stderr,
+                "banyan-mpi: %s was called, but this program has %s; there are interposers for "
+                "MPICH "
+                "(libmpich.so.12) and Open MPI (libmpi.so.40)\n",
+                why, mpi ? "two MPI libraries" : "no MPI library that is known");
         exit(1);
     }
     dladdr(&interposer, &self);
     snprintf(path, sizeof path, "%.*slibbanyan-mpi-%s.so",
-             (int)(strrchr(self.dli_fname, '/') ? strrchr(self.dli_fname, '/') + 1 - self.dli_fname : 0),
+             (int)(strrchr(self.dli_fname, '/')
+                       ? strrchr(self.dli_fname, '/') + 1 - self.dli_fname
+                       : 0),
              self.dli_fname, mpi);
     interposer = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!interposer) {
-        fprintf(stderr, "banyan-mpi: the program uses %s, but its interposer cannot be loaded: %s\n", mpi,
-                dlerror());
+        fprintf(stderr,
+                "banyan-mpi: the program uses %s, but its interposer cannot be loaded: %s\n",
+                mpi, dlerror());
         exit(1);
     }
 }
@@ -79,18 +86,20 @@ void *bny_mpi_resolve(const struct row *row)
     return fn;
 }
 
-/* bny_mpi_first: a row's address is in a scratch register; the arguments of the call are kept. */
+/* bny_mpi_first: a row's address is in a scratch register; the arguments of the call are kept.
+ */
 #if defined(__x86_64__)
 __asm__(".text\n"
         "bny_mpi_first:\n"
-        "    pushq %rdi\n pushq %rsi\n pushq %rdx\n pushq %rcx\n pushq %r8\n pushq %r9\n pushq %r11\n"
+        "    pushq %rdi\n pushq %rsi\n pushq %rdx\n pushq %rcx\n pushq %r8\n pushq %r9\n pushq "
+        "%r11\n"
         "    movq %r11, %rdi\n"
         "    call bny_mpi_resolve\n"
         "    popq %r11\n popq %r9\n popq %r8\n popq %rcx\n popq %rdx\n popq %rsi\n popq %rdi\n"
         "    jmp *%rax\n");
-#define JUMP(name) \
-    "MPI_" name ": jmp *bny_mpi_slot_" name "(%rip)\n" \
-    "bny_mpi_first_" name ": leaq bny_mpi_row_" name "(%rip), %r11\n" \
+#define JUMP(name)                                                                             \
+    "MPI_" name ": jmp *bny_mpi_slot_" name "(%rip)\n"                                         \
+    "bny_mpi_first_" name ": leaq bny_mpi_row_" name "(%rip), %r11\n"                          \
     "    jmp bny_mpi_first\n"
 #elif defined(__aarch64__)
 __asm__(".text\n"
@@ -105,30 +114,29 @@ __asm__(".text\n"
         "    ldp x6, x7, [sp, #64]\n"
         "    ldp x29, x30, [sp], #80\n"
         "    br x16\n");
-#define JUMP(name) \
-    "MPI_" name ": adrp x16, bny_mpi_slot_" name "\n" \
-    "    ldr x16, [x16, #:lo12:bny_mpi_slot_" name "]\n" \
-    "    br x16\n" \
-    "bny_mpi_first_" name ": adrp x16, bny_mpi_row_" name "\n" \
-    "    add x16, x16, #:lo12:bny_mpi_row_" name "\n" \
+#define JUMP(name)                                                                             \
+    "MPI_" name ": adrp x16, bny_mpi_slot_" name "\n"                                          \
+    "    ldr x16, [x16, #:lo12:bny_mpi_slot_" name "]\n"                                       \
+    "    br x16\n"                                                                             \
+    "bny_mpi_first_" name ": adrp x16, bny_mpi_row_" name "\n"                                 \
+    "    add x16, x16, #:lo12:bny_mpi_row_" name "\n"                                          \
     "    b bny_mpi_first\n"
 #else
 #error "write the two jumps for this processor"
 #endif
 
-#define FUNCTION(name) \
-    extern void *bny_mpi_slot_##name __attribute__((visibility("hidden"))); \
-    extern const struct row bny_mpi_row_##name __attribute__((visibility("hidden"))); \
-    extern char bny_mpi_first_##name[] __attribute__((visibility("hidden"))); /* code */ \
-    void *bny_mpi_slot_##name = bny_mpi_first_##name; \
-    const struct row bny_mpi_row_##name = { "MPI_" #name, &bny_mpi_slot_##name }; \
-    __asm__(".text\n" \
-            ".globl MPI_" #name "\n.type MPI_" #name ", %function\n" \
-            ".globl bny_mpi_first_" #name "\n.hidden bny_mpi_first_" #name "\n" \
-            JUMP(#name));
-#define PROFILED(name) \
-    FUNCTION(name) \
-    __asm__(".globl PMPI_" #name "\n.type PMPI_" #name ", %function\n" \
+#define FUNCTION(name)                                                                         \
+    extern void *bny_mpi_slot_##name __attribute__((visibility("hidden")));                    \
+    extern const struct row bny_mpi_row_##name __attribute__((visibility("hidden")));          \
+    extern char bny_mpi_first_##name[] __attribute__((visibility("hidden"))); /* code */       \
+    void *bny_mpi_slot_##name = bny_mpi_first_##name;                                          \
+    const struct row bny_mpi_row_##name = { "MPI_" #name, &bny_mpi_slot_##name };              \
+    __asm__(".text\n"                                                                          \
+            ".globl MPI_" #name "\n.type MPI_" #name ", %function\n"                           \
+            ".globl bny_mpi_first_" #name "\n.hidden bny_mpi_first_" #name "\n" JUMP(#name));
+#define PROFILED(name)                                                                         \
+    FUNCTION(name)                                                                             \
+    __asm__(".globl PMPI_" #name "\n.type PMPI_" #name ", %function\n"                         \
             ".set PMPI_" #name ", MPI_" #name "\n");
 
 BNY_MPI_COMMON(PROFILED)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The collectives with counts of type COUNT and displacements of type DISPL; FN(name) is a function's name. Included by
- * calls.c: for int, and for the large counts of MPI-4 where the MPI library has those. */
+/* The collectives with counts of type COUNT and displacements of type DISPL; FN(name) is a
+ * function's name. Included by calls.c: for int, and for the large counts of MPI-4 where the
+ * MPI library has those. */
 
-/* ---- blocks of different sizes ------------------------------------------------------------------------------------- */
+/* ---- blocks of different sizes ---- */
 
-/* The user's blocks as bytes where they lie. A displacement may be negative: *base moves to the lowest block. */
-static int FN(lay_out)(int n, const COUNT *counts, const DISPL *displs, const struct shim_type *t,
-                       char **base, size_t *bytes, size_t *offsets)
+/* The user's blocks as bytes where they lie. A displacement may be negative: *base moves to the
+ * lowest block. */
+static int FN(lay_out)(int n, const COUNT *counts, const DISPL *displs,
+                       const struct shim_type *t, char **base, size_t *bytes, size_t *offsets)
 {
     ptrdiff_t low = 0;
     int any = 0;
@@ -43,14 +45,15 @@ static int FN(pack_blocks)(int n, const void *base, const COUNT *counts, const D
     int rc = MPI_SUCCESS;
 
     for (int r = 0; r < n && rc == MPI_SUCCESS; r++) {
-        rc = shim_pack((const char *)base + (ptrdiff_t)displs[r] * t->extent, (size_t)counts[r], t, to);
+        rc = shim_pack((const char *)base + (ptrdiff_t)displs[r] * t->extent, (size_t)counts[r],
+                       t, to);
         to += (size_t)counts[r] * t->size;
     }
     return rc;
 }
 
-/* Blocks to be received: in place, or into temp[1]; then *offsets becomes NULL (packed), and the blocks are unpacked
- * afterwards. vec must have 4 arrays; the last two are used here. */
+/* Blocks to be received: in place, or into temp[1]; then *offsets becomes NULL (packed), and
+ * the blocks are unpacked afterwards. vec must have 4 arrays; the last two are used here. */
 static enum how FN(receive_blocks)(struct shim_job *j, void *buf, const COUNT *counts,
                                    const DISPL *displs, const struct shim_type *t)
 {
@@ -78,7 +81,8 @@ static enum how FN(receive_blocks)(struct shim_job *j, void *buf, const COUNT *c
     return j->recv ? GO : NO_MEMORY;
 }
 
-/* Where block `rank` of such blocks lies, packed from the user's memory if need be: what MPI_IN_PLACE sends. */
+/* Where block `rank` of such blocks lies, packed from the user's memory if need be: what
+ * MPI_IN_PLACE sends. */
 static const void *FN(own_block)(struct shim_job *j, const void *buf, const COUNT *counts,
                                  const DISPL *displs, const struct shim_type *t)
 {
@@ -92,7 +96,7 @@ static const void *FN(own_block)(struct shim_job *j, const void *buf, const COUN
     return packed;
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------- */
+/* ---- reductions ---- */
 
 static enum how FN(allreduce)(struct shim_job *j, const void *send, void *recv, COUNT count,
                               MPI_Datatype type, MPI_Op op, MPI_Comm comm)
@@ -125,14 +129,16 @@ static enum how FN(reduce)(struct shim_job *j, const void *send, void *recv, COU
         return MPIS;
     if (count == 0)
         return nothing_of(type, op);
-    if (!send || (here && (!recv || recv == MPI_IN_PLACE || send == recv)) || (!here && send == MPI_IN_PLACE))
+    if (!send || (here && (!recv || recv == MPI_IN_PLACE || send == recv)) ||
+        (!here && send == MPI_IN_PLACE))
         return MPIS;
     j->root = root;
     return elementwise(j, send == MPI_IN_PLACE ? recv : send, recv, (size_t)count, type, op);
 }
 
 static enum how FN(reduce_scatter)(struct shim_job *j, const void *send, void *recv,
-                                   const COUNT counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+                                   const COUNT counts[], MPI_Datatype type, MPI_Op op,
+                                   MPI_Comm comm)
 {
     int n = j->c->n, me = j->c->rank;
     size_t before = 0, total = 0, esz;
@@ -157,11 +163,13 @@ static enum how FN(reduce_scatter)(struct shim_job *j, const void *send, void *r
     for (int r = 0; r < n; r++)
         j->scounts[r] = (size_t)counts[r] * j->r.unit;
     esz = j->r.unit * banyan_dtype_bytes(j->r.dtype);
-    return send == MPI_IN_PLACE ? scattered_in_place(j, recv, before, (size_t)counts[me] * esz) : GO;
+    return send == MPI_IN_PLACE ? scattered_in_place(j, recv, before, (size_t)counts[me] * esz)
+                                : GO;
 }
 
 static enum how FN(reduce_scatter_block)(struct shim_job *j, const void *send, void *recv,
-                                         COUNT count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+                                         COUNT count, MPI_Datatype type, MPI_Op op,
+                                         MPI_Comm comm)
 {
     size_t before = (size_t)count * (size_t)j->c->rank, esz;
     enum how how;
@@ -178,14 +186,15 @@ static enum how FN(reduce_scatter_block)(struct shim_job *j, const void *send, v
     return send == MPI_IN_PLACE ? scattered_in_place(j, recv, before, (size_t)count * esz) : GO;
 }
 
-/* ---- one to all, all to one -------------------------------------------------------------------------------------------- */
+/* ---- one to all, all to one ---- */
 
-static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Datatype type, int root,
-                          MPI_Comm comm)
+static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Datatype type,
+                          int root, MPI_Comm comm)
 {
     struct shim_type t;
 
-    if (root < 0 || root >= j->c->n || count < 0 || buf == MPI_IN_PLACE || shim_type_get(type, &t))
+    if (root < 0 || root >= j->c->n || count < 0 || buf == MPI_IN_PLACE ||
+        shim_type_get(type, &t))
         return MPIS;
     if (count == 0 || t.size == 0)
         return NOTHING;
@@ -200,8 +209,9 @@ static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Dataty
     return j->recv ? GO : NO_MEMORY;
 }
 
-static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                           void *recv, COUNT rcount, MPI_Datatype rtype, int root, MPI_Comm comm)
+static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount,
+                           MPI_Datatype stype, void *recv, COUNT rcount, MPI_Datatype rtype,
+                           int root, MPI_Comm comm)
 {
     int here = is_root(j, root), in_place = send == MPI_IN_PLACE;
     size_t n = (size_t)j->c->n, at;
@@ -232,14 +242,14 @@ static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount, M
     at = (size_t)root * j->count;
     j->send = (char *)j->recv + at;
     if (!rt.plain)
-        shim_pack((char *)recv + (ptrdiff_t)root * (ptrdiff_t)rcount * rt.extent, (size_t)rcount, &rt,
-                  (char *)j->recv + at);
+        shim_pack((char *)recv + (ptrdiff_t)root * (ptrdiff_t)rcount * rt.extent,
+                  (size_t)rcount, &rt, (char *)j->recv + at);
     return GO;
 }
 
-static enum how FN(gatherv)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                            void *recv, const COUNT rcounts[], const DISPL displs[],
-                            MPI_Datatype rtype, int root, MPI_Comm comm)
+static enum how FN(gatherv)(struct shim_job *j, const void *send, COUNT scount,
+                            MPI_Datatype stype, void *recv, const COUNT rcounts[],
+                            const DISPL displs[], MPI_Datatype rtype, int root, MPI_Comm comm)
 {
     int here = is_root(j, root), in_place = send == MPI_IN_PLACE;
     struct shim_type st = { 0 }, rt = { 0 };
@@ -273,8 +283,9 @@ static enum how FN(gatherv)(struct shim_job *j, const void *send, COUNT scount, 
     return j->send || j->count == 0 ? GO : NO_MEMORY;
 }
 
-static enum how FN(scatter)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                            void *recv, COUNT rcount, MPI_Datatype rtype, int root, MPI_Comm comm)
+static enum how FN(scatter)(struct shim_job *j, const void *send, COUNT scount,
+                            MPI_Datatype stype, void *recv, COUNT rcount, MPI_Datatype rtype,
+                            int root, MPI_Comm comm)
 {
     int here = is_root(j, root), in_place = recv == MPI_IN_PLACE;
     struct shim_type st = { 0 }, rt = { 0 };
@@ -351,8 +362,8 @@ static enum how FN(scatterv)(struct shim_job *j, const void *send, const COUNT s
     }
     if (in_place) { /* the block stays where it is; what arrives goes to where it came from */
         j->count = j->scounts[root];
-        j->recv = (char *)j->send + (j->sdispls ? j->sdispls[root]
-                                                : FN(total)(root, scounts) * st.size);
+        j->recv = (char *)j->send +
+                  (j->sdispls ? j->sdispls[root] : FN(total)(root, scounts) * st.size);
         return GO;
     }
     j->count = j->bytes = (size_t)rcount * rt.size;
@@ -362,12 +373,13 @@ static enum how FN(scatterv)(struct shim_job *j, const void *send, const COUNT s
     return j->recv || j->count == 0 ? GO : NO_MEMORY;
 }
 
-/* ---- all to all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all to all ---- */
 
-/* Blocks of one size from each to each, or to all: what is checked, and where the result goes. */
+/* Blocks of one size from each to each, or to all: what is checked, and where the result goes.
+ */
 static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT scount,
-                                 MPI_Datatype stype, struct shim_type *st, void *recv, COUNT rcount,
-                                 MPI_Datatype rtype, struct shim_type *rt)
+                                 MPI_Datatype stype, struct shim_type *st, void *recv,
+                                 COUNT rcount, MPI_Datatype rtype, struct shim_type *rt)
 {
     size_t n = (size_t)j->c->n;
     int in_place = send == MPI_IN_PLACE;
@@ -387,8 +399,9 @@ static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT sco
     return j->recv ? GO : NO_MEMORY;
 }
 
-static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                              void *recv, COUNT rcount, MPI_Datatype rtype, MPI_Comm comm)
+static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount,
+                              MPI_Datatype stype, void *recv, COUNT rcount, MPI_Datatype rtype,
+                              MPI_Comm comm)
 {
     size_t me = (size_t)j->c->rank;
     int in_place = send == MPI_IN_PLACE;
@@ -403,8 +416,8 @@ static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount
     }
     j->send = (char *)j->recv + me * j->count;
     if (!rt.plain)
-        shim_pack((char *)recv + (ptrdiff_t)me * (ptrdiff_t)rcount * rt.extent, (size_t)rcount, &rt,
-                  (char *)j->recv + me * j->count);
+        shim_pack((char *)recv + (ptrdiff_t)me * (ptrdiff_t)rcount * rt.extent, (size_t)rcount,
+                  &rt, (char *)j->recv + me * j->count);
     return GO;
 }
 
@@ -435,8 +448,9 @@ static enum how FN(allgatherv)(struct shim_job *j, const void *send, COUNT scoun
     return j->send || j->rcounts[me] == 0 ? GO : NO_MEMORY;
 }
 
-static enum how FN(alltoall)(struct shim_job *j, const void *send, COUNT scount, MPI_Datatype stype,
-                             void *recv, COUNT rcount, MPI_Datatype rtype, MPI_Comm comm)
+static enum how FN(alltoall)(struct shim_job *j, const void *send, COUNT scount,
+                             MPI_Datatype stype, void *recv, COUNT rcount, MPI_Datatype rtype,
+                             MPI_Comm comm)
 {
     size_t n = (size_t)j->c->n;
     int in_place = send == MPI_IN_PLACE;
@@ -450,7 +464,8 @@ static enum how FN(alltoall)(struct shim_job *j, const void *send, COUNT scount,
     else if (rt.plain)
         j->send = recv;
     else
-        j->send = shim_pack(recv, n * (size_t)rcount, &rt, j->recv) == MPI_SUCCESS ? j->recv : NULL;
+        j->send =
+            shim_pack(recv, n * (size_t)rcount, &rt, j->recv) == MPI_SUCCESS ? j->recv : NULL;
     return j->send ? GO : NO_MEMORY;
 }
 
@@ -470,13 +485,15 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         return NO_MEMORY;
     if (in_place) { /* banyan has none: a packed copy is sent */
         how = FN(lay_out)(n, rcounts, rdispls, &rt, &(char *){ recv }, j->vec, j->vec + 4 * n)
-                  ? MPIS : GO;
+                  ? MPIS
+                  : GO;
         j->scounts = j->vec;
         j->sdispls = NULL;
         if (how != GO)
             return how;
         j->send = shim_job_temp(j, 0, FN(total)(n, rcounts) * rt.size);
-        if (!j->send || FN(pack_blocks)(n, recv, rcounts, rdispls, &rt, j->temp[0]) != MPI_SUCCESS)
+        if (!j->send ||
+            FN(pack_blocks)(n, recv, rcounts, rdispls, &rt, j->temp[0]) != MPI_SUCCESS)
             return NO_MEMORY;
     } else {
         how = FN(send_blocks)(j, send, scounts, sdispls, &st);
@@ -495,57 +512,60 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
     return j->scounts[j->c->rank] == j->rcounts[j->c->rank] ? GO : MPIS;
 }
 
-/* ---- the names -------------------------------------------------------------------------------------------------------------- */
+/* ---- the names ---- */
 
 /* Both forms of a collective. */
-#define COLLECTIVE(name, which, prepare, parameters, arguments) \
-    int FN(MPI_##name)(UNWRAP parameters) \
-    { \
-        struct shim_comm *c = shim_comm_of(comm, 1); \
-        enum how how = MPIS; \
-        struct shim_job j; \
-        if (c) { \
-            shim_job_start(&j, which, c); \
-            shim_lock(); \
-            how = prepared(&j, FN(prepare)(&j, UNWRAP arguments)); \
-            shim_unlock(); \
-        } \
-        switch (how) { \
-        case GO: return shim_job_run(&j); \
-        case NOTHING: return MPI_SUCCESS; \
-        case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM); \
-        case MPIS: break; \
-        } \
-        return PASS(which, 0, real.FN(name) arguments); \
-    } \
-    int FN(MPI_I##prepare)(UNWRAP parameters, MPI_Request *request) \
-    { \
-        struct shim_comm *c = shim_comm_of(comm, 0); \
-        enum how how = MPIS; \
-        struct shim_job j; \
-        if (c) { \
-            shim_job_start(&j, which, c); \
-            shim_lock(); \
-            how = prepared(&j, FN(prepare)(&j, UNWRAP arguments)); \
-            shim_unlock(); \
-        } \
-        switch (how) { \
-        case GO: return shim_job_launch(&j, request); \
-        case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM); \
-        case NOTHING: return shim_launch_nothing(comm, request); \
-        case MPIS: break; \
-        } \
-        return PASS(which, 1, real.FN(I##prepare)(UNWRAP arguments, request)); \
+#define COLLECTIVE(name, which, prepare, parameters, arguments)                                \
+    int FN(MPI_##name)(UNWRAP parameters)                                                      \
+    {                                                                                          \
+        struct shim_comm *c = shim_comm_of(comm, 1);                                           \
+        enum how how = MPIS;                                                                   \
+        struct shim_job j;                                                                     \
+        if (c) {                                                                               \
+            shim_job_start(&j, which, c);                                                      \
+            shim_lock();                                                                       \
+            how = prepared(&j, FN(prepare)(&j, UNWRAP arguments));                             \
+            shim_unlock();                                                                     \
+        }                                                                                      \
+        switch (how) {                                                                         \
+        case GO: return shim_job_run(&j);                                                      \
+        case NOTHING: return MPI_SUCCESS;                                                      \
+        case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM);                               \
+        case MPIS: break;                                                                      \
+        }                                                                                      \
+        return PASS(which, 0, real.FN(name) arguments);                                        \
+    }                                                                                          \
+    int FN(MPI_I##prepare)(UNWRAP parameters, MPI_Request * request)                           \
+    {                                                                                          \
+        struct shim_comm *c = shim_comm_of(comm, 0);                                           \
+        enum how how = MPIS;                                                                   \
+        struct shim_job j;                                                                     \
+        if (c) {                                                                               \
+            shim_job_start(&j, which, c);                                                      \
+            shim_lock();                                                                       \
+            how = prepared(&j, FN(prepare)(&j, UNWRAP arguments));                             \
+            shim_unlock();                                                                     \
+        }                                                                                      \
+        switch (how) {                                                                         \
+        case GO: return shim_job_launch(&j, request);                                          \
+        case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM);                               \
+        case NOTHING: return shim_launch_nothing(comm, request);                               \
+        case MPIS: break;                                                                      \
+        }                                                                                      \
+        return PASS(which, 1, real.FN(I##prepare)(UNWRAP arguments, request));                 \
     }
 
 COLLECTIVE(Allreduce, SHIM_ALLREDUCE, allreduce,
-           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op,
+            MPI_Comm comm),
            (send, recv, count, type, op, comm))
 COLLECTIVE(Scan, SHIM_SCAN, scan,
-           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op,
+            MPI_Comm comm),
            (send, recv, count, type, op, comm))
 COLLECTIVE(Exscan, SHIM_EXSCAN, exscan,
-           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op,
+            MPI_Comm comm),
            (send, recv, count, type, op, comm))
 COLLECTIVE(Reduce, SHIM_REDUCE, reduce,
            (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op, int root,
@@ -556,7 +576,8 @@ COLLECTIVE(Reduce_scatter, SHIM_REDUCE_SCATTER, reduce_scatter,
             MPI_Comm comm),
            (send, recv, counts, type, op, comm))
 COLLECTIVE(Reduce_scatter_block, SHIM_REDUCE_SCATTER_BLOCK, reduce_scatter_block,
-           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+           (const void *send, void *recv, COUNT count, MPI_Datatype type, MPI_Op op,
+            MPI_Comm comm),
            (send, recv, count, type, op, comm))
 COLLECTIVE(Bcast, SHIM_BCAST, bcast,
            (void *buf, COUNT count, MPI_Datatype type, int root, MPI_Comm comm),
@@ -566,8 +587,9 @@ COLLECTIVE(Gather, SHIM_GATHER, gather,
             MPI_Datatype rtype, int root, MPI_Comm comm),
            (send, scount, stype, recv, rcount, rtype, root, comm))
 COLLECTIVE(Gatherv, SHIM_GATHERV, gatherv,
-           (const void *send, COUNT scount, MPI_Datatype stype, void *recv, const COUNT rcounts[],
-            const DISPL displs[], MPI_Datatype rtype, int root, MPI_Comm comm),
+           (const void *send, COUNT scount, MPI_Datatype stype, void *recv,
+            const COUNT rcounts[], const DISPL displs[], MPI_Datatype rtype, int root,
+            MPI_Comm comm),
            (send, scount, stype, recv, rcounts, displs, rtype, root, comm))
 COLLECTIVE(Scatter, SHIM_SCATTER, scatter,
            (const void *send, COUNT scount, MPI_Datatype stype, void *recv, COUNT rcount,
@@ -582,8 +604,8 @@ COLLECTIVE(Allgather, SHIM_ALLGATHER, allgather,
             MPI_Datatype rtype, MPI_Comm comm),
            (send, scount, stype, recv, rcount, rtype, comm))
 COLLECTIVE(Allgatherv, SHIM_ALLGATHERV, allgatherv,
-           (const void *send, COUNT scount, MPI_Datatype stype, void *recv, const COUNT rcounts[],
-            const DISPL displs[], MPI_Datatype rtype, MPI_Comm comm),
+           (const void *send, COUNT scount, MPI_Datatype stype, void *recv,
+            const COUNT rcounts[], const DISPL displs[], MPI_Datatype rtype, MPI_Comm comm),
            (send, scount, stype, recv, rcounts, displs, rtype, comm))
 COLLECTIVE(Alltoall, SHIM_ALLTOALL, alltoall,
            (const void *send, COUNT scount, MPI_Datatype stype, void *recv, COUNT rcount,

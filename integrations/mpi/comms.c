@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators. Each MPI communicator has an object of ours as an attribute, which its freeing takes along. The banyan
- * communicator is made in a blocking collective, because a non-blocking call may wait for nobody: on MPI_COMM_WORLD in
- * the first, on others when `after` collectives have been called on it: it costs about a millisecond (two ranks), so a
- * communicator that is made for one broadcast should not have one. */
+/* Communicators. Each MPI communicator has an object of ours as an attribute, which its freeing
+ * takes along. The banyan communicator is made in a blocking collective, because a non-blocking
+ * call may wait for nobody: on MPI_COMM_WORLD in the first, on others when `after` collectives
+ * have been called on it: it costs about a millisecond (two ranks), so a communicator that is
+ * made for one broadcast should not have one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "integrations/mpi/shim.h"
 
-#define CLOSE_S 20.0 /* at MPI_Finalize: for ranks that freed a communicator later than we did */
+#define CLOSE_S                                                                                \
+    20.0 /* at MPI_Finalize: for ranks that freed a communicator later than we did */
 
 struct shim_comm *shim_cache[SHIM_CACHE];
 static struct shim_comm *all;
 static int keyval = MPI_KEYVAL_INVALID;
 
-/* ---- freeing -------------------------------------------------------------------------------------------------- */
+/* ---- freeing ---- */
 
 static void recycle(struct shim_comm *c)
 {
@@ -25,10 +27,11 @@ static void recycle(struct shim_comm *c)
     c->handle = MPI_COMM_NULL;
 }
 
-/* The attribute's end: MPI_Comm_free was called here, perhaps not yet at other ranks, and operations may be in flight.
- * So nothing is torn down before a last barrier has completed, which starts when our operations have: a rank that has
- * left would look dead to one that still completes them. Only marks: the MPI library may hold
- * a lock of its own in this callback, and shim_lock is taken before that one elsewhere. */
+/* The attribute's end: MPI_Comm_free was called here, perhaps not yet at other ranks, and
+ * operations may be in flight. So nothing is torn down before a last barrier has completed,
+ * which starts when our operations have: a rank that has left would look dead to one that still
+ * completes them. Only marks: the MPI library may hold a lock of its own in this callback, and
+ * shim_lock is taken before that one elsewhere. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct shim_comm *c = value, **cached = &shim_cache[shim_hash((uintptr_t)comm)];
@@ -62,7 +65,7 @@ void shim_comm_settle(struct shim_comm *c)
         recycle(c);
 }
 
-/* ---- joining --------------------------------------------------------------------------------------------------- */
+/* ---- joining ---- */
 
 static int gather(void *ctx, const void *in, void *out, size_t bytes)
 {
@@ -97,8 +100,8 @@ static int init(struct shim_comm *c)
     return rc;
 }
 
-/* All ranks are in the same call. First wait for the last of them, without a deadline, as the call itself would; then
- * join; then agree on whether every rank did. */
+/* All ranks are in the same call. First wait for the last of them, without a deadline, as the
+ * call itself would; then join; then agree on whether every rank did. */
 static void join(struct shim_comm *c)
 {
     int ok = 0, worst = 0, rc;
@@ -127,7 +130,7 @@ static void join(struct shim_comm *c)
     c->state = SHIM_PASS;
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------ */
+/* ---- finding ---- */
 
 static struct shim_comm *find(MPI_Comm comm)
 {
@@ -183,11 +186,13 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
     return c;
 }
 
-/* ---- start and end ---------------------------------------------------------------------------------------------------- */
+/* ---- start and end ---- */
 
 int shim_comms_start(void)
 {
-    return PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS ? 0 : -1;
+    return PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS
+               ? 0
+               : -1;
 }
 
 static int are_open(void)
@@ -198,7 +203,8 @@ static int are_open(void)
     return 0;
 }
 
-/* Communicators that the program never freed are closed like the others: their ranks are all in MPI_Finalize. */
+/* Communicators that the program never freed are closed like the others: their ranks are all in
+ * MPI_Finalize. */
 void shim_comms_stop(void)
 {
     double until = shim_now() + CLOSE_S;
@@ -213,7 +219,8 @@ void shim_comms_stop(void)
     while (are_open() && shim_now() < until)
         shim_turn(&turns);
     if (are_open())
-        shim_say("MPI_Finalize: other ranks have not freed a communicator or not completed an operation that this "
+        shim_say("MPI_Finalize: other ranks have not freed a communicator or not completed an "
+                 "operation that this "
                  "rank has left; going on without them");
     PMPI_Comm_free_keyval(&keyval);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls that may block in the MPI library and have no testing form, or whose testing form the other ranks' blocking form
- * would not match. While something of ours is in flight, a thread progresses it during such a call: a peer may need that
- * before it comes to where this rank waits. It only drives banyan; requests are completed by the thread that MPI knows. */
+/* Calls that may block in the MPI library and have no testing form, or whose testing form the
+ * other ranks' blocking form would not match. While something of ours is in flight, a thread
+ * progresses it during such a call: a peer may need that before it comes to where this rank
+ * waits. It only drives banyan; requests are completed by the thread that MPI knows. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -78,69 +79,83 @@ void shim_guard_stop(void)
     is_running = 0;
 }
 
-#define GUARDED(name, parameters, arguments) \
-    int MPI_##name parameters \
-    { \
-        return SHIM_GUARD(real.name arguments); \
+#define GUARDED(name, parameters, arguments)                                                   \
+    int MPI_##name parameters                                                                  \
+    {                                                                                          \
+        return SHIM_GUARD(real.name arguments);                                                \
     }
 
-GUARDED(Sendrecv_replace, (void *a, int b, MPI_Datatype c, int d, int e, int f, int g,
-        MPI_Comm h, MPI_Status *i), (a, b, c, d, e, f, g, h, i))
-GUARDED(Bsend, (const void *a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d,
-        e, f))
+GUARDED(Sendrecv_replace,
+        (void *a, int b, MPI_Datatype c, int d, int e, int f, int g, MPI_Comm h, MPI_Status *i),
+        (a, b, c, d, e, f, g, h, i))
+GUARDED(Bsend, (const void *a, int b, MPI_Datatype c, int d, int e, MPI_Comm f),
+        (a, b, c, d, e, f))
 GUARDED(Buffer_detach, (void *a, int *b), (a, b))
-GUARDED(Alltoallw, (const void *a, const int b[], const int c[], const MPI_Datatype d[], void
-        *e, const int f[], const int g[], const MPI_Datatype h[], MPI_Comm i), (a, b, c, d, e,
-        f, g, h, i))
-GUARDED(Neighbor_allgather, (const void *a, int b, MPI_Datatype c, void *d, int e,
-        MPI_Datatype f, MPI_Comm g), (a, b, c, d, e, f, g))
-GUARDED(Neighbor_allgatherv, (const void *a, int b, MPI_Datatype c, void *d, const int e[],
-        const int f[], MPI_Datatype g, MPI_Comm h), (a, b, c, d, e, f, g, h))
-GUARDED(Neighbor_alltoall, (const void *a, int b, MPI_Datatype c, void *d, int e, MPI_Datatype
-        f, MPI_Comm g), (a, b, c, d, e, f, g))
-GUARDED(Neighbor_alltoallv, (const void *a, const int b[], const int c[], MPI_Datatype d, void
-        *e, const int f[], const int g[], MPI_Datatype h, MPI_Comm i), (a, b, c, d, e, f, g,
-        h, i))
-GUARDED(Neighbor_alltoallw, (const void *a, const int b[], const MPI_Aint c[], const
-        MPI_Datatype d[], void *e, const int f[], const MPI_Aint g[], const MPI_Datatype h[],
-        MPI_Comm i), (a, b, c, d, e, f, g, h, i))
+GUARDED(Alltoallw,
+        (const void *a, const int b[], const int c[], const MPI_Datatype d[], void *e,
+         const int f[], const int g[], const MPI_Datatype h[], MPI_Comm i),
+        (a, b, c, d, e, f, g, h, i))
+GUARDED(Neighbor_allgather,
+        (const void *a, int b, MPI_Datatype c, void *d, int e, MPI_Datatype f, MPI_Comm g),
+        (a, b, c, d, e, f, g))
+GUARDED(Neighbor_allgatherv,
+        (const void *a, int b, MPI_Datatype c, void *d, const int e[], const int f[],
+         MPI_Datatype g, MPI_Comm h),
+        (a, b, c, d, e, f, g, h))
+GUARDED(Neighbor_alltoall,
+        (const void *a, int b, MPI_Datatype c, void *d, int e, MPI_Datatype f, MPI_Comm g),
+        (a, b, c, d, e, f, g))
+GUARDED(Neighbor_alltoallv,
+        (const void *a, const int b[], const int c[], MPI_Datatype d, void *e, const int f[],
+         const int g[], MPI_Datatype h, MPI_Comm i),
+        (a, b, c, d, e, f, g, h, i))
+GUARDED(Neighbor_alltoallw,
+        (const void *a, const int b[], const MPI_Aint c[], const MPI_Datatype d[], void *e,
+         const int f[], const MPI_Aint g[], const MPI_Datatype h[], MPI_Comm i),
+        (a, b, c, d, e, f, g, h, i))
 GUARDED(Comm_dup, (MPI_Comm a, MPI_Comm *b), (a, b))
 GUARDED(Comm_dup_with_info, (MPI_Comm a, MPI_Info b, MPI_Comm *c), (a, b, c))
 GUARDED(Comm_split, (MPI_Comm a, int b, int c, MPI_Comm *d), (a, b, c, d))
 GUARDED(Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm *e), (a, b, c, d, e))
 GUARDED(Comm_create, (MPI_Comm a, MPI_Group b, MPI_Comm *c), (a, b, c))
 GUARDED(Comm_create_group, (MPI_Comm a, MPI_Group b, int c, MPI_Comm *d), (a, b, c, d))
-GUARDED(Comm_free, (MPI_Comm *a), (a))
-GUARDED(Intercomm_create, (MPI_Comm a, int b, MPI_Comm c, int d, int e, MPI_Comm *f), (a, b,
-        c, d, e, f))
+GUARDED(Comm_free, (MPI_Comm * a), (a))
+GUARDED(Intercomm_create, (MPI_Comm a, int b, MPI_Comm c, int d, int e, MPI_Comm *f),
+        (a, b, c, d, e, f))
 GUARDED(Intercomm_merge, (MPI_Comm a, int b, MPI_Comm *c), (a, b, c))
-GUARDED(Comm_accept, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e), (a, b, c, d,
-        e))
-GUARDED(Comm_connect, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e), (a, b, c,
-        d, e))
+GUARDED(Comm_accept, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e),
+        (a, b, c, d, e))
+GUARDED(Comm_connect, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e),
+        (a, b, c, d, e))
 GUARDED(Comm_join, (int a, MPI_Comm *b), (a, b))
-GUARDED(Comm_spawn, (const char *a, char *b[], int c, MPI_Info d, int e, MPI_Comm f, MPI_Comm
-        *g, int h[]), (a, b, c, d, e, f, g, h))
-GUARDED(Comm_spawn_multiple, (int a, char *b[], char **c[], const int d[], const MPI_Info e[],
-        int f, MPI_Comm g, MPI_Comm *h, int i[]), (a, b, c, d, e, f, g, h, i))
+GUARDED(Comm_spawn,
+        (const char *a, char *b[], int c, MPI_Info d, int e, MPI_Comm f, MPI_Comm *g, int h[]),
+        (a, b, c, d, e, f, g, h))
+GUARDED(Comm_spawn_multiple,
+        (int a, char *b[], char **c[], const int d[], const MPI_Info e[], int f, MPI_Comm g,
+         MPI_Comm *h, int i[]),
+        (a, b, c, d, e, f, g, h, i))
 GUARDED(Cart_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
         (a, b, c, d, e, f))
 GUARDED(Cart_sub, (MPI_Comm a, const int b[], MPI_Comm *c), (a, b, c))
 GUARDED(Graph_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
         (a, b, c, d, e, f))
-GUARDED(Dist_graph_create, (MPI_Comm a, int b, const int c[], const int d[], const int e[],
-        const int f[], MPI_Info g, int h, MPI_Comm *i), (a, b, c, d, e, f, g, h, i))
-GUARDED(Dist_graph_create_adjacent, (MPI_Comm a, int b, const int c[], const int d[], int e,
-        const int f[], const int g[], MPI_Info h, int i, MPI_Comm *j), (a, b, c, d, e, f, g,
-        h, i, j))
-GUARDED(Win_create, (void *a, MPI_Aint b, int c, MPI_Info d, MPI_Comm e, MPI_Win *f), (a, b,
-        c, d, e, f))
-GUARDED(Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f), (a, b,
-        c, d, e, f))
+GUARDED(Dist_graph_create,
+        (MPI_Comm a, int b, const int c[], const int d[], const int e[], const int f[],
+         MPI_Info g, int h, MPI_Comm *i),
+        (a, b, c, d, e, f, g, h, i))
+GUARDED(Dist_graph_create_adjacent,
+        (MPI_Comm a, int b, const int c[], const int d[], int e, const int f[], const int g[],
+         MPI_Info h, int i, MPI_Comm *j),
+        (a, b, c, d, e, f, g, h, i, j))
+GUARDED(Win_create, (void *a, MPI_Aint b, int c, MPI_Info d, MPI_Comm e, MPI_Win *f),
+        (a, b, c, d, e, f))
+GUARDED(Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
+        (a, b, c, d, e, f))
 GUARDED(Win_allocate_shared, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
         (a, b, c, d, e, f))
 GUARDED(Win_create_dynamic, (MPI_Info a, MPI_Comm b, MPI_Win *c), (a, b, c))
-GUARDED(Win_free, (MPI_Win *a), (a))
+GUARDED(Win_free, (MPI_Win * a), (a))
 GUARDED(Win_fence, (int a, MPI_Win b), (a, b))
 GUARDED(Win_complete, (MPI_Win a), (a))
 GUARDED(Win_wait, (MPI_Win a), (a))
@@ -151,24 +166,26 @@ GUARDED(Win_unlock, (int a, MPI_Win b), (a, b))
 GUARDED(Win_unlock_all, (MPI_Win a), (a))
 GUARDED(Win_flush, (int a, MPI_Win b), (a, b))
 GUARDED(Win_flush_all, (MPI_Win a), (a))
-GUARDED(File_open, (MPI_Comm a, const char *b, int c, MPI_Info d, MPI_File *e), (a, b, c, d,
-        e))
-GUARDED(File_close, (MPI_File *a), (a))
+GUARDED(File_open, (MPI_Comm a, const char *b, int c, MPI_Info d, MPI_File *e), (a, b, c, d, e))
+GUARDED(File_close, (MPI_File * a), (a))
 GUARDED(File_set_size, (MPI_File a, MPI_Offset b), (a, b))
 GUARDED(File_preallocate, (MPI_File a, MPI_Offset b), (a, b))
-GUARDED(File_set_view, (MPI_File a, MPI_Offset b, MPI_Datatype c, MPI_Datatype d, const char
-        *e, MPI_Info f), (a, b, c, d, e, f))
+GUARDED(File_set_view,
+        (MPI_File a, MPI_Offset b, MPI_Datatype c, MPI_Datatype d, const char *e, MPI_Info f),
+        (a, b, c, d, e, f))
 GUARDED(File_sync, (MPI_File a), (a))
-GUARDED(File_read_all, (MPI_File a, void *b, int c, MPI_Datatype d, MPI_Status *e), (a, b, c,
-        d, e))
-GUARDED(File_write_all, (MPI_File a, const void *b, int c, MPI_Datatype d, MPI_Status *e), (a,
-        b, c, d, e))
-GUARDED(File_read_at_all, (MPI_File a, MPI_Offset b, void *c, int d, MPI_Datatype e,
-        MPI_Status *f), (a, b, c, d, e, f))
-GUARDED(File_write_at_all, (MPI_File a, MPI_Offset b, const void *c, int d, MPI_Datatype e,
-        MPI_Status *f), (a, b, c, d, e, f))
-GUARDED(File_read_ordered, (MPI_File a, void *b, int c, MPI_Datatype d, MPI_Status *e), (a, b,
-        c, d, e))
+GUARDED(File_read_all, (MPI_File a, void *b, int c, MPI_Datatype d, MPI_Status *e),
+        (a, b, c, d, e))
+GUARDED(File_write_all, (MPI_File a, const void *b, int c, MPI_Datatype d, MPI_Status *e),
+        (a, b, c, d, e))
+GUARDED(File_read_at_all,
+        (MPI_File a, MPI_Offset b, void *c, int d, MPI_Datatype e, MPI_Status *f),
+        (a, b, c, d, e, f))
+GUARDED(File_write_at_all,
+        (MPI_File a, MPI_Offset b, const void *c, int d, MPI_Datatype e, MPI_Status *f),
+        (a, b, c, d, e, f))
+GUARDED(File_read_ordered, (MPI_File a, void *b, int c, MPI_Datatype d, MPI_Status *e),
+        (a, b, c, d, e))
 GUARDED(File_write_ordered, (MPI_File a, const void *b, int c, MPI_Datatype d, MPI_Status *e),
         (a, b, c, d, e))
 GUARDED(File_read_all_end, (MPI_File a, void *b, MPI_Status *c), (a, b, c))

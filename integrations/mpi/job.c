@@ -48,8 +48,8 @@ static int unpack(const struct shim_job *j)
     if (!j->out_counts)
         return shim_unpack(from, j->out_base, j->out_count, &j->out_type);
     for (int r = 0; r < j->c->n && rc == MPI_SUCCESS; r++) {
-        rc = shim_unpack(from, j->out_base + j->out_displs[r] * j->out_type.extent, j->out_counts[r],
-                         &j->out_type);
+        rc = shim_unpack(from, j->out_base + j->out_displs[r] * j->out_type.extent,
+                         j->out_counts[r], &j->out_type);
         from += j->out_counts[r] * j->out_type.size;
     }
     return rc;
@@ -78,8 +78,9 @@ int shim_job_call(struct shim_job *j, struct banyan_request **req)
     const enum banyan_dtype dt = j->r.dtype, u8 = BANYAN_U8;
 
 /* The blocking function, or the one that makes a request. */
-#define CALL(name, ...) \
-    (req ? banyan_##name##_init(__VA_ARGS__, b, NULL, req) : banyan_##name(__VA_ARGS__, b, NULL))
+#define CALL(name, ...)                                                                        \
+    (req ? banyan_##name##_init(__VA_ARGS__, b, NULL, req)                                     \
+         : banyan_##name(__VA_ARGS__, b, NULL))
     switch (j->call) {
     case SHIM_ALLREDUCE: return CALL(allreduce, j->send, j->recv, j->count, dt, j->r.op);
     case SHIM_REDUCE: return CALL(reduce, j->send, j->recv, j->count, dt, j->r.op, j->root);
@@ -98,9 +99,9 @@ int shim_job_call(struct shim_job *j, struct banyan_request **req)
         return CALL(scatterv, j->send, j->scounts, j->sdispls, j->recv, j->count, u8, j->root);
     case SHIM_ALLTOALL: return CALL(alltoall, j->send, j->recv, j->count, u8);
     case SHIM_ALLTOALLV:
-        return CALL(alltoallv, j->send, j->scounts, j->sdispls, j->recv, j->rcounts, j->rdispls, u8);
-    case SHIM_BARRIER:
-        return req ? banyan_barrier_init(b, NULL, req) : banyan_barrier(b, NULL);
+        return CALL(alltoallv, j->send, j->scounts, j->sdispls, j->recv, j->rcounts, j->rdispls,
+                    u8);
+    case SHIM_BARRIER: return req ? banyan_barrier_init(b, NULL, req) : banyan_barrier(b, NULL);
     case SHIM_SCAN: return CALL(scan, j->send, j->recv, j->count, dt, j->r.op);
     case SHIM_EXSCAN: return CALL(exscan, j->send, j->recv, j->count, dt, j->r.op);
     case SHIM_CALLS: break;
@@ -109,7 +110,8 @@ int shim_job_call(struct shim_job *j, struct banyan_request **req)
     return -BANYAN_EINVAL;
 }
 
-/* Several threads: the lock must not be held while we wait, so the call becomes a request that is tested. */
+/* Several threads: the lock must not be held while we wait, so the call becomes a request that
+ * is tested. */
 static int run_shared(struct shim_job *j)
 {
     struct banyan_request *req = NULL;

@@ -7,8 +7,8 @@
 
 /* Calls banyan: blocking when req is NULL, else makes a request. Returns banyan's code. */
 int shim_job_call(struct shim_job *j, struct banyan_request **req);
-/* After the operation ended with banyan's code rc: moves results to where the user wants them, frees. Returns an MPI
- * error code. */
+/* After the operation ended with banyan's code rc: moves results to where the user wants them,
+ * frees. Returns an MPI error code. */
 int shim_job_finish(struct shim_job *j, int rc);
 
 #endif

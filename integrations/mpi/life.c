@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI_Init to MPI_Finalize: settings, the agreement that every rank has this interposer, errors. */
+/* MPI_Init to MPI_Finalize: settings, the agreement that every rank has this interposer,
+ * errors. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ void shim_unlock(void)
         pthread_mutex_unlock(&lock);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------ */
+/* ---- errors ---- */
 
 void shim_say(const char *fmt, ...)
 {
@@ -51,8 +52,9 @@ static int class_of(int rc)
     }
 }
 
-/* A code of this class with this text, or the class itself. MPICH (4.0.2) tells texts of its own for codes that were added
- * to its own classes ("Network type AF_INET invalid"): there, the code belongs to a class of ours. */
+/* A code of this class with this text, or the class itself. MPICH (4.0.2) tells texts of its
+ * own for codes that were added to its own classes ("Network type AF_INET invalid"): there, the
+ * code belongs to a class of ours. */
 static int add_code(int class, const char *text)
 {
     char told[MPI_MAX_ERROR_STRING] = "";
@@ -71,7 +73,8 @@ static int add_code(int class, const char *text)
 
 int shim_code(int rc)
 {
-    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text is the last one's */
+    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text
+                                             is the last one's */
     int kind = -rc, class = class_of(rc);
     char text[MPI_MAX_ERROR_STRING];
 
@@ -93,7 +96,7 @@ int shim_raise(MPI_Comm comm, int code)
     return code;
 }
 
-/* ---- init --------------------------------------------------------------------------------------------------------- */
+/* ---- init ---- */
 
 static int setting(const char *name, int dflt)
 {
@@ -112,14 +115,15 @@ static unsigned settings_hash(void)
 
     PMPI_Get_library_version(text, &unused);
     len = strlen(text); /* Open MPI's own count has the terminator */
-    snprintf(text + len, sizeof text - len, "|%s|%s|%d", banyan_version_string(), shim.codec, shim.after);
+    snprintf(text + len, sizeof text - len, "|%s|%s|%d", banyan_version_string(), shim.codec,
+             shim.after);
     for (const char *p = text; *p; p++)
         h = (h ^ (unsigned char)*p) * 16777619u;
     return h;
 }
 
-/* A rank without this interposer does not take part: the others say so, instead of waiting for it later in a collective
- * that it runs by other means. */
+/* A rank without this interposer does not take part: the others say so, instead of waiting for
+ * it later in a collective that it runs by other means. */
 static int agree(void)
 {
     unsigned mine[2], most[2];
@@ -130,21 +134,25 @@ static int agree(void)
 
     mine[0] = settings_hash();
     mine[1] = ~mine[0];
-    if (real.Iallreduce(mine, most, 2, MPI_UNSIGNED, MPI_MAX, MPI_COMM_WORLD, &req) != MPI_SUCCESS)
+    if (real.Iallreduce(mine, most, 2, MPI_UNSIGNED, MPI_MAX, MPI_COMM_WORLD, &req) !=
+        MPI_SUCCESS)
         return 0;
     while (!done && shim_now() < until)
         if (real.Test(&req, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return 0;
     if (!done) {
-        shim_say("not every rank has this library: %d s after MPI_Init some have not answered; give LD_PRELOAD to all "
-                 "ranks (mpirun -x LD_PRELOAD) or to none", limit);
+        shim_say("not every rank has this library: %d s after MPI_Init some have not answered; "
+                 "give LD_PRELOAD to all "
+                 "ranks (mpirun -x LD_PRELOAD) or to none",
+                 limit);
         usleep(300000); /* MPICH's launcher drops what it has not read when a job is aborted */
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     if (most[0] == (unsigned)~most[1])
         return 1;
     if (shim.rank == 0)
-        shim_say("ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC or BANYAN_MPI_AFTER: all "
+        shim_say("ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC or "
+                 "BANYAN_MPI_AFTER: all "
                  "collectives stay on MPI");
     return 0;
 }
@@ -200,7 +208,7 @@ int MPI_Finalize(void)
     return real.Finalize();
 }
 
-/* ---- handles that an operation in flight still needs ---------------------------------------------------------------- */
+/* ---- handles that an operation in flight still needs ---- */
 
 int MPI_Op_free(MPI_Op *op)
 {

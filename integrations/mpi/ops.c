@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reduction operations. A predefined one on a type that banyan has runs on banyan's kernels; every other that the
- * standard allows, and the user's own, run by MPI_Reduce_local inside a banyan user operation: what an element's result
- * is stays the MPI library's affair. */
+/* Reduction operations. A predefined one on a type that banyan has runs on banyan's kernels;
+ * every other that the standard allows, and the user's own, run by MPI_Reduce_local inside a
+ * banyan user operation: what an element's result is stays the MPI library's affair. */
 #include <stdlib.h>
 
 #include "integrations/mpi/shim.h"
 
-#define OPS       12
-#define ELEM_MAX  4096 /* of a banyan user operation */
+#define OPS        12
+#define ELEM_MAX   4096 /* of a banyan user operation */
 #define ELEM_ALIGN 16
 
 struct shim_user {
@@ -22,22 +22,29 @@ static const struct {
 } rules[OPS] = {
 #define NUMBER (SHIM_CLASS_INT | SHIM_CLASS_FINT | SHIM_CLASS_FLOAT | SHIM_CLASS_MULTI)
 #define WHOLE  (SHIM_CLASS_INT | SHIM_CLASS_FINT | SHIM_CLASS_BYTE | SHIM_CLASS_MULTI)
-    { BANYAN_SUM, NUMBER | SHIM_CLASS_COMPLEX },  { BANYAN_PROD, NUMBER | SHIM_CLASS_COMPLEX },
-    { BANYAN_MAX, NUMBER },                       { BANYAN_MIN, NUMBER },
-    { BANYAN_BAND, WHOLE },                       { BANYAN_BOR, WHOLE },
-    { BANYAN_BXOR, WHOLE },                       { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },
-    { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },  { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },
-    { -1, SHIM_CLASS_PAIR },                      { -1, SHIM_CLASS_PAIR },
+    { BANYAN_SUM, NUMBER | SHIM_CLASS_COMPLEX },
+    { BANYAN_PROD, NUMBER | SHIM_CLASS_COMPLEX },
+    { BANYAN_MAX, NUMBER },
+    { BANYAN_MIN, NUMBER },
+    { BANYAN_BAND, WHOLE },
+    { BANYAN_BOR, WHOLE },
+    { BANYAN_BXOR, WHOLE },
+    { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },
+    { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },
+    { -1, SHIM_CLASS_INT | SHIM_CLASS_LOGICAL },
+    { -1, SHIM_CLASS_PAIR },
+    { -1, SHIM_CLASS_PAIR },
 };
 
-/* Operations by MPI_Reduce_local, made at their first use and kept. 1: the MPI library refuses this pair. */
+/* Operations by MPI_Reduce_local, made at their first use and kept. 1: the MPI library refuses
+ * this pair. */
 static struct shim_user *made[OPS][SHIM_TYPES_MAX];
 static uint8_t refused[OPS][SHIM_TYPES_MAX];
 
 static int rule_of(MPI_Op op)
 {
-    const MPI_Op all[OPS] = { MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN, MPI_BAND, MPI_BOR, MPI_BXOR,
-                              MPI_LAND, MPI_LOR, MPI_LXOR, MPI_MAXLOC, MPI_MINLOC };
+    const MPI_Op all[OPS] = { MPI_SUM,  MPI_PROD, MPI_MAX, MPI_MIN,  MPI_BAND,   MPI_BOR,
+                              MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_MAXLOC, MPI_MINLOC };
 
     for (int i = 0; i < OPS; i++)
         if (all[i] == op)
@@ -90,7 +97,8 @@ static int predefined(int rule, MPI_Op op, const struct shim_type *t, struct shi
     if (!(rules[rule].classes & t->cls))
         return 0;
     if (is_native(rule, t)) {
-        *out = (struct shim_redop){ .dtype = (enum banyan_dtype)(t->native - 1), .unit = 1,
+        *out = (struct shim_redop){ .dtype = (enum banyan_dtype)(t->native - 1),
+                                    .unit = 1,
                                     .op = (banyan_op)rules[rule].native };
         return 1;
     }
@@ -102,7 +110,9 @@ static int predefined(int rule, MPI_Op op, const struct shim_type *t, struct shi
     }
     if (!*u)
         return 0;
-    *out = (struct shim_redop){ .dtype = BANYAN_U8, .unit = (size_t)t->extent, .op = (*u)->banyan };
+    *out = (struct shim_redop){ .dtype = BANYAN_U8,
+                                .unit = (size_t)t->extent,
+                                .op = (*u)->banyan };
     return 1;
 }
 
@@ -114,13 +124,15 @@ int shim_redop_get(MPI_Op op, const struct shim_type *t, struct shim_redop *out)
 
     if (rule >= 0)
         return t->cls ? predefined(rule, op, t, out) : 0;
-    if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP || !t->plain || t->size == 0 ||
-        t->size > ELEM_MAX || PMPI_Op_commutative(op, &commutative) != MPI_SUCCESS)
+    if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP || !t->plain ||
+        t->size == 0 || t->size > ELEM_MAX ||
+        PMPI_Op_commutative(op, &commutative) != MPI_SUCCESS)
         return 0;
     u = make(op, t->handle, t->size, commutative);
     if (!u)
         return 0;
-    *out = (struct shim_redop){ .dtype = BANYAN_U8, .unit = t->size, .op = u->banyan, .user = u };
+    *out =
+        (struct shim_redop){ .dtype = BANYAN_U8, .unit = t->size, .op = u->banyan, .user = u };
     return 1;
 }
 

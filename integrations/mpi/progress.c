@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations in flight: each is a banyan request and, for the user, a generalised MPI request that we complete. The MPI
- * library does not progress ours and banyan does not progress MPI's, so what may block here is a loop over both. */
+/* Operations in flight: each is a banyan request and, for the user, a generalised MPI request
+ * that we complete. The MPI library does not progress ours and banyan does not progress MPI's,
+ * so what may block here is a loop over both. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -21,8 +22,9 @@ struct flight {
 enum end { FLYING, LANDED, RELEASED };
 
 static struct flight *first, **last = &first;
-/* A receive that nothing matches before the end: to test it makes the MPI library progress. (MPI_Iprobe does not always:
- * MPICH leaves a rendezvous of other communicators alone in it.) */
+/* A receive that nothing matches before the end: to test it makes the MPI library progress.
+ * (MPI_Iprobe does not always: MPICH leaves a rendezvous of other communicators alone in it.)
+ */
 MPI_Comm shim_self = MPI_COMM_NULL;
 static MPI_Request pump_handle;
 
@@ -34,7 +36,7 @@ struct later {
 };
 static struct later *laters;
 
-/* ---- handles that must outlive their freeing ------------------------------------------------------------------------- */
+/* ---- handles that must outlive their freeing ---- */
 
 static int uses(MPI_Op op, MPI_Datatype type)
 {
@@ -89,7 +91,7 @@ static void free_laters(void)
     }
 }
 
-/* ---- generalised requests ------------------------------------------------------------------------------------------- */
+/* ---- generalised requests ---- */
 
 static int query(void *extra, MPI_Status *status)
 {
@@ -229,7 +231,8 @@ void shim_close_start(struct shim_comm *c)
     shim_comm_settle(c); /* it has failed before: nobody waits for us in it */
 }
 
-/* Below MPI_THREAD_MULTIPLE the caller's thread is inside the MPI library now, so nobody else is here. */
+/* Below MPI_THREAD_MULTIPLE the caller's thread is inside the MPI library now, so nobody else
+ * is here. */
 void shim_drive_banyan(void)
 {
     struct banyan_comm *seen = NULL;
@@ -243,7 +246,7 @@ void shim_drive_banyan(void)
     shim_unlock();
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 void shim_drive_mpi(void *unused)
 {

@@ -46,8 +46,11 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
 /* A handle's type differs between MPIs: to go on with the wrong one would be memory errors. */
 static void refuse(const char *why, const char *path)
 {
-    fprintf(stderr, "banyan-mpi: this interposer was built for " SHIM_BUILT_FOR ", but %s%s; preload libbanyan-mpi.so, "
-            "which chooses, or the library of the program's own MPI\n", why, path);
+    fprintf(stderr,
+            "banyan-mpi: this interposer was built for " SHIM_BUILT_FOR
+            ", but %s%s; preload libbanyan-mpi.so, "
+            "which chooses, or the library of the program's own MPI\n",
+            why, path);
     exit(1);
 }
 
@@ -68,8 +71,8 @@ void shim_real_find(void)
 #define X(name) *(void **)&real.name = dlsym(lib, "PMPI_" #name);
     SHIM_NAMES(X)
 #undef X
-#define X(name) \
-    if (!real.name) \
+#define X(name)                                                                                \
+    if (!real.name)                                                                            \
         refuse("its version has no function ", "PMPI_" #name);
     SHIM_NAMES(X)
 #undef X

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completion and point to point. While nothing of ours is in flight each call goes straight to the MPI library; else what
- * blocks becomes a loop of its testing form. */
+/* Completion and point to point. While nothing of ours is in flight each call goes straight to
+ * the MPI library; else what blocks becomes a loop of its testing form. */
 #include "integrations/mpi/shim.h"
 
 /* The MPI library's own call, where nothing else needs us. */
-#define STRAIGHT(call) \
-    do { \
-        if (!shim.in_flight || shim_inside()) \
-            return real.call; \
+#define STRAIGHT(call)                                                                         \
+    do {                                                                                       \
+        if (!shim.in_flight || shim_inside())                                                  \
+            return real.call;                                                                  \
     } while (0)
 
 /* Progress of ours, then one look. */
-#define LOOK(call) \
-    do { \
-        if (shim.in_flight && !shim_inside()) { \
-            shim_lock(); \
-            shim_progress(); \
-            shim_unlock(); \
-        } \
-        return real.call; \
+#define LOOK(call)                                                                             \
+    do {                                                                                       \
+        if (shim.in_flight && !shim_inside()) {                                                \
+            shim_lock();                                                                       \
+            shim_progress();                                                                   \
+            shim_unlock();                                                                     \
+        }                                                                                      \
+        return real.call;                                                                      \
     } while (0)
 
 /* Until `flag`, set by the call, or an error. */
-#define LOOP(call) \
-    do { \
-        unsigned turns_ = 0; \
-        int rc_; \
-        for (;;) { \
-            shim_turn(&turns_); \
-            rc_ = real.call; \
-            if (rc_ != MPI_SUCCESS || flag) \
-                return rc_; \
-        } \
+#define LOOP(call)                                                                             \
+    do {                                                                                       \
+        unsigned turns_ = 0;                                                                   \
+        int rc_;                                                                               \
+        for (;;) {                                                                             \
+            shim_turn(&turns_);                                                                \
+            rc_ = real.call;                                                                   \
+            if (rc_ != MPI_SUCCESS || flag)                                                    \
+                return rc_;                                                                    \
+        }                                                                                      \
     } while (0)
 
 int MPI_Wait(MPI_Request *req, MPI_Status *status)
@@ -185,7 +185,8 @@ int MPI_Sendrecv(const void *send, int scount, MPI_Datatype stype, int to, int s
     MPI_Request req[2];
     int flag = 0, rc;
 
-    STRAIGHT(Sendrecv(send, scount, stype, to, stag, recv, rcount, rtype, from, rtag, comm, status));
+    STRAIGHT(
+        Sendrecv(send, scount, stype, to, stag, recv, rcount, rtype, from, rtag, comm, status));
     rc = PMPI_Irecv(recv, rcount, rtype, from, rtag, comm, &req[0]);
     if (rc == MPI_SUCCESS)
         rc = PMPI_Isend(send, scount, stype, to, stag, comm, &req[1]);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interposer's own objects. One thread at a time is in here: below MPI_THREAD_MULTIPLE because MPI says so, else by
- * shim_lock, which is never held across a wait. */
+/* The interposer's own objects. One thread at a time is in here: below MPI_THREAD_MULTIPLE
+ * because MPI says so, else by shim_lock, which is never held across a wait. */
 #ifndef BNY_MPI_SHIM_H
 #define BNY_MPI_SHIM_H
 
-#pragma GCC visibility push(default) /* MPICH's header has none, and we define its functions */
+#pragma GCC visibility push(default) /* MPICH's header has none, and we define its functions   \
+                                      */
 #include <mpi.h>
 #pragma GCC visibility pop
 #include <stdatomic.h>
@@ -22,24 +23,26 @@
 #define SHIM_NAMES(X)  BNY_MPI_COMMON(X)
 #endif
 
-/* ---- real.c: the MPI library's own functions ----------------------------------------------------------- */
-/* Called by pointer: choose.c also takes the names PMPI_*, for Open MPI's Fortran functions call those. */
+/* ---- real.c: the MPI library's own functions ---- */
+/* Called by pointer: choose.c also takes the names PMPI_*, for Open MPI's Fortran functions
+ * call those. */
 struct shim_real {
 #define X(name) __typeof__(&PMPI_##name) name;
     SHIM_NAMES(X)
 #undef X
 };
 extern struct shim_real real;
-/* Fills `real`; ends the process with a line when the MPI library here is not the one this was built for. */
+/* Fills `real`; ends the process with a line when the MPI library here is not the one this was
+ * built for. */
 void shim_real_find(void);
 
-/* ---- life.c ------------------------------------------------------------------------------------------------ */
+/* ---- life.c ---- */
 struct shim_state {
-    int ready;     /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
-    int multiple;  /* MPI_THREAD_MULTIPLE */
-    int stats;     /* BANYAN_MPI_STATS */
-    int after;     /* BANYAN_MPI_AFTER */
-    int rank, n;   /* in MPI_COMM_WORLD */
+    int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
+    int multiple;         /* MPI_THREAD_MULTIPLE */
+    int stats;            /* BANYAN_MPI_STATS */
+    int after;            /* BANYAN_MPI_AFTER */
+    int rank, n;          /* in MPI_COMM_WORLD */
     atomic_int in_flight; /* our operations that are not complete, and communicators to close */
     atomic_int nested;    /* calls into the MPI library that any thread is in */
     atomic_int freed;     /* communicators whose last barrier has not started */
@@ -47,7 +50,8 @@ struct shim_state {
 };
 extern struct shim_state shim;
 
-/* Calls into the MPI library that this thread is in. Costs a call to look at, so only while any thread is in one. */
+/* Calls into the MPI library that this thread is in. Costs a call to look at, so only while any
+ * thread is in one. */
 extern _Thread_local int shim_nested;
 
 static inline int shim_inside(void)
@@ -59,12 +63,13 @@ void shim_lock(void);
 void shim_unlock(void);
 /* One line on stderr, with the rank in MPI_COMM_WORLD. */
 void shim_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* banyan's error as an MPI error code with banyan's sentence; printed once a communicator. Calls no handler. */
+/* banyan's error as an MPI error code with banyan's sentence; printed once a communicator.
+ * Calls no handler. */
 int shim_code(int banyan_rc);
 /* Gives an MPI error code to the communicator's error handler and returns it. */
 int shim_raise(MPI_Comm comm, int code);
 
-/* ---- comms.c ----------------------------------------------------------------------------------------------- */
+/* ---- comms.c ---- */
 enum shim_comm_state {
     SHIM_FRESH,  /* on MPI until `after` collectives have been called */
     SHIM_PASS,   /* on MPI for ever: inter-communicators, one rank, no memory for more */
@@ -78,9 +83,10 @@ struct shim_comm {
     enum shim_comm_state state;
     int rank, n, calls;
     struct banyan_comm *banyan;
-    int in_flight;   /* requests of it */
-    int said;        /* its failure was told */
-    struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle` is always legal */
+    int in_flight;          /* requests of it */
+    int said;               /* its failure was told */
+    struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle`
+                               is always legal */
 };
 
 #define SHIM_CACHE 64
@@ -99,8 +105,8 @@ static inline unsigned shim_hash(uintptr_t handle)
     return (unsigned)((handle ^ handle >> 5 ^ handle >> 11) % SHIM_CACHE);
 }
 
-/* The communicator's object; NULL: the call is MPI's. All ranks get the same answer, because it depends only on the
- * communicator and on the number of collectives called on it. */
+/* The communicator's object; NULL: the call is MPI's. All ranks get the same answer, because it
+ * depends only on the communicator and on the number of collectives called on it. */
 static inline struct shim_comm *shim_comm_of(MPI_Comm comm, int blocking)
 {
     struct shim_comm *c = shim_cache[shim_hash((uintptr_t)comm)];
@@ -112,21 +118,27 @@ static inline struct shim_comm *shim_comm_of(MPI_Comm comm, int blocking)
     return c && c->state == SHIM_READY ? c : NULL;
 }
 
-/* ---- types.c ----------------------------------------------------------------------------------------------- */
+/* ---- types.c ---- */
 struct shim_type {
     MPI_Datatype handle;
-    size_t size;     /* bytes of data */
+    size_t size; /* bytes of data */
     MPI_Aint extent;
-    uint8_t plain;   /* memory holds the data in the signature's order, without gaps */
-    uint8_t cls;     /* SHIM_CLASS_* for reductions; 0: no predefined type */
-    uint8_t index;   /* of a predefined type, for the table of operations */
-    uint8_t native;  /* 1 + enum banyan_dtype, or 0 */
+    uint8_t plain;  /* memory holds the data in the signature's order, without gaps */
+    uint8_t cls;    /* SHIM_CLASS_* for reductions; 0: no predefined type */
+    uint8_t index;  /* of a predefined type, for the table of operations */
+    uint8_t native; /* 1 + enum banyan_dtype, or 0 */
 };
 #define SHIM_TYPES_MAX 128
 
 enum { /* who may reduce what: the table in chapter 5 of the standard */
-    SHIM_CLASS_INT = 1, SHIM_CLASS_FINT = 2, SHIM_CLASS_FLOAT = 4, SHIM_CLASS_LOGICAL = 8,
-    SHIM_CLASS_COMPLEX = 16, SHIM_CLASS_BYTE = 32, SHIM_CLASS_MULTI = 64, SHIM_CLASS_PAIR = 128
+       SHIM_CLASS_INT = 1,
+       SHIM_CLASS_FINT = 2,
+       SHIM_CLASS_FLOAT = 4,
+       SHIM_CLASS_LOGICAL = 8,
+       SHIM_CLASS_COMPLEX = 16,
+       SHIM_CLASS_BYTE = 32,
+       SHIM_CLASS_MULTI = 64,
+       SHIM_CLASS_PAIR = 128
 };
 
 void shim_types_start(void);
@@ -138,11 +150,11 @@ int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op o
 int shim_pack(const void *from, size_t count, const struct shim_type *t, void *to);
 int shim_unpack(const void *from, void *to, size_t count, const struct shim_type *t);
 
-/* ---- ops.c ------------------------------------------------------------------------------------------------- */
+/* ---- ops.c ---- */
 struct shim_redop {
     enum banyan_dtype dtype;
     banyan_op op;
-    size_t unit;      /* banyan elements of one MPI element */
+    size_t unit;            /* banyan elements of one MPI element */
     struct shim_user *user; /* made for this call: shim_redop_done frees it. NULL: lasts */
 };
 /* 1: handled; 0: MPI's. All ranks pass the same op and type, so all get the same answer. */
@@ -151,11 +163,25 @@ void shim_redop_done(struct shim_redop *r);
 int shim_user_has_op(const struct shim_user *u, MPI_Op op);
 int shim_user_has_type(const struct shim_user *u, MPI_Datatype type);
 
-/* ---- job.c: one collective call ----------------------------------------------------------------------------- */
+/* ---- job.c: one collective call ---- */
 enum shim_call {
-    SHIM_ALLREDUCE, SHIM_REDUCE, SHIM_BCAST, SHIM_REDUCE_SCATTER, SHIM_REDUCE_SCATTER_BLOCK,
-    SHIM_ALLGATHER, SHIM_ALLGATHERV, SHIM_GATHER, SHIM_GATHERV, SHIM_SCATTER, SHIM_SCATTERV,
-    SHIM_ALLTOALL, SHIM_ALLTOALLV, SHIM_BARRIER, SHIM_SCAN, SHIM_EXSCAN, SHIM_CALLS
+    SHIM_ALLREDUCE,
+    SHIM_REDUCE,
+    SHIM_BCAST,
+    SHIM_REDUCE_SCATTER,
+    SHIM_REDUCE_SCATTER_BLOCK,
+    SHIM_ALLGATHER,
+    SHIM_ALLGATHERV,
+    SHIM_GATHER,
+    SHIM_GATHERV,
+    SHIM_SCATTER,
+    SHIM_SCATTERV,
+    SHIM_ALLTOALL,
+    SHIM_ALLTOALLV,
+    SHIM_BARRIER,
+    SHIM_SCAN,
+    SHIM_EXSCAN,
+    SHIM_CALLS
 };
 
 struct shim_job {
@@ -167,20 +193,20 @@ struct shim_job {
     struct shim_redop r;
     int root;
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* in `vec` */
-    size_t *vec;          /* owned */
-    void *temp[2];        /* owned: packed copies, [1] is what is unpacked */
+    size_t *vec;                                   /* owned */
+    void *temp[2]; /* owned: packed copies, [1] is what is unpacked */
     /* afterwards: blocks of temp[1] go where the user wants them */
     int out;
     char *out_base;
     struct shim_type out_type;
-    size_t out_count;     /* elements, when they lie one after another */
-    size_t *out_counts;   /* or of each rank's block, in `vec` */
+    size_t out_count;   /* elements, when they lie one after another */
+    size_t *out_counts; /* or of each rank's block, in `vec` */
     ptrdiff_t *out_displs;
     /* or one move */
     void *move_to;
     const void *move_from;
     size_t move_bytes;
-    size_t bytes;         /* for the report */
+    size_t bytes; /* for the report */
 };
 
 void shim_job_start(struct shim_job *j, enum shim_call call, struct shim_comm *c);
@@ -197,10 +223,11 @@ int shim_launch_nothing(MPI_Comm comm, MPI_Request *req);
 /* Frees what a job owns that did not start. */
 void shim_job_drop(struct shim_job *j);
 
-/* ---- progress.c --------------------------------------------------------------------------------------------- */
+/* ---- progress.c ---- */
 /* Tests everything of ours in flight. Lock held. */
 void shim_progress(void);
-/* The same from a loop that waits, then leaves the CPU to others for a moment. Lock not held. */
+/* The same from a loop that waits, then leaves the CPU to others for a moment. Lock not held.
+ */
 void shim_turn(unsigned *turns);
 /* Progress of what is in flight, without completing any request. From guarded.c's thread. */
 void shim_drive_banyan(void);
@@ -208,7 +235,8 @@ void shim_drive_banyan(void);
 void shim_drive_mpi(void *unused);
 /* Waits for an MPI request of ours, progressing both. */
 int shim_wait_native(MPI_Request *req);
-/* Frees an op or a type once nothing in flight uses it. 0: nothing does, the caller frees it. */
+/* Frees an op or a type once nothing in flight uses it. 0: nothing does, the caller frees it.
+ */
 int shim_free_op_later(MPI_Op op);
 int shim_free_type_later(MPI_Datatype type);
 /* The last barrier of a communicator that was freed. */
@@ -219,31 +247,32 @@ int shim_progress_start(void);
 extern MPI_Comm shim_self; /* a duplicate of MPI_COMM_SELF; tag 0 is progress.c's */
 void shim_progress_stop(void);
 
-/* ---- guarded.c: a thread progresses while MPI blocks ---------------------------------------------------------- */
+/* ---- guarded.c: a thread progresses while MPI blocks ---- */
 void shim_guard_on(void);
 void shim_guard_off(void);
 void shim_guard_stop(void);
 
-/* Runs an expression that may block inside the MPI library. What that calls in turn (MPI-IO uses collectives, by names
- * that are ours now) stays with it, on all ranks alike. */
-#define SHIM_GUARD(expression) \
-    __extension__ ({ \
-        int guarded_ = shim.in_flight > 0, code_; \
-        if (guarded_) \
-            shim_guard_on(); \
-        shim.nested++; \
-        shim_nested++; \
-        code_ = (expression); \
-        shim_nested--; \
-        shim.nested--; \
-        if (guarded_) \
-            shim_guard_off(); \
-        code_; \
+/* Runs an expression that may block inside the MPI library. What that calls in turn (MPI-IO
+ * uses collectives, by names that are ours now) stays with it, on all ranks alike. */
+#define SHIM_GUARD(expression)                                                                 \
+    __extension__({                                                                            \
+        int guarded_ = shim.in_flight > 0, code_;                                              \
+        if (guarded_)                                                                          \
+            shim_guard_on();                                                                   \
+        shim.nested++;                                                                         \
+        shim_nested++;                                                                         \
+        code_ = (expression);                                                                  \
+        shim_nested--;                                                                         \
+        shim.nested--;                                                                         \
+        if (guarded_)                                                                          \
+            shim_guard_off();                                                                  \
+        code_;                                                                                 \
     })
 
-/* ---- stats.c --------------------------------------------------------------------------------------------------- */
+/* ---- stats.c ---- */
 double shim_now(void);
-void shim_count(enum shim_call call, int nonblocking, int handled, double seconds, size_t bytes);
+void shim_count(enum shim_call call, int nonblocking, int handled, double seconds,
+                size_t bytes);
 /* Whether the call, if it is a sum that BANYAN_MPI_CODEC is for, was encoded. */
 void shim_count_codec(const struct shim_job *j);
 void shim_report(void); /* collective over MPI_COMM_WORLD */

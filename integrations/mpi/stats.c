@@ -12,12 +12,14 @@ enum { CALLS, SECONDS, BYTES, FIELDS };
 static double counts[SHIM_CALLS][2][2][FIELDS];
 
 static const char *const names[SHIM_CALLS] = {
-    "allreduce", "reduce", "bcast", "reduce_scatter", "reduce_scatter_block", "allgather",
-    "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv", "barrier",
-    "scan", "exscan"
+    "allreduce", "reduce",     "bcast",     "reduce_scatter", "reduce_scatter_block",
+    "allgather", "allgatherv", "gather",    "gatherv",        "scatter",
+    "scatterv",  "alltoall",   "alltoallv", "barrier",        "scan",
+    "exscan"
 };
 
-/* Sums of MPI_FLOAT with BANYAN_MPI_CODEC: encoded, and raw because the codec is predicted to gain nothing. */
+/* Sums of MPI_FLOAT with BANYAN_MPI_CODEC: encoded, and raw because the codec is predicted to
+ * gain nothing. */
 static double coded[2];
 
 double shim_now(void)
@@ -41,14 +43,16 @@ void shim_count(enum shim_call call, int nonblocking, int handled, double second
 
 void shim_count_codec(const struct shim_job *j)
 {
-    static const char *const banyans[] = { "allreduce", "reduce", NULL, "reduce_scatter", "reduce_scatter" };
+    static const char *const banyans[] = { "allreduce", "reduce", NULL, "reduce_scatter",
+                                           "reduce_scatter" };
     char plan[300];
 
-    if (!strcmp(shim.codec, "none") || j->call >= sizeof banyans / sizeof banyans[0] || !banyans[j->call] ||
-        j->r.dtype != BANYAN_F32 || j->r.op != BANYAN_SUM)
+    if (!strcmp(shim.codec, "none") || j->call >= sizeof banyans / sizeof banyans[0] ||
+        !banyans[j->call] || j->r.dtype != BANYAN_F32 || j->r.op != BANYAN_SUM)
         return;
     shim_lock();
-    if (banyan_comm_plan(j->c->banyan, banyans[j->call], j->count, BANYAN_F32, plan, sizeof plan) == 0)
+    if (banyan_comm_plan(j->c->banyan, banyans[j->call], j->count, BANYAN_F32, plan,
+                         sizeof plan) == 0)
         coded[strstr(plan, "codec none") != NULL] += 1;
     shim_unlock();
 }
@@ -58,7 +62,8 @@ static void line(const char *prefix, const char *name, double ours[FIELDS], doub
     if (ours[CALLS] + mpi[CALLS] == 0)
         return;
     fprintf(stderr, "banyan-mpi: %s%-21s %10.0f %12.3f %10.2f %10.0f %12.3f\n", prefix, name,
-            ours[CALLS], ours[SECONDS] * 1e3, ours[BYTES] / 1e6, mpi[CALLS], mpi[SECONDS] * 1e3);
+            ours[CALLS], ours[SECONDS] * 1e3, ours[BYTES] / 1e6, mpi[CALLS],
+            mpi[SECONDS] * 1e3);
 }
 
 void shim_report(void)
@@ -68,16 +73,24 @@ void shim_report(void)
 
     if (real.Reduce(counts, sum, (int)(sizeof sum / sizeof(double)), MPI_DOUBLE, MPI_SUM, 0,
                     MPI_COMM_WORLD) != MPI_SUCCESS ||
-        real.Reduce(coded, coded_sum, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD) != MPI_SUCCESS || shim.rank != 0)
+        real.Reduce(coded, coded_sum, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD) !=
+            MPI_SUCCESS ||
+        shim.rank != 0)
         return;
-    fprintf(stderr, "banyan-mpi: sums over %d ranks       on banyan: calls, ms, MB     on " SHIM_BUILT_FOR
-            ": calls, ms\n", shim.n);
+    fprintf(
+        stderr,
+        "banyan-mpi: sums over %d ranks       on banyan: calls, ms, MB     on " SHIM_BUILT_FOR
+        ": calls, ms\n",
+        shim.n);
     for (int c = 0; c < SHIM_CALLS; c++) {
         line(" ", names[c], sum[c][0][1], sum[c][0][0]);
         line("i", names[c], sum[c][1][1], sum[c][1][0]);
     }
     if (strcmp(shim.codec, "none") != 0)
-        fprintf(stderr, "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was predicted to gain "
-                "nothing\n", shim.codec, coded_sum[0], coded_sum[1]);
+        fprintf(stderr,
+                "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was "
+                "predicted to gain "
+                "nothing\n",
+                shim.codec, coded_sum[0], coded_sum[1]);
     fprintf(stderr, "banyan-mpi: (i...: non-blocking calls, the time to start them)\n");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Data types. What travels is the type signature's bytes, packed: ranks may describe the same signature by different
- * types, so nothing that is decided for all ranks depends on a type's layout. A layout that is plainly contiguous is
- * used where it lies; any other is packed and unpacked here. */
+/* Data types. What travels is the type signature's bytes, packed: ranks may describe the same
+ * signature by different types, so nothing that is decided for all ranks depends on a type's
+ * layout. A layout that is plainly contiguous is used where it lies; any other is packed and
+ * unpacked here. */
 #include <limits.h>
 #include <string.h>
 
@@ -63,9 +64,9 @@ int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op o
     return rc;
 }
 
-/* Does the MPI library compare this type as signed? Not always as its name says: MPICH 4.0.2 takes all as signed, Open
- * MPI 4.1.4 MPI_UNSIGNED_LONG as signed and MPI_OFFSET as unsigned. A program's results must not depend on whether we are
- * there, so banyan compares alike. */
+/* Does the MPI library compare this type as signed? Not always as its name says: MPICH 4.0.2
+ * takes all as signed, Open MPI 4.1.4 MPI_UNSIGNED_LONG as signed and MPI_OFFSET as unsigned. A
+ * program's results must not depend on whether we are there, so banyan compares alike. */
 static int is_signed(MPI_Datatype type)
 {
     unsigned char a[16], b[16] = { 0 }, one[16] = { 0 };
@@ -88,8 +89,11 @@ static void add(MPI_Datatype type, int cls)
         return;
     while (table[i].size)
         i = (i + 1) % SLOTS;
-    table[i] = (struct shim_type){ .handle = type, .size = (size_t)size, .extent = extent,
-                                   .plain = lb == 0 && extent == size, .cls = (uint8_t)cls,
+    table[i] = (struct shim_type){ .handle = type,
+                                   .size = (size_t)size,
+                                   .extent = extent,
+                                   .plain = lb == 0 && extent == size,
+                                   .cls = (uint8_t)cls,
                                    .index = (uint8_t)ntypes++,
                                    .native = native_of(cls, (size_t)size,
                                                        (cls & whole) && is_signed(type)) };
@@ -103,39 +107,76 @@ void shim_types_start(void)
         MPI_Datatype type;
         int cls;
     } all[] = {
-        { MPI_CHAR, 0 }, { MPI_WCHAR, 0 }, { MPI_PACKED, 0 }, { MPI_CHARACTER, 0 },
+        { MPI_CHAR, 0 },
+        { MPI_WCHAR, 0 },
+        { MPI_PACKED, 0 },
+        { MPI_CHARACTER, 0 },
         { MPI_BYTE, SHIM_CLASS_BYTE },
-        { MPI_INT, sint }, { MPI_LONG, sint }, { MPI_SHORT, sint },
-        { MPI_UNSIGNED, sint }, { MPI_UNSIGNED_LONG, sint }, { MPI_UNSIGNED_SHORT, sint },
-        { MPI_LONG_LONG, sint }, { MPI_UNSIGNED_LONG_LONG, sint },
-        { MPI_SIGNED_CHAR, sint }, { MPI_UNSIGNED_CHAR, sint },
-        { MPI_INT8_T, sint }, { MPI_INT16_T, sint }, { MPI_INT32_T, sint },
-        { MPI_INT64_T, sint }, { MPI_UINT8_T, sint }, { MPI_UINT16_T, sint },
-        { MPI_UINT32_T, sint }, { MPI_UINT64_T, sint },
-        { MPI_AINT, SHIM_CLASS_MULTI }, { MPI_OFFSET, SHIM_CLASS_MULTI },
+        { MPI_INT, sint },
+        { MPI_LONG, sint },
+        { MPI_SHORT, sint },
+        { MPI_UNSIGNED, sint },
+        { MPI_UNSIGNED_LONG, sint },
+        { MPI_UNSIGNED_SHORT, sint },
+        { MPI_LONG_LONG, sint },
+        { MPI_UNSIGNED_LONG_LONG, sint },
+        { MPI_SIGNED_CHAR, sint },
+        { MPI_UNSIGNED_CHAR, sint },
+        { MPI_INT8_T, sint },
+        { MPI_INT16_T, sint },
+        { MPI_INT32_T, sint },
+        { MPI_INT64_T, sint },
+        { MPI_UINT8_T, sint },
+        { MPI_UINT16_T, sint },
+        { MPI_UINT32_T, sint },
+        { MPI_UINT64_T, sint },
+        { MPI_AINT, SHIM_CLASS_MULTI },
+        { MPI_OFFSET, SHIM_CLASS_MULTI },
         { MPI_COUNT, SHIM_CLASS_MULTI },
-        { MPI_FLOAT, flt }, { MPI_DOUBLE, flt }, { MPI_LONG_DOUBLE, flt },
-        { MPI_C_BOOL, logical }, { MPI_CXX_BOOL, logical }, { MPI_LOGICAL, logical },
-        { MPI_C_FLOAT_COMPLEX, cpl }, { MPI_C_DOUBLE_COMPLEX, cpl },
-        { MPI_C_LONG_DOUBLE_COMPLEX, cpl }, { MPI_CXX_FLOAT_COMPLEX, cpl },
-        { MPI_CXX_DOUBLE_COMPLEX, cpl }, { MPI_CXX_LONG_DOUBLE_COMPLEX, cpl },
-        { MPI_COMPLEX, cpl }, { MPI_DOUBLE_COMPLEX, cpl }, { MPI_COMPLEX8, cpl },
-        { MPI_COMPLEX16, cpl }, { MPI_COMPLEX32, cpl },
-        { MPI_INTEGER, fint }, { MPI_INTEGER1, fint }, { MPI_INTEGER2, fint },
-        { MPI_INTEGER4, fint }, { MPI_INTEGER8, fint },
-        { MPI_REAL, flt }, { MPI_DOUBLE_PRECISION, flt }, { MPI_REAL4, flt },
-        { MPI_REAL8, flt }, { MPI_REAL16, flt },
-        { MPI_FLOAT_INT, pair }, { MPI_DOUBLE_INT, pair }, { MPI_LONG_INT, pair },
-        { MPI_2INT, pair }, { MPI_SHORT_INT, pair }, { MPI_LONG_DOUBLE_INT, pair },
-        { MPI_2REAL, pair }, { MPI_2DOUBLE_PRECISION, pair }, { MPI_2INTEGER, pair },
+        { MPI_FLOAT, flt },
+        { MPI_DOUBLE, flt },
+        { MPI_LONG_DOUBLE, flt },
+        { MPI_C_BOOL, logical },
+        { MPI_CXX_BOOL, logical },
+        { MPI_LOGICAL, logical },
+        { MPI_C_FLOAT_COMPLEX, cpl },
+        { MPI_C_DOUBLE_COMPLEX, cpl },
+        { MPI_C_LONG_DOUBLE_COMPLEX, cpl },
+        { MPI_CXX_FLOAT_COMPLEX, cpl },
+        { MPI_CXX_DOUBLE_COMPLEX, cpl },
+        { MPI_CXX_LONG_DOUBLE_COMPLEX, cpl },
+        { MPI_COMPLEX, cpl },
+        { MPI_DOUBLE_COMPLEX, cpl },
+        { MPI_COMPLEX8, cpl },
+        { MPI_COMPLEX16, cpl },
+        { MPI_COMPLEX32, cpl },
+        { MPI_INTEGER, fint },
+        { MPI_INTEGER1, fint },
+        { MPI_INTEGER2, fint },
+        { MPI_INTEGER4, fint },
+        { MPI_INTEGER8, fint },
+        { MPI_REAL, flt },
+        { MPI_DOUBLE_PRECISION, flt },
+        { MPI_REAL4, flt },
+        { MPI_REAL8, flt },
+        { MPI_REAL16, flt },
+        { MPI_FLOAT_INT, pair },
+        { MPI_DOUBLE_INT, pair },
+        { MPI_LONG_INT, pair },
+        { MPI_2INT, pair },
+        { MPI_SHORT_INT, pair },
+        { MPI_LONG_DOUBLE_INT, pair },
+        { MPI_2REAL, pair },
+        { MPI_2DOUBLE_PRECISION, pair },
+        { MPI_2INTEGER, pair },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         add(all[i].type, all[i].cls);
 }
 
-/* Contiguous by its constructors. Types of other constructors may be contiguous as well, but their order in memory
- * need not be the signature's. */
+/* Contiguous by its constructors. Types of other constructors may be contiguous as well, but
+ * their order in memory need not be the signature's. */
 static int is_plain(MPI_Datatype type, int depth)
 {
     const struct shim_type *known = find(type);
@@ -153,7 +194,8 @@ static int is_plain(MPI_Datatype type, int depth)
     if (PMPI_Type_get_contents(type, ni, na, nd, counts, none, &inner) != MPI_SUCCESS)
         return 0;
     plain = is_plain(inner, depth + 1);
-    if (!find(inner) && PMPI_Type_get_envelope(inner, &ni, &na, &nd, &combiner) == MPI_SUCCESS &&
+    if (!find(inner) &&
+        PMPI_Type_get_envelope(inner, &ni, &na, &nd, &combiner) == MPI_SUCCESS &&
         combiner != MPI_COMBINER_NAMED)
         PMPI_Type_free(&inner); /* get_contents made a handle */
     return plain;
@@ -178,7 +220,8 @@ int shim_type_get(MPI_Datatype type, struct shim_type *out)
         *out = *known;
         return 0;
     }
-    if (type == MPI_DATATYPE_NULL || !is_committed(type) || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
+    if (type == MPI_DATATYPE_NULL || !is_committed(type) ||
+        PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
         return -1;
     *out = (struct shim_type){ .handle = type, .size = (size_t)size };
     if (PMPI_Type_get_extent(type, &lb, &out->extent) != MPI_SUCCESS)
@@ -187,15 +230,16 @@ int shim_type_get(MPI_Datatype type, struct shim_type *out)
     return 0;
 }
 
-/* A message to oneself takes any layout. Each call has a tag of its own: several threads may be here. */
-static int copy_between(const void *from, int from_count, MPI_Datatype from_type, void *to, int to_count,
-                        MPI_Datatype to_type)
+/* A message to oneself takes any layout. Each call has a tag of its own: several threads may be
+ * here. */
+static int copy_between(const void *from, int from_count, MPI_Datatype from_type, void *to,
+                        int to_count, MPI_Datatype to_type)
 {
     static atomic_uint calls;
     int tag = 1 + (int)(atomic_fetch_add(&calls, 1) % 30000);
 
-    return real.Sendrecv(from, from_count, from_type, 0, tag, to, to_count, to_type, 0, tag, shim_self,
-                         MPI_STATUS_IGNORE);
+    return real.Sendrecv(from, from_count, from_type, 0, tag, to, to_count, to_type, 0, tag,
+                         shim_self, MPI_STATUS_IGNORE);
 }
 
 /* For elements too large for the int counts of pack and unpack. */
@@ -249,7 +293,8 @@ int shim_pack(const void *from, size_t count, const struct shim_type *t, void *t
         else if (src == (const char *)MPI_BOTTOM)
             rc = copy_between(src, (int)n, t->handle, dst, (int)(n * t->size), MPI_PACKED);
         else
-            rc = PMPI_Pack(src, (int)n, t->handle, dst, (int)(n * t->size), &position, MPI_COMM_SELF);
+            rc = PMPI_Pack(src, (int)n, t->handle, dst, (int)(n * t->size), &position,
+                           MPI_COMM_SELF);
     }
     return rc;
 }
@@ -273,7 +318,8 @@ int shim_unpack(const void *from, void *to, size_t count, const struct shim_type
         else if (dst == (char *)MPI_BOTTOM)
             rc = copy_between(src, (int)(n * t->size), MPI_PACKED, dst, (int)n, t->handle);
         else
-            rc = PMPI_Unpack(src, (int)(n * t->size), &position, dst, (int)n, t->handle, MPI_COMM_SELF);
+            rc = PMPI_Unpack(src, (int)(n * t->size), &position, dst, (int)n, t->handle,
+                             MPI_COMM_SELF);
     }
     return rc;
 }

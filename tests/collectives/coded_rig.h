@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All ranks of a job in one thread over the loop transport, each with a codec state. BANYAN_TEST_SEED repeats a run. */
+/* All ranks of a job in one thread over the loop transport, each with a codec state.
+ * BANYAN_TEST_SEED repeats a run. */
 #ifndef BNY_TESTS_CODED_RIG_H
 #define BNY_TESTS_CODED_RIG_H
 
@@ -34,7 +35,8 @@ static inline uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 0) : 4711;
 }
 
-static inline void rig_open(struct rig *g, int n, size_t count, const struct bny_loop_faults *faults)
+static inline void rig_open(struct rig *g, int n, size_t count,
+                            const struct bny_loop_faults *faults)
 {
     memset(g, 0, sizeof *g);
     setenv("BANYAN_CODEC_FORCE", "1", 1);
@@ -44,7 +46,8 @@ static inline void rig_open(struct rig *g, int n, size_t count, const struct bny
     g->fabric = bny_loop_fabric_create(n, faults);
     cr_assert_not_null(g->fabric);
     for (int r = 0; r < n; r++) {
-        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, NULL), 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, NULL), 0, "%s",
+                     banyan_last_error());
         cr_assert_eq(banyan_codec_state_create(&g->state[r], count, 99), 0);
         g->in[r] = calloc(count + 1, 4);
         g->out[r] = calloc(count + 1, 4);
@@ -98,14 +101,14 @@ static inline int drive(struct rig *g, const char *what)
     return first;
 }
 
-static inline int allreduce(struct rig *g, const char *codec, const char *schedule, size_t chunk, banyan_op op, int state,
-                     int in_place)
+static inline int allreduce(struct rig *g, const char *codec, const char *schedule,
+                            size_t chunk, banyan_op op, int state, int in_place)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT;
     char what[160];
 
-    snprintf(what, sizeof what, "allreduce n=%d codec=%s schedule=%s chunk=%zu op=%d state=%d", g->n, codec,
-             schedule ? schedule : "auto", chunk, (int)op, state);
+    snprintf(what, sizeof what, "allreduce n=%d codec=%s schedule=%s chunk=%zu op=%d state=%d",
+             g->n, codec, schedule ? schedule : "auto", chunk, (int)op, state);
     o.codec = codec;
     o.schedule = schedule;
     o.chunk_bytes = chunk;
@@ -114,15 +117,16 @@ static inline int allreduce(struct rig *g, const char *codec, const char *schedu
         o.codec_state = state ? g->state[r] : NULL;
         if (in_place)
             memcpy(g->out[r], g->in[r], 4 * g->count);
-        rc = banyan_allreduce_init(in_place ? g->out[r] : g->in[r], g->out[r], g->count, BANYAN_F32, op, g->comm[r], &o,
-                                   &g->req[r]);
+        rc = banyan_allreduce_init(in_place ? g->out[r] : g->in[r], g->out[r], g->count,
+                                   BANYAN_F32, op, g->comm[r], &o, &g->req[r]);
         if (rc == -BANYAN_ENOTSUP && r == 0)
             return 1;
         cr_assert_eq(rc, 0, "%s: %s", what, banyan_last_error());
     }
     cr_assert_eq(drive(g, what), 0, "%s: %s", what, banyan_last_error());
     for (int r = 1; r < g->n; r++)
-        cr_assert_eq(memcmp(g->out[0], g->out[r], 4 * g->count), 0, "%s: ranks 0 and %d differ", what, r);
+        cr_assert_eq(memcmp(g->out[0], g->out[r], 4 * g->count), 0, "%s: ranks 0 and %d differ",
+                     what, r);
     return 0;
 }
 
@@ -133,9 +137,11 @@ static inline int coded_is_linear(size_t i)
     return bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW;
 }
 
-/* test_coded.c: sum(inputs) + sum(old residuals) = n * avg + sum(new residuals), over many steps, forests, parameters. */
+/* test_coded.c: sum(inputs) + sum(old residuals) = n * avg + sum(new residuals), over many
+ * steps, forests, parameters. */
 void coded_law(const char *codec, const char *other, int n, size_t count);
-/* test_coded_peers.c: spoils one chunk of an allreduce. 1: it was spoilt, and the peer named for it. */
+/* test_coded_peers.c: spoils one chunk of an allreduce. 1: it was spoilt, and the peer named
+ * for it. */
 int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int round);
 
 #endif

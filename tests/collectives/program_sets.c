@@ -19,8 +19,10 @@ static enum bny_forest_use use_of(int collective)
 
 /* ---- random forests ---- */
 
-/* A random tree: ranks join in random order below one that has joined. The order becomes the steps. */
-static void random_tree(uint64_t *rng, int n, int root, int *parent, uint32_t *step, int downwards)
+/* A random tree: ranks join in random order below one that has joined. The order becomes the
+ * steps. */
+static void random_tree(uint64_t *rng, int n, int root, int *parent, uint32_t *step,
+                        int downwards)
 {
     int order[SET_MAX_RANKS];
 
@@ -39,8 +41,8 @@ static void random_tree(uint64_t *rng, int n, int root, int *parent, uint32_t *s
     }
 }
 
-/* What planners make of graphs with unequal links: weights that differ, several trees of one root, a broadcast
- * direction of its own. The same for the same arguments. */
+/* What planners make of graphs with unequal links: weights that differ, several trees of one
+ * root, a broadcast direction of its own. The same for the same arguments. */
 static int random_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     uint64_t rng = (uint64_t)n * 64 + (uint64_t)root * 8 + use;
@@ -54,7 +56,8 @@ static int random_build(struct bny_forest **out, int n, enum bny_forest_use use,
         tree->root = use == BNY_FOREST_SCATTERED ? t
                      : use == BNY_FOREST_ROOTED  ? root
                                                  : (int)bny_rng_below(&rng, (uint64_t)n);
-        tree->weight_num = use == BNY_FOREST_SCATTERED ? 1 : 1 + (uint32_t)bny_rng_below(&rng, 9);
+        tree->weight_num =
+            use == BNY_FOREST_SCATTERED ? 1 : 1 + (uint32_t)bny_rng_below(&rng, 9);
         tree->pipeline = (uint32_t)bny_rng_below(&rng, 6);
         sum += tree->weight_num;
         random_tree(&rng, n, tree->root, tree->parent, tree->step, 0);
@@ -145,8 +148,8 @@ static int compile_all(struct program_set *s, const struct program_kind *kind, i
 
 int program_set_build(struct program_set *s, const struct program_kind *kind, int n, int root)
 {
-    const char *name = kind->builder >= 0 ? builder_at(kind->builder)->name
-                                          : bny_directs[kind->direct]->name;
+    const char *name =
+        kind->builder >= 0 ? builder_at(kind->builder)->name : bny_directs[kind->direct]->name;
     int e = 0;
 
     memset(s, 0, sizeof *s);

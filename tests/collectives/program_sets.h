@@ -16,7 +16,8 @@ struct program_set {
 /* Every way to make programs: builders with their collectives, coalesced or not, and directs.
  * Plain numbers, so that it can be a test parameter. */
 struct program_kind {
-    int builder, direct; /* index in bny_builders (one past them: random forests) or bny_directs; -1: the other one */
+    int builder, direct; /* index in bny_builders (one past them: random forests) or
+                            bny_directs; -1: the other one */
     int collective, coalesce;
 };
 

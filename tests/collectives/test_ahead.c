@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Encoding threads: a job's bytes are those of a call; operations with 0, 1 and 2 of them end with the same bits, results
- * and residuals, and ones that fail leave no thread behind in anybody's memory. BANYAN_TEST_SEED repeats a run. */
+/* Encoding threads: a job's bytes are those of a call; operations with 0, 1 and 2 of them end
+ * with the same bits, results and residuals, and ones that fail leave no thread behind in
+ * anybody's memory. BANYAN_TEST_SEED repeats a run. */
 #include <math.h>
 #include <sched.h>
 
@@ -11,12 +12,20 @@
 #define JOBS  64
 #define ELEMS 5000
 
-static void job_fill(struct bny_job *job, const struct bny_codec *codec, float *src, float *ef, char *wire, size_t cap)
+static void job_fill(struct bny_job *job, const struct bny_codec *codec, float *src, float *ef,
+                     char *wire, size_t cap)
 {
     memset(job, 0, sizeof *job);
     atomic_init(&job->state, BNY_JOB_NONE);
-    job->enc = (struct bny_enc){ .codec = codec, .cpu_flags = bny_cpu_flags(), .dtype = BANYAN_F32, .ef = ef, .ef_scale = 1,
-                                 .seed = 3, .step = 4, .rank = 1, .nsum = 1 };
+    job->enc = (struct bny_enc){ .codec = codec,
+                                 .cpu_flags = bny_cpu_flags(),
+                                 .dtype = BANYAN_F32,
+                                 .ef = ef,
+                                 .ef_scale = 1,
+                                 .seed = 3,
+                                 .step = 4,
+                                 .rank = 1,
+                                 .nsum = 1 };
     job->wire = wire;
     job->cap = cap;
     job->src = src;
@@ -34,7 +43,8 @@ Test(ahead, threads_encode_what_a_call_does, .timeout = 60)
     cr_assert_eq(bny_codec_parse(&codec, "int4"), 0);
     for (int threads = 1; threads <= 2; threads++) {
         size_t cap = bny_message_bound(codec, ELEMS, BANYAN_F32, 0);
-        float *src = malloc(JOBS * ELEMS * 4), *ef = calloc(JOBS * ELEMS, 4), *same = calloc(ELEMS, 4);
+        float *src = malloc(JOBS * ELEMS * 4), *ef = calloc(JOBS * ELEMS, 4),
+              *same = calloc(ELEMS, 4);
         char *wire = malloc(JOBS * cap), *want = malloc(cap);
 
         for (size_t i = 0; i < JOBS * ELEMS; i++)
@@ -121,8 +131,8 @@ static uint64_t mix(uint64_t h, const void *p, size_t bytes)
     return h;
 }
 
-static void with_threads(const char *threads, int n, const struct bny_loop_faults *faults, const char *codec,
-                         const char *forest, struct outcome *o)
+static void with_threads(const char *threads, int n, const struct bny_loop_faults *faults,
+                         const char *codec, const char *forest, struct outcome *o)
 {
     struct rig g;
 
@@ -141,7 +151,8 @@ static void with_threads(const char *threads, int n, const struct bny_loop_fault
     }
     for (int r = 0; r < n; r++) {
         cr_assert_eq(g.comm[r]->world->jobs_out, 0);
-        cr_assert_eq(g.comm[r]->world->workers != NULL, strcmp(threads, "0") != 0 && o->rc == 0);
+        cr_assert_eq(g.comm[r]->world->workers != NULL,
+                     strcmp(threads, "0") != 0 && o->rc == 0);
     }
     rig_close(&g);
     unsetenv("BANYAN_ENCODE_THREADS");
@@ -150,8 +161,12 @@ static void with_threads(const char *threads, int n, const struct bny_loop_fault
 Test(ahead, threads_change_no_bit, .timeout = 200)
 {
     static const char *const forests[] = { NULL, "ring", "double_binary_tree", "host_ring" };
-    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.05, .duplicate = 0.05, .reorder = 0.1,
-                                 .delay_polls_max = 4, .queue_max = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run(),
+                                 .loss = 0.05,
+                                 .duplicate = 0.05,
+                                 .reorder = 0.1,
+                                 .delay_polls_max = 4,
+                                 .queue_max = 4 };
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     for (size_t i = 0; bny_codecs[i]; i++)
@@ -160,14 +175,19 @@ Test(ahead, threads_change_no_bit, .timeout = 200)
 
             if (k > 0 && k != 1 + i % 3)
                 continue;
-            if (bny_codecs[i]->family == BNY_CODEC_LINEAR || bny_codecs[i]->family == BNY_CODEC_RAW)
+            if (bny_codecs[i]->family == BNY_CODEC_LINEAR ||
+                bny_codecs[i]->family == BNY_CODEC_RAW)
                 continue;
             with_threads("0", k == 3 ? 4 : 3, NULL, bny_codecs[i]->name, forests[k], &none);
-            with_threads("1", k == 3 ? 4 : 3, k == 1 ? &f : NULL, bny_codecs[i]->name, forests[k], &one);
-            with_threads("2", k == 3 ? 4 : 3, k == 2 ? &f : NULL, bny_codecs[i]->name, forests[k], &two);
+            with_threads("1", k == 3 ? 4 : 3, k == 1 ? &f : NULL, bny_codecs[i]->name,
+                         forests[k], &one);
+            with_threads("2", k == 3 ? 4 : 3, k == 2 ? &f : NULL, bny_codecs[i]->name,
+                         forests[k], &two);
             cr_assert_eq(none.rc, one.rc);
-            cr_assert_eq(none.hash, one.hash, "%s %s: one thread", bny_codecs[i]->name, forests[k] ? forests[k] : "auto");
-            cr_assert_eq(none.hash, two.hash, "%s %s: two threads", bny_codecs[i]->name, forests[k] ? forests[k] : "auto");
+            cr_assert_eq(none.hash, one.hash, "%s %s: one thread", bny_codecs[i]->name,
+                         forests[k] ? forests[k] : "auto");
+            cr_assert_eq(none.hash, two.hash, "%s %s: two threads", bny_codecs[i]->name,
+                         forests[k] ? forests[k] : "auto");
         }
 }
 
@@ -185,7 +205,9 @@ Test(ahead, a_failed_operation_is_left_alone, .timeout = 120)
         o.chunk_bytes = 32768;
         for (int r = 0; r < g.n; r++) {
             o.codec_state = g.state[r];
-            cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o, &g.req[r]), 0);
+            cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32,
+                                               BANYAN_SUM, g.comm[r], &o, &g.req[r]),
+                         0);
             cr_assert_eq(banyan_start(g.req[r]), 0);
         }
         for (int turn = 0; turn < after; turn++)

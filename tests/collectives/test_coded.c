@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs inside collectives, all ranks in one thread over the loop transport: for every codec of the registry, ranks
- * end with the same bits, nothing that a residual should keep is lost, exact codecs change no bit, and what a codec
- * declines travels raw. BANYAN_TEST_SEED repeats a run. */
+/* Codecs inside collectives, all ranks in one thread over the loop transport: for every codec
+ * of the registry, ranks end with the same bits, nothing that a residual should keep is lost,
+ * exact codecs change no bit, and what a codec declines travels raw. BANYAN_TEST_SEED repeats a
+ * run. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #include "compress/linear.h"
 #include "tests/collectives/coded_rig.h"
 
-static const char *const forests[] = { NULL, "ring", "halving", "double_binary_tree", "binomial", "host_ring" };
+static const char *const forests[] = { NULL,       "ring",     "halving", "double_binary_tree",
+                                       "binomial", "host_ring" };
 #define NFORESTS (sizeof forests / sizeof forests[0])
 
 Test(coded, ranks_agree_on_every_forest, .timeout = 120)
@@ -33,8 +35,12 @@ Test(coded, ranks_agree_on_every_forest, .timeout = 120)
 
 Test(coded, ranks_agree_under_faults, .timeout = 120)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
-                                 .delay_polls_max = 5, .queue_max = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run(),
+                                 .loss = 0.1,
+                                 .duplicate = 0.1,
+                                 .reorder = 0.2,
+                                 .delay_polls_max = 5,
+                                 .queue_max = 4 };
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     for (int n = 2; n <= 4; n++) {
@@ -51,7 +57,8 @@ Test(coded, ranks_agree_under_faults, .timeout = 120)
 void coded_law(const char *codec, const char *other, int n, size_t count)
 {
     struct rig g;
-    double *sent = calloc(count, sizeof *sent), *got = calloc(count, sizeof *got), worst = 0, size = 0;
+    double *sent = calloc(count, sizeof *sent), *got = calloc(count, sizeof *got), worst = 0,
+           size = 0;
 
     rig_open(&g, n, count, NULL);
     for (int step = 0; step < 120; step++) {
@@ -61,7 +68,8 @@ void coded_law(const char *codec, const char *other, int n, size_t count)
         for (int r = 0; r < n; r++)
             for (size_t i = 0; i < count; i++)
                 sent[i] += (double)g.in[r][i];
-        if (allreduce(&g, step % 10 < 5 ? codec : other, forest, step % 2 ? 4096 : 0, op, 1, step % 4 == 0))
+        if (allreduce(&g, step % 10 < 5 ? codec : other, forest, step % 2 ? 4096 : 0, op, 1,
+                      step % 4 == 0))
             cr_assert_eq(allreduce(&g, codec, NULL, 0, op, 1, 0), 0);
         for (size_t i = 0; i < count; i++)
             got[i] += (double)g.out[0][i] * (op == BANYAN_AVG ? n : 1);
@@ -73,7 +81,8 @@ void coded_law(const char *codec, const char *other, int n, size_t count)
         worst = fmax(worst, fabs(sent[i] - got[i] - left));
         size = fmax(size, fabs(sent[i]));
     }
-    cr_assert(worst <= 1e-4 * size, "%s, %s on %d ranks: %g of %g is lost", codec, other, n, worst, size);
+    cr_assert(worst <= 1e-4 * size, "%s, %s on %d ranks: %g of %g is lost", codec, other, n,
+              worst, size);
     rig_close(&g);
     free(sent);
     free(got);
@@ -81,7 +90,8 @@ void coded_law(const char *codec, const char *other, int n, size_t count)
 
 static int keeps_law(size_t i)
 {
-    return !coded_is_linear(i) && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) && bny_codecs[i]->elem_floats == 0;
+    return !coded_is_linear(i) && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) &&
+           bny_codecs[i]->elem_floats == 0;
 }
 
 Test(coded, nothing_is_lost, .timeout = 240)
@@ -114,8 +124,9 @@ Test(coded, reduce_scatter_and_others_keep_the_law)
                 o.codec_state = g.state[r];
                 for (size_t k = 0; k < count; k++)
                     sent[k] += (double)g.in[r][k];
-                cr_assert_eq(banyan_reduce_scatter_init(g.in[r], g.out[r], block, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                                        &g.req[r]), 0, "%s", banyan_last_error());
+                cr_assert_eq(banyan_reduce_scatter_init(g.in[r], g.out[r], block, BANYAN_F32,
+                                                        BANYAN_SUM, g.comm[r], &o, &g.req[r]),
+                             0, "%s", banyan_last_error());
             }
             cr_assert_eq(drive(&g, "reduce_scatter"), 0);
             for (size_t k = 0; k < count; k++)
@@ -124,27 +135,34 @@ Test(coded, reduce_scatter_and_others_keep_the_law)
         for (size_t k = 0; k < count; k++) {
             for (int r = 0; r < N; r++)
                 got[k] += (double)banyan_codec_state_residual(g.state[r])[k];
-            cr_assert(fabs(sent[k] - got[k]) < 1e-3, "%s: element %zu: %g, not %g", o.codec, k, got[k], sent[k]);
+            cr_assert(fabs(sent[k] - got[k]) < 1e-3, "%s: element %zu: %g, not %g", o.codec, k,
+                      got[k], sent[k]);
         }
         for (int c = 0; c < 2; c++) { /* broadcast and allgather: all ranks hold the same */
             for (int r = 0; r < N; r++) {
                 o.codec_state = NULL;
                 memcpy(g.out[r], g.in[c ? r : 1], 4 * count);
-                cr_assert_eq(c ? banyan_allgather_init(g.in[r], g.out[r], block, BANYAN_F32, g.comm[r], &o, &g.req[r])
-                               : banyan_broadcast_init(g.out[r], count, BANYAN_F32, 1, g.comm[r], &o, &g.req[r]), 0);
+                cr_assert_eq(c ? banyan_allgather_init(g.in[r], g.out[r], block, BANYAN_F32,
+                                                       g.comm[r], &o, &g.req[r])
+                               : banyan_broadcast_init(g.out[r], count, BANYAN_F32, 1,
+                                                       g.comm[r], &o, &g.req[r]),
+                             0);
             }
             cr_assert_eq(drive(&g, "broadcast or allgather"), 0);
             for (int r = 1; r < N; r++)
-                cr_assert_eq(memcmp(g.out[0], g.out[r], 4 * count), 0, "%s: ranks differ", o.codec);
+                cr_assert_eq(memcmp(g.out[0], g.out[r], 4 * count), 0, "%s: ranks differ",
+                             o.codec);
         }
         rig_close(&g);
     }
 }
 
-/* What a rank sends of a sparse sum is no more than the elements of all (6 bytes each), whoever owns it. */
+/* What a rank sends of a sparse sum is no more than the elements of all (6 bytes each), whoever
+ * owns it. */
 Test(coded, sums_of_sparse_parts_stay_sparse)
 {
-    static const char *const codecs[] = { "topk:delta=0.01", "topk_exact:delta=0.01", "gtopk:delta=0.01", "sidco:delta=0.01" };
+    static const char *const codecs[] = { "topk:delta=0.01", "topk_exact:delta=0.01",
+                                          "gtopk:delta=0.01", "sidco:delta=0.01" };
 
     for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++)
         for (int n = 2; n <= 5; n++) {
@@ -165,9 +183,10 @@ Test(coded, sums_of_sparse_parts_stay_sparse)
         }
 }
 
-/* Sparse operations, element by element and step by step: the result is the sum of what ranks and owners did send (their
- * inputs and residuals before, without their residuals after). With owners that select again, what travels comes to stay below
- * Ok-Topk's 6k words, k the elements asked for, wherever they lie (thresholds settle within some thirty steps, in which owners of
+/* Sparse operations, element by element and step by step: the result is the sum of what ranks
+ * and owners did send (their inputs and residuals before, without their residuals after). With
+ * owners that select again, what travels comes to stay below Ok-Topk's 6k words, k the elements
+ * asked for, wherever they lie (thresholds settle within some thirty steps, in which owners of
  * clusters send up to 7.3k); what they reject is back in a residual. */
 static void sparse_steps(const char *codec, int n, int is_clustered)
 {
@@ -194,7 +213,8 @@ static void sparse_steps(const char *codec, int n, int is_clustered)
             for (int r = 0; r < n; r++)
                 now += (double)banyan_codec_state_residual(g.state[r])[i];
             cr_assert(fabs(left[i] - now - (double)g.out[0][i]) <= 2e-5 * (1 + fabs(left[i])),
-                      "%s, %d ranks, step %d, element %zu: %g, not %g", codec, n, step, i, (double)g.out[0][i], left[i] - now);
+                      "%s, %d ranks, step %d, element %zu: %g, not %g", codec, n, step, i,
+                      (double)g.out[0][i], left[i] - now);
             left[i] = now;
         }
         for (int r = 0; r < n && step > 35; r++) {
@@ -203,7 +223,8 @@ static void sparse_steps(const char *codec, int n, int is_clustered)
                 most = (size_t)(after.wire_bytes - before[r].wire_bytes);
         }
     }
-    cr_expect(!strstr(codec, "reselect=1") || most <= 6 * k * 4, "%s, %d ranks, %s: %zu bytes, 6k words are %zu", codec, n,
+    cr_expect(!strstr(codec, "reselect=1") || most <= 6 * k * 4,
+              "%s, %d ranks, %s: %zu bytes, 6k words are %zu", codec, n,
               is_clustered ? "clustered" : "uniform", most, 6 * k * 4);
     rig_close(&g);
     free(left);
@@ -211,7 +232,8 @@ static void sparse_steps(const char *codec, int n, int is_clustered)
 
 Test(coded, sparse_results_are_the_sum_of_what_was_sent, .timeout = 200)
 {
-    static const char *const codecs[] = { "topk:delta=0.01", "topk:delta=0.01,reselect=1", "topk_exact:delta=0.01" };
+    static const char *const codecs[] = { "topk:delta=0.01", "topk:delta=0.01,reselect=1",
+                                          "topk_exact:delta=0.01" };
 
     for (size_t i = 0; i < 3; i++)
         for (int n = 2; n <= 5; n += n == 3 ? 2 : 1) {
@@ -234,10 +256,12 @@ Test(coded, what_a_codec_declines_travels_raw)
             g.in[2][60000] = NAN;
             for (size_t f = 0; f < NFORESTS; f++) {
                 allreduce(&g, bny_codecs[i]->name, forests[f], 0, BANYAN_AVG, state, 0);
-                cr_assert(isnan(g.out[0][60000]), "%s: NaN became %g", bny_codecs[i]->name, (double)g.out[0][60000]);
-                cr_assert(!isfinite(g.out[0][77]), "%s: infinity became %g", bny_codecs[i]->name,
-                          (double)g.out[0][77]);
-                cr_assert(isfinite(g.out[0][30000]) && isfinite(banyan_codec_state_residual(g.state[1])[77]),
+                cr_assert(isnan(g.out[0][60000]), "%s: NaN became %g", bny_codecs[i]->name,
+                          (double)g.out[0][60000]);
+                cr_assert(!isfinite(g.out[0][77]), "%s: infinity became %g",
+                          bny_codecs[i]->name, (double)g.out[0][77]);
+                cr_assert(isfinite(g.out[0][30000]) &&
+                              isfinite(banyan_codec_state_residual(g.state[1])[77]),
                           "%s", bny_codecs[i]->name);
             }
         }
@@ -246,7 +270,8 @@ Test(coded, what_a_codec_declines_travels_raw)
 }
 
 /* Exact codecs: the bits of raw, for every type, operation, collective and schedule. */
-static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype, const char *schedule, banyan_op op)
+static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
+                      const char *schedule, banyan_op op)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT;
     size_t bytes = banyan_dtype_bytes(dtype) * g->count;
@@ -257,13 +282,14 @@ static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
     for (int pass = 0; pass < 2; pass++) {
         o.codec = pass ? codec : "none";
         for (int r = 0; r < g->n; r++) {
-            int rc = banyan_allreduce_init(g->in[r], g->out[r], g->count, dtype, op, g->comm[r], &o, &g->req[r]);
+            int rc = banyan_allreduce_init(g->in[r], g->out[r], g->count, dtype, op, g->comm[r],
+                                           &o, &g->req[r]);
             if (rc == -BANYAN_ENOTSUP && r == 0 && pass == 0)
                 return;
             cr_assert_eq(rc, 0, "%s: %s", codec, banyan_last_error());
         }
-        cr_assert_eq(drive(g, codec), 0, "%s %s %s: %s", codec, banyan_dtype_name(dtype), schedule,
-                     banyan_last_error());
+        cr_assert_eq(drive(g, codec), 0, "%s %s %s: %s", codec, banyan_dtype_name(dtype),
+                     schedule, banyan_last_error());
         for (int r = 0; r < g->n; r++) {
             if (pass == 0) {
                 want[r] = malloc(bytes);
@@ -271,8 +297,9 @@ static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
                 memset(g->out[r], 0x55, bytes);
                 continue;
             }
-            cr_assert_eq(memcmp(want[r], g->out[r], bytes), 0, "%s %s %s: rank %d differs from raw", codec,
-                         banyan_dtype_name(dtype), schedule ? schedule : "auto", r);
+            cr_assert_eq(memcmp(want[r], g->out[r], bytes), 0,
+                         "%s %s %s: rank %d differs from raw", codec, banyan_dtype_name(dtype),
+                         schedule ? schedule : "auto", r);
             free(want[r]);
         }
     }
@@ -284,14 +311,17 @@ Test(coded, exact_codecs_change_no_bit, .timeout = 120)
         struct rig g;
         rig_open(&g, n, 5003, NULL);
         for (size_t i = 0; bny_codecs[i]; i++)
-            for (int d = 0; d < BANYAN_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT; d++)
+            for (int d = 0; d < BANYAN_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT;
+                 d++)
                 for (size_t s = 0; banyan_schedule_name(s); s++) {
                     if (!((bny_codecs[i]->dtypes ? bny_codecs[i]->dtypes : 1) >> d & 1) ||
                         banyan_dtype_bytes((enum banyan_dtype)d) > 4)
                         continue;
                     fill(&g);
-                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d, banyan_schedule_name(s), BANYAN_MAX);
-                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d, banyan_schedule_name(s), BANYAN_AVG);
+                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d,
+                              banyan_schedule_name(s), BANYAN_MAX);
+                    exact_one(&g, bny_codecs[i]->name, (enum banyan_dtype)d,
+                              banyan_schedule_name(s), BANYAN_AVG);
                 }
         rig_close(&g);
     }
@@ -324,12 +354,14 @@ Test(coded, states_used_differently_are_found)
     o.codec = "bf16";
     for (int r = 0; r < 2; r++) {
         o.codec_state = g.state[r];
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0);
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[r], &o, &g.req[r]),
+                     0);
     }
     cr_assert_eq(drive(&g, "steps differ"), -BANYAN_EPROTO, "%s", banyan_last_error());
-    cr_assert(strstr(banyan_last_error(), "of step") && strstr(banyan_last_error(), "chunk 0 of message"), "%s",
-              banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "of step") &&
+                  strstr(banyan_last_error(), "chunk 0 of message"),
+              "%s", banyan_last_error());
     rig_close(&g);
 }
 
@@ -343,11 +375,14 @@ Test(coded, a_state_serves_one_operation)
     o.codec = "bf16";
     for (int r = 0; r < 2; r++) {
         o.codec_state = g.state[r];
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0);
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[r], &o, &g.req[r]),
+                     0);
     }
     o.codec_state = g.state[0];
-    cr_assert_eq(banyan_allreduce_init(g.in[0], g.in[0], g.count, BANYAN_F32, BANYAN_SUM, g.comm[0], &o, &second), 0);
+    cr_assert_eq(banyan_allreduce_init(g.in[0], g.in[0], g.count, BANYAN_F32, BANYAN_SUM,
+                                       g.comm[0], &o, &second),
+                 0);
     cr_assert_eq(banyan_start(g.req[0]), 0);
     cr_assert_eq(banyan_start(second), -BANYAN_EBUSY);
     cr_assert_eq(banyan_codec_state_reset(g.state[0]), -BANYAN_EBUSY);
@@ -366,8 +401,9 @@ Test(coded, a_state_serves_one_operation)
     }
     cr_assert_eq(banyan_codec_state_reset(g.state[0]), 0);
     o.codec_state = g.state[0];
-    cr_assert_eq(banyan_allreduce(g.in[0], g.in[0], g.count - 1, BANYAN_F32, BANYAN_SUM, g.comm[0], &o),
-                 -BANYAN_EINVAL);
+    cr_assert_eq(
+        banyan_allreduce(g.in[0], g.in[0], g.count - 1, BANYAN_F32, BANYAN_SUM, g.comm[0], &o),
+        -BANYAN_EINVAL);
     banyan_request_free(second);
     rig_close(&g);
 }
@@ -401,7 +437,8 @@ static int tenths_decode(void *ctx, float *dst, const void *wire, size_t len, si
 
 Test(coded, a_codec_of_the_programs_own, .timeout = 60)
 {
-    const struct banyan_codec c = { sizeof c, "tenths", NULL, tenths_bound, tenths_encode, tenths_decode };
+    const struct banyan_codec c = { sizeof c,     "tenths",      NULL,
+                                    tenths_bound, tenths_encode, tenths_decode };
     struct banyan_codec bad = c;
 
     cr_assert_eq(banyan_codec_register(&c), 0, "%s", banyan_last_error());

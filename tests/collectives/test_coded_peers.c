@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that lies about a coded chunk, or encodes in another way, is named, and spoils nothing. */
+/* A peer that lies about a coded chunk, or encodes in another way, is named, and spoils
+ * nothing. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,15 +18,18 @@ static int spoil(struct rig *g, enum lie lie, uint32_t chunk)
     for (struct bny_loop_packet *p = bny_loop_link(g->fabric, 1, 0)->head; p; p = p->next) {
         struct bny_hdr *h = p->out ? &p->out->hdr : NULL;
         unsigned char *bytes = p->out ? p->out->copy : NULL;
-        if (!h || !bytes || h->kind != BNY_MSG_DATA || h->len <= sizeof(struct bny_coded_hdr) || h->chunk != chunk)
+        if (!h || !bytes || h->kind != BNY_MSG_DATA || h->len <= sizeof(struct bny_coded_hdr) ||
+            h->chunk != chunk)
             continue;
         switch (lie) {
         case FLIP_PAYLOAD:
-            bytes[sizeof(struct bny_coded_hdr) + bny_rng_below(&g->rng, h->len - sizeof(struct bny_coded_hdr))] ^=
+            bytes[sizeof(struct bny_coded_hdr) +
+                  bny_rng_below(&g->rng, h->len - sizeof(struct bny_coded_hdr))] ^=
                 (unsigned char)(1 << bny_rng_below(&g->rng, 8));
             break;
         case FLIP_HEADER:
-            bytes[bny_rng_below(&g->rng, sizeof(struct bny_coded_hdr))] ^= (unsigned char)(1 << bny_rng_below(&g->rng, 8));
+            bytes[bny_rng_below(&g->rng, sizeof(struct bny_coded_hdr))] ^=
+                (unsigned char)(1 << bny_rng_below(&g->rng, 8));
             break;
         case TRUNCATE: h->len = (uint32_t)bny_rng_below(&g->rng, h->len); break;
         default:
@@ -55,7 +59,8 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
     char what[100];
     int d = 0, rc = 0, lied = 0;
 
-    snprintf(what, sizeof what, "%s, lie %d, crc %d, round %d", codec->name, (int)lie, crc, round);
+    snprintf(what, sizeof what, "%s, lie %d, crc %d, round %d", codec->name, (int)lie, crc,
+             round);
     setenv("BANYAN_CODEC_CRC", crc ? "1" : "0", 1);
     rig_open(&g, 2, 8 * ELEMS, NULL);
     unsetenv("BANYAN_CODEC_CRC");
@@ -67,8 +72,9 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
     o.schedule = "star";
     for (int r = 0; r < 2; r++) {
         o.codec_state = codec->flags & BNY_CODEC_FEEDBACK ? g.state[r] : NULL;
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0, "%s: %s", what, banyan_last_error());
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[r], &o, &g.req[r]),
+                     0, "%s: %s", what, banyan_last_error());
         cr_assert_eq(banyan_start(g.req[r]), 0);
     }
     for (int turn = 0; turn < 20000 && !d; turn++) {
@@ -77,15 +83,16 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
         rc = banyan_test(g.req[0], &d);
     }
     cr_assert(d, "%s: rank 0 does not end", what);
-    cr_assert(rc == 0 || rc == -BANYAN_EPROTO || rc == -BANYAN_EMISMATCH, "%s: %d, %s", what, rc, banyan_last_error());
+    cr_assert(rc == 0 || rc == -BANYAN_EPROTO || rc == -BANYAN_EMISMATCH, "%s: %d, %s", what,
+              rc, banyan_last_error());
     if (lied && (crc || lie == TRUNCATE))
         cr_assert_neq(rc, 0, "%s: nobody noticed", what);
     if (rc == -BANYAN_EPROTO) {
         char name[40];
         unsigned bad = 99;
         cr_assert(strstr(banyan_last_error(), "rank 1"), "%s: %s", what, banyan_last_error());
-        cr_assert_eq(sscanf(banyan_last_error(), "%39[a-z]: chunk %u of message 0", name, &bad), 2, "%s: %s", what,
-                     banyan_last_error());
+        cr_assert_eq(sscanf(banyan_last_error(), "%39[a-z]: chunk %u of message 0", name, &bad),
+                     2, "%s: %s", what, banyan_last_error());
         cr_assert_eq(bad, chunk, "%s: %s", what, banyan_last_error());
         check_untouched(&g, chunk, ELEMS, what);
     }
@@ -121,8 +128,9 @@ Test(coded, different_codecs_are_both_named)
     rig_open(&g, 2, 5000, NULL);
     for (int r = 0; r < 2; r++) {
         o.codec = codecs[r];
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                           &g.req[r]), 0);
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[r], &o, &g.req[r]),
+                     0);
         cr_assert_eq(banyan_start(g.req[r]), 0);
     }
     for (int turn = 0; turn < 20000 && !(d[0] && d[1]); turn++)
@@ -131,7 +139,8 @@ Test(coded, different_codecs_are_both_named)
             if (!d[r])
                 continue;
             cr_assert_eq(rc, -BANYAN_EMISMATCH);
-            cr_assert(strstr(banyan_last_error(), "codec int8:block=128") && strstr(banyan_last_error(), "codec bf16"),
+            cr_assert(strstr(banyan_last_error(), "codec int8:block=128") &&
+                          strstr(banyan_last_error(), "codec bf16"),
                       "%s", banyan_last_error());
         }
     cr_assert(d[0] && d[1], "%d %d", d[0], d[1]);

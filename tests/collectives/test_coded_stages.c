@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs that sum in several stages (as PowerSGD does), inside collectives over the loop transport. */
+/* Codecs that sum in several stages (as PowerSGD does), inside collectives over the loop
+ * transport. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +12,8 @@
 #include "compress/linear.h"
 #include "tests/collectives/coded_rig.h"
 
-/* Sums halves of the vector in one stage each, rounded to multiples of 1/8 with the rest in the residual; the second
- * stage's code depends on the sum of the first. */
+/* Sums halves of the vector in one stage each, rounded to multiples of 1/8 with the rest in the
+ * residual; the second stage's code depends on the sum of the first. */
 static int halves_nstages(const struct bny_codec *c)
 {
     return 3;
@@ -52,18 +53,26 @@ static int halves_finish(struct bny_linear *l)
     size_t half = l->n / 2;
 
     for (size_t i = 0; i < l->n; i++)
-        l->dst[i] = l->scale * (i < half ? ((float *)l->work)[i] : ((float *)l->code)[i - half]);
+        l->dst[i] =
+            l->scale * (i < half ? ((float *)l->work)[i] : ((float *)l->code)[i - half]);
     if (l->keep)
         ++*(uint64_t *)l->keep;
     return 0;
 }
 
 static const struct bny_linear_ops halves_linear = {
-    .nstages = halves_nstages, .keep_bytes = halves_keep, .work_bytes = halves_bytes, .code_bytes = halves_bytes,
-    .contribute = halves_contribute, .finish = halves_finish,
+    .nstages = halves_nstages,
+    .keep_bytes = halves_keep,
+    .work_bytes = halves_bytes,
+    .code_bytes = halves_bytes,
+    .contribute = halves_contribute,
+    .finish = halves_finish,
 };
 static const struct bny_codec_ops halves = {
-    .name = "test_halves", .family = BNY_CODEC_LINEAR, .flags = BNY_CODEC_FEEDBACK, .doc = "a test's",
+    .name = "test_halves",
+    .family = BNY_CODEC_LINEAR,
+    .flags = BNY_CODEC_FEEDBACK,
+    .doc = "a test's",
     .linear = &halves_linear,
 };
 
@@ -74,17 +83,22 @@ Test(coded, stages_keep_the_law, .timeout = 60)
     for (int n = 1; n <= 5; n++)
         coded_law("test_halves", n == 1 ? "test_halves" : "bf16", n, 3001);
     for (size_t i = 0; bny_codecs[i]; i++)
-        if (bny_codecs[i]->family == BNY_CODEC_LINEAR && (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) &&
-            bny_codecs[i]->elem_floats == 0)
+        if (bny_codecs[i]->family == BNY_CODEC_LINEAR &&
+            (bny_codecs[i]->flags & BNY_CODEC_FEEDBACK) && bny_codecs[i]->elem_floats == 0)
             coded_law(bny_codecs[i]->name, bny_codecs[i]->name, 3, 2500);
 }
 
-/* Many in flight, with others between them, started in another order of time on each rank, under faults. */
+/* Many in flight, with others between them, started in another order of time on each rank,
+ * under faults. */
 Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
 {
     enum { OPS = 12, N = 4 };
-    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
-                                 .delay_polls_max = 5, .queue_max = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run(),
+                                 .loss = 0.1,
+                                 .duplicate = 0.1,
+                                 .reorder = 0.2,
+                                 .delay_polls_max = 5,
+                                 .queue_max = 4 };
     static float x[N][OPS][700];
     struct banyan_request *req[N][OPS];
     int done[N][OPS] = { { 0 } }, left = N * OPS;
@@ -98,8 +112,9 @@ Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
             o.codec = k % 3 == 2 ? "none" : "test_halves";
             for (int i = 0; i < 700; i++)
                 x[r][k][i] = (float)(r + k + i);
-            cr_assert_eq(banyan_allreduce_init(x[r][k], x[r][k], 700, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                               &req[r][k]), 0);
+            cr_assert_eq(banyan_allreduce_init(x[r][k], x[r][k], 700, BANYAN_F32, BANYAN_SUM,
+                                               g.comm[r], &o, &req[r][k]),
+                         0);
         }
     for (int r = 0; r < N; r++)
         for (int k = 0; k < OPS; k++) {
@@ -122,7 +137,8 @@ Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
     for (int r = 0; r < N; r++)
         for (int k = 0; k < OPS; k++) {
             for (int i = 0; i < 700; i++)
-                cr_assert_float_eq(x[r][k][i], (float)(N * (k + i) + 6), 0, "rank %d operation %d element %d: %g", r, k, i,
+                cr_assert_float_eq(x[r][k][i], (float)(N * (k + i) + 6), 0,
+                                   "rank %d operation %d element %d: %g", r, k, i,
                                    (double)x[r][k][i]);
             banyan_request_free(req[r][k]);
         }
@@ -139,7 +155,9 @@ Test(coded, a_failure_ends_an_operation_and_its_stage)
     rig_open(&g, 2, 100000, NULL);
     o.codec = "test_halves";
     o.codec_state = g.state[0];
-    cr_assert_eq(banyan_allreduce_init(g.in[0], g.out[0], g.count, BANYAN_F32, BANYAN_SUM, g.comm[0], &o, &g.req[0]), 0);
+    cr_assert_eq(banyan_allreduce_init(g.in[0], g.out[0], g.count, BANYAN_F32, BANYAN_SUM,
+                                       g.comm[0], &o, &g.req[0]),
+                 0);
     cr_assert_eq(banyan_start(g.req[0]), 0);
     for (int i = 0; i < 10; i++)
         cr_assert_eq(banyan_test(g.req[0], &d), 0);

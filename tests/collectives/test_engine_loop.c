@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every collective and every schedule, all ranks in one thread over the loop transport, with seeded loss,
- * duplication, reordering, delay and short queues: results are exact, ranks agree bit for bit, nothing is written
- * outside the buffers, inputs stay as they were. BANYAN_TEST_SEED repeats a run. */
+/* Every collective and every schedule, all ranks in one thread over the loop transport, with
+ * seeded loss, duplication, reordering, delay and short queues: results are exact, ranks agree
+ * bit for bit, nothing is written outside the buffers, inputs stay as they were.
+ * BANYAN_TEST_SEED repeats a run. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@ static uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 0) : 12345;
 }
 
-static void rig_open_on(struct rig *g, int n, const struct bny_loop_faults *faults, const char *topology)
+static void rig_open_on(struct rig *g, int n, const struct bny_loop_faults *faults,
+                        const char *topology)
 {
     struct banyan_config cfg;
 
@@ -46,7 +48,8 @@ static void rig_open_on(struct rig *g, int n, const struct bny_loop_faults *faul
     g->fabric = bny_loop_fabric_create(n, faults);
     cr_assert_not_null(g->fabric);
     for (int r = 0; r < n; r++)
-        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, &cfg), 0, "%s", banyan_last_error());
+        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, &cfg), 0, "%s",
+                     banyan_last_error());
 }
 
 static void rig_open(struct rig *g, int n, const struct bny_loop_faults *faults)
@@ -105,9 +108,11 @@ static void check_guards(struct rig *g, const char *what)
     for (int r = 0; r < g->n; r++)
         for (int i = 1; i <= 32; i++) {
             cr_assert_eq(g->out[r][-i], 0x5a, "%s: rank %d wrote before its output", what, r);
-            cr_assert_eq(g->out[r][(g->out[r] == g->in[r] && g->in_bytes > g->out_bytes ? g->in_bytes
-                                                                                      : g->out_bytes) + (size_t)i - 1],
-                         0x5a, "%s: rank %d wrote behind its output", what, r);
+            cr_assert_eq(
+                g->out[r][(g->out[r] == g->in[r] && g->in_bytes > g->out_bytes ? g->in_bytes
+                                                                               : g->out_bytes) +
+                          (size_t)i - 1],
+                0x5a, "%s: rank %d wrote behind its output", what, r);
         }
 }
 
@@ -154,17 +159,18 @@ static void drive(struct rig *g, const char *what)
     }
 }
 
-static void allreduce_case(struct rig *g, size_t count, int in_place, const struct banyan_opts *opts)
+static void allreduce_case(struct rig *g, size_t count, int in_place,
+                           const struct banyan_opts *opts)
 {
     char what[128];
 
-    snprintf(what, sizeof what, "allreduce n=%d count=%zu in_place=%d schedule=%s", g->n, count, in_place,
-             opts->schedule ? opts->schedule : "auto");
+    snprintf(what, sizeof what, "allreduce n=%d count=%zu in_place=%d schedule=%s", g->n, count,
+             in_place, opts->schedule ? opts->schedule : "auto");
     buffers(g, 4 * count, 4 * count, in_place);
     fill_i32(g, count);
     for (int r = 0; r < g->n; r++) {
-        int rc = banyan_allreduce_init(g->in[r], g->out[r], count, BANYAN_I32, BANYAN_SUM, g->comm[r], opts,
-                                       &g->req[r]);
+        int rc = banyan_allreduce_init(g->in[r], g->out[r], count, BANYAN_I32, BANYAN_SUM,
+                                       g->comm[r], opts, &g->req[r]);
         if (rc == -BANYAN_ENOTSUP && opts->schedule) { /* not a schedule for such n or size */
             release(g);
             return;
@@ -177,11 +183,12 @@ static void allreduce_case(struct rig *g, size_t count, int in_place, const stru
         for (int r = 0; r < g->n; r++)
             sum += at(g->was[r], i);
         for (int r = 0; r < g->n; r++)
-            cr_assert_eq(at(g->out[r], i), sum, "%s: rank %d element %zu is %d, expected %d", what, r, i,
-                         at(g->out[r], i), sum);
+            cr_assert_eq(at(g->out[r], i), sum, "%s: rank %d element %zu is %d, expected %d",
+                         what, r, i, at(g->out[r], i), sum);
     }
     for (int r = 0; r < g->n && !in_place; r++)
-        cr_assert_eq(memcmp(g->in[r], g->was[r], g->in_bytes), 0, "%s: rank %d: input changed", what, r);
+        cr_assert_eq(memcmp(g->in[r], g->was[r], g->in_bytes), 0, "%s: rank %d: input changed",
+                     what, r);
     check_guards(g, what);
     release(g);
 }
@@ -211,8 +218,12 @@ Test(engine_loop, allreduce_every_schedule)
 
 Test(engine_loop, allreduce_every_schedule_under_faults)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run(), .loss = 0.1, .duplicate = 0.1, .reorder = 0.2,
-                                 .delay_polls_max = 5, .queue_max = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run(),
+                                 .loss = 0.1,
+                                 .duplicate = 0.1,
+                                 .reorder = 0.2,
+                                 .delay_polls_max = 5,
+                                 .queue_max = 4 };
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     all_schedules(&f, 9001);
@@ -222,16 +233,19 @@ Test(engine_loop, allreduce_every_schedule_under_faults)
 static void random_call(struct rig *g)
 {
     enum bny_collective c = (enum bny_collective)bny_rng_below(&g->rng, BNY_EXSCAN + 1);
-    size_t count = bny_rng_below(&g->rng, 3) ? bny_rng_below(&g->rng, 50) : bny_rng_below(&g->rng, 20000);
+    size_t count =
+        bny_rng_below(&g->rng, 3) ? bny_rng_below(&g->rng, 50) : bny_rng_below(&g->rng, 20000);
     size_t n = (size_t)g->n;
     int root = (int)bny_rng_below(&g->rng, n), rc = 0;
-    size_t in = c == BNY_REDUCE_SCATTER || c == BNY_ALLTOALL || c == BNY_SCATTER ? n * count : count;
+    size_t in =
+        c == BNY_REDUCE_SCATTER || c == BNY_ALLTOALL || c == BNY_SCATTER ? n * count : count;
     size_t out = c == BNY_ALLGATHER || c == BNY_ALLTOALL || c == BNY_GATHER ? n * count : count;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     char what[128];
 
     o.chunk_bytes = 4096;
-    snprintf(what, sizeof what, "%s n=%d count=%zu root=%d", bny_collective_name(c), g->n, count, root);
+    snprintf(what, sizeof what, "%s n=%d count=%zu root=%d", bny_collective_name(c), g->n,
+             count, root);
     buffers(g, 4 * in, 4 * out, 0);
     fill_i32(g, in);
     for (int r = 0; r < g->n; r++) {
@@ -241,19 +255,39 @@ static void random_call(struct rig *g)
         if (c == BNY_BROADCAST)
             memcpy(d, s, 4 * count);
         switch (c) {
-        case BNY_ALLREDUCE: rc = banyan_allreduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]); break;
-        case BNY_REDUCE: rc = banyan_reduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, root, m, &o, &g->req[r]); break;
-        case BNY_BROADCAST: rc = banyan_broadcast_init(d, count, BANYAN_I32, root, m, &o, &g->req[r]); break;
-        case BNY_REDUCE_SCATTER:
-            rc = banyan_reduce_scatter_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
+        case BNY_ALLREDUCE:
+            rc = banyan_allreduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
             break;
-        case BNY_ALLGATHER: rc = banyan_allgather_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]); break;
-        case BNY_GATHER: rc = banyan_gather_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]); break;
-        case BNY_SCATTER: rc = banyan_scatter_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]); break;
-        case BNY_ALLTOALL: rc = banyan_alltoall_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]); break;
+        case BNY_REDUCE:
+            rc = banyan_reduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, root, m, &o,
+                                    &g->req[r]);
+            break;
+        case BNY_BROADCAST:
+            rc = banyan_broadcast_init(d, count, BANYAN_I32, root, m, &o, &g->req[r]);
+            break;
+        case BNY_REDUCE_SCATTER:
+            rc = banyan_reduce_scatter_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o,
+                                            &g->req[r]);
+            break;
+        case BNY_ALLGATHER:
+            rc = banyan_allgather_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]);
+            break;
+        case BNY_GATHER:
+            rc = banyan_gather_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]);
+            break;
+        case BNY_SCATTER:
+            rc = banyan_scatter_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]);
+            break;
+        case BNY_ALLTOALL:
+            rc = banyan_alltoall_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]);
+            break;
         case BNY_BARRIER: rc = banyan_barrier_init(m, &o, &g->req[r]); break;
-        case BNY_SCAN: rc = banyan_scan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]); break;
-        default: rc = banyan_exscan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]); break;
+        case BNY_SCAN:
+            rc = banyan_scan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
+            break;
+        default:
+            rc = banyan_exscan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
+            break;
         }
         cr_assert_eq(rc, 0, "%s: %s", what, banyan_last_error());
     }
@@ -281,18 +315,24 @@ static void random_call(struct rig *g)
                 for (int q = 0; q <= last; q++)
                     expect += at(g->was[q], i);
             }
-            cr_assert_eq(got, expect, "%s: rank %d element %zu is %d, expected %d", what, r, i, got, expect);
+            cr_assert_eq(got, expect, "%s: rank %d element %zu is %d, expected %d", what, r, i,
+                         got, expect);
         }
     for (int r = 0; r < g->n; r++)
-        cr_assert_eq(memcmp(g->in[r], g->was[r], g->in_bytes), 0, "%s: rank %d: input changed", what, r);
+        cr_assert_eq(memcmp(g->in[r], g->was[r], g->in_bytes), 0, "%s: rank %d: input changed",
+                     what, r);
     check_guards(g, what);
     release(g);
 }
 
 Test(engine_loop, random_calls_under_faults)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run() + 7, .loss = 0.05, .duplicate = 0.05, .reorder = 0.2,
-                                 .delay_polls_max = 3, .queue_max = 8 };
+    struct bny_loop_faults f = { .seed = seed_of_run() + 7,
+                                 .loss = 0.05,
+                                 .duplicate = 0.05,
+                                 .reorder = 0.2,
+                                 .delay_polls_max = 3,
+                                 .queue_max = 8 };
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     for (int n = 2; n <= MAX_N; n++) {
@@ -309,15 +349,20 @@ Test(engine_loop, random_calls_under_faults)
 static const struct {
     const char *topology;
     int n;
-} networks[] = { { "torus:3x3", 9 }, { "mesh:2x3", 6 },         { "ring:5", 5 }, { "star:4x4+4x1", 8 },
-                 { "dgx-1", 8 },     { "leafspine:2x4,over=2", 8 }, { "ring:4", 8 }, { "star:1x4+2x1", 6 },
-                 { "mesh:2x2", 7 } };
+} networks[] = { { "torus:3x3", 9 },    { "mesh:2x3", 6 },     { "ring:5", 5 },
+                 { "star:4x4+4x1", 8 }, { "dgx-1", 8 },        { "leafspine:2x4,over=2", 8 },
+                 { "ring:4", 8 },       { "star:1x4+2x1", 6 }, { "mesh:2x2", 7 } };
 
-/* Every schedule that looks at the network, and whatever auto takes, with messages lost and late. */
+/* Every schedule that looks at the network, and whatever auto takes, with messages lost and
+ * late. */
 Test(engine_loop, schedules_of_networks_under_faults)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run() + 99, .loss = 0.05, .duplicate = 0.05, .reorder = 0.2,
-                                 .delay_polls_max = 3, .queue_max = 4 };
+    struct bny_loop_faults f = { .seed = seed_of_run() + 99,
+                                 .loss = 0.05,
+                                 .duplicate = 0.05,
+                                 .reorder = 0.2,
+                                 .delay_polls_max = 3,
+                                 .queue_max = 4 };
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     for (size_t t = 0; t < sizeof networks / sizeof networks[0]; t++) {
@@ -345,7 +390,11 @@ Test(engine_loop, schedules_of_networks_under_faults)
 
 static struct bny_plan plan_of(struct banyan_comm *c, size_t bytes, const char *schedule)
 {
-    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32, .count = bytes / 4, .root = -1, .timeout_s = -1 };
+    struct bny_call call = { .collective = BNY_ALLREDUCE,
+                             .dtype = BANYAN_F32,
+                             .count = bytes / 4,
+                             .root = -1,
+                             .timeout_s = -1 };
     struct bny_plan plan;
 
     snprintf(call.schedule, sizeof call.schedule, "%s", schedule);
@@ -354,8 +403,9 @@ static struct bny_plan plan_of(struct banyan_comm *c, size_t bytes, const char *
     return plan;
 }
 
-/* Size by size all ranks choose the same, never what is predicted to take longer than an exactly packed forest; the highest
- * trees that are worth their latency grow with the message. */
+/* Size by size all ranks choose the same, never what is predicted to take longer than an
+ * exactly packed forest; the highest trees that are worth their latency grow with the message.
+ */
 Test(engine_loop, auto_weighs_height_against_load)
 {
     static const struct {
@@ -369,21 +419,26 @@ Test(engine_loop, auto_weighs_height_against_load)
 
         rig_open_on(&g, of[t].n, NULL, of[t].topology);
         for (size_t bytes = 1 << 10; bytes <= 64 << 20; bytes *= 4) {
-            struct bny_plan a = plan_of(g.comm[0], bytes, ""), packed = plan_of(g.comm[0], bytes, "packed");
+            struct bny_plan a = plan_of(g.comm[0], bytes, ""),
+                            packed = plan_of(g.comm[0], bytes, "packed");
             int height = 0;
 
             for (int r = 1; r < g.n; r++) {
                 struct bny_plan b = plan_of(g.comm[r], bytes, "");
 
-                cr_assert(!strcmp(a.schedule, b.schedule) && a.chunk_bytes == b.chunk_bytes && a.sched_hash == b.sched_hash,
-                          "%s, %zu bytes: %s and %s", of[t].topology, bytes, a.schedule, b.schedule);
+                cr_assert(!strcmp(a.schedule, b.schedule) && a.chunk_bytes == b.chunk_bytes &&
+                              a.sched_hash == b.sched_hash,
+                          "%s, %zu bytes: %s and %s", of[t].topology, bytes, a.schedule,
+                          b.schedule);
             }
-            cr_log_info("%s, %zu bytes: %s, %.3g s (packed %.3g)", of[t].topology, bytes, a.schedule, a.predicted_s,
-                        packed.predicted_s);
+            cr_log_info("%s, %zu bytes: %s, %.3g s (packed %.3g)", of[t].topology, bytes,
+                        a.schedule, a.predicted_s, packed.predicted_s);
             if (bytes >= 4096)
-                cr_assert_leq(a.predicted_s, packed.predicted_s, "%s, %zu bytes: %s", of[t].topology, bytes, a.schedule);
+                cr_assert_leq(a.predicted_s, packed.predicted_s, "%s, %zu bytes: %s",
+                              of[t].topology, bytes, a.schedule);
             if (sscanf(a.schedule, "packed_h%d", &height) == 1) {
-                cr_assert_geq(height, before, "%s, %zu bytes: %s", of[t].topology, bytes, a.schedule);
+                cr_assert_geq(height, before, "%s, %zu bytes: %s", of[t].topology, bytes,
+                              a.schedule);
                 before = height;
             }
         }
@@ -400,7 +455,8 @@ Test(engine_loop, a_topology_of_another_size_is_refused)
     banyan_config_default(&cfg);
     cfg.topology = "torus:3x3";
     cr_assert_eq(bny_comm_loop(&comm, fabric, 6, 0, &cfg), -BANYAN_EINVAL);
-    cr_assert_not_null(strstr(banyan_last_error(), "is for 9 ranks; this job has 6"), "%s", banyan_last_error());
+    cr_assert_not_null(strstr(banyan_last_error(), "is for 9 ranks; this job has 6"), "%s",
+                       banyan_last_error());
     bny_loop_fabric_destroy(fabric);
 }
 
@@ -423,8 +479,9 @@ Test(engine_loop, codecs_round_once_and_ranks_agree)
                     memcpy(g.in[r] + 4 * i, &v, 4);
                 }
             for (int r = 0; r < n; r++)
-                cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], count, BANYAN_F32, BANYAN_SUM, g.comm[r], &o,
-                                                   &g.req[r]), 0, "%s", banyan_last_error());
+                cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], count, BANYAN_F32,
+                                                   BANYAN_SUM, g.comm[r], &o, &g.req[r]),
+                             0, "%s", banyan_last_error());
             drive(&g, names[k]);
             for (size_t i = 0; i < count; i++) {
                 double sum = 0;
@@ -438,7 +495,8 @@ Test(engine_loop, codecs_round_once_and_ranks_agree)
                           "%s n=%d element %zu: %g for %g", names[k], n, i, (double)got, sum);
             }
             for (int r = 1; r < n; r++)
-                cr_assert_eq(memcmp(g.out[0], g.out[r], 4 * count), 0, "%s: ranks 0 and %d differ", names[k], r);
+                cr_assert_eq(memcmp(g.out[0], g.out[r], 4 * count), 0,
+                             "%s: ranks 0 and %d differ", names[k], r);
             release(&g);
             rig_close(&g);
         }
@@ -451,8 +509,10 @@ Test(engine_loop, mismatched_count_fails_on_both_sides)
     int d = 0, rc = 0;
 
     rig_open(&g, 2, NULL);
-    cr_assert_eq(banyan_allreduce_init(a, a, 4, BANYAN_I32, BANYAN_SUM, g.comm[0], NULL, &g.req[0]), 0);
-    cr_assert_eq(banyan_allreduce_init(b, b, 8, BANYAN_I32, BANYAN_SUM, g.comm[1], NULL, &g.req[1]), 0);
+    cr_assert_eq(
+        banyan_allreduce_init(a, a, 4, BANYAN_I32, BANYAN_SUM, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(
+        banyan_allreduce_init(b, b, 8, BANYAN_I32, BANYAN_SUM, g.comm[1], NULL, &g.req[1]), 0);
     cr_assert_eq(banyan_start(g.req[0]), 0);
     cr_assert_eq(banyan_start(g.req[1]), 0);
     for (int r = 0; r < 2; r++) {
@@ -461,8 +521,10 @@ Test(engine_loop, mismatched_count_fails_on_both_sides)
             rc = banyan_test(g.req[r], &d);
         cr_assert(d);
         cr_assert_eq(rc, -BANYAN_EMISMATCH);
-        cr_assert_not_null(strstr(banyan_last_error(), "rank 0 called allreduce(count 4, i32, sum)"));
-        cr_assert_not_null(strstr(banyan_last_error(), "rank 1 called allreduce(count 8, i32, sum)"));
+        cr_assert_not_null(
+            strstr(banyan_last_error(), "rank 0 called allreduce(count 4, i32, sum)"));
+        cr_assert_not_null(
+            strstr(banyan_last_error(), "rank 1 called allreduce(count 8, i32, sum)"));
         cr_assert_eq(banyan_barrier(g.comm[r], NULL), -BANYAN_EMISMATCH);
         cr_assert_eq(banyan_request_free(g.req[r]), 0);
     }
@@ -483,18 +545,22 @@ Test(engine_loop, endless_deadlines_never_pass)
         opts.timeout_s = endless[i];
         rig_open(&g, 2, NULL);
         for (int r = 0; r < 2; r++)
-            cr_assert_eq(banyan_allreduce_init(&a[r], &a[r], 1, BANYAN_I32, BANYAN_SUM, g.comm[r], &opts, &g.req[r]), 0);
+            cr_assert_eq(banyan_allreduce_init(&a[r], &a[r], 1, BANYAN_I32, BANYAN_SUM,
+                                               g.comm[r], &opts, &g.req[r]),
+                         0);
         cr_assert_eq(banyan_start(g.req[0]), 0);
         for (int k = 0; k < 3; k++) {
             bny_world_tick(g.comm[0]->world); /* the first one sets the deadline */
             bny_failure_adopt(g.comm[0]->world);
         }
-        cr_assert_eq(banyan_test(g.req[0], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+        cr_assert_eq(banyan_test(g.req[0], &d), 0, "timeout %g: %s", endless[i],
+                     banyan_last_error());
         cr_assert_eq(d, 0);
         cr_assert_eq(banyan_start(g.req[1]), 0);
         for (int r = 0; r < 2; r++) {
             for (int k = d = 0; k < 1000 && !d; k++)
-                cr_assert_eq(banyan_test(g.req[r], &d), 0, "timeout %g: %s", endless[i], banyan_last_error());
+                cr_assert_eq(banyan_test(g.req[r], &d), 0, "timeout %g: %s", endless[i],
+                             banyan_last_error());
             cr_assert(d && a[r] == 3);
             cr_assert_eq(banyan_request_free(g.req[r]), 0);
         }
@@ -523,7 +589,9 @@ Test(engine_loop, a_stage_that_fails_is_not_tried_again)
 
     opts.codec = "powersgd:force=1";
     rig_open(&g, 2, NULL);
-    cr_assert_eq(banyan_allreduce_init(a, a, 4096, BANYAN_F32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]), 0);
+    cr_assert_eq(
+        banyan_allreduce_init(a, a, 4096, BANYAN_F32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]),
+        0);
     codec = *g.req[0]->op.plan.codec;
     ops = *codec.ops;
     linear = *ops.linear;
@@ -533,7 +601,8 @@ Test(engine_loop, a_stage_that_fails_is_not_tried_again)
     g.req[0]->op.plan.codec = &codec;
     refusals = 0;
     cr_assert_eq(banyan_start(g.req[0]), 0);
-    for (int i = 0; i < 3; i++) /* before the failure is known: with a control plane that takes a while */
+    for (int i = 0; i < 3;
+         i++) /* before the failure is known: with a control plane that takes a while */
         cr_assert_eq(bny_linear_advance(&g.req[0]->op), 0);
     cr_assert_eq(refusals, 1);
     cr_assert_eq(banyan_test(g.req[0], &d), -BANYAN_ENOTSUP);
@@ -564,14 +633,21 @@ Test(engine_loop, displacements_beyond_memory_are_refused)
     struct rig g;
 
     rig_open(&g, 2, NULL);
-    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), -BANYAN_EINVAL);
+    cr_assert_eq(
+        banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]),
+        -BANYAN_EINVAL);
     cr_assert_not_null(strstr(banyan_last_error(), "displs"));
-    cr_assert_eq(banyan_alltoallv_init(a, counts, NULL, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]),
+    cr_assert_eq(banyan_alltoallv_init(a, counts, NULL, b, counts, displs, BANYAN_I32,
+                                       g.comm[0], NULL, &g.req[0]),
                  -BANYAN_EINVAL);
     counts[1] = 0; /* what is at no element's place is not looked at */
-    cr_assert_eq(banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(
+        banyan_allgatherv_init(a, b, counts, displs, BANYAN_I32, g.comm[0], NULL, &g.req[0]),
+        0);
     cr_assert_eq(banyan_request_free(g.req[0]), 0);
-    cr_assert_eq(banyan_alltoallv_init(a, counts, unused, b, counts, NULL, BANYAN_I32, g.comm[0], NULL, &g.req[0]), 0);
+    cr_assert_eq(banyan_alltoallv_init(a, counts, unused, b, counts, NULL, BANYAN_I32,
+                                       g.comm[0], NULL, &g.req[0]),
+                 0);
     cr_assert_eq(banyan_request_free(g.req[0]), 0);
     rig_close(&g);
 }
@@ -585,7 +661,9 @@ Test(engine_loop, a_wait_tells_its_own_deadline)
 
     opts.timeout_s = 300;
     rig_open(&g, 2, NULL);
-    cr_assert_eq(banyan_allreduce_init(&a, &a, 1, BANYAN_I32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]), 0);
+    cr_assert_eq(
+        banyan_allreduce_init(&a, &a, 1, BANYAN_I32, BANYAN_SUM, g.comm[0], &opts, &g.req[0]),
+        0);
     cr_assert_eq(banyan_start(g.req[0]), 0);
     cr_assert_eq(banyan_wait(g.req[0], 0.3), -BANYAN_ETIMEDOUT);
     cr_assert(strstr(banyan_last_error(), ", 0."), "%s", banyan_last_error());

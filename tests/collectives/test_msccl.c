@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MSCCL XML: programs that were written are read again and proven; algorithms in the manner of msccl-tools (in place, fused
- * steps, scratch chunks) become programs; files that are wrong are refused with file and line; bytes that somebody
- * changed never do harm. */
+/* MSCCL XML: programs that were written are read again and proven; algorithms in the manner of
+ * msccl-tools (in place, fused steps, scratch chunks) become programs; files that are wrong are
+ * refused with file and line; bytes that somebody changed never do harm. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,11 +54,12 @@ Test(msccl, what_is_written_is_read_again)
             if (kind.direct >= 0 || program_set_build(&s, &kind, n, 0) != 0)
                 continue;
             text = text_of(&s, &len);
-            cr_assert_eq(bny_msccl_parse(&back, text, len, "memory"), 0, "%s: %s\n%s", s.name, banyan_last_error(),
-                         text);
+            cr_assert_eq(bny_msccl_parse(&back, text, len, "memory"), 0, "%s: %s\n%s", s.name,
+                         banyan_last_error(), text);
             cr_assert(back.n == n && back.collective == (enum bny_collective)kind.collective);
             for (int r = 0; r < n; r++)
-                cr_assert_float_eq(sent(s.p[r]), sent(back.p[r]), 1e-9, "%s rank %d", s.name, r);
+                cr_assert_float_eq(sent(s.p[r]), sent(back.p[r]), 1e-9, "%s rank %d", s.name,
+                                   r);
             bny_program_set_free(&back);
             program_set_free(&s);
             free(text);
@@ -68,22 +69,27 @@ Test(msccl, what_is_written_is_read_again)
     cr_assert_gt(read, 100);
 }
 
-/* ---- hand-made files ---------------------------------------------------------------------------------- */
+/* ---- hand-made files ---- */
 
-/* A ring in place, as msccl-tools writes it: one tb a rank, which sends to the next and receives from the one before;
- * reduce-scatter by rrs, then rrcs and rcs for the way back. */
+/* A ring in place, as msccl-tools writes it: one tb a rank, which sends to the next and
+ * receives from the one before; reduce-scatter by rrs, then rrcs and rcs for the way back. */
 static char *ring_in_place(int n, size_t *len)
 {
     char *text = NULL;
     FILE *to = open_memstream(&text, len);
 
-    fprintf(to, "<algo name=\"hand ring\" proto=\"Simple\" nchannels=\"1\" nchunksperloop=\"%d\" ngpus=\"%d\" "
-            "coll=\"allreduce\" inplace=\"1\">\n", n, n);
+    fprintf(to,
+            "<algo name=\"hand ring\" proto=\"Simple\" nchannels=\"1\" nchunksperloop=\"%d\" "
+            "ngpus=\"%d\" "
+            "coll=\"allreduce\" inplace=\"1\">\n",
+            n, n);
     for (int r = 0; r < n; r++) {
         int s = 0, chunk = r;
 
-        fprintf(to, "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"0\" s_chunks=\"0\">\n"
-                "<tb id=\"0\" send=\"%d\" recv=\"%d\" chan=\"0\">\n", r, n, (r + 1) % n, (r + n - 1) % n);
+        fprintf(to,
+                "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"0\" s_chunks=\"0\">\n"
+                "<tb id=\"0\" send=\"%d\" recv=\"%d\" chan=\"0\">\n",
+                r, n, (r + 1) % n, (r + n - 1) % n);
         for (; s < 2 * n - 1; s++, chunk = (chunk + n - 1) % n) {
             const char *type = s == 0          ? "s"
                                : s < n - 1     ? "rrs"
@@ -91,8 +97,11 @@ static char *ring_in_place(int n, size_t *len)
                                : s < 2 * n - 2 ? "rcs"
                                                : "r";
 
-            fprintf(to, "<step s=\"%d\" type=\"%s\" srcbuf=\"i\" srcoff=\"%d\" dstbuf=\"i\" dstoff=\"%d\" cnt=\"1\" "
-                    "depid=\"-1\" deps=\"-1\" hasdep=\"0\"/>\n", s, type, chunk, chunk);
+            fprintf(to,
+                    "<step s=\"%d\" type=\"%s\" srcbuf=\"i\" srcoff=\"%d\" dstbuf=\"i\" "
+                    "dstoff=\"%d\" cnt=\"1\" "
+                    "depid=\"-1\" deps=\"-1\" hasdep=\"0\"/>\n",
+                    s, type, chunk, chunk);
         }
         fputs("</tb></gpu>\n", to);
     }
@@ -108,7 +117,8 @@ Test(msccl, a_ring_in_place_is_proven)
         size_t len;
         char *text = ring_in_place(n, &len);
 
-        cr_assert_eq(bny_msccl_parse(&set, text, len, "ring.xml"), 0, "n=%d: %s\n%s", n, banyan_last_error(), text);
+        cr_assert_eq(bny_msccl_parse(&set, text, len, "ring.xml"), 0, "n=%d: %s\n%s", n,
+                     banyan_last_error(), text);
         for (int r = 0; r < n; r++)
             cr_assert_float_eq(sent(set.p[r]), 2.0 * (n - 1) / n, 1e-9);
         bny_program_set_free(&set);
@@ -116,24 +126,32 @@ Test(msccl, a_ring_in_place_is_proven)
     }
 }
 
-#define GPU(id, i, o, s) "<gpu id=\"" #id "\" i_chunks=\"" #i "\" o_chunks=\"" #o "\" s_chunks=\"" #s "\">"
-#define TB(id, send, recv) "<tb id=\"" #id "\" send=\"" #send "\" recv=\"" #recv "\" chan=\"0\">"
-#define STEP(s, type, sb, so, db, dof, depid, deps)                                                            \
-    "<step s=\"" #s "\" type=\"" #type "\" srcbuf=\"" #sb "\" srcoff=\"" #so "\" dstbuf=\"" #db "\" dstoff=\"" #dof \
-    "\" cnt=\"1\" depid=\"" #depid "\" deps=\"" #deps "\" hasdep=\"0\"/>\n"
-#define ALGO(coll, n, chunks, inplace)                                                                           \
-    "<algo name=\"t\" proto=\"LL\" nchannels=\"1\" nchunksperloop=\"" #chunks "\" ngpus=\"" #n "\" coll=\"" #coll \
-    "\" inplace=\"" #inplace "\">\n"
+#define GPU(id, i, o, s)                                                                       \
+    "<gpu id=\"" #id "\" i_chunks=\"" #i "\" o_chunks=\"" #o "\" s_chunks=\"" #s "\">"
+#define TB(id, send, recv)                                                                     \
+    "<tb id=\"" #id "\" send=\"" #send "\" recv=\"" #recv "\" chan=\"0\">"
+#define STEP(s, type, sb, so, db, dof, depid, deps)                                            \
+    "<step s=\"" #s "\" type=\"" #type "\" srcbuf=\"" #sb "\" srcoff=\"" #so                   \
+    "\" dstbuf=\"" #db "\" dstoff=\"" #dof "\" cnt=\"1\" depid=\"" #depid "\" deps=\"" #deps   \
+    "\" hasdep=\"0\"/>\n"
+#define ALGO(coll, n, chunks, inplace)                                                         \
+    "<algo name=\"t\" proto=\"LL\" nchannels=\"1\" nchunksperloop=\"" #chunks "\" ngpus=\"" #n \
+    "\" coll=\"" #coll "\" inplace=\"" #inplace "\">\n"
 
-/* Both send what they have to the other's scratch memory... which then only needs to be in the right place: allgather. */
-#define ALLGATHER_BY_SCRATCH                                                                                 \
-    ALGO(allgather, 2, 2, 0)                                                                                 \
-    GPU(0, 1, 2, 1) TB(0, 1, -1) STEP(0, s, i, 0, i, 0, -1, -1) "</tb>" TB(1, -1, 1)                         \
-    STEP(0, r, i, 0, s, 0, -1, -1) STEP(1, cpy, s, 0, o, 1, -1, -1) "</tb>" TB(2, -1, -1)                    \
-    STEP(0, cpy, i, 0, o, 0, -1, -1) "</tb></gpu>\n"                                                         \
-    GPU(1, 1, 2, 1) TB(0, 0, -1) STEP(0, s, i, 0, i, 0, -1, -1) "</tb>" TB(1, -1, 0)                         \
-    STEP(0, r, i, 0, s, 0, -1, -1) STEP(1, cpy, s, 0, o, 0, -1, -1) "</tb>" TB(2, -1, -1)                    \
-    STEP(0, cpy, i, 0, o, 1, -1, -1) "</tb></gpu>\n</algo>"
+/* Both send what they have to the other's scratch memory... which then only needs to be in the
+ * right place: allgather. */
+#define ALLGATHER_BY_SCRATCH                                                                   \
+    ALGO(allgather, 2, 2, 0)                                                                   \
+    GPU(0, 1, 2, 1)                                                                            \
+    TB(0, 1, -1)                                                                               \
+    STEP(0, s, i, 0, i, 0, -1, -1)                                                             \
+    "</tb>" TB(1, -1, 1) STEP(0, r, i, 0, s, 0, -1, -1)                                        \
+        STEP(1, cpy, s, 0, o, 1, -1, -1) "</tb>" TB(2, -1, -1)                                 \
+            STEP(0, cpy, i, 0, o, 0, -1, -1) "</tb></gpu>\n" GPU(1, 1, 2, 1) TB(0, 0, -1)      \
+                STEP(0, s, i, 0, i, 0, -1, -1) "</tb>" TB(1, -1, 0)                            \
+                    STEP(0, r, i, 0, s, 0, -1, -1)                                             \
+                        STEP(1, cpy, s, 0, o, 0, -1, -1) "</tb>" TB(2, -1, -1)                 \
+                            STEP(0, cpy, i, 0, o, 1, -1, -1) "</tb></gpu>\n</algo>"
 
 Test(msccl, scratch_chunks_and_copies_find_their_place)
 {
@@ -146,9 +164,10 @@ Test(msccl, scratch_chunks_and_copies_find_their_place)
     bny_program_set_free(&set);
 }
 
-#define PAIR(zero, one)                                                                                        \
-    ALGO(allreduce, 2, 1, 1) GPU(0, 1, 1, 1) TB(0, 1, 1) zero "</tb></gpu>\n" GPU(1, 1, 1, 1) TB(0, 0, 0) one \
-    "</tb></gpu></algo>"
+#define PAIR(zero, one)                                                                        \
+    ALGO(allreduce, 2, 1, 1)                                                                   \
+    GPU(0, 1, 1, 1)                                                                            \
+    TB(0, 1, 1) zero "</tb></gpu>\n" GPU(1, 1, 1, 1) TB(0, 0, 0) one "</tb></gpu></algo>"
 
 Test(msccl, wrong_files_are_refused_with_file_and_line)
 {
@@ -160,11 +179,14 @@ Test(msccl, wrong_files_are_refused_with_file_and_line)
         { "<!DOCTYPE algo [<!ENTITY a \"aaaa\">]><algo/>", "document type" },
         { "<algo coll=\"alltoall\"/>", "coll=\"alltoall\"" },
         { "<algo coll=\"allreduce\" ngpus=\"1\" nchunksperloop=\"1\"/>", "ngpus" },
-        { "<algo coll=\"allreduce\" ngpus=\"2\" nchunksperloop=\"99999999999999999999\"/>", "nchunksperloop" },
-        { "<algo coll=\"allreduce\" ngpus=\"2\" nchunksperloop=\"1\"><tb/></algo>", "<gpu> is expected" },
+        { "<algo coll=\"allreduce\" ngpus=\"2\" nchunksperloop=\"99999999999999999999\"/>",
+          "nchunksperloop" },
+        { "<algo coll=\"allreduce\" ngpus=\"2\" nchunksperloop=\"1\"><tb/></algo>",
+          "<gpu> is expected" },
         { ALGO(allreduce, 2, 1, 1) GPU(0, 1, 1, 1) "</gpu></algo>", "1 of 2 gpus" },
         { ALGO(allreduce, 2, 1, 1) GPU(1, 1, 1, 1) "</gpu></algo>", "f.xml:2: gpu 1 stands" },
-        { ALGO(allreduce, 2, 1, 1) GPU(0, 1, 1, 1) TB(0, 0, 1) "</tb></gpu></algo>", "sends to itself" },
+        { ALGO(allreduce, 2, 1, 1) GPU(0, 1, 1, 1) TB(0, 0, 1) "</tb></gpu></algo>",
+          "sends to itself" },
         { PAIR(STEP(0, s, i, 1, i, 0, -1, -1), ""), "srcoff" },
         { PAIR(STEP(0, s, x, 0, i, 0, -1, -1), ""), "srcbuf" },
         { PAIR(STEP(1, s, i, 0, i, 0, -1, -1), ""), "this is step 0" },
@@ -172,20 +194,26 @@ Test(msccl, wrong_files_are_refused_with_file_and_line)
         { PAIR(STEP(0, s, i, 0, i, 0, 3, 0), ""), "waits for step 0 of tb 3" },
         { PAIR(STEP(0, s, s, 0, i, 0, -1, -1), ""), "nothing was stored" },
         { PAIR(STEP(0, s, i, 0, i, 0, -1, -1), ""), "does not receive" },
-        { PAIR(STEP(0, r, i, 0, i, 0, -1, -1), STEP(0, r, i, 0, i, 0, -1, -1)), "waits for ever" },
-        { PAIR(STEP(0, rrc, i, 0, i, 0, -1, -1), STEP(0, s, i, 0, i, 0, -1, -1)), "no correct allreduce" },
+        { PAIR(STEP(0, r, i, 0, i, 0, -1, -1), STEP(0, r, i, 0, i, 0, -1, -1)),
+          "waits for ever" },
+        { PAIR(STEP(0, rrc, i, 0, i, 0, -1, -1), STEP(0, s, i, 0, i, 0, -1, -1)),
+          "no correct allreduce" },
         /* 0 adds 1's, sends the sum, and 1 adds it again */
-        { PAIR(STEP(0, rrcs, i, 0, i, 0, -1, -1), STEP(0, s, i, 0, i, 0, -1, -1) STEP(1, rrc, i, 0, i, 0, -1, -1)),
+        { PAIR(STEP(0, rrcs, i, 0, i, 0, -1, -1),
+               STEP(0, s, i, 0, i, 0, -1, -1) STEP(1, rrc, i, 0, i, 0, -1, -1)),
           "no correct allreduce" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct bny_program_set set;
 
-        cr_assert_lt(bny_msccl_parse(&set, cases[i].text, strlen(cases[i].text), "f.xml"), 0, "%zu", i);
+        cr_assert_lt(bny_msccl_parse(&set, cases[i].text, strlen(cases[i].text), "f.xml"), 0,
+                     "%zu", i);
         cr_assert_null(set.p);
-        cr_assert_not_null(strstr(banyan_last_error(), "f.xml"), "%zu: %s", i, banyan_last_error());
-        cr_assert_not_null(strstr(banyan_last_error(), cases[i].why), "%zu: %s", i, banyan_last_error());
+        cr_assert_not_null(strstr(banyan_last_error(), "f.xml"), "%zu: %s", i,
+                           banyan_last_error());
+        cr_assert_not_null(strstr(banyan_last_error(), cases[i].why), "%zu: %s", i,
+                           banyan_last_error());
     }
 }
 
@@ -195,12 +223,20 @@ static char *enormous(int gpus, int steps, size_t *len)
     char *text = NULL;
     FILE *to = open_memstream(&text, len);
 
-    fprintf(to, "<algo nchunksperloop=\"65536\" ngpus=\"%d\" coll=\"allreduce\" inplace=\"1\">\n", gpus);
+    fprintf(to,
+            "<algo nchunksperloop=\"65536\" ngpus=\"%d\" coll=\"allreduce\" inplace=\"1\">\n",
+            gpus);
     for (int r = 0; r < gpus; r++) {
-        fprintf(to, "<gpu id=\"%d\" i_chunks=\"65536\" o_chunks=\"0\" s_chunks=\"0\"><tb id=\"0\" send=\"%d\" recv=\"-1\" "
-                "chan=\"0\">\n", r, (r + 1) % gpus);
+        fprintf(to,
+                "<gpu id=\"%d\" i_chunks=\"65536\" o_chunks=\"0\" s_chunks=\"0\"><tb id=\"0\" "
+                "send=\"%d\" recv=\"-1\" "
+                "chan=\"0\">\n",
+                r, (r + 1) % gpus);
         for (int s = 0; s < steps; s++)
-            fprintf(to, "<step s=\"%d\" type=\"s\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"i\" dstoff=\"0\" cnt=\"65536\"/>\n", s);
+            fprintf(to,
+                    "<step s=\"%d\" type=\"s\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"i\" "
+                    "dstoff=\"0\" cnt=\"65536\"/>\n",
+                    s);
         fputs("</tb></gpu>\n", to);
     }
     fputs("</algo>\n", to);
@@ -239,7 +275,8 @@ Test(msccl, changed_bytes_do_no_harm)
             char *at = text + bny_rng_below(&rng, len);
             int digit = *at >= '0' && *at <= '9';
 
-            *at = digit ? (char)('0' + bny_rng_below(&rng, 10)) : good[bny_rng_below(&rng, len)];
+            *at =
+                digit ? (char)('0' + bny_rng_below(&rng, 10)) : good[bny_rng_below(&rng, len)];
         }
         if (bny_msccl_parse(&set, text, len, "memory") != 0) {
             cr_assert_null(set.p);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plans for a graph, run: every rank in one thread over the loop transport. A grid of ranks, counts, types, in and out of place;
- * a thousand runs under random delays and reordering. BANYAN_TEST_SEED repeats a run. */
+/* Plans for a graph, run: every rank in one thread over the loop transport. A grid of ranks,
+ * counts, types, in and out of place; a thousand runs under random delays and reordering.
+ * BANYAN_TEST_SEED repeats a run. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,11 @@ struct job {
 static const struct {
     const char *topology;
     int n;
-} grid[] = { { "ring:2", 2 },   { "star:2x4+1x1", 3 }, { "ring:5", 5 },       { "random:7,degree=2", 7 }, { "dgx-1", 8 },
-             { "mesh:3x4", 12 }, { "mi250:1", 16 },     { "ring:17", 17 },     { "hypercube:5", 32 } };
+} grid[] = { { "ring:2", 2 },      { "star:2x4+1x1", 3 },
+             { "ring:5", 5 },      { "random:7,degree=2", 7 },
+             { "dgx-1", 8 },       { "mesh:3x4", 12 },
+             { "mi250:1", 16 },    { "ring:17", 17 },
+             { "hypercube:5", 32 } };
 static const char *const schedules[] = { "multitree", "packed", "joint" };
 static const enum banyan_dtype types[] = { BANYAN_I32, BANYAN_F32, BANYAN_BF16 };
 
@@ -37,7 +41,8 @@ static uint64_t seed_of_run(void)
     return seed;
 }
 
-static void open_job(struct job *j, int n, const char *topology, const struct bny_loop_faults *faults, uint64_t seed)
+static void open_job(struct job *j, int n, const char *topology,
+                     const struct bny_loop_faults *faults, uint64_t seed)
 {
     struct banyan_config cfg;
 
@@ -46,7 +51,8 @@ static void open_job(struct job *j, int n, const char *topology, const struct bn
     *j = (struct job){ .n = n, .rng = seed, .fabric = bny_loop_fabric_create(n, faults) };
     cr_assert_not_null(j->fabric);
     for (int r = 0; r < n; r++)
-        cr_assert_eq(bny_comm_loop(&j->comm[r], j->fabric, n, r, &cfg), 0, "%s: %s", topology, banyan_last_error());
+        cr_assert_eq(bny_comm_loop(&j->comm[r], j->fabric, n, r, &cfg), 0, "%s: %s", topology,
+                     banyan_last_error());
 }
 
 static void close_job(struct job *j)
@@ -84,7 +90,8 @@ static void finish(struct job *j, struct banyan_request **req, const char *what)
             banyan_progress(j->comm[r]);
             continue;
         }
-        cr_assert_eq(banyan_test(req[r], &done), 0, "%s: rank %d: %s", what, r, banyan_last_error());
+        cr_assert_eq(banyan_test(req[r], &done), 0, "%s: rank %d: %s", what, r,
+                     banyan_last_error());
         if (done) {
             cr_assert_eq(banyan_request_free(req[r]), 0);
             req[r] = NULL;
@@ -93,15 +100,16 @@ static void finish(struct job *j, struct banyan_request **req, const char *what)
     }
 }
 
-static void allreduce(struct job *j, size_t count, enum banyan_dtype type, int in_place, const struct banyan_opts *opts)
+static void allreduce(struct job *j, size_t count, enum banyan_dtype type, int in_place,
+                      const struct banyan_opts *opts)
 {
     size_t size = banyan_dtype_bytes(type), bytes = count * size;
     struct banyan_request *req[MAX_N];
     int *sum = calloc(count + 1, sizeof *sum);
     char *want = malloc(bytes + 1), what[160];
 
-    snprintf(what, sizeof what, "%s of %zu %s on %d ranks%s", opts->schedule, count, banyan_dtype_name(type), j->n,
-             in_place ? ", in place" : "");
+    snprintf(what, sizeof what, "%s of %zu %s on %d ranks%s", opts->schedule, count,
+             banyan_dtype_name(type), j->n, in_place ? ", in place" : "");
     for (int r = 0; r < j->n; r++) {
         j->in[r] = malloc(bytes + 1);
         j->out[r] = in_place ? j->in[r] : malloc(bytes + 1);
@@ -111,8 +119,9 @@ static void allreduce(struct job *j, size_t count, enum banyan_dtype type, int i
             sum[i] += v;
             put(j->in[r] + i * size, type, v);
         }
-        cr_assert_eq(banyan_allreduce_init(j->in[r], j->out[r], count, type, BANYAN_SUM, j->comm[r], opts, &req[r]), 0,
-                     "%s: %s", what, banyan_last_error());
+        cr_assert_eq(banyan_allreduce_init(j->in[r], j->out[r], count, type, BANYAN_SUM,
+                                           j->comm[r], opts, &req[r]),
+                     0, "%s: %s", what, banyan_last_error());
     }
     for (int r = 0; r < j->n; r++)
         cr_assert_eq(banyan_start(req[r]), 0, "%s: %s", what, banyan_last_error());
@@ -134,7 +143,8 @@ Test(plans_loop, grid_of_ranks_counts_and_types, .timeout = 240)
     uint64_t seed = seed_of_run();
 
     for (size_t g = 0; g < sizeof grid / sizeof grid[0]; g++) {
-        size_t n = (size_t)grid[g].n, counts[] = { 0, 1, n - 1, n, n + 1, 4093, ((1 << 20) + 3) / 4 };
+        size_t n = (size_t)grid[g].n,
+               counts[] = { 0, 1, n - 1, n, n + 1, 4093, ((1 << 20) + 3) / 4 };
         struct banyan_opts opts = BANYAN_OPTS_INIT;
         struct job j;
 
@@ -151,16 +161,20 @@ Test(plans_loop, grid_of_ranks_counts_and_types, .timeout = 240)
     }
 }
 
-/* Messages of different lanes overtake each other, and rings are short; nothing waits for ever. */
+/* Messages of different lanes overtake each other, and rings are short; nothing waits for ever.
+ */
 Test(plans_loop, a_thousand_runs_under_random_delays, .timeout = 240)
 {
-    static const char *const topologies[] = { "torus:3x3", "star:4x4+4x1", "mesh:2x3", "ring:5" };
+    static const char *const topologies[] = { "torus:3x3", "star:4x4+4x1", "mesh:2x3",
+                                              "ring:5" };
     static const int ranks[] = { 9, 8, 6, 5 };
     uint64_t seed = seed_of_run();
 
     for (int run = 0; run < 250; run++)
         for (size_t t = 0; t < 4; t++) {
-            struct bny_loop_faults f = { .seed = ++seed, .reorder = 0.3, .delay_polls_max = 12, .queue_max = 4 };
+            struct bny_loop_faults f = {
+                .seed = ++seed, .reorder = 0.3, .delay_polls_max = 12, .queue_max = 4
+            };
             struct banyan_opts opts = BANYAN_OPTS_INIT;
             struct job j;
 

@@ -24,8 +24,23 @@
 #define NMUTANTS 120000
 
 enum mutation {
-    DROP_STEP, DROP_MESSAGE, DUPLICATE_STEP, DUPLICATE_MESSAGE, SWAP, RETARGET, DROP_DEP,
-    MOVE_BLOCK, GROW, FLIP_KIND, ORDINAL, CHANNEL, SPACE, REV, WEIGHT, INDEX, NMUTATIONS
+    DROP_STEP,
+    DROP_MESSAGE,
+    DUPLICATE_STEP,
+    DUPLICATE_MESSAGE,
+    SWAP,
+    RETARGET,
+    DROP_DEP,
+    MOVE_BLOCK,
+    GROW,
+    FLIP_KIND,
+    ORDINAL,
+    CHANNEL,
+    SPACE,
+    REV,
+    WEIGHT,
+    INDEX,
+    NMUTATIONS
 };
 
 static const char *const names[NMUTATIONS] = {
@@ -89,8 +104,8 @@ static void renumber(struct bny_program *p)
 
     for (uint32_t i = 0; i < p->nsteps; i++)
         if (p->steps[i].peer >= 0)
-            p->steps[i].ordinal = is_recv(&p->steps[i]) ? received[p->steps[i].peer]++
-                                                        : sent[p->steps[i].peer]++;
+            p->steps[i].ordinal =
+                is_recv(&p->steps[i]) ? received[p->steps[i].peer]++ : sent[p->steps[i].peer]++;
     for (int r = 0; r < p->nranks; r++)
         p->recv_first[r + 1] = p->recv_first[r] + received[r];
     for (uint32_t i = 0; i < p->nsteps; i++)
@@ -230,12 +245,8 @@ static void flip_kind(struct bny_step *s)
         s->dst = s->src == BNY_IN ? BNY_OUT : s->src;
         s->src = BNY_NOWHERE;
         break;
-    case BNY_KEEP:
-        s->kind = BNY_FORWARD;
-        break;
-    default:
-        s->kind = BNY_KEEP;
-        s->dst = s->src;
+    case BNY_KEEP: s->kind = BNY_FORWARD; break;
+    default: s->kind = BNY_KEEP; s->dst = s->src;
     }
 }
 
@@ -286,28 +297,22 @@ static enum verdict change_member(struct bny_program *p, uint32_t i, enum mutati
     if (s->peer < 0 && (m == RETARGET || m == ORDINAL || m == CHANNEL || m == INDEX))
         return NO_MUTANT;
     switch (m) {
-    case RETARGET:
-        return change_peer(p, s, rng);
-    case DROP_DEP:
-        return drop_dep(p, s, rng);
+    case RETARGET: return change_peer(p, s, rng);
+    case DROP_DEP: return drop_dep(p, s, rng);
     case MOVE_BLOCK:
         if (p->nblocks == 1)
             return NO_MUTANT;
         s->block = (s->block + 1 + (uint32_t)bny_rng_below(rng, p->nblocks - 1)) % p->nblocks;
         return MUST_FAIL;
-    case GROW:
-        s->nblocks++;
-        return MUST_FAIL;
+    case GROW: s->nblocks++; return MUST_FAIL;
     case FLIP_KIND:
         flip_kind(s);
         renumber(p);
         return MUST_FAIL;
-    case ORDINAL:
-        s->ordinal += 1 + (uint32_t)bny_rng_below(rng, 3);
-        return MUST_FAIL;
+    case ORDINAL: s->ordinal += 1 + (uint32_t)bny_rng_below(rng, 3); return MUST_FAIL;
     case CHANNEL:
-        s->chan = (uint8_t)((s->chan + 1 + bny_rng_below(rng, BNY_CHANNELS)) %
-                            (BNY_CHANNELS + 1));
+        s->chan =
+            (uint8_t)((s->chan + 1 + bny_rng_below(rng, BNY_CHANNELS)) % (BNY_CHANNELS + 1));
         return MUST_FAIL;
     case SPACE:
         if (!change_space(s, rng))
@@ -467,8 +472,8 @@ Test(program_mutants, receiving_first_on_all_ranks_is_a_deadlock)
     char why[256];
 
     for (int r = 0; r < 2; r++) {
-        cr_assert_eq(bny_direct_find("dissemination")
-                         ->build(&s.p[r], BNY_BARRIER, 2, r, -1), 0);
+        cr_assert_eq(bny_direct_find("dissemination")->build(&s.p[r], BNY_BARRIER, 2, r, -1),
+                     0);
         swap(s.p[r], 0);
         renumber(s.p[r]);
     }

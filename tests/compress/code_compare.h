@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every loop of two tables of kernels/code.h on the same inputs. Knows neither Criterion nor the library, so that a
- * program for another processor can include it. */
+/* Every loop of two tables of kernels/code.h on the same inputs. Knows neither Criterion nor
+ * the library, so that a program for another processor can include it. */
 #ifndef BNY_TESTS_CODE_COMPARE_H
 #define BNY_TESTS_CODE_COMPARE_H
 
@@ -19,7 +19,8 @@
 
 /* What each run writes, and a copy of it for the other table. */
 struct arena {
-    unsigned char out[4 * N_MAX + 2 * GUARD], out2[4 * N_MAX + 2 * GUARD], ef[4 * N_MAX + 2 * GUARD];
+    unsigned char out[4 * N_MAX + 2 * GUARD], out2[4 * N_MAX + 2 * GUARD],
+        ef[4 * N_MAX + 2 * GUARD];
     double result[8];
 };
 
@@ -32,18 +33,20 @@ static void fill(float *x, size_t n, int kind, uint64_t *rng)
         if (kind == 0)
             x[i] = (float)(u < 0 ? log(1e-9 - 2 * u) : -log(1e-9 + 2 * u)); /* Laplace */
         else if (kind == 1)
-            x[i] = bny_rng_below(rng, 5) ? (float)ldexp(u, (int)bny_rng_below(rng, 250) - 135) : 0;
+            x[i] =
+                bny_rng_below(rng, 5) ? (float)ldexp(u, (int)bny_rng_below(rng, 250) - 135) : 0;
         else
             x[i] = f32_from_bits((uint32_t)bny_rng_next(rng));
     }
 }
 
-/* The i-th loop of a table; 0 when there is no such loop. x, y: inputs; small: a threshold; wire: finite scales and codes
- * before. */
-static int apply(const struct bny_code_kernels *k, int i, struct arena *a, const void *x, const void *y, size_t n,
-                 size_t shift, int finite)
+/* The i-th loop of a table; 0 when there is no such loop. x, y: inputs; small: a threshold;
+ * wire: finite scales and codes before. */
+static int apply(const struct bny_code_kernels *k, int i, struct arena *a, const void *x,
+                 const void *y, size_t n, size_t shift, int finite)
 {
-    unsigned char *out = a->out + GUARD - shift, *out2 = a->out2 + GUARD - shift, *ef = a->ef + GUARD - shift;
+    unsigned char *out = a->out + GUARD - shift, *out2 = a->out2 + GUARD - shift,
+                  *ef = a->ef + GUARD - shift;
     struct bny_rand key = bny_rand_key(7, 8, 9);
     struct bny_selection sel;
     struct bny_moments m;
@@ -58,9 +61,15 @@ static int apply(const struct bny_code_kernels *k, int i, struct arena *a, const
     case 3: k->residual(ef, x, y, n); return 1;
     case 4:
         k->moments(&m, x, n);
-        a->result[0] = m.sum, a->result[1] = m.sum2, a->result[2] = (double)m.max, a->result[3] = m.nonfinite;
+        a->result[0] = m.sum, a->result[1] = m.sum2, a->result[2] = (double)m.max,
+        a->result[3] = m.nonfinite;
         return 1;
-    case 5: case 6: case 7: case 8: case 9: case 10: {
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+    case 10: {
         size_t cap = i < 7 ? n : n / 8 + 3;
         float eta = i == 9 || i == 10 ? -1 : 1.5f;
 
@@ -143,7 +152,9 @@ static int apply(const struct bny_code_kernels *k, int i, struct arena *a, const
 }
 
 /* NULL, or what differs. */
-static const char *code_compare_one(const struct bny_code_kernels *base, const struct bny_code_kernels *k, size_t n, size_t shift, int kind, uint64_t *rng)
+static const char *code_compare_one(const struct bny_code_kernels *base,
+                                    const struct bny_code_kernels *k, size_t n, size_t shift,
+                                    int kind, uint64_t *rng)
 {
     static struct arena start, want, got;
     static float x[N_MAX + 4], y[N_MAX + 4];
@@ -164,18 +175,24 @@ static const char *code_compare_one(const struct bny_code_kernels *base, const s
             break;
         apply(k, i, &got, (char *)x + shift, (char *)y + shift, n, shift, kind < 2);
         if (memcmp(&want, &got, sizeof want))
-            return snprintf(text, sizeof text, "%s loop %d differs from scalar: n %zu shift %zu kind %d seed %#x",
-                            k->name, i, n, shift, kind, SEED), text;
-        if (memcmp(want.out, start.out, GUARD - 4) || memcmp(want.ef + GUARD + 4 * n, start.ef + GUARD + 4 * n, GUARD))
+            return snprintf(text, sizeof text,
+                            "%s loop %d differs from scalar: n %zu shift %zu kind %d seed %#x",
+                            k->name, i, n, shift, kind, SEED),
+                   text;
+        if (memcmp(want.out, start.out, GUARD - 4) ||
+            memcmp(want.ef + GUARD + 4 * n, start.ef + GUARD + 4 * n, GUARD))
             if (want.result[0] >= 0)
-                return snprintf(text, sizeof text, "loop %d wrote outside its arrays: n %zu shift %zu", i, n, shift),
+                return snprintf(text, sizeof text,
+                                "loop %d wrote outside its arrays: n %zu shift %zu", i, n,
+                                shift),
                        text;
     }
     return NULL;
 }
 
 /* NULL, or what differs: all kinds of data, lengths and alignments. */
-static const char *code_compare(const struct bny_code_kernels *base, const struct bny_code_kernels *k)
+static const char *code_compare(const struct bny_code_kernels *base,
+                                const struct bny_code_kernels *k)
 {
     const char *bad = NULL;
     uint64_t rng = SEED;

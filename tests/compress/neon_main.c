@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For aarch64, linked statically with nothing but the loops, run under qemu-user: the NEON tables give the scalar tables'
- * bits. */
+/* For aarch64, linked statically with nothing but the loops, run under qemu-user: the NEON
+ * tables give the scalar tables' bits. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +10,8 @@
 #define HALVES 70000
 
 /* Two-byte floats: every code, and floats of any bits. 0, or 1 when something differs. */
-static int compare_half(const struct bny_half_kernels *want, const struct bny_half_kernels *got, const char *name)
+static int compare_half(const struct bny_half_kernels *want, const struct bny_half_kernels *got,
+                        const char *name)
 {
     static float x[HALVES], y[2][HALVES], sum[2][HALVES];
     static uint16_t h[HALVES], wire[2][HALVES];

@@ -12,8 +12,8 @@ enum family { LAPLACE, GPD, STUDENT3, GAUSS, DGAMMA_HALF, DGAMMA_FIFTH, MIXTURE,
 
 static inline const char *family_name(enum family f)
 {
-    const char *names[] = { "Laplace",        "Pareto .2",      "Student 3", "Gauss", "double gamma .5",
-                            "double gamma .2", "5 % x10 mixture" };
+    const char *names[] = { "Laplace",         "Pareto .2",       "Student 3",      "Gauss",
+                            "double gamma .5", "double gamma .2", "5 % x10 mixture" };
 
     return names[f];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises of compress/kernels/code.h: the scalar table computes what the header says, by other means than its own, and
- * every other instruction set gives its bits for any bytes, length and alignment, and touches nothing else. */
+/* Promises of compress/kernels/code.h: the scalar table computes what the header says, by other
+ * means than its own, and every other instruction set gives its bits for any bytes, length and
+ * alignment, and touches nothing else. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <string.h>

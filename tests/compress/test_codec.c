@@ -38,7 +38,8 @@ static size_t enc(const struct bny_codec_ops *ops, void *wire, const float *src,
     return (size_t)ops->encode(&e, wire, bound_of(ops, n), src, n);
 }
 
-static int dec(const struct bny_codec_ops *ops, float *dst, const void *wire, size_t len, size_t n)
+static int dec(const struct bny_codec_ops *ops, float *dst, const void *wire, size_t len,
+               size_t n)
 {
     struct bny_codec c = plain(ops);
     struct bny_dec d = { .codec = &c, .cpu_flags = bny_cpu_flags(), .scale = 1 };
@@ -46,8 +47,8 @@ static int dec(const struct bny_codec_ops *ops, float *dst, const void *wire, si
     return ops->decode(&d, dst, wire, len, n);
 }
 
-static int dec_add(const struct bny_codec_ops *ops, float *dst, const float *acc, const void *wire,
-                   size_t len, size_t n)
+static int dec_add(const struct bny_codec_ops *ops, float *dst, const float *acc,
+                   const void *wire, size_t len, size_t n)
 {
     struct bny_codec c = plain(ops);
     struct bny_dec d = { .codec = &c, .cpu_flags = bny_cpu_flags(), .scale = 1 };
@@ -93,13 +94,15 @@ Test(codec, registry_starts_with_none_and_finds_by_name)
         if (c->family == BNY_CODEC_LINEAR)
             cr_expect(c->linear != NULL, "%s", c->name);
         else if (c->family != BNY_CODEC_RAW)
-            cr_expect(c->bound && c->encode && c->decode && (c->decode_add || c->family == BNY_CODEC_EXACT), "%s",
-                      c->name);
+            cr_expect(c->bound && c->encode && c->decode &&
+                          (c->decode_add || c->family == BNY_CODEC_EXACT),
+                      "%s", c->name);
     }
     cr_expect(bny_codec_find("no such codec") == NULL);
 }
 
-/* One parameter for each codec whose messages have one length; test_conformance.c has the promises of all. */
+/* One parameter for each codec whose messages have one length; test_conformance.c has the
+ * promises of all. */
 struct index {
     size_t i;
 };

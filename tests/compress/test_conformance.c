@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What every codec of the registry promises, with the parameters worth a test: sizes, the same bits on every instruction
- * set, conservation by residuals, refusal of foreign messages, raw instead of what a format cannot hold; and for those
- * that have them error bounds and exact means. */
+/* What every codec of the registry promises, with the parameters worth a test: sizes, the same
+ * bits on every instruction set, conservation by residuals, refusal of foreign messages, raw
+ * instead of what a format cannot hold; and for those that have them error bounds and exact
+ * means. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
@@ -20,12 +21,15 @@
 
 TestSuite(conformance, .timeout = 120);
 
-/* Beside every codec's defaults. Those of one codec stand together: the test of residuals switches among them. */
+/* Beside every codec's defaults. Those of one codec stand together: the test of residuals
+ * switches among them. */
 static const char *const specs[] = {
-    "int8:block=16",       "int8:block=1000", "int8:random=1",      "int4:block=32", "int4:random=1",
-    "e4m3:block=64",       "e5m2:block=64",   "onebit:block=256",   "qsgd:levels=1", "qsgd:levels=2",
-    "qsgd:levels=127,max=1", "qsgd:levels=63,block=100", "terngrad:block=64", "terngrad:clip=2.5", "eden:bits=1", "eden:bits=2",
-    "eden:bits=3",
+    "int8:block=16",     "int8:block=1000",       "int8:random=1",
+    "int4:block=32",     "int4:random=1",         "e4m3:block=64",
+    "e5m2:block=64",     "onebit:block=256",      "qsgd:levels=1",
+    "qsgd:levels=2",     "qsgd:levels=127,max=1", "qsgd:levels=63,block=100",
+    "terngrad:block=64", "terngrad:clip=2.5",     "eden:bits=1",
+    "eden:bits=2",       "eden:bits=3",
 };
 
 struct spec {
@@ -66,14 +70,27 @@ static const struct bny_codec *codec(const char *text)
 
 static struct bny_enc encoder(const struct bny_codec *c, unsigned flags, uint32_t step)
 {
-    return (struct bny_enc){ .codec = c, .cpu_flags = flags, .dtype = BANYAN_F32, .ef_scale = 1, .seed = SEED,
-                             .step = step, .rank = 3, .nsum = 1, .index = 1024 };
+    return (struct bny_enc){ .codec = c,
+                             .cpu_flags = flags,
+                             .dtype = BANYAN_F32,
+                             .ef_scale = 1,
+                             .seed = SEED,
+                             .step = step,
+                             .rank = 3,
+                             .nsum = 1,
+                             .index = 1024 };
 }
 
 static struct bny_dec decoder(const struct bny_codec *c, unsigned flags, uint32_t step)
 {
-    return (struct bny_dec){ .codec = c, .cpu_flags = flags, .dtype = BANYAN_F32, .scale = 1, .seed = SEED,
-                             .step = step, .rank = 3, .index = 1024 };
+    return (struct bny_dec){ .codec = c,
+                             .cpu_flags = flags,
+                             .dtype = BANYAN_F32,
+                             .scale = 1,
+                             .seed = SEED,
+                             .step = step,
+                             .rank = 3,
+                             .index = 1024 };
 }
 
 /* Laplace, as gradients are nearly. */
@@ -86,13 +103,15 @@ static void laplace(float *x, size_t n, double scale, uint64_t *rng)
     }
 }
 
-static const size_t sizes[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000, 1023, 1024, 1025,
-                                4095, 4096, 4097, N_MAX };
+static const size_t sizes[] = { 0,    1,    2,    15,   16,   17,   31,   32,
+                                33,   63,   64,   65,   255,  256,  257,  1000,
+                                1023, 1024, 1025, 4095, 4096, 4097, N_MAX };
 #define NSIZES (sizeof sizes / sizeof sizes[0])
 
-/* Encodes and decodes with the given processor flags; everything that comes out, one after another. */
-static size_t outputs(unsigned char *out, const struct bny_codec *c, unsigned flags, const float *x, const float *ef,
-                      size_t n)
+/* Encodes and decodes with the given processor flags; everything that comes out, one after
+ * another. */
+static size_t outputs(unsigned char *out, const struct bny_codec *c, unsigned flags,
+                      const float *x, const float *ef, size_t n)
 {
     size_t bound = (bny_message_bound(c, n, BANYAN_F32, 1) + 63) & ~(size_t)63, room = 4 * n;
     struct bny_enc e = encoder(c, flags, 7);
@@ -109,9 +128,11 @@ static size_t outputs(unsigned char *out, const struct bny_codec *c, unsigned fl
     len = bny_message_encode(&e, out, bound, x, n, 1);
     cr_assert(len > 0 && (size_t)len <= bound, "%s n %zu: %ld", c->spec, n, len);
     memset(out + len, 0, bound - (size_t)len); /* was scratch */
-    cr_assert_eq(bny_message_decode(&d, decoded, out, (size_t)len, n), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_message_decode(&d, decoded, out, (size_t)len, n), 0, "%s",
+                 banyan_last_error());
     if (c->ops->decode_add)
-        cr_assert_eq(bny_message_decode_add(&d, (float *)(void *)added, x, out, (size_t)len, n), 0);
+        cr_assert_eq(bny_message_decode_add(&d, (float *)(void *)added, x, out, (size_t)len, n),
+                     0);
     return bound + 3 * room;
 }
 
@@ -122,7 +143,8 @@ ParameterizedTestParameters(conformance, every_instruction_set_gives_the_same_by
 
 ParameterizedTest(struct spec *s, conformance, every_instruction_set_gives_the_same_bytes)
 {
-    static const unsigned levels[] = { BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512, BNY_CPU_NEON };
+    static const unsigned levels[] = { BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512,
+                                       BNY_CPU_NEON };
     const struct bny_codec *c = codec(s->text);
     uint64_t rng = SEED;
     float *x = malloc(8 * N_MAX), *ef = x + N_MAX;
@@ -141,7 +163,8 @@ ParameterizedTest(struct spec *s, conformance, every_instruction_set_gives_the_s
             if ((bny_cpu_flags() & levels[l]) != levels[l])
                 continue;
             cr_assert_eq(outputs(got, c, levels[l], x, ef, n), bytes);
-            cr_assert(!memcmp(want, got, bytes), "%s n %zu flags %u: other bytes than scalar", s->text, n, levels[l]);
+            cr_assert(!memcmp(want, got, bytes), "%s n %zu flags %u: other bytes than scalar",
+                      s->text, n, levels[l]);
         }
     }
     free(want);
@@ -189,8 +212,9 @@ ParameterizedTest(struct spec *s, conformance, errors_are_within_the_documented_
 {
     const struct bny_codec *c = codec(s->text);
     size_t n = 20000, bound = bny_message_bound(c, n, BANYAN_F32, 1);
-    size_t block = !strncmp(s->text, "mx", 2) ? 32 : isnan(bny_codec_get(c, "block")) ? 4096 :
-                   (size_t)bny_codec_get(c, "block");
+    size_t block = !strncmp(s->text, "mx", 2)         ? 32
+                   : isnan(bny_codec_get(c, "block")) ? 4096
+                                                      : (size_t)bny_codec_get(c, "block");
     float *x = malloc(8 * n), *y = x + n;
     unsigned char *wire = malloc(bound);
     struct bny_enc e = encoder(c, bny_cpu_flags(), 1);
@@ -212,8 +236,8 @@ ParameterizedTest(struct spec *s, conformance, errors_are_within_the_documented_
                 max = fmax(max, fabs((double)x[i]));
             for (size_t i = at; i < end; i++)
                 if (fabs((double)x[i] - (double)y[i]) > bound_of(s->text, (double)x[i], max))
-                    cr_assert_fail("%s: %a became %a, block maximum %a, seed %#x", s->text, (double)x[i],
-                                   (double)y[i], max, SEED);
+                    cr_assert_fail("%s: %a became %a, block maximum %a, seed %#x", s->text,
+                                   (double)x[i], (double)y[i], max, SEED);
         }
     }
     free(wire);
@@ -225,7 +249,8 @@ ParameterizedTestParameters(conformance, unbiased_means_the_mean_is_exact)
     return every_spec();
 }
 
-/* Also int8 and int4 with random=1, whose codecs as such are not unbiased; not terngrad with clipping. */
+/* Also int8 and int4 with random=1, whose codecs as such are not unbiased; not terngrad with
+ * clipping. */
 ParameterizedTest(struct spec *s, conformance, unbiased_means_the_mean_is_exact)
 {
     enum { N = 1100, REPEATS = 4096 };
@@ -236,7 +261,8 @@ ParameterizedTest(struct spec *s, conformance, unbiased_means_the_mean_is_exact)
     uint64_t rng = SEED;
     double chi2 = 0, used = 0, far = 0;
 
-    if ((!(c->ops->flags & BNY_CODEC_UNBIASED) && !strstr(s->text, "random=1")) || strstr(s->text, "clip"))
+    if ((!(c->ops->flags & BNY_CODEC_UNBIASED) && !strstr(s->text, "random=1")) ||
+        strstr(s->text, "clip"))
         return;
     laplace(x, N, 1, &rng);
     for (uint32_t t = 0; t < REPEATS; t++) {
@@ -256,16 +282,19 @@ ParameterizedTest(struct spec *s, conformance, unbiased_means_the_mean_is_exact)
         double mean = sum[i] / REPEATS, variance = fmax(square[i] / REPEATS - mean * mean, 0);
         double off = fabs(mean - (double)x[i]), sigma = sqrt(variance / REPEATS);
 
-        /* What is drawn with a probability below 25 / REPEATS may not have been drawn, and is in no sigma. */
+        /* What is drawn with a probability below 25 / REPEATS may not have been drawn, and is
+         * in no sigma. */
         if (off > 5 * sigma + 25 * far / REPEATS)
-            cr_assert_fail("%s: the mean of %g is %g, sigma %g, seed %#x", s->text, (double)x[i], mean, sigma, SEED);
+            cr_assert_fail("%s: the mean of %g is %g, sigma %g, seed %#x", s->text,
+                           (double)x[i], mean, sigma, SEED);
         if (sigma > far / REPEATS * 6) {
             chi2 += off * off / (sigma * sigma);
             used++;
         }
     }
     /* Mean 1, standard deviation sqrt(2 / used) for one element. */
-    cr_expect_leq(chi2 / used, 1 + 6 * sqrt(2 / used), "%s: chi2 %g of %g", s->text, chi2, used);
+    cr_expect_leq(chi2 / used, 1 + 6 * sqrt(2 / used), "%s: chi2 %g of %g", s->text, chi2,
+                  used);
 }
 
 ParameterizedTestParameters(conformance, nothing_is_lost_with_a_residual)
@@ -273,8 +302,9 @@ ParameterizedTestParameters(conformance, nothing_is_lost_with_a_residual)
     return every_spec();
 }
 
-/* The law of codec.h over 1000 steps; parameters change every 97. What is unbiased need not contract: with coarse levels
- * the residual grows from step to step until f32 cannot hold the sums; a few steps then. */
+/* The law of codec.h over 1000 steps; parameters change every 97. What is unbiased need not
+ * contract: with coarse levels the residual grows from step to step until f32 cannot hold the
+ * sums; a few steps then. */
 ParameterizedTest(struct spec *s, conformance, nothing_is_lost_with_a_residual)
 {
     enum { N = 700 };
@@ -311,7 +341,8 @@ ParameterizedTest(struct spec *s, conformance, nothing_is_lost_with_a_residual)
     }
     for (int i = 0; i < N; i++)
         if (fabs(out[i] + (double)ef[i] - in[i]) > 1e-4 * scale)
-            cr_assert_fail("%s element %d: in %g, out %g, residual %g", s->text, i, in[i], out[i], (double)ef[i]);
+            cr_assert_fail("%s element %d: in %g, out %g, residual %g", s->text, i, in[i],
+                           out[i], (double)ef[i]);
 }
 
 ParameterizedTestParameters(conformance, foreign_messages_are_refused_or_decode_inside)
@@ -319,8 +350,8 @@ ParameterizedTestParameters(conformance, foreign_messages_are_refused_or_decode_
     return every_spec();
 }
 
-/* Each wrong length, and each bit flipped, of messages for several n; memory ends where the message does, which the
- * address sanitizer watches. */
+/* Each wrong length, and each bit flipped, of messages for several n; memory ends where the
+ * message does, which the address sanitizer watches. */
 static void attack(const struct bny_codec *c, size_t n, uint64_t *rng)
 {
     size_t bound = bny_message_bound(c, n, BANYAN_F32, 1);
@@ -340,14 +371,18 @@ static void attack(const struct bny_codec *c, size_t n, uint64_t *rng)
         for (size_t cut = 0; cut < (size_t)len; cut++) {
             bad = malloc(cut + 1);
             memcpy(bad, wire, cut);
-            cr_expect_eq(bny_message_decode(&d, y + GUARD, bad, cut, n), -BANYAN_EPROTO, "%s cut %zu", c->spec, cut);
-            cr_expect_eq(bny_message_decode_add(&d, y + GUARD, y + GUARD, bad, cut, n), -BANYAN_EPROTO);
+            cr_expect_eq(bny_message_decode(&d, y + GUARD, bad, cut, n), -BANYAN_EPROTO,
+                         "%s cut %zu", c->spec, cut);
+            cr_expect_eq(bny_message_decode_add(&d, y + GUARD, y + GUARD, bad, cut, n),
+                         -BANYAN_EPROTO);
             free(bad);
         }
         bad = calloc(1, (size_t)len + 7);
         memcpy(bad, wire, (size_t)len);
-        cr_expect_eq(bny_message_decode(&d, y + GUARD, bad, (size_t)len + 7, n), -BANYAN_EPROTO);
-        cr_expect_eq(memcmp(y, before, sizeof y), 0, "%s: a refused message changed the destination", c->spec);
+        cr_expect_eq(bny_message_decode(&d, y + GUARD, bad, (size_t)len + 7, n),
+                     -BANYAN_EPROTO);
+        cr_expect_eq(memcmp(y, before, sizeof y), 0,
+                     "%s: a refused message changed the destination", c->spec);
         free(bad);
         bad = malloc((size_t)len);
         for (int t = 0; t < 2000; t++) {
@@ -395,11 +430,16 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
     uint64_t rng = SEED;
     struct bny_coded_hdr h;
 
-    if (c->ops->family == BNY_CODEC_EXACT || !strcmp(c->ops->name, "f16") || !strcmp(c->ops->name, "bf16"))
+    if (c->ops->family == BNY_CODEC_EXACT || !strcmp(c->ops->name, "f16") ||
+        !strcmp(c->ops->name, "bf16"))
         return; /* they hold them */
     for (int t = 0; t < 12; t++) {
-        size_t at = t < 3 ? 0 : t < 6 ? N - 1 : bny_rng_below(&rng, N), bound = bny_message_bound(c, N, BANYAN_F32, 0);
-        size_t cap = bound < sizeof h + 4 * N ? bound : sizeof h + 4 * N - 1; /* no room for raw */
+        size_t at = t < 3   ? 0
+                    : t < 6 ? N - 1
+                            : bny_rng_below(&rng, N),
+               bound = bny_message_bound(c, N, BANYAN_F32, 0);
+        size_t cap =
+            bound < sizeof h + 4 * N ? bound : sizeof h + 4 * N - 1; /* no room for raw */
         struct bny_enc e = encoder(c, bny_cpu_flags(), 1);
         struct bny_dec d = decoder(c, bny_cpu_flags(), 1);
         long len;
@@ -410,8 +450,8 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         x[at] = bad[t % 3];
         e.ef = ef;
         if (bound < sizeof h + 4 * N) /* no room for raw */
-            cr_assert_eq(bny_message_encode(&e, wire, cap, x, N, 0), -BANYAN_ENOTSUP, "%s: %g", s->text,
-                         (double)x[at]);
+            cr_assert_eq(bny_message_encode(&e, wire, cap, x, N, 0), -BANYAN_ENOTSUP, "%s: %g",
+                         s->text, (double)x[at]);
         cr_assert(!memcmp(ef, before, sizeof ef), "%s: the residual changed", s->text);
         len = bny_message_encode(&e, wire, sizeof wire, x, N, 1);
         cr_assert_eq(len, (long)sizeof h + 4 * N);
@@ -420,7 +460,8 @@ ParameterizedTest(struct spec *s, conformance, what_is_not_finite_travels_raw)
         cr_assert_eq(bny_message_decode(&d, y, wire, (size_t)len, N), 0);
         for (size_t i = 0; i < N; i++)
             if (i != at)
-                cr_assert(y[i] == x[i] && ef[i] == before[i]); /* residuals wait for a better day */
+                cr_assert(y[i] == x[i] &&
+                          ef[i] == before[i]); /* residuals wait for a better day */
         cr_assert(isnan(x[at]) ? isnan(y[at]) : y[at] == x[at]);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The linear codecs: ranks' states side by side in one process, codes summed as the library would. */
+/* The linear codecs: ranks' states side by side in one process, codes summed as the library
+ * would. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
@@ -40,7 +41,11 @@ static const struct bny_codec *parse(const char *spec)
 
 static struct job job_new(const char *spec, int nranks, int64_t rows, int64_t cols)
 {
-    struct job j = { .codec = parse(spec), .nranks = nranks, .n = (size_t)(rows * cols), .rows = rows, .cols = cols };
+    struct job j = { .codec = parse(spec),
+                     .nranks = nranks,
+                     .n = (size_t)(rows * cols),
+                     .rows = rows,
+                     .cols = cols };
 
     for (int r = 0; r < nranks; r++) {
         j.src[r] = calloc(j.n + 1, 4);
@@ -83,11 +88,23 @@ static int operate(struct job *j)
 
     j->bytes = 0;
     for (int r = 0; r < j->nranks; r++) {
-        l[r] = (struct bny_linear){ .codec = j->codec, .cpu_flags = r % 2 ? 0 : bny_cpu_flags(), .rank = r,
-                                    .nranks = j->nranks, .seed = SEED, .step = j->step, .src = j->src[r],
-                                    .dst = r % 2 ? j->dst[r] : j->src[r], .n = j->n, .rows = j->rows,
-                                    .cols = j->cols, .scale = 1, .ef = j->ef[r], .ef_scale = 1,
-                                    .keep = j->keep[r], .work = calloc(1, work + 1), .code = malloc(code + 1) };
+        l[r] = (struct bny_linear){ .codec = j->codec,
+                                    .cpu_flags = r % 2 ? 0 : bny_cpu_flags(),
+                                    .rank = r,
+                                    .nranks = j->nranks,
+                                    .seed = SEED,
+                                    .step = j->step,
+                                    .src = j->src[r],
+                                    .dst = r % 2 ? j->dst[r] : j->src[r],
+                                    .n = j->n,
+                                    .rows = j->rows,
+                                    .cols = j->cols,
+                                    .scale = 1,
+                                    .ef = j->ef[r],
+                                    .ef_scale = 1,
+                                    .keep = j->keep[r],
+                                    .work = calloc(1, work + 1),
+                                    .code = malloc(code + 1) };
         memset(l[r].code, 0xa5, code + 1);
     }
     for (int k = 0; k < ops->nstages(j->codec) && rc == 0; k++) {
@@ -101,8 +118,10 @@ static int operate(struct job *j)
                 first = s;
             }
             cr_assert_eq(answer, rc, "rank %d stage %d: %d", r, k, answer);
-            cr_assert(s.count == first.count && s.dtype == first.dtype && s.op == first.op, "rank %d stage %d", r, k);
-            cr_assert_leq(s.count * banyan_dtype_bytes(s.dtype), code, "rank %d stage %d", r, k);
+            cr_assert(s.count == first.count && s.dtype == first.dtype && s.op == first.op,
+                      "rank %d stage %d", r, k);
+            cr_assert_leq(s.count * banyan_dtype_bytes(s.dtype), code, "rank %d stage %d", r,
+                          k);
         }
         if (rc == 0 && first.count)
             reduce(l, j->nranks, &first);
@@ -114,10 +133,12 @@ static int operate(struct job *j)
         if (r == 0 && rc == 0)
             rc = answer;
         cr_assert_eq(answer, rc, "rank %d: %d", r, answer);
-        cr_assert_eq(((unsigned char *)l[r].code)[code], 0xa5, "%s wrote past its code", j->codec->spec);
+        cr_assert_eq(((unsigned char *)l[r].code)[code], 0xa5, "%s wrote past its code",
+                     j->codec->spec);
         if (r % 2 == 0 && rc == 0)
             memcpy(j->dst[r], j->src[r], 4 * j->n);
-        cr_assert(rc || !memcmp(j->dst[r], j->dst[0], 4 * j->n), "%s: rank %d has other bits", j->codec->spec, r);
+        cr_assert(rc || !memcmp(j->dst[r], j->dst[0], 4 * j->n), "%s: rank %d has other bits",
+                  j->codec->spec, r);
         free(l[r].work);
         free(l[r].code);
     }
@@ -162,7 +183,9 @@ ParameterizedTest(struct spec *spec, linear, residuals_conserve_the_sum_and_rank
 {
     const int ranks[] = { 1, 2, 3, 7 };
     for (int w = 0; w < 4; w++) {
-        int steps = strstr(spec->text, "unbiased") ? 3 : ranks[w] == 3 ? 300 : 40; /* its residual grows by design */
+        int steps = strstr(spec->text, "unbiased") ? 3
+                    : ranks[w] == 3                ? 300
+                                                   : 40; /* its residual grows by design */
         struct job j = job_new(spec->text, ranks[w], 37, 53);
         double *in = calloc(j.n, sizeof *in), worst = 0, size = 0;
         uint64_t rng = SEED;
@@ -184,8 +207,8 @@ ParameterizedTest(struct spec *spec, linear, residuals_conserve_the_sum_and_rank
                 in[i] -= (double)j.ef[r][i];
             worst = fmax(worst, fabs(in[i]));
         }
-        cr_expect_lt(worst, 1e-4 * size / (double)j.n + 1e-5, "%s, %d ranks: %g, seed %#x", spec->text, ranks[w], worst,
-                     SEED);
+        cr_expect_lt(worst, 1e-4 * size / (double)j.n + 1e-5, "%s, %d ranks: %g, seed %#x",
+                     spec->text, ranks[w], worst, SEED);
         job_free(&j);
         free(in);
     }
@@ -198,7 +221,9 @@ ParameterizedTestParameters(linear, zeros_tiny_tensors_and_not_finite)
 
 ParameterizedTest(struct spec *spec, linear, zeros_tiny_tensors_and_not_finite)
 {
-    const int64_t shapes[][2] = { { 0, 5 }, { 1, 1 }, { 1, 7 }, { 64, 1 }, { 31, 2 }, { 64, 65 } };
+    const int64_t shapes[][2] = {
+        { 0, 5 }, { 1, 1 }, { 1, 7 }, { 64, 1 }, { 31, 2 }, { 64, 65 }
+    };
 
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         for (int bad = 0; bad < 3; bad++) {
@@ -206,10 +231,11 @@ ParameterizedTest(struct spec *spec, linear, zeros_tiny_tensors_and_not_finite)
 
             if (bad && j.n)
                 j.src[1][j.n / 2] = bad == 1 ? NAN : INFINITY;
-            cr_expect_eq(operate(&j), bad && j.n ? -BANYAN_ENOTSUP : 0, "%s %d x %d: %s", spec->text, (int)shapes[k][0],
-                         (int)shapes[k][1], banyan_last_error());
+            cr_expect_eq(operate(&j), bad && j.n ? -BANYAN_ENOTSUP : 0, "%s %d x %d: %s",
+                         spec->text, (int)shapes[k][0], (int)shapes[k][1], banyan_last_error());
             for (size_t i = 0; i < j.n; i++)
-                cr_assert(j.ef[1][i] == 0 && (bad || j.dst[0][i] == 0), "%s element %zu", spec->text, i);
+                cr_assert(j.ef[1][i] == 0 && (bad || j.dst[0][i] == 0), "%s element %zu",
+                          spec->text, i);
             job_free(&j);
         }
 }
@@ -217,7 +243,8 @@ ParameterizedTest(struct spec *spec, linear, zeros_tiny_tensors_and_not_finite)
 /* Acceptance: the sum of codes decodes to the sum of decoded codes, exactly. */
 Test(linear, integers_are_summed_exactly)
 {
-    const char *exact[] = { "maxnorm", "maxnorm:width=16", "maxnorm:width=16,bits=7", "ebint:bound=0.01", "maxnorm_ms" };
+    const char *exact[] = { "maxnorm", "maxnorm:width=16", "maxnorm:width=16,bits=7",
+                            "ebint:bound=0.01", "maxnorm_ms" };
     uint64_t rng = SEED;
 
     for (size_t k = 0; k < 5; k++)
@@ -237,8 +264,9 @@ Test(linear, integers_are_summed_exactly)
             for (size_t i = 0; i < j.n; i++) {
                 for (int r = 0; r < w; r++)
                     want[i] -= (double)j.ef[r][i]; /* what each rank's own code decodes to */
-                cr_assert(fabs(want[i] - (double)j.dst[0][i]) <= 1e-6 * (double)most * w, "%s %d ranks element %zu: %g, not %g",
-                          exact[k], w, i, (double)j.dst[0][i], want[i]);
+                cr_assert(fabs(want[i] - (double)j.dst[0][i]) <= 1e-6 * (double)most * w,
+                          "%s %d ranks element %zu: %g, not %g", exact[k], w, i,
+                          (double)j.dst[0][i], want[i]);
             }
             job_free(&j);
         }
@@ -265,7 +293,8 @@ Test(linear, overflow_is_refused_and_bounds_hold)
     cr_expect_eq(operate(&j), 0);
     for (int r = 0; r < 4; r++)
         for (size_t i = 0; i < j.n; i++)
-            cr_assert(fabsf(j.ef[r][i]) <= 0.001f * 1.001f, "rank %d element %zu: %g", r, i, (double)j.ef[r][i]);
+            cr_assert(fabsf(j.ef[r][i]) <= 0.001f * 1.001f, "rank %d element %zu: %g", r, i,
+                      (double)j.ef[r][i]);
     cr_expect_eq(j.bytes, 4 + 2 * 500, "%zu bytes", j.bytes); /* 16-bit fields */
     job_free(&j);
 }
@@ -273,7 +302,8 @@ Test(linear, overflow_is_refused_and_bounds_hold)
 Test(linear, random_rounding_is_unbiased)
 {
     enum { REPEATS = 4096 };
-    const char *unbiased[] = { "maxnorm", "maxnorm_ms", "maxnorm:width=4", "randomk:unbiased=1,block=4,delta=0.25" };
+    const char *unbiased[] = { "maxnorm", "maxnorm_ms", "maxnorm:width=4",
+                               "randomk:unbiased=1,block=4,delta=0.25" };
 
     for (size_t k = 0; k < 4; k++) {
         struct job j = job_new(unbiased[k], 3, 1, 64);
@@ -297,15 +327,17 @@ Test(linear, random_rounding_is_unbiased)
             }
         }
         for (size_t i = 0; i < 64; i++)
-            cr_expect(fabs(sum[i] / REPEATS - want[i]) <= 5 * sqrt(var[i]) / REPEATS + 1e-6, "%s element %zu: %g, not %g, seed %#x",
-                      unbiased[k], i, sum[i] / REPEATS, want[i], SEED);
+            cr_expect(fabs(sum[i] / REPEATS - want[i]) <= 5 * sqrt(var[i]) / REPEATS + 1e-6,
+                      "%s element %zu: %g, not %g, seed %#x", unbiased[k], i, sum[i] / REPEATS,
+                      want[i], SEED);
         job_free(&j);
     }
 }
 
 /* ---- PowerSGD ---- */
 
-/* Sum of the ranks' matrices, of rank r: products of random factors, each weaker than the one before. */
+/* Sum of the ranks' matrices, of rank r: products of random factors, each weaker than the one
+ * before. */
 static void low_rank(struct job *j, int r, uint64_t *rng)
 {
     for (int w = 0; w < j->nranks; w++)
@@ -317,7 +349,8 @@ static void low_rank(struct job *j, int r, uint64_t *rng)
         samples(q, (size_t)j->cols, GAUSS, pow(0.7, k), rng);
         for (int w = 0; w < j->nranks; w++)
             for (size_t i = 0; i < j->n; i++)
-                j->src[w][i] += p[i / (size_t)j->cols] * q[i % (size_t)j->cols] * (float)(w + 1);
+                j->src[w][i] +=
+                    p[i / (size_t)j->cols] * q[i % (size_t)j->cols] * (float)(w + 1);
     }
 }
 
@@ -343,7 +376,8 @@ static double error_of(const struct job *j, const double *m)
     return e;
 }
 
-/* Acceptance: rank(M) <= r is met to 1e-5 after two calls, for every number of ranks; bytes are those of the factors. */
+/* Acceptance: rank(M) <= r is met to 1e-5 after two calls, for every number of ranks; bytes are
+ * those of the factors. */
 Test(linear, powersgd_finds_a_matrix_of_its_rank)
 {
     for (int classic = 0; classic < 2; classic++)
@@ -367,14 +401,17 @@ Test(linear, powersgd_finds_a_matrix_of_its_rank)
                     error = error_of(&j, m);
                     bytes += j.bytes;
                 }
-                cr_expect_lt(sqrt(error / square), 1e-5, "%s, %d ranks: %g, seed %#x", spec, w, sqrt(error / square), SEED);
-                cr_expect_eq(bytes, (size_t)(4 * r * (90 + 70) * (classic ? 2 : 1)), "%s: %zu", spec, bytes);
+                cr_expect_lt(sqrt(error / square), 1e-5, "%s, %d ranks: %g, seed %#x", spec, w,
+                             sqrt(error / square), SEED);
+                cr_expect_eq(bytes, (size_t)(4 * r * (90 + 70) * (classic ? 2 : 1)), "%s: %zu",
+                             spec, bytes);
                 free(m);
                 job_free(&j);
             }
 }
 
-/* The sum of squares that the best matrix of rank r leaves over: eigenvalues of M^T M by Jacobi's rotations. */
+/* The sum of squares that the best matrix of rank r leaves over: eigenvalues of M^T M by
+ * Jacobi's rotations. */
 static double best_rank(const double *m, size_t rows, size_t cols, size_t r)
 {
     double *a = calloc(cols * cols, sizeof *a), left = 0;
@@ -386,7 +423,8 @@ static double best_rank(const double *m, size_t rows, size_t cols, size_t r)
     for (int sweep = 0; sweep < 12; sweep++)
         for (size_t p = 0; p < cols; p++)
             for (size_t q = p + 1; q < cols; q++) {
-                double apq = a[p * cols + q], theta = (a[q * cols + q] - a[p * cols + p]) / (2 * apq), t, c, s;
+                double apq = a[p * cols + q],
+                       theta = (a[q * cols + q] - a[p * cols + p]) / (2 * apq), t, c, s;
 
                 if (fabs(apq) < 1e-300)
                     continue;
@@ -441,8 +479,8 @@ Test(linear, powersgd_comes_near_the_best)
                 error = error_of(&j, m);
             }
             best = best_rank(m, 60, 40, (size_t)r);
-            cr_expect(sqrt(error) < 1.05 * sqrt(best) && error > 0.999 * best, "%s: %g, best %g, seed %#x", spec, sqrt(error),
-                      sqrt(best), SEED);
+            cr_expect(sqrt(error) < 1.05 * sqrt(best) && error > 0.999 * best,
+                      "%s: %g, best %g, seed %#x", spec, sqrt(error), sqrt(best), SEED);
             free(m);
             job_free(&j);
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sparse codecs: conservation with the residual over many steps and parameter switches, thresholds that keep what
- * they promise, messages in every form and size, and foreign messages that do no harm. */
+/* The sparse codecs: conservation with the residual over many steps and parameter switches,
+ * thresholds that keep what they promise, messages in every form and size, and foreign messages
+ * that do no harm. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
@@ -53,7 +54,8 @@ static void tensor_free(struct tensor *t)
     free(t->track);
 }
 
-/* One operation: encodes src chunk by chunk (cap: bytes for each; 0: the bound) and decodes to out. Returns bytes. */
+/* One operation: encodes src chunk by chunk (cap: bytes for each; 0: the bound) and decodes to
+ * out. Returns bytes. */
 static size_t operate(struct tensor *t, float *out, const float *src, size_t cap)
 {
     const struct bny_codec_ops *ops = t->codec->ops;
@@ -66,16 +68,32 @@ static size_t operate(struct tensor *t, float *out, const float *src, size_t cap
         ops->begin(t->codec, t->track, t->step);
     for (size_t i = 0; i < nchunks; i++) {
         size_t at = i * t->chunk, m = t->n - at < t->chunk ? t->n - at : t->chunk;
-        struct bny_enc e = { .codec = t->codec, .cpu_flags = bny_cpu_flags(), .ef = t->ef ? t->ef + at : NULL,
-                             .ef_scale = 1, .more = t->more ? t->more + at : NULL, .more_stride = t->n, .seed = SEED,
-                             .step = t->step, .rank = t->rank, .nsum = t->nsum, .index = at,
-                             .track = t->track, .stats = stats + i * ops->stats_bytes };
-        struct bny_dec d = { .codec = t->codec, .cpu_flags = bny_cpu_flags(), .scale = 1, .seed = SEED,
-                             .step = t->step, .rank = t->rank, .index = at };
+        struct bny_enc e = { .codec = t->codec,
+                             .cpu_flags = bny_cpu_flags(),
+                             .ef = t->ef ? t->ef + at : NULL,
+                             .ef_scale = 1,
+                             .more = t->more ? t->more + at : NULL,
+                             .more_stride = t->n,
+                             .seed = SEED,
+                             .step = t->step,
+                             .rank = t->rank,
+                             .nsum = t->nsum,
+                             .index = at,
+                             .track = t->track,
+                             .stats = stats + i * ops->stats_bytes };
+        struct bny_dec d = { .codec = t->codec,
+                             .cpu_flags = bny_cpu_flags(),
+                             .scale = 1,
+                             .seed = SEED,
+                             .step = t->step,
+                             .rank = t->rank,
+                             .index = at };
         long len = ops->encode(&e, wire, room, src + at, m);
 
-        cr_assert(len >= 0 && (size_t)len <= room, "%s: %ld of %zu bytes", t->codec->spec, len, room);
-        cr_assert_eq(ops->decode(&d, out + at, wire, (size_t)len, m), 0, "%s", banyan_last_error());
+        cr_assert(len >= 0 && (size_t)len <= room, "%s: %ld of %zu bytes", t->codec->spec, len,
+                  room);
+        cr_assert_eq(ops->decode(&d, out + at, wire, (size_t)len, m), 0, "%s",
+                     banyan_last_error());
         total += (size_t)len;
     }
     if (ops->end)
@@ -101,14 +119,22 @@ struct spec {
 
 ParameterizedTestParameters(sparse, residual_conserves_the_sum)
 {
-    static struct spec specs[] = { { "topk" }, { "topk:delta=0.001" }, { "topk:delta=0.1,reselect=1" },
-                                   { "gtopk" }, { "topk_exact" }, { "sidco" }, { "sidco:fit=0,stages=3" },
-                                   { "adacomp:bin=50" }, { "wangni" }, { "dgc:momentum=0" } };
+    static struct spec specs[] = { { "topk" },
+                                   { "topk:delta=0.001" },
+                                   { "topk:delta=0.1,reselect=1" },
+                                   { "gtopk" },
+                                   { "topk_exact" },
+                                   { "sidco" },
+                                   { "sidco:fit=0,stages=3" },
+                                   { "adacomp:bin=50" },
+                                   { "wangni" },
+                                   { "dgc:momentum=0" } };
 
     return cr_make_param_array(struct spec, specs, sizeof specs / sizeof specs[0]);
 }
 
-/* Over 300 steps with chunks, tight capacities and other parameters for a while: decoded sums to inputs - residual. */
+/* Over 300 steps with chunks, tight capacities and other parameters for a while: decoded sums
+ * to inputs - residual. */
 ParameterizedTest(struct spec *spec, sparse, residual_conserves_the_sum)
 {
     size_t n = 5000;
@@ -134,7 +160,8 @@ ParameterizedTest(struct spec *spec, sparse, residual_conserves_the_sum)
     }
     for (size_t i = 0; i < n; i++)
         worst = fmax(worst, fabs(in[i] - out[i] - (double)t.ef[i]));
-    cr_expect_lt(worst, 1e-4 * size / (double)n, "%s: %g of %g, seed %#x", spec->text, worst, size / (double)n, SEED);
+    cr_expect_lt(worst, 1e-4 * size / (double)n, "%s: %g of %g, seed %#x", spec->text, worst,
+                 size / (double)n, SEED);
     tensor_free(&t);
     free(in);
     free(out);
@@ -150,7 +177,8 @@ Test(sparse, dgc_is_momentum_and_velocity)
     uint64_t rng = SEED;
 
     for (int nesterov = 0; nesterov < 2; nesterov++) {
-        struct tensor t = tensor_new(nesterov ? "dgc:delta=0.01,nesterov=1" : "dgc:delta=0.01", n, 1024);
+        struct tensor t =
+            tensor_new(nesterov ? "dgc:delta=0.01,nesterov=1" : "dgc:delta=0.01", n, 1024);
         float m = (float)bny_codec_get(t.codec, "momentum");
 
         memset(u, 0, 4 * n);
@@ -161,8 +189,8 @@ Test(sparse, dgc_is_momentum_and_velocity)
             for (size_t i = 0; i < n; i++) {
                 u[i] = nesterov ? (u[i] + x[i]) * m : m * u[i] + x[i];
                 v[i] = (nesterov ? u[i] + x[i] : u[i]) + v[i];
-                cr_assert(y[i] == 0 || y[i] == v[i], "step %d element %zu: %g, not %g", step, i, (double)y[i],
-                          (double)v[i]);
+                cr_assert(y[i] == 0 || y[i] == v[i], "step %d element %zu: %g, not %g", step, i,
+                          (double)y[i], (double)v[i]);
                 sent += y[i] != 0;
                 if (y[i] != 0)
                     u[i] = v[i] = 0;
@@ -192,8 +220,8 @@ Test(sparse, dgc_warms_up)
         samples(x, n, LAPLACE, 1, &rng);
         operate(&t, y, x, 0);
         ratio = (double)nonzeros(y, n) / ((double)n * want[step / 10]);
-        cr_expect(step % 10 < 4 || (ratio > 0.5 && ratio < 2), "step %d: %.2f of %g, seed %#x", step, ratio,
-                  want[step / 10], SEED);
+        cr_expect(step % 10 < 4 || (ratio > 0.5 && ratio < 2), "step %d: %.2f of %g, seed %#x",
+                  step, ratio, want[step / 10], SEED);
     }
     tensor_free(&t);
     free(x);
@@ -220,8 +248,8 @@ Test(sparse, sidco_keeps_what_was_asked)
             t.ef = NULL;
             operate(&t, y, x, 0);
             ratio = (double)nonzeros(y, n) / (delta * (double)n);
-            cr_expect(ratio > 0.8 && ratio < 1.25, "%s on %s: %.3f, seed %#x", spec, family_name(families[f]), ratio,
-                      SEED);
+            cr_expect(ratio > 0.8 && ratio < 1.25, "%s on %s: %.3f, seed %#x", spec,
+                      family_name(families[f]), ratio, SEED);
             tensor_free(&t);
         }
     }
@@ -229,7 +257,8 @@ Test(sparse, sidco_keeps_what_was_asked)
     free(y);
 }
 
-/* One fit is off by several times on a Gaussian's far tail; the controller must find its way. */
+/* One fit is off by several times on a Gaussian's far tail; the controller must find its way.
+ */
 Test(sparse, sidco_controller_adds_stages)
 {
     size_t n = 1 << 17;
@@ -280,7 +309,8 @@ Test(sparse, exact_topk_is_that_of_a_sort)
             sum += fabs((double)y[i]);
             want += i < 1400 ? fabs((double)sorted[i]) : 0;
         }
-        cr_expect(fabs(sum - want) < 1e-9 * want, "round %d: %g, not %g, seed %#x", round, sum, want, SEED);
+        cr_expect(fabs(sum - want) < 1e-9 * want, "round %d: %g, not %g, seed %#x", round, sum,
+                  want, SEED);
         tensor_free(&t);
     }
     free(x);
@@ -309,8 +339,9 @@ Test(sparse, wangni_is_unbiased)
         }
     }
     for (size_t i = 0; i < n; i++)
-        cr_expect(fabs(sum[i] / REPEATS - (double)x[i]) <= 5 * sqrt(var[i] / REPEATS / REPEATS) + 1e-6, "element %zu seed %#x",
-                  i, SEED);
+        cr_expect(fabs(sum[i] / REPEATS - (double)x[i]) <=
+                      5 * sqrt(var[i] / REPEATS / REPEATS) + 1e-6,
+                  "element %zu seed %#x", i, SEED);
     cr_expect(fabs(kept / REPEATS - 20) < 2, "%g kept", kept / REPEATS);
     tensor_free(&t);
 }
@@ -332,7 +363,8 @@ Test(sparse, adacomp_sends_what_another_gradient_would_make_large)
             for (size_t i = b; i < b + 50; i++) {
                 float want = fabsf(v[i] + x[i]) >= most ? v[i] : 0;
 
-                cr_assert(y[i] == want, "step %d element %zu: %g, not %g", step, i, (double)y[i], (double)want);
+                cr_assert(y[i] == want, "step %d element %zu: %g, not %g", step, i,
+                          (double)y[i], (double)want);
                 ef[i] = v[i] - y[i];
             }
         }
@@ -368,7 +400,8 @@ Test(sparse, zero_blocks_are_left_out)
             cr_expect_eq(len, -BANYAN_ENOTSUP);
             continue;
         }
-        cr_expect(len > 0 && (double)len <= 1.03 * 2 * (double)there + 16, "%d %%: %ld bytes", percent, len);
+        cr_expect(len > 0 && (double)len <= 1.03 * 2 * (double)there + 16, "%d %%: %ld bytes",
+                  percent, len);
         cr_assert_eq(c->ops->decode(&d, y, wire, (size_t)len, n), 0);
         cr_expect_eq(memcmp(x, y, 2 * n), 0, "%d %%", percent);
         for (long cut = 0; cut < len; cut += 97)
@@ -400,8 +433,8 @@ Test(sparse, adaptive_bits_follow_the_spread)
             square += pow((double)x[i], 2);
             cr_assert(fabsf(x[i] - y[i] - t.ef[i]) <= 1e-9f);
         }
-        cr_expect(k == 3 || sqrt(error / square) < 1.02 * bny_codec_get(t.codec, "error"), "%s: %g", specs[k],
-                  sqrt(error / square));
+        cr_expect(k == 3 || sqrt(error / square) < 1.02 * bny_codec_get(t.codec, "error"),
+                  "%s: %g", specs[k], sqrt(error / square));
         cr_expect(bytes > last, "%s: %zu bytes", specs[k], bytes);
         last = bytes;
         tensor_free(&t);
@@ -410,7 +443,8 @@ Test(sparse, adaptive_bits_follow_the_spread)
     free(y);
 }
 
-/* Acceptance: with 20 % drift of the scale each step, from the fourth call on. No residual: the family stays itself. */
+/* Acceptance: with 20 % drift of the scale each step, from the fourth call on. No residual: the
+ * family stays itself. */
 Test(sparse, tracked_threshold_keeps_what_was_asked)
 {
     const enum family families[] = { LAPLACE, GPD, STUDENT3, GAUSS, DGAMMA_HALF };
@@ -419,7 +453,8 @@ Test(sparse, tracked_threshold_keeps_what_was_asked)
 
     for (size_t f = 0; f < 5; f++)
         for (int d = 0; d < 2; d++) {
-            double delta = d ? 0.001 : 0.01, low = d ? 0.7 : 0.9, high = d ? 1.4 : 1.1, scale = 1e-3;
+            double delta = d ? 0.001 : 0.01, low = d ? 0.7 : 0.9, high = d ? 1.4 : 1.1,
+                   scale = 1e-3;
             struct tensor t = tensor_new(d ? "topk:delta=0.001" : "topk:delta=0.01", n, 65536);
             uint64_t rng = SEED + f;
 
@@ -431,8 +466,9 @@ Test(sparse, tracked_threshold_keeps_what_was_asked)
                 samples(x, n, families[f], scale, &rng);
                 operate(&t, y, x, 0);
                 ratio = (double)nonzeros(y, n) / (delta * (double)n);
-                cr_expect(step < 4 || (ratio > low && ratio < high), "%s delta %g step %d: %.3f, seed %#x",
-                          family_name(families[f]), delta, step, ratio, SEED);
+                cr_expect(step < 4 || (ratio > low && ratio < high),
+                          "%s delta %g step %d: %.3f, seed %#x", family_name(families[f]),
+                          delta, step, ratio, SEED);
                 scale *= exp(0.2 * gauss(&rng));
             }
             tensor_free(&t);
@@ -451,7 +487,8 @@ Test(sparse, kth_largest_is_that_of_a_sort)
         struct bny_enc e = { .ef = round % 2 ? ef : NULL, .ef_scale = 0.5f };
         uint32_t got, want;
 
-        samples(x, n, (enum family)(round % FAMILIES), ldexp(1, (int)bny_rng_below(&rng, 60) - 30), &rng);
+        samples(x, n, (enum family)(round % FAMILIES),
+                ldexp(1, (int)bny_rng_below(&rng, 60) - 30), &rng);
         samples(ef, n, LAPLACE, 1e-3, &rng);
         for (size_t i = 0; i < n; i++)
             sorted[i] = fabsf(bny_sparse_value(&e, x, i));
@@ -462,7 +499,8 @@ Test(sparse, kth_largest_is_that_of_a_sort)
     }
 }
 
-/* Owners' sums: from nothing to everything, at every instruction set; the same bits and in the shortest form. */
+/* Owners' sums: from nothing to everything, at every instruction set; the same bits and in the
+ * shortest form. */
 Test(sparse, sums_travel_without_loss)
 {
     const unsigned flags[] = { 0, BNY_CPU_AVX2, BNY_CPU_AVX2 | BNY_CPU_AVX512 };
@@ -476,8 +514,13 @@ Test(sparse, sums_travel_without_loss)
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (size_t k = 0; k < sizeof density / sizeof density[0]; k++) {
             size_t n = sizes[s], bound = c->ops->bound(c, n, BANYAN_F32), nz;
-            struct bny_enc e = { .codec = c, .cpu_flags = flags[k % 3] & bny_cpu_flags(), .ef_scale = 1, .nsum = 3 };
-            struct bny_dec d = { .codec = c, .cpu_flags = flags[s % 3] & bny_cpu_flags(), .scale = 1 };
+            struct bny_enc e = { .codec = c,
+                                 .cpu_flags = flags[k % 3] & bny_cpu_flags(),
+                                 .ef_scale = 1,
+                                 .nsum = 3 };
+            struct bny_dec d = { .codec = c,
+                                 .cpu_flags = flags[s % 3] & bny_cpu_flags(),
+                                 .scale = 1 };
             double best;
             long len;
 
@@ -488,18 +531,22 @@ Test(sparse, sums_travel_without_loss)
             memset((char *)y + 4 * n, 0xa5, GUARD);
             len = c->ops->encode(&e, wire, bound, x, n);
             cr_assert(len >= 0 && (size_t)len <= bound, "n %zu: %ld", n, len);
-            best = fmin(4.0 * (double)n, 4.0 * (double)nz + fmin(2.0 * (double)nz, (double)n / 8 + 2));
-            cr_expect((double)len <= best + 4 * (double)((n + 65535) / 65536) + 4, "n %zu, %zu kept: %ld bytes", n, nz,
-                      len);
-            cr_assert_eq(c->ops->decode(&d, y, wire, (size_t)len, n), 0, "%s", banyan_last_error());
-            cr_assert(n == 0 || !memcmp(x, y, 4 * n), "n %zu density %g seed %#x", n, density[k], SEED);
+            best = fmin(4.0 * (double)n,
+                        4.0 * (double)nz + fmin(2.0 * (double)nz, (double)n / 8 + 2));
+            cr_expect((double)len <= best + 4 * (double)((n + 65535) / 65536) + 4,
+                      "n %zu, %zu kept: %ld bytes", n, nz, len);
+            cr_assert_eq(c->ops->decode(&d, y, wire, (size_t)len, n), 0, "%s",
+                         banyan_last_error());
+            cr_assert(n == 0 || !memcmp(x, y, 4 * n), "n %zu density %g seed %#x", n,
+                      density[k], SEED);
             for (size_t i = 0; i < n; i++)
                 y[i] = 1;
             cr_assert_eq(c->ops->decode_add(&d, y, y, wire, (size_t)len, n), 0);
             for (size_t i = 0; i < n; i++)
                 cr_assert(y[i] == 1 + x[i], "n %zu element %zu", n, i);
             for (size_t i = 0; i < GUARD; i++)
-                cr_assert(wire[bound + i] == (char)0xa5 && ((char *)y)[4 * n + i] == (char)0xa5);
+                cr_assert(wire[bound + i] == (char)0xa5 &&
+                          ((char *)y)[4 * n + i] == (char)0xa5);
         }
     free(wire);
     free(x);
@@ -515,7 +562,9 @@ Test(sparse, not_finite_is_declined_and_the_residual_is_unchanged)
 
     for (int bad = 0; bad < 3; bad++)
         for (uint32_t nsum = 1; nsum < 3; nsum++) {
-            struct bny_enc e = { .codec = c, .cpu_flags = bny_cpu_flags(), .ef = ef, .ef_scale = 1, .nsum = nsum };
+            struct bny_enc e = {
+                .codec = c, .cpu_flags = bny_cpu_flags(), .ef = ef, .ef_scale = 1, .nsum = nsum
+            };
 
             samples(x, 100, LAPLACE, 1, &rng);
             samples(ef, 100, LAPLACE, 1, &rng);
@@ -533,9 +582,14 @@ Test(sparse, foreign_messages_do_no_harm)
     size_t refused = 0;
 
     for (int round = 0; round < 4000; round++) {
-        size_t n = 1 + bny_rng_below(&rng, round % 50 ? 300 : 70000), bound = c->ops->bound(c, n, BANYAN_F32), cut;
-        struct bny_enc e = { .codec = c, .cpu_flags = bny_cpu_flags(), .ef_scale = 1, .nsum = 1u + round % 2 };
-        struct bny_dec d = { .codec = c, .cpu_flags = bny_cpu_flags(), .scale = round % 5 ? 1 : 0.5f };
+        size_t n = 1 + bny_rng_below(&rng, round % 50 ? 300 : 70000),
+               bound = c->ops->bound(c, n, BANYAN_F32), cut;
+        struct bny_enc e = {
+            .codec = c, .cpu_flags = bny_cpu_flags(), .ef_scale = 1, .nsum = 1u + round % 2
+        };
+        struct bny_dec d = { .codec = c,
+                             .cpu_flags = bny_cpu_flags(),
+                             .scale = round % 5 ? 1 : 0.5f };
         float *x = malloc(4 * n), *y = malloc(4 * n);
         char *wire = malloc(bound), *bad;
         long len;
@@ -550,11 +604,13 @@ Test(sparse, foreign_messages_do_no_harm)
         bad = malloc(cut + 1);
         memcpy(bad, wire, cut);
         for (uint64_t flips = 1 + bny_rng_below(&rng, 3); cut && flips; flips--)
-            bad[bny_rng_below(&rng, bny_rng_below(&rng, 2) ? cut : cut < 12 ? cut : 12)] ^=
-                (char)(1u << bny_rng_below(&rng, 8));
+            bad[bny_rng_below(&rng, bny_rng_below(&rng, 2) ? cut
+                                    : cut < 12             ? cut
+                                               : 12)] ^= (char)(1u << bny_rng_below(&rng, 8));
         for (size_t i = 0; i < n; i++)
             y[i] = 7;
-        rc = round % 2 ? c->ops->decode(&d, y, bad, cut, n) : c->ops->decode_add(&d, y, y, bad, cut, n);
+        rc = round % 2 ? c->ops->decode(&d, y, bad, cut, n)
+                       : c->ops->decode_add(&d, y, y, bad, cut, n);
         refused += rc != 0;
         for (size_t i = 0; rc && i < n; i++)
             cr_assert_eq(y[i], 7, "round %d seed %#x", round, SEED);

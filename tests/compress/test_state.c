@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codec states by themselves: saving and loading (damaged bytes change nothing), moving, scaling. */
+/* Codec states by themselves: saving and loading (damaged bytes change nothing), moving,
+ * scaling. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -73,7 +74,8 @@ Test(state, moves_between_buckets)
     for (int i = 0; i < 10; i++)
         cr_expect_float_eq(a->ef[i], i >= 4 && i < 8 ? 0 : (float)i - 3, 0, "element %d", i);
     for (int i = 0; i < 6; i++)
-        cr_expect_float_eq(b->ef[i], (float)i - 3 + (i >= 2 ? (float)i - 1 : 0), 0, "element %d", i);
+        cr_expect_float_eq(b->ef[i], (float)i - 3 + (i >= 2 ? (float)i - 1 : 0), 0,
+                           "element %d", i);
     cr_assert_eq(banyan_codec_state_move(b, 3, a, 0, 4), -BANYAN_EINVAL);
     cr_assert_eq(banyan_codec_state_move(b, 0, a, SIZE_MAX, 2), -BANYAN_EINVAL);
     cr_assert_eq(banyan_codec_state_move(b, 0, b, 3, 2), -BANYAN_EINVAL);

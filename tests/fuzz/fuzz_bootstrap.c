@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bytes on the sockets of the bootstrap and of the control plane. Byte 0 picks what is under test:
+/* Bytes on the sockets of the bootstrap and of the control plane. Byte 0 picks what is under
+ * test:
  *   0, 1  a connection's server and client, and bytes of a stranger: it is never believed
  *   2     the root of an all-gather, and a rank that knows the secret
  *   3     a rank of an all-gather, and a root that knows the secret
  *   4     the control plane, and a neighbour that knows the secret
- * Those who know the secret say of themselves what the next 16 bytes are (the part of the hello from wire to zero), and then
- * send frames: type and two bytes of length, then the payload. */
+ * Those who know the secret say of themselves what the next 16 bytes are (the part of the hello
+ * from wire to zero), and then send frames: type and two bytes of length, then the payload. */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,8 +45,9 @@ static const char *seeded_name(void)
     return "seeded";
 }
 
-static randombytes_implementation seeded = { .implementation_name = seeded_name, .random = seeded_random,
-                                            .buf = seeded_buf };
+static randombytes_implementation seeded = { .implementation_name = seeded_name,
+                                             .random = seeded_random,
+                                             .buf = seeded_buf };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -61,10 +63,11 @@ struct pair {
 static void pair_open(struct pair *p)
 {
     p->epfd = epoll_create1(EPOLL_CLOEXEC);
-    EXPECT(p->epfd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, p->fd) == 0);
+    EXPECT(p->epfd >= 0 &&
+           socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, p->fd) == 0);
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------------ */
+/* ---- strangers ---- */
 
 static void stranger(struct input *in, const struct bny_conn_self *self, int client)
 {
@@ -89,7 +92,7 @@ static void stranger(struct input *in, const struct bny_conn_self *self, int cli
     close(p.epfd);
 }
 
-/* ---- those who know the secret ---------------------------------------------------------------------------- */
+/* ---- those who know the secret ---- */
 
 struct peer { /* of the side under test */
     struct bny_conn_self self;
@@ -99,7 +102,8 @@ struct peer { /* of the side under test */
 };
 
 /* Its end of a new connection; ours is pair.fd[0]. */
-static void peer_open(struct peer *p, struct input *in, const struct bny_conn_self *other, int client)
+static void peer_open(struct peer *p, struct input *in, const struct bny_conn_self *other,
+                      int client)
 {
     struct bny_addr nobody = { .family = 4 };
 
@@ -207,8 +211,13 @@ static void control(struct input *in, const struct bny_id *id)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct bny_id id = { .magic = "bny1", .port = 1, .family = 4, .span = 1, .addr = { 127, 0, 0, 1 },
-                                      .secret = "nobody knows", .job = "a job" };
+    static const struct bny_id id = { .magic = "bny1",
+                                      .port = 1,
+                                      .family = 4,
+                                      .span = 1,
+                                      .addr = { 127, 0, 0, 1 },
+                                      .secret = "nobody knows",
+                                      .job = "a job" };
     struct input in = { data, size };
     struct bny_conn_self self;
     unsigned what = input_byte(&in) % 5;

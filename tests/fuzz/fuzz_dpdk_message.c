@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packets of a rank, or of one that guessed its tag, put together to messages: every byte that is lent is read, messages are
- * as long as their headers say, in order, and each buffer is given back. The input is a list of packets and of uses of the
- * messages they make; struct packet below is a packet, its payload is made up. */
+/* Packets of a rank, or of one that guessed its tag, put together to messages: every byte that
+ * is lent is read, messages are as long as their headers say, in order, and each buffer is
+ * given back. The input is a list of packets and of uses of the messages they make; struct
+ * packet below is a packet, its payload is made up. */
 #include "input.h"
 
 #include "transport/dpdk/dpdk.h"
@@ -10,7 +11,7 @@
 
 struct packet {
     uint8_t flags, chan, msg, type;
-    uint8_t seq;      /* from the next one */
+    uint8_t seq; /* from the next one */
     uint8_t ack;
     uint16_t off, len, total; /* off: in 64 bytes; total: of the message, in its first packet */
 };
@@ -37,7 +38,9 @@ static void reclaim(struct bny_dpdk_port *port)
 {
 }
 
-static const struct bny_dpdk_driver driver = { .tx = transmit, .free = put_back, .ref_busy = busy, .reclaim = reclaim };
+static const struct bny_dpdk_driver driver = {
+    .tx = transmit, .free = put_back, .ref_busy = busy, .reclaim = reclaim
+};
 static const struct bny_dpdk_addr other = { { 2 }, 7, 1 };
 
 static void open_both(struct dp_tp *t, struct dp_ep *e)
@@ -48,7 +51,9 @@ static void open_both(struct dp_tp *t, struct dp_ep *e)
     t->drv = &driver;
     t->now = 1000000;
     t->blob = (struct dp_blob){ .udp_port = 8, .ip = 2 };
-    e->ep = (struct bny_ep){ .tp = &t->tp, .peer = 1, .eager_max = DP_EAGER_MAX, .slot_max = DP_SLOT_MAX };
+    e->ep = (struct bny_ep){
+        .tp = &t->tp, .peer = 1, .eager_max = DP_EAGER_MAX, .slot_max = DP_SLOT_MAX
+    };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
     e->ready_tail = &e->ready;
@@ -75,8 +80,12 @@ static void close_both(struct dp_tp *t, struct dp_ep *e)
 
 static void frame(struct dp_tp *t, struct dp_ep *e, const struct packet *p)
 {
-    struct bny_dpdk_head h = { .magic = BNY_DPDK_MAGIC, .tag = 77, .from = 1, .length = BNY_DPDK_HEAD };
-    struct bny_hdr hdr = { .len = p->total, .chan = p->chan % BNY_CHANNELS, .kind = BNY_MSG_DATA, .chunk = p->msg };
+    struct bny_dpdk_head h = {
+        .magic = BNY_DPDK_MAGIC, .tag = 77, .from = 1, .length = BNY_DPDK_HEAD
+    };
+    struct bny_hdr hdr = {
+        .len = p->total, .chan = p->chan % BNY_CHANNELS, .kind = BNY_MSG_DATA, .chunk = p->msg
+    };
     struct bny_dpdk_rx rx;
     uint32_t n = p->len, all;
     uint8_t *f;
@@ -88,7 +97,8 @@ static void frame(struct dp_tp *t, struct dp_ep *e, const struct packet *p)
     h.off = 64 * (uint32_t)p->off;
     h.seq = e->rx.cum + p->seq;
     if (bny_flow_before(e->limit_told, e->rx.cum + bny_dpdk_credit(e)))
-        e->limit_told = e->rx.cum + bny_dpdk_credit(e); /* as if every packet were acknowledged at once */
+        e->limit_told =
+            e->rx.cum + bny_dpdk_credit(e); /* as if every packet were acknowledged at once */
     h.ack = p->ack;
     h.credit = p->ack;
     if (h.type == BNY_DPDK_DATA && (h.flags & BNY_DPDK_FIRST))
@@ -111,7 +121,7 @@ static void frame(struct dp_tp *t, struct dp_ep *e, const struct packet *p)
         put_back(&rx.buf, 1);
 }
 
-/* ---- use ------------------------------------------------------------------------------------------------ */
+/* ---- use ---- */
 
 struct held {
     struct bny_msg *msg[HELD];

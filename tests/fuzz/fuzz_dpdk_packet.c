@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames and acknowledgements of the dpdk transport: nothing is read beyond the frame, and a flow's counts hold whatever
- * a peer acknowledges. The input is a list of frames: two bytes of length, then the bytes from our header on. */
+/* Frames and acknowledgements of the dpdk transport: nothing is read beyond the frame, and a
+ * flow's counts hold whatever a peer acknowledges. The input is a list of frames: two bytes of
+ * length, then the bytes from our header on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ static void ignore(void *ctx, struct bny_flow_packet *p)
 static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, const uint8_t *body, uint32_t n)
 {
     static const struct bny_dpdk_addr from = { { 2 }, 1, 1 }, to = { { 4 }, 2, 2 };
-    uint8_t *f = malloc(BNY_DPDK_ETH + n); /* exactly as long: a sanitizer sees one byte too many */
+    uint8_t *f =
+        malloc(BNY_DPDK_ETH + n); /* exactly as long: a sanitizer sees one byte too many */
     struct bny_dpdk_packet p;
 
     if (!f)
@@ -26,8 +28,9 @@ static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, const uint8_t *b
     if (bny_dpdk_parse(f, BNY_DPDK_ETH + n, &to, &p) == BNY_DPDK_OK) {
         if (p.payload + p.len != f + BNY_DPDK_ETH + n)
             abort();
-        bny_flow_ack(tx, p.head.ack, p.head.credit, p.head.type == BNY_DPDK_ACK ? &p.sack : NULL, p.head.echo, 1000,
-                     ignore, NULL);
+        bny_flow_ack(tx, p.head.ack, p.head.credit,
+                     p.head.type == BNY_DPDK_ACK ? &p.sack : NULL, p.head.echo, 1000, ignore,
+                     NULL);
         if (bny_flow_before(tx->next, tx->una) || tx->flying + tx->lost > BNY_DPDK_WINDOW)
             abort();
         if (p.head.type == BNY_DPDK_DATA)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Any messages from ranks of the job while one or two operations run. The operations fail or complete, nothing is written
- * outside of their output, inputs stay as they were, and leaving works. Byte 0 picks the operation, 1 its codec and size; then
- * come messages: one byte that says which fields are not what the operation waits for and whether they travel as one piece,
- * one that picks sender and payload, the fields, and up to 64 bytes that the payload repeats. */
+/* Any messages from ranks of the job while one or two operations run. The operations fail or
+ * complete, nothing is written outside of their output, inputs stay as they were, and leaving
+ * works. Byte 0 picks the operation, 1 its codec and size; then come messages: one byte that
+ * says which fields are not what the operation waits for and whether they travel as one piece,
+ * one that picks sender and payload, the fields, and up to 64 bytes that the payload repeats.
+ */
 #include <stddef.h>
 
 #include "input.h"
@@ -27,9 +29,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 struct rig {
     struct bny_loop_fabric *fabric;
-    struct banyan_comm *comm;   /* of rank 0 */
-    struct bny_tp *tp[NRANKS];  /* of the others */
-    struct bny_ep *ep[NRANKS];  /* theirs to rank 0 */
+    struct banyan_comm *comm;  /* of rank 0 */
+    struct bny_tp *tp[NRANKS]; /* of the others */
+    struct bny_ep *ep[NRANKS]; /* theirs to rank 0 */
     struct banyan_request *req[2];
     float *in[2], *out[2];
     size_t count;
@@ -43,18 +45,25 @@ static void rig_open(struct rig *g)
     g->fabric = bny_loop_fabric_create(NRANKS, NULL);
     EXPECT(g->fabric && bny_comm_loop(&g->comm, g->fabric, NRANKS, 0, NULL) == 0);
     for (int r = 1; r < NRANKS; r++) {
-        struct bny_tp_config tc = { .rank = r, .nranks = NRANKS, .secret = secret, .ifname = "", .port_range = "",
+        struct bny_tp_config tc = { .rank = r,
+                                    .nranks = NRANKS,
+                                    .secret = secret,
+                                    .ifname = "",
+                                    .port_range = "",
                                     .fabric = g->fabric };
         uint8_t blob[BNY_ADDR_MAX];
 
         EXPECT(bny_transport_find("loop")->create(&g->tp[r], &tc) == 0);
-        EXPECT(g->tp[r]->ops->connect(g->tp[r], 0, blob, bny_loop_fabric_address(g->fabric, 0, blob), &g->ep[r]) == 0);
+        EXPECT(g->tp[r]->ops->connect(g->tp[r], 0, blob,
+                                      bny_loop_fabric_address(g->fabric, 0, blob),
+                                      &g->ep[r]) == 0);
     }
 }
 
 static void start(struct rig *g, int i, unsigned what, unsigned how)
 {
-    static const char *const codecs[] = { "none", "none", "int8:force=1", "bf16:force=1", "topk:force=1", "lossless:force=1",
+    static const char *const codecs[] = { "none",           "none",         "int8:force=1",
+                                          "bf16:force=1",   "topk:force=1", "lossless:force=1",
                                           "onebit:force=1", "mxfp8:force=1" };
     static const char *const schedules[] = { "auto", "star", "ring", "double_binary_tree" };
     struct banyan_opts o = BANYAN_OPTS_INIT;
@@ -70,14 +79,32 @@ static void start(struct rig *g, int i, unsigned what, unsigned how)
         g->in[i][k] = (float)k;
     memset(g->out[i], 0x55, 4 * all);
     switch (what % 8) {
-    case 0: rc = banyan_allreduce_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]); break;
-    case 1: rc = banyan_broadcast_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]); break;
-    case 2: rc = banyan_reduce_scatter_init(g->in[i], g->out[i], n, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]); break;
-    case 3: rc = banyan_allgather_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]); break;
-    case 4: rc = banyan_alltoall_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]); break;
-    case 5: rc = banyan_recv_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]); break;
-    case 6: rc = banyan_gather_init(g->in[i], g->out[i], n, BANYAN_F32, 0, g->comm, &o, &g->req[i]); break;
-    default: rc = banyan_scan_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm, &o, &g->req[i]);
+    case 0:
+        rc = banyan_allreduce_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm,
+                                   &o, &g->req[i]);
+        break;
+    case 1:
+        rc = banyan_broadcast_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]);
+        break;
+    case 2:
+        rc = banyan_reduce_scatter_init(g->in[i], g->out[i], n, BANYAN_F32, BANYAN_SUM, g->comm,
+                                        &o, &g->req[i]);
+        break;
+    case 3:
+        rc = banyan_allgather_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]);
+        break;
+    case 4:
+        rc = banyan_alltoall_init(g->in[i], g->out[i], n, BANYAN_F32, g->comm, &o, &g->req[i]);
+        break;
+    case 5:
+        rc = banyan_recv_init(g->out[i], all, BANYAN_F32, 1, g->comm, &o, &g->req[i]);
+        break;
+    case 6:
+        rc = banyan_gather_init(g->in[i], g->out[i], n, BANYAN_F32, 0, g->comm, &o, &g->req[i]);
+        break;
+    default:
+        rc = banyan_scan_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, g->comm, &o,
+                              &g->req[i]);
     }
     if (rc == 0)
         EXPECT(banyan_start(g->req[i]) == 0);
@@ -127,7 +154,8 @@ static void message(struct rig *g, struct input *in, char *text)
     if (wrong & 16)
         ((uint8_t *)&h.sig)[input_byte(in) % sizeof h.sig] ^= (uint8_t)input_byte(in);
     if (wrong & 32)
-        input_copy(in, &h, offsetof(struct bny_hdr, len)); /* which is the transport's to tell */
+        input_copy(in, &h,
+                   offsetof(struct bny_hdr, len)); /* which is the transport's to tell */
     h.chan %= BNY_CHANNELS;
     at = input_take(in, who >> 2, &n);
     for (size_t i = 0; i < h.len && n; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Any bytes as a schedule's file, MSCCL XML if the first of them is '<', else a plan: refused; or a forest that is sound,
- * written and read back as the same, and whose programs can be made and looked at, right or wrong; or programs that are
- * proven, written and read back. */
+/* Any bytes as a schedule's file, MSCCL XML if the first of them is '<', else a plan: refused;
+ * or a forest that is sound, written and read back as the same, and whose programs can be made
+ * and looked at, right or wrong; or programs that are proven, written and read back. */
 #include "input.h"
 
 #include "collectives/msccl.h"
@@ -19,31 +19,37 @@ static void same(const struct bny_forest *a, const struct bny_forest *b)
         size_t bytes = (size_t)a->nranks * sizeof *x->parent;
 
         EXPECT(x->root == y->root && x->pipeline == y->pipeline);
-        EXPECT((uint64_t)x->weight_num * y->weight_den == (uint64_t)y->weight_num * x->weight_den);
+        EXPECT((uint64_t)x->weight_num * y->weight_den ==
+               (uint64_t)y->weight_num * x->weight_den);
         EXPECT(!memcmp(x->parent, y->parent, bytes) && !memcmp(x->step, y->step, bytes));
         EXPECT(!x->down_parent == !y->down_parent);
         if (x->down_parent)
-            EXPECT(!memcmp(x->down_parent, y->down_parent, bytes) && !memcmp(x->down_step, y->down_step, bytes));
+            EXPECT(!memcmp(x->down_parent, y->down_parent, bytes) &&
+                   !memcmp(x->down_step, y->down_step, bytes));
     }
 }
 
 /* As collectives/topology.c proves a plan before it runs. */
 static void prove(const struct bny_plan_file *plan)
 {
-    static const enum bny_collective of_use[] = { BNY_ALLREDUCE, BNY_REDUCE_SCATTER, BNY_REDUCE };
+    static const enum bny_collective of_use[] = { BNY_ALLREDUCE, BNY_REDUCE_SCATTER,
+                                                  BNY_REDUCE };
     struct bny_program_set set = { .n = plan->forest->nranks };
     char why[256];
 
     if (plan->forest->nranks > PROVE_MAX || plan->forest->ntrees > PROVE_MAX)
         return;
-    set.collective = of_use[plan->use == BNY_FOREST_ALLREDUCE ? 0 : plan->use == BNY_FOREST_SCATTERED ? 1 : 2];
+    set.collective = of_use[plan->use == BNY_FOREST_ALLREDUCE   ? 0
+                            : plan->use == BNY_FOREST_SCATTERED ? 1
+                                                                : 2];
     set.p = calloc((size_t)set.n, sizeof *set.p);
     if (bny_compile_all(set.p, plan->forest, set.collective, 1) == 0)
         bny_program_set_prove(&set, 8, why, sizeof why);
     bny_program_set_free(&set);
 }
 
-/* As banyan_topo verify looks at it, on a ring: what it claims and the ways that it names are right or refused. */
+/* As banyan_topo verify looks at it, on a ring: what it claims and the ways that it names are
+ * right or refused. */
 static void claim(struct bny_plan_file *plan)
 {
     const struct bny_forest *f = plan->forest;
@@ -60,7 +66,8 @@ static void claim(struct bny_plan_file *plan)
         for (int t = 0; t < f->ntrees; t++)
             for (int v = 0; v < f->nranks; v++)
                 for (int i = 0; i < f->trees[t].up[v].nlinks; i++)
-                    EXPECT(f->trees[t].up[v].links[i] >= 0 && f->trees[t].up[v].links[i] < g->nlinks);
+                    EXPECT(f->trees[t].up[v].links[i] >= 0 &&
+                           f->trees[t].up[v].links[i] < g->nlinks);
         bny_forest_recheck(f, g, plan->use, plan->root, why, sizeof why);
     }
     bny_graph_free(g);

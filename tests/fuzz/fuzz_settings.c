@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Texts of options and of the environment. Byte 0 picks the parser, the rest is the text: refused, or what was understood
- * says the same when it is written and read again. */
+/* Texts of options and of the environment. Byte 0 picks the parser, the rest is the text:
+ * refused, or what was understood says the same when it is written and read again. */
 #include "input.h"
 
 #include <ctype.h>
@@ -67,7 +67,8 @@ static void ratio(const char *text)
 
     if (bny_ratio_parse(&a, text) != 0 || !bny_ratio_ok(a))
         return;
-    EXPECT(bny_ratio_parse(&b, bny_ratio_text(a, again, sizeof again)) == 0 && bny_ratio_cmp(a, b) == 0);
+    EXPECT(bny_ratio_parse(&b, bny_ratio_text(a, again, sizeof again)) == 0 &&
+           bny_ratio_cmp(a, b) == 0);
 }
 
 static void slurm(const char *text)
@@ -121,21 +122,28 @@ static void variables(char *text, const char *const *names)
 
 static void dpdk(char *text)
 {
-    static const char *const names[] = { "BANYAN_DPDK_PORT", "BANYAN_DPDK_FAULT", "BANYAN_DPDK_ADDR", "BANYAN_DPDK_CHECK",
-                                         "BANYAN_DPDK_MTU", "BANYAN_DPDK_QUEUES", NULL };
+    static const char *const names[] = { "BANYAN_DPDK_PORT",
+                                         "BANYAN_DPDK_FAULT",
+                                         "BANYAN_DPDK_ADDR",
+                                         "BANYAN_DPDK_CHECK",
+                                         "BANYAN_DPDK_MTU",
+                                         "BANYAN_DPDK_QUEUES",
+                                         NULL };
     struct dp_settings s;
 
     variables(text, names);
     if (bny_dpdk_settings(&s) != 0)
         return;
-    EXPECT(s.queues >= 1 && s.queues <= 16 && s.fault.loss >= 0 && s.fault.loss <= 1 && s.fault.rate >= 0);
-    EXPECT(memchr(s.device, 0, sizeof s.device) && memchr(s.iface, 0, sizeof s.iface) && memchr(s.args, 0, sizeof s.args));
+    EXPECT(s.queues >= 1 && s.queues <= 16 && s.fault.loss >= 0 && s.fault.loss <= 1 &&
+           s.fault.rate >= 0);
+    EXPECT(memchr(s.device, 0, sizeof s.device) && memchr(s.iface, 0, sizeof s.iface) &&
+           memchr(s.args, 0, sizeof s.args));
 }
 
 static void launch(char *text)
 {
-    static const char *const names[] = { "BANYAN_RANK", "BANYAN_WORLD_SIZE", "BANYAN_ID", "BANYAN_CHUNK",
-                                         "BANYAN_INIT_TIMEOUT", NULL };
+    static const char *const names[] = { "BANYAN_RANK",  "BANYAN_WORLD_SIZE",   "BANYAN_ID",
+                                         "BANYAN_CHUNK", "BANYAN_INIT_TIMEOUT", NULL };
     static const struct bny_launch_in in = { "", "", 0 };
     struct bny_launch out = { .rank = 0 };
     int64_t chunk;

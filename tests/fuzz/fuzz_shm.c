@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared memory that a peer writes as it likes: what it lends lies inside of what it shares, what it gives back was sent,
- * or the peer is a liar. The input is a list of actions, byte 0 of each says which: the peer writes a record, or one of its
- * words; we look at what came, give back, or send. */
+/* Shared memory that a peer writes as it likes: what it lends lies inside of what it shares,
+ * what it gives back was sent, or the peer is a liar. The input is a list of actions, byte 0 of
+ * each says which: the peer writes a record, or one of its words; we look at what came, give
+ * back, or send. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,8 +30,10 @@ static uint8_t *tiles, arena[ARENA], mine[65536];
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     banyan_set_log((banyan_log_fn)fuzz_no_log, NULL, BANYAN_LOG_ERROR);
-    in_seg = mmap(NULL, sizeof *in_seg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    out_seg = mmap(NULL, sizeof *out_seg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    in_seg =
+        mmap(NULL, sizeof *in_seg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    out_seg =
+        mmap(NULL, sizeof *out_seg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     tiles = malloc((size_t)BNY_CHANNELS * SHM_TILE);
     return in_seg == MAP_FAILED || out_seg == MAP_FAILED || !tiles;
 }
@@ -56,7 +59,8 @@ static void rig_open(struct rig *g)
     ep->pid = getpid();
     ep->slots_free = (1u << SHM_SLOTS) - 1;
     ep->peer_arenas = g->arenas;
-    g->arenas[ID & (SHM_ARENAS - 1)] = (struct shm_peer_arena){ .id = ID, .mem = arena, .bytes = ARENA };
+    g->arenas[ID & (SHM_ARENAS - 1)] =
+        (struct shm_peer_arena){ .id = ID, .mem = arena, .bytes = ARENA };
     for (uint32_t i = 0; i < SHM_RING; i++)
         ep->free_sends[i] = (uint8_t)i;
     for (uint32_t i = SHM_MSGS; i-- > 0;) {
@@ -66,7 +70,7 @@ static void rig_open(struct rig *g)
     }
 }
 
-/* ---- the peer --------------------------------------------------------------------------------------------- */
+/* ---- the peer ---- */
 
 static uint32_t written; /* records */
 
@@ -101,7 +105,7 @@ static void word(struct input *in, unsigned how)
     }
 }
 
-/* ---- we ----------------------------------------------------------------------------------------------------- */
+/* ---- we ---- */
 
 static int inside(const void *at, size_t len, const void *mem, size_t bytes)
 {
@@ -115,9 +119,11 @@ static void check(const struct bny_msg *m)
     const struct shm_msg *s = (const struct shm_msg *)m;
 
     if (m->data)
-        EXPECT(inside(m->data, m->hdr.len, in_seg->data, SHM_DATA) || inside(m->data, m->hdr.len, arena, ARENA) ||
+        EXPECT(inside(m->data, m->hdr.len, in_seg->data, SHM_DATA) ||
+               inside(m->data, m->hdr.len, arena, ARENA) ||
                inside(m->data, m->hdr.len, &s->word, sizeof s->word) ||
-               (s->index < SHM_SLOTS && inside(m->data, m->hdr.len, in_seg->slots[s->index], SHM_SLOT_BYTES)));
+               (s->index < SHM_SLOTS &&
+                inside(m->data, m->hdr.len, in_seg->slots[s->index], SHM_SLOT_BYTES)));
 }
 
 static void take(struct rig *g)

@@ -2,10 +2,12 @@
 /* Bytes on the sockets of the tcp transport. Byte 0:
  *   0  a stranger connects: it is never believed
  *   1  a stranger is connected to: the same
- *   2  a rank that knows the secret connects (with the next 64 bytes as its hello, of which magic, version and receiver are
- *      put right), and then sends frames. Each piece is one byte of how it is used, one of length, and the bytes
+ *   2  a rank that knows the secret connects (with the next 64 bytes as its hello, of which
+ *      magic, version and receiver are put right), and then sends frames. Each piece is one
+ *      byte of how it is used, one of length, and the bytes
  *   3  the way back of a connection, on which nothing but a farewell may come
- * Every byte that is lent is read; what is viewed comes front to back and is as long as its header says. */
+ * Every byte that is lent is read; what is viewed comes front to back and is as long as its
+ * header says. */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -78,7 +80,8 @@ static struct tcp_conn *opened(struct tcp_tp *t, int *fd)
     return c;
 }
 
-static void proof(const struct tcp_tp *t, char role, const struct tcp_hello *h, const uint8_t nonce[32], uint8_t out[32])
+static void proof(const struct tcp_tp *t, char role, const struct tcp_hello *h,
+                  const uint8_t nonce[32], uint8_t out[32])
 {
     crypto_auth_hmacsha512256_state st;
 
@@ -94,7 +97,7 @@ static void say(int fd, const void *data, size_t len)
     EXPECT(write(fd, data, len) == (ssize_t)len);
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------------ */
+/* ---- strangers ---- */
 
 static void stranger(struct input *in, struct tcp_tp *t, int connects)
 {
@@ -120,7 +123,7 @@ static void stranger(struct input *in, struct tcp_tp *t, int connects)
     close(fd);
 }
 
-/* ---- a rank ----------------------------------------------------------------------------------------------- */
+/* ---- a rank ---- */
 
 static volatile unsigned sink;
 
@@ -148,7 +151,8 @@ static void release(struct held *h, int i)
     memmove(&h->viewed[i], &h->viewed[i + 1], (size_t)(h->n - i) * sizeof h->viewed[0]);
 }
 
-/* Bits of how: 0: release the first message, 1: the last; 2: view of the last; 3: into memory of ours; 4-7: how much. */
+/* Bits of how: 0: release the first message, 1: the last; 2: view of the last; 3: into memory
+ * of ours; 4-7: how much. */
 static void use(struct held *h, unsigned how)
 {
     static uint8_t place[1 << 16];
@@ -161,7 +165,8 @@ static void use(struct held *h, unsigned how)
 
         most = most < sizeof place ? most : sizeof place;
         len = len < most ? len : most;
-        n = len ? bny_tcp_view(h->msg[last], h->viewed[last], len, how & 8 ? place : NULL, &ptr) : 0;
+        n = len ? bny_tcp_view(h->msg[last], h->viewed[last], len, how & 8 ? place : NULL, &ptr)
+                : 0;
         EXPECT(n <= (long)len);
         if (n > 0) {
             EXPECT(n % 64 == 0 || h->viewed[last] + (uint32_t)n == h->viewed[last] + len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What fuzz targets share: an oracle's assertion, and an input that is taken apart piece by piece. */
+/* What fuzz targets share: an oracle's assertion, and an input that is taken apart piece by
+ * piece. */
 #ifndef BNY_TESTS_FUZZ_INPUT_H
 #define BNY_TESTS_FUZZ_INPUT_H
 
@@ -18,7 +19,8 @@ static inline void fuzz_expect(int ok, const char *what, const char *func, int l
 {
     if (ok)
         return;
-    fprintf(stderr, "%s:%d: not so: %s; last error: %s\n", func, line, what, banyan_last_error());
+    fprintf(stderr, "%s:%d: not so: %s; last error: %s\n", func, line, what,
+            banyan_last_error());
     abort();
 }
 

@@ -12,7 +12,8 @@ static int check(const float *x, int nranks)
 
     for (int i = 0; i < N; i++)
         if (x[i] != expected)
-            return fprintf(stderr, "element %d is %g, not %g\n", i, (double)x[i], (double)expected);
+            return fprintf(stderr, "element %d is %g, not %g\n", i, (double)x[i],
+                           (double)expected);
     return 0;
 }
 

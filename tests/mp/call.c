@@ -64,7 +64,7 @@ static int may_be_in_place(enum coll c)
     }
 }
 
-/* --- making one ---------------------------------------------------------------------- */
+/* ---- making one ---- */
 static size_t random_count(uint64_t *s, int n, size_t max)
 {
     static const size_t odd[] = { 4093, 1024, 333, 65536, 16384 };
@@ -126,7 +126,7 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
     c->misalign[1] = bny_rng_below(&l, 2) ? bny_rng_below(&l, 64) : 0;
 }
 
-/* --- block tables -------------------------------------------------------------------- */
+/* ---- block tables ---- */
 /* Elements of block `b` of rank `from`'s table: between 0 and count, in units. */
 static size_t v_count(const struct call *c, int from, int b)
 {
@@ -178,7 +178,7 @@ static void make_tables(struct bound *b)
     pack(b->scounts, b->sdispls, b->n, gap);
 }
 
-/* --- buffers ------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 static void buffer_sizes(struct bound *b, size_t *send, size_t *recv)
 {
     const struct call *c = b->c;
@@ -284,7 +284,7 @@ static void place_bytes(struct bound *b, enum what what, const void *p, size_t f
     free(tmp);
 }
 
-/* --- what goes in -------------------------------------------------------------------- */
+/* ---- what goes in ---- */
 static void put_reduction_input(struct bound *b)
 {
     size_t n, r;
@@ -329,7 +329,7 @@ static void put_input(struct bound *b)
     }
 }
 
-/* --- what comes out ------------------------------------------------------------------ */
+/* ---- what comes out ---- */
 static void reduction_range(const struct bound *b, size_t *first, size_t *n, int *ranks)
 {
     const struct call *c = b->c;
@@ -400,7 +400,7 @@ static void want_output(struct bound *b)
     }
 }
 
-/* --- the call ------------------------------------------------------------------------ */
+/* ---- the call ---- */
 static int issue_sendrecv(struct bound *b, struct banyan_comm *comm, struct banyan_request **rq)
 {
     const struct call *c = b->c;

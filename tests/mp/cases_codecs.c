@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The law of error feedback between processes: whatever went into a codec's allreduces came out, or is in the ranks'
- * residuals. On the whole communicator and on a split of it, through changes of parameters, schedules and chunks. With
- * BANYAN_ENCODE_THREADS set this is also what runs under the thread sanitizer. */
+/* The law of error feedback between processes: whatever went into a codec's allreduces came
+ * out, or is in the ranks' residuals. On the whole communicator and on a split of it, through
+ * changes of parameters, schedules and chunks. With BANYAN_ENCODE_THREADS set this is also what
+ * runs under the thread sanitizer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,9 @@
 static const char *variant(const char *name, int step, char *buf, size_t cap)
 {
     static const char *const others[][2] = {
-        { "topk", "delta=0.1" }, { "gtopk", "delta=0.1" },   { "sidco", "delta=0.05" }, { "topk_exact", "delta=0.002" },
-        { "int8", "block=64" }, { "randomk", "delta=0.2" }, { "powersgd", "rank=4" },
+        { "topk", "delta=0.1" },         { "gtopk", "delta=0.1" }, { "sidco", "delta=0.05" },
+        { "topk_exact", "delta=0.002" }, { "int8", "block=64" },   { "randomk", "delta=0.2" },
+        { "powersgd", "rank=4" },
     };
 
     snprintf(buf, cap, "%s:force=1", name);
@@ -29,8 +31,8 @@ static const char *variant(const char *name, int step, char *buf, size_t cap)
 }
 
 /* members: their ranks in the world, for what they contribute. */
-static void law(struct test *t, struct banyan_comm *comm, const int *members, int n, const struct bny_codec_ops *ops,
-                int steps)
+static void law(struct test *t, struct banyan_comm *comm, const int *members, int n,
+                const struct bny_codec_ops *ops, int steps)
 {
     static const int64_t shape[2] = { 240, 250 };
     struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
@@ -58,17 +60,19 @@ static void law(struct test *t, struct banyan_comm *comm, const int *members, in
             }
         }
         model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
-        CHECK_OK(t, banyan_allreduce(in, out, COUNT, BANYAN_F32, avg ? BANYAN_AVG : BANYAN_SUM, comm, &opts));
+        CHECK_OK(t, banyan_allreduce(in, out, COUNT, BANYAN_F32, avg ? BANYAN_AVG : BANYAN_SUM,
+                                     comm, &opts));
         case_check_agree(t, comm, case_hash(out, COUNT * 4), codec);
         for (size_t i = 0; i < COUNT; i++)
             lost[i] -= (double)out[i] * (avg ? n : 1);
     }
     if (n > 1) { /* alone, nothing is encoded */
-        CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(opts.codec_state), out, COUNT, BANYAN_F32, BANYAN_SUM, comm,
-                                     &plain));
+        CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(opts.codec_state), out, COUNT,
+                                     BANYAN_F32, BANYAN_SUM, comm, &plain));
         for (size_t i = 0; i < COUNT; i++)
             CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / COUNT),
-                  "%s, %d ranks: element %zu: %g went, the residuals have %g", ops->name, n, i, lost[i], (double)out[i]);
+                  "%s, %d ranks: element %zu: %g went, the residuals have %g", ops->name, n, i,
+                  lost[i], (double)out[i]);
     }
     banyan_codec_state_free(opts.codec_state);
     free(in);
@@ -91,7 +95,8 @@ static int conservation(struct test *t)
     for (size_t i = 0; bny_codecs[i]; i++) {
         const struct bny_codec_ops *ops = bny_codecs[i];
 
-        if (!(ops->flags & BNY_CODEC_FEEDBACK) || ops->elem_floats || (*t->arg && strcmp(t->arg, ops->name) != 0))
+        if (!(ops->flags & BNY_CODEC_FEEDBACK) || ops->elem_floats ||
+            (*t->arg && strcmp(t->arg, ops->name) != 0))
             continue;
         law(t, t->comm, all, t->n, ops, *t->arg ? 6 : 8);
         law(t, half, some, n, ops, *t->arg ? 6 : 8);

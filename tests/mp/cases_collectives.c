@@ -38,7 +38,8 @@ static struct image_pool *choose_pool(struct image_pool *pools, unsigned mask, u
 
 static int differential(struct test *t)
 {
-    long calls = scaled(argument(t, "calls=", 300)), max = argument(t, "max=", 1 << 18), refused = 0;
+    long calls = scaled(argument(t, "calls=", 300)), max = argument(t, "max=", 1 << 18),
+         refused = 0;
     unsigned mask = (unsigned)argument(t, "memory=", 0);
     uint64_t s = t->seed, local = model_mix(t->seed, (uint64_t)t->rank + 1000);
     struct image_pool pools[3];
@@ -169,8 +170,8 @@ static int schedules(struct test *t)
     return 0;
 }
 
-/* In place, with a last chunk that takes another way than the ones before it (copied, while they
- * are lent to the peer): what is still being read must not be overwritten. */
+/* In place, with a last chunk that takes another way than the ones before it (copied, while
+ * they are lent to the peer): what is still being read must not be overwritten. */
 static int ragged_in_place(struct test *t)
 {
     static const size_t tails[] = { 1, 300, 1023, 1024, 1500, 2047, 2048 }; /* elements */

@@ -94,7 +94,8 @@ static void sum_by(struct test *t, struct banyan_comm *comm, const char *schedul
 }
 
 /* Parts of odd sizes: a part may be cut into a block a tree. */
-static void scatter_by(struct test *t, struct banyan_comm *comm, const char *schedule, size_t count)
+static void scatter_by(struct test *t, struct banyan_comm *comm, const char *schedule,
+                       size_t count)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
     static int32_t whole[8 * 5003], part[5003];
@@ -118,7 +119,8 @@ static void scatter_by(struct test *t, struct banyan_comm *comm, const char *sch
 /* A communicator of some ranks, or in another order, has plans for the same network. */
 static int split_network(struct test *t)
 {
-    static const char *const schedules[] = { "packed", "multitree", "ordered_ring", "joint", "packed_h4" };
+    static const char *const schedules[] = { "packed", "multitree", "ordered_ring", "joint",
+                                             "packed_h4" };
     struct banyan_comm *half, *reversed;
     char plan[400];
 
@@ -263,7 +265,8 @@ static int init_again(struct test *t)
     return 0;
 }
 
-/* Only a part of it was destroyed, and all ranks finalized the whole: the first that ends has not died. */
+/* Only a part of it was destroyed, and all ranks finalized the whole: the first that ends has
+ * not died. */
 static int part_destroyed(struct test *t)
 {
     struct banyan_comm *comm, *part;

@@ -45,7 +45,7 @@ static void check_stays_failed(struct test *t, struct banyan_comm *comm, int cod
     CHECK(t, rc == code, "a persistent request returned %d", rc);
 }
 
-/* --- death --------------------------------------------------------------------------- */
+/* ---- death ---- */
 enum work { WORK_LARGE, WORK_SMALL, WORK_MIXED };
 
 static int work_once(struct test *t, enum work work, unsigned char *buf, size_t bytes,
@@ -107,7 +107,7 @@ static int until_death(struct test *t)
     return 0;
 }
 
-/* --- a stopped rank ------------------------------------------------------------------ */
+/* ---- a stopped rank ---- */
 static int until_stopped(struct test *t)
 {
     struct banyan_config cfg = case_config(t);
@@ -167,7 +167,7 @@ static int deadline(struct test *t)
     return 0;
 }
 
-/* --- abort --------------------------------------------------------------------------- */
+/* ---- abort ---- */
 static void *abort_main(void *arg)
 {
     struct test *t = arg;
@@ -255,7 +255,7 @@ static int abort_and_end(struct test *t)
     return 0;
 }
 
-/* --- fork ---------------------------------------------------------------------------- */
+/* ---- fork ---- */
 static int forked_child(struct banyan_comm *comm)
 {
     struct banyan_request *rq;
@@ -320,7 +320,7 @@ static int leave_early(struct test *t)
     return 0;
 }
 
-/* --- a codec that finds only from the ranks' values that it cannot encode them -------- */
+/* ---- a codec that finds only from the ranks' values that it cannot encode them ---- */
 static int codec_refuses(struct test *t)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;

@@ -56,7 +56,7 @@ static int init_fails(struct test *t)
     return 0;
 }
 
-/* --- strangers ----------------------------------------------------------------------- */
+/* ---- strangers ---- */
 static int hex_value(char c)
 {
     return c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
@@ -182,7 +182,7 @@ static int init_arguments(struct test *t)
     return 0;
 }
 
-/* --- other versions ------------------------------------------------------------------ */
+/* ---- other versions ---- */
 /* Rank 1 says that it runs another release: its card is changed on the way. */
 static int forging_allgather(void *ctx, const void *in, void *out, size_t bytes)
 {
@@ -262,7 +262,7 @@ static int config_differs(struct test *t)
     return 0;
 }
 
-/* --- time ---------------------------------------------------------------------------- */
+/* ---- time ---- */
 static int first_barrier(struct test *t)
 {
     struct banyan_comm *comm;

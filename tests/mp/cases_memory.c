@@ -90,7 +90,7 @@ static int mem_mixed(struct test *t)
     return 0;
 }
 
-/* --- device memory ------------------------------------------------------------------- */
+/* ---- device memory ---- */
 static int device_pointer(struct test *t)
 {
     const char *path = getenv("BANYAN_TEST_FAKE_CUDA");
@@ -124,7 +124,7 @@ static int device_pointer(struct test *t)
     return 0;
 }
 
-/* --- what a job leaves while it runs ------------------------------------------------- */
+/* ---- what a job leaves while it runs ---- */
 /* Named files of tmpfs or /tmp that this process has open; Criterion's arena is inherited. */
 static int is_named_file(const char *path)
 {
@@ -159,7 +159,8 @@ static void check_no_socket_files(struct test *t)
     unsigned long inode;
     char line[600], first;
 
-    while (sockets && fgets(line, sizeof line, sockets)) /* the inode, then the path or '@' and a name */
+    while (sockets &&
+           fgets(line, sizeof line, sockets)) /* the inode, then the path or '@' and a name */
         if (sscanf(line, "%*s %*s %*s %*s %*s %*s %lu %c", &inode, &first) == 2 && first == '/')
             CHECK(t, !is_my_socket(inode), "socket file: %s", line);
     if (sockets)
@@ -185,7 +186,8 @@ static void check_no_named_files(struct test *t)
     if (d)
         closedir(d);
     maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof line, maps)) /* private: programs, which may lie anywhere */
+    while (maps &&
+           fgets(line, sizeof line, maps)) /* private: programs, which may lie anywhere */
         CHECK(t, !strstr(line, "/dev/shm/") && !(strstr(line, " /tmp/") && strstr(line, "-s ")),
               "mapped: %s", line);
     if (maps)
@@ -205,7 +207,7 @@ static int footprint(struct test *t)
     return 0;
 }
 
-/* --- how much of it ------------------------------------------------------------------ */
+/* ---- how much of it ---- */
 #define RESIDENT_MAX (16u << 20) /* besides the user's buffers */
 
 /* Proportional set size of this process in bytes, or 0: unknown. */

@@ -150,8 +150,8 @@ static int mismatch(struct test *t)
     return 0;
 }
 
-/* A reduction to the one and a gather to the other: both only send, and the end of the communicator tells. With "dup" its
- * world goes on. */
+/* A reduction to the one and a gather to the other: both only send, and the end of the
+ * communicator tells. With "dup" its world goes on. */
 static int only_sending(struct test *t)
 {
     struct banyan_comm *comm = t->comm;

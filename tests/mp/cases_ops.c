@@ -104,8 +104,9 @@ static int identical(struct test *t)
     return 0;
 }
 
-/* Every codec, insisted on: ranks agree on every bit. Each value is quantised at most twice on its way, so the error is
- * that of the narrow format; what others lose is for the tests of the codecs themselves. */
+/* Every codec, insisted on: ranks agree on every bit. Each value is quantised at most twice on
+ * its way, so the error is that of the narrow format; what others lose is for the tests of the
+ * codecs themselves. */
 static int codecs(struct test *t)
 {
     static const size_t counts[] = { 1, 100, 4093, 100003, 300007 };
@@ -114,8 +115,12 @@ static int codecs(struct test *t)
     const char *name;
 
     for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
-        int exact = !strcmp(name, "none") || !strcmp(name, "lossless") || !strcmp(name, "blocksparse");
-        double u = !strcmp(name, "bf16") ? 0x1p-8 : !strcmp(name, "f16") ? 0x1p-11 : exact ? 0x1p-24 : 1e30;
+        int exact =
+            !strcmp(name, "none") || !strcmp(name, "lossless") || !strcmp(name, "blocksparse");
+        double u = !strcmp(name, "bf16")  ? 0x1p-8
+                   : !strcmp(name, "f16") ? 0x1p-11
+                   : exact                ? 0x1p-24
+                                          : 1e30;
         char text[64];
         snprintf(text, sizeof text, "%s%s", name, strcmp(name, "none") ? ":force=1" : "");
         for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
@@ -131,13 +136,15 @@ static int codecs(struct test *t)
     return 0;
 }
 
-/* Linear codecs with a state and the tensor's shape, small and odd ones too: ranks agree, and what went in is what came
- * out and what the residuals of all ranks hold. */
-static void stateful_check(struct test *t, const char *codec, const int64_t shape[2], uint64_t key)
+/* Linear codecs with a state and the tensor's shape, small and odd ones too: ranks agree, and
+ * what went in is what came out and what the residuals of all ranks hold. */
+static void stateful_check(struct test *t, const char *codec, const int64_t shape[2],
+                           uint64_t key)
 {
     size_t n = (size_t)(shape[0] * shape[1]);
     float *in = case_malloc(n * 4), *out = case_malloc(n * 4);
-    double *lost = case_malloc(n * 8), *sum = case_malloc(n * 8), *mag = case_malloc(n * 8), size = 0;
+    double *lost = case_malloc(n * 8), *sum = case_malloc(n * 8), *mag = case_malloc(n * 8),
+           size = 0;
     struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
 
     plain.codec = "none";
@@ -162,8 +169,8 @@ static void stateful_check(struct test *t, const char *codec, const int64_t shap
         CHECK_OK(t, banyan_allreduce(ef, out, n, BANYAN_F32, BANYAN_SUM, t->comm, &plain));
         for (size_t i = 0; i < n; i++)
             CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / (double)n),
-                  "%s %d x %d: element %zu: %g went, the residuals have %g", codec, (int)shape[0], (int)shape[1], i,
-                  lost[i], (double)out[i]);
+                  "%s %d x %d: element %zu: %g went, the residuals have %g", codec,
+                  (int)shape[0], (int)shape[1], i, lost[i], (double)out[i]);
     }
     banyan_codec_state_free(opts.codec_state);
     free(in);
@@ -175,16 +182,21 @@ static void stateful_check(struct test *t, const char *codec, const int64_t shap
 
 static int stateful(struct test *t)
 {
-    static const char *const specs[] = { "powersgd", "powersgd:rank=2,classic=1", "sketch", "sketch:delta=0.05,rows=3",
-                                         "randomk", "maxnorm:width=16", "maxnorm_ms", "ebint:rel=0.01" };
-    static const int64_t shapes[][2] = { { 1, 1 }, { 7, 1 }, { 37, 53 }, { 200, 150 }, { 3, 10007 } };
+    static const char *const specs[] = { "powersgd",   "powersgd:rank=2,classic=1",
+                                         "sketch",     "sketch:delta=0.05,rows=3",
+                                         "randomk",    "maxnorm:width=16",
+                                         "maxnorm_ms", "ebint:rel=0.01" };
+    static const int64_t shapes[][2] = {
+        { 1, 1 }, { 7, 1 }, { 37, 53 }, { 200, 150 }, { 3, 10007 }
+    };
     uint64_t key = t->seed;
 
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++, key += 100) {
             char text[64];
 
-            snprintf(text, sizeof text, "%s%sforce=1", specs[i], strchr(specs[i], ':') ? "," : ":");
+            snprintf(text, sizeof text, "%s%sforce=1", specs[i],
+                     strchr(specs[i], ':') ? "," : ":");
             stateful_check(t, text, shapes[k], key);
         }
     return 0;
@@ -269,10 +281,7 @@ static int user_handles(struct test *t)
 }
 
 const struct mp_case cases_ops[] = {
-    { "identical", identical, 0 },
-    { "codecs", codecs, 0 },
-    { "stateful", stateful, 0 },
-    { "deterministic", deterministic, 0 },
-    { "user_handles", user_handles, 0 },
-    { 0 },
+    { "identical", identical, 0 },       { "codecs", codecs, 0 },
+    { "stateful", stateful, 0 },         { "deterministic", deterministic, 0 },
+    { "user_handles", user_handles, 0 }, { 0 },
 };

@@ -338,7 +338,7 @@ static int send_before_recv(struct test *t)
     return 0;
 }
 
-/* --- progress ------------------------------------------------------------------------ */
+/* ---- progress ---- */
 static void hook(void *ctx)
 {
     atomic_fetch_add((_Atomic uint32_t *)ctx, 1);
@@ -398,8 +398,9 @@ static int progress_thread(struct test *t)
     return 0;
 }
 
-/* A collective that has returned needs nothing more of this rank: what it sends is under way, even
- * when the connection had to be made first. The root calls nothing before the others are through. */
+/* A collective that has returned needs nothing more of this rank: what it sends is under way,
+ * even when the connection had to be made first. The root calls nothing before the others are
+ * through. */
 static int leaves_nothing(struct test *t)
 {
     uint32_t x[2500], first = t->rank == 0 ? 7 : 0;
@@ -451,7 +452,8 @@ static int progress_fd(struct test *t)
 static int stats(struct test *t)
 {
     struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
-    struct banyan_stats older = { .size = offsetof(struct banyan_stats, replaced), .replaced = 77 };
+    struct banyan_stats older = { .size = offsetof(struct banyan_stats, replaced),
+                                  .replaced = 77 };
     size_t bytes = 1 << 20;
     unsigned char *x = case_malloc(bytes);
     char line[256] = "";
@@ -470,7 +472,8 @@ static int stats(struct test *t)
               b.wire_bytes - a.wire_bytes <= 10 * 4 * bytes * (size_t)t->n,
           "%llu bytes", (unsigned long long)(b.wire_bytes - a.wire_bytes));
     CHECK(t, t->n == 1 || b.messages > a.messages, "no message");
-    CHECK(t, b.replaced == 0 && b.moved == 0, "nothing broke, and %llu were replaced", (unsigned long long)b.replaced);
+    CHECK(t, b.replaced == 0 && b.moved == 0, "nothing broke, and %llu were replaced",
+          (unsigned long long)b.replaced);
     CHECK_OK(t, banyan_comm_stats(t->comm, &older));
     CHECK(t, older.ops == b.ops && older.replaced == 77, "a caller that knows less gets more");
     CHECK_OK(t, banyan_comm_plan(t->comm, "allreduce", 1000, BANYAN_F32, line, sizeof line));

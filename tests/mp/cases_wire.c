@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Schedules times codecs, every codec once, and a rank that dies: cases for a transport that is slow to test (a
- * software RDMA device under emulation), few calls each. They share nothing between the ranks but the communicator. */
+/* Schedules times codecs, every codec once, and a rank that dies: cases for a transport that is
+ * slow to test (a software RDMA device under emulation), few calls each. They share nothing
+ * between the ranks but the communicator. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 enum { COUNT = 6000, STRIDE = 997 };
 
-/* Small whole numbers at the same few places of every rank, zero elsewhere: sums are exact, and a codec that keeps
- * only large values keeps all of them. */
+/* Small whole numbers at the same few places of every rank, zero elsewhere: sums are exact, and
+ * a codec that keeps only large values keeps all of them. */
 static float sparse_at(int rank, size_t i, uint64_t seed)
 {
     return i % STRIDE ? 0.0f : (float)(model_mix(seed, i) % 50 + 1 + (uint64_t)rank);
@@ -60,9 +61,10 @@ static int matrix(struct test *t)
     static const struct {
         const char *name;
         double error;
-    } codecs[] = {
-        { "none", 0 }, { "lossless:force=1", 0 }, { "int8:force=1", 0.03 }, { "topk:force=1", 0 }
-    };
+    } codecs[] = { { "none", 0 },
+                   { "lossless:force=1", 0 },
+                   { "int8:force=1", 0.03 },
+                   { "topk:force=1", 0 } };
 
     for (size_t s = 0; s < sizeof schedules / sizeof schedules[0]; s++)
         for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++) {
@@ -74,8 +76,9 @@ static int matrix(struct test *t)
     return 0;
 }
 
-/* What each codec loses is its own tests' affair; here it must come across, the same everywhere, and be
- * no junk (a codec that drops at random and scales up has errors above 2). */
+/* What each codec loses is its own tests' affair; here it must come across, the same
+ * everywhere, and be no junk (a codec that drops at random and scales up has errors above 2).
+ */
 static int every_codec(struct test *t)
 {
     const char *name;
@@ -93,7 +96,8 @@ static int every_codec(struct test *t)
     return 0;
 }
 
-/* Encoders write where the device reads: no codec's bytes are copied on their way, by either end. */
+/* Encoders write where the device reads: no codec's bytes are copied on their way, by either
+ * end. */
 static int no_copies(struct test *t)
 {
     enum { MANY = 65536 };
@@ -104,7 +108,8 @@ static int no_copies(struct test *t)
     for (size_t i = 0; i < MANY; i++)
         in[i] = sinf((float)i * 0.37f);
     for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
-        struct banyan_stats before = { .size = sizeof before }, after = { .size = sizeof after };
+        struct banyan_stats before = { .size = sizeof before },
+                            after = { .size = sizeof after };
         struct banyan_opts opts = BANYAN_OPTS_INIT;
 
         snprintf(text, sizeof text, "%s:force=1", name);
@@ -116,7 +121,8 @@ static int no_copies(struct test *t)
         CHECK_OK(t, banyan_comm_stats(t->comm, &before));
         CHECK_OK(t, banyan_allreduce(in, out, MANY, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
         CHECK_OK(t, banyan_comm_stats(t->comm, &after));
-        /* one small message: scales that some codecs agree upon first, by an ordinary operation */
+        /* one small message: scales that some codecs agree upon first, by an ordinary operation
+         */
         CHECK(t, after.copied_bytes - before.copied_bytes < 4200, "%s: %llu bytes copied", name,
               (unsigned long long)(after.copied_bytes - before.copied_bytes));
         CHECK(t, after.wire_bytes > before.wire_bytes, "%s: nothing sent", name);
@@ -126,7 +132,8 @@ static int no_copies(struct test *t)
     return 0;
 }
 
-/* The last rank kills itself in the middle; the others learn of it within seconds, by its number. */
+/* The last rank kills itself in the middle; the others learn of it within seconds, by its
+ * number. */
 static int rank_dies(struct test *t)
 {
     struct rlimit no_core = { 0, 0 };
@@ -171,7 +178,8 @@ static int until_failure(struct test *t)
     return 0;
 }
 
-/* Sums until a connection of every rank went elsewhere and came back, while the test takes its device away for a while. */
+/* Sums until a connection of every rank went elsewhere and came back, while the test takes its
+ * device away for a while. */
 static int there_and_back(struct test *t)
 {
     enum { MANY = 131072 };
@@ -180,12 +188,14 @@ static int there_and_back(struct test *t)
     uint64_t t0 = bny_now_ns(), told = 0;
 
     for (uint32_t round = 0; !back; round++) {
-        CHECK(t, bny_now_ns() - t0 < 55000000000ull, "%llu connections moved within 55 s", (unsigned long long)s.moved);
+        CHECK(t, bny_now_ns() - t0 < 55000000000ull, "%llu connections moved within 55 s",
+              (unsigned long long)s.moved);
         for (uint32_t i = 0; i < MANY; i++)
             x[i] = i + round + (uint32_t)t->rank;
         CHECK_OK(t, banyan_allreduce(x, x, MANY, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
         for (uint32_t i = 0; i < MANY; i++)
-            CHECK(t, x[i] == n * (i + round) + n * (n - 1) / 2, "round %u: element %u is %u", round, i, x[i]);
+            CHECK(t, x[i] == n * (i + round) + n * (n - 1) / 2, "round %u: element %u is %u",
+                  round, i, x[i]);
         CHECK_OK(t, banyan_comm_stats(t->comm, &s));
         CHECK(t, s.moved <= s.replaced, "%llu moved", (unsigned long long)s.moved);
         if (s.moved != told)

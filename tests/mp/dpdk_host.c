@@ -3,8 +3,9 @@
  *
  *   dpdk_host none|take|refuse [ARGUMENTS OF rte_eal_init]
  *
- * none: the driver answers for itself. take, refuse: the functions of rte_flow below are asked in its place, as no virtual
- * port on a kernel without TC flower takes rules; they check what they are given. Prints "right" when an allreduce was. */
+ * none: the driver answers for itself. take, refuse: the functions of rte_flow below are asked
+ * in its place, as no virtual port on a kernel without TC flower takes rules; they check what
+ * they are given. Prints "right" when an allreduce was. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,26 +31,35 @@ static int is_ours(const struct rte_flow_item pattern[], const struct rte_flow_a
     const char *queues = getenv("BANYAN_DPDK_QUEUES");
     const struct rte_flow_action_rss *rss = actions[0].conf;
 
-    if (pattern[0].type != RTE_FLOW_ITEM_TYPE_ETH || pattern[1].type != RTE_FLOW_ITEM_TYPE_IPV4 ||
-        pattern[2].type != RTE_FLOW_ITEM_TYPE_UDP || pattern[3].type != RTE_FLOW_ITEM_TYPE_END || !udp->hdr.dst_port ||
-        mask->hdr.dst_addr != UINT32_MAX || mask->hdr.src_addr || ip->hdr.dst_addr != inet_addr(getenv("BANYAN_DPDK_ADDR")))
+    if (pattern[0].type != RTE_FLOW_ITEM_TYPE_ETH ||
+        pattern[1].type != RTE_FLOW_ITEM_TYPE_IPV4 ||
+        pattern[2].type != RTE_FLOW_ITEM_TYPE_UDP ||
+        pattern[3].type != RTE_FLOW_ITEM_TYPE_END || !udp->hdr.dst_port ||
+        mask->hdr.dst_addr != UINT32_MAX || mask->hdr.src_addr ||
+        ip->hdr.dst_addr != inet_addr(getenv("BANYAN_DPDK_ADDR")))
         return 0;
     if (!queues || atoi(queues) == 1)
         return actions[0].type == RTE_FLOW_ACTION_TYPE_QUEUE;
-    return actions[0].type == RTE_FLOW_ACTION_TYPE_RSS && (int)rss->queue_num == atoi(queues) && rss->queue[1] == 1;
+    return actions[0].type == RTE_FLOW_ACTION_TYPE_RSS && (int)rss->queue_num == atoi(queues) &&
+           rss->queue[1] == 1;
 }
 
-EXPORT int rte_flow_validate(uint16_t port, const struct rte_flow_attr *attr, const struct rte_flow_item pattern[],
-                      const struct rte_flow_action actions[], struct rte_flow_error *error)
+EXPORT int rte_flow_validate(uint16_t port, const struct rte_flow_attr *attr,
+                             const struct rte_flow_item pattern[],
+                             const struct rte_flow_action actions[],
+                             struct rte_flow_error *error)
 {
     if (!strcmp(flow, "take") && attr->ingress && is_ours(pattern, actions))
         return 0;
-    rte_flow_error_set(error, ENOTSUP, RTE_FLOW_ERROR_TYPE_UNSPECIFIED, NULL, "refused for a test");
+    rte_flow_error_set(error, ENOTSUP, RTE_FLOW_ERROR_TYPE_UNSPECIFIED, NULL,
+                       "refused for a test");
     return -ENOTSUP;
 }
 
-EXPORT struct rte_flow *rte_flow_create(uint16_t port, const struct rte_flow_attr *attr, const struct rte_flow_item pattern[],
-                                 const struct rte_flow_action actions[], struct rte_flow_error *error)
+EXPORT struct rte_flow *rte_flow_create(uint16_t port, const struct rte_flow_attr *attr,
+                                        const struct rte_flow_item pattern[],
+                                        const struct rte_flow_action actions[],
+                                        struct rte_flow_error *error)
 {
     rules++;
     return (struct rte_flow *)(void *)&rules;

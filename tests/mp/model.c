@@ -16,7 +16,7 @@ uint64_t model_mix(uint64_t a, uint64_t b)
     return bny_rng_next(&s);
 }
 
-/* --- float types --------------------------------------------------------------------- */
+/* ---- float types ---- */
 static double half_to_double(uint16_t h)
 {
     int e = h >> 10 & 31, m = h & 1023;
@@ -87,7 +87,7 @@ static int is_float(enum banyan_dtype dtype)
     return dtype <= BANYAN_BF16;
 }
 
-/* --- operations ---------------------------------------------------------------------- */
+/* ---- operations ---- */
 size_t model_unit(enum model_op op)
 {
     return op == M_MATRIX ? 16 : op == M_AFFINE ? 12 : 1;
@@ -174,7 +174,7 @@ int model_op_create(enum model_op op, int rank, banyan_op *out, int *made)
     }
 }
 
-/* --- inputs -------------------------------------------------------------------------- */
+/* ---- inputs ---- */
 static double float_value(uint64_t h, enum model_op op)
 {
     static const double factors[] = { 1, -1, 2, 0.5, 1, -2, 1, -0.5 };
@@ -246,7 +246,7 @@ void model_gauss(void *dst, size_t n, enum banyan_dtype dtype, uint64_t key)
     }
 }
 
-/* --- reduction ----------------------------------------------------------------------- */
+/* ---- reduction ---- */
 static double float_op(double a, double b, enum model_op op)
 {
     switch ((int)op) {

@@ -17,8 +17,7 @@
 
 static const struct mp_case *const tables[] = {
     cases_collectives, cases_ops,    cases_codecs, cases_requests, cases_comms, cases_memory,
-    cases_failures,    cases_misuse, cases_init,     cases_quiet, cases_self,
-    cases_wire,
+    cases_failures,    cases_misuse, cases_init,   cases_quiet,    cases_self,  cases_wire,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 
@@ -208,7 +207,8 @@ static int list(void)
     return 0;
 }
 
-/* All ranks of a job on the first CPU that they may use: each runs only when the others let it. */
+/* All ranks of a job on the first CPU that they may use: each runs only when the others let it.
+ */
 static void share_one_cpu(void)
 {
     cpu_set_t set;
@@ -233,8 +233,9 @@ int main(int argc, char **argv)
                            argc > 4 ? strtoull(argv[4], NULL, 0) : mp_seed(),
                            argc > 5 ? argv[5] : "");
     if (argc != 6) {
-        fprintf(stderr,
-                "usage: rank CASE RANK|env N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
+        fprintf(
+            stderr,
+            "usage: rank CASE RANK|env N SEED ARG | --threads N CASE [SEED ARG] | --list\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing survives a killed test */

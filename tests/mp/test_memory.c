@@ -39,9 +39,7 @@ ParameterizedTest(struct resident *p, memory, a_rank_needs_little_besides_the_bu
                   .timeout = 100)
 {
     static struct mp_shared out;
-    struct mp mp = {
-        .n = 4, .case_name = "resident", .transport = p->transport, .out = &out
-    };
+    struct mp mp = { .n = 4, .case_name = "resident", .transport = p->transport, .out = &out };
 
     MP_CHECK(mp_run(&mp));
     for (int r = 0; r < mp.n; r++)

@@ -38,13 +38,19 @@ static struct mp_row groups[] = {
 MP_TABLE(requests, point_to_point_and_groups, groups)
 
 static struct mp_row progress[] = {
-    { "progress_hook", "shm", 2 },   { "progress_hook", "tcp", 3 },
-    { "progress_thread", "shm", 2 }, { "progress_thread", "tcp", 2 },
-    { "progress_thread", "shm", 4 }, { "progress_fd", "shm", 2 },
-    { "progress_fd", "shm", 4 },     { "progress_fd", "tcp", 3 },
-    { "leaves_nothing", "shm", 3 },  { "leaves_nothing", "tcp", 2, .timeout_s = 20 },
+    { "progress_hook", "shm", 2 },
+    { "progress_hook", "tcp", 3 },
+    { "progress_thread", "shm", 2 },
+    { "progress_thread", "tcp", 2 },
+    { "progress_thread", "shm", 4 },
+    { "progress_fd", "shm", 2 },
+    { "progress_fd", "shm", 4 },
+    { "progress_fd", "tcp", 3 },
+    { "leaves_nothing", "shm", 3 },
+    { "leaves_nothing", "tcp", 2, .timeout_s = 20 },
     { "leaves_nothing", "tcp", 4, .timeout_s = 20 },
-    { "stats", "shm", 2 },           { "stats", "shm", 4 },
+    { "stats", "shm", 2 },
+    { "stats", "shm", 4 },
     { "stats", "tcp", 3 },
 };
 MP_TABLE(requests, every_way_to_progress, progress)

@@ -179,20 +179,26 @@ Test(perf, errors_are_judged_by_what_the_codec_promises)
         int lossy, is_bound;
         float off; /* with which a result is wrong; 0: any finite one is right */
     } cases[] = {
-        { "none", 0, 0, 0.01f },           { "lossless", 0, 0, 0.01f },
-        { "bf16", 1, 1, 2.0f },            { "int8", 1, 1, 4.0f },
-        { "int8:random=1", 1, 1, 8.0f },   { "topk:delta=0.01", 1, 0, 0 },
+        { "none", 0, 0, 0.01f },         { "lossless", 0, 0, 0.01f },
+        { "bf16", 1, 1, 2.0f },          { "int8", 1, 1, 4.0f },
+        { "int8:random=1", 1, 1, 8.0f }, { "topk:delta=0.01", 1, 0, 0 },
         { "powersgd:rank=2", 1, 0, 0 },
     };
     struct perf_data_spec spec = { .kind = PERF_GAUSS };
     float result[N], kept;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct perf_values v = { .spec = &spec, .dtype = BANYAN_F32, .reduces = 1,
-                                 .op = BANYAN_SUM, .nranks = 4, .count = N, .seed = 3 };
+        struct perf_values v = { .spec = &spec,
+                                 .dtype = BANYAN_F32,
+                                 .reduces = 1,
+                                 .op = BANYAN_SUM,
+                                 .nranks = 4,
+                                 .count = N,
+                                 .seed = 3 };
 
         cr_assert_eq(perf_codec_error(&v.codec, cases[i].codec, perf_case_find("allreduce"),
-                                      BANYAN_F32, BANYAN_SUM), 0);
+                                      BANYAN_F32, BANYAN_SUM),
+                     0);
         cr_assert_eq(v.codec.lossy, cases[i].lossy, "%s", cases[i].codec);
         cr_assert_eq(v.codec.is_bound, cases[i].is_bound, "%s", cases[i].codec);
         reduce_by_hand(&v, result, N);
@@ -206,7 +212,8 @@ Test(perf, errors_are_judged_by_what_the_codec_promises)
     }
     cr_assert(!perf_codec_serves("int8", perf_case_find("allreduce"), BANYAN_F32, BANYAN_MIN));
     cr_assert(!perf_codec_serves("powersgd", perf_case_find("reduce"), BANYAN_F32, BANYAN_SUM));
-    cr_assert(perf_codec_serves("lossless", perf_case_find("alltoall"), BANYAN_BF16, BANYAN_MIN));
+    cr_assert(
+        perf_codec_serves("lossless", perf_case_find("alltoall"), BANYAN_BF16, BANYAN_MIN));
 }
 
 Test(perf, moved_blocks_are_checked_against_their_source)

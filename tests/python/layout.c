@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints sizes, offsets and enum values of banyan.h, one `name value` a line, for test_banyan.py. */
+/* Prints sizes, offsets and enum values of banyan.h, one `name value` a line, for
+ * test_banyan.py. */
 #include <banyan/banyan.h>
 
 #include <stdio.h>
 
 #define SIZE(type) printf("sizeof %s %zu\n", #type, sizeof(struct banyan_##type))
-#define AT(type, member) \
+#define AT(type, member)                                                                       \
     printf("%s.%s %zu\n", #type, #member, offsetof(struct banyan_##type, member))
 #define VALUE(name) printf("value %s %d\n", #name, (int)BANYAN_##name)
 
@@ -48,11 +49,13 @@ static void print_opts(void)
 
 static void print_values(void)
 {
-    VALUE(F32), VALUE(F64), VALUE(F16), VALUE(BF16), VALUE(I8), VALUE(U8), VALUE(I32), VALUE(U32);
+    VALUE(F32), VALUE(F64), VALUE(F16), VALUE(BF16), VALUE(I8), VALUE(U8), VALUE(I32),
+        VALUE(U32);
     VALUE(I64), VALUE(U64);
     VALUE(SUM), VALUE(AVG), VALUE(MIN), VALUE(MAX), VALUE(PROD), VALUE(BAND), VALUE(BOR);
     VALUE(BXOR);
-    VALUE(OK), VALUE(EINVAL), VALUE(ENOMEM), VALUE(ETIMEDOUT), VALUE(ERANKDEAD), VALUE(EMISMATCH);
+    VALUE(OK), VALUE(EINVAL), VALUE(ENOMEM), VALUE(ETIMEDOUT), VALUE(ERANKDEAD),
+        VALUE(EMISMATCH);
     VALUE(EABORTED), VALUE(EPROTO), VALUE(ENOTSUP), VALUE(ESYSTEM), VALUE(EFORK), VALUE(EBUSY);
     VALUE(EVERSION), VALUE(ECONFIG);
     printf("count dtype %d\ncount op %d\ncount error %d\n", (int)BANYAN_DTYPE_COUNT,

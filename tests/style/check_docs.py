@@ -91,7 +91,8 @@ def variables(root, write):
     if not (document.exists() and source.exists()):
         return
     text = document.read_text(encoding="utf-8")
-    rows = re.findall(r'^    \{ "(BANYAN_\w+)", "([^"]*)", "([^"]*)", "([^"]*)"', source.read_text(encoding="utf-8"), re.M)
+    code = re.sub(r'"\s*\n\s*"', "", source.read_text(encoding="utf-8"))  # strings that go on in the next line
+    rows = re.findall(r'^    \{\s*"(BANYAN_\w+)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"', code, re.M)
     table = "| variable | values | default | meaning |\n|---|---|---|---|\n"
     for name, values, default, doc in rows:
         cells = [f"`{name}`", values, f"`{default}`" if default else "", doc]

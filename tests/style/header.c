@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled as C11 and as C++17: the public header needs nothing before it and can be included twice. */
+/* Compiled as C11 and as C++17: the public header needs nothing before it and can be included
+ * twice. */
 #include <banyan/banyan.h>
 #include <banyan/banyan.h>
 

@@ -84,7 +84,8 @@ struct mp_shared *mp_shared_map(void)
     struct mp_shared *s;
 
     if (getenv("BANYAN_TEST_ALONE")) /* started by a launcher: for cases that share nothing */
-        return mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                    0);
     s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, FD_SHARED, 0);
 
     if (s == MAP_FAILED) {

@@ -53,13 +53,14 @@ struct mp {
 int mp_run(const struct mp *mp);
 /* The last line that a rank of the latest run printed before it skipped; "" when none. */
 const char *mp_skip_reason(void);
-/* What the latest run printed when it failed, the outputs' tails included: Criterion swallows stderr
- * when it writes TAP. */
+/* What the latest run printed when it failed, the outputs' tails included: Criterion swallows
+ * stderr when it writes TAP. */
 const char *mp_report(void);
 /* BANYAN_TEST_SEED, else a random one, which is printed. */
 uint64_t mp_seed(void);
 
-/* In a worker: the shared memory; exits when there is none. With BANYAN_TEST_ALONE set, private memory. */
+/* In a worker: the shared memory; exits when there is none. With BANYAN_TEST_ALONE set, private
+ * memory. */
 struct mp_shared *mp_shared_map(void);
 /* A barrier of n workers that uses nothing of the library under test. */
 void mp_shared_barrier(struct mp_shared *s, int n);
@@ -70,7 +71,7 @@ void mp_shared_barrier(struct mp_shared *s, int n);
         int mp_rc = (result);                                                                  \
         if (mp_rc == MP_SKIP)                                                                  \
             cr_skip_test("%s", mp_skip_reason());                                              \
-        cr_assert_eq(mp_rc, 0, "a rank failed:\n%s", mp_report());                              \
+        cr_assert_eq(mp_rc, 0, "a rank failed:\n%s", mp_report());                             \
     } while (0)
 
 #endif

@@ -17,16 +17,19 @@
 
 static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
 
-/* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device); a+c,b+d: two for each. Else verbs
- * runs over a simulated device, over two with BANYAN_TEST_RAILS=2. Returns text that the next call overwrites. */
+/* BANYAN_TEST_IFNAMES=a,b: interfaces for the ranks by turns (a machine with a real device);
+ * a+c,b+d: two for each. Else verbs runs over a simulated device, over two with
+ * BANYAN_TEST_RAILS=2. Returns text that the next call overwrites. */
 static const char *choose_device(const struct bny_transport_ops *ops, int rank)
 {
-    const char *names = getenv("BANYAN_TEST_IFNAMES"), *comma = names ? strchr(names, ',') : NULL;
+    const char *names = getenv("BANYAN_TEST_IFNAMES"),
+               *comma = names ? strchr(names, ',') : NULL;
     static char first[64];
 
     if (strcmp(ops->name, "verbs") != 0)
         return "";
-    setenv("BANYAN_VERBS_RNR", "0", 1); /* a receiver that is not ready is a mistake in the credits */
+    setenv("BANYAN_VERBS_RNR", "0",
+           1); /* a receiver that is not ready is a mistake in the credits */
     if (comma) {
         if (rank & 1)
             snprintf(first, sizeof first, "%s", comma + 1);

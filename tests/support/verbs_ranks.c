@@ -17,7 +17,8 @@ int verbs_real_device(void)
 
 int verbs_iwarp(const struct tpset *s)
 {
-    return ((struct vb_tp *)s->tp[0])->rails[0].ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+    return ((struct vb_tp *)s->tp[0])->rails[0].ctx->device->transport_type ==
+           IBV_TRANSPORT_IWARP;
 }
 
 void verbs_joined(struct tpset *s, int n)
@@ -39,7 +40,8 @@ void verbs_left(struct tpset *s)
     tpset_close(s);
     if (verbs_real_device())
         return;
-    cr_assert_eq(verbs_sim.rnr, 0u, "%llu requests found no receive request", (unsigned long long)verbs_sim.rnr);
+    cr_assert_eq(verbs_sim.rnr, 0u, "%llu requests found no receive request",
+                 (unsigned long long)verbs_sim.rnr);
     cr_assert_eq(verbs_sim.overflows, 0u, "a completion queue overflowed");
     cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
 }
@@ -63,7 +65,9 @@ struct vb_conn *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane
 {
     struct vb_ep *e = (struct vb_ep *)s->ep[from][to];
 
-    return lane == 0 ? e->conn : lane < VB_LANES && e->lanes[lane] ? e->lanes[lane]->conn : NULL;
+    return lane == 0                           ? e->conn
+           : lane < VB_LANES && e->lanes[lane] ? e->lanes[lane]->conn
+                                               : NULL;
 }
 
 void verbs_lanes_joined(struct tpset *s, uint32_t lanes)
@@ -73,13 +77,13 @@ void verbs_lanes_joined(struct tpset *s, uint32_t lanes)
     for (int a = 0; a < s->n; a++)
         for (int b = 0; b < s->n; b++)
             while (a != b && ((struct vb_ep *)s->ep[a][b])->lanes_open != (1u << lanes) - 2) {
-                cr_assert(!bny_deadline_passed(deadline), "lanes %x from %d to %d", ((struct vb_ep *)s->ep[a][b])->lanes_open, a,
-                          b);
+                cr_assert(!bny_deadline_passed(deadline), "lanes %x from %d to %d",
+                          ((struct vb_ep *)s->ep[a][b])->lanes_open, a, b);
                 tpset_step(s);
             }
 }
 
-/* ---- time, which nobody waits for ------------------------------------------------------------ */
+/* ---- time, which nobody waits for ---- */
 
 static void pass(uint64_t *deadline_ns)
 {
@@ -119,13 +123,15 @@ void verbs_travel(struct tpset *s, int all)
     }
 }
 
-/* ---- a stream each way --------------------------------------------------------------------- */
+/* ---- a stream each way ---- */
 
 enum { KINDS = 7, STREAM_BYTES = 600000 };
 
 static uint32_t stream_len(uint32_t seq)
 {
-    static const uint32_t lens[KINDS] = { 16, 4096, 60000, STREAM_BYTES, 20000, 200000, 333333 };
+    static const uint32_t lens[KINDS] = {
+        16, 4096, 60000, STREAM_BYTES, 20000, 200000, 333333
+    };
 
     return lens[seq % KINDS];
 }
@@ -135,14 +141,16 @@ static int is_borrowed(uint32_t seq)
     return seq % KINDS == 3 || seq % KINDS == 4 || seq % KINDS == 6;
 }
 
-/* Where put seq goes: each has a place of its own, as a sender may be ahead of what its receiver has looked at. */
+/* Where put seq goes: each has a place of its own, as a sender may be ahead of what its
+ * receiver has looked at. */
 static size_t place_of(uint32_t seq)
 {
     return (size_t)(seq / KINDS * 2 + (seq % KINDS == 6)) * STREAM_BYTES;
 }
 
 /* Message seq of a stream from `a` to `b`, by another way each time. BNY_AGAIN: not now. */
-static int send_one(struct tpset *s, int a, int b, uint32_t seq, uint8_t *buf, const struct bny_window *win)
+static int send_one(struct tpset *s, int a, int b, uint32_t seq, uint8_t *buf,
+                    const struct bny_window *win)
 {
     struct bny_hdr hdr = tpset_hdr(0, seq, stream_len(seq));
     struct bny_slot slot;
@@ -172,7 +180,8 @@ struct end { /* of the two streams */
     uint32_t sent, heard, free_again;
 };
 
-static void move(struct tpset *s, int r, struct end *mine, const struct end *peer, uint32_t messages, uint8_t *got)
+static void move(struct tpset *s, int r, struct end *mine, const struct end *peer,
+                 uint32_t messages, uint8_t *got)
 {
     struct bny_msg *msg;
     uint32_t seq;
@@ -198,8 +207,9 @@ static void move(struct tpset *s, int r, struct end *mine, const struct end *pee
     mine->heard++;
     if (msg->hdr.kind == BNY_MSG_DATA)
         tpset_read(s, msg, got, 100000, 0);
-    cr_assert_eq(tpset_check(msg->hdr.kind == BNY_MSG_PUT ? mine->dst + place_of(seq) : got, stream_len(seq), !r, r, seq), -1,
-                 "message %u of %u bytes", seq, stream_len(seq));
+    cr_assert_eq(tpset_check(msg->hdr.kind == BNY_MSG_PUT ? mine->dst + place_of(seq) : got,
+                             stream_len(seq), !r, r, seq),
+                 -1, "message %u of %u bytes", seq, stream_len(seq));
     s->ops->release(msg);
 }
 
@@ -229,7 +239,8 @@ int verbs_stream(struct tpset *s, const struct verbs_stream *how)
     const uint32_t messages = verbs_real_device() ? 14 : 63;
     struct end end[2] = { { .free_again = 1 }, { .free_again = 1 } };
     uint8_t *got = malloc(STREAM_BYTES);
-    uint64_t rng = how->seed ? how->seed : 77 + (uint64_t)how->breaks, deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    uint64_t rng = how->seed ? how->seed : 77 + (uint64_t)how->breaks,
+             deadline = bny_deadline_in(TPSET_DEADLINE_S);
     int broken = 0;
 
     for (int r = 0; r < 2; r++) {
@@ -237,11 +248,14 @@ int verbs_stream(struct tpset *s, const struct verbs_stream *how)
         end[r].dst = malloc(place_of(messages + KINDS));
         cr_assert_eq(s->ops->attach(s->tp[r], end[r].src, STREAM_BYTES), 0);
         cr_assert_eq(s->ops->attach(s->tp[r], end[r].dst, place_of(messages + KINDS)), 0);
-        cr_assert_eq(s->ops->window_open(s->ep[r][!r], end[r].dst, place_of(messages + KINDS), &end[r].win), 0);
+        cr_assert_eq(s->ops->window_open(s->ep[r][!r], end[r].dst, place_of(messages + KINDS),
+                                         &end[r].win),
+                     0);
     }
-    while (end[0].heard < messages || end[1].heard < messages || !end[0].free_again || !end[1].free_again) {
-        cr_assert(!bny_deadline_passed(deadline), "%u and %u of %u, after %d breaks", end[0].heard, end[1].heard, messages,
-                  broken);
+    while (end[0].heard < messages || end[1].heard < messages || !end[0].free_again ||
+           !end[1].free_again) {
+        cr_assert(!bny_deadline_passed(deadline), "%u and %u of %u, after %d breaks",
+                  end[0].heard, end[1].heard, messages, broken);
         for (int r = 0; r < 2; r++)
             move(s, r, &end[r], &end[!r], messages, got);
         tpset_step(s);

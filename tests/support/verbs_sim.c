@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulated device: queues and execution. Memory is in verbs_sim_mem.c, connections are in verbs_sim_cm.c. */
+/* The simulated device: queues and execution. Memory is in verbs_sim_mem.c, connections are in
+ * verbs_sim_cm.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,12 @@ void sim_fd_set(int fd, int ready)
         (void)!read(fd, &v, sizeof v);
 }
 
-/* ---- completions ------------------------------------------------------------------------- */
+/* ---- completions ---- */
 
 static struct ibv_comp_channel *create_channel(struct ibv_context *ctx)
 {
-    struct sim_channel *ch = sim_fails("ibv_create_comp_channel", EMFILE) ? NULL : calloc(1, sizeof *ch);
+    struct sim_channel *ch =
+        sim_fails("ibv_create_comp_channel", EMFILE) ? NULL : calloc(1, sizeof *ch);
 
     if (!ch)
         return NULL;
@@ -66,8 +68,8 @@ static int destroy_channel(struct ibv_comp_channel *channel)
     return 0;
 }
 
-static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel,
-                                int vector)
+static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
+                                struct ibv_comp_channel *channel, int vector)
 {
     struct sim_cq *cq;
 
@@ -86,7 +88,9 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
         return NULL;
     }
     verbs_sim.open++;
-    cq->cq = (struct ibv_cq){ .context = ctx, .channel = channel, .cq_context = context, .cqe = cqe };
+    cq->cq = (struct ibv_cq){
+        .context = ctx, .channel = channel, .cq_context = context, .cqe = cqe
+    };
     return &cq->cq;
 }
 
@@ -97,7 +101,8 @@ static int destroy_cq(struct ibv_cq *ibcq)
 
     for (int i = 0; ch && i < ch->n; i++)
         if (ch->ready[i] == cq) {
-            memmove(&ch->ready[i], &ch->ready[i + 1], (size_t)(--ch->n - i) * sizeof ch->ready[0]);
+            memmove(&ch->ready[i], &ch->ready[i + 1],
+                    (size_t)(--ch->n - i) * sizeof ch->ready[0]);
             i--;
         }
     if (cq->told != cq->acked)
@@ -147,16 +152,19 @@ static void add_cqe(struct sim_cq *cq, const struct sim_cqe *e)
     }
 }
 
-/* ---- queue pairs -------------------------------------------------------------------------- */
+/* ---- queue pairs ---- */
 
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 {
-    uint32_t inl = verbs_sim.max_inline == UINT32_MAX ? 0 : verbs_sim.max_inline ? verbs_sim.max_inline : 220;
+    uint32_t inl = verbs_sim.max_inline == UINT32_MAX ? 0
+                   : verbs_sim.max_inline             ? verbs_sim.max_inline
+                                                      : 220;
     struct sim_qp *q;
 
     if (sim_fails("rdma_create_qp", ENOMEM))
         return NULL;
-    if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
+    if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl ||
+        a->cap.max_send_sge > SIM_SGES) {
         errno = EINVAL;
         return NULL;
     }
@@ -168,8 +176,13 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     q->rq = calloc(a->cap.max_recv_wr + 1u, sizeof *q->rq);
     if (!q->sq || !q->rq)
         abort();
-    q->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
-                             .qp_num = next_qpn++, .qp_type = a->qp_type, .state = IBV_QPS_INIT };
+    q->qp = (struct ibv_qp){ .context = pd->context,
+                             .pd = pd,
+                             .send_cq = a->send_cq,
+                             .recv_cq = a->recv_cq,
+                             .qp_num = next_qpn++,
+                             .qp_type = a->qp_type,
+                             .state = IBV_QPS_INIT };
     q->cap = a->cap;
     q->hidden_end = &q->hidden;
     q->next = sim_qps;
@@ -197,8 +210,8 @@ void sim_qp_free(struct sim_qp *q)
     verbs_sim.open--;
 }
 
-static void broken_cqe(struct sim_qp *q, struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, int send,
-                       uint32_t retire)
+static void broken_cqe(struct sim_qp *q, struct ibv_cq *cq, uint64_t wr_id,
+                       enum ibv_wc_status status, int send, uint32_t retire)
 {
     struct sim_cqe e = { .qp = q, .send = send, .retire = retire };
 
@@ -226,7 +239,8 @@ void sim_qp_error(struct sim_qp *q)
     if (q->srq && verbs_sim.srq_forgets && sim_recv_next(q))
         sim_recv_taken(q);
     while (q->rq_taken != q->rq_posted) { /* of a shared queue: nothing is flushed */
-        broken_cqe(q, q->qp.recv_cq, q->rq[q->rq_taken % q->cap.max_recv_wr].wr_id, IBV_WC_WR_FLUSH_ERR, 0, 0);
+        broken_cqe(q, q->qp.recv_cq, q->rq[q->rq_taken % q->cap.max_recv_wr].wr_id,
+                   IBV_WC_WR_FLUSH_ERR, 0, 0);
         q->rq_taken++;
     }
 }
@@ -240,7 +254,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
-static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                    struct ibv_qp_init_attr *init)
 {
     (void)mask;
     if (sim_fails("ibv_query_qp", EIO))
@@ -263,7 +278,8 @@ static void fail_head(struct sim_qp *q, enum ibv_wc_status status)
     sim_qp_error(q);
 }
 
-/* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered. */
+/* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered.
+ */
 static char *collect(const struct sim_qp *q, const struct sim_wqe *w)
 {
     char *bytes = malloc(w->len + 1);
@@ -345,8 +361,8 @@ static int execute(struct sim_qp *q)
     enum ibv_wc_status st;
     char *bytes, *dst;
 
-    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) ||
-        is_too_long(q, w) || (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
+    if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) || is_too_long(q, w) ||
+        (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
     }
@@ -405,8 +421,8 @@ static void run(int all)
     while (moved) {
         moved = 0;
         for (struct sim_qp *q = sim_qps; q; q = q->next)
-            for (uint32_t k = all ? 1 : random_below(4); k && q->qp.state == IBV_QPS_RTS && q->sq_done != q->sq_posted;
-                 k--)
+            for (uint32_t k = all ? 1 : random_below(4);
+                 k && q->qp.state == IBV_QPS_RTS && q->sq_done != q->sq_posted; k--)
                 moved |= execute(q);
         if (!all)
             return;
@@ -430,9 +446,13 @@ static int post_one(struct sim_qp *q, const struct ibv_send_wr *wr)
     if (wr->num_sge > (int)q->cap.max_send_sge ||
         (verbs_sim.no_immediates && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
         return EINVAL;
-    *w = (struct sim_wqe){ .wr_id = wr->wr_id, .opcode = wr->opcode, .imm = wr->imm_data, .nsge = wr->num_sge,
+    *w = (struct sim_wqe){ .wr_id = wr->wr_id,
+                           .opcode = wr->opcode,
+                           .imm = wr->imm_data,
+                           .nsge = wr->num_sge,
                            .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
-                           .remote_addr = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey };
+                           .remote_addr = wr->wr.rdma.remote_addr,
+                           .rkey = wr->wr.rdma.rkey };
     for (int i = 0; i < wr->num_sge; i++) {
         w->sge[i] = wr->sg_list[i];
         w->len += wr->sg_list[i].length;
@@ -446,7 +466,8 @@ static int post_one(struct sim_qp *q, const struct ibv_send_wr *wr)
         if (!w->inlined)
             abort();
         for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length)
-            memcpy(w->inlined + at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+            memcpy(w->inlined + at, (const void *)(uintptr_t)wr->sg_list[i].addr,
+                   wr->sg_list[i].length);
     }
     q->sq_posted++;
     if (q->qp.state == IBV_QPS_ERR) {
@@ -502,7 +523,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
         }
         q->rq[q->rq_posted++ % q->cap.max_recv_wr] =
             (struct sim_rwqe){ .wr_id = wr->wr_id,
-                               .addr = wr->num_sge ? (char *)(uintptr_t)wr->sg_list[0].addr : NULL,
+                               .addr =
+                                   wr->num_sge ? (char *)(uintptr_t)wr->sg_list[0].addr : NULL,
                                .length = wr->num_sge ? wr->sg_list[0].length : 0 };
     }
     return 0;
@@ -552,10 +574,16 @@ void verbs_sim_use(void)
     static struct vb_fn fn;
 
     fn = (struct vb_fn){
-        .ibv_create_comp_channel = create_channel, .ibv_destroy_comp_channel = destroy_channel,
-        .ibv_create_cq = create_cq, .ibv_destroy_cq = destroy_cq, .ibv_get_cq_event = get_cq_event,
-        .ibv_ack_cq_events = ack_cq_events, .ibv_modify_qp = modify_qp, .ibv_query_qp = query_qp,
-        .ibv_wc_status_str = wc_status_str, .loopback = 1,
+        .ibv_create_comp_channel = create_channel,
+        .ibv_destroy_comp_channel = destroy_channel,
+        .ibv_create_cq = create_cq,
+        .ibv_destroy_cq = destroy_cq,
+        .ibv_get_cq_event = get_cq_event,
+        .ibv_ack_cq_events = ack_cq_events,
+        .ibv_modify_qp = modify_qp,
+        .ibv_query_qp = query_qp,
+        .ibv_wc_status_str = wc_status_str,
+        .loopback = 1,
     };
     sim_mem_functions(&fn);
     sim_cm_functions(&fn);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A simulated RDMA device behind the verbs transport's function table: ranks of one process, one thread. For what no
- * device gives on demand, and for machines without any.
+/* A simulated RDMA device behind the verbs transport's function table: ranks of one process,
+ * one thread. For what no device gives on demand, and for machines without any.
  *
- * It is as hostile as the standard allows: requests of different queue pairs are executed in random order; what a write
- * brings is invisible until the completion that vouches for it is polled, of that queue pair; source memory is read as
- * late as possible (inline data at the post); completions of unsuccessful requests have nothing right but wr_id, status
- * and qp_num; a send queue's place is free only once a completion of that request or a later one was polled; a full
- * completion queue breaks its queue pairs; a missing receive request is an error after rnr_retry attempts. */
+ * It is as hostile as the standard allows: requests of different queue pairs are executed in
+ * random order; what a write brings is invisible until the completion that vouches for it is
+ * polled, of that queue pair; source memory is read as late as possible (inline data at the
+ * post); completions of unsuccessful requests have nothing right but wr_id, status and qp_num;
+ * a send queue's place is free only once a completion of that request or a later one was
+ * polled; a full completion queue breaks its queue pairs; a missing receive request is an error
+ * after rnr_retry attempts. */
 #ifndef BNY_TESTS_VERBS_SIM_H
 #define BNY_TESTS_VERBS_SIM_H
 
@@ -16,33 +18,38 @@ struct verbs_sim {
     /* what it does; zero: no limit, no fault */
     uint64_t seed;
     int no_device;
-    int devices;               /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns */
-    int uneven;                /* odd ranks use the first one only */
-    int dead_device;           /* 1 + its number: nothing goes over its network */
-    int deafens;               /* as with rxe: ending a connection over a dead one makes its connection manager deaf */
-    int deaf;                  /* bits: devices whose manager is */
-    int max_cqe, max_send_wr;  /* what the device can do at most; 0: as mlx5 */
-    int max_srq_wr;            /* as well; -1: no shared receive queues */
-    int srq_forgets;           /* a queue pair that ends takes a request from one and tells nothing of it */
-    void *broken_srq;          /* the event that it failed is told once */
-    int tells_last;            /* it tells when a broken queue pair has taken its last request from one */
-    uint32_t max_inline;       /* 0: 220; UINT32_MAX: none */
-    int registrations;         /* that succeed, then ENOMEM; 0: all */
-    int no_immediates;         /* an iWARP device */
-    uint64_t cut_after;        /* executed requests, then packets are lost for ever; 0: never */
-    uint32_t lost_above;       /* requests with more bytes than that get lost: the MTU is a smaller one on the way; 0: none */
-    int steal_recvs;           /* receive requests that vanish at each post: the credits' arithmetic is wrong */
-    int write_delay;           /* 1: nothing is executed by polls until it is 0 again */
-    int event;                 /* an ibv_event_type + 1 that event_device tells once */
+    int devices; /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns
+                  */
+    int uneven;  /* odd ranks use the first one only */
+    int dead_device; /* 1 + its number: nothing goes over its network */
+    int deafens;     /* as with rxe: ending a connection over a dead one makes its connection
+                        manager deaf */
+    int deaf;        /* bits: devices whose manager is */
+    int max_cqe, max_send_wr; /* what the device can do at most; 0: as mlx5 */
+    int max_srq_wr;           /* as well; -1: no shared receive queues */
+    int srq_forgets;  /* a queue pair that ends takes a request from one and tells nothing of it
+                       */
+    void *broken_srq; /* the event that it failed is told once */
+    int tells_last; /* it tells when a broken queue pair has taken its last request from one */
+    uint32_t max_inline; /* 0: 220; UINT32_MAX: none */
+    int registrations;   /* that succeed, then ENOMEM; 0: all */
+    int no_immediates;   /* an iWARP device */
+    uint64_t cut_after;  /* executed requests, then packets are lost for ever; 0: never */
+    uint32_t lost_above; /* requests with more bytes than that get lost: the MTU is a smaller
+                            one on the way; 0: none */
+    int steal_recvs; /* receive requests that vanish at each post: the credits' arithmetic is
+                        wrong */
+    int write_delay; /* 1: nothing is executed by polls until it is 0 again */
+    int event;       /* an ibv_event_type + 1 that event_device tells once */
     int event_device;
-    uint64_t fail_call;        /* the so many-th call that may fail does; 0: none */
+    uint64_t fail_call; /* the so many-th call that may fail does; 0: none */
     /* what happened */
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */
     int open;                  /* objects of all kinds that were made and not destroyed */
     int srqs_open;
-    uint64_t calls;            /* that may fail */
-    const char *failed;        /* the one that was made to; NULL: none yet */
+    uint64_t calls;     /* that may fail */
+    const char *failed; /* the one that was made to; NULL: none yet */
     uint64_t srq_taken, last_told;
 };
 extern struct verbs_sim verbs_sim;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulated device: how its queue pairs come to be connected. Events are told in order, per channel. */
+/* The simulated device: how its queue pairs come to be connected. Events are told in order, per
+ * channel. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +9,11 @@
 
 #include "tests/support/verbs_sim_inside.h"
 
-enum { REQUEST_BYTES = 56, ACCEPT_BYTES = 196, REJECT_BYTES = 148 }; /* InfiniBand pads private data to these */
+enum {
+    REQUEST_BYTES = 56,
+    ACCEPT_BYTES = 196,
+    REJECT_BYTES = 148
+}; /* InfiniBand pads private data to these */
 
 struct sim_event {
     struct rdma_cm_event ev;
@@ -32,7 +37,8 @@ struct sim_id {
 static struct sim_id *ids;
 static uint16_t next_port = 40000;
 
-static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, const void *data, size_t len, size_t padded)
+static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, const void *data,
+                 size_t len, size_t padded)
 {
     struct sim_events *ch = (struct sim_events *)to->id.channel;
     struct sim_event *e = calloc(1, sizeof *e);
@@ -56,7 +62,8 @@ static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, co
 
 static struct rdma_event_channel *create_event_channel(void)
 {
-    struct sim_events *ch = sim_fails("rdma_create_event_channel", EACCES) ? NULL : calloc(1, sizeof *ch);
+    struct sim_events *ch =
+        sim_fails("rdma_create_event_channel", EACCES) ? NULL : calloc(1, sizeof *ch);
 
     if (!ch)
         return NULL;
@@ -104,7 +111,8 @@ static struct sim_id *new_id(struct rdma_event_channel *channel, void *context)
     return s;
 }
 
-static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
+static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
+                     enum rdma_port_space ps)
 {
     (void)ps;
     if (sim_fails("rdma_create_id", ENOMEM))
@@ -232,7 +240,8 @@ static __be16 get_src_port(struct rdma_cm_id *id)
     return htons(((struct sim_id *)id)->port);
 }
 
-static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
+static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
+                        int timeout_ms)
 {
     struct sim_id *s = (struct sim_id *)id;
 
@@ -243,7 +252,8 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     s->port = ntohs(((struct sockaddr_in *)dst)->sin_port);
     id->verbs = device_of(s->port);
     id->port_num = 1;
-    push(s, sim_is_dead(id->verbs) ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0, 0);
+    push(s, sim_is_dead(id->verbs) ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, 0,
+         NULL, 0, 0);
     return 0;
 }
 
@@ -292,7 +302,8 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
     child->id.port_num = 1;
     child->peer = s;
     s->peer = child;
-    push(child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, p->private_data, p->private_data_len, REQUEST_BYTES);
+    push(child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, p->private_data, p->private_data_len,
+         REQUEST_BYTES);
     return 0;
 }
 
@@ -319,7 +330,8 @@ static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
     }
     ready(s, s->peer->rnr_retry);
     ready(s->peer, p->rnr_retry_count);
-    push(s->peer, RDMA_CM_EVENT_ESTABLISHED, 0, p->private_data, p->private_data_len, ACCEPT_BYTES);
+    push(s->peer, RDMA_CM_EVENT_ESTABLISHED, 0, p->private_data, p->private_data_len,
+         ACCEPT_BYTES);
     push(s, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0, 0);
     return 0;
 }

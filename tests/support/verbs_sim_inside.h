@@ -7,8 +7,8 @@
 #include "transport/verbs/fn.h"
 
 #define SIM_DEVICES 2
-#define SIM_SGES  4
-#define SIM_READY 64
+#define SIM_SGES    4
+#define SIM_READY   64
 #define SIM_MSG_MAX (1u << 20) /* bytes of one request */
 
 struct sim_mr {
@@ -54,7 +54,7 @@ struct sim_qp {
     uint32_t sq_posted, sq_done, sq_retired; /* retired: a completion says so */
     uint32_t rq_posted, rq_taken;
     struct sim_srq *srq; /* NULL: its own queue */
-    int last_due; /* the event that it took its last request is to be told */
+    int last_due;        /* the event that it took its last request is to be told */
     int rnr_retry, rnr_tries, lost_tries;
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
@@ -95,11 +95,13 @@ void sim_srq_functions(struct vb_fn *fn);
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a);
 void sim_qp_free(struct sim_qp *q);
 void sim_qp_error(struct sim_qp *q);
-/* Makes visible what a queue pair's writes brought, up to the upto-th; keeps what one brings until then. */
+/* Makes visible what a queue pair's writes brought, up to the upto-th; keeps what one brings
+ * until then. */
 void sim_place(struct sim_qp *q, uint64_t upto);
 void sim_hide(struct sim_qp *q, char *dst, const char *bytes, size_t len);
 /* Of this device's memory. */
-struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote, uint64_t addr, uint64_t len);
+struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote,
+                           uint64_t addr, uint64_t len);
 int sim_devices(void);
 int sim_is_dead(const struct ibv_context *ctx);
 int sim_max_cqe(void);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulated device: what it says of itself, memory, and what writes bring before it is visible. */
+/* The simulated device: what it says of itself, memory, and what writes bring before it is
+ * visible. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,13 @@ struct ibv_context sim_context[SIM_DEVICES] = { { .device = &devices[0], .async_
 
 static struct ibv_device **get_device_list(int *num)
 {
-    struct ibv_device **list = sim_fails("ibv_get_device_list", ENOMEM) ? NULL : calloc(SIM_DEVICES + 1, sizeof *list);
+    struct ibv_device **list =
+        sim_fails("ibv_get_device_list", ENOMEM) ? NULL : calloc(SIM_DEVICES + 1, sizeof *list);
 
     *num = verbs_sim.no_device ? 0 : sim_devices();
     for (int i = 0; i < SIM_DEVICES; i++)
-        devices[i].transport_type = verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+        devices[i].transport_type =
+            verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
     for (int i = 0; list && i < *num; i++)
         list[i] = &devices[i];
     return list;
@@ -58,7 +61,9 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
     a->max_cqe = sim_max_cqe();
     a->max_sge = 30;
     a->max_srq = verbs_sim.max_srq_wr < 0 ? 0 : 8388608;
-    a->max_srq_wr = verbs_sim.max_srq_wr < 0 ? 0 : verbs_sim.max_srq_wr ? verbs_sim.max_srq_wr : 32767;
+    a->max_srq_wr = verbs_sim.max_srq_wr < 0 ? 0
+                    : verbs_sim.max_srq_wr   ? verbs_sim.max_srq_wr
+                                             : 32767;
     a->max_mr = 16777216;
     a->max_mr_size = UINT64_MAX;
     a->phys_port_cnt = 1;
@@ -115,8 +120,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     verbs_sim.open++;
     verbs_sim.registered++;
     verbs_sim.registered_bytes += len;
-    m->mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = len,
-                             .lkey = next_key, .rkey = next_key + 1 };
+    m->mr = (struct ibv_mr){ .context = pd->context,
+                             .pd = pd,
+                             .addr = addr,
+                             .length = len,
+                             .lkey = next_key,
+                             .rkey = next_key + 1 };
     next_key += 0x100;
     m->access = access;
     m->next = mrs;
@@ -124,18 +133,21 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     return &m->mr;
 }
 
-struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote, uint64_t addr, uint64_t len)
+struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote,
+                           uint64_t addr, uint64_t len)
 {
     for (struct sim_mr *m = mrs; m; m = m->next) {
         uint64_t base = (uintptr_t)m->mr.addr;
 
         if (m->mr.context == ctx && (remote ? m->mr.rkey : m->mr.lkey) == key)
-            return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len ? m : NULL;
+            return addr >= base && len <= m->mr.length && addr - base <= m->mr.length - len
+                       ? m
+                       : NULL;
     }
     return NULL;
 }
 
-/* ---- what writes bring ------------------------------------------------------------------- */
+/* ---- what writes bring ---- */
 
 void sim_place(struct sim_qp *q, uint64_t upto)
 {
@@ -189,11 +201,13 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
         if (q->last_due && q->qp.context == ctx) {
             q->last_due = 0;
             verbs_sim.last_told++;
-            *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = &q->qp };
+            *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_QP_LAST_WQE_REACHED,
+                                            .element.qp = &q->qp };
             return 0;
         }
     if (verbs_sim.broken_srq && ((struct ibv_srq *)verbs_sim.broken_srq)->context == ctx) {
-        *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_SRQ_ERR, .element.srq = verbs_sim.broken_srq };
+        *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_SRQ_ERR,
+                                        .element.srq = verbs_sim.broken_srq };
         verbs_sim.broken_srq = NULL;
         return 0;
     }
@@ -201,7 +215,8 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
         errno = EAGAIN;
         return -1;
     }
-    *ev = (struct ibv_async_event){ .event_type = (enum ibv_event_type)(verbs_sim.event - 1), .element.port_num = 1 };
+    *ev = (struct ibv_async_event){ .event_type = (enum ibv_event_type)(verbs_sim.event - 1),
+                                    .element.port_num = 1 };
     verbs_sim.event = 0;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulated device: receive queues of several queue pairs, which take their requests in order. Of a queue pair that breaks
- * nothing is flushed. What a request's memory gets is where it was posted until the completion is polled. */
+/* The simulated device: receive queues of several queue pairs, which take their requests in
+ * order. Of a queue pair that breaks nothing is flushed. What a request's memory gets is where
+ * it was posted until the completion is polled. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -33,7 +34,8 @@ static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a
 
     if (sim_fails("ibv_create_srq", ENOMEM))
         return NULL;
-    if (verbs_sim.max_srq_wr < 0 || attr->attr.max_wr > (verbs_sim.max_srq_wr ? (uint32_t)verbs_sim.max_srq_wr : 32767)) {
+    if (verbs_sim.max_srq_wr < 0 ||
+        attr->attr.max_wr > (verbs_sim.max_srq_wr ? (uint32_t)verbs_sim.max_srq_wr : 32767)) {
         errno = EINVAL;
         return NULL;
     }
@@ -71,13 +73,15 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
     }
     for (; wr; wr = wr->next) {
         if (s->posted - s->taken >= s->max ||
-            !sim_find_mr(srq->context, wr->sg_list[0].lkey, 0, wr->sg_list[0].addr, wr->sg_list[0].length)) {
+            !sim_find_mr(srq->context, wr->sg_list[0].lkey, 0, wr->sg_list[0].addr,
+                         wr->sg_list[0].length)) {
             *bad = wr;
             return ENOMEM;
         }
-        s->ring[s->posted++ % s->max] = (struct sim_rwqe){ .wr_id = wr->wr_id,
-                                                           .addr = (char *)(uintptr_t)wr->sg_list[0].addr,
-                                                           .length = wr->sg_list[0].length };
+        s->ring[s->posted++ % s->max] =
+            (struct sim_rwqe){ .wr_id = wr->wr_id,
+                               .addr = (char *)(uintptr_t)wr->sg_list[0].addr,
+                               .length = wr->sg_list[0].length };
     }
     return 0;
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Random loss on a network interface of this namespace: an XDP program that drops each received frame with a given
- * probability. It runs before the packet sockets of the same interface, which tc and netfilter do not, so it also hits what
- * net_af_packet receives. The program stays until it is replaced (probability "off" removes it) or the interface ends.
+/* Random loss on a network interface of this namespace: an XDP program that drops each received
+ * frame with a given probability. It runs before the packet sockets of the same interface,
+ * which tc and netfilter do not, so it also hits what net_af_packet receives. The program stays
+ * until it is replaced (probability "off" removes it) or the interface ends.
  *
- *   xdp_loss IFACE PROBABILITY [udp]     0 .. 1, or off; udp: IPv4/UDP frames only, so that ARP and TCP pass
+ *   xdp_loss IFACE PROBABILITY [udp]     0 .. 1, or off; udp: IPv4/UDP frames only, so that ARP
+ *                                        and TCP pass
  *
- * Tries the driver's own XDP with frames of several buffers, then without, then the kernel's generic one (jumbo frames on
- * old kernels). Prints which. Exit status: 0, 77 where the kernel refuses (and why), 2 for wrong arguments.
- * The instructions are written by hand: ten of them do not deserve a compiler at run time. */
+ * Tries the driver's own XDP with frames of several buffers, then without, then the kernel's
+ * generic one (jumbo frames on old kernels). Prints which. Exit status: 0, 77 where the kernel
+ * refuses (and why), 2 for wrong arguments. The instructions are written by hand: ten of them
+ * do not deserve a compiler at run time. */
 #include <errno.h>
 #include <linux/bpf.h>
 #include <linux/if_link.h>
@@ -26,7 +29,10 @@
 #ifndef BPF_F_XDP_HAS_FRAGS
 #define BPF_F_XDP_HAS_FRAGS (1u << 5)
 #endif
-#define INSN(c, d, s, o, i) { .code = (c), .dst_reg = (d), .src_reg = (s), .off = (o), .imm = (i) }
+#define INSN(c, d, s, o, i)                                                                    \
+    {                                                                                          \
+        .code = (c), .dst_reg = (d), .src_reg = (s), .off = (o), .imm = (i)                    \
+    }
 
 /* Offsets of the jumps below count from the next instruction. */
 static const struct bpf_insn only_udp[] = {
@@ -36,13 +42,15 @@ static const struct bpf_insn only_udp[] = {
     INSN(BPF_ALU64 | BPF_ADD | BPF_K, 4, 0, 0, 24), /* Ethernet, and IPv4 up to its protocol */
     INSN(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 8, 0),    /* shorter: pass */
     INSN(BPF_LDX | BPF_MEM | BPF_H, 5, 2, 12, 0),   /* the type, in network order */
-    INSN(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 6, __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0x0008 : 0x0800),
+    INSN(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 6,
+         __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0x0008 : 0x0800),
     INSN(BPF_LDX | BPF_MEM | BPF_B, 5, 2, 23, 0),
     INSN(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 4, 17),
 };
 #define N_UDP (sizeof only_udp / sizeof *only_udp)
 
-/* The threshold is the low half of ld_imm64: the comparison is of 64 bits, so that 2^32 drops all. */
+/* The threshold is the low half of ld_imm64: the comparison is of 64 bits, so that 2^32 drops
+ * all. */
 static unsigned assemble(struct bpf_insn *out, uint64_t threshold, int udp)
 {
     const struct bpf_insn dice[] = {
@@ -66,13 +74,17 @@ static unsigned assemble(struct bpf_insn *out, uint64_t threshold, int udp)
 }
 
 /* A descriptor, or -errno with the verifier's last words in log. */
-static int load(const struct bpf_insn *insn, unsigned n, unsigned flags, char *log, unsigned cap)
+static int load(const struct bpf_insn *insn, unsigned n, unsigned flags, char *log,
+                unsigned cap)
 {
-    union bpf_attr attr = {
-        .prog_type = BPF_PROG_TYPE_XDP, .insn_cnt = n, .insns = (uintptr_t)insn,
-        .license = (uintptr_t)"BSD", .prog_flags = flags,
-        .log_buf = (uintptr_t)log, .log_size = cap, .log_level = 1
-    };
+    union bpf_attr attr = { .prog_type = BPF_PROG_TYPE_XDP,
+                            .insn_cnt = n,
+                            .insns = (uintptr_t)insn,
+                            .license = (uintptr_t) "BSD",
+                            .prog_flags = flags,
+                            .log_buf = (uintptr_t)log,
+                            .log_size = cap,
+                            .log_level = 1 };
     int fd = (int)syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof attr);
 
     return fd < 0 ? -errno : fd;
@@ -90,7 +102,8 @@ static int attach(int ifindex, int fd, uint32_t mode)
         struct rtattr flags_attr;
         uint32_t flags;
     } req = {
-        .h = { .nlmsg_len = sizeof req, .nlmsg_type = RTM_SETLINK,
+        .h = { .nlmsg_len = sizeof req,
+               .nlmsg_type = RTM_SETLINK,
                .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
         .i = { .ifi_family = AF_UNSPEC, .ifi_index = ifindex },
         .nest = { .rta_type = IFLA_XDP | NLA_F_NESTED, .rta_len = RTA_LENGTH(16) },
@@ -110,14 +123,20 @@ static int attach(int ifindex, int fd, uint32_t mode)
         return -errno;
     rc = send(s, &req, sizeof req, 0) < 0 ? -errno : 0;
     if (rc == 0)
-        rc = recv(s, &ack, sizeof ack, 0) < (ssize_t)(sizeof ack.h + sizeof ack.e) ? -EIO : ack.e.error;
+        rc = recv(s, &ack, sizeof ack, 0) < (ssize_t)(sizeof ack.h + sizeof ack.e)
+                 ? -EIO
+                 : ack.e.error;
     close(s);
     return rc;
 }
 
 static int attach_best(int ifindex, const char *name, uint64_t threshold, int udp)
 {
-    static const struct { unsigned load; uint32_t mode; const char *name; } ways[] = {
+    static const struct {
+        unsigned load;
+        uint32_t mode;
+        const char *name;
+    } ways[] = {
         { BPF_F_XDP_HAS_FRAGS, XDP_FLAGS_DRV_MODE, "native, frags" },
         { 0, XDP_FLAGS_DRV_MODE, "native" },
         { 0, XDP_FLAGS_SKB_MODE, "generic" },
@@ -143,8 +162,11 @@ static int attach_best(int ifindex, const char *name, uint64_t threshold, int ud
             return 0;
         }
     }
-    fprintf(stderr, "xdp_loss: the kernel refuses an XDP program on %s: %s%s\n", name, strerror(-rc),
-            rc == -EPERM ? " (CAP_NET_ADMIN and CAP_BPF are needed, in the first user namespace)" : "");
+    fprintf(stderr, "xdp_loss: the kernel refuses an XDP program on %s: %s%s\n", name,
+            strerror(-rc),
+            rc == -EPERM
+                ? " (CAP_NET_ADMIN and CAP_BPF are needed, in the first user namespace)"
+                : "");
     return SKIP;
 }
 

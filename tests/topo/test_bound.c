@@ -310,11 +310,14 @@ static void expect_refused(struct bny_forest *f, const struct bny_graph *g,
         lvalue = good;                                                                         \
     } while (0)
 
-/* A route in circles with weights of a large common denominator: loads that fit in no number. */
+/* A route in circles with weights of a large common denominator: loads that fit in no number.
+ */
 Test(bound, a_route_in_circles_overflows_nothing)
 {
     enum { P = 4194301, Q = 4194299, ROUNDS = 1 << 16 };
-    static const uint32_t weights[][2] = { { 1, P }, { P - 4, 4 * P }, { 1, Q }, { Q - 4, 4 * Q } };
+    static const uint32_t weights[][2] = {
+        { 1, P }, { P - 4, 4 * P }, { 1, Q }, { Q - 4, 4 * Q }
+    };
     struct bny_graph *g = make("ring:8");
     struct bny_forest *f = ring_forest(g);
     struct bny_route *r = &f->trees[1].up[4];
@@ -330,7 +333,8 @@ Test(bound, a_route_in_circles_overflows_nothing)
     r->links = malloc((size_t)r->nlinks * sizeof *r->links);
     for (int i = 0; i < r->nlinks; i++)
         r->links[i] = i % 2 ? g->reverse[there] : there;
-    cr_assert_eq(bny_forest_recheck(f, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why), -BANYAN_EINVAL);
+    cr_assert_eq(bny_forest_recheck(f, g, BNY_FOREST_ALLREDUCE, -1, why, sizeof why),
+                 -BANYAN_EINVAL);
     cr_assert_not_null(strstr(why, "too often"), "%s", why);
     bny_forest_free(f);
     bny_graph_free(g);

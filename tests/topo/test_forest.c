@@ -34,7 +34,8 @@ static int may_refuse(const char *name, enum bny_forest_use use, int n)
         composite |= n % d == 0;
     if (!strcmp(name, "bucket"))
         return !composite;
-    return (!strcmp(name, "halving") || !strcmp(name, "bine")) && use == BNY_FOREST_SCATTERED && (n & (n - 1));
+    return (!strcmp(name, "halving") || !strcmp(name, "bine")) && use == BNY_FOREST_SCATTERED &&
+           (n & (n - 1));
 }
 
 static void check_builder(const struct bny_builder_ops *b, int n, enum bny_forest_use use,
@@ -118,8 +119,8 @@ Test(forest, double_binary_tree_has_disjoint_inner_ranks)
         struct bny_forest *f;
         int children[2][MAX_RANKS] = { { 0 } };
 
-        cr_assert_eq(bny_builder_find("double_binary_tree")
-                         ->build(&f, n, BNY_FOREST_ROOTED, n / 3), 0);
+        cr_assert_eq(
+            bny_builder_find("double_binary_tree")->build(&f, n, BNY_FOREST_ROOTED, n / 3), 0);
         for (int t = 0; t < 2; t++)
             for (int v = 0; v < n; v++)
                 if (v != f->trees[t].root)
@@ -148,12 +149,12 @@ Test(forest, check_refuses_broken_forests)
 
     cr_assert_eq(bny_builder_find("ring_uni")->build(&f, 6, BNY_FOREST_SCATTERED, 0), 0);
     t = &f->trees[2];
-#define REFUSED(lvalue, bad, what) \
-    do { \
-        __typeof__(lvalue) good = lvalue; \
-        lvalue = bad; \
-        expect_refused(f, BNY_FOREST_SCATTERED, what); \
-        lvalue = good; \
+#define REFUSED(lvalue, bad, what)                                                             \
+    do {                                                                                       \
+        __typeof__(lvalue) good = lvalue;                                                      \
+        lvalue = bad;                                                                          \
+        expect_refused(f, BNY_FOREST_SCATTERED, what);                                         \
+        lvalue = good;                                                                         \
     } while (0)
     REFUSED(t->root, 3, "another root");
     REFUSED(t->root, 6, "a root out of range");

@@ -303,7 +303,8 @@ Test(graph, refuses_bad_changes)
     }
 }
 
-/* One row of a torus: each rank still has its four links, two of them by way of ranks that are not there. */
+/* One row of a torus: each rank still has its four links, two of them by way of ranks that are
+ * not there. */
 Test(graph, some_of_its_ranks_keep_the_whole_network)
 {
     static const int row[] = { 7, 5, 4, 6 };
@@ -316,7 +317,8 @@ Test(graph, some_of_its_ranks_keep_the_whole_network)
     for (int r = 0; r < 4; r++)
         cr_assert_eq(h->rank_node[r], g->rank_node[row[r]]);
     cr_assert_eq(bny_bound_allgather(&b, h), 0, "%s", banyan_last_error());
-    cr_assert_eq(bny_ratio_cmp(b.value, bny_ratio_of(3, 16)), 0, "%lld/%lld", (long long)b.value.num, (long long)b.value.den);
+    cr_assert_eq(bny_ratio_cmp(b.value, bny_ratio_of(3, 16)), 0, "%lld/%lld",
+                 (long long)b.value.num, (long long)b.value.den);
     bny_bound_free(&b);
     bny_graph_free(h);
     bny_graph_free(g);

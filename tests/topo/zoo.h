@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The topologies that bounds and packings are held against, and what is known of them: 1/x* = max |X & compute| / B+(X)
- * from ForestColl (arXiv 2402.06787), MultiTree (ISCA 2021) or by hand. Shared by tests and perf/forests.c. */
+/* The topologies that bounds and packings are held against, and what is known of them: 1/x* =
+ * max |X & compute| / B+(X) from ForestColl (arXiv 2402.06787), MultiTree (ISCA 2021) or by
+ * hand. Shared by tests and perf/forests.c. */
 #ifndef BNY_TESTS_ZOO_H
 #define BNY_TESTS_ZOO_H
 
 struct zoo_entry {
-    char topo[40];     /* for bny_graph_make */
-    char shard[12];    /* 1/x* */
+    char topo[40];  /* for bny_graph_make */
+    char shard[12]; /* 1/x* */
     int ranks;
 };
 

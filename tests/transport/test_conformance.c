@@ -20,7 +20,8 @@ struct param {
 static struct criterion_test_params all_transports(void)
 {
     static struct param params[16];
-    const char *only = getenv("BANYAN_TEST_TRANSPORT"); /* in a guest: the one with a device there */
+    const char *only =
+        getenv("BANYAN_TEST_TRANSPORT"); /* in a guest: the one with a device there */
     size_t n = 0;
 
     for (int i = 0; bny_transports[i] && n < 16; i++) {
@@ -282,7 +283,8 @@ CONFORMANCE(held_message_stays_intact_and_blocks_no_other_channel)
     tpset_eager(s, 0, 1, &hdr, buf);
     held = tpset_wait(s, 1, BNY_EV_MSG).msg;
     cr_assert_not_null(held->data, "an eager message lies in memory when it is reported");
-    for (uint32_t i = 1; i < 400; i++) { /* a ring may keep the held one's place: 200 must fit behind it */
+    for (uint32_t i = 1; i < 400;
+         i++) { /* a ring may keep the held one's place: 200 must fit behind it */
         int from = (int)i & 1;
         struct bny_hdr h = tpset_hdr(1 + (int)(i % (BNY_CHANNELS - 1)), i, 1 + i % 1024);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ranks of the dpdk transport, whole, over a simulated wire in virtual time: who keeps to the credit is never refused, who
- * does not holds no more buffers than that; and a message that found no memory is reported without another frame. Seeds are printed. */
+/* Two ranks of the dpdk transport, whole, over a simulated wire in virtual time: who keeps to
+ * the credit is never refused, who does not holds no more buffers than that; and a message that
+ * found no memory is reported without another frame. Seeds are printed. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -12,18 +13,18 @@
 #include "base/rng.h"
 #include "transport/dpdk/dpdk.h"
 
-#define STEP     5000u    /* ns between two turns of the world */
-#define ONE_WAY  20000u   /* ns */
-#define WIRE     2048u    /* frames under way */
-#define MESSAGES 400u     /* each way */
-#define LONGEST  60000u   /* bytes */
-#define HELD     1024u    /* messages of a channel that wait for their reader */
+#define STEP     5000u  /* ns between two turns of the world */
+#define ONE_WAY  20000u /* ns */
+#define WIRE     2048u  /* frames under way */
+#define MESSAGES 400u   /* each way */
+#define LONGEST  60000u /* bytes */
+#define HELD     1024u  /* messages of a channel that wait for their reader */
 #define SEEDS    6
 #define MS       1000000ull
 
 extern const struct bny_transport_ops bny_dpdk_ops;
 
-/* ---- time and memory --------------------------------------------------------------------------- */
+/* ---- time and memory ---- */
 
 static uint64_t virtual_ns; /* 0: the real time */
 static uint32_t refused;    /* allocations */
@@ -53,7 +54,7 @@ void *__wrap_malloc(size_t n)
     return __real_malloc(n);
 }
 
-/* ---- the wire ---------------------------------------------------------------------------------- */
+/* ---- the wire ---- */
 
 struct frame {
     uint64_t due;
@@ -69,7 +70,7 @@ struct buf { /* of the port that received it */
 struct bny_dpdk_port {
     char link[64];
     struct bny_dpdk_port *other;
-    struct frame frames[WIRE]; /* on their way here, by time */
+    struct frame frames[WIRE];       /* on their way here, by time */
     uint32_t nframes, out, most_out; /* out: buffers that are lent */
 };
 
@@ -85,14 +86,17 @@ static int start(const char *args, const char *device, int loud, char *text)
     return 0;
 }
 
-static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
+                     struct bny_dpdk_info *info, char *text)
 {
     struct bny_dpdk_port *p = &wire.ports[wire.ports[0].link[0] != 0];
 
     snprintf(p->link, sizeof p->link, "%s", c->link);
     p->other = &wire.ports[p == wire.ports];
-    *info = (struct bny_dpdk_info){ .caps = BNY_DPDK_PAIR | (wire.lossless ? BNY_DPDK_LOSSLESS : 0u),
-                                    .frame_max = c->frame_max, .queues = 1 };
+    *info = (struct bny_dpdk_info){ .caps = BNY_DPDK_PAIR |
+                                            (wire.lossless ? BNY_DPDK_LOSSLESS : 0u),
+                                    .frame_max = c->frame_max,
+                                    .queues = 1 };
     memcpy(info->mac, c->mac, sizeof info->mac);
     *out = p;
     return 0;
@@ -112,7 +116,9 @@ static int link_up(struct bny_dpdk_port *p)
 
 static void carry(struct bny_dpdk_port *to, const struct bny_dpdk_tx *tx)
 {
-    struct frame f = { .due = virtual_ns + ONE_WAY, .len = tx->head_len + tx->body_len, .buf = __real_malloc(sizeof *f.buf) };
+    struct frame f = { .due = virtual_ns + ONE_WAY,
+                       .len = tx->head_len + tx->body_len,
+                       .buf = __real_malloc(sizeof *f.buf) };
     uint32_t at = to->nframes;
 
     cr_assert(f.len <= sizeof f.buf->bytes && f.buf);
@@ -195,10 +201,23 @@ static uint64_t missed(struct bny_dpdk_port *p)
     return 0;
 }
 
-static const struct bny_dpdk_driver driver = { BNY_DPDK_DRIVER_VERSION, start, open_port, close_port, link_up, transmit, receive,
-                                               give_back, reclaim, ref_init, ref_busy, allocate, free, owns, missed };
+static const struct bny_dpdk_driver driver = { BNY_DPDK_DRIVER_VERSION,
+                                               start,
+                                               open_port,
+                                               close_port,
+                                               link_up,
+                                               transmit,
+                                               receive,
+                                               give_back,
+                                               reclaim,
+                                               ref_init,
+                                               ref_busy,
+                                               allocate,
+                                               free,
+                                               owns,
+                                               missed };
 
-/* ---- two ranks --------------------------------------------------------------------------------- */
+/* ---- two ranks ---- */
 
 struct rank {
     struct bny_tp *tp;
@@ -217,8 +236,9 @@ struct rank {
 
 static struct world {
     struct rank rank[2];
-    uint64_t rng, hold, nap; /* ns: a message waits for its reader at most so long; a rank looks so rarely */
-    int keeps;               /* readers read nothing */
+    uint64_t rng, hold,
+        nap;   /* ns: a message waits for its reader at most so long; a rank looks so rarely */
+    int keeps; /* readers read nothing */
 } w;
 
 static uint8_t source[LONGEST + 256];
@@ -245,13 +265,17 @@ static void set_up(uint64_t seed)
     setenv("BANYAN_DPDK_MTU", "1500", 1);
     bny_dpdk_driver_set(&driver);
     for (int r = 0; r < 2; r++) {
-        struct bny_tp_config cfg = { .rank = r, .nranks = 2, .secret = secret, .ifname = "", .port_range = "" };
+        struct bny_tp_config cfg = {
+            .rank = r, .nranks = 2, .secret = secret, .ifname = "", .port_range = ""
+        };
 
         cr_assert_eq(bny_dpdk_ops.create(&w.rank[r].tp, &cfg), 0, "%s", banyan_last_error());
         len[r] = bny_dpdk_ops.address(w.rank[r].tp, blob[r], sizeof blob[r]);
     }
     for (int r = 0; r < 2; r++) {
-        cr_assert_eq(bny_dpdk_ops.connect(w.rank[r].tp, !r, blob[!r], (size_t)len[!r], &w.rank[r].ep), 0);
+        cr_assert_eq(
+            bny_dpdk_ops.connect(w.rank[r].tp, !r, blob[!r], (size_t)len[!r], &w.rank[r].ep),
+            0);
         w.rank[r].dp = (struct dp_ep *)w.rank[r].ep;
     }
 }
@@ -315,7 +339,8 @@ static int read_some(struct queue *q)
             return 0;
         cr_assert_gt(n, 0);
         for (long i = 0; i < n; i += 61)
-            cr_assert_eq(((const uint8_t *)ptr)[i], byte_at(m->hdr.seq, q->viewed + (uint32_t)i), "another's bytes");
+            cr_assert_eq(((const uint8_t *)ptr)[i],
+                         byte_at(m->hdr.seq, q->viewed + (uint32_t)i), "another's bytes");
         q->viewed += (uint32_t)n;
     }
     bny_dpdk_release(m);
@@ -347,7 +372,7 @@ static void look(struct rank *k)
     k->next_look = virtual_ns + bny_rng_below(&w.rng, w.nap + 1);
 }
 
-/* ---- honest peers ------------------------------------------------------------------------------- */
+/* ---- honest peers ---- */
 
 struct link {
     char name[32];
@@ -374,22 +399,27 @@ static const struct link links[] = {
 
 ParameterizedTestParameters(dpdk_credit, honest_peers_are_never_refused)
 {
-    return cr_make_param_array(struct link, (void *)(uintptr_t)links, sizeof links / sizeof links[0]);
+    return cr_make_param_array(struct link, (void *)(uintptr_t)links,
+                               sizeof links / sizeof links[0]);
 }
 
 static void send_some(struct rank *k, const struct link *p)
 {
     while (k->sent < MESSAGES) {
-        uint64_t kind = bny_rng_below(&w.rng, 4), most = kind == 0 ? 64 : kind == 1 ? DP_EAGER_MAX : p->longest;
+        uint64_t kind = bny_rng_below(&w.rng, 4), most = kind == 0   ? 64
+                                                         : kind == 1 ? DP_EAGER_MAX
+                                                                     : p->longest;
 
-        if (!send_one(k, (int)bny_rng_below(&w.rng, BNY_CHANNELS), (uint32_t)bny_rng_below(&w.rng, most + 1)))
+        if (!send_one(k, (int)bny_rng_below(&w.rng, BNY_CHANNELS),
+                      (uint32_t)bny_rng_below(&w.rng, most + 1)))
             return;
     }
 }
 
 static void run(const struct link *p)
 {
-    while (w.rank[0].done < MESSAGES || w.rank[1].done < MESSAGES || w.rank[0].dp->queued || w.rank[1].dp->queued) {
+    while (w.rank[0].done < MESSAGES || w.rank[1].done < MESSAGES || w.rank[0].dp->queued ||
+           w.rank[1].dp->queued) {
         for (int r = 0; r < 2; r++)
             if (virtual_ns >= w.rank[r].next_look) {
                 send_some(&w.rank[r], p);
@@ -397,8 +427,8 @@ static void run(const struct link *p)
                 cr_assert_leq(w.rank[r].dp->held, DP_BUDGET);
             }
         virtual_ns += STEP;
-        cr_assert_lt(virtual_ns, 60000 * MS, "seed %llu: %u and %u messages after a minute", (unsigned long long)p->seed,
-                     w.rank[0].done, w.rank[1].done);
+        cr_assert_lt(virtual_ns, 60000 * MS, "seed %llu: %u and %u messages after a minute",
+                     (unsigned long long)p->seed, w.rank[0].done, w.rank[1].done);
     }
 }
 
@@ -418,21 +448,26 @@ ParameterizedTest(struct link *p, dpdk_credit, honest_peers_are_never_refused, .
         w.nap = p->nap;
         short_of = p->short_of;
         run(p);
-        fprintf(stderr, "# %s: seed %llu: %.1f ms, no credit left at %u and %u looks, most buffers %u and %u, %u allocations refused\n",
-                p->name, (unsigned long long)p->seed, (double)virtual_ns / 1e6 - 1000, w.rank[0].credit_gone,
-                w.rank[1].credit_gone, wire.ports[0].most_out, wire.ports[1].most_out, refused);
+        fprintf(stderr,
+                "# %s: seed %llu: %.1f ms, no credit left at %u and %u looks, most buffers %u "
+                "and %u, %u allocations refused\n",
+                p->name, (unsigned long long)p->seed, (double)virtual_ns / 1e6 - 1000,
+                w.rank[0].credit_gone, w.rank[1].credit_gone, wire.ports[0].most_out,
+                wire.ports[1].most_out, refused);
         for (int r = 0; r < 2; r++)
             for (int why = 1; why < BNY_DPDK_DROPS; why++)
-                cr_assert_eq(drops_of(r, why), 0, "seed %llu: rank %d dropped %llu frames for reason %d",
-                             (unsigned long long)p->seed, r, (unsigned long long)drops_of(r, why), why);
+                cr_assert_eq(
+                    drops_of(r, why), 0, "seed %llu: rank %d dropped %llu frames for reason %d",
+                    (unsigned long long)p->seed, r, (unsigned long long)drops_of(r, why), why);
         if (p->hold > 1 * MS)
-            cr_assert(w.rank[0].credit_gone && w.rank[1].credit_gone, "the credit was never used up: nothing was tested");
+            cr_assert(w.rank[0].credit_gone && w.rank[1].credit_gone,
+                      "the credit was never used up: nothing was tested");
         cr_assert_eq(refused > 0, p->short_of > 0);
         tear_down();
     }
 }
 
-/* ---- others -------------------------------------------------------------------------------------- */
+/* ---- others ---- */
 
 /* Rank 0 speaks the protocol, and takes the credit for unlimited. */
 static void exceed(uint32_t len)
@@ -455,7 +490,8 @@ static void exceed(uint32_t len)
     cr_assert_eq(w.rank[1].dp->held, DP_BUDGET);
     cr_assert_gt(drops_of(1, BNY_DPDK_NO_CREDIT), 0);
     w.keeps = 0; /* it did no harm to what it sent */
-    for (int i = 0; i < 2000000 && (w.rank[0].sent < messages || w.rank[1].done < messages); i++, virtual_ns += STEP) {
+    for (int i = 0; i < 2000000 && (w.rank[0].sent < messages || w.rank[1].done < messages);
+         i++, virtual_ns += STEP) {
         w.rank[0].dp->tx.limit = w.rank[0].dp->tx.next + BNY_DPDK_WINDOW;
         while (w.rank[0].sent < messages && send_one(&w.rank[0], 0, len))
             continue;
@@ -476,7 +512,7 @@ Test(dpdk_credit, who_exceeds_it_holds_no_more_buffers_with_long_messages, .time
     exceed(20000);
 }
 
-/* ---- no memory ----------------------------------------------------------------------------------- */
+/* ---- no memory ---- */
 
 Test(dpdk_credit, no_frame_need_come_again_when_memory_does, .timeout = 60)
 {
@@ -528,7 +564,8 @@ Test(dpdk_credit, what_waits_for_memory_is_bounded, .timeout = 60)
         look(&w.rank[1]);
         if (i < 10000)
             cr_assert_eq(w.rank[1].done, 0);
-        cr_assert_leq(w.rank[1].dp->rx.cum - w.rank[1].done, 2 * BNY_DPDK_WINDOW, "more and more messages wait");
+        cr_assert_leq(w.rank[1].dp->rx.cum - w.rank[1].done, 2 * BNY_DPDK_WINDOW,
+                      "more and more messages wait");
         short_of = i < 10000;
     }
     cr_assert_eq(w.rank[1].done, messages);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Senders of the dpdk transport that share one queue, in virtual time: the link is kept busy, and each has its share, also
- * those that came late. Seeds are printed. */
+/* Senders of the dpdk transport that share one queue, in virtual time: the link is kept busy,
+ * and each has its share, also those that came late. Seeds are printed. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -11,14 +11,15 @@
 #include "transport/dpdk/flow.h"
 
 #define SENDERS  4
-#define STEP     4000u       /* ns */
+#define STEP     4000u /* ns */
 #define ONE_WAY  20000u
-#define LINK     0.125       /* bytes a ns: 1 Gbit/s */
-#define QUEUE_NS 5000000u    /* of the link's time; then it drops */
-#define RING     2048u       /* packets, or one sender's acknowledgements, that are under way */
+#define LINK     0.125    /* bytes a ns: 1 Gbit/s */
+#define QUEUE_NS 5000000u /* of the link's time; then it drops */
+#define RING     2048u    /* packets, or one sender's acknowledgements, that are under way */
 #define MS       1000000ull
-#define HELLO    2           /* packets of each on the idle link, as first barriers send: they tell the round trip */
-#define SEEDS    12
+#define HELLO                                                                                  \
+    2 /* packets of each on the idle link, as first barriers send: they tell the round trip */
+#define SEEDS 12
 
 struct share {
     char name[32];
@@ -75,7 +76,8 @@ static void transmit(struct world *w, int from, uint32_t seq)
         return;
     w->wire_free = start + (uint64_t)(w->p->frame / LINK);
     cr_assert_lt(w->end - w->first, RING);
-    w->data[w->end++ % RING] = (struct data){ w->wire_free + ONE_WAY, seq, (uint32_t)(w->now >> 6), from };
+    w->data[w->end++ % RING] =
+        (struct data){ w->wire_free + ONE_WAY, seq, (uint32_t)(w->now >> 6), from };
 }
 
 static void answer(struct world *w, struct pair *e)
@@ -116,12 +118,15 @@ static void look(struct world *w, int i)
     struct pair *e = &w->pairs[i];
     uint32_t seq;
 
-    for (; e->first_answer != e->end_answer && e->answers[e->first_answer % RING].due <= w->now; e->first_answer++) {
+    for (; e->first_answer != e->end_answer && e->answers[e->first_answer % RING].due <= w->now;
+         e->first_answer++) {
         const struct answer *a = &e->answers[e->first_answer % RING];
         uint64_t rtt = (uint64_t)((uint32_t)(w->now >> 6) - a->echo) << 6;
 
         rtt = rtt > a->sack.delay ? rtt - a->sack.delay : 0;
-        cr_assert_eq(bny_flow_ack(&e->tx, a->cum, BNY_DPDK_WINDOW, &a->sack, rtt, w->now, ignore, NULL), 0);
+        cr_assert_eq(
+            bny_flow_ack(&e->tx, a->cum, BNY_DPDK_WINDOW, &a->sack, rtt, w->now, ignore, NULL),
+            0);
     }
     cr_assert_geq(bny_flow_tick(&e->tx, w->now), 0);
     for (;;) {
@@ -162,7 +167,8 @@ static const struct share shares[] = {
 
 ParameterizedTestParameters(dpdk_fair, senders_share_a_queue)
 {
-    return cr_make_param_array(struct share, (void *)(uintptr_t)shares, sizeof shares / sizeof shares[0]);
+    return cr_make_param_array(struct share, (void *)(uintptr_t)shares,
+                               sizeof shares / sizeof shares[0]);
 }
 
 ParameterizedTest(struct share *p, dpdk_fair, senders_share_a_queue, .timeout = 60)
@@ -199,11 +205,12 @@ ParameterizedTest(struct share *p, dpdk_fair, senders_share_a_queue, .timeout = 
             most = share > most ? share : most;
         }
         of_link = (double)all * p->frame / LINK / (double)(250 * MS);
-        fprintf(stderr, "# %s: seed %llu: shares %.2f to %.2f, %.3f of the link\n", p->name, (unsigned long long)p->seed,
-                least, most, of_link);
+        fprintf(stderr, "# %s: seed %llu: shares %.2f to %.2f, %.3f of the link\n", p->name,
+                (unsigned long long)p->seed, least, most, of_link);
         cr_assert(least >= p->least && most <= p->most, "seed %llu: shares of %.2f to %.2f",
                   (unsigned long long)p->seed, least, most);
-        cr_assert_geq(of_link, p->goodput, "seed %llu: %.3f of the link", (unsigned long long)p->seed, of_link);
+        cr_assert_geq(of_link, p->goodput, "seed %llu: %.3f of the link",
+                      (unsigned long long)p->seed, of_link);
         free(w);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reliability of the dpdk transport over a simulated link in virtual time: every packet arrives exactly once, the
- * receiver's state is that of a trivial model; time and packets stay near what the link allows, as losses cost round trips,
- * not timeouts. Seeds are printed. */
+/* The reliability of the dpdk transport over a simulated link in virtual time: every packet
+ * arrives exactly once, the receiver's state is that of a trivial model; time and packets stay
+ * near what the link allows, as losses cost round trips, not timeouts. Seeds are printed. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "transport/dpdk/flow.h"
 
 #define PACKETS 6000u
-#define ONE_WAY 20000u  /* ns */
-#define GAP     1000u   /* ns between two packets on the wire */
+#define ONE_WAY 20000u /* ns */
+#define GAP     1000u  /* ns between two packets on the wire */
 #define QUEUE   4096
 #define SEEDS   4
 #define NAPS    4000000u
@@ -23,8 +23,10 @@ struct link {
     uint64_t seed;
     double loss, twice, late;
     int lossless;
-    uint64_t nap; /* ns of NAPS in which the receiver looks at nothing: it has not its CPU for itself */
-    double most_time, most_sent; /* as shares of what the link needs at least, and of the packets; virtual time */
+    uint64_t nap; /* ns of NAPS in which the receiver looks at nothing: it has not its CPU for
+                     itself */
+    double most_time, most_sent; /* as shares of what the link needs at least, and of the
+                                    packets; virtual time */
 };
 
 struct flying { /* a packet or an acknowledgement */
@@ -40,7 +42,7 @@ struct world {
     struct bny_flow_tx tx;
     struct bny_flow_rx rx;
     struct flying *queue;
-    uint8_t got[PACKETS];     /* the model */
+    uint8_t got[PACKETS]; /* the model */
     uint32_t sent, acked, received, unacked;
     uint32_t newest_time;
 };
@@ -49,7 +51,8 @@ static void count_acked(void *ctx, struct bny_flow_packet *p)
 {
     struct world *w = ctx;
 
-    cr_assert_eq((uintptr_t)p->msg, p->off + 1, "seed %llu: another packet's message", (unsigned long long)w->p->seed);
+    cr_assert_eq((uintptr_t)p->msg, p->off + 1, "seed %llu: another packet's message",
+                 (unsigned long long)w->p->seed);
     w->acked++;
 }
 
@@ -91,10 +94,11 @@ static void compare(const struct world *w)
 {
     for (uint32_t s = 0; s < w->rx.cum; s++)
         if (!w->got[s])
-            cr_assert_fail("seed %llu: %u is acknowledged and did not arrive", (unsigned long long)w->p->seed, s);
+            cr_assert_fail("seed %llu: %u is acknowledged and did not arrive",
+                           (unsigned long long)w->p->seed, s);
     for (uint32_t i = 0; i < BNY_DPDK_WINDOW && w->rx.cum + i < PACKETS; i++)
-        cr_assert_eq(w->rx.bits[i / 64] >> (i % 64) & 1, w->got[w->rx.cum + i], "seed %llu: bit %u",
-                     (unsigned long long)w->p->seed, i);
+        cr_assert_eq(w->rx.bits[i / 64] >> (i % 64) & 1, w->got[w->rx.cum + i],
+                     "seed %llu: bit %u", (unsigned long long)w->p->seed, i);
 }
 
 static void arrive(struct world *w, const struct flying *f)
@@ -104,11 +108,14 @@ static void arrive(struct world *w, const struct flying *f)
     if (f->is_ack) {
         uint64_t rtt = w->now - ((uint64_t)f->time << 6);
 
-        cr_assert_eq(bny_flow_ack(&w->tx, f->cum, BNY_DPDK_WINDOW, &f->sack, rtt, w->now, count_acked, w), 0);
+        cr_assert_eq(bny_flow_ack(&w->tx, f->cum, BNY_DPDK_WINDOW, &f->sack, rtt, w->now,
+                                  count_acked, w),
+                     0);
         return;
     }
     fresh = bny_flow_arrived(&w->rx, f->seq);
-    cr_assert_eq(fresh, !w->got[f->seq], "seed %llu: packet %u", (unsigned long long)w->p->seed, f->seq);
+    cr_assert_eq(fresh, !w->got[f->seq], "seed %llu: packet %u", (unsigned long long)w->p->seed,
+                 f->seq);
     w->received += fresh == 1;
     w->got[f->seq] = 1;
     w->newest_time = f->time;
@@ -153,7 +160,8 @@ static const struct link links[] = {
 
 ParameterizedTestParameters(dpdk_flow, everything_arrives_once)
 {
-    return cr_make_param_array(struct link, (void *)(uintptr_t)links, sizeof links / sizeof links[0]);
+    return cr_make_param_array(struct link, (void *)(uintptr_t)links,
+                               sizeof links / sizeof links[0]);
 }
 
 /* Until everything is acknowledged. */
@@ -203,11 +211,15 @@ ParameterizedTest(struct link *p, dpdk_flow, everything_arrives_once, .timeout =
         cr_assert_eq(w->acked, PACKETS);
         time = (double)(w->now - 1000000) / least;
         sent = 1 + (double)w->tx.resent / PACKETS;
-        fprintf(stderr, "# %s: seed %llu: %.2f times the wire's time, %.4f times the packets, %llu timeouts, %llu probes\n",
-                p->name, (unsigned long long)p->seed, time, sent, (unsigned long long)w->tx.timeouts,
-                (unsigned long long)w->tx.probes);
-        cr_assert_lt(time, p->most_time, "seed %llu: losses stop the flow", (unsigned long long)p->seed);
-        cr_assert_leq(sent, p->most_sent, "seed %llu: sent again without need", (unsigned long long)p->seed);
+        fprintf(stderr,
+                "# %s: seed %llu: %.2f times the wire's time, %.4f times the packets, %llu "
+                "timeouts, %llu probes\n",
+                p->name, (unsigned long long)p->seed, time, sent,
+                (unsigned long long)w->tx.timeouts, (unsigned long long)w->tx.probes);
+        cr_assert_lt(time, p->most_time, "seed %llu: losses stop the flow",
+                     (unsigned long long)p->seed);
+        cr_assert_leq(sent, p->most_sent, "seed %llu: sent again without need",
+                      (unsigned long long)p->seed);
         free(w->queue);
         free(w);
     }
@@ -239,10 +251,12 @@ Test(dpdk_flow, hostile_acknowledgements_change_nothing)
     bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW, 9000);
     for (uint32_t i = 0; i < 20; i++)
         bny_flow_send(&tx, &tx, i, 1, 1000);
-    cr_assert_eq(bny_flow_ack(&tx, 21, 0, NULL, 0, 2000, ignore, NULL), -1, "more than was sent");
+    cr_assert_eq(bny_flow_ack(&tx, 21, 0, NULL, 0, 2000, ignore, NULL), -1,
+                 "more than was sent");
     sack.bits[0] = 1u << 21;
     cr_assert_eq(bny_flow_ack(&tx, 0, 0, &sack, 0, 2000, ignore, NULL), -1, "a bit beyond");
-    cr_assert_eq(bny_flow_ack(&tx, UINT32_MAX, 0, &sack, 0, 2000, ignore, NULL), 0, "an old one");
+    cr_assert_eq(bny_flow_ack(&tx, UINT32_MAX, 0, &sack, 0, 2000, ignore, NULL), 0,
+                 "an old one");
     cr_assert(tx.una == 0 && tx.flying == 20);
     for (int i = 0; i < 10000; i++) {
         for (int k = 0; k < 4; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the dpdk transport asks of a port that it opens, and what becomes of a port's refusal; a driver that only pretends. */
+/* What the dpdk transport asks of a port that it opens, and what becomes of a port's refusal; a
+ * driver that only pretends. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static int start(const char *args, const char *device, int loud, char *text)
     return 0;
 }
 
-static int refuse(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
+static int refuse(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
+                  struct bny_dpdk_info *info, char *text)
 {
     asked = *conf;
     *out = NULL;
@@ -25,12 +27,16 @@ static int refuse(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, 
     return -1;
 }
 
-static const struct bny_dpdk_driver pretended = { .version = BNY_DPDK_DRIVER_VERSION, .start = start, .open = refuse };
+static const struct bny_dpdk_driver pretended = { .version = BNY_DPDK_DRIVER_VERSION,
+                                                  .start = start,
+                                                  .open = refuse };
 
 static int create(int nranks)
 {
     static const uint8_t secret[32] = "secret";
-    struct bny_tp_config cfg = { .nranks = nranks, .secret = secret, .ifname = "", .port_range = "" };
+    struct bny_tp_config cfg = {
+        .nranks = nranks, .secret = secret, .ifname = "", .port_range = ""
+    };
     struct bny_tp *tp = NULL;
     int rc;
 
@@ -43,8 +49,8 @@ static int create(int nranks)
     return rc;
 }
 
-/* All peers may send what their credit allows before anything is looked at: with less, early packets of some would hold all
- * buffers, and what they wait for could not arrive. */
+/* All peers may send what their credit allows before anything is looked at: with less, early
+ * packets of some would hold all buffers, and what they wait for could not arrive. */
 Test(dpdk_open, a_shared_port_has_buffers_for_every_rank)
 {
     static const int ranks[] = { 1, 2, 33, 34, 65, 1000 };
@@ -53,13 +59,16 @@ Test(dpdk_open, a_shared_port_has_buffers_for_every_rank)
         uint32_t peers = ranks[i] > 1 ? (uint32_t)ranks[i] - 1 : 1;
 
         create(ranks[i]);
-        cr_assert_eq(asked.bufs, peers * DP_BUDGET, "%d ranks: %u buffers", ranks[i], asked.bufs);
-        cr_assert_geq(asked.bufs, peers * BNY_DPDK_WINDOW, "%d ranks: a peer's first credit is not covered", ranks[i]);
+        cr_assert_eq(asked.bufs, peers * DP_BUDGET, "%d ranks: %u buffers", ranks[i],
+                     asked.bufs);
+        cr_assert_geq(asked.bufs, peers * BNY_DPDK_WINDOW,
+                      "%d ranks: a peer's first credit is not covered", ranks[i]);
     }
 }
 
 Test(dpdk_open, a_refusal_is_told)
 {
     cr_assert_eq(create(40), -BANYAN_ENOTSUP);
-    cr_assert(strstr(banyan_last_error(), "rank 0: no memory, says the driver"), "%s", banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "rank 0: no memory, says the driver"), "%s",
+              banyan_last_error());
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames of the dpdk transport: what is written is read again, what is not right is told apart, ARP. */
+/* Frames of the dpdk transport: what is written is read again, what is not right is told apart,
+ * ARP. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,14 @@ static const struct bny_dpdk_addr there = { { 2, 0, 0, 0, 0, 2 }, 5000, 0x0a0000
 static uint32_t make(uint8_t *f, uint32_t len, enum bny_dpdk_checks how)
 {
     uint32_t extra = how ? BNY_DPDK_CHECK : 0, head_len = BNY_DPDK_HEAD + extra + 48;
-    struct bny_dpdk_head h = { .magic = BNY_DPDK_MAGIC, .type = BNY_DPDK_DATA, .tag = 77, .seq = 9, .chan = 2,
-                               .flags = BNY_DPDK_FIRST | BNY_DPDK_LAST, .length = (uint8_t)head_len, .from = 1 };
+    struct bny_dpdk_head h = { .magic = BNY_DPDK_MAGIC,
+                               .type = BNY_DPDK_DATA,
+                               .tag = 77,
+                               .seq = 9,
+                               .chan = 2,
+                               .flags = BNY_DPDK_FIRST | BNY_DPDK_LAST,
+                               .length = (uint8_t)head_len,
+                               .from = 1 };
     struct bny_hdr hdr = { .chan = 2, .len = len, .seq = 5 };
     static const uint8_t key[32] = "key";
     uint64_t v;
@@ -43,9 +50,11 @@ Test(dpdk_packet, what_is_written_is_read)
     uint32_t n = make(f, 1000, BNY_DPDK_NO_CHECK);
 
     cr_assert_eq(bny_dpdk_parse(f, n, &there, &p), BNY_DPDK_OK);
-    cr_assert(p.head.tag == 77 && p.head.seq == 9 && p.hdr.len == 1000 && p.len == 1000 && p.payload[3] == 21);
+    cr_assert(p.head.tag == 77 && p.head.seq == 9 && p.hdr.len == 1000 && p.len == 1000 &&
+              p.payload[3] == 21);
     cr_assert_eq(p.ip, here.ip);
-    cr_assert_eq(bny_dpdk_parse(f, n + 30, &there, &p), BNY_DPDK_OK, "padding of the link is not payload");
+    cr_assert_eq(bny_dpdk_parse(f, n + 30, &there, &p), BNY_DPDK_OK,
+                 "padding of the link is not payload");
     cr_assert_eq(p.len, 1000);
     bny_dpdk_udp_sum(f, 42 + BNY_DPDK_HEAD + 48, f + 42 + BNY_DPDK_HEAD + 48, 1000);
     cr_assert_neq(f[40] << 8 | f[41], 0);
@@ -74,13 +83,17 @@ Test(dpdk_packet, impossible_fragments_are_refused)
 {
     static const struct {
         const char *what;
-        uint32_t at;    /* of a byte in the frame */
+        uint32_t at; /* of a byte in the frame */
         uint8_t value;
     } wrong[] = {
-        { "channel", 42 + 19, 9 },        { "offset without FIRST cleared", 42 + 32, 64 },
-        { "odd offset", 42 + 32, 3 },     { "header's length", 42 + 18, 20 },
-        { "header beyond frame", 42 + 18, 255 }, { "type", 42 + 2, 77 },
-        { "not last, but whole", 42 + 3, BNY_DPDK_FIRST }, { "magic", 42, 0 },
+        { "channel", 42 + 19, 9 },
+        { "offset without FIRST cleared", 42 + 32, 64 },
+        { "odd offset", 42 + 32, 3 },
+        { "header's length", 42 + 18, 20 },
+        { "header beyond frame", 42 + 18, 255 },
+        { "type", 42 + 2, 77 },
+        { "not last, but whole", 42 + 3, BNY_DPDK_FIRST },
+        { "magic", 42, 0 },
     };
     struct bny_dpdk_packet p;
     uint8_t f[2048];

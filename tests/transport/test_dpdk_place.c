@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments of the dpdk transport that contradict their message, in any order: no byte is stored outside of it, and every
- * buffer is given back. The frames are put before the receiver by hand, without a driver. */
+/* Fragments of the dpdk transport that contradict their message, in any order: no byte is
+ * stored outside of it, and every buffer is given back. The frames are put before the receiver
+ * by hand, without a driver. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,14 +62,23 @@ static void tear_down(struct here *h)
     }
 }
 
-/* len bytes at off of message `msg`, which has `whole` bytes (where flags say FIRST). 1: taken. */
-static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8_t flags, uint32_t whole)
+/* len bytes at off of message `msg`, which has `whole` bytes (where flags say FIRST). 1: taken.
+ */
+static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8_t flags,
+                 uint32_t whole)
 {
     static const struct bny_dpdk_addr from = { { 2 }, 5000, 1 }, to = { { 4 }, 4000, 2 };
     struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .len = whole };
     uint32_t head = BNY_DPDK_HEAD + (flags & BNY_DPDK_FIRST ? (uint32_t)sizeof hdr : 0);
-    struct bny_dpdk_head d = { .magic = BNY_DPDK_MAGIC, .type = BNY_DPDK_DATA, .flags = flags, .tag = 7, .seq = h->seq,
-                               .length = (uint8_t)head, .msg = msg, .off = off, .from = PEER };
+    struct bny_dpdk_head d = { .magic = BNY_DPDK_MAGIC,
+                               .type = BNY_DPDK_DATA,
+                               .flags = flags,
+                               .tag = 7,
+                               .seq = h->seq,
+                               .length = (uint8_t)head,
+                               .msg = msg,
+                               .off = off,
+                               .from = PEER };
     uint8_t *f = malloc(BNY_DPDK_ETH + head + len);
     struct bny_dpdk_rx rx = { .buf = f, .data = f, .len = BNY_DPDK_ETH + head + len };
     uint64_t before = h->t.drops[BNY_DPDK_BAD_PLACE];
@@ -95,14 +105,16 @@ Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
 
     set_up(&h);
     cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
-    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 128), "a fragment is far behind the end of 128 bytes");
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 128),
+                  "a fragment is far behind the end of 128 bytes");
     cr_assert_null(h.e.ready);
     tear_down(&h);
 
     set_up(&h);
     cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
     frame(&h, 0, 64, 128, BNY_DPDK_LAST, 0);
-    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192), "the same, with the end told before");
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192),
+                  "the same, with the end told before");
     cr_assert_null(h.e.ready);
     tear_down(&h);
 }
@@ -158,13 +170,16 @@ Test(dpdk_place, random_fragments_stay_in_their_buffers) /* the sanitizers watch
 
         set_up(&h);
         for (int i = 0; i < 40; i++) {
-            uint32_t off = (uint32_t)bny_rng_below(&rng, 8) * 64, len = (uint32_t)bny_rng_below(&rng, 5) * 64;
-            uint32_t whole = (uint32_t)bny_rng_below(&rng, 10) * 64 + (uint32_t)bny_rng_below(&rng, 2) * DP_EAGER_MAX;
+            uint32_t off = (uint32_t)bny_rng_below(&rng, 8) * 64,
+                     len = (uint32_t)bny_rng_below(&rng, 5) * 64;
+            uint32_t whole = (uint32_t)bny_rng_below(&rng, 10) * 64 +
+                             (uint32_t)bny_rng_below(&rng, 2) * DP_EAGER_MAX;
             uint8_t flags = (uint8_t)(off ? 0 : BNY_DPDK_FIRST);
 
             if (bny_rng_below(&rng, 4) == 0 || (!off && len >= whole))
                 flags |= BNY_DPDK_LAST;
-            frame(&h, (uint32_t)bny_rng_below(&rng, 3), off, len, flags, flags == 3 ? len : whole);
+            frame(&h, (uint32_t)bny_rng_below(&rng, 3), off, len, flags,
+                  flags == 3 ? len : whole);
             use(&h, &rng);
         }
         tear_down(&h);

@@ -230,7 +230,7 @@ Test(tcp, a_member_that_breaks_the_protocol_is_down)
     }
 }
 
-/* --- random bytes of a member --------------------------------------------------------- */
+/* ---- random bytes of a member ---- */
 
 #define STREAM_BYTES 300000u
 #define HELD_MAX     16

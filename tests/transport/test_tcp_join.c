@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks that are slow to connect, or to be connected to, in virtual time: whoever is only slow is waited for, whatever it is
- * that it does not do; who is not there is told of. */
+/* Ranks that are slow to connect, or to be connected to, in virtual time: whoever is only slow
+ * is waited for, whatever it is that it does not do; who is not there is told of. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -90,10 +90,13 @@ static void set_up(void)
     virtual_ns = 100 * SECOND;
     memset(ranks, 0, sizeof ranks);
     for (int r = 0; r < 2; r++) {
-        struct bny_tp_config cfg = { .rank = r, .nranks = 2, .secret = secret, .ifname = "lo", .port_range = "" };
+        struct bny_tp_config cfg = {
+            .rank = r, .nranks = 2, .secret = secret, .ifname = "lo", .port_range = ""
+        };
 
         cr_assert_eq(bny_tcp_ops.create(&ranks[r].tp, &cfg), 0, "%s", banyan_last_error());
-        cr_assert_eq(bny_tcp_ops.address(ranks[r].tp, &ranks[r].blob, sizeof ranks[r].blob), (int)sizeof ranks[r].blob);
+        cr_assert_eq(bny_tcp_ops.address(ranks[r].tp, &ranks[r].blob, sizeof ranks[r].blob),
+                     (int)sizeof ranks[r].blob);
         ranks[r].blob.count = 1;
     }
 }
@@ -107,7 +110,9 @@ static void tear_down(void)
 
 static void join(int from)
 {
-    cr_assert_eq(bny_tcp_ops.connect(ranks[from].tp, !from, &ranks[!from].blob, sizeof ranks[0].blob, &ranks[from].ep), 0);
+    cr_assert_eq(bny_tcp_ops.connect(ranks[from].tp, !from, &ranks[!from].blob,
+                                     sizeof ranks[0].blob, &ranks[from].ep),
+                 0);
 }
 
 static int send_from(int r)
@@ -166,13 +171,16 @@ Test(tcp_join, a_rank_of_two_addresses_that_does_not_look_is_waited_for)
     tear_down();
 }
 
-struct away { int looks; /* of rank 0, with rank 1's between them, before it goes away */ };
+struct away {
+    int looks; /* of rank 0, with rank 1's between them, before it goes away */
+};
 
 static const struct away aways[] = { { 0 }, { 1 }, { 2 }, { 3 } };
 
 ParameterizedTestParameters(tcp_join, whoever_was_away_goes_on)
 {
-    return cr_make_param_array(struct away, (void *)(uintptr_t)aways, sizeof aways / sizeof aways[0]);
+    return cr_make_param_array(struct away, (void *)(uintptr_t)aways,
+                               sizeof aways / sizeof aways[0]);
 }
 
 ParameterizedTest(struct away *p, tcp_join, whoever_was_away_goes_on, .timeout = 60)

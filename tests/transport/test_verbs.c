@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What only the verbs transport has: secrets and keys, hostile peers, queue pairs in error, where bytes lie. Over the
- * simulated device, or a real one where BANYAN_TEST_IFNAMES names two interfaces; faults that only the simulated one
- * has are skipped quietly there. */
+/* What only the verbs transport has: secrets and keys, hostile peers, queue pairs in error,
+ * where bytes lie. Over the simulated device, or a real one where BANYAN_TEST_IFNAMES names two
+ * interfaces; faults that only the simulated one has are skipped quietly there. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <poll.h>
@@ -15,16 +15,21 @@
 
 TestSuite(verbs, .timeout = 60);
 
-/* Posts an immediate of the test's own making (a note, where the device has none), with len bytes written into the peer's
- * slab at `at`. */
+/* Posts an immediate of the test's own making (a note, where the device has none), with len
+ * bytes written into the peer's slab at `at`. */
 static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len)
 {
     struct vb_conn *c = verbs_conn(s, 0, 1);
-    struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES), .length = len, .lkey = c->mr_out[0]->lkey };
+    struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES),
+                           .length = len,
+                           .lkey = c->mr_out[0]->lkey };
     struct vb_note note = { htonl(imm), len };
     struct ibv_sge note_sge = { .addr = (uintptr_t)&note, .length = sizeof note };
-    struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sg_list = &sge, .num_sge = len ? 1 : 0,
-                                    .imm_data = htonl(imm), .send_flags = IBV_SEND_SIGNALED };
+    struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                    .sg_list = &sge,
+                                    .num_sge = len ? 1 : 0,
+                                    .imm_data = htonl(imm),
+                                    .send_flags = IBV_SEND_SIGNALED };
 
     wr.wr.rdma.remote_addr = c->remote_addr + at;
     wr.wr.rdma.rkey = c->rkey;
@@ -32,7 +37,10 @@ static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len
     wr.wr_id = c->posted++;
     c->to_post = c->posted;
     if (c->notify) {
-        struct ibv_send_wr told = { .wr_id = wr.wr_id, .opcode = IBV_WR_SEND, .sg_list = &note_sge, .num_sge = 1,
+        struct ibv_send_wr told = { .wr_id = wr.wr_id,
+                                    .opcode = IBV_WR_SEND,
+                                    .sg_list = &note_sge,
+                                    .num_sge = 1,
                                     .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED };
 
         wr.opcode = IBV_WR_RDMA_WRITE;
@@ -58,25 +66,28 @@ Test(verbs, hostile_immediates_end_the_connection)
     } forged[] = {
         { 0u << 28, 0, 0, 0, "means nothing" },
         { 15u << 28 | 5, 0, 0, 0, "means nothing" },
-        { VB_IMM_EAGER << 28 | 77, 0, 64, 0, "no credit" },              /* not the next slot */
+        { VB_IMM_EAGER << 28 | 77, 0, 64, 0, "no credit" }, /* not the next slot */
         { VB_IMM_EAGER << 28 | 0xfff, 0, 64, 0, "no credit" },
         { VB_IMM_EAGER << 28 | 2 << VB_LANES_AT, 0, 64, 0, "no such lane" },
         { VB_IMM_PART << 28 | 0x8000 << VB_LANES_AT, 0, 64, 0, "no such lane" },
-        { (uint32_t)VB_IMM_STRIPE << 28, 0, 64, 0, "means nothing" }, /* on the first lane */
-        { VB_IMM_BULK << 28 | 8, 0, 64, 0, "no credit" },                /* there are 8 */
-        { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 0, 0, "writes 0" },   /* no header at all */
-        { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 64, 4, "writes 64" }, /* longer than what came */
+        { (uint32_t)VB_IMM_STRIPE << 28, 0, 64, 0, "means nothing" },  /* on the first lane */
+        { VB_IMM_BULK << 28 | 8, 0, 64, 0, "no credit" },              /* there are 8 */
+        { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 0, 0, "writes 0" }, /* no header at all */
+        { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 64, 4,
+          "writes 64" }, /* longer than what came */
         { VB_IMM_EAGER << 28 | 1, VB_EAGER_STRIDE, 65, UINT32_MAX, "writes 65" },
         { VB_IMM_BULK << 28 | 0, VB_SLAB_EAGER, 100, 37, "writes 100" },
         { VB_IMM_LONG << 28 | 0, VB_SLAB_EAGER, 164, 100, "writes 164" },
         { VB_IMM_LONG << 28 | 0, VB_SLAB_EAGER, 64, 1u << 30, "writes 64" },
         { VB_IMM_PART << 28 | 0, VB_SLAB_EAGER, 164, 100, "none is expected" },
-        { VB_IMM_EAGER << 28 | 4 << 8 | 1, VB_EAGER_STRIDE, 64, 0, "no credit" }, /* there are 4 shapes */
+        { VB_IMM_EAGER << 28 | 4 << 8 | 1, VB_EAGER_STRIDE, 64, 0,
+          "no credit" }, /* there are 4 shapes */
         { (uint32_t)VB_IMM_AGAIN << 28 | 3u << 26, 0, 0, 0, "never sent" },
-        { (uint32_t)VB_IMM_AGAIN << 28 | 1 << 8, VB_EAGER_STRIDE + 64, 8, 0, "writes 8" }, /* the header says none */
-        { (uint32_t)VB_IMM_PUT_AGAIN << 28 | 1 << 8, 0, 8, 0, "writes 8" },      /* it was no put */
-        { VB_IMM_FREED_EAGER << 28 | 200, 0, 0, 0, "means nothing" },    /* more than were sent */
-        { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" },       /* that slot is free */
+        { (uint32_t)VB_IMM_AGAIN << 28 | 1 << 8, VB_EAGER_STRIDE + 64, 8, 0,
+          "writes 8" }, /* the header says none */
+        { (uint32_t)VB_IMM_PUT_AGAIN << 28 | 1 << 8, 0, 8, 0, "writes 8" }, /* it was no put */
+        { VB_IMM_FREED_EAGER << 28 | 200, 0, 0, 0, "means nothing" }, /* more than were sent */
+        { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" },    /* that slot is free */
         { VB_IMM_FREED_BULK << 28 | 31, 0, 0, 0, "means nothing" },
     };
 
@@ -128,11 +139,13 @@ Test(verbs, a_wrong_key_is_a_remote_access_error)
     free(src);
 }
 
-/* Puts like an earlier one go another way than others, and very large ones in pieces; whatever the inline size. */
+/* Puts like an earlier one go another way than others, and very large ones in pieces; whatever
+ * the inline size. */
 #define PUT_MAX 3000001u
 Test(verbs, puts_of_all_sizes_land)
 {
-    static const uint32_t sizes[] = { 1, 7, 64, 155, 156, 157, 220, 4096, 4096, 4096, 5000, 100000, PUT_MAX };
+    static const uint32_t sizes[] = { 1,    7,    64,   155,  156,    157,    220,
+                                      4096, 4096, 4096, 5000, 100000, PUT_MAX };
     uint8_t *dst = malloc(PUT_MAX + 8), *src = malloc(PUT_MAX);
 
     for (int inlined = 1; inlined >= verbs_real_device(); inlined--) {
@@ -156,7 +169,8 @@ Test(verbs, puts_of_all_sizes_land)
             msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
             cr_assert_eq(memcmp(&msg->hdr, &hdr, sizeof hdr), 0);
             cr_assert_eq(tpset_check(dst + 3, sizes[i], 0, 1, i), -1, "%u bytes", sizes[i]);
-            cr_assert(dst[2] == 0xa5 && dst[3 + sizes[i]] == 0xa5, "%u bytes: beside the range", sizes[i]);
+            cr_assert(dst[2] == 0xa5 && dst[3 + sizes[i]] == 0xa5, "%u bytes: beside the range",
+                      sizes[i]);
             s.ops->release(msg);
             cr_assert_eq(tpset_wait(&s, 0, BNY_EV_SENT).cookie, src);
         }
@@ -167,7 +181,8 @@ Test(verbs, puts_of_all_sizes_land)
     free(src);
 }
 
-/* Borrowed memory comes back, once each, before the end is told; then sends are refused with a sentence. */
+/* Borrowed memory comes back, once each, before the end is told; then sends are refused with a
+ * sentence. */
 Test(verbs, a_queue_pair_in_error_is_told)
 {
     struct tpset s;
@@ -184,7 +199,8 @@ Test(verbs, a_queue_pair_in_error_is_told)
         if (s.ops->eager(s.ep[0][1], &hdr, NULL) < 0)
             break;
     tpset_wait(&s, 0, BNY_EV_DOWN);
-    cr_assert_eq(tpset_count(&s, 0, BNY_EV_SENT), 3, "%d of 3", tpset_count(&s, 0, BNY_EV_SENT));
+    cr_assert_eq(tpset_count(&s, 0, BNY_EV_SENT), 3, "%d of 3",
+                 tpset_count(&s, 0, BNY_EV_SENT));
     cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), -BANYAN_ERANKDEAD);
     cr_assert(strstr(banyan_last_error(), "rank 1"), "%s", banyan_last_error());
     tpset_wait(&s, 1, BNY_EV_DOWN);
@@ -208,7 +224,10 @@ Test(verbs, a_rank_of_another_job_is_turned_away)
     tpset_open(&s, ops, 1, NULL); /* chooses the device, or skips */
     tpset_close(&s);
     for (int r = 0; r < 2; r++) {
-        struct bny_tp_config cfg = { .rank = r, .nranks = 2, .secret = secrets[r], .port_range = "",
+        struct bny_tp_config cfg = { .rank = r,
+                                     .nranks = 2,
+                                     .secret = secrets[r],
+                                     .port_range = "",
                                      .ifname = verbs_real_device() ? "w0" : "lo" };
 
         cr_assert_eq(ops->create(&tp[r], &cfg), 0, "%s", banyan_last_error());
@@ -219,14 +238,16 @@ Test(verbs, a_rank_of_another_job_is_turned_away)
     while (ev.kind != BNY_EV_DOWN) {
         cr_assert(!bny_deadline_passed(deadline));
         ops->poll(tp[0], &ev, 1);
-        cr_assert_eq(ops->poll(tp[1], &ev, ev.kind != BNY_EV_DOWN), 0, "the stranger hears something");
+        cr_assert_eq(ops->poll(tp[1], &ev, ev.kind != BNY_EV_DOWN), 0,
+                     "the stranger hears something");
     }
     cr_assert(strstr(ev.reason, "secret"), "%s", ev.reason);
     ops->destroy(tp[0]);
     ops->destroy(tp[1]);
 }
 
-/* Encoders write into reserved memory: it must be the registered slab itself, and nothing be copied on the way. */
+/* Encoders write into reserved memory: it must be the registered slab itself, and nothing be
+ * copied on the way. */
 Test(verbs, reservations_lie_in_the_slab)
 {
     struct tpset s;
@@ -241,13 +262,15 @@ Test(verbs, reservations_lie_in_the_slab)
         const char *slab = c->slab + VB_SLAB_BYTES;
 
         tpset_reserve(&s, 0, 1, 70000, &slot);
-        cr_assert((char *)slot.mem >= slab && (char *)slot.mem + slot.cap <= slab + VB_SLAB_BYTES);
+        cr_assert((char *)slot.mem >= slab &&
+                  (char *)slot.mem + slot.cap <= slab + VB_SLAB_BYTES);
         cr_assert_eq(((uintptr_t)slot.mem - (uintptr_t)c->slab) % 64, 0u, "not aligned");
         tpset_fill(slot.mem, 70000, 0, 1, hdr.seq);
         cr_assert_eq(s.ops->commit(s.ep[0][1], &slot, &hdr), 0);
         msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
         cr_assert((char *)msg->data >= verbs_conn(&s, 1, 0)->slab &&
-                  (char *)msg->data < verbs_conn(&s, 1, 0)->slab + VB_SLAB_BYTES, "not lent from the slab");
+                      (char *)msg->data < verbs_conn(&s, 1, 0)->slab + VB_SLAB_BYTES,
+                  "not lent from the slab");
         cr_assert_eq(tpset_check(msg->data, 70000, 0, 1, hdr.seq), -1);
         s.ops->release(msg);
     }
@@ -281,7 +304,8 @@ Test(verbs, registered_memory_is_sent_without_a_copy)
             tpset_wait(&s, 0, BNY_EV_SENT);
         }
         copied = s.tp[0]->copied_bytes - copied;
-        cr_assert(known ? copied == 0 : copied > 2000000, "%llu bytes copied", (unsigned long long)copied);
+        cr_assert(known ? copied == 0 : copied > 2000000, "%llu bytes copied",
+                  (unsigned long long)copied);
     }
     cr_assert_eq(s.ops->detach(s.tp[0], buf), 0);
     cr_assert_eq(s.ops->detach(s.tp[0], buf), -BANYAN_EINVAL);
@@ -318,7 +342,7 @@ Test(verbs, a_message_wakes_a_sleeper)
     verbs_left(&s);
 }
 
-/* ---- what only a simulated device does ---------------------------------------------------- */
+/* ---- what only a simulated device does ---- */
 
 Test(verbs, credits_keep_the_receiver_ready)
 {
@@ -453,7 +477,8 @@ Test(verbs, registered_memory_is_bounded)
         struct tpset s;
 
         verbs_joined(&s, n);
-        cr_assert_leq(verbs_sim.registered_bytes, (uint64_t)(n * (n - 1)) * VB_PEER_BYTES(1, 1));
+        cr_assert_leq(verbs_sim.registered_bytes,
+                      (uint64_t)(n * (n - 1)) * VB_PEER_BYTES(1, 1));
         verbs_left(&s);
         cr_assert_eq(verbs_sim.registered_bytes, 0u);
     }
@@ -486,7 +511,9 @@ Test(verbs, no_device_is_told_with_its_remedy)
 {
     const struct bny_transport_ops *ops = bny_transport_find("verbs");
     static uint8_t secret[32];
-    struct bny_tp_config cfg = { .rank = 0, .nranks = 2, .secret = secret, .ifname = "", .port_range = "" };
+    struct bny_tp_config cfg = {
+        .rank = 0, .nranks = 2, .secret = secret, .ifname = "", .port_range = ""
+    };
     struct bny_tp *tp;
 
     if (verbs_real_device())

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each call into the libraries that may fail does so once: of the set-up of two ranks, of messages in all ways to send, of the
- * replacement of what broke and of the end. Then the messages arrive all the same, or both ranks say why not; borrowed memory
- * comes back, and nothing is left. Over the simulated device. */
+/* Each call into the libraries that may fail does so once: of the set-up of two ranks, of
+ * messages in all ways to send, of the replacement of what broke and of the end. Then the
+ * messages arrive all the same, or both ranks say why not; borrowed memory comes back, and
+ * nothing is left. Over the simulated device. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,15 @@
 
 TestSuite(verbs_faults, .timeout = 200);
 
-enum { MESSAGES = 12, BYTES = 300000, BREAK_AT = 4, QUIET = 500, TRAVELS_MAX = 60,
-       SETUP = 90, STRIDE = 5 /* each call of the set-up, then some of the many like each other */ };
+enum {
+    MESSAGES = 12,
+    BYTES = 300000,
+    BREAK_AT = 4,
+    QUIET = 500,
+    TRAVELS_MAX = 60,
+    SETUP = 90,
+    STRIDE = 5 /* each call of the set-up, then some of the many like each other */
+};
 
 struct shape {
     int rails, qps, srq, notify;
@@ -41,13 +49,15 @@ static void ends(struct play *p, int r, const char *why)
     struct side *mine = &p->side[r];
 
     mine->ended = 1;
-    cr_assert(strstr(why, "device") || strstr(why, "/dev/") || strstr(why, "closed its connection"), "%s", why);
+    cr_assert(strstr(why, "device") || strstr(why, "/dev/") ||
+                  strstr(why, "closed its connection"),
+              "%s", why);
     if (p->s.tp[r])
         cr_assert_eq(mine->borrowed, 0, "memory is kept: %s", why);
     tpset_destroy_rank(&p->s, r);
 }
 
-/* ---- one life ------------------------------------------------------------------------------ */
+/* ---- one life ---- */
 
 static void create(struct play *p, const struct shape *shape)
 {
@@ -57,7 +67,11 @@ static void create(struct play *p, const struct shape *shape)
     s->ops = bny_transport_find("verbs");
     s->n = 2;
     for (int r = 0; r < 2; r++) {
-        struct bny_tp_config cfg = { .rank = r, .nranks = 2, .nlocal = 2, .secret = secret, .port_range = "",
+        struct bny_tp_config cfg = { .rank = r,
+                                     .nranks = 2,
+                                     .nlocal = 2,
+                                     .secret = secret,
+                                     .port_range = "",
                                      .ifname = shape->rails == 2 ? "sim0,sim1" : "lo" };
 
         s->events[r] = calloc(TPSET_EVENTS, sizeof *s->events[r]);
@@ -69,7 +83,9 @@ static void create(struct play *p, const struct shape *shape)
         }
     }
     for (int r = 0; r < 2 && s->tp[0] && s->tp[1]; r++)
-        cr_assert_eq(s->ops->connect(s->tp[r], !r, s->blob[!r], (size_t)s->blob_len[!r], &s->ep[r][!r]), 0);
+        cr_assert_eq(
+            s->ops->connect(s->tp[r], !r, s->blob[!r], (size_t)s->blob_len[!r], &s->ep[r][!r]),
+            0);
     for (int r = 0; r < 2; r++) {
         struct side *mine = &p->side[r];
 
@@ -79,7 +95,8 @@ static void create(struct play *p, const struct shape *shape)
             continue;
         s->ops->attach(s->tp[r], mine->src, BYTES);
         mine->has_win = s->ops->attach(s->tp[r], mine->dst, (size_t)MESSAGES * BYTES) == 0 &&
-                        s->ops->window_open(s->ep[r][!r], mine->dst, (size_t)MESSAGES * BYTES, &mine->win) == 0;
+                        s->ops->window_open(s->ep[r][!r], mine->dst, (size_t)MESSAGES * BYTES,
+                                            &mine->win) == 0;
     }
 }
 
@@ -106,7 +123,8 @@ static int send_next(struct play *p, int r)
     }
     if (way == 2 && peer->has_win) {
         hdr.kind = BNY_MSG_PUT;
-        rc = p->s.ops->put(ep, &hdr, mine->src, hdr.len, &peer->win, (uint64_t)seq * BYTES, mine->src);
+        rc = p->s.ops->put(ep, &hdr, mine->src, hdr.len, &peer->win, (uint64_t)seq * BYTES,
+                           mine->src);
         if (rc != -BANYAN_ENOTSUP) {
             mine->borrowed = rc == 0;
             return rc;
@@ -144,7 +162,8 @@ static void hear(struct play *p, int r, struct bny_msg *msg)
             break;
         off += (uint32_t)n;
     }
-    cr_assert(broke || tpset_check(at, len, !r, r, msg->hdr.seq) == -1, "message %u", msg->hdr.seq);
+    cr_assert(broke || tpset_check(at, len, !r, r, msg->hdr.seq) == -1, "message %u",
+              msg->hdr.seq);
     mine->heard += !broke;
     p->s.ops->release(msg);
 }
@@ -172,19 +191,21 @@ static int move(struct play *p, int r)
     if (mine->sent == MESSAGES || mine->borrowed || tpset_count(&p->s, r, BNY_EV_DOWN))
         return moved;
     rc = send_next(p, r);
-    cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "%d: %s", rc, banyan_last_error());
+    cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "%d: %s", rc,
+              banyan_last_error());
     mine->sent += rc == 0;
     return moved || rc == 0;
 }
 
-/* ---- the play ------------------------------------------------------------------------------- */
+/* ---- the play ---- */
 
 static int is_over(const struct play *p)
 {
     int over = 1;
 
     for (int r = 0; r < 2; r++)
-        over &= p->side[r].ended || (p->side[r].heard == MESSAGES && p->side[r].sent == MESSAGES && !p->side[r].borrowed);
+        over &= p->side[r].ended || (p->side[r].heard == MESSAGES &&
+                                     p->side[r].sent == MESSAGES && !p->side[r].borrowed);
     return over;
 }
 
@@ -222,7 +243,8 @@ static void leave(struct play *p)
             verbs_travel(&p->s, i > 20 * QUIET);
         tpset_step(&p->s);
     }
-    cr_assert_eq(waits, 0, "call %llu (%s): somebody never leaves", (unsigned long long)verbs_sim.fail_call, verbs_sim.failed);
+    cr_assert_eq(waits, 0, "call %llu (%s): somebody never leaves",
+                 (unsigned long long)verbs_sim.fail_call, verbs_sim.failed);
 }
 
 /* 0: there is no such call. */
@@ -232,7 +254,8 @@ static int run(const struct shape *shape, uint64_t fail_call, int *whole)
     uint64_t quiet = 0;
     int failed;
 
-    verbs_sim = (struct verbs_sim){ .seed = 7, .devices = shape->rails, .fail_call = fail_call };
+    verbs_sim =
+        (struct verbs_sim){ .seed = 7, .devices = shape->rails, .fail_call = fail_call };
     verbs_sim_use();
     create(p, shape);
     for (int r = 0; r < 2; r++)
@@ -250,8 +273,10 @@ static int run(const struct shape *shape, uint64_t fail_call, int *whole)
         p->travels = moved ? 0 : p->travels;
         if (quiet % QUIET == QUIET - 1)
             verbs_travel(&p->s, ++p->travels > TRAVELS_MAX / 2);
-        cr_assert_lt(p->travels, TRAVELS_MAX, "call %llu (%s): a hang; %u and %u of %d heard, states %d and %d",
-                     (unsigned long long)fail_call, verbs_sim.failed, p->side[0].heard, p->side[1].heard, MESSAGES,
+        cr_assert_lt(p->travels, TRAVELS_MAX,
+                     "call %llu (%s): a hang; %u and %u of %d heard, states %d and %d",
+                     (unsigned long long)fail_call, verbs_sim.failed, p->side[0].heard,
+                     p->side[1].heard, MESSAGES,
                      p->s.ep[0][1] ? (int)((struct vb_ep *)p->s.ep[0][1])->state : -1,
                      p->s.ep[1][0] ? (int)((struct vb_ep *)p->s.ep[1][0])->state : -1);
     }
@@ -264,8 +289,8 @@ static int run(const struct shape *shape, uint64_t fail_call, int *whole)
         free(p->side[r].dst);
     }
     free(p);
-    cr_assert_eq(verbs_sim.open, 0, "call %llu (%s): %d objects leaked", (unsigned long long)fail_call, verbs_sim.failed,
-                 verbs_sim.open);
+    cr_assert_eq(verbs_sim.open, 0, "call %llu (%s): %d objects leaked",
+                 (unsigned long long)fail_call, verbs_sim.failed, verbs_sim.open);
     return failed;
 }
 
@@ -290,9 +315,27 @@ static void all_calls(struct shape shape)
     cr_assert_gt(whole, tried / 5, "%d of %d lived", whole, tried);
 }
 
-Test(verbs_faults, one_queue_pair) { all_calls((struct shape){ .rails = 1, .qps = 1 }); }
-Test(verbs_faults, several_queue_pairs) { all_calls((struct shape){ .rails = 1, .qps = 3 }); }
-Test(verbs_faults, two_devices) { all_calls((struct shape){ .rails = 2, .qps = 1, .dies = 1 }); }
-Test(verbs_faults, two_devices_with_several_queue_pairs) { all_calls((struct shape){ .rails = 2, .qps = 2 }); }
-Test(verbs_faults, a_shared_receive_queue) { all_calls((struct shape){ .rails = 2, .qps = 1, .srq = 1 }); }
-Test(verbs_faults, notes) { all_calls((struct shape){ .rails = 2, .qps = 1, .notify = 1, .dies = 1 }); }
+Test(verbs_faults, one_queue_pair)
+{
+    all_calls((struct shape){ .rails = 1, .qps = 1 });
+}
+Test(verbs_faults, several_queue_pairs)
+{
+    all_calls((struct shape){ .rails = 1, .qps = 3 });
+}
+Test(verbs_faults, two_devices)
+{
+    all_calls((struct shape){ .rails = 2, .qps = 1, .dies = 1 });
+}
+Test(verbs_faults, two_devices_with_several_queue_pairs)
+{
+    all_calls((struct shape){ .rails = 2, .qps = 2 });
+}
+Test(verbs_faults, a_shared_receive_queue)
+{
+    all_calls((struct shape){ .rails = 2, .qps = 1, .srq = 1 });
+}
+Test(verbs_faults, notes)
+{
+    all_calls((struct shape){ .rails = 2, .qps = 1, .notify = 1, .dies = 1 });
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers that are broken or hostile while they connect, are replaced or leave: each is told in one sentence, and nothing else
- * suffers. Over the simulated device. test_verbs.c and test_verbs_rails.c have what peers say once they are connected. */
+/* Peers that are broken or hostile while they connect, are replaced or leave: each is told in
+ * one sentence, and nothing else suffers. Over the simulated device. test_verbs.c and
+ * test_verbs_rails.c have what peers say once they are connected. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -57,9 +58,10 @@ static void closed(struct tpset *s)
     cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
 }
 
-/* ---- leaving -------------------------------------------------------------------------------- */
+/* ---- leaving ---- */
 
-/* Its queue pair breaks when the farewell has just come: the request for another one is here before it is looked at. */
+/* Its queue pair breaks when the farewell has just come: the request for another one is here
+ * before it is looked at. */
 Test(verbs_hostile, a_farewell_and_a_break)
 {
     for (uint32_t qps = 1; qps <= 2 && !verbs_real_device(); qps++) {
@@ -101,7 +103,7 @@ Test(verbs_hostile, the_dead_get_no_farewell)
     closed(&s);
 }
 
-/* ---- silence -------------------------------------------------------------------------------- */
+/* ---- silence ---- */
 
 static struct rdma_cm_id *swallowed; /* whose request got lost */
 
@@ -116,8 +118,10 @@ static void until_state(struct tpset *s, int rank, enum vb_state state)
 {
     const struct vb_ep *e = (struct vb_ep *)s->ep[rank][!rank];
 
-    for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S); e->state != state; tpset_step(s))
-        cr_assert(!bny_deadline_passed(deadline), "rank %d is in state %d, not %d", rank, e->state, state);
+    for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S); e->state != state;
+         tpset_step(s))
+        cr_assert(!bny_deadline_passed(deadline), "rank %d is in state %d, not %d", rank,
+                  e->state, state);
 }
 
 /* Both ask; the lower rank turns the other's request away, and its own gets lost. */
@@ -227,7 +231,8 @@ static int meddle_hellos(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_s
 }
 
 /* Of the hellos from the from-th on, before the till-th. */
-static void meddle_with_hellos(uint32_t from, uint32_t till, void (*how)(struct vb_hello *h, uint32_t *len))
+static void meddle_with_hellos(uint32_t from, uint32_t till,
+                               void (*how)(struct vb_hello *h, uint32_t *len))
 {
     if (sim_context[0].ops.post_send != meddle_hellos)
         post_send = sim_context[0].ops.post_send;
@@ -277,7 +282,7 @@ Test(verbs_hostile, a_replacement_that_says_nothing)
     }
 }
 
-/* ---- many of them --------------------------------------------------------------------------- */
+/* ---- many of them ---- */
 
 static int attempts;
 
@@ -292,7 +297,8 @@ static int not_now(struct rdma_cm_id *id, struct rdma_conn_param *p)
     return -1;
 }
 
-/* A peer that always says "not now" is asked now and then, and attempts that failed keep nothing. */
+/* A peer that always says "not now" is asked now and then, and attempts that failed keep
+ * nothing. */
 Test(verbs_hostile, a_storm_of_rejections)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, 0);
@@ -309,7 +315,8 @@ Test(verbs_hostile, a_storm_of_rejections)
         tpset_step(&s);
     }
     spent = bny_now_ns() - t0;
-    cr_assert_geq(spent, 4 * 40000000u, "%d attempts in %llu us", attempts, (unsigned long long)spent / 1000);
+    cr_assert_geq(spent, 4 * 40000000u, "%d attempts in %llu us", attempts,
+                  (unsigned long long)spent / 1000);
     for (int r = 0; r < 2; r++)
         for (const struct vb_conn *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
             slabs += c->slab != NULL;
@@ -344,17 +351,19 @@ Test(verbs_hostile, a_storm_of_strangers)
 
         for (size_t k = 0; k < sizeof data; k++)
             data[k] = (uint8_t)bny_rng_below(&rng, 256);
-        cr_assert_eq(real->rdma_create_id(((struct vb_tp *)s.tp[1])->events, &id, NULL, RDMA_PS_TCP), 0);
+        cr_assert_eq(
+            real->rdma_create_id(((struct vb_tp *)s.tp[1])->events, &id, NULL, RDMA_PS_TCP), 0);
         id->verbs = &sim_context[0];
         id->port_num = 1;
-        bny_verbs_requested((struct vb_tp *)s.tp[1], id, data, (size_t)bny_rng_below(&rng, sizeof data + 1));
+        bny_verbs_requested((struct vb_tp *)s.tp[1], id, data,
+                            (size_t)bny_rng_below(&rng, sizeof data + 1));
     }
     cr_assert(lines > 0 && lines < 30, "%d lines", lines);
     banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
     closed(&s);
 }
 
-/* ---- nonsense ------------------------------------------------------------------------------- */
+/* ---- nonsense ---- */
 
 static uint32_t any(uint32_t below)
 {
@@ -388,7 +397,10 @@ static int garbled_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
     case 4: r.resumes = (uint8_t)any(3); break;
     case 5: r.notify = (uint8_t)any(3); break;
     case 6: r.wire = (uint16_t)any(65536); break;
-    default: q.private_data_len = (uint8_t)garble(data, &r, sizeof r, sizeof data); q.private_data = data; break;
+    default:
+        q.private_data_len = (uint8_t)garble(data, &r, sizeof r, sizeof data);
+        q.private_data = data;
+        break;
     }
     if (q.private_data != data)
         q.private_data = &r;
@@ -410,7 +422,8 @@ static int garbled_reject(struct rdma_cm_id *id, struct rdma_conn_param *p)
     uint8_t data[148];
 
     (void)p;
-    real->rdma_reject(id, data, (uint8_t)garble(data, (const uint8_t[]){ (uint8_t)any(8) }, 1, 147));
+    real->rdma_reject(id, data,
+                      (uint8_t)garble(data, (const uint8_t[]){ (uint8_t)any(8) }, 1, 147));
     errno = EIO;
     return -1;
 }
@@ -430,11 +443,13 @@ static void come_to_an_end(struct tpset *s, uint64_t seed)
     const uint8_t buf[64] = { 0 };
     int sent = 0;
 
-    for (int i = 0; i < 60 && !tpset_count(s, 0, BNY_EV_DOWN) && !tpset_count(s, 1, BNY_EV_MSG); i++) {
+    for (int i = 0; i < 60 && !tpset_count(s, 0, BNY_EV_DOWN) && !tpset_count(s, 1, BNY_EV_MSG);
+         i++) {
         for (int k = 0; k < 60; k++) {
             int rc = sent ? 0 : s->ops->eager(s->ep[0][1], &hdr, buf);
 
-            cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "seed %llu: %d", (unsigned long long)seed, rc);
+            cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ERANKDEAD, "seed %llu: %d",
+                      (unsigned long long)seed, rc);
             sent |= rc == 0;
             tpset_step(s);
         }
@@ -444,7 +459,8 @@ static void come_to_an_end(struct tpset *s, uint64_t seed)
         s->ops->release(tpset_wait(s, 1, BNY_EV_MSG).msg);
         return;
     }
-    cr_assert_eq(tpset_count(s, 0, BNY_EV_DOWN), 1, "seed %llu: neither a message nor a sentence", (unsigned long long)seed);
+    cr_assert_eq(tpset_count(s, 0, BNY_EV_DOWN), 1,
+                 "seed %llu: neither a message nor a sentence", (unsigned long long)seed);
     verbs_expect_down(s, 0, " ");
 }
 
@@ -463,15 +479,39 @@ static void garble_all(int rank, void (*set)(void))
     }
 }
 
-static void set_connect(void) { meddled.rdma_connect = garbled_connect; }
-static void set_accept(void) { meddled.rdma_accept = garbled_accept; }
-static void set_reject(void) { meddled.rdma_accept = garbled_reject; }
-static void set_hello(void) { meddle_with_hellos(1 + any(2), 3, garbled_hello); }
+static void set_connect(void)
+{
+    meddled.rdma_connect = garbled_connect;
+}
+static void set_accept(void)
+{
+    meddled.rdma_accept = garbled_accept;
+}
+static void set_reject(void)
+{
+    meddled.rdma_accept = garbled_reject;
+}
+static void set_hello(void)
+{
+    meddle_with_hellos(1 + any(2), 3, garbled_hello);
+}
 
-Test(verbs_hostile, garbled_requests) { garble_all(0, set_connect); }
-Test(verbs_hostile, garbled_acceptances) { garble_all(1, set_accept); }
-Test(verbs_hostile, garbled_rejections) { garble_all(1, set_reject); }
-Test(verbs_hostile, garbled_hellos) { garble_all(0, set_hello); }
+Test(verbs_hostile, garbled_requests)
+{
+    garble_all(0, set_connect);
+}
+Test(verbs_hostile, garbled_acceptances)
+{
+    garble_all(1, set_accept);
+}
+Test(verbs_hostile, garbled_rejections)
+{
+    garble_all(1, set_reject);
+}
+Test(verbs_hostile, garbled_hellos)
+{
+    garble_all(0, set_hello);
+}
 
 /* The same of connections that are replaced. Either rank may tell; both come to an end. */
 Test(verbs_hostile, garbled_replacements)
@@ -507,8 +547,8 @@ Test(verbs_hostile, garbled_replacements)
                    (s.tp[0]->replaced && ((struct vb_ep *)s.ep[0][1])->state == VB_OPEN &&
                     ((struct vb_ep *)s.ep[1][0])->state == VB_OPEN);
         }
-        cr_assert(over, "seed %llu: states %d and %d", (unsigned long long)seed, ((struct vb_ep *)s.ep[0][1])->state,
-                  ((struct vb_ep *)s.ep[1][0])->state);
+        cr_assert(over, "seed %llu: states %d and %d", (unsigned long long)seed,
+                  ((struct vb_ep *)s.ep[0][1])->state, ((struct vb_ep *)s.ep[1][0])->state);
         closed(&s);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs that break and are replaced, devices without immediates, and what devices tell by themselves. Over the
- * simulated device, or a real one where BANYAN_TEST_IFNAMES names two interfaces. */
+/* Queue pairs that break and are replaced, devices without immediates, and what devices tell by
+ * themselves. Over the simulated device, or a real one where BANYAN_TEST_IFNAMES names two
+ * interfaces. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,8 +100,9 @@ Test(verbs_lane, a_flap_is_invisible)
 Test(verbs_lane, what_a_device_tells)
 {
     struct tpset s;
-    static const enum ibv_event_type harmless[] = { IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE,
-                                                    IBV_EVENT_GID_CHANGE, IBV_EVENT_SRQ_ERR };
+    static const enum ibv_event_type harmless[] = { IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE,
+                                                    IBV_EVENT_LID_CHANGE, IBV_EVENT_GID_CHANGE,
+                                                    IBV_EVENT_SRQ_ERR };
 
     if (verbs_real_device())
         return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Several queue pairs to a peer, and several devices: stripes, order, rails that go away. Over the simulated devices, which
- * execute requests of different queue pairs in random order; the first tests also over real ones, where
- * BANYAN_TEST_IFNAMES=a+c,b+d names two for each rank. */
+/* Several queue pairs to a peer, and several devices: stripes, order, rails that go away. Over
+ * the simulated devices, which execute requests of different queue pairs in random order; the
+ * first tests also over real ones, where BANYAN_TEST_IFNAMES=a+c,b+d names two for each rank.
+ */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@ static void check_all_lanes_carried(struct tpset *s, uint32_t lanes)
 {
     for (uint32_t k = 1; k < lanes; k++)
         for (int r = 0; r < 2; r++)
-            cr_assert(verbs_lane_conn(s, r, !r, k)->imm_sent > 0, "lane %u of rank %d carried nothing", k, r);
+            cr_assert(verbs_lane_conn(s, r, !r, k)->imm_sent > 0,
+                      "lane %u of rank %d carried nothing", k, r);
 }
 
 static const struct {
@@ -66,7 +68,8 @@ Test(verbs_rails, lanes_that_break_are_replaced)
         uint32_t epochs = 0, lanes;
         uint64_t deadline;
 
-        opened(&s, verbs_real_device() ? rails_here() : shapes[i % 4].rails, verbs_real_device() ? 2 : shapes[i % 4].qps);
+        opened(&s, verbs_real_device() ? rails_here() : shapes[i % 4].rails,
+               verbs_real_device() ? 2 : shapes[i % 4].qps);
         lanes = ((struct vb_ep *)s.ep[0][1])->nlanes;
         verbs_stream(&s, &(struct verbs_stream){ .breaks = 1 + (int)i % 5, .seed = 100 + i });
         deadline = bny_deadline_in(TPSET_DEADLINE_S);
@@ -105,7 +108,7 @@ Test(verbs_rails, lanes_without_immediates)
     }
 }
 
-/* ---- rails that go away ------------------------------------------------------------------- */
+/* ---- rails that go away ---- */
 
 static int victim, by_event;
 
@@ -116,7 +119,8 @@ static void kill_rail(struct tpset *s, uint32_t heard)
         return;
     verbs_sim.dead_device = 1 + victim;
     verbs_sim.event_device = victim;
-    verbs_sim.event = by_event ? (int)(by_event == 1 ? IBV_EVENT_PORT_ERR : IBV_EVENT_DEVICE_FATAL) + 1 : 0;
+    verbs_sim.event =
+        by_event ? (int)(by_event == 1 ? IBV_EVENT_PORT_ERR : IBV_EVENT_DEVICE_FATAL) + 1 : 0;
 }
 
 Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
@@ -131,13 +135,16 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         by_event = i / 2 % 3;
         verbs_sim.dead_device = 0;
         opened(&s, 2, 1 + i / 6);
-        verbs_stream(&s, &(struct verbs_stream){ .meddle = kill_rail, .seed = 300 + (uint64_t)i });
+        verbs_stream(&s,
+                     &(struct verbs_stream){ .meddle = kill_rail, .seed = 300 + (uint64_t)i });
         moved = s.tp[0]->moved;
         cr_assert_leq(moved, s.tp[0]->replaced);
-        cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved", (unsigned long long)moved);
+        cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved",
+                  (unsigned long long)moved);
         deadline = bny_deadline_in(TPSET_DEADLINE_S);
         for (uint32_t k = 0; k < (uint32_t)(2 * (1 + i / 6)); k++)
-            while (verbs_lane_conn(&s, 0, 1, k)->rail->index == victim && !verbs_lane_conn(&s, 0, 1, k)->lost &&
+            while (verbs_lane_conn(&s, 0, 1, k)->rail->index == victim &&
+                   !verbs_lane_conn(&s, 0, 1, k)->lost &&
                    verbs_lane_conn(&s, 0, 1, k)->done != verbs_lane_conn(&s, 0, 1, k)->posted) {
                 cr_assert(!bny_deadline_passed(deadline), "lane %u stays", k);
                 tpset_step(&s);
@@ -172,7 +179,7 @@ enum { ALL_HOME, DEAD, BACK };
 static struct {
     uint64_t rng;
     int phase;
-    int told; /* by events */
+    int told;            /* by events */
     int returns, fickle; /* fickle: so often it may die once more before all lanes are home */
 } visitor;
 
@@ -232,11 +239,13 @@ static void come_and_go(struct tpset *s, uint32_t heard)
             enter(s, DEAD);
         break;
     case DEAD:
-        if (lanes_on(s, victim) == 0 && all_lanes_open(s) && bny_rng_below(&visitor.rng, 30) == 0)
+        if (lanes_on(s, victim) == 0 && all_lanes_open(s) &&
+            bny_rng_below(&visitor.rng, 30) == 0)
             enter(s, BACK);
         break;
     case BACK:
-        if (visitor.fickle && lanes_on(s, victim) < home && bny_rng_below(&visitor.rng, 50) == 0) {
+        if (visitor.fickle && lanes_on(s, victim) < home &&
+            bny_rng_below(&visitor.rng, 50) == 0) {
             enter(s, DEAD);
             visitor.fickle--;
         } else if (lanes_on(s, victim) == home && all_lanes_open(s)) {
@@ -261,14 +270,17 @@ static void visit(uint64_t seed, int qps, int fickle, int breaks)
     verbs_sim.dead_device = verbs_sim.event = 0;
     opened(&s, 2, qps);
     for (uint64_t i = 0; visitor.returns < 3; i++) {
-        cr_assert(!bny_deadline_passed(deadline), "seed %llu: %d returns, phase %d, %d ends there, %d", (unsigned long long)seed,
-                  visitor.returns, visitor.phase, lanes_on(&s, victim), all_lanes_open(&s));
-        verbs_stream(&s, &(struct verbs_stream){ .meddle = come_and_go, .seed = seed * 100 + i, .breaks = breaks });
+        cr_assert(!bny_deadline_passed(deadline),
+                  "seed %llu: %d returns, phase %d, %d ends there, %d",
+                  (unsigned long long)seed, visitor.returns, visitor.phase,
+                  lanes_on(&s, victim), all_lanes_open(&s));
+        verbs_stream(&s, &(struct verbs_stream){
+                             .meddle = come_and_go, .seed = seed * 100 + i, .breaks = breaks });
     }
     for (int r = 0; r < 2; r++)
         for (uint32_t k = 0; k < (uint32_t)(2 * qps); k++)
-            cr_assert_eq(verbs_lane_conn(&s, r, !r, k)->rail->index, (int)k % 2, "seed %llu: rank %d, lane %u",
-                         (unsigned long long)seed, r, k);
+            cr_assert_eq(verbs_lane_conn(&s, r, !r, k)->rail->index, (int)k % 2,
+                         "seed %llu: rank %d, lane %u", (unsigned long long)seed, r, k);
     for (int r = 0; r < 2; r++)
         cr_assert_geq(s.tp[r]->moved, (uint64_t)(visitor.returns * 2 * qps));
     if (!fickle && !breaks)
@@ -282,7 +294,8 @@ Test(verbs_rails, lanes_go_home_when_their_rail_is_back)
         visit(seed, 1 + (int)(seed / 4), 0, 0);
 }
 
-/* Ending a connection over a port that is down would make the device's connection manager deaf: rxe's is so, for good. */
+/* Ending a connection over a port that is down would make the device's connection manager deaf:
+ * rxe's is so, for good. */
 Test(verbs_rails, a_port_that_is_down_hears_of_no_end)
 {
     verbs_sim.deafens = 1;
@@ -292,7 +305,8 @@ Test(verbs_rails, a_port_that_is_down_hears_of_no_end)
     verbs_sim.deafens = 0;
 }
 
-/* It breaks at any time, also when lanes are on their way home, and so does what is elsewhere. */
+/* It breaks at any time, also when lanes are on their way home, and so does what is elsewhere.
+ */
 Test(verbs_rails, lanes_go_home_in_spite_of_breaks)
 {
     for (uint64_t seed = 8; seed < 16 && !verbs_real_device(); seed++)
@@ -336,7 +350,8 @@ Test(verbs_rails, a_peer_that_ended_is_told)
     tpset_close(&s);
 }
 
-/* What was sent before a farewell is heard, also where its stripes come late; and then there is silence. */
+/* What was sent before a farewell is heard, also where its stripes come late; and then there is
+ * silence. */
 Test(verbs_rails, a_farewell_comes_behind_stripes)
 {
     for (int i = 0; i < 10 && !verbs_real_device(); i++) {
@@ -359,14 +374,15 @@ Test(verbs_rails, a_farewell_comes_behind_stripes)
         s.ops->release(msg);
         for (int k = 0; k < 3000; k++)
             tpset_step(&s);
-        cr_assert_eq(tpset_count(&s, 1, BNY_EV_DOWN), 0, "a rank that took its leave is called dead");
+        cr_assert_eq(tpset_count(&s, 1, BNY_EV_DOWN), 0,
+                     "a rank that took its leave is called dead");
         tpset_close(&s);
         free(buf);
         free(got);
     }
 }
 
-/* ---- how much of it -------------------------------------------------------------------------- */
+/* ---- how much of it ---- */
 
 /* Stripes are as long as their rails are fast: 10 and 25 Gbit/s. */
 Test(verbs_rails, shares_are_as_the_rates)
@@ -415,10 +431,12 @@ Test(verbs_rails, registered_memory_is_bounded)
 
         opened(&s, shapes[i].rails, shapes[i].qps);
         cr_assert_leq(verbs_sim.registered_bytes,
-                      2 * VB_PEER_BYTES((unsigned)shapes[i].rails, (unsigned)(shapes[i].rails * shapes[i].qps)));
+                      2 * VB_PEER_BYTES((unsigned)shapes[i].rails,
+                                        (unsigned)(shapes[i].rails * shapes[i].qps)));
         verbs_stream(&s, &(struct verbs_stream){ .breaks = 3 });
         cr_assert_leq(verbs_sim.registered_bytes,
-                      2 * VB_PEER_BYTES((unsigned)shapes[i].rails, (unsigned)(shapes[i].rails * shapes[i].qps)));
+                      2 * VB_PEER_BYTES((unsigned)shapes[i].rails,
+                                        (unsigned)(shapes[i].rails * shapes[i].qps)));
         verbs_left(&s);
         cr_assert_eq(verbs_sim.registered_bytes, 0u);
     }
@@ -439,7 +457,7 @@ Test(verbs_rails, lanes_that_cannot_be_are_done_without)
     verbs_left(&s);
 }
 
-/* ---- peers that are not as they should be ----------------------------------------------------- */
+/* ---- peers that are not as they should be ---- */
 
 static int older(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
@@ -508,7 +526,8 @@ Test(verbs_rails, hostile_stripes_end_the_connection)
     } forged[] = {
         { 1, (uint32_t)VB_IMM_STRIPE << 28 | 1, 1, "on lane 1" },
         { 1, VB_IMM_BULK << 28, 1, "on lane 1" },
-        { 1, (uint32_t)VB_IMM_STRIPE << 28, VB_RECVS + 1, "on lane 1" },         /* no message has such */
+        { 1, (uint32_t)VB_IMM_STRIPE << 28, VB_RECVS + 1,
+          "on lane 1" }, /* no message has such */
         { 0, VB_IMM_BULK << 28 | 0xc << VB_LANES_AT, 1, "no such lane" },
     };
 
@@ -518,10 +537,12 @@ Test(verbs_rails, hostile_stripes_end_the_connection)
         opened(&s, 1, 2);
         for (uint32_t k = 0; k < forged[i].times && tpset_count(&s, 1, BNY_EV_DOWN) == 0; k++) {
             struct vb_conn *c = verbs_lane_conn(&s, 0, 1, forged[i].lane);
-            struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(forged[i].imm),
+            struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                            .imm_data = htonl(forged[i].imm),
                                             .send_flags = IBV_SEND_SIGNALED };
 
-            c->sent[c->posted % VB_SENDS] = (struct vb_sent){ .seq = ++c->imm_sent, .has_imm = 1 };
+            c->sent[c->posted % VB_SENDS] =
+                (struct vb_sent){ .seq = ++c->imm_sent, .has_imm = 1 };
             wr.wr_id = c->posted++;
             c->to_post = c->posted;
             cr_assert_eq(ibv_post_send(c->id->qp, &wr, &bad), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a user reads when something is wrong: the sentence names the device with its port, and what to do. Whom it is about is
- * the event's endpoint, or the sentence's own "rank". Over the simulated device. */
+/* What a user reads when something is wrong: the sentence names the device with its port, and
+ * what to do. Whom it is about is the event's endpoint, or the sentence's own "rank". Over the
+ * simulated device. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -30,13 +31,19 @@ static void expect(struct tpset *s, int rank, const char *const parts[])
     tpset_close(s);
 }
 
-#define PARTS(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define PARTS(...)                                                                             \
+    (const char *const[])                                                                      \
+    {                                                                                          \
+        __VA_ARGS__, NULL                                                                      \
+    }
 
 static void expect_no_transport(const char *ifname, const char *const parts[])
 {
     const struct bny_transport_ops *ops = bny_transport_find("verbs");
     static uint8_t secret[32];
-    struct bny_tp_config cfg = { .rank = 3, .nranks = 4, .secret = secret, .ifname = ifname, .port_range = "" };
+    struct bny_tp_config cfg = {
+        .rank = 3, .nranks = 4, .secret = secret, .ifname = ifname, .port_range = ""
+    };
     struct bny_tp *tp;
 
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ENOTSUP);
@@ -70,7 +77,8 @@ Test(verbs_sentences, no_permission)
     fn = *bny_verbs_fn();
     fn.rdma_create_event_channel = no_channel;
     bny_verbs_fn_set(&fn);
-    expect_no_transport("", PARTS("Permission denied", "modprobe rdma_ucm", "/dev/infiniband/rdma_cm"));
+    expect_no_transport(
+        "", PARTS("Permission denied", "modprobe rdma_ucm", "/dev/infiniband/rdma_cm"));
 }
 
 /* The address is what chooses the GID. */
@@ -126,7 +134,9 @@ Test(verbs_sentences, memory_that_may_not_be_locked)
             tpset_step(&s);
         if (!ours) /* what the asking rank needs is there by now */
             verbs_sim.registrations = (int)verbs_sim.registered;
-        expect(&s, 0, PARTS("device sim0 port 1", "ulimit -l unlimited", ours ? "registering" : "there"));
+        expect(
+            &s, 0,
+            PARTS("device sim0 port 1", "ulimit -l unlimited", ours ? "registering" : "there"));
     }
 }
 
@@ -147,7 +157,9 @@ Test(verbs_sentences, a_port_that_is_down)
         tpset_step(&s);
         verbs_travel(&s, 0);
     }
-    expect(&s, 0, PARTS("device sim0 port 1", "ibv_devinfo -d sim0 -i 1", "ping -I 127.0.0.1 127.0.0.1"));
+    expect(
+        &s, 0,
+        PARTS("device sim0 port 1", "ibv_devinfo -d sim0 -i 1", "ping -I 127.0.0.1 127.0.0.1"));
 }
 
 Test(verbs_sentences, packets_that_get_lost)
@@ -161,11 +173,13 @@ Test(verbs_sentences, packets_that_get_lost)
     verbs_joined(&s, 2);
     verbs_sim.dead_device = 1;
     s.ops->eager(s.ep[0][1], &hdr, NULL);
-    expect(&s, 0, PARTS("device sim0 port 1", "retry counter exceeded", "ibv_devinfo -d sim0 -i 1", "MTU",
-                        "ping -I 127.0.0.1 127.0.0.1"));
+    expect(&s, 0,
+           PARTS("device sim0 port 1", "retry counter exceeded", "ibv_devinfo -d sim0 -i 1",
+                 "MTU", "ping -I 127.0.0.1 127.0.0.1"));
 }
 
-/* The path takes short packets only: what is short keeps going both ways, and what is long never comes. */
+/* The path takes short packets only: what is short keeps going both ways, and what is long
+ * never comes. */
 Test(verbs_sentences, an_mtu_that_does_not_fit)
 {
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
@@ -181,7 +195,8 @@ Test(verbs_sentences, an_mtu_that_does_not_fit)
     verbs_sim.lost_above = 1024;
     tpset_send(&s, 0, 1, &hdr, buf, buf);
     while (tpset_count(&s, 0, BNY_EV_DOWN) == 0) {
-        cr_assert(!bny_deadline_passed(deadline), "%llu replacements", (unsigned long long)s.tp[0]->replaced);
+        cr_assert(!bny_deadline_passed(deadline), "%llu replacements",
+                  (unsigned long long)s.tp[0]->replaced);
         s.ops->eager(s.ep[1][0], &brief, buf);
         tpset_step(&s);
         verbs_travel(&s, 0);
@@ -207,7 +222,8 @@ Test(verbs_sentences, a_wrong_key)
         win.key ^= 0xff;
         hdr.kind = BNY_MSG_PUT;
         cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, 8192, &win, 0, src), 0);
-        expect(&s, 0, PARTS("device sim0 port 1", "remote access error", "banyan_mem_deregister"));
+        expect(&s, 0,
+               PARTS("device sim0 port 1", "remote access error", "banyan_mem_deregister"));
     }
     free(dst);
     free(src);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One receive queue for all queue pairs of a device. Over simulated devices, where a request that finds the queue empty is an
- * error at once; the streams also over real ones, where BANYAN_TEST_IFNAMES names two. */
+/* One receive queue for all queue pairs of a device. Over simulated devices, where a request
+ * that finds the queue empty is an error at once; the streams also over real ones, where
+ * BANYAN_TEST_IFNAMES names two. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,8 @@ static void opened(struct tpset *s, int n, int rails, int qps)
     verbs_joined(s, n);
     verbs_lanes_joined(s, (uint32_t)(rails * qps));
     for (int i = 0; i < rails; i++)
-        cr_assert(((struct vb_tp *)s->tp[0])->rails[i].shared.srq, "rail %d has no shared receive queue", i);
+        cr_assert(((struct vb_tp *)s->tp[0])->rails[i].shared.srq,
+                  "rail %d has no shared receive queue", i);
 }
 
 /* Steps until a queue pair was replaced: what broke last may be still in the making. */
@@ -49,8 +51,9 @@ static uint32_t posted(const struct vb_srq *q)
     return ((struct sim_srq *)q->srq)->posted - ((struct sim_srq *)q->srq)->taken;
 }
 
-/* Steps until no connection is in the making any more (that one has a share of 1, for its hello) and all that the device took
- * was counted: no request is lost. But `forgotten`, which the device keeps for itself. */
+/* Steps until no connection is in the making any more (that one has a share of 1, for its
+ * hello) and all that the device took was counted: no request is lost. But `forgotten`, which
+ * the device keeps for itself. */
 static void all_counted(struct tpset *s, uint32_t forgotten)
 {
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
@@ -59,8 +62,10 @@ static void all_counted(struct tpset *s, uint32_t forgotten)
         for (int i = 0; i < ((struct vb_tp *)s->tp[r])->nrails; i++) {
             const struct vb_srq *q = &((struct vb_tp *)s->tp[r])->rails[i].shared;
 
-            while (q->wanted % (VB_RECVS + 1) != 0 || posted(q) + (forgotten ? q->ended : 0) < q->n - q->nidle) {
-                cr_assert(!bny_deadline_passed(deadline), "%u are posted, %u should be; shares are %u", posted(q),
+            while (q->wanted % (VB_RECVS + 1) != 0 ||
+                   posted(q) + (forgotten ? q->ended : 0) < q->n - q->nidle) {
+                cr_assert(!bny_deadline_passed(deadline),
+                          "%u are posted, %u should be; shares are %u", posted(q),
                           q->n - q->nidle, q->wanted);
                 tpset_step(s);
             }
@@ -89,14 +94,16 @@ Test(verbs_srq, streams_are_whole)
         verbs_stream(&s, &(struct verbs_stream){ .seed = 5 + i });
         if (!verbs_real_device()) {
             all_counted(&s, 0);
-            cr_assert_leq(verbs_sim.registered_bytes, 2 * (VB_PEER_BYTES(rails, lanes) +
-                                                           rails * sizeof(struct vb_hello) * VB_SRQ_ENTRIES(2, lanes)));
+            cr_assert_leq(verbs_sim.registered_bytes,
+                          2 * (VB_PEER_BYTES(rails, lanes) +
+                               rails * sizeof(struct vb_hello) * VB_SRQ_ENTRIES(2, lanes)));
         }
         left(&s);
     }
 }
 
-/* Also where the device tells by no event that a queue pair is done with, and where it forgets a request of each. */
+/* Also where the device tells by no event that a queue pair is done with, and where it forgets
+ * a request of each. */
 Test(verbs_srq, breaks_lose_nothing)
 {
     for (uint64_t i = 0; i < (verbs_real_device() ? 2u : 12u); i++) {
@@ -113,7 +120,8 @@ Test(verbs_srq, breaks_lose_nothing)
     }
 }
 
-/* More of them than the queue has to spare: what each connection has beyond its credits is left. */
+/* More of them than the queue has to spare: what each connection has beyond its credits is
+ * left. */
 Test(verbs_srq, a_device_that_forgets_starves_nobody)
 {
     struct tpset s;
@@ -142,7 +150,7 @@ Test(verbs_srq, notes_come_by_it)
     }
 }
 
-/* ---- many peers ---------------------------------------------------------------------------- */
+/* ---- many peers ---- */
 
 static int heard;
 
@@ -156,7 +164,8 @@ static int release(struct tpset *s, int rank, const struct bny_event *ev)
     return 1;
 }
 
-/* All peers send what they have credits for while nobody listens, thrice; then one of them leaves, and the others again. */
+/* All peers send what they have credits for while nobody listens, thrice; then one of them
+ * leaves, and the others again. */
 Test(verbs_srq, credits_of_all_peers_fit)
 {
     struct tpset s;
@@ -175,14 +184,16 @@ Test(verbs_srq, credits_of_all_peers_fit)
         for (int r = 1; r < n; r++) {
             for (hdr.len = 0; s.ops->eager(s.ep[r][0], &hdr, NULL) == 0; hdr.seq++)
                 sent++;
-            for (hdr.len = 70000; s.ops->reserve(s.ep[r][0], hdr.len, &slot) == 0; sent++, hdr.seq++)
+            for (hdr.len = 70000; s.ops->reserve(s.ep[r][0], hdr.len, &slot) == 0;
+                 sent++, hdr.seq++)
                 cr_assert_eq(s.ops->commit(s.ep[r][0], &slot, &hdr), 0);
         }
         cr_assert_geq(sent, (n - 1) * (int)VB_EAGER_SLOTS / 2);
         for (int i = 0; i < 4000; i++)
             tpset_step(&s);
         s.paused[0] = 0;
-        for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S); heard < sent; tpset_step(&s))
+        for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S); heard < sent;
+             tpset_step(&s))
             cr_assert(!bny_deadline_passed(deadline), "%d of %d", heard, sent);
         all_counted(&s, 0);
         if (round == 2) {
@@ -196,7 +207,7 @@ Test(verbs_srq, credits_of_all_peers_fit)
     left(&s);
 }
 
-/* ---- a queue pair that broke ---------------------------------------------------------------- */
+/* ---- a queue pair that broke ---- */
 
 /* Its event ends the wait, which would be long. */
 Test(verbs_srq, the_last_request_is_told)
@@ -259,12 +270,14 @@ Test(verbs_srq, what_came_is_heard_when_time_is_up)
     s.paused[0] = 1;
     for (; hdr.seq < 200; hdr.seq++)
         cr_assert_eq(s.ops->eager(s.ep[1][0], &hdr, NULL), 0);
-    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); verbs_conn(&s, 1, 0)->done < 190; tpset_step(&s))
+    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); verbs_conn(&s, 1, 0)->done < 190;
+         tpset_step(&s))
         cr_assert(!bny_deadline_passed(deadline), "nothing is sent");
     bny_verbs_lost(c, "is of no use in this test");
     c->drain_ns = bny_now_ns();
     s.paused[0] = 0;
-    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); heard < 200 || c->epoch == 0; tpset_step(&s))
+    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); heard < 200 || c->epoch == 0;
+         tpset_step(&s))
         cr_assert(!bny_deadline_passed(deadline), "%d of 200", heard);
     cr_assert_eq(heard, 200);
     cr_assert_eq(tpset_count(&s, 1, BNY_EV_DOWN), 0);
@@ -272,7 +285,8 @@ Test(verbs_srq, what_came_is_heard_when_time_is_up)
     left(&s);
 }
 
-/* A connection that is cut off with messages unread, some of them taken from its queue: no request is lost to the others. */
+/* A connection that is cut off with messages unread, some of them taken from its queue: no
+ * request is lost to the others. */
 Test(verbs_srq, what_nobody_reads_is_counted)
 {
     struct tpset s;
@@ -287,9 +301,11 @@ Test(verbs_srq, what_nobody_reads_is_counted)
     s.paused[0] = 1;
     for (; hdr.seq < 200; hdr.seq++)
         cr_assert_eq(s.ops->eager(s.ep[1][0], &hdr, NULL), 0);
-    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); verbs_conn(&s, 1, 0)->done < 190; tpset_step(&s))
+    for (deadline = bny_deadline_in(TPSET_DEADLINE_S); verbs_conn(&s, 1, 0)->done < 190;
+         tpset_step(&s))
         cr_assert(!bny_deadline_passed(deadline), "nothing is sent");
-    for (int i = 0; i < 20 && verbs_conn(&s, 0, 1)->stash_at == verbs_conn(&s, 0, 1)->stashed; i++) {
+    for (int i = 0; i < 20 && verbs_conn(&s, 0, 1)->stash_at == verbs_conn(&s, 0, 1)->stashed;
+         i++) {
         s.ops->disarm(s.tp[0]);
         cr_assert_eq(s.ops->arm(s.tp[0], (int[8]){ 0 }, 8, &(int){ 0 }), 0u);
     }
@@ -326,13 +342,15 @@ Test(verbs_srq, a_queue_that_fails_takes_its_rail_along)
     left(&s);
 }
 
-/* ---- devices without ------------------------------------------------------------------------ */
+/* ---- devices without ---- */
 
 Test(verbs_srq, a_device_without_is_told)
 {
     const struct bny_transport_ops *ops = bny_transport_find("verbs");
     static uint8_t secret[32];
-    struct bny_tp_config cfg = { .rank = 1, .nranks = 4, .secret = secret, .ifname = "lo", .port_range = "" };
+    struct bny_tp_config cfg = {
+        .rank = 1, .nranks = 4, .secret = secret, .ifname = "lo", .port_range = ""
+    };
     struct bny_tp *tp;
 
     if (verbs_real_device())
@@ -342,11 +360,15 @@ Test(verbs_srq, a_device_without_is_told)
     setenv("BANYAN_VERBS_QPS", "2", 1);
     verbs_sim.max_srq_wr = -1;
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ECONFIG);
-    cr_assert_str_eq(banyan_last_error(), "rank 1: device sim0 has no shared receive queues: unset BANYAN_VERBS_SRQ");
+    cr_assert_str_eq(
+        banyan_last_error(),
+        "rank 1: device sim0 has no shared receive queues: unset BANYAN_VERBS_SRQ");
     verbs_sim.max_srq_wr = 2245;
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ECONFIG);
-    cr_assert_str_eq(banyan_last_error(), "rank 1: a shared receive queue of device sim0 has 2245 requests at most, and 4 ranks "
-                                          "with 2 queue pairs to each other need 2246: unset BANYAN_VERBS_SRQ");
+    cr_assert_str_eq(
+        banyan_last_error(),
+        "rank 1: a shared receive queue of device sim0 has 2245 requests at most, and 4 ranks "
+        "with 2 queue pairs to each other need 2246: unset BANYAN_VERBS_SRQ");
     verbs_sim.max_srq_wr = 2246;
     cr_assert_eq(ops->create(&tp, &cfg), 0, "%s", banyan_last_error());
     ops->destroy(tp);

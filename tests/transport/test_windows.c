@@ -22,7 +22,8 @@ static struct criterion_test_params with_cap(unsigned cap)
     size_t n = 0;
 
     for (size_t i = 0; bny_transports[i] && n < 16; i++)
-        if ((bny_transports[i]->caps & cap) && !(only && strcmp(only, bny_transports[i]->name))) {
+        if ((bny_transports[i]->caps & cap) &&
+            !(only && strcmp(only, bny_transports[i]->name))) {
             params[n].index = (int)i;
             strcpy(params[n++].name, bny_transports[i]->name);
         }

@@ -33,7 +33,7 @@ int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt
     return b->error;
 }
 
-/* --- the client --------------------------------------------------------------------------- */
+/* ---- the client ---- */
 
 static struct bny_addr candidate_addr(const struct bny_bootstrap *b)
 {
@@ -241,7 +241,7 @@ static void client_progress(struct bny_bootstrap *b)
         client_deadline(b);
 }
 
-/* --- public ------------------------------------------------------------------------------- */
+/* ---- public ---- */
 
 static int check_args(const struct bny_id *id, int nranks, int rank, size_t card_bytes)
 {

@@ -115,7 +115,7 @@ void bny_conn_free(struct bny_conn *c)
     free(c);
 }
 
-/* --- frames ------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 static void frame_tag(uint8_t tag[TAG], const uint8_t key[32], uint64_t count,
                       const uint8_t *frame, size_t len)
@@ -281,7 +281,7 @@ int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size
     return rc;
 }
 
-/* --- handshake ---------------------------------------------------------------------------- */
+/* ---- handshake ---- */
 
 static void proof(const struct bny_conn *c, char role, uint8_t out[32])
 {

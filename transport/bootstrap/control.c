@@ -30,7 +30,7 @@
 #define HALF_NS   (5000u * MS)    /* for strangers */
 #define KNOWN_NS  (60000ull * MS) /* for those that know the job: it may compute */
 
-/* --- accepting ---------------------------------------------------------------------------- */
+/* ---- accepting ---- */
 
 static void half_remove(struct bny_control *c, int i, const char *why)
 {
@@ -104,7 +104,7 @@ static void stop_listening(struct bny_control *c)
     }
 }
 
-/* --- progress ----------------------------------------------------------------------------- */
+/* ---- progress ---- */
 
 static int links_pending(const struct bny_control *c)
 {
@@ -236,7 +236,7 @@ void bny_control_report(struct bny_control *c, const struct bny_failure *f)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* --- the beginning and the end ------------------------------------------------------------ */
+/* ---- the beginning and the end ---- */
 
 static int open_listeners(struct bny_control *c, const char *ifname, const char *port_range)
 {

@@ -21,7 +21,7 @@ struct link {
     enum link_state state;
     struct bny_conn *conn;
     struct bny_addr addr[2]; /* by interface; by loopback (family 0: not on this host) */
-    int by_interface;  /* the next attempt goes to addr[0] */
+    int by_interface;        /* the next attempt goes to addr[0] */
     int attempts, refusals, silences;
     uint64_t retry_ns, attempt_ns, since_ns;
     int next_record;   /* records before it were sent to the peer, or came from it */

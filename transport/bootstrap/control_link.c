@@ -14,13 +14,14 @@
 #include "base/err.h"
 #include "base/log.h"
 
-#define MS           1000000u
-#define CONNECT_NS   (10000ull * MS)
-#define SILENCE_NS   (500ull * MS) /* of one address, while there is another; doubles up to 16 s */
+#define MS         1000000u
+#define CONNECT_NS (10000ull * MS)
+#define SILENCE_NS                                                                             \
+    (500ull * MS) /* of one address, while there is another; doubles up to 16 s */
 #define REFUSALS_MAX 6
 #define ATTEMPTS_MAX 40
 
-/* --- records ------------------------------------------------------------------------------ */
+/* ---- records ---- */
 
 void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 {
@@ -70,7 +71,7 @@ void control_record_death(struct bny_control *c, int peer)
     own_failure(c, BNY_CAUSE_DEATH, BANYAN_ERANKDEAD, peer, text);
 }
 
-/* --- the life of a link ------------------------------------------------------------------- */
+/* ---- the life of a link ---- */
 
 static void link_gone(struct link *l)
 {
@@ -142,8 +143,9 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
     l->retry_ns = now + wait;
 }
 
-/* Accepted and not answered: the peer is slow; or it has a network namespace of its own on this host, and at its port of our
- * loopback listens somebody else, perhaps we ourselves. Its other address tells. */
+/* Accepted and not answered: the peer is slow; or it has a network namespace of its own on this
+ * host, and at its port of our loopback listens somebody else, perhaps we ourselves. Its other
+ * address tells. */
 static void link_silent(struct link *l)
 {
     bny_conn_free(l->conn);

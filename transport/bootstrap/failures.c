@@ -53,8 +53,10 @@ static int smaller(const struct bny_failure *a, const struct bny_failure *b)
     return a->comm < b->comm;
 }
 
-/* Who aborts may end at once: of the first `count` records, is there an abort of the rank whose end f is? */
-static int follows_abort(const struct bny_failures *t, int count, const struct bny_failure *f, uint32_t comm)
+/* Who aborts may end at once: of the first `count` records, is there an abort of the rank whose
+ * end f is? */
+static int follows_abort(const struct bny_failures *t, int count, const struct bny_failure *f,
+                         uint32_t comm)
 {
     if (f->cause != BNY_CAUSE_DEATH && f->cause != BNY_CAUSE_LEFT)
         return 0;
@@ -78,7 +80,8 @@ const struct bny_failure *bny_failures_winner(const struct bny_failures *t, uint
         begin++;
     if (begin == t->count || now < t->list[begin].known_ns + grace_ns)
         return NULL;
-    for (end = begin; end < t->count && t->list[end].known_ns <= t->list[begin].known_ns + grace_ns; end++)
+    for (end = begin;
+         end < t->count && t->list[end].known_ns <= t->list[begin].known_ns + grace_ns; end++)
         ;
     for (int i = begin; i < end; i++) {
         const struct bny_failure *f = &t->list[i].f;

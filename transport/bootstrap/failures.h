@@ -3,7 +3,8 @@
  *
  * The one that counts for a communicator is the smallest (cause, blamed) of those that became
  * known within the grace after the first one. Later ones are consequences: ranks leaving
- * because of it. So is the end of a rank that aborted: it may leave without waiting for anybody. */
+ * because of it. So is the end of a rank that aborted: it may leave without waiting for
+ * anybody. */
 #ifndef BNY_BOOTSTRAP_FAILURES_H
 #define BNY_BOOTSTRAP_FAILURES_H
 

@@ -102,7 +102,7 @@ void gather_root_finish(struct bny_bootstrap *b)
     free(r->sent);
 }
 
-/* --- arrivals ----------------------------------------------------------------------------- */
+/* ---- arrivals ---- */
 
 static void half_remove(struct gather_root *r, int i)
 {
@@ -294,7 +294,7 @@ static void watch_ranks(struct bny_bootstrap *b)
     }
 }
 
-/* --- the table, and failures -------------------------------------------------------------- */
+/* ---- the table, and failures ---- */
 
 static void serve(struct bny_bootstrap *b)
 {

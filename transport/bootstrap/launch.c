@@ -22,7 +22,7 @@
 
 #define SECRET_FILE_MAX 4096
 
-/* --- shared ------------------------------------------------------------------------------- */
+/* ---- shared ---- */
 
 const char *bny_launch_get(const char *name)
 {
@@ -205,7 +205,7 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     return 0;
 }
 
-/* --- banyan_run --------------------------------------------------------------------------- */
+/* ---- banyan_run ---- */
 
 /* Rank 0 inherits the listening socket. After an earlier init used it, the number may mean
  * another file: then it is left alone, and the address is bound again later. */
@@ -253,7 +253,7 @@ int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
     return rc == 0 ? 1 : rc;
 }
 
-/* --- torchrun ----------------------------------------------------------------------------- */
+/* ---- torchrun ---- */
 
 int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
 {
@@ -283,7 +283,7 @@ int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
     return rc == 0 ? 1 : rc;
 }
 
-/* --- all ---------------------------------------------------------------------------------- */
+/* ---- all ---- */
 
 static int launch_openmpi_without_pmix(void)
 {

@@ -131,7 +131,8 @@ int bny_net_device(const char *text, char *ifname, size_t cap)
     snprintf(path, sizeof path, "/sys/class/infiniband/%.*s", name, text);
     if (access(path, F_OK) != 0)
         return 0;
-    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/gid_attrs/ndevs/0", name, text, port);
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/gid_attrs/ndevs/0", name,
+             text, port);
     f = fopen(path, "re");
     if (f && fgets(line, sizeof line, f))
         snprintf(ifname, cap, "%.*s", (int)strcspn(line, "\n"), line);
@@ -197,8 +198,10 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
     if (!n && replace_devices(ifname, interfaces, sizeof interfaces))
         return bny_net_candidates(out, max, interfaces);
     if (!n)
-        return bny_fail(BANYAN_ECONFIG, "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
-                        "this host has %s", ifname, names);
+        return bny_fail(BANYAN_ECONFIG,
+                        "no interface that is up and has an address fits BANYAN_IFNAME=%s; "
+                        "this host has %s",
+                        ifname, names);
     return n;
 }
 

@@ -27,8 +27,9 @@ int bny_addr_is_loopback(const struct bny_addr *a);
 /* 127.0.0.1 with a port. */
 struct bny_addr bny_addr_loopback(uint16_t port);
 
-/* 1 when text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); then ifname is its network interface, or "" where
- * it has none (InfiniBand). bny_net_candidates takes such names, also in lists, for those of interfaces. */
+/* 1 when text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); then ifname is its
+ * network interface, or "" where it has none (InfiniBand). bny_net_candidates takes such names,
+ * also in lists, for those of interfaces. */
 int bny_net_device(const char *text, char *ifname, size_t cap);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
@@ -36,8 +37,9 @@ int bny_net_device(const char *text, char *ifname, size_t cap);
  * or virtual machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there
  * are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
-/* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last where ifname does not
- * say otherwise. Returns their number, 1 at least, or an error as bny_net_choose. */
+/* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last where
+ * ifname does not say otherwise. Returns their number, 1 at least, or an error as
+ * bny_net_choose. */
 #define BNY_NET_CANDIDATES_MAX 8
 int bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports. tp_dpdk.c: the table, set-up, polling, life
- * and death; settings.c: BANYAN_DPDK_*; ports.c: ports and addresses; send.c, recv.c: messages to packets and back;
- * flow.c: reliability; packet.c: frames; fault.c: seeded faults; load.c, module/: DPDK itself.
+/* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports. tp_dpdk.c: the
+ * table, set-up, polling, life and death; settings.c: BANYAN_DPDK_*; ports.c: ports and
+ * addresses; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
+ * frames; fault.c: seeded faults; load.c, module/: DPDK itself.
  *
- * A message is cut into fragments, one a packet, that say which part of which message they are. Sending: memory is
- * attached to packets where the driver can, and stays borrowed until all fragments are acknowledged and the driver holds
- * none. Receiving: fragments stay in the driver's buffers, and are lent from there; a message in one packet is lent
- * whole. Messages of one channel are reported in order, each when those before it are complete. */
+ * A message is cut into fragments, one a packet, that say which part of which message they are.
+ * Sending: memory is attached to packets where the driver can, and stays borrowed until all
+ * fragments are acknowledged and the driver holds none. Receiving: fragments stay in the
+ * driver's buffers, and are lent from there; a message in one packet is lent whole. Messages of
+ * one channel are reported in order, each when those before it are complete. */
 #ifndef BNY_DPDK_DPDK_H
 #define BNY_DPDK_DPDK_H
 
@@ -18,34 +20,36 @@
 #include "transport/dpdk/packet.h"
 #include "transport/transport.h"
 
-#define DP_EAGER_MAX  4096u
-#define DP_SLOT_MAX   65536u
-#define DP_SLOTS      32u
-#define DP_EAGERS     256u  /* messages with a buffer of their own */
-#define DP_MESSAGES   (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
-#define DP_COPY_MAX   320u  /* fragments up to this are copied into the packet */
-#define DP_BUDGET     512u  /* received buffers of one peer that may be held: no more credit is told, and what lies beyond it is dropped */
+#define DP_EAGER_MAX 4096u
+#define DP_SLOT_MAX  65536u
+#define DP_SLOTS     32u
+#define DP_EAGERS    256u                          /* messages with a buffer of their own */
+#define DP_MESSAGES  (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
+#define DP_COPY_MAX  320u /* fragments up to this are copied into the packet */
+#define DP_BUDGET                                                                              \
+    512u /* received buffers of one peer that may be held: no more credit is told, and what    \
+            lies beyond it is dropped */
 #define DP_ACK_EVERY  8u
 #define DP_ACK_NS     20000u
 #define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */
 #define DP_LINK_NS    5000000000u  /* a device whose link is down for so long is given up */
-#define DP_LINK_EVERY 64u   /* polls between looks at links */
-#define DP_NAP_NS     50000u /* no descriptor tells of packets */
-#define DP_FRAME      9216u /* of memif and ring: bytes of a frame, when not set */
-#define DP_SAFE_FRAME 1514u /* until a longer one is known to pass */
+#define DP_LINK_EVERY 64u          /* polls between looks at links */
+#define DP_NAP_NS     50000u       /* no descriptor tells of packets */
+#define DP_FRAME      9216u        /* of memif and ring: bytes of a frame, when not set */
+#define DP_SAFE_FRAME 1514u        /* until a longer one is known to pass */
 
 struct dp_settings {
     enum bny_dpdk_kind kind;
-    char device[200];       /* interface, vdev string, PCI address */
+    char device[200]; /* interface, vdev string, PCI address */
     char args[500];
-    char iface[16];         /* the kernel's interface behind a device; empty: none */
+    char iface[16]; /* the kernel's interface behind a device; empty: none */
     int queues;
-    uint32_t frame;         /* 0: by kind */
-    uint32_t ip;            /* 0: the interface's */
+    uint32_t frame; /* 0: by kind */
+    uint32_t ip;    /* 0: the interface's */
     enum bny_dpdk_checks checks;
     struct dp_fault {
         double loss, duplicate, reorder, corrupt;
-        double rate;        /* bytes a second; 0: any */
+        double rate; /* bytes a second; 0: any */
         uint64_t seed;
         int on;
     } fault;
@@ -68,19 +72,19 @@ enum dp_kind { DP_FREE, DP_EAGER, DP_SLOT, DP_USER, DP_BYE };
 
 /* A message on its way out. */
 struct dp_out {
-    struct dp_out *next;      /* in its channel's queue, or free */
+    struct dp_out *next; /* in its channel's queue, or free */
     struct bny_hdr hdr;
     const uint8_t *buf;
     void *cookie;
     struct bny_dpdk_ref ref;
-    uint32_t id, off;         /* off: bytes that were sent */
-    uint32_t unacked;         /* fragments */
+    uint32_t id, off; /* off: bytes that were sent */
+    uint32_t unacked; /* fragments */
     uint8_t kind, attach, all_sent;
     uint16_t slot;
-    uint8_t *own;             /* its buffer of DP_EAGER_MAX bytes, or NULL */
+    uint8_t *own; /* its buffer of DP_EAGER_MAX bytes, or NULL */
 };
 
-struct dp_queue { /* of one channel: messages in order */
+struct dp_queue {                /* of one channel: messages in order */
     struct dp_out *head, **tail; /* not complete */
     struct dp_out *sending;      /* the first that is not all sent */
     uint32_t next_id;
@@ -96,21 +100,24 @@ struct dp_frag {
 /* A message on its way in. */
 struct dp_msg {
     struct bny_msg msg;
-    struct dp_msg *next;      /* in its channel, by id; or free */
-    struct dp_msg *all;       /* every one that was ever made */
+    struct dp_msg *next;           /* in its channel, by id; or free */
+    struct dp_msg *all;            /* every one that was ever made */
     struct dp_frag *frags, **tail; /* by off; what was viewed is gone */
-    struct dp_ready { struct dp_ready *next; struct dp_msg *m; } ready; /* to be reported */
-    uint32_t id, got, reach;  /* got: bytes; reach: all below is here */
+    struct dp_ready {
+        struct dp_ready *next;
+        struct dp_msg *m;
+    } ready;                 /* to be reported */
+    uint32_t id, got, reach; /* got: bytes; reach: all below is here */
     uint8_t first, last, reported, dropped, bye;
-    uint8_t whole;            /* complete, and off its channel's list */
-    uint32_t end;             /* of the payload, once `last` is known */
-    uint8_t *flat;            /* eager payload that came in pieces */
-    uint8_t seam[64];         /* view(): bytes around a boundary */
+    uint8_t whole;    /* complete, and off its channel's list */
+    uint32_t end;     /* of the payload, once `last` is known */
+    uint8_t *flat;    /* eager payload that came in pieces */
+    uint8_t seam[64]; /* view(): bytes around a boundary */
 };
 
-struct dp_in { /* of one channel */
-    struct dp_msg *list;      /* not complete, or waiting for those before it; by id */
-    uint32_t next_id;         /* the first that is not complete */
+struct dp_in {           /* of one channel */
+    struct dp_msg *list; /* not complete, or waiting for those before it; by id */
+    uint32_t next_id;    /* the first that is not complete */
 };
 
 struct dp_ep {
@@ -120,36 +127,41 @@ struct dp_ep {
     struct bny_dpdk_info info;
     struct bny_dpdk_addr self, other;
     uint8_t eth[BNY_DPDK_ETH];
-    uint8_t key[32];            /* of checks */
+    uint8_t key[32]; /* of checks */
     uint32_t tag_out, tag_in;
     uint32_t frame, frame_wanted; /* bytes that pass; and that might */
-    unsigned lanes;             /* UDP source ports: one, or one a channel where a card spreads by them */
-    uint64_t link_lost_ns;      /* since when a device's link is down; 0: it is up */
+    unsigned lanes; /* UDP source ports: one, or one a channel where a card spreads by them */
+    uint64_t link_lost_ns; /* since when a device's link is down; 0: it is up */
     struct bny_flow_tx tx;
     struct bny_flow_rx rx;
     struct dp_queue queue[BNY_CHANNELS];
     struct dp_in in[BNY_CHANNELS];
     struct dp_out *outs, *free_outs;
-    uint8_t *memory;            /* [DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX] of the driver */
-    struct dp_out *free_eagers; /* those with a buffer */
-    uint32_t slots_busy;        /* bits */
-    unsigned turn;              /* channel that is next */
+    uint8_t *memory; /* [DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX] of the driver */
+    struct dp_out *free_eagers;           /* those with a buffer */
+    uint32_t slots_busy;                  /* bits */
+    unsigned turn;                        /* channel that is next */
     struct dp_ready *ready, **ready_tail; /* to be reported */
-    struct dp_sent { struct dp_sent *next; void *cookie; } *sent, **sent_tail, *free_sent;
-    uint32_t held;              /* received buffers */
-    uint32_t starved;           /* channels whose next message found no memory to be put together: bits */
+    struct dp_sent {
+        struct dp_sent *next;
+        void *cookie;
+    } * sent, **sent_tail, *free_sent;
+    uint32_t held;    /* received buffers */
+    uint32_t starved; /* channels whose next message found no memory to be put together: bits */
     uint32_t acks_due;
-    uint32_t limit_told;        /* numbers of packets from here on were never credited */
+    uint32_t limit_told; /* numbers of packets from here on were never credited */
     uint64_t ack_since_ns;
     uint32_t echo;
     uint64_t echo_ns;
-    uint64_t asked_ns;          /* for credit, ARP or a longer frame */
-    int heard, ever_heard;      /* the peer: since we asked; at all */
-    unsigned asks, queued;      /* queued: messages that are not complete */
-    int port_is_own, resolved;  /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
+    uint64_t asked_ns;     /* for credit, ARP or a longer frame */
+    int heard, ever_heard; /* the peer: since we asked; at all */
+    unsigned asks, queued; /* queued: messages that are not complete */
+    int port_is_own,
+        resolved; /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
     uint8_t answered[6], has_answer; /* another that ARP gave */
-    int used, was_up, up, left, bye, down; /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
-    uint64_t first_ns;          /* of use */
+    int used, was_up, up, left, bye,
+        down;          /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
+    uint64_t first_ns; /* of use */
     char reason[200];
 };
 
@@ -158,20 +170,26 @@ struct dp_tp {
     const struct bny_dpdk_driver *drv;
     struct dp_settings set;
     uint8_t secret[32];
-    struct bny_dpdk_port *port;  /* of devices; NULL with pairs */
+    struct bny_dpdk_port *port; /* of devices; NULL with pairs */
     struct bny_dpdk_info info;
     struct dp_blob blob;
-    struct dp_ep **eps;          /* [nranks] */
-    int guard;                   /* UDP socket that keeps the port number and swallows what the kernel sees; -1 */
+    struct dp_ep **eps; /* [nranks] */
+    int guard; /* UDP socket that keeps the port number and swallows what the kernel sees; -1 */
     struct dp_msg *free_msgs, *all_msgs;
     struct dp_frag *free_frags;
-    struct dp_block { struct dp_block *next; } *blocks; /* memory of fragments */
-    struct dp_mem { struct dp_mem *next; void *at; int owned; } *mem; /* of banyan_mem_*(); owned: allocated */
+    struct dp_block {
+        struct dp_block *next;
+    } * blocks; /* memory of fragments */
+    struct dp_mem {
+        struct dp_mem *next;
+        void *at;
+        int owned;
+    } * mem; /* of banyan_mem_*(); owned: allocated */
     struct dp_faults *faults;
     uint64_t drops[BNY_DPDK_DROPS];
     uint32_t polls;
-    int first;                   /* rank that is polled first */
-    uint64_t now;                /* of this poll */
+    int first;    /* rank that is polled first */
+    uint64_t now; /* of this poll */
 };
 
 static inline struct dp_tp *dp_tp_of(const struct dp_ep *e)
@@ -183,10 +201,10 @@ static inline struct dp_tp *dp_tp_of(const struct dp_ep *e)
 int bny_dpdk_settings(struct dp_settings *s);
 
 /* ports.c */
-int bny_dpdk_open_device(struct dp_tp *t);     /* the transport's own port, if its kind has one */
-int bny_dpdk_open_pair(struct dp_ep *e);       /* the port to one peer */
+int bny_dpdk_open_device(struct dp_tp *t); /* the transport's own port, if its kind has one */
+int bny_dpdk_open_pair(struct dp_ep *e);   /* the port to one peer */
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16]);
-void bny_dpdk_derive(struct dp_ep *e);         /* tags, key, addresses */
+void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
 /* What becomes due without a packet: links, ARP, longer frames, credit. */
 void bny_dpdk_watch(struct dp_ep *e);
 void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
@@ -196,12 +214,13 @@ int bny_dpdk_ep_memory(struct dp_ep *e);
 uint32_t bny_dpdk_credit(const struct dp_ep *e); /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
 uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame);
-void bny_dpdk_push(struct dp_ep *e);           /* sends what may be sent */
-void bny_dpdk_ack(struct dp_ep *e);            /* at once */
+void bny_dpdk_push(struct dp_ep *e); /* sends what may be sent */
+void bny_dpdk_ack(struct dp_ep *e);  /* at once */
 void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame);
 void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p);
-void bny_dpdk_reap(struct dp_ep *e);           /* messages that are complete: SENT, memory */
-void bny_dpdk_give_up(struct dp_ep *e);        /* nobody will acknowledge: all memory is its owners' again */
+void bny_dpdk_reap(struct dp_ep *e); /* messages that are complete: SENT, memory */
+void bny_dpdk_give_up(
+    struct dp_ep *e); /* nobody will acknowledge: all memory is its owners' again */
 int bny_dpdk_bye(struct dp_ep *e);
 int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
@@ -212,16 +231,17 @@ void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
 /* recv.c */
 /* Takes a frame; keep: 1 when its buffer is held. */
 int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx);
-void bny_dpdk_retry(struct dp_ep *e);          /* what is starved */
-long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
+void bny_dpdk_retry(struct dp_ep *e); /* what is starved */
+long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                   const void **ptr);
 void bny_dpdk_release(struct bny_msg *msg);
-void bny_dpdk_forget(struct dp_ep *e);         /* gives back every buffer */
+void bny_dpdk_forget(struct dp_ep *e); /* gives back every buffer */
 
 /* fault.c */
 struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt);
 void bny_dpdk_faults_free(struct dp_faults *f);
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n);
-void bny_dpdk_faults_flush(struct dp_tp *t);   /* what was held back and is due */
+void bny_dpdk_faults_flush(struct dp_tp *t); /* what was held back and is due */
 
 void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the transport needs of DPDK, as a table of functions. The real one is libbanyan-dpdk.so (module/), loaded on
- * first use: the library itself does not depend on DPDK, and tests put a simulated wire behind the same table.
+/* What the transport needs of DPDK, as a table of functions. The real one is libbanyan-dpdk.so
+ * (module/), loaded on first use: the library itself does not depend on DPDK, and tests put a
+ * simulated wire behind the same table.
  *
- * Packets cross the table in bursts, so one indirect call serves up to BNY_DPDK_BURST of them. Functions that can fail
- * return 0 or -1 and write one sentence to text. Calls for one port come from one thread at a time. */
+ * Packets cross the table in bursts, so one indirect call serves up to BNY_DPDK_BURST of them.
+ * Functions that can fail return 0 or -1 and write one sentence to text. Calls for one port
+ * come from one thread at a time. */
 #ifndef BNY_DPDK_DRIVER_H
 #define BNY_DPDK_DRIVER_H
 
@@ -15,7 +17,13 @@
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16
 
-enum bny_dpdk_kind { BNY_DPDK_MEMIF, BNY_DPDK_RING, BNY_DPDK_AF_PACKET, BNY_DPDK_VDEV, BNY_DPDK_PCI };
+enum bny_dpdk_kind {
+    BNY_DPDK_MEMIF,
+    BNY_DPDK_RING,
+    BNY_DPDK_AF_PACKET,
+    BNY_DPDK_VDEV,
+    BNY_DPDK_PCI
+};
 
 /* What a driver really does; what it reports itself is wrong in places (NOTES.md). */
 enum bny_dpdk_caps {
@@ -31,17 +39,17 @@ enum bny_dpdk_caps {
 
 struct bny_dpdk_conf {
     enum bny_dpdk_kind kind;
-    const char *device;   /* interface, vdev string or PCI address */
-    const char *iface;    /* the kernel's interface behind it, or "" */
-    const char *link;     /* pairs: name that both ends know */
-    const char *secret;   /* pairs: at most 24 bytes of text */
-    int id, server;       /* pairs: number at the server; which end this is */
-    uint32_t frame_max;   /* bytes of a frame that must pass */
-    uint32_t bufs;        /* receive buffers that may be held at once */
-    uint8_t mac[6];       /* pairs: ours */
-    int queues;           /* devices: each way */
-    uint32_t ip;          /* devices: ours, to be steered to us; 0: not known */
-    uint16_t udp_port;    /* the same; 0: nothing is steered */
+    const char *device; /* interface, vdev string or PCI address */
+    const char *iface;  /* the kernel's interface behind it, or "" */
+    const char *link;   /* pairs: name that both ends know */
+    const char *secret; /* pairs: at most 24 bytes of text */
+    int id, server;     /* pairs: number at the server; which end this is */
+    uint32_t frame_max; /* bytes of a frame that must pass */
+    uint32_t bufs;      /* receive buffers that may be held at once */
+    uint8_t mac[6];     /* pairs: ours */
+    int queues;         /* devices: each way */
+    uint32_t ip;        /* devices: ours, to be steered to us; 0: not known */
+    uint16_t udp_port;  /* the same; 0: nothing is steered */
 };
 
 struct bny_dpdk_info {
@@ -53,7 +61,8 @@ struct bny_dpdk_info {
     char notes[200]; /* what became of queues and steering, for the log */
 };
 
-/* One frame to be sent: head is copied; body is attached where the port can, when ref is set, else copied. */
+/* One frame to be sent: head is copied; body is attached where the port can, when ref is set,
+ * else copied. */
 struct bny_dpdk_tx {
     const void *head, *body;
     uint32_t head_len, body_len;
@@ -61,7 +70,7 @@ struct bny_dpdk_tx {
 };
 
 struct bny_dpdk_rx {
-    void *buf;           /* to be given back by free() */
+    void *buf; /* to be given back by free() */
     const uint8_t *data;
     uint32_t len;
 };
@@ -75,11 +84,12 @@ struct bny_dpdk_port;
 
 struct bny_dpdk_driver {
     uint32_t version;
-    /* Starts the EAL, once per process, or takes the one that the program started. args: extra ones; device: a PCI
-     * address that must be probed, or NULL. loud: DPDK's own lines go to stderr, else the last one goes into text when
-     * something fails. */
+    /* Starts the EAL, once per process, or takes the one that the program started. args: extra
+     * ones; device: a PCI address that must be probed, or NULL. loud: DPDK's own lines go to
+     * stderr, else the last one goes into text when something fails. */
     int (*start)(const char *args, const char *device, int loud, char *text);
-    int (*open)(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text);
+    int (*open)(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
+                struct bny_dpdk_info *info, char *text);
     void (*close)(struct bny_dpdk_port *port);
     /* 1 up, 0 down. A pair that is not connected yet tries again. */
     int (*link_up)(struct bny_dpdk_port *port);
@@ -91,7 +101,8 @@ struct bny_dpdk_driver {
     void (*reclaim)(struct bny_dpdk_port *port);
     void (*ref_init)(struct bny_dpdk_ref *ref);
     int (*ref_busy)(const struct bny_dpdk_ref *ref);
-    void *(*alloc)(size_t bytes); /* page-aligned memory that ports can send from; NULL: none left */
+    void *(*alloc)(
+        size_t bytes); /* page-aligned memory that ports can send from; NULL: none left */
     void (*release)(void *mem);
     int (*owns)(const void *mem, size_t bytes); /* 1: memory of alloc() */
     /* Frames that the port dropped or could not keep, since it was opened. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Faults on purpose, by a seed, between messages and the driver: loss, doubling, reordering, corruption and a rate, for
- * links that have none of their own (memif, ring). BANYAN_DPDK_FAULT; off by default, at no cost. */
+/* Faults on purpose, by a seed, between messages and the driver: loss, doubling, reordering,
+ * corruption and a rate, for links that have none of their own (memif, ring).
+ * BANYAN_DPDK_FAULT; off by default, at no cost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +9,10 @@
 #include "base/rng.h"
 #include "transport/dpdk/dpdk.h"
 
-#define HELD_MAX   256u
-#define LATE_MOST  8u      /* packets that overtake one that is held back */
-#define LATE_NS    200000u /* or time */
-#define QUEUE_NS   3000000u /* of the rate's queue; then it drops */
+#define HELD_MAX  256u
+#define LATE_MOST 8u       /* packets that overtake one that is held back */
+#define LATE_NS   200000u  /* or time */
+#define QUEUE_NS  3000000u /* of the rate's queue; then it drops */
 
 struct late {
     struct dp_ep *e;
@@ -50,7 +51,8 @@ void bny_dpdk_faults_free(struct dp_faults *s)
     free(s);
 }
 
-/* Those that are due, of the endpoint of the first of them, in one burst. Returns their number; -1: the port is full. */
+/* Those that are due, of the endpoint of the first of them, in one burst. Returns their number;
+ * -1: the port is full. */
 static int release_some(struct dp_tp *t)
 {
     struct dp_faults *s = t->faults;
@@ -88,7 +90,8 @@ void bny_dpdk_faults_flush(struct dp_tp *t)
         ;
 }
 
-static void hold(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, uint32_t after, uint64_t due)
+static void hold(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, uint32_t after,
+                 uint64_t due)
 {
     struct dp_faults *s = t->faults;
 
@@ -106,7 +109,8 @@ static void overtaken_by(struct dp_faults *s, uint32_t n)
 }
 
 /* A copy that is not sent at once. Takes bytes; passed: packets that have overtaken it. */
-static void detain(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int late, uint32_t passed)
+static void detain(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int late,
+                   uint32_t passed)
 {
     struct dp_faults *s = t->faults;
     uint32_t after = late ? 1 + (uint32_t)bny_rng_below(&s->rng, LATE_MOST) : 0;
@@ -146,7 +150,8 @@ static int at_once(const struct dp_faults *s, const struct fate *f, int k)
 }
 
 /* Makes the copies that do not go at once. */
-static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, const struct fate *f, uint32_t passed)
+static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx,
+                   const struct fate *f, uint32_t passed)
 {
     uint32_t len = tx->head_len + tx->body_len;
 
@@ -162,12 +167,14 @@ static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *t
         if (tx->body_len)
             memcpy(bytes + tx->head_len, tx->body, tx->body_len);
         if (f->corrupt[k])
-            bytes[bny_rng_below(&t->faults->rng, len)] ^= (uint8_t)(1u << bny_rng_below(&t->faults->rng, 8));
+            bytes[bny_rng_below(&t->faults->rng, len)] ^=
+                (uint8_t)(1u << bny_rng_below(&t->faults->rng, 8));
         detain(t, e, bytes, len, f->late[k], passed);
     }
 }
 
-/* What goes at once goes in bursts, doubles as well, as without faults: measurements are of the faults, not of this file. */
+/* What goes at once goes in bursts, doubles as well, as without faults: measurements are of the
+ * faults, not of this file. */
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n)
 {
     struct fate fate[BNY_DPDK_BURST] = { { .copies = 0 } };
@@ -186,10 +193,13 @@ int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx
     }
     of[m] = n;
     do {
-        got = m > sent ? t->drv->tx(e->port, out + sent, m - sent < BNY_DPDK_BURST ? m - sent : BNY_DPDK_BURST) : 0;
+        got = m > sent ? t->drv->tx(e->port, out + sent,
+                                    m - sent < BNY_DPDK_BURST ? m - sent : BNY_DPDK_BURST)
+                       : 0;
         sent += got;
     } while (got > 0 && sent < m);
-    done = of[sent] + (sent > 0 && of[sent - 1] == of[sent]); /* a double that found no room is lost */
+    done = of[sent] +
+           (sent > 0 && of[sent - 1] == of[sent]); /* a double that found no room is lost */
     overtaken_by(t->faults, (uint32_t)sent);
     for (int i = 0, passed = sent; i < done; i++) {
         while (passed > 0 && of[sent - passed] <= i)

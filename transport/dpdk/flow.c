@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define SLOT(f, seq) (&(f)->pk[(seq) % BNY_DPDK_WINDOW])
+#define SLOT(f, seq)  (&(f)->pk[(seq) % BNY_DPDK_WINDOW])
 #define THRESHOLD_MAX 64u
 #define CALM          16u /* round trips after which the threshold falls by one */
 
@@ -30,7 +30,8 @@ static int window_open(const struct bny_flow_tx *f)
 
 int bny_flow_may_send(const struct bny_flow_tx *f)
 {
-    return f->next - f->una < BNY_DPDK_WINDOW && bny_flow_before(f->next, f->limit) && window_open(f);
+    return f->next - f->una < BNY_DPDK_WINDOW && bny_flow_before(f->next, f->limit) &&
+           window_open(f);
 }
 
 static void launch(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now)
@@ -49,7 +50,8 @@ static void launch(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t no
         f->round_peak = f->flying;
 }
 
-uint32_t bny_flow_send(struct bny_flow_tx *f, void *msg, uint32_t off, uint32_t len, uint64_t now)
+uint32_t bny_flow_send(struct bny_flow_tx *f, void *msg, uint32_t off, uint32_t len,
+                       uint64_t now)
 {
     struct bny_flow_packet *p = SLOT(f, f->next);
 
@@ -88,7 +90,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq)
     f->urgent |= !window_open(f); /* it was a timer's */
 }
 
-/* ---- acknowledgements ------------------------------------------------------------------------ */
+/* ---- acknowledgements ---- */
 
 static void measure(struct bny_flow_tx *f, uint64_t rtt)
 {
@@ -140,7 +142,8 @@ static void adjust(struct bny_flow_tx *f)
 
         shrink(f, over < 0.5 ? over : 0.5, f->floor);
     } else if (f->round_delay > target) {
-        /* What losses took below the share that delay leaves to all comes back, or others' queue would keep it. */
+        /* What losses took below the share that delay leaves to all comes back, or others'
+         * queue would keep it. */
         if (lost <= BNY_FLOW_RANDOM)
             f->cwnd = 1 + f->cwnd * 5 / 4 < f->floor ? 1 + f->cwnd * 5 / 4 : f->floor;
     } else if (2 * f->round_peak >= f->cwnd) { /* only what was used is known to be good */
@@ -158,14 +161,16 @@ static void adjust(struct bny_flow_tx *f)
     f->round_delay = 0;
 }
 
-static void acked(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now, bny_flow_acked_fn *fn, void *ctx)
+static void acked(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now,
+                  bny_flow_acked_fn *fn, void *ctx)
 {
     if (p->state == BNY_FLOW_FLYING)
         f->flying--;
     else
         f->lost--;
-    /* Of a packet that was sent twice, the latest can only have arrived when there was time for it. Without these, a loss of
-     * what is sent again would show by timers only: nothing new follows it where the window is full. */
+    /* Of a packet that was sent twice, the latest can only have arrived when there was time for
+     * it. Without these, a loss of what is sent again would show by timers only: nothing new
+     * follows it where the window is full. */
     if (bny_flow_before(f->newest, p->order) && p->state == BNY_FLOW_FLYING &&
         (p->tries <= 1 || (f->min_rtt && now - p->sent_ns >= f->min_rtt)))
         f->newest = p->order;
@@ -181,10 +186,12 @@ static void mark_lost(struct bny_flow_tx *f, struct bny_flow_packet *p)
     f->lost++;
 }
 
-/* Lost is what was sent `threshold` packets before something that has arrived, or fewer and long ago. */
+/* Lost is what was sent `threshold` packets before something that has arrived, or fewer and
+ * long ago. */
 static void find_losses(struct bny_flow_tx *f, uint64_t now)
 {
-    uint64_t patience = f->srtt + f->srtt / 8 * f->threshold + 2 * f->rttvar + BNY_FLOW_REORDER_NS;
+    uint64_t patience =
+        f->srtt + f->srtt / 8 * f->threshold + 2 * f->rttvar + BNY_FLOW_REORDER_NS;
 
     f->suspect_ns = 0;
     for (uint32_t s = f->una; bny_flow_before(s, f->highest); s++) {
@@ -192,7 +199,8 @@ static void find_losses(struct bny_flow_tx *f, uint64_t now)
 
         if (p->state != BNY_FLOW_FLYING || !bny_flow_before(p->order, f->newest))
             continue;
-        if (bny_flow_before(f->newest, p->order + f->threshold) && now < p->sent_ns + patience) {
+        if (bny_flow_before(f->newest, p->order + f->threshold) &&
+            now < p->sent_ns + patience) {
             if (!f->suspect_ns || p->sent_ns + patience < f->suspect_ns)
                 f->suspect_ns = p->sent_ns + patience;
             continue;
@@ -203,8 +211,8 @@ static void find_losses(struct bny_flow_tx *f, uint64_t now)
     }
 }
 
-/* n more packets arrived twice. Those that a timer sent were guesses. Those that were taken for lost were late; others
- * the network doubled. */
+/* n more packets arrived twice. Those that a timer sent were guesses. Those that were taken for
+ * lost were late; others the network doubled. */
 static void came_twice(struct bny_flow_tx *f, uint32_t n)
 {
     uint32_t guessed = n < f->guessed ? n : f->guessed;
@@ -219,8 +227,9 @@ static void came_twice(struct bny_flow_tx *f, uint32_t n)
     }
 }
 
-int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const struct bny_dpdk_sack *sack,
-                 uint64_t rtt_ns, uint64_t now, bny_flow_acked_fn *fn, void *ctx)
+int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
+                 const struct bny_dpdk_sack *sack, uint64_t rtt_ns, uint64_t now,
+                 bny_flow_acked_fn *fn, void *ctx)
 {
     uint32_t una = f->una, moved = 0;
 
@@ -229,7 +238,9 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const str
     if (bny_flow_before(ack, una))
         return 0; /* overtaken */
     for (uint32_t w = 0; sack && w < BNY_DPDK_WINDOW / 64; w++)
-        if (sack->bits[w] && bny_flow_before(f->next, ack + w * 64 + 64 - (uint32_t)__builtin_clzll(sack->bits[w])))
+        if (sack->bits[w] &&
+            bny_flow_before(f->next,
+                            ack + w * 64 + 64 - (uint32_t)__builtin_clzll(sack->bits[w])))
             return -1;
     for (; f->una != ack; f->una++) {
         struct bny_flow_packet *p = SLOT(f, f->una);
@@ -275,9 +286,10 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit, const str
     return 0;
 }
 
-/* ---- timers ---------------------------------------------------------------------------------- */
+/* ---- timers ---- */
 
-/* The newest is as good as any where all is late, and shows by its acknowledgement which others are lost. */
+/* The newest is as good as any where all is late, and shows by its acknowledgement which others
+ * are lost. */
 static int send_newest(struct bny_flow_tx *f)
 {
     for (uint32_t s = f->next; s != f->una; s--)
@@ -332,7 +344,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     return send_oldest(f);
 }
 
-/* ---- receiver -------------------------------------------------------------------------------- */
+/* ---- receiver ---- */
 
 int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq)
 {
@@ -362,7 +374,8 @@ int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq)
     f->cum += n;
     for (uint32_t w = 0; w < words; w++) { /* shifts all of it down by n */
         uint32_t from = w + n / 64, bit = n % 64;
-        uint64_t low = from < words ? f->bits[from] : 0, high = from + 1 < words ? f->bits[from + 1] : 0;
+        uint64_t low = from < words ? f->bits[from] : 0,
+                 high = from + 1 < words ? f->bits[from + 1] : 0;
 
         f->bits[w] = bit ? low >> bit | high << (64 - bit) : low;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Asks the kernel about one of its interfaces: for the library and for its module, which share no code. */
+/* Asks the kernel about one of its interfaces: for the library and for its module, which share
+ * no code. */
 #ifndef BNY_DPDK_IFACE_H
 #define BNY_DPDK_IFACE_H
 
@@ -10,7 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* what: SIOCGIF*. 0: r has the answer; -1: there is no such interface, or it has none; 1: no descriptor to ask with. */
+/* what: SIOCGIF*. 0: r has the answer; -1: there is no such interface, or it has none; 1: no
+ * descriptor to ask with. */
 static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struct ifreq *r)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;

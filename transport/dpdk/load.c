@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finds and loads the module that links DPDK (driver.h). It lies beside libbanyan, or in ../lib of a program that has
- * the library inside, or where a build puts it. */
+/* Finds and loads the module that links DPDK (driver.h). It lies beside libbanyan, or in ../lib
+ * of a program that has the library inside, or where a build puts it. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,8 +19,12 @@ static const struct bny_dpdk_driver *real, *other;
 /* The path of MODULE, or its bare name, for the loader to look for. */
 static void find(char *path, size_t cap)
 {
-    static const char *const places[] = { "", "../lib/", "transport/dpdk/module/", "../transport/dpdk/module/",
-                                          "../../transport/dpdk/module/", "../../../transport/dpdk/module/" };
+    static const char *const places[] = { "",
+                                          "../lib/",
+                                          "transport/dpdk/module/",
+                                          "../transport/dpdk/module/",
+                                          "../../transport/dpdk/module/",
+                                          "../../../transport/dpdk/module/" };
     char here[4096];
     const char *slash;
     Dl_info info;
@@ -57,16 +61,21 @@ static const struct bny_dpdk_driver *load(void)
     find(path, sizeof path);
     lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!lib) {
-        bny_fail(BANYAN_ENOTSUP, "transport dpdk: its module cannot be loaded (%.300s); on Debian: apt-get install "
-                 "libdpdk-dev, then build banyan again, or install what is missing", dlerror());
+        bny_fail(
+            BANYAN_ENOTSUP,
+            "transport dpdk: its module cannot be loaded (%.300s); on Debian: apt-get install "
+            "libdpdk-dev, then build banyan again, or install what is missing",
+            dlerror());
         return NULL;
     }
     symbol = dlsym(lib, "bny_dpdk_module");
     memcpy(&get, &symbol, sizeof get);
     d = symbol ? get() : NULL;
     if (!d || d->version != BNY_DPDK_DRIVER_VERSION) {
-        bny_fail(BANYAN_EVERSION, "transport dpdk: %s is of another version of banyan; install both from one build",
-                 path);
+        bny_fail(
+            BANYAN_EVERSION,
+            "transport dpdk: %s is of another version of banyan; install both from one build",
+            path);
         return NULL;
     }
     return d;

@@ -34,7 +34,8 @@ static uint32_t get32(const uint8_t *at)
     return get16(at) << 16 | get16(at + 2);
 }
 
-/* Ones' complement sum of big-endian words; the last byte of an odd length counts as its word's high half. */
+/* Ones' complement sum of big-endian words; the last byte of an odd length counts as its word's
+ * high half. */
 static uint64_t sum16(uint64_t sum, const uint8_t *at, size_t len)
 {
     for (; len >= 2; at += 2, len -= 2)
@@ -49,7 +50,8 @@ static uint32_t fold(uint64_t sum)
     return (uint32_t)~sum & 0xffff;
 }
 
-void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, const struct bny_dpdk_addr *to)
+void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+                       const struct bny_dpdk_addr *to)
 {
     uint8_t *ip = eth + 14, *udp = eth + 34;
 
@@ -67,7 +69,8 @@ void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *fr
     put16(udp + 2, to->port);
 }
 
-void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, unsigned lane)
+void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+                       unsigned lane)
 {
     put16(eth + 34, (from->port + lane) & 0xffff);
 }
@@ -89,22 +92,24 @@ void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32
     uint32_t v;
 
     put16(head + 40, 0);
-    sum = sum16(sum, head + 26, 8); /* addresses */
+    sum = sum16(sum, head + 26, 8);             /* addresses */
     sum = sum16(sum, head + 34, head_len - 34); /* of even length: headers are */
     v = fold(sum16(sum, body, body_len));
     put16(head + 40, v ? v : 0xffff);
 }
 
 /* The frame's UDP payload, or NULL. */
-static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self, uint32_t *bytes,
-                             struct bny_dpdk_packet *out, enum bny_dpdk_drop *why)
+static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
+                             uint32_t *bytes, struct bny_dpdk_packet *out,
+                             enum bny_dpdk_drop *why)
 {
     const uint8_t *ip = f + 14, *udp = f + 34;
     uint32_t ip_len, udp_len;
 
     *why = BNY_DPDK_FOREIGN;
-    if (len < BNY_DPDK_ETH || get16(f + 12) != ETH_IP || ip[0] != 0x45 || ip[9] != 17 || (get16(ip + 6) & 0x3fff) ||
-        get16(udp + 2) != self->port || (self->ip && get32(ip + 16) != self->ip))
+    if (len < BNY_DPDK_ETH || get16(f + 12) != ETH_IP || ip[0] != 0x45 || ip[9] != 17 ||
+        (get16(ip + 6) & 0x3fff) || get16(udp + 2) != self->port ||
+        (self->ip && get32(ip + 16) != self->ip))
         return NULL;
     *why = BNY_DPDK_SHORT;
     ip_len = get16(ip + 2);
@@ -125,8 +130,10 @@ static int plausible(const struct bny_dpdk_packet *p)
     const struct bny_dpdk_head *h = &p->head;
 
     if (h->type == BNY_DPDK_DATA) {
-        if (h->chan >= BNY_CHANNELS || h->off % 64 || !(h->flags & BNY_DPDK_FIRST) != (h->off != 0) ||
-            (!(h->flags & BNY_DPDK_LAST) && (p->len % 64 || p->len == 0)) || p->len > UINT32_MAX - h->off)
+        if (h->chan >= BNY_CHANNELS || h->off % 64 ||
+            !(h->flags & BNY_DPDK_FIRST) != (h->off != 0) ||
+            (!(h->flags & BNY_DPDK_LAST) && (p->len % 64 || p->len == 0)) ||
+            p->len > UINT32_MAX - h->off)
             return 0;
         if (h->flags & BNY_DPDK_BYE)
             return p->len == 0 && (h->flags & BNY_DPDK_FIRST) && (h->flags & BNY_DPDK_LAST);
@@ -140,8 +147,8 @@ static int plausible(const struct bny_dpdk_packet *p)
     return h->type >= BNY_DPDK_PROBE && h->type <= BNY_DPDK_ABORT;
 }
 
-enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len, const struct bny_dpdk_addr *self,
-                                  struct bny_dpdk_packet *p)
+enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
+                                  const struct bny_dpdk_addr *self, struct bny_dpdk_packet *p)
 {
     enum bny_dpdk_drop why;
     uint32_t bytes = 0, need = BNY_DPDK_HEAD, at;
@@ -174,8 +181,8 @@ enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len, const stru
     return plausible(p) ? BNY_DPDK_OK : BNY_DPDK_BAD_HEAD;
 }
 
-uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head, uint32_t head_len,
-                        const void *body, uint32_t body_len)
+uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head,
+                        uint32_t head_len, const void *body, uint32_t body_len)
 {
     static const uint8_t zero[BNY_DPDK_CHECK];
     const uint8_t *rest = head + BNY_DPDK_HEAD + BNY_DPDK_CHECK;
@@ -200,7 +207,8 @@ uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const u
     return v;
 }
 
-int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32], const struct bny_dpdk_packet *p)
+int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32],
+                      const struct bny_dpdk_packet *p)
 {
     const uint8_t *head = p->payload - p->head.length;
     uint64_t v;
@@ -235,12 +243,13 @@ void bny_dpdk_arp_write(uint8_t f[BNY_DPDK_ARP], int answer, const struct bny_dp
     put32(f + 38, other->ip);
 }
 
-int bny_dpdk_arp_read(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self, struct bny_dpdk_addr *other)
+int bny_dpdk_arp_read(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
+                      struct bny_dpdk_addr *other)
 {
     uint32_t op;
 
-    if (len < 42 || get16(f + 12) != ETH_ARP || get16(f + 14) != 1 || get16(f + 16) != ETH_IP || f[18] != 6 ||
-        f[19] != 4 || get32(f + 38) != self->ip)
+    if (len < 42 || get16(f + 12) != ETH_ARP || get16(f + 14) != 1 || get16(f + 16) != ETH_IP ||
+        f[18] != 6 || f[19] != 4 || get32(f + 38) != self->ip)
         return 0;
     op = get16(f + 20);
     memcpy(other->mac, f + 22, 6);

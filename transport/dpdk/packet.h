@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A packet of the dpdk transport, from the Ethernet header on: building and checking. Pure functions; everything that
- * is read is foreign input.
+/* A packet of the dpdk transport, from the Ethernet header on: building and checking. Pure
+ * functions; everything that is read is foreign input.
  *
- *   14  Ethernet      20  IPv4, no options, don't fragment      8  UDP, checksum 0 unless the port computes it
- *   38  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first fragment]      payload
+ *   14  Ethernet      20  IPv4, no options, don't fragment      8  UDP, checksum 0 unless the
+ *       port computes it
+ *   38  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
+ *       fragment]      payload
  *
- * The header's length says where the payload begins; senders of long frames pad it, so that payload is aligned. */
+ * The header's length says where the payload begins; senders of long frames pad it, so that
+ * payload is aligned. */
 #ifndef BNY_DPDK_PACKET_H
 #define BNY_DPDK_PACKET_H
 
@@ -14,25 +17,28 @@
 
 #include "transport/wire.h"
 
-#define BNY_DPDK_MAGIC   0x4e42u /* "BN"; the wire's version is compared at init */
-#define BNY_DPDK_ETH     42u     /* Ethernet, IPv4, UDP */
-#define BNY_DPDK_HEAD    38u
-#define BNY_DPDK_CHECK   8u
-#define BNY_DPDK_HEAD_MAX 192u  /* everything before the payload, padded */
-#define BNY_DPDK_WINDOW  256u    /* packets beyond the oldest that is not acknowledged; bits of a SACK */
+#define BNY_DPDK_MAGIC    0x4e42u /* "BN"; the wire's version is compared at init */
+#define BNY_DPDK_ETH      42u     /* Ethernet, IPv4, UDP */
+#define BNY_DPDK_HEAD     38u
+#define BNY_DPDK_CHECK    8u
+#define BNY_DPDK_HEAD_MAX 192u /* everything before the payload, padded */
+#define BNY_DPDK_WINDOW                                                                        \
+    256u /* packets beyond the oldest that is not acknowledged; bits of a SACK */
 
 enum bny_dpdk_type {
     BNY_DPDK_DATA = 1,
-    BNY_DPDK_ACK,       /* struct bny_dpdk_sack follows */
-    BNY_DPDK_PROBE,     /* asks for an ACK; with off > 0: for BNY_DPDK_PROBED, of a frame padded to that length */
-    BNY_DPDK_PROBED,    /* off: the length of the frame that arrived */
-    BNY_DPDK_ABORT,     /* the sender's end is gone, without a farewell */
+    BNY_DPDK_ACK,    /* struct bny_dpdk_sack follows */
+    BNY_DPDK_PROBE,  /* asks for an ACK; with off > 0: for BNY_DPDK_PROBED, of a frame padded to
+                        that length */
+    BNY_DPDK_PROBED, /* off: the length of the frame that arrived */
+    BNY_DPDK_ABORT,  /* the sender's end is gone, without a farewell */
 };
 
 enum bny_dpdk_flags {
     BNY_DPDK_FIRST = 1, /* struct bny_hdr follows */
     BNY_DPDK_LAST = 2,
-    BNY_DPDK_BYE = 4,   /* no message: the sender leaves in order; all it sent before has been acknowledged */
+    BNY_DPDK_BYE = 4,   /* no message: the sender leaves in order; all it sent before has been
+                           acknowledged */
     BNY_DPDK_AGAIN = 8, /* sent before */
     BNY_DPDK_CHECKED = 16,
 };
@@ -40,17 +46,18 @@ enum bny_dpdk_flags {
 struct bny_dpdk_head {
     uint16_t magic;
     uint8_t type, flags;
-    uint32_t tag;    /* of this direction of this pair in this job: strangers and stale packets have another */
+    uint32_t tag;    /* of this direction of this pair in this job: strangers and stale packets
+                        have another */
     uint32_t seq;    /* of the packet; DATA */
     uint32_t ack;    /* all packets below have arrived */
     uint16_t credit; /* packets from ack on that may be sent */
     uint8_t length;  /* from here to the payload */
     uint8_t chan;
-    uint32_t time;   /* ns >> 6, the sender's */
-    uint32_t echo;   /* ACK: time of the packet that caused it */
-    uint32_t msg;    /* number of the message in its channel */
-    uint32_t off;    /* of the payload in its message */
-    uint16_t from;   /* rank */
+    uint32_t time; /* ns >> 6, the sender's */
+    uint32_t echo; /* ACK: time of the packet that caused it */
+    uint32_t msg;  /* number of the message in its channel */
+    uint32_t off;  /* of the payload in its message */
+    uint16_t from; /* rank */
 } __attribute__((packed));
 _Static_assert(sizeof(struct bny_dpdk_head) == BNY_DPDK_HEAD, "wire format");
 
@@ -66,8 +73,8 @@ enum bny_dpdk_checks { BNY_DPDK_NO_CHECK, BNY_DPDK_CRC, BNY_DPDK_MAC };
 
 struct bny_dpdk_addr {
     uint8_t mac[6];
-    uint16_t port;  /* UDP, host order */
-    uint32_t ip;    /* host order */
+    uint16_t port; /* UDP, host order */
+    uint32_t ip;   /* host order */
 };
 
 /* A packet that was read. Points into the frame. */
@@ -76,45 +83,54 @@ struct bny_dpdk_packet {
     struct bny_hdr hdr;        /* FIRST */
     struct bny_dpdk_sack sack; /* ACK */
     const uint8_t *payload;
-    uint32_t len;              /* of payload */
-    uint32_t ip, udp_port;     /* the sender's */
+    uint32_t len;          /* of payload */
+    uint32_t ip, udp_port; /* the sender's */
 };
 
 /* Why a frame was dropped; counted by reason. */
 enum bny_dpdk_drop {
     BNY_DPDK_OK,
-    BNY_DPDK_FOREIGN,   /* not ours: another protocol, port or address */
-    BNY_DPDK_SHORT,     /* cut */
-    BNY_DPDK_BAD_HEAD,  /* impossible values */
+    BNY_DPDK_FOREIGN,  /* not ours: another protocol, port or address */
+    BNY_DPDK_SHORT,    /* cut */
+    BNY_DPDK_BAD_HEAD, /* impossible values */
     BNY_DPDK_BAD_TAG,
     BNY_DPDK_BAD_CHECK,
-    BNY_DPDK_BAD_PLACE, /* a fragment that contradicts its message, or a packet outside of the window */
+    BNY_DPDK_BAD_PLACE, /* a fragment that contradicts its message, or a packet outside of the
+                           window */
     BNY_DPDK_NO_CREDIT, /* a packet that the receiver had given no credit for */
     BNY_DPDK_DROPS
 };
 
 /* Writes the first 42 bytes of a frame for good; lengths come with bny_dpdk_eth_length(). */
-void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, const struct bny_dpdk_addr *to);
-/* Another UDP source port for each lane, so that what spreads frames over queues or paths spreads those of one peer. */
-void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from, unsigned lane);
+void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+                       const struct bny_dpdk_addr *to);
+/* Another UDP source port for each lane, so that what spreads frames over queues or paths
+ * spreads those of one peer. */
+void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+                       unsigned lane);
 /* The frame has `bytes` bytes. */
 void bny_dpdk_eth_length(uint8_t eth[BNY_DPDK_ETH], uint32_t bytes);
 /* UDP checksum over head[head_len] (from the Ethernet header on) and body. */
 void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32_t body_len);
 
 /* Reads a frame that came to `self` (ip 0: any). Tag and check are not looked at. */
-enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len, const struct bny_dpdk_addr *self,
+enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
+                                  const struct bny_dpdk_addr *self,
                                   struct bny_dpdk_packet *out);
-/* The check of a packet: head from struct bny_dpdk_head on, with the check's 8 bytes taken as zero. */
-uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head, uint32_t head_len,
-                        const void *body, uint32_t body_len);
+/* The check of a packet: head from struct bny_dpdk_head on, with the check's 8 bytes taken as
+ * zero. */
+uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head,
+                        uint32_t head_len, const void *body, uint32_t body_len);
 /* 1: the packet's check is right (or none is asked for). */
-int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32], const struct bny_dpdk_packet *p);
+int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32],
+                      const struct bny_dpdk_packet *p);
 
-/* ARP. arp_read: 1 a request for self, 2 an answer (or request) that tells the MAC of *other. */
+/* ARP. arp_read: 1 a request for self, 2 an answer (or request) that tells the MAC of *other.
+ */
 #define BNY_DPDK_ARP 60u /* bytes of a frame */
-void bny_dpdk_arp_write(uint8_t frame[BNY_DPDK_ARP], int answer, const struct bny_dpdk_addr *self,
-                        const struct bny_dpdk_addr *other);
-int bny_dpdk_arp_read(const uint8_t *frame, uint32_t len, const struct bny_dpdk_addr *self, struct bny_dpdk_addr *other);
+void bny_dpdk_arp_write(uint8_t frame[BNY_DPDK_ARP], int answer,
+                        const struct bny_dpdk_addr *self, const struct bny_dpdk_addr *other);
+int bny_dpdk_arp_read(const uint8_t *frame, uint32_t len, const struct bny_dpdk_addr *self,
+                      struct bny_dpdk_addr *other);
 
 #endif

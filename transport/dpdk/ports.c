@@ -15,11 +15,11 @@
 #include "transport/dpdk/dpdk.h"
 #include "transport/dpdk/iface.h"
 
-#define PAIR_PORT   47474u
-#define ASK_NS      10000000u
-#define ASKS        5u
+#define PAIR_PORT 47474u
+#define ASK_NS    10000000u
+#define ASKS      5u
 
-/* ---- addresses ----------------------------------------------------------------------------------- */
+/* ---- addresses ---- */
 
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
 {
@@ -35,7 +35,8 @@ int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
             pid = getpid();
         }
         memcpy(out, &process, sizeof process);
-    } else if (kind == BNY_DPDK_MEMIF) { /* the link's socket has a name in the network namespace */
+    } else if (kind ==
+               BNY_DPDK_MEMIF) { /* the link's socket has a name in the network namespace */
         f = fopen("/proc/sys/kernel/random/boot_id", "re");
         if (!f || !fgets(text, 64, f))
             gethostname(text, 64);
@@ -48,7 +49,8 @@ int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
     return 0;
 }
 
-static void digest(const struct dp_ep *e, const char *what, int from, int to, void *out, size_t len)
+static void digest(const struct dp_ep *e, const char *what, int from, int to, void *out,
+                   size_t len)
 {
     const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
     int low = e->ep.peer < t->tp.rank;
@@ -65,14 +67,16 @@ static void digest(const struct dp_ep *e, const char *what, int from, int to, vo
     in.nonce[!low] = e->blob.nonce;
     in.rank[0] = from;
     in.rank[1] = to;
-    crypto_generichash(hash, sizeof hash, (const unsigned char *)&in, sizeof in, t->secret, sizeof t->secret);
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)&in, sizeof in, t->secret,
+                       sizeof t->secret);
     memcpy(out, hash, len);
 }
 
 void bny_dpdk_derive(struct dp_ep *e)
 {
     const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
-    int me = t->tp.rank, peer = e->ep.peer, low = me < peer ? me : peer, high = me < peer ? peer : me;
+    int me = t->tp.rank, peer = e->ep.peer, low = me < peer ? me : peer,
+        high = me < peer ? peer : me;
 
     digest(e, "tag", me, peer, &e->tag_out, sizeof e->tag_out);
     digest(e, "tag", peer, me, &e->tag_in, sizeof e->tag_in);
@@ -84,7 +88,7 @@ void bny_dpdk_derive(struct dp_ep *e)
     bny_dpdk_eth_init(e->eth, &e->self, &e->other);
 }
 
-/* ---- ports ---------------------------------------------------------------------------------------- */
+/* ---- ports ---- */
 
 int bny_dpdk_open_pair(struct dp_ep *e)
 {
@@ -92,19 +96,27 @@ int bny_dpdk_open_pair(struct dp_ep *e)
     int server = t->tp.rank < e->ep.peer, high = server ? e->ep.peer : t->tp.rank;
     char link[64], secret[25], text[BNY_DPDK_TEXT] = "";
     uint8_t bytes[12];
-    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .link = link, .secret = secret,
-                               .id = high, .server = server, .frame_max = t->blob.frame, .bufs = DP_BUDGET };
+    struct bny_dpdk_conf c = { .kind = t->set.kind,
+                               .device = t->set.device,
+                               .link = link,
+                               .secret = secret,
+                               .id = high,
+                               .server = server,
+                               .frame_max = t->blob.frame,
+                               .bufs = DP_BUDGET };
 
     if (e->blob.frame < c.frame_max)
         c.frame_max = e->blob.frame;
-    /* A socket for each pair: a client that comes before its port is there finds none and tries again; refused by the
-     * socket of another pair it would not. */
-    snprintf(link, sizeof link, "bny%016llx.%d", (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
+    /* A socket for each pair: a client that comes before its port is there finds none and tries
+     * again; refused by the socket of another pair it would not. */
+    snprintf(link, sizeof link, "bny%016llx.%d",
+             (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
     digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
     sodium_bin2hex(secret, sizeof secret, bytes, sizeof bytes);
     memcpy(c.mac, t->blob.mac, 6);
     if (t->drv->open(&c, &e->port, &e->info, text) != 0)
-        return bny_fail(BANYAN_ESYSTEM, "rank %d: no DPDK port to rank %d: %s", t->tp.rank, e->ep.peer, text);
+        return bny_fail(BANYAN_ESYSTEM, "rank %d: no DPDK port to rank %d: %s", t->tp.rank,
+                        e->ep.peer, text);
     e->frame = e->frame_wanted = e->info.frame_max;
     return 0;
 }
@@ -119,7 +131,8 @@ static int interface_ip(const char *name, uint32_t *ip)
     return 0;
 }
 
-/* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It takes nothing in. */
+/* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It
+ * takes nothing in. */
 static int guard(struct dp_tp *t)
 {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -128,11 +141,14 @@ static int guard(struct dp_tp *t)
     socklen_t len = sizeof a;
 
     t->guard = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (t->guard < 0 || setsockopt(t->guard, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) != 0 ||
+    if (t->guard < 0 ||
+        setsockopt(t->guard, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) != 0 ||
         bind(t->guard, (struct sockaddr *)&a, sizeof a) != 0 ||
         getsockname(t->guard, (struct sockaddr *)&a, &len) != 0)
-        return bny_fail_errno("rank %d: no UDP port on %s for transport dpdk (BANYAN_DPDK_ADDR must be an address of "
-                              "this interface)", t->tp.rank, t->set.device);
+        return bny_fail_errno("rank %d: no UDP port on %s for transport dpdk (BANYAN_DPDK_ADDR "
+                              "must be an address of "
+                              "this interface)",
+                              t->tp.rank, t->set.device);
     t->blob.udp_port = ntohs(a.sin_port);
     return 0;
 }
@@ -140,10 +156,15 @@ static int guard(struct dp_tp *t)
 int bny_dpdk_open_device(struct dp_tp *t)
 {
     char text[BNY_DPDK_TEXT] = "";
-    /* In full: with fewer, messages that wait for others could hold all buffers, and nothing would arrive any more. */
+    /* In full: with fewer, messages that wait for others could hold all buffers, and nothing
+     * would arrive any more. */
     uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
-    struct bny_dpdk_conf c = { .kind = t->set.kind, .device = t->set.device, .iface = t->set.iface,
-                               .frame_max = t->set.frame, .bufs = bufs, .queues = t->set.queues };
+    struct bny_dpdk_conf c = { .kind = t->set.kind,
+                               .device = t->set.device,
+                               .iface = t->set.iface,
+                               .frame_max = t->set.frame,
+                               .bufs = bufs,
+                               .queues = t->set.queues };
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;
@@ -164,13 +185,15 @@ int bny_dpdk_open_device(struct dp_tp *t)
     t->blob.frame = t->info.frame_max;
     t->blob.queues = (uint16_t)t->info.queues;
     if (!t->blob.ip)
-        return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank, t->set.device,
-                        t->set.iface[0] ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
-                                        : "set BANYAN_DPDK_ADDR");
+        return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank,
+                        t->set.device,
+                        t->set.iface[0]
+                            ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
+                            : "set BANYAN_DPDK_ADDR");
     return t->set.kind == BNY_DPDK_AF_PACKET ? guard(t) : 0;
 }
 
-/* ---- what is due without a packet ------------------------------------------------------------------ */
+/* ---- what is due without a packet ---- */
 
 void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
 {
@@ -186,8 +209,8 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
 
         if (!e || e->other.ip != other.ip || what != 2 || e->resolved || !e->asks)
             continue;
-        /* The peer said its MAC at init. Another answer may come from another interface of its host, so it counts only when
-         * none confirms the first. */
+        /* The peer said its MAC at init. Another answer may come from another interface of its
+         * host, so it counts only when none confirms the first. */
         e->resolved = !memcmp(other.mac, e->blob.mac, 6);
         memcpy(e->answered, other.mac, 6);
         e->has_answer = 1;
@@ -198,7 +221,8 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
     }
 }
 
-/* Nobody confirmed the peer's own word and no packet arrived: what answers stands between (a cloud's router). */
+/* Nobody confirmed the peer's own word and no packet arrived: what answers stands between (a
+ * cloud's router). */
 static void believe_arp(struct dp_ep *e)
 {
     if (e->resolved || !e->has_answer || e->tx.una)
@@ -236,12 +260,16 @@ static void watch_link(struct dp_ep *e)
     else if (e->was_up && !e->link_lost_ns)
         e->link_lost_ns = t->now;
     else if (e->was_up && t->now - e->link_lost_ns > DP_LINK_NS && e->used)
-        bny_dpdk_down(e, "is not reached: the link of %s has been down for 5 s (cable, ip link set up)", t->set.device);
+        bny_dpdk_down(
+            e, "is not reached: the link of %s has been down for 5 s (cable, ip link set up)",
+            t->set.device);
     e->up = up || (e->up && !(e->info.caps & BNY_DPDK_LINK_TELLS));
     if (!e->was_up && e->used && t->now - e->first_ns > DP_JOIN_NS && !e->down)
-        bny_dpdk_down(e, e->info.caps & BNY_DPDK_LINK_TELLS
-                             ? "did not come to its end of the link within 15 s"
-                             : "is not reached: the link of %s is down (cable, ip link set up)", t->set.device);
+        bny_dpdk_down(e,
+                      e->info.caps & BNY_DPDK_LINK_TELLS
+                          ? "did not come to its end of the link within 15 s"
+                          : "is not reached: the link of %s is down (cable, ip link set up)",
+                      t->set.device);
 }
 
 void bny_dpdk_watch(struct dp_ep *e)
@@ -253,10 +281,12 @@ void bny_dpdk_watch(struct dp_ep *e)
     watch_link(e);
     if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
         return;
-    if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued && !e->tx.flying) { /* the news of more credit may be lost */
+    if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued &&
+        !e->tx.flying) { /* the news of more credit may be lost */
         e->asked_ns = t->now;
         bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
-    } else if (!e->port_is_own && e->asks < ASKS && (!e->resolved || e->frame < e->frame_wanted) && e->used) {
+    } else if (!e->port_is_own && e->asks < ASKS &&
+               (!e->resolved || e->frame < e->frame_wanted) && e->used) {
         e->asked_ns = t->now;
         if (!e->resolved)
             ask_arp(e);
@@ -268,8 +298,9 @@ void bny_dpdk_watch(struct dp_ep *e)
         if (++e->asks == ASKS)
             believe_arp(e);
         if (e->asks == ASKS && e->frame < e->frame_wanted && e->ever_heard)
-            bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see the MTU of every switch "
-                     "and interface on the way, or set BANYAN_DPDK_MTU", t->tp.rank, e->frame_wanted, e->ep.peer,
-                     t->set.device, e->frame);
+            bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see "
+                     "the MTU of every switch "
+                     "and interface on the way, or set BANYAN_DPDK_MTU",
+                     t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame);
     }
 }

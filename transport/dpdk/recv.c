@@ -81,11 +81,12 @@ static void drop_all(struct dp_ep *e, struct dp_msg *m)
         drop_front(e, m);
 }
 
-/* ---- placing fragments ------------------------------------------------------------------------ */
+/* ---- placing fragments ---- */
 
-/* The message with this number; made when it is new. NULL: it was complete before, it is further away than any that a
- * window leads to, or there is no memory. Numbers of packets and messages grow together: what follows an incomplete message
- * lies within one window from it, and within two where a complete one is starved, since then no credit is given. */
+/* The message with this number; made when it is new. NULL: it was complete before, it is
+ * further away than any that a window leads to, or there is no memory. Numbers of packets and
+ * messages grow together: what follows an incomplete message lies within one window from it,
+ * and within two where a complete one is starved, since then no credit is given. */
 static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
 {
     struct dp_in *in = &e->in[h->chan];
@@ -107,15 +108,16 @@ static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
     return m;
 }
 
-/* The end of the last fragment that is here. Only the first one tells how long the message is: until then any may come, and
- * none is dropped. */
+/* The end of the last fragment that is here. Only the first one tells how long the message is:
+ * until then any may come, and none is dropped. */
 static uint32_t beyond(const struct dp_msg *m)
 {
     const struct dp_frag *f;
 
     if (!m->frags)
         return 0;
-    f = (const struct dp_frag *)(const void *)((const char *)m->tail - offsetof(struct dp_frag, next));
+    f = (const struct dp_frag *)(const void *)((const char *)m->tail -
+                                               offsetof(struct dp_frag, next));
     return f->off + f->len;
 }
 
@@ -154,7 +156,9 @@ static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packe
     f = take_frag(dp_tp_of(e));
     if (!f)
         return 0;
-    *f = (struct dp_frag){ .next = *at, .buf = buf, .data = p->payload, .off = p->head.off, .len = p->len };
+    *f = (struct dp_frag){
+        .next = *at, .buf = buf, .data = p->payload, .off = p->head.off, .len = p->len
+    };
     *at = f;
     if (!f->next)
         m->tail = &f->next;
@@ -170,8 +174,9 @@ static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packe
     if (p->head.off != m->reach || *m->tail != NULL)
         return insert(e, m, p, buf);
     if (m->frags && m->tail != &m->frags) {
-        const struct dp_frag *end = (const struct dp_frag *)(const void *)((const char *)m->tail -
-                                                                           offsetof(struct dp_frag, next));
+        const struct dp_frag *end =
+            (const struct dp_frag *)(const void *)((const char *)m->tail -
+                                                   offsetof(struct dp_frag, next));
 
         if (end->off >= p->head.off)
             return insert(e, m, p, buf);
@@ -313,8 +318,9 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         t->drops[BNY_DPDK_BAD_PLACE]++;
         return 0;
     }
-    /* Credit that was told is never taken back, a packet keeps its number whatever is sent again, and channels share the
-     * numbers: an honest peer has no number from limit_told on, however its packets and our credit travel. */
+    /* Credit that was told is never taken back, a packet keeps its number whatever is sent
+     * again, and channels share the numbers: an honest peer has no number from limit_told on,
+     * however its packets and our credit travel. */
     if (fresh && !bny_flow_before(p->head.seq, e->limit_told)) {
         t->drops[BNY_DPDK_NO_CREDIT]++;
         return 0;
@@ -326,7 +332,8 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
     }
     if (!fresh) {
         bny_flow_arrived(&e->rx, p->head.seq); /* counts it */
-        if (p->head.flags & BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network doubled it */
+        if (p->head.flags &
+            BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network doubled it */
             e->acks_due = DP_ACK_EVERY;
         return 0;
     }
@@ -336,14 +343,15 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
-    /* At once of a gap that opens or closes; also of the end of a long message: its sender waits, and we may not poll for
-     * long after it. */
-    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & BNY_DPDK_BYE) || (p->head.flags & BNY_DPDK_LAST && p->head.off))
+    /* At once of a gap that opens or closes; also of the end of a long message: its sender
+     * waits, and we may not poll for long after it. */
+    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & BNY_DPDK_BYE) ||
+        (p->head.flags & BNY_DPDK_LAST && p->head.off))
         e->acks_due = DP_ACK_EVERY;
     return kept;
 }
 
-/* ---- frames ---------------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 static int take_ack(struct dp_ep *e, const struct bny_dpdk_packet *p)
 {
@@ -355,7 +363,8 @@ static int take_ack(struct dp_ep *e, const struct bny_dpdk_packet *p)
         rtt = (uint64_t)((uint32_t)(t->now >> 6) - p->head.echo) << 6;
         rtt = rtt > sack->delay && rtt < 10000000000u ? rtt - sack->delay : 0;
     }
-    return bny_flow_ack(&e->tx, p->head.ack, p->head.credit, sack, rtt, t->now, bny_dpdk_acked, NULL);
+    return bny_flow_ack(&e->tx, p->head.ack, p->head.credit, sack, rtt, t->now, bny_dpdk_acked,
+                        NULL);
 }
 
 static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_head *h)
@@ -415,7 +424,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
     }
 }
 
-/* ---- lending ---------------------------------------------------------------------------------------- */
+/* ---- lending ---- */
 
 /* Copies [off, off + len) out; all of it is here. */
 static void copy_out(struct dp_msg *m, uint32_t off, uint32_t len, uint8_t *to)
@@ -448,7 +457,9 @@ long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, c
     while (m->frags && m->frags->off + m->frags->len <= off)
         drop_front(e, m); /* viewed */
     if (m->reach <= off)
-        return e->down ? bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: it %s", e->ep.peer, e->reason) : BNY_AGAIN;
+        return e->down
+                   ? bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: it %s", e->ep.peer, e->reason)
+                   : BNY_AGAIN;
     n = m->reach - off < len ? m->reach - off : len;
     if (n < len)
         n &= ~63u;

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "transport/dpdk/dpdk.h"
 
-/* ---- memory of an endpoint --------------------------------------------------------------------- */
+/* ---- memory of an endpoint ---- */
 
 int bny_dpdk_ep_memory(struct dp_ep *e)
 {
@@ -16,8 +16,10 @@ int bny_dpdk_ep_memory(struct dp_ep *e)
     e->outs = calloc(DP_MESSAGES, sizeof *e->outs);
     e->memory = drv->alloc(DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX);
     if (!e->outs || !e->memory)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no DPDK memory for messages to rank %d; give it more: "
-                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages", e->ep.tp->rank, e->ep.peer);
+        return bny_fail(BANYAN_ENOMEM,
+                        "rank %d: no DPDK memory for messages to rank %d; give it more: "
+                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages",
+                        e->ep.tp->rank, e->ep.peer);
     for (uint32_t i = DP_MESSAGES; i-- > 0;) {
         struct dp_out *o = &e->outs[i];
         struct dp_out **list = i < DP_EAGERS ? &e->free_eagers : &e->free_outs;
@@ -42,7 +44,7 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
     *list = o;
 }
 
-/* ---- packets ------------------------------------------------------------------------------------ */
+/* ---- packets ---- */
 
 uint32_t bny_dpdk_credit(const struct dp_ep *e)
 {
@@ -51,7 +53,8 @@ uint32_t bny_dpdk_credit(const struct dp_ep *e)
     return room < BNY_DPDK_WINDOW ? room : BNY_DPDK_WINDOW;
 }
 
-static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type, uint32_t length)
+static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type,
+                      uint32_t length)
 {
     uint32_t credit = bny_dpdk_credit(e);
 
@@ -75,15 +78,17 @@ static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
     uint64_t v;
 
     if (t->set.checks) {
-        v = bny_dpdk_check(t->set.checks, e->key, head + BNY_DPDK_ETH, tx->head_len - BNY_DPDK_ETH, tx->body,
-                           tx->body_len);
+        v = bny_dpdk_check(t->set.checks, e->key, head + BNY_DPDK_ETH,
+                           tx->head_len - BNY_DPDK_ETH, tx->body, tx->body_len);
         memcpy(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, &v, sizeof v);
     }
     memcpy(head, e->eth, BNY_DPDK_ETH);
     if (e->lanes > 1)
-        bny_dpdk_eth_lane(head, &e->self, head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
+        bny_dpdk_eth_lane(head, &e->self,
+                          head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
     bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
-    if (t->set.kind == BNY_DPDK_PCI) /* between machines, where what computes no check would see none */
+    if (t->set.kind ==
+        BNY_DPDK_PCI) /* between machines, where what computes no check would see none */
         bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
 }
 
@@ -106,7 +111,8 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
     if (type == BNY_DPDK_ACK) {
         memcpy(sack.bits, e->rx.bits, sizeof sack.bits);
         sack.twice = e->rx.twice;
-        sack.delay = (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
+        sack.delay =
+            (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
         memcpy(head + BNY_DPDK_ETH + len, &sack, sizeof sack);
         len += (uint32_t)sizeof sack;
     }
@@ -136,7 +142,8 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     struct dp_tp *t = dp_tp_of(e);
     const struct bny_flow_packet *p = &e->tx.pk[seq % BNY_DPDK_WINDOW];
     struct dp_out *o = p->msg;
-    uint32_t at = BNY_DPDK_HEAD + check_bytes(t), full = (BNY_DPDK_ETH + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
+    uint32_t at = BNY_DPDK_HEAD + check_bytes(t),
+             full = (BNY_DPDK_ETH + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
     struct bny_dpdk_head h;
     uint32_t length;
 
@@ -144,9 +151,11 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     if (e->frame >= 4096)
         length = full - BNY_DPDK_ETH;
     fill_head(e, &h, BNY_DPDK_DATA, length);
-    h.flags = (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) | (p->off + p->len == o->hdr.len ? BNY_DPDK_LAST : 0) |
-                        (p->tries > 1 ? BNY_DPDK_AGAIN : 0) | (o->kind == DP_BYE ? BNY_DPDK_BYE : 0) |
-                        (t->set.checks ? BNY_DPDK_CHECKED : 0));
+    h.flags =
+        (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) |
+                  (p->off + p->len == o->hdr.len ? BNY_DPDK_LAST : 0) |
+                  (p->tries > 1 ? BNY_DPDK_AGAIN : 0) | (o->kind == DP_BYE ? BNY_DPDK_BYE : 0) |
+                  (t->set.checks ? BNY_DPDK_CHECKED : 0));
     h.seq = seq;
     h.chan = o->hdr.chan;
     h.msg = o->id;
@@ -155,8 +164,10 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     memcpy(head + BNY_DPDK_ETH, &h, sizeof h);
     if (p->off == 0)
         memcpy(head + BNY_DPDK_ETH + at, &o->hdr, sizeof o->hdr);
-    *tx = (struct bny_dpdk_tx){ .head = head, .head_len = BNY_DPDK_ETH + length,
-                                .body = o->buf + p->off, .body_len = p->len,
+    *tx = (struct bny_dpdk_tx){ .head = head,
+                                .head_len = BNY_DPDK_ETH + length,
+                                .body = o->buf + p->off,
+                                .body_len = p->len,
                                 .ref = o->attach && p->len > DP_COPY_MAX ? &o->ref : NULL };
     if (!tx->ref)
         t->tp.copied_bytes += p->len;
@@ -234,7 +245,7 @@ void bny_dpdk_push(struct dp_ep *e)
     } while (n == BNY_DPDK_BURST && sent == n);
 }
 
-/* ---- what is complete ---------------------------------------------------------------------------- */
+/* ---- what is complete ---- */
 
 void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p)
 {
@@ -268,7 +279,8 @@ void bny_dpdk_reap(struct dp_ep *e)
 
         while ((o = q->head) && o->all_sent && o->unacked == 0) {
             if (o->attach && drv->ref_busy(&o->ref) && !asked) {
-                drv->reclaim(e->port); /* drivers give back late, and only when they are called */
+                drv->reclaim(
+                    e->port); /* drivers give back late, and only when they are called */
                 asked = 1;
             }
             if (o->attach && drv->ref_busy(&o->ref))
@@ -306,13 +318,14 @@ void bny_dpdk_give_up(struct dp_ep *e)
     bny_flow_tx_init(&e->tx, 1, 0, e->frame);
 }
 
-/* ---- the contract --------------------------------------------------------------------------------- */
+/* ---- the contract ---- */
 
 static int check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
 {
     if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
-        return bny_fail(BANYAN_EINVAL, "message to rank %d: channel %u (below %d), %u bytes (at most %u)", e->ep.peer,
-                        hdr->chan, BNY_CHANNELS, hdr->len, max);
+        return bny_fail(BANYAN_EINVAL,
+                        "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
+                        e->ep.peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
     if (e->left)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d has left the job", e->ep.peer);
     if (e->down)
@@ -324,7 +337,8 @@ static int check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
     return 0;
 }
 
-static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr, const void *buf)
+static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr,
+                    const void *buf)
 {
     struct dp_queue *q = &e->queue[hdr->chan];
 

@@ -17,7 +17,8 @@ static int is_pci(const char *text)
     return sscanf(text, "%4x:%2x:%2x.%1x%c", &a, &b, &c, &d, &end) == 4;
 }
 
-/* "net_af_xdp0,iface=veth0,...": veth0. Other drivers' interfaces are made by them, and are the kernel's end of a wire. */
+/* "net_af_xdp0,iface=veth0,...": veth0. Other drivers' interfaces are made by them, and are the
+ * kernel's end of a wire. */
 static void parse_iface(struct dp_settings *s, const char *text)
 {
     const char *at = strstr(text, ",iface=");
@@ -26,7 +27,8 @@ static void parse_iface(struct dp_settings *s, const char *text)
         snprintf(s->iface, sizeof s->iface, "%.*s", (int)strcspn(at + 7, ","), at + 7);
 }
 
-/* What follows the first '=', or NULL. (Of text + 16 gcc 12 believes, with the sanitizers, that it may lie behind the end.) */
+/* What follows the first '=', or NULL. (Of text + 16 gcc 12 believes, with the sanitizers, that
+ * it may lie behind the end.) */
 static const char *value_of(const char *text)
 {
     const char *eq = strchr(text, '=');
@@ -47,7 +49,9 @@ static int parse_port(struct dp_settings *s, const char *text)
     } else if (iface && *iface) {
         s->kind = BNY_DPDK_AF_PACKET;
         if (strlen(iface) >= sizeof s->iface || strchr(text, ','))
-            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface", text, iface);
+            return bny_fail(BANYAN_EINVAL,
+                            "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface",
+                            text, iface);
         snprintf(s->device, sizeof s->device, "%s", iface);
         snprintf(s->iface, sizeof s->iface, "%s", iface);
     } else if (!strncmp(text, "net_", 4) || !strncmp(text, "eth_", 4)) {
@@ -56,9 +60,13 @@ static int parse_port(struct dp_settings *s, const char *text)
     } else if (is_pci(text)) {
         s->kind = BNY_DPDK_PCI;
     } else {
-        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_PORT=%.60s is no port: memif (ranks of one host), ring (ranks of one "
-                        "process), af_packet:iface=veth0, a vdev as net_af_xdp0,iface=veth0, or a PCI address as "
-                        "0000:03:00.0", text);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "BANYAN_DPDK_PORT=%.60s is no port: memif (ranks of one host), ring (ranks of one "
+            "process), af_packet:iface=veth0, a vdev as net_af_xdp0,iface=veth0, or a PCI "
+            "address as "
+            "0000:03:00.0",
+            text);
     }
     return 0;
 }
@@ -93,8 +101,11 @@ static int parse_fault(struct dp_fault *f, const char *text)
         else if (eq && !strncmp(w, "rate=", 5) && v > 0)
             f->rate = parse_rate(eq + 1);
         else
-            return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_FAULT: \"%.40s\" is none of loss, dup, reorder, corrupt "
-                            "(0 to 0.9), rate (as 1G) and seed", w);
+            return bny_fail(
+                BANYAN_EINVAL,
+                "BANYAN_DPDK_FAULT: \"%.40s\" is none of loss, dup, reorder, corrupt "
+                "(0 to 0.9), rate (as 1G) and seed",
+                w);
         f->on |= at || f->rate > 0;
     }
     return 0;
@@ -104,15 +115,19 @@ static int parse_checks(struct dp_settings *s)
 {
     const char *text = bny_param_str("BANYAN_DPDK_CHECK");
 
-    s->checks = !strcmp(text, "crc") ? BNY_DPDK_CRC : !strcmp(text, "mac") ? BNY_DPDK_MAC : BNY_DPDK_NO_CHECK;
+    s->checks = !strcmp(text, "crc")   ? BNY_DPDK_CRC
+                : !strcmp(text, "mac") ? BNY_DPDK_MAC
+                                       : BNY_DPDK_NO_CHECK;
     if (s->checks == BNY_DPDK_NO_CHECK && strcmp(text, "none") != 0)
-        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_CHECK=%.40s is none of none, crc and mac", text);
+        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_CHECK=%.40s is none of none, crc and mac",
+                        text);
     return 0;
 }
 
 int bny_dpdk_settings(struct dp_settings *s)
 {
-    const char *ip = bny_param_str("BANYAN_DPDK_ADDR"), *fault = bny_param_str("BANYAN_DPDK_FAULT");
+    const char *ip = bny_param_str("BANYAN_DPDK_ADDR"),
+               *fault = bny_param_str("BANYAN_DPDK_FAULT");
     struct in_addr a;
     int64_t mtu = bny_param_int("BANYAN_DPDK_MTU");
     int rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The dpdk transport: the table, set-up, polling, life and death of endpoints. dpdk.h has the design. */
+/* The dpdk transport: the table, set-up, polling, life and death of endpoints. dpdk.h has the
+ * design. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ extern const struct bny_transport_ops bny_dpdk_ops;
 
 static void dpdk_destroy(struct bny_tp *tp);
 
-/* ---- memory ---------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static int mem_add(struct dp_tp *t, void *at, int owned)
 {
@@ -43,7 +44,8 @@ static int mem_drop(struct dp_tp *t, void *at, int owned)
             return 0;
         }
     return bny_fail(BANYAN_EINVAL, "ptr: %p was not %s with this communicator", at,
-                    owned ? "allocated by banyan_mem_alloc" : "registered by banyan_mem_register");
+                    owned ? "allocated by banyan_mem_alloc"
+                          : "registered by banyan_mem_register");
 }
 
 static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
@@ -53,8 +55,10 @@ static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
 
     *out = t->drv->alloc(bytes);
     if (!*out)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no %zu bytes of DPDK memory left; give it more: "
-                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages", tp->rank, bytes);
+        return bny_fail(BANYAN_ENOMEM,
+                        "rank %d: no %zu bytes of DPDK memory left; give it more: "
+                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages",
+                        tp->rank, bytes);
     memset(*out, 0, bytes);
     rc = mem_add(t, *out, 1);
     if (rc) {
@@ -70,7 +74,8 @@ static int dpdk_mem_free(struct bny_tp *tp, void *ptr)
 }
 
 /* Memory of the user's own is sent as any other: attached where the driver can, else copied. */
-static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset)
+static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd,
+                             uint64_t offset)
 {
     return mem_add((struct dp_tp *)tp, ptr, 0);
 }
@@ -80,7 +85,7 @@ static int dpdk_mem_deregister(struct bny_tp *tp, void *ptr)
     return mem_drop((struct dp_tp *)tp, ptr, 0);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
 {
@@ -104,10 +109,12 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
         t->faults = bny_dpdk_faults_new(&t->set.fault, (uint64_t)cfg->rank);
         if (!t->faults)
             return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
-        bny_warn("rank %d: BANYAN_DPDK_FAULT is set: packets are lost, doubled, delayed or changed on purpose", cfg->rank);
+        bny_warn("rank %d: BANYAN_DPDK_FAULT is set: packets are lost, doubled, delayed or "
+                 "changed on purpose",
+                 cfg->rank);
     }
-    bny_info("dpdk: port %s, frames up to %u bytes%s%s", t->set.device, t->blob.frame, t->info.notes[0] ? "; " : "",
-             t->info.notes);
+    bny_info("dpdk: port %s, frames up to %u bytes%s%s", t->set.device, t->blob.frame,
+             t->info.notes[0] ? "; " : "", t->info.notes);
     return 0;
 }
 
@@ -123,7 +130,8 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     if (sodium_init() < 0)
         return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
     if (cfg->nranks > UINT16_MAX)
-        return bny_fail(BANYAN_ENOTSUP, "transport dpdk: %d ranks are more than 65535", cfg->nranks);
+        return bny_fail(BANYAN_ENOTSUP, "transport dpdk: %d ranks are more than 65535",
+                        cfg->nranks);
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
@@ -153,7 +161,8 @@ static int dpdk_address(struct bny_tp *tp, void *blob, size_t cap)
     const struct dp_tp *t = (struct dp_tp *)tp;
 
     if (cap < sizeof t->blob)
-        return bny_fail(BANYAN_EINVAL, "dpdk address needs %zu bytes, has %zu", sizeof t->blob, cap);
+        return bny_fail(BANYAN_EINVAL, "dpdk address needs %zu bytes, has %zu", sizeof t->blob,
+                        cap);
     memcpy(blob, &t->blob, sizeof t->blob);
     return (int)sizeof t->blob;
 }
@@ -166,9 +175,9 @@ static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t 
     if (len != sizeof b || peer < 0 || peer >= tp->nranks)
         return 0;
     memcpy(&b, blob, sizeof b);
-    return !memcmp(b.magic, "bdpk", 4) && b.rank == peer && b.kind == t->blob.kind && b.checks == t->blob.checks &&
-           b.frame >= 256 && b.frame <= 65535 && b.ip && b.ip != t->blob.ip &&
-           !memcmp(b.place, t->blob.place, sizeof b.place);
+    return !memcmp(b.magic, "bdpk", 4) && b.rank == peer && b.kind == t->blob.kind &&
+           b.checks == t->blob.checks && b.frame >= 256 && b.frame <= 65535 && b.ip &&
+           b.ip != t->blob.ip && !memcmp(b.place, t->blob.place, sizeof b.place);
 }
 
 static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **out)
@@ -177,9 +186,14 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     int rc;
 
     if (!e)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", t->tp.rank, peer);
-    e->ep = (struct bny_ep){ .tp = &t->tp, .ops = &bny_dpdk_ops, .peer = peer, .eager_max = DP_EAGER_MAX,
-                             .slot_max = DP_SLOT_MAX, .zcopy_min = DP_EAGER_MAX + 1 };
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
+                        t->tp.rank, peer);
+    e->ep = (struct bny_ep){ .tp = &t->tp,
+                             .ops = &bny_dpdk_ops,
+                             .peer = peer,
+                             .eager_max = DP_EAGER_MAX,
+                             .slot_max = DP_SLOT_MAX,
+                             .zcopy_min = DP_EAGER_MAX + 1 };
     memcpy(&e->blob, blob, sizeof e->blob);
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
@@ -207,8 +221,8 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     return rc;
 }
 
-/* Ports go first: until then the driver may hold packets that point into an endpoint's memory, and count them there; but the
- * buffers that are held have to be back before. */
+/* Ports go first: until then the driver may hold packets that point into an endpoint's memory,
+ * and count them there; but the buffers that are held have to be back before. */
 static void ep_close(struct dp_ep *e)
 {
     bny_dpdk_give_up(e);
@@ -237,7 +251,8 @@ static void ep_free(struct dp_ep *e)
     free(e);
 }
 
-static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t len,
+                        struct bny_ep **out)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
     struct dp_ep *e = NULL;
@@ -245,8 +260,11 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
 
     *out = NULL;
     if (!dpdk_reachable(tp, peer, blob, len) || peer == tp->rank || t->eps[peer])
-        return bny_fail(BANYAN_EINVAL, "rank %d: peer %d has no dpdk address that is reached from here, or was connected "
-                        "before", tp->rank, peer);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "rank %d: peer %d has no dpdk address that is reached from here, or was connected "
+            "before",
+            tp->rank, peer);
     rc = ep_new(t, peer, blob, &e);
     if (rc) {
         if (e)
@@ -264,20 +282,25 @@ static void tell(const struct dp_ep *e)
 {
     const struct bny_flow_tx *f = &e->tx;
 
-    bny_debug("dpdk: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, credit %u, window %.0f, "
-              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held", e->ep.peer, f->next,
-              (unsigned long long)f->resent, (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una,
-              f->cwnd, (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
+    bny_debug("dpdk: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, "
+              "credit %u, window %.0f, "
+              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held",
+              e->ep.peer, f->next, (unsigned long long)f->resent,
+              (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una, f->cwnd,
+              (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
 }
 
 static void tell_drops(const struct dp_tp *t)
 {
-    static const char *const names[BNY_DPDK_DROPS] = { "", "foreign", "cut", "impossible headers", "wrong tags",
-                                                       "wrong checks", "out of place", "beyond the credit" };
+    static const char *const names[BNY_DPDK_DROPS] = {
+        "",           "foreign",      "cut",          "impossible headers",
+        "wrong tags", "wrong checks", "out of place", "beyond the credit"
+    };
 
     for (int i = 1; i < BNY_DPDK_DROPS; i++)
         if (t->drops[i])
-            bny_info("dpdk: %llu frames dropped: %s", (unsigned long long)t->drops[i], names[i]);
+            bny_info("dpdk: %llu frames dropped: %s", (unsigned long long)t->drops[i],
+                     names[i]);
 }
 
 static void say_goodbye(struct dp_tp *t)
@@ -285,7 +308,8 @@ static void say_goodbye(struct dp_tp *t)
     for (int r = 0; r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        for (int i = 0; e && e->up && !e->down && !e->bye && i < 3; i++) /* it is not acknowledged */
+        for (int i = 0; e && e->up && !e->down && !e->bye && i < 3;
+             i++) /* it is not acknowledged */
             bny_dpdk_control(e, BNY_DPDK_ABORT, 0, 0);
     }
 }
@@ -328,7 +352,7 @@ static void dpdk_destroy(struct bny_tp *tp)
     free(t);
 }
 
-/* ---- polling --------------------------------------------------------------------------------------- */
+/* ---- polling ---- */
 
 void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...)
 {
@@ -353,7 +377,8 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
         e->sent = s->next;
         if (!e->sent)
             e->sent_tail = &e->sent;
-        ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &e->ep, .cookie = s->cookie };
+        ev[got++] =
+            (struct bny_event){ .kind = BNY_EV_SENT, .ep = &e->ep, .cookie = s->cookie };
         s->next = e->free_sent;
         e->free_sent = s;
     }
@@ -367,7 +392,8 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
     }
     if (e->down == 1 && got < n && !e->ready) {
         e->down = 2;
-        ev[got++] = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
+        ev[got++] =
+            (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
     }
     return got;
 }

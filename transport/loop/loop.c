@@ -37,7 +37,7 @@ struct loop_address {
 
 extern const struct bny_transport_ops bny_loop_ops;
 
-/* --- receiving ----------------------------------------------------------------------- */
+/* ---- receiving ---- */
 
 static void link_lent(struct loop_ep *e, struct received *r)
 {
@@ -138,7 +138,7 @@ static void pump(struct loop_ep *e)
     }
 }
 
-/* --- set-up -------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {

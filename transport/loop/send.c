@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* --- events -------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 int bny_loop_push_event(struct loop_ep *e, const struct bny_event *ev)
 {
@@ -40,7 +40,7 @@ int bny_loop_pop_events(struct loop_ep *e, struct bny_event *ev, int n)
     return got;
 }
 
-/* --- sending ------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 /* Takes an acknowledged message off the channel; *at is its place in the list. */
 static void finish_out(struct loop_ep *e, struct tx_channel *c, struct bny_loop_out **at)

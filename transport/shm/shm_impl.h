@@ -37,10 +37,10 @@
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
 #define SHM_TILE       (128u << 10) /* a view's piece: stays in L2 while it is added */
-#define SHM_ZCOPY_MIN  (8u << 10)  /* below, copying through a slot costs less */
-#define SHM_ARENAS     256u        /* per rank at one time */
-#define SHM_ARENA_BITS 8           /* id = generation << bits | index */
-#define SHM_SENT       256u        /* SENT events of puts that wait for poll() */
+#define SHM_ZCOPY_MIN  (8u << 10)   /* below, copying through a slot costs less */
+#define SHM_ARENAS     256u         /* per rank at one time */
+#define SHM_ARENA_BITS 8            /* id = generation << bits | index */
+#define SHM_SENT       256u         /* SENT events of puts that wait for poll() */
 
 #define SHM_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -58,14 +58,14 @@ _Static_assert(sizeof(struct shm_rec) == 64, "a record is a cache line");
 struct shm_seg {
     uint32_t magic, version;
     uint64_t bytes;
-    _Alignas(64) _Atomic uint32_t head;              /* rx */
-    _Alignas(64) _Atomic uint32_t tx_sleeping;       /* set by tx, cleared by who wakes it */
-    _Atomic uint32_t tx_left;                        /* tx: farewell */
-    _Alignas(64) _Atomic uint32_t tx_cpu;            /* tx: 1 + where it runs, 0: it does not say */
-    _Alignas(64) _Atomic uint32_t rx_sleeping;       /* set by rx, cleared by who wakes it */
-    _Atomic uint32_t rx_left;                        /* rx: farewell */
-    _Alignas(64) _Atomic uint32_t writing;           /* rx: guard it puts through + 1, or 0 */
-    _Alignas(64) _Atomic uint32_t guard[SHM_GUARDS]; /* tx: the open window's key, or 0 */
+    _Alignas(64) _Atomic uint32_t head;        /* rx */
+    _Alignas(64) _Atomic uint32_t tx_sleeping; /* set by tx, cleared by who wakes it */
+    _Atomic uint32_t tx_left;                  /* tx: farewell */
+    _Alignas(64) _Atomic uint32_t tx_cpu;      /* tx: 1 + where it runs, 0: it does not say */
+    _Alignas(64) _Atomic uint32_t rx_sleeping; /* set by rx, cleared by who wakes it */
+    _Atomic uint32_t rx_left;                  /* rx: farewell */
+    _Alignas(64) _Atomic uint32_t writing;     /* rx: guard it puts through + 1, or 0 */
+    _Alignas(64) _Atomic uint32_t guard[SHM_GUARDS];    /* tx: the open window's key, or 0 */
     _Alignas(64) _Atomic uint32_t slot_done[SHM_SLOTS]; /* rx */
     _Alignas(64) _Atomic uint32_t done[SHM_RING];       /* rx */
     _Alignas(4096) struct shm_rec ring[SHM_RING];
@@ -73,7 +73,7 @@ struct shm_seg {
     _Alignas(4096) uint8_t slots[SHM_SLOTS][SHM_SLOT_BYTES];
 };
 
-/* --- what goes over the sockets ----------------------------------------------------------- */
+/* ---- what goes over the sockets ---- */
 enum shm_packet_type {
     SHM_PKT_HELLO = 1,  /* with the segment's descriptor */
     SHM_PKT_ARENA,      /* with the arena's descriptor: id, bytes, offset in the file */
@@ -98,7 +98,7 @@ struct shm_blob {
     char name[SHM_NAME_BYTES];
 };
 
-/* --- this rank's side --------------------------------------------------------------------- */
+/* ---- this rank's side ---- */
 enum shm_copy { SHM_COPY_NONE, SHM_COPY_CMA, SHM_COPY_DIRECT /* same process */ };
 enum shm_fate { SHM_ALIVE, SHM_LEFT, SHM_DEAD };
 
@@ -195,8 +195,9 @@ struct shm_tp {
     char name[SHM_NAME_BYTES];
 };
 
-/* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken. receive: 1, 0 when there is none,
- * -1 at the end of the connection; *fd is the caller's, -1 without one. Unasked descriptors are closed. */
+/* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken.
+ * receive: 1, 0 when there is none, -1 at the end of the connection; *fd is the caller's, -1
+ * without one. Unasked descriptors are closed. */
 int bny_shm_packet_send(int sock, const struct shm_packet *p, int fd);
 int bny_shm_packet_receive(int sock, struct shm_packet *p, int *fd);
 

@@ -39,7 +39,7 @@ struct shm_conn {
     struct shm_conn *next;
 };
 
-/* --- connections -------------------------------------------------------------------------- */
+/* ---- connections ---- */
 
 /* Takes fd. NULL on no memory. */
 static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
@@ -135,7 +135,7 @@ int bny_shm_listen(struct shm_tp *tp)
     return tp->listener ? 0 : bny_fail(BANYAN_ENOMEM, "shm: no memory for the listener");
 }
 
-/* --- peers -------------------------------------------------------------------------------- */
+/* ---- peers ---- */
 
 struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
 {
@@ -232,7 +232,7 @@ static void ep_watch(struct shm_ep *ep, pid_t pid)
         ep->pid_conn = conn_add(tp, CONN_PID, fd, ep);
 }
 
-/* --- packets ------------------------------------------------------------------------------ */
+/* ---- packets ---- */
 
 int bny_shm_packet(struct shm_ep *ep, struct shm_packet *p, int fd)
 {
@@ -279,9 +279,9 @@ static void hello_mac(const struct shm_tp *tp, const struct shm_packet *p, const
     crypto_generichash_final(&s, mac, 32);
 }
 
-/* Makes the pages of the rings now: otherwise the first lap over them faults on every fourth message, on both sides
- * (256 B: 1.3 us instead of 0.4). Slots stay untouched until they are used. An older kernel refuses; then they come
- * as they are touched. */
+/* Makes the pages of the rings now: otherwise the first lap over them faults on every fourth
+ * message, on both sides (256 B: 1.3 us instead of 0.4). Slots stay untouched until they are
+ * used. An older kernel refuses; then they come as they are touched. */
 static void populate(struct shm_seg *seg)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -385,7 +385,7 @@ void bny_shm_drain(struct shm_ep *ep)
         conn_read((struct shm_tp *)ep->base.tp, ep->in_conn);
 }
 
-/* --- accepting ---------------------------------------------------------------------------- */
+/* ---- accepting ---- */
 
 static void accept_all(struct shm_tp *tp)
 {
@@ -458,7 +458,7 @@ int bny_shm_service(struct shm_tp *tp)
     return n > 0 ? n : 0;
 }
 
-/* --- our own direction -------------------------------------------------------------------- */
+/* ---- our own direction ---- */
 
 /* Returns a descriptor of a new segment, mapped at *out, or an error. */
 static int segment_create(struct shm_seg **out)

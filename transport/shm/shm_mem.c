@@ -25,7 +25,7 @@
 #define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
 
-/* --- our arenas --------------------------------------------------------------------------- */
+/* ---- our arenas ---- */
 
 struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t len)
 {
@@ -248,7 +248,7 @@ void bny_shm_arena_flush(struct shm_tp *tp)
         }
 }
 
-/* --- peers' arenas ------------------------------------------------------------------------ */
+/* ---- peers' arenas ---- */
 
 static void peer_arena_unmap(struct shm_peer_arena *a)
 {
@@ -310,7 +310,7 @@ uint8_t *bny_shm_peer_arena(struct shm_ep *ep, uint32_t id, uint64_t offset, uin
     return a->mem + offset;
 }
 
-/* --- windows ------------------------------------------------------------------------------ */
+/* ---- windows ---- */
 
 int bny_shm_window_open(struct bny_ep *bep, void *addr, size_t bytes, struct bny_window *out)
 {
@@ -444,8 +444,8 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return rc;
     if (rc == 0 || ep->nsent == SHM_SENT)
         return BNY_AGAIN;
-    if (hdr->len != 0 || hdr->chan >= BNY_CHANNELS || win->slot >= SHM_GUARDS || offset > win->bytes ||
-        len > win->bytes - offset)
+    if (hdr->len != 0 || hdr->chan >= BNY_CHANNELS || win->slot >= SHM_GUARDS ||
+        offset > win->bytes || len > win->bytes - offset)
         return bny_fail(BANYAN_EINVAL,
                         "shm: put of %u bytes at %llu of rank %d's window of %llu", len,
                         (unsigned long long)offset, bep->peer, (unsigned long long)win->bytes);
@@ -467,7 +467,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
     return 0;
 }
 
-/* --- end ---------------------------------------------------------------------------------- */
+/* ---- end ---- */
 
 void bny_shm_ep_unmap(struct shm_ep *ep)
 {

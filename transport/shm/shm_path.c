@@ -18,7 +18,7 @@
 #define SERVICE_NS_MAX  1000000u  /* and when nothing does */
 #define SERVICE_NS_BUSY 50000000u /* while messages flow */
 
-/* --- sending ------------------------------------------------------------------------------ */
+/* ---- sending ---- */
 
 int bny_shm_has_room(struct shm_ep *ep)
 {
@@ -258,7 +258,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
     return 0;
 }
 
-/* --- receiving ---------------------------------------------------------------------------- */
+/* ---- receiving ---- */
 
 /* Marks a record as released, and moves the head over all that are. */
 static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
@@ -342,8 +342,8 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
         }
         ep->free_msgs = m->free_next;
         m->pos = ep->in_pos++;
-        /* Only the data of longer eager messages stays in the ring's order until it is released. The rest is in the
-         * message now, so holding it holds up nobody. */
+        /* Only the data of longer eager messages stays in the ring's order until it is
+         * released. The rest is in the message now, so holding it holds up nobody. */
         if (m->kind != SHM_REC_EAGER)
             ring_release(ep, m->pos, 0);
         ev[got].kind = BNY_EV_MSG;
@@ -494,7 +494,8 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
                             "shm: reading rank %d's memory: %s; set BANYAN_CMA=0 "
                             "on all ranks",
                             ep->base.peer, strerror(e));
-        /* No DOWN: after a failure that we have not heard of yet, its user may have freed the memory. */
+        /* No DOWN: after a failure that we have not heard of yet, its user may have freed the
+         * memory. */
         if (e == EFAULT)
             return bny_fail(BANYAN_EPROTO, "shm: rank %d sent memory that is not mapped there",
                             ep->base.peer);

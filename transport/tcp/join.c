@@ -25,8 +25,8 @@
 #include "base/log.h"
 #include "transport/tcp/tcp.h"
 
-#define ROUNDS_MAX       6         /* times that every address of a peer may fail */
-#define ROUNDS_MIN       2         /* however late it is: we may have been away since the first */
+#define ROUNDS_MAX       6 /* times that every address of a peer may fail */
+#define ROUNDS_MIN       2 /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define ACCEPTS_PER_POLL 16
 
@@ -77,11 +77,12 @@ static void become_open(struct tcp_conn *c)
     bny_tcp_activate(c);
 }
 
-/* --- connecting ---------------------------------------------------------------------- */
+/* ---- connecting ---- */
 
 static void try_candidate(struct tcp_conn *c);
 
-/* The attempt failed (why; NULL: there was none): the next address, later the next round, in the end the peer is down. */
+/* The attempt failed (why; NULL: there was none): the next address, later the next round, in
+ * the end the peer is down. */
 static void try_next(struct tcp_conn *c, const char *why)
 {
     uint64_t now = bny_now_ns();
@@ -157,15 +158,16 @@ static void try_candidate(struct tcp_conn *c)
     bny_tcp_watch(c);
 }
 
-/* The connection ended in the handshake. The other end gives up on one that takes 5 s, as it may
- * have done because of us. */
+/* The connection ended in the handshake. The other end gives up on one that takes 5 s, as it
+ * may have done because of us. */
 static void cut_short(struct tcp_conn *c, const char *why)
 {
     c->spared |= bny_now_ns() - c->begun_ns >= TCP_HANDSHAKE_NS - 1000000000u;
     try_next(c, why);
 }
 
-/* Nothing came in 5 s. Of a peer that has accepted before, a new attempt may also find its queue full of such. */
+/* Nothing came in 5 s. Of a peer that has accepted before, a new attempt may also find its
+ * queue full of such. */
 static void not_answered(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT];
@@ -173,10 +175,12 @@ static void not_answered(struct tcp_conn *c)
     c->spared |= c->silences > 0;
     if (c->state == TCP_CHALLENGE) {
         if (c->silences++ == 0)
-            bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting for it",
+            bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting "
+                     "for it",
                      c->ep->ep.peer, bny_addr_text(&c->addr, text));
         c->spared = 1;
-        if (!candidate(c->ep, 1)) { /* else it may be a stranger, and another address the rank's */
+        if (!candidate(c->ep,
+                       1)) { /* else it may be a stranger, and another address the rank's */
             c->deadline_ns = UINT64_MAX;
             return;
         }
@@ -227,7 +231,8 @@ static void challenged(struct tcp_conn *c)
     int rc = recv_all(c, 64);
 
     if (rc < 0)
-        cut_short(c, "it closed the connection in the handshake; does it have the same secret?");
+        cut_short(c,
+                  "it closed the connection in the handshake; does it have the same secret?");
     if (rc <= 0)
         return;
     memcpy(c->nonce, c->hs, 32);
@@ -247,7 +252,7 @@ static void challenged(struct tcp_conn *c)
     become_open(c);
 }
 
-/* --- accepting ----------------------------------------------------------------------- */
+/* ---- accepting ---- */
 
 /* why NULL: it may well be a rank, which has lost patience. */
 static void drop_half(struct tcp_conn *c, const char *why)
@@ -386,7 +391,7 @@ void bny_tcp_join_event(struct tcp_conn *c)
     }
 }
 
-/* --- deadlines ----------------------------------------------------------------------- */
+/* ---- deadlines ---- */
 
 /* We may have been away, with more events to come than one look takes: what has arrived counts.
  * 1: it is too late all the same. */

@@ -145,7 +145,7 @@ int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n)
     return got;
 }
 
-/* --- the ops ------------------------------------------------------------------------- */
+/* ---- the ops ---- */
 
 static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
 {

@@ -15,7 +15,7 @@
 #define ROOM_MIN      4096u /* do not read into less space than this */
 #define DISCARD_TURNS 16
 
-/* --- buffers ------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 
 static struct tcp_chunk *chunk_get(struct tcp_conn *c)
 {
@@ -143,7 +143,7 @@ static int fill(struct tcp_conn *c, uint32_t need)
     return 1;
 }
 
-/* --- messages ------------------------------------------------------------------------ */
+/* ---- messages ---- */
 
 /* Drops what a released message left behind. */
 static void skip(struct tcp_conn *c)
@@ -281,7 +281,7 @@ void bny_tcp_read_control(struct tcp_conn *c)
     }
 }
 
-/* --- view and release ---------------------------------------------------------------- */
+/* ---- view and release ---- */
 
 /* Takes up to want payload bytes of the message off the buffer and the socket, after the
  * carried ones. Returns the bytes now at dst, or -1 when the connection is lost. */

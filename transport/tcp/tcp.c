@@ -26,7 +26,7 @@
 
 extern const struct bny_transport_ops bny_tcp_ops;
 
-/* --- attention ----------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 void bny_tcp_activate(struct tcp_conn *c)
 {
@@ -110,7 +110,7 @@ static void serve(struct tcp_tp *t)
     }
 }
 
-/* --- the end of connections and peers ------------------------------------------------ */
+/* ---- the end of connections and peers ---- */
 
 static void shut(struct tcp_conn *c)
 {
@@ -165,7 +165,7 @@ static int take_down(struct tcp_ep *e, struct bny_event *ev)
     return 1;
 }
 
-/* --- set-up -------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static void tcp_destroy(struct bny_tp *tp);
 
@@ -387,7 +387,7 @@ static int tcp_farewell(struct bny_tp *tp)
     return waiting ? BNY_AGAIN : 0;
 }
 
-/* --- polling ------------------------------------------------------------------------- */
+/* ---- polling ---- */
 
 static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 {

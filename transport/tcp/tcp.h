@@ -29,9 +29,9 @@
 #define TCP_CHUNKS_MAX                                                                         \
     64 /* receive buffers of one connection, while messages in them are held */
 #define TCP_TILE          65536u
-#define TCP_SLOTS         8    /* send slots of one endpoint */
-#define TCP_ITEMS         128u /* ring of messages to write; power of two */
-#define TCP_ITEMS_SOFT    64u /* eager and send stop here; the rest: commit, farewell */
+#define TCP_SLOTS         8       /* send slots of one endpoint */
+#define TCP_ITEMS         128u    /* ring of messages to write; power of two */
+#define TCP_ITEMS_SOFT    64u     /* eager and send stop here; the rest: commit, farewell */
 #define TCP_COPY_BYTES    262144u /* eager payload that waits for the socket, per connection */
 #define TCP_HALF_MAX      128     /* accepted connections that have not proven themselves yet */
 #define TCP_HANDSHAKE_NS  5000000000u
@@ -115,7 +115,8 @@ struct tcp_conn {
     uint32_t hs_have;
     uint64_t begun_ns, deadline_ns, give_up_ns, retry_ns; /* begun: the attempt */
     int candidate, round;
-    int spared; /* an attempt of this round says nothing against the peer: the round is not counted */
+    int spared;   /* an attempt of this round says nothing against the peer: the round is not
+                     counted */
     int silences; /* attempts that the peer's kernel accepted, and nobody answered */
     char why[64]; /* the latest attempt failed */
     /* writing (outgoing) */
@@ -175,8 +176,9 @@ struct tcp_tp {
 
 /* addr.c */
 int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range);
-/* A peer's addresses on a network that we are on too come first: a host with several interfaces is reached by the
- * nearest, and each link of a direct network carries what is for its other end. */
+/* A peer's addresses on a network that we are on too come first: a host with several interfaces
+ * is reached by the nearest, and each link of a direct network carries what is for its other
+ * end. */
 void bny_tcp_prefer_adjacent(const struct tcp_tp *t, struct tcp_blob *blob);
 /* 1 when blob is a peer's that this host can reach; fills *out. */
 int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,

@@ -9,13 +9,16 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
-#define TOLD 8u /* requests turned away that are told one by one; then each time that their number has doubled */
+#define TOLD                                                                                   \
+    8u /* requests turned away that are told one by one; then each time that their number has  \
+          doubled */
 
-/* Not even one of ours? Versions are compared by themselves: what else a request says depends on them. */
+/* Not even one of ours? Versions are compared by themselves: what else a request says depends
+ * on them. */
 static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t len)
 {
-    return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks || r->from == r->to ||
-           r->lane >= VB_LANES;
+    return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks ||
+           r->from == r->to || r->lane >= VB_LANES;
 }
 
 /* The log is not theirs to fill. 1: this one is to be told of. */
@@ -27,7 +30,8 @@ static int is_told(struct vb_tp *t)
 }
 
 /* 0, or why this request must be turned away; -1: for no reason that is told. */
-static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, const struct vb_rail *rail)
+static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
+                   const struct vb_rail *rail)
 {
     struct vb_ep *e, *l;
     int halves = 0;
@@ -36,30 +40,40 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len, cons
         halves++;
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
         if (is_told(t))
-            bny_warn("verbs: a rank that connects as wire version %d does was turned away, ours is %d: install the same version "
-                     "of banyan on all hosts", r->wire, BNY_WIRE_VERSION);
+            bny_warn("verbs: a rank that connects as wire version %d does was turned away, "
+                     "ours is %d: install the same version "
+                     "of banyan on all hosts",
+                     r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
     if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {
         if (is_told(t))
-            bny_warn("verbs: a connection request that is not from a rank of this job was turned away (requests turned away so "
-                     "far: %llu)", (unsigned long long)t->turned_away);
+            bny_warn("verbs: a connection request that is not from a rank of this job was "
+                     "turned away (requests turned away so "
+                     "far: %llu)",
+                     (unsigned long long)t->turned_away);
         return -1;
     }
     if (r->notify != t->notify) {
-        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device is of another kind", r->from);
+        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device "
+                 "is of another kind",
+                 r->from);
         return VB_NOT_ABLE;
     }
     if (!rail || r->rail != rail->index) {
-        bny_warn("verbs: rank %d was turned away: it means our device %d and comes to %s; the routes of its devices are mixed "
-                 "up", r->from, r->rail, rail ? rail->device : "another");
+        bny_warn("verbs: rank %d was turned away: it means our device %d and comes to %s; the "
+                 "routes of its devices are mixed "
+                 "up",
+                 r->from, r->rail, rail ? rail->device : "another");
         return VB_NOT_ABLE;
     }
     e = t->eps[r->from];
     l = e && r->lane ? e->lanes[r->lane] : e;
     if ((e && (e->down || e->left)) || (r->resumes && (!l || !l->conn)))
         return VB_GIVEN_UP;
-    if (rail->down == 2 || (r->lane && (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
+    if (rail->down == 2 ||
+        (r->lane &&
+         (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
         return VB_NOT_NOW;
     return l && l->trial && t->tp.rank < r->from ? VB_TURNED_AWAY : 0;
 }
@@ -70,7 +84,8 @@ static struct vb_conn *owner_of(struct vb_tp *t, const struct vb_request *r)
     return r->lane || r->resumes ? t->eps[r->from]->conn : NULL;
 }
 
-void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len)
+void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
+                         size_t len)
 {
     struct vb_rail *rail = bny_verbs_rail_of(t, id);
     struct vb_request r = { .wire = 0 };
@@ -99,7 +114,8 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     rc = bny_verbs_conn_prepare(c, owner_of(t, &r), r.resumes);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
         why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;
-        bny_warn("verbs: rank %d cannot be accepted: %s", r.from, rc ? banyan_last_error() : strerror(errno));
+        bny_warn("verbs: rank %d cannot be accepted: %s", r.from,
+                 rc ? banyan_last_error() : strerror(errno));
         t->fn->rdma_reject(id, &why, 1);
         bny_verbs_conn_close(c);
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What completions bring: messages into slots, credits, ends of requests. Peers' numbers (slots, lengths, counts) are
- * checked: a wrong one ends the connection. */
+/* What completions bring: messages into slots, credits, ends of requests. Peers' numbers
+ * (slots, lengths, counts) are checked: a wrong one ends the connection. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
 
     if (!m || slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1) ||
         bytes != VB_HEAD + part_bytes(m, m->parts)) {
-        bny_verbs_down(c->e, "writes a piece of %u bytes into slot %u, where none is expected", bytes, slot);
+        bny_verbs_down(c->e, "writes a piece of %u bytes into slot %u, where none is expected",
+                       bytes, slot);
         return -1;
     }
     c->bulk_held |= 1u << slot;
@@ -90,7 +91,8 @@ static int says_wrongly(struct vb_conn *c, struct vb_msg *m, uint32_t bytes)
 }
 
 /* A message has come into a bulk slot. 1: *ev is it; 0: the connection is broken. */
-static int bulk_arrived(struct vb_conn *c, int is_long, uint32_t slot, uint32_t bytes, struct bny_event *ev)
+static int bulk_arrived(struct vb_conn *c, int is_long, uint32_t slot, uint32_t bytes,
+                        struct bny_event *ev)
 {
     const char *mem;
     struct vb_msg *m;
@@ -104,8 +106,10 @@ static int bulk_arrived(struct vb_conn *c, int is_long, uint32_t slot, uint32_t 
         return 0;
     mem = bny_verbs_bulk_in(c, slot);
     memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
-    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX || c->streaming != NULL
-                : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD || m->msg.hdr.len > VB_SLOT_MAX)
+    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX ||
+                      c->streaming != NULL
+                : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
+                      m->msg.hdr.len > VB_SLOT_MAX)
         return says_wrongly(c, m, bytes);
     m->slot = slot;
     m->bulk = 1;
@@ -135,13 +139,16 @@ static int shape_of(struct vb_conn *c, uint32_t value, struct bny_hdr *hdr)
 }
 
 /* The same for eager slots. What was put lies at its place, and has the slot's credit only. */
-static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, uint32_t bytes, struct bny_event *ev)
+static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, uint32_t bytes,
+                         struct bny_event *ev)
 {
-    uint32_t slot = c->eager_next % VB_EAGER_SLOTS, shape = value >> 8, head = kind == VB_IMM_EAGER ? VB_HEAD : 0;
+    uint32_t slot = c->eager_next % VB_EAGER_SLOTS, shape = value >> 8,
+             head = kind == VB_IMM_EAGER ? VB_HEAD : 0;
     const char *mem = eager_in(c, slot);
     struct vb_msg *m;
 
-    if (c->eager_held[slot] || (kind == VB_IMM_EAGER && ((value & 0xff) != slot || shape >= VB_SHAPES))) {
+    if (c->eager_held[slot] ||
+        (kind == VB_IMM_EAGER && ((value & 0xff) != slot || shape >= VB_SHAPES))) {
         bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", value & 0xff);
         return 0;
     }
@@ -157,8 +164,10 @@ static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, ui
         bny_verbs_down(c->e, "repeats a header that it never sent");
         return 0;
     }
-    if (kind == VB_IMM_PUT_AGAIN ? m->msg.hdr.kind != BNY_MSG_PUT || m->msg.hdr.len || m->msg.hdr.codec_len_raw != bytes
-                                 : bytes < head || m->msg.hdr.len != bytes - head || bytes - head > VB_EAGER_MAX)
+    if (kind == VB_IMM_PUT_AGAIN
+            ? m->msg.hdr.kind != BNY_MSG_PUT || m->msg.hdr.len ||
+                  m->msg.hdr.codec_len_raw != bytes
+            : bytes < head || m->msg.hdr.len != bytes - head || bytes - head > VB_EAGER_MAX)
         return says_wrongly(c, m, bytes);
     c->eager_held[slot] = 1;
     c->eager_next++;
@@ -220,30 +229,35 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
     return 0;
 }
 
-/* ---- completions ------------------------------------------------------------------------- */
+/* ---- completions ---- */
 
-/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits' arithmetic. An error of the
- * device itself (rxe's, when its interface is down) may pass over another rail. */
+/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits'
+ * arithmetic. An error of the device itself (rxe's, when its interface is down) may pass over
+ * another rail. */
 static int is_lasting(const struct vb_conn *c, enum ibv_wc_status status)
 {
     if (status == IBV_WC_LOC_QP_OP_ERR && bny_verbs_rail_others(c->e, c->rail))
         return 0;
-    return status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR && status != IBV_WC_RESP_TIMEOUT_ERR &&
-           status != IBV_WC_FATAL_ERR && status != IBV_WC_GENERAL_ERR && status != IBV_WC_REM_ABORT_ERR;
+    return status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR &&
+           status != IBV_WC_RESP_TIMEOUT_ERR && status != IBV_WC_FATAL_ERR &&
+           status != IBV_WC_GENERAL_ERR && status != IBV_WC_REM_ABORT_ERR;
 }
 
-/* The first completion of a broken queue pair says why; where it is a flushed one, somebody else broke it. Receive
- * requests end in order, so that after the first that was flushed nothing has come. */
+/* The first completion of a broken queue pair says why; where it is a flushed one, somebody
+ * else broke it. Receive requests end in order, so that after the first that was flushed
+ * nothing has come. */
 static void failed(struct vb_conn *c, const struct ibv_wc *wc)
 {
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
     char remedy[VB_REMEDY];
 
     if (!c->lost && is_lasting(c, wc->status))
-        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x); %s", c->rail->at, why, wc->vendor_err,
+        bny_verbs_down(c->e, "is not reached over device %s any more: %s (vendor %#x); %s",
+                       c->rail->at, why, wc->vendor_err,
                        bny_verbs_remedy(c, wc->status, remedy));
     else if (!c->lost)
-        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x); %s", c->rail->at, why, wc->vendor_err,
+        bny_verbs_lost(c, "is not reached over device %s any more: %s (vendor %#x); %s",
+                       c->rail->at, why, wc->vendor_err,
                        bny_verbs_remedy(c, wc->status, remedy));
     if (wc->wr_id & VB_WR_RECV)
         c->drained = 1;
@@ -302,7 +316,8 @@ static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
         if (s->stripes && !c->dead && !bny_verbs_stripes_done(c, s->stripes))
             break;
         if (s->tells)
-            ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->e->ep, .cookie = s->cookie };
+            ev[got++] =
+                (struct bny_event){ .kind = BNY_EV_SENT, .ep = &c->e->ep, .cookie = s->cookie };
         c->reported++;
     }
     return got;
@@ -322,7 +337,9 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         c->stashed = k > 0 ? k : 0;
         c->stash_at = 0;
         if (k < 0)
-            bny_verbs_down(e, "is not reached any more: the completion queue of device %s fails", c->rail->at);
+            bny_verbs_down(e,
+                           "is not reached any more: the completion queue of device %s fails",
+                           c->rail->at);
     }
     while (got < n && c->stash_at < c->stashed && !e->down)
         got += bny_verbs_complete(c, &c->stash[c->stash_at++], &ev[got]);

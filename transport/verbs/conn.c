@@ -43,7 +43,7 @@ struct vb_note *bny_verbs_notes_out(const struct vb_conn *c)
     return c->page->notes_out;
 }
 
-/* ---- the end ------------------------------------------------------------------------------ */
+/* ---- the end ---- */
 
 static void unlink_half(struct vb_conn *c)
 {
@@ -110,9 +110,10 @@ void bny_verbs_conn_close(struct vb_conn *c)
     }
     while (c->longs_done != c->longs_queued)
         c->sent[c->posted++ % VB_SENDS] =
-            (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie, .tells = 1 };
+            (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie,
+                              .tells = 1 };
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
-    if (!c->e || c->e->conn != c) /* it never was open: nothing is lent */
+    if (!c->e || c->e->conn != c)     /* it never was open: nothing is lent */
         memory_free(c);
     c->next = t->dead;
     t->dead = c;
@@ -145,7 +146,8 @@ static void give_up(struct vb_ep *e, const char *why)
         return;
     close_lane(e);
     if (e->main->state == VB_OPEN && !e->main->left && !e->main->gone)
-        bny_warn("verbs: rank %d %s; going on without connection %u to it, over device %s", e->ep.peer, why, e->lane + 1,
+        bny_warn("verbs: rank %d %s; going on without connection %u to it, over device %s",
+                 e->ep.peer, why, e->lane + 1,
                  t->rails[e->lane % (uint32_t)e->main->nrails].device);
 }
 
@@ -175,9 +177,10 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     e->down = 1;
 }
 
-/* ---- resources ---------------------------------------------------------------------------- */
+/* ---- resources ---- */
 
-struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id, int active)
+struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
+                                   int active)
 {
     struct vb_conn *c = calloc(1, sizeof *c);
 
@@ -204,10 +207,13 @@ static int fails(const struct vb_conn *c, const char *what)
 {
     int err = errno;
 
-    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s", c->rail->at, what,
-                    strerror(err),
-                    err == ENOMEM ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
-                                    "ulimit -l unlimited)" : "");
+    return bny_fail(
+        err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s",
+        c->rail->at, what, strerror(err),
+        err == ENOMEM
+            ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
+              "ulimit -l unlimited)"
+            : "");
 }
 
 static int make_qp(struct vb_conn *c)
@@ -215,11 +221,17 @@ static int make_qp(struct vb_conn *c)
     static const uint32_t sizes[] = { VB_INLINE, 128, 64, 0 };
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct ibv_qp_init_attr a = { .send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC, .srq = c->rail->shared.srq,
-                                      .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
-                                               .max_recv_wr = c->rail->shared.srq ? 0 : VB_RECVS + 1,
-                                               .max_send_sge = 2, .max_recv_sge = 1,
-                                               .max_inline_data = sizes[i] } };
+        struct ibv_qp_init_attr a = {
+            .send_cq = c->cq,
+            .recv_cq = c->cq,
+            .qp_type = IBV_QPT_RC,
+            .srq = c->rail->shared.srq,
+            .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
+                     .max_recv_wr = c->rail->shared.srq ? 0 : VB_RECVS + 1,
+                     .max_send_sge = 2,
+                     .max_recv_sge = 1,
+                     .max_inline_data = sizes[i] }
+        };
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
@@ -239,11 +251,13 @@ static int make_rings(struct vb_conn *c, int further)
     if (further)
         c->stripe_bytes = calloc(VB_RECVS, sizeof *c->stripe_bytes);
     if (!further) {
-        c->slab = mmap(NULL, SLAB_MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        c->slab =
+            mmap(NULL, SLAB_MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (c->slab == MAP_FAILED)
             c->slab = NULL;
     }
-    if (c->sent && (c->keys || c->t->nrails == 1) && (further ? c->stripe_bytes != NULL : c->slab != NULL))
+    if (c->sent && (c->keys || c->t->nrails == 1) &&
+        (further ? c->stripe_bytes != NULL : c->slab != NULL))
         return 0;
     return bny_fail(BANYAN_ENOMEM, "no memory for the slabs of a connection");
 }
@@ -258,13 +272,13 @@ static int register_slab(struct vb_conn *owner, const struct vb_conn *c)
         owner->mr_in[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab, VB_SLAB_BYTES,
                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (owner->mr_in[i] && !owner->mr_out[i])
-        owner->mr_out[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab + VB_SLAB_BYTES, VB_SLAB_BYTES,
-                                          IBV_ACCESS_LOCAL_WRITE);
+        owner->mr_out[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab + VB_SLAB_BYTES,
+                                          VB_SLAB_BYTES, IBV_ACCESS_LOCAL_WRITE);
     return owner->mr_out[i] ? 0 : fails(c, "registering memory");
 }
 
-/* Slab and rings (unless the connection has them), completion queue, queue pair, receive requests: the hello's, then those of
- * immediates. */
+/* Slab and rings (unless the connection has them), completion queue, queue pair, receive
+ * requests: the hello's, then those of immediates. */
 int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes)
 {
     struct vb_tp *t = c->t;
@@ -273,7 +287,8 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     int rc = 0;
 
     if (c->id->verbs != c->rail->ctx)
-        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s", c->rail->at);
+        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s",
+                        c->rail->at);
     if (!resumes)
         rc = make_rings(c, owner != NULL);
     if (rc == 0)
@@ -284,18 +299,22 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     c->page = calloc(1, sizeof *c->page);
     if (!c->page)
         return bny_fail(BANYAN_ENOMEM, "no memory for a connection");
-    c->mr_page = t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
+    c->mr_page =
+        t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
     if (!c->mr_page)
         return fails(c, "registering memory");
-    c->cq = t->fn->ibv_create_cq(c->rail->ctx, (int)(VB_SENDS + VB_RECVS + 2), c, c->rail->channel, 0);
+    c->cq = t->fn->ibv_create_cq(c->rail->ctx, (int)(VB_SENDS + VB_RECVS + 2), c,
+                                 c->rail->channel, 0);
     if (!c->cq)
         return fails(c, "creating a completion queue");
     rc = make_qp(c);
     if (rc)
         return rc;
-    if (c->rail->shared.srq) /* whoever asked us sends a hello, and nothing more before we answer: join.c */
+    if (c->rail->shared.srq) /* whoever asked us sends a hello, and nothing more before we
+                                answer: join.c */
         return bny_verbs_srq_share(c, c->active ? VB_RECVS + 1 : 1);
-    sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c), .length = sizeof(struct vb_hello),
+    sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c),
+                            .length = sizeof(struct vb_hello),
                             .lkey = c->mr_page->lkey };
     rc = ibv_post_recv(c->id->qp, &wr, &bad);
     if (rc == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which device, port and address a rail is, and what is said about them. The address decides: rdma_cm takes the GID
- * that is this address, and the MTU that both ends of the path have. */
+/* Which device, port and address a rail is, and what is said about them. The address decides:
+ * rdma_cm takes the GID that is this address, and the MTU that both ends of the path have. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -34,13 +34,16 @@ void bny_verbs_describe(struct vb_conn *c, int rank)
     inet_ntop(AF_INET6, g, gid, sizeof gid);
     if (c->e->lane)
         snprintf(lane, sizeof lane, ", lane %u", c->e->lane);
-    bny_info("verbs: rank %d is connected over device %s port %u%s: MTU %u (the most that both ends have), GID %s "
-             "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
-             rank, c->rail->device, c->id->port_num, lane, mtu, gid, bny_addr_text(&c->rail->addr, at), c->inline_max,
-             (double)(bny_now_ns() - c->born_ns) / 1e6);
+    bny_info(
+        "verbs: rank %d is connected over device %s port %u%s: MTU %u (the most that both ends "
+        "have), GID %s "
+        "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
+        rank, c->rail->device, c->id->port_num, lane, mtu, gid,
+        bny_addr_text(&c->rail->addr, at), c->inline_max,
+        (double)(bny_now_ns() - c->born_ns) / 1e6);
 }
 
-/* ---- what to do ---------------------------------------------------------------------------- */
+/* ---- what to do ---- */
 
 static void host_text(const struct bny_addr *a, char *out, size_t cap)
 {
@@ -55,8 +58,11 @@ const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *r
 
     host_text(&rail->addr, from, sizeof from);
     host_text(&e->main->blob.rail[rail->index].addr, to, sizeof to);
-    snprintf(out, VB_REMEDY, "see that the ports of both ends are up and have one MTU (ibv_devinfo -d %.24s -i %u, there too), "
-             "and ping -I %.45s %.45s", rail->device, port, from, to);
+    snprintf(out, VB_REMEDY,
+             "see that the ports of both ends are up and have one MTU (ibv_devinfo -d %.24s -i "
+             "%u, there too), "
+             "and ping -I %.45s %.45s",
+             rail->device, port, from, to);
     return out;
 }
 
@@ -68,22 +74,28 @@ const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status,
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR: return bny_verbs_path_remedy(c->e, c->rail, out);
     case IBV_WC_REM_ACCESS_ERR:
-        text = "a key is not valid there: memory was freed, or given to banyan_mem_deregister, before all ranks were done "
+        text = "a key is not valid there: memory was freed, or given to banyan_mem_deregister, "
+               "before all ranks were done "
                "with it";
         break;
     case IBV_WC_LOC_PROT_ERR:
-        text = "a key is not valid here: memory was freed, or given to banyan_mem_deregister, before it was sent";
+        text = "a key is not valid here: memory was freed, or given to banyan_mem_deregister, "
+               "before it was sent";
         break;
-    case IBV_WC_RNR_RETRY_EXC_ERR: text = "it takes nothing: set BANYAN_VERBS_RNR=6, and report it"; break;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        text = "it takes nothing: set BANYAN_VERBS_RNR=6, and report it";
+        break;
     case IBV_WC_LOC_QP_OP_ERR: text = "see that its interface is up: rdma link, ip link"; break;
-    case IBV_WC_WR_FLUSH_ERR: text = "who broke it says why: see its log, and dmesg at both ends"; break;
+    case IBV_WC_WR_FLUSH_ERR:
+        text = "who broke it says why: see its log, and dmesg at both ends";
+        break;
     default: break;
     }
     snprintf(out, VB_REMEDY, "%s", text);
     return out;
 }
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- which ---- */
 
 /* "name" or "name:port" of a device. */
 struct wanted {
@@ -96,7 +108,8 @@ static struct wanted split(const char *text)
     struct wanted w = { .port = 0 };
     const char *colon = strchr(text, ':');
 
-    snprintf(w.name, sizeof w.name, "%.*s", colon && colon - text < 63 ? (int)(colon - text) : 63, text);
+    snprintf(w.name, sizeof w.name, "%.*s",
+             colon && colon - text < 63 ? (int)(colon - text) : 63, text);
     if (colon)
         w.port = atoi(colon + 1);
     return w;
@@ -120,10 +133,14 @@ static void explain(const struct wanted *w, char *out, size_t cap)
 {
     char path[160], text[64];
 
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/state", w->name, w->port ? w->port : 1);
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/state", w->name,
+             w->port ? w->port : 1);
     if (w->name[0] && first_line(path, text, sizeof text)) {
-        snprintf(out, cap, "port %d of device %s is in state %s, and an address must be on its interface: ibv_devinfo -d %s; "
-                 "ip addr", w->port ? w->port : 1, w->name, text, w->name);
+        snprintf(out, cap,
+                 "port %d of device %s is in state %s, and an address must be on its "
+                 "interface: ibv_devinfo -d %s; "
+                 "ip addr",
+                 w->port ? w->port : 1, w->name, text, w->name);
         return;
     }
     snprintf(path, sizeof path, "/sys/class/net/%s/operstate", w->name);
@@ -131,28 +148,37 @@ static void explain(const struct wanted *w, char *out, size_t cap)
         snprintf(out, cap, "interface %s is down: ip link set %s up", w->name, w->name);
         return;
     }
-    snprintf(out, cap, "no address of interfaces or device \"%s\" belongs to an RDMA device; see ibv_devices and rdma link; "
-             "soft-RoCE: rdma link add rxe0 type rxe netdev eth0", w->name);
+    snprintf(out, cap,
+             "no address of interfaces or device \"%s\" belongs to an RDMA device; see "
+             "ibv_devices and rdma link; "
+             "soft-RoCE: rdma link add rxe0 type rxe netdev eth0",
+             w->name);
 }
 
-/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no rail yet. 1: yes; 0: it does not;
- * or the device refuses. */
-static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_addr *a, const struct wanted *device)
+/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no
+ * rail yet. 1: yes; 0: it does not; or the device refuses. */
+static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_addr *a,
+                     const struct wanted *device)
 {
     struct sockaddr_storage ss;
     struct rdma_cm_id *id;
 
-    if ((bny_addr_is_loopback(a) && !t->fn->loopback) || t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
+    if ((bny_addr_is_loopback(a) && !t->fn->loopback) ||
+        t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
         return 0;
-    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs || bny_verbs_rail_of(t, id) ||
+    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(a, &ss)) != 0 || !id->verbs ||
+        bny_verbs_rail_of(t, id) ||
         (device && (strcmp(id->verbs->device->name, device->name) != 0 ||
                     (device->port && device->port != id->port_num)))) {
         t->fn->rdma_destroy_id(id);
         return 0;
     }
     if (t->fn->rdma_listen(id, 64) != 0) {
-        int rc = bny_fail(BANYAN_ENOTSUP, "rank %d: device %s port %u does not listen for connections: %s; see dmesg, and "
-                          "rdma resource", t->tp.rank, id->verbs->device->name, id->port_num, strerror(errno));
+        int rc = bny_fail(
+            BANYAN_ENOTSUP,
+            "rank %d: device %s port %u does not listen for connections: %s; see dmesg, and "
+            "rdma resource",
+            t->tp.rank, id->verbs->device->name, id->port_num, strerror(errno));
 
         t->fn->rdma_destroy_id(id);
         return rc;

@@ -45,7 +45,8 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane)
     return l;
 }
 
-/* The lower rank asks for further lanes when the first one is open and the peer's address known. */
+/* The lower rank asks for further lanes when the first one is open and the peer's address
+ * known. */
 void bny_verbs_grow(struct vb_ep *e)
 {
     struct vb_tp *t = (struct vb_tp *)e->ep.tp;

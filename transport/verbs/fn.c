@@ -16,8 +16,11 @@ static const struct vb_fn *other;
 static int take(void *lib, const char *name, void **out)
 {
     *out = dlsym(lib, name);
-    return *out ? 0 : bny_fail(BANYAN_ENOTSUP, "librdmacm.so.1 or libibverbs.so.1 has no %s: it is too old; "
-                               "update rdma-core", name);
+    return *out ? 0
+                : bny_fail(BANYAN_ENOTSUP,
+                           "librdmacm.so.1 or libibverbs.so.1 has no %s: it is too old; "
+                           "update rdma-core",
+                           name);
 }
 
 static int load(void)
@@ -26,8 +29,10 @@ static int load(void)
     int rc = 0;
 
     if (!lib)
-        return bny_fail(BANYAN_ENOTSUP, "librdmacm is not installed (%s): apt-get install librdmacm1 "
-                        "ibverbs-providers", dlerror());
+        return bny_fail(BANYAN_ENOTSUP,
+                        "librdmacm is not installed (%s): apt-get install librdmacm1 "
+                        "ibverbs-providers",
+                        dlerror());
 #define VERBS_TAKE(type, name, args)                                                           \
     if (rc == 0)                                                                               \
         rc = take(lib, #name, (void **)(void *)&real.name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libibverbs and librdmacm, loaded at run time: the library works where they are absent, and tests put a simulated
- * device behind the same table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go through the device
- * context's own operations and need no entry. */
+/* libibverbs and librdmacm, loaded at run time: the library works where they are absent, and
+ * tests put a simulated device behind the same table. Calls that the headers inline
+ * (ibv_post_send, ibv_poll_cq ...) go through the device context's own operations and need no
+ * entry. */
 #ifndef BNY_VERBS_FN_H
 #define BNY_VERBS_FN_H
 
@@ -14,55 +15,57 @@
 /* return type, name, parameters */
 #define VERBS_FUNCTIONS(X)                                                                     \
     X(struct ibv_device **, ibv_get_device_list, (int *num))                                   \
-    X(void, ibv_free_device_list, (struct ibv_device **list))                                  \
-    X(int, ibv_query_device, (struct ibv_context *context, struct ibv_device_attr *attr))      \
+    X(void, ibv_free_device_list, (struct ibv_device * *list))                                 \
+    X(int, ibv_query_device, (struct ibv_context * context, struct ibv_device_attr * attr))    \
     X(int, ibv_query_port,                                                                     \
-      (struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr))         \
-    X(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *context))                            \
-    X(int, ibv_dealloc_pd, (struct ibv_pd *pd))                                                \
-    X(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd *pd, void *addr, size_t len, int access))    \
-    X(int, ibv_dereg_mr, (struct ibv_mr *mr))                                                  \
-    X(struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context *context))       \
-    X(int, ibv_destroy_comp_channel, (struct ibv_comp_channel *channel))                       \
+      (struct ibv_context * context, uint8_t port, struct _compat_ibv_port_attr * attr))       \
+    X(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context * context))                           \
+    X(int, ibv_dealloc_pd, (struct ibv_pd * pd))                                               \
+    X(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd * pd, void *addr, size_t len, int access))   \
+    X(int, ibv_dereg_mr, (struct ibv_mr * mr))                                                 \
+    X(struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context * context))      \
+    X(int, ibv_destroy_comp_channel, (struct ibv_comp_channel * channel))                      \
     X(struct ibv_cq *, ibv_create_cq,                                                          \
-      (struct ibv_context *context, int cqe, void *cq_context,                                 \
+      (struct ibv_context * context, int cqe, void *cq_context,                                \
        struct ibv_comp_channel *channel, int comp_vector))                                     \
-    X(int, ibv_destroy_cq, (struct ibv_cq *cq))                                                \
-    X(struct ibv_srq *, ibv_create_srq, (struct ibv_pd *pd, struct ibv_srq_init_attr *attr))   \
-    X(int, ibv_destroy_srq, (struct ibv_srq *srq))                                             \
+    X(int, ibv_destroy_cq, (struct ibv_cq * cq))                                               \
+    X(struct ibv_srq *, ibv_create_srq, (struct ibv_pd * pd, struct ibv_srq_init_attr * attr)) \
+    X(int, ibv_destroy_srq, (struct ibv_srq * srq))                                            \
     X(int, ibv_get_cq_event,                                                                   \
-      (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context))               \
-    X(void, ibv_ack_cq_events, (struct ibv_cq *cq, unsigned int nevents))                      \
-    X(int, ibv_get_async_event, (struct ibv_context *context, struct ibv_async_event *event)) \
-    X(void, ibv_ack_async_event, (struct ibv_async_event *event))                              \
-    X(int, ibv_modify_qp, (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask))             \
+      (struct ibv_comp_channel * channel, struct ibv_cq * *cq, void **cq_context))             \
+    X(void, ibv_ack_cq_events, (struct ibv_cq * cq, unsigned int nevents))                     \
+    X(int, ibv_get_async_event,                                                                \
+      (struct ibv_context * context, struct ibv_async_event * event))                          \
+    X(void, ibv_ack_async_event, (struct ibv_async_event * event))                             \
+    X(int, ibv_modify_qp, (struct ibv_qp * qp, struct ibv_qp_attr * attr, int mask))           \
     X(int, ibv_query_qp,                                                                       \
-      (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init))  \
+      (struct ibv_qp * qp, struct ibv_qp_attr * attr, int mask,                                \
+       struct ibv_qp_init_attr *init))                                                         \
     X(const char *, ibv_wc_status_str, (enum ibv_wc_status status))                            \
     X(struct rdma_event_channel *, rdma_create_event_channel, (void))                          \
-    X(void, rdma_destroy_event_channel, (struct rdma_event_channel *channel))                  \
+    X(void, rdma_destroy_event_channel, (struct rdma_event_channel * channel))                 \
     X(int, rdma_create_id,                                                                     \
-      (struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,              \
+      (struct rdma_event_channel * channel, struct rdma_cm_id * *id, void *context,            \
        enum rdma_port_space ps))                                                               \
-    X(int, rdma_destroy_id, (struct rdma_cm_id *id))                                           \
-    X(int, rdma_bind_addr, (struct rdma_cm_id *id, struct sockaddr *addr))                     \
-    X(int, rdma_listen, (struct rdma_cm_id *id, int backlog))                                  \
-    X(__be16, rdma_get_src_port, (struct rdma_cm_id *id))                                      \
+    X(int, rdma_destroy_id, (struct rdma_cm_id * id))                                          \
+    X(int, rdma_bind_addr, (struct rdma_cm_id * id, struct sockaddr * addr))                   \
+    X(int, rdma_listen, (struct rdma_cm_id * id, int backlog))                                 \
+    X(__be16, rdma_get_src_port, (struct rdma_cm_id * id))                                     \
     X(int, rdma_resolve_addr,                                                                  \
-      (struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms))     \
-    X(int, rdma_resolve_route, (struct rdma_cm_id *id, int timeout_ms))                        \
+      (struct rdma_cm_id * id, struct sockaddr * src, struct sockaddr * dst, int timeout_ms))  \
+    X(int, rdma_resolve_route, (struct rdma_cm_id * id, int timeout_ms))                       \
     X(int, rdma_create_qp,                                                                     \
-      (struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr))               \
-    X(void, rdma_destroy_qp, (struct rdma_cm_id *id))                                          \
-    X(int, rdma_connect, (struct rdma_cm_id *id, struct rdma_conn_param *param))               \
-    X(int, rdma_accept, (struct rdma_cm_id *id, struct rdma_conn_param *param))                \
-    X(int, rdma_reject, (struct rdma_cm_id *id, const void *data, uint8_t len))                \
-    X(int, rdma_disconnect, (struct rdma_cm_id *id))                                           \
+      (struct rdma_cm_id * id, struct ibv_pd * pd, struct ibv_qp_init_attr * attr))            \
+    X(void, rdma_destroy_qp, (struct rdma_cm_id * id))                                         \
+    X(int, rdma_connect, (struct rdma_cm_id * id, struct rdma_conn_param * param))             \
+    X(int, rdma_accept, (struct rdma_cm_id * id, struct rdma_conn_param * param))              \
+    X(int, rdma_reject, (struct rdma_cm_id * id, const void *data, uint8_t len))               \
+    X(int, rdma_disconnect, (struct rdma_cm_id * id))                                          \
     X(int, rdma_set_option,                                                                    \
-      (struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen))            \
+      (struct rdma_cm_id * id, int level, int optname, void *optval, size_t optlen))           \
     X(int, rdma_get_cm_event,                                                                  \
-      (struct rdma_event_channel *channel, struct rdma_cm_event **event))                      \
-    X(int, rdma_ack_cm_event, (struct rdma_cm_event *event))                                   \
+      (struct rdma_event_channel * channel, struct rdma_cm_event * *event))                    \
+    X(int, rdma_ack_cm_event, (struct rdma_cm_event * event))                                  \
     X(const char *, rdma_event_str, (enum rdma_cm_event_type event))
 
 struct vb_fn {
@@ -72,10 +75,11 @@ struct vb_fn {
     int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 
-/* The table; NULL with the reason as the thread's error (-BANYAN_ENOTSUP's sentence) when a library is missing. Loaded
- * once per process and never unloaded. Any thread. */
+/* The table; NULL with the reason as the thread's error (-BANYAN_ENOTSUP's sentence) when a
+ * library is missing. Loaded once per process and never unloaded. Any thread. */
 const struct vb_fn *bny_verbs_fn(void);
-/* Puts another table in its place, for tests; NULL: the real one again. No transport may exist. */
+/* Puts another table in its place, for tests; NULL: the real one again. No transport may exist.
+ */
 void bny_verbs_fn_set(const struct vb_fn *fn);
 
 #endif

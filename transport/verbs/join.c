@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How two ranks come to share a queue pair. rdma_cm finds device, path, MTU and packet numbers; both ends prove that they
- * know the job's secret before either learns where it may write.
+/* How two ranks come to share a queue pair. rdma_cm finds device, path, MTU and packet numbers;
+ * both ends prove that they know the job's secret before either learns where it may write.
  *
- * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; k: secret; m: HMAC cut to 16 bytes
- *   request R      acceptance N, m(k, 'S' R N)      hello m(k, 'C' R N) + slab      hello m(k, 'P' R N) + slab
+ * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; k: secret;
+ * m: HMAC cut to 16 bytes
+ *   request R      acceptance N, m(k, 'S' R N)      hello m(k, 'C' R N) + slab      hello m(k,
+ *                  'P' R N) + slab
  *
- * One connection serves both directions. When both ranks ask at once, the lower one's request stands: it turns the
- * other's away, and the other waits for it.
+ * One connection serves both directions. When both ranks ask at once, the lower one's request
+ * stands: it turns the other's away, and the other waits for it.
  *
- * A rank that computes, or has no CPU, answers nothing: its kernel keeps our request for it. So silence after a request was
- * sent is no failure, nor is what became of an attempt while we were away ourselves: who waits is bounded by the operation's
- * deadline, and a peer that dies closes what it has. Networks that do not carry the request are failures: the kernel gives up
+ * A rank that computes, or has no CPU, answers nothing: its kernel keeps our request for it. So
+ * silence after a request was sent is no failure, nor is what became of an attempt while we
+ * were away ourselves: who waits is bounded by the operation's deadline, and a peer that dies
+ * closes what it has. Networks that do not carry the request are failures: the kernel gives up
  * after about a minute. */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +33,10 @@
 #include "transport/verbs/verbs.h"
 
 #define RESOLVE_MS  2000
-#define TIMEOUT_EXP 18 /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
-#define RETRIES     6  /* never 7: some devices take it for "for ever" */
+#define TIMEOUT_EXP 18        /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
+#define RETRIES     6         /* never 7: some devices take it for "for ever" */
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
-#define ATTEMPT_S   3.0 /* of one attempt, where another rail may do better */
+#define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
 #define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
 void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
@@ -49,17 +52,22 @@ void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
     memcpy(out, full, 16);
 }
 
-/* ---- asking ------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len)
 {
-    return (struct rdma_conn_param){ .private_data = data, .private_data_len = (uint8_t)len,
-                                     .responder_resources = 1, .initiator_depth = 1,
-                                     .flow_control = 1, .retry_count = RETRIES,
-                                     .rnr_retry_count = (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
+    return (struct rdma_conn_param){ .private_data = data,
+                                     .private_data_len = (uint8_t)len,
+                                     .responder_resources = 1,
+                                     .initiator_depth = 1,
+                                     .flow_control = 1,
+                                     .retry_count = RETRIES,
+                                     .rnr_retry_count =
+                                         (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
 }
 
-/* Where a queue pair serves while a better one is in the making, the state is about the one that serves. */
+/* Where a queue pair serves while a better one is in the making, the state is about the one
+ * that serves. */
 static void step(struct vb_ep *e, enum vb_state state)
 {
     if (!bny_verbs_serves(e))
@@ -75,17 +83,20 @@ static void ask_failed(struct vb_conn *c, const char *what)
         return;
     bny_verbs_conn_close(c);
     if (bny_verbs_serves(e)) {
-        bny_info("verbs: rank %d: lane %u does not go back to device %s yet: %s", e->ep.peer, e->lane, c->rail->device, what);
+        bny_info("verbs: rank %d: lane %u does not go back to device %s yet: %s", e->ep.peer,
+                 e->lane, c->rail->device, what);
         return;
     }
     e->tries++;
-    if (!e->conn && bny_deadline_passed(e->deadline_ns) && (e->patient || c->t->away_ns > c->born_ns)) {
+    if (!e->conn && bny_deadline_passed(e->deadline_ns) &&
+        (e->patient || c->t->away_ns > c->born_ns)) {
         e->patient = 0;
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     }
     if (!bny_deadline_passed(e->deadline_ns)) {
         if (e->state != VB_DRAINING)
-            e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to replace, after a while */
+            e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to
+                                   replace, after a while */
         e->again_ns = bny_now_ns() + AGAIN_NS;
         return;
     }
@@ -127,13 +138,15 @@ void bny_verbs_ask(struct vb_ep *e)
         if (bny_verbs_serves(e))
             bny_verbs_conn_close(c);
         else
-            bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->at, strerror(errno));
+            bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->at,
+                           strerror(errno));
         return;
     }
     t->fn->rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
     step(e, VB_ADDR);
     if (t->fn->rdma_resolve_addr(c->id, bny_verbs_sockaddr(&mine, &from),
-                                 bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to), RESOLVE_MS) != 0)
+                                 bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to),
+                                 RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
 
@@ -170,11 +183,14 @@ static void resolved_route(struct vb_conn *c)
         ask_failed(c, strerror(errno));
 }
 
-/* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the slab. */
-static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting, const struct vb_conn *owner, char role,
-                       struct vb_hello *h)
+/* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the
+ * slab. */
+static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting,
+                       const struct vb_conn *owner, char role, struct vb_hello *h)
 {
-    *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES, .eager_slots = VB_EAGER_SLOTS, .bulk_slots = VB_BULK_SLOTS };
+    *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
+                            .eager_slots = VB_EAGER_SLOTS,
+                            .bulk_slots = VB_BULK_SLOTS };
     h->addr = (uintptr_t)owner->slab;
     h->rkey = owner->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
@@ -185,14 +201,15 @@ static void say_hello(struct vb_conn *c)
 {
     struct vb_hello h;
 
-    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C', &h);
+    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C',
+               &h);
     c->e->state = VB_HELLO;
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
 }
 
-/* The peer accepted: check that it knows the secret, then say hello; where another queue pair serves so far, after hearing
- * that one out. */
+/* The peer accepted: check that it knows the secret, then say hello; where another queue pair
+ * serves so far, after hearing that one out. */
 static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
@@ -213,10 +230,12 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     bny_verbs_proof(c, 'S', expect);
     if (!bny_verbs_serves(e)) {
         if (sodium_memcmp(expect, a.proof, 16) != 0)
-            bny_verbs_down(e, "does not know the job's secret: somebody else listens at its address");
+            bny_verbs_down(
+                e, "does not know the job's secret: somebody else listens at its address");
         else
             say_hello(c);
-    } else if (sodium_memcmp(expect, a.proof, 16) != 0 || e->main->left || e->main->gone || e->main->farewell_sent) {
+    } else if (sodium_memcmp(expect, a.proof, 16) != 0 || e->main->left || e->main->gone ||
+               e->main->farewell_sent) {
         ask_failed(c, "it is no better");
     } else {
         e->attempt_ns = bny_deadline_in(ATTEMPT_S);
@@ -224,7 +243,8 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     }
 }
 
-/* It may have ended, or have lost a device: another rail tells. 1: there is none that was not tried. */
+/* It may have ended, or have lost a device: another rail tells. 1: there is none that was not
+ * tried. */
 static int refused_everywhere(struct vb_ep *e, const struct vb_rail *rail)
 {
     const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -245,7 +265,10 @@ static void lane_is_refused(struct vb_conn *c)
     if (e->lane || !refused_everywhere(e, c->rail))
         ask_failed(c, "it let nobody in");
     else
-        bny_verbs_down(e, "closed its connection to device %s: it has ended or was killed; its log says why", c->rail->at);
+        bny_verbs_down(
+            e,
+            "closed its connection to device %s: it has ended or was killed; its log says why",
+            c->rail->at);
 }
 
 static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int status)
@@ -259,7 +282,8 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
         ask_failed(c, "it was turned away");
         return;
     }
-    /* closed by the other end before its connection manager knew ours to be open: not a word about whether it lives */
+    /* closed by the other end before its connection manager knew ours to be open: not a word
+     * about whether it lives */
     if (why == 0 && (c->established || (e->conn && status == REJ_CLOSED))) {
         ask_failed(c, "it was closed at once");
         return;
@@ -273,23 +297,32 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
     if (why == VB_NOT_NOW)
         ask_failed(c, "it is not ready there");
     else if (why == VB_OTHER_VERSION)
-        bny_verbs_down(e, "runs another version of banyan, which connects otherwise (ours: wire version %d): install the same "
-                       "on all hosts", BNY_WIRE_VERSION);
+        bny_verbs_down(e,
+                       "runs another version of banyan, which connects otherwise (ours: wire "
+                       "version %d): install the same "
+                       "on all hosts",
+                       BNY_WIRE_VERSION);
     else if (e->conn && why == VB_GIVEN_UP)
         bny_verbs_down(e, "%s; it gave this connection up", e->broke);
     else if (e->conn && (why == 0 || why == VB_TURNED_AWAY))
         lane_is_refused(c);
     else if (why == VB_NO_MEMORY)
-        bny_verbs_down(e, "has no memory that its device may lock for a connection with device %s: raise the limit of "
-                       "locked memory there (ulimit -l unlimited)", c->rail->at);
+        bny_verbs_down(e,
+                       "has no memory that its device may lock for a connection with device "
+                       "%s: raise the limit of "
+                       "locked memory there (ulimit -l unlimited)",
+                       c->rail->at);
     else if (why == VB_NOT_ABLE)
-        bny_verbs_down(e, "cannot take the connection of device %s; its log says why", c->rail->at);
+        bny_verbs_down(e, "cannot take the connection of device %s; its log says why",
+                       c->rail->at);
     else
-        bny_verbs_down(e, "refuses the connection on device %s (status %d): it has ended, or is of another job",
+        bny_verbs_down(e,
+                       "refuses the connection on device %s (status %d): it has ended, or is "
+                       "of another job",
                        c->rail->at, status);
 }
 
-/* ---- hellos ------------------------------------------------------------------------------- */
+/* ---- hellos ---- */
 
 /* The first thing that comes. 1: the peer is who it says. */
 static int hello_is_good(struct vb_conn *c, uint32_t len)
@@ -298,10 +331,12 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
     uint8_t expect[16];
 
     bny_verbs_proof(c, c->active ? 'P' : 'C', expect);
-    if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 && h->slab_bytes == VB_SLAB_BYTES &&
-        h->eager_slots == VB_EAGER_SLOTS && h->bulk_slots == VB_BULK_SLOTS)
+    if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 &&
+        h->slab_bytes == VB_SLAB_BYTES && h->eager_slots == VB_EAGER_SLOTS &&
+        h->bulk_slots == VB_BULK_SLOTS)
         return 1;
-    bny_warn("verbs: whoever says it is rank %d does not prove it; dropped", c->active ? c->request.to : c->request.from);
+    bny_warn("verbs: whoever says it is rank %d does not prove it; dropped",
+             c->active ? c->request.to : c->request.from);
     if (c->e)
         bny_verbs_down(c->e, "does not know the job's secret, or runs another version");
     else
@@ -329,11 +364,13 @@ static int answer_hello(struct vb_conn *c)
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
 
-    if (!e || e->main->down || e->main->left || (e->lane && !e->main->conn) || (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
+    if (!e || e->main->down || e->main->left || (e->lane && !e->main->conn) ||
+        (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
         bny_verbs_conn_close(c);
         return 0;
     }
-    if (e->conn && e->state == VB_OPEN && e->conn->rail != c->rail && c->rail == bny_verbs_home(e))
+    if (e->conn && e->state == VB_OPEN && e->conn->rail != c->rail &&
+        c->rail == bny_verbs_home(e))
         bny_verbs_leave(e->conn, c->rail);
     else if (e->conn && e->state == VB_OPEN)
         bny_verbs_lost(e->conn, "has lost its connection to device %s", e->conn->rail->at);
@@ -343,7 +380,8 @@ static int answer_hello(struct vb_conn *c)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
     fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, 'P', &mine);
     /* from here on it may send all that it has credits for */
-    if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) || bny_verbs_post_hello(c, &mine) != 0) {
+    if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) ||
+        bny_verbs_post_hello(c, &mine) != 0) {
         bny_verbs_conn_close(c);
         return 0;
     }
@@ -401,7 +439,7 @@ static void hear_hello(struct vb_conn *c)
         bny_verbs_conn_close(c);
 }
 
-/* ---- events ------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 struct cm_event {
     enum rdma_cm_event_type type;
@@ -419,7 +457,8 @@ static void gone(struct vb_conn *c)
         bny_verbs_conn_close(c);
         return;
     }
-    /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its hello */
+    /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its
+     * hello */
     if (e->trial == c) {
         hear_hello(c);
         if (e->trial == c)
@@ -449,9 +488,12 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-        /* of an open connection: the neighbour is known under another hardware address, or not at all */
+        /* of an open connection: the neighbour is known under another hardware address, or not
+         * at all */
         if (c->e && c->e->conn == c)
-            bny_verbs_lost(c, "is not reached over device %s any more: %s; see that the ports of both ends are up",
+            bny_verbs_lost(c,
+                           "is not reached over device %s any more: %s; see that the ports of "
+                           "both ends are up",
                            c->rail->at, t->fn->rdma_event_str(ev->type));
         else if (c->active) {
             c->e->patient = 0;
@@ -471,7 +513,8 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         snprintf(why, sizeof why, "device %s was removed", c->rail->device);
         bny_verbs_rail_down(t, c->rail, 2, why);
-        if (c->e && c->e->trial == c && (bny_verbs_serves(c->e) || bny_verbs_rail_others(c->e, c->rail)))
+        if (c->e && c->e->trial == c &&
+            (bny_verbs_serves(c->e) || bny_verbs_rail_others(c->e, c->rail)))
             ask_failed(c, why);
         else if (c->e && c->e->trial == c)
             bny_verbs_down(c->e, "is not reached any more: %s", why);
@@ -498,12 +541,14 @@ static int take_event(struct vb_tp *t, struct cm_event *out)
     return 1;
 }
 
-/* For the first connection, whose deadline has passed. 1: what is waited for is the peer's, not the network's. */
+/* For the first connection, whose deadline has passed. 1: what is waited for is the peer's, not
+ * the network's. */
 static int waits_out(struct vb_ep *e)
 {
     char remedy[VB_REMEDY];
 
-    if (e->state == VB_YIELDED) { /* the request that ours gave way to is lost, or still to come: ours again */
+    if (e->state == VB_YIELDED) { /* the request that ours gave way to is lost, or still to
+                                     come: ours again */
         e->state = VB_IDLE;
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
         return 1;
@@ -511,8 +556,10 @@ static int waits_out(struct vb_ep *e)
     if (!e->trial || (e->state != VB_ASKING && e->state != VB_HELLO))
         return 0;
     if (!e->patient)
-        bny_info("verbs: rank %d has not answered over device %s for %.0f s; waiting for it. If it does not compute: %s", e->ep.peer,
-                 e->trial->rail->at, VB_JOIN_S, bny_verbs_path_remedy(e, e->trial->rail, remedy));
+        bny_info("verbs: rank %d has not answered over device %s for %.0f s; waiting for it. "
+                 "If it does not compute: %s",
+                 e->ep.peer, e->trial->rail->at, VB_JOIN_S,
+                 bny_verbs_path_remedy(e, e->trial->rail, remedy));
     e->patient = 1;
     return 1;
 }
@@ -534,13 +581,17 @@ static void advance(struct vb_ep *e)
         return;
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
-        bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)", e->broke);
+        bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)",
+                       e->broke);
     else if (late && !waits_out(e))
-        bny_verbs_down(e, "does not come to terms with device %s within %.0f s; is it still alive?",
-                       bny_verbs_rail_next(e)->at, VB_JOIN_S);
-    else if (e->trial && bny_deadline_passed(e->attempt_ns) && bny_verbs_rail_others(e, e->trial->rail))
+        bny_verbs_down(
+            e, "does not come to terms with device %s within %.0f s; is it still alive?",
+            bny_verbs_rail_next(e)->at, VB_JOIN_S);
+    else if (e->trial && bny_deadline_passed(e->attempt_ns) &&
+             bny_verbs_rail_others(e, e->trial->rail))
         ask_failed(e->trial, "no answer");
-    else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) && bny_now_ns() >= e->again_ns)
+    else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) &&
+             bny_now_ns() >= e->again_ns)
         bny_verbs_ask(e);
 }
 

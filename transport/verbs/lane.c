@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Another queue pair for a lane whose queue pair broke. Slabs, credits and everything under way stay; only the way changes:
- * it may lead over another rail, when the lane's own does not serve (join.c tries one after the other). First either end
- * hears out the old one: what has come is used, nothing more can come. Then each tells in its hello how many immediates it
- * has, and the other posts what lies behind them once more. Nothing is lost, as requests are kept until they are
- * acknowledged, and nothing comes twice, as only immediates make a write known. Where it takes too long, or breaks again and
- * again with nothing getting through, the peer is down. So it is at once with iWARP, where a request is done as soon as TCP
- * has it: what the peer lacks may be gone. */
+/* Another queue pair for a lane whose queue pair broke. Slabs, credits and everything under way
+ * stay; only the way changes: it may lead over another rail, when the lane's own does not serve
+ * (join.c tries one after the other). First either end hears out the old one: what has come is
+ * used, nothing more can come. Then each tells in its hello how many immediates it has, and the
+ * other posts what lies behind them once more. Nothing is lost, as requests are kept until they
+ * are acknowledged, and nothing comes twice, as only immediates make a write known. Where it
+ * takes too long, or breaks again and again with nothing getting through, the peer is down. So
+ * it is at once with iWARP, where a request is done as soon as TCP has it: what the peer lacks
+ * may be gone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +19,11 @@
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-#define DRAIN_S    1.0 /* a device that flushes nothing by then is not waited for */
-#define SRQ_DRAIN_S 0.1 /* with a shared receive queue nothing is flushed: for the message that was coming in */
-#define LOSSES_MAX 4   /* in a row */
+#define DRAIN_S 1.0 /* a device that flushes nothing by then is not waited for */
+#define SRQ_DRAIN_S                                                                            \
+    0.1 /* with a shared receive queue nothing is flushed: for the message that was coming in  \
+         */
+#define LOSSES_MAX 4 /* in a row */
 
 static void leave(struct vb_conn *c)
 {
@@ -44,7 +48,8 @@ int bny_verbs_serves(const struct vb_ep *e)
 
 void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail)
 {
-    snprintf(c->e->broke, sizeof c->e->broke, "left device %s for %s", c->rail->device, rail->device);
+    snprintf(c->e->broke, sizeof c->e->broke, "left device %s for %s", c->rail->device,
+             rail->device);
     leave(c);
 }
 
@@ -60,13 +65,15 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    if (e->main->left || seconds == 0 || bny_verbs_is_iwarp(c->rail) || ++c->losses > LOSSES_MAX) {
+    if (e->main->left || seconds == 0 || bny_verbs_is_iwarp(c->rail) ||
+        ++c->losses > LOSSES_MAX) {
         bny_verbs_down(e, "%s", reason);
         return;
     }
     memcpy(e->broke, reason, sizeof reason);
     bny_warn("verbs: rank %d %s; making another connection", e->ep.peer, reason);
-    if (e->trial) /* of one that may be better: made while this one served, it knows nothing of what follows */
+    if (e->trial) /* of one that may be better: made while this one served, it knows nothing of
+                     what follows */
         bny_verbs_conn_close(e->trial);
     leave(c);
 }
@@ -88,13 +95,15 @@ static int port_is_down(const struct vb_conn *c)
 {
     struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
 
-    return c->t->fn->ibv_query_port(c->rail->ctx, c->rail->listener->port_num, (struct _compat_ibv_port_attr *)&port) == 0 &&
+    return c->t->fn->ibv_query_port(c->rail->ctx, c->rail->listener->port_num,
+                                    (struct _compat_ibv_port_attr *)&port) == 0 &&
            port.state != IBV_PORT_ACTIVE;
 }
 
-/* The end of a connection is told to the peer by the device's connection manager. With rxe (Linux 6.1) a message that meets an
- * interface that is down leaves that manager deaf for good, for every process: no lane would ever come home. So what was
- * connected over such a port is kept until a lane is home there. 1: it is. */
+/* The end of a connection is told to the peer by the device's connection manager. With rxe
+ * (Linux 6.1) a message that meets an interface that is down leaves that manager deaf for good,
+ * for every process: no lane would ever come home. So what was connected over such a port is
+ * kept until a lane is home there. 1: it is. */
 static int park(struct vb_conn *c)
 {
     struct vb_parked *p;
@@ -104,7 +113,9 @@ static int park(struct vb_conn *c)
     p = malloc(sizeof *p);
     if (!p)
         return 0;
-    *p = (struct vb_parked){ .id = c->id, .established = c->established, .next = c->rail->parked };
+    *p = (struct vb_parked){ .id = c->id,
+                             .established = c->established,
+                             .next = c->rail->parked };
     c->rail->parked = p;
     c->id->context = NULL; /* what it tells is of no interest */
     return 1;
@@ -156,7 +167,8 @@ static int find_rest(const struct vb_conn *c, uint32_t delivered, uint32_t *from
     if ((int32_t)(c->imm_sent - delivered) < 0)
         return 0;
     if (c->done && c->posted - c->done < VB_SENDS &&
-        (int32_t)(delivered - (c->sent[(c->done - 1) % VB_SENDS].seq - !c->sent[(c->done - 1) % VB_SENDS].has_imm)) < 0)
+        (int32_t)(delivered - (c->sent[(c->done - 1) % VB_SENDS].seq -
+                               !c->sent[(c->done - 1) % VB_SENDS].has_imm)) < 0)
         return 0;
     while (k != c->posted && (int32_t)(delivered - c->sent[k % VB_SENDS].seq) >= 0)
         k++;
@@ -200,7 +212,8 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
     e->state = VB_OPEN;
     e->deadline_ns = 0;
     if (!find_rest(c, h->delivered, &from)) {
-        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered, c->imm_sent);
+        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered,
+                       c->imm_sent);
         return;
     }
     c->t->tp.replaced++;
@@ -210,16 +223,21 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
         bny_verbs_has_moved(c);
     }
     if (c->rail != before && c->rail == bny_verbs_home(e)) {
-        c->losses = 0; /* else a port that goes up and down would use them up where nobody sends */
-        bny_info("verbs: rank %d: lane %u is back on device %s after %s; %u requests are posted again", e->ep.peer, e->lane,
-                 c->rail->device, before->device, c->posted - from);
+        c->losses =
+            0; /* else a port that goes up and down would use them up where nobody sends */
+        bny_info("verbs: rank %d: lane %u is back on device %s after %s; %u requests are "
+                 "posted again",
+                 e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from);
     } else if (c->rail != before) {
-        bny_warn("verbs: rank %d: lane %u goes on over device %s instead of %s; %u requests are posted again; lanes moved "
-                 "so far: %llu", e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
+        bny_warn("verbs: rank %d: lane %u goes on over device %s instead of %s; %u requests "
+                 "are posted again; lanes moved "
+                 "so far: %llu",
+                 e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
                  (unsigned long long)c->t->tp.moved);
     } else {
-        bny_info("verbs: rank %d has another connection, number %u; %u requests are posted again", e->ep.peer, c->epoch + 1,
-                 c->posted - from);
+        bny_info(
+            "verbs: rank %d has another connection, number %u; %u requests are posted again",
+            e->ep.peer, c->epoch + 1, c->posted - from);
     }
     c->done = c->to_post = from;
     if (e->lane) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of the user: registered regions, and windows onto them. Nothing is registered behind the user's back: no
- * cache, no hooks into malloc. What is not registered travels through slabs, with one copy. */
+/* Memory of the user: registered regions, and windows onto them. Nothing is registered behind
+ * the user's back: no cache, no hooks into malloc. What is not registered travels through
+ * slabs, with one copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
     for (int i = 0; i < t->nrails; i++) {
-        r->mr[i] = t->fn->ibv_reg_mr(t->rails[i].pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        r->mr[i] = t->fn->ibv_reg_mr(t->rails[i].pd, at, bytes,
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
         if (!r->mr[i] && t->rails[i].down)
             t->rails[i].down = 2; /* for good: no lane may come back to it */
         if (!r->mr[i] && !t->rails[i].down) {
@@ -42,9 +44,11 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
 
             region_free(t, r);
             return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
-                            "rank %d: device %s does not register %zu bytes at %p: %s%s", tp->rank,
-                            t->rails[i].device, bytes, at, strerror(err),
-                            err == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+                            "rank %d: device %s does not register %zu bytes at %p: %s%s",
+                            tp->rank, t->rails[i].device, bytes, at, strerror(err),
+                            err == ENOMEM
+                                ? "; raise the limit of locked memory (ulimit -l unlimited)"
+                                : "");
         }
     }
     r->at = at;
@@ -66,7 +70,8 @@ int bny_verbs_detach(struct bny_tp *tp, void *at)
             region_free(t, r);
             return 0;
         }
-    return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at, t->rails[0].device);
+    return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at,
+                    t->rails[0].device);
 }
 
 void bny_verbs_regions_free(struct vb_tp *t)
@@ -90,14 +95,17 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
     for (int i = 0; i < t->nrails; i++)
         keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
     /* as struct vb_keys: where there is one rail, offset is 0 */
-    *out = (struct bny_window){ .addr = (uintptr_t)addr, .bytes = bytes, .key = keys[0] | keys[1] << 32,
+    *out = (struct bny_window){ .addr = (uintptr_t)addr,
+                                .bytes = bytes,
+                                .key = keys[0] | keys[1] << 32,
                                 .offset = keys[2] | keys[3] << 32 };
     ((struct vb_ep *)ep)->windows++;
     return 0;
 }
 
-/* The key stays valid as long as the region is registered. After an operation that ended well nothing is under way:
- * every put was announced by a message, and all of them have come. After one that failed the caller fences. */
+/* The key stays valid as long as the region is registered. After an operation that ended well
+ * nothing is under way: every put was announced by a message, and all of them have come. After
+ * one that failed the caller fences. */
 int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
 {
     ((struct vb_ep *)ep)->windows--;

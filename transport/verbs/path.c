@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way out: a slot of the peer's, the write, and what it takes from the connection. verbs.h has the scheme. */
+/* The way out: a slot of the peer's, the write, and what it takes from the connection. verbs.h
+ * has the scheme. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -30,13 +31,14 @@ static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
         return e->conn;
     *rc = BNY_AGAIN;
     if (e->down || e->left)
-        *rc = bny_fail(BANYAN_ERANKDEAD, "rank %d %s", ep->peer, e->down ? e->reason : "has left");
+        *rc = bny_fail(BANYAN_ERANKDEAD, "rank %d %s", ep->peer,
+                       e->down ? e->reason : "has left");
     else if (e->state == VB_IDLE && !e->conn && bny_now_ns() >= e->again_ns)
         bny_verbs_ask(e);
     return NULL;
 }
 
-/* ---- posting ---------------------------------------------------------------------------- */
+/* ---- posting ---- */
 
 static uint32_t under_way(const struct vb_conn *c)
 {
@@ -49,18 +51,25 @@ int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests)
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
 
-/* Request k as the device takes it: one, or two where immediates travel as messages behind the data. */
+/* Request k as the device takes it: one, or two where immediates travel as messages behind the
+ * data. */
 static unsigned fill(struct vb_conn *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
-    uint32_t bytes = (s->nsge > 0 ? s->sge[0].length : 0) + (s->nsge > 1 ? s->sge[1].length : 0);
-    unsigned signaled = s->tells || s->signals || k % VB_SIGNAL_EVERY == 0 ? IBV_SEND_SIGNALED : 0;
+    uint32_t bytes =
+        (s->nsge > 0 ? s->sge[0].length : 0) + (s->nsge > 1 ? s->sge[1].length : 0);
+    unsigned signaled =
+        s->tells || s->signals || k % VB_SIGNAL_EVERY == 0 ? IBV_SEND_SIGNALED : 0;
     struct vb_note *note = &bny_verbs_notes_out(c)[k % VB_SENDS];
 
-    *wr = (struct ibv_send_wr){ .wr_id = k, .sg_list = s->sge, .num_sge = s->nsge,
-                                .opcode = s->has_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+    *wr = (struct ibv_send_wr){ .wr_id = k,
+                                .sg_list = s->sge,
+                                .num_sge = s->nsge,
+                                .opcode =
+                                    s->has_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
                                 .imm_data = htonl(s->imm),
-                                .send_flags = s->nsge && bytes <= c->inline_max ? IBV_SEND_INLINE : 0 };
+                                .send_flags =
+                                    s->nsge && bytes <= c->inline_max ? IBV_SEND_INLINE : 0 };
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
     if (!c->notify || !s->has_imm) {
@@ -70,14 +79,21 @@ static unsigned fill(struct vb_conn *c, uint32_t k, struct ibv_send_wr *wr, stru
     wr->opcode = IBV_WR_RDMA_WRITE;
     wr += s->nsge > 0;
     *note = (struct vb_note){ htonl(s->imm), bytes };
-    *sge = (struct ibv_sge){ .addr = (uintptr_t)note, .length = sizeof *note, .lkey = c->mr_page->lkey };
-    *wr = (struct ibv_send_wr){ .wr_id = k, .sg_list = sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-                                .send_flags = signaled | (sizeof *note <= c->inline_max ? IBV_SEND_INLINE : 0) };
+    *sge = (struct ibv_sge){ .addr = (uintptr_t)note,
+                             .length = sizeof *note,
+                             .lkey = c->mr_page->lkey };
+    *wr = (struct ibv_send_wr){
+        .wr_id = k,
+        .sg_list = sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .send_flags = signaled | (sizeof *note <= c->inline_max ? IBV_SEND_INLINE : 0)
+    };
     return 1 + (s->nsge > 0);
 }
 
-/* Posts what is recorded. What the device refuses is posted again on the next queue pair, like everything that has not
- * arrived. */
+/* Posts what is recorded. What the device refuses is posted again on the next queue pair, like
+ * everything that has not arrived. */
 int bny_verbs_post(struct vb_conn *c)
 {
     struct ibv_send_wr wr[2 * POST_BATCH], *bad;
@@ -93,7 +109,8 @@ int bny_verbs_post(struct vb_conn *c)
             wr[i].next = &wr[i + 1];
         rc = ibv_post_send(c->id->qp, wr, &bad);
         if (rc)
-            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->at, strerror(rc));
+            bny_verbs_lost(c, "refuses a send request on device %s: %s", c->rail->at,
+                           strerror(rc));
     }
     return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
 }
@@ -109,23 +126,28 @@ int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
 {
     if (under_way(c) >= VB_SENDS)
         return BNY_AGAIN;
-    bny_verbs_record(c, (struct vb_sent){ .remote = c->remote_addr, .rkey = c->rkey, .has_imm = 1,
-                                .imm = (uint32_t)kind << 28 | (value & 0xfffffff),
-                                .signals = kind == VB_IMM_FAREWELL });
+    bny_verbs_record(c, (struct vb_sent){ .remote = c->remote_addr,
+                                          .rkey = c->rkey,
+                                          .has_imm = 1,
+                                          .imm = (uint32_t)kind << 28 | (value & 0xfffffff),
+                                          .signals = kind == VB_IMM_FAREWELL });
     return bny_verbs_post(c);
 }
 
 int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h)
 {
-    struct ibv_sge sge = { .addr = (uintptr_t)bny_verbs_hello_out(c), .length = sizeof *h, .lkey = c->mr_page->lkey };
-    struct ibv_send_wr *bad, wr = { .wr_id = VB_WR_HELLO, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+    struct ibv_sge sge = { .addr = (uintptr_t)bny_verbs_hello_out(c),
+                           .length = sizeof *h,
+                           .lkey = c->mr_page->lkey };
+    struct ibv_send_wr *bad,
+        wr = { .wr_id = VB_WR_HELLO, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
 
     memcpy(bny_verbs_hello_out(c), h, sizeof *h);
     return ibv_post_send(c->id->qp, &wr, &bad);
 }
 
-/* Receive requests: without memory, as immediates bring their data by themselves; or for the notes that take their
- * place. */
+/* Receive requests: without memory, as immediates bring their data by themselves; or for the
+ * notes that take their place. */
 int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 {
     struct ibv_recv_wr wrs[VB_RECV_BATCH], *bad;
@@ -138,10 +160,12 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
         for (uint32_t i = 0; i < m; i++) {
             uint32_t k = c->recvs_posted++ % VB_RECVS;
 
-            wrs[i] = (struct ibv_recv_wr){ .wr_id = VB_WR_RECV | k, .next = i + 1 < m ? &wrs[i + 1] : NULL };
+            wrs[i] = (struct ibv_recv_wr){ .wr_id = VB_WR_RECV | k,
+                                           .next = i + 1 < m ? &wrs[i + 1] : NULL };
             if (!c->notify)
                 continue;
-            sge[i] = (struct ibv_sge){ .addr = (uintptr_t)&bny_verbs_notes_in(c)[k], .length = sizeof(struct vb_note),
+            sge[i] = (struct ibv_sge){ .addr = (uintptr_t)&bny_verbs_notes_in(c)[k],
+                                       .length = sizeof(struct vb_note),
                                        .lkey = c->mr_page->lkey };
             wrs[i].sg_list = &sge[i];
             wrs[i].num_sge = 1;
@@ -154,10 +178,11 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
     return 0;
 }
 
-/* ---- sending ---------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
-/* An earlier message had this header but for what counts up: *value says which and by how much, and the header need not
- * be sent. Both ends keep the same few headers, as messages arrive in order. */
+/* An earlier message had this header but for what counts up: *value says which and by how much,
+ * and the header need not be sent. Both ends keep the same few headers, as messages arrive in
+ * order. */
 static int known_shape(struct vb_conn *c, const struct bny_hdr *hdr, uint32_t *value)
 {
     for (uint32_t i = 0; i < VB_SHAPES; i++) {
@@ -167,8 +192,8 @@ static int known_shape(struct vb_conn *c, const struct bny_hdr *hdr, uint32_t *v
         h.seq = hdr->seq;
         h.started = hdr->started;
         h.chunk = hdr->chunk;
-        if (!(c->shapes_out_set >> i & 1) || seq > 0xff || started > 0xff || hdr->chunk > 0x3ff ||
-            memcmp(&h, hdr, sizeof h) != 0)
+        if (!(c->shapes_out_set >> i & 1) || seq > 0xff || started > 0xff ||
+            hdr->chunk > 0x3ff || memcmp(&h, hdr, sizeof h) != 0)
             continue;
         c->shapes_out[i] = h;
         *value = i << 26 | hdr->chunk << 16 | seq << 8 | started;
@@ -186,10 +211,12 @@ static uint32_t new_shape(struct vb_conn *c, const struct bny_hdr *hdr)
     return i;
 }
 
-/* Header and payload into a slot of the peer's; s: what else there is to say. `mem` is our slot of the same number: it holds
- * the header, and the payload too unless `user` (registered) does. skip: bytes of its beginning that are not sent. */
-static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *mem, uint32_t skip, uint32_t len,
-                      const void *user, const struct vb_region *region)
+/* Header and payload into a slot of the peer's; s: what else there is to say. `mem` is our slot
+ * of the same number: it holds the header, and the payload too unless `user` (registered) does.
+ * skip: bytes of its beginning that are not sent. */
+static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *mem,
+                      uint32_t skip, uint32_t len, const void *user,
+                      const struct vb_region *region)
 {
     uint32_t own = VB_HEAD + (user ? 0 : len) - skip;
 
@@ -197,10 +224,12 @@ static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *me
     s.remote = c->remote_addr + at + skip;
     s.rkey = c->rkey;
     if (own)
-        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip, .length = own,
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip,
+                                            .length = own,
                                             .lkey = c->mr_out[c->rail->index]->lkey };
     if (user && len)
-        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user, .length = len,
+        s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user,
+                                            .length = len,
                                             .lkey = region->mr[c->rail->index]->lkey };
     c->t->tp.messages += s.imm >> 28 != VB_IMM_PART;
     c->t->tp.wire_bytes += len;
@@ -208,17 +237,22 @@ static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *me
     return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
 }
 
-static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const struct bny_hdr *hdr, uint32_t len,
-                      const void *user, const struct vb_region *region, int tells, void *cookie)
+static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
+                      const struct bny_hdr *hdr, uint32_t len, const void *user,
+                      const struct vb_region *region, int tells, void *cookie)
 {
-    struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .imm = (uint32_t)kind << 28 | slot };
+    struct vb_sent s = { .cookie = cookie,
+                         .tells = tells != 0,
+                         .imm = (uint32_t)kind << 28 | slot };
     uint64_t at = VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE;
     char *mem = bulk_out(c, slot);
     uint32_t first = len;
 
     memcpy(mem, hdr, sizeof *hdr);
     if (len >= VB_STRIPE_MIN && c->e->lanes_open) {
-        struct vb_span span = { .from = user ? user : mem + VB_HEAD, .user = region, .len = len,
+        struct vb_span span = { .from = user ? user : mem + VB_HEAD,
+                                .user = region,
+                                .len = len,
                                 .to = c->remote_addr + at + VB_HEAD };
         uint32_t lanes = bny_verbs_stripe(c, &span, &first);
 
@@ -233,8 +267,9 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
 {
     if (hdr->chan < BNY_CHANNELS && hdr->len <= max)
         return 0;
-    return bny_fail(BANYAN_EINVAL, "message to rank %d: channel %u (below %d), %u bytes (at most %u)", ep->peer,
-                    hdr->chan, BNY_CHANNELS, hdr->len, max);
+    return bny_fail(BANYAN_EINVAL,
+                    "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
+                    ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
 }
 
 static int eager_full(const struct vb_conn *c)
@@ -243,8 +278,8 @@ static int eager_full(const struct vb_conn *c)
 }
 
 /* lanes: that carry stripes of what was put. */
-static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf, uint32_t lanes, int tells,
-                      void *cookie)
+static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf,
+                      uint32_t lanes, int tells, void *cookie)
 {
     struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .stripes = (uint16_t)lanes };
     uint32_t slot = c->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
@@ -255,7 +290,8 @@ static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *
     if (!lanes && known_shape(c, hdr, &value)) {
         s.imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
     } else {
-        s.imm = (uint32_t)VB_IMM_EAGER << 28 | lanes << VB_LANES_AT | new_shape(c, hdr) << 8 | slot;
+        s.imm =
+            (uint32_t)VB_IMM_EAGER << 28 | lanes << VB_LANES_AT | new_shape(c, hdr) << 8 | slot;
         skip = 0;
         memcpy(mem, hdr, sizeof *hdr);
     }
@@ -295,7 +331,8 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     int rc = 0;
 
     if (cap > ep->slot_max)
-        return bny_fail(BANYAN_EINVAL, "verbs: a reservation of %u bytes; at most %u", cap, ep->slot_max);
+        return bny_fail(BANYAN_EINVAL, "verbs: a reservation of %u bytes; at most %u", cap,
+                        ep->slot_max);
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
@@ -305,7 +342,9 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     rc = take_bulk(c, &k);
     if (rc)
         return rc;
-    *slot = (struct bny_slot){ .mem = bulk_out(c, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c };
+    *slot = (struct bny_slot){
+        .mem = bulk_out(c, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c
+    };
     return 0;
 }
 
@@ -328,13 +367,16 @@ void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
         c->bulk_busy &= ~(1u << slot->index);
 }
 
-/* One message or one piece of it, by reference where the memory is registered, else copied to our slot. */
-static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const struct bny_hdr *hdr,
-                      const void *buf, uint32_t len, int tells, void *cookie)
+/* One message or one piece of it, by reference where the memory is registered, else copied to
+ * our slot. */
+static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
+                      const struct bny_hdr *hdr, const void *buf, uint32_t len, int tells,
+                      void *cookie)
 {
     const struct vb_region *region = len ? bny_verbs_region(c->t, buf, len) : NULL;
 
-    if (region && !region->mr[c->rail->index]) /* the device was gone already when it was registered with the others */
+    if (region && !region->mr[c->rail->index]) /* the device was gone already when it was
+                                                  registered with the others */
         region = NULL;
     if (!region && len) {
         memcpy(bulk_out(c, slot) + VB_HEAD, buf, len);
@@ -343,8 +385,9 @@ static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot, const 
     return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
 }
 
-/* Sends pieces of long messages, one message after the other, as far as credits go. They leave half of the slots to
- * others: a receiver that holds a long message must still hear what it waits for. */
+/* Sends pieces of long messages, one message after the other, as far as credits go. They leave
+ * half of the slots to others: a receiver that holds a long message must still hear what it
+ * waits for. */
 int bny_verbs_push_longs(struct vb_conn *c)
 {
     while (c->longs_done != c->longs_queued) {
@@ -389,14 +432,16 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
 }
 
-/* The bytes straight to their place. With a header that the peer can tell from the last one like it, that is all;
- * otherwise the header follows in a slot. */
+/* The bytes straight to their place. With a header that the peer can tell from the last one
+ * like it, that is all; otherwise the header follows in a slot. */
 int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                   const struct bny_window *win, uint64_t offset, void *cookie)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *region = bny_verbs_region(t, src, len);
-    struct vb_span span = { .from = src, .user = region, .to = win->addr + offset, .win = win, .len = len };
+    struct vb_span span = {
+        .from = src, .user = region, .to = win->addr + offset, .win = win, .len = len
+    };
     struct vb_sent s = { .remote = span.to, .nsge = 1 };
     struct bny_hdr h = *hdr;
     struct vb_conn *c;
@@ -407,8 +452,8 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     if (!region && len)
         return -BANYAN_ENOTSUP;
     if (offset > win->bytes || len > win->bytes - offset)
-        return bny_fail(BANYAN_EINVAL, "verbs: a put of %u bytes at %llu of a window of %llu", len,
-                        (unsigned long long)offset, (unsigned long long)win->bytes);
+        return bny_fail(BANYAN_EINVAL, "verbs: a put of %u bytes at %llu of a window of %llu",
+                        len, (unsigned long long)offset, (unsigned long long)win->bytes);
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
@@ -435,7 +480,8 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     }
     for (uint32_t at = 0, n; at < first; at += n, s.remote += n) {
         n = first - at < t->max_msg ? first - at : t->max_msg;
-        s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src + at, .length = n, .lkey = mr->lkey };
+        s.sge[0] =
+            (struct ibv_sge){ .addr = (uintptr_t)src + at, .length = n, .lkey = mr->lkey };
         bny_verbs_record_put(c, s, win);
     }
     return send_eager(c, &h, NULL, lanes, 1, cookie);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The devices of a rank: opening them, which of them serve, and what they tell by themselves. */
+/* The devices of a rank: opening them, which of them serve, and what they tell by themselves.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,8 +11,9 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
-#define HOME_NS     1000000000u   /* a port that came up must have been so for this long */
-#define HOME_MAX_NS 64000000000ull /* between two attempts where nothing tells that the way is free */
+#define HOME_NS 1000000000u /* a port that came up must have been so for this long */
+#define HOME_MAX_NS                                                                            \
+    64000000000ull /* between two attempts where nothing tells that the way is free */
 
 int bny_verbs_nonblocking(int fd)
 {
@@ -26,8 +28,8 @@ static uint32_t rate(const struct ibv_port_attr *a)
     static const struct {
         uint8_t code;
         uint32_t value;
-    } speeds[] = { { 1, 2500 }, { 2, 5000 }, { 4, 10000 }, { 8, 10000 }, { 16, 14000 }, { 32, 25000 }, { 64, 50000 },
-                   { 128, 100000 } },
+    } speeds[] = { { 1, 2500 },   { 2, 5000 },   { 4, 10000 },  { 8, 10000 },
+                   { 16, 14000 }, { 32, 25000 }, { 64, 50000 }, { 128, 100000 } },
       widths[] = { { 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 } };
     uint32_t speed = 0, width = 0;
 
@@ -60,17 +62,20 @@ static int open_rail(struct vb_tp *t, const char *name)
         t->fn->rdma_destroy_id(rail->listener);
         *rail = (struct vb_rail){ .listener = NULL };
         t->nrails--;
-        return bny_fail(BANYAN_ENOTSUP, "device %s is of another kind of network than device %s", rail->device,
+        return bny_fail(BANYAN_ENOTSUP,
+                        "device %s is of another kind of network than device %s", rail->device,
                         t->rails[0].device);
     }
     rail->pd = t->fn->ibv_alloc_pd(rail->ctx);
     rail->channel = rail->pd ? t->fn->ibv_create_comp_channel(rail->ctx) : NULL;
     if (!rail->channel || bny_verbs_nonblocking(rail->channel->fd) != 0)
-        return bny_fail_errno("rank %d: device %s gives no protection domain or completion channel", t->tp.rank,
-                              rail->device);
+        return bny_fail_errno(
+            "rank %d: device %s gives no protection domain or completion channel", t->tp.rank,
+            rail->device);
     if (rail->ctx->async_fd >= 0)
         bny_verbs_nonblocking(rail->ctx->async_fd);
-    if (t->fn->ibv_query_port(rail->ctx, rail->listener->port_num, (struct _compat_ibv_port_attr *)&port) == 0) {
+    if (t->fn->ibv_query_port(rail->ctx, rail->listener->port_num,
+                              (struct _compat_ibv_port_attr *)&port) == 0) {
         rail->mbps = rate(&port);
         if (port.max_msg_sz >= VB_BULK_STRIDE)
             max_msg = port.max_msg_sz < VB_LONG_MAX ? port.max_msg_sz : VB_LONG_MAX;
@@ -94,7 +99,8 @@ static int open_list(struct vb_tp *t, const char *list)
         if (len == 0)
             continue;
         if (t->nrails == VB_RAILS) {
-            bny_warn("verbs: %s of BANYAN_IFNAME is left out: a rank uses at most %u devices", part, VB_RAILS);
+            bny_warn("verbs: %s of BANYAN_IFNAME is left out: a rank uses at most %u devices",
+                     part, VB_RAILS);
             continue;
         }
         rc = open_rail(t, part);
@@ -109,7 +115,8 @@ static int open_list(struct vb_tp *t, const char *list)
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 {
     struct vb_blob *b = &t->blob;
-    int rc = strchr(ifname, ',') && ifname[0] != '^' ? open_list(t, ifname) : open_rail(t, ifname);
+    int rc =
+        strchr(ifname, ',') && ifname[0] != '^' ? open_list(t, ifname) : open_rail(t, ifname);
 
     if (rc)
         return rc;
@@ -155,13 +162,14 @@ int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b)
 {
     int n = 0;
 
-    while (n < t->nrails && n < b->nrails && b->rail[n].addr.port && b->rail[n].addr.family == t->rails[n].addr.family &&
+    while (n < t->nrails && n < b->nrails && b->rail[n].addr.port &&
+           b->rail[n].addr.family == t->rails[n].addr.family &&
            b->rail[n].transport == t->blob.rail[n].transport)
         n++;
     return n;
 }
 
-/* ---- which serve -------------------------------------------------------------------------- */
+/* ---- which serve ---- */
 
 struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e)
 {
@@ -186,7 +194,7 @@ int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail)
     return n;
 }
 
-/* ---- back home ---------------------------------------------------------------------------- */
+/* ---- back home ---- */
 
 struct vb_rail *bny_verbs_home(const struct vb_ep *e)
 {
@@ -196,16 +204,19 @@ struct vb_rail *bny_verbs_home(const struct vb_ep *e)
 /* A way that lets a lane come home and nothing more must not be tried again and again. */
 static void wait_longer(struct vb_tp *t)
 {
-    t->home_wait = !t->home_wait ? HOME_NS : 2 * t->home_wait < HOME_MAX_NS ? 2 * t->home_wait : HOME_MAX_NS;
+    t->home_wait = !t->home_wait                    ? HOME_NS
+                   : 2 * t->home_wait < HOME_MAX_NS ? 2 * t->home_wait
+                                                    : HOME_MAX_NS;
 }
 
 static int is_away(const struct vb_ep *e)
 {
-    return e && !e->main->left && !e->main->down && e->conn && !e->conn->dead && e->conn->rail != bny_verbs_home(e) &&
-           bny_verbs_home(e)->down != 2;
+    return e && !e->main->left && !e->main->down && e->conn && !e->conn->dead &&
+           e->conn->rail != bny_verbs_home(e) && bny_verbs_home(e)->down != 2;
 }
 
-/* The lower rank tries, one lane of a peer after the other. Meanwhile all goes on over the queue pair that there is. */
+/* The lower rank tries, one lane of a peer after the other. Meanwhile all goes on over the
+ * queue pair that there is. */
 void bny_verbs_go_home(struct vb_tp *t)
 {
     int away = 0;
@@ -223,7 +234,8 @@ void bny_verbs_go_home(struct vb_tp *t)
                 continue;
             away = 1;
             asked = l->trial != NULL;
-            if (asked || l->state != VB_OPEN || e->gone || e->farewell_sent || bny_verbs_home(l)->down)
+            if (asked || l->state != VB_OPEN || e->gone || e->farewell_sent ||
+                bny_verbs_home(l)->down)
                 continue;
             l->tries = 0;
             bny_verbs_ask(l);
@@ -279,10 +291,11 @@ void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const c
     }
 }
 
-/* ---- what devices tell -------------------------------------------------------------------- */
+/* ---- what devices tell ---- */
 
-/* What befalls a queue pair is told by its completions; a new LID or GID breaks connections that depend on it, and those are
- * made anew from the addresses. Rails may be two ports of one device: an event is for the rail of its port. */
+/* What befalls a queue pair is told by its completions; a new LID or GID breaks connections
+ * that depend on it, and those are made anew from the addresses. Rails may be two ports of one
+ * device: an event is for the rail of its port. */
 static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type, int port)
 {
     char why[128];
@@ -304,7 +317,8 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
-        bny_info("verbs: port %d of device %s has another LID, GID or key; connections that this breaks are made anew",
+        bny_info("verbs: port %d of device %s has another LID, GID or key; connections that "
+                 "this breaks are made anew",
                  port, rail->device);
         break;
     case IBV_EVENT_DEVICE_FATAL:
@@ -314,7 +328,8 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
                 bny_verbs_rail_down(t, &t->rails[i], 2, why);
         break;
     case IBV_EVENT_SRQ_ERR:
-        snprintf(why, sizeof why, "the shared receive queue of device %s has failed; see dmesg", rail->device);
+        snprintf(why, sizeof why, "the shared receive queue of device %s has failed; see dmesg",
+                 rail->device);
         bny_verbs_rail_down(t, rail, 2, why);
         break;
     default: break;
@@ -322,12 +337,14 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
 }
 
 /* NULL: none of ours. The device may serve others in this process, too. */
-static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail, const struct ibv_async_event *ev)
+static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail,
+                                     const struct ibv_async_event *ev)
 {
     for (int i = 0; i < t->nrails; i++)
-        if (t->rails[i].ctx == rail->ctx && (ev->event_type == IBV_EVENT_SRQ_ERR
-                                                 ? t->rails[i].shared.srq == ev->element.srq
-                                                 : t->rails[i].listener->port_num == ev->element.port_num))
+        if (t->rails[i].ctx == rail->ctx &&
+            (ev->event_type == IBV_EVENT_SRQ_ERR
+                 ? t->rails[i].shared.srq == ev->element.srq
+                 : t->rails[i].listener->port_num == ev->element.port_num))
             return &t->rails[i];
     return ev->event_type == IBV_EVENT_SRQ_ERR ? NULL : rail;
 }

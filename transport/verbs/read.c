@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reading a message that has arrived, giving it back, and telling the peer which slots are free again. */
+/* Reading a message that has arrived, giving it back, and telling the peer which slots are free
+ * again. */
 #include <string.h>
 
 #include "base/err.h"
@@ -44,7 +45,9 @@ static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst
         uint32_t part = off / VB_SLOT_MAX, at = off % VB_SLOT_MAX;
         uint32_t n = len < VB_SLOT_MAX - at ? len : VB_SLOT_MAX - at;
 
-        memcpy(dst, bny_verbs_bulk_in(m->conn, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at, n);
+        memcpy(dst,
+               bny_verbs_bulk_in(m->conn, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at,
+               n);
         off += n;
         dst += n;
         len -= n;
@@ -71,9 +74,10 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
     if (there < (uint64_t)off + len) {
         n = there > off ? (uint32_t)(there - off) & ~63u : 0;
         if (n == 0)
-            return m->conn->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke in a message",
-                                            m->msg.ep->peer)
-                                 : BNY_AGAIN;
+            return m->conn->dead
+                       ? bny_fail(BANYAN_ERANKDEAD,
+                                  "rank %d: its connection broke in a message", m->msg.ep->peer)
+                       : BNY_AGAIN;
     }
     if (!dst && n > VB_SLOT_MAX - at) { /* reaches into the next piece */
         n = VB_SLOT_MAX - at;
@@ -90,16 +94,19 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
     if (dst)
         gather(m, off, n, dst);
     else
-        *ptr = bny_verbs_bulk_in(m->conn, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) + VB_HEAD + at;
+        *ptr = bny_verbs_bulk_in(m->conn, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) +
+               VB_HEAD + at;
     return n;
 }
 
-long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                    const void **ptr)
 {
     const char *from = (const char *)msg->data + off;
 
     if (off > msg->hdr.len || len > msg->hdr.len - off)
-        return bny_fail(BANYAN_EINVAL, "verbs: view of %u bytes at %u of a message of %u", len, off, msg->hdr.len);
+        return bny_fail(BANYAN_EINVAL, "verbs: view of %u bytes at %u of a message of %u", len,
+                        off, msg->hdr.len);
     if (dst)
         msg->ep->tp->copied_bytes += len;
     if (((struct vb_msg *)msg)->is_long)

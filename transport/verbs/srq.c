@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One receive queue for all queue pairs of a device (BANYAN_VERBS_SRQ=1).
  *
- * Completions stay with their connection, as each keeps a completion queue of its own; they say which entry of the queue they
- * took. Any entry may take a hello, a note or an immediate, so that each has memory for the longest, a hello. A completion
- * frees its entry, and free entries are posted again, in batches, for whomever.
+ * Completions stay with their connection, as each keeps a completion queue of its own; they say
+ * which entry of the queue they took. Any entry may take a hello, a note or an immediate, so
+ * that each has memory for the longest, a hello. A completion frees its entry, and free entries
+ * are posted again, in batches, for whomever.
  *
- * Nobody knows who will take the next entry. So that one is there always, the queue holds what all connections may have under
- * way at once: each has a share, which is what it would post to a queue of its own (a request to connect: one, for the hello;
- * nobody sends behind that before he is answered). A share ends with its queue pair, and not before all that its completion
- * queue tells is counted. A queue pair takes entries one after the other, one for each message: at its end at most one is
- * neither in the queue nor told of, that of the message that just came. The standard has it flushed; a device that forgets it
- * costs one entry. So one more is posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has some
- * more beyond what credits allow (VB_RECVS): a device that forgets starves nobody for hundreds of breaks.
+ * Nobody knows who will take the next entry. So that one is there always, the queue holds what
+ * all connections may have under way at once: each has a share, which is what it would post to
+ * a queue of its own (a request to connect: one, for the hello; nobody sends behind that before
+ * he is answered). A share ends with its queue pair, and not before all that its completion
+ * queue tells is counted. A queue pair takes entries one after the other, one for each message:
+ * at its end at most one is neither in the queue nor told of, that of the message that just
+ * came. The standard has it flushed; a device that forgets it costs one entry. So one more is
+ * posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has some
+ * more beyond what credits allow (VB_RECVS): a device that forgets starves nobody for hundreds
+ * of breaks.
  *
- * A queue pair that broke flushes nothing here, which otherwise tells that nothing more comes. The device may tell by an event
- * that it took its last entry (then the break is noticed even when nobody sends); else a short time decides (lane.c). Neither
- * is what makes it right: the queue pair is in error, its completion queue is found empty after that, and what it brought is
- * counted before the peer is told what we have. */
+ * A queue pair that broke flushes nothing here, which otherwise tells that nothing more comes.
+ * The device may tell by an event that it took its last entry (then the break is noticed even
+ * when nobody sends); else a short time decides (lane.c). Neither is what makes it right: the
+ * queue pair is in error, its completion queue is found empty after that, and what it brought
+ * is counted before the peer is told what we have. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +31,13 @@
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-/* Space for all connections that this rank may have over one device: all lanes may end up there. */
+/* Space for all connections that this rank may have over one device: all lanes may end up
+ * there. */
 static int open_one(struct vb_tp *t, struct vb_rail *rail)
 {
-    unsigned lanes = (unsigned)t->nrails * t->blob.qps < VB_LANES ? (unsigned)t->nrails * t->blob.qps : VB_LANES;
+    unsigned lanes = (unsigned)t->nrails * t->blob.qps < VB_LANES
+                         ? (unsigned)t->nrails * t->blob.qps
+                         : VB_LANES;
     unsigned long long n = VB_SRQ_ENTRIES((unsigned)t->tp.nranks, lanes);
     struct vb_srq *s = &rail->shared;
     struct ibv_srq_init_attr init = { .attr = { .max_wr = (uint32_t)n, .max_sge = 1 } };
@@ -37,28 +45,37 @@ static int open_one(struct vb_tp *t, struct vb_rail *rail)
 
     memset(&attr, 0, sizeof attr);
     if (t->fn->ibv_query_device(rail->ctx, &attr) != 0 || attr.max_srq <= 0)
-        return bny_fail(BANYAN_ECONFIG, "rank %d: device %s has no shared receive queues: unset BANYAN_VERBS_SRQ", t->tp.rank,
-                        rail->device);
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "rank %d: device %s has no shared receive queues: unset BANYAN_VERBS_SRQ",
+            t->tp.rank, rail->device);
     if (attr.max_srq_wr < 0 || n > (unsigned)attr.max_srq_wr)
-        return bny_fail(BANYAN_ECONFIG, "rank %d: a shared receive queue of device %s has %d requests at most, and %d ranks "
-                        "with %u queue pairs to each other need %llu: unset BANYAN_VERBS_SRQ", t->tp.rank, rail->device,
-                        attr.max_srq_wr, t->tp.nranks, lanes, n);
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank %d: a shared receive queue of device %s has %d requests at most, "
+                        "and %d ranks "
+                        "with %u queue pairs to each other need %llu: unset BANYAN_VERBS_SRQ",
+                        t->tp.rank, rail->device, attr.max_srq_wr, t->tp.nranks, lanes, n);
     s->n = (uint32_t)n;
     s->bytes = calloc(s->n, sizeof *s->bytes);
     s->idle = calloc(s->n, sizeof *s->idle);
     if (!s->bytes || !s->idle)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for a shared receive queue", t->tp.rank);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for a shared receive queue",
+                        t->tp.rank);
     while (s->nidle < s->n) {
         s->idle[s->nidle] = s->nidle;
         s->nidle++;
     }
-    s->mr = t->fn->ibv_reg_mr(rail->pd, s->bytes, s->n * sizeof *s->bytes, IBV_ACCESS_LOCAL_WRITE);
+    s->mr =
+        t->fn->ibv_reg_mr(rail->pd, s->bytes, s->n * sizeof *s->bytes, IBV_ACCESS_LOCAL_WRITE);
     s->srq = s->mr ? t->fn->ibv_create_srq(rail->pd, &init) : NULL;
     if (s->srq)
         return 0;
-    return bny_fail(errno == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "rank %d: device %s: making a shared receive queue of "
-                    "%llu requests fails: %s; raise the limit of locked memory (ulimit -l unlimited), or unset "
-                    "BANYAN_VERBS_SRQ", t->tp.rank, rail->device, n, strerror(errno));
+    return bny_fail(errno == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                    "rank %d: device %s: making a shared receive queue of "
+                    "%llu requests fails: %s; raise the limit of locked memory (ulimit -l "
+                    "unlimited), or unset "
+                    "BANYAN_VERBS_SRQ",
+                    t->tp.rank, rail->device, n, strerror(errno));
 }
 
 int bny_verbs_srqs_open(struct vb_tp *t)
@@ -99,9 +116,13 @@ int bny_verbs_srq_fill(struct vb_rail *rail, uint32_t least)
         for (uint32_t i = 0; i < m; i++) {
             uint32_t k = s->idle[s->nidle - 1 - i];
 
-            sge[i] = (struct ibv_sge){ .addr = (uintptr_t)s->bytes[k], .length = sizeof s->bytes[k], .lkey = s->mr->lkey };
-            wrs[i] = (struct ibv_recv_wr){ .wr_id = VB_WR_RECV | k, .next = i + 1 < m ? &wrs[i + 1] : NULL,
-                                           .sg_list = &sge[i], .num_sge = 1 };
+            sge[i] = (struct ibv_sge){ .addr = (uintptr_t)s->bytes[k],
+                                       .length = sizeof s->bytes[k],
+                                       .lkey = s->mr->lkey };
+            wrs[i] = (struct ibv_recv_wr){ .wr_id = VB_WR_RECV | k,
+                                           .next = i + 1 < m ? &wrs[i + 1] : NULL,
+                                           .sg_list = &sge[i],
+                                           .num_sge = 1 };
         }
         rc = ibv_post_srq_recv(s->srq, wrs, &bad);
         s->nidle -= rc ? (uint32_t)(bad - wrs) : m;
@@ -117,8 +138,10 @@ int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
     struct vb_srq *s = &c->rail->shared;
 
     if (s->wanted + share - c->share > s->n - VB_SRQ_SPARE)
-        return bny_fail(BANYAN_ESYSTEM, "device %s: there are more connections than its shared receive queue is for",
-                        c->rail->at);
+        return bny_fail(
+            BANYAN_ESYSTEM,
+            "device %s: there are more connections than its shared receive queue is for",
+            c->rail->at);
     s->wanted += share - c->share;
     c->share = share;
     if (bny_verbs_srq_fill(c->rail, 1) != 0)
@@ -157,7 +180,7 @@ void bny_verbs_srq_leave(struct vb_conn *c)
     s->ended += s->ended < VB_SRQ_SPARE;
 }
 
-/* ---- what the device tells ---------------------------------------------------------------- */
+/* ---- what the device tells ---- */
 
 static void last_of(struct vb_ep *e, const struct ibv_qp *qp)
 {

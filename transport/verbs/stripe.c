@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Long payload over several lanes, out and in; and which keys memory has on a lane's device. verbs.h says why the n-th message
- * that names a lane has the n-th stripe of that lane. */
+/* Long payload over several lanes, out and in; and which keys memory has on a lane's device.
+ * verbs.h says why the n-th message that names a lane has the n-th stripe of that lane. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "transport/verbs/verbs.h"
 
-#define CUT        4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last */
-#define LEAVING_S  2.0   /* for stripes behind which there is a farewell: the peer's device has told that they are here */
-#define LANE_EVERY 64u   /* polls between two looks at an idle lane */
+#define CUT                                                                                    \
+    4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last  \
+           */
+#define LEAVING_S                                                                              \
+    2.0 /* for stripes behind which there is a farewell: the peer's device has told that they  \
+           are here */
+#define LANE_EVERY 64u /* polls between two looks at an idle lane */
 
-/* ---- keys --------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail)
 {
@@ -49,23 +53,29 @@ void bny_verbs_rekey(struct vb_conn *c, uint32_t from)
             r = bny_verbs_region(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
             s->sge[i].lkey = r && r->mr[c->rail->index] ? r->mr[c->rail->index]->lkey : 0;
         }
-        s->rkey = s->nsge == 0 || is_in(s->remote, owner->remote_addr) ? c->rkey : bny_verbs_window_key(&win, c->rail);
+        s->rkey = s->nsge == 0 || is_in(s->remote, owner->remote_addr)
+                      ? c->rkey
+                      : bny_verbs_window_key(&win, c->rail);
     }
 }
 
-/* ---- out ---------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
-static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_t at, uint32_t len)
+static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_t at,
+                          uint32_t len)
 {
     const struct vb_conn *owner = l->e->main->conn;
     int rail = l->rail->index;
     uint32_t lkey = span->user ? span->user->mr[rail]->lkey : owner->mr_out[rail]->lkey;
 
     for (uint32_t end = at + len, n; at < end; at += n) {
-        struct vb_sent s = { .remote = span->to + at, .nsge = 1, .imm = (uint32_t)VB_IMM_STRIPE << 28 };
+        struct vb_sent s = { .remote = span->to + at,
+                             .nsge = 1,
+                             .imm = (uint32_t)VB_IMM_STRIPE << 28 };
 
         n = end - at < l->t->max_msg ? end - at : l->t->max_msg;
-        s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)span->from + at, .length = n, .lkey = lkey };
+        s.sge[0] =
+            (struct ibv_sge){ .addr = (uintptr_t)span->from + at, .length = n, .lkey = lkey };
         s.rkey = span->win ? bny_verbs_window_key(span->win, l->rail) : l->rkey;
         s.has_imm = s.signals = at + n == end;
         if (span->win)
@@ -75,8 +85,10 @@ static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_
     }
 }
 
-/* Lanes for `pieces` stripes, by turns. The first lane takes a share only where its rail has no other. */
-static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t pieces, uint32_t *chosen)
+/* Lanes for `pieces` stripes, by turns. The first lane takes a share only where its rail has no
+ * other. */
+static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t pieces,
+                       uint32_t *chosen)
 {
     struct vb_ep *e = c->e;
     uint32_t n = 0, first = e->next_lane;
@@ -100,12 +112,14 @@ static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t p
 uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first)
 {
     struct vb_ep *e = c->e;
-    uint32_t chosen[VB_LANES], lanes = 0, at = 0, n = choose(c, span, span->len / VB_STRIPE_MIN, chosen);
+    uint32_t chosen[VB_LANES], lanes = 0, at = 0,
+                               n = choose(c, span, span->len / VB_STRIPE_MIN, chosen);
     uint64_t total = 0, sum = 0;
 
     *first = span->len;
     for (uint32_t i = 0; i < n; i++) {
-        if (chosen[i] == 0) { /* what it carries goes before its immediate, from the beginning on */
+        if (chosen[i] ==
+            0) { /* what it carries goes before its immediate, from the beginning on */
             chosen[i] = chosen[0];
             chosen[0] = 0;
         }
@@ -158,12 +172,14 @@ int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes)
     return 1;
 }
 
-/* ---- in ----------------------------------------------------------------------------------- */
+/* ---- in ---- */
 
 int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes)
 {
-    if (imm != (uint32_t)VB_IMM_STRIPE << 28 || lane->imm_taken - lane->stripes_used >= VB_RECVS) {
-        bny_verbs_down(lane->e, "sends an immediate that means nothing on lane %u: %08x", lane->e->lane, imm);
+    if (imm != (uint32_t)VB_IMM_STRIPE << 28 ||
+        lane->imm_taken - lane->stripes_used >= VB_RECVS) {
+        bny_verbs_down(lane->e, "sends an immediate that means nothing on lane %u: %08x",
+                       lane->e->lane, imm);
         return 0;
     }
     lane->stripe_bytes[lane->imm_taken++ % VB_RECVS] = bytes;
@@ -177,13 +193,16 @@ void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
 
     for (uint32_t m = bny_verbs_lanes_of(imm); m; m &= m - 1)
         if (!e->lanes[__builtin_ctz(m)]) {
-            bny_verbs_down(e, "sends an immediate that means nothing here: %08x (there is no such lane)", imm);
+            bny_verbs_down(
+                e, "sends an immediate that means nothing here: %08x (there is no such lane)",
+                imm);
             return;
         }
     if (!c->waiting)
         c->waiting = calloc(VB_RECVS, sizeof *c->waiting);
     if (!c->waiting || c->waits_end - c->waits_first >= VB_RECVS) {
-        bny_verbs_down(e, c->waiting ? "sends more than it has credits for" : "cannot be heard: no memory");
+        bny_verbs_down(e, c->waiting ? "sends more than it has credits for"
+                                     : "cannot be heard: no memory");
         return;
     }
     if (imm >> 28 == VB_IMM_FAREWELL)
@@ -199,7 +218,8 @@ int bny_verbs_may_end(const struct vb_ep *e)
 /* Are all stripes of the first in the queue here? */
 static int is_whole(const struct vb_conn *c)
 {
-    for (uint32_t m = bny_verbs_lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m; m &= m - 1) {
+    for (uint32_t m = bny_verbs_lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m;
+         m &= m - 1) {
         const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
 
         if (!l || l->imm_taken == l->stripes_used)
@@ -230,7 +250,7 @@ int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n)
     return got;
 }
 
-/* ---- polling ------------------------------------------------------------------------------ */
+/* ---- polling ---- */
 
 void bny_verbs_lane_opened(struct vb_ep *lane)
 {
@@ -250,13 +270,16 @@ static void poll_lane(struct vb_conn *l)
             l->stash_at = 0;
         }
         if (k < 0)
-            bny_verbs_down(l->e, "is not reached any more: the completion queue of device %s fails", l->rail->at);
+            bny_verbs_down(l->e,
+                           "is not reached any more: the completion queue of device %s fails",
+                           l->rail->at);
         while (l->stash_at < l->stashed && !l->dead)
             bny_verbs_complete(l, &l->stash[l->stash_at++], &none);
     } while (k == VB_POLL && !l->dead);
     if (l->dead || l->reported == l->done)
         return;
-    l->imm_done = l->sent[(l->done - 1) % VB_SENDS].seq - !l->sent[(l->done - 1) % VB_SENDS].has_imm;
+    l->imm_done =
+        l->sent[(l->done - 1) % VB_SENDS].seq - !l->sent[(l->done - 1) % VB_SENDS].has_imm;
     l->reported = l->done;
 }
 
@@ -274,7 +297,8 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
             poll_lane(l);
         if (l->dead)
             return;
-        /* what the first lane has brought so far was looked at: a farewell was perhaps among it */
+        /* what the first lane has brought so far was looked at: a farewell was perhaps among it
+         */
         if (e->lanes[k]->gone && (!c || c->lost || c->stashed == 0) && bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;
             bny_verbs_lost(l, "closed its connection to device %s", l->rail->at);

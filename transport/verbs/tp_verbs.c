@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The verbs transport: the table, polling, life and death of endpoints. verbs.h has the design. */
+/* The verbs transport: the table, polling, life and death of endpoints. verbs.h has the design.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +14,14 @@
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-#define CM_EVERY  1024    /* polls between two looks at connection events, when none is expected */
-#define JOIN_NAP  1000000u /* ns: hellos come without waking a sleeper */
+#define CM_EVERY                                                                               \
+    1024 /* polls between two looks at connection events, when none is expected                \
+          */
+#define JOIN_NAP 1000000u /* ns: hellos come without waking a sleeper */
 
 extern const struct bny_transport_ops bny_verbs_ops;
 
-/* ---- set-up ------------------------------------------------------------------------------ */
+/* ---- set-up ---- */
 
 static void verbs_destroy(struct bny_tp *tp);
 
@@ -31,8 +34,11 @@ static int look_for_devices(const struct vb_fn *fn, int rank)
         fn->ibv_free_device_list(list);
     if (list && n > 0)
         return 0;
-    return bny_fail(BANYAN_ENOTSUP, "rank %d: this machine has no RDMA device (ibv_devices lists none); load its driver "
-                    "(modprobe), or make a soft-RoCE one: rdma link add rxe0 type rxe netdev eth0", rank);
+    return bny_fail(
+        BANYAN_ENOTSUP,
+        "rank %d: this machine has no RDMA device (ibv_devices lists none); load its driver "
+        "(modprobe), or make a soft-RoCE one: rdma link add rxe0 type rxe netdev eth0",
+        rank);
 }
 
 static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
@@ -41,8 +47,10 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
 
     t->events = t->fn->rdma_create_event_channel();
     if (!t->events || bny_verbs_nonblocking(t->events->fd) != 0)
-        return bny_fail(BANYAN_ENOTSUP, "rank %d: rdma_cm does not start (%s): modprobe rdma_ucm, and see that "
-                        "/dev/infiniband/rdma_cm is yours to open", cfg->rank, strerror(errno));
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: rdma_cm does not start (%s): modprobe rdma_ucm, and see that "
+                        "/dev/infiniband/rdma_cm is yours to open",
+                        cfg->rank, strerror(errno));
     rc = bny_verbs_rails_open(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
@@ -108,15 +116,18 @@ static int verbs_address(struct bny_tp *tp, void *blob, size_t cap)
     return (int)bytes;
 }
 
-static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t len, struct vb_blob *out)
+static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t len,
+                      struct vb_blob *out)
 {
     *out = (struct vb_blob){ .rank = -1 };
     if (len < blob_bytes(1) || len > sizeof *out)
         return 0;
     memcpy(out, blob, len);
-    return !memcmp(out->magic, "vrb2", 4) && out->rank == peer && peer >= 0 && peer < t->tp.nranks && out->nrails &&
-           out->nrails <= VB_RAILS && len == blob_bytes(out->nrails) && out->qps &&
-           (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6) && bny_verbs_rails_common(t, out) > 0;
+    return !memcmp(out->magic, "vrb2", 4) && out->rank == peer && peer >= 0 &&
+           peer < t->tp.nranks && out->nrails && out->nrails <= VB_RAILS &&
+           len == blob_bytes(out->nrails) && out->qps &&
+           (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6) &&
+           bny_verbs_rails_common(t, out) > 0;
 }
 
 static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
@@ -143,11 +154,14 @@ static void pair_up(struct vb_ep *e, const struct vb_blob *b)
     for (int i = 0; i < e->nrails && !known; i++)
         e->weight[i] = 1;
     if (e->nrails != t->nrails || e->nrails != b->nrails)
-        bny_info("verbs: %d devices are used with rank %d: we have %d, it has %d, and device i of one serves device i of the "
-                 "other where both are of one kind of network and address", e->nrails, e->ep.peer, t->nrails, b->nrails);
+        bny_info("verbs: %d devices are used with rank %d: we have %d, it has %d, and device i "
+                 "of one serves device i of the "
+                 "other where both are of one kind of network and address",
+                 e->nrails, e->ep.peer, t->nrails, b->nrails);
 }
 
-static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t len, struct bny_ep **out)
+static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t len,
+                         struct bny_ep **out)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
     struct vb_blob b;
@@ -155,11 +169,15 @@ static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t l
 
     *out = NULL;
     if (!blob_check(t, peer, blob, len, &b) || peer == tp->rank)
-        return bny_fail(BANYAN_EINVAL, "rank %d: the verbs address of rank %d is broken, or of another kind of network "
-                        "than device %s", tp->rank, peer, t->rails[0].device);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "rank %d: the verbs address of rank %d is broken, or of another kind of network "
+            "than device %s",
+            tp->rank, peer, t->rails[0].device);
     e = bny_verbs_ep(t, peer);
     if (!e)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d", tp->rank, peer);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
+                        tp->rank, peer);
     if (e->claimed)
         return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
     pair_up(e, &b);
@@ -227,7 +245,8 @@ static int lanes_busy(const struct vb_ep *e)
     return 0;
 }
 
-/* The farewell goes behind everything sent; when its completion is here, the peer's device has all of it. */
+/* The farewell goes behind everything sent; when its completion is here, the peer's device has
+ * all of it. */
 static int verbs_farewell(struct bny_tp *tp)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
@@ -243,12 +262,13 @@ static int verbs_farewell(struct bny_tp *tp)
             continue;
         if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
             e->farewell_sent = 1;
-        waiting += e->state == VB_OPEN && (!e->farewell_sent || e->conn->done != e->conn->posted || lanes_busy(e));
+        waiting += e->state == VB_OPEN &&
+                   (!e->farewell_sent || e->conn->done != e->conn->posted || lanes_busy(e));
     }
     return waiting ? BNY_AGAIN : 0;
 }
 
-/* ---- polling ------------------------------------------------------------------------------ */
+/* ---- polling ---- */
 
 static int take_down(struct vb_ep *e, struct bny_event *ev)
 {
@@ -270,7 +290,8 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         got = bny_verbs_poll_conn(e, ev, n);
     if (e->nlanes > 1)
         bny_verbs_poll_lanes(e);
-    if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && c->stash_at == c->stashed) {
+    if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead &&
+        c->stash_at == c->stashed) {
         e->gone = 0;
         bny_verbs_lost(c, "closed its connection to device %s", c->rail->at);
     }
@@ -305,7 +326,8 @@ static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return poll_one((struct vb_ep *)ep, ev, n);
 }
 
-/* Asks for an event, then looks once more: what came before the request raises none. 1: something is there. */
+/* Asks for an event, then looks once more: what came before the request raises none. 1:
+ * something is there. */
 static int arm_one(struct vb_ep *e)
 {
     struct vb_conn *c = e->conn;
@@ -363,13 +385,15 @@ static void verbs_disarm(struct bny_tp *tp)
     t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
 }
 
-/* Only the end of the queue pair keeps the peer's writes out: the key of a region cannot be taken back alone. */
+/* Only the end of the queue pair keeps the peer's writes out: the key of a region cannot be
+ * taken back alone. */
 static void verbs_fence(struct bny_ep *ep)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
 
     if (e->windows > 0 && e->conn && !e->conn->dead)
-        bny_verbs_down(e, "was cut off after an operation that failed, so that it writes nothing more");
+        bny_verbs_down(
+            e, "was cut off after an operation that failed, so that it writes nothing more");
 }
 
 const struct bny_transport_ops bny_verbs_ops = {
@@ -381,7 +405,8 @@ const struct bny_transport_ops bny_verbs_ops = {
     .connect = verbs_connect,
     .destroy = verbs_destroy,
     .farewell = verbs_farewell,
-    .farewell_ns = 5000000000u, /* the device sends a lost packet again after 1.07 s, RETRIES times (join.c) */
+    .farewell_ns = 5000000000u, /* the device sends a lost packet again after 1.07 s, RETRIES
+                                   times (join.c) */
     .eager = bny_verbs_eager,
     .reserve = bny_verbs_reserve,
     .commit = bny_verbs_commit,

@@ -1,39 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP with immediates.
- * fn.c: the libraries; device.c: which device; rail.c: several of them; tp_verbs.c: the table, polling, life and death;
- * join.c, accept.c: connecting and proving the secret; conn.c: memory and queue pair; srq.c: a receive queue for all of a
- * device; lane.c: another queue pair for one that broke; path.c: messages on their way out; arrive.c: in; stripe.c: over several
- * queue pairs; read.c: their ends; mem.c: registered memory.
+/* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP
+ * with immediates. fn.c: the libraries; device.c: which device; rail.c: several of them;
+ * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
+ * secret; conn.c: memory and queue pair; srq.c: a receive queue for all of a device; lane.c:
+ * another queue pair for one that broke; path.c: messages on their way out; arrive.c: in;
+ * stripe.c: over several queue pairs; read.c: their ends; mem.c: registered memory.
  *
- * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with WRITE_WITH_IMM into a slot of the
- * receiver's slab, which it may use because it has its credit. There are two kinds of slots:
+ * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
+ * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
+ * credit. There are two kinds of slots:
  *   eager  256 of 4 KiB, used round about; freed in order, told by one count for many
- *   bulk     8 of 256 KiB, used in any order; each one's freedom is told as it comes. Longer messages travel in
- *            pieces, one such message at a time, in at most half of the slots
- * The immediate says kind and slot: kind << 28 | value. Whatever is told to a peer is an immediate, so a receiver never
- * looks at memory that no completion vouches for, and a sleeper is woken by all of it. Every immediate consumes a receive
- * request; credits bound how many can be under way (RECVS), so the receiver is always ready (RNR cannot happen).
+ *   bulk     8 of 256 KiB, used in any order; each one's freedom is told as it comes. Longer
+ *            messages travel in pieces, one such message at a time, in at most half of the
+ *            slots
+ * The immediate says kind and slot: kind << 28 | value. Whatever is told to a peer is an
+ * immediate, so a receiver never looks at memory that no completion vouches for, and a sleeper
+ * is woken by all of it. Every immediate consumes a receive request; credits bound how many can
+ * be under way (RECVS), so the receiver is always ready (RNR cannot happen).
  *
  * Messages of all channels arrive in the order in which they were sent.
  *
- * Rails and lanes. A rank may use several devices (rails: rail i of one rank joins rail i of the other) and several queue
- * pairs on each (BANYAN_VERBS_QPS). A lane is the connection of one queue pair; lane k is at home on rail k % rails. Lane 0
- * carries every message's immediate, in order, and everything short. Of a long payload the other lanes may carry stripes:
- * a stripe is a write with an immediate of its own, and the message's immediate on lane 0 says which lanes carry one (bits
- * from VB_LANES_AT). Both are sent in one order, and a lane is a queue: so the n-th message that names a lane has the n-th
- * stripe of that lane. The receiver counts the stripes that came on each lane, and hands a message on when all of its are here;
- * what comes after it on lane 0 waits behind it (stripe.c). Every stripe belongs to a message that has a credit, so that
- * credits bound the stripes of a lane, too.
+ * Rails and lanes. A rank may use several devices (rails: rail i of one rank joins rail i of
+ * the other) and several queue pairs on each (BANYAN_VERBS_QPS). A lane is the connection of
+ * one queue pair; lane k is at home on rail k % rails. Lane 0 carries every message's
+ * immediate, in order, and everything short. Of a long payload the other lanes may carry
+ * stripes: a stripe is a write with an immediate of its own, and the message's immediate on
+ * lane 0 says which lanes carry one (bits from VB_LANES_AT). Both are sent in one order, and a
+ * lane is a queue: so the n-th message that names a lane has the n-th stripe of that lane. The
+ * receiver counts the stripes that came on each lane, and hands a message on when all of its
+ * are here; what comes after it on lane 0 waits behind it (stripe.c). Every stripe belongs to a
+ * message that has a credit, so that credits bound the stripes of a lane, too.
  *
- * A lane whose queue pair breaks gets another one, over another rail if its own does not serve: everything recorded on it
- * goes that way, and nothing is lost or doubled (lane.c). When its own serves again, it goes home the same way (rail.c).
+ * A lane whose queue pair breaks gets another one, over another rail if its own does not serve:
+ * everything recorded on it goes that way, and nothing is lost or doubled (lane.c). When its
+ * own serves again, it goes home the same way (rail.c).
  *
- * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to receive and as much to send, a
- * peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES bounds all of it. A queue pair that breaks is replaced, the slabs
- * stay.
+ * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to
+ * receive and as much to send, a peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES
+ * bounds all of it. A queue pair that breaks is replaced, the slabs stay.
  *
- * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes, the immediate and the
- * length. */
+ * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes,
+ * the immediate and the length. */
 #ifndef BNY_VERBS_VERBS_H
 #define BNY_VERBS_VERBS_H
 
@@ -44,11 +51,11 @@
 #include "transport/transport.h"
 #include "transport/verbs/fn.h"
 
-#define VB_HEAD         64u    /* of a slot: header, padded so that payload is aligned */
-#define VB_EAGER_SLOTS  256u   /* power of two */
+#define VB_HEAD         64u  /* of a slot: header, padded so that payload is aligned */
+#define VB_EAGER_SLOTS  256u /* power of two */
 #define VB_EAGER_MAX    4096u
 #define VB_EAGER_STRIDE (VB_HEAD + VB_EAGER_MAX)
-#define VB_EAGER_REPORT 64u    /* freed slots that are told at once */
+#define VB_EAGER_REPORT 64u /* freed slots that are told at once */
 #define VB_BULK_SLOTS   8u
 #define VB_SLOT_MAX     262144u
 #define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
@@ -59,36 +66,51 @@
 #define VB_LANES_AT     12u /* where they begin in its value */
 #define VB_LANE_BYTES   8192u
 /* registered for a peer, at most */
-#define VB_PEER_BYTES(rails, lanes) ((rails) * 2ull * VB_SLAB_BYTES + (lanes) * VB_LANE_BYTES)
-#define VB_STRIPE_MIN   65536u /* shortest payload that goes over other lanes, and about the shortest stripe */
-#define VB_ZCOPY_MIN    4097u  /* from here on registered memory is sent as it is */
-#define VB_RECVS        320u   /* receive requests posted: all credits, their returns, a farewell, and a batch */
+#define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
+#define VB_STRIPE_MIN                                                                          \
+    65536u /* shortest payload that goes over other lanes, and about the shortest stripe */
+#define VB_ZCOPY_MIN 4097u /* from here on registered memory is sent as it is */
+#define VB_RECVS                                                                               \
+    320u /* receive requests posted: all credits, their returns, a farewell, and a batch */
 #define VB_RECV_BATCH   16u
-#define VB_SENDS        512u   /* send requests that may be under way; power of two */
-#define VB_SENDS_SPARE  32u    /* kept for credits and farewells */
+#define VB_SENDS        512u /* send requests that may be under way; power of two */
+#define VB_SENDS_SPARE  32u  /* kept for credits and farewells */
 #define VB_SIGNAL_EVERY 16u
 #define VB_POLL         16
-#define VB_SHAPES       4u   /* headers that both ends remember */
-#define VB_WR_RECV      (1ull << 63) /* wr_id: of receive requests, with the number of the note */
+#define VB_SHAPES       4u           /* headers that both ends remember */
+#define VB_WR_RECV      (1ull << 63) /* wr_id: of receive requests, with the note */
 #define VB_WR_HELLO     (1ull << 62)
 #define VB_LONG_MAX     (1u << 30)
-#define VB_LONGS        8u /* they fit into the spare requests: conn_close() */
-#define VB_INLINE       220u   /* asked for; what the device gives is read back */
-#define VB_JOIN_S       15.0   /* a network that does not carry a first connection by then: the peer is down */
-#define VB_HALF_MAX     64     /* incoming connections that have not proven themselves */
-#define VB_SRQ_SPARE    256u   /* of a shared receive queue: srq.c */
+#define VB_LONGS        8u   /* they fit into the spare requests: conn_close() */
+#define VB_INLINE       220u /* asked for; what the device gives is read back */
+#define VB_JOIN_S                                                                              \
+    15.0 /* a network that does not carry a first connection by then: the peer is down */
+#define VB_HALF_MAX  64   /* incoming connections that have not proven themselves */
+#define VB_SRQ_SPARE 256u /* of a shared receive queue: srq.c */
 /* its entries; each has as much memory as a hello. lanes: of each rank, at most */
-#define VB_SRQ_ENTRIES(ranks, lanes) (((ranks) - 1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX + VB_SRQ_SPARE)
+#define VB_SRQ_ENTRIES(ranks, lanes)                                                           \
+    (((ranks)-1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX + VB_SRQ_SPARE)
 
-/* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of that shape became: shape << 26,
- * chunk << 16, growth of seq << 8, growth of started. FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
- * PART: slot, lanes << 12. STRIPE: 0. */
-enum vb_imm { VB_IMM_EAGER = 1, VB_IMM_BULK, VB_IMM_FREED_EAGER, VB_IMM_FREED_BULK, VB_IMM_FAREWELL,
-              VB_IMM_LONG, VB_IMM_PART, VB_IMM_AGAIN, VB_IMM_PUT_AGAIN, VB_IMM_STRIPE };
+/* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of
+ * that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
+ * FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot, lanes
+ * << 12. STRIPE: 0. */
+enum vb_imm {
+    VB_IMM_EAGER = 1,
+    VB_IMM_BULK,
+    VB_IMM_FREED_EAGER,
+    VB_IMM_FREED_BULK,
+    VB_IMM_FAREWELL,
+    VB_IMM_LONG,
+    VB_IMM_PART,
+    VB_IMM_AGAIN,
+    VB_IMM_PUT_AGAIN,
+    VB_IMM_STRIPE
+};
 
 struct vb_place { /* a rail, in an address */
     struct bny_addr addr;
-    uint32_t mbps;     /* of its port; 0: unknown */
+    uint32_t mbps; /* of its port; 0: unknown */
     char device[32];
     uint8_t transport; /* enum ibv_transport_type */
     uint8_t reserved[7];
@@ -138,18 +160,19 @@ enum vb_state {
     VB_ACCEPTING, /* passive: accepted */
     VB_HELLO,     /* established: waits for the peer's hello */
     VB_OPEN,
-    VB_DRAINING,  /* the queue pair broke; then IDLE, with a connection */
+    VB_DRAINING, /* the queue pair broke; then IDLE, with a connection */
     VB_CLOSED,
 };
 
-/* A send request under way, and all it takes to post it once more: its memory is ours until the peer has it. */
+/* A send request under way, and all it takes to post it once more: its memory is ours until the
+ * peer has it. */
 struct vb_sent {
     void *cookie;
     uint64_t remote;
     struct ibv_sge sge[2];
     uint32_t rkey, imm;
-    uint32_t seq; /* number of its immediate, or of the next one */
-    uint16_t stripes;    /* lanes that carry some of its message, in bits */
+    uint32_t seq;     /* number of its immediate, or of the next one */
+    uint16_t stripes; /* lanes that carry some of its message, in bits */
     uint8_t nsge;
     uint8_t has_imm : 1;
     uint8_t tells : 1;   /* SENT(cookie) is due when it and its stripes are done */
@@ -173,11 +196,11 @@ struct vb_tp;
 struct vb_ep;
 struct vb_msg;
 
-struct vb_srq { /* a shared receive queue */
+struct vb_srq {          /* a shared receive queue */
     struct ibv_srq *srq; /* NULL: each queue pair has a queue of its own */
     struct ibv_mr *mr;
     char (*bytes)[sizeof(struct vb_hello)]; /* [n]: the entries' memory */
-    uint32_t *idle;  /* [n]: entries that are not posted */
+    uint32_t *idle;                         /* [n]: entries that are not posted */
     uint32_t n, nidle;
     uint32_t wanted; /* the shares of all queue pairs */
     uint32_t ended;  /* queue pairs that are no more; VB_SRQ_SPARE at most */
@@ -208,10 +231,11 @@ struct vb_arrival { /* an immediate that waits for stripes, or behind one that d
     uint32_t imm, bytes;
 };
 
-/* A connection: everything that belongs to one lane. What is about messages, slots and credits: lane 0 only. */
+/* A connection: everything that belongs to one lane. What is about messages, slots and credits:
+ * lane 0 only. */
 struct vb_conn {
     struct vb_tp *t;
-    struct vb_ep *e;   /* NULL: incoming, not proven */
+    struct vb_ep *e;      /* NULL: incoming, not proven */
     struct vb_rail *rail; /* that its queue pair is on */
     struct rdma_cm_id *id;
     struct ibv_cq *cq;
@@ -220,8 +244,8 @@ struct vb_conn {
     int notify;        /* no immediates: notes */
     int lost, drained; /* the queue pair broke; and nothing comes from it any more */
     uint64_t drain_ns;
-    uint32_t losses;   /* in a row */
-    uint32_t epoch;    /* queue pairs before this one */
+    uint32_t losses; /* in a row */
+    uint32_t epoch;  /* queue pairs before this one */
     uint32_t inline_max;
     struct vb_request request;
     uint8_t nonce[16]; /* of the accepting side */
@@ -235,36 +259,38 @@ struct vb_conn {
     uint32_t rkey;
     /* sending */
     struct vb_sent *sent; /* [VB_SENDS] */
-    uint32_t posted, to_post, done, reported; /* send requests; reported <= done <= to_post <= posted */
-    uint32_t imm_sent;    /* immediates, since the connection began */
-    uint32_t imm_done;    /* of these the peer's device has */
-    uint32_t stripes_told; /* of the stripes that are done: accounted for by their messages' SENT */
+    uint32_t posted, to_post, done,
+        reported;      /* send requests; reported <= done <= to_post <= posted */
+    uint32_t imm_sent; /* immediates, since the connection began */
+    uint32_t imm_done; /* of these the peer's device has */
+    uint32_t
+        stripes_told; /* of the stripes that are done: accounted for by their messages' SENT */
     struct vb_keys *keys; /* [VB_SENDS] of puts under way; NULL: there is one rail */
     struct bny_hdr shapes_out[VB_SHAPES], shapes_in[VB_SHAPES];
     uint32_t shapes_out_set, shapes_in_set; /* bits */
     uint32_t shapes_next;
     uint32_t eager_sent, eager_freed; /* counts */
-    uint32_t bulk_busy;   /* bits: the peer's slot is taken, by a message or a reservation */
+    uint32_t bulk_busy; /* bits: the peer's slot is taken, by a message or a reservation */
     struct vb_long longs[VB_LONGS];
     uint32_t longs_queued, longs_done;
     /* receiving */
-    struct vb_msg *streaming; /* a long message whose pieces still come */
+    struct vb_msg *streaming;         /* a long message whose pieces still come */
     uint32_t recvs_posted, recvs_due; /* due: requests to be posted again */
-    uint32_t share;       /* of the shared receive queue, in requests; 0: of none */
-    uint32_t imm_taken;   /* immediates that came, since the connection began */
-    uint32_t stripes_used; /* of them, stripes that their messages have; lanes but the first */
+    uint32_t share;                   /* of the shared receive queue, in requests; 0: of none */
+    uint32_t imm_taken;               /* immediates that came, since the connection began */
+    uint32_t stripes_used;  /* of them, stripes that their messages have; lanes but the first */
     uint32_t *stripe_bytes; /* [VB_RECVS] */
     struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
     uint32_t waits_first, waits_end;
-    uint32_t eager_next;  /* the slot the next eager message must come in */
+    uint32_t eager_next; /* the slot the next eager message must come in */
     uint32_t eager_released, eager_told;
     uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
-    uint32_t bulk_held;   /* bits: arrived and not released */
+    uint32_t bulk_held;                 /* bits: arrived and not released */
     uint32_t credits_due; /* bits: bulk slots whose release could not be told yet */
     int hello_seen;
     struct ibv_wc stash[VB_POLL]; /* taken while arming */
     int stashed, stash_at;
-    unsigned events;      /* completion events to acknowledge */
+    unsigned events; /* completion events to acknowledge */
 };
 
 struct vb_msg {
@@ -276,37 +302,40 @@ struct vb_msg {
     int is_long, dropped; /* dropped: released before all of it was here */
     uint32_t parts, parts_freed;
     uint8_t part_slot[VB_BULK_SLOTS];
-    char seam[64];        /* bytes around the end of a piece */
+    char seam[64]; /* bytes around the end of a piece */
     struct vb_msg *next, *all;
 };
 
-/* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about them count. */
+/* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about
+ * them count. */
 struct vb_ep {
     struct bny_ep ep;
     struct vb_ep *main; /* itself, but of further lanes */
     uint32_t lane;
-    uint32_t tries;     /* attempts since it last had a queue pair: each over the next rail */
-    uint32_t refused;   /* bits: rails where the peer let nobody in */
+    uint32_t tries;      /* attempts since it last had a queue pair: each over the next rail */
+    uint32_t refused;    /* bits: rails where the peer let nobody in */
     uint64_t attempt_ns; /* the attempt's deadline, where there are several rails */
     uint32_t lanes_open; /* bits: further lanes that may be used now */
     uint32_t nlanes;     /* numbers of lanes that are known; 1: only the first */
     uint32_t weight[VB_RAILS];
-    uint32_t next_lane;  /* that begins the next stripes */
+    uint32_t next_lane; /* that begins the next stripes */
     uint32_t lane_turns;
     int growing;         /* a further lane that is in t->joining */
-    uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed connections; 0: it does not */
+    uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed
+                            connections; 0: it does not */
     struct vb_ep *lanes[VB_LANES]; /* [0] is NULL */
-    int nrails, qps;    /* that both ends have */
+    int nrails, qps;               /* that both ends have */
     struct vb_blob blob;
     enum vb_state state;
-    struct vb_conn *conn, *trial; /* trial: our attempt to make one, or to replace its queue pair */
+    struct vb_conn *conn,
+        *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
-    int patient;     /* the deadline passed in silence, which is waited out */
-    char broke[300]; /* why the queue pair is being replaced */
-    int claimed; /* connect() was called */
-    int windows; /* open ones */
+    int patient;                   /* the deadline passed in silence, which is waited out */
+    char broke[300];               /* why the queue pair is being replaced */
+    int claimed;                   /* connect() was called */
+    int windows;                   /* open ones */
     int left, farewell_sent, gone; /* gone: the connection was ended by the peer */
-    int down;    /* 1: to be reported, 2: was */
+    int down;                      /* 1: to be reported, 2: was */
     char reason[460];
 };
 
@@ -336,19 +365,20 @@ struct vb_tp {
     struct vb_conn *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
     struct vb_msg *free_msgs, *all_msgs;
-    int joining;          /* connections in the making */
-    uint64_t seen_ns, away_ns; /* cm_progress: its latest call; the latest that came a second or more after the one before */
-    uint64_t turned_away; /* requests that were not from ranks of this job */
-    uint64_t home_ns;     /* when lanes that are not at home are tried there next; 0: none moved */
-    uint64_t home_wait;   /* ns between two such times */
-    int came_home;        /* one did, since the last time */
-    int first;            /* rank that is polled first */
+    int joining;               /* connections in the making */
+    uint64_t seen_ns, away_ns; /* cm_progress: its latest call; the latest that came a second or
+                                  more after the one before */
+    uint64_t turned_away;      /* requests that were not from ranks of this job */
+    uint64_t home_ns; /* when lanes that are not at home are tried there next; 0: none moved */
+    uint64_t home_wait; /* ns between two such times */
+    int came_home;      /* one did, since the last time */
+    int first;          /* rank that is polled first */
     uint32_t turns;
 };
 
 /* device.c */
-/* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its port). The rails so far are
- * left out. */
+/* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its
+ * port). The rails so far are left out. */
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 void bny_verbs_describe(struct vb_conn *c, int rank);
@@ -363,39 +393,54 @@ int bny_verbs_nonblocking(int fd);
 int bny_verbs_is_iwarp(const struct vb_rail *rail);
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one a part of a list */
 void bny_verbs_rails_close(struct vb_tp *t);
-struct vb_rail *bny_verbs_rail_of(struct vb_tp *t, const struct rdma_cm_id *id); /* NULL: none of ours */
+struct vb_rail *bny_verbs_rail_of(struct vb_tp *t,
+                                  const struct rdma_cm_id *id); /* NULL: none of ours */
 /* How many rails a rank with this blob and ours have in common; 0: none. */
 int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b);
 void bny_verbs_async(struct vb_tp *t); /* what the devices tell by themselves */
-/* Its lanes go elsewhere where they can; others go down. why: as in "rank 1 is not reached any more: ...". */
+/* Its lanes go elsewhere where they can; others go down. why: as in "rank 1 is not reached any
+ * more: ...". */
 void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const char *why);
 /* The rail of the next attempt to connect a lane. */
 struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e);
-int bny_verbs_rail_others(const struct vb_ep *e, const struct vb_rail *rail); /* rails besides this one that may serve */
+int bny_verbs_rail_others(
+    const struct vb_ep *e,
+    const struct vb_rail *rail); /* rails besides this one that may serve */
 struct vb_rail *bny_verbs_home(const struct vb_ep *e);
-void bny_verbs_go_home(struct vb_tp *t); /* asks for the lanes that are elsewhere; when it is time */
+void bny_verbs_go_home(
+    struct vb_tp *t); /* asks for the lanes that are elsewhere; when it is time */
 void bny_verbs_has_moved(struct vb_conn *c); /* to another rail, home perhaps */
 
 /* First byte of a rejection's private data. */
-enum vb_refusal { VB_TURNED_AWAY = 1 /* both asked */, VB_NO_MEMORY, VB_NOT_ABLE, VB_GIVEN_UP /* it will not talk to us again */,
-                  VB_OTHER_VERSION, VB_NOT_NOW /* or not over this rail */ };
+enum vb_refusal {
+    VB_TURNED_AWAY = 1 /* both asked */,
+    VB_NO_MEMORY,
+    VB_NOT_ABLE,
+    VB_GIVEN_UP /* it will not talk to us again */,
+    VB_OTHER_VERSION,
+    VB_NOT_NOW /* or not over this rail */
+};
 
 /* ep.c */
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
-struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane); /* NULL: no memory, or no such lane */
+struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
+                                uint32_t lane); /* NULL: no memory, or no such lane */
 void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
 
 /* accept.c */
-void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data, size_t len);
+void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
+                         size_t len);
 
 /* join.c */
 void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
-void bny_verbs_ask(struct vb_ep *e);        /* starts to connect; where there is a connection that serves: a better one */
-void bny_verbs_cm_progress(struct vb_tp *t);/* connection events, hellos and deadlines */
+void bny_verbs_ask(struct vb_ep *e); /* starts to connect; where there is a connection that
+                                        serves: a better one */
+void bny_verbs_cm_progress(struct vb_tp *t); /* connection events, hellos and deadlines */
 
 /* conn.c */
-struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id, int active);
+struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
+                                   int active);
 /* owner: of the slab, where that is another connection. */
 int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes);
 void bny_verbs_made(struct vb_conn *c);
@@ -408,32 +453,38 @@ void bny_verbs_conn_free(struct vb_conn *c);
 /* Ends a connection: no SENT, no message comes from it any more. */
 void bny_verbs_conn_close(struct vb_conn *c);
 /* The peer is. A lane that never was: it is done without. */
-void bny_verbs_down(struct vb_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* srq.c */
 int bny_verbs_srqs_open(struct vb_tp *t); /* one for each rail, if they are asked for */
 void bny_verbs_srq_close(struct vb_tp *t, struct vb_rail *rail); /* after all queue pairs */
-int bny_verbs_srq_fill(struct vb_rail *rail, uint32_t least); /* if at least so many requests are missing */
+int bny_verbs_srq_fill(struct vb_rail *rail,
+                       uint32_t least); /* if at least so many requests are missing */
 int bny_verbs_srq_share(struct vb_conn *c, uint32_t share); /* c's share is this from now on */
 /* What a completion took is free again; returns its memory, which stays until the next fill. */
 const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc);
 void bny_verbs_srq_leave(struct vb_conn *c); /* before its queue pair goes */
-void bny_verbs_srq_last(struct vb_tp *t, const struct ibv_qp *qp); /* it took its last request */
+void bny_verbs_srq_last(struct vb_tp *t,
+                        const struct ibv_qp *qp); /* it took its last request */
 
 /* lane.c */
 /* 1: nothing comes from its queue pair, which broke, any more. */
 int bny_verbs_heard_out(struct vb_conn *c);
 /* Its queue pair is of no use any more. It gets another one, or its peer is down. */
-void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The same of a queue pair that serves, because there is a better one on this rail. */
 void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail);
 int bny_verbs_serves(const struct vb_ep *e); /* it has a queue pair that did not break */
 void bny_verbs_lane_close(struct vb_conn *c);
-void bny_verbs_unpark(const struct vb_fn *fn, struct vb_rail *rail); /* the port is up for certain, or all ends */
+void bny_verbs_unpark(const struct vb_fn *fn,
+                      struct vb_rail *rail); /* the port is up for certain, or all ends */
 void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
 
 /* path.c */
-void bny_verbs_record(struct vb_conn *c, struct vb_sent s); /* to be posted by bny_verbs_post() */
+void bny_verbs_record(struct vb_conn *c,
+                      struct vb_sent s); /* to be posted by bny_verbs_post() */
 int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests);
 int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n);
 int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h);
@@ -453,7 +504,8 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
 /* Events of one endpoint. */
 int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n);
 
-int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev); /* 1: *ev is one */
+int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes,
+                      struct bny_event *ev); /* 1: *ev is one */
 int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev);
 
 /* Lanes that carry stripes of what an immediate tells of; bits. */
@@ -461,7 +513,8 @@ static inline uint32_t bny_verbs_lanes_of(uint32_t imm)
 {
     uint32_t kind = imm >> 28;
 
-    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG && kind != VB_IMM_PART)
+    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG &&
+        kind != VB_IMM_PART)
         return 0;
     return (imm & 0xfffffff) >> VB_LANES_AT;
 }
@@ -474,19 +527,25 @@ struct vb_span { /* what is to be written where */
     const struct bny_window *win; /* NULL: the slab */
     uint32_t len;
 };
-/* Records stripes on further lanes. Returns these lanes in bits, 0: none; *first: bytes from the beginning that are left. */
+/* Records stripes on further lanes. Returns these lanes in bits, 0: none; *first: bytes from
+ * the beginning that are left. */
 uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first);
-int bny_verbs_post_lanes(struct vb_conn *c, uint32_t lanes); /* what was recorded there and here */
+int bny_verbs_post_lanes(struct vb_conn *c,
+                         uint32_t lanes); /* what was recorded there and here */
 void bny_verbs_record_put(struct vb_conn *c, struct vb_sent s, const struct bny_window *win);
 uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
-void bny_verbs_rekey(struct vb_conn *c, uint32_t from); /* requests from there on, for another rail */
-int bny_verbs_stripes_due(const struct vb_conn *c, uint32_t lanes); /* 1: those of the oldest such message are not all done */
+void bny_verbs_rekey(struct vb_conn *c,
+                     uint32_t from); /* requests from there on, for another rail */
+int bny_verbs_stripes_due(
+    const struct vb_conn *c,
+    uint32_t lanes); /* 1: those of the oldest such message are not all done */
 /* Are the stripes of the oldest such message done? Then they are accounted for. */
 int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes);
 int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes);
 /* A message's immediate that must wait. */
 void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes);
-int bny_verbs_may_end(const struct vb_ep *e); /* 0: a closed connection of this peer's may be its leaving in order */
+int bny_verbs_may_end(const struct vb_ep *e); /* 0: a closed connection of this peer's may be
+                                                 its leaving in order */
 int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n);
 void bny_verbs_lane_opened(struct vb_ep *lane);
 void bny_verbs_poll_lanes(struct vb_ep *e);
@@ -497,11 +556,13 @@ char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot); /* a bulk slot 
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
 void bny_verbs_free_bulk(struct vb_conn *c, uint32_t slot);
 void bny_verbs_tell_credits(struct vb_conn *c); /* as far as there is room to send */
-long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
+long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                    const void **ptr);
 void bny_verbs_release(struct bny_msg *msg);
 
 /* mem.c */
-const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes); /* NULL: not registered */
+const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at,
+                                         size_t bytes); /* NULL: not registered */
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);
 int bny_verbs_detach(struct bny_tp *tp, void *at);
 void bny_verbs_regions_free(struct vb_tp *t);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls with wrong arguments, the same on all ranks, where errors are returned. What class of error each gives goes to a
- * file; test_mpi.py compares the files of runs with and without the interposer. What an MPI itself crashes or hangs on
- * (MPICH 4.0.2, Open MPI 4.1.4) is left out. */
+/* Calls with wrong arguments, the same on all ranks, where errors are returned. What class of
+ * error each gives goes to a file; test_mpi.py compares the files of runs with and without the
+ * interposer. What an MPI itself crashes or hangs on (MPICH 4.0.2, Open MPI 4.1.4) is left out.
+ */
 #include <mpi.h>
 #include <stdio.h>
 
@@ -29,18 +30,19 @@ static int complete(int rc, MPI_Request *req)
 }
 
 /* Both forms of a collective, which are called alike but for the request. */
-#define TRY(name, iname, what, ...) \
-    do { \
-        tell(#name, what, MPI_##name(__VA_ARGS__)); \
-        TRY_LATER(iname, what, __VA_ARGS__); \
+#define TRY(name, iname, what, ...)                                                            \
+    do {                                                                                       \
+        tell(#name, what, MPI_##name(__VA_ARGS__));                                            \
+        TRY_LATER(iname, what, __VA_ARGS__);                                                   \
     } while (0)
-#define TRY_LATER(iname, what, ...) \
-    do { \
-        MPI_Request req_ = MPI_REQUEST_NULL; \
-        tell(#iname, what, complete(MPI_##iname(__VA_ARGS__, &req_), &req_)); \
+#define TRY_LATER(iname, what, ...)                                                            \
+    do {                                                                                       \
+        MPI_Request req_ = MPI_REQUEST_NULL;                                                   \
+        tell(#iname, what, complete(MPI_##iname(__VA_ARGS__, &req_), &req_));                  \
     } while (0)
 #ifdef MPICH_VERSION
-#define TRY_REDUCTION(name, iname, what, ...) TRY_LATER(iname, what, __VA_ARGS__) /* MPICH's blocking ones crash */
+#define TRY_REDUCTION(name, iname, what, ...)                                                  \
+    TRY_LATER(iname, what, __VA_ARGS__) /* MPICH's blocking ones crash */
 #else
 #define TRY_REDUCTION(name, iname, what, ...) TRY(name, iname, what, __VA_ARGS__)
 #endif
@@ -75,7 +77,8 @@ static void counts(int n)
     TRY_REDUCTION(Scan, Iscan, "count -1", a, b, -1, MPI_INT, MPI_SUM, comm);
     TRY_REDUCTION(Exscan, Iexscan, "count -1", a, b, -1, MPI_INT, MPI_SUM, comm);
     TRY_REDUCTION(Reduce, Ireduce, "count -1", a, b, -1, MPI_INT, MPI_SUM, 0, comm);
-    TRY_REDUCTION(Reduce_scatter_block, Ireduce_scatter_block, "count -1", a, b, -1, MPI_INT, MPI_SUM, comm);
+    TRY_REDUCTION(Reduce_scatter_block, Ireduce_scatter_block, "count -1", a, b, -1, MPI_INT,
+                  MPI_SUM, comm);
     TRY(Reduce_scatter, Ireduce_scatter, "a count -1", a, b, wrong, MPI_INT, MPI_SUM, comm);
     TRY(Bcast, Ibcast, "count -1", a, -1, MPI_INT, 0, comm);
     TRY(Gather, Igather, "counts -1", a, -1, MPI_INT, b, -1, MPI_INT, 0, comm);
@@ -85,11 +88,14 @@ static void counts(int n)
     TRY(Allgather, Iallgather, "send count -1", a, -1, MPI_INT, b, MANY, MPI_INT, comm);
     TRY(Alltoall, Ialltoall, "counts -1", a, -1, MPI_INT, b, -1, MPI_INT, comm);
 #ifdef MPICH_VERSION
-    TRY(Allgatherv, Iallgatherv, "a receive count -1", a, MANY, MPI_INT, b, wrong, at, MPI_INT, comm);
+    TRY(Allgatherv, Iallgatherv, "a receive count -1", a, MANY, MPI_INT, b, wrong, at, MPI_INT,
+        comm);
 #endif
     TRY(Allgatherv, Iallgatherv, "send count -1", a, -1, MPI_INT, b, good, at, MPI_INT, comm);
-    TRY(Alltoallv, Ialltoallv, "a receive count -1", a, good, at, MPI_INT, b, wrong, at, MPI_INT, comm);
-    TRY(Alltoallv, Ialltoallv, "a send count -1", a, wrong, at, MPI_INT, b, good, at, MPI_INT, comm);
+    TRY(Alltoallv, Ialltoallv, "a receive count -1", a, good, at, MPI_INT, b, wrong, at,
+        MPI_INT, comm);
+    TRY(Alltoallv, Ialltoallv, "a send count -1", a, wrong, at, MPI_INT, b, good, at, MPI_INT,
+        comm);
 }
 
 static void types(int n)
@@ -103,21 +109,25 @@ static void types(int n)
     }
     MPI_Type_contiguous(1, MPI_INT, &loose); /* never committed */
     MPI_Type_vector(2, 1, 2, MPI_INT, &gaps);
-#define EACH(what, type, count) \
-    TRY(Allreduce, Iallreduce, what, a, b, count, type, MPI_SUM, comm); \
-    TRY(Reduce, Ireduce, what, a, b, count, type, MPI_SUM, 0, comm); \
-    if (count) /* MPICH's crashes on no type for no data */ \
-        TRY(Bcast, Ibcast, what, a, count, type, 0, comm); \
-    TRY(Allgather, Iallgather, what, a, count, type, b, count, type, comm); \
+#define EACH(what, type, count)                                                                \
+    TRY(Allreduce, Iallreduce, what, a, b, count, type, MPI_SUM, comm);                        \
+    TRY(Reduce, Ireduce, what, a, b, count, type, MPI_SUM, 0, comm);                           \
+    if (count) /* MPICH's crashes on no type for no data */                                    \
+        TRY(Bcast, Ibcast, what, a, count, type, 0, comm);                                     \
+    TRY(Allgather, Iallgather, what, a, count, type, b, count, type, comm);                    \
     TRY(Alltoall, Ialltoall, what, a, count, type, b, count, type, comm)
     EACH("MPI_DATATYPE_NULL", MPI_DATATYPE_NULL, MANY);
     EACH("MPI_DATATYPE_NULL, no data", MPI_DATATYPE_NULL, 0);
     EACH("a type that is not committed", loose, 4);
     EACH("a type with gaps that is not committed", gaps, 4);
-    TRY(Gather, Igather, "MPI_DATATYPE_NULL", a, MANY, MPI_DATATYPE_NULL, b, MANY, MPI_DATATYPE_NULL, 0, comm);
-    TRY(Scatter, Iscatter, "MPI_DATATYPE_NULL", a, MANY, MPI_DATATYPE_NULL, b, MANY, MPI_DATATYPE_NULL, 0, comm);
-    TRY(Allgatherv, Iallgatherv, "MPI_DATATYPE_NULL", a, MANY, MPI_INT, b, many, at, MPI_DATATYPE_NULL, comm);
-    TRY(Alltoallv, Ialltoallv, "MPI_DATATYPE_NULL", a, many, at, MPI_DATATYPE_NULL, b, many, at, MPI_INT, comm);
+    TRY(Gather, Igather, "MPI_DATATYPE_NULL", a, MANY, MPI_DATATYPE_NULL, b, MANY,
+        MPI_DATATYPE_NULL, 0, comm);
+    TRY(Scatter, Iscatter, "MPI_DATATYPE_NULL", a, MANY, MPI_DATATYPE_NULL, b, MANY,
+        MPI_DATATYPE_NULL, 0, comm);
+    TRY(Allgatherv, Iallgatherv, "MPI_DATATYPE_NULL", a, MANY, MPI_INT, b, many, at,
+        MPI_DATATYPE_NULL, comm);
+    TRY(Alltoallv, Ialltoallv, "MPI_DATATYPE_NULL", a, many, at, MPI_DATATYPE_NULL, b, many, at,
+        MPI_INT, comm);
     MPI_Type_free(&loose);
     MPI_Type_free(&gaps);
 }
@@ -129,10 +139,13 @@ static void operations(void)
         MPI_Op op;
         MPI_Datatype type;
     } wrong[] = {
-        { "MPI_OP_NULL", MPI_OP_NULL, MPI_INT },      { "MPI_BAND of MPI_FLOAT", MPI_BAND, MPI_FLOAT },
+        { "MPI_OP_NULL", MPI_OP_NULL, MPI_INT },
+        { "MPI_BAND of MPI_FLOAT", MPI_BAND, MPI_FLOAT },
         { "MPI_MAXLOC of MPI_INT", MPI_MAXLOC, MPI_INT },
-        { "MPI_SUM of MPI_2INT", MPI_SUM, MPI_2INT }, { "MPI_MAX of MPI_C_FLOAT_COMPLEX", MPI_MAX, MPI_C_FLOAT_COMPLEX },
-        { "MPI_REPLACE", MPI_REPLACE, MPI_INT },      { "MPI_NO_OP", MPI_NO_OP, MPI_INT },
+        { "MPI_SUM of MPI_2INT", MPI_SUM, MPI_2INT },
+        { "MPI_MAX of MPI_C_FLOAT_COMPLEX", MPI_MAX, MPI_C_FLOAT_COMPLEX },
+        { "MPI_REPLACE", MPI_REPLACE, MPI_INT },
+        { "MPI_NO_OP", MPI_NO_OP, MPI_INT },
     };
     char what[80];
 
@@ -142,7 +155,8 @@ static void operations(void)
             TRY(Allreduce, Iallreduce, what, a, b, count, wrong[i].type, wrong[i].op, comm);
             TRY(Reduce, Ireduce, what, a, b, count, wrong[i].type, wrong[i].op, 0, comm);
             TRY(Scan, Iscan, what, a, b, count, wrong[i].type, wrong[i].op, comm);
-            TRY(Reduce_scatter_block, Ireduce_scatter_block, what, a, b, count, wrong[i].type, wrong[i].op, comm);
+            TRY(Reduce_scatter_block, Ireduce_scatter_block, what, a, b, count, wrong[i].type,
+                wrong[i].op, comm);
         }
 }
 
@@ -150,18 +164,24 @@ static void buffers(void)
 {
     TRY(Allreduce, Iallreduce, "the same buffer twice", a, a, MANY, MPI_INT, MPI_SUM, comm);
     TRY(Alltoall, Ialltoall, "the same buffer twice", a, MANY, MPI_INT, a, MANY, MPI_INT, comm);
-    TRY(Reduce_scatter_block, Ireduce_scatter_block, "the same buffer twice", a, a, MANY, MPI_INT, MPI_SUM, comm);
+    TRY(Reduce_scatter_block, Ireduce_scatter_block, "the same buffer twice", a, a, MANY,
+        MPI_INT, MPI_SUM, comm);
 #ifdef MPICH_VERSION /* Open MPI reads and writes there */
     TRY(Allreduce, Iallreduce, "no send buffer", NULL, b, MANY, MPI_INT, MPI_SUM, comm);
     TRY(Allreduce, Iallreduce, "no receive buffer", a, NULL, MANY, MPI_INT, MPI_SUM, comm);
     TRY(Bcast, Ibcast, "no buffer", NULL, MANY, MPI_INT, 0, comm);
-    TRY(Allgather, Iallgather, "no receive buffer", a, MANY, MPI_INT, NULL, MANY, MPI_INT, comm);
+    TRY(Allgather, Iallgather, "no receive buffer", a, MANY, MPI_INT, NULL, MANY, MPI_INT,
+        comm);
 #endif
-    TRY(Allreduce, Iallreduce, "receive in place", a, MPI_IN_PLACE, MANY, MPI_INT, MPI_SUM, comm);
+    TRY(Allreduce, Iallreduce, "receive in place", a, MPI_IN_PLACE, MANY, MPI_INT, MPI_SUM,
+        comm);
     TRY(Scan, Iscan, "receive in place", a, MPI_IN_PLACE, MANY, MPI_INT, MPI_SUM, comm);
-    TRY(Alltoall, Ialltoall, "receive in place", a, MANY, MPI_INT, MPI_IN_PLACE, MANY, MPI_INT, comm);
-    TRY(Allgather, Iallgather, "receive in place", a, MANY, MPI_INT, MPI_IN_PLACE, MANY, MPI_INT, comm);
-    TRY(Reduce_scatter_block, Ireduce_scatter_block, "receive in place", a, MPI_IN_PLACE, MANY, MPI_INT, MPI_SUM, comm);
+    TRY(Alltoall, Ialltoall, "receive in place", a, MANY, MPI_INT, MPI_IN_PLACE, MANY, MPI_INT,
+        comm);
+    TRY(Allgather, Iallgather, "receive in place", a, MANY, MPI_INT, MPI_IN_PLACE, MANY,
+        MPI_INT, comm);
+    TRY(Reduce_scatter_block, Ireduce_scatter_block, "receive in place", a, MPI_IN_PLACE, MANY,
+        MPI_INT, MPI_SUM, comm);
 }
 
 static void no_communicator(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What random calls do not reach: who progresses whom, communicators and handles that end early, threads, lost ranks.
- * Usage: cases NAME [FILE]; prints "ok" from rank 0. test_mpi.py bounds the time of each. */
+/* What random calls do not reach: who progresses whom, communicators and handles that end
+ * early, threads, lost ranks. Usage: cases NAME [FILE]; prints "ok" from rank 0. test_mpi.py
+ * bounds the time of each. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -50,7 +51,8 @@ static void rendezvous(void)
     }
 }
 
-/* The other way: rank 1 completes a collective that rank 0 has started before it blocked in MPI. */
+/* The other way: rank 1 completes a collective that rank 0 has started before it blocked in
+ * MPI. */
 static void blocked(int how)
 {
     MPI_Request req[2];
@@ -141,7 +143,8 @@ static void freed_in_flight(void)
         MPI_Type_free(&gaps);
         MPI_Request_free(&req[2]);
         MPI_Comm_free(&dup);
-        check(dup == MPI_COMM_NULL && op == MPI_OP_NULL && gaps == MPI_DATATYPE_NULL, "handles");
+        check(dup == MPI_COMM_NULL && op == MPI_OP_NULL && gaps == MPI_DATATYPE_NULL,
+              "handles");
         MPI_Waitall(2, req, MPI_STATUSES_IGNORE);
         check_sum(b);
         check(c[2] == a[2] - (float)rank && c[3] == a[3], "wrong broadcast");
@@ -154,7 +157,8 @@ static void reduce_in_place(void)
     int root = n - 1;
 
     memcpy(b, a, BIG * sizeof *b);
-    MPI_Reduce(rank == root ? MPI_IN_PLACE : a, b, BIG, MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
+    MPI_Reduce(rank == root ? MPI_IN_PLACE : a, b, BIG, MPI_FLOAT, MPI_SUM, root,
+               MPI_COMM_WORLD);
     if (rank == root)
         check_sum(b);
 }
@@ -192,7 +196,8 @@ static void threads(void)
         MPI_Comm_free(&comms[i]);
 }
 
-/* What the survivors see goes to files, because launchers end a job with a lost rank in their own ways. */
+/* What the survivors see goes to files, because launchers end a job with a lost rank in their
+ * own ways. */
 static void lost(void)
 {
     char text[MPI_MAX_ERROR_STRING], path[600], whole[600];
@@ -229,7 +234,8 @@ static void mismatch(void)
     rc = MPI_Allreduce(a, b, rank ? 100 : 101, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     check(rc != MPI_SUCCESS, "no error");
     MPI_Error_string(rc, text, &len);
-    check(rc == MPI_SUCCESS || strstr(text, "banyan: operation 1: rank 0 called allreduce"), text);
+    check(rc == MPI_SUCCESS || strstr(text, "banyan: operation 1: rank 0 called allreduce"),
+          text);
 }
 
 /* The value of rank r at i: some spread over magnitudes, the same wherever it is computed. */
@@ -240,7 +246,8 @@ static float rough(int r, int i)
     return (float)((double)(h >> 8) / (1 << 24) - 0.5) * (float)(1 + i / 64 % 5);
 }
 
-/* BANYAN_MPI_CODEC=int8: sums of MPI_FLOAT within the bound, the same bits on all ranks; all else exact. */
+/* BANYAN_MPI_CODEC=int8: sums of MPI_FLOAT within the bound, the same bits on all ranks; all
+ * else exact. */
 static void codec(void)
 {
     int differs = 0, hash = 0, most, least, whole[100], sums[100];
@@ -254,7 +261,8 @@ static void codec(void)
         int bits;
         for (int r = 0; r < n; r++)
             sum += rough(r, i);
-        /* Each contribution, and then the sum, is rounded to a step of its block's largest value / 127. */
+        /* Each contribution, and then the sum, is rounded to a step of its block's largest
+         * value / 127. */
         bound = 2.5 * 2 * n / 127.0 * 0.5 + 1e-5;
         check(b[i] - sum <= bound && sum - b[i] <= bound, "beyond the codec's bound");
         differs += b[i] - sum > 1e-4 || sum - b[i] > 1e-4;
@@ -282,7 +290,8 @@ static void codec(void)
     MPI_Allreduce(whole, sums, 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(x, y, 100, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     for (int i = 0; i < 100; i++)
-        check(sums[i] == n * i + n * (n - 1) / 2 && y[i] - 0.001 * sums[i] < 1e-12 && 0.001 * sums[i] - y[i] < 1e-12,
+        check(sums[i] == n * i + n * (n - 1) / 2 && y[i] - 0.001 * sums[i] < 1e-12 &&
+                  0.001 * sums[i] - y[i] < 1e-12,
               "a sum of whole numbers or of doubles was encoded");
 }
 
@@ -311,15 +320,19 @@ static void bottom(void)
             MPI_Ibcast(MPI_BOTTOM, 1, type, root - n, MPI_COMM_WORLD, &req);
             MPI_Wait(&req, MPI_STATUS_IGNORE);
         }
-        check(b[BIG / 2 - 1] == (float)(root % n + (BIG / 2 - 1) % 100) && c[9] == (float)(root % n + 9), "wrong data");
-        check(rank == root % n || (b[BIG / 2] == 0 && c[2] == 0 && c[10] == 0), "more than the type names");
+        check(b[BIG / 2 - 1] == (float)(root % n + (BIG / 2 - 1) % 100) &&
+                  c[9] == (float)(root % n + 9),
+              "wrong data");
+        check(rank == root % n || (b[BIG / 2] == 0 && c[2] == 0 && c[10] == 0),
+              "more than the type names");
     }
     MPI_Type_free(&type);
 }
 
 static void wrong_arguments(void)
 {
-    check(bad_arguments(results, rank, n), "the communicator does not work after wrong arguments");
+    check(bad_arguments(results, rank, n),
+          "the communicator does not work after wrong arguments");
 }
 
 int main(int argc, char **argv)
@@ -328,17 +341,26 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        { "rendezvous", rendezvous }, { "blocked_recv", blocked_recv }, { "blocked_dup", blocked_dup },
-        { "blocked_window", blocked_window }, { "mixed", mixed },
-        { "freed_in_flight", freed_in_flight }, { "reduce_in_place", reduce_in_place },
-        { "threads", threads }, { "lost", lost }, { "mismatch", mismatch },
-        { "codec", codec }, { "bottom", bottom }, { "wrong_arguments", wrong_arguments },
+        { "rendezvous", rendezvous },
+        { "blocked_recv", blocked_recv },
+        { "blocked_dup", blocked_dup },
+        { "blocked_window", blocked_window },
+        { "mixed", mixed },
+        { "freed_in_flight", freed_in_flight },
+        { "reduce_in_place", reduce_in_place },
+        { "threads", threads },
+        { "lost", lost },
+        { "mismatch", mismatch },
+        { "codec", codec },
+        { "bottom", bottom },
+        { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";
     int level, done = 0;
 
     results = argc > 2 ? argv[2] : "";
-    MPI_Init_thread(&argc, &argv, strcmp(name, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level);
+    MPI_Init_thread(&argc, &argv,
+                    strcmp(name, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     a = malloc(BIG * sizeof *a);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Random collective calls; what they leave in memory goes to a file. test_mpi.py runs it with and without the interposer
- * and compares the files. Usage: random_calls SEED CALLS PREFIX [plain]
+/* Random collective calls; what they leave in memory goes to a file. test_mpi.py runs it with
+ * and without the interposer and compares the files. Usage: random_calls SEED CALLS PREFIX
+ * [plain]
  *
- * What all ranks must agree on comes from a generator with the same state everywhere; data and layouts from one for each
- * rank. What follows PREFIX is "plain" for the run without: calls are then blocking, because the non-blocking ones of
- * Open MPI 4.1.4 crash on freed types and hang. Both avoid MPI_Reduce in place at another root than 0, which crashes
- * MPICH 4.0.2 from some KiB on.
+ * What all ranks must agree on comes from a generator with the same state everywhere; data and
+ * layouts from one for each rank. What follows PREFIX is "plain" for the run without: calls are
+ * then blocking, because the non-blocking ones of Open MPI 4.1.4 crash on freed types and hang.
+ * Both avoid MPI_Reduce in place at another root than 0, which crashes MPICH 4.0.2 from some
+ * KiB on.
  *
- * Data whose sums are exact (and integers) is compared by a hash of the whole buffer, gaps and guards included;
- * other floats by value. */
+ * Data whose sums are exact (and integers) is compared by a hash of the whole buffer, gaps and
+ * guards included; other floats by value. */
 #include <complex.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@
 
 static FILE *out;
 
-/* ---- communicators ------------------------------------------------------------------------------------------------ */
+/* ---- communicators ---- */
 
 static MPI_Comm comms[COMMS]; /* MPI_COMM_NULL where this rank is no member */
 
@@ -49,12 +51,13 @@ static MPI_Comm make_comm(void)
     case 4: MPI_Comm_split(MPI_COMM_WORLD, 0, -me, &c); break;
     default: MPI_Comm_dup(MPI_COMM_SELF, &c); break;
     }
-    if (c != MPI_COMM_NULL) /* with the interposer, it then runs non-blocking calls too, which Open MPI's may crash */
+    if (c != MPI_COMM_NULL) /* with the interposer, it then runs non-blocking calls too, which
+                               Open MPI's may crash */
         MPI_Barrier(c);
     return c;
 }
 
-/* ---- results -------------------------------------------------------------------------------------------------------------- */
+/* ---- results ---- */
 
 struct pending {
     int call;
@@ -62,9 +65,10 @@ struct pending {
     struct area send, recv;
     int *vec;
     int values, rough; /* of a reduction: elements to look at */
-    int undefined;     /* and elements after them that may hold anything; all else is hashed as it is */
+    int undefined; /* and elements after them that may hold anything; all else is hashed as it
+                      is */
     const struct base *base;
-    char what[40];     /* for people */
+    char what[40]; /* for people */
 };
 
 static void write_result(struct pending *p)
@@ -75,9 +79,10 @@ static void write_result(struct pending *p)
     fprintf(out, "%d %s%s", p->call, p->name, p->what);
     if (p->rough) {
         for (int i = 0; i < p->values; i++, v += p->base->extent)
-            fprintf(out, " %.17g", p->base->kind == 'f'   ? (double)*(float *)v
-                                   : p->base->kind == 'd' ? *(double *)v
-                                                          : (double)*(long double *)v);
+            fprintf(out, " %.17g",
+                    p->base->kind == 'f'   ? (double)*(float *)v
+                    : p->base->kind == 'd' ? *(double *)v
+                                           : (double)*(long double *)v);
         fprintf(out, " eps %g\n", p->base->kind == 'f' ? 0x1p-23 : 0x1p-52);
     } else if (p->recv.mem) {
         for (int i = 0; i < p->values; i++, v += p->base->extent) {
@@ -165,7 +170,7 @@ static void done(struct pending *p, MPI_Request req, int nonblocking)
     requests[npending++] = req;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static int pick_count(void)
 {
@@ -184,7 +189,8 @@ struct combination {
 
 static struct combination pick_combination(int user)
 {
-    static struct base kept[2] = { { MPI_DATATYPE_NULL, 4, 4, 'u' }, { MPI_DATATYPE_NULL, 16, 16, 'u' } };
+    static struct base kept[2] = { { MPI_DATATYPE_NULL, 4, 4, 'u' },
+                                   { MPI_DATATYPE_NULL, 16, 16, 'u' } };
     struct combination c = { .b = &bases[all(nbases)], .index = -1, .user = user };
     int matrix;
 
@@ -206,8 +212,9 @@ static struct combination pick_combination(int user)
 
 enum { ALLREDUCE, REDUCE, SCAN, EXSCAN, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, REDUCTIONS };
 
-static MPI_Request reduce_by(int which, int nonblocking, const void *send, void *recv, int count, const int *counts,
-                             const struct combination *c, int root, MPI_Comm comm)
+static MPI_Request reduce_by(int which, int nonblocking, const void *send, void *recv,
+                             int count, const int *counts, const struct combination *c,
+                             int root, MPI_Comm comm)
 {
     MPI_Request req = MPI_REQUEST_NULL;
 
@@ -229,11 +236,12 @@ static MPI_Request reduce_by(int which, int nonblocking, const void *send, void 
 }
 
 /* A reduction on a communicator that this rank is in. */
-static void reduce_here(struct pending *p, const struct combination *c, int which, int in_place, int root_pick, int rough,
-                        int count, MPI_Comm comm, int nonblocking)
+static void reduce_here(struct pending *p, const struct combination *c, int which, int in_place,
+                        int root_pick, int rough, int count, MPI_Comm comm, int nonblocking)
 {
-    static const char *const names[REDUCTIONS] = { "allreduce", "reduce", "scan", "exscan", "reduce_scatter",
-                                                   "reduce_scatter_block" };
+    static const char *const names[REDUCTIONS] = { "allreduce",      "reduce",
+                                                   "scan",           "exscan",
+                                                   "reduce_scatter", "reduce_scatter_block" };
     int n, r, root, *counts, total = 0, elems;
     void *send, *recv;
 
@@ -249,8 +257,8 @@ static void reduce_here(struct pending *p, const struct combination *c, int whic
     }
     elems = which == REDUCE_SCATTER ? total : which == REDUCE_SCATTER_BLOCK ? count * n : count;
     p->name = names[which];
-    snprintf(p->what, sizeof p->what, "-%c%d-op%d%s%s-%d", c->b->kind, c->b->extent, c->index, c->user ? "-user" : "",
-             in_place ? "-inplace" : "", count);
+    snprintf(p->what, sizeof p->what, "-%c%d-op%d%s%s-%d", c->b->kind, c->b->extent, c->index,
+             c->user ? "-user" : "", in_place ? "-inplace" : "", count);
     p->base = c->b;
     p->rough = rough;
     p->values = which == REDUCE_SCATTER ? counts[r] : count;
@@ -258,7 +266,8 @@ static void reduce_here(struct pending *p, const struct combination *c, int whic
     p->send = area((size_t)elems, c->b->extent);
     if (which == EXSCAN && r == 0) /* undefined there */
         p->values = p->rough = 0;
-    if ((which == EXSCAN && r == 0) || (which >= REDUCE_SCATTER && in_place)) /* Open MPI's work space, MPICH not */
+    if ((which == EXSCAN && r == 0) ||
+        (which >= REDUCE_SCATTER && in_place)) /* Open MPI's work space, MPICH not */
         p->undefined = elems - p->values;
     fill(at(&p->send), c->b, elems, c->product, c->index == 0, rough);
     send = at(&p->send);
@@ -271,17 +280,20 @@ static void reduce_here(struct pending *p, const struct combination *c, int whic
         recv = NULL;
         p->values = p->rough = 0;
     }
-    done(p, reduce_by(which, nonblocking, send, recv, count, counts, c, root, comm), nonblocking);
+    done(p, reduce_by(which, nonblocking, send, recv, count, counts, c, root, comm),
+         nonblocking);
 }
 
 static void reduction(struct pending *p, MPI_Comm comm, int nonblocking)
 {
-    int which = all(REDUCTIONS), in_place = all(3) == 0, root_pick = all(1 << 20), rough = all(4) == 0, count = pick_count();
+    int which = all(REDUCTIONS), in_place = all(3) == 0, root_pick = all(1 << 20),
+        rough = all(4) == 0, count = pick_count();
     struct combination c = pick_combination(all(6) == 0);
 
     rough = rough && !c.user && strchr("fdg", c.b->kind) && c.op == MPI_SUM;
     if (comm != MPI_COMM_NULL)
-        reduce_here(p, &c, which, in_place, root_pick, rough, rough ? count % 8 : count, comm, nonblocking);
+        reduce_here(p, &c, which, in_place, root_pick, rough, rough ? count % 8 : count, comm,
+                    nonblocking);
     if (c.user) { /* legal while it is in flight */
         MPI_Op_free(&c.op);
         if (c.type != MPI_UINT32_T)
@@ -302,13 +314,25 @@ static void place(int n, const int *elems, int per, int *counts, int *displs)
     }
 }
 
-enum { BCAST, GATHER, GATHERV, SCATTER, SCATTERV, ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, MOVEMENTS };
+enum {
+    BCAST,
+    GATHER,
+    GATHERV,
+    SCATTER,
+    SCATTERV,
+    ALLGATHER,
+    ALLGATHERV,
+    ALLTOALL,
+    ALLTOALLV,
+    MOVEMENTS
+};
 
 /* What one movement passes to MPI. */
 struct movement {
     int root, per[2]; /* elements of a type; [0] sends, [1] receives */
     MPI_Datatype type[2];
-    int count[2], *counts[2], *displs[2], own[2]; /* own: of the v-variants, at the rank that has one block */
+    int count[2], *counts[2], *displs[2],
+        own[2]; /* own: of the v-variants, at the rank that has one block */
     void *send, *recv;
 };
 
@@ -319,7 +343,8 @@ static int block_of(uint64_t sizes, int shift, int count)
 }
 
 /* Blocks of each rank; p->vec keeps them. Returns the elements of all. */
-static int make_blocks(struct pending *p, struct movement *m, int which, int in_place, uint64_t sizes, int count, int n, int r)
+static int make_blocks(struct pending *p, struct movement *m, int which, int in_place,
+                       uint64_t sizes, int count, int n, int r)
 {
     int *v = p->vec = malloc(6 * (size_t)n * sizeof *v), *to = v, *from = v + n, most = 0;
 
@@ -327,7 +352,8 @@ static int make_blocks(struct pending *p, struct movement *m, int which, int in_
         to[i] = from[i] = block_of(sizes, i * 3, count);
         most += from[i] > count ? from[i] : count;
     }
-    for (int i = 0; which == ALLTOALLV && i < n; i++) { /* what i sends to k has as many as what k expects from i */
+    for (int i = 0; which == ALLTOALLV && i < n;
+         i++) { /* what i sends to k has as many as what k expects from i */
         to[i] = block_of(sizes, in_place ? (r + i) * 3 % 60 : (r * 5 + i * 11) % 60, count);
         from[i] = in_place ? to[i] : block_of(sizes, (i * 5 + r * 11) % 60, count);
     }
@@ -344,14 +370,19 @@ static int make_blocks(struct pending *p, struct movement *m, int which, int in_
 static void move(int which, const struct movement *m, MPI_Comm comm)
 {
     MPI_Datatype st = m->type[0], rt = m->type[1];
-    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1], *sds = m->displs[0], *rds = m->displs[1];
+    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1],
+        *sds = m->displs[0], *rds = m->displs[1];
 
     switch (which) {
     case BCAST: MPI_Bcast(m->recv, rc, rt, m->root, comm); break;
     case GATHER: MPI_Gather(m->send, sc, st, m->recv, rc, rt, m->root, comm); break;
-    case GATHERV: MPI_Gatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm); break;
+    case GATHERV:
+        MPI_Gatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm);
+        break;
     case SCATTER: MPI_Scatter(m->send, sc, st, m->recv, rc, rt, m->root, comm); break;
-    case SCATTERV: MPI_Scatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm); break;
+    case SCATTERV:
+        MPI_Scatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm);
+        break;
     case ALLGATHER: MPI_Allgather(m->send, sc, st, m->recv, rc, rt, comm); break;
     case ALLGATHERV: MPI_Allgatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, comm); break;
     case ALLTOALL: MPI_Alltoall(m->send, sc, st, m->recv, rc, rt, comm); break;
@@ -362,30 +393,42 @@ static void move(int which, const struct movement *m, MPI_Comm comm)
 static MPI_Request imove(int which, const struct movement *m, MPI_Comm comm)
 {
     MPI_Datatype st = m->type[0], rt = m->type[1];
-    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1], *sds = m->displs[0], *rds = m->displs[1];
+    int sc = m->count[0], rc = m->count[1], *scs = m->counts[0], *rcs = m->counts[1],
+        *sds = m->displs[0], *rds = m->displs[1];
     MPI_Request q = MPI_REQUEST_NULL;
 
     switch (which) {
     case BCAST: MPI_Ibcast(m->recv, rc, rt, m->root, comm, &q); break;
     case GATHER: MPI_Igather(m->send, sc, st, m->recv, rc, rt, m->root, comm, &q); break;
-    case GATHERV: MPI_Igatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm, &q); break;
+    case GATHERV:
+        MPI_Igatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, m->root, comm, &q);
+        break;
     case SCATTER: MPI_Iscatter(m->send, sc, st, m->recv, rc, rt, m->root, comm, &q); break;
-    case SCATTERV: MPI_Iscatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm, &q); break;
+    case SCATTERV:
+        MPI_Iscatterv(m->send, scs, sds, st, m->recv, m->own[1], rt, m->root, comm, &q);
+        break;
     case ALLGATHER: MPI_Iallgather(m->send, sc, st, m->recv, rc, rt, comm, &q); break;
-    case ALLGATHERV: MPI_Iallgatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, comm, &q); break;
+    case ALLGATHERV:
+        MPI_Iallgatherv(m->send, m->own[0], st, m->recv, rcs, rds, rt, comm, &q);
+        break;
     case ALLTOALL: MPI_Ialltoall(m->send, sc, st, m->recv, rc, rt, comm, &q); break;
-    case ALLTOALLV: MPI_Ialltoallv(m->send, scs, sds, st, m->recv, rcs, rds, rt, comm, &q); break;
+    case ALLTOALLV:
+        MPI_Ialltoallv(m->send, scs, sds, st, m->recv, rcs, rds, rt, comm, &q);
+        break;
     }
     return q;
 }
 
-/* Only results inside what a reduction in place leaves undefined are not looked at; everything else is hashed. */
+/* Only results inside what a reduction in place leaves undefined are not looked at; everything
+ * else is hashed. */
 static void movement(struct pending *p, MPI_Comm comm, int nonblocking)
 {
-    static const char *const names[MOVEMENTS] = { "bcast", "gather", "gatherv", "scatter", "scatterv",
-                                                  "allgather", "allgatherv", "alltoall", "alltoallv" };
+    static const char *const names[MOVEMENTS] = { "bcast",      "gather",   "gatherv",
+                                                  "scatter",    "scatterv", "allgather",
+                                                  "allgatherv", "alltoall", "alltoallv" };
     const struct base *b = &bases[all(nbases)];
-    int which = all(MOVEMENTS), in_place = all(3) == 0, root_pick = all(1 << 20), count = pick_count(), n, r;
+    int which = all(MOVEMENTS), in_place = all(3) == 0, root_pick = all(1 << 20),
+        count = pick_count(), n, r;
     uint64_t sizes = next(&all_state);
     size_t room;
     struct movement m;
@@ -399,14 +442,19 @@ static void movement(struct pending *p, MPI_Comm comm, int nonblocking)
     MPI_Comm_rank(comm, &r);
     m.root = root_pick % n;
     count = (which == BCAST ? count : count / n) / UNIT * UNIT;
-    for (int k = 0; k < 2; k++) /* Open MPI's allgatherv chooses its algorithm by the local type, and hangs where those differ */
-        m.type[k] = layout(b, which == ALLGATHERV ? (int)(sizes >> 60 & 7) : mine(8), &m.per[k]);
+    for (int k = 0; k < 2; k++) /* Open MPI's allgatherv chooses its algorithm by the local
+                                   type, and hangs where those differ */
+        m.type[k] =
+            layout(b, which == ALLGATHERV ? (int)(sizes >> 60 & 7) : mine(8), &m.per[k]);
     p->name = names[which];
-    snprintf(p->what, sizeof p->what, "-%c%d%s-%d", b->kind, b->extent, in_place ? "-inplace" : "", count);
-    room = (size_t)make_blocks(p, &m, which, in_place, sizes, count, n, r) + (size_t)n * UNIT * 2;
+    snprintf(p->what, sizeof p->what, "-%c%d%s-%d", b->kind, b->extent,
+             in_place ? "-inplace" : "", count);
+    room =
+        (size_t)make_blocks(p, &m, which, in_place, sizes, count, n, r) + (size_t)n * UNIT * 2;
     p->send = area(room, b->extent);
     p->recv = area(room, b->extent);
-    if (in_place && r == m.root && (which == SCATTER || which == SCATTERV)) { /* look at the send buffer */
+    if (in_place && r == m.root &&
+        (which == SCATTER || which == SCATTERV)) { /* look at the send buffer */
         struct area swap = p->send;
         p->send = p->recv;
         p->recv = swap;
@@ -426,17 +474,20 @@ static void movement(struct pending *p, MPI_Comm comm, int nonblocking)
             MPI_Type_free(&m.type[k]);
 }
 
-/* Messages of MPI's own between: around the ring, some large enough to wait for their receiver. */
+/* Messages of MPI's own between: around the ring, some large enough to wait for their receiver.
+ */
 static void ring(int call)
 {
     int bytes = all(3) == 0 ? 300000 : 1 + all(5000), how = all(3);
     int to = (me + 1) % world_n, from = (me + world_n - 1) % world_n;
-    struct pending p = { .call = call, .name = "ring", .recv = area(1, bytes), .send = area(1, bytes) };
+    struct pending p = {
+        .call = call, .name = "ring", .recv = area(1, bytes), .send = area(1, bytes)
+    };
     MPI_Request r[2];
 
     if (how == 0) {
-        MPI_Sendrecv(at(&p.send), bytes, MPI_BYTE, to, 1, at(&p.recv), bytes, MPI_BYTE, from, 1, MPI_COMM_WORLD,
-                     MPI_STATUS_IGNORE);
+        MPI_Sendrecv(at(&p.send), bytes, MPI_BYTE, to, 1, at(&p.recv), bytes, MPI_BYTE, from, 1,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else if (how == 1) {
         MPI_Irecv(at(&p.recv), bytes, MPI_BYTE, from, 1, MPI_COMM_WORLD, &r[0]);
         MPI_Send(at(&p.send), bytes, MPI_BYTE, to, 1, MPI_COMM_WORLD);

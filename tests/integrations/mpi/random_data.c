@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What random_calls.c makes its calls of: two generators, types, layouts, buffers and operations. */
+/* What random_calls.c makes its calls of: two generators, types, layouts, buffers and
+ * operations. */
 #include <complex.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ uint64_t hash(uint64_t h, const void *p, size_t bytes)
     return h;
 }
 
-/* ---- types ------------------------------------------------------------------------------------------------------------ */
+/* ---- types ---- */
 
 static void base(MPI_Datatype type, char kind, int value_bytes)
 {
@@ -48,16 +49,19 @@ static void base(MPI_Datatype type, char kind, int value_bytes)
         return;
     MPI_Type_get_extent(type, &lb, &extent);
     MPI_Type_size(type, &size);
-    bases[nbases++] = (struct base){ type, value_bytes ? value_bytes : size, (int)extent, kind };
+    bases[nbases++] =
+        (struct base){ type, value_bytes ? value_bytes : size, (int)extent, kind };
 }
 
 void make_bases(void)
 {
-    MPI_Datatype ints[] = { MPI_INT, MPI_LONG, MPI_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG,
-                            MPI_UNSIGNED_SHORT, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
-                            MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_INT8_T, MPI_INT16_T,
-                            MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T,
-                            MPI_UINT64_T };
+    MPI_Datatype ints[] = {
+        MPI_INT,           MPI_LONG,           MPI_SHORT,     MPI_UNSIGNED,
+        MPI_UNSIGNED_LONG, MPI_UNSIGNED_SHORT, MPI_LONG_LONG, MPI_UNSIGNED_LONG_LONG,
+        MPI_SIGNED_CHAR,   MPI_UNSIGNED_CHAR,  MPI_INT8_T,    MPI_INT16_T,
+        MPI_INT32_T,       MPI_INT64_T,        MPI_UINT8_T,   MPI_UINT16_T,
+        MPI_UINT32_T,      MPI_UINT64_T
+    };
 
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         base(ints[i], 'i', 0);
@@ -117,7 +121,7 @@ MPI_Datatype layout(const struct base *b, int which, int *per)
     return t;
 }
 
-/* ---- buffers -------------------------------------------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 
 struct area area(size_t elems, int extent)
 {
@@ -154,7 +158,8 @@ void fill(char *p, const struct base *b, int count, int product, int sum, int ro
         case 'q': ((int *)p)[0] = (int)v, ((int *)p)[1] = mine(50); break;
         case 'r': *(double *)p = v, ((int *)p)[2] = mine(50); break;
         case 's': *(long *)p = (long)v, ((int *)p)[2] = mine(50); break;
-        case 'i': /* Open MPI's sums of short types saturate, and the result depends on their order */
+        case 'i': /* Open MPI's sums of short types saturate, and the result depends on their
+                     order */
             if (sum && b->extent <= 2)
                 *p = (char)(bits[0] % 16);
             else
@@ -165,7 +170,7 @@ void fill(char *p, const struct base *b, int count, int product, int sum, int ro
     }
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 void add_mod(void *in, void *inout, int *n, MPI_Datatype *type)
 {
@@ -187,17 +192,21 @@ void multiply(void *in, void *inout, int *n, MPI_Datatype *type)
 
 MPI_Op pick_op(char kind, int *product, int *which)
 {
-    MPI_Op sums[] = { MPI_SUM, MPI_MAX, MPI_MIN, MPI_PROD, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND,
-                      MPI_LOR, MPI_LXOR, MPI_MAXLOC, MPI_MINLOC };
+    MPI_Op sums[] = { MPI_SUM,  MPI_MAX,  MPI_MIN, MPI_PROD, MPI_BAND,   MPI_BOR,
+                      MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_MAXLOC, MPI_MINLOC };
     int k;
 
     switch (kind) {
     case 'i': k = all(10); break;
-    case 'n': case 'm': k = all(7); break;
+    case 'n':
+    case 'm': k = all(7); break;
     case 'y': k = 4 + all(3); break;
     case 'b': k = 7 + all(3); break;
-    case 'f': case 'd': case 'g': k = all(4); break;
-    case 'c': case 'z': k = all(2) * 3; break;
+    case 'f':
+    case 'd':
+    case 'g': k = all(4); break;
+    case 'c':
+    case 'z': k = all(2) * 3; break;
     case 'x': k = -1; break;
     default: k = 10 + all(2); break;
     }

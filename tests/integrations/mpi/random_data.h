@@ -9,18 +9,20 @@
 
 #define MARGIN 4096
 
-extern int me, world_n;               /* of MPI_COMM_WORLD */
-extern uint64_t all_state, my_state;  /* the two generators: the same on all ranks, and this rank's own */
+extern int me, world_n; /* of MPI_COMM_WORLD */
+extern uint64_t all_state,
+    my_state; /* the two generators: the same on all ranks, and this rank's own */
 
 uint64_t next(uint64_t *s);
-int all(int n);  /* in [0, n), the same on all ranks */
+int all(int n); /* in [0, n), the same on all ranks */
 int mine(int n);
 uint64_t hash(uint64_t h, const void *p, size_t bytes);
 
 struct base {
     MPI_Datatype type;
     int size, extent; /* bytes of value from the start; and between elements */
-    char kind;        /* i integer, f float, d double, g long double, c float complex, z double complex, b bool, p pair */
+    char kind;        /* i integer, f float, d double, g long double, c float complex, z double
+                         complex, b bool, p pair */
 };
 extern struct base bases[];
 extern int nbases;

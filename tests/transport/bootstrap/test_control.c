@@ -94,8 +94,8 @@ static void world_free(struct world *w)
         bny_control_destroy(w->c[r]);
 }
 
-/* Rounds until everybody who is left knows of a failure. Returns the longest one, in ns: what takes longer than the grace
- * to be heard cannot be agreed upon. */
+/* Rounds until everybody who is left knows of a failure. Returns the longest one, in ns: what
+ * takes longer than the grace to be heard cannot be agreed upon. */
 static uint64_t world_settle(struct world *w)
 {
     uint64_t end = bny_deadline_in(20), at = bny_now_ns(), longest = 0;
@@ -167,8 +167,10 @@ static struct bny_failure first_cause(const struct bny_failure *f, int n)
         int follows = 0;
 
         for (int k = 0; k < n; k++)
-            follows |= f[i].cause == BNY_CAUSE_DEATH && f[k].cause == BNY_CAUSE_ABORT && f[k].blamed == f[i].blamed;
-        if (!follows && (f[i].cause < best.cause || (f[i].cause == best.cause && f[i].blamed < best.blamed)))
+            follows |= f[i].cause == BNY_CAUSE_DEATH && f[k].cause == BNY_CAUSE_ABORT &&
+                       f[k].blamed == f[i].blamed;
+        if (!follows && (f[i].cause < best.cause ||
+                         (f[i].cause == best.cause && f[i].blamed < best.blamed)))
             best = f[i];
     }
     return best;
@@ -194,14 +196,16 @@ ParameterizedTest(struct shape *s, control, simultaneous_failures_have_one_winne
         for (int i = 0; i < reports; i++) {
             int who = (int)bny_rng_below(&seed, (uint64_t)s->n);
 
-            told[i] = failure(1 + (int)bny_rng_below(&seed, 5), (int)bny_rng_below(&seed, (uint64_t)s->n), 0);
+            told[i] = failure(1 + (int)bny_rng_below(&seed, 5),
+                              (int)bny_rng_below(&seed, (uint64_t)s->n), 0);
             bny_control_report(w.c[who], &told[i]);
             cr_assert_eq(bny_control_suspect(w.c[who]), 1);
         }
         best = first_cause(told, reports);
         start = bny_now_ns() - start;
         longest = world_settle(&w) + start;
-        if (longest > BNY_GRACE_NS / 6 && stalls++ < 40) { /* this process was not running: no test of anything */
+        if (longest > BNY_GRACE_NS / 6 &&
+            stalls++ < 40) { /* this process was not running: no test of anything */
             world_free(&w);
             round--;
             continue;
@@ -437,10 +441,12 @@ Test(control, any_interface_works)
 
 static void set_loop_port(struct world *w, int rank, uint16_t port)
 {
-    memcpy(w->blobs + rank * BLOB + offsetof(struct control_blob, loop_port), &port, sizeof port);
+    memcpy(w->blobs + rank * BLOB + offsetof(struct control_blob, loop_port), &port,
+           sizeof port);
 }
 
-/* Each rank has a network namespace: at the port that is the peer's there somebody else listens here, and says nothing. */
+/* Each rank has a network namespace: at the port that is the peer's there somebody else listens
+ * here, and says nothing. */
 Test(control, a_stranger_at_the_port_of_the_peers_loopback)
 {
     struct bny_addr stranger = bny_addr_loopback(0);
@@ -458,7 +464,8 @@ Test(control, a_stranger_at_the_port_of_the_peers_loopback)
     close(fd);
 }
 
-/* Its one address refuses, or is somebody else's, and at the other one it is too busy to answer. */
+/* Its one address refuses, or is somebody else's, and at the other one it is too busy to
+ * answer. */
 Test(control, a_slow_peer_with_two_addresses_is_waited_for)
 {
     struct bny_addr nobody = bny_addr_loopback(0);
@@ -475,7 +482,8 @@ Test(control, a_slow_peer_with_two_addresses_is_waited_for)
         int silences = w.c[0]->links[0].silences;
 
         w.c[0]->links[0].attempt_ns = 1;
-        while (w.c[0]->links[0].silences == silences && silences < 5 && !bny_deadline_passed(end))
+        while (w.c[0]->links[0].silences == silences && silences < 5 &&
+               !bny_deadline_passed(end))
             healthy |= bny_control_progress(w.c[0]);
         healthy |= bny_control_progress(w.c[0]);
     }
@@ -528,7 +536,8 @@ Test(control, any_thread_may_report)
             pthread_join(t[i], NULL);
         start = bny_now_ns() - start;
         longest = world_settle(&w) + start;
-        if (longest <= BNY_GRACE_NS / 6 || tries == 40) /* else: not heard within the grace, nothing to agree on */
+        if (longest <= BNY_GRACE_NS / 6 ||
+            tries == 40) /* else: not heard within the grace, nothing to agree on */
             world_agreed(&w);
         world_free(&w);
         if (longest <= BNY_GRACE_NS / 6 || tries == 40)
@@ -581,20 +590,24 @@ Test(control, the_winner_is_the_smallest_within_the_grace)
 
 Test(control, the_end_of_a_rank_that_aborted_is_no_cause)
 {
-    struct bny_failure ends[] = { failure(BNY_CAUSE_DEATH, 1, 0), failure(BNY_CAUSE_LEFT, 1, 0) };
+    struct bny_failure ends[] = { failure(BNY_CAUSE_DEATH, 1, 0),
+                                  failure(BNY_CAUSE_LEFT, 1, 0) };
 
     for (int i = 0; i < 4; i++) { /* in either order */
         struct bny_failures t;
-        struct bny_failure abort_ = failure(BNY_CAUSE_ABORT, 1, 0), other = failure(BNY_CAUSE_DEATH, 2, 0);
+        struct bny_failure abort_ = failure(BNY_CAUSE_ABORT, 1, 0),
+                           other = failure(BNY_CAUSE_DEATH, 2, 0);
 
         abort_.comm = 7;
         cr_assert_eq(bny_failures_init(&t, 4), 0);
         cr_assert_eq(bny_failures_add(&t, i % 2 ? &ends[i / 2] : &abort_, 100, -1), 1);
         cr_assert_eq(bny_failures_add(&t, i % 2 ? &abort_ : &ends[i / 2], 110, 2), 1);
         cr_assert_eq(bny_failures_winner(&t, 7, 140, 30)->cause, BNY_CAUSE_ABORT);
-        cr_assert_eq(bny_failures_winner(&t, 8, 140, 30)->cause, ends[i / 2].cause, "another communicator was not aborted");
+        cr_assert_eq(bny_failures_winner(&t, 8, 140, 30)->cause, ends[i / 2].cause,
+                     "another communicator was not aborted");
         cr_assert_eq(bny_failures_add(&t, &other, 120, 2), 1);
-        cr_assert_eq(bny_failures_winner(&t, 7, 140, 30)->blamed, 2, "another rank's death is one");
+        cr_assert_eq(bny_failures_winner(&t, 7, 140, 30)->blamed, 2,
+                     "another rank's death is one");
         bny_failures_finish(&t);
     }
 }

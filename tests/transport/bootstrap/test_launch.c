@@ -23,7 +23,7 @@ extern char **environ;
 
 #define FREE_PORT 29400 /* candidates above it are tried until one is free */
 
-/* --- in this process ---------------------------------------------------------------------- */
+/* ---- in this process ---- */
 
 /* "A=1 B=2": sets these, after removing what a launcher of this test may have set. */
 static void set_env(const char *list)
@@ -212,8 +212,9 @@ ParameterizedTest(struct answer *a, launch, a_broken_pmi_ends_with_an_error)
     cr_assert_eq(write(sp[1], a->text, strlen(a->text)), (ssize_t)strlen(a->text));
     snprintf(env, sizeof env, "PMI_FD=%d PMI_RANK=1 PMI_SIZE=2", sp[0]);
     set_env(env);
-    cr_assert_eq(bny_launch_env(&l, "", "", bny_deadline_in(a->code == BANYAN_ETIMEDOUT ? 0.2 : 20)),
-                 -a->code, "%s: %s", a->text, banyan_last_error());
+    cr_assert_eq(
+        bny_launch_env(&l, "", "", bny_deadline_in(a->code == BANYAN_ETIMEDOUT ? 0.2 : 20)),
+        -a->code, "%s: %s", a->text, banyan_last_error());
     cr_assert(strstr(banyan_last_error(), "rank 1"), "%s", banyan_last_error());
     close(sp[1]);
     close(sp[0]);
@@ -322,7 +323,7 @@ Test(launch, interfaces_and_ports_are_chosen_as_told)
     }
 }
 
-/* --- with worker processes ---------------------------------------------------------------- */
+/* ---- with worker processes ---- */
 
 struct child {
     pid_t pid;
@@ -462,9 +463,10 @@ static void env_torchrun(int rank, int n)
     char env[200];
 
     /* The run's name keeps apart two runs of this test at the same ports. */
-    snprintf(env, sizeof env,
-             "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d TORCHELASTIC_RUN_ID=%d",
-             rank, n, FREE_PORT, (int)getpid());
+    snprintf(
+        env, sizeof env,
+        "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d TORCHELASTIC_RUN_ID=%d",
+        rank, n, FREE_PORT, (int)getpid());
     set_env(env);
 }
 

@@ -21,7 +21,7 @@
 #include "base/rng.h"
 #include "tests/transport/shm/pair.h"
 
-/* --- strangers ---------------------------------------------------------------------------- */
+/* ---- strangers ---- */
 
 static int dial_end(struct bny_tp *tp, int type)
 {
@@ -106,7 +106,7 @@ Test(shm_peers, strangers_are_dropped_and_the_job_goes_on)
     pair_close(&pr);
 }
 
-/* --- liars -------------------------------------------------------------------------------- */
+/* ---- liars ---- */
 
 enum lie {
     LIE_KIND,
@@ -211,7 +211,8 @@ Test(shm_peers, descriptor_of_unmapped_memory_is_an_error)
     cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
     cr_assert_eq(bny_shm_ops.view(ev.msg, 0, 4096, NULL, &ptr), -BANYAN_EPROTO);
     bny_shm_ops.release(ev.msg);
-    exchange_one(&p, 1); /* its user may have freed the memory after a failure: not the end of the connection */
+    exchange_one(&p, 1); /* its user may have freed the memory after a failure: not the end of
+                            the connection */
     pair_close(&p);
 }
 
@@ -235,7 +236,7 @@ Test(shm_peers, foreign_addresses_are_refused)
     bny_shm_ops.destroy(tp);
 }
 
-/* --- another process ---------------------------------------------------------------------- */
+/* ---- another process ---- */
 
 struct child {
     pid_t pid;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The EAL inside a library: started once per process with no lcore of its own, without pinning the caller; or the one
- * that the program started. Never cleaned up: rte_eal_cleanup races with the interrupt thread of this DPDK, and an EAL
- * cannot be started twice. */
+/* The EAL inside a library: started once per process with no lcore of its own, without pinning
+ * the caller; or the one that the program started. Never cleaned up: rte_eal_cleanup races with
+ * the interrupt thread of this DPDK, and an EAL cannot be started twice. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -27,13 +27,15 @@
 #define MEMORY_MIB "4096" /* address space; pages are taken when they are touched */
 
 static struct rte_mempool *heads;
-static char begun_with[1024], failure[BNY_DPDK_TEXT]; /* our own start's arguments, and what became of it */
+static char begun_with[1024],
+    failure[BNY_DPDK_TEXT]; /* our own start's arguments, and what became of it */
 static int ours;
 
-/* ---- DPDK's own lines ------------------------------------------------------------------------- */
+/* ---- DPDK's own lines ---- */
 
-/* A line of an operation that goes on well (a server that is not there yet, a feature the kernel lacks) is not the user's
- * business: lines are kept back, and the first of an operation is added to our own sentence when it fails. */
+/* A line of an operation that goes on well (a server that is not there yet, a feature the
+ * kernel lacks) is not the user's business: lines are kept back, and the first of an operation
+ * is added to our own sentence when it fails. */
 static struct {
     pthread_mutex_t lock;
     char first[160];
@@ -48,7 +50,8 @@ void bny_eal_hear(const char *text, size_t len)
     if (lines.loud)
         fwrite(text, 1, len, stderr);
     if (!lines.first[0])
-        snprintf(lines.first, sizeof lines.first, "%.*s", (int)(end ? end - text : (ptrdiff_t)len), text);
+        snprintf(lines.first, sizeof lines.first, "%.*s",
+                 (int)(end ? end - text : (ptrdiff_t)len), text);
     pthread_mutex_unlock(&lines.lock);
 }
 
@@ -88,14 +91,15 @@ static void keep_lines(int loud)
     }
 }
 
-/* ---- starting --------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 struct rte_mempool *bny_eal_heads(void)
 {
     return heads;
 }
 
-/* "0@(0,3)": one lcore that may run where this thread may, so that starting changes nobody's affinity. */
+/* "0@(0,3)": one lcore that may run where this thread may, so that starting changes nobody's
+ * affinity. */
 static void lcores(char *out, size_t cap)
 {
     cpu_set_t set;
@@ -119,8 +123,8 @@ static int run_eal(const char *args, const char *device, char *text)
     static char cores[8 * CPU_SETSIZE], extra[1024], allow[64]; /* the EAL keeps pointers */
     char *argv[ARGS_MAX], *save;
     int argc = 0;
-    int own_memory = has(args, "--in-memory") || has(args, "--huge-dir") || has(args, "--no-huge") ||
-                     has(args, "--file-prefix");
+    int own_memory = has(args, "--in-memory") || has(args, "--huge-dir") ||
+                     has(args, "--no-huge") || has(args, "--file-prefix");
 
     lcores(cores, sizeof cores);
     argv[argc++] = (char *)"banyan";
@@ -148,21 +152,26 @@ static int run_eal(const char *args, const char *device, char *text)
         argv[argc++] = (char *)MEMORY_MIB;
     }
     snprintf(extra, sizeof extra, "%s", args ? args : "");
-    for (char *word = strtok_r(extra, " \t", &save); word && argc < ARGS_MAX - 1; word = strtok_r(NULL, " \t", &save))
+    for (char *word = strtok_r(extra, " \t", &save); word && argc < ARGS_MAX - 1;
+         word = strtok_r(NULL, " \t", &save))
         argv[argc++] = word;
     argv[argc] = NULL;
     if (rte_eal_init(argc, argv) >= 0)
         return 0;
     if (device && (rte_errno == EACCES || rte_errno == ENOMEM))
-        say(text, "DPDK does not start: hugepages are missing, too few or not yours (%s): scripts/hugepages reserve 512",
+        say(text,
+            "DPDK does not start: hugepages are missing, too few or not yours (%s): "
+            "scripts/hugepages reserve 512",
             rte_strerror(rte_errno));
     else
-        say(text, "DPDK does not start: %s; BANYAN_DPDK_ARGS=\"%.100s\"", rte_strerror(rte_errno), args ? args : "");
+        say(text, "DPDK does not start: %s; BANYAN_DPDK_ARGS=\"%.100s\"",
+            rte_strerror(rte_errno), args ? args : "");
     bny_eal_explain(text);
     return -1;
 }
 
-/* The EAL that this process has, or a new one. One that failed cannot be started again, nor given other arguments. */
+/* The EAL that this process has, or a new one. One that failed cannot be started again, nor
+ * given other arguments. */
 static int have_eal(const char *args, const char *device, int loud, char *text)
 {
     int rc;
@@ -173,14 +182,18 @@ static int have_eal(const char *args, const char *device, int loud, char *text)
     }
     if (ours || rte_lcore_count() > 0) {
         if (strcmp(args ? args : "", begun_with) != 0) {
-            say(text, "DPDK runs in this process already, started by %s: BANYAN_DPDK_ARGS=\"%.100s\" comes too late; unset "
-                "it, or give these arguments %s", ours ? "an earlier communicator with other arguments" : "the program", args,
+            say(text,
+                "DPDK runs in this process already, started by %s: BANYAN_DPDK_ARGS=\"%.100s\" "
+                "comes too late; unset "
+                "it, or give these arguments %s",
+                ours ? "an earlier communicator with other arguments" : "the program", args,
                 ours ? "from the first communicator on" : "to the program's rte_eal_init");
             return -1;
         }
         if (rte_eal_process_type() != RTE_PROC_PRIMARY) {
-            say(text, "the program runs DPDK as a secondary process, which can make no ports: start it as a primary one, "
-                "with a --file-prefix of its own");
+            say(text, "the program runs DPDK as a secondary process, which can make no ports: "
+                      "start it as a primary one, "
+                      "with a --file-prefix of its own");
             return -1;
         }
         return 0;
@@ -206,8 +219,11 @@ int bny_eal_start(const char *args, const char *device, int loud, char *text)
         sched_setaffinity(0, sizeof before, &before);
     heads = rte_pktmbuf_pool_create("banyan_heads", HEADS, 256, 0, HEAD_ROOM, SOCKET_ID_ANY);
     if (!heads) {
-        say(text, "DPDK has no memory for %u packet headers (%s): give it more, -m 512 at least (BANYAN_DPDK_ARGS, or "
-            "the arguments of the program that started it)", HEADS, rte_strerror(rte_errno));
+        say(text,
+            "DPDK has no memory for %u packet headers (%s): give it more, -m 512 at least "
+            "(BANYAN_DPDK_ARGS, or "
+            "the arguments of the program that started it)",
+            HEADS, rte_strerror(rte_errno));
         return -1;
     }
     return 0;
@@ -254,5 +270,6 @@ int bny_eal_owns(const void *mem, size_t bytes)
 {
     const struct rte_memseg_list *msl = rte_mem_virt2memseg_list(mem);
 
-    return msl && !msl->external && (const char *)mem + bytes <= (const char *)msl->base_va + msl->len;
+    return msl && !msl->external &&
+           (const char *)mem + bytes <= (const char *)msl->base_va + msl->len;
 }

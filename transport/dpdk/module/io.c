@@ -4,7 +4,8 @@
 
 #include "transport/dpdk/module/module.h"
 
-_Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info), "room for DPDK's counter");
+_Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
+               "room for DPDK's counter");
 
 /* The owner's own count keeps DPDK from ever calling this. */
 static void nobody_left(void *addr, void *opaque)
@@ -22,7 +23,8 @@ void bny_io_ref_init(struct bny_dpdk_ref *ref)
 
 int bny_io_ref_busy(const struct bny_dpdk_ref *ref)
 {
-    return rte_mbuf_ext_refcnt_read((const struct rte_mbuf_ext_shared_info *)(const void *)ref) > 1;
+    return rte_mbuf_ext_refcnt_read(
+               (const struct rte_mbuf_ext_shared_info *)(const void *)ref) > 1;
 }
 
 /* Head in one segment, body attached as another. */
@@ -36,7 +38,8 @@ static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
         return NULL;
     rte_memcpy(rte_pktmbuf_mtod(m[0], void *), t->head, t->head_len);
     rte_mbuf_ext_refcnt_update(s, 1);
-    rte_pktmbuf_attach_extbuf(m[1], body, (rte_iova_t)(uintptr_t)body, (uint16_t)t->body_len, s);
+    rte_pktmbuf_attach_extbuf(m[1], body, (rte_iova_t)(uintptr_t)body, (uint16_t)t->body_len,
+                              s);
     m[0]->data_len = (uint16_t)t->head_len;
     m[1]->data_len = (uint16_t)t->body_len;
     m[0]->pkt_len = t->head_len + t->body_len;
@@ -64,12 +67,15 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
     return m;
 }
 
-/* By the first frame's UDP source port: frames of one peer and channel mostly keep to one queue, and their order. */
+/* By the first frame's UDP source port: frames of one peer and channel mostly keep to one
+ * queue, and their order. */
 static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
 {
     const uint8_t *head = t->head;
 
-    return port->queues > 1 && t->head_len >= 36 ? (uint16_t)((head[35] + head[33]) % port->queues) : 0;
+    return port->queues > 1 && t->head_len >= 36
+               ? (uint16_t)((head[35] + head[33]) % port->queues)
+               : 0;
 }
 
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
@@ -89,7 +95,8 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 
         if (port->try_fd >= 0 && t->head_len + t->body_len > port->taken)
             break;
-        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? gather(t) : copied(port, t);
+        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? gather(t)
+                                                                          : copied(port, t);
         if (!m[made])
             break;
     }

@@ -17,7 +17,8 @@ static int start(const char *args, const char *device, int loud, char *text)
     return rc;
 }
 
-static int open_port(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
+                     struct bny_dpdk_info *info, char *text)
 {
     int rc;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the EAL and its memory; port.c:
- * ports; queues.c: their queues, and what comes to them; io.c: packets. It knows nothing of ranks and messages (driver.h is all that the library sees). */
+/* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the
+ * EAL and its memory; port.c: ports; queues.c: their queues, and what comes to them; io.c:
+ * packets. It knows nothing of ranks and messages (driver.h is all that the library sees). */
 #ifndef BNY_DPDK_MODULE_H
 #define BNY_DPDK_MODULE_H
 
@@ -18,47 +19,52 @@ struct bny_dpdk_port {
     unsigned caps;
     enum bny_dpdk_kind kind;
     int started, was_up, queues;
-    unsigned turn;                  /* queue that is read first */
+    unsigned turn; /* queue that is read first */
     uint64_t tried_ns;
-    struct rte_mempool *pool;       /* receive buffers, and whole frames that are copied */
-    struct rte_ring *rings[2];      /* ring: to receive, to send */
-    struct rte_flow *rule;          /* that brings our frames to us; NULL: none */
-    int try_fd;                     /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
-    int group_fd;                   /* net_af_packet: keeps its fan-out group from others; -1: none */
-    uint32_t taken;                 /* longest frame that the interface has taken */
-    int isolated;                   /* all other frames are the kernel's */
-    uint64_t owner;                 /* devices: our number as the port's owner; 0: not yet */
-    char iface[16];                 /* the kernel's interface behind it; empty: none */
+    struct rte_mempool *pool;  /* receive buffers, and whole frames that are copied */
+    struct rte_ring *rings[2]; /* ring: to receive, to send */
+    struct rte_flow *rule;     /* that brings our frames to us; NULL: none */
+    int try_fd; /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
+    int group_fd;   /* net_af_packet: keeps its fan-out group from others; -1: none */
+    uint32_t taken; /* longest frame that the interface has taken */
+    int isolated;   /* all other frames are the kernel's */
+    uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
+    char iface[16]; /* the kernel's interface behind it; empty: none */
     int iface_up;
-    uint64_t looked_ns;             /* at iface_up */
-    char name[64];                  /* of the vdev; empty: none to remove */
-    uint64_t refused;               /* frames in several segments, or without memory */
+    uint64_t looked_ns; /* at iface_up */
+    char name[64];      /* of the vdev; empty: none to remove */
+    uint64_t refused;   /* frames in several segments, or without memory */
 };
 
 /* eal.c */
 int bny_eal_start(const char *args, const char *device, int loud, char *text);
 void bny_eal_hear(const char *line, size_t len); /* of DPDK, or of what it uses */
 void bny_eal_forget_lines(void);
-void bny_eal_explain(char *text);                /* adds the first line since then */
+void bny_eal_explain(char *text); /* adds the first line since then */
 void *bny_eal_alloc(size_t bytes);
 void bny_eal_release(void *mem);
 int bny_eal_owns(const void *mem, size_t bytes);
-/* Calls fn(arg) in the EAL's interrupt thread and waits for it. memif handles its connections in that thread without
- * locks: whoever opens or closes a port elsewhere pulls descriptors from under it (seen: PANIC in eal_intr_thread_main). */
+/* Calls fn(arg) in the EAL's interrupt thread and waits for it. memif handles its connections
+ * in that thread without locks: whoever opens or closes a port elsewhere pulls descriptors from
+ * under it (seen: PANIC in eal_intr_thread_main). */
 void bny_eal_call(void (*fn)(void *), void *arg);
-struct rte_mempool *bny_eal_heads(void); /* short buffers: headers, and what points to attached memory */
+struct rte_mempool *
+bny_eal_heads(void); /* short buffers: headers, and what points to attached memory */
 
 /* port.c */
-int bny_port_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text);
+int bny_port_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
+                  struct bny_dpdk_info *info, char *text);
 void bny_port_close(struct bny_dpdk_port *port);
 int bny_port_link_up(struct bny_dpdk_port *port);
 uint64_t bny_port_missed(struct bny_dpdk_port *port);
-/* Sends a frame past net_af_packet's ring, and remembers that frames of its length are taken. In the ring, one that the other
- * end of a veth does not take (its MTU is smaller) would be tried again for ever, and nothing behind it. */
+/* Sends a frame past net_af_packet's ring, and remembers that frames of its length are taken.
+ * In the ring, one that the other end of a veth does not take (its MTU is smaller) would be
+ * tried again for ever, and nothing behind it. */
 void bny_port_try(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx);
 
 /* queues.c: of a port that is stopped; configures it, starts it when that can be done now */
-int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text);
+int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                      struct bny_dpdk_info *info, char *text);
 int bny_queues_start(struct bny_dpdk_port *p);
 void bny_queues_stop(struct bny_dpdk_port *p);
 /* Bytes of a slot of af_packet's rings. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ports: made when asked for (hot-plugged), removed with their transport. The
- * table of drivers says what was found to be true of them; what they report about themselves is wrong in places. */
+ * table of drivers says what was found to be true of them; what they report about themselves is
+ * wrong in places. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,24 +30,30 @@
 #include "transport/dpdk/module/module.h"
 
 #define ETHER        14u
-#define PAIR_FRAMES  128u    /* of net_ring */
+#define PAIR_FRAMES  128u /* of net_ring */
 #define HANDSHAKE_MS 50
 #define RETRY_NS     1000000u  /* between two tries of a client to find its server */
 #define LOOK_NS      10000000u /* ... looks at an interface */
 
-/* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a frame. */
+/* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a
+ * frame. */
 static const struct {
     const char *driver;
     unsigned caps;
     uint32_t frame;
 } drivers[] = {
-    { "net_memif", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS | BNY_DPDK_LINK_TELLS, 65000 },
+    { "net_memif",
+      BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS |
+          BNY_DPDK_LINK_TELLS,
+      65000 },
     { "net_ring", BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS, 65000 },
     { "net_af_packet", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_KERNEL_IP, 60000 },
-    /* Attached memory comes back when the ring is full, and not before: a message would wait for others to follow it. */
+    /* Attached memory comes back when the ring is full, and not before: a message would wait
+       for others to follow it. */
     { "net_virtio_user", 0, 9018 },
     { "net_vhost", 0, 9018 },
-    /* several segments: sends the first only. External memory: sends garbage. Takes ARP away from the kernel. */
+    /* several segments: sends the first only. External memory: sends garbage. Takes ARP away
+       from the kernel. */
     { "net_af_xdp", 0, 3000 },
     { "net_tap", 0, 1514 },
 };
@@ -73,16 +80,18 @@ static void look_up(const char *driver, struct bny_dpdk_info *info, uint32_t *li
     *limit = 65000;
 }
 
-/* ---- making devices --------------------------------------------------------------------------- */
+/* ---- making devices ---- */
 
 static int plug(struct bny_dpdk_port *p, const char *args, char *text)
 {
     int rc = rte_vdev_init(p->name, args);
 
     if (rc != 0) {
-        say(text, "DPDK makes no port %s,%.120s: %s; see that this driver is installed, that its interface is there, yours "
-            "to open and in no other process's use (BANYAN_DPDK_PORT)", p->name, args,
-            rte_strerror(rc < 0 ? -rc : rte_errno));
+        say(text,
+            "DPDK makes no port %s,%.120s: %s; see that this driver is installed, that its "
+            "interface is there, yours "
+            "to open and in no other process's use (BANYAN_DPDK_PORT)",
+            p->name, args, rte_strerror(rc < 0 ? -rc : rte_errno));
         p->name[0] = '\0';
         return -1;
     }
@@ -93,9 +102,11 @@ static int plug(struct bny_dpdk_port *p, const char *args, char *text)
     return 0;
 }
 
-/* Not with the driver's zero copy, which (22.11) overwrites slots in flight when more than 4 packets of 2 segments meet a full
- * ring, closes the EAL's own memory descriptor with its link, and is slower where the receiver adds: 4.2 instead of 5.8 GB/s
- * from 64 MiB buffers. Copying, the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9, 1024 4.7 GB/s. */
+/* Not with the driver's zero copy, which (22.11) overwrites slots in flight when more than 4
+ * packets of 2 segments meet a full ring, closes the EAL's own memory descriptor with its link,
+ * and is slower where the receiver adds: 4.2 instead of 5.8 GB/s from 64 MiB buffers. Copying,
+ * the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9,
+ * 1024 4.7 GB/s. */
 static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
     char args[400];
@@ -104,8 +115,8 @@ static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, ch
     snprintf(args, sizeof args,
              "role=%s,id=%d,socket=%s,socket-abstract=yes,secret=%s,bsize=%u,rsize=7,"
              "mac=%02x:%02x:%02x:%02x:%02x:%02x",
-             c->server ? "server" : "client", c->id, c->link, c->secret, c->frame_max, c->mac[0], c->mac[1], c->mac[2],
-             c->mac[3], c->mac[4], c->mac[5]);
+             c->server ? "server" : "client", c->id, c->link, c->secret, c->frame_max,
+             c->mac[0], c->mac[1], c->mac[2], c->mac[3], c->mac[4], c->mac[5]);
     return plug(p, args, text);
 }
 
@@ -120,7 +131,8 @@ static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, cha
         snprintf(name[i], sizeof name[i], "b%.24s.%d", c->link + 3, i);
         r = rte_ring_lookup(name[i]);
         if (!r)
-            r = rte_ring_create(name[i], 2 * PAIR_FRAMES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+            r = rte_ring_create(name[i], 2 * PAIR_FRAMES, SOCKET_ID_ANY,
+                                RING_F_SP_ENQ | RING_F_SC_DEQ);
         if (!r) {
             say(text, "DPDK makes no ring %s: %s", name[i], rte_strerror(rte_errno));
             return -1;
@@ -143,30 +155,36 @@ static uint32_t interface_frame(const char *name)
 {
     struct ifreq r;
 
-    return bny_dpdk_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu + ETHER : 0;
+    return bny_dpdk_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0
+               ? (uint32_t)r.ifr_mtu + ETHER
+               : 0;
 }
 
 static int open_try(struct bny_dpdk_port *p)
 {
-    struct sockaddr_ll at = { .sll_family = AF_PACKET, .sll_ifindex = (int)if_nametoindex(p->iface) };
+    struct sockaddr_ll at = { .sll_family = AF_PACKET,
+                              .sll_ifindex = (int)if_nametoindex(p->iface) };
 
-    p->try_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); /* protocol 0: receives nothing */
+    p->try_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                       0); /* protocol 0: receives nothing */
     return p->try_fd < 0 ? -1 : bind(p->try_fd, (struct sockaddr *)&at, sizeof at);
 }
 
 void bny_port_try(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx)
 {
-    struct iovec parts[2] = { { (void *)(uintptr_t)tx->head, tx->head_len }, { (void *)(uintptr_t)tx->body, tx->body_len } };
+    struct iovec parts[2] = { { (void *)(uintptr_t)tx->head, tx->head_len },
+                              { (void *)(uintptr_t)tx->body, tx->body_len } };
     struct msghdr m = { .msg_iov = parts, .msg_iovlen = tx->body_len ? 2 : 1 };
 
     if (sendmsg(p->try_fd, &m, 0) == (ssize_t)(tx->head_len + tx->body_len))
         p->taken = tx->head_len + tx->body_len;
 }
 
-/* The driver puts its sockets into the kernel's fan-out group of this number, in our network namespace, and members of a group
- * share its frames: a second port of this process on the interface, or of a process with the same number in another pid
- * namespace, would take half of ours; on another interface it cannot be made. A name of that namespace, which ends with
- * us, keeps the number; other programs of DPDK do not ask for it. */
+/* The driver puts its sockets into the kernel's fan-out group of this number, in our network
+ * namespace, and members of a group share its frames: a second port of this process on the
+ * interface, or of a process with the same number in another pid namespace, would take half of
+ * ours; on another interface it cannot be made. A name of that namespace, which ends with us,
+ * keeps the number; other programs of DPDK do not ask for it. */
 static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -175,31 +193,40 @@ static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
 
     len += (size_t)snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "bny_fanout.%u", group);
     p->group_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (p->group_fd < 0 || bind(p->group_fd, (struct sockaddr *)&a, (socklen_t)len) == 0 || errno != EADDRINUSE)
+    if (p->group_fd < 0 || bind(p->group_fd, (struct sockaddr *)&a, (socklen_t)len) == 0 ||
+        errno != EADDRINUSE)
         return 0;
-    say(text, "interface %s: another port in this network namespace has its fan-out group of packet sockets (%u, process "
-        "number xor interface number), and would share its frames: give each rank and communicator an interface and a "
-        "network namespace of its own, or start again (other process numbers)", iface, group);
+    say(text,
+        "interface %s: another port in this network namespace has its fan-out group of packet "
+        "sockets (%u, process "
+        "number xor interface number), and would share its frames: give each rank and "
+        "communicator an interface and a "
+        "network namespace of its own, or start again (other process numbers)",
+        iface, group);
     return -1;
 }
 
-static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
+static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                          struct bny_dpdk_info *info, char *text)
 {
     uint32_t size = bny_queues_ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
     char args[200];
     int queues = c->queues > 1 ? c->queues : 1;
 
     snprintf(p->name, sizeof p->name, "net_af_packet_bny%u", atomic_fetch_add(&serial, 1));
-    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512,qpairs=%d", c->device, size,
-             block, queues);
+    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512,qpairs=%d",
+             c->device, size, block, queues);
     if (keep_group(p, c->device, text) != 0) {
         p->name[0] = '\0';
         return -1;
     }
     if (plug(p, args, text) == 0 && open_try(p) == 0)
         return 0;
-    say(text, "DPDK opens no port on interface %s: a packet socket needs CAP_NET_RAW (root, or a network namespace of "
-        "your own), and memory for %u frames of %u bytes", c->device, 512u * (unsigned)queues, size);
+    say(text,
+        "DPDK opens no port on interface %s: a packet socket needs CAP_NET_RAW (root, or a "
+        "network namespace of "
+        "your own), and memory for %u frames of %u bytes",
+        c->device, 512u * (unsigned)queues, size);
     return -1;
 }
 
@@ -214,8 +241,8 @@ static int own(struct bny_dpdk_port *p, const char *name, char *text)
     }
     if (rte_eth_dev_owner_get(p->id, &other) != 0)
         other.name[0] = '\0';
-    say(text, "port %.60s is in use in this process, by %.40s: set BANYAN_DPDK_PORT to another", name,
-        other.name[0] ? other.name : "somebody");
+    say(text, "port %.60s is in use in this process, by %.40s: set BANYAN_DPDK_PORT to another",
+        name, other.name[0] ? other.name : "somebody");
     return -1;
 }
 
@@ -229,14 +256,17 @@ static int take_bpf_line(int level, const char *fmt, va_list ap)
     return n;
 }
 
-/* The libraries of net_af_xdp write to stderr unless told otherwise. Both have the same form of function for that. */
+/* The libraries of net_af_xdp write to stderr unless told otherwise. Both have the same form of
+ * function for that. */
 static void hear_bpf(const char *name)
 {
-    static const char *const libs[][2] = { { "libbpf.so.1", "libbpf_set_print" }, { "libxdp.so.1", "libxdp_set_print" } };
+    static const char *const libs[][2] = { { "libbpf.so.1", "libbpf_set_print" },
+                                           { "libxdp.so.1", "libxdp_set_print" } };
     void *(*set)(int (*)(int, const char *, va_list));
 
     for (int i = 0; !strncmp(name, "net_af_xdp", 10) && i < 2; i++) {
-        void *lib = dlopen(libs[i][0], RTLD_NOW | RTLD_NOLOAD), *symbol = lib ? dlsym(lib, libs[i][1]) : NULL;
+        void *lib = dlopen(libs[i][0], RTLD_NOW | RTLD_NOLOAD),
+             *symbol = lib ? dlsym(lib, libs[i][1]) : NULL;
 
         memcpy(&set, &symbol, sizeof set);
         if (symbol)
@@ -259,15 +289,19 @@ static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, c
         return plug(p, comma ? comma + 1 : "", text) == 0 ? own(p, name, text) : -1;
     }
     if (rte_dev_probe(name) != 0 || rte_eth_dev_get_port_by_name(name, &p->id) != 0) {
-        say(text, "DPDK finds no port %s: bind it to vfio-pci (dpdk-devbind.py -b vfio-pci %s; Mellanox cards keep "
-            "their driver), see that it is yours to open and in no other process's use; what started DPDK before in this process must not have done so with "
-            "--no-pci", name, name);
+        say(text,
+            "DPDK finds no port %s: bind it to vfio-pci (dpdk-devbind.py -b vfio-pci %s; "
+            "Mellanox cards keep "
+            "their driver), see that it is yours to open and in no other process's use; what "
+            "started DPDK before in this process must not have done so with "
+            "--no-pci",
+            name, name);
         return -1;
     }
     return own(p, name, text);
 }
 
-/* ---- setting up ------------------------------------------------------------------------------- */
+/* ---- setting up ---- */
 
 static void start_there(void *p)
 {
@@ -295,7 +329,8 @@ static void make(void *arg)
         o->rc = bny_queues_set_up(p, o->c, o->info, o->text);
 }
 
-int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, struct bny_dpdk_info *info, char *text)
+int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
+                  struct bny_dpdk_info *info, char *text)
 {
     struct bny_dpdk_port *p = calloc(1, sizeof *p);
     struct opening o = { p, c, info, text, -1 };
@@ -321,7 +356,9 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out, str
     if (p->iface[0]) {
         limit = interface_frame(p->iface);
         if (limit == 0) {
-            say(text, "there is no interface %s here (ip link lists them); check BANYAN_DPDK_PORT", p->iface);
+            say(text,
+                "there is no interface %s here (ip link lists them); check BANYAN_DPDK_PORT",
+                p->iface);
             free(p);
             return -1;
         }
@@ -367,7 +404,8 @@ static void unmake_quietly(struct bny_dpdk_port *p)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* A memif whose peer goes away in the middle of the handshake makes the driver panic: who leaves lets it end first. */
+/* A memif whose peer goes away in the middle of the handshake makes the driver panic: who
+ * leaves lets it end first. */
 static void await_handshake(struct bny_dpdk_port *p)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
@@ -385,7 +423,9 @@ void bny_port_close(struct bny_dpdk_port *p)
         bny_eal_call(unmake, p);
     else
         unmake_quietly(p);
-    if (p->pool && rte_mempool_full(p->pool)) /* else the driver, or the other end of a ring, has frames of it still */
+    if (p->pool &&
+        rte_mempool_full(
+            p->pool)) /* else the driver, or the other end of a ring, has frames of it still */
         rte_mempool_free(p->pool);
     if (p->try_fd >= 0)
         close(p->try_fd);
@@ -394,7 +434,8 @@ void bny_port_close(struct bny_dpdk_port *p)
     free(p);
 }
 
-/* net_af_packet says up whatever happens: the interface is asked. One that was removed is down. */
+/* net_af_packet says up whatever happens: the interface is asked. One that was removed is down.
+ */
 static int interface_up(struct bny_dpdk_port *p)
 {
     struct ifreq r;

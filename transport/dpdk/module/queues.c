@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queues of a port: their number, their memory, what spreads frames over them (RSS by addresses and UDP ports; af_packet's
- * fan-out does the same), and the rule that brings our frames to them (rte_flow). One thread polls all of them. */
+/* Queues of a port: their number, their memory, what spreads frames over them (RSS by addresses
+ * and UDP ports; af_packet's fan-out does the same), and the rule that brings our frames to
+ * them (rte_flow). One thread polls all of them. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,17 +23,19 @@ uint32_t bny_queues_ring_frame(uint32_t frame_max)
     return frame_max + 64 > 2048 ? (frame_max + 64 + 4095) & ~4095u : 2048;
 }
 
-/* ---- steering --------------------------------------------------------------------------------- */
+/* ---- steering ---- */
 
 /* Drivers whose card stays the kernel's too: what no rule takes can be left to it. */
 static int is_bifurcated(const char *driver)
 {
-    return !strcmp(driver, "mlx5_pci") || !strcmp(driver, "net_mlx4") || !strcmp(driver, "net_mana");
+    return !strcmp(driver, "mlx5_pci") || !strcmp(driver, "net_mlx4") ||
+           !strcmp(driver, "net_mana");
 }
 
-/* Our frames: IPv4 and UDP to our address and port; to one queue, or spread over all. NULL: the driver takes no such
- * rule, and says why. */
-static struct rte_flow *make_rule(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct rte_flow_error *why)
+/* Our frames: IPv4 and UDP to our address and port; to one queue, or spread over all. NULL: the
+ * driver takes no such rule, and says why. */
+static struct rte_flow *make_rule(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                                  struct rte_flow_error *why)
 {
     struct rte_flow_attr attr = { .ingress = 1 };
     struct rte_flow_item_ipv4 ip = { .hdr.dst_addr = rte_cpu_to_be_32(c->ip) };
@@ -47,7 +50,8 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, const struct bny_dpdk
     };
     uint16_t queues[BNY_DPDK_QUEUES];
     struct rte_flow_action_queue one = { .index = 0 };
-    struct rte_flow_action_rss all = { .types = RTE_ETH_RSS_NONFRAG_IPV4_UDP, .queue_num = (uint32_t)p->queues,
+    struct rte_flow_action_rss all = { .types = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
+                                       .queue_num = (uint32_t)p->queues,
                                        .queue = queues };
     struct rte_flow_action actions[] = {
         { .type = p->queues > 1 ? RTE_FLOW_ACTION_TYPE_RSS : RTE_FLOW_ACTION_TYPE_QUEUE,
@@ -67,11 +71,14 @@ static void note(struct bny_dpdk_info *info, const char *what, const char *more)
 {
     size_t len = strlen(info->notes);
 
-    snprintf(info->notes + len, sizeof info->notes - len, "%s%s%s", len ? ", " : "", what, more);
+    snprintf(info->notes + len, sizeof info->notes - len, "%s%s%s", len ? ", " : "", what,
+             more);
 }
 
-/* Of a port that runs. Without a rule all frames come, and those of others are dropped by software. */
-static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info)
+/* Of a port that runs. Without a rule all frames come, and those of others are dropped by
+ * software. */
+static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                  struct bny_dpdk_info *info)
 {
     struct rte_flow_error why;
 
@@ -79,8 +86,10 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct
         return;
     p->rule = make_rule(p, c, &why);
     if (p->rule) {
-        note(info, p->isolated ? "an rte_flow rule takes our frames, all others are the kernel's"
-                               : "an rte_flow rule takes our frames", "");
+        note(info,
+             p->isolated ? "an rte_flow rule takes our frames, all others are the kernel's"
+                         : "an rte_flow rule takes our frames",
+             "");
         return;
     }
     note(info, "no rte_flow rule: ", why.message ? why.message : rte_strerror(rte_errno));
@@ -91,11 +100,13 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct
     }
 }
 
-/* ---- set-up ----------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
-/* What a card's own description says of frames and memory. Frames are copied into packets: its driver gives attached memory
- * back when it likes, often not before hundreds of further packets, and a message would wait for that. */
-static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf, struct bny_dpdk_info *info)
+/* What a card's own description says of frames and memory. Frames are copied into packets: its
+ * driver gives attached memory back when it likes, often not before hundreds of further
+ * packets, and a message would wait for that. */
+static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
+                     struct bny_dpdk_info *info)
 {
     conf->rxmode.mtu = info->frame_max > 1514 ? info->frame_max - ETHER : 0;
     if (conf->rxmode.mtu > dev->max_mtu)
@@ -103,16 +114,20 @@ static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *co
     info->frame_max = conf->rxmode.mtu ? conf->rxmode.mtu + ETHER : 1514;
 }
 
-static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, const struct rte_eth_dev_info *dev,
-                         struct rte_eth_conf *conf, struct bny_dpdk_info *info, char *text)
+static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                         const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
+                         struct bny_dpdk_info *info, char *text)
 {
-    int most = dev->max_rx_queues < dev->max_tx_queues ? dev->max_rx_queues : dev->max_tx_queues;
+    int most =
+        dev->max_rx_queues < dev->max_tx_queues ? dev->max_rx_queues : dev->max_tx_queues;
     uint64_t spread = dev->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
     char number[24];
 
     p->queues = (info->caps & BNY_DPDK_PAIR) || c->queues < 1 ? 1 : c->queues;
     if (p->queues > most) {
-        say(text, "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK_QUEUES=%d asks for more: set it to %d at most",
+        say(text,
+            "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK_QUEUES=%d asks for more: "
+            "set it to %d at most",
             c->device, dev->driver_name, most, most == 1 ? "" : "s", p->queues, most);
         return -1;
     }
@@ -124,24 +139,26 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     }
     if (!(info->caps & BNY_DPDK_PAIR)) {
         snprintf(number, sizeof number, "%d queue%s", p->queues, p->queues > 1 ? "s" : "");
-        note(info, number, p->queues == 1                      ? ""
-                           : p->kind == BNY_DPDK_AF_PACKET     ? " (PACKET_FANOUT by UDP ports)"
-                           : spread & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " (RSS by UDP ports)"
-                           : spread                            ? " (RSS by addresses)"
-                                                               : " (the driver spreads frames as it likes)");
+        note(info, number,
+             p->queues == 1                          ? ""
+             : p->kind == BNY_DPDK_AF_PACKET         ? " (PACKET_FANOUT by UDP ports)"
+             : spread & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " (RSS by UDP ports)"
+             : spread                                ? " (RSS by addresses)"
+                      : " (the driver spreads frames as it likes)");
     }
     info->queues = p->queues;
     return 0;
 }
 
-/* net_af_xdp tells the kernel of (number of buffers) times (size), from the first on. With pages of 4 kB rte_pktmbuf_pool_create
- * leaves gaps, as no buffer may cross a page: those at the end lie outside, are lost one by one, and in the end a free
- * list is overwritten. */
+/* net_af_xdp tells the kernel of (number of buffers) times (size), from the first on. With
+ * pages of 4 kB rte_pktmbuf_pool_create leaves gaps, as no buffer may cross a page: those at
+ * the end lie outside, are lost one by one, and in the end a free list is overwritten. */
 static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, uint16_t room)
 {
     struct rte_pktmbuf_pool_private priv = { .mbuf_data_room_size = room };
-    struct rte_mempool *mp = rte_mempool_create_empty(name, count, (unsigned)sizeof(struct rte_mbuf) + room, CACHE, sizeof priv,
-                                                      SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+    struct rte_mempool *mp =
+        rte_mempool_create_empty(name, count, (unsigned)sizeof(struct rte_mbuf) + room, CACHE,
+                                 sizeof priv, SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 
     if (!mp)
         return NULL;
@@ -158,29 +175,33 @@ static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, u
     return mp;
 }
 
-static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, const struct bny_dpdk_info *info,
-                     uint32_t desc, char *text)
+static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                     const struct bny_dpdk_info *info, uint32_t desc, char *text)
 {
     static atomic_uint serial;
     uint32_t count = c->bufs + (uint32_t)p->queues * 3 * desc + 2 * CACHE;
     /* af_packet wants room for as much as its ring's frames hold */
-    uint32_t room = RTE_PKTMBUF_HEADROOM +
-                    (p->kind == BNY_DPDK_AF_PACKET ? bny_queues_ring_frame(info->frame_max) : info->frame_max + 64);
+    uint32_t room = RTE_PKTMBUF_HEADROOM + (p->kind == BNY_DPDK_AF_PACKET
+                                                ? bny_queues_ring_frame(info->frame_max)
+                                                : info->frame_max + 64);
     uint64_t mib;
     char name[RTE_MEMPOOL_NAMESIZE];
 
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
     snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
-    p->pool = !strcmp(info->driver, "net_af_xdp")
-                  ? pool_without_gaps(name, count, (uint16_t)room)
-                  : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
+    p->pool =
+        !strcmp(info->driver, "net_af_xdp")
+            ? pool_without_gaps(name, count, (uint16_t)room)
+            : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
     if (p->pool)
         return 0;
     mib = ((uint64_t)count * (room + sizeof(struct rte_mbuf) + RTE_CACHE_LINE_SIZE) >> 20) + 1;
-    say(text, "DPDK has no memory for %u frames of %u bytes, which other ranks may send before we look (%s); give it %llu MiB more "
-        "(BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) or make frames smaller (BANYAN_DPDK_MTU)", count, info->frame_max,
-        rte_strerror(rte_errno), (unsigned long long)mib);
+    say(text,
+        "DPDK has no memory for %u frames of %u bytes, which other ranks may send before we "
+        "look (%s); give it %llu MiB more "
+        "(BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) or make frames smaller (BANYAN_DPDK_MTU)",
+        count, info->frame_max, rte_strerror(rte_errno), (unsigned long long)mib);
     return -1;
 }
 
@@ -221,9 +242,12 @@ void bny_queues_stop(struct bny_dpdk_port *p)
     p->isolated = 0;
 }
 
-int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, struct bny_dpdk_info *info, char *text)
+int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+                      struct bny_dpdk_info *info, char *text)
 {
-    struct rte_eth_conf conf = { 0 }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
+    struct rte_eth_conf conf = {
+        0
+    }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
     uint16_t desc = p->kind == BNY_DPDK_MEMIF ? PAIR_FRAMES : DEVICE_DESC;
     struct rte_eth_dev_info dev;
     struct rte_flow_error why;
@@ -244,12 +268,14 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, st
         return -1;
     rc = configure(p, &conf, desc);
     if (rc != 0) {
-        say(text, "port %.60s (%.31s) refuses to be set up: %s; another program may use it", c->device, info->driver,
-            rte_strerror(rc < 0 ? -rc : rc));
+        say(text, "port %.60s (%.31s) refuses to be set up: %s; another program may use it",
+            c->device, info->driver, rte_strerror(rc < 0 ? -rc : rc));
         return -1;
     }
-    if (!bny_queues_start(p) && p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
-        say(text, "port %.60s (%.31s) does not start; another program may use it", c->device, info->driver);
+    if (!bny_queues_start(p) &&
+        p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
+        say(text, "port %.60s (%.31s) does not start; another program may use it", c->device,
+            info->driver);
         return -1;
     }
     if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV) {

@@ -36,14 +36,7 @@ double bny_call_bytes(const struct banyan_comm *c, const struct bny_call *call)
 {
     double one = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
 
-    switch (call->collective) {
-    case BNY_REDUCE_SCATTER:
-    case BNY_ALLGATHER:
-    case BNY_GATHER:
-    case BNY_SCATTER:
-    case BNY_ALLTOALL: return one * c->n;
-    default: return one;
-    }
+    return bny_call_row(call)->per_rank ? one * c->n : one;
 }
 
 /* One message delay; each rank combines n - 1 messages, which are copied into a ring each or,
@@ -167,8 +160,7 @@ double bny_cost_coded(const struct banyan_comm *c, const struct bny_call *call, 
     struct bny_cost_model m = bny_cost_model_of(c);
     double esz = (double)banyan_dtype_bytes(call->dtype), n = c->n,
            elems = bny_call_bytes(c, call) / esz;
-    int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE ||
-                  call->collective == BNY_REDUCE_SCATTER;
+    int reduces = bny_call_row(call)->averages;
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
     double wire =
         share * elems * (k.wire_bytes + (phases - 1) * result_bytes(c, call, &k)) * m.beta;

@@ -15,36 +15,16 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "collectives/program.h"
+#include "collectives/call/call.h"
+#include "collectives/program/program.h"
 #include "compress/codec.h"
-#include "compress/reduce.h"
 #include "compress/state.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/transport.h"
 
 #define BNY_MAX_TPS       4
 #define BNY_SETTINGS_MAX  256
-#define BNY_NAME_MAX      32
 #define BNY_SPILL_CLASSES 3 /* sizes of buffers that msg.c keeps */
-
-/* ---- reduction operations ---- */
-struct bny_redop {
-    uint8_t wire; /* built-in kind, or 0xfd premul, 0xfe user: goes into the signature */
-    uint8_t kind; /* enum banyan_op_kind that the built-in kernels run (premul: SUM) */
-    uint8_t commutative;
-    banyan_user_fn user; /* NULL: built-in */
-    void *user_ctx;
-    size_t elem_bytes, alignment; /* of a user's opaque element; 0: the datatype */
-    double scalar;                /* premul */
-};
-/* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
-int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
-const char *bny_redop_name(unsigned wire);
-/* The kernel that stores its sums twice; NULL when the operation has none. */
-bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
-/* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
-void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
-                   const void *a, const void *b, size_t n);
 
 /* ---- world ---- */
 struct bny_card; /* what a rank tells all others at init: join.c */
@@ -195,32 +175,6 @@ struct banyan_comm {
 };
 
 /* ---- operations ---- */
-/* One collective call, as the user gave it, checked. */
-struct bny_call {
-    uint8_t collective; /* enum bny_collective */
-    uint8_t vector;     /* v-variant: counts are per rank */
-    uint8_t is_send;    /* SENDRECV: direction */
-    enum banyan_dtype dtype;
-    struct bny_redop redop;
-    const void *sendbuf;
-    void *recvbuf;
-    size_t
-        count; /* elements: of the whole (allreduce...), of a block (allgather, alltoall...) */
-    int root;  /* or the peer of SENDRECV; -1 */
-    uint32_t tag;
-    size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
-    uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
-                              own block */
-    size_t own_at, own_count;
-    char schedule[BNY_NAME_MAX];
-    const struct bny_codec *codec;
-    struct banyan_codec_state *state; /* or NULL */
-    int64_t rows, cols;               /* the matrix that a linear codec takes the tensor for */
-    double timeout_s;                 /* < 0: the communicator's */
-    int deterministic;
-    size_t chunk_bytes;
-};
-
 struct bny_block { /* one row of the table a program's blocks index */
     const char *in;
     char *out, *scratch, *scratch2;
@@ -507,8 +461,6 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
                     const void *wire, size_t len, uint32_t c, size_t n);
 /* KEEP: encodes what others will decode, and keeps the decode. 0 or an error. */
 int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
-/* The codec leaves the result to be divided by the number of ranks? */
-int bny_averages(const struct bny_op *op);
 
 /* The inputs of encoding chunk c as `rank`, but for where it goes. */
 void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c,

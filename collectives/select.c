@@ -23,19 +23,8 @@ static int oneshot_possible(const struct banyan_comm *c, const struct bny_call *
 {
     size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
 
-    switch (call->collective) {
-    case BNY_ALLREDUCE:
-    case BNY_REDUCE:
-    case BNY_BROADCAST:
-    case BNY_ALLGATHER:
-    case BNY_GATHER:
-    case BNY_SCATTER:
-    case BNY_ALLTOALL:
-    case BNY_BARRIER: break;
-    default: return 0;
-    }
-    return !call->vector && !call->codec && c->n > 1 && c->n <= 64 &&
-           bytes <= oneshot_max(c, call) && call->count <= bytes + 1;
+    return bny_call_row(call)->oneshot && !call->vector && !call->codec && c->n > 1 &&
+           c->n <= 64 && bytes <= oneshot_max(c, call) && call->count <= bytes + 1;
 }
 
 /* Shall sends of several trees to one peer be one step? Not where a tree alone has several
@@ -56,43 +45,17 @@ static int joins_trees(const struct banyan_comm *c, const struct bny_call *call,
     return !chunk || k.largest * bytes <= (double)chunk;
 }
 
-/* Sums whose order of addition must be that of the ranks. */
-static int ordered(const struct bny_call *call)
-{
-    switch (call->collective) {
-    case BNY_ALLREDUCE:
-    case BNY_REDUCE:
-    case BNY_REDUCE_SCATTER: return !call->redop.commutative || call->deterministic;
-    default: return 0;
-    }
-}
-
-/* Does the call's codec lose something? Then only forests serve it: their sums have one owner,
- * who tells all others. */
-static int lossy(const struct bny_call *call)
-{
-    return call->codec && call->codec->ops->family != BNY_CODEC_EXACT;
-}
-
+/* The schedule that serves the call alone; NULL: the cheapest of several. Lossy codecs run on
+ * forests only: their sums have one owner, who tells all others. */
 static const char *only_schedule(const struct bny_call *call)
 {
-    switch (call->collective) {
-    case BNY_BARRIER: return "dissemination";
-    case BNY_GATHER:
-    case BNY_SCATTER: return "direct";
-    case BNY_ALLTOALL: return "pairwise";
-    case BNY_SCAN:
-    case BNY_EXSCAN: return "chain";
-    case BNY_REDUCE:
-        if (ordered(call))
-            return "linear_reduce";
-        return lossy(call) ? "star" : NULL;
-    case BNY_ALLREDUCE:
-        if (ordered(call))
-            return "linear";
-        return lossy(call) ? "star" : NULL;
-    default: return lossy(call) ? "star" : NULL;
-    }
+    const struct bny_collective_row *row = bny_call_row(call);
+
+    if (row->only)
+        return row->only;
+    if (row->ordered && bny_call_is_ordered(call))
+        return row->ordered;
+    return bny_call_is_lossy(call) ? "star" : NULL;
 }
 
 static void consider(struct bny_plan *plan, const char *name, double cost)
@@ -172,10 +135,9 @@ static int choose_auto(struct banyan_comm *c, const struct bny_call *call,
                      bny_cost_direct(c, bny_directs[i], call, bytes, &m));
     if (bny_collective_use((enum bny_collective)call->collective, &use))
         choose_forest(c, call, use, bytes, &m, plan);
-    return plan->schedule[0]
-               ? 0
-               : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
-                          bny_collective_name((enum bny_collective)call->collective), c->n);
+    return plan->schedule[0] ? 0
+                             : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
+                                        bny_call_name(call), c->n);
 }
 
 /* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can
@@ -193,9 +155,9 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     struct bny_cost_model m = bny_cost_model_of(c);
 
     if (!strcmp(name, "oneshot") ? !oneshot_possible(c, call)
-                                 : only && ordered(call) && strcmp(only, name) != 0)
+                                 : only && bny_call_is_ordered(call) && strcmp(only, name) != 0)
         return -BANYAN_ENOTSUP;
-    if (lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
+    if (bny_call_is_lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
         return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
     if (strcmp(name, "oneshot") != 0) {
         int rc = bny_program_get(c, (enum bny_collective)call->collective, name, root,
@@ -225,9 +187,8 @@ static void say(const struct banyan_comm *c, const struct bny_call *call,
 {
     bny_info(
         "plan: %s of %zu %s on %d ranks: schedule %s, chunk %zu, codec %s, predicted %.3g us",
-        bny_collective_name((enum bny_collective)call->collective), call->count,
-        banyan_dtype_name(call->dtype), c->n, plan->schedule, plan->chunk_bytes,
-        plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
+        bny_call_name(call), call->count, banyan_dtype_name(call->dtype), c->n, plan->schedule,
+        plan->chunk_bytes, plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
 #define GAIN_MIN 0.9 /* of raw's time: less is not worth the risk of a model */
@@ -317,9 +278,8 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
             return bny_fail(
                 BANYAN_ENOTSUP,
                 "schedule: \"%s\" cannot serve %s of %zu %s on %d ranks%s; use auto",
-                call->schedule, bny_collective_name((enum bny_collective)call->collective),
-                call->count, banyan_dtype_name(call->dtype), c->n,
-                call->codec ? " with this codec" : "");
+                call->schedule, bny_call_name(call), call->count,
+                banyan_dtype_name(call->dtype), c->n, call->codec ? " with this codec" : "");
     } else if (strcmp(c->schedule, "auto") != 0) {
         rc = choose_forced(c, call, c->schedule,
                            plan); /* a default: where it does not fit, auto */
@@ -375,7 +335,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
         return 0;
     }
     if (plan->valid && plan->collective == call->collective && plan->dtype == call->dtype &&
-        plan->redop_wire == call->redop.wire && plan->ordered == ordered(call) &&
+        plan->redop_wire == call->redop.wire && plan->ordered == bny_call_is_ordered(call) &&
         plan->vector == call->vector && plan->is_send == call->is_send &&
         plan->root == call->root && plan->count == call->count && plan->asked == call->codec &&
         plan->forced_chunk == call->chunk_bytes && !strcmp(plan->forced, call->schedule)) {
@@ -389,7 +349,7 @@ int bny_plan_get(struct banyan_comm *c, const struct bny_call *call, struct bny_
     plan->collective = call->collective;
     plan->dtype = (uint8_t)call->dtype;
     plan->redop_wire = call->redop.wire;
-    plan->ordered = (uint8_t)ordered(call);
+    plan->ordered = (uint8_t)bny_call_is_ordered(call);
     plan->vector = call->vector;
     plan->is_send = call->is_send;
     plan->root = call->root;

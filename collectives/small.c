@@ -135,7 +135,7 @@ static void combine_sum(struct bny_op *op)
         bny_redop_run(&op->call.redop, op->call.dtype, dst, acc, x, count);
         acc = dst;
     }
-    if (op->call.redop.kind == BANYAN_AVG && !op->call.redop.user)
+    if (bny_call_averages(&op->call))
         bny_divide(dst, dst, count, op->call.dtype, n);
 }
 
@@ -255,7 +255,7 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg)
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                    op->comm->peers[from].world_rank,
                    "rank %d sent %u bytes for %s, rank %d expects %zu", from, msg->hdr.len,
-                   bny_collective_name(op->call.collective), op->comm->rank, payload_bytes(op));
+                   bny_call_name(&op->call), op->comm->rank, payload_bytes(op));
         bny_msg_release(op->comm->world, msg);
         return;
     }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 struct banyan_comm;
 struct bny_topology;

@@ -5,7 +5,7 @@
 #define BNY_COLLECTIVES_TOPOLOGY_MADE_H
 
 #include "collectives/internal.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "collectives/topology.h"
 #include "topo/bound.h"
 #include "topo/plan.h"

@@ -4,7 +4,7 @@
  * and looked at, right or wrong; or programs that are proven, written and read back. */
 #include "input.h"
 
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
 #include "topo/plan.h"

@@ -14,7 +14,7 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/registry.c": "compress/README.md",
               "topo/builders.c": "collectives/README.md",
               "topo/graph_builders.c": "topo/README.md",
-              "collectives/directs.c": "collectives/README.md"}
+              "collectives/program/directs.c": "collectives/README.md"}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
              "topo/README.md", "collectives/README.md", "perf/README.md", "perf/RESULTS.md", "docs/rdma.md", "docs/dpdk.md", "docs/environment.md"]
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)

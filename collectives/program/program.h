@@ -3,30 +3,14 @@
  * (offset and count of each block) that a call fills in; the engine cuts steps into chunks.
  * Forests compile to programs (compile.c); algorithms that are no forest build theirs directly
  * (prog_*.c). verify.c proves programs. */
-#ifndef BNY_COLLECTIVES_PROGRAM_H
-#define BNY_COLLECTIVES_PROGRAM_H
+#ifndef BNY_PROGRAM_PROGRAM_H
+#define BNY_PROGRAM_PROGRAM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/call/collective.h"
 #include "topo/forest.h"
-
-enum bny_collective {
-    BNY_ALLREDUCE,
-    BNY_REDUCE,
-    BNY_BROADCAST,
-    BNY_REDUCE_SCATTER,
-    BNY_ALLGATHER,
-    BNY_GATHER,
-    BNY_SCATTER,
-    BNY_ALLTOALL,
-    BNY_BARRIER,
-    BNY_SCAN,
-    BNY_EXSCAN,
-    BNY_SENDRECV,
-    BNY_COLLECTIVE_COUNT
-};
-const char *bny_collective_name(enum bny_collective c);
 
 enum bny_step_kind {
     BNY_SEND,      /* encode the operand `src` and send it to peer */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/verify.h"
+#include "collectives/program/verify.h"
 
 #define UNDEFINED 0u
 #define FINISHED  1u /* bit of a value; the others are the number of its sum */

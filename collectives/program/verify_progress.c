@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/verify.h"
+#include "collectives/program/verify.h"
 #include "transport/wire.h"
 
 #define NONE UINT32_MAX

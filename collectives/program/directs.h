@@ -4,7 +4,7 @@
 #ifndef BNY_COLLECTIVES_DIRECTS_H
 #define BNY_COLLECTIVES_DIRECTS_H
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 extern const struct bny_direct_ops bny_prog_recursive_doubling, bny_prog_dissemination,
     bny_prog_pairwise, bny_prog_direct, bny_prog_chain, bny_prog_linear_reduce;

@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs: names, release, and the writer that completes them (program_writer.h). */
-#include "collectives/program.h"
+/* Programs: release, and the writer that completes them (program_writer.h). */
+#include "collectives/program/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/program_writer.h"
-
-static const char *const names[BNY_COLLECTIVE_COUNT] = {
-    [BNY_ALLREDUCE] = "allreduce", [BNY_REDUCE] = "reduce",
-    [BNY_BROADCAST] = "broadcast", [BNY_REDUCE_SCATTER] = "reduce_scatter",
-    [BNY_ALLGATHER] = "allgather", [BNY_GATHER] = "gather",
-    [BNY_SCATTER] = "scatter",     [BNY_ALLTOALL] = "alltoall",
-    [BNY_BARRIER] = "barrier",     [BNY_SCAN] = "scan",
-    [BNY_EXSCAN] = "exscan",       [BNY_SENDRECV] = "sendrecv",
-};
-
-const char *bny_collective_name(enum bny_collective c)
-{
-    return (unsigned)c < BNY_COLLECTIVE_COUNT ? names[c] : "unknown";
-}
+#include "collectives/program/writer.h"
 
 void bny_program_free(struct bny_program *p)
 {

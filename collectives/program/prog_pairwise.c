@@ -5,8 +5,8 @@
  * copies the own block: it names block n + rank, whose place in IN is that of block `rank`.
  *
  *   (n-1) (alpha + S/n beta), S bytes of all n blocks */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
                  int root)

@@ -5,8 +5,8 @@
  * root adds in OUT.
  *
  *   (n-1) (alpha + S beta + S gamma), and alpha + S beta when the root is not 0 */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 static void collect(struct bny_writer *w, int nranks, int root)
 {

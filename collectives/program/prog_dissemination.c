@@ -6,8 +6,8 @@
  * one dummy block, sent from SCRATCH2 and received into SCRATCH.
  *
  *   L alpha */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
                  int root)

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/lazy_expat.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 
 #define GPUS_MAX   4096
 #define CHUNKS_MAX 65536

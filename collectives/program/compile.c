@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/program.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/program.h"
+#include "collectives/program/writer.h"
 #include "transport/wire.h"
 
 enum phase { REDUCING, KEEPING, SPREADING };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "topo/plan.h"
 #include "transport/wire.h"
 

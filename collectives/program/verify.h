@@ -5,7 +5,7 @@
 #ifndef BNY_COLLECTIVES_VERIFY_H
 #define BNY_COLLECTIVES_VERIFY_H
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 struct bny_proof {
     struct bny_program *const *p;

@@ -2,7 +2,7 @@
 /* Proves programs (program.h, bny_program_verify): their form, memory (V2) and matching (V3);
  * contributions and progress are in verify_values.c and verify_progress.c. Time is linear in
  * steps but for V2, which is quadratic in the steps of one rank that touch one block. */
-#include "collectives/verify.h"
+#include "collectives/program/verify.h"
 
 #include <stdarg.h>
 #include <stdio.h>

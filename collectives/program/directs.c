@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The registry of direct programs: one line each. */
-#include "collectives/directs.h"
+#include "collectives/program/directs.h"
 
 #include <string.h>
 

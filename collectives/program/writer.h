@@ -6,7 +6,7 @@
 #ifndef BNY_COLLECTIVES_PROGRAM_WRITER_H
 #define BNY_COLLECTIVES_PROGRAM_WRITER_H
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 struct bny_writer {
     struct bny_program *p; /* the writer's until bny_writer_finish */

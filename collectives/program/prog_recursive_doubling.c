@@ -14,8 +14,8 @@
  * that each wait for their own send to end would wait for ever.
  *
  *   L (alpha + S beta + S gamma); fold: + 2 (alpha + S beta) + S gamma */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 struct core {
     int p, levels, folded; /* folded: r */

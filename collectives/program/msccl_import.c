@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/msccl.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/msccl.h"
+#include "collectives/program/writer.h"
 #include "transport/wire.h"
 
 #define NOWHERE         (-1)

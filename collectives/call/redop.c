@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reduction operations: built-in kinds, and the handles of user functions and premul sums. */
+#include "collectives/call/redop.h"
+
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
-#include "collectives/internal.h"
+#include "base/err.h"
 
 #define FIRST_HANDLE 0x100u
 #define MAX_HANDLES  4096u

@@ -10,8 +10,8 @@
  *
  *   scan    (n-1) alpha + S beta + S gamma (pipelined)
  *   exscan  2 (n-1) alpha + 2 S beta + S gamma (pipelined) */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 static void scan(struct bny_writer *w, int nranks, int rank)
 {

@@ -23,7 +23,7 @@
 
 #include <stdio.h>
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 #define BNY_MSCCL_BYTES_MAX (256u << 20)
 

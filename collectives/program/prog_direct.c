@@ -3,8 +3,8 @@
  * rank b's; the root has all n of them, the others only their own.
  *
  *   (n-1) (alpha + S/n beta), S bytes of all n blocks, at the root's port */
-#include "collectives/directs.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/directs.h"
+#include "collectives/program/writer.h"
 
 static void gather(struct bny_writer *w, int nranks, int rank, int root)
 {

@@ -30,8 +30,8 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
             "%s: the communicator is still joining; call banyan_comm_init_test until it is "
             "done",
             bny_collective_name(collective));
-    call->deterministic = comm->deterministic != 0;
-    call->codec = comm->codec_ops;
+    call->deterministic = comm->scope.deterministic != 0;
+    call->codec = comm->scope.codec;
     if (!opts)
         return 0;
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)

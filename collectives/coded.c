@@ -15,7 +15,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "collectives/internal.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "collectives/trace.h"
 #include "collectives/workers.h"
 
@@ -114,16 +114,11 @@ static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_sta
 
 /* ---- start ---- */
 
-/* Inside a host of a hierarchical schedule nothing is encoded. Both ends see it alike. */
+/* Inside a host of a schedule of hosts nothing is encoded. Both ends see it alike. */
 static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
 {
-    const struct bny_world *w = op->comm->world;
-
-    if (s->peer < 0 || is_exact(op) ||
-        (strncmp(op->plan.schedule, "hierarchical", 12) != 0 &&
-         strncmp(op->plan.schedule, "host_", 5) != 0))
-        return 0;
-    return bny_topology_same_host(w->topology, w->rank, op->comm->peers[s->peer].world_rank);
+    return s->peer >= 0 && op->plan.raw_in_host &&
+           bny_topology_same_host(&op->comm->scope, op->comm->rank, s->peer);
 }
 
 static int is_forward(const struct bny_op *op, uint32_t i)

@@ -156,7 +156,7 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
         return rc;
     s->child.parent = op;
     s->child.seq = op->seq + 1 + (uint32_t)s->stage;
-    s->child.sig.codec_sched = (uint8_t)(s->child.plan.sched_hash ^ op->plan.codec->hash);
+    s->child.sig.codec_sched = (uint8_t)(s->child.plan.hash ^ op->plan.codec->hash);
     s->running = 1;
     rc = bny_op_start(&s->child);
     if (rc)

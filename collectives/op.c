@@ -12,7 +12,7 @@
 static void make_sig(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
-    unsigned hash = op->plan.sched_hash;
+    unsigned hash = op->plan.hash;
 
     memset(&op->sig, 0, sizeof op->sig);
     op->sig.collective = c->collective;
@@ -37,10 +37,11 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         return 0;
     }
     op->planned = 0;
+    bny_plan_drop(&op->plan);
     op->comm = comm;
     op->call = *call;
     op->esz = banyan_dtype_bytes(call->dtype);
-    rc = bny_plan_get(comm, call, &op->plan);
+    rc = bny_plan_get(&comm->scope, call, &op->plan);
     if (rc)
         return rc;
     op->program = op->plan.program;
@@ -471,6 +472,7 @@ void bny_op_finish(struct bny_op *op)
     free(op->decoded);
     free(op->stats);
     free(op->vcounts);
+    bny_plan_drop(&op->plan);
     memset(op, 0, sizeof *op);
 }
 

@@ -193,20 +193,20 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     call.collective = (uint8_t)c;
     if (!bny_collective_row(c)->rooted && c != BNY_SENDRECV)
         call.root = -1;
-    call.deterministic = comm->deterministic != 0;
-    call.codec = comm->codec_ops;
+    call.deterministic = comm->scope.deterministic != 0;
+    call.codec = comm->scope.codec;
     if (call.codec && (dtype != BANYAN_F32 || call.deterministic ||
                        !(bny_collective_row(c)->codecs & BNY_CODECS_LOSSY)))
         call.codec = NULL;
     bny_world_lock(comm->world);
-    rc = bny_plan_get(comm, &call, &plan);
+    rc = bny_plan_get(&comm->scope, &call, &plan);
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
     transports_of(comm, transports);
     if (plan.refused_s > 0)
         snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
-                 plan.asked->spec, plan.refused_s * 1e6);
+                 call.codec->spec, plan.refused_s * 1e6);
     snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
              plan.schedule, transports, plan.chunk_bytes,
              plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);

@@ -86,7 +86,7 @@ static void use_board(struct bny_op *op)
     uint32_t i;
 
     op->board = NULL;
-    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN ||
+    if (op->comm->n < 3 || !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN ||
         bytes > BNY_BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
@@ -197,7 +197,7 @@ int bny_oneshot_advance(struct bny_op *op)
     int n = op->comm->n, me = op->comm->rank, moved = 0;
     struct bny_hdr h;
 
-    if (!op->board && payload_bytes(op) > op->comm->eager_agreed) {
+    if (!op->board && payload_bytes(op) > op->comm->scope.eager_max) {
         use_board(op); /* too long for the rings */
         if (!op->board) {
             op->dirty = 1;

@@ -213,7 +213,7 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
 int bny_dpdk_ep_memory(struct dp_ep *e);
 uint32_t bny_dpdk_credit(const struct dp_ep *e); /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
-uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame);
+uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
 void bny_dpdk_push(struct dp_ep *e); /* sends what may be sent */
 void bny_dpdk_ack(struct dp_ep *e);  /* at once */
 void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame);

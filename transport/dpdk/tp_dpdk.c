@@ -142,6 +142,8 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.ops = &bny_dpdk_ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.eager_max = DP_EAGER_MAX;
+    t->tp.slot_max = DP_SLOT_MAX;
     t->guard = -1;
     t->set = set;
     t->now = bny_now_ns();
@@ -152,6 +154,7 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         dpdk_destroy(&t->tp);
         return rc;
     }
+    t->tp.whole_max = bny_dpdk_fragment(t, 0, t->blob.frame);
     *out = &t->tp;
     return 0;
 }
@@ -211,7 +214,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         e->port_is_own = rc == 0;
     }
     e->lanes = t->port && (e->blob.queues > 1 || t->info.queues > 1) ? BNY_CHANNELS : 1;
-    e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
+    e->ep.whole_max = bny_dpdk_fragment(t, 0, e->frame_wanted);
     if (rc == 0)
         rc = bny_dpdk_ep_memory(e);
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,

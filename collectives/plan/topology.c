@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Schedules that rest on the network (topology.h): files, builders that look at the graph, and
  * hosts of several ranks. */
-#include "collectives/topology_made.h"
+#include "collectives/plan/topology_made.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static const struct {
 } hosts_of[] = { { "host_ring", "ring" }, { "host_tree", "double_binary_tree" } };
 #define NHOSTS_OF (sizeof hosts_of / sizeof hosts_of[0])
 
-static const char *hosts_builder(const char *schedule)
+const char *bny_topology_hosts_builder(const char *schedule)
 {
     for (size_t i = 0; i < NHOSTS_OF; i++)
         if (!strcmp(schedule, hosts_of[i].name))
@@ -132,6 +132,12 @@ int bny_topology_load(struct bny_topology **out, const char *topo, const char *s
     return e;
 }
 
+static void made_free(struct bny_made *m)
+{
+    bny_forest_free(m->forest);
+    free(m);
+}
+
 void bny_topology_free(struct bny_topology *t)
 {
     if (!t)
@@ -140,8 +146,7 @@ void bny_topology_free(struct bny_topology *t)
         struct bny_made *m = t->made;
 
         t->made = m->next;
-        bny_forest_free(m->forest);
-        free(m);
+        made_free(m);
     }
     while (t->subsets) {
         struct bny_topology *sub = t->subsets;
@@ -160,9 +165,11 @@ void bny_topology_free(struct bny_topology *t)
     free(t);
 }
 
-int bny_topology_same_host(const struct bny_topology *t, int a, int b)
+int bny_topology_same_host(const struct bny_scope *s, int a, int b)
 {
-    return t->host_of && t->host_of[a] == t->host_of[b];
+    const int *host_of = s->topology ? s->topology->host_of : NULL;
+
+    return host_of && host_of[s->members[a]] == host_of[s->members[b]];
 }
 
 uint64_t bny_topology_hash(const struct bny_topology *t)
@@ -440,9 +447,11 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t,
     const struct bny_graph_builder_ops *g =
         bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
     struct bny_build_opts opts = { .height_cap = height_cap(schedule) };
-    const struct bny_builder_ops *b =
-        bny_builder_find(hosts_builder(schedule) ? hosts_builder(schedule) : schedule);
-    int n = hosts_builder(schedule) ? t->nhosts : t->graph ? t->graph->nranks : t->nranks;
+    const struct bny_builder_ops *b = bny_builder_find(
+        bny_topology_hosts_builder(schedule) ? bny_topology_hosts_builder(schedule) : schedule);
+    int n = bny_topology_hosts_builder(schedule) ? t->nhosts
+            : t->graph                           ? t->graph->nranks
+                                                 : t->nranks;
 
     if (!strncmp(schedule, "file:", 5))
         return t->plan.forest ? copy_plan(out, t, use, root) : -BANYAN_ENOTSUP;
@@ -452,21 +461,39 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t,
         return t->graph && g->uses & use ? g->build(out, t->graph, use, root, &opts)
                                          : -BANYAN_ENOTSUP;
     if (!b || !(b->uses & use) ||
-        (hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
+        (bny_topology_hosts_builder(schedule) && (t->nhosts < 2 || t->nhosts == t->nranks)))
         return -BANYAN_ENOTSUP;
     return b->build(out, n, use, root);
 }
 
 /* ---- cache ---- */
 
+#define MADE_MAX 256
+
+/* Where many roots are asked for by turns: those of the longest ago go. */
+static void make_room(struct bny_topology *t)
+{
+    struct bny_made **at = &t->made;
+
+    for (int i = 0; *at && i < MADE_MAX - 1; i++)
+        at = &(*at)->next;
+    while (*at) {
+        struct bny_made *m = *at;
+
+        *at = m->next;
+        made_free(m);
+    }
+}
+
 struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
                                    enum bny_forest_use use, int root)
 {
     struct bny_made *m;
     struct bny_forest *hosts = NULL;
-    int grouped = t->grouped || hosts_builder(schedule), hroot = root < 0  ? -1
-                                                                 : grouped ? t->host_of[root]
-                                                                           : root;
+    int grouped = t->grouped || bny_topology_hosts_builder(schedule),
+        hroot = root < 0  ? -1
+                : grouped ? t->host_of[root]
+                          : root;
 
     for (m = t->made; m; m = m->next)
         if (m->use == use && m->root == root && !strcmp(m->schedule, schedule))
@@ -477,6 +504,7 @@ struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
     snprintf(m->schedule, sizeof m->schedule, "%s", schedule);
     m->use = use;
     m->root = root;
+    make_room(t);
     m->next = t->made;
     t->made = m;
     m->rc = build_base(&hosts, t, schedule, use, hroot);
@@ -518,25 +546,24 @@ static int subset_graph(struct bny_topology *sub, const struct bny_topology *t,
 
 /* A communicator of some ranks, or of all in another order: the same network, in which the
  * other ranks only pass on. A schedule's file is for all ranks. */
-static struct bny_topology *make_subset(const struct bny_topology *t,
-                                        const struct banyan_comm *c)
+static struct bny_topology *make_subset(const struct bny_topology *t, const struct bny_scope *s)
 {
     struct bny_topology *sub = calloc(1, sizeof *sub);
-    int *host_of = calloc(2 * (size_t)c->n, sizeof *host_of), *of_world = host_of + c->n,
+    int *host_of = calloc(2 * (size_t)s->n, sizeof *host_of), *of_world = host_of + s->n,
         nhosts = 0, e = -1;
 
-    if (sub && host_of && (sub->members = calloc((size_t)c->n, sizeof *sub->members)) != NULL) {
-        for (int r = 0; r < c->n; r++) {
+    if (sub && host_of && (sub->members = calloc((size_t)s->n, sizeof *sub->members)) != NULL) {
+        for (int r = 0; r < s->n; r++) {
             int first = 0;
 
-            sub->members[r] = c->peers[r].world_rank;
+            sub->members[r] = s->members[r];
             of_world[r] = t->host_of[sub->members[r]];
             while (of_world[first] != of_world[r])
                 first++;
             host_of[r] = first == r ? nhosts++ : host_of[first];
         }
-        e = set_hosts(sub, host_of, c->n);
-        if (!e && t->graph && c->n > 1)
+        e = set_hosts(sub, host_of, s->n);
+        if (!e && t->graph && s->n > 1)
             e = subset_graph(sub, t, of_world);
     }
     free(host_of);
@@ -547,26 +574,26 @@ static struct bny_topology *make_subset(const struct bny_topology *t,
     return sub;
 }
 
-static int is_of(const struct bny_topology *sub, const struct banyan_comm *c)
+static int is_of(const struct bny_topology *sub, const struct bny_scope *s)
 {
     int r = 0;
 
-    while (sub->nranks == c->n && r < c->n &&
-           (sub->members ? sub->members[r] : r) == c->peers[r].world_rank)
+    while (sub->nranks == s->n && r < s->n &&
+           (sub->members ? sub->members[r] : r) == s->members[r])
         r++;
-    return sub->nranks == c->n && r == c->n;
+    return sub->nranks == s->n && r == s->n;
 }
 
-struct bny_topology *bny_topology_of(const struct banyan_comm *c)
+struct bny_topology *bny_topology_of(const struct bny_scope *s)
 {
-    struct bny_topology *t = c->world->topology, *sub;
+    struct bny_topology *t = s->topology, *sub;
 
-    if (!t || !t->host_of || is_of(t, c))
+    if (!t || !t->host_of || is_of(t, s))
         return t && t->host_of ? t : NULL;
     for (sub = t->subsets; sub; sub = sub->next)
-        if (is_of(sub, c))
+        if (is_of(sub, s))
             return sub;
-    sub = make_subset(t, c);
+    sub = make_subset(t, s);
     if (sub) {
         sub->next = t->subsets;
         t->subsets = sub;
@@ -574,24 +601,24 @@ struct bny_topology *bny_topology_of(const struct banyan_comm *c)
     return sub;
 }
 
-int bny_topology_applies(const struct banyan_comm *c)
+int bny_topology_applies(const struct bny_scope *s)
 {
-    return bny_topology_of(c) != NULL;
+    return bny_topology_of(s) != NULL;
 }
 
-int bny_topology_nhosts(const struct banyan_comm *c)
+int bny_topology_nhosts(const struct bny_scope *s)
 {
-    const struct bny_topology *t = bny_topology_of(c);
+    const struct bny_topology *t = bny_topology_of(s);
 
-    return t ? t->nhosts : c->n;
+    return t ? t->nhosts : s->n;
 }
 
 /* ---- for communicators ---- */
 
-int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll,
+int bny_topology_lower(char *name, const struct bny_scope *s, enum bny_collective coll,
                        int root)
 {
-    struct bny_topology *t = bny_topology_of(c);
+    struct bny_topology *t = bny_topology_of(s);
     struct bny_made *m;
     int cap;
 
@@ -607,18 +634,18 @@ int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collect
     return m && m->rc == 0;
 }
 
-int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule)
+int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
 {
-    if (hosts_builder(schedule))
-        return bny_topology_nhosts(c) > 1 && bny_topology_nhosts(c) < c->n;
+    if (bny_topology_hosts_builder(schedule))
+        return bny_topology_nhosts(s) > 1 && bny_topology_nhosts(s) < s->n;
     return strcmp(schedule, "multitree_reference") != 0 &&
-           (c->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
+           (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
 }
 
-int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
+int bny_topology_program(struct bny_program **out, int *borrowed, const struct bny_scope *s,
                          enum bny_collective coll, const char *schedule, int root, int coalesce)
 {
-    struct bny_topology *t = bny_topology_of(c);
+    struct bny_topology *t = bny_topology_of(s);
     struct bny_made *m;
 
     *borrowed = 0;
@@ -626,12 +653,12 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
         return -BANYAN_ENOTSUP;
     if (!strncmp(schedule, "file:", 5) && t->set.p) {
         *borrowed = 1;
-        *out = t->set.p[c->rank];
+        *out = t->set.p[s->rank];
         return t->set.collective == coll ? 0 : -BANYAN_ENOTSUP;
     }
     m = bny_topology_make(t, schedule, bny_topology_use(coll),
                           bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
     if (!m)
         return bny_fail(BANYAN_ENOMEM, "no memory for a forest");
-    return m->rc ? m->rc : bny_compile(out, m->forest, coll, c->rank, coalesce);
+    return m->rc ? m->rc : bny_compile(out, m->forest, coll, s->rank, coalesce);
 }

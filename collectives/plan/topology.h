@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/plan/scope.h"
 #include "collectives/program/program.h"
 
-struct banyan_comm;
 struct bny_topology;
 
 /* Reads what topo ("" for none) and schedule (when it names a file) say. 0 and *out, or an
@@ -22,8 +22,8 @@ void bny_topology_free(struct bny_topology *t); /* takes NULL */
 /* Ranks are known: host_of[nranks] numbers the hosts in order of their lowest ranks. 0, or
  * -BANYAN_EINVAL when graph or plan are for another number of ranks (and of hosts). */
 int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks);
-/* Do these ranks of the world share a host (kernel and network stack)? */
-int bny_topology_same_host(const struct bny_topology *t, int a, int b);
+/* Do these ranks of the communicator share a host (kernel and network stack)? */
+int bny_topology_same_host(const struct bny_scope *s, int a, int b);
 /* Hash of the graph, 0: none. Hash of the schedule's file, 0: none. */
 uint64_t bny_topology_hash(const struct bny_topology *t);
 uint64_t bny_topology_file_hash(const struct bny_topology *t);
@@ -36,23 +36,26 @@ void bny_topology_file_name(const struct bny_topology *t, char *buf, size_t cap)
  * end. */
 const char *bny_topology_schedule_name(size_t i);
 int bny_topology_schedule_known(const char *name); /* those, and names of files */
+/* The builder that joins the hosts, where the schedule is one of hosts of several ranks; else
+ * NULL. */
+const char *bny_topology_hosts_builder(const char *schedule);
 
 /* Is there a topology of this communicator's ranks? One of some ranks, or in another order, has
  * the same graph, in which the other ranks only pass on what crosses them; it has no file. */
-int bny_topology_applies(const struct banyan_comm *c);
+int bny_topology_applies(const struct bny_scope *s);
 /* The hosts of its ranks; as many as ranks when nothing is known of them. */
-int bny_topology_nhosts(const struct banyan_comm *c);
+int bny_topology_nhosts(const struct bny_scope *s);
 /* May auto try it? Not what is slow to build for so many ranks, nor what only stands for a
  * publication. */
-int bny_topology_worth_trying(const struct banyan_comm *c, const char *schedule);
+int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule);
 /* The family of packed forests from high and optimal to low and loaded: from one's name
  * (BNY_NAME_MAX bytes; "": packed itself) to the next lower one's. 0: there is none, or too
  * many ranks to build them all. Any of them is a schedule by its name. */
-int bny_topology_lower(char *name, const struct banyan_comm *c, enum bny_collective coll,
+int bny_topology_lower(char *name, const struct bny_scope *s, enum bny_collective coll,
                        int root);
 /* Compiles the named schedule for this rank. *borrowed: the program stays the topology's. 0;
  * -BANYAN_ENOTSUP when it is not for this collective or communicator. */
-int bny_topology_program(struct bny_program **out, int *borrowed, const struct banyan_comm *c,
+int bny_topology_program(struct bny_program **out, int *borrowed, const struct bny_scope *s,
                          enum bny_collective coll, const char *schedule, int root,
                          int coalesce);
 
@@ -66,15 +69,15 @@ struct bny_topology_cost {
     int steps;       /* time steps, all phases */
 };
 /* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
-int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c,
+int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
                       enum bny_collective coll, const char *schedule, int root);
 /* Seconds of a program that is no forest on the graph: its rounds follow each other, each as
  * long as its fullest link takes. 0: not known here. */
-double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll,
+double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collective coll,
                                    const struct bny_direct_ops *ops, double bytes,
                                    double alpha_s);
 /* Seconds for a byte through the narrowest rank's port; 0 without a graph. */
-double bny_topology_beta(const struct banyan_comm *c);
+double bny_topology_beta(const struct bny_scope *s);
 /* Bytes of a chunk that fills and drains the pipelines about as fast as its own cost allows. */
 size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s);
 /* Seconds of a time step in lock-step. */

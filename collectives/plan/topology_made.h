@@ -4,9 +4,8 @@
 #ifndef BNY_COLLECTIVES_TOPOLOGY_MADE_H
 #define BNY_COLLECTIVES_TOPOLOGY_MADE_H
 
-#include "collectives/internal.h"
 #include "collectives/program/msccl.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "topo/bound.h"
 #include "topo/plan.h"
 
@@ -51,7 +50,7 @@ struct bny_topology {
 };
 
 /* The topology of this communicator's ranks; NULL: nothing is known of them. */
-struct bny_topology *bny_topology_of(const struct banyan_comm *c);
+struct bny_topology *bny_topology_of(const struct bny_scope *s);
 /* Has the collective forests, and for which use? */
 enum bny_forest_use bny_topology_use(enum bny_collective c);
 int bny_topology_has_use(enum bny_collective c);

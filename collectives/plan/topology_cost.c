@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/topology_made.h"
+#include "collectives/plan/topology_made.h"
 #include "topo/route.h"
 
 #define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
@@ -116,9 +116,9 @@ double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, siz
            k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
 }
 
-double bny_topology_beta(const struct banyan_comm *c)
+double bny_topology_beta(const struct bny_scope *s)
 {
-    const struct bny_topology *t = bny_topology_of(c);
+    const struct bny_topology *t = bny_topology_of(s);
     const struct bny_graph *g = t ? t->graph : NULL;
     double least = 0;
 
@@ -189,11 +189,11 @@ static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops 
     return e;
 }
 
-double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collective coll,
+double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collective coll,
                                    const struct bny_direct_ops *ops, double bytes,
                                    double alpha_s)
 {
-    struct bny_topology *t = bny_topology_of(c);
+    struct bny_topology *t = bny_topology_of(s);
     struct bny_direct_cost *d;
 
     if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE ||
@@ -210,10 +210,10 @@ double bny_topology_direct_seconds(const struct banyan_comm *c, enum bny_collect
     return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
 }
 
-int bny_topology_cost(struct bny_topology_cost *out, const struct banyan_comm *c,
+int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
                       enum bny_collective coll, const char *schedule, int root)
 {
-    struct bny_topology *t = bny_topology_of(c);
+    struct bny_topology *t = bny_topology_of(s);
     struct bny_made *m;
 
     if (!t || !t->graph || !bny_topology_has_use(coll))

@@ -200,7 +200,6 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     memcpy(&e->blob, blob, sizeof e->blob);
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
-    e->ready_tail = &e->ready;
     e->sent_tail = &e->sent;
     bny_dpdk_derive(e);
     if (t->port) {
@@ -385,15 +384,11 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
         s->next = e->free_sent;
         e->free_sent = s;
     }
-    while (e->ready && got < n) {
-        struct dp_msg *m = e->ready->m;
-
-        e->ready = e->ready->next;
-        if (!e->ready)
-            e->ready_tail = &e->ready;
-        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &e->ep, .msg = &m->msg };
-    }
-    if (e->down == 1 && got < n && !e->ready) {
+    while (!bny_msg_list_is_empty(&e->ready) && got < n)
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG,
+                                        .ep = &e->ep,
+                                        .msg = bny_msg_list_pop_front(&e->ready) };
+    if (e->down == 1 && got < n && bny_msg_list_is_empty(&e->ready)) {
         e->down = 2;
         ev[got++] =
             (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
@@ -445,7 +440,8 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
 {
     struct dp_tp *t = dp_tp_of(e);
 
-    if (!e->ready) { /* what waits is taken first: no queue without end */
+    /* What waits is taken first: no queue without end. */
+    if (bny_msg_list_is_empty(&e->ready)) {
         if (e->port_is_own)
             receive(t, e->port, e);
         else
@@ -462,7 +458,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
     t->now = bny_now_ns();
     for (int r = 0; r < tp->nranks && t->port; r++)
-        waiting |= t->eps[r] && t->eps[r]->ready;
+        waiting |= t->eps[r] && !bny_msg_list_is_empty(&t->eps[r]->ready);
     if (t->port && !waiting)
         receive(t, t->port, NULL);
     for (int i = 0; i < tp->nranks; i++) {
@@ -473,7 +469,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
             continue;
         if (look)
             bny_dpdk_watch(e);
-        if (e->port_is_own && !e->ready)
+        if (e->port_is_own && bny_msg_list_is_empty(&e->ready))
             receive(t, e->port, e);
         tend(e);
         if (got < n)
@@ -505,7 +501,8 @@ static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 
     *nfds = 0;
     for (int r = 0; r < tp->nranks; r++)
-        if (t->eps[r] && (t->eps[r]->ready || t->eps[r]->sent || t->eps[r]->down == 1))
+        if (t->eps[r] && (!bny_msg_list_is_empty(&t->eps[r]->ready) || t->eps[r]->sent ||
+                          t->eps[r]->down == 1))
             return 0;
     return DP_NAP_NS;
 }

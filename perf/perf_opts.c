@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/param.h"
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "compress/codec.h"
 #include "perf/perf.h"
 

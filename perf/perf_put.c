@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "base/rng.h"
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "perf/perf.h"
 #include "transport/transport.h"
 

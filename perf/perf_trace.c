@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joins the ranks' events (collectives/trace.h) into one file: a process per rank, lanes for
+/* Joins the ranks' events (collectives/op/trace.h) into one file: a process per rank, lanes for
  * the operation, encode (one more for each encoding thread), wire, credit wait and decode-add.
  *
  * A chunk is on the wire of its sender from when the transport took it, or the sender's chunk
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/trace.h"
+#include "collectives/op/trace.h"
 #include "perf/perf.h"
 
 #define EVENTS 65536 /* a rank keeps of one iteration */

@@ -6,17 +6,16 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 4 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 5 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
-    BNY_MSG_DATA = 1, /* one chunk of a step */
-    BNY_MSG_READY =
-        2, /* payload: struct bny_window; the sender of READY has started operation seq */
-    BNY_MSG_PUT = 3,   /* a chunk that already lies at its final place (no payload) */
-    BNY_MSG_PROBE = 4, /* "I wait for you in operation seq, which is sig"; payload: its plan as
-                        * text; step 1 from the sender of a point-to-point operation, else 0 */
-    BNY_MSG_RAW =
-        5, /* a chunk of a step with a codec that travels as it is: the codec declined it */
+    BNY_MSG_DATA = 1,   /* one chunk of a step */
+    BNY_MSG_READY = 2,  /* payload: struct bny_window; its sender has started operation seq */
+    BNY_MSG_PUT = 3,    /* a chunk that already lies at its final place (no payload) */
+    BNY_MSG_PROBE = 4,  /* "I wait for you in operation seq, which is sig"; payload: its plan as
+                         * text */
+    BNY_MSG_RAW = 5,    /* a chunk of a step with a codec that declined it: as it is */
+    BNY_MSG_CREDIT = 6, /* of matching alone: collectives/match/ */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
@@ -31,19 +30,18 @@ struct bny_sig {
 };
 
 struct bny_hdr {
-    uint32_t comm; /* communicator id */
-    uint32_t seq;  /* operation number in that communicator (or the p2p stream's counter) */
-    uint16_t step; /* ordinal of this message's step among the steps from its sender to its
-                      receiver */
-    uint8_t kind;  /* enum bny_msg_kind */
-    uint8_t
-        chan; /* channel 0..BNY_CHANNELS-1: messages of one channel do not wait for another's */
-    uint32_t chunk; /* chunk number in the step */
+    uint32_t comm;  /* communicator id */
+    uint32_t seq;   /* operation number in that communicator; point to point: of the tag */
+    uint16_t step;  /* ordinal of this message's step among the steps from its sender to its
+                     * receiver; point to point: epoch * 2, + 1 from who sends the data */
+    uint8_t kind;   /* enum bny_msg_kind */
+    uint8_t chan;   /* 0..BNY_CHANNELS-1: messages of one do not wait for another's */
+    uint32_t chunk; /* chunk number in the step; CREDIT: 1 asks for credit */
     struct bny_sig sig;
-    uint32_t len; /* payload bytes */
-    uint32_t
-        codec_len_raw; /* raw bytes this message stands for (equals len when not encoded) */
-    uint32_t started;  /* newest operation number the sender has started on that communicator */
+    uint32_t len;           /* payload bytes */
+    uint32_t codec_len_raw; /* raw bytes it stands for (equals len when not encoded) */
+    uint32_t started;       /* newest operation number that its sender has started on that
+                             * communicator; point to point: units received of the other */
     uint32_t crc; /* RAW: crc32c of the payload where the ranks agreed on checksums; else 0 */
 };
 _Static_assert(sizeof(struct bny_sig) == 16, "wire format");

@@ -11,6 +11,8 @@ enum bny_path {
     BNY_PATH_ENGINE,  /* a program, in chunks */
     BNY_PATH_ONESHOT, /* everybody's whole contribution in one message to everybody */
     BNY_PATH_STAGES,  /* a linear codec: one operation after another */
+    BNY_PATH_ALONE,   /* a communicator of one rank */
+    BNY_PATH_SELF,    /* a message to oneself: its sending */
     BNY_PATH_COUNT
 };
 

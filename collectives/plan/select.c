@@ -280,6 +280,8 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
 
     if (call->collective == BNY_SENDRECV) {
         snprintf(plan->schedule, sizeof plan->schedule, "sendrecv");
+        if (call->is_send && call->root == s->rank)
+            plan->path = BNY_PATH_SELF;
         return set_program(s, call, plan);
     }
     if (call->codec && call->codec->ops->linear) { /* its stages have plans of their own */
@@ -347,6 +349,7 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
     if (!plans)
         return -BANYAN_ENOMEM;
     if (s->n == 1 && call->collective != BNY_SENDRECV) {
+        out->path = BNY_PATH_ALONE;
         snprintf(out->schedule, sizeof out->schedule, "alone");
         return 0;
     }

@@ -18,6 +18,8 @@ void bny_program_free(struct bny_program *p)
     free(p->owned_first);
     free(p->steps);
     free(p->deps);
+    free(p->user_first);
+    free(p->users);
     free(p->recv_first);
     free(p->recv_of);
     free(p);
@@ -340,12 +342,33 @@ static int number_messages(struct bny_program *p)
     return 0;
 }
 
+/* The dependencies the other way round. */
+static int index_users(struct bny_program *p)
+{
+    if (!p->ndeps)
+        return 0;
+    p->user_first = calloc((size_t)p->nsteps + 2, sizeof *p->user_first);
+    p->users = malloc(p->ndeps * sizeof *p->users);
+    if (!p->user_first || !p->users)
+        return -1;
+    for (uint32_t i = 0; i < p->nsteps;
+         i++) /* counts, two places up: the fill moves them down */
+        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
+            p->user_first[p->deps[p->steps[i].dep + k] + 2]++;
+    for (uint32_t i = 2; i <= p->nsteps; i++)
+        p->user_first[i] += p->user_first[i - 1];
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
+            p->users[p->user_first[p->deps[p->steps[i].dep + k] + 1]++] = i;
+    return 0;
+}
+
 int bny_writer_finish(struct bny_writer *w, struct bny_program **out)
 {
     struct bny_program *p = w->p;
 
     *out = NULL;
-    if (!w->failed && (derive_deps(w) || number_messages(p)))
+    if (!w->failed && (derive_deps(w) || number_messages(p) || index_users(p)))
         w->failed = 1;
     free(w->extra);
     w->extra = NULL;

@@ -73,6 +73,9 @@ struct bny_program {
     uint32_t nsteps, ndeps;
     struct bny_step *steps; /* in program order: a legal sequential order on this rank */
     uint32_t *deps;
+    uint32_t *user_first; /* [nsteps + 1] the other way round: users[user_first[i] ..) depend on
+                             step i. NULL: no step depends on any */
+    uint32_t *users;
     /* Steps by peer, for matching: recv_of[recv_first[p] + k] is the k-th receive step from
      * rank p. */
     uint32_t *recv_first; /* [nranks + 1] */

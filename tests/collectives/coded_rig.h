@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "transport/loop/fabric.h"
 #include "transport/loop/loop.h"
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "compress/linear.h"
 #include "tests/collectives/coded_rig.h"
 

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
 #include "compress/linear.h"
 #include "transport/loop/loop.h"
@@ -605,7 +606,7 @@ Test(engine_loop, a_stage_that_fails_is_not_tried_again)
     cr_assert_eq(banyan_start(g.req[0]), 0);
     for (int i = 0; i < 3;
          i++) /* before the failure is known: with a control plane that takes a while */
-        cr_assert_eq(bny_linear_advance(&g.req[0]->op), 0);
+        cr_assert_eq(bny_op_advance(&g.req[0]->op), 0);
     cr_assert_eq(refusals, 1);
     cr_assert_eq(banyan_test(g.req[0], &d), -BANYAN_ENOTSUP);
     cr_assert_eq(d, 1);

@@ -93,6 +93,7 @@ static void clone_set(struct program_set *to, const struct program_set *from)
         memcpy(q->deps, p->deps ? p->deps : (uint32_t[1]){ 0 }, p->ndeps * sizeof *p->deps);
         q->recv_first = copy_of(p->recv_first, ((size_t)p->nranks + 1) * sizeof *p->recv_first);
         q->recv_of = copy_of(p->recv_of, p->nsteps * sizeof *p->recv_of);
+        q->user_first = q->users = NULL; /* for the engine, which runs none of these */
         to->p[r] = q;
     }
 }

@@ -9,7 +9,8 @@
 
 #include "input.h"
 
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "compress/codec.h"
 #include "transport/loop/loop.h"
 

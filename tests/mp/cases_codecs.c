@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/internal.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "tests/mp/case.h"
 #include "tests/mp/model.h"
 

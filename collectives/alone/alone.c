@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two paths without a peer: a collective of one rank, which is a copy, and a message to
+ * oneself. */
+#include "collectives/alone/alone.h"
+
+#include "collectives/local/local.h"
+#include "collectives/op/op.h"
+
+static int start(struct bny_op *op)
+{
+    return 0;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    return 0;
+}
+
+/* ---- one rank ---- */
+
+static int copy(struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+    size_t in = 0, out = 0, n = c->count;
+    int has_result = c->collective != BNY_BARRIER && c->collective != BNY_EXSCAN &&
+                     c->collective != BNY_BROADCAST;
+
+    if (c->vector) {
+        n = c->scounts ? c->scounts[0] : c->rcounts ? c->rcounts[0] : c->count;
+        in = c->sdispls ? c->sdispls[0] : 0;
+        out = c->rdispls ? c->rdispls[0] : 0;
+    }
+    if (has_result)
+        bny_local_copy(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
+    bny_op_complete(op, 0);
+    return 1;
+}
+
+const struct bny_path_ops bny_path_alone = {
+    .name = "alone", .start = start, .advance = copy, .waits_on = waits_on
+};
+
+/* ---- to oneself ---- */
+
+/* The messages are made here, chunk by chunk as the receiving side expects them, and take the
+ * way of all messages. */
+static int make_messages(struct bny_op *op, struct bny_msg_list *out)
+{
+    struct bny_held_pool *pool = &op->comm->world->held;
+    size_t count = op->call.count, piece = op->chunk_elems;
+    struct bny_msg *msg;
+    struct bny_hdr h;
+
+    bny_op_header(op, &h, BNY_MSG_DATA);
+    for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
+        h.len = h.codec_len_raw =
+            (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
+        msg = bny_msg_make(pool, &h, op->in + at * op->esz);
+        if (!msg) {
+            while ((msg = bny_msg_list_pop_front(out)))
+                bny_msg_release(pool, msg);
+            return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
+        }
+        bny_msg_list_push_back(out, msg);
+    }
+    bny_op_said(op, &h);
+    return 0;
+}
+
+static int send_to_self(struct bny_op *op)
+{
+    struct banyan_comm *comm = op->comm;
+    struct bny_msg_list made = { 0 };
+    struct bny_msg *msg;
+    int rc = make_messages(op, &made);
+
+    if (rc) {
+        bny_op_send_failed(op, comm->rank, rc, "");
+        return 0;
+    }
+    bny_op_complete(op, 0);
+    while ((msg = bny_msg_list_pop_front(&made)))
+        bny_comm_message(comm, comm->rank, msg);
+    return 1;
+}
+
+const struct bny_path_ops bny_path_self = {
+    .name = "self", .start = start, .advance = send_to_self, .waits_on = waits_on
+};

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public collectives: arguments are checked (arguments.c) and put into a struct bny_call,
+ * which then is run at once (blocking calls), queued (inside a group) or kept (persistent
+ * requests). Chunks start their life here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/api/arguments.h"
+#include "collectives/api/job.h"
+
+/* Either runs the call (req BNY_RUN) or makes a request of it. */
+static int submit(struct banyan_comm *comm, const struct bny_call *call,
+                  struct banyan_request **req)
+{
+    int rc = bny_check_extent(comm, call);
+
+    return rc ? rc : bny_submit(comm, call, req);
+}
+
+/* ---- collectives ---- */
+/* Each is written once, as <name>_any, for both its forms. */
+
+static int reduction(struct bny_call *call, const void *send, void *recv, size_t count,
+                     enum banyan_dtype dtype, banyan_op op)
+{
+    int rc = bny_check_type(call, dtype);
+
+    call->sendbuf = send;
+    call->recvbuf = recv;
+    call->count = count;
+    return rc ? rc : bny_check_op(call, op);
+}
+
+static int allreduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                         banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_ALLREDUCE, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc == 0)
+        rc = bny_check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = bny_check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                      banyan_op op, int root, struct banyan_comm *comm,
+                      const struct banyan_opts *opts, struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_REDUCE, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    call.root = root;
+    if (rc == 0)
+        rc = bny_check_root(&call, comm, "root");
+    if (rc == 0)
+        rc = bny_check_buffer(send, count, "sendbuf");
+    if (rc == 0 && comm->rank == root)
+        rc = bny_check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_BROADCAST, comm, opts);
+
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.sendbuf = call.recvbuf = buf;
+    call.count = count;
+    call.root = root;
+    if (rc == 0)
+        rc = bny_check_root(&call, comm, "root");
+    if (rc == 0)
+        rc = bny_check_buffer(buf, count, "buf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int reduce_scatter_any(const void *send, void *recv, size_t count, const size_t *counts,
+                              int vector, enum banyan_dtype dtype, banyan_op op,
+                              struct banyan_comm *comm, const struct banyan_opts *opts,
+                              struct banyan_request **req)
+{
+    struct bny_call call;
+    size_t own, total;
+    int rc = bny_call_begin(&call, BNY_REDUCE_SCATTER, comm, opts);
+
+    if (rc == 0 && vector && !counts)
+        rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc)
+        return rc;
+    call.vector = (uint8_t)vector;
+    call.scounts = (size_t *)counts;
+    own = vector ? counts[comm->rank] : count;
+    total = vector ? bny_counts_sum(counts, comm->n) : count;
+    if (!vector && __builtin_mul_overflow(count, (size_t)comm->n, &total))
+        total = SIZE_MAX; /* refused by check_extent */
+    rc = bny_check_buffer(send, total, "sendbuf");
+    if (rc == 0)
+        rc = bny_check_buffer(recv, own, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic)) {
+        call.collective =
+            BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
+        call.via_allreduce = 1;
+        call.own_at = vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank;
+        call.own_count = own;
+        call.count = total;
+        call.vector = 0;
+        call.scounts = NULL;
+        bny_call_set_schedule(&call, "auto");
+    }
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int allgather_any(const void *send, void *recv, size_t count, const size_t *counts,
+                         const size_t *displs, int vector, enum banyan_dtype dtype,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_ALLGATHER, comm, opts);
+
+    if (rc == 0 && vector && !counts)
+        rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    call.rcounts = (size_t *)counts;
+    call.rdispls = (size_t *)displs;
+    rc = bny_check_buffer(send, vector ? counts[comm->rank] : count, "sendbuf");
+    if (rc == 0)
+        rc =
+            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int gather_any(const void *send, size_t count, void *recv, const size_t *counts,
+                      const size_t *displs, int vector, enum banyan_dtype dtype, int root,
+                      struct banyan_comm *comm, const struct banyan_opts *opts,
+                      struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_GATHER, comm, opts);
+
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.root = root;
+    if (rc == 0)
+        rc = bny_check_root(&call, comm, "root");
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    if (comm->rank == root) {
+        if (vector && !counts)
+            return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
+        if (vector && counts[root] != count)
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: root %d sends %zu elements to itself but expects %zu",
+                            root, count, counts[root]);
+        call.rcounts = (size_t *)counts;
+        call.rdispls = (size_t *)displs;
+        rc =
+            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
+    }
+    if (rc == 0)
+        rc = bny_check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int scatter_any(const void *send, const size_t *counts, const size_t *displs, int vector,
+                       void *recv, size_t count, enum banyan_dtype dtype, int root,
+                       struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_SCATTER, comm, opts);
+
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.root = root;
+    if (rc == 0)
+        rc = bny_check_root(&call, comm, "root");
+    if (rc)
+        return rc;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    call.vector = (uint8_t)vector;
+    if (comm->rank == root) {
+        if (vector && !counts)
+            return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
+        if (vector && counts[root] != count)
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: root %d sends %zu elements to itself but expects %zu",
+                            root, counts[root], count);
+        call.scounts = (size_t *)counts;
+        call.sdispls = (size_t *)displs;
+        rc =
+            bny_check_buffer(send, vector ? bny_counts_sum(counts, comm->n) : count, "sendbuf");
+    }
+    if (rc == 0)
+        rc = bny_check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
+                        struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_ALLTOALL, comm, opts);
+
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.count = count;
+    if (rc == 0)
+        rc = bny_check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = bny_check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls,
+                         void *recv, const size_t *rcounts, const size_t *rdispls,
+                         enum banyan_dtype dtype, struct banyan_comm *comm,
+                         const struct banyan_opts *opts, struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_ALLTOALL, comm, opts);
+
+    if (rc == 0 && (!scounts || !rcounts))
+        rc = bny_fail(BANYAN_EINVAL, "sendcounts, recvcounts: must not be NULL");
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    if (rc == 0 && scounts[comm->rank] != rcounts[comm->rank])
+        rc = bny_fail(BANYAN_EINVAL,
+                      "counts: rank %d sends %zu elements to itself but expects %zu",
+                      comm->rank, scounts[comm->rank], rcounts[comm->rank]);
+    if (rc)
+        return rc;
+    call.vector = 1;
+    call.sendbuf = send;
+    call.recvbuf = recv;
+    call.scounts = (size_t *)scounts;
+    call.sdispls = (size_t *)sdispls;
+    call.rcounts = (size_t *)rcounts;
+    call.rdispls = (size_t *)rdispls;
+    rc = bny_check_buffer(send, bny_counts_sum(scounts, comm->n), "sendbuf");
+    if (rc == 0)
+        rc = bny_check_buffer(recv, bny_counts_sum(rcounts, comm->n), "recvbuf");
+    if (rc == 0 && send == recv && send)
+        rc = bny_fail(BANYAN_EINVAL, "recvbuf: alltoallv does not work in place");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int barrier_any(struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_BARRIER, comm, opts);
+
+    call.dtype = BANYAN_U8;
+    call.count = 1; /* a byte of scratch memory travels */
+    call.codec = NULL;
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int scan_any(enum bny_collective which, const void *send, void *recv, size_t count,
+                    enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                    const struct banyan_opts *opts, struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, which, comm, opts);
+
+    if (rc == 0)
+        rc = reduction(&call, send, recv, count, dtype, op);
+    if (rc == 0 && op == BANYAN_AVG)
+        rc = bny_fail(BANYAN_EINVAL, "op: avg of a prefix is not defined; use sum");
+    if (rc == 0)
+        rc = bny_check_buffer(send, count, "sendbuf");
+    if (rc == 0)
+        rc = bny_check_buffer(recv, count, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
+    return rc ? rc : submit(comm, &call, req);
+}
+
+static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
+                        struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **req)
+{
+    struct bny_call call;
+    int rc = bny_call_begin(&call, BNY_SENDRECV, comm, opts);
+
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.sendbuf = call.recvbuf = buf;
+    call.count = count;
+    call.root = peer;
+    call.is_send = (uint8_t)is_send;
+    call.codec = NULL;
+    bny_call_set_schedule(&call, "auto");
+    if (rc == 0)
+        rc = bny_check_root(&call, comm, "peer");
+    if (rc == 0)
+        rc = bny_check_buffer(buf, count, "buf");
+    if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
+        !bny_match_has_next(comm->match, peer, call.tag))
+        rc = bny_fail(
+            BANYAN_EINVAL,
+            "peer: a blocking receive from oneself with nothing sent would never return; put "
+            "the pair into a group");
+    return rc ? rc : submit(comm, &call, req);
+}
+
+/* ---- the public names ---- */
+
+int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                     banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return allreduce_any(sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_allreduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                          enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return allreduce_any(sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                  banyan_op op, int root, struct banyan_comm *comm,
+                  const struct banyan_opts *opts)
+{
+    return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, BNY_RUN);
+}
+
+int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count,
+                       enum banyan_dtype dtype, banyan_op op, int root,
+                       struct banyan_comm *comm, const struct banyan_opts *opts,
+                       struct banyan_request **out)
+{
+    return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, out);
+}
+
+int banyan_broadcast(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                     struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return broadcast_any(buf, count, dtype, root, comm, opts, BNY_RUN);
+}
+
+int banyan_broadcast_init(void *buf, size_t count, enum banyan_dtype dtype, int root,
+                          struct banyan_comm *comm, const struct banyan_opts *opts,
+                          struct banyan_request **out)
+{
+    return broadcast_any(buf, count, dtype, root, comm, opts, out);
+}
+
+int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                          enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                          const struct banyan_opts *opts)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts,
+                              BNY_RUN);
+}
+
+int banyan_reduce_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                               enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                               const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts, out);
+}
+
+int banyan_reduce_scatterv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                           enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                           const struct banyan_opts *opts)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, 0, counts, 1, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_reduce_scatterv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
+                                enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                                const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return reduce_scatter_any(sendbuf, recvbuf, 0, counts, 1, dtype, op, comm, opts, out);
+}
+
+int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
+                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                     const struct banyan_opts *opts)
+{
+    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts,
+                         BNY_RUN);
+}
+
+int banyan_allgather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                          enum banyan_dtype dtype, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts, out);
+}
+
+int banyan_allgatherv(const void *sendbuf, void *recvbuf, const size_t *counts,
+                      const size_t *displs, enum banyan_dtype dtype, struct banyan_comm *comm,
+                      const struct banyan_opts *opts)
+{
+    return allgather_any(sendbuf, recvbuf, 0, counts, displs, 1, dtype, comm, opts, BNY_RUN);
+}
+
+int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *counts,
+                           const size_t *displs, enum banyan_dtype dtype,
+                           struct banyan_comm *comm, const struct banyan_opts *opts,
+                           struct banyan_request **out)
+{
+    return allgather_any(sendbuf, recvbuf, 0, counts, displs, 1, dtype, comm, opts, out);
+}
+
+int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount, enum banyan_dtype dtype,
+                  int root, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts,
+                      BNY_RUN);
+}
+
+int banyan_gather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
+                       enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts, out);
+}
+
+int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *counts,
+                   const size_t *displs, enum banyan_dtype dtype, int root,
+                   struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
+                      BNY_RUN);
+}
+
+int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
+                        const size_t *counts, const size_t *displs, enum banyan_dtype dtype,
+                        int root, struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **out)
+{
+    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
+                      out);
+}
+
+int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
+                   enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                   const struct banyan_opts *opts)
+{
+    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
+                       BNY_RUN);
+}
+
+int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                        enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                        const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
+                       out);
+}
+
+int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
+                    void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
+                    struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
+                       BNY_RUN);
+}
+
+int banyan_scatterv_init(const void *sendbuf, const size_t *counts, const size_t *displs,
+                         void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
+                         struct banyan_comm *comm, const struct banyan_opts *opts,
+                         struct banyan_request **out)
+{
+    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
+                       out);
+}
+
+int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                    struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return alltoall_any(sendbuf, recvbuf, count, dtype, comm, opts, BNY_RUN);
+}
+
+int banyan_alltoall_init(const void *sendbuf, void *recvbuf, size_t count,
+                         enum banyan_dtype dtype, struct banyan_comm *comm,
+                         const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return alltoall_any(sendbuf, recvbuf, count, dtype, comm, opts, out);
+}
+
+int banyan_alltoallv(const void *sendbuf, const size_t *sendcounts, const size_t *sdispls,
+                     void *recvbuf, const size_t *recvcounts, const size_t *rdispls,
+                     enum banyan_dtype dtype, struct banyan_comm *comm,
+                     const struct banyan_opts *opts)
+{
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype,
+                         comm, opts, BNY_RUN);
+}
+
+int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts, const size_t *sdispls,
+                          void *recvbuf, const size_t *recvcounts, const size_t *rdispls,
+                          enum banyan_dtype dtype, struct banyan_comm *comm,
+                          const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return alltoallv_any(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, dtype,
+                         comm, opts, out);
+}
+
+int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return barrier_any(comm, opts, BNY_RUN);
+}
+
+int banyan_barrier_init(struct banyan_comm *comm, const struct banyan_opts *opts,
+                        struct banyan_request **out)
+{
+    return barrier_any(comm, opts, out);
+}
+
+int banyan_scan(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scan_any(BNY_SCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_scan_init(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                     banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return scan_any(BNY_SCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
+                  banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
+}
+
+int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count,
+                       enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, struct banyan_request **out)
+{
+    return scan_any(BNY_EXSCAN, sendbuf, recvbuf, count, dtype, op, comm, opts, out);
+}
+
+int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return sendrecv_any((void *)buf, count, dtype, peer, 1, comm, opts, BNY_RUN);
+}
+
+int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return sendrecv_any((void *)buf, count, dtype, peer, 1, comm, opts, out);
+}
+
+int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, BNY_RUN);
+}
+
+int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,
+                     struct banyan_comm *comm, const struct banyan_opts *opts,
+                     struct banyan_request **out)
+{
+    return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, out);
+}

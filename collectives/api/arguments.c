@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arguments of the public collectives: checked, and put into a struct bny_call. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/api/arguments.h"
+#include "collectives/local/memory_kind.h"
+
+int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+                   struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    memset(call, 0, sizeof *call);
+    call->collective = (uint8_t)collective;
+    call->root = -1;
+    call->redop.commutative = 1;
+    call->timeout_s = -1;
+    bny_call_set_schedule(call, "auto");
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL",
+                        bny_collective_name(collective));
+    if (comm->world->generation != bny_process_generation())
+        return bny_fail(
+            BANYAN_EFORK,
+            "%s: this process was forked from the one that made the communicator; make "
+            "one of its own here",
+            bny_collective_name(collective));
+    if (comm->init)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "%s: the communicator is still joining; call banyan_comm_init_test until it is "
+            "done",
+            bny_collective_name(collective));
+    call->deterministic = comm->scope.deterministic != 0;
+    call->codec = comm->scope.codec;
+    if (!opts)
+        return 0;
+    if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
+        return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
+                        opts->size);
+    if (opts->schedule) {
+        if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
+            return bny_fail(BANYAN_EINVAL,
+                            "schedule: \"%.32s\" is unknown; there are: auto, %s",
+                            opts->schedule, bny_schedule_list());
+        bny_call_set_schedule(call, opts->schedule);
+    }
+    if (opts->codec) {
+        int rc = bny_codec_parse(&call->codec, opts->codec);
+        if (rc)
+            return rc;
+        if (call->codec->ops->family == BNY_CODEC_RAW)
+            call->codec = NULL;
+    }
+    call->timeout_s = opts->timeout_s;
+    call->tag = opts->tag;
+    if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)
+        call->deterministic = opts->deterministic != 0;
+    if (opts->size > offsetof(struct banyan_opts, chunk_bytes))
+        call->chunk_bytes = opts->chunk_bytes;
+    if (opts->size > offsetof(struct banyan_opts, codec_state))
+        call->state = opts->codec_state;
+    return 0;
+}
+
+int bny_check_type(struct bny_call *call, enum banyan_dtype dtype)
+{
+    if ((unsigned)dtype >= BANYAN_DTYPE_COUNT)
+        return bny_fail(BANYAN_EINVAL, "dtype: %d is not a data type", (int)dtype);
+    call->dtype = dtype;
+    return 0;
+}
+
+int bny_check_op(struct bny_call *call, banyan_op op)
+{
+    int rc = bny_redop_get(&call->redop, op, call->dtype);
+
+    if (rc)
+        return rc;
+    if (call->redop.elem_bytes && call->count % call->redop.elem_bytes)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
+            call->count, call->redop.elem_bytes);
+    return 0;
+}
+
+int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
+                   const char *what)
+{
+    if (call->root < 0 || call->root >= comm->n)
+        return bny_fail(BANYAN_EINVAL, "%s: rank %d is not in [0, %d)", what, call->root,
+                        comm->n);
+    return 0;
+}
+
+int bny_check_buffer(const void *ptr, size_t elems, const char *what)
+{
+    if (!ptr && elems)
+        return bny_fail(BANYAN_EINVAL, "%s: must not be NULL for %zu elements", what, elems);
+    return bny_mem_check(ptr, what);
+}
+
+size_t bny_counts_sum(const size_t *counts, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++)
+        if (__builtin_add_overflow(total, counts[r], &total))
+            return SIZE_MAX;
+    return total;
+}
+
+/* Is an element of some block beyond what an address can tell? counts: at most `most` each. */
+static int is_too_far(const size_t *counts, const size_t *displs, int n, size_t most)
+{
+    for (int r = 0; r < n; r++)
+        if (counts[r] && displs[r] > most - counts[r])
+            return 1;
+    return 0;
+}
+
+int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call)
+{
+    size_t most = PTRDIFF_MAX / banyan_dtype_bytes(call->dtype);
+    const size_t *const counts[2] = { call->scounts, call->rcounts };
+    const size_t *const displs[2] = { call->sdispls, call->rdispls };
+
+    if (call->count > most / (size_t)comm->n)
+        return bny_fail(BANYAN_EINVAL,
+                        "count: %zu elements of %s for %d ranks are more than memory can hold",
+                        call->count, banyan_dtype_name(call->dtype), comm->n);
+    for (int i = 0; i < 2; i++) {
+        if (call->vector && counts[i] && bny_counts_sum(counts[i], comm->n) > most)
+            return bny_fail(BANYAN_EINVAL, "counts: their sum is more than memory can hold");
+        if (call->vector && counts[i] && displs[i] &&
+            is_too_far(counts[i], displs[i], comm->n, most))
+            return bny_fail(
+                BANYAN_EINVAL,
+                "displs: one lies beyond all memory; they count elements from the buffer on");
+    }
+    return 0;
+}
+
+static int is_sum(const struct bny_call *call)
+{
+    return !call->redop.user &&
+           (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
+}
+
+/* Can the codec do this call? */
+static int codec_fits(const struct bny_call *call)
+{
+    const struct bny_collective_row *row = bny_call_row(call);
+    const struct bny_codec_ops *ops = call->codec->ops;
+
+    if (ops->family == BNY_CODEC_EXACT)
+        return (row->codecs & BNY_CODECS_EXACT) &&
+               ((ops->dtypes ? ops->dtypes : 1u << BANYAN_F32) >> call->dtype & 1);
+    if (call->dtype != BANYAN_F32 || call->deterministic || call->vector ||
+        (row->reduces && !is_sum(call)))
+        return 0;
+    return (row->codecs &
+            (ops->family == BNY_CODEC_LINEAR ? BNY_CODECS_LINEAR : BNY_CODECS_LOSSY)) != 0;
+}
+
+/* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
+static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
+{
+    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape &&
+                opts->ndim > 0;
+    int64_t count = (int64_t)call->count, rows = 1, all = 1;
+
+    for (int i = 0; given && i < opts->ndim; i++)
+        if (opts->shape[i] < 0 || __builtin_mul_overflow(all, opts->shape[i], &all))
+            all = -1;
+    if (given && all != count)
+        return bny_fail(BANYAN_EINVAL,
+                        "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
+                        call->count);
+    if (given)
+        rows = opts->shape[0];
+    for (int64_t r = 2; !given && r * r <= count; r++)
+        if (count % r == 0)
+            rows = r;
+    call->rows = rows;
+    call->cols = rows ? count / rows : 0;
+    return 0;
+}
+
+int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
+                    const struct banyan_opts *opts)
+{
+    size_t count = bny_call_row(call)->per_rank ? call->count * (size_t)comm->n : call->count;
+
+    if (!call->codec)
+        return 0;
+    if (!codec_fits(call)) {
+        if (opts && opts->codec && call->codec->ops->family == BNY_CODEC_EXACT)
+            return bny_fail(BANYAN_ENOTSUP,
+                            "codec: %s does not take %s here; use none for this call",
+                            call->codec->spec, banyan_dtype_name(call->dtype));
+        if (opts && opts->codec)
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "codec: %s encodes f32 data of allreduce%s; use none for this call",
+                call->codec->spec,
+                call->codec->ops->family == BNY_CODEC_LINEAR
+                    ? " (sum, avg)"
+                    : ", reduce, reduce_scatter (sum, avg), broadcast and allgather");
+        call->codec = NULL;
+    }
+    if (call->codec && call->state && call->state->count != count)
+        return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu",
+                        call->state->count, count);
+    return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checks of what users hand to collectives. All return 0 or an error with its sentence, which
+ * names the argument. */
+#ifndef BNY_COLLECTIVES_ARGUMENTS_H
+#define BNY_COLLECTIVES_ARGUMENTS_H
+
+#include "collectives/api/job.h"
+
+/* What every call begins with: the communicator, the options, what they leave to defaults. */
+int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+                   struct banyan_comm *comm, const struct banyan_opts *opts);
+int bny_check_type(struct bny_call *call, enum banyan_dtype dtype);
+int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count */
+int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
+                   const char *what);
+int bny_check_buffer(const void *ptr, size_t elems, const char *what);
+/* SIZE_MAX when the sum does not fit. */
+size_t bny_counts_sum(const size_t *counts, int n);
+/* Byte offsets must fit: nothing behind this checks them again. */
+int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call);
+/* A codec that the call asked for must fit it; the communicator's default steps aside. */
+int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
+                    const struct banyan_opts *opts);
+
+#endif

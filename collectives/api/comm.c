@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators: made by joining a job, by dup and by split; ended by finalize and destroy. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/param.h"
+#include "collectives/api/job.h"
+#include "collectives/local/memory_kind.h"
+#include "collectives/progress/progress.h"
+
+struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
+                                   const int *world_ranks)
+{
+    struct banyan_comm *c = calloc(1, sizeof *c);
+    int rc = -1;
+
+    if (!c)
+        return NULL;
+    c->world = w;
+    c->id = id;
+    c->n = n;
+    c->rank = rank;
+    c->blamed = -1;
+    c->paths = bny_paths;
+    c->scope.n = n;
+    c->scope.rank = rank;
+    c->peers = calloc((size_t)n, sizeof *c->peers);
+    c->scope.members = malloc((size_t)n * sizeof *c->scope.members);
+    c->match = bny_match_create(&w->held, n, rank);
+    if (c->peers && c->scope.members && c->match) {
+        for (int r = 0; r < n; r++) {
+            c->peers[r].world_rank = c->scope.members[r] = world_ranks[r];
+            c->peers[r].ep = bny_world_ep(w, world_ranks[r]);
+        }
+        rc = bny_rank_map_init(&c->ranks, c->scope.members, n);
+    }
+    if (rc) {
+        free(c->peers);
+        free(c->scope.members);
+        bny_match_destroy(c->match);
+        free(c);
+        return NULL;
+    }
+    c->next_comm = w->comms;
+    w->comms = c;
+    return c;
+}
+
+/* What the ranks of the world agreed on, as the plans of this communicator see it. */
+static void settle_scope(struct banyan_comm *c)
+{
+    const struct bny_world *w = c->world;
+    struct bny_scope *s = &c->scope;
+
+    if (bny_codec_parse(&s->codec, s->codec_spec) != 0)
+        s->codec = NULL; /* checked at init */
+    if (s->codec && s->codec->ops->family == BNY_CODEC_RAW)
+        s->codec = NULL;
+    s->topology = w->topology;
+    s->one_host = w->all_local != 0;
+    s->oversubscribed = w->oversubscribed != 0;
+    s->codec_force = w->codec_force != 0;
+    s->link_Bps = w->link_Bps;
+    s->manner.pace = w->pace;
+    s->manner.lockstep = w->lockstep;
+    s->manner.order = w->order;
+    s->shares_memory = w->agreed.shares_memory;
+    s->small_slots = w->agreed.small_slots;
+    s->eager_max = w->agreed.eager_max;
+    s->chunk_max = w->agreed.slot_max;
+    s->coded_max = w->agreed.whole_max < s->chunk_max ? w->agreed.whole_max : s->chunk_max;
+}
+
+void bny_comm_settle(struct banyan_comm *c)
+{
+    struct bny_world *w = c->world;
+    struct bny_msg_list early;
+    struct bny_msg *msg;
+
+    settle_scope(c);
+    early = bny_unclaimed_take(w, c->id);
+    while ((msg = bny_msg_list_pop_front(&early)))
+        bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
+}
+
+void bny_comm_free(struct banyan_comm *c)
+{
+    struct bny_world *w = c->world;
+
+    for (struct banyan_comm **p = &w->comms; *p; p = &(*p)->next_comm)
+        if (*p == c) {
+            *p = c->next_comm;
+            break;
+        }
+    if (w->last_comm == c)
+        w->last_comm = NULL;
+    while (c->pool) {
+        struct bny_op *op = c->pool;
+        c->pool = op->next;
+        bny_op_finish(op);
+        free(op);
+    }
+    bny_plans_free(&c->scope);
+    bny_init_free(c->init);
+    bny_match_destroy(c->match);
+    bny_rank_map_free(&c->ranks);
+    free(c->scope.members);
+    free(c->peers);
+    free(c);
+}
+
+void banyan_comm_destroy(struct banyan_comm *comm)
+{
+    struct bny_world *w;
+
+    if (!comm)
+        return;
+    w = comm->world;
+    if (w->generation != bny_process_generation())
+        return; /* a forked child: the parent's connections are not ours to close */
+    bny_world_lock(w);
+    /* After a failure that all know of we leave in order: who hears of it a little later must
+     * not take our exit for the first cause. */
+    if (comm->finalized && comm->n == w->nranks)
+        w->orderly =
+            1; /* all ranks were in that barrier: none needs what was destroyed before */
+    else if (!comm->finalized && !atomic_load(&comm->failed))
+        w->orderly = 0;
+    if (!atomic_load(&comm->failed) && comm->active_first) {
+        struct bny_failure f = {
+            .cause = BNY_CAUSE_ABORT,
+            .code = BANYAN_EABORTED,
+            .blamed = w->rank,
+            .comm = comm->id,
+            .text = "the communicator was destroyed with operations in flight"
+        };
+        bny_comm_set_failure(comm, &f);
+    }
+    bny_comm_free(comm);
+    bny_world_unlock(w);
+    bny_world_unref(w);
+}
+
+/* What the others sent before they came to the barrier has been looked at by now, also where a
+ * rank only sent in its last calls. A failure that this has brought to light is the
+ * communicator's when its grace has passed. */
+static int late_failure(struct banyan_comm *comm)
+{
+    struct bny_world *w = comm->world;
+    struct bny_waiter wt;
+    int pending;
+
+    bny_wait_init(&wt);
+    for (;;) {
+        bny_world_lock(w);
+        pending = w->control && bny_control_pending(w->control, comm->id);
+        if (!pending)
+            bny_failure_adopt(w);
+        bny_world_unlock(w);
+        if (!pending)
+            return bny_comm_error(comm);
+        bny_wait_turn(&wt, w, comm);
+        bny_world_poll(w);
+    }
+}
+
+int banyan_comm_finalize(struct banyan_comm *comm)
+{
+    int rc = 0;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_finalize: comm must not be NULL");
+    if (comm->world->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK,
+                        "this process was forked from the one that made the communicator");
+    if (!comm->init && !atomic_load(&comm->failed)) {
+        rc = banyan_barrier(comm, NULL);
+        if (rc == 0)
+            rc = late_failure(comm);
+        comm->finalized = rc == 0;
+    }
+    banyan_comm_destroy(comm);
+    return rc;
+}
+
+int banyan_comm_rank(const struct banyan_comm *comm)
+{
+    return comm ? comm->rank : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+}
+
+int banyan_comm_count(const struct banyan_comm *comm)
+{
+    return comm ? comm->n : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+}
+
+int banyan_abort(struct banyan_comm *comm, const char *reason)
+{
+    struct bny_world *w;
+    struct bny_failure f;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_abort: comm must not be NULL");
+    w = comm->world;
+    memset(&f, 0, sizeof f);
+    f.cause = BNY_CAUSE_ABORT;
+    f.code = BANYAN_EABORTED;
+    f.blamed = f.reporter = w->rank;
+    f.comm = comm->id;
+    snprintf(f.text, sizeof f.text, "rank %d aborted the communicator: %.200s", comm->rank,
+             reason ? reason : "no reason given");
+    if (w->control) {
+        bny_control_report(w->control, &f); /* any thread */
+        return 0;
+    }
+    bny_world_lock(w);
+    bny_comm_set_failure(comm, &f);
+    bny_world_unlock(w);
+    return 0;
+}
+
+/* ---- dup and split ---- */
+
+struct member { /* what every rank tells the others in a split */
+    int32_t color, key;
+    uint32_t next_id;
+    uint32_t pad;
+};
+
+/* Same on all members; different from every id that any of them uses. */
+static uint32_t new_id(const struct banyan_comm *parent, const struct member *all)
+{
+    uint32_t id = 0, x;
+
+    for (int r = 0; r < parent->n; r++)
+        if (all[r].next_id > id)
+            id = all[r].next_id;
+    /* two splits of different parents at the same time agree on the same number: the parent
+     * tells them apart */
+    x = (parent->id * 0x9e3779b9u) ^ (id * 0x85ebca6bu);
+    x ^= x >> 15;
+    return x > 1 ? x : x + 2;
+}
+
+static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
+{
+    memcpy(c->scope.schedule, parent->scope.schedule, sizeof c->scope.schedule);
+    memcpy(c->scope.codec_spec, parent->scope.codec_spec, sizeof c->scope.codec_spec);
+    c->scope.chunk_bytes = parent->scope.chunk_bytes;
+    c->scope.deterministic = parent->scope.deterministic;
+    c->op_timeout_s = parent->op_timeout_s;
+    c->progress_hook = parent->progress_hook;
+    c->progress_hook_ctx = parent->progress_hook_ctx;
+}
+
+/* Members of our color, ordered by (key, rank). Returns their number. */
+static int pick(const struct banyan_comm *parent, const struct member *all, int color,
+                int *ranks)
+{
+    int n = 0;
+
+    for (int r = 0; r < parent->n; r++) {
+        int at;
+        if (all[r].color != color)
+            continue;
+        for (at = n++; at > 0 && all[ranks[at - 1]].key > all[r].key; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+    }
+    return n;
+}
+
+static int make_child(struct banyan_comm *parent, const struct member *all, int color,
+                      struct banyan_comm **out)
+{
+    struct bny_world *w = parent->world;
+    int *ranks = malloc((size_t)parent->n * sizeof *ranks), n, me = -1;
+    uint32_t id = new_id(parent, all);
+
+    if (!ranks)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    n = pick(parent, all, color, ranks);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] == parent->rank)
+            me = i;
+        ranks[i] = parent->peers[ranks[i]].world_rank;
+    }
+    bny_world_lock(w);
+    *out = color < 0 ? NULL : bny_comm_alloc(w, id, n, me, ranks);
+    if (*out) {
+        atomic_fetch_add(&w->refs, 1);
+        inherit(*out, parent);
+        bny_comm_settle(*out);
+    }
+    bny_world_unlock(w);
+    free(ranks);
+    return *out || color < 0 ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+}
+
+int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
+{
+    struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
+    int rc;
+
+    if (!comm || !out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: comm and out must not be NULL");
+    *out = NULL;
+    all = malloc((size_t)comm->n * sizeof *all);
+    if (!all)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a split");
+    bny_world_lock(comm->world);
+    mine.next_id = ++comm->world->comm_ids;
+    bny_world_unlock(comm->world);
+    rc = banyan_allgather(&mine, all, sizeof mine, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++) { /* ids stay ahead of everybody's */
+        bny_world_lock(comm->world);
+        if (all[r].next_id > comm->world->comm_ids)
+            comm->world->comm_ids = all[r].next_id;
+        bny_world_unlock(comm->world);
+    }
+    if (rc == 0)
+        rc = make_child(comm, all, mine.color, out);
+    free(all);
+    return rc;
+}
+
+int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out)
+{
+    return banyan_comm_split(comm, 0, 0, out);
+}
+
+/* ---- statistics, progress ---- */
+
+int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
+{
+    struct banyan_stats s = { 0 };
+    struct bny_world *w;
+    size_t size;
+    int counted = 0;
+
+    if (!comm || !out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
+    size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
+    size = size < sizeof s ? size : sizeof s;
+    s.size = size;
+    w = comm->world;
+    /* Who holds the lock for long, such as a user's operation that asks, gets values of the
+     * last tick. */
+    for (int i = 0; i < 1000 && !counted; i++) {
+        counted = bny_world_trylock(w);
+        if (!counted)
+            bny_pause();
+    }
+    if (counted) {
+        bny_world_count(w);
+        bny_world_unlock(w);
+    }
+    s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
+    s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
+    s.wire_bytes = atomic_load_explicit(&w->wire_bytes, memory_order_relaxed);
+    s.messages = atomic_load_explicit(&w->messages, memory_order_relaxed);
+    s.copied_bytes = atomic_load_explicit(&w->copied_bytes, memory_order_relaxed);
+    s.replaced = atomic_load_explicit(&w->replaced, memory_order_relaxed);
+    s.moved = atomic_load_explicit(&w->moved, memory_order_relaxed);
+    memcpy(out, &s, size);
+    return 0;
+}
+
+int banyan_progress(struct banyan_comm *comm)
+{
+    struct bny_world *w;
+    int n, rc;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
+    w = comm->world;
+    if (w->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK,
+                        "this process was forked from the one that made the communicator");
+    n = bny_world_poll(w);
+    rc = bny_comm_error(comm);
+    return rc ? rc : n;
+}
+
+/* A 1 ms timer: rings in shared memory have no descriptor that says a message has come, so
+ * "call again" is all that can be promised for every transport. */
+int banyan_progress_fd(struct banyan_comm *comm)
+{
+    struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
+                                .it_value = { .tv_nsec = 1000000 } };
+    struct bny_world *w;
+    int timer;
+
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "banyan_progress_fd: comm must not be NULL");
+    w = comm->world;
+    if (w->progress_fd >= 0)
+        return w->progress_fd;
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0)
+        return bny_fail_errno("banyan_progress_fd: timerfd_create");
+    if (timerfd_settime(timer, 0, &every, NULL) != 0) {
+        close(timer);
+        return bny_fail_errno("banyan_progress_fd: timerfd_settime");
+    }
+    bny_world_lock(w);
+    w->progress_fd = timer;
+    bny_world_unlock(w);
+    return timer;
+}
+
+/* ---- init ---- */
+
+void banyan_config_default(struct banyan_config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    cfg->size = sizeof *cfg;
+    cfg->init_timeout_s = bny_param_real("BANYAN_INIT_TIMEOUT");
+    cfg->op_timeout_s = bny_param_real("BANYAN_OP_TIMEOUT");
+    cfg->transport = bny_param_str("BANYAN_TRANSPORT");
+    cfg->schedule = bny_param_str("BANYAN_SCHEDULE");
+    cfg->codec = bny_param_str("BANYAN_CODEC");
+    cfg->ifname = bny_param_str("BANYAN_IFNAME");
+    cfg->port_range = bny_param_str("BANYAN_PORT_RANGE");
+    cfg->chunk_bytes = (size_t)bny_param_int("BANYAN_CHUNK");
+    cfg->deterministic = (int)bny_param_int("BANYAN_DETERMINISTIC");
+    cfg->progress_cpu = -1;
+    cfg->topology = bny_param_str("BANYAN_TOPO");
+}
+
+/* A caller built against an older header knows fewer members: the rest keep their defaults. */
+static int take_config(struct banyan_config *out, const struct banyan_config *given)
+{
+    const struct bny_codec *codec;
+
+    banyan_config_default(out);
+    if (!given)
+        return 0;
+    if (given->size < offsetof(struct banyan_config, transport) || given->size > 4096)
+        return bny_fail(BANYAN_EINVAL,
+                        "config: size is %zu; start from banyan_config_default()", given->size);
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    out->size = sizeof *out;
+    if (out->transport && strcmp(out->transport, "auto") != 0 &&
+        !bny_transport_find(out->transport))
+        return bny_fail(BANYAN_EINVAL,
+                        "config: transport \"%s\" is unknown; see banyan_transport_name()",
+                        out->transport);
+    if (out->schedule && strcmp(out->schedule, "auto") != 0 &&
+        !bny_schedule_known(out->schedule))
+        return bny_fail(BANYAN_EINVAL,
+                        "config: schedule \"%s\" is unknown; there are: auto, %s",
+                        out->schedule, bny_schedule_list());
+    return out->codec ? bny_codec_parse(&codec, out->codec) : 0;
+}
+
+int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id, int nranks,
+                           int rank, const struct banyan_config *cfg)
+{
+    struct banyan_config c;
+    int rc;
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
+    *out = NULL;
+    bny_device_look();
+    bny_param_check_unknown();
+    rc = take_config(&c, cfg);
+    if (rc)
+        return rc;
+    if (nranks < 1 || nranks > 65536)
+        return bny_fail(BANYAN_EINVAL, "nranks: %d is not in [1, 65536]", nranks);
+    if (rank < 0 || rank >= nranks)
+        return bny_fail(BANYAN_EINVAL, "rank: %d is not in [0, %d) (nranks is %d)", rank,
+                        nranks, nranks);
+    if (!id && !c.allgather && nranks > 1)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "rank %d: id must not be NULL: make one with banyan_id_create at rank 0 and "
+            "send it to all, or set config.allgather",
+            rank);
+    if (!id && !strcmp(c.transport ? c.transport : "auto", "loop") && nranks > 1)
+        return bny_fail(BANYAN_EINVAL, "rank %d: the loop transport needs an id", rank);
+    return bny_init_start(out, (const struct bny_id *)id, nranks, rank, &c);
+}
+
+int banyan_comm_init_test(struct banyan_comm *comm, int *done)
+{
+    int rc;
+
+    if (!comm || !done)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: comm and done must not be NULL");
+    bny_world_lock(comm->world);
+    rc = bny_init_progress(comm);
+    bny_world_unlock(comm->world);
+    bny_worlds_progress(comm->world);
+    *done = rc == 1;
+    return rc < 0 ? rc : 0;
+}
+
+int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks, int rank,
+                     const struct banyan_config *cfg)
+{
+    int rc = banyan_comm_init_start(out, id, nranks, rank, cfg), done = 0;
+
+    while (rc == 0 && !done) {
+        rc = banyan_comm_init_test(*out, &done);
+        if (rc == 0 && !done) { /* the bootstrap's own deadline ends this */
+            int fds[64], n = bny_init_fds(*out, fds, 64);
+            struct pollfd p[64];
+            for (int i = 0; i < n; i++)
+                p[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+            poll(p, (nfds_t)n, 1);
+        }
+    }
+    if (rc && out && *out) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        banyan_comm_destroy(*out);
+        *out = NULL;
+        bny_set_last_error(text);
+    }
+    return rc;
+}
+
+int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *cfg)
+{
+    struct banyan_config c;
+    struct bny_launch launch;
+    int rc;
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_env: out must not be NULL");
+    *out = NULL;
+    rc = take_config(&c, cfg);
+    if (rc == 0)
+        rc = bny_launch_env(&launch, c.ifname ? c.ifname : "", c.port_range ? c.port_range : "",
+                            bny_deadline_in(c.init_timeout_s));
+    if (rc)
+        return rc;
+    bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
+    return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks,
+                            launch.rank, cfg);
+}
+
+int banyan_id_create(struct banyan_id *out)
+{
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_id_create: out must not be NULL");
+    bny_param_check_unknown();
+    return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
+                         bny_param_str("BANYAN_PORT_RANGE"), 1);
+}
+
+#define STR2(x) #x
+#define STR(x)  STR2(x)
+
+const char *banyan_version_string(void)
+{
+    return STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(
+        BANYAN_VERSION_PATCH);
+}
+
+int banyan_version(void)
+{
+    return BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The end of a world: saying goodbye, and giving back what its rooms keep in it. And the fabric
+ * that loop ranks of one process share. */
+#include "collectives/api/job.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/local/workers.h"
+#include "collectives/oneshot/oneshot.h"
+#include "collectives/op/cookie.h"
+#include "collectives/plan/topology.h"
+#include "collectives/progress/progress.h"
+#include "transport/loop/loop.h"
+
+/* Loop ranks of one process find their fabric by the job's name. */
+static pthread_mutex_t fabrics_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared_fabric {
+    struct shared_fabric *next;
+    uint8_t job[8];
+    int refs;
+    struct bny_loop_fabric *fabric;
+} * fabrics;
+
+struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks)
+{
+    struct shared_fabric *f;
+
+    pthread_mutex_lock(&fabrics_lock);
+    for (f = fabrics; f && memcmp(f->job, job, 8) != 0; f = f->next)
+        ;
+    if (!f && (f = calloc(1, sizeof *f))) {
+        memcpy(f->job, job, 8);
+        f->fabric = bny_loop_fabric_create(nranks, NULL);
+        f->next = fabrics;
+        fabrics = f;
+    }
+    if (f)
+        f->refs++;
+    pthread_mutex_unlock(&fabrics_lock);
+    return f ? f->fabric : NULL;
+}
+
+static void fabric_leave(struct bny_loop_fabric *fabric)
+{
+    pthread_mutex_lock(&fabrics_lock);
+    for (struct shared_fabric **p = &fabrics; *p; p = &(*p)->next)
+        if ((*p)->fabric == fabric) {
+            struct shared_fabric *f = *p;
+            if (--f->refs == 0) {
+                *p = f->next;
+                bny_loop_fabric_destroy(f->fabric);
+                free(f);
+            }
+            break;
+        }
+    pthread_mutex_unlock(&fabrics_lock);
+}
+
+void bny_world_free(struct bny_world *w)
+{
+    struct bny_msg *msg;
+
+    if (!w)
+        return;
+    bny_worlds_remove(w);
+    if (w->has_thread) {
+        atomic_store(&w->stop_thread, 1);
+        pthread_join(w->thread, NULL);
+    }
+    if (w->generation == bny_process_generation())
+        bny_workers_stop(w->workers);
+    while ((msg = bny_msg_list_pop_front(&w->unclaimed)))
+        bny_msg_release(&w->held, msg);
+    for (int i = 0; i < w->ntps; i++)
+        w->tps[i]->ops->destroy(w->tps[i]);
+    bny_control_destroy(w->control);
+    bny_cookies_free(w);
+    bny_boards_free(w);
+    bny_plain_free(w);
+    if (w->fabric)
+        fabric_leave(w->fabric);
+    if (w->progress_fd >= 0)
+        close(w->progress_fd);
+    bny_topology_free(w->topology);
+    bny_world_delete(w);
+}
+
+#define FAREWELL_NS 500000000u
+
+static int transports_wait(struct bny_world *w, uint64_t waited)
+{
+    int failed = w->control && bny_control_suspect(w->control), waiting = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        const struct bny_transport_ops *ops = w->tps[i]->ops;
+        uint64_t most = ops->farewell_ns && !failed ? ops->farewell_ns : FAREWELL_NS;
+
+        if (ops->farewell(w->tps[i]) == BNY_AGAIN)
+            waiting |= waited < most;
+    }
+    return waiting;
+}
+
+/* Says goodbye, so that our exit is no failure. */
+static void farewell(struct bny_world *w)
+{
+    uint64_t since = bny_now_ns(), waited;
+    int waiting;
+
+    do {
+        waited = bny_now_ns() - since;
+        waiting = transports_wait(w, waited);
+        if (w->control && bny_control_farewell(w->control) == BNY_AGAIN)
+            waiting |= waited < FAREWELL_NS;
+        if (waiting) {
+            bny_world_progress(w);
+            bny_worlds_progress(w);
+            sched_yield();
+        }
+    } while (waiting);
+}
+
+void bny_world_unref(struct bny_world *w)
+{
+    if (atomic_fetch_sub(&w->refs, 1) != 1)
+        return;
+    if (w->generation == bny_process_generation() && w->orderly) {
+        bny_world_lock(w);
+        farewell(w);
+        bny_world_unlock(w);
+    }
+    bny_world_free(w);
+}

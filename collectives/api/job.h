@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Between the files of the public functions: communicators and worlds as they are made, joined
+ * and left; calls as they are submitted. */
+#ifndef BNY_COLLECTIVES_JOB_H
+#define BNY_COLLECTIVES_JOB_H
+
+#include "collectives/op/op.h"
+
+/* ---- paths.c: all paths, by enum bny_path ---- */
+
+extern const struct bny_path_ops *const bny_paths[BNY_PATH_COUNT];
+
+/* ---- job.c ---- */
+
+void bny_world_free(struct bny_world *w); /* takes NULL */
+/* A communicator less; the last one leaves the job. */
+void bny_world_unref(struct bny_world *w);
+struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks);
+
+/* ---- join.c ---- */
+
+struct bny_loop_fabric;
+/* World over a loop fabric, for tests: one rank's communicator, no bootstrap, no control plane.
+ */
+int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks,
+                  int rank, const struct banyan_config *cfg);
+/* Joins: allocates a communicator that is not usable until bny_init_progress says 1. */
+int bny_init_start(struct banyan_comm **out, const struct bny_id *id, int nranks, int rank,
+                   const struct banyan_config *cfg);
+int bny_init_progress(struct banyan_comm *comm); /* 1 done, 0 not yet, or an error */
+int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
+void bny_init_free(struct bny_init *init); /* takes NULL */
+
+/* ---- comm.c ---- */
+
+struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
+                                   const int *world_ranks);
+void bny_comm_free(struct banyan_comm *comm);
+/* Endpoints are known: derives what depends on them, and delivers messages that came before. */
+void bny_comm_settle(struct banyan_comm *comm);
+
+/* ---- submit.c ---- */
+
+#define BNY_RUN                                                                                \
+    ((struct banyan_request **)1) /* in place of a request's address: run the call now */
+/* Runs a checked call (req BNY_RUN; inside a group it waits for the group's end), or makes a
+ * request of it. 0 or an error. */
+int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
+               struct banyan_request **req);
+int bny_in_group(void); /* this thread is between banyan_group_start and _end */
+
+struct banyan_request {
+    struct bny_op op;
+};
+
+/* ---- memory.c ---- */
+
+void bny_plain_free(struct bny_world *w);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Persistent requests: start, test, wait, free. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
+
+#define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
+
+static int check(const struct banyan_request *req, const char *what)
+{
+    if (!req)
+        return bny_fail(BANYAN_EINVAL, "%s: the request must not be NULL", what);
+    if (req->op.comm->world->generation != bny_process_generation())
+        return bny_fail(BANYAN_EFORK,
+                        "%s: this process was forked from the one that made the request", what);
+    return 0;
+}
+
+static int is_active(struct banyan_request *req)
+{
+    int state = atomic_load_explicit(&req->op.state, memory_order_acquire);
+
+    return state == BNY_OP_ACTIVE || state == BNY_OP_CLOSING;
+}
+
+/* The result of a request that is not active any more; it may be started again. */
+static int harvest(struct banyan_request *req)
+{
+    atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
+    if (req->op.result)
+        bny_comm_error(req->op.comm);
+    return req->op.result;
+}
+
+int banyan_start(struct banyan_request *req)
+{
+    int rc = check(req, "banyan_start");
+
+    if (rc)
+        return rc;
+    if (is_active(req))
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_start: this request is in flight; wait for it first");
+    bny_world_lock(req->op.comm->world);
+    rc = bny_op_start(&req->op);
+    bny_world_unlock(req->op.comm->world);
+    return rc;
+}
+
+int banyan_test(struct banyan_request *req, int *done)
+{
+    int rc = check(req, "banyan_test");
+
+    if (rc)
+        return rc;
+    if (!done)
+        return bny_fail(BANYAN_EINVAL, "banyan_test: done must not be NULL");
+    if (is_active(req))
+        bny_world_poll(req->op.comm->world);
+    *done = !is_active(req);
+    return *done ? harvest(req) : 0;
+}
+
+int banyan_wait(struct banyan_request *req, double timeout_s)
+{
+    int rc = check(req, "banyan_wait");
+
+    if (rc)
+        return rc;
+    if (is_active(req))
+        bny_op_wait(&req->op, timeout_s < 0 ? 0 : bny_deadline_in(timeout_s));
+    return harvest(req);
+}
+
+int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout_s)
+{
+    uint64_t deadline = timeout_s < 0 ? 0 : bny_deadline_in(timeout_s);
+    int rc = 0;
+
+    if (!reqs && n)
+        return bny_fail(BANYAN_EINVAL, "banyan_wait_all: reqs must not be NULL");
+    for (size_t i = 0; i < n; i++) {
+        int r = check(reqs[i], "banyan_wait_all");
+        if (r == 0 && is_active(reqs[i]))
+            bny_op_wait(&reqs[i]->op, deadline);
+        if (r == 0)
+            r = harvest(reqs[i]);
+        if (rc == 0)
+            rc = r;
+    }
+    return rc;
+}
+
+int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
+                    size_t *index)
+{
+    uint64_t deadline = timeout_s < 0 ? 0 : bny_deadline_in(timeout_s);
+    struct bny_waiter wt;
+    size_t active = 0;
+
+    if (!reqs || !index)
+        return bny_fail(BANYAN_EINVAL, "banyan_wait_any: reqs and index must not be NULL");
+    for (size_t i = 0; i < n; i++) {
+        int rc = check(reqs[i], "banyan_wait_any");
+        if (rc)
+            return rc;
+        active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
+    }
+    if (active == 0)
+        return bny_fail(BANYAN_EINVAL, "banyan_wait_any: none of the %zu requests is active",
+                        n);
+    bny_wait_init(&wt);
+    for (size_t i = 0; i < n; i++)
+        if (is_active(reqs[i]))
+            bny_op_set_deadline(&reqs[i]->op, deadline);
+    for (;;) {
+        for (size_t i = 0; i < n; i++) {
+            struct bny_op *op = &reqs[i]->op;
+            if (bny_op_is_done(op)) {
+                *index = i;
+                return harvest(reqs[i]);
+            }
+        }
+        for (size_t i = 0; i < n; i++)
+            if (is_active(reqs[i])) {
+                bny_world_poll(reqs[i]->op.comm->world);
+                bny_wait_turn(&wt, reqs[i]->op.comm->world, reqs[i]->op.comm);
+                break;
+            }
+    }
+}
+
+int banyan_request_free(struct banyan_request *req)
+{
+    struct bny_world *w;
+    int rc;
+
+    if (!req)
+        return 0;
+    rc = check(req, "banyan_request_free");
+    if (rc)
+        return rc;
+    if (is_active(req))
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_request_free: this request is in flight; wait for it first");
+    w = req->op.comm->world;
+    bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by
+                          progress of all worlds */
+    bny_op_finish(&req->op);
+    bny_world_unlock(w);
+    free(req);
+    return 0;
+}
+
+/* Names of the transports that this rank's peers are reached by, in the order of the world's
+ * list. */
+static void transports_of(const struct banyan_comm *comm, char out[TRANSPORTS_TEXT])
+{
+    size_t at = 0;
+
+    snprintf(out, TRANSPORTS_TEXT, "none");
+    for (int i = 0; i < comm->world->ntps; i++)
+        for (int r = 0; r < comm->n; r++)
+            if (comm->peers[r].ep && comm->peers[r].ep->tp == comm->world->tps[i]) {
+                at += (size_t)snprintf(out + at, TRANSPORTS_TEXT - at, "%s%s", at ? "+" : "",
+                                       comm->world->tps[i]->ops->name);
+                break;
+            }
+}
+
+int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
+                     enum banyan_dtype dtype, char *buf, size_t cap)
+{
+    struct bny_call call = { .root = 0,
+                             .redop.commutative = 1,
+                             .dtype = dtype,
+                             .count = count,
+                             .schedule = "auto",
+                             .timeout_s = -1 };
+    struct bny_plan plan;
+    char transports[TRANSPORTS_TEXT], refused[96] = "";
+    enum bny_collective c;
+    int rc;
+
+    if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_comm_plan: comm, collective, buf must not be NULL, dtype "
+                        "a type");
+    if (!bny_collective_find(&c, collective))
+        return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
+    call.collective = (uint8_t)c;
+    if (!bny_collective_row(c)->rooted && c != BNY_SENDRECV)
+        call.root = -1;
+    call.deterministic = comm->scope.deterministic != 0;
+    call.codec = comm->scope.codec;
+    if (call.codec && (dtype != BANYAN_F32 || call.deterministic ||
+                       !(bny_collective_row(c)->codecs & BNY_CODECS_LOSSY)))
+        call.codec = NULL;
+    bny_world_lock(comm->world);
+    rc = bny_plan_get(&comm->scope, &call, &plan);
+    bny_world_unlock(comm->world);
+    if (rc)
+        return rc;
+    transports_of(comm, transports);
+    if (plan.refused_s > 0)
+        snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
+                 call.codec->spec, plan.refused_s * 1e6);
+    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
+             plan.schedule, transports, plan.chunk_bytes,
+             plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
+    return 0;
+}

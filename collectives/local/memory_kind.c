@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kinds of memory, one row each. */
+#include "collectives/local/memory_kind.h"
+
+#include <string.h>
+
+#include "base/err.h"
+
+#define KINDS_MAX 8
+
+static int host_copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+    return 0;
+}
+
+const struct bny_mem_kind bny_mem_host = { .name = "host", .direct = 1, .copy = host_copy };
+
+static _Atomic(const struct bny_mem_kind *) kinds[KINDS_MAX] = { &bny_mem_cuda };
+atomic_int bny_mem_others;
+
+const struct bny_mem_kind *bny_mem_kind_of(const void *ptr)
+{
+    if (!ptr || !bny_mem_has_others())
+        return &bny_mem_host;
+    for (int i = 0; i < KINDS_MAX; i++) {
+        const struct bny_mem_kind *k = atomic_load_explicit(&kinds[i], memory_order_acquire);
+        if (k && k->owns(ptr))
+            return k;
+    }
+    return &bny_mem_host;
+}
+
+int bny_mem_kind_add(const struct bny_mem_kind *kind)
+{
+    for (int i = 0; i < KINDS_MAX; i++) {
+        const struct bny_mem_kind *none = NULL;
+        if (atomic_compare_exchange_strong(&kinds[i], &none, kind)) {
+            atomic_store(&bny_mem_others, 1);
+            return 0;
+        }
+    }
+    return bny_fail(BANYAN_ENOMEM, "there are %d kinds of memory already", KINDS_MAX);
+}
+
+int bny_mem_check(const void *ptr, const char *argument)
+{
+    const struct bny_mem_kind *kind = bny_mem_kind_of(ptr);
+
+    if (kind->copy)
+        return 0;
+    return bny_fail(BANYAN_ENOTSUP,
+                    "%s: %p is device memory (%s), which banyan does not move yet; copy it to "
+                    "host memory first",
+                    argument, ptr, kind->name);
+}

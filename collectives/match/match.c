@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of receivers and of messages that have none yet. */
+#include "collectives/match/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS_MIN 64u
+#define IDLE_MAX    64u
+
+/* ---- life ---- */
+
+struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank)
+{
+    struct bny_match *m = calloc(1, sizeof *m);
+
+    if (!m)
+        return NULL;
+    m->pool = pool;
+    m->n = n;
+    m->rank = rank;
+    m->mask = BUCKETS_MIN - 1;
+    m->receivers = calloc(BUCKETS_MIN, sizeof(struct bny_receiver *));
+    m->unexpected = calloc(BUCKETS_MIN, sizeof(struct bny_unexpected *));
+    if (m->receivers && m->unexpected)
+        return m;
+    free(m->receivers);
+    free(m->unexpected);
+    free(m);
+    return NULL;
+}
+
+static void unexpected_free(struct bny_match *m, struct bny_unexpected *u)
+{
+    m->nunexpected--;
+    if (m->nidle == IDLE_MAX) {
+        free(u);
+        return;
+    }
+    u->next = m->idle;
+    m->idle = u;
+    m->nidle++;
+}
+
+static void release_all(struct bny_held_pool *pool, struct bny_msg_list *list)
+{
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(list)))
+        bny_msg_release(pool, msg);
+}
+
+void bny_match_forget(struct bny_match *m)
+{
+    for (uint32_t b = 0; b <= m->mask; b++)
+        while (m->unexpected[b]) {
+            struct bny_unexpected *u = m->unexpected[b];
+
+            m->unexpected[b] = u->next;
+            release_all(m->pool, &u->msgs);
+            unexpected_free(m, u);
+        }
+}
+
+void bny_match_destroy(struct bny_match *m)
+{
+    if (!m)
+        return;
+    bny_match_forget(m);
+    while (m->idle) {
+        struct bny_unexpected *u = m->idle;
+        m->idle = u->next;
+        free(u);
+    }
+    while (m->kept) {
+        struct bny_kept_numbers *k = m->kept;
+        m->kept = k->next;
+        free(k);
+    }
+    bny_flows_free(m);
+    free(m->receivers);
+    free(m->unexpected);
+    free(m);
+}
+
+/* ---- the table ---- */
+
+/* Twice the buckets; without memory chains grow longer. */
+static void grow(struct bny_match *m)
+{
+    uint32_t old = m->mask + 1;
+    struct bny_receiver **receivers = calloc(2 * (size_t)old, sizeof *receivers), *rc;
+    struct bny_unexpected **unexpected = calloc(2 * (size_t)old, sizeof *unexpected), *u;
+
+    if (!receivers || !unexpected) {
+        free(receivers);
+        free(unexpected);
+        return;
+    }
+    m->mask = 2 * old - 1;
+    for (uint32_t b = 0; b < old; b++) {
+        while ((rc = m->receivers[b])) {
+            uint32_t to = bny_match_bucket(m, rc);
+            m->receivers[b] = rc->next;
+            rc->next = receivers[to];
+            receivers[to] = rc;
+        }
+        while ((u = m->unexpected[b])) {
+            uint32_t to = bny_match_bucket(m, &u->key);
+            m->unexpected[b] = u->next;
+            u->next = unexpected[to];
+            unexpected[to] = u;
+        }
+    }
+    free(m->receivers);
+    free(m->unexpected);
+    m->receivers = receivers;
+    m->unexpected = unexpected;
+}
+
+void bny_match_insert(struct bny_match *m, struct bny_receiver *rc)
+{
+    uint32_t b;
+
+    BNY_ASSERT(!rc->is_open);
+    if (m->nreceivers + m->nunexpected > 2 * m->mask)
+        grow(m);
+    b = bny_match_bucket(m, rc);
+    rc->next = m->receivers[b];
+    rc->is_open = 1;
+    m->receivers[b] = rc;
+    m->nreceivers++;
+}
+
+void bny_match_remove(struct bny_match *m, struct bny_receiver *rc)
+{
+    struct bny_receiver **at = &m->receivers[bny_match_bucket(m, rc)];
+
+    BNY_ASSERT(rc->is_open);
+    while (*at != rc)
+        at = &(*at)->next;
+    *at = rc->next;
+    rc->is_open = 0;
+    m->nreceivers--;
+}
+
+static struct bny_unexpected **find_unexpected(struct bny_match *m,
+                                               const struct bny_receiver *key)
+{
+    struct bny_unexpected **at = &m->unexpected[bny_match_bucket(m, key)];
+
+    while (*at && !bny_match_same(&(*at)->key, key))
+        at = &(*at)->next;
+    return at;
+}
+
+/* ---- collectives ---- */
+
+uint32_t bny_match_number(const struct bny_match *m)
+{
+    return m->next_seq;
+}
+
+static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                     uint32_t seq)
+{
+    *rc = (struct bny_receiver){ .seq = seq, .peer = -1, .side = BNY_SIDE_ALL };
+    m->past[seq % BNY_MATCH_PAST] = *sig;
+    bny_match_insert(m, rc);
+}
+
+void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                    uint32_t more)
+{
+    uint32_t seq = m->next_seq++;
+    struct bny_kept_numbers *k;
+
+    open_all(m, rc, sig, seq);
+    if (!more)
+        return;
+    m->next_seq += more;
+    k = malloc(sizeof *k);
+    if (!k) /* messages that come early for them are taken for late ones: a mismatch */
+        return;
+    *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
+    m->kept = k;
+}
+
+/* A number, and all before it of the same operation, are not to begin any more. */
+static void give_up_kept(struct bny_match *m, uint32_t seq)
+{
+    for (struct bny_kept_numbers **at = &m->kept, *k; (k = *at); at = &k->next) {
+        uint32_t upto = seq + 1 - k->seq;
+
+        if (upto == 0 || upto > k->n)
+            continue;
+        k->seq += upto;
+        k->n -= upto;
+        if (!k->n) {
+            *at = k->next;
+            free(k);
+        }
+        return;
+    }
+}
+
+static int is_kept(const struct bny_match *m, uint32_t seq)
+{
+    for (const struct bny_kept_numbers *k = m->kept; k; k = k->next)
+        if (seq - k->seq < k->n)
+            return 1;
+    return 0;
+}
+
+void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
+                         const struct bny_sig *sig, uint32_t seq)
+{
+    give_up_kept(m, seq);
+    open_all(m, rc, sig, seq);
+}
+
+void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n)
+{
+    if (n)
+        give_up_kept(m, seq + n - 1);
+}
+
+const struct bny_sig *bny_match_past(const struct bny_match *m, uint32_t seq)
+{
+    return m->next_seq - seq <= BNY_MATCH_PAST ? &m->past[seq % BNY_MATCH_PAST] : NULL;
+}
+
+/* ---- messages ---- */
+
+static int is_p2p(const struct bny_hdr *hdr)
+{
+    return hdr->sig.collective == BNY_SENDRECV;
+}
+
+static enum bny_verdict key_of(struct bny_match *m, int from, const struct bny_hdr *hdr,
+                               struct bny_receiver *key)
+{
+    if (is_p2p(hdr))
+        return bny_flow_key(m, from, hdr, key);
+    *key = (struct bny_receiver){ .seq = hdr->seq, .peer = -1, .side = BNY_SIDE_ALL };
+    return BNY_MATCH_FOUND;
+}
+
+static int is_past(const struct bny_match *m, const struct bny_receiver *key)
+{
+    if (key->side != BNY_SIDE_ALL)
+        return bny_flow_is_past(m, key);
+    return (int32_t)(key->seq - m->next_seq) < 0 && !is_kept(m, key->seq);
+}
+
+enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_hdr *hdr,
+                                struct bny_receiver **out)
+{
+    struct bny_receiver key;
+    enum bny_verdict v = key_of(m, from, hdr, &key);
+
+    if (v != BNY_MATCH_FOUND)
+        return v;
+    for (struct bny_receiver *rc = m->receivers[bny_match_bucket(m, &key)]; rc; rc = rc->next)
+        if (bny_match_same(rc, &key)) {
+            *out = rc;
+            return BNY_MATCH_FOUND;
+        }
+    return is_past(m, &key) ? BNY_MATCH_PAST : BNY_MATCH_EARLY;
+}
+
+/* A rank that waits for us asks again and again: one such message is enough. */
+static int has_probe(const struct bny_unexpected *u, const struct bny_msg *msg)
+{
+    for (const struct bny_msg *x = u->msgs.first; x; x = x->next)
+        if (x->hdr.kind == BNY_MSG_PROBE && x->ep == msg->ep && x->hdr.step == msg->hdr.step &&
+            !memcmp(&x->hdr.sig, &msg->hdr.sig, sizeof x->hdr.sig))
+            return 1;
+    return 0;
+}
+
+static struct bny_unexpected *unexpected_new(struct bny_match *m,
+                                             const struct bny_receiver *key)
+{
+    struct bny_unexpected *u = m->idle;
+    uint32_t b;
+
+    if (u) {
+        m->idle = u->next;
+        m->nidle--;
+    } else {
+        u = malloc(sizeof *u);
+    }
+    if (!u)
+        return NULL;
+    if (m->nreceivers + m->nunexpected > 2 * m->mask)
+        grow(m);
+    b = bny_match_bucket(m, key);
+    *u = (struct bny_unexpected){ .key = *key, .next = m->unexpected[b] };
+    m->unexpected[b] = u;
+    m->nunexpected++;
+    return u;
+}
+
+int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg)
+{
+    struct bny_receiver key;
+    struct bny_unexpected *u;
+
+    if (key_of(m, from, &msg->hdr, &key) != BNY_MATCH_FOUND) {
+        bny_msg_release(m->pool, msg);
+        return 0;
+    }
+    u = *find_unexpected(m, &key);
+    if (u && msg->hdr.kind == BNY_MSG_PROBE && has_probe(u, msg)) {
+        bny_msg_release(m->pool, msg);
+        return 0;
+    }
+    if (bny_flow_held(m, &key, &msg->hdr, 1) != 0) {
+        bny_msg_release(m->pool, msg);
+        return -BANYAN_EPROTO;
+    }
+    u = u ? u : unexpected_new(m, &key);
+    if (!u)
+        bny_msg_release(m->pool, msg);
+    else if ((msg = bny_msg_hold(m->pool, msg)))
+        bny_msg_list_push_back(&u->msgs, msg);
+    return u && msg ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
+}
+
+struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc)
+{
+    struct bny_msg_list all = { 0 };
+    struct bny_unexpected **at, *u;
+
+    if (!m->nunexpected)
+        return all;
+    at = find_unexpected(m, rc);
+    u = *at;
+    if (!u)
+        return all;
+    all = bny_msg_list_take(&u->msgs);
+    for (const struct bny_msg *x = all.first; x; x = x->next)
+        bny_flow_held(m, &u->key, &x->hdr, -1);
+    *at = u->next;
+    unexpected_free(m, u);
+    return all;
+}
+
+void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uint16_t epoch)
+{
+    for (uint32_t b = 0; m->nunexpected && b <= m->mask; b++)
+        for (struct bny_unexpected **at = &m->unexpected[b], *u; (u = *at);) {
+            if (u->key.side != side || u->key.peer != peer || u->key.epoch == epoch) {
+                at = &u->next;
+                continue;
+            }
+            *at = u->next;
+            release_all(m->pool, &u->msgs);
+            unexpected_free(m, u);
+        }
+}
+
+int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
+{
+    struct bny_receiver key = { .peer = peer, .tag = tag, .side = BNY_SIDE_RECEIVES };
+    const struct bny_flow *f = bny_flow_of(m, peer);
+
+    if (!f)
+        return 0;
+    key.epoch = f->rx.epoch;
+    key.seq = bny_tags_get(&f->rx.tags, tag);
+    return *find_unexpected(m, &key) != NULL;
+}
+
+/* ---- communicators that do not exist here yet ---- */
+
+int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg)
+{
+    if (msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+        bny_msg_release(&w->held, msg);
+        return 0;
+    }
+    msg = bny_msg_hold(&w->held, msg);
+    if (!msg)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
+    bny_msg_list_push_back(&w->unclaimed, msg);
+    return 0;
+}
+
+struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id)
+{
+    struct bny_msg_list all = bny_msg_list_take(&w->unclaimed), mine = { 0 };
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(&all)))
+        bny_msg_list_push_back(msg->hdr.comm == comm_id ? &mine : &w->unclaimed, msg);
+    return mine;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Matching: which operation a message is for, and the only owner of messages that nobody waits
+ * for yet (unexpected messages).
+ *
+ * A collective is known by its number in the communicator. A message between two ranks is known
+ * by (peer, tag, number): sends of one tag to one peer are numbered in their order, and so are
+ * receives, so both ends count alike without asking. Counting every tag that was ever used
+ * would take memory for ever, so numbers belong to an epoch of (sender, receiver): when a
+ * sender sees that all it has sent was received and that it remembers many tags, it forgets
+ * them, begins the next epoch at number 0, and says so. The receiver then forgets too; receives
+ * that wait already are numbered again, and what they had announced (READY) is announced again.
+ *
+ * Messages that a receiver did not ask for take its memory, so they need credit: of a sender,
+ * at most BNY_CREDIT units may be on their way or waiting; a unit is a message and each KiB of
+ * it. The receiver returns credit in whatever it sends, or by a message of its own. A send
+ * without credit waits for credit or for the receiver's READY, and a receiver that holds much
+ * of a sender's credit announces every receive: so tags may be received in any order.
+ *
+ * Everything here is guarded by the world's lock. Headers are foreign input. */
+#ifndef BNY_COLLECTIVES_MATCH_H
+#define BNY_COLLECTIVES_MATCH_H
+
+#include "collectives/world/comm.h"
+
+#define BNY_CREDIT 1024u /* units a sender may have outstanding */
+
+enum bny_side {
+    BNY_SIDE_ALL,     /* a collective */
+    BNY_SIDE_SENDS,   /* point to point: it sends, and gets READY */
+    BNY_SIDE_RECEIVES /* it receives */
+};
+
+struct bny_link { /* of a ring, whose head is one as well; zeros: in none */
+    struct bny_link *prev, *next;
+};
+
+/* What an operation is matched by; part of it. */
+struct bny_receiver {
+    struct bny_receiver *next; /* of a bucket */
+    struct bny_link waits;     /* SENDS: for credit */
+    struct bny_link changes;   /* to be looked at */
+    uint32_t seq;              /* its number */
+    uint32_t tag;              /* point to point */
+    int32_t peer;              /* point to point; -1: a collective */
+    uint16_t epoch;            /* point to point */
+    uint8_t side;              /* enum bny_side */
+    uint8_t is_open;
+    uint8_t is_sent;  /* SENDS: something of it is on its way */
+    uint8_t announce; /* RECEIVES: its sender may have no credit */
+    uint8_t changed;  /* enum bny_change: bny_match_changed() */
+    uint32_t units;
+};
+
+/* For rank of n ranks; borrows pool. NULL: no memory. */
+struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank);
+void bny_match_destroy(struct bny_match *m); /* takes NULL */
+void bny_match_forget(struct bny_match *m);  /* releases all messages */
+
+/* ---- receivers ---- */
+
+/* The number of the next collective. */
+uint32_t bny_match_number(const struct bny_match *m);
+/* Opens the receiver of the next collective, sig. `more`: numbers behind its own that it keeps
+ * for later; bny_match_open_kept() opens their receivers. */
+void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                    uint32_t more);
+void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
+                         const struct bny_sig *sig, uint32_t seq);
+/* Numbers seq .. seq + n - 1 will not begin. */
+void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n);
+/* Of the next message with this tag to or from a peer. 0 or -BANYAN_ENOMEM. */
+int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, uint32_t tag,
+                       int is_send, size_t bytes);
+/* What came for it before it was opened, in order of arrival, to be handed to it. */
+struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc);
+/* It is over. `received`: point to point, all of its message is here, and the sender's credit
+ * may be returned. Idempotent. */
+void bny_match_close(struct bny_match *m, struct bny_receiver *rc, int received);
+/* The signature of a finished collective; NULL: too long ago. */
+const struct bny_sig *bny_match_past(const struct bny_match *m, uint32_t seq);
+
+/* ---- messages ---- */
+
+enum bny_verdict {
+    BNY_MATCH_FOUND,   /* *out is its receiver */
+    BNY_MATCH_EARLY,   /* nobody waits for it yet: bny_match_keep() */
+    BNY_MATCH_PAST,    /* its receiver is finished */
+    BNY_MATCH_CONTROL, /* it was for matching itself; to be released */
+    BNY_MATCH_STALE,   /* of numbers that are no more; to be released: it will be said again */
+};
+enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_hdr *hdr,
+                                struct bny_receiver **out);
+/* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender had no credit. */
+int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg);
+/* Is a message from this peer with this tag here that the next receive would get? */
+int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag);
+
+/* ---- point to point: credit and epochs ---- */
+
+/* May this send go without READY? 0 also makes sure that the answer will change. */
+int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc);
+/* What a point-to-point message's header says for matching; and: it is on its way. */
+void bny_match_stamp(struct bny_match *m, const struct bny_receiver *rc, struct bny_hdr *hdr);
+void bny_match_stamped(struct bny_match *m, struct bny_receiver *rc, const struct bny_hdr *hdr);
+
+enum bny_change {
+    BNY_CHANGE_NUMBER = 1, /* another number: what both ends announced of it is void */
+    BNY_CHANGE_ANNOUNCE,   /* a receive that is to be announced */
+    BNY_CHANGE_CREDIT,     /* a send that may go now */
+};
+/* Receivers that are to be looked at because of what came: called until it returns NULL. */
+struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *change);
+/* A message of matching's own that is to be sent, and to whom; 0: none. bny_match_said() when
+ * it is sent. */
+int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
+void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
+/* Is there anything for the two before? */
+int bny_match_is_busy(const struct bny_match *m);
+
+/* ---- communicators that do not exist here yet ---- */
+
+/* Takes msg. 0 or -BANYAN_ENOMEM. */
+int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg);
+/* Those of a communicator that exists now. */
+struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id);
+
+#endif

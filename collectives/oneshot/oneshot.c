@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one-shot exchange: every rank sends its contribution to every rank that needs it, in one
+ * eager message, and combines what it gets in rank order. One message delay; (n - 1) messages
+ * of S bytes a rank. For small messages between few ranks nothing has less latency. Received
+ * messages are combined straight from the transport's memory. All ranks associate in rank
+ * order, so their bits agree and do not depend on size.
+ *
+ * Where one contribution goes to several peers by shared memory, it is copied once, to a board
+ * that all of them read, instead of once into each peer's ring. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/local/local.h"
+#include "collectives/oneshot/oneshot.h"
+#include "collectives/op/cookie.h"
+#include "collectives/op/op.h"
+
+#define BOARDS 16
+#define BOARD_BYTES_MIN                                                                        \
+    1024u /* below, a copy into each ring costs less than the bookkeeping                      \
+           */
+
+struct shots {           /* the path's state */
+    struct bny_msg **of; /* [n] messages held */
+    int missing;
+    int sent;    /* peers served so far */
+    char *board; /* shared memory that holds our contribution for all peers; or NULL */
+    uint32_t *board_readers;
+    char *tile; /* for our own operand, where the result comes before its turn */
+    size_t tile_cap;
+};
+
+static struct shots *shots_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_ONESHOT];
+}
+
+struct bny_boards {
+    char *mem; /* [BOARDS * BNY_BOARD_BYTES], the transport's: gone with it */
+    uint32_t readers[BOARDS];
+    uint32_t next;
+};
+
+/* Does rank `from` send to rank `to`? */
+static int sends(const struct bny_call *call, int from, int to)
+{
+    if (from == to)
+        return 0;
+    switch (call->collective) {
+    case BNY_BROADCAST:
+    case BNY_SCATTER: return from == call->root;
+    case BNY_REDUCE:
+    case BNY_GATHER: return to == call->root;
+    default: return 1;
+    }
+}
+
+static size_t payload_bytes(const struct bny_op *op)
+{
+    return op->call.collective == BNY_BARRIER ? 0 : op->call.count * op->esz;
+}
+
+static const char *payload(const struct bny_op *op, int to)
+{
+    const char *base = op->in;
+
+    if (op->call.collective == BNY_BROADCAST)
+        return op->out;
+    if (op->call.collective == BNY_ALLTOALL || op->call.collective == BNY_SCATTER)
+        return base + (size_t)to * payload_bytes(op);
+    return base;
+}
+
+static struct bny_boards *boards_of(struct bny_world *w)
+{
+    void *mem;
+
+    if (w->boards_tried)
+        return w->boards;
+    w->boards_tried = 1;
+    for (int i = 0; i < w->ntps && !w->boards; i++) {
+        struct bny_tp *tp = w->tps[i];
+        if (!(tp->ops->caps & BNY_TP_MEM) ||
+            tp->ops->mem_alloc(tp, BOARDS * BNY_BOARD_BYTES, &mem) != 0)
+            continue;
+        w->boards = calloc(1, sizeof *w->boards);
+        if (w->boards)
+            w->boards->mem = mem;
+    }
+    return w->boards;
+}
+
+void bny_boards_free(struct bny_world *w)
+{
+    free(w->boards);
+    w->boards = NULL;
+}
+
+/* Puts the contribution on a free board, if it is one for boards. */
+static void use_board(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+    size_t bytes = payload_bytes(op);
+    struct bny_boards *b;
+    uint32_t i;
+
+    s->board = NULL;
+    if (op->comm->n < 3 || !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN ||
+        bytes > BNY_BOARD_BYTES ||
+        (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
+        return;
+    b = boards_of(op->comm->world);
+    i = b ? b->next % BOARDS : 0;
+    if (!b || b->readers[i])
+        return; /* somebody is still reading: the rings have room */
+    b->next++;
+    s->board = b->mem + (size_t)i * BNY_BOARD_BYTES;
+    s->board_readers = &b->readers[i];
+    bny_local_place(s->board, op->in, bytes);
+}
+
+static int init(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+
+    if (!s)
+        s = op->of_path[BNY_PATH_ONESHOT] = calloc(1, sizeof *s);
+    if (s && !s->of)
+        s->of = calloc((size_t)op->comm->n, sizeof(struct bny_msg *));
+    if (!s || !s->of)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    return bny_grow(&s->tile, &s->tile_cap, op->call.count * op->esz + 64, 1,
+                    "a small operation");
+}
+
+static void shots_free(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+
+    free(s->of);
+    free(s->tile);
+    free(s);
+    op->of_path[BNY_PATH_ONESHOT] = NULL;
+}
+
+static int start(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+    int n = op->comm->n, me = op->comm->rank;
+
+    use_board(op);
+    s->missing = 0;
+    s->sent = 0;
+    for (int r = 0; r < n; r++) {
+        s->of[r] = NULL;
+        s->missing += sends(&op->call, r, me);
+    }
+    return 0;
+}
+
+static void combine_sum(struct bny_op *op)
+{
+    const struct shots *s = shots_of(op);
+    int n = op->comm->n, me = op->comm->rank;
+    size_t count = op->call.count, bytes = count * op->esz;
+    char *dst = op->out;
+    const char *own = op->in, *acc = NULL;
+
+    if (me >= 2 && own == dst) { /* dst is written before our own turn */
+        bny_local_place(s->tile, own, bytes);
+        own = s->tile;
+    }
+    for (int r = 0; r < n; r++) {
+        const char *x = r == me ? own : s->of[r]->data;
+        if (!acc) {
+            acc = x;
+            continue;
+        }
+        bny_local_reduce(&op->call.redop, op->call.dtype, dst, acc, x, count);
+        acc = dst;
+    }
+    if (bny_call_averages(&op->call))
+        bny_divide(dst, dst, count, op->call.dtype, n);
+}
+
+static void combine(struct bny_op *op)
+{
+    const struct shots *s = shots_of(op);
+    int n = op->comm->n, me = op->comm->rank;
+    size_t bytes = payload_bytes(op);
+    char *dst = op->out;
+
+    switch (op->call.collective) {
+    case BNY_BARRIER: return;
+    case BNY_ALLREDUCE: combine_sum(op); return;
+    case BNY_REDUCE:
+        if (me == op->call.root)
+            combine_sum(op);
+        return;
+    case BNY_BROADCAST:
+    case BNY_SCATTER:
+        if (me != op->call.root)
+            bny_local_place(dst, s->of[op->call.root]->data, bytes);
+        else if (op->call.collective == BNY_SCATTER)
+            bny_local_copy(dst, payload(op, me), bytes);
+        return;
+    default: break;
+    }
+    if (op->call.collective == BNY_GATHER && me != op->call.root)
+        return;
+    for (int r = 0; r < n; r++) { /* allgather, gather, alltoall */
+        char *at = dst + (size_t)r * bytes;
+        if (r != me)
+            bny_local_place(at, s->of[r]->data, bytes);
+        else
+            bny_local_copy(at, payload(op, me), bytes);
+    }
+}
+
+static int shoot(struct bny_op *op, struct bny_ep *ep, const struct bny_hdr *h, int to)
+{
+    struct shots *s = shots_of(op);
+    struct bny_cookie *ck;
+    int rc;
+
+    if (!s->board)
+        return ep->ops->eager(ep, h, payload(op, to));
+    ck = bny_cookie_take(op->comm->world, NULL, 0);
+    if (!ck)
+        return -BANYAN_ENOMEM;
+    rc = ep->ops->send(ep, h, s->board, ck);
+    if (rc != 0) {
+        bny_cookie_give(op->comm->world, ck);
+        return rc;
+    }
+    ck->readers = s->board_readers;
+    ++*s->board_readers;
+    return 0;
+}
+
+/* To all who need it, starting behind ourselves, so that ranks do not all hit rank 0. 1: moved
+ * something. */
+static int shoot_all(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+    int n = op->comm->n, me = op->comm->rank, moved = 0;
+    struct bny_hdr h;
+
+    bny_op_header(op, &h, BNY_MSG_DATA);
+    h.len = h.codec_len_raw = (uint32_t)payload_bytes(op);
+    for (; s->sent < n - 1; s->sent++) {
+        int to = me + 1 + s->sent < n ? me + 1 + s->sent : me + 1 + s->sent - n;
+        int rc = sends(&op->call, me, to) ? shoot(op, op->comm->peers[to].ep, &h, to) : 0;
+
+        if (rc == BNY_AGAIN)
+            op->dirty = 1;
+        else if (rc < 0)
+            bny_op_send_failed(op, to, rc, "");
+        if (rc != 0)
+            break;
+        moved = 1;
+    }
+    return moved;
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct shots *s = shots_of(op);
+
+    for (int r = 0; r < op->comm->n; r++)
+        if (s->of[r]) {
+            bny_msg_release(&op->comm->world->held, s->of[r]);
+            s->of[r] = NULL;
+        }
+}
+
+static int advance(struct bny_op *op)
+{
+    struct shots *s = shots_of(op);
+    int moved = 0;
+
+    if (!s->board && payload_bytes(op) > op->comm->scope.eager_max) {
+        use_board(op); /* too long for the rings */
+        if (!s->board) {
+            op->dirty = 1;
+            return 0;
+        }
+    }
+    if (s->sent < op->comm->n - 1)
+        moved = shoot_all(op);
+    if (s->sent < op->comm->n - 1 || s->missing)
+        return moved;
+    combine(op);
+    bny_op_complete(op, 0);
+    return 1;
+}
+
+static void message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct shots *s = shots_of(op);
+    struct bny_held_pool *pool = &op->comm->world->held;
+
+    op->dirty = 1;
+    if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != payload_bytes(op) || s->of[from] ||
+        !sends(&op->call, from, op->comm->rank)) {
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+                   op->comm->peers[from].world_rank,
+                   "rank %d sent %u bytes for %s, rank %d expects %zu", from, msg->hdr.len,
+                   bny_call_name(&op->call), op->comm->rank, payload_bytes(op));
+        bny_msg_release(pool, msg);
+        return;
+    }
+    if (!msg->data && msg->hdr.len) { /* a transport that lends no eager memory: fetch it */
+        msg = bny_msg_hold(pool, msg);
+        if (!msg || bny_msg_is_draining(msg)) {
+            bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_EPROTO,
+                       op->comm->peers[from].world_rank,
+                       "rank %d: an eager message of rank %d came in pieces", op->comm->rank,
+                       from);
+            if (msg)
+                bny_msg_release(pool, msg);
+            return;
+        }
+    }
+    s->of[from] = msg;
+    s->missing--;
+}
+
+/* ---- who is waited for ---- */
+
+static int sends_to(const struct bny_op *op, int r)
+{
+    return sends(&op->call, op->comm->rank, r);
+}
+
+static int lacks(const struct bny_op *op, int r)
+{
+    return !shots_of(op)->of[r];
+}
+
+static int has_sent(const struct bny_op *op)
+{
+    return shots_of(op)->sent == op->comm->n - 1;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct shots *s = shots_of(op);
+    int n = op->comm->n, me = op->comm->rank;
+    int turn = r > me ? r - me - 1 : r - me - 1 + n; /* peers are served in this order */
+
+    if (r == me)
+        return 0;
+    return (!s->of[r] && sends(&op->call, r, me)) ||
+           (turn >= s->sent && sends(&op->call, me, r));
+}
+
+const struct bny_path_ops bny_path_oneshot = {
+    .name = "oneshot",
+    .init = init,
+    .start = start,
+    .advance = advance,
+    .message = message,
+    .drop = drop,
+    .waits_on = waits_on,
+    .sends_to = sends_to,
+    .lacks = lacks,
+    .has_sent = has_sent,
+    .free = shots_free,
+};

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one-shot exchange: a path for small messages. */
+#ifndef BNY_COLLECTIVES_ONESHOT_H
+#define BNY_COLLECTIVES_ONESHOT_H
+
+#include "collectives/op/path.h"
+
+extern const struct bny_path_ops bny_path_oneshot;
+
+struct bny_world;
+void bny_boards_free(struct bny_world *w);
+
+#endif

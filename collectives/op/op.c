@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Life of an operation: planned, started, completed. */
+#include "collectives/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/op/cookie.h"
+
+/* ---- init ---- */
+
+static void make_sig(struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+
+    memset(&op->sig, 0, sizeof op->sig);
+    op->sig.collective = c->collective;
+    op->sig.dtype = (uint8_t)c->dtype;
+    op->sig.op = c->redop.wire;
+    op->sig.codec_sched = op->plan.hash;
+    op->sig.count = c->vector || c->collective == BNY_BARRIER ? 0 : c->count;
+    op->sig.root_tag = c->collective == BNY_SENDRECV ? c->tag
+                                                     : (uint32_t)(c->root < 0 ? 0 : c->root) ^
+                                                           (c->tag << 16 | c->tag >> 16);
+}
+
+int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
+{
+    size_t quantum = bny_redop_quantum(&call->redop);
+    int rc;
+
+    BNY_ASSERT_LOCKED(comm->world);
+    if (op->planned && op->comm == comm && !call->vector && bny_call_same(&op->call, call)) {
+        op->call = *call;
+        return 0;
+    }
+    op->planned = 0;
+    bny_plan_drop(&op->plan);
+    op->comm = comm;
+    op->call = *call;
+    op->esz = banyan_dtype_bytes(call->dtype);
+    rc = bny_plan_get(&comm->scope, call, &op->plan);
+    if (rc)
+        return rc;
+    op->path = comm->paths[op->plan.path];
+    make_sig(op);
+    if (!op->asked) {
+        op->asked = calloc((size_t)comm->n, sizeof *op->asked);
+        if (!op->asked)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    }
+    op->chunk_elems = op->plan.chunk_bytes / op->esz / quantum * quantum;
+    if (op->chunk_elems == 0)
+        op->chunk_elems = quantum;
+    rc = op->path->init ? op->path->init(op) : 0;
+    op->planned = rc == 0;
+    return rc;
+}
+
+/* ---- start ---- */
+
+static void link_active(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+
+    op->next = NULL;
+    if (c->active_last)
+        c->active_last->next = op;
+    else
+        c->active_first = op;
+    c->active_last = op;
+    atomic_store_explicit(&op->state, BNY_OP_ACTIVE, memory_order_relaxed);
+}
+
+static void unlink_active(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_op *prev = NULL;
+
+    for (struct bny_op *o = c->active_first; o; prev = o, o = o->next)
+        if (o == op) {
+            if (prev)
+                prev->next = o->next;
+            else
+                c->active_first = o->next;
+            if (c->active_last == o)
+                c->active_last = prev;
+            return;
+        }
+}
+
+/* Only written under the lock: no locked instruction, which would wait for all stores before
+ * it. */
+static void count_done(struct banyan_comm *c)
+{
+    atomic_store_explicit(&c->ops_done,
+                          atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* It has its number. */
+static int begin(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_msg_list early;
+    struct bny_msg *msg;
+    int rc = bny_op_stage(op);
+
+    if (rc == 0)
+        rc = op->path->start(op);
+    if (rc) { /* others wait for us in vain: tell them why */
+        bny_match_close(c->match, &op->match, 0);
+        bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc, c->world->rank,
+                   "rank %d: %s", c->rank, banyan_last_error());
+        return rc;
+    }
+    link_active(op);
+    op->dirty = 1;
+    early = bny_match_take(c->match, &op->match);
+    while ((msg = bny_msg_list_pop_front(&early)))
+        bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
+    if (bny_op_is_active(op)) {
+        op->dirty = 0;
+        if (bny_op_advance(op))
+            op->dirty = 1;
+    }
+    if (bny_match_is_busy(c->match))
+        bny_comm_talk(c);
+    return 0;
+}
+
+static int may_start(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    int rc = bny_comm_error(c);
+
+    BNY_ASSERT_LOCKED(c->world);
+    BNY_ASSERT(op->planned && !op->match.is_open);
+    if (rc == 0 && op->plan.codec && op->call.state && op->call.state->busy)
+        rc = bny_fail(BANYAN_EBUSY,
+                      "codec_state: another operation uses it; wait for that one first");
+    if (rc)
+        return rc;
+    op->result = 0;
+    op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small
+                            operation may */
+    op->probe_ns = 0;
+    op->cookies = NULL;
+    memset(op->asked, 0, (size_t)c->n * sizeof *op->asked);
+    return 0;
+}
+
+int bny_op_start(struct bny_op *op)
+{
+    const struct bny_call *call = &op->call;
+    int rc = may_start(op);
+
+    if (rc)
+        return rc;
+    op->parent = NULL;
+    if (call->collective == BNY_SENDRECV)
+        rc = bny_match_open_p2p(op->comm->match, &op->match, call->root, call->tag,
+                                call->is_send, call->count * op->esz);
+    else
+        bny_match_open(op->comm->match, &op->match, &op->sig,
+                       op->path->numbers ? op->path->numbers(op) : 0);
+    return rc ? rc : begin(op);
+}
+
+int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
+{
+    int rc = may_start(op);
+
+    if (rc)
+        return rc;
+    op->parent = parent;
+    bny_match_open_kept(op->comm->match, &op->match, &op->sig, seq);
+    return begin(op);
+}
+
+/* ---- completion ---- */
+
+/* Does a message for rank r of a collective still need our progress? Who waits for it would
+ * wait until this rank happens to call the library again, which may be never: the operation is
+ * not complete before. Its receiver takes part and reads, so this ends. The receiver of a
+ * point-to-point message need not have called yet, so that one does not wait: a small send may
+ * return before the receiver calls. */
+static int is_unsent_to(const struct bny_op *op, int r)
+{
+    const struct bny_ep *ep = op->comm->peers[r].ep;
+
+    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->path->sends_to &&
+           op->path->sends_to(op, r);
+}
+
+static int is_unsent(const struct bny_op *op)
+{
+    const struct bny_world *w = op->comm->world;
+    uint64_t any = 0;
+
+    for (int i = 0; i < w->ntps; i++)
+        any |= w->tps[i]->unsent;
+    for (int r = 0; any && r < op->comm->n; r++)
+        if (is_unsent_to(op, r))
+            return 1;
+    return 0;
+}
+
+/* A stage is over: its operation goes on, or, when it waited for that to end, ends. */
+static void tell_parent(struct bny_op *parent)
+{
+    parent->dirty = 1;
+    if (atomic_load_explicit(&parent->state, memory_order_relaxed) == BNY_OP_CLOSING)
+        bny_op_complete(parent, parent->result);
+}
+
+void bny_op_complete(struct bny_op *op, int result)
+{
+    struct banyan_comm *c = op->comm;
+
+    BNY_ASSERT_LOCKED(c->world);
+    if (result && op->result == 0)
+        op->result = result;
+    if (bny_op_is_active(op)) {
+        if (op->path->drop)
+            op->path->drop(op, result);
+        atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
+    }
+    if (op->path->close && op->path->close(op) == BNY_AGAIN)
+        return;
+    if (op->result == 0 && is_unsent(op)) {
+        op->dirty = 1;
+        return;
+    }
+    if (op->result == 0 && bny_op_unstage(op) != 0) {
+        op->result = -BANYAN_ESYSTEM;
+        bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
+                   c->rank, banyan_last_error());
+    }
+    unlink_active(op);
+    if (op->path->numbers)
+        bny_match_give_up(c->match, bny_op_seq(op) + 1, op->path->numbers(op));
+    bny_match_close(c->match, &op->match, op->result == 0);
+    if (!op->parent)
+        count_done(c);
+    atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+    if (op->parent)
+        tell_parent(op->parent);
+}
+
+void bny_op_finish(struct bny_op *op)
+{
+    for (int k = 0; k < BNY_PATH_COUNT; k++)
+        if (op->of_path[k])
+            op->comm->paths[k]->free(op);
+    free(op->asked);
+    free(op->staging);
+    free(op->foreign);
+    free(op->vcounts);
+    bny_plan_drop(&op->plan);
+    memset(op, 0, sizeof *op);
+}
+
+struct bny_op *bny_op_take(struct banyan_comm *comm)
+{
+    struct bny_op *op = comm->pool;
+
+    if (op) {
+        comm->pool = op->next;
+        return op;
+    }
+    op = calloc(1, sizeof *op);
+    if (!op)
+        bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    return op;
+}
+
+void bny_op_give(struct bny_op *op)
+{
+    op->next = op->comm->pool;
+    op->comm->pool = op;
+}
+
+/* ---- who is waited for ---- */
+
+int bny_op_waits_on(const struct bny_op *op, int r)
+{
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING &&
+        op->path->sends_to)
+        return is_unsent_to(op, r);
+    return op->path->waits_on(op, r);
+}
+
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
+{
+    int first = -1, more = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        int waits = bny_op_waits_on(op, r);
+        if (waits && first < 0)
+            first = r;
+        else
+            more += waits;
+    }
+    if (first < 0)
+        snprintf(buf, cap, "no rank");
+    else if (more)
+        snprintf(buf, cap, "rank %d and %d more", first, more);
+    else
+        snprintf(buf, cap, "rank %d", first);
+    return first;
+}

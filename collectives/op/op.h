@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An operation: one call in flight. Its life is init, start, advance as often as needed,
+ * complete; how it does its work is its path's business (path.h). */
+#ifndef BNY_COLLECTIVES_OP_H
+#define BNY_COLLECTIVES_OP_H
+
+#include "collectives/call/call.h"
+#include "collectives/match/match.h"
+#include "collectives/op/path.h"
+#include "collectives/world/comm.h"
+
+enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
+
+struct bny_asked {  /* of a peer: mismatch.c */
+    uint8_t told;   /* our plan, because its differs */
+    uint8_t probed; /* in this round of probes */
+};
+
+struct bny_op {
+    struct banyan_comm *comm;
+    struct bny_call call;
+    struct bny_plan plan;
+    const struct bny_path_ops *path;
+    void *of_path[BNY_PATH_COUNT]; /* each path's own; kept from operation to operation */
+    int planned;                   /* plan and tables fit `call` as it is */
+    atomic_int state;              /* enum bny_op_state */
+    int result;
+    int persistent;
+    struct bny_receiver match; /* its number is match.seq */
+    struct bny_sig sig;
+    uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
+    uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
+    struct bny_op *next; /* active list, or pool */
+    const char *in;      /* the user's buffers or staging */
+    char *out;
+    int dirty;  /* something happened: advance it */
+    size_t esz; /* bytes of the datatype */
+    size_t chunk_elems;
+    struct bny_asked *asked;    /* [n] */
+    struct bny_cookie *cookies; /* of sends in flight */
+    char *staging;
+    size_t staging_cap;
+    char *foreign;                  /* copies of buffers in other kinds of memory */
+    size_t foreign_cap, staged_out; /* bytes that go back to the user */
+    struct bny_op *parent; /* this is one of its stages, with a number given before; or NULL */
+    size_t vcap;
+    size_t *vcounts; /* storage of call's four arrays */
+};
+
+/* ---- life ---- */
+
+/* Plans the call; nothing when the operation has the plan already. 0 or an error. */
+int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
+/* 0, or an error: then it has not begun. Lock held, as for all below. */
+int bny_op_start(struct bny_op *op);
+/* The same for a stage of `parent`, with a number that the parent kept. */
+int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
+/* Idempotent while memory is in use and messages are unsent: progress calls it again. */
+void bny_op_complete(struct bny_op *op, int result);
+void bny_op_finish(struct bny_op *op);                /* frees its memory */
+struct bny_op *bny_op_take(struct banyan_comm *comm); /* from the pool */
+void bny_op_give(struct bny_op *op);                  /* back to the pool */
+
+static inline int bny_op_advance(struct bny_op *op)
+{
+    return op->path->advance(op);
+}
+
+static inline int bny_op_is_active(const struct bny_op *op)
+{
+    return atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE;
+}
+
+static inline int bny_op_is_done(const struct bny_op *op)
+{
+    return atomic_load_explicit(&op->state, memory_order_acquire) == BNY_OP_DONE;
+}
+
+static inline uint32_t bny_op_seq(const struct bny_op *op)
+{
+    return op->match.seq;
+}
+
+/* Does the operation need something of rank r of its communicator, or is something for it not
+ * sent yet? */
+int bny_op_waits_on(const struct bny_op *op, int r);
+/* Ranks the operation is still waiting for, as text: "rank 3" or "rank 1 and 5 more"; the first
+ * such rank, or -1. */
+int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
+
+/* ---- messages: deliver.c ---- */
+
+/* What every message of the operation carries. */
+void bny_op_header(const struct bny_op *op, struct bny_hdr *h, enum bny_msg_kind kind);
+/* It is on its way: matching keeps account. */
+static inline void bny_op_said(struct bny_op *op, const struct bny_hdr *h)
+{
+    if (op->call.collective == BNY_SENDRECV)
+        bny_match_stamped(op->comm->match, &op->match, h);
+}
+/* May it send what its receiver did not ask for? */
+static inline int bny_op_has_credit(struct bny_op *op)
+{
+    return op->call.collective != BNY_SENDRECV ||
+           bny_match_has_credit(op->comm->match, &op->match);
+}
+/* A message for this communicator. Takes msg. */
+void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
+/* Does what matching asks for: its own messages, operations whose number or credit changed. */
+void bny_comm_talk(struct banyan_comm *comm);
+/* An endpoint refused: whoever it is to, dead or with an error. */
+void bny_op_send_failed(struct bny_op *op, int to, int rc, const char *what);
+
+/* ---- mismatch.c: ranks that call different operations ---- */
+
+/* A message for an operation in flight here says that its sender runs another one. */
+void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg);
+/* A message for an operation that is finished here. */
+void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *msg);
+/* Asks the peers of an operation that has waited for long whether they run the same one. */
+void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
+
+/* ---- staging.c: calls that run on a private copy ---- */
+
+/* Makes *pp (a pointer to memory of malloc) hold `need` items of `unit` bytes; keeps it when it
+ * does. Returns 0 or -BANYAN_ENOMEM naming `what`. */
+int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what);
+/* Elements of rank r's part on the send or receive side. */
+size_t bny_part_count(const struct bny_call *call, const size_t *counts, int r);
+/* Sets op->in and op->out: the user's buffers, or a private copy. 0 or an error. */
+int bny_op_stage(struct bny_op *op);
+/* The result is complete: to where the user wants it. 0 or an error. */
+int bny_op_unstage(struct bny_op *op);
+
+#endif

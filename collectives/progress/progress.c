@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Progress: what has happened at the transports is handed to communicators, operations advance,
+ * now and then deadlines and the control plane are looked at. */
+#include "collectives/progress/progress.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "collectives/op/cookie.h"
+#include "collectives/op/op.h"
+
+#define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
+
+/* ---- events ---- */
+
+static void message(struct bny_world *w, struct bny_msg *msg)
+{
+    struct banyan_comm *c = w->last_comm;
+
+    if (!c || c->id != msg->hdr.comm) {
+        for (c = w->comms; c && c->id != msg->hdr.comm; c = c->next_comm)
+            ;
+        if (!c) {
+            if (bny_unclaimed_keep(w, msg) != 0)
+                bny_report(w, NULL, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank, "rank %d: %s",
+                           w->rank, banyan_last_error());
+            return;
+        }
+        w->last_comm = c;
+    }
+    bny_comm_message(c, bny_rank_of(&c->ranks, msg->ep->peer), msg);
+}
+
+/* On this host a process that is gone without a farewell died. Over a network a connection can
+ * also break because its peer, having heard of a failure, left with our bytes unread: then the
+ * failure counts, and a true death is told by the control plane. */
+static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
+{
+    int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
+
+    if (!sure)
+        bny_control_progress(w->control); /* what it left for may be waiting there */
+    bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
+               "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank,
+               ep->ops->name, reason ? reason : "connection lost");
+}
+
+void bny_world_event(struct bny_world *w, struct bny_event *ev)
+{
+    switch (ev->kind) {
+    case BNY_EV_MSG: message(w, ev->msg); break;
+    case BNY_EV_SENT:
+        if (ev->cookie)
+            bny_cookie_sent(w, ev->cookie);
+        break;
+    case BNY_EV_DOWN: down(w, ev->ep, ev->reason); break;
+    }
+}
+
+/* A whole transport that does not work any more: whoever needs it would wait for ever. */
+static void transport_failed(struct bny_world *w, int i, int rc)
+{
+    bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc, w->rank,
+               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name,
+               *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
+}
+
+/* ---- progress ---- */
+
+static int advance_ops(struct bny_world *w, int all)
+{
+    int moved = 0;
+
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        if (bny_match_is_busy(c->match))
+            bny_comm_talk(c);
+        for (struct bny_op *op = c->active_first, *next; op; op = next) {
+            next = op->next;
+            if (!op->dirty && !all)
+                continue;
+            op->dirty = 0;
+            if (!bny_op_is_active(op)) {
+                bny_op_complete(op, op->result);
+            } else if (bny_op_advance(op)) {
+                moved = 1;
+                op->dirty = 1; /* only looked at again while it is active */
+            }
+        }
+    }
+    return moved;
+}
+
+int bny_world_progress(struct bny_world *w)
+{
+    struct bny_event ev[16];
+    int total = 0, drained = 0;
+
+    BNY_ASSERT_LOCKED(w);
+    for (int i = 0; i < w->ntps; i++) {
+        int n = w->tps[i]->ops->poll(w->tps[i], ev, 16);
+        for (int k = 0; k < n; k++)
+            bny_world_event(w, &ev[k]);
+        if (n < 0)
+            transport_failed(w, i, n);
+        total += n > 0 ? n : 0;
+    }
+    if (w->held.draining)
+        drained = bny_held_drain(&w->held);
+    total += drained + advance_ops(w, drained);
+    if (w->has_local_failure)
+        bny_failure_adopt(w);
+    return total;
+}
+
+static void check_deadlines(struct bny_world *w, uint64_t now)
+{
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        for (struct bny_op *op = c->active_first; op; op = op->next) {
+            double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
+            char who[64];
+            int first;
+            bny_probe_if_due(op, now);
+            if (!op->deadline_ns) {
+                op->deadline_ns = bny_deadline_after(now, timeout);
+                op->allowed_ns = op->deadline_ns - now;
+            }
+            if (!op->deadline_ns || now < op->deadline_ns || bny_comm_has_failed(c))
+                continue;
+            first = bny_op_waiting_for(op, who, sizeof who);
+            bny_report(
+                w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
+                first >= 0 ? c->peers[first].world_rank : -1,
+                "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
+                bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9,
+                c->rank, who);
+            break;
+        }
+}
+
+void bny_world_tick(struct bny_world *w)
+{
+    uint64_t now = bny_now_ns();
+
+    BNY_ASSERT_LOCKED(w);
+    w->tick_ns = now;
+    bny_world_count(w);
+    check_deadlines(w, now);
+    if (w->control && bny_control_progress(w->control) == 1)
+        bny_failure_adopt(w);
+    if (w->has_local_failure)
+        bny_failure_adopt(w);
+}
+
+/* ---- worlds side by side ---- */
+
+/* All worlds of this process that have joined, by ->next_world. */
+static pthread_mutex_t worlds_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_world *worlds;
+
+static void in_child(void)
+{
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+    worlds_lock = unlocked; /* whoever held it is not here; the parent's worlds are not ours */
+    worlds = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+void bny_worlds_add(struct bny_world *w)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&worlds_lock);
+    w->next_world = worlds;
+    worlds = w;
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+void bny_worlds_remove(struct bny_world *w)
+{
+    pthread_mutex_lock(&worlds_lock);
+    for (struct bny_world **at = &worlds; *at; at = &(*at)->next_world)
+        if (*at == w) {
+            *at = w->next_world;
+            break;
+        }
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+/* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's.
+ */
+void bny_worlds_progress(const struct bny_world *except)
+{
+    uint64_t now = bny_now_ns();
+
+    if (pthread_mutex_trylock(&worlds_lock) != 0)
+        return;
+    for (struct bny_world *w = worlds; w; w = w->next_world) {
+        if (w == except || !bny_world_trylock(w))
+            continue;
+        if (now > w->tick_ns &&
+            now - w->tick_ns >= WORLD_IDLE_NS) { /* else somebody waits in it */
+            bny_world_progress(w);
+            bny_world_tick(w);
+        }
+        bny_world_unlock(w);
+    }
+    pthread_mutex_unlock(&worlds_lock);
+}
+
+int bny_world_poll(struct bny_world *w)
+{
+    int n, ticked;
+
+    if (!bny_world_trylock(w))
+        return 0;
+    n = bny_world_progress(w);
+    ticked = bny_now_ns() - w->tick_ns > 500000;
+    if (ticked)
+        bny_world_tick(w);
+    bny_world_unlock(w);
+    if (ticked)
+        bny_worlds_progress(w);
+    return n;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What drives a world: progress, waiting, failures. The only room that sees all operations of
+ * all communicators; nothing below calls up to it. */
+#ifndef BNY_COLLECTIVES_PROGRESS_H
+#define BNY_COLLECTIVES_PROGRESS_H
+
+#include "collectives/op/op.h"
+
+/* ---- progress.c ---- */
+
+/* Progresses everything once; lock held. Returns the number of events. */
+int bny_world_progress(struct bny_world *w);
+/* Handles one transport event; lock held. */
+void bny_world_event(struct bny_world *w, struct bny_event *ev);
+/* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held.
+ */
+void bny_world_tick(struct bny_world *w);
+/* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
+int bny_world_poll(struct bny_world *w);
+/* Worlds of this process that have joined. */
+void bny_worlds_add(struct bny_world *w);
+void bny_worlds_remove(struct bny_world *w);
+/* Progress for the other worlds of this process in which nobody waits. What a call left behind
+ * in one (an eager message that waits for a connection) must reach its peers while this process
+ * waits in another. No lock held but, perhaps, that of `except`. */
+void bny_worlds_progress(const struct bny_world *except);
+
+/* ---- failure.c ---- */
+
+/* Fails one communicator (not the others of its world), at once. Lock held. */
+void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f);
+/* Adopts what the control plane agreed on. Lock held. */
+void bny_failure_adopt(struct bny_world *w);
+
+/* ---- wait.c ---- */
+
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
+/* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes
+ * the lock. */
+void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
+/* Progresses, looking up to `tries` times at the peers of an operation that waits for messages
+ * of known peers alone; lock held. Returns > 0 when something moved. */
+int bny_op_look(struct bny_op *op, int tries);
+struct bny_waiter {
+    uint32_t spins, yields, yields_max, finds;
+    int napped;
+    uint64_t last_tick_ns;
+};
+void bny_wait_init(struct bny_waiter *wt);
+/* A progress found something: waiting begins anew. */
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w);
+/* One turn of a wait loop after a progress that found nothing. Lock not held. */
+void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Adaptive waiting: spin while that is likely to pay, then yield, then sleep on the transports'
+ * descriptors. With more ranks than CPUs the peer we wait for may need our CPU: spin little,
+ * yield early. Once in a while a turn is a tick: deadlines and the control plane, the only part
+ * of a short wait that makes system calls. */
+#include <poll.h>
+#include <sched.h>
+
+#include "base/cpu.h"
+#include "collectives/progress/progress.h"
+
+#define TICK_NS 500000u /* between ticks */
+#define CHECK_EVERY                                                                            \
+    256u /* spins, or turns that found something, between looks at the clock                   \
+          */
+#define SPINS         20000u /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
+#define SPINS_SHARED  0u     /* when CPUs are shared: whom we wait for may need this one */
+#define YIELDS        2000u
+#define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
+#define YIELDS_MIN    8u
+#define NAP_MAX_NS    2000000u
+#define HOOK_EVERY                                                                             \
+    8u /* yields between calls of the hook: an MPI's own progress may yield as well */
+#define TICK_EVERY   256u /* yields between ticks, over waits: some hundred microseconds */
+#define LOOKS_SHARED 60   /* with shared CPUs, at peers that run on others; some microseconds */
+
+void bny_wait_init(struct bny_waiter *wt)
+{
+    *wt = (struct bny_waiter){ 0 };
+}
+
+static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
+{
+    uint64_t now = bny_now_ns();
+
+    if (now - wt->last_tick_ns < TICK_NS)
+        return;
+    wt->last_tick_ns = now;
+    if (bny_world_trylock(w)) {
+        bny_world_tick(w);
+        bny_world_unlock(w);
+    }
+    bny_worlds_progress(w);
+}
+
+/* On shared CPUs yields keep others from what they could do, so a wait that outlasted them
+ * makes the next ones fewer: links slow enough that every chunk is worth a nap would else cost
+ * a whole CPU. A wait that finds something at every turn has its deadline too. */
+void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
+{
+    if (++wt->finds % CHECK_EVERY == 0)
+        tick_if_due(wt, w);
+    if (wt->napped)
+        wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
+    else if (wt->yields)
+        wt->yields_max *= 2;
+    wt->spins = wt->yields = 0;
+    wt->napped = 0;
+}
+
+static void call_hook(struct banyan_comm *comm)
+{
+    if (comm && comm->progress_hook)
+        comm->progress_hook(comm->progress_hook_ctx);
+}
+
+/* A paced send's time is told by no descriptor. */
+static uint64_t until_due(const struct bny_world *w, uint64_t longest)
+{
+    uint64_t now = w->due_ns ? bny_now_ns() : 0;
+
+    if (!w->due_ns || w->due_ns > now + longest)
+        return longest;
+    return w->due_ns > now ? w->due_ns - now : 0;
+}
+
+static void nap(struct bny_world *w)
+{
+    int fds[64], nfds = 0, n;
+    struct pollfd pfd[64];
+    struct timespec ts;
+    uint64_t longest = NAP_MAX_NS;
+
+    if (!bny_world_trylock(w)) {
+        sched_yield();
+        return;
+    }
+    if (w->jobs_out) { /* no descriptor tells when a thread has encoded */
+        bny_world_unlock(w);
+        sched_yield();
+        return;
+    }
+    w->nappers++;
+    for (int i = 0; i < w->ntps; i++) {
+        uint64_t ns;
+        n = 0;
+        ns = w->tps[i]->ops->arm(w->tps[i], fds + nfds, 56 - nfds, &n);
+        nfds += n;
+        if (ns < longest)
+            longest = ns;
+    }
+    if (w->control)
+        nfds += bny_control_fds(w->control, fds + nfds, 64 - nfds);
+    w->due_ns = 0;
+    if (longest && bny_world_progress(w) == 0 && (longest = until_due(w, longest)) != 0) {
+        bny_world_unlock(w);
+        for (int i = 0; i < nfds; i++)
+            pfd[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+        ts = (struct timespec){ .tv_nsec = (long)longest };
+        atomic_fetch_add_explicit(&w->sleeps, 1, memory_order_relaxed);
+        ppoll(pfd, (nfds_t)nfds, &ts, NULL);
+        bny_world_lock(w);
+    }
+    /* Only the last to wake disarms: peers would else find no sleeper while one sleeps on. */
+    if (--w->nappers == 0)
+        for (int i = 0; i < w->ntps; i++)
+            w->tps[i]->ops->disarm(w->tps[i]);
+    bny_world_unlock(w);
+}
+
+void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
+{
+    uint32_t spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
+    uint32_t yields_max = w->oversubscribed ? YIELDS_SHARED : YIELDS;
+
+    if (!w->oversubscribed || !wt->yields_max || wt->yields_max > yields_max)
+        wt->yields_max = yields_max;
+
+    if (w->spin_us >= 0)
+        spins_max = (uint32_t)(w->spin_us > 1000000 ? 1000000 : w->spin_us) * 30;
+    if (wt->spins < spins_max) {
+        wt->spins++;
+        bny_pause();
+        if (wt->spins % CHECK_EVERY)
+            return;
+        tick_if_due(wt, w);
+        call_hook(comm); /* the peer we wait for may wait for what the hook drives */
+        return;
+    }
+    if (wt->yields < wt->yields_max) {
+        wt->yields++;
+        sched_yield();
+        if (comm &&
+            ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+            call_hook(comm);
+        /* Also where every wait is short: else ranks whose calls go on succeeding never hear of
+         * an abort. */
+        if (wt->yields % 16 == 0 || (comm && comm->hook_turns % TICK_EVERY == 0))
+            tick_if_due(wt, w);
+        return;
+    }
+    call_hook(comm);
+    tick_if_due(wt, w);
+    wt->napped = 1;
+    nap(w);
+}
+
+/* ---- operations ---- */
+
+/* The progress of an operation that lacks only messages of known peers: looks at these alone.
+ */
+static int poll_peers(struct bny_op *op)
+{
+    struct bny_event ev[4];
+    int n = 0;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        struct bny_ep *ep = op->comm->peers[r].ep;
+        int k;
+        if (!ep || !op->path->lacks(op, r))
+            continue;
+        k = ep->ops->poll_ep(ep, ev, 4);
+        for (int i = 0; i < k; i++)
+            bny_world_event(op->comm->world, &ev[i]);
+        n += k > 0 ? k : 0;
+    }
+    if (op->dirty && bny_op_is_active(op)) {
+        op->dirty = 0;
+        bny_op_advance(op);
+    }
+    return n;
+}
+
+/* Do all ranks that it lacks something of run on other CPUs, as far as is known? */
+static int waits_elsewhere(const struct bny_op *op)
+{
+    if (!op->path->has_sent(op))
+        return 0;
+    for (int r = 0; r < op->comm->n; r++) {
+        const struct bny_ep *ep = op->comm->peers[r].ep;
+        uint32_t cpu;
+
+        if (!ep || !op->path->lacks(op, r) || !op->path->waits_on(op, r))
+            continue;
+        cpu = ep->cpu ? atomic_load_explicit(ep->cpu, memory_order_relaxed) : 0;
+        if (!cpu || cpu == op->comm->world->cpu)
+            return 0;
+    }
+    return 1;
+}
+
+/* Some looks under one lock: a lock operation costs as much as several of them. With shared
+ * CPUs, one look, unless all that are missing run elsewhere: then they come without this CPU.
+ */
+int bny_op_look(struct bny_op *op, int tries)
+{
+    struct bny_world *w = op->comm->world;
+
+    BNY_ASSERT_LOCKED(w);
+    if (w->oversubscribed)
+        tries = LOOKS_SHARED;
+    if (op->path->lacks && op->comm->active_first == op && !op->next && !w->held.draining) {
+        for (int i = 0; i < tries; i++) {
+            if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
+                return 1;
+            if (w->oversubscribed && !waits_elsewhere(op))
+                break;
+            bny_pause();
+        }
+    }
+    return bny_world_progress(w);
+}
+
+/* Where are we after having let others run? Peers want to know with our next message. */
+static void note_cpu(struct bny_world *w)
+{
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+
+    if (cpu == w->cpu)
+        return;
+    w->cpu = cpu;
+    for (int i = 0; i < w->ntps; i++)
+        w->tps[i]->cpu = cpu;
+}
+
+void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
+{
+    uint64_t now;
+
+    if (!deadline_ns)
+        return;
+    now = bny_now_ns();
+    bny_world_lock(op->comm->world);
+    op->deadline_ns = deadline_ns;
+    op->allowed_ns = deadline_ns > now ? deadline_ns - now : 0;
+    bny_world_unlock(op->comm->world);
+}
+
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
+{
+    struct bny_world *w = op->comm->world;
+    struct bny_waiter wt;
+
+    if (bny_op_is_done(op))
+        return op->result;
+    bny_wait_init(&wt);
+    bny_op_set_deadline(op, deadline_ns);
+    while (!bny_op_is_done(op)) {
+        int n = 0;
+        bny_wait_turn(
+            &wt, w,
+            op->comm); /* callers have just looked: with shared CPUs, let others run first */
+        if (bny_world_trylock(w)) {
+            if (w->oversubscribed)
+                note_cpu(w);
+            if (!bny_op_is_done(op))
+                n = bny_op_look(op, 16);
+            bny_world_unlock(w);
+        }
+        if (n > 0)
+            bny_wait_found(&wt, w);
+    }
+    if (op->result)
+        bny_comm_error(op->comm);
+    return op->result;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary
+ * allreduce of a short code.
+ *
+ * The operation takes the numbers of all its stages when it starts, so that these match between
+ * ranks whatever else is in flight when their turn comes. The stages are operations of their
+ * own (children), active in the communicator's list beside their parent, which waits for one
+ * after the other. The parent has the deadline; a failure of the communicator ends both, the
+ * parent last: peers may be writing into the code until the child has closed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "collectives/op/trace.h"
+#include "collectives/stages/stages.h"
+#include "collectives/xfer/xfer.h"
+#include "compress/linear.h"
+
+struct bny_stages {
+    struct bny_op child;
+    struct bny_linear l;
+    int stage, nstages; /* stage: that runs */
+    int running;        /* the child has been started and not been looked at since */
+    int told; /* an error was reported: nothing is tried again until the communicator has failed
+                 of it */
+    char *work, *code;
+    size_t work_cap, code_cap;
+    struct bny_tp *code_tp;          /* the device that knows code, or NULL */
+    struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
+};
+
+static struct bny_stages *stages_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_STAGES];
+}
+
+static const struct bny_linear_ops *ops_of(const struct bny_op *op)
+{
+    return op->plan.codec->ops->linear;
+}
+
+static int init(struct bny_op *op)
+{
+    const struct bny_codec *codec = op->plan.codec;
+    const struct bny_call *c = &op->call;
+    struct bny_stages *s = stages_of(op);
+    size_t work = ops_of(op)->work_bytes(codec, c->count, c->rows, c->cols);
+    size_t code = ops_of(op)->code_bytes(codec, c->count, c->rows, c->cols);
+    int rc;
+
+    if (!s)
+        s = op->of_path[BNY_PATH_STAGES] = calloc(1, sizeof *s);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->nstages = ops_of(op)->nstages(codec);
+    rc = bny_grow(&s->work, &s->work_cap, work + 64, 1, "a codec's work");
+    if (rc || code + 64 <= s->code_cap)
+        return rc;
+    bny_xfer_deregister(&s->code_tp, s->code);
+    rc = bny_grow(&s->code, &s->code_cap, code + 64, 1, "a code");
+    if (rc == 0) /* codes go out by reference */
+        s->code_tp = bny_xfer_register(op->comm->world, s->code, s->code_cap);
+    return rc;
+}
+
+static void stages_free(struct bny_op *op)
+{
+    struct bny_stages *s = stages_of(op);
+
+    if (s->child.comm)
+        bny_op_finish(&s->child);
+    free(s->work);
+    bny_xfer_deregister(&s->code_tp, s->code);
+    free(s->code);
+    free(s);
+    op->of_path[BNY_PATH_STAGES] = NULL;
+}
+
+static char *aligned(char *p)
+{
+    return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
+}
+
+static uint32_t numbers(const struct bny_op *op)
+{
+    return (uint32_t)stages_of(op)->nstages;
+}
+
+static int start(struct bny_op *op)
+{
+    struct bny_stages *s = stages_of(op);
+    const struct bny_call *c = &op->call;
+    int rc = 0;
+
+    s->lent = NULL;
+    if (c->state)
+        rc = bny_state_begin(c->state, op->plan.codec, c->rows, c->cols);
+    if (rc)
+        return rc;
+    s->lent = c->state;
+    s->stage = 0;
+    s->running = s->told = 0;
+    s->l =
+        (struct bny_linear){ .codec = op->plan.codec,
+                             .cpu_flags = bny_cpu_flags(),
+                             .rank = op->comm->rank,
+                             .nranks = op->comm->n,
+                             .step = bny_op_seq(op),
+                             .src = (const float *)op->in,
+                             .dst = (float *)op->out,
+                             .n = c->count,
+                             .rows = c->rows,
+                             .cols = c->cols,
+                             .scale =
+                                 bny_call_averages(&op->call) ? 1.0f / (float)op->comm->n : 1,
+                             .ef_scale = 1,
+                             .work = aligned(s->work),
+                             .code = aligned(s->code) };
+    if (s->lent) {
+        s->l.seed = s->lent->seed;
+        s->l.step = s->lent->step;
+        s->l.ef = s->lent->ef;
+        s->l.keep = s->lent->keep;
+    }
+    return 0;
+}
+
+/* Starts the child of a stage that has something to sum. 0 or an error. */
+static int start_child(struct bny_op *op, const struct bny_stage *stage)
+{
+    struct bny_stages *s = stages_of(op);
+    struct bny_call call;
+    int rc;
+
+    memset(&call, 0, sizeof call);
+    call.collective = BNY_ALLREDUCE;
+    call.dtype = stage->dtype;
+    call.sendbuf = call.recvbuf = s->l.code;
+    call.count = stage->count;
+    call.root = -1;
+    call.tag = op->call.tag;
+    call.chunk_bytes = op->call.chunk_bytes;
+    bny_call_set_schedule(&call, op->call.schedule);
+    rc = bny_redop_get(&call.redop, (banyan_op)stage->op, stage->dtype);
+    if (rc == 0)
+        rc = bny_op_init(&s->child, op->comm, &call);
+    if (rc == -BANYAN_ENOTSUP) { /* the schedule asked for does not serve so short a code */
+        bny_call_set_schedule(&call, "auto");
+        rc = bny_op_init(&s->child, op->comm, &call);
+    }
+    if (rc)
+        return rc;
+    s->child.sig.codec_sched = (uint8_t)(s->child.plan.hash ^ op->plan.codec->hash);
+    s->running = 1;
+    rc = bny_op_start_stage(&s->child, op, bny_op_seq(op) + 1 + (uint32_t)s->stage);
+    if (rc)
+        s->running = 0;
+    return rc;
+}
+
+/* The stage that runs is finished, or there is none yet: goes on. 0, 1: all are done, or an
+ * error. */
+static int next_stage(struct bny_op *op)
+{
+    struct bny_stages *s = stages_of(op);
+    struct bny_stage stage = { .count = 0 };
+    uint64_t t0;
+    int rc;
+
+    while (s->stage < s->nstages) {
+        t0 = bny_trace_clock(op);
+        rc = ops_of(op)->contribute(&s->l, s->stage, &stage);
+        bny_trace(op, BNY_TRACE_STAGE, BNY_TRACE_ENCODE, (uint32_t)s->stage, t0,
+                  stage.count * banyan_dtype_bytes(stage.dtype));
+        if (rc)
+            return rc;
+        if (stage.count)
+            return start_child(op, &stage);
+        s->stage++;
+    }
+    t0 = bny_trace_clock(op);
+    rc = ops_of(op)->finish(&s->l);
+    bny_trace(op, BNY_TRACE_STAGE, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0,
+              op->call.count * sizeof(float));
+    return rc ? rc : 1;
+}
+
+static int advance(struct bny_op *op)
+{
+    struct bny_stages *s = stages_of(op);
+    int rc = 0, moved = 0;
+
+    while (rc == 0 && !s->told && bny_op_is_active(op) && !bny_comm_has_failed(op->comm)) {
+        if (s->running) {
+            if (!bny_op_is_done(&s->child))
+                return moved;
+            s->running = 0;
+            if (s->child.result) /* the communicator has failed: it ends us too */
+                return moved;
+            s->stage++;
+        }
+        moved = 1;
+        rc = next_stage(op);
+    }
+    if (rc == 1)
+        bny_op_complete(op, 0);
+    if (rc < 0 && !bny_comm_has_failed(op->comm))
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error) - rc,
+                   op->comm->world->rank, "rank %d: codec %s: %s", op->comm->rank,
+                   op->plan.codec->spec, banyan_last_error());
+    s->told |= rc < 0;
+    return moved;
+}
+
+static int is_busy(const struct bny_stages *s)
+{
+    return s->running && !bny_op_is_done(&s->child);
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct bny_stages *s = stages_of(op);
+
+    if (s->lent)
+        bny_state_end(s->lent);
+    s->lent = NULL;
+}
+
+/* After a failure a stage may still be closing: it completes us when it has. */
+static int close_stage(struct bny_op *op)
+{
+    return is_busy(stages_of(op)) ? BNY_AGAIN : 0;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct bny_stages *s = stages_of(op);
+
+    return is_busy(s) && bny_op_waits_on(&s->child, r);
+}
+
+const struct bny_path_ops bny_path_stages = {
+    .name = "stages",
+    .init = init,
+    .numbers = numbers,
+    .start = start,
+    .advance = advance,
+    .drop = drop,
+    .close = close_stage,
+    .waits_on = waits_on,
+    .free = stages_free,
+};

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A communicator: some ranks of a world, their numbers, and what is in flight between them. */
+#ifndef BNY_COLLECTIVES_COMM_H
+#define BNY_COLLECTIVES_COMM_H
+
+#include "collectives/world/world.h"
+
+struct bny_op;
+struct bny_match;
+struct bny_path_ops;
+
+struct bny_peer {
+    struct bny_ep *ep; /* NULL for this rank */
+    int world_rank;
+};
+
+struct banyan_comm {
+    struct bny_world *world;
+    uint32_t id;
+    int rank, n;
+    struct bny_peer *peers;                    /* [n] */
+    struct bny_rank_map ranks;                 /* of the world, to this communicator's */
+    struct bny_scope scope;                    /* what plans rest on */
+    struct bny_match *match;                   /* which message is for whom */
+    const struct bny_path_ops *const *paths;   /* [BNY_PATH_COUNT]: api/paths.c */
+    struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
+    struct bny_op *pool;                       /* idle operations of blocking calls */
+    double op_timeout_s;                       /* this rank's own */
+    void (*progress_hook)(void *);
+    void *progress_hook_ctx;
+    uint32_t hook_turns; /* yields in waits, of which some call the hook */
+    /* failure: code is set last, release */
+    atomic_int failed; /* negative code, 0 while healthy */
+    int blamed;
+    char failure_text[320];
+    struct bny_init *init; /* while not joined yet: api/join.c */
+    atomic_uint_fast64_t ops_done;
+    struct banyan_comm *next_comm;
+    int finalized;
+};
+
+static inline int bny_comm_has_failed(const struct banyan_comm *comm)
+{
+    return atomic_load_explicit(&comm->failed, memory_order_relaxed);
+}
+
+/* The communicator's failure as this thread's error; 0 when healthy. Any thread. */
+int bny_comm_error(struct banyan_comm *comm);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Making a world, its lock, and the process that it belongs to. */
+#include "collectives/world/world.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/param.h"
+
+/* ---- lock, generation ---- */
+
+static atomic_uint generation = 1;
+
+static void in_child(void)
+{
+    atomic_fetch_add(&generation, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+unsigned bny_process_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+int bny_world_trylock(struct bny_world *w)
+{
+    if (atomic_flag_test_and_set_explicit(&w->lock, memory_order_acquire))
+        return 0;
+    if (BNY_CHECKS)
+        atomic_store_explicit(&w->locked, 1, memory_order_relaxed);
+    return 1;
+}
+
+void bny_world_lock(struct bny_world *w)
+{
+    for (unsigned i = 0; !bny_world_trylock(w); i++) {
+        if (i % 64 == 63)
+            sched_yield();
+        else
+            bny_pause();
+    }
+}
+
+void bny_world_unlock(struct bny_world *w)
+{
+    BNY_ASSERT_LOCKED(w);
+    if (BNY_CHECKS)
+        atomic_store_explicit(&w->locked, 0, memory_order_relaxed);
+    atomic_flag_clear_explicit(&w->lock, memory_order_release);
+}
+
+void bny_world_count(struct bny_world *w)
+{
+    uint64_t wire = 0, messages = 0, copied = 0, replaced = 0, moved = 0;
+
+    for (int i = 0; i < w->ntps; i++) {
+        wire += w->tps[i]->wire_bytes;
+        messages += w->tps[i]->messages;
+        copied += w->tps[i]->copied_bytes;
+        replaced += w->tps[i]->replaced;
+        moved += w->tps[i]->moved;
+    }
+    atomic_store_explicit(&w->wire_bytes, wire, memory_order_relaxed);
+    atomic_store_explicit(&w->messages, messages, memory_order_relaxed);
+    atomic_store_explicit(&w->copied_bytes, copied, memory_order_relaxed);
+    atomic_store_explicit(&w->replaced, replaced, memory_order_relaxed);
+    atomic_store_explicit(&w->moved, moved, memory_order_relaxed);
+}
+
+/* ---- making ---- */
+
+static enum bny_order order_asked(void)
+{
+    const char *text = bny_param_str("BANYAN_ORDER");
+
+    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0 &&
+        bny_param_first_wrong("BANYAN_ORDER"))
+        bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
+    return !strcmp(text, "step")    ? BNY_ORDER_STEP
+           : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK
+                                    : BNY_ORDER_AUTO;
+}
+
+struct bny_world *bny_world_new(int nranks, int rank)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct bny_world *w = calloc(1, sizeof *w);
+
+    pthread_once(&once, watch_forks);
+    if (!w)
+        return NULL;
+    w->rank = rank;
+    w->nranks = nranks;
+    w->generation = bny_process_generation();
+    w->progress_fd = -1;
+    w->orderly = 1;
+    w->spin_us = bny_param_int("BANYAN_SPIN_US");
+    w->pace = (int)bny_param_int("BANYAN_PACE");
+    w->lockstep = (int)bny_param_int("BANYAN_LOCKSTEP");
+    w->order = order_asked();
+    w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
+    w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
+    w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");
+    w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
+    atomic_flag_clear(&w->lock);
+    atomic_init(&w->refs, 1);
+    if (bny_members_init(&w->members, nranks) != 0) {
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+void bny_world_delete(struct bny_world *w)
+{
+    bny_held_free(&w->held);
+    bny_members_free(&w->members);
+    free(w);
+}

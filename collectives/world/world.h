@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A world: this process's place in a job. Its lock, its transports, who is in the job, what all
+ * ranks agreed on, and the failure that was seen first. It knows no communicator and no
+ * operation: what happens in it is driven from above (progress/). Everything is guarded by its
+ * lock unless a comment says atomic. */
+#ifndef BNY_COLLECTIVES_WORLD_H
+#define BNY_COLLECTIVES_WORLD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "collectives/plan/scope.h"
+#include "collectives/world/held.h"
+#include "collectives/world/members.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/msg_list.h"
+#include "transport/transport.h"
+
+#define BNY_MAX_TPS 4
+
+struct banyan_comm;
+
+struct bny_world {
+    int rank, nranks;
+    atomic_flag lock;    /* progress and every change of state */
+    atomic_int locked;   /* by whom: only to assert; BNY_CHECKS */
+    unsigned generation; /* of the process: a forked child has another */
+    struct bny_tp *tps[BNY_MAX_TPS];
+    int ntps;
+    struct bny_members members;
+    struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
+    struct bny_held_pool held;
+    uint8_t job[8];
+    /* Agreed by all ranks at init, from all cards */
+    struct {
+        uint32_t eager_max, slot_max, whole_max; /* the least that any pair can rely on */
+        uint8_t shares_memory;                   /* every pair talks by shared memory */
+        uint8_t small_slots; /* some pair may not be able to send more than slot_max at once */
+    } agreed;
+    struct bny_topology *topology; /* NULL: nothing is known that matters */
+    int all_local;                 /* one host */
+    int oversubscribed;            /* more local ranks than CPUs, on any host */
+    int codec_crc;                 /* encoded chunks carry checksums */
+    int codec_force;               /* codecs are used even where they are predicted to lose */
+    double link_Bps;               /* the user's word on a rank's link; 0: none */
+    /* This rank's own */
+    int nlocal;               /* ranks on this host */
+    uint32_t cpu;             /* oversubscribed: 1 + the CPU that this rank was on after its
+                               * latest yield */
+    long long encode_threads; /* BANYAN_ENCODE_THREADS */
+    int64_t spin_us;          /* BANYAN_SPIN_US */
+    int pace, lockstep;       /* BANYAN_PACE, BANYAN_LOCKSTEP */
+    enum bny_order order;     /* BANYAN_ORDER */
+    /* Failures: report.c */
+    int has_local_failure; /* without a control plane: adopted at the end of progress */
+    struct bny_failure local_failure;
+    /* Owned by rooms above, which name them */
+    struct banyan_comm *comms;       /* by ->next_comm */
+    struct banyan_comm *last_comm;   /* of the latest message: most messages are for it */
+    struct bny_msg_list unclaimed;   /* match/: for communicators that do not exist here yet */
+    struct bny_cookie_pool *cookies; /* op/ */
+    struct bny_trace *trace;         /* op/trace.h; NULL: nobody asked */
+    struct bny_boards *boards;       /* oneshot/ */
+    int boards_tried;
+    struct bny_workers *workers; /* local/workers.h; NULL: none yet, or none at all */
+    int workers_tried;
+    uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */
+    struct bny_plain *plain; /* api/memory.c: without a transport that shares memory */
+    uint32_t comm_ids;       /* largest id seen */
+    atomic_int refs;         /* communicators */
+    int orderly; /* nothing was destroyed, not finalized, since all ranks finalized one */
+    struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
+    int progress_fd;                /* -1 until asked for */
+    /* Driving: progress/ */
+    struct bny_world *next_world; /* of this process */
+    uint64_t tick_ns;             /* last slow tick */
+    uint64_t due_ns; /* the earliest time at which a paced send may go, 0: none; since a nap
+                        looked last */
+    int nappers;     /* threads that sleep on the armed transports */
+    atomic_uint_fast64_t sleeps;
+    atomic_uint_fast64_t wire_bytes, messages, copied_bytes, replaced,
+        moved;        /* copies of the
+                       * transports': bny_world_count */
+    pthread_t thread; /* progress thread */
+    int has_thread;
+    atomic_int stop_thread;
+    int thread_cpu;
+};
+
+/* world.c */
+struct bny_world *bny_world_new(int nranks, int rank); /* NULL: no memory */
+/* What world.c made; whoever made the rest has freed it. */
+void bny_world_delete(struct bny_world *w);
+void bny_world_lock(struct bny_world *w);
+int bny_world_trylock(struct bny_world *w);
+void bny_world_unlock(struct bny_world *w);
+/* Copies the transports' counters to where any thread may read them. With the lock. */
+void bny_world_count(struct bny_world *w);
+unsigned bny_process_generation(void);
+
+static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
+{
+    return bny_members_ep(&w->members, rank);
+}
+
+/* What every function "with the lock" relies on. */
+#define BNY_ASSERT_LOCKED(w)                                                                   \
+    BNY_ASSERT(atomic_load_explicit(&(w)->locked, memory_order_relaxed))
+
+/* report.c: something went wrong: floods it; the communicators concerned fail when the grace
+ * has passed (progress/failure.c). comm: that it concerns; NULL: all with the rank blamed. Lock
+ * held. */
+void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,
+                enum banyan_error code, int blamed, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+#endif

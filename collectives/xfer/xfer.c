@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way bytes go. */
+#include "collectives/xfer/xfer.h"
+
+#include <string.h>
+
+#include "collectives/local/local.h"
+
+int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *peer,
+                   struct bny_hdr *h, const void *ptr, uint32_t len)
+{
+    int rc;
+
+    BNY_ASSERT(len <= ep->eager_max);
+    if (!peer->ready_seen && !bny_op_has_credit(op))
+        return BNY_PARKED;
+    h->len = len;
+    rc = ep->ops->eager(ep, h, ptr);
+    if (rc != 0)
+        return rc;
+    bny_op_said(op, h);
+    return 1;
+}
+
+/* 2, BNY_AGAIN, -BANYAN_ENOTSUP or an error; 1 where the put is done when it returns. */
+static int put(const struct bny_xfer_send *s, struct bny_hdr *h)
+{
+    struct bny_ep *ep = s->ep;
+    int sync = (ep->ops->caps & BNY_TP_PUT_SYNC) != 0, rc;
+    struct bny_cookie *ck = sync ? NULL : bny_cookie_take(s->op->comm->world, s->op, s->step);
+
+    if (!sync && !ck)
+        return -BANYAN_ENOMEM;
+    h->kind = BNY_MSG_PUT;
+    h->len = 0;
+    rc = ep->ops->put(ep, h, s->is_there ? NULL : s->ptr, s->len, &s->peer->theirs, s->offset,
+                      ck);
+    if (rc != 0 && ck)
+        bny_cookie_give(s->op->comm->world, ck);
+    return rc == 0 ? sync ? 1 : 2 : rc;
+}
+
+static int by_reference(const struct bny_xfer_send *s, struct bny_hdr *h)
+{
+    struct bny_cookie *ck = bny_cookie_take(s->op->comm->world, s->op, s->step);
+    int rc;
+
+    if (!ck)
+        return -BANYAN_ENOMEM;
+    rc = s->ep->ops->send(s->ep, h, s->ptr, ck);
+    if (rc != 0)
+        bny_cookie_give(s->op->comm->world, ck);
+    return rc == 0 ? 2 : rc;
+}
+
+static int by_copy(const struct bny_xfer_send *s, struct bny_hdr *h)
+{
+    struct bny_slot slot;
+    int rc = s->ep->ops->reserve(s->ep, s->len, &slot);
+
+    if (rc != 0)
+        return rc;
+    BNY_ASSERT(slot.cap >= s->len);
+    bny_local_place(slot.mem, s->ptr, s->len);
+    s->ep->tp->copied_bytes += s->len;
+    rc = s->ep->ops->commit(s->ep, &slot, h);
+    return rc == 0 ? 1 : rc;
+}
+
+static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
+{
+    struct bny_ep *ep = s->ep;
+
+    if (s->placeable && s->peer->theirs.bytes && s->prefers_put) {
+        uint8_t kind = h->kind;
+        int rc = put(s, h);
+        if (rc != -BANYAN_ENOTSUP)
+            return rc;
+        h->kind = kind; /* this memory is not registered: as any other message */
+        h->len = s->len;
+    }
+    if (s->len >= ep->zcopy_min || s->len > ep->slot_max) {
+        int rc = by_reference(s, h);
+        if (rc != -BANYAN_ENOTSUP || s->len > ep->slot_max)
+            return rc;
+    }
+    return by_copy(s, h);
+}
+
+int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)
+{
+    int rc;
+
+    h->len = h->codec_len_raw = s->len;
+    if (!bny_xfer_is_bulk(s->ep, s->len))
+        return bny_xfer_eager(s->op, s->ep, s->peer, h, s->ptr, s->len);
+    if (!s->peer->ready_seen &&
+        (bny_xfer_needs_ready(s->ep, s->len, s->placeable) || !bny_op_has_credit(s->op)))
+        return BNY_PARKED;
+    rc = bulk(s, h);
+    if (rc > 0)
+        bny_op_said(s->op, h);
+    return rc;
+}
+
+/* ---- READY and windows ---- */
+
+int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, void *memory,
+                      size_t bytes)
+{
+    struct bny_hdr h;
+    int rc;
+
+    BNY_ASSERT(x->ready_wanted && !x->ready_sent);
+    if (x->window_wanted && !x->ours.bytes &&
+        ep->ops->window_open(ep, memory, bytes, &x->ours) != 0) {
+        memset(&x->ours, 0, sizeof x->ours); /* none: the peer sends by another way */
+        x->window_wanted = 0;
+    }
+    bny_op_header(op, &h, BNY_MSG_READY);
+    h.len = h.codec_len_raw = sizeof x->ours;
+    rc = ep->ops->eager(ep, &h, &x->ours);
+    if (rc != 0)
+        return rc;
+    bny_op_said(op, &h);
+    x->ready_sent = 1;
+    return 1;
+}
+
+void bny_xfer_announced(struct bny_xfer *x, const struct bny_msg *msg, size_t bytes)
+{
+    if (msg->hdr.len == sizeof x->theirs && msg->data) {
+        memcpy(&x->theirs, msg->data, sizeof x->theirs);
+        if (x->theirs.bytes < bytes)
+            memset(&x->theirs, 0, sizeof x->theirs);
+    }
+    x->ready_seen = 1;
+}
+
+int bny_xfer_close(struct bny_ep *ep, struct bny_xfer *x, int fence)
+{
+    if (!x->ours.bytes)
+        return 0;
+    if (fence && ep->ops->fence)
+        ep->ops->fence(ep);
+    if (ep->ops->window_close(ep, &x->ours) == BNY_AGAIN)
+        return BNY_AGAIN;
+    memset(&x->ours, 0, sizeof x->ours);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+struct bny_tp *bny_xfer_register(struct bny_world *w, void *at, size_t bytes)
+{
+    for (int i = 0; i < w->ntps; i++)
+        if ((w->tps[i]->ops->caps & BNY_TP_ATTACH) &&
+            w->tps[i]->ops->attach(w->tps[i], at, bytes) == 0)
+            return w->tps[i];
+    return NULL;
+}
+
+void bny_xfer_deregister(struct bny_tp **tp, void *at)
+{
+    if (*tp)
+        (*tp)->ops->detach(*tp, at);
+    *tp = NULL;
+}

@@ -150,5 +150,50 @@ class Results(unittest.TestCase):
         self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
 
 
+# What sanitizers write into their log_path, as gcc 12 and clang 14 do.
+TRUE_REPORTS = {
+    "address": "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x602000000010 at pc 0x1\n",
+    "address-crash": "AddressSanitizer:DEADLYSIGNAL\n==7==ERROR: AddressSanitizer: SEGV on unknown address\n",
+    "address-check": "==7==AddressSanitizer: CHECK failed: asan_allocator.cpp:190 \"((old)) == ((0x1))\"\n",
+    "leak": "\n=====\n==7==ERROR: LeakSanitizer: detected memory leaks\n",
+    "leak-sum": "SUMMARY: AddressSanitizer: 8 byte(s) leaked in 1 allocation(s).\n",
+    "undefined": "base/a.c:3:5: runtime error: signed integer overflow: 2147483647 + 1\n",
+    "thread": "==================\nWARNING: ThreadSanitizer: data race (pid=7)\n",
+    "thread-fatal": "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2\n",
+    "fuzzer": "==7== ERROR: libFuzzer: deadly signal\n",
+    "address-without-symbols": "==7==WARNING: invalid path to external symbolizer!\n"
+                               "==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x1\n",
+}
+OTHER_TEXT = {
+    "symbolizer": "==7==WARNING: invalid path to external symbolizer!\n"
+                  "==7==WARNING: Failed to use and restart external symbolizer!\n",
+    "empty": "",
+    "on-purpose": "==7==ERROR: AddressSanitizer: SEGV\n    #1 0x1 in self_misbehave tests/mp/cases_self.c:9\n",
+}
+
+
+class Reports(unittest.TestCase):
+    """scripts/lib/reports.py, which tells for scripts/test what of a sanitizer's output is a report."""
+
+    def run_reports(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                pathlib.Path(folder, name).write_text(text)
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/reports.py", folder],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+            return run.returncode, run.stdout.split(), run.stderr
+
+    def test_each_kind_of_report_counts(self):
+        for name, text in TRUE_REPORTS.items():
+            self.assertEqual(self.run_reports({name: text, **OTHER_TEXT})[:2], (1, [name]))
+
+    def test_other_text_does_not_count_and_is_shown(self):
+        code, names, shown = self.run_reports(OTHER_TEXT)
+        self.assertEqual((code, names), (0, []))
+        self.assertIn("--- symbolizer (not a report)", shown)
+        self.assertNotIn("empty", shown)
+        self.assertEqual(self.run_reports({}), (0, [], ""))
+
+
 if __name__ == "__main__":
     unittest.main()

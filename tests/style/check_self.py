@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The checks of this folder can fail: each is run on a small tree with one planted violation."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,14 +25,14 @@ const struct bny_codec_ops bny_codec_f16 = {
 
 
 class Planted(unittest.TestCase):
-    def run_check(self, check, files, *args):
+    def run_check(self, check, files, *args, environment=None):
         """Exit status and output of a check on a tree of {path: text}."""
         with tempfile.TemporaryDirectory() as tree:
             for name, text in files.items():
                 path = pathlib.Path(tree, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            run = subprocess.run([sys.executable, HERE / check, tree, *args],
+            run = subprocess.run([sys.executable, HERE / check, tree, *args], env=environment,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                  universal_newlines=True)
             return run.returncode, run.stdout
@@ -77,6 +79,25 @@ class Planted(unittest.TestCase):
                               (SPDX + "/* x */\n" * 30000, "the limit is")):
             self.expect("check_text.py", {"base/a.c": text}, message)
 
+    def test_format_of_long_lines(self):
+        style = "BasedOnStyle: LLVM\nColumnLimit: 20\n"
+        files = {".clang-format": style, "base/a.c": "/* 4567890123456789_ */\n"}
+        self.expect("check_format.py", files, "base/a.c:1: 23 columns")
+        bare = {**os.environ, "PATH": "/nonexistent"}  # no formatter, no git
+        code, out = self.run_check("check_format.py", files, environment=bare)
+        self.assertEqual(code, 1, out)
+        code, out = self.run_check("check_format.py", {**files, "base/a.c": "int a;\n"}, environment=bare)
+        self.assertEqual(code, 77, out)
+        self.assertIn("there is no clang-format 14", out)
+
+    @unittest.skipUnless(shutil.which("clang-format-14"), "needs clang-format-14")
+    def test_format(self):
+        files = {".clang-format": "BasedOnStyle: LLVM\nColumnLimit: 96\n"}
+        self.expect("check_format.py", {**files, "base/a.c": "int a;\n"}, "1 files are formatted", status=0)
+        self.expect("check_format.py", {**files, "base/a.c": "int a;\nint  b;\n"}, "base/a.c:2: not as")
+        self.expect("check_format.py", {**files, ".clang-format": "NoSuchKey: 1\nColumnLimit: 96\n",
+                                        "base/a.c": "int a;\n"}, "failed")
+
     def test_symbols(self):
         header = "#define BANYAN_API\nBANYAN_API int banyan_a(void);\n" \
                  "BANYAN_API const char *banyan_b(int x);\n"
@@ -96,6 +117,43 @@ class Planted(unittest.TestCase):
                         [library(source + "int bny_c;\n")])
             self.expect("check_symbols.py", both, "banyan_b: in symbols.txt", 1,
                         [library(source.splitlines()[0])])
+
+
+class Commits(unittest.TestCase):
+    """check_commits.py, in a repository of its own."""
+
+    def git(self, *args):
+        subprocess.run(["git", "-C", self.tree, "-c", "user.name=a", "-c", "user.email=a@example.org",
+                        "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false", *args], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def commit(self, subject):
+        self.git("commit", "--allow-empty", "-m", subject)
+
+    def expect(self, status, text):
+        run = subprocess.run([sys.executable, HERE / "check_commits.py", self.tree], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, universal_newlines=True)
+        self.assertEqual(run.returncode, status, run.stdout)
+        self.assertIn(text, run.stdout)
+
+    def test_subjects(self):
+        with tempfile.TemporaryDirectory() as self.tree:
+            self.expect(77, "no history")
+            self.git("init", "-q")
+            self.commit("what came before the tag is not looked at")
+            self.expect(77, "no history")
+            self.git("tag", "v0.1.0")
+            self.commit("tests, perf/builds.py: do one thing")
+            self.expect(0, "1 commits since v0.1.0")
+            for subject in "wip", "fixup! tests: do a thing", "tests: do a thing.", "tests do a thing":
+                self.commit(subject)
+                self.expect(1, subject + ": not of the form")
+                self.git("reset", "--soft", "HEAD~1")
+            self.commit("tests: " + 54 * "x")
+            self.expect(1, "61 characters")
+            self.git("reset", "--soft", "HEAD~1")
+            self.commit("tests: " + 53 * "x")
+            self.expect(0, "2 commits since v0.1.0")
 
 
 TAP = """TAP version 13

@@ -67,6 +67,12 @@ class Planted(unittest.TestCase):
                  "a.c": SPDX}
         self.expect("check_docs.py", files, "as the documents say", status=0)
         self.expect("check_docs.py", {**files, "README.md": "[b](b.c)\n"}, "links to b.c")
+        self.expect("check_docs.py", {**files, "docs/a.md": "[b](../b.c)\n"}, "docs/a.md: links to ../b.c")
+        self.expect("check_docs.py", {**files, "docs/a.md": "# Here, there\n[a](#here)\n"}, "no heading there")
+        self.expect("check_docs.py", {**files, "docs/a.md": "# Here, there\n[a](#here-there) [a](a.md#here-there)\n"},
+                    "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "docs/README.md": "[a](../a.c)\n", "docs/a.md": "a\n"},
+                    "docs/README.md: does not name a.md")
         self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
         self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
 

@@ -85,6 +85,23 @@ class Planted(unittest.TestCase):
                               (SPDX + "/* x */\n" * 30000, "the limit is")):
             self.expect("check_text.py", {"base/a.c": text}, message)
 
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_tarball(self):
+        good, bad = {"base/a.c": SPDX + "int a;\n"}, SPDX + "\tint a;\n"
+        for folder in "build", "of-any-name", "tests/of-any-name":
+            files = {**good, f"{folder}/meson-private/build.dat": "", f"{folder}/made.c": bad}
+            self.expect("check_text.py", files, "clean", status=0)
+        self.expect("check_text.py", {**good, "of-any-name/made.c": bad}, "a tab")
+        with tempfile.TemporaryDirectory() as repository:
+            subprocess.run(["git", "init", "-q", repository], check=True)
+            inside = pathlib.Path(repository, "unpacked")
+            inside.mkdir()
+            (inside / "a.c").write_text(bad)
+            run = subprocess.run([sys.executable, HERE / "check_text.py", inside], stdout=subprocess.PIPE,
+                                 universal_newlines=True)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("a tab", run.stdout)
+
     def test_format_of_long_lines(self):
         style = "BasedOnStyle: LLVM\nColumnLimit: 20\n"
         files = {".clang-format": style, "base/a.c": "/* 4567890123456789_ */\n"}
@@ -125,6 +142,7 @@ class Planted(unittest.TestCase):
                         [library(source.splitlines()[0])])
 
 
+@unittest.skipUnless(shutil.which("git"), "needs git")
 class Commits(unittest.TestCase):
     """check_commits.py, in a repository of its own."""
 

@@ -2,7 +2,8 @@
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
 and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, and the
 table of docs/environment.md is that of base/param.c.
-Usage: check_docs.py ROOT [--write copies the program and the table]
+The version is the same in meson.build, banyan.h and
+CHANGELOG.md. Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
 the .name of the table that its symbol defines, in any file of the folder."""
@@ -128,10 +129,24 @@ def variables(root, write):
         yield "docs/environment.md: the table is not that of base/param.c (check_docs.py ROOT --write)"
 
 
+def versions(root):
+    build, header = root / "meson.build", root / "include/banyan/banyan.h"
+    if not (build.exists() and header.exists()):
+        return
+    version = re.search(r"^ +version: '([\d.]+)'", build.read_text(encoding="utf-8"), re.M).group(1)
+    parts = re.findall(r"^#define BANYAN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header.read_text(encoding="utf-8"), re.M)
+    if ".".join(parts) != version:
+        yield f"banyan.h: is version {'.'.join(parts)}, meson.build {version}"
+    changes = root / "CHANGELOG.md"
+    if not changes.exists() or f"\n## [{version}] - " not in changes.read_text(encoding="utf-8"):
+        yield f"CHANGELOG.md: has no section [{version}] with a date"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
+    found += [*dead_links(root), *unlisted(root), *versions(root), *program(root, "--write" in sys.argv),
+              *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0
 

@@ -76,6 +76,15 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
         self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
 
+    def test_versions(self):
+        header = "".join(f"#define BANYAN_VERSION_{part} {n}\n" for part, n in (("MAJOR", 0), ("MINOR", 2), ("PATCH", 0)))
+        files = {"meson.build": "project('a', 'c',\n  version: '0.2.0')\n", "include/banyan/banyan.h": header,
+                 "CHANGELOG.md": "# Changelog\n\n## [0.2.0] - 2026-01-01\n"}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "CHANGELOG.md": "## [Unreleased]\n"}, "no section [0.2.0]")
+        self.expect("check_docs.py", {**files, "include/banyan/banyan.h": header.replace("MINOR 2", "MINOR 1")},
+                    "is version 0.1.0, meson.build 0.2.0")
+
     def test_text(self):
         self.expect("check_text.py", {"base/a.c": SPDX + "int a;\n"}, "clean", status=0)
         machine = "/" + "work/main/base"

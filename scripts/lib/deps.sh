@@ -18,7 +18,7 @@ test_packages=(
     g++ gfortran clang libclang-rt-dev llvm clang-format-14 abigail-tools cmake git libcriterion-dev libpmix-dev
     python3-numpy openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-    iproute2
+    iproute2 valgrind
 )
 
 # What scripts/softroce-guest needs besides.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
-and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, and the
-table of docs/environment.md is that of base/param.c.
-The version is the same in meson.build, banyan.h and
-CHANGELOG.md. Usage: check_docs.py ROOT [--write copies the program and the table]
+and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, the
+table of docs/environment.md is that of base/param.c, the version is the same in meson.build, banyan.h and CHANGELOG.md.
+Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
 the .name of the table that its symbol defines, in any file of the folder."""

@@ -126,7 +126,7 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
         call.count = total;
         call.vector = 0;
         call.scounts = NULL;
-        memcpy(call.schedule, "auto", 5);
+        bny_call_set_schedule(&call, "auto");
     }
     return rc ? rc : submit(comm, &call, req);
 }
@@ -338,7 +338,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
     call.root = peer;
     call.is_send = (uint8_t)is_send;
     call.codec = NULL;
-    memcpy(call.schedule, "auto", 5);
+    bny_call_set_schedule(&call, "auto");
     if (rc == 0)
         rc = bny_check_root(&call, comm, "peer");
     if (rc == 0)

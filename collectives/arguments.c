@@ -9,13 +9,12 @@
 int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    memset(call, 0, offsetof(struct bny_call, schedule));
+    memset(call, 0, sizeof *call);
     call->collective = (uint8_t)collective;
     call->root = -1;
     call->redop.commutative = 1;
     call->timeout_s = -1;
-    memcpy(call->schedule, "auto", 5);
-    call->chunk_bytes = 0;
+    bny_call_set_schedule(call, "auto");
     if (!comm)
         return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL",
                         bny_collective_name(collective));
@@ -31,10 +30,8 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
             "%s: the communicator is still joining; call banyan_comm_init_test until it is "
             "done",
             bny_collective_name(collective));
-    call->deterministic = comm->deterministic;
-    call->codec = comm->codec_ops;
-    call->state = NULL;
-    call->rows = call->cols = 0;
+    call->deterministic = comm->scope.deterministic != 0;
+    call->codec = comm->scope.codec;
     if (!opts)
         return 0;
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
@@ -45,7 +42,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
             return bny_fail(BANYAN_EINVAL,
                             "schedule: \"%.32s\" is unknown; there are: auto, %s",
                             opts->schedule, bny_schedule_list());
-        snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
+        bny_call_set_schedule(call, opts->schedule);
     }
     if (opts->codec) {
         int rc = bny_codec_parse(&call->codec, opts->codec);
@@ -57,7 +54,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     call->timeout_s = opts->timeout_s;
     call->tag = opts->tag;
     if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)
-        call->deterministic = opts->deterministic;
+        call->deterministic = opts->deterministic != 0;
     if (opts->size > offsetof(struct banyan_opts, chunk_bytes))
         call->chunk_bytes = opts->chunk_bytes;
     if (opts->size > offsetof(struct banyan_opts, codec_state))
@@ -153,21 +150,17 @@ static int is_sum(const struct bny_call *call)
 /* Can the codec do this call? */
 static int codec_fits(const struct bny_call *call)
 {
+    const struct bny_collective_row *row = bny_call_row(call);
     const struct bny_codec_ops *ops = call->codec->ops;
 
     if (ops->family == BNY_CODEC_EXACT)
-        return call->collective != BNY_BARRIER && call->collective != BNY_SENDRECV &&
+        return (row->codecs & BNY_CODECS_EXACT) &&
                ((ops->dtypes ? ops->dtypes : 1u << BANYAN_F32) >> call->dtype & 1);
-    if (call->dtype != BANYAN_F32 || call->deterministic || call->vector)
+    if (call->dtype != BANYAN_F32 || call->deterministic || call->vector ||
+        (row->reduces && !is_sum(call)))
         return 0;
-    switch (call->collective) {
-    case BNY_ALLREDUCE: return is_sum(call);
-    case BNY_REDUCE:
-    case BNY_REDUCE_SCATTER: return is_sum(call) && ops->family != BNY_CODEC_LINEAR;
-    case BNY_BROADCAST:
-    case BNY_ALLGATHER: return ops->family != BNY_CODEC_LINEAR;
-    default: return 0;
-    }
+    return (row->codecs &
+            (ops->family == BNY_CODEC_LINEAR ? BNY_CODECS_LINEAR : BNY_CODECS_LOSSY)) != 0;
 }
 
 /* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
@@ -197,8 +190,7 @@ static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
 int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
                     const struct banyan_opts *opts)
 {
-    int all = call->collective == BNY_REDUCE_SCATTER || call->collective == BNY_ALLGATHER;
-    size_t count = all ? call->count * (size_t)comm->n : call->count;
+    size_t count = bny_call_row(call)->per_rank ? call->count * (size_t)comm->n : call->count;
 
     if (!call->codec)
         return 0;

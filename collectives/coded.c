@@ -15,7 +15,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "collectives/internal.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "collectives/trace.h"
 #include "collectives/workers.h"
 
@@ -30,14 +30,6 @@ static const struct bny_codec *codec_of(const struct bny_op *op)
 static int is_exact(const struct bny_op *op)
 {
     return codec_of(op)->ops->family == BNY_CODEC_EXACT;
-}
-
-int bny_averages(const struct bny_op *op)
-{
-    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
-                  op->call.collective == BNY_REDUCE_SCATTER;
-
-    return reduces && op->call.redop.kind == BANYAN_AVG && !op->call.redop.user;
 }
 
 static size_t bound(const struct bny_op *op, size_t n)
@@ -110,7 +102,7 @@ static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_sta
     return (struct bny_dec){ .codec = codec_of(op),
                              .cpu_flags = bny_cpu_flags(),
                              .dtype = op->call.dtype,
-                             .scale = is_result && bny_averages(op) && !is_exact(op)
+                             .scale = is_result && bny_call_averages(&op->call) && !is_exact(op)
                                           ? 1.0f / (float)op->comm->n
                                           : 1,
                              .seed = op->lent ? op->lent->seed : 0,
@@ -122,16 +114,11 @@ static struct bny_dec decoder(const struct bny_op *op, const struct bny_step_sta
 
 /* ---- start ---- */
 
-/* Inside a host of a hierarchical schedule nothing is encoded. Both ends see it alike. */
+/* Inside a host of a schedule of hosts nothing is encoded. Both ends see it alike. */
 static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
 {
-    const struct bny_world *w = op->comm->world;
-
-    if (s->peer < 0 || is_exact(op) ||
-        (strncmp(op->plan.schedule, "hierarchical", 12) != 0 &&
-         strncmp(op->plan.schedule, "host_", 5) != 0))
-        return 0;
-    return bny_topology_same_host(w->topology, w->rank, op->comm->peers[s->peer].world_rank);
+    return s->peer >= 0 && op->plan.raw_in_host &&
+           bny_topology_same_host(&op->comm->scope, op->comm->rank, s->peer);
 }
 
 static int is_forward(const struct bny_op *op, uint32_t i)
@@ -146,8 +133,7 @@ static int is_forward(const struct bny_op *op, uint32_t i)
 static void mark_steps(struct bny_op *op)
 {
     const struct bny_program *p = op->program;
-    int reduces = op->call.collective == BNY_ALLREDUCE || op->call.collective == BNY_REDUCE ||
-                  op->call.collective == BNY_REDUCE_SCATTER;
+    int reduces = bny_call_row(&op->call)->averages;
 
     for (uint32_t b = 0; b < p->nblocks; b++)
         op->blocks[b].added = op->blocks[b].thinned = 0;
@@ -523,7 +509,7 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
 
 static void keep_raw(struct bny_op *op, char *dst, const char *src, size_t n)
 {
-    if (bny_averages(op)) {
+    if (bny_call_averages(&op->call)) {
         bny_divide(dst, src, n, op->call.dtype, op->comm->n);
         src = dst;
     }

@@ -24,18 +24,20 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
     c->blamed = -1;
     c->peers = calloc((size_t)n, sizeof *c->peers);
     c->rank_of_world = malloc((size_t)w->nranks * sizeof *c->rank_of_world);
-    c->plans = calloc(64, sizeof *c->plans);
-    if (!c->peers || !c->rank_of_world || !c->plans) {
+    c->scope.n = n;
+    c->scope.rank = rank;
+    c->scope.members = malloc((size_t)n * sizeof *c->scope.members);
+    if (!c->peers || !c->rank_of_world || !c->scope.members) {
         free(c->peers);
         free(c->rank_of_world);
-        free(c->plans);
+        free(c->scope.members);
         free(c);
         return NULL;
     }
     for (int r = 0; r < w->nranks; r++)
         c->rank_of_world[r] = -1;
     for (int r = 0; r < n; r++) {
-        c->peers[r].world_rank = world_ranks[r];
+        c->peers[r].world_rank = c->scope.members[r] = world_ranks[r];
         c->peers[r].ep = w->eps[world_ranks[r]];
         c->rank_of_world[world_ranks[r]] = r;
     }
@@ -44,43 +46,37 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
     return c;
 }
 
-#define SLOT_OF_SHM (128u << 10)
+/* What the ranks of the world agreed on, as the plans of this communicator see it. */
+static void settle_scope(struct banyan_comm *c)
+{
+    const struct bny_world *w = c->world;
+    struct bny_scope *s = &c->scope;
 
-/* Which transport each pair uses is known to all ranks, so what follows is the same on all of
- * them. */
+    if (bny_codec_parse(&s->codec, s->codec_spec) != 0)
+        s->codec = NULL; /* checked at init */
+    if (s->codec && s->codec->ops->family == BNY_CODEC_RAW)
+        s->codec = NULL;
+    s->topology = w->topology;
+    s->one_host = w->all_local != 0;
+    s->oversubscribed = w->oversubscribed != 0;
+    s->codec_force = w->codec_force != 0;
+    s->link_Bps = w->link_Bps;
+    s->manner.pace = w->pace;
+    s->manner.lockstep = w->lockstep;
+    s->manner.order = w->order;
+    s->shares_memory = w->agreed.shares_memory;
+    s->small_slots = w->agreed.small_slots;
+    s->eager_max = w->agreed.eager_max;
+    s->chunk_max = w->agreed.slot_max;
+    s->coded_max = w->agreed.whole_max < s->chunk_max ? w->agreed.whole_max : s->chunk_max;
+}
+
 void bny_comm_settle(struct banyan_comm *c)
 {
     struct bny_world *w = c->world;
     struct bny_msg *msg, *next;
 
-    if (bny_codec_parse(&c->codec_ops, c->codec) != 0)
-        c->codec_ops = NULL; /* checked at init */
-    if (c->codec_ops && c->codec_ops->ops->family == BNY_CODEC_RAW)
-        c->codec_ops = NULL;
-    c->all_shm = w->all_local;
-    c->eager_agreed = UINT32_MAX;
-    c->chunk_max = UINT32_MAX;
-    c->coded_max = UINT32_MAX;
-    for (int r = 0; r < c->n; r++) {
-        const struct bny_ep *ep = c->peers[r].ep;
-        if (!ep)
-            continue;
-        if (ep->eager_max < c->eager_agreed)
-            c->eager_agreed = ep->eager_max;
-        if (ep->slot_max < c->chunk_max)
-            c->chunk_max = ep->slot_max;
-        if (ep->whole_max && ep->whole_max < c->coded_max)
-            c->coded_max = ep->whole_max;
-        if (strcmp(ep->ops->name, "shm") != 0)
-            c->all_shm = 0;
-    }
-    c->small_slots = w->any_shm;
-    if (w->any_shm && c->chunk_max > SLOT_OF_SHM)
-        c->chunk_max = SLOT_OF_SHM; /* some other pair's */
-    if (c->coded_max > c->chunk_max)
-        c->coded_max = c->chunk_max;
-    if (!c->all_shm && c->eager_agreed > 4096)
-        c->eager_agreed = 4096; /* what every transport can: pairs may use different ones */
+    settle_scope(c);
     msg = w->strays;
     w->strays = w->strays_last = NULL;
     for (; msg; msg = next) {
@@ -120,10 +116,10 @@ void bny_comm_free(struct banyan_comm *c)
         bny_op_finish(op);
         free(op);
     }
-    bny_plans_free(c);
+    bny_plans_free(&c->scope);
     bny_init_free(c->init);
     free(c->streams);
-    free(c->plans);
+    free(c->scope.members);
     free(c->peers);
     free(c->rank_of_world);
     free(c);
@@ -263,10 +259,10 @@ static uint32_t new_id(const struct banyan_comm *parent, const struct member *al
 
 static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
 {
-    memcpy(c->schedule, parent->schedule, sizeof c->schedule);
-    memcpy(c->codec, parent->codec, sizeof c->codec);
-    c->chunk_bytes = parent->chunk_bytes;
-    c->deterministic = parent->deterministic;
+    memcpy(c->scope.schedule, parent->scope.schedule, sizeof c->scope.schedule);
+    memcpy(c->scope.codec_spec, parent->scope.codec_spec, sizeof c->scope.codec_spec);
+    c->scope.chunk_bytes = parent->scope.chunk_bytes;
+    c->scope.deterministic = parent->scope.deterministic;
     c->op_timeout_s = parent->op_timeout_s;
     c->progress_hook = parent->progress_hook;
     c->progress_hook_ctx = parent->progress_hook_ctx;

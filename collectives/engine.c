@@ -340,7 +340,7 @@ static int keep_chunk(struct bny_op *op, struct bny_step_state *st, uint32_t c)
 
     if (st->encodes)
         return bny_coded_keep(op, st, c);
-    if (bny_averages(op)) {
+    if (bny_call_averages(&op->call)) {
         bny_divide(dst, src, n, op->call.dtype, op->comm->n);
         src = dst;
     }
@@ -394,8 +394,8 @@ static void fail_step(struct bny_op *op, const struct bny_step *s, uint32_t chun
     bny_report(w, rc == -BANYAN_ERANKDEAD ? NULL : op->comm,
                rc == -BANYAN_ERANKDEAD ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
                (enum banyan_error) - rc, world_rank,
-               "%s: chunk %u of message %u with rank %d failed: %s",
-               bny_collective_name(op->call.collective), chunk, s->ordinal, s->peer,
+               "%s: chunk %u of message %u with rank %d failed: %s", bny_call_name(&op->call),
+               chunk, s->ordinal, s->peer,
                *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
 }
 
@@ -561,8 +561,8 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
                    "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does "
                    "not expect: "
                    "counts per rank, or BANYAN_* settings, differ between the two",
-                   from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step,
-                   bny_collective_name(op->call.collective), op->comm->rank);
+                   from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step, bny_call_name(&op->call),
+                   op->comm->rank);
         bny_msg_release(op->comm->world, msg);
         return;
     }

@@ -15,41 +15,19 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "collectives/program.h"
+#include "collectives/call/call.h"
+#include "collectives/plan/plan.h"
 #include "compress/codec.h"
-#include "compress/reduce.h"
 #include "compress/state.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/transport.h"
 
 #define BNY_MAX_TPS       4
 #define BNY_SETTINGS_MAX  256
-#define BNY_NAME_MAX      32
 #define BNY_SPILL_CLASSES 3 /* sizes of buffers that msg.c keeps */
-
-/* ---- reduction operations ---- */
-struct bny_redop {
-    uint8_t wire; /* built-in kind, or 0xfd premul, 0xfe user: goes into the signature */
-    uint8_t kind; /* enum banyan_op_kind that the built-in kernels run (premul: SUM) */
-    uint8_t commutative;
-    banyan_user_fn user; /* NULL: built-in */
-    void *user_ctx;
-    size_t elem_bytes, alignment; /* of a user's opaque element; 0: the datatype */
-    double scalar;                /* premul */
-};
-/* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
-int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
-const char *bny_redop_name(unsigned wire);
-/* The kernel that stores its sums twice; NULL when the operation has none. */
-bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
-/* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
-void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
-                   const void *a, const void *b, size_t n);
 
 /* ---- world ---- */
 struct bny_card; /* what a rank tells all others at init: join.c */
-
-enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
 struct bny_world {
     int rank, nranks;
@@ -60,9 +38,13 @@ struct bny_world {
     int ntps;
     struct bny_ep **eps; /* [nranks]; NULL for this rank */
     uint8_t *same_host;  /* [nranks] */
-    int any_shm;         /* some pair of ranks may talk by shared memory: agreed */
-    int nhosts;          /* groups of ranks with one kernel and network stack, agreed */
-    struct bny_topology *topology; /* topology.h; NULL: nothing is known that matters */
+    struct { /* the least that any pair of ranks can rely on: from all cards, so agreed */
+        uint32_t eager_max, slot_max, whole_max;
+        uint8_t shares_memory; /* every pair talks by shared memory */
+        uint8_t small_slots; /* some pair may not be able to send more than slot_max at once */
+    } agreed;
+    int nhosts; /* groups of ranks with one kernel and network stack, agreed */
+    struct bny_topology *topology; /* NULL: nothing is known that matters */
     struct bny_control *control;   /* NULL when alone, and in bny_comm_loop of tests */
     struct banyan_comm *comms;     /* list by ->next_comm */
     struct banyan_comm *last_comm; /* of the latest message: most messages are for it */
@@ -86,13 +68,13 @@ struct bny_world {
     long long encode_threads;    /* BANYAN_ENCODE_THREADS */
     struct bny_workers *workers; /* workers.h; NULL: none yet, or none at all */
     int workers_tried;
-    uint32_t jobs_out;      /* jobs of operations in flight that have not been collected */
-    double link_Bps;        /* the user's word on a rank's link; 0: none. Agreed */
-    int oversubscribed;     /* more local ranks than CPUs, on any host: agreed by all ranks */
-    uint32_t cpu;           /* then: 1 + the CPU that this rank was on after its latest yield */
-    int all_local, any_tcp; /* agreed */
-    uint64_t tick_ns;       /* last slow tick */
-    int has_local_failure;  /* without a control plane: adopted at the end of progress */
+    uint32_t jobs_out;     /* jobs of operations in flight that have not been collected */
+    double link_Bps;       /* the user's word on a rank's link; 0: none. Agreed */
+    int oversubscribed;    /* more local ranks than CPUs, on any host: agreed by all ranks */
+    uint32_t cpu;          /* then: 1 + the CPU that this rank was on after its latest yield */
+    int all_local;         /* agreed */
+    uint64_t tick_ns;      /* last slow tick */
+    int has_local_failure; /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
     int orderly; /* nothing was destroyed, not finalized, since all ranks finalized one */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, world.c counts */
@@ -102,41 +84,15 @@ struct bny_world {
     uint64_t due_ns; /* the earliest time at which a paced send may go, 0: none; since a nap
                         looked last */
     atomic_uint_fast64_t wire_bytes, messages, copied_bytes, replaced,
-        moved;            /* copies: bny_world_count */
-    int progressing;      /* inside progress: the hook or a user function must not re-enter */
-    int64_t spin_us;      /* BANYAN_SPIN_US */
-    int pace, lockstep;   /* BANYAN_PACE, BANYAN_LOCKSTEP */
-    enum bny_order order; /* BANYAN_ORDER */
+        moved;               /* copies: bny_world_count */
+    int64_t spin_us;         /* BANYAN_SPIN_US */
+    int pace, lockstep;      /* BANYAN_PACE, BANYAN_LOCKSTEP */
+    enum bny_order order;    /* BANYAN_ORDER */
     struct bny_trace *trace; /* trace.h; NULL: nobody asked */
     pthread_t thread;        /* progress thread */
     int has_thread;
     atomic_int stop_thread;
     int thread_cpu;
-};
-
-/* ---- plans ---- */
-enum bny_path { BNY_PATH_ENGINE, BNY_PATH_ONESHOT, BNY_PATH_STAGES /* linear.c */ };
-
-struct bny_plan {
-    /* key */
-    uint8_t valid, collective, dtype, redop_wire, ordered, vector, is_send;
-    int root;
-    size_t count;                  /* elements of the call (v-variants: 0) */
-    const struct bny_codec *asked; /* the call's codec; NULL: none */
-    char forced[BNY_NAME_MAX];     /* schedule asked for; "auto" */
-    size_t forced_chunk;
-    /* result */
-    enum bny_path path;
-    const struct bny_program *program; /* owned by the communicator's program cache */
-    const struct bny_codec *codec; /* NULL: none, or refused because it is predicted to lose: */
-    double refused_s;              /* its prediction; 0 */
-    size_t chunk_bytes;
-    double predicted_s;
-    double pace_s; /* > 0: a step's chunks are sent evenly over so many seconds */
-    double step_s; /* > 0: lock-step, a time step of the program takes so long */
-    int by_chunk;  /* sends to a peer: the oldest chunk first, few at a time */
-    char schedule[BNY_NAME_MAX];
-    uint8_t sched_hash;
 };
 
 /* ---- communicator ---- */
@@ -167,19 +123,8 @@ struct banyan_comm {
         *strays_last; /* messages of operations not started here yet, by ->next */
     struct bny_stream *streams;
     size_t nstreams, streams_cap;
-    struct bny_plan *plans; /* [64], direct mapped */
-    uint32_t eager_agreed;  /* largest payload that every pair of ranks here may send eagerly */
-    int all_shm;            /* every pair talks by shared memory: agreed */
-    uint32_t chunk_max; /* largest chunk that every endpoint of every rank can carry: agreed */
-    uint32_t coded_max; /* largest that arrives in one piece: for encoded ones */
-    int small_slots;    /* a chunk beyond that may be impossible to send as it is: agreed */
-    struct bny_programs *programs; /* cache, select.c */
-    /* settings, agreed by all ranks */
-    char schedule[BNY_NAME_MAX], codec[64];
-    const struct bny_codec *codec_ops; /* NULL: none */
-    size_t chunk_bytes;
-    int deterministic;
-    double op_timeout_s; /* this rank's own */
+    struct bny_scope scope; /* what plans rest on */
+    double op_timeout_s;    /* this rank's own */
     void (*progress_hook)(void *);
     void *progress_hook_ctx;
     uint32_t hook_turns; /* yields in waits, of which some call the hook */
@@ -195,32 +140,6 @@ struct banyan_comm {
 };
 
 /* ---- operations ---- */
-/* One collective call, as the user gave it, checked. */
-struct bny_call {
-    uint8_t collective; /* enum bny_collective */
-    uint8_t vector;     /* v-variant: counts are per rank */
-    uint8_t is_send;    /* SENDRECV: direction */
-    enum banyan_dtype dtype;
-    struct bny_redop redop;
-    const void *sendbuf;
-    void *recvbuf;
-    size_t
-        count; /* elements: of the whole (allreduce...), of a block (allgather, alltoall...) */
-    int root;  /* or the peer of SENDRECV; -1 */
-    uint32_t tag;
-    size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
-    uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
-                              own block */
-    size_t own_at, own_count;
-    char schedule[BNY_NAME_MAX];
-    const struct bny_codec *codec;
-    struct banyan_codec_state *state; /* or NULL */
-    int64_t rows, cols;               /* the matrix that a linear codec takes the tensor for */
-    double timeout_s;                 /* < 0: the communicator's */
-    int deterministic;
-    size_t chunk_bytes;
-};
-
 struct bny_block { /* one row of the table a program's blocks index */
     const char *in;
     char *out, *scratch, *scratch2;
@@ -404,12 +323,6 @@ void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
 
-/* select.c */
-/* Chooses the plan for a call into *out; cached. Returns 0, -BANYAN_EINVAL (unknown schedule),
- * -BANYAN_ENOTSUP (a schedule or codec asked for that cannot do this), -BANYAN_ENOMEM. Lock
- * held. */
-int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct bny_plan *out);
-
 /* submit.c */
 #define BNY_RUN                                                                                \
     ((struct banyan_request **)1) /* in place of a request's address: run the call now */
@@ -418,20 +331,6 @@ int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct b
 int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                struct banyan_request **req);
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
-
-/* programs.c */
-/* The communicator's program of this schedule, made at its first use and kept. 0 or an error;
- * -BANYAN_ENOTSUP when the schedule cannot serve the collective. coalesce: as for bny_compile.
- */
-int bny_program_get(struct banyan_comm *comm, enum bny_collective coll, const char *schedule,
-                    int root, int coalesce, const struct bny_program **out);
-/* 1 and the use of forests that serves a collective, or 0: no forest does. */
-int bny_collective_use(enum bny_collective coll, enum bny_forest_use *use);
-/* The program of a point-to-point operation. */
-const struct bny_program *bny_plan_sendrecv(struct banyan_comm *comm, int peer, int is_send);
-void bny_plans_free(struct banyan_comm *comm);
-int bny_schedule_known(const char *name);
-const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
 
 /* operands.c: where an operation's data lies */
 /* Makes *pp (a pointer to memory of malloc) hold `need` items of `unit` bytes; keeps it when it
@@ -507,8 +406,6 @@ int bny_coded_apply(struct bny_op *op, const struct bny_step *s, struct bny_step
                     const void *wire, size_t len, uint32_t c, size_t n);
 /* KEEP: encodes what others will decode, and keeps the decode. 0 or an error. */
 int bny_coded_keep(struct bny_op *op, struct bny_step_state *st, uint32_t c);
-/* The codec leaves the result to be divided by the number of ranks? */
-int bny_averages(const struct bny_op *op);
 
 /* The inputs of encoding chunk c as `rank`, but for where it goes. */
 void bny_coded_inputs(const struct bny_op *op, const struct bny_step_state *st, uint32_t c,
@@ -541,7 +438,6 @@ const struct bny_op *bny_linear_child(const struct bny_op *op); /* that stage, o
 void bny_linear_child_done(struct bny_op *parent);
 
 /* small.c: the one-shot exchange */
-#define BNY_BOARD_BYTES (32u << 10) /* the longest contribution that a board holds */
 int bny_oneshot_start(struct bny_op *op);
 int bny_oneshot_advance(struct bny_op *op);
 void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg);

@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "base/param.h"
 #include "collectives/internal.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "transport/loop/loop.h"
 
 #define CARD_MAGIC 0x64726163u
@@ -31,6 +31,7 @@ struct bny_card {
     uint8_t control[BNY_CONTROL_ADDR_MAX];
     struct {
         char name[16];
+        uint32_t eager_max, slot_max, whole_max; /* of struct bny_tp */
         uint32_t len;
         uint8_t blob[BNY_ADDR_MAX];
     } tp[CARD_TPS];
@@ -115,6 +116,9 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
             return len;
         }
         in->card.tp[w->ntps].len = (uint32_t)len;
+        in->card.tp[w->ntps].eager_max = w->tps[w->ntps]->eager_max;
+        in->card.tp[w->ntps].slot_max = w->tps[w->ntps]->slot_max;
+        in->card.tp[w->ntps].whole_max = w->tps[w->ntps]->whole_max;
         snprintf(in->card.tp[w->ntps].name, 16, "%s", ops->name);
         w->ntps++;
     }
@@ -210,6 +214,24 @@ static int any_oversubscribed(const struct bny_init *in)
     return 0;
 }
 
+/* A card's k-th transport; NULL: none that we know. */
+static const struct bny_transport_ops *card_transport(const struct bny_card *c, int k)
+{
+    char name[sizeof c->tp[k].name + 1] = "";
+
+    memcpy(name, c->tp[k].name, sizeof c->tp[k].name);
+    return bny_transport_find(name);
+}
+
+static int has_shared(const struct bny_card *c)
+{
+    for (int k = 0; k < CARD_TPS; k++)
+        if (c->tp[k].name[0] && card_transport(c, k) &&
+            (card_transport(c, k)->caps & BNY_TP_SHARED))
+            return 1;
+    return 0;
+}
+
 static int connect_peer(struct bny_init *in, int peer)
 {
     struct bny_world *w = in->w;
@@ -261,7 +283,7 @@ static void drop_unused(struct bny_world *w)
 static int settle_topology(struct bny_init *in)
 {
     struct bny_world *w = in->w;
-    int *host_of = calloc((size_t)w->nranks, sizeof *host_of), rc;
+    int *host_of = calloc((unsigned)w->nranks, sizeof *host_of), rc;
 
     if (!host_of)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
@@ -275,6 +297,60 @@ static int settle_topology(struct bny_init *in)
     rc = bny_topology_settle(w->topology, host_of, w->nranks);
     free(host_of);
     return rc;
+}
+
+static uint32_t less(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One transport of one rank, which some peer may talk to it by. */
+static void count_limits(struct bny_world *w, const struct bny_card *c, int k)
+{
+    w->agreed.eager_max = less(w->agreed.eager_max, c->tp[k].eager_max);
+    w->agreed.slot_max = less(w->agreed.slot_max, c->tp[k].slot_max);
+    if (c->tp[k].whole_max)
+        w->agreed.whole_max = less(w->agreed.whole_max, c->tp[k].whole_max);
+}
+
+/* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
+ * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
+ * of each transport that both of some pair have, those of a host alone for pairs of one host.
+ */
+static void agree_on_limits(struct bny_init *in)
+{
+    struct bny_world *w = in->w;
+    int n = w->nranks, shared = 0, others = 0;
+
+    w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
+    for (int r = 0; r < n; r++) {
+        const struct bny_card *c = &in->cards[r];
+        int neighbour = 0, remote = 0;
+
+        for (int q = 0; q < n && !(neighbour && remote); q++) {
+            int same = !memcmp(in->cards[q].host, c->host, 16);
+            neighbour |= q != r && same;
+            remote |= !same;
+        }
+        for (int k = 0; k < CARD_TPS; k++) {
+            const struct bny_transport_ops *ops =
+                c->tp[k].name[0] ? card_transport(c, k) : NULL;
+
+            if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
+                continue;
+            if (ops->caps & BNY_TP_SHARED)
+                shared = 1;
+            else if (remote || !has_shared(c))
+                others = 1;
+            else
+                continue; /* all its peers share memory with it */
+            count_limits(w, c, k);
+        }
+    }
+    w->agreed.small_slots = (uint8_t)shared;
+    w->agreed.shares_memory = (uint8_t)(shared && !others);
+    if (!w->agreed.shares_memory)
+        w->agreed.eager_max = less(w->agreed.eager_max, 4096); /* what every transport can */
 }
 
 /* All cards are here. */
@@ -292,12 +368,7 @@ static int join(struct banyan_comm *comm)
         w->nlocal += w->same_host[r];
         w->all_local &= !memcmp(in->cards[r].host, in->cards[0].host, 16);
     }
-    for (int r = 0; r < w->nranks && !w->any_shm; r++)
-        for (int k = 0; k < r; k++)
-            w->any_shm |= strcmp(in->cfg.transport, "tcp") != 0 &&
-                          strcmp(in->cfg.transport, "loop") != 0 &&
-                          strcmp(in->cfg.transport, "dpdk") != 0 &&
-                          !memcmp(in->cards[k].host, in->cards[r].host, 16);
+    agree_on_limits(in);
     w->oversubscribed = any_oversubscribed(in);
     rc = settle_topology(in);
     if (rc)
@@ -409,10 +480,10 @@ static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
     if (!comm)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     w->comm_ids = 1;
-    schedule_name(in, comm->schedule);
-    snprintf(comm->codec, sizeof comm->codec, "%s", in->cfg.codec);
-    comm->chunk_bytes = in->cfg.chunk_bytes;
-    comm->deterministic = in->cfg.deterministic;
+    schedule_name(in, comm->scope.schedule);
+    snprintf(comm->scope.codec_spec, sizeof comm->scope.codec_spec, "%s", in->cfg.codec);
+    comm->scope.chunk_bytes = in->cfg.chunk_bytes;
+    comm->scope.deterministic = in->cfg.deterministic != 0;
     comm->op_timeout_s = in->cfg.op_timeout_s;
     comm->progress_hook = in->cfg.progress_hook;
     comm->progress_hook_ctx = in->cfg.progress_hook_ctx;
@@ -606,6 +677,9 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
         in->w->ntps = 1;
         in->w->nlocal = nranks;
         in->w->all_local = 1;
+        in->w->agreed.eager_max = in->w->tps[0]->eager_max;
+        in->w->agreed.slot_max = in->w->tps[0]->slot_max;
+        in->w->agreed.whole_max = UINT32_MAX;
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
     }
     if (rc == 0)

@@ -103,20 +103,22 @@ int bny_linear_start(struct bny_op *op)
     op->nencodings = 0;
     s->stage = 0;
     s->running = s->told = 0;
-    s->l = (struct bny_linear){ .codec = op->plan.codec,
-                                .cpu_flags = bny_cpu_flags(),
-                                .rank = op->comm->rank,
-                                .nranks = op->comm->n,
-                                .step = op->seq,
-                                .src = (const float *)op->in,
-                                .dst = (float *)op->out,
-                                .n = c->count,
-                                .rows = c->rows,
-                                .cols = c->cols,
-                                .scale = bny_averages(op) ? 1.0f / (float)op->comm->n : 1,
-                                .ef_scale = 1,
-                                .work = aligned(s->work),
-                                .code = aligned(s->code) };
+    s->l =
+        (struct bny_linear){ .codec = op->plan.codec,
+                             .cpu_flags = bny_cpu_flags(),
+                             .rank = op->comm->rank,
+                             .nranks = op->comm->n,
+                             .step = op->seq,
+                             .src = (const float *)op->in,
+                             .dst = (float *)op->out,
+                             .n = c->count,
+                             .rows = c->rows,
+                             .cols = c->cols,
+                             .scale =
+                                 bny_call_averages(&op->call) ? 1.0f / (float)op->comm->n : 1,
+                             .ef_scale = 1,
+                             .work = aligned(s->work),
+                             .code = aligned(s->code) };
     if (op->lent) {
         s->l.seed = op->lent->seed;
         s->l.step = op->lent->step;
@@ -142,19 +144,19 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
     call.root = -1;
     call.tag = op->call.tag;
     call.chunk_bytes = op->call.chunk_bytes;
-    memcpy(call.schedule, op->call.schedule, sizeof call.schedule);
+    bny_call_set_schedule(&call, op->call.schedule);
     rc = bny_redop_get(&call.redop, (banyan_op)stage->op, stage->dtype);
     if (rc == 0)
         rc = bny_op_init(&s->child, op->comm, &call);
     if (rc == -BANYAN_ENOTSUP) { /* the schedule asked for does not serve so short a code */
-        memcpy(call.schedule, "auto", 5);
+        bny_call_set_schedule(&call, "auto");
         rc = bny_op_init(&s->child, op->comm, &call);
     }
     if (rc)
         return rc;
     s->child.parent = op;
     s->child.seq = op->seq + 1 + (uint32_t)s->stage;
-    s->child.sig.codec_sched = (uint8_t)(s->child.plan.sched_hash ^ op->plan.codec->hash);
+    s->child.sig.codec_sched = (uint8_t)(s->child.plan.hash ^ op->plan.codec->hash);
     s->running = 1;
     rc = bny_op_start(&s->child);
     if (rc)

@@ -17,17 +17,19 @@
 #define PROBE_AGAIN_NS 1000000000u /* the peer may have had no such communicator */
 #define PROBE_RETRY_NS 20000000u   /* while connecting, or while the peer's ring is full */
 
+/* Signatures are of a peer: they may name no collective at all. */
 static int has_root(const struct bny_sig *sig)
 {
-    return sig->collective == BNY_REDUCE || sig->collective == BNY_BROADCAST ||
-           sig->collective == BNY_GATHER || sig->collective == BNY_SCATTER;
+    const struct bny_collective_row *row = bny_collective_of_wire(sig->collective);
+
+    return row && row->rooted;
 }
 
 static int has_redop(const struct bny_sig *sig)
 {
-    return sig->collective == BNY_ALLREDUCE || sig->collective == BNY_REDUCE ||
-           sig->collective == BNY_REDUCE_SCATTER || sig->collective == BNY_SCAN ||
-           sig->collective == BNY_EXSCAN;
+    const struct bny_collective_row *row = bny_collective_of_wire(sig->collective);
+
+    return row && row->reduces;
 }
 
 /* With a root, only tags of 16 bits can be told from it. */

@@ -12,7 +12,7 @@
 static void make_sig(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
-    unsigned hash = op->plan.sched_hash;
+    unsigned hash = op->plan.hash;
 
     memset(&op->sig, 0, sizeof op->sig);
     op->sig.collective = c->collective;
@@ -27,32 +27,21 @@ static void make_sig(struct bny_op *op)
         op->sig.count = 0;
 }
 
-static int same_plan(const struct bny_call *a, const struct bny_call *b)
-{
-    return a->collective == b->collective && a->count == b->count && a->dtype == b->dtype &&
-           a->root == b->root && !a->vector && !b->vector && a->redop.wire == b->redop.wire &&
-           a->redop.kind == b->redop.kind && a->redop.user == b->redop.user &&
-           a->redop.elem_bytes == b->redop.elem_bytes &&
-           a->redop.commutative == b->redop.commutative && a->codec == b->codec &&
-           a->deterministic == b->deterministic && a->chunk_bytes == b->chunk_bytes &&
-           a->is_send == b->is_send && a->tag == b->tag && a->rows == b->rows &&
-           a->via_allreduce == b->via_allreduce && !strcmp(a->schedule, b->schedule);
-}
-
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
 {
     size_t n = (size_t)comm->n, piece;
     int rc;
 
-    if (op->planned && op->comm == comm && same_plan(&op->call, call)) {
+    if (op->planned && op->comm == comm && !call->vector && bny_call_same(&op->call, call)) {
         op->call = *call;
         return 0;
     }
     op->planned = 0;
+    bny_plan_drop(&op->plan);
     op->comm = comm;
     op->call = *call;
     op->esz = banyan_dtype_bytes(call->dtype);
-    rc = bny_plan_get(comm, call, &op->plan);
+    rc = bny_plan_get(&comm->scope, call, &op->plan);
     if (rc)
         return rc;
     op->program = op->plan.program;
@@ -77,7 +66,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     }
     if (rc)
         return rc;
-    piece = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1;
+    piece = bny_redop_quantum(&op->call.redop);
     op->chunk_elems = op->plan.chunk_bytes / op->esz / piece * piece;
     if (op->chunk_elems == 0)
         op->chunk_elems = piece;
@@ -483,6 +472,7 @@ void bny_op_finish(struct bny_op *op)
     free(op->decoded);
     free(op->stats);
     free(op->vcounts);
+    bny_plan_drop(&op->plan);
     memset(op, 0, sizeof *op);
 }
 

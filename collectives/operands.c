@@ -27,7 +27,7 @@ int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what)
 static size_t weighted_edge(const struct bny_op *op, uint32_t b)
 {
     const struct bny_program *p = op->program;
-    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1;
+    size_t quantum = bny_redop_quantum(&op->call.redop);
     size_t units = op->call.count / quantum, edge;
     double at = 0;
 
@@ -83,8 +83,7 @@ static void cut_part(struct bny_op *op, uint32_t r)
     const struct bny_program *p = op->program;
     uint32_t first = p->owned_first[r], end = p->owned_first[r + 1];
     struct bny_block whole = op->blocks[first];
-    size_t quantum = op->call.redop.elem_bytes > 1 ? op->call.redop.elem_bytes : 1,
-           units = whole.count / quantum, at = 0;
+    size_t quantum = bny_redop_quantum(&op->call.redop), units = whole.count / quantum, at = 0;
     double share = 0;
 
     for (uint32_t b = first; b < end; b++) {

@@ -181,35 +181,32 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
                              .timeout_s = -1 };
     struct bny_plan plan;
     char transports[TRANSPORTS_TEXT], refused[96] = "";
-    int c, rc;
+    enum bny_collective c;
+    int rc;
 
     if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
-        return bny_fail(
-            BANYAN_EINVAL,
-            "banyan_comm_plan: comm, collective, buf must not be NULL, dtype a type");
-    for (c = 0; c < BNY_COLLECTIVE_COUNT; c++)
-        if (!strcmp(bny_collective_name((enum bny_collective)c), collective))
-            break;
-    if (c == BNY_COLLECTIVE_COUNT)
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_comm_plan: comm, collective, buf must not be NULL, dtype "
+                        "a type");
+    if (!bny_collective_find(&c, collective))
         return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
     call.collective = (uint8_t)c;
-    if (c == BNY_ALLREDUCE || c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER ||
-        c == BNY_ALLTOALL || c == BNY_BARRIER || c == BNY_SCAN || c == BNY_EXSCAN)
+    if (!bny_collective_row(c)->rooted && c != BNY_SENDRECV)
         call.root = -1;
-    call.deterministic = comm->deterministic;
-    call.codec = comm->codec_ops;
-    if (call.codec &&
-        (dtype != BANYAN_F32 || call.deterministic || call.collective > BNY_ALLGATHER))
+    call.deterministic = comm->scope.deterministic != 0;
+    call.codec = comm->scope.codec;
+    if (call.codec && (dtype != BANYAN_F32 || call.deterministic ||
+                       !(bny_collective_row(c)->codecs & BNY_CODECS_LOSSY)))
         call.codec = NULL;
     bny_world_lock(comm->world);
-    rc = bny_plan_get(comm, &call, &plan);
+    rc = bny_plan_get(&comm->scope, &call, &plan);
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
     transports_of(comm, transports);
     if (plan.refused_s > 0)
         snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
-                 plan.asked->spec, plan.refused_s * 1e6);
+                 call.codec->spec, plan.refused_s * 1e6);
     snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
              plan.schedule, transports, plan.chunk_bytes,
              plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);

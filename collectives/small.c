@@ -86,7 +86,7 @@ static void use_board(struct bny_op *op)
     uint32_t i;
 
     op->board = NULL;
-    if (op->comm->n < 3 || !op->comm->all_shm || bytes < BOARD_BYTES_MIN ||
+    if (op->comm->n < 3 || !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN ||
         bytes > BNY_BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
@@ -135,7 +135,7 @@ static void combine_sum(struct bny_op *op)
         bny_redop_run(&op->call.redop, op->call.dtype, dst, acc, x, count);
         acc = dst;
     }
-    if (op->call.redop.kind == BANYAN_AVG && !op->call.redop.user)
+    if (bny_call_averages(&op->call))
         bny_divide(dst, dst, count, op->call.dtype, n);
 }
 
@@ -197,7 +197,7 @@ int bny_oneshot_advance(struct bny_op *op)
     int n = op->comm->n, me = op->comm->rank, moved = 0;
     struct bny_hdr h;
 
-    if (!op->board && payload_bytes(op) > op->comm->eager_agreed) {
+    if (!op->board && payload_bytes(op) > op->comm->scope.eager_max) {
         use_board(op); /* too long for the rings */
         if (!op->board) {
             op->dirty = 1;
@@ -255,7 +255,7 @@ void bny_oneshot_message(struct bny_op *op, int from, struct bny_msg *msg)
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                    op->comm->peers[from].world_rank,
                    "rank %d sent %u bytes for %s, rank %d expects %zu", from, msg->hdr.len,
-                   bny_collective_name(op->call.collective), op->comm->rank, payload_bytes(op));
+                   bny_call_name(&op->call), op->comm->rank, payload_bytes(op));
         bny_msg_release(op->comm->world, msg);
         return;
     }

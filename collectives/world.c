@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "base/param.h"
 #include "collectives/internal.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "collectives/workers.h"
 #include "transport/loop/loop.h"
 

@@ -33,7 +33,7 @@ static void put_bin(const struct bny_enc *e, struct bny_sparse *s, const void *s
 static long adacomp_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
                            size_t n)
 {
-    struct bny_sparse s = { .wire = wire, .cap = cap };
+    struct bny_sparse s = bny_sparse_start(wire, cap, n);
     size_t bin = (size_t)e->codec->param[BIN];
 
     if (e->nsum > 1)

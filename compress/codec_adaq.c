@@ -33,7 +33,13 @@ static size_t message_bytes(unsigned bits, size_t n)
 
 static size_t adaq_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
-    return message_bytes(8, n);
+    size_t most = 0;
+
+    /* Not always that of 8 bits: packed codes of odd widths fill up groups of eight. */
+    for (unsigned bits = 2; bits <= 8; bits++)
+        if (message_bytes(bits, n) > most)
+            most = message_bytes(bits, n);
+    return most;
 }
 
 /* The bits; 0: not finite. Writes the blocks' largest |v|. */

@@ -22,7 +22,7 @@ static uint32_t magnitude(float v)
 static long topk_exact_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
                               size_t n)
 {
-    struct bny_sparse s = { .wire = wire, .cap = cap };
+    struct bny_sparse s = bny_sparse_start(wire, cap, n);
     size_t k = (size_t)(e->codec->param[DELTA] * (double)n + 0.5), ties;
     uint32_t least;
 

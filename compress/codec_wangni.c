@@ -57,7 +57,7 @@ static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const voi
 static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
                           size_t n)
 {
-    struct bny_sparse s = { .wire = wire, .cap = cap };
+    struct bny_sparse s = bny_sparse_start(wire, cap, n);
     double l1 = bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n), lambda;
 
     if (e->nsum > 1)

@@ -41,11 +41,23 @@ static void put_head(char *p, enum form f, size_t kept)
     memcpy(p, &head, sizeof head);
 }
 
+/* What is selected takes 6 bytes an element while it is collected: all elements of short
+ * chunks find room, so that not even one of a single element waits for ever. */
+static size_t bound_of(size_t n)
+{
+    size_t more = 4 * ((n + SEGMENT - 1) / SEGMENT) + 2 * n;
+
+    return 4 * n + (more < 64 ? more : 64);
+}
+
 size_t bny_sparse_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {
-    size_t segments = (n + SEGMENT - 1) / SEGMENT;
+    return bound_of(n);
+}
 
-    return 4 * n + 4 * (segments < 16 ? segments : 16);
+struct bny_sparse bny_sparse_start(void *wire, size_t cap, size_t n)
+{
+    return (struct bny_sparse){ .wire = wire, .cap = cap < bound_of(n) ? cap : bound_of(n) };
 }
 
 void bny_sparse_open(struct bny_sparse *s, size_t m)
@@ -95,7 +107,7 @@ long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void
                      float eta, struct bny_selection *sel)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
-    struct bny_sparse s = { .wire = wire, .cap = cap };
+    struct bny_sparse s = bny_sparse_start(wire, cap, n);
 
     for (size_t at = 0; at < n; at += SEGMENT) {
         size_t m = segment_at(at, n);
@@ -173,7 +185,7 @@ static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const v
                         size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
-    struct bny_sparse s = { .wire = wire, .cap = cap };
+    struct bny_sparse s = bny_sparse_start(wire, cap, n);
 
     for (size_t at = 0; at < n; at += SEGMENT) {
         size_t m = segment_at(at, n);

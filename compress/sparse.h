@@ -28,6 +28,9 @@ struct bny_sparse {
 
 size_t bny_sparse_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype);
 
+/* A message of n elements: of at most cap bytes, and of bny_sparse_bound() however much more
+ * there is. */
+struct bny_sparse bny_sparse_start(void *wire, size_t cap, size_t n);
 void bny_sparse_open(struct bny_sparse *s, size_t m);
 /* Chooses the shorter of list and bitmap. */
 void bny_sparse_close(struct bny_sparse *s);

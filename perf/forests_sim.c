@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "banyan/banyan.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "sim_baselines.h"
 #include "topo/bound.h"
 #include "topo/repair.h"

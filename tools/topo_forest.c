@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "collectives/msccl.h"
-#include "collectives/program.h"
+#include "collectives/program/msccl.h"
+#include "collectives/program/program.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/plan.h"

@@ -7,7 +7,7 @@
 
 #include "banyan/banyan.h"
 #include "base/err.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/plan.h"

@@ -37,6 +37,7 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_linear = {
     .name = "linear",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_ROOTED,
+    .traits = BNY_BUILDER_ORDERED,
     .build = build,
     .cost = cost,
 };

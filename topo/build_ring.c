@@ -98,6 +98,7 @@ static double ring_cost(int n, enum bny_forest_use use, double bytes, double alp
 const struct bny_builder_ops bny_build_ring = {
     .name = "ring",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
+    .traits = BNY_BUILDER_NEIGHBOURS,
     .build = ring_build,
     .cost = ring_cost,
 };
@@ -105,6 +106,7 @@ const struct bny_builder_ops bny_build_ring = {
 const struct bny_builder_ops bny_build_ring_uni = {
     .name = "ring_uni",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
+    .traits = BNY_BUILDER_NEIGHBOURS,
     .build = ring_uni_build,
     .cost = uni_cost,
 };

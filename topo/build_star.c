@@ -42,6 +42,7 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_star = {
     .name = "star",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
+    .traits = BNY_BUILDER_DIRECT,
     .build = build,
     .cost = cost,
 };

@@ -69,9 +69,17 @@ enum bny_forest_use {
     BNY_FOREST_ROOTED = 1 << 2, /* all trees rooted at `root`: broadcast and reduce */
 };
 
+/* What the choice must know of a builder beside its cost. */
+enum bny_builder_trait {
+    BNY_BUILDER_DIRECT = 1 << 0,     /* every pair of ranks that share a block talks at once */
+    BNY_BUILDER_NEIGHBOURS = 1 << 1, /* ranks talk to their neighbours in order of rank only */
+    BNY_BUILDER_ORDERED = 1 << 2,    /* adds in order of rank: taken where that is asked for */
+};
+
 struct bny_builder_ops {
     char name[24];
-    unsigned uses; /* enum bny_forest_use that build() accepts for some n */
+    unsigned uses;   /* enum bny_forest_use that build() accepts for some n */
+    unsigned traits; /* enum bny_builder_trait */
     /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out
      * (bny_forest_free), or -BANYAN_ENOTSUP when this builder has none for such n (halving's
      * SCATTERED needs a power of two), or -BANYAN_ENOMEM. Pure; any thread. */

@@ -39,6 +39,7 @@ enum bny_tp_caps {
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
     BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
+    BNY_TP_SHARED = 1 << 7,    /* both ends work on the same memory: nothing crosses a wire */
     BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes
                                   registered memory */
 };
@@ -72,7 +73,10 @@ struct bny_tp {
     uint64_t wire_bytes, messages, copied_bytes, replaced,
         moved;       /* counters; see banyan_stats */
     uint64_t unsent; /* of all endpoints */
-    uint32_t cpu;    /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
+    /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
+     * whatever its peer. All ranks tell each other. */
+    uint32_t eager_max, slot_max, whole_max;
+    uint32_t cpu; /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };
 
 struct bny_tp_config {

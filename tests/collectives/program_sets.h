@@ -3,7 +3,7 @@
 #ifndef TESTS_PROGRAM_SETS_H
 #define TESTS_PROGRAM_SETS_H
 
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 
 #define SET_MAX_RANKS 64
 

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "collectives/internal.h"
-#include "collectives/topology.h"
+#include "collectives/plan/topology.h"
 #include "compress/linear.h"
 #include "transport/loop/loop.h"
 
@@ -395,12 +395,14 @@ static struct bny_plan plan_of(struct banyan_comm *c, size_t bytes, const char *
                              .count = bytes / 4,
                              .root = -1,
                              .timeout_s = -1 };
-    struct bny_plan plan;
+    struct bny_plan plan, said;
 
-    snprintf(call.schedule, sizeof call.schedule, "%s", schedule);
+    bny_call_set_schedule(&call, schedule);
     cr_assert_eq(bny_redop_get(&call.redop, BANYAN_SUM, call.dtype), 0);
-    cr_assert_eq(bny_plan_get(c, &call, &plan), 0, "%s", banyan_last_error());
-    return plan;
+    cr_assert_eq(bny_plan_get(&c->scope, &call, &plan), 0, "%s", banyan_last_error());
+    said = plan;
+    bny_plan_drop(&plan);
+    return said;
 }
 
 /* Size by size all ranks choose the same, never what is predicted to take longer than an
@@ -427,7 +429,7 @@ Test(engine_loop, auto_weighs_height_against_load)
                 struct bny_plan b = plan_of(g.comm[r], bytes, "");
 
                 cr_assert(!strcmp(a.schedule, b.schedule) && a.chunk_bytes == b.chunk_bytes &&
-                              a.sched_hash == b.sched_hash,
+                              a.hash == b.hash,
                           "%s, %zu bytes: %s and %s", of[t].topology, bytes, a.schedule,
                           b.schedule);
             }

@@ -9,7 +9,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "program_sets.h"
 
 static char *text_of(struct program_set *s, size_t *len)

@@ -17,7 +17,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "collectives/program_writer.h"
+#include "collectives/program/writer.h"
 #include "program_sets.h"
 #include "transport/wire.h"
 

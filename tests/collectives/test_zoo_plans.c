@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "banyan/banyan.h"
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "tests/topo/zoo.h"
 #include "topo/bound.h"
 #include "topo/plan.h"

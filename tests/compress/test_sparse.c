@@ -445,6 +445,26 @@ Test(sparse, adaptive_bits_follow_the_spread)
 
 /* Acceptance: with 20 % drift of the scale each step, from the fourth call on. No residual: the
  * family stays itself. */
+/* A chunk of one element, which these codecs send sooner or later, in a message of the bound.
+ * sidco does not: what it fits says that nothing is ever far above the mean. */
+Test(sparse, a_single_element_does_not_wait_for_ever)
+{
+    for (size_t i = 0; bny_codecs[i]; i++) {
+        float x = 1, out, sum = 0;
+        struct tensor t;
+
+        if (bny_codecs[i]->family != BNY_CODEC_SPARSE || !strcmp(bny_codecs[i]->name, "sidco"))
+            continue;
+        t = tensor_new(bny_codecs[i]->name, 1, 1);
+        for (int step = 0; step < 200; step++) {
+            operate(&t, &out, &x, 0);
+            sum += fabsf(out);
+        }
+        cr_expect_gt(sum, 0, "%s: nothing came of 200 operations", bny_codecs[i]->name);
+        tensor_free(&t);
+    }
+}
+
 Test(sparse, tracked_threshold_keeps_what_was_asked)
 {
     const enum family families[] = { LAPLACE, GPD, STUDENT3, GAUSS, DGAMMA_HALF };

@@ -56,7 +56,6 @@ static void open_both(struct dp_tp *t, struct dp_ep *e)
     };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
-    e->ready_tail = &e->ready;
     e->sent_tail = &e->sent;
     e->self = (struct bny_dpdk_addr){ { 4 }, 8, 2 };
     e->tag_in = 77;
@@ -140,12 +139,9 @@ static void read_all(const struct bny_msg *m, const void *data, size_t len)
 
 static void take(struct dp_ep *e, struct held *h)
 {
-    while (e->ready && h->n < HELD) {
-        struct bny_msg *m = &e->ready->m->msg;
+    while (!bny_msg_list_is_empty(&e->ready) && h->n < HELD) {
+        struct bny_msg *m = bny_msg_list_pop_front(&e->ready);
 
-        e->ready = e->ready->next;
-        if (!e->ready)
-            e->ready_tail = &e->ready;
         EXPECT(m->data || m->hdr.len > e->ep.eager_max);
         if (m->data)
             read_all(m, m->data, m->hdr.len);

@@ -4,7 +4,7 @@
  * and looked at, right or wrong; or programs that are proven, written and read back. */
 #include "input.h"
 
-#include "collectives/msccl.h"
+#include "collectives/program/msccl.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
 #include "topo/plan.h"
@@ -29,7 +29,7 @@ static void same(const struct bny_forest *a, const struct bny_forest *b)
     }
 }
 
-/* As collectives/topology.c proves a plan before it runs. */
+/* As collectives/plan/topology.c proves a plan before it runs. */
 static void prove(const struct bny_plan_file *plan)
 {
     static const enum bny_collective of_use[] = { BNY_ALLREDUCE, BNY_REDUCE_SCATTER,

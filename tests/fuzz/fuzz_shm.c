@@ -65,8 +65,7 @@ static void rig_open(struct rig *g)
         ep->free_sends[i] = (uint8_t)i;
     for (uint32_t i = SHM_MSGS; i-- > 0;) {
         ep->msgs[i].base.ep = &ep->base;
-        ep->msgs[i].free_next = ep->free_msgs;
-        ep->free_msgs = &ep->msgs[i];
+        bny_msg_list_push_front(&ep->free_msgs, &ep->msgs[i].base);
     }
 }
 

@@ -15,8 +15,8 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/registry.c": "compress/README.md",
               "topo/builders.c": "collectives/README.md",
               "topo/graph_builders.c": "topo/README.md",
-              "collectives/directs.c": "collectives/README.md"}
-DOCUMENTS = ["*.md", "docs/*.md", "*/README.md", "perf/*.md"]
+              "collectives/program/directs.c": "collectives/README.md"}
+DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
@@ -65,7 +65,7 @@ def check(root, registry, document):
 
 def documents(root):
     return sorted({path for pattern in DOCUMENTS for path in root.glob(pattern)
-                   if not path.parent.name.startswith("build")})
+                   if not re.match("build|out", path.relative_to(root).parts[0])})
 
 
 def anchors(path):

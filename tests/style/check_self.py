@@ -46,7 +46,7 @@ class Planted(unittest.TestCase):
         clean = {"base/err.h": SPDX, "transport/wire.h": SPDX,
                  "transport/a.c": SPDX + '#include "base/err.h"\n#include <stdio.h>\n'}
         self.expect("check_includes.py", clean, "kept", status=0)
-        for include in '"transport/wire.h"', "<transport/wire.h>", '"collectives/program.h"', '"a.h"':
+        for include in '"transport/wire.h"', "<transport/wire.h>", '"collectives/program/program.h"', '"a.h"':
             self.expect("check_includes.py", {**clean, "compress/a.c": f"#include {include}\n"},
                         "compress/a.c: includes")
         self.expect("check_includes.py", {**clean, "examples/a.c": '#include "base/err.h"\n'},

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "banyan/banyan.h"
-#include "collectives/program.h"
+#include "collectives/program/program.h"
 #include "topo/bound.h"
 #include "topo/route.h"
 

@@ -38,7 +38,6 @@ static void set_up(struct here *h)
     h->eps[PEER] = &h->e;
     h->e.ep = (struct bny_ep){ .tp = &h->t.tp, .peer = PEER, .eager_max = DP_EAGER_MAX };
     h->e.tag_in = 7;
-    h->e.ready_tail = &h->e.ready;
     h->e.limit_told = BNY_DPDK_WINDOW;
     bny_flow_tx_init(&h->e.tx, 0, 0, 1500);
     bufs_out = 0;
@@ -107,7 +106,7 @@ Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
     cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
     cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 128),
                   "a fragment is far behind the end of 128 bytes");
-    cr_assert_null(h.e.ready);
+    cr_assert(bny_msg_list_is_empty(&h.e.ready));
     tear_down(&h);
 
     set_up(&h);
@@ -115,7 +114,7 @@ Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
     frame(&h, 0, 64, 128, BNY_DPDK_LAST, 0);
     cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192),
                   "the same, with the end told before");
-    cr_assert_null(h.e.ready);
+    cr_assert(bny_msg_list_is_empty(&h.e.ready));
     tear_down(&h);
 }
 
@@ -133,14 +132,11 @@ Test(dpdk_place, no_message_is_further_away_than_packets_lead_to)
 /* Takes what is reported as the engine would. */
 static void use(struct here *h, uint64_t *rng)
 {
-    while (h->e.ready) {
-        struct dp_msg *m = h->e.ready->m;
+    while (!bny_msg_list_is_empty(&h->e.ready)) {
+        struct dp_msg *m = (struct dp_msg *)bny_msg_list_pop_front(&h->e.ready);
         uint8_t out[4096 + 64];
         uint32_t at = 0, sum = 0;
 
-        h->e.ready = m->ready.next;
-        if (!h->e.ready)
-            h->e.ready_tail = &h->e.ready;
         if (m->msg.data)
             for (uint32_t i = 0; i < m->msg.hdr.len; i++)
                 sum += ((const uint8_t *)m->msg.data)[i];

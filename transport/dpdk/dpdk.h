@@ -18,6 +18,7 @@
 #include "transport/dpdk/driver.h"
 #include "transport/dpdk/flow.h"
 #include "transport/dpdk/packet.h"
+#include "transport/msg_list.h"
 #include "transport/transport.h"
 
 #define DP_EAGER_MAX 4096u
@@ -100,14 +101,10 @@ struct dp_frag {
 /* A message on its way in. */
 struct dp_msg {
     struct bny_msg msg;
-    struct dp_msg *next;           /* in its channel, by id; or free */
+    struct dp_msg *next;           /* in its channel, by id */
     struct dp_msg *all;            /* every one that was ever made */
     struct dp_frag *frags, **tail; /* by off; what was viewed is gone */
-    struct dp_ready {
-        struct dp_ready *next;
-        struct dp_msg *m;
-    } ready;                 /* to be reported */
-    uint32_t id, got, reach; /* got: bytes; reach: all below is here */
+    uint32_t id, got, reach;       /* got: bytes; reach: all below is here */
     uint8_t first, last, reported, dropped, bye;
     uint8_t whole;    /* complete, and off its channel's list */
     uint32_t end;     /* of the payload, once `last` is known */
@@ -138,10 +135,10 @@ struct dp_ep {
     struct dp_in in[BNY_CHANNELS];
     struct dp_out *outs, *free_outs;
     uint8_t *memory; /* [DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX] of the driver */
-    struct dp_out *free_eagers;           /* those with a buffer */
-    uint32_t slots_busy;                  /* bits */
-    unsigned turn;                        /* channel that is next */
-    struct dp_ready *ready, **ready_tail; /* to be reported */
+    struct dp_out *free_eagers; /* those with a buffer */
+    uint32_t slots_busy;        /* bits */
+    unsigned turn;              /* channel that is next */
+    struct bny_msg_list ready;  /* to be reported */
     struct dp_sent {
         struct dp_sent *next;
         void *cookie;
@@ -175,7 +172,8 @@ struct dp_tp {
     struct dp_blob blob;
     struct dp_ep **eps; /* [nranks] */
     int guard; /* UDP socket that keeps the port number and swallows what the kernel sees; -1 */
-    struct dp_msg *free_msgs, *all_msgs;
+    struct bny_msg_list free_msgs;
+    struct dp_msg *all_msgs;
     struct dp_frag *free_frags;
     struct dp_block {
         struct dp_block *next;
@@ -213,7 +211,7 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
 int bny_dpdk_ep_memory(struct dp_ep *e);
 uint32_t bny_dpdk_credit(const struct dp_ep *e); /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
-uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame);
+uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
 void bny_dpdk_push(struct dp_ep *e); /* sends what may be sent */
 void bny_dpdk_ack(struct dp_ep *e);  /* at once */
 void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame);

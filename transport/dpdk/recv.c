@@ -34,10 +34,9 @@ static struct dp_frag *take_frag(struct dp_tp *t)
 
 static struct dp_msg *take_msg(struct dp_tp *t)
 {
-    struct dp_msg *m = t->free_msgs, *all;
+    struct dp_msg *m = (struct dp_msg *)bny_msg_list_pop_front(&t->free_msgs), *all;
 
     if (m) {
-        t->free_msgs = m->next;
         all = m->all;
     } else {
         m = malloc(sizeof *m);
@@ -56,8 +55,7 @@ static void give_msg(struct dp_tp *t, struct dp_msg *m)
 {
     free(m->flat);
     m->flat = NULL;
-    m->next = t->free_msgs;
-    t->free_msgs = m;
+    bny_msg_list_push_front(&t->free_msgs, &m->msg);
 }
 
 /* Gives back the first fragment. */
@@ -228,16 +226,6 @@ static int report(struct dp_ep *e, struct dp_msg *m)
     return 1;
 }
 
-static void make_ready(struct dp_ep *e, struct dp_msg *m)
-{
-    struct dp_ready *r = &m->ready;
-
-    r->next = NULL;
-    r->m = m;
-    *e->ready_tail = r;
-    e->ready_tail = &r->next;
-}
-
 /* Reports what is due, and leaves behind what is complete. */
 static void advance(struct dp_ep *e, struct dp_in *in)
 {
@@ -250,7 +238,7 @@ static void advance(struct dp_ep *e, struct dp_in *in)
         } else if (!m->reported && !m->bye) {
             if (!report(e, m))
                 return;
-            make_ready(e, m);
+            bny_msg_list_push_back(&e->ready, &m->msg);
         }
         if (!complete(m))
             return;

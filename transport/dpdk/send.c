@@ -175,9 +175,9 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     finish(e, head, tx);
 }
 
-uint32_t bny_dpdk_fragment(const struct dp_ep *e, uint32_t off, uint32_t frame)
+uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
 {
-    uint32_t at = BNY_DPDK_ETH + BNY_DPDK_HEAD + check_bytes(dp_tp_of(e));
+    uint32_t at = BNY_DPDK_ETH + BNY_DPDK_HEAD + check_bytes(t);
 
     if (off == 0 || frame >= 4096)
         at += (uint32_t)sizeof(struct bny_hdr);
@@ -202,7 +202,7 @@ static struct dp_out *next_out(struct dp_ep *e)
 
 static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
 {
-    uint32_t len = bny_dpdk_fragment(e, o->off, e->frame), seq;
+    uint32_t len = bny_dpdk_fragment(dp_tp_of(e), o->off, e->frame), seq;
 
     if (len > o->hdr.len - o->off)
         len = o->hdr.len - o->off;

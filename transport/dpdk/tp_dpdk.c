@@ -142,6 +142,8 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.ops = &bny_dpdk_ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.eager_max = DP_EAGER_MAX;
+    t->tp.slot_max = DP_SLOT_MAX;
     t->guard = -1;
     t->set = set;
     t->now = bny_now_ns();
@@ -152,6 +154,7 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         dpdk_destroy(&t->tp);
         return rc;
     }
+    t->tp.whole_max = bny_dpdk_fragment(t, 0, t->blob.frame);
     *out = &t->tp;
     return 0;
 }
@@ -197,7 +200,6 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     memcpy(&e->blob, blob, sizeof e->blob);
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
-    e->ready_tail = &e->ready;
     e->sent_tail = &e->sent;
     bny_dpdk_derive(e);
     if (t->port) {
@@ -211,7 +213,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         e->port_is_own = rc == 0;
     }
     e->lanes = t->port && (e->blob.queues > 1 || t->info.queues > 1) ? BNY_CHANNELS : 1;
-    e->ep.whole_max = bny_dpdk_fragment(e, 0, e->frame_wanted);
+    e->ep.whole_max = bny_dpdk_fragment(t, 0, e->frame_wanted);
     if (rc == 0)
         rc = bny_dpdk_ep_memory(e);
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,
@@ -382,15 +384,11 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
         s->next = e->free_sent;
         e->free_sent = s;
     }
-    while (e->ready && got < n) {
-        struct dp_msg *m = e->ready->m;
-
-        e->ready = e->ready->next;
-        if (!e->ready)
-            e->ready_tail = &e->ready;
-        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &e->ep, .msg = &m->msg };
-    }
-    if (e->down == 1 && got < n && !e->ready) {
+    while (!bny_msg_list_is_empty(&e->ready) && got < n)
+        ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG,
+                                        .ep = &e->ep,
+                                        .msg = bny_msg_list_pop_front(&e->ready) };
+    if (e->down == 1 && got < n && bny_msg_list_is_empty(&e->ready)) {
         e->down = 2;
         ev[got++] =
             (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
@@ -442,7 +440,8 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
 {
     struct dp_tp *t = dp_tp_of(e);
 
-    if (!e->ready) { /* what waits is taken first: no queue without end */
+    /* What waits is taken first: no queue without end. */
+    if (bny_msg_list_is_empty(&e->ready)) {
         if (e->port_is_own)
             receive(t, e->port, e);
         else
@@ -459,7 +458,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
     t->now = bny_now_ns();
     for (int r = 0; r < tp->nranks && t->port; r++)
-        waiting |= t->eps[r] && t->eps[r]->ready;
+        waiting |= t->eps[r] && !bny_msg_list_is_empty(&t->eps[r]->ready);
     if (t->port && !waiting)
         receive(t, t->port, NULL);
     for (int i = 0; i < tp->nranks; i++) {
@@ -470,7 +469,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
             continue;
         if (look)
             bny_dpdk_watch(e);
-        if (e->port_is_own && !e->ready)
+        if (e->port_is_own && bny_msg_list_is_empty(&e->ready))
             receive(t, e->port, e);
         tend(e);
         if (got < n)
@@ -502,7 +501,8 @@ static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 
     *nfds = 0;
     for (int r = 0; r < tp->nranks; r++)
-        if (t->eps[r] && (t->eps[r]->ready || t->eps[r]->sent || t->eps[r]->down == 1))
+        if (t->eps[r] && (!bny_msg_list_is_empty(&t->eps[r]->ready) || t->eps[r]->sent ||
+                          t->eps[r]->down == 1))
             return 0;
     return DP_NAP_NS;
 }

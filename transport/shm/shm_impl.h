@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "transport/msg_list.h"
 #include "transport/transport.h"
 
 #define SHM_MAGIC      0x6d68736eu /* "nshm" */
@@ -109,7 +110,6 @@ struct shm_msg {
     uint32_t segment;
     uint8_t kind, index;
     uint16_t lines; /* of the data area */
-    struct shm_msg *free_next;
 };
 
 struct shm_conn; /* a socket or pidfd in the epoll set */
@@ -125,7 +125,7 @@ struct shm_ep {
 
     /* receiving */
     struct shm_seg *in; /* NULL until the peer's hello */
-    struct shm_msg *free_msgs;
+    struct bny_msg_list free_msgs;
     uint32_t in_pos;       /* next record to read */
     uint32_t in_head;      /* all records before are released */
     uint32_t in_published; /* value of in->head */

@@ -164,8 +164,7 @@ struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
         ep->free_sends[i] = (uint8_t)i;
     for (uint32_t i = SHM_MSGS; i-- > 0;) {
         ep->msgs[i].base.ep = &ep->base;
-        ep->msgs[i].free_next = ep->free_msgs;
-        ep->free_msgs = &ep->msgs[i];
+        bny_msg_list_push_front(&ep->free_msgs, &ep->msgs[i].base);
     }
     tp->peers[rank] = ep;
     return ep;

@@ -327,7 +327,7 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
 
     while (got < n) {
         struct shm_rec *rec = &ep->in->ring[ep->in_pos & MASK];
-        struct shm_msg *m = ep->free_msgs;
+        struct shm_msg *m = (struct shm_msg *)ep->free_msgs.first;
         const char *wrong;
 
         if (atomic_load_explicit(&rec->seq, memory_order_acquire) != ep->in_pos + 1)
@@ -340,7 +340,7 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
             bny_shm_ep_fail(ep, BANYAN_EPROTO, "%s", wrong);
             break;
         }
-        ep->free_msgs = m->free_next;
+        bny_msg_list_pop_front(&ep->free_msgs);
         m->pos = ep->in_pos++;
         /* Only the data of longer eager messages stays in the ring's order until it is
          * released. The rest is in the message now, so holding it holds up nobody. */
@@ -547,8 +547,7 @@ void bny_shm_release(struct bny_msg *msg)
     }
     if (m->kind == SHM_REC_EAGER)
         ring_release(ep, m->pos, m->lines);
-    m->free_next = ep->free_msgs;
-    ep->free_msgs = m;
+    bny_msg_list_push_front(&ep->free_msgs, msg);
     if (wake && SHM_UNLIKELY(atomic_load_explicit(&ep->in->tx_sleeping, memory_order_relaxed)))
         bny_shm_doorbell(ep);
 }

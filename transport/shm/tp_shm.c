@@ -75,7 +75,11 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     if (!tp)
         return bny_fail(BANYAN_ENOMEM, "shm: no memory for the transport");
     tp->epfd = -1;
-    tp->base = (struct bny_tp){ .ops = &bny_shm_ops, .rank = cfg->rank, .nranks = cfg->nranks };
+    tp->base = (struct bny_tp){ .ops = &bny_shm_ops,
+                                .rank = cfg->rank,
+                                .nranks = cfg->nranks,
+                                .eager_max = SHM_EAGER_MAX,
+                                .slot_max = SHM_SLOT_BYTES };
     tp->peers = calloc((size_t)cfg->nranks, sizeof *tp->peers);
     tp->eps = calloc((size_t)cfg->nranks, sizeof *tp->eps);
     if (cfg->secret)
@@ -245,7 +249,8 @@ static void shm_disarm(struct bny_tp *btp)
 
 const struct bny_transport_ops bny_shm_ops = {
     .name = "shm",
-    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_MEM,
+    .caps =
+        BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_SHARED | BNY_TP_MEM,
     .create = shm_create,
     .address = shm_address,
     .reachable = shm_reachable,

@@ -55,11 +55,9 @@ static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
 static struct tcp_msg *msg_get(struct tcp_conn *c, const struct bny_hdr *hdr)
 {
     struct tcp_tp *t = c->tp;
-    struct tcp_msg *m = t->free_msgs;
+    struct tcp_msg *m = (struct tcp_msg *)bny_msg_list_pop_front(&t->free_msgs);
 
-    if (m) {
-        t->free_msgs = m->next;
-    } else {
+    if (!m) {
         m = malloc(sizeof *m);
         if (!m)
             return NULL;
@@ -361,6 +359,5 @@ void bny_tcp_release(struct bny_msg *msg)
         c->readable = 1; /* view() read behind the back of the flag */
         bny_tcp_activate(c);
     }
-    m->next = t->free_msgs;
-    t->free_msgs = m;
+    bny_msg_list_push_front(&t->free_msgs, msg);
 }

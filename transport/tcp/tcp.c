@@ -190,6 +190,8 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.ops = &bny_tcp_ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.eager_max = TCP_EAGER_MAX;
+    t->tp.slot_max = TCP_SLOT_MAX;
     t->active_tail = &t->active_head;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
     t->epfd = epoll_create1(EPOLL_CLOEXEC);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "transport/bootstrap/net.h"
+#include "transport/msg_list.h"
 #include "transport/transport.h"
 
 #define TCP_LANES       2
@@ -93,7 +94,7 @@ struct tcp_chunk { /* a receive buffer; freed to the tp's list at 0 references *
 
 struct tcp_msg {
     struct bny_msg msg;
-    struct tcp_msg *next, *all;
+    struct tcp_msg *all;
     struct tcp_chunk *chunk; /* where data lies; NULL: viewed from conn */
     struct tcp_conn *conn;   /* while it is viewed */
 };
@@ -169,7 +170,8 @@ struct tcp_tp {
     int nhalf, nconnecting, ndown;
     struct tcp_conn *grave; /* dropped half-open connections, freed at the end of a poll */
     struct tcp_chunk *free_chunks, *all_chunks;
-    struct tcp_msg *free_msgs, *all_msgs;
+    struct bny_msg_list free_msgs;
+    struct tcp_msg *all_msgs;
     uint64_t foreign_log_ns;
     uint32_t foreign_held;
 };

@@ -16,12 +16,10 @@ static char *eager_in(const struct vb_conn *c, uint32_t slot)
 
 static struct vb_msg *take_msg(struct vb_tp *t)
 {
-    struct vb_msg *m = t->free_msgs;
+    struct vb_msg *m = (struct vb_msg *)bny_msg_list_pop_front(&t->free_msgs);
 
-    if (m) {
-        t->free_msgs = m->next;
+    if (m)
         return m;
-    }
     m = calloc(1, sizeof *m);
     if (m) {
         m->all = t->all_msgs;

@@ -13,8 +13,7 @@ char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot)
 
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
 {
-    m->next = t->free_msgs;
-    t->free_msgs = m;
+    bny_msg_list_push_front(&t->free_msgs, &m->msg);
 }
 
 void bny_verbs_free_bulk(struct vb_conn *c, uint32_t slot)

@@ -89,6 +89,8 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.ops = &bny_verbs_ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.eager_max = VB_EAGER_MAX;
+    t->tp.slot_max = VB_SLOT_MAX;
     t->fn = fn;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
     rc = start(t, cfg);

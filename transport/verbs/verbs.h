@@ -48,6 +48,7 @@
 #include <stdint.h>
 
 #include "transport/bootstrap/net.h"
+#include "transport/msg_list.h"
 #include "transport/transport.h"
 #include "transport/verbs/fn.h"
 
@@ -303,7 +304,7 @@ struct vb_msg {
     uint32_t parts, parts_freed;
     uint8_t part_slot[VB_BULK_SLOTS];
     char seam[64]; /* bytes around the end of a piece */
-    struct vb_msg *next, *all;
+    struct vb_msg *all;
 };
 
 /* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about
@@ -364,7 +365,8 @@ struct vb_tp {
     struct vb_conn *half; /* incoming, not proven */
     struct vb_conn *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
-    struct vb_msg *free_msgs, *all_msgs;
+    struct bny_msg_list free_msgs;
+    struct vb_msg *all_msgs;
     int joining;               /* connections in the making */
     uint64_t seen_ns, away_ns; /* cm_progress: its latest call; the latest that came a second or
                                   more after the one before */

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One collective call, as the user gave it, checked (api/arguments.c). */
+#ifndef BNY_COLLECTIVES_CALL_H
+#define BNY_COLLECTIVES_CALL_H
+
+#include <string.h>
+
+#include "collectives/call/collective.h"
+#include "collectives/call/redop.h"
+#include "compress/codec.h"
+#include "compress/state.h"
+
+#define BNY_NAME_MAX 32
+
+struct bny_call {
+    /* The key: all that a plan and an operation's tables rest on, compared as bytes. */
+    uint8_t collective; /* enum bny_collective */
+    uint8_t vector;     /* v-variant: counts are per rank */
+    uint8_t is_send;    /* SENDRECV: direction */
+    uint8_t deterministic;
+    uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
+                              own block */
+    uint8_t zero[3];
+    enum banyan_dtype dtype;
+    int root; /* or the peer of SENDRECV; -1 */
+    uint32_t tag;
+    uint32_t zero2;
+    struct bny_redop redop;
+    size_t count; /* elements: of the whole (allreduce...), of a block (allgather, alltoall...);
+                     of a v-variant: this rank's own part where only that is known */
+    const struct bny_codec *codec;
+    int64_t rows, cols; /* the matrix that a linear codec takes the tensor for */
+    size_t chunk_bytes;
+    char schedule[BNY_NAME_MAX]; /* bny_call_set_schedule() */
+    /* Not of the key. */
+    const void *sendbuf;
+    void *recvbuf;
+    size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
+    size_t own_at, own_count;                      /* via_allreduce */
+    struct banyan_codec_state *state;              /* or NULL */
+    double timeout_s;                              /* < 0: the communicator's */
+};
+
+#define BNY_CALL_KEY_BYTES offsetof(struct bny_call, sendbuf)
+
+/* Do both calls have the same plan and the same tables? */
+static inline int bny_call_same(const struct bny_call *a, const struct bny_call *b)
+{
+    return memcmp(a, b, BNY_CALL_KEY_BYTES) == 0;
+}
+
+static inline const struct bny_collective_row *bny_call_row(const struct bny_call *call)
+{
+    return bny_collective_row((enum bny_collective)call->collective);
+}
+
+static inline const char *bny_call_name(const struct bny_call *call)
+{
+    return bny_call_row(call)->name;
+}
+
+/* Is the sum divided by the number of ranks? */
+static inline int bny_call_averages(const struct bny_call *call)
+{
+    return bny_call_row(call)->averages && bny_redop_averages(&call->redop);
+}
+
+/* Must additions follow the order of the ranks? */
+static inline int bny_call_is_ordered(const struct bny_call *call)
+{
+    return bny_call_row(call)->averages && (!call->redop.commutative || call->deterministic);
+}
+
+/* A codec that loses something? */
+static inline int bny_call_is_lossy(const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->family != BNY_CODEC_EXACT;
+}
+
+/* name: shorter than BNY_NAME_MAX, else it is cut. */
+static inline void bny_call_set_schedule(struct bny_call *call, const char *name)
+{
+    size_t len = strnlen(name, BNY_NAME_MAX - 1);
+
+    memset(call->schedule, 0, sizeof call->schedule);
+    memcpy(call->schedule, name, len);
+}
+
+#endif

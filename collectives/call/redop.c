@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reduction operations: built-in kinds, and the handles of user functions and premul sums. */
+#include "collectives/call/redop.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/err.h"
+
+#define FIRST_HANDLE 0x100u
+#define MAX_HANDLES  4096u
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_redop *table[MAX_HANDLES];
+static pthread_once_t kernels_once = PTHREAD_ONCE_INIT;
+static bny_reduce_fn kernels[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+static bny_reduce2_fn kernels2[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+
+static const char *const op_names[BANYAN_OP_BUILTIN_COUNT] = { "sum",  "avg",  "min", "max",
+                                                               "prod", "band", "bor", "bxor" };
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[BANYAN_DTYPE_COUNT] = {
+    [BANYAN_F32] = { "f32", 4 },   [BANYAN_F64] = { "f64", 8 }, [BANYAN_F16] = { "f16", 2 },
+    [BANYAN_BF16] = { "bf16", 2 }, [BANYAN_I8] = { "i8", 1 },   [BANYAN_U8] = { "u8", 1 },
+    [BANYAN_I32] = { "i32", 4 },   [BANYAN_U32] = { "u32", 4 }, [BANYAN_I64] = { "i64", 8 },
+    [BANYAN_U64] = { "u64", 8 },
+};
+
+size_t banyan_dtype_bytes(enum banyan_dtype dtype)
+{
+    return (unsigned)dtype < BANYAN_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+}
+
+const char *banyan_dtype_name(enum banyan_dtype dtype)
+{
+    return (unsigned)dtype < BANYAN_DTYPE_COUNT ? dtypes[dtype].name : "unknown type";
+}
+
+const char *bny_redop_name(unsigned wire)
+{
+    if (wire == 0xfe)
+        return "user function";
+    if (wire == 0xfd)
+        return "premul sum";
+    return wire < BANYAN_OP_BUILTIN_COUNT ? op_names[wire] : "unknown op";
+}
+
+static void fill_kernels(void)
+{
+    unsigned flags = bny_cpu_flags();
+
+    for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
+        for (int k = 0; k < BANYAN_OP_BUILTIN_COUNT; k++) {
+            kernels[d][k] = bny_reduce_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
+            kernels2[d][k] =
+                bny_reduce2_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
+        }
+}
+
+int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
+{
+    pthread_once(&kernels_once, fill_kernels);
+    if (op < BANYAN_OP_BUILTIN_COUNT) {
+        if (!kernels[dtype][op])
+            return bny_fail(BANYAN_EINVAL,
+                            "op: %s is not defined for %s; bitwise operations take integers",
+                            op_names[op], dtypes[dtype].name);
+        *out = (struct bny_redop){ .wire = (uint8_t)op, .kind = (uint8_t)op, .commutative = 1 };
+        return 0;
+    }
+    pthread_mutex_lock(&table_lock);
+    if (op < FIRST_HANDLE || op - FIRST_HANDLE >= MAX_HANDLES || !table[op - FIRST_HANDLE]) {
+        pthread_mutex_unlock(&table_lock);
+        return bny_fail(BANYAN_EINVAL,
+                        "op: %u is neither a built-in operation nor one made by "
+                        "banyan_op_create_*",
+                        op);
+    }
+    *out = *table[op - FIRST_HANDLE];
+    pthread_mutex_unlock(&table_lock);
+    if (out->wire == 0xfd && dtype != BANYAN_F32 && dtype != BANYAN_F64 &&
+        dtype != BANYAN_F16 && dtype != BANYAN_BF16)
+        return bny_fail(BANYAN_EINVAL, "op: a premul sum takes floats, not %s",
+                        dtypes[dtype].name);
+    if (out->elem_bytes && dtype != BANYAN_U8)
+        return bny_fail(BANYAN_EINVAL,
+                        "dtype: this operation's element has %zu bytes; pass "
+                        "BANYAN_U8 and a count of bytes",
+                        out->elem_bytes);
+    return 0;
+}
+
+static int add_handle(const struct bny_redop *op, banyan_op *out)
+{
+    struct bny_redop *copy = malloc(sizeof *copy);
+
+    if (!copy)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    *copy = *op;
+    pthread_mutex_lock(&table_lock);
+    for (uint32_t i = 0; i < MAX_HANDLES; i++)
+        if (!table[i]) {
+            table[i] = copy;
+            pthread_mutex_unlock(&table_lock);
+            *out = FIRST_HANDLE + i;
+            return 0;
+        }
+    pthread_mutex_unlock(&table_lock);
+    free(copy);
+    return bny_fail(BANYAN_ENOMEM, "%u operations exist already; free some with banyan_op_free",
+                    MAX_HANDLES);
+}
+
+int banyan_op_create_user(banyan_user_fn fn, void *ctx, size_t elem_bytes, size_t alignment,
+                          int commutative, banyan_op *out)
+{
+    struct bny_redop op = { .wire = 0xfe,
+                            .commutative = commutative != 0,
+                            .user = fn,
+                            .user_ctx = ctx,
+                            .elem_bytes = elem_bytes,
+                            .alignment = alignment };
+
+    if (!fn || !out)
+        return bny_fail(BANYAN_EINVAL, "banyan_op_create_user: fn and out must not be NULL");
+    if (alignment & (alignment - 1) || alignment > 4096)
+        return bny_fail(BANYAN_EINVAL, "alignment: %zu is not a power of two up to 4096",
+                        alignment);
+    if (elem_bytes > 4096)
+        return bny_fail(BANYAN_EINVAL, "elem_bytes: %zu is more than 4096", elem_bytes);
+    return add_handle(&op, out);
+}
+
+int banyan_op_create_premul_sum(double scalar, banyan_op *out)
+{
+    struct bny_redop op = {
+        .wire = 0xfd, .kind = BANYAN_SUM, .commutative = 1, .scalar = scalar
+    };
+
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_op_create_premul_sum: out must not be NULL");
+    return add_handle(&op, out);
+}
+
+int banyan_op_free(banyan_op op)
+{
+    pthread_mutex_lock(&table_lock);
+    if (op < FIRST_HANDLE || op - FIRST_HANDLE >= MAX_HANDLES || !table[op - FIRST_HANDLE]) {
+        pthread_mutex_unlock(&table_lock);
+        return bny_fail(BANYAN_EINVAL, "banyan_op_free: %u is not a created operation", op);
+    }
+    free(table[op - FIRST_HANDLE]);
+    table[op - FIRST_HANDLE] = NULL;
+    pthread_mutex_unlock(&table_lock);
+    return 0;
+}
+
+/* User functions see aligned, private copies: `in` is the lower ranks' operand, inout the
+ * higher ranks'. Pieces of 4 KiB, so that the work space is on the stack. */
+static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *dst,
+                     const char *a, const char *b, size_t bytes)
+{
+    _Alignas(4096) char in[4096];
+    _Alignas(4096) char inout[4096];
+    size_t elem = op->elem_bytes ? op->elem_bytes : dtypes[dtype].bytes;
+    size_t piece = sizeof in / elem * elem;
+
+    for (size_t at = 0; at < bytes; at += piece) {
+        size_t len = bytes - at < piece ? bytes - at : piece;
+        memcpy(in, a + at, len);
+        memcpy(inout, b + at, len);
+        op->user(op->user_ctx, in, inout, len / elem, dtype);
+        memcpy(dst + at, inout, len);
+    }
+}
+
+bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype)
+{
+    return op->user ? NULL : kernels2[dtype][op->kind];
+}
+
+void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
+                   const void *a, const void *b, size_t n)
+{
+    if (op->user)
+        run_user(op, dtype, dst, a, b, n * dtypes[dtype].bytes);
+    else
+        kernels[dtype][op->kind](dst, a, b, n);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How long the chunks of a call are: the same on all ranks. */
+#include <math.h>
+
+#include "collectives/plan/cost.h"
+#include "compress/speed.h"
+
+#define CODED_CHUNK_S 30e-6 /* a coded chunk's own cost: system calls, a wake-up */
+
+/* Bytes of a chunk on shared memory. Each is a system call or two, so few large ones are best
+ * while a rank's two halves of them stay in its L2 (allreduce, 2 ranks, 256 KiB, 1 and 4 MiB:
+ * chunks of 64 KiB take 26, 103, 440 us, of 128 KiB 23.4, 97, 335). One block that travels from
+ * rank to rank needs smaller ones to overlap. */
+static size_t shared_chunk(const struct bny_call *call, const struct bny_program *p)
+{
+    return p->nblocks > 1 || call->collective == BNY_SENDRECV ? 128u << 10 : 64u << 10;
+}
+
+/* Bytes (before encoding) of a chunk that fills and drains the pipeline of encoder, wire and
+ * decoder about as fast as its own cost allows: sqrt(S a / sum of the other stages' seconds a
+ * byte), compression.md's closed form. The bottleneck's own speed does not matter. */
+static size_t pipeline_chunk(const struct bny_scope *s, const struct bny_call *call,
+                             const struct bny_program *p)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    double esz = (double)banyan_dtype_bytes(call->dtype), bytes = bny_call_bytes(s, call), most,
+           others, want;
+    double stage[3] = { k.encode_s / esz, k.wire_bytes / esz * bny_cost_model_of(s).beta,
+                        2 * k.decode_s / esz };
+
+    most = fmax(stage[0], fmax(stage[1], stage[2]));
+    others = stage[0] + stage[1] + stage[2] - most;
+    want = sqrt(bytes * (s->n - 1) / s->n * CODED_CHUNK_S / others);
+    if (p->nblocks && want > bytes / p->nblocks / 2)
+        want = bytes / p->nblocks / 2;
+    return want < 64 << 10 ? 64 << 10 : want > 4 << 20 ? 4 << 20 : (size_t)want;
+}
+
+/* With a codec: what a slot holds, encoded; and raw where shared memory may have to copy a
+ * chunk that was declined. */
+static size_t codec_chunk(const struct bny_scope *s, const struct bny_call *call,
+                          const struct bny_program *p, size_t want, int is_free)
+{
+    size_t esz = banyan_dtype_bytes(call->dtype),
+           most = s->small_slots ? s->chunk_max : (size_t)1 << 26;
+
+    if (is_free)
+        want = pipeline_chunk(s, call, p);
+    if (want > most)
+        want = most;
+    while (want > 1024 &&
+           bny_message_bound(call->codec, want / esz, call->dtype, 0) > s->coded_max)
+        want -= want / 16;
+    return want;
+}
+
+/* Small enough that a block is several chunks (so that work overlaps) and that a chunk stays in
+ * the cache between its addition and its last send; large enough that its own cost is small.
+ * Sockets like larger ones: tcp on loopback, 1 MiB: 64, 128, 256 KiB take 317, 256, 243 us. */
+size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,
+                    const char *schedule, const struct bny_program *p)
+{
+    size_t want = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes, bytes;
+    struct bny_topology_cost k;
+
+    if (!want && schedule)
+        want = bny_cost_network_chunk(s, call, schedule, bny_call_bytes(s, call), &k);
+    if (!want) {
+        bytes = (size_t)bny_call_bytes(s, call) / (p->nblocks ? p->nblocks : 1);
+        want = s->shares_memory     ? shared_chunk(call, p)
+               : bytes < 256u << 10 ? 128u << 10
+                                    : 256u << 10;
+        if (call->vector)
+            want = 64u << 10;
+    }
+    if (want > s->chunk_max &&
+        (s->shares_memory || call->codec)) /* others send() any length; shm may have to copy */
+        want = s->chunk_max;
+    if (call->codec)
+        want = codec_chunk(s, call, p, want, !call->chunk_bytes && !s->chunk_bytes);
+    return want < 64 ? 64 : want & ~(size_t)63;
+}

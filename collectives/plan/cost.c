@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Predicted seconds of a call: closed forms of a linear model for each kind of schedule, the
+ * measured speed of codecs, and, on a graph that the user gave, the plan's own prediction. Pure
+ * functions of the call and of constants that all ranks agreed on. */
+#include <math.h>
+
+#include "collectives/plan/cost.h"
+#include "compress/speed.h"
+
+/* Measured on a two-core machine (perf/RESULTS.md); what matters is their proportion. */
+struct bny_cost_model bny_cost_model_of(const struct bny_scope *s)
+{
+    struct bny_cost_model m;
+
+    if (s->shares_memory)
+        m = (struct bny_cost_model){ 0.8e-6, 0.10e-9, 0.05e-9 };
+    else
+        m = (struct bny_cost_model){ 4e-6, 0.25e-9, 0.05e-9 };
+    if (s->oversubscribed) {
+        m.alpha_s *= 5; /* each message waits for a context switch */
+        m.beta *= 2;
+        m.gamma *= 2;
+    }
+    if (bny_topology_beta(s) > m.beta)
+        m.beta = bny_topology_beta(s);
+    if (s->link_Bps > 0 && !s->shares_memory) {
+        m.beta = 1 / s->link_Bps;
+        if (m.alpha_s < 30e-6 && m.beta > 0.05e-9)
+            m.alpha_s = 30e-6; /* a link that somebody had to name is no loopback */
+    }
+    return m;
+}
+
+double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call)
+{
+    double one = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+
+    return bny_call_row(call)->per_rank ? one * s->n : one;
+}
+
+/* One message delay; each rank combines n - 1 messages, which are copied into a ring each or,
+ * from 3 ranks on, to one board for all. */
+double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_cost_model *m)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+
+    double per_byte = s->shares_memory && s->n > 2 ? 0.8 * m->beta : m->beta + 1.3 * m->gamma;
+
+    return m->alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
+}
+
+size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
+                              const char *schedule, double bytes, struct bny_topology_cost *k)
+{
+    if (bny_topology_cost(k, s, (enum bny_collective)call->collective, schedule, call->root) !=
+        0)
+        return 0;
+    return bny_topology_chunk(k, bytes, BNY_NETWORK_ALPHA_S);
+}
+
+double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
+                        const char *schedule, double bytes, const struct bny_cost_model *m)
+{
+    struct bny_topology_cost k;
+    size_t chunk = bny_cost_network_chunk(s, call, schedule, bytes, &k);
+
+    if (chunk && (call->chunk_bytes || s->chunk_bytes))
+        chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
+    return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
+}
+
+/* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one
+ * add and copy. */
+static double hierarchical_cost(const struct bny_scope *s, const char *schedule,
+                                enum bny_forest_use use, double bytes,
+                                const struct bny_cost_model *m)
+{
+    double local = (double)s->n / bny_topology_nhosts(s),
+           phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+    const struct bny_builder_ops *b = bny_builder_find(bny_topology_hosts_builder(schedule));
+
+    return b->cost(bny_topology_nhosts(s), use, bytes, m->alpha_s, m->beta, m->gamma) +
+           phases * (1e-6 * local + bytes * 0.2e-9);
+}
+
+double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call,
+                          const char *schedule, enum bny_forest_use use, double bytes,
+                          const struct bny_cost_model *m)
+{
+    double cost = bny_cost_network(s, call, schedule, bytes, m);
+
+    if (cost > 0 || !bny_topology_hosts_builder(schedule) || bny_topology_beta(s) > 0)
+        return cost;
+    return hierarchical_cost(s, schedule, use, bytes, m);
+}
+
+/* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages
+ * of a star queue at, as the closed forms have it. What counts is how often ranks wait for each
+ * other, and the memory's speed. */
+double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_builder_ops *b, enum bny_forest_use use, double bytes,
+                        const struct bny_cost_model *m)
+{
+    struct bny_cost_model shared = *m;
+    int nhosts = bny_topology_nhosts(s);
+    double n = s->n, network = bny_cost_network(s, call, b->name, bytes, m);
+
+    if (network > 0)
+        return network;
+    if (nhosts > 1 && nhosts < s->n && !(b->traits & BNY_BUILDER_NEIGHBOURS))
+        shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
+    if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT) && use != BNY_FOREST_ROOTED) {
+        double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+        /* 0.8 us: the system calls of a message to pull or to put */
+        return phases * (m->alpha_s + (n - 1) * 0.8e-6 * (s->oversubscribed ? 2 : 1)) +
+               (n - 1) / n * bytes * (phases * 0.9 * m->beta + m->gamma / 2);
+    }
+    if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT))
+        return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
+    return b->cost(s->n, use, bytes, m->alpha_s, shared.beta, m->gamma);
+}
+
+/* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5
+ * times a put. */
+double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
+                       const struct bny_call *call, double bytes,
+                       const struct bny_cost_model *m)
+{
+    double network = bytes < BNY_NETWORK_BYTES_MIN
+                         ? 0
+                         : bny_topology_direct_seconds(s, (enum bny_collective)call->collective,
+                                                       d, bytes, m->alpha_s);
+
+    if (network > 0)
+        return network;
+    return d->cost((enum bny_collective)call->collective, s->n, bytes, m->alpha_s,
+                   (s->shares_memory ? 2.5 : 1) * m->beta, m->gamma);
+}
+
+/* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where
+ * it is not selected from again: with elements in different places everywhere n times as many,
+ * and dense at most. */
+static double result_bytes(const struct bny_scope *s, const struct bny_call *call,
+                           const struct bny_codec_speed *k)
+{
+    if (call->codec->ops->family != BNY_CODEC_SPARSE ||
+        bny_codec_get(call->codec, "reselect") == 1)
+        return k->wire_bytes;
+    return fmin(s->n * k->wire_bytes, (double)banyan_dtype_bytes(call->dtype));
+}
+
+/* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by
+ * all. Across hosts the wire works while we do; on one host it is our own work. */
+double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double esz = (double)banyan_dtype_bytes(call->dtype), n = s->n,
+           elems = bny_call_bytes(s, call) / esz;
+    int reduces = bny_call_row(call)->averages;
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
+    double wire =
+        share * elems * (k.wire_bytes + (phases - 1) * result_bytes(s, call, &k)) * m.beta;
+    double work = elems * (reduces ? k.encode_s : k.encode_s / n) +
+                  elems * k.decode_s * (phases * share + 1 / n);
+    double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
+
+    if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
+        wire = elems * k.wire_bytes * m.beta * (n - 1);
+    if (s->oversubscribed)
+        work *= 2;
+    if (!s->one_host || s->link_Bps > 0)
+        return fmax(wire, work) + fill +
+               fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
+    return wire + work + fill;
+}

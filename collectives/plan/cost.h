@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Between choice (select.c), predicted costs (cost.c) and chunk sizes (chunk.c). All are pure
+ * functions of the call and of constants that all ranks agreed on, so every rank computes the
+ * same. */
+#ifndef BNY_COLLECTIVES_COST_H
+#define BNY_COLLECTIVES_COST_H
+
+#include "collectives/plan/scope.h"
+#include "collectives/plan/topology.h"
+
+/* What a chunk costs on a network of given links, for the size of chunks: ranks there wait for
+ * sockets. */
+#define BNY_NETWORK_ALPHA_S 30e-6
+#define BNY_NETWORK_BYTES_MIN                                                                  \
+    4096 /* below, plans for the network are not worth looking for                             \
+          */
+
+/* A linear model of one message: alpha + bytes * beta, and gamma for the addition of a byte. */
+struct bny_cost_model {
+    double alpha_s, beta, gamma; /* seconds, seconds per byte */
+};
+
+/* cost.c: seconds */
+struct bny_cost_model bny_cost_model_of(const struct bny_scope *s);
+/* Bytes of the whole vector that a collective's cost formula counts. */
+double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call);
+double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_cost_model *m);
+/* Chunks of a schedule on the graph that the user gave, in bytes; 0 when it says nothing about
+ * it. */
+size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
+                              const char *schedule, double bytes, struct bny_topology_cost *k);
+/* Seconds on that graph; 0 when it says nothing. */
+double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
+                        const char *schedule, double bytes, const struct bny_cost_model *m);
+/* A schedule that rests on the network; 0: it cannot be priced here. */
+double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call,
+                          const char *schedule, enum bny_forest_use use, double bytes,
+                          const struct bny_cost_model *m);
+double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_builder_ops *b, enum bny_forest_use use, double bytes,
+                        const struct bny_cost_model *m);
+double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
+                       const struct bny_call *call, double bytes,
+                       const struct bny_cost_model *m);
+double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk);
+
+/* chunk.c: bytes before encoding. schedule: NULL for messages between two ranks. */
+size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,
+                    const char *schedule, const struct bny_program *p);
+
+#endif

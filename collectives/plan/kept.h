@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The programs and plans that a communicator keeps: between the choice (select.c) and their
+ * memory (programs.c). */
+#ifndef BNY_COLLECTIVES_KEPT_H
+#define BNY_COLLECTIVES_KEPT_H
+
+#include "collectives/plan/plan.h"
+
+#define BNY_PLAN_SLOTS 64 /* direct mapped */
+
+struct bny_plan_slot {
+    int valid;
+    struct bny_call call; /* as bny_plan_get() saw it */
+    struct bny_plan plan;
+};
+
+struct bny_plans {
+    struct bny_plan_slot slots[BNY_PLAN_SLOTS];
+    struct bny_kept_program *kept;
+    size_t nkept, bytes;
+};
+
+/* Those of the scope, made at first use. NULL, with a sentence: no memory. */
+struct bny_plans *bny_plans_of(struct bny_scope *s);
+/* Where the plan of a call is kept, if it is. */
+struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call);
+
+/* The program of this schedule for this rank, made at its first use and kept until others are
+ * used more: the plan that is made of it holds it. 0 or an error; -BANYAN_ENOTSUP when the
+ * schedule cannot serve the collective. coalesce: as for bny_compile. */
+int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char *schedule,
+                    int coalesce, struct bny_kept_program **out);
+const struct bny_program *bny_kept_program(const struct bny_kept_program *k);
+/* Takes part in holding it; bny_plan_drop() gives it back. */
+void bny_plan_hold(struct bny_plan *plan, struct bny_kept_program *k);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plans: which program serves a call, by which path it runs, how long its chunks are. */
+#ifndef BNY_COLLECTIVES_PLAN_H
+#define BNY_COLLECTIVES_PLAN_H
+
+#include "collectives/plan/scope.h"
+#include "collectives/program/program.h"
+
+/* Ways to run an operation, each with a table of its own: op/path.h. */
+enum bny_path {
+    BNY_PATH_ENGINE,  /* a program, in chunks */
+    BNY_PATH_ONESHOT, /* everybody's whole contribution in one message to everybody */
+    BNY_PATH_STAGES,  /* a linear codec: one operation after another */
+    BNY_PATH_COUNT
+};
+
+#define BNY_BOARD_BYTES                                                                        \
+    (32u << 10) /* of a one-shot: the longest that one copy for all serves */
+
+struct bny_kept_program;
+
+struct bny_plan {
+    enum bny_path path;
+    const struct bny_program *program; /* NULL: the path has none */
+    struct bny_kept_program *kept;     /* that holds it */
+    const struct bny_codec *codec;     /* NULL: none, or refused as predicted to lose: */
+    double refused_s;                  /* its prediction; 0 */
+    size_t chunk_bytes;
+    double predicted_s;
+    double pace_s;       /* > 0: a step's chunks are sent evenly over so many seconds */
+    double step_s;       /* > 0: lock-step, a time step of the program takes so long */
+    uint8_t by_chunk;    /* sends to a peer: the oldest chunk first, few at a time */
+    uint8_t raw_in_host; /* a lossy codec: between ranks of one host nothing is encoded */
+    uint8_t hash;        /* of what ranks must agree on */
+    char schedule[BNY_NAME_MAX];
+};
+
+/* Chooses the plan for a call into *out; cached. The caller gives it back by bny_plan_drop().
+ * Returns 0, -BANYAN_EINVAL (unknown schedule), -BANYAN_ENOTSUP (a schedule or codec asked for
+ * that cannot do this), -BANYAN_ENOMEM. */
+int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_plan *out);
+/* Takes a plan of zeros. */
+void bny_plan_drop(struct bny_plan *plan);
+/* All that the scope keeps. Plans that are still held stay valid. */
+void bny_plans_free(struct bny_scope *s);
+
+int bny_schedule_known(const char *name);
+const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
+
+#endif

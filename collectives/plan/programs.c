@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The programs and plans of a communicator: by which names users ask for one, and those it has
+ * made so far. Both are bounded; what operations still hold outlives its place in the list. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "collectives/plan/kept.h"
+#include "collectives/plan/topology.h"
+#include "collectives/program/directs.h"
+#include "transport/transport.h"
+
+/* ---- names ---- */
+
+int bny_schedule_known(const char *name)
+{
+    return !strcmp(name, "oneshot") || bny_builder_find(name) || bny_direct_find(name) ||
+           bny_topology_schedule_known(name);
+}
+
+const char *banyan_schedule_name(size_t i)
+{
+    size_t nb = 0, nd = 0;
+
+    while (bny_builders[nb])
+        nb++;
+    while (bny_directs[nd])
+        nd++;
+    if (i < nb)
+        return bny_builders[i]->name;
+    if (i < nb + nd)
+        return bny_directs[i - nb]->name;
+    return i == nb + nd ? "oneshot" : bny_topology_schedule_name(i - nb - nd - 1);
+}
+
+const char *bny_schedule_list(void)
+{
+    static _Thread_local char text[400];
+    size_t at = 0;
+    const char *name;
+
+    text[0] = '\0';
+    for (size_t i = 0; (name = banyan_schedule_name(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+    return text;
+}
+
+const char *banyan_codec_name(size_t i)
+{
+    const struct bny_codec_ops *ops = bny_codec_at(i);
+
+    return ops ? ops->name : NULL;
+}
+
+const char *banyan_transport_name(size_t i)
+{
+    for (size_t k = 0; bny_transports[k]; k++)
+        if (k == i)
+            return bny_transports[k]->name;
+    return NULL;
+}
+
+/* ---- programs ---- */
+
+#define KEPT_MAX       256         /* programs of a communicator */
+#define KEPT_BYTES_MAX (16u << 20) /* and their memory, beyond KEPT_MIN of them */
+#define KEPT_MIN       8
+
+struct bny_kept_program {
+    struct bny_kept_program *next; /* latest use first */
+    enum bny_collective collective;
+    char schedule[BNY_NAME_MAX];
+    int root, coalesce, is_send;
+    int borrowed; /* the topology's */
+    int listed;
+    unsigned holds; /* plans */
+    size_t bytes;
+    struct bny_program *program;
+};
+
+static void kept_free(struct bny_kept_program *k)
+{
+    if (!k->borrowed)
+        bny_program_free(k->program);
+    free(k);
+}
+
+static void delist(struct bny_plans *plans, struct bny_kept_program **at)
+{
+    struct bny_kept_program *k = *at;
+
+    *at = k->next;
+    plans->nkept--;
+    plans->bytes -= k->bytes;
+    k->listed = 0;
+    if (!k->holds)
+        kept_free(k);
+}
+
+static void make_room(struct bny_plans *plans)
+{
+    while (plans->nkept > KEPT_MAX ||
+           (plans->bytes > KEPT_BYTES_MAX && plans->nkept > KEPT_MIN)) {
+        struct bny_kept_program **at = &plans->kept;
+
+        while ((*at)->next)
+            at = &(*at)->next;
+        delist(plans, at);
+    }
+}
+
+static struct bny_kept_program *find_kept(struct bny_plans *plans, enum bny_collective coll,
+                                          const char *schedule, int root, int coalesce,
+                                          int is_send)
+{
+    for (struct bny_kept_program **at = &plans->kept, *k; (k = *at); at = &k->next)
+        if (k->collective == coll && k->root == root && k->coalesce == coalesce &&
+            k->is_send == is_send && !strcmp(k->schedule, schedule)) {
+            *at = k->next;
+            k->next = plans->kept;
+            plans->kept = k;
+            return k;
+        }
+    return NULL;
+}
+
+static int build(struct bny_program **out, int *borrowed, struct bny_scope *s,
+                 enum bny_collective coll, const char *schedule, int root, int coalesce)
+{
+    const struct bny_builder_ops *b = bny_builder_find(schedule);
+    const struct bny_direct_ops *d = bny_direct_find(schedule);
+    const struct bny_collective_row *row = bny_collective_row(coll);
+    struct bny_forest *forest;
+    int rc;
+
+    *borrowed = 0;
+    if (bny_topology_schedule_known(schedule))
+        return bny_topology_program(out, borrowed, s, coll, schedule, root, coalesce);
+    if (d && (d->collectives & (1u << coll)))
+        return d->build(out, coll, s->n, s->rank, root);
+    if (!b || !row->has_use || !(b->uses & row->use))
+        return -BANYAN_ENOTSUP;
+    rc = b->build(&forest, s->n, row->use, root);
+    if (rc)
+        return rc;
+    rc = bny_compile(out, forest, coll, s->rank, coalesce);
+    bny_forest_free(forest);
+    return rc;
+}
+
+/* A message between two ranks: one step. Both ends call it "sendrecv": the name is hashed. */
+static int build_sendrecv(struct bny_program **out, const struct bny_scope *s, int peer,
+                          int is_send)
+{
+    struct bny_program *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    p->collective = BNY_SENDRECV;
+    p->rank = s->rank;
+    p->nranks = s->n;
+    p->root = peer;
+    snprintf(p->schedule, sizeof p->schedule, "%s", is_send ? "send" : "recv");
+    p->nblocks = 1;
+    p->contiguous = 1;
+    p->nsteps = 1;
+    p->steps = calloc(1, sizeof *p->steps);
+    p->recv_first = calloc((size_t)s->n + 1, sizeof *p->recv_first);
+    p->recv_of = calloc(1, sizeof *p->recv_of);
+    if (!p->steps || !p->recv_first || !p->recv_of) {
+        bny_program_free(p);
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    }
+    p->steps[0] = (struct bny_step){ .kind = is_send ? BNY_SEND : BNY_RECV_COPY,
+                                     .peer = peer,
+                                     .src = is_send ? BNY_IN : BNY_NOWHERE,
+                                     .dst = is_send ? BNY_NOWHERE : BNY_OUT,
+                                     .nblocks = 1,
+                                     .from = UINT32_MAX };
+    for (int r = peer + 1; r <= s->n && !is_send; r++)
+        p->recv_first[r] = 1;
+    *out = p;
+    return 0;
+}
+
+int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char *schedule,
+                    int coalesce, struct bny_kept_program **out)
+{
+    enum bny_collective coll = (enum bny_collective)call->collective;
+    const struct bny_collective_row *row = bny_collective_row(coll);
+    /* Forests without a root of the call's are the same for all roots. */
+    int root = row->has_use && row->use != BNY_FOREST_ROOTED ? -1 : call->root;
+    struct bny_plans *plans = bny_plans_of(s);
+    struct bny_kept_program *k;
+    struct bny_program *made;
+    int rc, borrowed = 0;
+
+    if (!plans)
+        return -BANYAN_ENOMEM;
+    k = find_kept(plans, coll, schedule, root, coalesce, call->is_send);
+    if (k) {
+        *out = k;
+        return 0;
+    }
+    rc = coll == BNY_SENDRECV ? build_sendrecv(&made, s, root, call->is_send)
+                              : build(&made, &borrowed, s, coll, schedule, root, coalesce);
+    if (rc)
+        return rc;
+    k = calloc(1, sizeof *k);
+    if (!k) {
+        if (!borrowed)
+            bny_program_free(made);
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    }
+    *k = (struct bny_kept_program){ .next = plans->kept,
+                                    .collective = coll,
+                                    .root = root,
+                                    .coalesce = coalesce,
+                                    .is_send = call->is_send,
+                                    .borrowed = borrowed,
+                                    .listed = 1,
+                                    .program = made };
+    snprintf(k->schedule, sizeof k->schedule, "%s", schedule);
+    if (!borrowed)
+        k->bytes = sizeof *made + made->nsteps * sizeof *made->steps +
+                   (made->ndeps + made->nsteps + (size_t)s->n) * sizeof *made->deps;
+    plans->kept = k;
+    plans->nkept++;
+    plans->bytes += k->bytes;
+    k->holds++; /* not this one */
+    make_room(plans);
+    k->holds--;
+    *out = k;
+    return 0;
+}
+
+const struct bny_program *bny_kept_program(const struct bny_kept_program *k)
+{
+    return k->program;
+}
+
+void bny_plan_hold(struct bny_plan *plan, struct bny_kept_program *k)
+{
+    k->holds++;
+    plan->kept = k;
+    plan->program = k->program;
+}
+
+void bny_plan_drop(struct bny_plan *plan)
+{
+    struct bny_kept_program *k = plan->kept;
+
+    memset(plan, 0, sizeof *plan);
+    if (k && --k->holds == 0 && !k->listed)
+        kept_free(k);
+}
+
+/* ---- plans ---- */
+
+struct bny_plans *bny_plans_of(struct bny_scope *s)
+{
+    if (!s->plans)
+        s->plans = calloc(1, sizeof *s->plans);
+    if (!s->plans)
+        bny_fail(BANYAN_ENOMEM, "no memory for plans");
+    return s->plans;
+}
+
+/* All fields must reach the top bits: calls that differ only in the collective are often made
+ * by turns. */
+struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call)
+{
+    uint64_t small = call->collective | (uint64_t)call->dtype << 8 |
+                     (uint64_t)call->redop.wire << 16 |
+                     (uint64_t)(uint32_t)(call->root + 1) << 24;
+
+    return &plans->slots[(call->count * 0x9e3779b97f4a7c15u + small * 0xc2b2ae3d27d4eb4fu) >>
+                         58];
+}
+
+void bny_plans_free(struct bny_scope *s)
+{
+    struct bny_plans *plans = s->plans;
+
+    s->plans = NULL;
+    if (!plans)
+        return;
+    for (int i = 0; i < BNY_PLAN_SLOTS; i++)
+        bny_plan_drop(&plans->slots[i].plan);
+    while (plans->kept)
+        delist(plans, &plans->kept);
+    free(plans);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the choice of a plan may see of a communicator: its ranks, and what all of them agreed
+ * on when it was made. Nothing in here is one rank's own but `manner`, which says how a rank
+ * sends and never what; a plan is a function of this and of a call alone, so that every rank
+ * makes the same one without asking. Guarded by the world's lock. */
+#ifndef BNY_COLLECTIVES_SCOPE_H
+#define BNY_COLLECTIVES_SCOPE_H
+
+#include "collectives/call/call.h"
+
+struct bny_topology;
+struct bny_plans;
+
+enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
+
+struct bny_scope {
+    int n, rank;
+    int *members;                  /* [n] their ranks in the job */
+    struct bny_topology *topology; /* the job's; NULL: nothing is known that matters */
+    /* Agreed */
+    uint32_t eager_max;     /* largest payload that every pair may send eagerly */
+    uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry */
+    uint32_t coded_max;     /* largest that arrives in one piece: for encoded ones */
+    uint8_t shares_memory;  /* every pair talks by shared memory */
+    uint8_t small_slots;    /* a chunk beyond chunk_max may be impossible to send as it is */
+    uint8_t one_host;       /* all ranks of the job are on one host */
+    uint8_t oversubscribed; /* more ranks than CPUs, on any host of the job */
+    uint8_t codec_force;    /* codecs are used even where they are predicted to lose */
+    uint8_t deterministic;
+    double link_Bps; /* the user's word on a rank's link; 0: none */
+    size_t chunk_bytes;
+    char schedule[BNY_NAME_MAX], codec_spec[64];
+    const struct bny_codec *codec; /* NULL: none */
+    struct {
+        int pace, lockstep; /* BANYAN_PACE, BANYAN_LOCKSTEP */
+        enum bny_order order;
+    } manner;
+    struct bny_plans *plans; /* made so far: programs.c; NULL: none yet */
+};
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which program serves a call: the smallest predicted time among what can serve it.
+ *
+ * The choice is a pure function of the call (collective, count, type, op, codec, root) and of
+ * constants that all ranks agreed on at init, so every rank chooses alike without asking.
+ * v-variants choose without counts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "collectives/plan/cost.h"
+#include "collectives/plan/kept.h"
+#include "collectives/program/directs.h"
+
+/* Longest contribution of a one-shot: what the rings take, or a board where one copy serves
+ * several peers. */
+static size_t oneshot_max(const struct bny_scope *s, const struct bny_call *call)
+{
+    return s->shares_memory && s->n > 2 &&
+                   (call->collective == BNY_ALLREDUCE || call->collective == BNY_ALLGATHER)
+               ? BNY_BOARD_BYTES
+               : s->eager_max;
+}
+
+static int oneshot_possible(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+
+    return bny_call_row(call)->oneshot && !call->vector && !call->codec && s->n > 1 &&
+           s->n <= 64 && bytes <= oneshot_max(s, call) && call->count <= bytes + 1;
+}
+
+/* Shall sends of several trees to one peer be one step? Not where a tree alone has several
+ * chunks and the plan is for a graph: a joined step sends one tree's after the other's, others
+ * send them side by side, and the trees wait for both. */
+static int joins_trees(const struct bny_scope *s, const struct bny_call *call,
+                       const char *schedule)
+{
+    double bytes = bny_call_bytes(s, call);
+    struct bny_topology_cost k;
+    size_t chunk;
+
+    if (call->vector || call->codec)
+        return 0;
+    chunk = bny_cost_network_chunk(s, call, schedule, bytes, &k);
+    if (chunk && (call->chunk_bytes || s->chunk_bytes))
+        chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
+    return !chunk || k.largest * bytes <= (double)chunk;
+}
+
+/* The schedule that serves the call alone; NULL: the cheapest of several. Lossy codecs run on
+ * forests only: their sums have one owner, who tells all others. */
+static const char *only_schedule(const struct bny_call *call)
+{
+    const struct bny_collective_row *row = bny_call_row(call);
+
+    if (row->only)
+        return row->only;
+    if (row->ordered && bny_call_is_ordered(call))
+        return row->ordered;
+    return bny_call_is_lossy(call) ? "star" : NULL;
+}
+
+static void consider(struct bny_plan *plan, const char *name, double cost)
+{
+    if (plan->schedule[0] && cost >= plan->predicted_s)
+        return;
+    plan->predicted_s = cost;
+    snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
+}
+
+/* Takes the schedule when it is the cheapest so far and there is a program of it. */
+static void consider_forest(struct bny_scope *s, const struct bny_call *call, const char *name,
+                            double cost, struct bny_plan *plan)
+{
+    struct bny_kept_program *k;
+
+    if (plan->schedule[0] && cost >= plan->predicted_s)
+        return;
+    if (bny_program_get(s, call, name, joins_trees(s, call, name), &k) == 0)
+        consider(plan, name, cost);
+}
+
+static void choose_forest(struct bny_scope *s, const struct bny_call *call,
+                          enum bny_forest_use use, double bytes, const struct bny_cost_model *m,
+                          struct bny_plan *plan)
+{
+    char lower[BNY_NAME_MAX] = "";
+    const char *name;
+
+    for (int i = 0; bny_builders[i]; i++) {
+        const struct bny_builder_ops *b = bny_builders[i];
+        if ((b->uses & use) && !(b->traits & BNY_BUILDER_ORDERED))
+            consider_forest(s, call, b->name, bny_cost_builder(s, call, b, use, bytes, m),
+                            plan);
+    }
+    if (!bny_topology_applies(s) || bytes < BNY_NETWORK_BYTES_MIN)
+        return;
+    for (size_t i = 0; (name = bny_topology_schedule_name(i)); i++) {
+        double cost = bny_topology_worth_trying(s, name)
+                          ? bny_cost_scheduled(s, call, name, use, bytes, m)
+                          : 0;
+        if (cost > 0)
+            consider_forest(s, call, name, cost, plan);
+    }
+    while (bny_topology_lower(lower, s, (enum bny_collective)call->collective, call->root)) {
+        double cost = bny_cost_scheduled(s, call, lower, use, bytes, m);
+        if (cost > 0)
+            consider_forest(s, call, lower, cost, plan);
+    }
+}
+
+static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double bytes = bny_call_bytes(s, call);
+    const struct bny_collective_row *row = bny_call_row(call);
+    const char *only = only_schedule(call);
+
+    plan->schedule[0] = '\0';
+    if (oneshot_possible(s, call))
+        consider(plan, "oneshot", bny_cost_oneshot(s, call, &m));
+    if (only) {
+        const struct bny_direct_ops *d = bny_direct_find(only);
+        double cost = d ? bny_cost_direct(s, d, call, bytes, &m)
+                        : 2 * m.alpha_s + bytes * (s->n - 1) * (2 * m.beta + m.gamma);
+        consider(plan, only, cost);
+        return 0;
+    }
+    for (int i = 0; bny_directs[i]; i++)
+        if ((bny_directs[i]->collectives & (1u << call->collective)) &&
+            call->collective == BNY_ALLREDUCE)
+            consider(plan, bny_directs[i]->name,
+                     bny_cost_direct(s, bny_directs[i], call, bytes, &m));
+    if (row->has_use)
+        choose_forest(s, call, row->use, bytes, &m, plan);
+    return plan->schedule[0] ? 0
+                             : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
+                                        bny_call_name(call), s->n);
+}
+
+/* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can
+ * serve. */
+static int choose_forced(struct bny_scope *s, const struct bny_call *call, const char *name,
+                         struct bny_plan *plan)
+{
+    struct bny_kept_program *k;
+    const char *only = only_schedule(call);
+    struct bny_cost_model m = bny_cost_model_of(s);
+
+    if (!strcmp(name, "oneshot") ? !oneshot_possible(s, call)
+                                 : only && bny_call_is_ordered(call) && strcmp(only, name) != 0)
+        return -BANYAN_ENOTSUP;
+    if (bny_call_is_lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
+        return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
+    if (strcmp(name, "oneshot") != 0) {
+        int rc = bny_program_get(s, call, name, joins_trees(s, call, name), &k);
+        if (rc)
+            return rc;
+    }
+    plan->predicted_s = bny_cost_network(s, call, name, bny_call_bytes(s, call), &m);
+    snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
+    return 0;
+}
+
+static uint8_t hash_plan(const struct bny_plan *plan)
+{
+    uint32_t h = 2166136261u;
+
+    for (const char *s = plan->schedule; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    for (const char *s = plan->codec ? plan->codec->spec : ""; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
+    return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
+}
+
+static void say(const struct bny_scope *s, const struct bny_call *call,
+                const struct bny_plan *plan)
+{
+    bny_info(
+        "plan: %s of %zu %s on %d ranks: schedule %s, chunk %zu, codec %s, predicted %.3g us",
+        bny_call_name(call), call->count, banyan_dtype_name(call->dtype), s->n, plan->schedule,
+        plan->chunk_bytes, plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
+}
+
+#define GAIN_MIN 0.9 /* of raw's time: less is not worth the risk of a model */
+
+static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
+
+/* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is
+ * chosen, 0: go on with the codec, or an error. */
+static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_call raw = *call;
+    double coded = bny_cost_coded(s, call, 256 << 10);
+    int rc;
+
+    if (call->codec->force || s->codec_force)
+        return 0;
+    raw.codec = NULL;
+    rc = choose(s, &raw, plan);
+    if (rc == -BANYAN_ENOTSUP)
+        return 0;
+    if (rc)
+        return rc;
+    if (s->shares_memory || (plan->predicted_s > 0 && coded >= GAIN_MIN * plan->predicted_s)) {
+        /* the data of ranks that share memory is read once and written once: no encoder does
+         * with less */
+        plan->refused_s = coded;
+        bny_info("plan: codec %s is refused: predicted %.3g us, without it %.3g us "
+                 "(BANYAN_CODEC_FORCE=1 insists)",
+                 call->codec->spec, coded * 1e6, plan->predicted_s * 1e6);
+        return 1;
+    }
+    bny_plan_drop(plan);
+    return 0;
+}
+
+/* How a plan for a graph sends: local, ranks need not agree. */
+static void set_manner(const struct bny_scope *s, const struct bny_call *call,
+                       const struct bny_topology_cost *k, struct bny_plan *plan)
+{
+    double bytes = bny_call_bytes(s, call);
+
+    plan->by_chunk = s->manner.order == BNY_ORDER_CHUNK;
+    if (s->manner.lockstep)
+        plan->step_s = bny_topology_step_s(k, bytes, BNY_NETWORK_ALPHA_S);
+    else if (s->manner.pace &&
+             !plan->codec) /* encoded data takes less of the links than the plan counts on */
+        plan->pace_s = k->per_byte * bytes;
+}
+
+/* By name: of the call, else of the communicator, else the cheapest. */
+static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
+                           struct bny_plan *plan)
+{
+    int rc = -BANYAN_ENOTSUP;
+
+    if (strcmp(call->schedule, "auto") != 0 && call->schedule[0]) {
+        rc = choose_forced(s, call, call->schedule, plan);
+        if (rc == -BANYAN_ENOTSUP)
+            return bny_fail(
+                BANYAN_ENOTSUP,
+                "schedule: \"%s\" cannot serve %s of %zu %s on %d ranks%s; use auto",
+                call->schedule, bny_call_name(call), call->count,
+                banyan_dtype_name(call->dtype), s->n, call->codec ? " with this codec" : "");
+    } else if (strcmp(s->schedule, "auto") != 0) {
+        rc = choose_forced(s, call, s->schedule, plan); /* where it does not fit, auto */
+    }
+    return rc == -BANYAN_ENOTSUP ? choose_auto(s, call, plan) : rc;
+}
+
+/* Program, chunks and manner of the engine. */
+static int set_program(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_topology_cost k;
+    struct bny_kept_program *kept;
+    int rc =
+        bny_program_get(s, call, plan->schedule, joins_trees(s, call, plan->schedule), &kept);
+
+    if (rc)
+        return rc;
+    bny_plan_hold(plan, kept);
+    plan->chunk_bytes = bny_chunk_of(s, call, plan->schedule, plan->program);
+    if (plan->codec)
+        plan->predicted_s = bny_cost_coded(s, call, plan->chunk_bytes);
+    plan->raw_in_host =
+        bny_call_is_lossy(call) && bny_topology_hosts_builder(plan->schedule) != NULL;
+    if (bny_topology_schedule_known(plan->schedule) &&
+        bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))
+        set_manner(s, call, &k, plan);
+    return 0;
+}
+
+static int choose_path(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    int rc;
+
+    if (call->collective == BNY_SENDRECV) {
+        snprintf(plan->schedule, sizeof plan->schedule, "sendrecv");
+        return set_program(s, call, plan);
+    }
+    if (call->codec && call->codec->ops->linear) { /* its stages have plans of their own */
+        plan->path = BNY_PATH_STAGES;
+        snprintf(plan->schedule, sizeof plan->schedule, "stages");
+        plan->predicted_s = bny_cost_coded(s, call, 256 << 10);
+        return 0;
+    }
+    rc = choose_schedule(s, call, plan);
+    if (rc)
+        return rc;
+    if (strcmp(plan->schedule, "oneshot") != 0)
+        return set_program(s, call, plan);
+    plan->path = BNY_PATH_ONESHOT;
+    plan->chunk_bytes = s->eager_max;
+    return 0;
+}
+
+/* plan: of zeros. */
+static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    int rc = call->codec ? refuse_codec(s, call, plan) : 0;
+
+    if (rc)
+        return rc < 0 ? rc : 0;
+    plan->path = BNY_PATH_ENGINE;
+    plan->codec = call->codec;
+    rc = choose_path(s, call, plan);
+    if (rc) {
+        bny_plan_drop(plan);
+        return rc;
+    }
+    plan->hash = hash_plan(plan);
+    if (call->collective != BNY_SENDRECV)
+        say(s, call, plan);
+    return 0;
+}
+
+/* The call as all ranks see it: what is one rank's own, and what no plan rests on, is left out.
+ * So nothing local can enter a plan. */
+static struct bny_call agreed_part(const struct bny_call *call)
+{
+    struct bny_call c;
+
+    memset(&c, 0, sizeof c);
+    memcpy(&c, call, BNY_CALL_KEY_BYTES);
+    c.tag = 0;
+    c.redop.user = NULL;
+    c.redop.user_ctx = NULL;
+    c.redop.alignment = 0;
+    c.redop.scalar = 0;
+    if (c.vector)
+        c.count = 0; /* of gatherv and scatterv a rank knows its own; none is for all */
+    return c;
+}
+
+int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_plan *out)
+{
+    struct bny_call agreed = agreed_part(call);
+    struct bny_plans *plans = bny_plans_of(s);
+    struct bny_plan_slot *slot;
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if (!plans)
+        return -BANYAN_ENOMEM;
+    if (s->n == 1 && call->collective != BNY_SENDRECV) {
+        snprintf(out->schedule, sizeof out->schedule, "alone");
+        return 0;
+    }
+    slot = bny_plan_slot(plans, &agreed);
+    if (!slot->valid || !bny_call_same(&slot->call, &agreed)) {
+        slot->valid = 0;
+        bny_plan_drop(&slot->plan);
+        rc = choose(s, &agreed, &slot->plan);
+        if (rc)
+            return rc;
+        slot->call = agreed;
+        slot->valid = 1;
+    }
+    *out = slot->plan;
+    if (out->kept)
+        bny_plan_hold(out, out->kept);
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What schedules cost on the graph that was given (topology.h): loads of links, time to fill
+ * pipelines, chunks. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "collectives/plan/topology_made.h"
+#include "topo/route.h"
+
+#define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
+#define WIRE_SHARE                                                                             \
+    0.955 /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
+
+static int height(const struct bny_tree *tree, const int *parent, int n, int *depth)
+{
+    int most = 0;
+
+    memset(depth, 0xff, (size_t)n * sizeof *depth);
+    depth[tree->root] = 0;
+    for (int v = 0; v < n; v++) {
+        int at = v, d = 0;
+
+        while (depth[at] < 0) {
+            at = parent[at];
+            d++;
+        }
+        d += depth[at];
+        most = d > most ? d : most;
+        for (at = v; depth[at] < 0; at = parent[at])
+            depth[at] = d--;
+    }
+    return most;
+}
+
+static void add_load(const struct bny_graph *g, const struct bny_route *r, double share,
+                     double *load, double *slowest)
+{
+    for (int i = 0; i < r->nlinks; i++) {
+        double cap = (double)g->links[r->links[i]].cap;
+
+        load[r->links[i]] += share;
+        if (*slowest <= 0 || cap < *slowest)
+            *slowest = cap;
+    }
+}
+
+int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
+                          const struct bny_graph *g, enum bny_forest_use use)
+{
+    int both = use == BNY_FOREST_ALLREDUCE, up = 0, down = 0;
+    double *load = calloc(2 * (size_t)g->nlinks + 1, sizeof *load), slowest = 0, most = 0,
+           largest = 0;
+    double *other = load ? load + (both ? 0 : g->nlinks)
+                         : NULL; /* phases meet on the links of an allreduce */
+    int *depth = calloc((size_t)f->nranks, sizeof *depth);
+    int e = load && depth ? bny_forest_route(f, g)
+                          : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
+
+    for (int t = 0; t < f->ntrees && !e; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        double share = (double)tree->weight_num / tree->weight_den;
+        int h = height(tree, tree->parent, f->nranks, depth);
+        int d = tree->down_parent ? height(tree, tree->down_parent, f->nranks, depth) : h;
+
+        largest = share > largest ? share : largest;
+        up = h > up ? h : up;
+        down = d > down ? d : down;
+        for (int v = 0; v < f->nranks; v++) {
+            add_load(g, &tree->up[v], share, load, &slowest);
+            add_load(g, &tree->down[v], share, other, &slowest);
+        }
+    }
+    *k = (struct bny_topology_cost){ .largest = largest,
+                                     .link_Bps = slowest * g->unit_Bps,
+                                     .hops = both        ? up + down
+                                             : up > down ? up
+                                                         : down,
+                                     .steps = (int)f->nsteps * (both ? 2 : 1) };
+    for (int l = 0; l < g->nlinks && !e; l++) {
+        double carried = load[l] > other[l] ? load[l] : other[l];
+        double s = carried / ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE;
+
+        k->per_byte = s > k->per_byte ? s : k->per_byte;
+        most = carried > most ? carried : most;
+    }
+    k->carried = most;
+    free(load);
+    free(depth);
+    return e;
+}
+
+size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s)
+{
+    /* Time of chunk size c: carried * bytes / c messages of alpha, and hops - 1 chunks of c /
+     * rate to fill. */
+    double c =
+        k->hops > 1 ? sqrt(k->carried * bytes * alpha_s * k->link_Bps / (k->hops - 1)) : 262144;
+
+    c = c < 4096 ? 4096 : c > 262144 ? 262144 : c;
+    return (size_t)c & ~(size_t)1023;
+}
+
+double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s)
+{
+    return alpha_s + k->largest * bytes / k->link_Bps / WIRE_SHARE;
+}
+
+double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk,
+                            double alpha_s)
+{
+    double c = (double)chunk < bytes ? (double)chunk : bytes;
+
+    return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
+           k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
+}
+
+double bny_topology_beta(const struct bny_scope *s)
+{
+    const struct bny_topology *t = bny_topology_of(s);
+    const struct bny_graph *g = t ? t->graph : NULL;
+    double least = 0;
+
+    for (int r = 0; g && r < g->nranks; r++) {
+        double port = 0;
+
+        for (int i = g->out_first[g->rank_node[r]]; i < g->out_first[g->rank_node[r] + 1]; i++)
+            port += (double)g->links[g->out[i]].cap;
+        least = least > 0 && least < port ? least : port;
+    }
+    return least > 0 ? 1 / (least * g->unit_Bps * WIRE_SHARE) : 0;
+}
+
+/* Adds what the sends of one rank load on the links in round after round: its k-th send belongs
+ * to round k. */
+static int add_rounds(double *load, int *nrounds, const struct bny_program *p,
+                      const struct bny_graph *g, struct bny_router *router)
+{
+    struct bny_ways ways = { 0 };
+    int round = 0, e = 0;
+
+    for (uint32_t i = 0; i < p->nsteps && !e; i++) {
+        const struct bny_step *s = &p->steps[i];
+        double share = 0;
+
+        if ((s->kind != BNY_SEND && s->kind != BNY_FORWARD) || round == ROUNDS_MAX)
+            continue;
+        for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
+            share +=
+                p->weight_num ? (double)p->weight_num[b] / p->weight_den[b] : 1.0 / p->nblocks;
+        e = bny_router_ways(router, p->rank, s->peer, &ways);
+        for (int w = 0; w < ways.nparts && !e; w++)
+            for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
+                load[round * g->nlinks + ways.links[l]] += share * ways.share[w];
+        round++;
+    }
+    *nrounds = round > *nrounds ? round : *nrounds;
+    free(ways.links);
+    return e;
+}
+
+static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops *ops,
+                         enum bny_collective coll, const struct bny_graph *g)
+{
+    double *load = calloc((size_t)ROUNDS_MAX * (size_t)g->nlinks + 1, sizeof *load);
+    struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
+    int e = load && router ? 0 : -BANYAN_ENOMEM;
+
+    for (int r = 0; r < g->nranks && !e; r++) {
+        struct bny_program *p;
+
+        e = ops->build(&p, coll, g->nranks, r, -1);
+        if (!e) {
+            e = add_rounds(load, &d->rounds, p, g, router);
+            bny_program_free(p);
+        }
+    }
+    for (int k = 0; k < d->rounds && !e; k++) {
+        double most = 0;
+
+        for (int l = 0; l < g->nlinks; l++)
+            most = fmax(most, load[k * g->nlinks + l] /
+                                  ((double)g->links[l].cap * g->unit_Bps) / WIRE_SHARE);
+        d->per_byte += most;
+    }
+    free(load);
+    bny_router_destroy(router);
+    return e;
+}
+
+double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collective coll,
+                                   const struct bny_direct_ops *ops, double bytes,
+                                   double alpha_s)
+{
+    struct bny_topology *t = bny_topology_of(s);
+    struct bny_direct_cost *d;
+
+    if (!t || !t->graph || t->grouped || coll != BNY_ALLREDUCE ||
+        t->graph->nranks > BNY_AUTO_RANKS_MAX)
+        return 0;
+    for (d = t->directs; d < t->directs + BNY_DIRECTS_MAX && d->ops && d->ops != ops; d++)
+        ;
+    if (d == t->directs + BNY_DIRECTS_MAX)
+        return 0;
+    if (!d->ops) {
+        d->ops = ops;
+        d->rc = direct_rounds(d, ops, coll, t->graph);
+    }
+    return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
+}
+
+int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
+                      enum bny_collective coll, const char *schedule, int root)
+{
+    struct bny_topology *t = bny_topology_of(s);
+    struct bny_made *m;
+
+    if (!t || !t->graph || !bny_topology_has_use(coll))
+        return -BANYAN_ENOTSUP;
+    if (t->grouped && bny_builder_find(schedule)) /* it knows nothing of hosts */
+        return -BANYAN_ENOTSUP;
+    m = bny_topology_make(t, schedule, bny_topology_use(coll),
+                          bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
+    if (!m || m->rc)
+        return m ? m->rc : -BANYAN_ENOMEM;
+    *out = m->cost;
+    return 0;
+}

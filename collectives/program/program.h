@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A program: what one rank does in one collective, as steps. Size-free: blocks index a table
+ * (offset and count of each block) that a call fills in; the engine cuts steps into chunks.
+ * Forests compile to programs (compile.c); algorithms that are no forest build theirs directly
+ * (prog_*.c). verify.c proves programs. */
+#ifndef BNY_PROGRAM_PROGRAM_H
+#define BNY_PROGRAM_PROGRAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/call/collective.h"
+#include "topo/forest.h"
+
+enum bny_step_kind {
+    BNY_SEND,      /* encode the operand `src` and send it to peer */
+    BNY_RECV_ADD,  /* dst = src (op) received; with BNY_STEP_REV: received (op) src */
+    BNY_RECV_COPY, /* dst = received */
+    BNY_FORWARD, /* send on, unchanged, the bytes that step `from` received (RECV_COPY) or made
+                  * (KEEP); with an exact codec the same as SEND of `src` */
+    BNY_KEEP, /* local, peer -1: the block is fully reduced here. dst = finish(src): divides for
+               * AVG; with a lossy codec dst = decode(encode(src)), whose bytes FORWARD sends;
+               * copies when src and dst are different memory */
+};
+
+enum bny_space { BNY_IN, BNY_OUT, BNY_SCRATCH, BNY_SCRATCH2, BNY_NOWHERE };
+
+enum bny_step_flag {
+    BNY_STEP_REV = 1 << 0,   /* RECV_ADD: received operand comes first (lower ranks) */
+    BNY_STEP_PLACE = 1 << 1, /* SEND/FORWARD: the matching step is a RECV_COPY to BNY_OUT of the
+                              * same blocks, whose offsets are the same on both ranks: put() may
+                              * be used. Set on that RECV_COPY as well */
+};
+
+struct bny_step {
+    uint8_t kind;     /* enum bny_step_kind */
+    uint8_t chan;     /* wire channel, 0..BNY_CHANNELS-1; the same on both sides */
+    uint8_t src, dst; /* enum bny_space; BNY_NOWHERE when the kind has none */
+    uint8_t flags;    /* enum bny_step_flag */
+    int32_t peer;     /* rank; -1 for KEEP */
+    uint32_t block,
+        nblocks;   /* operand: blocks [block, block + nblocks) of this rank's table, in order */
+    uint32_t time; /* of a forest's step: its time step, from 0, over both phases (lock-step);
+                      else 0 */
+    uint32_t ordinal; /* k: this is the k-th step from src rank to dst rank; the peer's k-th
+                         matches */
+    uint32_t
+        from; /* FORWARD: index of the RECV_COPY or KEEP step, same blocks; else UINT32_MAX */
+    uint32_t dep,
+        ndeps; /* deps[dep .. dep+ndeps): steps whose overlapping elements must be complete
+                * first: true dependencies, the order of additions, and reuse of memory (a RECV
+                * into blocks that an earlier step still sends from). Complete means: received
+                * and applied; for sends: the memory may be overwritten. */
+};
+
+struct bny_program {
+    enum bny_collective collective;
+    int rank, nranks;
+    int root; /* -1 when the collective has none */
+    char schedule[32];
+    uint32_t nblocks;     /* of the block table */
+    uint32_t *weight_num; /* [nblocks] share of the call's count, for collectives that split one
+                             count */
+    uint32_t *weight_den; /* (allreduce, reduce, broadcast, scan: blocks partition [0,count));
+                             else NULL */
+    int contiguous; /* 1: consecutive blocks are adjacent in IN, OUT and SCRATCH on all ranks */
+    int uses_scratch, uses_scratch2;
+    int owned_only; /* SCATTERED uses: OUT (reduce_scatter) or IN (allgather) has this rank's
+                       blocks alone */
+    uint32_t *owned_first; /* these: rank r's blocks are owned_first[r] .. owned_first[r + 1]),
+                            * and weight_num, weight_den their shares of the whole; [nranks +
+                            * 1]. NULL: block r is rank r's */
+    uint32_t nsteps, ndeps;
+    struct bny_step *steps; /* in program order: a legal sequential order on this rank */
+    uint32_t *deps;
+    /* Steps by peer, for matching: recv_of[recv_first[p] + k] is the k-th receive step from
+     * rank p. */
+    uint32_t *recv_first; /* [nranks + 1] */
+    uint32_t *recv_of;
+};
+
+/* Where rank r's blocks begin in a SCATTERED use, or in gather and scatter; those of r + 1
+ * begin where they end. */
+static inline uint32_t bny_owned_first(const struct bny_program *p, uint32_t r)
+{
+    return p->owned_first ? p->owned_first[r] : r;
+}
+
+/* Whose block it is. */
+static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t block)
+{
+    uint32_t low = 0, high = (uint32_t)p->nranks;
+
+    while (p->owned_first && high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+
+        if (p->owned_first[mid] <= block)
+            low = mid;
+        else
+            high = mid;
+    }
+    return p->owned_first ? low : block;
+}
+
+/* Compiles a forest for one rank. collective: ALLREDUCE; REDUCE_SCATTER, ALLGATHER (SCATTERED
+ * forests); REDUCE, BROADCAST (ROOTED). coalesce: joins sends of several trees to one peer in
+ * one step where their blocks are adjacent (exact codecs only: FORWARD then is SEND). Operands:
+ *   ALLREDUCE      leaves SEND from IN; the first RECV_ADD has src IN, dst OUT, later ones src
+ *                  OUT dst OUT; the root KEEPs OUT and FORWARDs; others RECV_COPY to OUT and
+ *                  FORWARD. IN and OUT may be the same memory, so reuse dependencies treat them
+ *                  as one.
+ *   REDUCE         as above with SCRATCH instead of OUT on ranks that are not the root.
+ *   BROADCAST      everything in OUT.
+ *   REDUCE_SCATTER partial sums of other ranks' blocks in SCRATCH, own block in OUT.
+ *   ALLGATHER      own block sent from IN (KEEP first copies IN to OUT), others RECV_COPY to
+ *                  OUT.
+ * Children are added in order of (step, rank). Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL. Pure.
+ */
+int bny_compile(struct bny_program **out, const struct bny_forest *forest,
+                enum bny_collective collective, int rank, int coalesce);
+
+/* The programs of all ranks, out[nranks], for much less than that many calls. On an error some
+ * may be there already. */
+int bny_compile_all(struct bny_program **out, const struct bny_forest *forest,
+                    enum bny_collective collective, int coalesce);
+
+/* Programs that are no forest. Same errors; -BANYAN_ENOTSUP when not for such n. */
+struct bny_direct_ops {
+    char name[24];
+    unsigned collectives; /* bits 1 << enum bny_collective */
+    int (*build)(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                 int root);
+    double (*cost)(enum bny_collective c, int nranks, double bytes, double alpha_s,
+                   double beta_s_per_byte, double gamma_s_per_byte);
+};
+/* NULL-terminated: recursive_doubling (allreduce, any n by folding), dissemination (barrier),
+ * pairwise (alltoall: blocks 0..n-1 are what I send to rank b, from IN; n..2n-1 what I get from
+ * rank b-n, to OUT; KEEP copies the own block), direct (gather, scatter: block b is rank b's,
+ * root has all n in OUT / IN, others only their own), chain (scan, exscan). */
+extern const struct bny_direct_ops *const bny_directs[];
+const struct bny_direct_ops *bny_direct_find(const char *name);
+
+void bny_program_free(struct bny_program *p); /* takes NULL */
+
+/* Proves the programs of all ranks together (schedules.md section 8):
+ * V1 contributions: symbolic execution with sets of ranks per block: reductions are of disjoint
+ * sets, the
+ *    result is complete where the collective promises it (order too, for SCAN);
+ * V2 memory: no step reads what a concurrent step may overwrite, for IN == OUT and IN != OUT;
+ * IN is never
+ *    written unless it is OUT;
+ * V3 matching: the k-th send from a to b and b's k-th receive from a name as many blocks of the
+ * same weights, and
+ *    channels agree;
+ * V4 no deadlock with `slots` messages in flight per channel direction (0: rendezvous, a send
+ * completes when it is
+ *    received), each step cut into slots + 2 chunks.
+ * programs[nranks]. Returns 0, or -BANYAN_EINVAL with the first violation in why. */
+int bny_program_verify(struct bny_program *const *programs, int nranks, int slots, char *why,
+                       size_t why_cap);
+
+#endif

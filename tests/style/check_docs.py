@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
 and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, the
-table of docs/environment.md is that of base/param.c, the version is the same in meson.build, banyan.h and CHANGELOG.md.
+table of docs/environment.md is that of base/param.c, the version is the same in meson.build, banyan.h and CHANGELOG.md,
+and files of this tree that documents and sources name (folder/.../name.ext) exist.
 Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
@@ -10,6 +11,8 @@ import pathlib
 import re
 import sys
 
+from check_text import tracked
+
 # Forests and direct programs share one table: a user chooses among both.
 REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/registry.c": "compress/README.md",
@@ -17,6 +20,9 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "topo/graph_builders.c": "topo/README.md",
               "collectives/program/directs.c": "collectives/README.md"}
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
+# A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
+NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"
+                   r"scripts|packaging|docs|examples)/[\w/.-]+\.(?:c|h|py|sh|md|txt|svg|abi|ini))\b(?![/*<{])")
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
@@ -96,6 +102,15 @@ def unlisted(root):
                     if path.name not in named)
 
 
+def named_files(root):
+    for name in tracked(root):
+        if not name.endswith((".md", ".c", ".h", ".py", ".build", ".sh")) or name.endswith("check_self.py"):
+            continue
+        for link in sorted(set(NAMED.findall((root / name).read_text(encoding="utf-8")))):
+            if not (root / link).exists() and not (root / name).parent.joinpath(link).exists():
+                yield f"{name}: names {link}, which does not exist"
+
+
 def program(root, write):
     readme, source = root / "README.md", root / "examples/allreduce.c"
     if not (readme.exists() and source.exists()):
@@ -144,8 +159,8 @@ def versions(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *versions(root), *program(root, "--write" in sys.argv),
-              *variables(root, "--write" in sys.argv)]
+    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root),
+              *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0
 

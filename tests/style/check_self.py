@@ -76,6 +76,13 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
         self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
 
+    def test_named_files(self):
+        files = {"base/a.c": SPDX + "/* base/b.h, docs/<name>.md, base/*.c, x/base/c.c */\n", "base/b.h": SPDX,
+                 "docs/a.md": "`base/a.c`, `perf/b/*.c`\n"}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "docs/a.md": "`base/c.c`.\n"}, "docs/a.md: names base/c.c")
+        self.expect("check_docs.py", {**files, "base/b.h": SPDX + "/* see docs/b.md */\n"}, "base/b.h: names docs/b.md")
+
     def test_versions(self):
         header = "".join(f"#define BANYAN_VERSION_{part} {n}\n" for part, n in (("MAJOR", 0), ("MINOR", 2), ("PATCH", 0)))
         files = {"meson.build": "project('a', 'c',\n  version: '0.2.0')\n", "include/banyan/banyan.h": header,

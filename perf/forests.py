@@ -5,7 +5,7 @@
     perf/forests.py --tool build/tools/banyan_topo --svg perf/forests.svg > forests.md
 
 For each topology: the exact allgather bound 1/x* (shards over capacity 1), packed trees for it and what they claim above
-it; reduce-scatter + allgather (packed) and joint allreduce times over S; MultiTree's gap for comparison; buffers a lane with
+it; reduce-scatter + allgather (packed) and joint allreduce times over S; MultiTree's gap for comparison; buffers a channel with
 which all programs are proven free of deadlock; seconds to build (the median of --repeat). Plans of more than --most
 ranks are skipped. It fails where a bound is not the one known, a plan is more than 1 % above it or needs more than 4 buffers. Exact fractions are what the plan claims and its cut proves, so only the seconds depend on the machine.
 """
@@ -60,7 +60,7 @@ def measure(tool, topo, known, ranks, repeat):
         sys.exit(f"forests.py: {topo}: no plan")
     for p in plans:
         if p["gap"] > 0.01 or not 0 <= p["slots"] <= 4:
-            sys.exit(f"forests.py: {topo}: {p['schedule']} is {percent(p['gap'])} above the bound, with {p['slots']} buffers a lane")
+            sys.exit(f"forests.py: {topo}: {p['schedule']} is {percent(p['gap'])} above the bound, with {p['slots']} buffers a channel")
     gain = float(Fraction(apart["claimed"]) / Fraction(joint["claimed"])) if joint else None
     return [topo, ranks, known, gather["trees"], gather["height"], percent(gather["gap"]),
             max(p["slots"] for p in plans),

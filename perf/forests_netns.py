@@ -86,7 +86,7 @@ MANNERS = {"free running": {"BANYAN_PACE": "0", "BANYAN_ORDER": "step"}, "paced"
 
 
 def in_all_manners(runs):
-    """The baseline, and each plan for the graph in each manner of sending (NOTES.md, Plans for a network)."""
+    """The baseline, and each plan for the graph in each manner of sending (docs/collectives.md, Plans for a network)."""
     plans = [r for r in runs if r[3] and r[1]]
     return runs[:1] + [(f"{name}, {how}", options, hosts, topo, env) for name, options, hosts, topo in plans for how, env in MANNERS.items()]
 

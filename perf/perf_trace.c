@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joins the ranks' events (collectives/op/trace.h) into one file: a process per rank, lanes for
- * the operation, encode (one more for each encoding thread), wire, credit wait and decode-add.
+/* Joins the ranks' events (collectives/op/trace.h) into one file: a process per rank, tracks
+ * for the operation, encode (one more for each encoding thread), wire, credit wait and
+ * decode-add.
  *
  * A chunk is on the wire of its sender from when the transport took it, or the sender's chunk
- * before it had arrived, until all of it has arrived: slices of a lane never overlap, and what
+ * before it had arrived, until all of it has arrived: slices of a track never overlap, and what
  * they cover is when anything was on its way. Ranks on one machine share a clock; other
  * machines' are set right by barriers, to within about a message's time. */
 #include "perf/perf_trace.h"
@@ -21,9 +22,9 @@
 #define EVENTS 65536 /* a rank keeps of one iteration */
 #define ROUNDS 9     /* barriers that compare clocks */
 
-enum lane { OPERATION, ENCODE, WIRE, CREDIT, DECODE, LANES };
-static const char *const lane_names[LANES] = { "operation", "encode", "wire", "credit wait",
-                                               "decode-add" };
+enum track { OPERATION, ENCODE, WIRE, CREDIT, DECODE, TRACKS };
+static const char *const track_names[TRACKS] = { "operation", "encode", "wire", "credit wait",
+                                                 "decode-add" };
 
 /* What a rank says of its part. */
 struct part {
@@ -35,7 +36,7 @@ struct part {
 struct slice {
     uint64_t t0, t1, posted; /* of rank 0's clock */
     int rank;
-    enum lane lane;
+    enum track track;
     struct bny_trace_event e;
 };
 
@@ -65,11 +66,11 @@ int perf_trace_open(struct perf_run *run)
                 "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":"
                 "\"rank %d\"}}",
                 r ? "," : "", r, r);
-        for (int l = 0; l < LANES; l++)
+        for (int l = 0; l < TRACKS; l++)
             fprintf(run->trace_file,
                     ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
                     "\"args\":{\"name\":\"%s\"}}",
-                    r, l, lane_names[l]);
+                    r, l, track_names[l]);
     }
     return 0;
 }
@@ -168,11 +169,11 @@ static int64_t clock_offset(const struct part *parts, int r)
 
 /* ---- slices ---- */
 
-static void put_slice(struct slices *out, int rank, enum lane lane,
+static void put_slice(struct slices *out, int rank, enum track track,
                       const struct bny_trace_event *e, uint64_t t0, uint64_t t1)
 {
     if (out->n < out->cap)
-        out->s[out->n++] = (struct slice){ t0, t1 < t0 ? t0 : t1, t0, rank, lane, *e };
+        out->s[out->n++] = (struct slice){ t0, t1 < t0 ? t0 : t1, t0, rank, track, *e };
 }
 
 /* Posts and arrivals of one message beside each other: by sender, receiver, operation, message,
@@ -206,12 +207,12 @@ static int same_message(const struct end *x, const struct end *y)
            x->e->ordinal == y->e->ordinal && x->e->chunk == y->e->chunk;
 }
 
-static int by_lane_and_end(const void *a, const void *b)
+static int by_track_and_end(const void *a, const void *b)
 {
     const struct slice *x = a, *y = b;
 
     ORDER(x->rank, y->rank);
-    ORDER(x->lane, y->lane);
+    ORDER(x->track, y->track);
     ORDER(x->e.thread, y->e.thread);
     ORDER(x->t1, y->t1);
     ORDER(x->t0, y->t0);
@@ -253,11 +254,11 @@ static void make_slices(const struct perf_run *run, const struct part *parts,
         if (!ends[i].is_arrival && ends[i + 1].is_arrival &&
             same_message(&ends[i], &ends[i + 1]))
             put_slice(out, ends[i].from, WIRE, ends[i].e, ends[i].t, ends[i + 1].t);
-    qsort(out->s, out->n, sizeof *out->s, by_lane_and_end);
+    qsort(out->s, out->n, sizeof *out->s, by_track_and_end);
     for (size_t i = 0; i < out->n; i++) {
         struct slice *s = &out->s[i];
 
-        if (i == 0 || s->rank != s[-1].rank || s->lane != s[-1].lane ||
+        if (i == 0 || s->rank != s[-1].rank || s->track != s[-1].track ||
             s->e.thread != s[-1].e.thread)
             before = 0;
         if (s->t0 < before)
@@ -277,17 +278,17 @@ static int by_start(const void *a, const void *b)
 }
 #undef ORDER
 
-/* ns of [t0, t1] in which one of the slices of `lanes` (bits) lies that rank r has to do with.
+/* ns of [t0, t1] in which one of the slices of `tracks` (bits) lies that rank r has to do with.
  * tmp: as many as slices. */
-static uint64_t covered(const struct slices *in, struct slice *tmp, int r, unsigned lanes,
+static uint64_t covered(const struct slices *in, struct slice *tmp, int r, unsigned tracks,
                         uint64_t t0, uint64_t t1)
 {
     uint64_t sum = 0, end = t0;
     size_t n = 0;
 
     for (size_t i = 0; i < in->n; i++)
-        if ((lanes >> in->s[i].lane & 1) &&
-            (in->s[i].rank == r || (in->s[i].lane == WIRE && in->s[i].e.peer == r)))
+        if ((tracks >> in->s[i].track & 1) &&
+            (in->s[i].rank == r || (in->s[i].track == WIRE && in->s[i].e.peer == r)))
             tmp[n++] = in->s[i];
     qsort(tmp, n, sizeof *tmp, by_start);
     for (size_t i = 0; i < n; i++) {
@@ -319,9 +320,9 @@ __attribute__((format(printf, 2, 3))) static void say(struct perf_run *run, cons
 static void say_verdict(struct perf_run *run, const struct perf_row *row,
                         const struct part *parts, const struct slices *in, struct slice *tmp)
 {
-    static const enum lane work[] = { WIRE, ENCODE, DECODE, CREDIT };
-    double share[LANES] = { 0 }, most = 0, span;
-    enum lane top = WIRE;
+    static const enum track work[] = { WIRE, ENCODE, DECODE, CREDIT };
+    double share[TRACKS] = { 0 }, most = 0, span;
+    enum track top = WIRE;
     uint64_t off, t0, t1;
     int r = 0;
 
@@ -346,10 +347,10 @@ static void say_verdict(struct perf_run *run, const struct perf_row *row,
             most = share[work[i]];
             top = work[i];
         }
-    say(run, "%s-bound %.0f %%", lane_names[top], share[top]);
+    say(run, "%s-bound %.0f %%", track_names[top], share[top]);
     for (int i = 0; i < 4; i++)
         if (work[i] != top)
-            say(run, ", %s %.0f %%", lane_names[work[i]], share[work[i]]);
+            say(run, ", %s %.0f %%", track_names[work[i]], share[work[i]]);
     say(run, ", none of these %.0f %%\n",
         100 - 100 * (double)covered(in, tmp, r, ~0u, t0, t1) / span);
 }
@@ -388,20 +389,20 @@ static void write_slices(struct perf_run *run, const struct perf_row *row, int b
 
         if (i == 0 || s[-1].rank != s->rank)
             named = 0;
-        if (thread > named) /* slices are in order of lane, then of thread */
+        if (thread > named) /* slices are in order of track, then of thread */
             fprintf(f,
                     ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
                     "\"args\":{\"name\":\"encode, thread %d\"}}",
-                    s->rank, LANES - 1 + thread, thread);
+                    s->rank, TRACKS - 1 + thread, thread);
         named = thread > named ? thread : named;
         fprintf(
             f,
             ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
             "\"args\":{\"operation\":%u,\"step\":%u,\"chunk\":%u,\"bytes\":%u,\"peer\":%d",
-            s->rank, thread ? LANES - 1 + thread : (int)s->lane, lane_names[s->lane],
+            s->rank, thread ? TRACKS - 1 + thread : (int)s->track, track_names[s->track],
             (double)(int64_t)(s->t0 - run->trace_base) / 1000, (double)(s->t1 - s->t0) / 1000,
             s->e.seq, s->e.step, s->e.chunk, s->e.bytes, s->e.peer);
-        if (s->lane == WIRE)
+        if (s->track == WIRE)
             fprintf(f, ",\"queued_us\":%.3f", (double)(s->t0 - s->posted) / 1000);
         fputs("}}", f);
     }

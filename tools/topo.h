@@ -59,8 +59,9 @@ int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph 
                enum bny_forest_use use);
 #define TOPO_PROVE_RANKS_MAX                                                                   \
     1024 /* programs of so many ranks take seconds and half a gigabyte to prove */
-/* Proves the forest's programs with up to `most` buffers a lane; *slots: the number that
- * suffices, -1 where nothing was proven (more ranks than that). 0 or an error. */
+/* Proves the forest's programs with up to `most` buffers a channel of each pair of ranks;
+ * *slots: the number that suffices, -1 where nothing was proven (more ranks than that). 0 or an
+ * error. */
 int topo_prove(int *slots, const struct bny_forest *f, enum bny_forest_use use, int most);
 /* The file of --output, or standard output. NULL: said. Closed by topo_close, which tells of a
  * failed write. */

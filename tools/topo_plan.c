@@ -30,7 +30,7 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g,
                f->name, g->name, f->nranks, f->ntrees, f->nsteps, r->height, text[0], text[1],
                bny_cut_kind_name(f->claim.cut_kind), 100 * r->gap);
         if (r->slots >= 0)
-            printf("  no deadlock with %d buffers a lane\n", r->slots);
+            printf("  no deadlock with %d buffers a channel\n", r->slots);
         printf("  %.6f s to build\n", r->seconds);
         return;
     }

@@ -154,7 +154,7 @@ static void print(FILE *to, const struct report *r, const struct bny_graph *g,
             r->time_text, r->bound_text, 100 * gap,
             r->certified ? ", which its own cut proves too" : "");
     if (r->slots >= 0)
-        fprintf(to, "  no deadlock with %d buffer%s a lane\n", r->slots,
+        fprintf(to, "  no deadlock with %d buffer%s a channel\n", r->slots,
                 r->slots == 1 ? "" : "s");
     else
         fprintf(to, "  programs not proven: more than %d ranks\n", TOPO_PROVE_RANKS_MAX);

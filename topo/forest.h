@@ -78,7 +78,7 @@ enum bny_builder_trait {
 
 struct bny_builder_ops {
     char name[24];
-    unsigned uses; /* enum bny_forest_use that build() accepts for some n */
+    unsigned uses;   /* enum bny_forest_use that build() accepts for some n */
     unsigned traits; /* enum bny_builder_trait */
     /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out
      * (bny_forest_free), or -BANYAN_ENOTSUP when this builder has none for such n (halving's

@@ -175,7 +175,7 @@ static void add_transfers(struct plan *p)
                                       .to = e->to,
                                       .step = e->step,
                                       .adds = !e->spreads,
-                                      .lane = (int)(tree->pipeline % 4),
+                                      .channel = (int)(tree->pipeline % 4),
                                       .bytes = bytes,
                                       .route = route_of(p, e) };
 

@@ -39,7 +39,7 @@ struct link {
     struct queue queue;
 };
 
-struct lane { /* chunks from one rank to another, of one wire channel */
+struct channel { /* chunks from one rank to another, of one wire channel */
     uint64_t pair;
     int on_way;
     struct queue queue; /* chunks that wait for a slot; waiter.part is the transfer */
@@ -57,8 +57,8 @@ struct run {
     double *adder_free, *sender_free; /* [nranks] */
     uint64_t *step_left;              /* [nsteps] chunks not yet done */
     uint32_t step;                    /* lock-step: the one that is open */
-    struct lane *lanes;               /* hashed by pair */
-    size_t nlanes;
+    struct channel *channels;         /* hashed by pair */
+    size_t nchannels;
     uint64_t done, cells;
     double now;
     int failed;
@@ -246,17 +246,18 @@ static void inject(struct run *r, uint32_t id, uint32_t chunk)
              (struct event){ .at = at + o->alpha_s, .part = p, .chunk = chunk, .kind = HEAD });
 }
 
-static struct lane *lane_of(struct run *r, uint32_t id)
+static struct channel *channel_of(struct run *r, uint32_t id)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
-    uint64_t pair = ((uint64_t)t->lane << 48 | (uint64_t)t->from << 24 | (uint32_t)t->to) + 1;
-    size_t i = pair * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (r->nlanes - 1);
+    uint64_t pair =
+        ((uint64_t)t->channel << 48 | (uint64_t)t->from << 24 | (uint32_t)t->to) + 1;
+    size_t i = pair * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (r->nchannels - 1);
 
-    while (r->lanes[i].pair && r->lanes[i].pair != pair)
-        i = (i + 1) & (r->nlanes - 1);
-    if (!r->lanes[i].pair)
-        r->lanes[i].pair = pair;
-    return &r->lanes[i];
+    while (r->channels[i].pair && r->channels[i].pair != pair)
+        i = (i + 1) & (r->nchannels - 1);
+    if (!r->channels[i].pair)
+        r->channels[i].pair = pair;
+    return &r->channels[i];
 }
 
 static void done(struct run *r, uint32_t id, uint32_t chunk);
@@ -271,27 +272,28 @@ static void ready(struct run *r, uint32_t id, uint32_t chunk)
         return;
     }
     if (r->net->opts->slots) {
-        struct lane *lane = lane_of(r, id);
+        struct channel *channel = channel_of(r, id);
 
-        if (lane->on_way == r->net->opts->slots) {
-            enqueue(r, &lane->queue, (struct waiter){ key_of(r, id, chunk), 0, id, chunk, 0 });
+        if (channel->on_way == r->net->opts->slots) {
+            enqueue(r, &channel->queue,
+                    (struct waiter){ key_of(r, id, chunk), 0, id, chunk, 0 });
             return;
         }
-        lane->on_way++;
+        channel->on_way++;
     }
     inject(r, id, chunk);
 }
 
 static void give_slot_back(struct run *r, uint32_t id)
 {
-    struct lane *lane = lane_of(r, id);
+    struct channel *channel = channel_of(r, id);
     struct waiter next;
 
-    if (lane->queue.n == 0) {
-        lane->on_way--;
+    if (channel->queue.n == 0) {
+        channel->on_way--;
         return;
     }
-    next = dequeue(&lane->queue);
+    next = dequeue(&channel->queue);
     inject(r, next.part, next.chunk);
 }
 
@@ -368,11 +370,11 @@ static int run_prepare(struct run *r)
     r->adder_free = calloc(ranks, sizeof *r->adder_free);
     r->sender_free = calloc(ranks, sizeof *r->sender_free);
     r->step_left = calloc((size_t)net->nsteps + 1, sizeof *r->step_left);
-    for (r->nlanes = 64; net->opts->slots && r->nlanes < 2 * (size_t)net->job->n;)
-        r->nlanes *= 2;
-    r->lanes = calloc(r->nlanes, sizeof *r->lanes);
+    for (r->nchannels = 64; net->opts->slots && r->nchannels < 2 * (size_t)net->job->n;)
+        r->nchannels *= 2;
+    r->channels = calloc(r->nchannels, sizeof *r->channels);
     if (!r->links || !r->waits || !r->parts || !r->adder_free || !r->sender_free ||
-        !r->step_left || !r->lanes)
+        !r->step_left || !r->channels)
         return bny_fail(BANYAN_ENOMEM, "no memory to simulate %u transfers", net->job->n);
     for (uint32_t i = 0; i < net->job->n; i++)
         for (size_t c = 0; c < chunks; c++)
@@ -454,8 +456,8 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     }
     for (int l = 0; r.links && l < net.nlinks; l++)
         free(r.links[l].queue.heap);
-    for (size_t l = 0; r.lanes && l < r.nlanes; l++)
-        free(r.lanes[l].queue.heap);
+    for (size_t l = 0; r.channels && l < r.nchannels; l++)
+        free(r.channels[l].queue.heap);
     free(r.links);
     free(r.heap);
     free(r.waits);
@@ -463,7 +465,7 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     free(r.adder_free);
     free(r.sender_free);
     free(r.step_left);
-    free(r.lanes);
+    free(r.channels);
     bny_sim_net_free(&net);
     return e;
 }

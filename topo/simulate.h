@@ -34,8 +34,8 @@ struct bny_sim_opts {
     double port_cap; /* of injection and ejection of a rank, in the graph's units; 0: none */
     int no_link_latency; /* 1: leaves the links' own latencies out */
     int chunks;          /* that each tree's data are cut into; 0: 1 */
-    int slots; /* chunks on the way in a lane (from, to, transfer.lane) at most; 0: no limit. A
-                * slot is free again when its chunk was added or stored */
+    int slots; /* chunks on the way in a channel (from, to, transfer.channel) at most; 0: no
+                * limit. A slot is free again when its chunk was added or stored */
     int lockstep;
     int separate; /* 1: trees do not share messages where they go the same way in the same step
                    */
@@ -79,9 +79,10 @@ int bny_sim_forest_closed(struct bny_sim_closed *out, const struct bny_graph *g,
 struct bny_transfer {
     int from, to; /* the same: no message, only waits and is waited for */
     uint32_t step;
-    int adds; /* 1: the receiver adds it */
-    int lane; /* transfers of different lanes do not take each other's slots: tree.pipeline % 4
-               */
+    int adds;    /* 1: the receiver adds it */
+    int channel; /* transfers of different channels do not take each other's slots:
+                  * tree.pipeline % 4
+                  */
     double bytes;
     const struct bny_route *route; /* borrowed; NULL: by opts.routing */
 };

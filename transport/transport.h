@@ -15,7 +15,7 @@
  * a send posts only a descriptor. A held eager message may keep its place in a ring: at least
  * 200 further messages fit behind it, then senders get BNY_AGAIN until it is released.
  * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or
- * copied out (spilled) and released, so that one channel or operation never blocks another.
+ * copied to the heap and released, so that one channel or operation never blocks another.
  *
  * Ownership words: "lends": the memory belongs to the transport and is valid until release.
  *                  "borrows": the memory is the caller's and must stay valid until the SENT

@@ -13,12 +13,12 @@ build_packages=(
     libibverbs-dev librdmacm-dev
     libdpdk-dev
 )
-# What the tests need besides.
+# What the tests need besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions.
 test_packages=(
-    g++ gfortran clang libclang-rt-dev cmake git libcriterion-dev libpmix-dev python3-numpy openmpi-bin mpich
-    libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
+    g++ gfortran clang libclang-rt-dev llvm clang-format-14 abigail-tools cmake git libcriterion-dev libpmix-dev
+    python3-numpy openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-    iproute2
+    iproute2 valgrind
 )
 
 # What scripts/softroce-guest needs besides.

@@ -131,7 +131,7 @@ class Perf(unittest.TestCase):
             self.assertEqual({(r["codec"], r["wrong"]) for r in rows}, {("int8", 0)}, name)
 
     def trace(self, name, *args):
-        """Rows, slices by (rank, lane) and the whole operations [begin, end] by rank, in microseconds; and stderr."""
+        """Rows, slices by (rank, track) and the whole operations [begin, end] by rank, in microseconds; and stderr."""
         with tempfile.TemporaryDirectory() as tmp:
             file = os.path.join(tmp, "trace.json")
             rows, text = self.rows(name, "-P", "2", "-n", "2", "-w", "0", "-T", "60", "--no-roofline", "--inplace", "0",
@@ -140,53 +140,53 @@ class Perf(unittest.TestCase):
                 events = json.load(f)["traceEvents"]
         names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         self.assertEqual({n for n in names.values() if ", thread " not in n}, {"operation", "encode", "wire", "credit wait", "decode-add"})
-        lanes, whole = {}, {}
+        tracks, whole = {}, {}
         for e in (e for e in events if e["ph"] == "X"):
-            lane = names[e["pid"], e["tid"]]
-            (whole if lane == "operation" else lanes).setdefault((e["pid"], lane), []).append(e)
-        return rows, lanes, {pid: (v[0]["ts"], v[0]["ts"] + v[0]["dur"], v[0]["args"]) for (pid, _), v in whole.items()}, text
+            track = names[e["pid"], e["tid"]]
+            (whole if track == "operation" else tracks).setdefault((e["pid"], track), []).append(e)
+        return rows, tracks, {pid: (v[0]["ts"], v[0]["ts"] + v[0]["dur"], v[0]["args"]) for (pid, _), v in whole.items()}, text
 
-    def test_a_trace_has_every_chunk_of_the_plan_in_its_lane(self):
-        rows, lanes, whole, text = self.trace("allreduce", "-b", "1M", "-e", "1M", "--chunk", "64K", "--transport", "tcp",
+    def test_a_trace_has_every_chunk_of_the_plan_in_its_track(self):
+        rows, tracks, whole, text = self.trace("allreduce", "-b", "1M", "-e", "1M", "--chunk", "64K", "--transport", "tcp",
                                               "--codec", "int8", "--data", "gauss", "--schedule", "star")
         self.assertIn("chunk 65536", whole[0][2]["plan"])
         self.assertEqual(whole[0][2]["lost_events"], 0)
         first, last = min(w[0] for w in whole.values()), max(w[1] for w in whole.values())
         for rank in (0, 1):
-            for lane in ("encode", "wire", "decode-add"):
+            for track in ("encode", "wire", "decode-add"):
                 # half of the elements is this rank's to own, half to contribute: 8 chunks of 64 KiB each
-                found = sorted((e["args"]["step"], e["args"]["chunk"]) for e in lanes[rank, lane])
-                self.assertEqual([c for _, c in found], 2 * list(range(8)), (rank, lane))
-                self.assertEqual(len(set(found)), 16, (rank, lane))
-            self.assertEqual(sum(e["args"]["bytes"] for e in lanes[rank, "decode-add"]), 1 << 20)
+                found = sorted((e["args"]["step"], e["args"]["chunk"]) for e in tracks[rank, track])
+                self.assertEqual([c for _, c in found], 2 * list(range(8)), (rank, track))
+                self.assertEqual(len(set(found)), 16, (rank, track))
+            self.assertEqual(sum(e["args"]["bytes"] for e in tracks[rank, "decode-add"]), 1 << 20)
             # a header, 64 scales of 4 bytes, a byte an element
-            self.assertEqual({e["args"]["bytes"] for e in lanes[rank, "wire"]}, {32 + 64 * 4 + 16384})
+            self.assertEqual({e["args"]["bytes"] for e in tracks[rank, "wire"]}, {32 + 64 * 4 + 16384})
         self.assertAlmostEqual(rows[0]["wire_bytes"], 16 * (32 + 64 * 4 + 16384), delta=128)  # and announcements
-        for (rank, lane), slices in lanes.items():
-            begin, end = (first, last) if lane == "wire" else whole[rank][:2]
+        for (rank, track), slices in tracks.items():
+            begin, end = (first, last) if track == "wire" else whole[rank][:2]
             slices.sort(key=lambda e: (e["ts"], e["ts"] + e["dur"]))
             for e, after in zip(slices, slices[1:] + [None]):
-                self.assertLessEqual(begin - 0.002, e["ts"], (rank, lane))
-                self.assertLessEqual(e["ts"] + e["dur"], (after["ts"] if after else end) + 0.002, (rank, lane))
+                self.assertLessEqual(begin - 0.002, e["ts"], (rank, track))
+                self.assertLessEqual(e["ts"] + e["dur"], (after["ts"] if after else end) + 0.002, (rank, track))
         for rank in (0, 1):  # a chunk is encoded before it travels, and decoded at the other end after that
-            made = {(e["args"]["step"], e["args"]["chunk"]): e for e in lanes[rank, "encode"]}
-            for e in lanes[rank, "wire"]:
+            made = {(e["args"]["step"], e["args"]["chunk"]): e for e in tracks[rank, "encode"]}
+            for e in tracks[rank, "wire"]:
                 m = made.get((e["args"]["step"], e["args"]["chunk"]))
                 if m:
                     self.assertLessEqual(m["ts"] + m["dur"], e["ts"] + 0.002)
         self.assertRegex(text, r"# trace: allreduce of 1048576 bytes, codec int8, out of place: rank [01], [0-9.]+ us: "
                                r"(wire|encode|decode-add)-bound \d+ %, .*none of these \d+ %\n")
 
-    def test_encoding_threads_have_lanes(self):
+    def test_encoding_threads_have_tracks(self):
         os.environ["BANYAN_ENCODE_THREADS"] = "2"
         try:
-            rows, lanes, _, _ = self.trace("allreduce", "-b", "8M", "-e", "8M", "--chunk", "64K", "--transport", "tcp", "--codec", "int8",
+            rows, tracks, _, _ = self.trace("allreduce", "-b", "8M", "-e", "8M", "--chunk", "64K", "--transport", "tcp", "--codec", "int8",
                                            "--data", "gauss", "--schedule", "star")
         finally:
             os.environ["BANYAN_ENCODE_THREADS"] = "0"
         self.assertTrue(all(r["wrong"] == 0 for r in rows))
         for rank in (0, 1):
-            mine = [e for (r, lane), v in lanes.items() if r == rank and lane.startswith("encode") for e in v]
+            mine = [e for (r, track), v in tracks.items() if r == rank and track.startswith("encode") for e in v]
             found = sorted((e["args"]["step"], e["args"]["chunk"]) for e in mine)
             self.assertEqual(len(found), len(set(found)))
             self.assertEqual([c for _, c in found], 2 * list(range(64)))
@@ -194,12 +194,12 @@ class Perf(unittest.TestCase):
     def test_traces_of_other_plans_and_short_messages(self):
         for args in (["--transport", "shm"], ["--transport", "tcp"], ["--transport", "loop"],
                      ["--transport", "tcp", "--codec", "powersgd", "--data", "gauss"]):
-            _, lanes, _, text = self.trace("allreduce", "-b", "1M", "-e", "1M", *args)
-            for lane in ("wire", "decode-add"):
-                self.assertTrue(lanes.get((0, lane)) and lanes.get((1, lane)), (args, lane))
+            _, tracks, _, text = self.trace("allreduce", "-b", "1M", "-e", "1M", *args)
+            for track in ("wire", "decode-add"):
+                self.assertTrue(tracks.get((0, track)) and tracks.get((1, track)), (args, track))
             self.assertEqual(text.count("# trace: "), 1)
-        _, lanes, whole, text = self.trace("allreduce", "-b", "8", "-e", "8", "--transport", "shm")
-        self.assertEqual((lanes, len(whole)), ({}, 2))
+        _, tracks, whole, text = self.trace("allreduce", "-b", "8", "-e", "8", "--transport", "shm")
+        self.assertEqual((tracks, len(whole)), ({}, 2))
         self.assertIn("no chunks", text)
 
     def test_rows_without_a_codec_say_so(self):

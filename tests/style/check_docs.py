@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files,
-the C program in README.md is examples/allreduce.c, and the table of docs/environment.md is that of base/param.c.
+"""What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
+and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, the
+table of docs/environment.md is that of base/param.c, the version is the same in meson.build, banyan.h and CHANGELOG.md,
+and files of this tree that documents and sources name (folder/.../name.ext) exist.
 Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
@@ -9,14 +11,18 @@ import pathlib
 import re
 import sys
 
+from check_text import tracked
+
 # Forests and direct programs share one table: a user chooses among both.
 REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/registry.c": "compress/README.md",
               "topo/builders.c": "collectives/README.md",
               "topo/graph_builders.c": "topo/README.md",
               "collectives/program/directs.c": "collectives/README.md"}
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "NOTES.md", "transport/README.md", "compress/README.md",
-             "topo/README.md", "collectives/README.md", "perf/README.md", "perf/RESULTS.md", "docs/rdma.md", "docs/dpdk.md", "docs/environment.md"]
+DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
+# A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
+NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"
+                   r"scripts|packaging|docs|examples)/[\w/.-]+\.(?:c|h|py|sh|md|txt|svg|abi|ini))\b(?![/*<{])")
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
@@ -63,13 +69,46 @@ def check(root, registry, document):
     return wrong
 
 
+def documents(root):
+    return sorted({path for pattern in DOCUMENTS for path in root.glob(pattern)
+                   if not re.match("build|out", path.relative_to(root).parts[0])})
+
+
+def anchors(path):
+    """What `#...` may be behind a link to a document: its headings as GitHub writes them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for heading in re.findall(r"^#+ +(.*?) *$", text, re.M):
+        yield re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 def dead_links(root):
-    for name in DOCUMENTS:
-        if not (root / name).exists():
-            continue
-        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (root / name).read_text(encoding="utf-8")):
-            if "://" not in link and not (root / name).parent.joinpath(link).exists():
+    for path in documents(root):
+        name = path.relative_to(root)
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", path.read_text(encoding="utf-8")):
+            target = path.parent / link if link else path
+            if "://" in link:
+                continue
+            if not target.exists():
                 yield f"{name}: links to {link}, which does not exist"
+            elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+                yield f"{name}: links to {link}#{anchor}, which is no heading there"
+
+
+def unlisted(root):
+    start = root / "docs/README.md"
+    if start.exists():
+        named = set(re.findall(r"\]\(([^)#\s]+)", start.read_text(encoding="utf-8"))) | {"README.md"}
+        yield from (f"docs/README.md: does not name {path.name}" for path in sorted(root.glob("docs/*.md"))
+                    if path.name not in named)
+
+
+def named_files(root):
+    for name in tracked(root):
+        if not name.endswith((".md", ".c", ".h", ".py", ".build", ".sh")) or name.endswith("check_self.py"):
+            continue
+        for link in sorted(set(NAMED.findall((root / name).read_text(encoding="utf-8")))):
+            if not (root / link).exists() and not (root / name).parent.joinpath(link).exists():
+                yield f"{name}: names {link}, which does not exist"
 
 
 def program(root, write):
@@ -104,10 +143,24 @@ def variables(root, write):
         yield "docs/environment.md: the table is not that of base/param.c (check_docs.py ROOT --write)"
 
 
+def versions(root):
+    build, header = root / "meson.build", root / "include/banyan/banyan.h"
+    if not (build.exists() and header.exists()):
+        return
+    version = re.search(r"^ +version: '([\d.]+)'", build.read_text(encoding="utf-8"), re.M).group(1)
+    parts = re.findall(r"^#define BANYAN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header.read_text(encoding="utf-8"), re.M)
+    if ".".join(parts) != version:
+        yield f"banyan.h: is version {'.'.join(parts)}, meson.build {version}"
+    changes = root / "CHANGELOG.md"
+    if not changes.exists() or f"\n## [{version}] - " not in changes.read_text(encoding="utf-8"):
+        yield f"CHANGELOG.md: has no section [{version}] with a date"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
+    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root),
+              *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The checks of this folder can fail: each is run on a small tree with one planted violation."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,14 +25,14 @@ const struct bny_codec_ops bny_codec_f16 = {
 
 
 class Planted(unittest.TestCase):
-    def run_check(self, check, files, *args):
+    def run_check(self, check, files, *args, environment=None):
         """Exit status and output of a check on a tree of {path: text}."""
         with tempfile.TemporaryDirectory() as tree:
             for name, text in files.items():
                 path = pathlib.Path(tree, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            run = subprocess.run([sys.executable, HERE / check, tree, *args],
+            run = subprocess.run([sys.executable, HERE / check, tree, *args], env=environment,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                  universal_newlines=True)
             return run.returncode, run.stdout
@@ -65,8 +67,30 @@ class Planted(unittest.TestCase):
                  "a.c": SPDX}
         self.expect("check_docs.py", files, "as the documents say", status=0)
         self.expect("check_docs.py", {**files, "README.md": "[b](b.c)\n"}, "links to b.c")
+        self.expect("check_docs.py", {**files, "docs/a.md": "[b](../b.c)\n"}, "docs/a.md: links to ../b.c")
+        self.expect("check_docs.py", {**files, "docs/a.md": "# Here, there\n[a](#here)\n"}, "no heading there")
+        self.expect("check_docs.py", {**files, "docs/a.md": "# Here, there\n[a](#here-there) [a](a.md#here-there)\n"},
+                    "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "docs/README.md": "[a](../a.c)\n", "docs/a.md": "a\n"},
+                    "docs/README.md: does not name a.md")
         self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
         self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
+
+    def test_named_files(self):
+        files = {"base/a.c": SPDX + "/* base/b.h, docs/<name>.md, base/*.c, x/base/c.c */\n", "base/b.h": SPDX,
+                 "docs/a.md": "`base/a.c`, `perf/b/*.c`\n"}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "docs/a.md": "`base/c.c`.\n"}, "docs/a.md: names base/c.c")
+        self.expect("check_docs.py", {**files, "base/b.h": SPDX + "/* see docs/b.md */\n"}, "base/b.h: names docs/b.md")
+
+    def test_versions(self):
+        header = "".join(f"#define BANYAN_VERSION_{part} {n}\n" for part, n in (("MAJOR", 0), ("MINOR", 2), ("PATCH", 0)))
+        files = {"meson.build": "project('a', 'c',\n  version: '0.2.0')\n", "include/banyan/banyan.h": header,
+                 "CHANGELOG.md": "# Changelog\n\n## [0.2.0] - 2026-01-01\n"}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "CHANGELOG.md": "## [Unreleased]\n"}, "no section [0.2.0]")
+        self.expect("check_docs.py", {**files, "include/banyan/banyan.h": header.replace("MINOR 2", "MINOR 1")},
+                    "is version 0.1.0, meson.build 0.2.0")
 
     def test_text(self):
         self.expect("check_text.py", {"base/a.c": SPDX + "int a;\n"}, "clean", status=0)
@@ -76,6 +100,42 @@ class Planted(unittest.TestCase):
                               (SPDX + f"/* {machine} */\n", "path of one machine"),
                               (SPDX + "/* x */\n" * 30000, "the limit is")):
             self.expect("check_text.py", {"base/a.c": text}, message)
+
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_tarball(self):
+        good, bad = {"base/a.c": SPDX + "int a;\n"}, SPDX + "\tint a;\n"
+        for folder in "build", "of-any-name", "tests/of-any-name":
+            files = {**good, f"{folder}/meson-private/build.dat": "", f"{folder}/made.c": bad}
+            self.expect("check_text.py", files, "clean", status=0)
+        self.expect("check_text.py", {**good, "of-any-name/made.c": bad}, "a tab")
+        with tempfile.TemporaryDirectory() as repository:
+            subprocess.run(["git", "init", "-q", repository], check=True)
+            inside = pathlib.Path(repository, "unpacked")
+            inside.mkdir()
+            (inside / "a.c").write_text(bad)
+            run = subprocess.run([sys.executable, HERE / "check_text.py", inside], stdout=subprocess.PIPE,
+                                 universal_newlines=True)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("a tab", run.stdout)
+
+    def test_format_of_long_lines(self):
+        style = "BasedOnStyle: LLVM\nColumnLimit: 20\n"
+        files = {".clang-format": style, "base/a.c": "/* 4567890123456789_ */\n"}
+        self.expect("check_format.py", files, "base/a.c:1: 23 columns")
+        bare = {**os.environ, "PATH": "/nonexistent"}  # no formatter, no git
+        code, out = self.run_check("check_format.py", files, environment=bare)
+        self.assertEqual(code, 1, out)
+        code, out = self.run_check("check_format.py", {**files, "base/a.c": "int a;\n"}, environment=bare)
+        self.assertEqual(code, 77, out)
+        self.assertIn("there is no clang-format 14", out)
+
+    @unittest.skipUnless(shutil.which("clang-format-14"), "needs clang-format-14")
+    def test_format(self):
+        files = {".clang-format": "BasedOnStyle: LLVM\nColumnLimit: 96\n"}
+        self.expect("check_format.py", {**files, "base/a.c": "int a;\n"}, "1 files are formatted", status=0)
+        self.expect("check_format.py", {**files, "base/a.c": "int a;\nint  b;\n"}, "base/a.c:2: not as")
+        self.expect("check_format.py", {**files, ".clang-format": "NoSuchKey: 1\nColumnLimit: 96\n",
+                                        "base/a.c": "int a;\n"}, "failed")
 
     def test_symbols(self):
         header = "#define BANYAN_API\nBANYAN_API int banyan_a(void);\n" \
@@ -96,6 +156,44 @@ class Planted(unittest.TestCase):
                         [library(source + "int bny_c;\n")])
             self.expect("check_symbols.py", both, "banyan_b: in symbols.txt", 1,
                         [library(source.splitlines()[0])])
+
+
+@unittest.skipUnless(shutil.which("git"), "needs git")
+class Commits(unittest.TestCase):
+    """check_commits.py, in a repository of its own."""
+
+    def git(self, *args):
+        subprocess.run(["git", "-C", self.tree, "-c", "user.name=a", "-c", "user.email=a@example.org",
+                        "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false", *args], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def commit(self, subject):
+        self.git("commit", "--allow-empty", "-m", subject)
+
+    def expect(self, status, text):
+        run = subprocess.run([sys.executable, HERE / "check_commits.py", self.tree], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, universal_newlines=True)
+        self.assertEqual(run.returncode, status, run.stdout)
+        self.assertIn(text, run.stdout)
+
+    def test_subjects(self):
+        with tempfile.TemporaryDirectory() as self.tree:
+            self.expect(77, "no history")
+            self.git("init", "-q")
+            self.commit("what came before the tag is not looked at")
+            self.expect(77, "no history")
+            self.git("tag", "v0.1.0")
+            self.commit("tests, perf/builds.py: do one thing")
+            self.expect(0, "1 commits since v0.1.0")
+            for subject in "wip", "fixup! tests: do a thing", "tests: do a thing.", "tests do a thing":
+                self.commit(subject)
+                self.expect(1, subject + ": not of the form")
+                self.git("reset", "--soft", "HEAD~1")
+            self.commit("tests: " + 54 * "x")
+            self.expect(1, "61 characters")
+            self.git("reset", "--soft", "HEAD~1")
+            self.commit("tests: " + 53 * "x")
+            self.expect(0, "2 commits since v0.1.0")
 
 
 TAP = """TAP version 13
@@ -148,6 +246,51 @@ class Results(unittest.TestCase):
     def test_all_is_well(self):
         code, lines = self.run_results([self.entry("OK"), self.entry("SKIP", code=77)], "gcc/*\n")
         self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+
+
+# What sanitizers write into their log_path, as gcc 12 and clang 14 do.
+TRUE_REPORTS = {
+    "address": "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x602000000010 at pc 0x1\n",
+    "address-crash": "AddressSanitizer:DEADLYSIGNAL\n==7==ERROR: AddressSanitizer: SEGV on unknown address\n",
+    "address-check": "==7==AddressSanitizer: CHECK failed: asan_allocator.cpp:190 \"((old)) == ((0x1))\"\n",
+    "leak": "\n=====\n==7==ERROR: LeakSanitizer: detected memory leaks\n",
+    "leak-sum": "SUMMARY: AddressSanitizer: 8 byte(s) leaked in 1 allocation(s).\n",
+    "undefined": "base/a.c:3:5: runtime error: signed integer overflow: 2147483647 + 1\n",
+    "thread": "==================\nWARNING: ThreadSanitizer: data race (pid=7)\n",
+    "thread-fatal": "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2\n",
+    "fuzzer": "==7== ERROR: libFuzzer: deadly signal\n",
+    "address-without-symbols": "==7==WARNING: invalid path to external symbolizer!\n"
+                               "==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x1\n",
+}
+OTHER_TEXT = {
+    "symbolizer": "==7==WARNING: invalid path to external symbolizer!\n"
+                  "==7==WARNING: Failed to use and restart external symbolizer!\n",
+    "empty": "",
+    "on-purpose": "==7==ERROR: AddressSanitizer: SEGV\n    #1 0x1 in self_misbehave tests/mp/cases_self.c:9\n",
+}
+
+
+class Reports(unittest.TestCase):
+    """scripts/lib/reports.py, which tells for scripts/test what of a sanitizer's output is a report."""
+
+    def run_reports(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                pathlib.Path(folder, name).write_text(text)
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/reports.py", folder],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+            return run.returncode, run.stdout.split(), run.stderr
+
+    def test_each_kind_of_report_counts(self):
+        for name, text in TRUE_REPORTS.items():
+            self.assertEqual(self.run_reports({name: text, **OTHER_TEXT})[:2], (1, [name]))
+
+    def test_other_text_does_not_count_and_is_shown(self):
+        code, names, shown = self.run_reports(OTHER_TEXT)
+        self.assertEqual((code, names), (0, []))
+        self.assertIn("--- symbolizer (not a report)", shown)
+        self.assertNotIn("empty", shown)
+        self.assertEqual(self.run_reports({}), (0, [], ""))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,19 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(?:work|home/\w+|root|Users|srv|worksp
 
 
 def tracked(root):
-    """Files of the index; of a tree without git (a tarball) all files but build folders."""
+    """Files of the index. Of a tarball all files but those of build folders; also where it was unpacked inside a
+    repository, which then has none of them in its index."""
+    names = []
     try:
         out = subprocess.run(["git", "-c", f"safe.directory={root}", "-C", str(root), "ls-files", "-z"],
                              check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
         names = [n for n in out.decode().split("\0") if n]
     except (OSError, subprocess.CalledProcessError):
-        names = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()]
-        names = [n for n in names if not re.match(r"(build[^/]*|out|\.git)/", n)]
+        pass
+    if not names:
+        built = {p.parent for p in root.rglob("meson-private")}
+        names = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and built.isdisjoint(p.parents)]
+        names = [n for n in names if not re.match(r"(build[^/]*|out|\.git)/|.*\.pyc$", n)]
     return [n for n in names if (root / n).is_file()]
 
 

@@ -480,7 +480,7 @@ Test(simulate, eight_rail_rings_on_two_boxes_take_what_eight_nics_give)
     bny_graph_free(g);
 }
 
-/* 99 % of what the cut allows, with four slots a lane, when the oldest chunks go first. */
+/* 99 % of what the cut allows, with four slots a channel, when the oldest chunks go first. */
 Test(simulate, a_packed_forest_on_two_boxes_reaches_the_bound)
 {
     struct bny_graph *g = graph("dgx-a100:2");

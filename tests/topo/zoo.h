@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The topologies that bounds and packings are held against, and what is known of them: 1/x* =
  * max |X & compute| / B+(X) from ForestColl (arXiv 2402.06787), MultiTree (ISCA 2021) or by
- * hand. Shared by tests and perf/forests.c. */
+ * hand. Shared by tests and perf/forests.py. */
 #ifndef BNY_TESTS_ZOO_H
 #define BNY_TESTS_ZOO_H
 

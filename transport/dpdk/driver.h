@@ -25,7 +25,8 @@ enum bny_dpdk_kind {
     BNY_DPDK_PCI
 };
 
-/* What a driver really does; what it reports itself is wrong in places (NOTES.md). */
+/* What a driver really does; what it reports itself is wrong in places (docs/dpdk-inside.md).
+ */
 enum bny_dpdk_caps {
     BNY_DPDK_GATHER = 1 << 0,     /* sends packets of several segments */
     BNY_DPDK_EXT_ANY = 1 << 1,    /* a segment may lie in any memory of the process */

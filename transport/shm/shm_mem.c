@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/memcheck.h"
 
 #define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
@@ -333,6 +334,8 @@ int bny_shm_window_open(struct bny_ep *bep, void *addr, size_t bytes, struct bny
                       bep->peer);
     if (rc != 0)
         return rc;
+    /* Now and not when it is closed: what came may be sent on before. */
+    bny_memcheck_written(addr, bytes);
     for (uint32_t i = 0; i < SHM_GUARDS; i++)
         if (!(ep->guards_open >> i & 1)) {
             ep->guards_open |= 1ull << i;

@@ -282,6 +282,30 @@ Test(verbs_hostile, a_replacement_that_says_nothing)
     }
 }
 
+static void other_key(struct vb_hello *h, uint32_t *len)
+{
+    (void)len;
+    h->rkey ^= 1;
+}
+
+/* Where one may write is part of what is proven. */
+Test(verbs_hostile, a_hello_that_was_changed_on_its_way)
+{
+    for (uint32_t which = 1; which <= 2 && !verbs_real_device(); which++) {
+        struct tpset s;
+
+        opened(&s, 0);
+        meddle_with_hellos(which, which + 1, other_key);
+        ask(&s, 0);
+        if (which == 2)
+            verbs_expect_down(&s, 0, "does not know the job's secret");
+        for (int k = 0; k < 2000; k++)
+            tpset_step(&s);
+        cr_assert_eq(tpset_count(&s, 1, BNY_EV_MSG), 0);
+        closed(&s);
+    }
+}
+
 /* ---- many of them ---- */
 
 static int attempts;

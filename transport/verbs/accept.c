@@ -90,6 +90,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     struct vb_rail *rail = bny_verbs_rail_of(t, id);
     struct vb_request r = { .wire = 0 };
     struct vb_accept a;
+    struct bny_transcript said;
     struct rdma_conn_param p;
     struct vb_conn *c;
     uint8_t why;
@@ -109,7 +110,8 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     c->request = r;
     randombytes_buf(c->nonce, sizeof c->nonce);
     memcpy(a.nonce, c->nonce, sizeof a.nonce);
-    bny_verbs_proof(c, 'S', a.proof);
+    said = bny_verbs_said(c);
+    bny_proof_make(a.proof, &said, BNY_PROOF_ANSWERER);
     p = bny_verbs_param(&a, sizeof a);
     rc = bny_verbs_conn_prepare(c, owner_of(t, &r), r.resumes);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {

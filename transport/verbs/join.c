@@ -2,10 +2,10 @@
 /* How two ranks come to share a queue pair. rdma_cm finds device, path, MTU and packet numbers;
  * both ends prove that they know the job's secret before either learns where it may write.
  *
- * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; k: secret;
- * m: HMAC cut to 16 bytes
- *   request R      acceptance N, m(k, 'S' R N)      hello m(k, 'C' R N) + slab      hello m(k,
- *                  'P' R N) + slab
+ * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; L: where a
+ * slab lies. Proofs (transport/proof.h) of R and N, those of hellos of L too:
+ *   request R      acceptance N, proof of the answerer
+ *   hello L, proof of the asker      hello L, proof of the opener
  *
  * One connection serves both directions. When both ranks ask at once, the lower one's request
  * stands: it turns the other's away, and the other waits for it.
@@ -39,17 +39,33 @@
 #define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
 #define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
-void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
+struct bny_transcript bny_verbs_said(const struct vb_conn *c)
 {
-    crypto_auth_hmacsha512256_state st;
-    uint8_t full[32];
+    return (struct bny_transcript){ .secret = c->t->secret,
+                                    .asked = &c->request,
+                                    .asked_len = sizeof c->request,
+                                    .answered = c->nonce,
+                                    .answered_len = sizeof c->nonce };
+}
 
-    crypto_auth_hmacsha512256_init(&st, c->t->secret, sizeof c->t->secret);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&c->request, sizeof c->request);
-    crypto_auth_hmacsha512256_update(&st, c->nonce, sizeof c->nonce);
-    crypto_auth_hmacsha512256_final(&st, full);
-    memcpy(out, full, 16);
+struct greeted { /* what a hello's proof says of it */
+    uint8_t nonce[16];
+    struct vb_hello hello; /* without its proof */
+};
+_Static_assert(sizeof(struct greeted) == 16 + sizeof(struct vb_hello), "no padding");
+
+/* Fills *g, which the transcript borrows. */
+static struct bny_transcript greeting(const struct vb_conn *c, const struct vb_hello *h,
+                                      struct greeted *g)
+{
+    struct bny_transcript t = bny_verbs_said(c);
+
+    memcpy(g->nonce, c->nonce, sizeof g->nonce);
+    g->hello = *h;
+    memset(g->hello.proof, 0, sizeof g->hello.proof);
+    t.answered = g;
+    t.answered_len = sizeof *g;
+    return t;
 }
 
 /* ---- asking ---- */
@@ -186,23 +202,28 @@ static void resolved_route(struct vb_conn *c)
 /* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the
  * slab. */
 static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting,
-                       const struct vb_conn *owner, char role, struct vb_hello *h)
+                       const struct vb_conn *owner, enum bny_proof_role role,
+                       struct vb_hello *h)
 {
+    struct bny_transcript t;
+    struct greeted g;
+
     *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
                             .eager_slots = VB_EAGER_SLOTS,
                             .bulk_slots = VB_BULK_SLOTS };
     h->addr = (uintptr_t)owner->slab;
     h->rkey = owner->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
-    bny_verbs_proof(c, role, h->proof);
+    t = greeting(c, h, &g);
+    bny_proof_make(h->proof, &t, role);
 }
 
 static void say_hello(struct vb_conn *c)
 {
     struct vb_hello h;
 
-    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C',
-               &h);
+    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c,
+               BNY_PROOF_ASKER, &h);
     c->e->state = VB_HELLO;
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
@@ -214,7 +235,8 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
     struct vb_ep *e = c->e;
-    uint8_t expect[16];
+    struct bny_transcript said;
+    int good;
 
     c->established = 1;
     if (len < sizeof a && bny_verbs_serves(e)) {
@@ -227,15 +249,15 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     }
     memcpy(&a, data, sizeof a);
     memcpy(c->nonce, a.nonce, sizeof c->nonce);
-    bny_verbs_proof(c, 'S', expect);
+    said = bny_verbs_said(c);
+    good = bny_proof_is_good(a.proof, sizeof a.proof, &said, BNY_PROOF_ANSWERER);
     if (!bny_verbs_serves(e)) {
-        if (sodium_memcmp(expect, a.proof, 16) != 0)
+        if (!good)
             bny_verbs_down(
                 e, "does not know the job's secret: somebody else listens at its address");
         else
             say_hello(c);
-    } else if (sodium_memcmp(expect, a.proof, 16) != 0 || e->main->left || e->main->gone ||
-               e->main->farewell_sent) {
+    } else if (!good || e->main->left || e->main->gone || e->main->farewell_sent) {
         ask_failed(c, "it is no better");
     } else {
         e->attempt_ns = bny_deadline_in(ATTEMPT_S);
@@ -328,10 +350,12 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 static int hello_is_good(struct vb_conn *c, uint32_t len)
 {
     const struct vb_hello *h = bny_verbs_hello_in(c);
-    uint8_t expect[16];
+    struct greeted g;
+    struct bny_transcript t = greeting(c, h, &g);
 
-    bny_verbs_proof(c, c->active ? 'P' : 'C', expect);
-    if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 &&
+    if (len == sizeof *h &&
+        bny_proof_is_good(h->proof, sizeof h->proof, &t,
+                          c->active ? BNY_PROOF_OPENER : BNY_PROOF_ASKER) &&
         h->slab_bytes == VB_SLAB_BYTES && h->eager_slots == VB_EAGER_SLOTS &&
         h->bulk_slots == VB_BULK_SLOTS)
         return 1;
@@ -378,7 +402,8 @@ static int answer_hello(struct vb_conn *c)
         return 0;
     if (e->trial)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
-    fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, 'P', &mine);
+    fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, BNY_PROOF_OPENER,
+               &mine);
     /* from here on it may send all that it has credits for */
     if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) ||
         bny_verbs_post_hello(c, &mine) != 0) {

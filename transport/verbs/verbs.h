@@ -49,6 +49,7 @@
 
 #include "transport/bootstrap/net.h"
 #include "transport/msg_list.h"
+#include "transport/proof.h"
 #include "transport/transport.h"
 #include "transport/verbs/fn.h"
 
@@ -138,17 +139,17 @@ struct vb_request {
 };
 _Static_assert(sizeof(struct vb_request) == 36, "wire format");
 struct vb_accept {
-    uint8_t nonce[16], proof[16];
+    uint8_t nonce[16], proof[BNY_PROOF_BYTES];
 };
 
 /* The first message each way: proof, and where the peer may write. */
 struct vb_hello {
-    uint8_t proof[16];
+    uint8_t proof[BNY_PROOF_BYTES]; /* of the rest, too */
     uint64_t addr;
     uint32_t rkey, slab_bytes;
     uint32_t eager_slots, bulk_slots;
     uint32_t delivered; /* immediates that came over the connection before */
-    uint32_t reserved[5];
+    uint32_t reserved;
 };
 _Static_assert(sizeof(struct vb_hello) == 64, "wire format");
 
@@ -434,7 +435,8 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
                          size_t len);
 
 /* join.c */
-void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
+/* Of the request and the acceptance. Borrows from c. */
+struct bny_transcript bny_verbs_said(const struct vb_conn *c);
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e); /* starts to connect; where there is a connection that
                                         serves: a better one */

@@ -342,8 +342,8 @@ Test(verbs_hostile, a_storm_of_rejections)
     cr_assert_geq(spent, 4 * 40000000u, "%d attempts in %llu us", attempts,
                   (unsigned long long)spent / 1000);
     for (int r = 0; r < 2; r++)
-        for (const struct vb_conn *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
-            slabs += c->slab != NULL;
+        for (const struct vb_lane *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
+            slabs += c->peer != NULL;
     cr_assert_eq(slabs, 0, "%d attempts that failed keep memory", slabs);
     verbs_travel(&s, 1);
     while (s.ops->eager(s.ep[0][1], &hdr, NULL) == BNY_AGAIN)

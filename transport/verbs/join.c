@@ -30,7 +30,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define RESOLVE_MS  2000
 #define TIMEOUT_EXP 18        /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
@@ -39,7 +39,7 @@
 #define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
 #define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
-struct bny_transcript bny_verbs_said(const struct vb_conn *c)
+struct bny_transcript bny_verbs_said(const struct vb_lane *c)
 {
     return (struct bny_transcript){ .secret = c->t->secret,
                                     .asked = &c->request,
@@ -55,7 +55,7 @@ struct greeted { /* what a hello's proof says of it */
 _Static_assert(sizeof(struct greeted) == 16 + sizeof(struct vb_hello), "no padding");
 
 /* Fills *g, which the transcript borrows. */
-static struct bny_transcript greeting(const struct vb_conn *c, const struct vb_hello *h,
+static struct bny_transcript greeting(const struct vb_lane *c, const struct vb_hello *h,
                                       struct greeted *g)
 {
     struct bny_transcript t = bny_verbs_said(c);
@@ -90,7 +90,7 @@ static void step(struct vb_ep *e, enum vb_state state)
         e->state = state;
 }
 
-static void ask_failed(struct vb_conn *c, const char *what)
+static void ask_failed(struct vb_lane *c, const char *what)
 {
     struct vb_ep *e = c->e;
     char remedy[VB_REMEDY];
@@ -130,7 +130,7 @@ void bny_verbs_ask(struct vb_ep *e)
     struct vb_rail *rail;
     struct bny_addr mine;
     uint8_t exp = TIMEOUT_EXP;
-    struct vb_conn *c;
+    struct vb_lane *c;
 
     if (!e->main->claimed)
         return;
@@ -166,18 +166,19 @@ void bny_verbs_ask(struct vb_ep *e)
         ask_failed(c, strerror(errno));
 }
 
-static void resolved_addr(struct vb_conn *c)
+static void resolved_addr(struct vb_lane *c)
 {
     step(c->e, VB_ROUTE);
     if (c->t->fn->rdma_resolve_route(c->id, RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
 
-static void resolved_route(struct vb_conn *c)
+static void resolved_route(struct vb_lane *c)
 {
     struct rdma_conn_param p;
 
-    if (bny_verbs_conn_prepare(c, c->e->main->conn, c->e->conn != NULL) != 0) {
+    if (bny_verbs_conn_prepare(c, c->e->main->conn ? c->e->main->conn->peer : NULL,
+                               c->e->conn != NULL) != 0) {
         if (bny_verbs_serves(c->e) || (c->e->conn && bny_verbs_rail_others(c->e, c->rail)))
             ask_failed(c, banyan_last_error());
         else
@@ -199,11 +200,9 @@ static void resolved_route(struct vb_conn *c)
         ask_failed(c, strerror(errno));
 }
 
-/* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the
- * slab. */
-static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting,
-                       const struct vb_conn *owner, enum bny_proof_role role,
-                       struct vb_hello *h)
+/* For the connection `lasting`, of which c is the queue pair, or another one. */
+static void fill_hello(const struct vb_lane *c, const struct vb_lane *lasting,
+                       enum bny_proof_role role, struct vb_hello *h)
 {
     struct bny_transcript t;
     struct greeted g;
@@ -211,19 +210,18 @@ static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting,
     *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
                             .eager_slots = VB_EAGER_SLOTS,
                             .bulk_slots = VB_BULK_SLOTS };
-    h->addr = (uintptr_t)owner->slab;
-    h->rkey = owner->mr_in[c->rail->index]->rkey;
+    h->addr = (uintptr_t)c->peer->slab;
+    h->rkey = c->peer->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
     t = greeting(c, h, &g);
     bny_proof_make(h->proof, &t, role);
 }
 
-static void say_hello(struct vb_conn *c)
+static void say_hello(struct vb_lane *c)
 {
     struct vb_hello h;
 
-    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c,
-               BNY_PROOF_ASKER, &h);
+    fill_hello(c, c->e->conn ? c->e->conn : c, BNY_PROOF_ASKER, &h);
     c->e->state = VB_HELLO;
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
@@ -231,7 +229,7 @@ static void say_hello(struct vb_conn *c)
 
 /* The peer accepted: check that it knows the secret, then say hello; where another queue pair
  * serves so far, after hearing that one out. */
-static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
+static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
     struct vb_ep *e = c->e;
@@ -278,7 +276,7 @@ static int refused_everywhere(struct vb_ep *e, const struct vb_rail *rail)
     return 1;
 }
 
-static void lane_is_refused(struct vb_conn *c)
+static void lane_is_refused(struct vb_lane *c)
 {
     struct vb_ep *e = c->e;
 
@@ -293,7 +291,7 @@ static void lane_is_refused(struct vb_conn *c)
             c->rail->at);
 }
 
-static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int status)
+static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int status)
 {
     struct vb_ep *e = c->e;
     int why = len > 0 ? data[0] : 0;
@@ -347,7 +345,7 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 /* ---- hellos ---- */
 
 /* The first thing that comes. 1: the peer is who it says. */
-static int hello_is_good(struct vb_conn *c, uint32_t len)
+static int hello_is_good(struct vb_lane *c, uint32_t len)
 {
     const struct vb_hello *h = bny_verbs_hello_in(c);
     struct greeted g;
@@ -369,7 +367,7 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
 }
 
 /* Is this the hello? Of a shared receive queue it may have taken any entry. */
-static int is_hello(struct vb_conn *c, const struct ibv_wc *wc)
+static int is_hello(struct vb_lane *c, const struct ibv_wc *wc)
 {
     const void *came;
 
@@ -383,7 +381,7 @@ static int is_hello(struct vb_conn *c, const struct ibv_wc *wc)
 }
 
 /* The passive side answers; then the connection is its endpoint's. 0: not yet, or never. */
-static int answer_hello(struct vb_conn *c)
+static int answer_hello(struct vb_lane *c)
 {
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
@@ -402,8 +400,7 @@ static int answer_hello(struct vb_conn *c)
         return 0;
     if (e->trial)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
-    fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, BNY_PROOF_OPENER,
-               &mine);
+    fill_hello(c, e->conn ? e->conn : c, BNY_PROOF_OPENER, &mine);
     /* from here on it may send all that it has credits for */
     if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) ||
         bny_verbs_post_hello(c, &mine) != 0) {
@@ -414,7 +411,7 @@ static int answer_hello(struct vb_conn *c)
     return 1;
 }
 
-static void open_up(struct vb_conn *c)
+static void open_up(struct vb_lane *c)
 {
     struct vb_hello h = *bny_verbs_hello_in(c);
     struct vb_ep *e = c->e;
@@ -424,7 +421,10 @@ static void open_up(struct vb_conn *c)
         bny_verbs_resume(e->conn, c, &h);
         return;
     }
-    c->remote_addr = h.addr;
+    if (c->peer->first == c) {
+        c->peer->e = e;
+        c->peer->remote_addr = h.addr;
+    }
     c->rkey = h.rkey;
     e->conn = c;
     e->state = VB_OPEN;
@@ -439,7 +439,7 @@ static void open_up(struct vb_conn *c)
         bny_verbs_grow(e);
 }
 
-static void hear_hello(struct vb_conn *c)
+static void hear_hello(struct vb_lane *c)
 {
     struct ibv_wc wc;
 
@@ -474,7 +474,7 @@ struct cm_event {
     size_t len;
 };
 
-static void gone(struct vb_conn *c)
+static void gone(struct vb_lane *c)
 {
     struct vb_ep *e = c->e;
 
@@ -497,7 +497,7 @@ static void gone(struct vb_conn *c)
 
 static void handle(struct vb_tp *t, const struct cm_event *ev)
 {
-    struct vb_conn *c = ev->id->context;
+    struct vb_lane *c = ev->id->context;
     char why[128];
 
     if (ev->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -632,7 +632,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         handle(t, &ev);
     bny_verbs_async(t);
     bny_verbs_go_home(t);
-    for (struct vb_conn *c = t->half, *next; c; c = next) {
+    for (struct vb_lane *c = t->half, *next; c; c = next) {
         next = c->next;
         hear_hello(c);
     }

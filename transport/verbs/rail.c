@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define HOME_NS 1000000000u /* a port that came up must have been so for this long */
 #define HOME_MAX_NS                                                                            \
@@ -248,7 +248,7 @@ void bny_verbs_go_home(struct vb_tp *t)
     t->home_ns = away ? bny_now_ns() + t->home_wait : 0;
 }
 
-void bny_verbs_has_moved(struct vb_conn *c)
+void bny_verbs_has_moved(struct vb_lane *c)
 {
     struct vb_tp *t = c->t;
 
@@ -264,7 +264,7 @@ void bny_verbs_has_moved(struct vb_conn *c)
 
 static void rail_down_for(struct vb_ep *e, const struct vb_rail *rail, const char *why)
 {
-    struct vb_conn *c = e->conn;
+    struct vb_lane *c = e->conn;
 
     if (!c || c->dead || c->rail != rail)
         return;

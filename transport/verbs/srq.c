@@ -29,7 +29,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 /* Space for all connections that this rank may have over one device: all lanes may end up
  * there. */
@@ -133,7 +133,7 @@ int bny_verbs_srq_fill(struct vb_rail *rail, uint32_t least)
     return 0;
 }
 
-int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
+int bny_verbs_srq_share(struct vb_lane *c, uint32_t share)
 {
     struct vb_srq *s = &c->rail->shared;
 
@@ -149,7 +149,7 @@ int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
     return 0;
 }
 
-const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc)
+const void *bny_verbs_srq_take(struct vb_lane *c, const struct ibv_wc *wc)
 {
     struct vb_srq *s = &c->rail->shared;
     uint32_t k = (uint32_t)wc->wr_id;
@@ -158,7 +158,7 @@ const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc)
     return s->bytes[k];
 }
 
-void bny_verbs_srq_leave(struct vb_conn *c)
+void bny_verbs_srq_leave(struct vb_lane *c)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
     struct vb_srq *s = &c->rail->shared;
@@ -184,7 +184,7 @@ void bny_verbs_srq_leave(struct vb_conn *c)
 
 static void last_of(struct vb_ep *e, const struct ibv_qp *qp)
 {
-    struct vb_conn *c = e ? e->conn : NULL;
+    struct vb_lane *c = e ? e->conn : NULL;
 
     if (!c || c->dead || !c->id || c->id->qp != qp)
         return;

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define CM_EVERY                                                                               \
     1024 /* polls between two looks at connection events, when none is expected                \
@@ -214,7 +214,7 @@ static void verbs_destroy(struct bny_tp *tp)
         ep_free(t->eps[r]);
     free(t->eps);
     while (t->dead) {
-        struct vb_conn *c = t->dead;
+        struct vb_lane *c = t->dead;
 
         t->dead = c->next;
         bny_verbs_conn_free(c);
@@ -237,7 +237,7 @@ static void verbs_destroy(struct bny_tp *tp)
 static int lanes_busy(const struct vb_ep *e)
 {
     for (uint32_t k = 1; k < e->nlanes; k++) {
-        const struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+        const struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
         if (l && !l->dead && l->done != l->posted)
             return 1;
@@ -281,7 +281,7 @@ static int take_down(struct vb_ep *e, struct bny_event *ev)
 
 static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
 {
-    struct vb_conn *c = e->conn;
+    struct vb_lane *c = e->conn;
     int got = 0;
 
     if (!e->claimed)
@@ -330,7 +330,7 @@ static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
  * something is there. */
 static int arm_one(struct vb_ep *e)
 {
-    struct vb_conn *c = e->conn;
+    struct vb_lane *c = e->conn;
     int k;
 
     if (e->down == 1 || e->gone)
@@ -342,7 +342,7 @@ static int arm_one(struct vb_ep *e)
         return 1;
     if (!c || c->dead || !c->has_qp)
         return 0;
-    if (c->stash_at < c->stashed || c->drained || (c->credits_due && !c->lost))
+    if (c->stash_at < c->stashed || c->drained || (c->peer->credits_due && !c->lost))
         return 1;
     ibv_req_notify_cq(c->cq, 0);
     k = ibv_poll_cq(c->cq, VB_POLL, c->stash);
@@ -381,7 +381,7 @@ static void verbs_disarm(struct bny_tp *tp)
 
     for (int i = 0; i < t->nrails; i++)
         while (t->fn->ibv_get_cq_event(t->rails[i].channel, &cq, &conn) == 0)
-            ((struct vb_conn *)conn)->events++;
+            ((struct vb_lane *)conn)->events++;
     t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
 }
 

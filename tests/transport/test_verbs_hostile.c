@@ -74,7 +74,7 @@ Test(verbs_hostile, a_farewell_and_a_break)
         verbs_lanes_joined(&s, qps);
         s.paused[1] = 1;
         cr_assert_eq(s.ops->farewell(s.tp[0]), BNY_AGAIN);
-        ibv_req_notify_cq(verbs_conn(&s, 0, 1)->cq, 0); /* the device works */
+        ibv_req_notify_cq(bny_verbs_cq_of(verbs_conn(&s, 0, 1)), 0); /* the device works */
         verbs_break_pair(&s, 0, 1);
         for (e = (struct vb_ep *)s.ep[0][1]; !e->trial || e->state != VB_ASKING; tpset_step(&s))
             cr_assert(!bny_deadline_passed(deadline), "it does not ask");

@@ -281,7 +281,7 @@ int bny_verbs_complete(struct vb_lane *c, const struct ibv_wc *wc, struct bny_ev
     if ((wc->wr_id & VB_WR_RECV) && c->notify)
         came = &bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
     if ((wc->wr_id & VB_WR_RECV) && c->rail->shared.srq)
-        came = bny_verbs_srq_take(c, wc);
+        came = bny_verbs_srq_take(c->rail, wc);
     if (wc->status != IBV_WC_SUCCESS) {
         failed(c, wc);
         return 0;
@@ -324,28 +324,22 @@ static int take_sent(struct vb_lane *c, struct bny_event *ev, int n)
 int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
 {
     struct vb_lane *c = e->conn;
-    int got = take_sent(c, ev, n), k;
+    int got = take_sent(c, ev, n);
+    struct ibv_wc wc;
 
     if (c->peer->waits_first != c->peer->waits_end)
         got += bny_verbs_poll_waiting(c->peer, ev + got, n - got);
     if (c->dead || !c->cq)
         return got;
-    if (got < n && c->stash_at == c->stashed) {
-        k = ibv_poll_cq(c->cq, n - got < VB_POLL ? n - got : VB_POLL, c->stash);
-        c->stashed = k > 0 ? k : 0;
-        c->stash_at = 0;
-        if (k < 0)
-            bny_verbs_down(e,
-                           "is not reached any more: the completion queue of device %s fails",
-                           c->rail->at);
-    }
-    while (got < n && c->stash_at < c->stashed && !e->down)
-        got += bny_verbs_complete(c, &c->stash[c->stash_at++], &ev[got]);
+    while (got < n && !e->down && bny_verbs_cq_next(c, &wc))
+        got += bny_verbs_complete(c, &wc, &ev[got]);
+    if (c->overrun && !c->dead)
+        bny_verbs_down(e, "sends more than it has credits for");
     if (e->state == VB_OPEN) {
         bny_verbs_tell_credits(c->peer);
         bny_verbs_push_longs(c->peer);
         got += take_sent(c, ev + got, n - got);
-    } else if (c->lost && !c->dead && c->stash_at == c->stashed && bny_verbs_heard_out(c)) {
+    } else if (c->lost && !c->dead && !bny_verbs_cq_has(c) && bny_verbs_heard_out(c)) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
         else if (bny_verbs_may_end(e))

@@ -86,6 +86,8 @@ static void memory_free(struct vb_lane *c)
     free(c->sent);
     free(c->keys);
     free(c->stripe_bytes);
+    free(c->stash);
+    c->stash = NULL;
     c->sent = NULL;
     c->keys = NULL;
     c->stripe_bytes = NULL;
@@ -227,8 +229,8 @@ static int make_qp(struct vb_lane *c)
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct ibv_qp_init_attr a = {
-            .send_cq = c->cq,
-            .recv_cq = c->cq,
+            .send_cq = bny_verbs_cq_of(c),
+            .recv_cq = bny_verbs_cq_of(c),
             .qp_type = IBV_QPT_RC,
             .srq = c->rail->shared.srq,
             .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
@@ -240,6 +242,7 @@ static int make_qp(struct vb_lane *c)
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
+            bny_verbs_cq_begin(c);
             c->inline_max = a.cap.max_inline_data;
             return 0;
         }
@@ -290,9 +293,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
         t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
     if (!c->mr_page)
         return fails(c, "registering memory");
-    c->cq = t->fn->ibv_create_cq(c->rail->ctx, (int)(VB_SENDS + VB_RECVS + 2), c,
-                                 c->rail->channel, 0);
-    if (!c->cq)
+    if (bny_verbs_cq_join(c) != 0)
         return fails(c, "creating a completion queue");
     rc = make_qp(c);
     if (rc)

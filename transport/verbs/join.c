@@ -373,7 +373,7 @@ static int is_hello(struct vb_lane *c, const struct ibv_wc *wc)
 
     if (!c->rail->shared.srq || !(wc->wr_id & VB_WR_RECV))
         return wc->status == IBV_WC_SUCCESS && wc->wr_id == VB_WR_HELLO;
-    came = bny_verbs_srq_take(c, wc);
+    came = bny_verbs_srq_take(c->rail, wc);
     if (wc->status != IBV_WC_SUCCESS || wc->opcode != IBV_WC_RECV)
         return 0;
     memcpy(bny_verbs_hello_in(c), came, sizeof(struct vb_hello));
@@ -445,7 +445,7 @@ static void hear_hello(struct vb_lane *c)
 
     if (!c->established || !c->cq)
         return;
-    if (!c->hello_seen && ibv_poll_cq(c->cq, 1, &wc) == 1) {
+    if (!c->hello_seen && bny_verbs_cq_next(c, &wc)) {
         if (is_hello(c, &wc)) {
             if (!hello_is_good(c, wc.byte_len))
                 return;
@@ -485,6 +485,8 @@ static void gone(struct vb_lane *c)
     /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its
      * hello */
     if (e->trial == c) {
+        if (c->cq)
+            bny_verbs_cq_sweep(c->cq);
         hear_hello(c);
         if (e->trial == c)
             ask_failed(c, "it closed the connection");

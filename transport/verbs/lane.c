@@ -83,10 +83,8 @@ int bny_verbs_heard_out(struct vb_lane *c)
     if (c->drained || !bny_deadline_passed(c->drain_ns))
         return c->drained;
     if (c->rail->shared.srq) { /* whoever slept that long has not looked since */
-        c->stashed = ibv_poll_cq(c->cq, VB_POLL, c->stash);
-        c->stashed = c->stashed > 0 ? c->stashed : 0;
-        c->stash_at = 0;
-        return c->stashed == 0;
+        bny_verbs_cq_sweep(c->cq);
+        return !bny_verbs_cq_has(c);
     }
     return 1;
 }
@@ -144,17 +142,11 @@ void bny_verbs_lane_close(struct vb_lane *c)
     bny_verbs_srq_leave(c);
     if (c->has_qp)
         fn->rdma_destroy_qp(c->id);
-    if (c->cq) {
-        if (c->events)
-            fn->ibv_ack_cq_events(c->cq, c->events);
-        fn->ibv_destroy_cq(c->cq);
-    }
+    bny_verbs_cq_leave(c);
     if (c->id && !parked)
         fn->rdma_destroy_id(c->id);
     c->id = NULL;
-    c->cq = NULL;
-    c->established = c->has_qp = c->stashed = c->stash_at = 0;
-    c->events = 0;
+    c->established = c->has_qp = 0;
     if (c->lost && !c->dead)
         c->e->state = VB_IDLE; /* join.c asks */
 }
@@ -181,10 +173,8 @@ static void take_over(struct vb_lane *c, struct vb_lane *fresh)
 {
     c->id = fresh->id;
     c->id->context = c;
-    c->cq = fresh->cq;
-    c->cq->cq_context = c;
+    bny_verbs_cq_pass(fresh, c);
     c->has_qp = c->established = 1;
-    c->events = fresh->events;
     c->inline_max = fresh->inline_max;
     c->notify = fresh->notify;
     c->recvs_posted = fresh->recvs_posted;

@@ -40,7 +40,8 @@ struct vb_lane {
     struct vb_peer *peer; /* NULL: not prepared yet */
     struct vb_rail *rail; /* that its queue pair is on */
     struct rdma_cm_id *id;
-    struct ibv_cq *cq;
+    struct vb_cq *cq; /* of its rail, where its queue pair has a place; NULL: none */
+    uint32_t qp_num;  /* by which its completions are known; 0: it gets none yet */
     int has_qp, active, established, dead;
     int making;        /* in t->half, or e->trial */
     int notify;        /* no immediates: notes */
@@ -72,9 +73,9 @@ struct vb_lane {
     uint32_t stripes_used;  /* of them, stripes that their messages have; lanes but the first */
     uint32_t *stripe_bytes; /* [VB_RECVS] */
     int hello_seen;
-    struct ibv_wc stash[VB_POLL]; /* taken while arming */
-    int stashed, stash_at;
-    unsigned events; /* completion events to acknowledge */
+    struct ibv_wc *stash; /* completions that nobody looked at yet: cq.c */
+    uint32_t stashed, stash_at;
+    int overrun; /* there were more of them than credits allow */
 };
 
 /* conn.c */
@@ -94,6 +95,30 @@ void bny_verbs_conn_close(struct vb_lane *c);
 /* The peer is. A lane that never was: it is done without. */
 void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* cq.c */
+/* Polls each completion queue once; puts what came before its lane. A rail whose queue fails is
+ * down. */
+void bny_verbs_cqs_poll(struct vb_tp *t);
+int bny_verbs_cqs_arm(struct vb_tp *t); /* asks for events; 1: something came meanwhile */
+void bny_verbs_cqs_disarm(struct vb_tp *t);
+int bny_verbs_cq_is_of(const struct vb_rail *rail, const struct ibv_cq *cq);
+void bny_verbs_cqs_close(struct vb_rail *rail); /* after all queue pairs */
+/* All that is there now. Returns how many completions. */
+uint32_t bny_verbs_cq_sweep(struct vb_cq *q);
+int bny_verbs_cq_next(struct vb_lane *c, struct ibv_wc *wc); /* 1: the oldest for this lane */
+static inline int bny_verbs_cq_has(const struct vb_lane *c)
+{
+    return c->stash_at != c->stashed;
+}
+/* A place in a queue, before c's queue pair is made. 0; -1 with errno. */
+int bny_verbs_cq_join(struct vb_lane *c);
+struct ibv_cq *bny_verbs_cq_of(const struct vb_lane *c);
+void bny_verbs_cq_begin(struct vb_lane *c);                       /* it is made */
+void bny_verbs_cq_pass(struct vb_lane *from, struct vb_lane *to); /* the queue pair does */
+void bny_verbs_cq_forget(struct vb_lane *c);                      /* all that came for it */
+/* Its queue pair was destroyed, or never made. */
+void bny_verbs_cq_leave(struct vb_lane *c);
 
 /* lane.c */
 /* 1: nothing comes from its queue pair, which broke, any more. */
@@ -161,6 +186,6 @@ int bny_verbs_may_end(const struct vb_ep *e); /* 0: a closed connection of this 
                                                  its leaving in order */
 void bny_verbs_lane_opened(struct vb_ep *lane);
 void bny_verbs_poll_lanes(struct vb_ep *e);
-int bny_verbs_lanes_ready(struct vb_ep *e); /* arms them; 1: there is something to do */
+int bny_verbs_lanes_ready(const struct vb_ep *e); /* 1: there is something to do */
 
 #endif

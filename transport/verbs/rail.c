@@ -140,6 +140,7 @@ void bny_verbs_rails_close(struct vb_tp *t)
         struct vb_rail *rail = &t->rails[i];
 
         bny_verbs_unpark(t->fn, rail);
+        bny_verbs_cqs_close(rail);
         bny_verbs_srq_close(t, rail);
         if (rail->channel)
             t->fn->ibv_destroy_comp_channel(rail->channel);
@@ -327,6 +328,11 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
             if (t->rails[i].ctx == rail->ctx)
                 bny_verbs_rail_down(t, &t->rails[i], 2, why);
         break;
+    case IBV_EVENT_CQ_ERR:
+        snprintf(why, sizeof why, "a completion queue of device %s has failed; see dmesg",
+                 rail->device);
+        bny_verbs_rail_down(t, rail, 2, why);
+        break;
     case IBV_EVENT_SRQ_ERR:
         snprintf(why, sizeof why, "the shared receive queue of device %s has failed; see dmesg",
                  rail->device);
@@ -340,13 +346,16 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
 static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail,
                                      const struct ibv_async_event *ev)
 {
+    int of_srq = ev->event_type == IBV_EVENT_SRQ_ERR,
+        of_cq = ev->event_type == IBV_EVENT_CQ_ERR;
+
     for (int i = 0; i < t->nrails; i++)
         if (t->rails[i].ctx == rail->ctx &&
-            (ev->event_type == IBV_EVENT_SRQ_ERR
-                 ? t->rails[i].shared.srq == ev->element.srq
-                 : t->rails[i].listener->port_num == ev->element.port_num))
+            (of_srq  ? t->rails[i].shared.srq == ev->element.srq
+             : of_cq ? bny_verbs_cq_is_of(&t->rails[i], ev->element.cq)
+                     : t->rails[i].listener->port_num == ev->element.port_num))
             return &t->rails[i];
-    return ev->event_type == IBV_EVENT_SRQ_ERR ? NULL : rail;
+    return of_srq || of_cq ? NULL : rail;
 }
 
 void bny_verbs_async(struct vb_tp *t)

@@ -12,7 +12,6 @@
 #define LEAVING_S                                                                              \
     2.0 /* for stripes behind which there is a farewell: the peer's device has told that they  \
            are here */
-#define LANE_EVERY 64u /* polls between two looks at an idle lane */
 
 /* ---- keys ---- */
 
@@ -256,25 +255,21 @@ void bny_verbs_lane_opened(struct vb_ep *lane)
     lane->main->lanes_open |= 1u << lane->lane;
 }
 
+static void sweep(const struct vb_lane *c)
+{
+    if (c && c->cq)
+        bny_verbs_cq_sweep(c->cq);
+}
+
 static void poll_lane(struct vb_lane *l)
 {
     struct bny_event none;
-    int k;
+    struct ibv_wc wc;
 
-    do {
-        k = l->stashed - l->stash_at;
-        if (k == 0) {
-            k = ibv_poll_cq(l->cq, VB_POLL, l->stash);
-            l->stashed = k > 0 ? k : 0;
-            l->stash_at = 0;
-        }
-        if (k < 0)
-            bny_verbs_down(l->e,
-                           "is not reached any more: the completion queue of device %s fails",
-                           l->rail->at);
-        while (l->stash_at < l->stashed && !l->dead)
-            bny_verbs_complete(l, &l->stash[l->stash_at++], &none);
-    } while (k == VB_POLL && !l->dead);
+    while (!l->dead && bny_verbs_cq_next(l, &wc))
+        bny_verbs_complete(l, &wc, &none);
+    if (l->overrun && !l->dead)
+        bny_verbs_down(l->e, "sends more than it has credits for");
     if (l->dead || l->reported == l->done)
         return;
     l->imm_done =
@@ -285,21 +280,24 @@ static void poll_lane(struct vb_lane *l)
 void bny_verbs_poll_lanes(struct vb_ep *e)
 {
     const struct vb_lane *c = e->conn;
-    int all =
-        ++e->lane_turns % LANE_EVERY == 0 || (c && c->peer->waits_first != c->peer->waits_end);
 
     for (uint32_t k = 1; k < e->nlanes && !e->down; k++) {
         struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
-        if (!l || l->dead || !(all || l->lost || l->done != l->posted || e->lanes[k]->gone))
+        if (!l || l->dead)
             continue;
+        if (e->lanes[k]->gone) { /* what came before that */
+            sweep(l);
+            sweep(c);
+        }
         if (l->cq)
             poll_lane(l);
         if (l->dead)
             return;
         /* what the first lane has brought so far was looked at: a farewell was perhaps among it
          */
-        if (e->lanes[k]->gone && (!c || c->lost || c->stashed == 0) && bny_verbs_may_end(e)) {
+        if (e->lanes[k]->gone && (!c || c->lost || !bny_verbs_cq_has(c)) &&
+            bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;
             bny_verbs_lost(l, "closed its connection to device %s", l->rail->at);
         }
@@ -308,27 +306,18 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
     }
 }
 
-int bny_verbs_lanes_ready(struct vb_ep *e)
+int bny_verbs_lanes_ready(const struct vb_ep *e)
 {
     const struct vb_lane *c = e->conn;
     int ready =
         c && !c->dead && c->peer->waits_first != c->peer->waits_end && is_whole(c->peer);
 
     for (uint32_t k = 1; k < e->nlanes && !ready; k++) {
-        struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+        const struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
         if (!l || l->dead || !l->has_qp)
             continue;
-        ready = e->lanes[k]->gone || l->stash_at < l->stashed || l->drained;
-        if (ready)
-            break;
-        ibv_req_notify_cq(l->cq, 0);
-        l->stashed = ibv_poll_cq(l->cq, VB_POLL, l->stash);
-        l->stashed = l->stashed > 0 ? l->stashed : 0;
-        l->stash_at = 0;
-        ready = l->stashed > 0;
+        ready = e->lanes[k]->gone || bny_verbs_cq_has(l) || l->drained;
     }
-    if (ready)
-        e->lane_turns = LANE_EVERY - 1; /* what is there is looked at with the next poll */
     return ready;
 }

@@ -2,7 +2,8 @@
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP
  * with immediates. fn.c: the libraries; device.c: which device; rail.c: several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
- * secret; srq.c: a receive queue for all of a device; mem.c: registered memory. What two ranks
+ * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all
+ * of a device; mem.c: registered memory. What two ranks
  * have with each other, slabs and credits, is in peer.h: peer.c, its memory; read.c, the ends
  * of messages. A queue pair and its requests are in lane.h: conn.c makes it; lane.c has another
  * one for one that broke; path.c: on their way out; arrive.c: in; stripe.c: over several of
@@ -171,6 +172,7 @@ enum vb_state {
 struct vb_tp;
 struct vb_ep;
 struct vb_msg;
+struct vb_cq;   /* cq.c */
 struct vb_lane; /* lane.h */
 struct vb_peer; /* peer.h */
 
@@ -195,6 +197,7 @@ struct vb_rail { /* a device's port */
     struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
+    struct vb_cq *cqs; /* cq.c */
     struct vb_srq shared;
     struct bny_addr addr;
     uint32_t mbps;
@@ -217,8 +220,7 @@ struct vb_ep {
     uint32_t lanes_open; /* bits: further lanes that may be used now */
     uint32_t nlanes;     /* numbers of lanes that are known; 1: only the first */
     uint32_t weight[VB_RAILS];
-    uint32_t next_lane; /* that begins the next stripes */
-    uint32_t lane_turns;
+    uint32_t next_lane;  /* that begins the next stripes */
     int growing;         /* a further lane that is in t->joining */
     uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed
                             connections; 0: it does not */
@@ -342,7 +344,7 @@ int bny_verbs_srq_fill(struct vb_rail *rail,
                        uint32_t least); /* if at least so many requests are missing */
 int bny_verbs_srq_share(struct vb_lane *c, uint32_t share); /* c's share is this from now on */
 /* What a completion took is free again; returns its memory, which stays until the next fill. */
-const void *bny_verbs_srq_take(struct vb_lane *c, const struct ibv_wc *wc);
+const void *bny_verbs_srq_take(struct vb_rail *rail, const struct ibv_wc *wc);
 void bny_verbs_srq_leave(struct vb_lane *c); /* before its queue pair goes */
 void bny_verbs_srq_last(struct vb_tp *t,
                         const struct ibv_qp *qp); /* it took its last request */

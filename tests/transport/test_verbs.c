@@ -4,10 +4,12 @@
  * interfaces; faults that only the simulated one has are skipped quietly there. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/verbs_ranks.h"
@@ -523,3 +525,17 @@ Test(verbs, no_device_is_told_with_its_remedy)
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ENOTSUP);
     cr_assert(strstr(banyan_last_error(), "rdma link add"), "%s", banyan_last_error());
 }
+
+#if BNY_CHECKS
+/* The second time it may be somebody else's already. */
+Test(verbs, a_slot_is_given_back_once, .signal = SIGABRT)
+{
+    struct bny_slot slot;
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    tpset_reserve(&s, 0, 1, 5000, &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+}
+#endif

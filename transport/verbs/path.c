@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/lane.h"
@@ -117,6 +118,7 @@ int bny_verbs_post(struct vb_lane *c)
 
 void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 {
+    BNY_ASSERT(under_way(c) < VB_SENDS); /* or one whose memory is still the device's goes */
     s.seq = c->imm_sent + 1;
     c->imm_sent += s.has_imm;
     c->sent[c->posted++ % VB_SENDS] = s;
@@ -352,6 +354,7 @@ int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_
 {
     struct vb_lane *c = slot->impl;
 
+    BNY_ASSERT(c->dead || c->peer->bulk_busy >> slot->index & 1);
     if (c->dead) /* not while its queue pair is being replaced: then it is posted later */
         return bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer);
     if (hdr->len > slot->cap)
@@ -363,6 +366,7 @@ void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
 {
     struct vb_lane *c = slot->impl;
 
+    BNY_ASSERT(c->dead || c->peer->bulk_busy >> slot->index & 1);
     if (((struct vb_ep *)ep)->conn == c)
         c->peer->bulk_busy &= ~(1u << slot->index);
 }

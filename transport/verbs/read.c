@@ -3,6 +3,7 @@
  * again. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "transport/verbs/lane.h"
 
@@ -18,6 +19,7 @@ void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
 
 void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot)
 {
+    BNY_ASSERT(slot < VB_BULK_SLOTS && p->bulk_held >> slot & 1);
     p->bulk_held &= ~(1u << slot);
     p->credits_due |= 1u << slot;
 }
@@ -128,6 +130,7 @@ void bny_verbs_release(struct bny_msg *msg)
     } else if (m->bulk) {
         bny_verbs_free_bulk(p, m->slot);
     } else {
+        BNY_ASSERT(p->eager_held[m->slot]);
         p->eager_held[m->slot] = 0;
         while (p->eager_released != p->eager_next &&
                !p->eager_held[p->eager_released % VB_EAGER_SLOTS])

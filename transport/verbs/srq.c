@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/param.h"
@@ -154,6 +155,7 @@ const void *bny_verbs_srq_take(struct vb_rail *rail, const struct ibv_wc *wc)
     struct vb_srq *s = &rail->shared;
     uint32_t k = (uint32_t)wc->wr_id;
 
+    BNY_ASSERT(k < s->n && s->nidle < s->n);
     s->idle[s->nidle++] = k;
     return s->bytes[k];
 }

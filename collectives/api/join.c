@@ -16,10 +16,10 @@
 #include "collectives/plan/topology.h"
 #include "transport/loop/loop.h"
 
-#define CARD_MAGIC 0x64726163u
-#define CPU_WORDS  16 /* 1024 CPUs */
+#define CARD_MAGIC       0x64726163u
+#define CPU_WORDS        16 /* 1024 CPUs */
 #define BNY_SETTINGS_MAX 256
-#define CARD_TPS   4
+#define CARD_TPS         4
 
 /* What each rank tells all others. Plain bytes, same library version on both sides (checked
  * first). */

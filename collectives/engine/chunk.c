@@ -426,7 +426,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         rc = 1;
     }
     if (rc == AGAIN)
-        op->dirty = 1;
+        bny_op_stir(op);
     return rc;
 }
 
@@ -613,7 +613,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_step_state *st;
     uint32_t i;
 
-    op->dirty = 1;
+    bny_op_stir(op);
     if (msg->hdr.kind == BNY_MSG_READY) {
         bny_engine_announced(op, from, msg);
         return;

@@ -33,8 +33,8 @@ struct bny_step_state {
     uint32_t twin;   /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds;
                       * or UINT32_MAX */
     uint32_t stored; /* such a FORWARD: chunks that lie at the peer already */
-    uint32_t parked;   /* sends: 1 + the next one that waits for its peer's READY; 0: the last */
-    uint8_t is_parked; /* it does itself */
+    uint32_t parked; /* sends: 1 + the next one that waits for its peer's READY; 0: the last */
+    uint8_t is_parked;  /* it does itself */
     uint32_t view_off;  /* receives: bytes of the current message already applied */
     uint64_t credit_ns; /* sends: since when the next chunk waits for the transport; 0: it does
                            not, or nobody traces */
@@ -93,7 +93,7 @@ static inline size_t bny_engine_chunk(const struct bny_op *op, const struct bny_
 static inline void bny_engine_rouse(struct bny_op *op, uint32_t i)
 {
     bny_engine_of(op)->ready[i / 64] |= 1ull << (i % 64);
-    op->dirty = 1;
+    bny_op_stir(op);
 }
 
 /* chunk.c */
@@ -112,7 +112,7 @@ int bny_engine_operands(struct bny_op *op);
 /* Are the elements of chunk c ready in all steps that step i depends on? */
 int bny_engine_is_ready(const struct bny_op *op, uint32_t i, uint32_t c);
 enum bny_may { BNY_MAY_NOT, BNY_MAY_LATER, BNY_MAY };
-/* May a SEND's next chunk leave now? LATER: only time is missing, and dirty and the world's
+/* May a SEND's next chunk leave now? LATER: only time is missing, and stirred, and the world's
  * alarm are set. */
 enum bny_may bny_engine_may_send(struct bny_op *op, uint32_t i);
 /* Chunks of step i are done: those that depend on it are looked at. */

@@ -220,7 +220,7 @@ int bny_engine_announce(struct bny_op *op)
             continue;
         rc = bny_xfer_announce(op, op->comm->peers[r].ep, x, op->out, output_bytes(op));
         if (rc == BNY_AGAIN) { /* no event tells when there is room again */
-            op->dirty = 1;
+            bny_op_stir(op);
             continue;
         }
         e->unannounced--;
@@ -280,7 +280,7 @@ static void changed(struct bny_op *op, enum bny_change change)
         e->unannounced++;
     }
     unpark(op, op->call.root);
-    op->dirty = 1;
+    bny_op_stir(op);
 }
 
 /* ---- the end ---- */
@@ -314,7 +314,7 @@ static int close_windows(struct bny_op *op)
         if (bny_xfer_close(op->comm->peers[r].ep, &bny_engine_of(op)->peers[r].xfer,
                            op->result != 0) == BNY_AGAIN &&
             !gives_up(op, r)) {
-            op->dirty = 1;
+            bny_op_stir(op);
             rc = BNY_AGAIN;
         }
     return rc;

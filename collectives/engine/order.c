@@ -52,7 +52,7 @@ static int too_early(struct bny_op *op, const struct bny_step *s,
 
     if (wait <= 0 || bny_now_ns() >= due)
         return 0;
-    op->dirty = 1; /* no event tells when it is time */
+    bny_op_stir(op); /* no event tells when it is time */
     if (!*first || due < *first)
         *first = due;
     return 1;

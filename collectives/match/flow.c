@@ -270,18 +270,16 @@ void bny_match_stamped(struct bny_match *m, struct bny_receiver *rc, const struc
 
 /* ---- messages ---- */
 
-#define RECEIVER_OF(link, member)                                                              \
-    ((struct bny_receiver *)(void *)((char *)(link)-offsetof(struct bny_receiver, member)))
-
 /* As many of the sends that wait as the credit is for; crowded: one, which begins an epoch. */
 static void wake_sends(struct bny_match *m, struct bny_flow *f)
 {
-    uint32_t units = f->tx.crowded ? 0 : BNY_CREDIT - (f->tx.sent - f->tx.acked);
+    uint32_t out = f->tx.sent - f->tx.acked, units;
 
-    if (f->tx.crowded && f->tx.sent != f->tx.acked)
+    if (f->tx.crowded ? out != 0 : out >= BNY_CREDIT) /* READY lets sends go without credit */
         return;
-    while (!bny_link_is_empty(&f->tx.waiting)) {
-        struct bny_receiver *rc = RECEIVER_OF(f->tx.waiting.next, waits);
+    units = BNY_CREDIT - out;
+    while (!bny_ring_is_empty(&f->tx.waiting)) {
+        struct bny_receiver *rc = BNY_LINK_OF(f->tx.waiting.next, struct bny_receiver, waits);
 
         if (!f->tx.crowded && rc->units > units)
             return;
@@ -385,16 +383,16 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
 
 int bny_match_is_busy(const struct bny_match *m)
 {
-    return m->nsay || !bny_link_is_empty(&m->changed);
+    return m->nsay || !bny_ring_is_empty(&m->changed);
 }
 
 struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *what)
 {
     struct bny_receiver *rc;
 
-    if (bny_link_is_empty(&m->changed))
+    if (bny_ring_is_empty(&m->changed))
         return NULL;
-    rc = RECEIVER_OF(m->changed.next, changes);
+    rc = BNY_LINK_OF(m->changed.next, struct bny_receiver, changes);
     bny_link_out(&rc->changes);
     *what = (enum bny_change)rc->changed;
     rc->changed = 0;

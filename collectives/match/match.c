@@ -165,7 +165,7 @@ static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct 
                      uint32_t seq)
 {
     *rc = (struct bny_receiver){ .seq = seq, .peer = -1, .side = BNY_SIDE_ALL };
-    m->past[seq % BNY_MATCH_PAST] = *sig;
+    m->past[seq % BNY_PAST_SIGS] = *sig;
     bny_match_insert(m, rc);
 }
 
@@ -227,7 +227,7 @@ void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n)
 
 const struct bny_sig *bny_match_past(const struct bny_match *m, uint32_t seq)
 {
-    return m->next_seq - seq <= BNY_MATCH_PAST ? &m->past[seq % BNY_MATCH_PAST] : NULL;
+    return m->next_seq - seq <= BNY_PAST_SIGS ? &m->past[seq % BNY_PAST_SIGS] : NULL;
 }
 
 /* ---- messages ---- */

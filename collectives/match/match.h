@@ -20,6 +20,7 @@
 #ifndef BNY_COLLECTIVES_MATCH_H
 #define BNY_COLLECTIVES_MATCH_H
 
+#include "base/ring.h"
 #include "collectives/world/comm.h"
 
 #define BNY_CREDIT 1024u /* units a sender may have outstanding */
@@ -28,10 +29,6 @@ enum bny_side {
     BNY_SIDE_ALL,     /* a collective */
     BNY_SIDE_SENDS,   /* point to point: it sends, and gets READY */
     BNY_SIDE_RECEIVES /* it receives */
-};
-
-struct bny_link { /* of a ring, whose head is one as well; zeros: in none */
-    struct bny_link *prev, *next;
 };
 
 /* What an operation is matched by; part of it. */

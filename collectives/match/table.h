@@ -39,7 +39,7 @@ struct bny_unexpected { /* messages of one operation that has not begun here */
     struct bny_msg_list msgs;
 };
 
-#define BNY_MATCH_PAST 64 /* signatures of collectives that are remembered */
+#define BNY_PAST_SIGS 64 /* signatures of collectives that are remembered */
 
 struct bny_kept_numbers { /* of an operation in stages: seq .. seq + n - 1 are still to begin */
     struct bny_kept_numbers *next;
@@ -57,10 +57,10 @@ struct bny_match {
     struct bny_unexpected **unexpected;
     struct bny_unexpected *idle; /* free entries */
     uint32_t nidle;
-    struct bny_flow **flows;             /* [n] NULL: never used; NULL: none was */
-    struct bny_link changed;             /* receivers, by ->changes */
-    uint32_t nsay;                       /* things that flows have to say */
-    struct bny_sig past[BNY_MATCH_PAST]; /* of the latest collectives, by number */
+    struct bny_flow **flows;            /* [n] NULL: never used; NULL: none was */
+    struct bny_link changed;            /* receivers, by ->changes */
+    uint32_t nsay;                      /* things that flows have to say */
+    struct bny_sig past[BNY_PAST_SIGS]; /* of the latest collectives, by number */
 };
 
 static inline uint32_t bny_match_bucket(const struct bny_match *m,
@@ -78,32 +78,6 @@ static inline int bny_match_same(const struct bny_receiver *a, const struct bny_
     return a->seq == b->seq && a->side == b->side &&
            (a->side == BNY_SIDE_ALL ||
             (a->tag == b->tag && a->peer == b->peer && a->epoch == b->epoch));
-}
-
-static inline void bny_link_out(struct bny_link *l)
-{
-    if (!l->next)
-        return;
-    l->prev->next = l->next;
-    l->next->prev = l->prev;
-    *l = (struct bny_link){ 0 };
-}
-
-/* At the end of the ring of head; nothing when it is in it. */
-static inline void bny_link_in(struct bny_link *head, struct bny_link *l)
-{
-    if (l->next)
-        return;
-    if (!head->next)
-        head->prev = head->next = head;
-    *l = (struct bny_link){ .prev = head->prev, .next = head };
-    head->prev->next = l;
-    head->prev = l;
-}
-
-static inline int bny_link_is_empty(const struct bny_link *head)
-{
-    return !head->next || head->next == head;
 }
 
 /* match.c */

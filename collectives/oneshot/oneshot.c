@@ -253,7 +253,7 @@ static int shoot_all(struct bny_op *op)
         int rc = sends(&op->call, me, to) ? shoot(op, op->comm->peers[to].ep, &h, to) : 0;
 
         if (rc == BNY_AGAIN)
-            op->dirty = 1;
+            bny_op_stir(op);
         else if (rc < 0)
             bny_op_send_failed(op, to, rc, "");
         if (rc != 0)
@@ -282,7 +282,7 @@ static int advance(struct bny_op *op)
     if (!s->board && payload_bytes(op) > op->comm->scope.eager_max) {
         use_board(op); /* too long for the rings */
         if (!s->board) {
-            op->dirty = 1;
+            bny_op_stir(op);
             return 0;
         }
     }
@@ -300,7 +300,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     struct shots *s = shots_of(op);
     struct bny_held_pool *pool = &op->comm->world->held;
 
-    op->dirty = 1;
+    bny_op_stir(op);
     if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != payload_bytes(op) || s->of[from] ||
         !sends(&op->call, from, op->comm->rank)) {
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,

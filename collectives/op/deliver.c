@@ -79,7 +79,7 @@ void bny_comm_talk(struct banyan_comm *c)
 
     while ((rc = bny_match_changed(c->match, &what))) {
         struct bny_op *op = op_of(rc);
-        op->dirty = 1;
+        bny_op_stir(op);
         if (bny_op_is_active(op) && op->path->changed)
             op->path->changed(op, what);
     }

@@ -65,6 +65,7 @@ static void link_active(struct bny_op *op)
     struct banyan_comm *c = op->comm;
 
     op->next = NULL;
+    op->prev = c->active_last;
     if (c->active_last)
         c->active_last->next = op;
     else
@@ -76,18 +77,10 @@ static void link_active(struct bny_op *op)
 static void unlink_active(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
-    struct bny_op *prev = NULL;
 
-    for (struct bny_op *o = c->active_first; o; prev = o, o = o->next)
-        if (o == op) {
-            if (prev)
-                prev->next = o->next;
-            else
-                c->active_first = o->next;
-            if (c->active_last == o)
-                c->active_last = prev;
-            return;
-        }
+    *(op->prev ? &op->prev->next : &c->active_first) = op->next;
+    *(op->next ? &op->next->prev : &c->active_last) = op->prev;
+    bny_link_out(&op->stirred);
 }
 
 /* Only written under the lock: no locked instruction, which would wait for all stores before
@@ -116,14 +109,14 @@ static int begin(struct bny_op *op)
         return rc;
     }
     link_active(op);
-    op->dirty = 1;
+    bny_op_stir(op);
     early = bny_match_take(c->match, &op->match);
     while ((msg = bny_msg_list_pop_front(&early)))
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
     if (bny_op_is_active(op)) {
-        op->dirty = 0;
+        bny_link_out(&op->stirred);
         if (bny_op_advance(op))
-            op->dirty = 1;
+            bny_op_stir(op);
     }
     if (bny_match_is_busy(c->match))
         bny_comm_talk(c);
@@ -210,7 +203,7 @@ static int is_unsent(const struct bny_op *op)
 /* A stage is over: its operation goes on, or, when it waited for that to end, ends. */
 static void tell_parent(struct bny_op *parent)
 {
-    parent->dirty = 1;
+    bny_op_stir(parent);
     if (atomic_load_explicit(&parent->state, memory_order_relaxed) == BNY_OP_CLOSING)
         bny_op_complete(parent, parent->result);
 }
@@ -230,7 +223,7 @@ void bny_op_complete(struct bny_op *op, int result)
     if (op->path->close && op->path->close(op) == BNY_AGAIN)
         return;
     if (op->result == 0 && is_unsent(op)) {
-        op->dirty = 1;
+        bny_op_stir(op);
         return;
     }
     if (op->result == 0 && bny_op_unstage(op) != 0) {

@@ -31,10 +31,11 @@ struct bny_op {
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next; /* active list, or pool */
+    struct bny_op *prev; /* active list */
     const char *in;      /* the user's buffers or staging */
     char *out;
-    int dirty;  /* something happened: advance it */
-    size_t esz; /* bytes of the datatype */
+    struct bny_link stirred; /* something happened: it is to be advanced */
+    size_t esz;              /* bytes of the datatype */
     size_t chunk_elems;
     struct bny_asked *asked;    /* [n] */
     struct bny_cookie *cookies; /* of sends in flight */
@@ -60,6 +61,12 @@ void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op);                /* frees its memory */
 struct bny_op *bny_op_take(struct banyan_comm *comm); /* from the pool */
 void bny_op_give(struct bny_op *op);                  /* back to the pool */
+
+/* Something happened to an active operation: progress advances it. */
+static inline void bny_op_stir(struct bny_op *op)
+{
+    bny_link_in(&op->comm->stirred, &op->stirred);
+}
 
 static inline int bny_op_advance(struct bny_op *op)
 {

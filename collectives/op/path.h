@@ -6,7 +6,7 @@
  *
  *   init     for a plan: makes tables, which are kept for the next operation with this plan
  *   start    the operation has its number; messages may come from now on
- *   advance  whenever something may have changed (op->dirty); calls bny_op_complete() at the
+ *   advance  whenever something may have changed (bny_op_stir); calls bny_op_complete() at the
  * end message  one message of a peer with the operation's signature drop     it ends: releases
  * messages, gives up cookies; result 0 or the error close    may it be forgotten? BNY_AGAIN
  * while peers may still write into its memory */
@@ -42,7 +42,7 @@ struct bny_path_ops {
     void (*changed)(struct bny_op *op, enum bny_change change);
     /* Idempotent. May be NULL. */
     void (*drop)(struct bny_op *op, int result);
-    /* 0 or BNY_AGAIN: it is called again, when op->dirty. May be NULL. */
+    /* 0 or BNY_AGAIN: it is called again, when it is stirred. May be NULL. */
     int (*close)(struct bny_op *op);
     /* Does it need something of rank r, or has something for r not been handed over yet? */
     int (*waits_on)(const struct bny_op *op, int r);

@@ -67,25 +67,47 @@ static void transport_failed(struct bny_world *w, int i, int rc)
 
 /* ---- progress ---- */
 
+/* 1: it moved, and is looked at again. */
+static int advance_op(struct bny_op *op)
+{
+    if (!bny_op_is_active(op)) {
+        bny_op_complete(op, op->result);
+        return 0;
+    }
+    if (!bny_op_advance(op))
+        return 0;
+    if (bny_op_is_active(op))
+        bny_op_stir(op);
+    return 1;
+}
+
+/* Operations that something happened to; those that stir themselves again wait for the next
+ * pass. */
+static int advance_comm(struct banyan_comm *c)
+{
+    struct bny_link todo = { 0 };
+    int moved = 0;
+
+    if (bny_match_is_busy(c->match))
+        bny_comm_talk(c);
+    bny_ring_move(&todo, &c->stirred);
+    while (!bny_ring_is_empty(&todo)) {
+        struct bny_op *op = BNY_LINK_OF(todo.next, struct bny_op, stirred);
+        bny_link_out(&op->stirred);
+        moved |= advance_op(op);
+    }
+    return moved;
+}
+
 static int advance_ops(struct bny_world *w, int all)
 {
     int moved = 0;
 
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
-        if (bny_match_is_busy(c->match))
-            bny_comm_talk(c);
-        for (struct bny_op *op = c->active_first, *next; op; op = next) {
-            next = op->next;
-            if (!op->dirty && !all)
-                continue;
-            op->dirty = 0;
-            if (!bny_op_is_active(op)) {
-                bny_op_complete(op, op->result);
-            } else if (bny_op_advance(op)) {
-                moved = 1;
-                op->dirty = 1; /* only looked at again while it is active */
-            }
-        }
+        for (struct bny_op *op = all ? c->active_first : NULL; op; op = op->next)
+            bny_op_stir(op);
+        if (!bny_ring_is_empty(&c->stirred) || bny_match_is_busy(c->match))
+            moved |= advance_comm(c);
     }
     return moved;
 }

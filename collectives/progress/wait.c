@@ -174,8 +174,8 @@ static int poll_peers(struct bny_op *op)
             bny_world_event(op->comm->world, &ev[i]);
         n += k > 0 ? k : 0;
     }
-    if (op->dirty && bny_op_is_active(op)) {
-        op->dirty = 0;
+    if (bny_link_is_in(&op->stirred) && bny_op_is_active(op)) {
+        bny_link_out(&op->stirred);
         bny_op_advance(op);
     }
     return n;

@@ -3,6 +3,7 @@
 #ifndef BNY_COLLECTIVES_COMM_H
 #define BNY_COLLECTIVES_COMM_H
 
+#include "base/ring.h"
 #include "collectives/world/world.h"
 
 struct bny_op;
@@ -24,6 +25,7 @@ struct banyan_comm {
     struct bny_match *match;                   /* which message is for whom */
     const struct bny_path_ops *const *paths;   /* [BNY_PATH_COUNT]: api/paths.c */
     struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
+    struct bny_link stirred;                   /* of these, something happened to */
     struct bny_op *pool;                       /* idle operations of blocking calls */
     double op_timeout_s;                       /* this rank's own */
     void (*progress_hook)(void *);

@@ -6,7 +6,7 @@
 #include "transport/loop/loop.h"
 #include "transport/transport.h"
 
-#define TPSET_RANKS      4
+#define TPSET_RANKS      65
 #define TPSET_EVENTS     4096
 #define TPSET_DEADLINE_S 20.0 /* of every wait */
 

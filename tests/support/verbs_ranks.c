@@ -46,7 +46,7 @@ void verbs_left(struct tpset *s)
     cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
 }
 
-struct vb_conn *verbs_conn(struct tpset *s, int from, int to)
+struct vb_lane *verbs_conn(struct tpset *s, int from, int to)
 {
     return ((struct vb_ep *)s->ep[from][to])->conn;
 }
@@ -61,7 +61,7 @@ void verbs_expect_down(struct tpset *s, int rank, const char *part)
     cr_assert_eq(tpset_count(s, rank, BNY_EV_DOWN), 0, "told twice");
 }
 
-struct vb_conn *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane)
+struct vb_lane *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane)
 {
     struct vb_ep *e = (struct vb_ep *)s->ep[from][to];
 
@@ -118,7 +118,7 @@ void verbs_travel(struct tpset *s, int all)
         for (int p = 0; p < s->n; p++)
             if (t->eps[p])
                 age(t->eps[p], all);
-        for (struct vb_conn *c = t->half; c && all; c = c->next)
+        for (struct vb_lane *c = t->half; c && all; c = c->next)
             pass(&c->deadline_ns);
     }
 }
@@ -216,7 +216,7 @@ static void move(struct tpset *s, int r, struct end *mine, const struct end *pee
 void verbs_break_pair(struct tpset *s, int from, int to)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-    struct vb_conn *c = verbs_conn(s, from, to);
+    struct vb_lane *c = verbs_conn(s, from, to);
 
     cr_assert_eq(c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE), 0);
 }
@@ -226,7 +226,7 @@ static int break_one(struct tpset *s, uint64_t *rng)
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
     int r = (int)bny_rng_below(rng, 2);
     uint32_t lanes = ((struct vb_ep *)s->ep[r][!r])->nlanes;
-    struct vb_conn *c = verbs_lane_conn(s, r, !r, (uint32_t)bny_rng_below(rng, lanes));
+    struct vb_lane *c = verbs_lane_conn(s, r, !r, (uint32_t)bny_rng_below(rng, lanes));
 
     if (!c || !c->id)
         return 0;

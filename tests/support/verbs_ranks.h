@@ -5,7 +5,7 @@
 #define BNY_TESTS_VERBS_RANKS_H
 
 #include "tests/support/tpset.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 int verbs_real_device(void);
 int verbs_iwarp(const struct tpset *
@@ -17,9 +17,9 @@ void verbs_joined(struct tpset *s, int n);
 /* Closes them. The simulated device must have seen no breach of the rules by the transport. */
 void verbs_left(struct tpset *s);
 
-struct vb_conn *verbs_conn(struct tpset *s, int from, int to);
+struct vb_lane *verbs_conn(struct tpset *s, int from, int to);
 /* NULL: there is no such lane. */
-struct vb_conn *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane);
+struct vb_lane *verbs_lane_conn(struct tpset *s, int from, int to, uint32_t lane);
 /* Steps until there are so many lanes between any two ranks, the first included. */
 void verbs_lanes_joined(struct tpset *s, uint32_t lanes);
 

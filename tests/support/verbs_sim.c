@@ -16,6 +16,7 @@ struct verbs_sim verbs_sim;
 
 struct sim_qp *sim_qps;
 static uint32_t next_qpn = 17;
+static uint32_t free_qpns[64], nfree_qpns; /* of queue pairs that are no more: used first */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -180,7 +181,7 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
                              .pd = pd,
                              .send_cq = a->send_cq,
                              .recv_cq = a->recv_cq,
-                             .qp_num = next_qpn++,
+                             .qp_num = nfree_qpns ? free_qpns[--nfree_qpns] : next_qpn++,
                              .qp_type = a->qp_type,
                              .state = IBV_QPS_INIT };
     q->cap = a->cap;
@@ -189,6 +190,19 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     sim_qps = q;
     verbs_sim.open++;
     return q;
+}
+
+/* What its end leaves in a completion queue stays there, with its number. */
+static void orphan(struct ibv_cq *ibcq, const struct sim_qp *q)
+{
+    struct sim_cq *cq = (struct sim_cq *)ibcq;
+
+    for (int i = 0; i < cq->count; i++) {
+        struct sim_cqe *e = &cq->ring[(cq->head + i) % ibcq->cqe];
+
+        if (e->qp == q)
+            e->qp = NULL;
+    }
 }
 
 void sim_qp_free(struct sim_qp *q)
@@ -202,6 +216,10 @@ void sim_qp_free(struct sim_qp *q)
     for (struct sim_qp *o = sim_qps; o; o = o->next)
         if (o->remote == q)
             o->remote = NULL;
+    orphan(q->qp.send_cq, q);
+    orphan(q->qp.recv_cq, q);
+    if (nfree_qpns < sizeof free_qpns / sizeof free_qpns[0])
+        free_qpns[nfree_qpns++] = q->qp.qp_num;
     for (uint32_t i = q->sq_done; i != q->sq_posted; i++)
         free(q->sq[i % q->cap.max_send_wr].inlined);
     free(q->sq);
@@ -535,6 +553,7 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
     struct sim_cq *cq = (struct sim_cq *)ibcq;
     int got = 0;
 
+    verbs_sim.polls++;
     run(0);
     if (cq->count && sim_fails("ibv_poll_cq", EIO))
         return -1;
@@ -545,6 +564,8 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
         wc[got] = e->wc;
         cq->head = (cq->head + 1) % ibcq->cqe;
         cq->count--;
+        if (!e->qp)
+            continue;
         if (e->send)
             e->qp->sq_retired = e->retire;
         else if (e->wc.status == IBV_WC_SUCCESS)

@@ -7,8 +7,9 @@
  * polled, of that queue pair; source memory is read as late as possible (inline data at the
  * post); completions of unsuccessful requests have nothing right but wr_id, status and qp_num;
  * a send queue's place is free only once a completion of that request or a later one was
- * polled; a full completion queue breaks its queue pairs; a missing receive request is an error
- * after rnr_retry attempts. */
+ * polled; a full completion queue breaks its queue pairs; what
+ * a destroyed queue pair left there stays, and the next one may get its number; a missing
+ * receive request is an error after rnr_retry attempts. */
 #ifndef BNY_TESTS_VERBS_SIM_H
 #define BNY_TESTS_VERBS_SIM_H
 
@@ -27,9 +28,9 @@ struct verbs_sim {
     int deaf;        /* bits: devices whose manager is */
     int max_cqe, max_send_wr; /* what the device can do at most; 0: as mlx5 */
     int max_srq_wr;           /* as well; -1: no shared receive queues */
-    int srq_forgets;  /* a queue pair that ends takes a request from one and tells nothing of it
-                       */
-    void *broken_srq; /* the event that it failed is told once */
+    int srq_forgets; /* a queue pair that ends takes a request from one and tells nothing of it
+                      */
+    void *broken_srq, *broken_cq; /* the event that it failed is told once */
     int tells_last; /* it tells when a broken queue pair has taken its last request from one */
     uint32_t max_inline; /* 0: 220; UINT32_MAX: none */
     int registrations;   /* that succeed, then ENOMEM; 0: all */
@@ -51,6 +52,7 @@ struct verbs_sim {
     uint64_t calls;     /* that may fail */
     const char *failed; /* the one that was made to; NULL: none yet */
     uint64_t srq_taken, last_told;
+    uint64_t polls; /* calls of ibv_poll_cq */
 };
 extern struct verbs_sim verbs_sim;
 

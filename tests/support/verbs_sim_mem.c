@@ -211,6 +211,12 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
         verbs_sim.broken_srq = NULL;
         return 0;
     }
+    if (verbs_sim.broken_cq && ((struct ibv_cq *)verbs_sim.broken_cq)->context == ctx) {
+        *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_CQ_ERR,
+                                        .element.cq = verbs_sim.broken_cq };
+        verbs_sim.broken_cq = NULL;
+        return 0;
+    }
     if (!verbs_sim.event || ctx != &sim_context[verbs_sim.event_device]) {
         errno = EAGAIN;
         return -1;

@@ -2,6 +2,7 @@
 /* What is special about tcp: strangers on its ports, secrets, interfaces and port ranges. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include <sodium.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -506,3 +508,17 @@ Test(tcp, loopback_of_another_host_is_not_reachable)
     for (int r = 0; r < 2; r++)
         bny_tcp_ops.destroy(tp[r]);
 }
+
+#if BNY_CHECKS
+/* The second time it may be somebody else's already. */
+Test(tcp, a_slot_is_given_back_once, .signal = SIGABRT)
+{
+    struct bny_slot slot;
+    struct tpset s;
+
+    tpset_open(&s, &bny_tcp_ops, 2, NULL);
+    tpset_reserve(&s, 0, 1, 5000, &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+}
+#endif

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "tests/support/tpset.h"
 
+#define RANKS    4   /* at most */
 #define MESSAGES 120 /* per ordered pair */
 #define LONGEST  200000u
 #define HELD_MAX 3
@@ -47,7 +48,7 @@ struct traffic {
     const struct param *p;
     uint64_t rng;
     uint32_t received, awaited;
-    struct flow flow[TPSET_RANKS][TPSET_RANKS]; /* [from][to] */
+    struct flow flow[RANKS][RANKS]; /* [from][to] */
 };
 
 static struct criterion_test_params traffic_params(void)

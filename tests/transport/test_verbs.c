@@ -4,10 +4,12 @@
  * interfaces; faults that only the simulated one has are skipped quietly there. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/verbs_ranks.h"
@@ -19,10 +21,10 @@ TestSuite(verbs, .timeout = 60);
  * bytes written into the peer's slab at `at`. */
 static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len)
 {
-    struct vb_conn *c = verbs_conn(s, 0, 1);
-    struct ibv_sge sge = { .addr = (uintptr_t)(c->slab + VB_SLAB_BYTES),
+    struct vb_lane *c = verbs_conn(s, 0, 1);
+    struct ibv_sge sge = { .addr = (uintptr_t)(c->peer->slab + VB_SLAB_BYTES),
                            .length = len,
-                           .lkey = c->mr_out[0]->lkey };
+                           .lkey = c->peer->mr_out[0]->lkey };
     struct vb_note note = { htonl(imm), len };
     struct ibv_sge note_sge = { .addr = (uintptr_t)&note, .length = sizeof note };
     struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -31,7 +33,7 @@ static void post_forged(struct tpset *s, uint32_t imm, uint64_t at, uint32_t len
                                     .imm_data = htonl(imm),
                                     .send_flags = IBV_SEND_SIGNALED };
 
-    wr.wr.rdma.remote_addr = c->remote_addr + at;
+    wr.wr.rdma.remote_addr = c->peer->remote_addr + at;
     wr.wr.rdma.rkey = c->rkey;
     c->sent[c->posted % VB_SENDS] = (struct vb_sent){ .seq = ++c->imm_sent, .has_imm = 1 };
     wr.wr_id = c->posted++;
@@ -55,7 +57,7 @@ static void forged_header(struct tpset *s, uint32_t len)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, len);
 
-    memcpy(verbs_conn(s, 0, 1)->slab + VB_SLAB_BYTES, &hdr, sizeof hdr);
+    memcpy(verbs_conn(s, 0, 1)->peer->slab + VB_SLAB_BYTES, &hdr, sizeof hdr);
 }
 
 Test(verbs, hostile_immediates_end_the_connection)
@@ -255,21 +257,21 @@ Test(verbs, reservations_lie_in_the_slab)
 
     verbs_joined(&s, 2);
     for (int round = 0; round < 40; round++) {
-        struct vb_conn *c = verbs_conn(&s, 0, 1);
+        struct vb_lane *c = verbs_conn(&s, 0, 1);
         struct bny_hdr hdr = tpset_hdr(0, seq++, 70000);
         struct bny_slot slot;
         struct bny_msg *msg;
-        const char *slab = c->slab + VB_SLAB_BYTES;
+        const char *slab = c->peer->slab + VB_SLAB_BYTES;
 
         tpset_reserve(&s, 0, 1, 70000, &slot);
         cr_assert((char *)slot.mem >= slab &&
                   (char *)slot.mem + slot.cap <= slab + VB_SLAB_BYTES);
-        cr_assert_eq(((uintptr_t)slot.mem - (uintptr_t)c->slab) % 64, 0u, "not aligned");
+        cr_assert_eq(((uintptr_t)slot.mem - (uintptr_t)c->peer->slab) % 64, 0u, "not aligned");
         tpset_fill(slot.mem, 70000, 0, 1, hdr.seq);
         cr_assert_eq(s.ops->commit(s.ep[0][1], &slot, &hdr), 0);
         msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
-        cr_assert((char *)msg->data >= verbs_conn(&s, 1, 0)->slab &&
-                      (char *)msg->data < verbs_conn(&s, 1, 0)->slab + VB_SLAB_BYTES,
+        cr_assert((char *)msg->data >= verbs_conn(&s, 1, 0)->peer->slab &&
+                      (char *)msg->data < verbs_conn(&s, 1, 0)->peer->slab + VB_SLAB_BYTES,
                   "not lent from the slab");
         cr_assert_eq(tpset_check(msg->data, 70000, 0, 1, hdr.seq), -1);
         s.ops->release(msg);
@@ -523,3 +525,17 @@ Test(verbs, no_device_is_told_with_its_remedy)
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ENOTSUP);
     cr_assert(strstr(banyan_last_error(), "rdma link add"), "%s", banyan_last_error());
 }
+
+#if BNY_CHECKS
+/* The second time it may be somebody else's already. */
+Test(verbs, a_slot_is_given_back_once, .signal = SIGABRT)
+{
+    struct bny_slot slot;
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    tpset_reserve(&s, 0, 1, 5000, &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+    s.ops->cancel(s.ep[0][1], &slot);
+}
+#endif

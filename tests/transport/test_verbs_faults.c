@@ -220,7 +220,7 @@ static void meddle(struct play *p, const struct shape *shape)
 
         p->broken = 1;
         for (uint32_t k = 0; k < e->nlanes; k++) {
-            struct vb_conn *c = verbs_lane_conn(&p->s, 0, 1, k);
+            struct vb_lane *c = verbs_lane_conn(&p->s, 0, 1, k);
 
             if (c && c->id)
                 c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);

@@ -74,7 +74,7 @@ Test(verbs_hostile, a_farewell_and_a_break)
         verbs_lanes_joined(&s, qps);
         s.paused[1] = 1;
         cr_assert_eq(s.ops->farewell(s.tp[0]), BNY_AGAIN);
-        ibv_req_notify_cq(verbs_conn(&s, 0, 1)->cq, 0); /* the device works */
+        ibv_req_notify_cq(bny_verbs_cq_of(verbs_conn(&s, 0, 1)), 0); /* the device works */
         verbs_break_pair(&s, 0, 1);
         for (e = (struct vb_ep *)s.ep[0][1]; !e->trial || e->state != VB_ASKING; tpset_step(&s))
             cr_assert(!bny_deadline_passed(deadline), "it does not ask");
@@ -282,6 +282,30 @@ Test(verbs_hostile, a_replacement_that_says_nothing)
     }
 }
 
+static void other_key(struct vb_hello *h, uint32_t *len)
+{
+    (void)len;
+    h->rkey ^= 1;
+}
+
+/* Where one may write is part of what is proven. */
+Test(verbs_hostile, a_hello_that_was_changed_on_its_way)
+{
+    for (uint32_t which = 1; which <= 2 && !verbs_real_device(); which++) {
+        struct tpset s;
+
+        opened(&s, 0);
+        meddle_with_hellos(which, which + 1, other_key);
+        ask(&s, 0);
+        if (which == 2)
+            verbs_expect_down(&s, 0, "does not know the job's secret");
+        for (int k = 0; k < 2000; k++)
+            tpset_step(&s);
+        cr_assert_eq(tpset_count(&s, 1, BNY_EV_MSG), 0);
+        closed(&s);
+    }
+}
+
 /* ---- many of them ---- */
 
 static int attempts;
@@ -318,8 +342,8 @@ Test(verbs_hostile, a_storm_of_rejections)
     cr_assert_geq(spent, 4 * 40000000u, "%d attempts in %llu us", attempts,
                   (unsigned long long)spent / 1000);
     for (int r = 0; r < 2; r++)
-        for (const struct vb_conn *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
-            slabs += c->slab != NULL;
+        for (const struct vb_lane *c = ((struct vb_tp *)s.tp[r])->dead; c; c = c->next)
+            slabs += c->peer != NULL;
     cr_assert_eq(slabs, 0, "%d attempts that failed keep memory", slabs);
     verbs_travel(&s, 1);
     while (s.ops->eager(s.ep[0][1], &hdr, NULL) == BNY_AGAIN)

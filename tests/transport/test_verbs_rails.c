@@ -536,7 +536,7 @@ Test(verbs_rails, hostile_stripes_end_the_connection)
 
         opened(&s, 1, 2);
         for (uint32_t k = 0; k < forged[i].times && tpset_count(&s, 1, BNY_EV_DOWN) == 0; k++) {
-            struct vb_conn *c = verbs_lane_conn(&s, 0, 1, forged[i].lane);
+            struct vb_lane *c = verbs_lane_conn(&s, 0, 1, forged[i].lane);
             struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
                                             .imm_data = htonl(forged[i].imm),
                                             .send_flags = IBV_SEND_SIGNALED };

@@ -258,7 +258,7 @@ Test(verbs_srq, what_came_is_heard_when_time_is_up)
 {
     struct tpset s;
     struct bny_hdr hdr = tpset_hdr(0, 0, 0);
-    struct vb_conn *c;
+    struct vb_lane *c;
     uint64_t deadline;
 
     if (verbs_real_device())

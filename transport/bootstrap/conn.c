@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "transport/proof.h"
 #include "transport/wire.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -283,24 +284,21 @@ int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size
 
 /* ---- handshake ---- */
 
-static void proof(const struct bny_conn *c, char role, uint8_t out[32])
+static struct bny_transcript said(const struct bny_conn *c)
 {
-    const struct bny_hello *client = c->client ? &c->mine : &c->theirs;
-    const struct bny_hello *server = c->client ? &c->theirs : &c->mine;
-    crypto_auth_hmacsha512256_state st;
-
-    crypto_auth_hmacsha512256_init(&st, c->self->secret, 32);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)client, sizeof *client);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)server, sizeof *server);
-    crypto_auth_hmacsha512256_final(&st, out);
+    return (struct bny_transcript){ .secret = c->self->secret,
+                                    .asked = c->client ? &c->mine : &c->theirs,
+                                    .asked_len = sizeof c->mine,
+                                    .answered = c->client ? &c->theirs : &c->mine,
+                                    .answered_len = sizeof c->mine };
 }
 
 static void become_ready(struct bny_conn *c)
 {
-    /* 'x': key of frames client to server; 'y': the other way. */
-    proof(c, c->client ? 'x' : 'y', c->tx_key);
-    proof(c, c->client ? 'y' : 'x', c->rx_key);
+    struct bny_transcript t = said(c);
+
+    bny_proof_make(c->client ? c->tx_key : c->rx_key, &t, BNY_PROOF_KEY_OF_ASKER);
+    bny_proof_make(c->client ? c->rx_key : c->tx_key, &t, BNY_PROOF_KEY_OF_ANSWERER);
     c->state = BNY_CONN_READY;
 }
 
@@ -319,7 +317,8 @@ static int take_hello(struct bny_conn *c, const uint8_t *data)
 
 static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size_t len)
 {
-    uint8_t reply[sizeof c->mine + TAG], expect[TAG];
+    uint8_t reply[sizeof c->mine + BNY_PROOF_BYTES];
+    struct bny_transcript t;
 
     if (!c->client && c->state == BNY_CONN_HELLO) {
         if (type != FRAME_HELLO || len != sizeof c->theirs)
@@ -327,28 +326,30 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         if (take_hello(c, data) != 0)
             return -1;
         memcpy(reply, &c->mine, sizeof c->mine);
-        proof(c, 'S', reply + sizeof c->mine);
+        t = said(c);
+        bny_proof_make(reply + sizeof c->mine, &t, BNY_PROOF_ANSWERER);
         c->state = BNY_CONN_PROOF;
         return put_frame(c, FRAME_PROOF, reply, sizeof reply, 0) == 0
                    ? 0
                    : ended(c, "no memory", ENOMEM);
     }
     if (c->client) {
-        if (type != FRAME_PROOF || len != sizeof c->theirs + TAG)
+        if (type != FRAME_PROOF || len != sizeof c->theirs + BNY_PROOF_BYTES)
             return ended(c, "it does not speak banyan's protocol", 0);
         if (take_hello(c, data) != 0)
             return -1;
-        proof(c, 'S', expect);
-        if (sodium_memcmp(expect, data + sizeof c->theirs, TAG) != 0)
+        t = said(c);
+        if (!bny_proof_is_good(data + sizeof c->theirs, BNY_PROOF_BYTES, &t,
+                               BNY_PROOF_ANSWERER))
             return ended(c, "it does not know the job's secret", 0);
-        proof(c, 'C', reply);
-        if (put_frame(c, FRAME_AUTH, reply, TAG, 0) != 0)
+        bny_proof_make(reply, &t, BNY_PROOF_ASKER);
+        if (put_frame(c, FRAME_AUTH, reply, BNY_PROOF_BYTES, 0) != 0)
             return ended(c, "no memory", ENOMEM);
         become_ready(c);
         return 0;
     }
-    proof(c, 'C', expect);
-    if (type != FRAME_AUTH || len != TAG || sodium_memcmp(expect, data, TAG) != 0)
+    t = said(c);
+    if (type != FRAME_AUTH || !bny_proof_is_good(data, len, &t, BNY_PROOF_ASKER))
         return ended(c, "it does not know the job's secret", 0);
     become_ready(c);
     return 0;

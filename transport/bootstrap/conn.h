@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One TCP connection between two processes of a job: mutual authentication, then frames.
  *
- * Handshake, three frames; H_c, H_s are the two struct bny_hello, k the job secret:
+ * Handshake, three frames; H_c, H_s are the two struct bny_hello, asked and answered of the
+ * proofs (transport/proof.h):
  *   client -> server  HELLO  H_c
- *   server -> client  PROOF  H_s, HMAC(k, 'S' H_c H_s)
- *   client -> server  AUTH   HMAC(k, 'C' H_c H_s)
- * The hellos hold fresh nonces, so neither proof can be replayed. Until the proof is verified a
+ *   server -> client  PROOF  H_s, proof of the answerer
+ *   client -> server  AUTH   proof of the asker
+ * Until the proof is verified a
  * frame is at most 128 bytes and nothing that the peer says is believed, its rank and version
  * included. Frame: u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC
  * over (counter, header, payload) with a key of this connection and direction. Everything is

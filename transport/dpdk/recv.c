@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "transport/dpdk/dpdk.h"
 
@@ -64,6 +65,7 @@ static void drop_front(struct dp_ep *e, struct dp_msg *m)
     struct dp_tp *t = dp_tp_of(e);
     struct dp_frag *f = m->frags;
 
+    BNY_ASSERT(f && e->held > 0);
     m->frags = f->next;
     if (!m->frags)
         m->tail = &m->frags;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "transport/dpdk/dpdk.h"
@@ -37,6 +38,7 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
 {
     struct dp_out **list = o->own ? &e->free_eagers : &e->free_outs;
 
+    BNY_ASSERT(o->kind != DP_FREE);
     if (o->kind == DP_SLOT)
         e->slots_busy &= ~(1u << o->slot);
     o->kind = DP_FREE;
@@ -204,6 +206,7 @@ static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
 {
     uint32_t len = bny_dpdk_fragment(dp_tp_of(e), o->off, e->frame), seq;
 
+    BNY_ASSERT(!o->all_sent && o->off <= o->hdr.len);
     if (len > o->hdr.len - o->off)
         len = o->hdr.len - o->off;
     seq = bny_flow_send(&e->tx, o, o->off, len, now);
@@ -249,6 +252,7 @@ void bny_dpdk_push(struct dp_ep *e)
 
 void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p)
 {
+    BNY_ASSERT(((struct dp_out *)p->msg)->unacked > 0);
     ((struct dp_out *)p->msg)->unacked--;
 }
 

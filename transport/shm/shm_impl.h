@@ -25,10 +25,11 @@
 #include <sys/types.h>
 
 #include "transport/msg_list.h"
+#include "transport/proof.h"
 #include "transport/transport.h"
 
 #define SHM_MAGIC      0x6d68736eu /* "nshm" */
-#define SHM_VERSION    2u
+#define SHM_VERSION    3u
 #define SHM_RING       256u         /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE     8u           /* payload bytes in a record */
 #define SHM_MSGS       512u         /* messages that the engine may hold of one peer */
@@ -85,7 +86,7 @@ struct shm_packet {
     uint32_t magic, version, type, id;
     int32_t from, to; /* world ranks */
     uint64_t bytes, offset;
-    uint8_t mac[32]; /* hello: keyed hash of the packet (mac zero) and the listener's name */
+    uint8_t proof[BNY_PROOF_BYTES]; /* hello: of this packet without it */
 };
 
 #define SHM_NAME_BYTES 40 /* abstract socket name without the leading zero byte */

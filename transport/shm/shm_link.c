@@ -264,18 +264,18 @@ void bny_shm_doorbell(struct shm_ep *ep)
         bny_shm_packet_send(c->fd, &p, -1);
 }
 
-/* Who knows the job's secret and the listener's name can say hello. */
-static void hello_mac(const struct shm_tp *tp, const struct shm_packet *p, const char *name,
-                      uint8_t mac[32])
+/* Who knows the job's secret and the listener's name, which is its nonce, can say hello. *said:
+ * the hello without its proof, to be filled here. */
+static struct bny_transcript hello_said(const struct shm_tp *tp, const struct shm_packet *p,
+                                        const char *name, struct shm_packet *said)
 {
-    struct shm_packet copy = *p;
-    crypto_generichash_state s;
-
-    memset(copy.mac, 0, sizeof copy.mac);
-    crypto_generichash_init(&s, tp->secret, sizeof tp->secret, 32);
-    crypto_generichash_update(&s, (const uint8_t *)&copy, sizeof copy);
-    crypto_generichash_update(&s, (const uint8_t *)name, SHM_NAME_BYTES);
-    crypto_generichash_final(&s, mac, 32);
+    *said = *p;
+    memset(said->proof, 0, sizeof said->proof);
+    return (struct bny_transcript){ .secret = tp->secret,
+                                    .asked = said,
+                                    .asked_len = sizeof *said,
+                                    .answered = name,
+                                    .answered_len = SHM_NAME_BYTES };
 }
 
 /* Makes the pages of the rings now: otherwise the first lap over them faults on every fourth
@@ -298,11 +298,12 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     struct shm_seg *seg;
     struct shm_ep *ep;
     struct stat st;
-    uint8_t mac[32];
+    struct shm_packet without;
+    struct bny_transcript t = hello_said(tp, p, tp->name, &without);
     int have;
 
-    hello_mac(tp, p, tp->name, mac);
-    if (fd < 0 || p->type != SHM_PKT_HELLO || sodium_memcmp(mac, p->mac, sizeof mac) != 0)
+    if (fd < 0 || p->type != SHM_PKT_HELLO ||
+        !bny_proof_is_good(p->proof, sizeof p->proof, &t, BNY_PROOF_ASKER))
         return "it does not know the job's secret";
     if (p->to != tp->base.rank || p->from < 0 || p->from >= tp->base.nranks)
         return "its ranks are out of range";
@@ -523,7 +524,9 @@ int bny_shm_open_out(struct shm_ep *ep)
                             .type = SHM_PKT_HELLO,
                             .from = tp->base.rank,
                             .to = ep->base.peer,
-                            .bytes = sizeof(struct shm_seg) };
+                            .bytes = sizeof(struct shm_seg) },
+                      without;
+    struct bny_transcript t;
     struct shm_seg *seg = NULL;
     pid_t pid = 0;
     int sock = dial(ep, &pid), fd, rc;
@@ -535,7 +538,8 @@ int bny_shm_open_out(struct shm_ep *ep)
         close(sock);
         return fd;
     }
-    hello_mac(tp, &p, ep->name, p.mac);
+    t = hello_said(tp, &p, ep->name, &without);
+    bny_proof_make(p.proof, &t, BNY_PROOF_ASKER);
     rc = bny_shm_packet_send(sock, &p, fd);
     close(fd);
     if (rc == 0) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 
@@ -41,6 +42,7 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
     uint32_t at = ep->out_pos & MASK;
     struct shm_rec *rec = &ep->out->ring[at];
 
+    BNY_ASSERT(ep->out_pos - ep->out_head < SHM_RING); /* begin(), or a reservation */
     rec->info = info;
     rec->hdr = *hdr;
     rec->word = word;
@@ -190,10 +192,17 @@ int bny_shm_reserve(struct bny_ep *bep, uint32_t cap, struct bny_slot *slot)
     return 0;
 }
 
+static inline int is_reserved(const struct shm_ep *ep, const struct bny_slot *slot)
+{
+    return slot->index < SHM_SLOTS && !(ep->slots_free >> slot->index & 1) &&
+           !(ep->slot_sent[slot->index] & 1u << 31) && ep->out_reserved > 0;
+}
+
 void bny_shm_cancel(struct bny_ep *bep, struct bny_slot *slot)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
 
+    BNY_ASSERT(is_reserved(ep, slot));
     ep->out_reserved--;
     ep->slots_free |= 1u << slot->index;
 }
@@ -203,6 +212,7 @@ int bny_shm_commit(struct bny_ep *bep, struct bny_slot *slot, const struct bny_h
     struct shm_ep *ep = (struct shm_ep *)bep;
     uint32_t i = slot->index;
 
+    BNY_ASSERT(is_reserved(ep, slot));
     if (hdr->chan >= BNY_CHANNELS) {
         bny_shm_cancel(bep, slot);
         return no_channel(ep, hdr);
@@ -251,6 +261,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
                         bep->peer);
     }
     i = ep->free_sends[SHM_RING - 1 - ep->nsends++];
+    BNY_ASSERT(!ep->send_busy[i]);
     ep->send_busy[i] = 1;
     ep->send_cookie[i] = cookie;
     ep->base.tp->wire_bytes += hdr->len;
@@ -263,6 +274,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
 /* Marks a record as released, and moves the head over all that are. */
 static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
 {
+    BNY_ASSERT(!ep->released[pos & MASK] && pos - ep->in_head < SHM_RING);
     ep->released[pos & MASK] = (uint16_t)(1 + lines);
     while (ep->released[ep->in_head & MASK]) {
         ep->in_lines += ep->released[ep->in_head & MASK] - 1u;

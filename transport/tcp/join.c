@@ -9,8 +9,8 @@
  * peer that dies closes its sockets. Refusals and networks that swallow packets are failures.
  *
  * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the
- * accepting rank, k: secret.
- *   -> H      <- N, HMAC(k, 'S' H N)      -> HMAC(k, 'C' H N) */
+ * accepting rank; asked and answered of the proofs (transport/proof.h).
+ *   -> H      <- N, proof of the answerer      -> proof of the asker */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "transport/proof.h"
 #include "transport/tcp/tcp.h"
 
 #define ROUNDS_MAX       6 /* times that every address of a peer may fail */
@@ -30,15 +31,13 @@
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define ACCEPTS_PER_POLL 16
 
-static void proof(const struct tcp_conn *c, char role, uint8_t out[32])
+static struct bny_transcript said(const struct tcp_conn *c)
 {
-    crypto_auth_hmacsha512256_state st;
-
-    crypto_auth_hmacsha512256_init(&st, c->tp->secret, sizeof c->tp->secret);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&c->hello, sizeof c->hello);
-    crypto_auth_hmacsha512256_update(&st, c->nonce, sizeof c->nonce);
-    crypto_auth_hmacsha512256_final(&st, out);
+    return (struct bny_transcript){ .secret = c->tp->secret,
+                                    .asked = &c->hello,
+                                    .asked_len = sizeof c->hello,
+                                    .answered = c->nonce,
+                                    .answered_len = sizeof c->nonce };
 }
 
 /* A handshake message is far smaller than an empty socket buffer, so a short write means
@@ -227,24 +226,25 @@ static void connected(struct tcp_conn *c)
 
 static void challenged(struct tcp_conn *c)
 {
-    uint8_t expect[32], more;
-    int rc = recv_all(c, 64);
+    uint8_t mine[BNY_PROOF_BYTES], more;
+    struct bny_transcript t;
+    int rc = recv_all(c, sizeof c->nonce + BNY_PROOF_BYTES);
 
     if (rc < 0)
         cut_short(c,
                   "it closed the connection in the handshake; does it have the same secret?");
     if (rc <= 0)
         return;
-    memcpy(c->nonce, c->hs, 32);
-    proof(c, 'S', expect);
-    if (sodium_memcmp(expect, c->hs + 32, 32) != 0) {
+    memcpy(c->nonce, c->hs, sizeof c->nonce);
+    t = said(c);
+    if (!bny_proof_is_good(c->hs + sizeof c->nonce, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
         try_next(c, "whoever listens there does not know the job's secret");
         return;
     }
-    proof(c, 'C', expect);
+    bny_proof_make(mine, &t, BNY_PROOF_ASKER);
     /* An end that it gave up on would else open, and its closing then be a death. */
     if (recv(c->fd, &more, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ||
-        send_all(c, expect, sizeof expect) != 0) {
+        send_all(c, mine, sizeof mine) != 0) {
         cut_short(c, "the connection broke in the handshake");
         return;
     }
@@ -321,7 +321,8 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
 
 static void take_hello(struct tcp_conn *c)
 {
-    uint8_t answer[64];
+    uint8_t answer[sizeof c->nonce + BNY_PROOF_BYTES];
+    struct bny_transcript t;
     int rc = recv_all(c, sizeof c->hello);
     const struct tcp_hello *h = &c->hello;
 
@@ -340,8 +341,9 @@ static void take_hello(struct tcp_conn *c)
         return;
     }
     randombytes_buf(c->nonce, sizeof c->nonce);
-    memcpy(answer, c->nonce, 32);
-    proof(c, 'S', answer + 32);
+    memcpy(answer, c->nonce, sizeof c->nonce);
+    t = said(c);
+    bny_proof_make(answer + sizeof c->nonce, &t, BNY_PROOF_ANSWERER);
     c->state = TCP_PROOF;
     c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
     if (send_all(c, answer, sizeof answer) != 0)
@@ -353,16 +355,16 @@ static void take_hello(struct tcp_conn *c)
 static void take_proof(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
-    uint8_t expect[32];
+    struct bny_transcript said_here;
     struct tcp_ep *e;
-    int rc = recv_all(c, sizeof expect);
+    int rc = recv_all(c, BNY_PROOF_BYTES);
 
     if (rc < 0)
         drop_half(c, NULL);
     if (rc <= 0)
         return;
-    proof(c, 'C', expect);
-    if (sodium_memcmp(expect, c->hs, sizeof expect) != 0) {
+    said_here = said(c);
+    if (!bny_proof_is_good(c->hs, BNY_PROOF_BYTES, &said_here, BNY_PROOF_ASKER)) {
         drop_half(c, "it does not know the job's secret");
         return;
     }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
@@ -74,6 +75,7 @@ static void finish_item(struct tcp_conn *c)
 {
     struct tcp_item *it = item_at(c, c->written);
 
+    BNY_ASSERT(bny_tcp_pending(c) && c->copy_used >= it->copy_used);
     c->ep->ep.unsent--;
     c->tp->tp.unsent--;
     c->copy_head = (c->copy_head + it->copy_used) % TCP_COPY_BYTES;
@@ -190,6 +192,7 @@ static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, cons
 {
     struct tcp_item *it = item_at(c, c->queued++);
 
+    BNY_ASSERT(c->queued - c->reported <= TCP_ITEMS);
     *it = (struct tcp_item){ .hdr = *hdr, .buf = buf, .kind = kind };
     c->ep->ep.unsent++;
     c->tp->tp.unsent++;
@@ -321,6 +324,7 @@ int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hd
     int rc = check(ep, hdr, slot->cap);
     struct tcp_conn *c = rc == 0 ? conn_of(ep, hdr) : NULL;
 
+    BNY_ASSERT(((struct tcp_ep *)ep)->slots_busy >> slot->index & 1);
     if (!c) {
         bny_tcp_cancel(ep, slot);
         return rc != 0 ? rc : -BANYAN_ENOMEM;
@@ -334,6 +338,7 @@ int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hd
 
 void bny_tcp_cancel(struct bny_ep *ep, struct bny_slot *slot)
 {
+    BNY_ASSERT(((struct tcp_ep *)ep)->slots_busy >> slot->index & 1);
     ((struct tcp_ep *)ep)->slots_busy &= ~(1u << slot->index);
 }
 

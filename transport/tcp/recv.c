@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
@@ -41,6 +42,7 @@ static struct tcp_chunk *chunk_get(struct tcp_conn *c)
 
 static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
 {
+    BNY_ASSERT(k->refs > 0 && k->owner->nchunks > 0);
     if (--k->refs)
         return;
     k->owner->nchunks--;

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define TOLD                                                                                   \
     8u /* requests turned away that are told one by one; then each time that their number has  \
@@ -36,7 +36,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     struct vb_ep *e, *l;
     int halves = 0;
 
-    for (struct vb_conn *c = t->half; c; c = c->next)
+    for (struct vb_lane *c = t->half; c; c = c->next)
         halves++;
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
         if (is_told(t))
@@ -78,10 +78,10 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     return l && l->trial && t->tp.rank < r->from ? VB_TURNED_AWAY : 0;
 }
 
-/* Of the slab that a request is about; NULL: its own. */
-static struct vb_conn *owner_of(struct vb_tp *t, const struct vb_request *r)
+/* That a request is about; NULL: a new one. */
+static struct vb_peer *peer_of(struct vb_tp *t, const struct vb_request *r)
 {
-    return r->lane || r->resumes ? t->eps[r->from]->conn : NULL;
+    return r->lane || r->resumes ? t->eps[r->from]->conn->peer : NULL;
 }
 
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
@@ -90,8 +90,9 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     struct vb_rail *rail = bny_verbs_rail_of(t, id);
     struct vb_request r = { .wire = 0 };
     struct vb_accept a;
+    struct bny_transcript said;
     struct rdma_conn_param p;
-    struct vb_conn *c;
+    struct vb_lane *c;
     uint8_t why;
     int rc;
 
@@ -109,9 +110,10 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     c->request = r;
     randombytes_buf(c->nonce, sizeof c->nonce);
     memcpy(a.nonce, c->nonce, sizeof a.nonce);
-    bny_verbs_proof(c, 'S', a.proof);
+    said = bny_verbs_said(c);
+    bny_proof_make(a.proof, &said, BNY_PROOF_ANSWERER);
     p = bny_verbs_param(&a, sizeof a);
-    rc = bny_verbs_conn_prepare(c, owner_of(t, &r), r.resumes);
+    rc = bny_verbs_conn_prepare(c, peer_of(t, &r), r.resumes);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
         why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;
         bny_warn("verbs: rank %d cannot be accepted: %s", r.from,

@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
-static char *eager_in(const struct vb_conn *c, uint32_t slot)
+static char *eager_in(const struct vb_peer *p, uint32_t slot)
 {
-    return c->slab + (size_t)slot * VB_EAGER_STRIDE;
+    return p->slab + (size_t)slot * VB_EAGER_STRIDE;
 }
 
 static struct vb_msg *take_msg(struct vb_tp *t)
@@ -36,43 +36,43 @@ static uint32_t part_bytes(const struct vb_msg *m, uint32_t part)
 }
 
 /* A piece of the long message that is arriving. */
-static int part_arrived(struct vb_conn *c, uint32_t slot, uint32_t bytes)
+static int part_arrived(struct vb_peer *p, uint32_t slot, uint32_t bytes)
 {
-    struct vb_msg *m = c->streaming;
+    struct vb_msg *m = p->streaming;
 
-    if (!m || slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1) ||
+    if (!m || slot >= VB_BULK_SLOTS || (p->bulk_held >> slot & 1) ||
         bytes != VB_HEAD + part_bytes(m, m->parts)) {
-        bny_verbs_down(c->e, "writes a piece of %u bytes into slot %u, where none is expected",
+        bny_verbs_down(p->e, "writes a piece of %u bytes into slot %u, where none is expected",
                        bytes, slot);
         return -1;
     }
-    c->bulk_held |= 1u << slot;
+    p->bulk_held |= 1u << slot;
     m->part_slot[m->parts++ % VB_BULK_SLOTS] = (uint8_t)slot;
     if ((uint64_t)m->parts * VB_SLOT_MAX >= m->msg.hdr.len)
-        c->streaming = NULL;
+        p->streaming = NULL;
     if (!m->dropped)
         return 0;
-    bny_verbs_free_bulk(c, slot);
-    if (!c->streaming)
-        bny_verbs_give_msg(c->t, m);
+    bny_verbs_free_bulk(p, slot);
+    if (!p->streaming)
+        bny_verbs_give_msg(p->t, m);
     return 0;
 }
 
-static int give(struct vb_conn *c, struct vb_msg *m, struct bny_event *ev)
+static int give(struct vb_peer *p, struct vb_msg *m, struct bny_event *ev)
 {
-    m->msg.ep = &c->e->ep;
+    m->msg.ep = &p->e->ep;
     m->msg.descriptor = 0;
-    m->conn = c;
-    *ev = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->e->ep, .msg = &m->msg };
+    m->peer = p;
+    *ev = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &p->e->ep, .msg = &m->msg };
     return 1;
 }
 
-static struct vb_msg *new_msg(struct vb_conn *c, int is_long)
+static struct vb_msg *new_msg(struct vb_peer *p, int is_long)
 {
-    struct vb_msg *m = take_msg(c->t);
+    struct vb_msg *m = take_msg(p->t);
 
     if (!m) {
-        bny_verbs_down(c->e, "cannot be heard: no memory for a message");
+        bny_verbs_down(p->e, "cannot be heard: no memory for a message");
         return NULL;
     }
     m->is_long = is_long;
@@ -81,114 +81,114 @@ static struct vb_msg *new_msg(struct vb_conn *c, int is_long)
     return m;
 }
 
-static int says_wrongly(struct vb_conn *c, struct vb_msg *m, uint32_t bytes)
+static int says_wrongly(struct vb_peer *p, struct vb_msg *m, uint32_t bytes)
 {
-    bny_verbs_give_msg(c->t, m);
-    bny_verbs_down(c->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
+    bny_verbs_give_msg(p->t, m);
+    bny_verbs_down(p->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
     return 0;
 }
 
 /* A message has come into a bulk slot. 1: *ev is it; 0: the connection is broken. */
-static int bulk_arrived(struct vb_conn *c, int is_long, uint32_t slot, uint32_t bytes,
+static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t bytes,
                         struct bny_event *ev)
 {
     const char *mem;
     struct vb_msg *m;
 
-    if (slot >= VB_BULK_SLOTS || (c->bulk_held >> slot & 1)) {
-        bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", slot);
+    if (slot >= VB_BULK_SLOTS || (p->bulk_held >> slot & 1)) {
+        bny_verbs_down(p->e, "writes into slot %u, which it has no credit for", slot);
         return 0;
     }
-    m = new_msg(c, is_long);
+    m = new_msg(p, is_long);
     if (!m)
         return 0;
-    mem = bny_verbs_bulk_in(c, slot);
+    mem = bny_verbs_bulk_in(p, slot);
     memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
     if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX ||
-                      c->streaming != NULL
+                      p->streaming != NULL
                 : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
                       m->msg.hdr.len > VB_SLOT_MAX)
-        return says_wrongly(c, m, bytes);
+        return says_wrongly(p, m, bytes);
     m->slot = slot;
     m->bulk = 1;
     m->msg.data = is_long ? NULL : mem + VB_HEAD;
     if (is_long) {
-        c->streaming = m;
-        part_arrived(c, slot, bytes);
+        p->streaming = m;
+        part_arrived(p, slot, bytes);
     } else {
-        c->bulk_held |= 1u << slot;
+        p->bulk_held |= 1u << slot;
     }
-    return give(c, m, ev);
+    return give(p, m, ev);
 }
 
 /* The header that an immediate stands for. 0: none. */
-static int shape_of(struct vb_conn *c, uint32_t value, struct bny_hdr *hdr)
+static int shape_of(struct vb_peer *p, uint32_t value, struct bny_hdr *hdr)
 {
     uint32_t i = value >> 26;
 
-    if (!(c->shapes_in_set >> i & 1))
+    if (!(p->shapes_in_set >> i & 1))
         return 0;
-    *hdr = c->shapes_in[i];
+    *hdr = p->shapes_in[i];
     hdr->chunk = value >> 16 & 0x3ff;
     hdr->seq += value >> 8 & 0xff;
     hdr->started += value & 0xff;
-    c->shapes_in[i] = *hdr;
+    p->shapes_in[i] = *hdr;
     return 1;
 }
 
 /* The same for eager slots. What was put lies at its place, and has the slot's credit only. */
-static int eager_arrived(struct vb_conn *c, enum vb_imm kind, uint32_t value, uint32_t bytes,
+static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes,
                          struct bny_event *ev)
 {
-    uint32_t slot = c->eager_next % VB_EAGER_SLOTS, shape = value >> 8,
+    uint32_t slot = p->eager_next % VB_EAGER_SLOTS, shape = value >> 8,
              head = kind == VB_IMM_EAGER ? VB_HEAD : 0;
-    const char *mem = eager_in(c, slot);
+    const char *mem = eager_in(p, slot);
     struct vb_msg *m;
 
-    if (c->eager_held[slot] ||
+    if (p->eager_held[slot] ||
         (kind == VB_IMM_EAGER && ((value & 0xff) != slot || shape >= VB_SHAPES))) {
-        bny_verbs_down(c->e, "writes into slot %u, which it has no credit for", value & 0xff);
+        bny_verbs_down(p->e, "writes into slot %u, which it has no credit for", value & 0xff);
         return 0;
     }
-    m = new_msg(c, 0);
+    m = new_msg(p, 0);
     if (!m)
         return 0;
     if (kind == VB_IMM_EAGER) {
         memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
-        c->shapes_in[shape] = m->msg.hdr;
-        c->shapes_in_set |= 1u << shape;
-    } else if (!shape_of(c, value, &m->msg.hdr)) {
-        bny_verbs_give_msg(c->t, m);
-        bny_verbs_down(c->e, "repeats a header that it never sent");
+        p->shapes_in[shape] = m->msg.hdr;
+        p->shapes_in_set |= 1u << shape;
+    } else if (!shape_of(p, value, &m->msg.hdr)) {
+        bny_verbs_give_msg(p->t, m);
+        bny_verbs_down(p->e, "repeats a header that it never sent");
         return 0;
     }
     if (kind == VB_IMM_PUT_AGAIN
             ? m->msg.hdr.kind != BNY_MSG_PUT || m->msg.hdr.len ||
                   m->msg.hdr.codec_len_raw != bytes
             : bytes < head || m->msg.hdr.len != bytes - head || bytes - head > VB_EAGER_MAX)
-        return says_wrongly(c, m, bytes);
-    c->eager_held[slot] = 1;
-    c->eager_next++;
+        return says_wrongly(p, m, bytes);
+    p->eager_held[slot] = 1;
+    p->eager_next++;
     m->slot = slot;
     m->bulk = 0;
     m->msg.data = mem + VB_HEAD;
-    return give(c, m, ev);
+    return give(p, m, ev);
 }
 
-int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
+int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes, struct bny_event *ev)
 {
     uint32_t value = imm & 0xfffffff;
 
     switch (imm >> 28) {
     case VB_IMM_BULK:
-    case VB_IMM_LONG: return bulk_arrived(c, imm >> 28 == VB_IMM_LONG, value, bytes, ev);
-    case VB_IMM_PART: part_arrived(c, value, bytes); return 0;
-    case VB_IMM_FAREWELL: c->e->left = 1; return 0;
-    default: return eager_arrived(c, (enum vb_imm)(imm >> 28), value, bytes, ev);
+    case VB_IMM_LONG: return bulk_arrived(p, imm >> 28 == VB_IMM_LONG, value, bytes, ev);
+    case VB_IMM_PART: part_arrived(p, value, bytes); return 0;
+    case VB_IMM_FAREWELL: p->e->left = 1; return 0;
+    default: return eager_arrived(p, (enum vb_imm)(imm >> 28), value, bytes, ev);
     }
 }
 
-static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
+static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny_event *ev)
 {
     uint32_t value = imm & 0xfffffff, more;
 
@@ -204,20 +204,20 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
     case VB_IMM_AGAIN:
     case VB_IMM_PUT_AGAIN:
     case VB_IMM_FAREWELL:
-        if (!bny_verbs_lanes_of(imm) && c->waits_first == c->waits_end)
-            return bny_verbs_message(c, imm, bytes, ev);
-        bny_verbs_wait(c, imm, bytes);
+        if (!bny_verbs_lanes_of(imm) && c->peer->waits_first == c->peer->waits_end)
+            return bny_verbs_message(c->peer, imm, bytes, ev);
+        bny_verbs_wait(c->peer, imm, bytes);
         return 0;
     case VB_IMM_FREED_EAGER: /* the low 24 bits of a count */
-        more = (value - c->eager_freed) & 0xffffff;
-        if (more <= c->eager_sent - c->eager_freed) {
-            c->eager_freed += more;
+        more = (value - c->peer->eager_freed) & 0xffffff;
+        if (more <= c->peer->eager_sent - c->peer->eager_freed) {
+            c->peer->eager_freed += more;
             return 0;
         }
         break;
     case VB_IMM_FREED_BULK:
-        if (value < VB_BULK_SLOTS && (c->bulk_busy >> value & 1)) {
-            c->bulk_busy &= ~(1u << value);
+        if (value < VB_BULK_SLOTS && (c->peer->bulk_busy >> value & 1)) {
+            c->peer->bulk_busy &= ~(1u << value);
             return 0;
         }
         break;
@@ -232,7 +232,7 @@ static int immediate(struct vb_conn *c, uint32_t imm, uint32_t bytes, struct bny
 /* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits'
  * arithmetic. An error of the device itself (rxe's, when its interface is down) may pass over
  * another rail. */
-static int is_lasting(const struct vb_conn *c, enum ibv_wc_status status)
+static int is_lasting(const struct vb_lane *c, enum ibv_wc_status status)
 {
     if (status == IBV_WC_LOC_QP_OP_ERR && bny_verbs_rail_others(c->e, c->rail))
         return 0;
@@ -244,7 +244,7 @@ static int is_lasting(const struct vb_conn *c, enum ibv_wc_status status)
 /* The first completion of a broken queue pair says why; where it is a flushed one, somebody
  * else broke it. Receive requests end in order, so that after the first that was flushed
  * nothing has come. */
-static void failed(struct vb_conn *c, const struct ibv_wc *wc)
+static void failed(struct vb_lane *c, const struct ibv_wc *wc)
 {
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
     char remedy[VB_REMEDY];
@@ -262,7 +262,7 @@ static void failed(struct vb_conn *c, const struct ibv_wc *wc)
 }
 
 /* In place of what came. */
-static int receive_again(struct vb_conn *c)
+static int receive_again(struct vb_lane *c)
 {
     uint32_t n = c->recvs_due + 1;
 
@@ -273,7 +273,7 @@ static int receive_again(struct vb_conn *c)
 }
 
 /* One completion. Returns the number of events: 0 or 1. */
-int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev)
+int bny_verbs_complete(struct vb_lane *c, const struct ibv_wc *wc, struct bny_event *ev)
 {
     const void *came = NULL;
     struct vb_note note;
@@ -281,7 +281,7 @@ int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_ev
     if ((wc->wr_id & VB_WR_RECV) && c->notify)
         came = &bny_verbs_notes_in(c)[(uint32_t)wc->wr_id % VB_RECVS];
     if ((wc->wr_id & VB_WR_RECV) && c->rail->shared.srq)
-        came = bny_verbs_srq_take(c, wc);
+        came = bny_verbs_srq_take(c->rail, wc);
     if (wc->status != IBV_WC_SUCCESS) {
         failed(c, wc);
         return 0;
@@ -304,7 +304,7 @@ int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_ev
 }
 
 /* SENT of the requests that are done. */
-static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
+static int take_sent(struct vb_lane *c, struct bny_event *ev, int n)
 {
     int got = 0;
 
@@ -323,29 +323,23 @@ static int take_sent(struct vb_conn *c, struct bny_event *ev, int n)
 
 int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
 {
-    struct vb_conn *c = e->conn;
-    int got = take_sent(c, ev, n), k;
+    struct vb_lane *c = e->conn;
+    int got = take_sent(c, ev, n);
+    struct ibv_wc wc;
 
-    if (c->waits_first != c->waits_end)
-        got += bny_verbs_poll_waiting(c, ev + got, n - got);
+    if (c->peer->waits_first != c->peer->waits_end)
+        got += bny_verbs_poll_waiting(c->peer, ev + got, n - got);
     if (c->dead || !c->cq)
         return got;
-    if (got < n && c->stash_at == c->stashed) {
-        k = ibv_poll_cq(c->cq, n - got < VB_POLL ? n - got : VB_POLL, c->stash);
-        c->stashed = k > 0 ? k : 0;
-        c->stash_at = 0;
-        if (k < 0)
-            bny_verbs_down(e,
-                           "is not reached any more: the completion queue of device %s fails",
-                           c->rail->at);
-    }
-    while (got < n && c->stash_at < c->stashed && !e->down)
-        got += bny_verbs_complete(c, &c->stash[c->stash_at++], &ev[got]);
+    while (got < n && !e->down && bny_verbs_cq_next(c, &wc))
+        got += bny_verbs_complete(c, &wc, &ev[got]);
+    if (c->overrun && !c->dead)
+        bny_verbs_down(e, "sends more than it has credits for");
     if (e->state == VB_OPEN) {
-        bny_verbs_tell_credits(c);
-        bny_verbs_push_longs(c);
+        bny_verbs_tell_credits(c->peer);
+        bny_verbs_push_longs(c->peer);
         got += take_sent(c, ev + got, n - got);
-    } else if (c->lost && !c->dead && c->stash_at == c->stashed && bny_verbs_heard_out(c)) {
+    } else if (c->lost && !c->dead && !bny_verbs_cq_has(c) && bny_verbs_heard_out(c)) {
         if (e->left) /* its farewell was among what came */
             bny_verbs_down(e, "has left");
         else if (bny_verbs_may_end(e))

@@ -5,15 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
-
-#define SLAB_MAPPED (2 * (size_t)VB_SLAB_BYTES)
+#include "transport/verbs/lane.h"
 
 /* What is not slots: hellos, and notes in place of immediates. */
 struct page {
@@ -23,31 +20,31 @@ struct page {
 
 _Static_assert(sizeof(struct page) <= VB_LANE_BYTES, "documented");
 
-struct vb_hello *bny_verbs_hello_in(const struct vb_conn *c)
+struct vb_hello *bny_verbs_hello_in(const struct vb_lane *c)
 {
     return &c->page->hello_in;
 }
 
-struct vb_hello *bny_verbs_hello_out(const struct vb_conn *c)
+struct vb_hello *bny_verbs_hello_out(const struct vb_lane *c)
 {
     return &c->page->hello_out;
 }
 
-struct vb_note *bny_verbs_notes_in(const struct vb_conn *c)
+struct vb_note *bny_verbs_notes_in(const struct vb_lane *c)
 {
     return c->page->notes_in;
 }
 
-struct vb_note *bny_verbs_notes_out(const struct vb_conn *c)
+struct vb_note *bny_verbs_notes_out(const struct vb_lane *c)
 {
     return c->page->notes_out;
 }
 
 /* ---- the end ---- */
 
-static void unlink_half(struct vb_conn *c)
+static void unlink_half(struct vb_lane *c)
 {
-    for (struct vb_conn **p = &c->t->half; *p; p = &(*p)->next)
+    for (struct vb_lane **p = &c->t->half; *p; p = &(*p)->next)
         if (*p == c) {
             *p = c->next;
             return;
@@ -55,7 +52,7 @@ static void unlink_half(struct vb_conn *c)
 }
 
 /* It is no longer in the making: c->e is known, or c is closed. */
-void bny_verbs_made(struct vb_conn *c)
+void bny_verbs_made(struct vb_lane *c)
 {
     if (!c->making)
         return;
@@ -67,7 +64,7 @@ void bny_verbs_made(struct vb_conn *c)
         c->e->trial = NULL;
 }
 
-void bny_verbs_page_free(struct vb_conn *c)
+void bny_verbs_page_free(struct vb_lane *c)
 {
     if (c->mr_page)
         c->t->fn->ibv_dereg_mr(c->mr_page);
@@ -76,22 +73,36 @@ void bny_verbs_page_free(struct vb_conn *c)
     c->page = NULL;
 }
 
-static void memory_free(struct vb_conn *c)
+static int owns_peer(const struct vb_lane *c)
 {
-    if (c->slab)
-        munmap(c->slab, SLAB_MAPPED);
+    return c->peer && c->peer->first == c;
+}
+
+static void memory_free(struct vb_lane *c)
+{
+    if (owns_peer(c))
+        bny_verbs_peer_free(c->peer);
+    c->peer = NULL;
     free(c->sent);
     free(c->keys);
     free(c->stripe_bytes);
-    free(c->waiting);
-    c->slab = NULL;
+    free(c->stash);
+    c->stash = NULL;
     c->sent = NULL;
     c->keys = NULL;
     c->stripe_bytes = NULL;
-    c->waiting = NULL;
 }
 
-void bny_verbs_conn_close(struct vb_conn *c)
+/* Long messages that have not begun end as others do: SENT is told of them. */
+static void end_longs(struct vb_lane *c, struct vb_peer *p)
+{
+    while (p->longs_done != p->longs_queued)
+        c->sent[c->posted++ % VB_SENDS] =
+            (struct vb_sent){ .cookie = p->longs[p->longs_done++ % VB_LONGS].cookie,
+                              .tells = 1 };
+}
+
+void bny_verbs_conn_close(struct vb_lane *c)
 {
     struct vb_tp *t = c->t;
 
@@ -102,16 +113,12 @@ void bny_verbs_conn_close(struct vb_conn *c)
     t->joining -= c->lost != 0;
     bny_verbs_lane_close(c);
     bny_verbs_page_free(c);
-    for (uint32_t i = 0; i < VB_RAILS; i++) {
-        if (c->mr_in[i])
-            t->fn->ibv_dereg_mr(c->mr_in[i]);
-        if (c->mr_out[i])
-            t->fn->ibv_dereg_mr(c->mr_out[i]);
+    if (owns_peer(c)) {
+        bny_verbs_peer_deregister(c->peer, t->fn);
+        end_longs(c, c->peer);
+    } else {
+        c->peer = NULL;
     }
-    while (c->longs_done != c->longs_queued)
-        c->sent[c->posted++ % VB_SENDS] =
-            (struct vb_sent){ .cookie = c->longs[c->longs_done++ % VB_LONGS].cookie,
-                              .tells = 1 };
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
     if (!c->e || c->e->conn != c)     /* it never was open: nothing is lent */
         memory_free(c);
@@ -119,7 +126,7 @@ void bny_verbs_conn_close(struct vb_conn *c)
     t->dead = c;
 }
 
-void bny_verbs_conn_free(struct vb_conn *c)
+void bny_verbs_conn_free(struct vb_lane *c)
 {
     memory_free(c);
     free(c);
@@ -179,10 +186,10 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
 
 /* ---- resources ---- */
 
-struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
+struct vb_lane *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
                                    int active)
 {
-    struct vb_conn *c = calloc(1, sizeof *c);
+    struct vb_lane *c = calloc(1, sizeof *c);
 
     if (!c)
         return NULL;
@@ -203,7 +210,7 @@ struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma
     return c;
 }
 
-static int fails(const struct vb_conn *c, const char *what)
+static int fails(const struct vb_lane *c, const char *what)
 {
     int err = errno;
 
@@ -216,14 +223,14 @@ static int fails(const struct vb_conn *c, const char *what)
             : "");
 }
 
-static int make_qp(struct vb_conn *c)
+static int make_qp(struct vb_lane *c)
 {
     static const uint32_t sizes[] = { VB_INLINE, 128, 64, 0 };
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct ibv_qp_init_attr a = {
-            .send_cq = c->cq,
-            .recv_cq = c->cq,
+            .send_cq = bny_verbs_cq_of(c),
+            .recv_cq = bny_verbs_cq_of(c),
             .qp_type = IBV_QPT_RC,
             .srq = c->rail->shared.srq,
             .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
@@ -235,6 +242,7 @@ static int make_qp(struct vb_conn *c)
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
+            bny_verbs_cq_begin(c);
             c->inline_max = a.cap.max_inline_data;
             return 0;
         }
@@ -243,43 +251,24 @@ static int make_qp(struct vb_conn *c)
 }
 
 /* What outlives queue pairs. */
-static int make_rings(struct vb_conn *c, int further)
+static int make_rings(struct vb_lane *c, int further)
 {
     c->sent = calloc(VB_SENDS, sizeof *c->sent);
     if (c->t->nrails > 1)
         c->keys = calloc(VB_SENDS, sizeof *c->keys);
     if (further)
         c->stripe_bytes = calloc(VB_RECVS, sizeof *c->stripe_bytes);
-    if (!further) {
-        c->slab =
-            mmap(NULL, SLAB_MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (c->slab == MAP_FAILED)
-            c->slab = NULL;
-    }
+    else
+        c->peer = bny_verbs_peer_new(c);
     if (c->sent && (c->keys || c->t->nrails == 1) &&
-        (further ? c->stripe_bytes != NULL : c->slab != NULL))
+        (further ? c->stripe_bytes != NULL : c->peer != NULL))
         return 0;
     return bny_fail(BANYAN_ENOMEM, "no memory for the slabs of a connection");
 }
 
-/* The slab's, with the device of c. */
-static int register_slab(struct vb_conn *owner, const struct vb_conn *c)
-{
-    const struct vb_fn *fn = c->t->fn;
-    int i = c->rail->index;
-
-    if (!owner->mr_in[i])
-        owner->mr_in[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab, VB_SLAB_BYTES,
-                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (owner->mr_in[i] && !owner->mr_out[i])
-        owner->mr_out[i] = fn->ibv_reg_mr(c->rail->pd, owner->slab + VB_SLAB_BYTES,
-                                          VB_SLAB_BYTES, IBV_ACCESS_LOCAL_WRITE);
-    return owner->mr_out[i] ? 0 : fails(c, "registering memory");
-}
-
 /* Slab and rings (unless the connection has them), completion queue, queue pair, receive
  * requests: the hello's, then those of immediates. */
-int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes)
+int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
 {
     struct vb_tp *t = c->t;
     struct ibv_sge sge;
@@ -289,12 +278,13 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
     if (c->id->verbs != c->rail->ctx)
         return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s",
                         c->rail->at);
+    c->peer = p;
     if (!resumes)
-        rc = make_rings(c, owner != NULL);
-    if (rc == 0)
-        rc = register_slab(owner ? owner : c, c);
+        rc = make_rings(c, p != NULL);
     if (rc)
         return rc;
+    if (bny_verbs_peer_register(c->peer, t->fn, c->rail) != 0)
+        return fails(c, "registering memory");
     c->notify = t->notify;
     c->page = calloc(1, sizeof *c->page);
     if (!c->page)
@@ -303,9 +293,7 @@ int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes
         t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
     if (!c->mr_page)
         return fails(c, "registering memory");
-    c->cq = t->fn->ibv_create_cq(c->rail->ctx, (int)(VB_SENDS + VB_RECVS + 2), c,
-                                 c->rail->channel, 0);
-    if (!c->cq)
+    if (bny_verbs_cq_join(c) != 0)
         return fails(c, "creating a completion queue");
     rc = make_qp(c);
     if (rc)

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
 {
@@ -19,7 +19,7 @@ struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_st
 }
 
 /* One line about a connection, and why it is so. */
-void bny_verbs_describe(struct vb_conn *c, int rank)
+void bny_verbs_describe(struct vb_lane *c, int rank)
 {
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr;
@@ -66,7 +66,7 @@ const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *r
     return out;
 }
 
-const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status, char *out)
+const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status, char *out)
 {
     const char *text = "see dmesg at both ends";
 

@@ -2,7 +2,7 @@
 /* Endpoints: one a peer, which is its first lane, and one for each further lane. */
 #include <stdlib.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer)
 {

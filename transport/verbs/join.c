@@ -2,10 +2,10 @@
 /* How two ranks come to share a queue pair. rdma_cm finds device, path, MTU and packet numbers;
  * both ends prove that they know the job's secret before either learns where it may write.
  *
- * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; k: secret;
- * m: HMAC cut to 16 bytes
- *   request R      acceptance N, m(k, 'S' R N)      hello m(k, 'C' R N) + slab      hello m(k,
- *                  'P' R N) + slab
+ * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; L: where a
+ * slab lies. Proofs (transport/proof.h) of R and N, those of hellos of L too:
+ *   request R      acceptance N, proof of the answerer
+ *   hello L, proof of the asker      hello L, proof of the opener
  *
  * One connection serves both directions. When both ranks ask at once, the lower one's request
  * stands: it turns the other's away, and the other waits for it.
@@ -30,7 +30,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define RESOLVE_MS  2000
 #define TIMEOUT_EXP 18        /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
@@ -39,17 +39,33 @@
 #define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
 #define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
-void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16])
+struct bny_transcript bny_verbs_said(const struct vb_lane *c)
 {
-    crypto_auth_hmacsha512256_state st;
-    uint8_t full[32];
+    return (struct bny_transcript){ .secret = c->t->secret,
+                                    .asked = &c->request,
+                                    .asked_len = sizeof c->request,
+                                    .answered = c->nonce,
+                                    .answered_len = sizeof c->nonce };
+}
 
-    crypto_auth_hmacsha512256_init(&st, c->t->secret, sizeof c->t->secret);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&c->request, sizeof c->request);
-    crypto_auth_hmacsha512256_update(&st, c->nonce, sizeof c->nonce);
-    crypto_auth_hmacsha512256_final(&st, full);
-    memcpy(out, full, 16);
+struct greeted { /* what a hello's proof says of it */
+    uint8_t nonce[16];
+    struct vb_hello hello; /* without its proof */
+};
+_Static_assert(sizeof(struct greeted) == 16 + sizeof(struct vb_hello), "no padding");
+
+/* Fills *g, which the transcript borrows. */
+static struct bny_transcript greeting(const struct vb_lane *c, const struct vb_hello *h,
+                                      struct greeted *g)
+{
+    struct bny_transcript t = bny_verbs_said(c);
+
+    memcpy(g->nonce, c->nonce, sizeof g->nonce);
+    g->hello = *h;
+    memset(g->hello.proof, 0, sizeof g->hello.proof);
+    t.answered = g;
+    t.answered_len = sizeof *g;
+    return t;
 }
 
 /* ---- asking ---- */
@@ -74,7 +90,7 @@ static void step(struct vb_ep *e, enum vb_state state)
         e->state = state;
 }
 
-static void ask_failed(struct vb_conn *c, const char *what)
+static void ask_failed(struct vb_lane *c, const char *what)
 {
     struct vb_ep *e = c->e;
     char remedy[VB_REMEDY];
@@ -114,7 +130,7 @@ void bny_verbs_ask(struct vb_ep *e)
     struct vb_rail *rail;
     struct bny_addr mine;
     uint8_t exp = TIMEOUT_EXP;
-    struct vb_conn *c;
+    struct vb_lane *c;
 
     if (!e->main->claimed)
         return;
@@ -150,18 +166,19 @@ void bny_verbs_ask(struct vb_ep *e)
         ask_failed(c, strerror(errno));
 }
 
-static void resolved_addr(struct vb_conn *c)
+static void resolved_addr(struct vb_lane *c)
 {
     step(c->e, VB_ROUTE);
     if (c->t->fn->rdma_resolve_route(c->id, RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
 
-static void resolved_route(struct vb_conn *c)
+static void resolved_route(struct vb_lane *c)
 {
     struct rdma_conn_param p;
 
-    if (bny_verbs_conn_prepare(c, c->e->main->conn, c->e->conn != NULL) != 0) {
+    if (bny_verbs_conn_prepare(c, c->e->main->conn ? c->e->main->conn->peer : NULL,
+                               c->e->conn != NULL) != 0) {
         if (bny_verbs_serves(c->e) || (c->e->conn && bny_verbs_rail_others(c->e, c->rail)))
             ask_failed(c, banyan_last_error());
         else
@@ -183,26 +200,28 @@ static void resolved_route(struct vb_conn *c)
         ask_failed(c, strerror(errno));
 }
 
-/* For the connection `lasting`, of which c is the queue pair, or another one. owner: of the
- * slab. */
-static void fill_hello(const struct vb_conn *c, const struct vb_conn *lasting,
-                       const struct vb_conn *owner, char role, struct vb_hello *h)
+/* For the connection `lasting`, of which c is the queue pair, or another one. */
+static void fill_hello(const struct vb_lane *c, const struct vb_lane *lasting,
+                       enum bny_proof_role role, struct vb_hello *h)
 {
+    struct bny_transcript t;
+    struct greeted g;
+
     *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
                             .eager_slots = VB_EAGER_SLOTS,
                             .bulk_slots = VB_BULK_SLOTS };
-    h->addr = (uintptr_t)owner->slab;
-    h->rkey = owner->mr_in[c->rail->index]->rkey;
+    h->addr = (uintptr_t)c->peer->slab;
+    h->rkey = c->peer->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
-    bny_verbs_proof(c, role, h->proof);
+    t = greeting(c, h, &g);
+    bny_proof_make(h->proof, &t, role);
 }
 
-static void say_hello(struct vb_conn *c)
+static void say_hello(struct vb_lane *c)
 {
     struct vb_hello h;
 
-    fill_hello(c, c->e->conn ? c->e->conn : c, c->e->main->conn ? c->e->main->conn : c, 'C',
-               &h);
+    fill_hello(c, c->e->conn ? c->e->conn : c, BNY_PROOF_ASKER, &h);
     c->e->state = VB_HELLO;
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
@@ -210,11 +229,12 @@ static void say_hello(struct vb_conn *c)
 
 /* The peer accepted: check that it knows the secret, then say hello; where another queue pair
  * serves so far, after hearing that one out. */
-static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
+static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
     struct vb_ep *e = c->e;
-    uint8_t expect[16];
+    struct bny_transcript said;
+    int good;
 
     c->established = 1;
     if (len < sizeof a && bny_verbs_serves(e)) {
@@ -227,15 +247,15 @@ static void accepted(struct vb_conn *c, const uint8_t *data, size_t len)
     }
     memcpy(&a, data, sizeof a);
     memcpy(c->nonce, a.nonce, sizeof c->nonce);
-    bny_verbs_proof(c, 'S', expect);
+    said = bny_verbs_said(c);
+    good = bny_proof_is_good(a.proof, sizeof a.proof, &said, BNY_PROOF_ANSWERER);
     if (!bny_verbs_serves(e)) {
-        if (sodium_memcmp(expect, a.proof, 16) != 0)
+        if (!good)
             bny_verbs_down(
                 e, "does not know the job's secret: somebody else listens at its address");
         else
             say_hello(c);
-    } else if (sodium_memcmp(expect, a.proof, 16) != 0 || e->main->left || e->main->gone ||
-               e->main->farewell_sent) {
+    } else if (!good || e->main->left || e->main->gone || e->main->farewell_sent) {
         ask_failed(c, "it is no better");
     } else {
         e->attempt_ns = bny_deadline_in(ATTEMPT_S);
@@ -256,7 +276,7 @@ static int refused_everywhere(struct vb_ep *e, const struct vb_rail *rail)
     return 1;
 }
 
-static void lane_is_refused(struct vb_conn *c)
+static void lane_is_refused(struct vb_lane *c)
 {
     struct vb_ep *e = c->e;
 
@@ -271,7 +291,7 @@ static void lane_is_refused(struct vb_conn *c)
             c->rail->at);
 }
 
-static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int status)
+static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int status)
 {
     struct vb_ep *e = c->e;
     int why = len > 0 ? data[0] : 0;
@@ -325,13 +345,15 @@ static void rejected(struct vb_conn *c, const uint8_t *data, size_t len, int sta
 /* ---- hellos ---- */
 
 /* The first thing that comes. 1: the peer is who it says. */
-static int hello_is_good(struct vb_conn *c, uint32_t len)
+static int hello_is_good(struct vb_lane *c, uint32_t len)
 {
     const struct vb_hello *h = bny_verbs_hello_in(c);
-    uint8_t expect[16];
+    struct greeted g;
+    struct bny_transcript t = greeting(c, h, &g);
 
-    bny_verbs_proof(c, c->active ? 'P' : 'C', expect);
-    if (len == sizeof *h && sodium_memcmp(expect, h->proof, 16) == 0 &&
+    if (len == sizeof *h &&
+        bny_proof_is_good(h->proof, sizeof h->proof, &t,
+                          c->active ? BNY_PROOF_OPENER : BNY_PROOF_ASKER) &&
         h->slab_bytes == VB_SLAB_BYTES && h->eager_slots == VB_EAGER_SLOTS &&
         h->bulk_slots == VB_BULK_SLOTS)
         return 1;
@@ -345,13 +367,13 @@ static int hello_is_good(struct vb_conn *c, uint32_t len)
 }
 
 /* Is this the hello? Of a shared receive queue it may have taken any entry. */
-static int is_hello(struct vb_conn *c, const struct ibv_wc *wc)
+static int is_hello(struct vb_lane *c, const struct ibv_wc *wc)
 {
     const void *came;
 
     if (!c->rail->shared.srq || !(wc->wr_id & VB_WR_RECV))
         return wc->status == IBV_WC_SUCCESS && wc->wr_id == VB_WR_HELLO;
-    came = bny_verbs_srq_take(c, wc);
+    came = bny_verbs_srq_take(c->rail, wc);
     if (wc->status != IBV_WC_SUCCESS || wc->opcode != IBV_WC_RECV)
         return 0;
     memcpy(bny_verbs_hello_in(c), came, sizeof(struct vb_hello));
@@ -359,7 +381,7 @@ static int is_hello(struct vb_conn *c, const struct ibv_wc *wc)
 }
 
 /* The passive side answers; then the connection is its endpoint's. 0: not yet, or never. */
-static int answer_hello(struct vb_conn *c)
+static int answer_hello(struct vb_lane *c)
 {
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
     struct vb_hello mine;
@@ -378,7 +400,7 @@ static int answer_hello(struct vb_conn *c)
         return 0;
     if (e->trial)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
-    fill_hello(c, e->conn ? e->conn : c, e->main->conn ? e->main->conn : c, 'P', &mine);
+    fill_hello(c, e->conn ? e->conn : c, BNY_PROOF_OPENER, &mine);
     /* from here on it may send all that it has credits for */
     if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) ||
         bny_verbs_post_hello(c, &mine) != 0) {
@@ -389,7 +411,7 @@ static int answer_hello(struct vb_conn *c)
     return 1;
 }
 
-static void open_up(struct vb_conn *c)
+static void open_up(struct vb_lane *c)
 {
     struct vb_hello h = *bny_verbs_hello_in(c);
     struct vb_ep *e = c->e;
@@ -399,7 +421,10 @@ static void open_up(struct vb_conn *c)
         bny_verbs_resume(e->conn, c, &h);
         return;
     }
-    c->remote_addr = h.addr;
+    if (c->peer->first == c) {
+        c->peer->e = e;
+        c->peer->remote_addr = h.addr;
+    }
     c->rkey = h.rkey;
     e->conn = c;
     e->state = VB_OPEN;
@@ -414,13 +439,13 @@ static void open_up(struct vb_conn *c)
         bny_verbs_grow(e);
 }
 
-static void hear_hello(struct vb_conn *c)
+static void hear_hello(struct vb_lane *c)
 {
     struct ibv_wc wc;
 
     if (!c->established || !c->cq)
         return;
-    if (!c->hello_seen && ibv_poll_cq(c->cq, 1, &wc) == 1) {
+    if (!c->hello_seen && bny_verbs_cq_next(c, &wc)) {
         if (is_hello(c, &wc)) {
             if (!hello_is_good(c, wc.byte_len))
                 return;
@@ -449,7 +474,7 @@ struct cm_event {
     size_t len;
 };
 
-static void gone(struct vb_conn *c)
+static void gone(struct vb_lane *c)
 {
     struct vb_ep *e = c->e;
 
@@ -460,6 +485,8 @@ static void gone(struct vb_conn *c)
     /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its
      * hello */
     if (e->trial == c) {
+        if (c->cq)
+            bny_verbs_cq_sweep(c->cq);
         hear_hello(c);
         if (e->trial == c)
             ask_failed(c, "it closed the connection");
@@ -472,7 +499,7 @@ static void gone(struct vb_conn *c)
 
 static void handle(struct vb_tp *t, const struct cm_event *ev)
 {
-    struct vb_conn *c = ev->id->context;
+    struct vb_lane *c = ev->id->context;
     char why[128];
 
     if (ev->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -607,7 +634,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         handle(t, &ev);
     bny_verbs_async(t);
     bny_verbs_go_home(t);
-    for (struct vb_conn *c = t->half, *next; c; c = next) {
+    for (struct vb_lane *c = t->half, *next; c; c = next) {
         next = c->next;
         hear_hello(c);
     }

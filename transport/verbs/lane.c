@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define DRAIN_S 1.0 /* a device that flushes nothing by then is not waited for */
 #define SRQ_DRAIN_S                                                                            \
@@ -25,7 +25,7 @@
          */
 #define LOSSES_MAX 4 /* in a row */
 
-static void leave(struct vb_conn *c)
+static void leave(struct vb_lane *c)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
     struct vb_ep *e = c->e;
@@ -46,14 +46,14 @@ int bny_verbs_serves(const struct vb_ep *e)
     return e->conn && !e->conn->lost && !e->conn->dead;
 }
 
-void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail)
+void bny_verbs_leave(struct vb_lane *c, const struct vb_rail *rail)
 {
     snprintf(c->e->broke, sizeof c->e->broke, "left device %s for %s", c->rail->device,
              rail->device);
     leave(c);
 }
 
-void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
+void bny_verbs_lost(struct vb_lane *c, const char *fmt, ...)
 {
     double seconds = (double)bny_param_int("BANYAN_VERBS_REPLACE");
     struct vb_ep *e = c->e;
@@ -78,20 +78,18 @@ void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
     leave(c);
 }
 
-int bny_verbs_heard_out(struct vb_conn *c)
+int bny_verbs_heard_out(struct vb_lane *c)
 {
     if (c->drained || !bny_deadline_passed(c->drain_ns))
         return c->drained;
     if (c->rail->shared.srq) { /* whoever slept that long has not looked since */
-        c->stashed = ibv_poll_cq(c->cq, VB_POLL, c->stash);
-        c->stashed = c->stashed > 0 ? c->stashed : 0;
-        c->stash_at = 0;
-        return c->stashed == 0;
+        bny_verbs_cq_sweep(c->cq);
+        return !bny_verbs_cq_has(c);
     }
     return 1;
 }
 
-static int port_is_down(const struct vb_conn *c)
+static int port_is_down(const struct vb_lane *c)
 {
     struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
 
@@ -104,7 +102,7 @@ static int port_is_down(const struct vb_conn *c)
  * (Linux 6.1) a message that meets an interface that is down leaves that manager deaf for good,
  * for every process: no lane would ever come home. So what was connected over such a port is
  * kept until a lane is home there. 1: it is. */
-static int park(struct vb_conn *c)
+static int park(struct vb_lane *c)
 {
     struct vb_parked *p;
 
@@ -134,7 +132,7 @@ void bny_verbs_unpark(const struct vb_fn *fn, struct vb_rail *rail)
     }
 }
 
-void bny_verbs_lane_close(struct vb_conn *c)
+void bny_verbs_lane_close(struct vb_lane *c)
 {
     const struct vb_fn *fn = c->t->fn;
     int parked = park(c);
@@ -144,23 +142,17 @@ void bny_verbs_lane_close(struct vb_conn *c)
     bny_verbs_srq_leave(c);
     if (c->has_qp)
         fn->rdma_destroy_qp(c->id);
-    if (c->cq) {
-        if (c->events)
-            fn->ibv_ack_cq_events(c->cq, c->events);
-        fn->ibv_destroy_cq(c->cq);
-    }
+    bny_verbs_cq_leave(c);
     if (c->id && !parked)
         fn->rdma_destroy_id(c->id);
     c->id = NULL;
-    c->cq = NULL;
-    c->established = c->has_qp = c->stashed = c->stash_at = 0;
-    c->events = 0;
+    c->established = c->has_qp = 0;
     if (c->lost && !c->dead)
         c->e->state = VB_IDLE; /* join.c asks */
 }
 
 /* The peer has had `delivered` immediates: what does it lack? 0: it cannot be. */
-static int find_rest(const struct vb_conn *c, uint32_t delivered, uint32_t *from)
+static int find_rest(const struct vb_lane *c, uint32_t delivered, uint32_t *from)
 {
     uint32_t k = c->done;
 
@@ -177,14 +169,12 @@ static int find_rest(const struct vb_conn *c, uint32_t delivered, uint32_t *from
 }
 
 /* The queue pair of `fresh`, which is freed, becomes that of c. */
-static void take_over(struct vb_conn *c, struct vb_conn *fresh)
+static void take_over(struct vb_lane *c, struct vb_lane *fresh)
 {
     c->id = fresh->id;
     c->id->context = c;
-    c->cq = fresh->cq;
-    c->cq->cq_context = c;
+    bny_verbs_cq_pass(fresh, c);
     c->has_qp = c->established = 1;
-    c->events = fresh->events;
     c->inline_max = fresh->inline_max;
     c->notify = fresh->notify;
     c->recvs_posted = fresh->recvs_posted;
@@ -198,7 +188,7 @@ static void take_over(struct vb_conn *c, struct vb_conn *fresh)
     free(fresh);
 }
 
-void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h)
+void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_hello *h)
 {
     const struct vb_rail *before = c->rail;
     struct vb_ep *e = c->e;
@@ -246,5 +236,5 @@ void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_
         e->main->lanes_open |= 1u << e->lane;
     }
     if (bny_verbs_post(c) == 0 && e->state == VB_OPEN && !e->lane)
-        bny_verbs_tell_credits(c);
+        bny_verbs_tell_credits(c->peer);
 }

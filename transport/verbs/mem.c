@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
 {

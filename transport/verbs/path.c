@@ -6,24 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define POST_BATCH 16u /* requests that ring the device's bell once */
 
-static char *eager_out(const struct vb_conn *c, uint32_t slot)
+static char *eager_out(const struct vb_peer *p, uint32_t slot)
 {
-    return c->slab + VB_SLAB_BYTES + (size_t)slot * VB_EAGER_STRIDE;
+    return p->slab + VB_SLAB_BYTES + (size_t)slot * VB_EAGER_STRIDE;
 }
 
-static char *bulk_out(const struct vb_conn *c, uint32_t slot)
+static char *bulk_out(const struct vb_peer *p, uint32_t slot)
 {
-    return c->slab + VB_SLAB_BYTES + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
+    return p->slab + VB_SLAB_BYTES + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
 }
 
 /* Also while the queue pair is being replaced: then NULL and BNY_AGAIN. */
-static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
+static struct vb_lane *open_conn(struct bny_ep *ep, int *rc)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
 
@@ -40,20 +41,20 @@ static struct vb_conn *open_conn(struct bny_ep *ep, int *rc)
 
 /* ---- posting ---- */
 
-static uint32_t under_way(const struct vb_conn *c)
+static uint32_t under_way(const struct vb_lane *c)
 {
     return c->posted - c->reported;
 }
 
 /* Room for data requests; the rest is for what must always go. */
-int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests)
+int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests)
 {
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
 
 /* Request k as the device takes it: one, or two where immediates travel as messages behind the
  * data. */
-static unsigned fill(struct vb_conn *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
+static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
     uint32_t bytes =
@@ -94,7 +95,7 @@ static unsigned fill(struct vb_conn *c, uint32_t k, struct ibv_send_wr *wr, stru
 
 /* Posts what is recorded. What the device refuses is posted again on the next queue pair, like
  * everything that has not arrived. */
-int bny_verbs_post(struct vb_conn *c)
+int bny_verbs_post(struct vb_lane *c)
 {
     struct ibv_send_wr wr[2 * POST_BATCH], *bad;
     struct ibv_sge notes[POST_BATCH];
@@ -115,18 +116,19 @@ int bny_verbs_post(struct vb_conn *c)
     return c->dead ? bny_fail(BANYAN_ERANKDEAD, "rank %d %s", c->e->ep.peer, c->e->reason) : 0;
 }
 
-void bny_verbs_record(struct vb_conn *c, struct vb_sent s)
+void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 {
+    BNY_ASSERT(under_way(c) < VB_SENDS); /* or one whose memory is still the device's goes */
     s.seq = c->imm_sent + 1;
     c->imm_sent += s.has_imm;
     c->sent[c->posted++ % VB_SENDS] = s;
 }
 
-int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
+int bny_verbs_tell(struct vb_lane *c, enum vb_imm kind, uint32_t value)
 {
     if (under_way(c) >= VB_SENDS)
         return BNY_AGAIN;
-    bny_verbs_record(c, (struct vb_sent){ .remote = c->remote_addr,
+    bny_verbs_record(c, (struct vb_sent){ .remote = c->peer->remote_addr,
                                           .rkey = c->rkey,
                                           .has_imm = 1,
                                           .imm = (uint32_t)kind << 28 | (value & 0xfffffff),
@@ -134,7 +136,7 @@ int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value)
     return bny_verbs_post(c);
 }
 
-int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h)
+int bny_verbs_post_hello(struct vb_lane *c, const struct vb_hello *h)
 {
     struct ibv_sge sge = { .addr = (uintptr_t)bny_verbs_hello_out(c),
                            .length = sizeof *h,
@@ -148,7 +150,7 @@ int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h)
 
 /* Receive requests: without memory, as immediates bring their data by themselves; or for the
  * notes that take their place. */
-int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
+int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n)
 {
     struct ibv_recv_wr wrs[VB_RECV_BATCH], *bad;
     struct ibv_sge sge[VB_RECV_BATCH];
@@ -183,50 +185,50 @@ int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n)
 /* An earlier message had this header but for what counts up: *value says which and by how much,
  * and the header need not be sent. Both ends keep the same few headers, as messages arrive in
  * order. */
-static int known_shape(struct vb_conn *c, const struct bny_hdr *hdr, uint32_t *value)
+static int known_shape(struct vb_peer *p, const struct bny_hdr *hdr, uint32_t *value)
 {
     for (uint32_t i = 0; i < VB_SHAPES; i++) {
-        struct bny_hdr h = c->shapes_out[i];
+        struct bny_hdr h = p->shapes_out[i];
         uint32_t seq = hdr->seq - h.seq, started = hdr->started - h.started;
 
         h.seq = hdr->seq;
         h.started = hdr->started;
         h.chunk = hdr->chunk;
-        if (!(c->shapes_out_set >> i & 1) || seq > 0xff || started > 0xff ||
+        if (!(p->shapes_out_set >> i & 1) || seq > 0xff || started > 0xff ||
             hdr->chunk > 0x3ff || memcmp(&h, hdr, sizeof h) != 0)
             continue;
-        c->shapes_out[i] = h;
+        p->shapes_out[i] = h;
         *value = i << 26 | hdr->chunk << 16 | seq << 8 | started;
         return 1;
     }
     return 0;
 }
 
-static uint32_t new_shape(struct vb_conn *c, const struct bny_hdr *hdr)
+static uint32_t new_shape(struct vb_peer *p, const struct bny_hdr *hdr)
 {
-    uint32_t i = c->shapes_next++ % VB_SHAPES;
+    uint32_t i = p->shapes_next++ % VB_SHAPES;
 
-    c->shapes_out[i] = *hdr;
-    c->shapes_out_set |= 1u << i;
+    p->shapes_out[i] = *hdr;
+    p->shapes_out_set |= 1u << i;
     return i;
 }
 
 /* Header and payload into a slot of the peer's; s: what else there is to say. `mem` is our slot
  * of the same number: it holds the header, and the payload too unless `user` (registered) does.
  * skip: bytes of its beginning that are not sent. */
-static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *mem,
+static int write_slot(struct vb_lane *c, struct vb_sent s, uint64_t at, char *mem,
                       uint32_t skip, uint32_t len, const void *user,
                       const struct vb_region *region)
 {
     uint32_t own = VB_HEAD + (user ? 0 : len) - skip;
 
     s.has_imm = 1;
-    s.remote = c->remote_addr + at + skip;
+    s.remote = c->peer->remote_addr + at + skip;
     s.rkey = c->rkey;
     if (own)
         s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)mem + skip,
                                             .length = own,
-                                            .lkey = c->mr_out[c->rail->index]->lkey };
+                                            .lkey = c->peer->mr_out[c->rail->index]->lkey };
     if (user && len)
         s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user,
                                             .length = len,
@@ -237,7 +239,7 @@ static int write_slot(struct vb_conn *c, struct vb_sent s, uint64_t at, char *me
     return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
 }
 
-static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
+static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
                       const struct bny_hdr *hdr, uint32_t len, const void *user,
                       const struct vb_region *region, int tells, void *cookie)
 {
@@ -245,7 +247,7 @@ static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
                          .tells = tells != 0,
                          .imm = (uint32_t)kind << 28 | slot };
     uint64_t at = VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE;
-    char *mem = bulk_out(c, slot);
+    char *mem = bulk_out(c->peer, slot);
     uint32_t first = len;
 
     memcpy(mem, hdr, sizeof *hdr);
@@ -253,7 +255,7 @@ static int write_bulk(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
         struct vb_span span = { .from = user ? user : mem + VB_HEAD,
                                 .user = region,
                                 .len = len,
-                                .to = c->remote_addr + at + VB_HEAD };
+                                .to = c->peer->remote_addr + at + VB_HEAD };
         uint32_t lanes = bny_verbs_stripe(c, &span, &first);
 
         s.stripes = (uint16_t)lanes;
@@ -272,39 +274,39 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
                     ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
 }
 
-static int eager_full(const struct vb_conn *c)
+static int eager_full(const struct vb_peer *p)
 {
-    return c->eager_sent - c->eager_freed >= VB_EAGER_SLOTS;
+    return p->eager_sent - p->eager_freed >= VB_EAGER_SLOTS;
 }
 
 /* lanes: that carry stripes of what was put. */
-static int send_eager(struct vb_conn *c, const struct bny_hdr *hdr, const void *buf,
+static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *buf,
                       uint32_t lanes, int tells, void *cookie)
 {
     struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .stripes = (uint16_t)lanes };
-    uint32_t slot = c->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
-    char *mem = eager_out(c, slot);
+    uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
+    char *mem = eager_out(c->peer, slot);
 
-    if (eager_full(c) || !bny_verbs_has_room(c, 1))
+    if (eager_full(c->peer) || !bny_verbs_has_room(c, 1))
         return BNY_AGAIN;
-    if (!lanes && known_shape(c, hdr, &value)) {
+    if (!lanes && known_shape(c->peer, hdr, &value)) {
         s.imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
     } else {
-        s.imm =
-            (uint32_t)VB_IMM_EAGER << 28 | lanes << VB_LANES_AT | new_shape(c, hdr) << 8 | slot;
+        s.imm = (uint32_t)VB_IMM_EAGER << 28 | lanes << VB_LANES_AT |
+                new_shape(c->peer, hdr) << 8 | slot;
         skip = 0;
         memcpy(mem, hdr, sizeof *hdr);
     }
     if (hdr->len)
         memcpy(mem + VB_HEAD, buf, hdr->len);
-    c->eager_sent++;
+    c->peer->eager_sent++;
     return write_slot(c, s, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL);
 }
 
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
     int rc = 0;
-    struct vb_conn *c;
+    struct vb_lane *c;
 
     rc = check(ep, hdr, ep->eager_max);
     if (rc)
@@ -313,20 +315,20 @@ int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *bu
     return c ? send_eager(c, hdr, buf, 0, 0, NULL) : rc;
 }
 
-static int take_bulk(struct vb_conn *c, uint32_t *slot)
+static int take_bulk(struct vb_peer *p, uint32_t *slot)
 {
-    uint32_t idle = ~c->bulk_busy & ((1u << VB_BULK_SLOTS) - 1);
+    uint32_t idle = ~p->bulk_busy & ((1u << VB_BULK_SLOTS) - 1);
 
     if (!idle)
         return BNY_AGAIN;
     *slot = (uint32_t)__builtin_ctz(idle);
-    c->bulk_busy |= 1u << *slot;
+    p->bulk_busy |= 1u << *slot;
     return 0;
 }
 
 int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 {
-    struct vb_conn *c;
+    struct vb_lane *c;
     uint32_t k;
     int rc = 0;
 
@@ -339,19 +341,20 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     /* a reservation holds room for its request: commit never fails for want of it */
     if (!bny_verbs_has_room(c, VB_BULK_SLOTS))
         return BNY_AGAIN;
-    rc = take_bulk(c, &k);
+    rc = take_bulk(c->peer, &k);
     if (rc)
         return rc;
     *slot = (struct bny_slot){
-        .mem = bulk_out(c, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c
+        .mem = bulk_out(c->peer, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c
     };
     return 0;
 }
 
 int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
 {
-    struct vb_conn *c = slot->impl;
+    struct vb_lane *c = slot->impl;
 
+    BNY_ASSERT(c->dead || c->peer->bulk_busy >> slot->index & 1);
     if (c->dead) /* not while its queue pair is being replaced: then it is posted later */
         return bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer);
     if (hdr->len > slot->cap)
@@ -361,15 +364,16 @@ int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_
 
 void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
 {
-    struct vb_conn *c = slot->impl;
+    struct vb_lane *c = slot->impl;
 
+    BNY_ASSERT(c->dead || c->peer->bulk_busy >> slot->index & 1);
     if (((struct vb_ep *)ep)->conn == c)
-        c->bulk_busy &= ~(1u << slot->index);
+        c->peer->bulk_busy &= ~(1u << slot->index);
 }
 
 /* One message or one piece of it, by reference where the memory is registered, else copied to
  * our slot. */
-static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
+static int write_user(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
                       const struct bny_hdr *hdr, const void *buf, uint32_t len, int tells,
                       void *cookie)
 {
@@ -379,7 +383,7 @@ static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
                                                   registered with the others */
         region = NULL;
     if (!region && len) {
-        memcpy(bulk_out(c, slot) + VB_HEAD, buf, len);
+        memcpy(bulk_out(c->peer, slot) + VB_HEAD, buf, len);
         c->t->tp.copied_bytes += len;
     }
     return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
@@ -388,29 +392,29 @@ static int write_user(struct vb_conn *c, enum vb_imm kind, uint32_t slot,
 /* Sends pieces of long messages, one message after the other, as far as credits go. They leave
  * half of the slots to others: a receiver that holds a long message must still hear what it
  * waits for. */
-int bny_verbs_push_longs(struct vb_conn *c)
+int bny_verbs_push_longs(struct vb_peer *p)
 {
-    while (c->longs_done != c->longs_queued) {
-        struct vb_long *l = &c->longs[c->longs_done % VB_LONGS];
+    while (p->longs_done != p->longs_queued) {
+        struct vb_long *l = &p->longs[p->longs_done % VB_LONGS];
         uint32_t len = l->hdr.len - l->off < VB_SLOT_MAX ? l->hdr.len - l->off : VB_SLOT_MAX, k;
         int last = l->off + len == l->hdr.len, rc;
 
-        if (__builtin_popcount(c->bulk_busy) >= (int)VB_BULK_SLOTS / 2 ||
-            !bny_verbs_has_room(c, 1 + VB_BULK_SLOTS) || take_bulk(c, &k) != 0)
+        if (__builtin_popcount(p->bulk_busy) >= (int)VB_BULK_SLOTS / 2 ||
+            !bny_verbs_has_room(p->first, 1 + VB_BULK_SLOTS) || take_bulk(p, &k) != 0)
             return 0;
-        rc = write_user(c, l->off ? VB_IMM_PART : VB_IMM_LONG, k, &l->hdr, l->buf + l->off, len,
-                        last, l->cookie);
+        rc = write_user(p->first, l->off ? VB_IMM_PART : VB_IMM_LONG, k, &l->hdr,
+                        l->buf + l->off, len, last, l->cookie);
         if (rc)
             return rc;
         l->off += len;
-        c->longs_done += (uint32_t)last;
+        p->longs_done += (uint32_t)last;
     }
     return 0;
 }
 
 int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
 {
-    struct vb_conn *c;
+    struct vb_lane *c;
     uint32_t k;
     int rc = 0;
 
@@ -421,14 +425,15 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     if (!c)
         return rc;
     if (hdr->len > ep->slot_max) {
-        if (c->longs_queued - c->longs_done == VB_LONGS)
+        if (c->peer->longs_queued - c->peer->longs_done == VB_LONGS)
             return BNY_AGAIN;
-        c->longs[c->longs_queued++ % VB_LONGS] = (struct vb_long){ *hdr, buf, cookie, 0 };
-        return bny_verbs_push_longs(c);
+        c->peer->longs[c->peer->longs_queued++ % VB_LONGS] =
+            (struct vb_long){ *hdr, buf, cookie, 0 };
+        return bny_verbs_push_longs(c->peer);
     }
     if (!bny_verbs_has_room(c, 1 + VB_BULK_SLOTS))
         return BNY_AGAIN;
-    rc = take_bulk(c, &k);
+    rc = take_bulk(c->peer, &k);
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
 }
 
@@ -444,7 +449,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     };
     struct vb_sent s = { .remote = span.to, .nsge = 1 };
     struct bny_hdr h = *hdr;
-    struct vb_conn *c;
+    struct vb_lane *c;
     uint32_t value, lanes = 0, first = len;
     struct ibv_mr *mr;
     int rc = 0;
@@ -457,7 +462,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
-    if (eager_full(c) || !bny_verbs_has_room(c, 2 + len / t->max_msg))
+    if (eager_full(c->peer) || !bny_verbs_has_room(c, 2 + len / t->max_msg))
         return BNY_AGAIN;
     mr = region ? region->mr[c->rail->index] : NULL;
     if (!mr && len)
@@ -468,13 +473,13 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     t->tp.wire_bytes += len;
     if (len >= VB_STRIPE_MIN && c->e->lanes_open)
         lanes = bny_verbs_stripe(c, &span, &first);
-    if (!lanes && len && len <= t->max_msg && known_shape(c, &h, &value)) {
+    if (!lanes && len && len <= t->max_msg && known_shape(c->peer, &h, &value)) {
         s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src, .length = len, .lkey = mr->lkey };
         s.imm = (uint32_t)VB_IMM_PUT_AGAIN << 28 | value;
         s.has_imm = s.tells = 1;
         s.cookie = cookie;
         t->tp.messages++;
-        c->eager_sent++;
+        c->peer->eager_sent++;
         bny_verbs_record_put(c, s, win);
         return bny_verbs_post(c);
     }

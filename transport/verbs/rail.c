@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define HOME_NS 1000000000u /* a port that came up must have been so for this long */
 #define HOME_MAX_NS                                                                            \
@@ -140,6 +140,7 @@ void bny_verbs_rails_close(struct vb_tp *t)
         struct vb_rail *rail = &t->rails[i];
 
         bny_verbs_unpark(t->fn, rail);
+        bny_verbs_cqs_close(rail);
         bny_verbs_srq_close(t, rail);
         if (rail->channel)
             t->fn->ibv_destroy_comp_channel(rail->channel);
@@ -248,7 +249,7 @@ void bny_verbs_go_home(struct vb_tp *t)
     t->home_ns = away ? bny_now_ns() + t->home_wait : 0;
 }
 
-void bny_verbs_has_moved(struct vb_conn *c)
+void bny_verbs_has_moved(struct vb_lane *c)
 {
     struct vb_tp *t = c->t;
 
@@ -264,7 +265,7 @@ void bny_verbs_has_moved(struct vb_conn *c)
 
 static void rail_down_for(struct vb_ep *e, const struct vb_rail *rail, const char *why)
 {
-    struct vb_conn *c = e->conn;
+    struct vb_lane *c = e->conn;
 
     if (!c || c->dead || c->rail != rail)
         return;
@@ -327,6 +328,11 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
             if (t->rails[i].ctx == rail->ctx)
                 bny_verbs_rail_down(t, &t->rails[i], 2, why);
         break;
+    case IBV_EVENT_CQ_ERR:
+        snprintf(why, sizeof why, "a completion queue of device %s has failed; see dmesg",
+                 rail->device);
+        bny_verbs_rail_down(t, rail, 2, why);
+        break;
     case IBV_EVENT_SRQ_ERR:
         snprintf(why, sizeof why, "the shared receive queue of device %s has failed; see dmesg",
                  rail->device);
@@ -340,13 +346,16 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
 static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail,
                                      const struct ibv_async_event *ev)
 {
+    int of_srq = ev->event_type == IBV_EVENT_SRQ_ERR,
+        of_cq = ev->event_type == IBV_EVENT_CQ_ERR;
+
     for (int i = 0; i < t->nrails; i++)
         if (t->rails[i].ctx == rail->ctx &&
-            (ev->event_type == IBV_EVENT_SRQ_ERR
-                 ? t->rails[i].shared.srq == ev->element.srq
-                 : t->rails[i].listener->port_num == ev->element.port_num))
+            (of_srq  ? t->rails[i].shared.srq == ev->element.srq
+             : of_cq ? bny_verbs_cq_is_of(&t->rails[i], ev->element.cq)
+                     : t->rails[i].listener->port_num == ev->element.port_num))
             return &t->rails[i];
-    return ev->event_type == IBV_EVENT_SRQ_ERR ? NULL : rail;
+    return of_srq || of_cq ? NULL : rail;
 }
 
 void bny_verbs_async(struct vb_tp *t)

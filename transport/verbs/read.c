@@ -3,12 +3,13 @@
  * again. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/err.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
-char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot)
+char *bny_verbs_bulk_in(const struct vb_peer *p, uint32_t slot)
 {
-    return c->slab + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
+    return p->slab + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
 }
 
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
@@ -16,24 +17,25 @@ void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
     bny_msg_list_push_front(&t->free_msgs, &m->msg);
 }
 
-void bny_verbs_free_bulk(struct vb_conn *c, uint32_t slot)
+void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot)
 {
-    c->bulk_held &= ~(1u << slot);
-    c->credits_due |= 1u << slot;
+    BNY_ASSERT(slot < VB_BULK_SLOTS && p->bulk_held >> slot & 1);
+    p->bulk_held &= ~(1u << slot);
+    p->credits_due |= 1u << slot;
 }
 
 /* Tells the peer which slots are free again. */
-void bny_verbs_tell_credits(struct vb_conn *c)
+void bny_verbs_tell_credits(struct vb_peer *p)
 {
-    if (c->eager_released - c->eager_told >= VB_EAGER_REPORT &&
-        bny_verbs_tell(c, VB_IMM_FREED_EAGER, c->eager_released & 0xffffff) == 0)
-        c->eager_told = c->eager_released;
-    while (c->credits_due) {
-        uint32_t slot = (uint32_t)__builtin_ctz(c->credits_due);
+    if (p->eager_released - p->eager_told >= VB_EAGER_REPORT &&
+        bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, p->eager_released & 0xffffff) == 0)
+        p->eager_told = p->eager_released;
+    while (p->credits_due) {
+        uint32_t slot = (uint32_t)__builtin_ctz(p->credits_due);
 
-        if (bny_verbs_tell(c, VB_IMM_FREED_BULK, slot) != 0)
+        if (bny_verbs_tell(p->first, VB_IMM_FREED_BULK, slot) != 0)
             return;
-        c->credits_due &= ~(1u << slot);
+        p->credits_due &= ~(1u << slot);
     }
 }
 
@@ -45,7 +47,7 @@ static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst
         uint32_t n = len < VB_SLOT_MAX - at ? len : VB_SLOT_MAX - at;
 
         memcpy(dst,
-               bny_verbs_bulk_in(m->conn, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at,
+               bny_verbs_bulk_in(m->peer, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at,
                n);
         off += n;
         dst += n;
@@ -56,12 +58,12 @@ static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst
 /* Pieces before the one that holds `off` were viewed: views go front to back. */
 static void free_parts(struct vb_msg *m, uint32_t off)
 {
-    struct vb_conn *c = m->conn;
+    struct vb_peer *p = m->peer;
 
     while (m->parts_freed < m->parts && m->parts_freed < off / VB_SLOT_MAX)
-        bny_verbs_free_bulk(c, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
-    if (!c->dead && c->e->state == VB_OPEN)
-        bny_verbs_tell_credits(c);
+        bny_verbs_free_bulk(p, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
+    if (!p->first->dead && p->e->state == VB_OPEN)
+        bny_verbs_tell_credits(p);
 }
 
 static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, const void **ptr)
@@ -73,7 +75,7 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
     if (there < (uint64_t)off + len) {
         n = there > off ? (uint32_t)(there - off) & ~63u : 0;
         if (n == 0)
-            return m->conn->dead
+            return m->peer->first->dead
                        ? bny_fail(BANYAN_ERANKDEAD,
                                   "rank %d: its connection broke in a message", m->msg.ep->peer)
                        : BNY_AGAIN;
@@ -93,7 +95,7 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
     if (dst)
         gather(m, off, n, dst);
     else
-        *ptr = bny_verbs_bulk_in(m->conn, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) +
+        *ptr = bny_verbs_bulk_in(m->peer, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) +
                VB_HEAD + at;
     return n;
 }
@@ -119,22 +121,23 @@ long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
 void bny_verbs_release(struct bny_msg *msg)
 {
     struct vb_msg *m = (struct vb_msg *)msg;
-    struct vb_conn *c = m->conn;
+    struct vb_peer *p = m->peer;
 
     if (m->is_long) {
         while (m->parts_freed < m->parts)
-            bny_verbs_free_bulk(c, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
-        m->dropped = c->streaming == m; /* the rest is thrown away as it comes */
+            bny_verbs_free_bulk(p, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
+        m->dropped = p->streaming == m; /* the rest is thrown away as it comes */
     } else if (m->bulk) {
-        bny_verbs_free_bulk(c, m->slot);
+        bny_verbs_free_bulk(p, m->slot);
     } else {
-        c->eager_held[m->slot] = 0;
-        while (c->eager_released != c->eager_next &&
-               !c->eager_held[c->eager_released % VB_EAGER_SLOTS])
-            c->eager_released++;
+        BNY_ASSERT(p->eager_held[m->slot]);
+        p->eager_held[m->slot] = 0;
+        while (p->eager_released != p->eager_next &&
+               !p->eager_held[p->eager_released % VB_EAGER_SLOTS])
+            p->eager_released++;
     }
     if (!m->is_long || !m->dropped)
-        bny_verbs_give_msg(c->t, m);
-    if (!c->dead && c->e && c->e->state == VB_OPEN)
-        bny_verbs_tell_credits(c);
+        bny_verbs_give_msg(p->t, m);
+    if (!p->first->dead && p->e->state == VB_OPEN)
+        bny_verbs_tell_credits(p);
 }

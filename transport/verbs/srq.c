@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One receive queue for all queue pairs of a device (BANYAN_VERBS_SRQ=1).
  *
- * Completions stay with their connection, as each keeps a completion queue of its own; they say
+ * Completions find their connection by the queue pair's number (cq.c); they say
  * which entry of the queue they took. Any entry may take a hello, a note or an immediate, so
  * that each has memory for the longest, a hello. A completion frees its entry, and free entries
  * are posted again, in batches, for whomever.
@@ -9,13 +9,13 @@
  * Nobody knows who will take the next entry. So that one is there always, the queue holds what
  * all connections may have under way at once: each has a share, which is what it would post to
  * a queue of its own (a request to connect: one, for the hello; nobody sends behind that before
- * he is answered). A share ends with its queue pair, and not before all that its completion
- * queue tells is counted. A queue pair takes entries one after the other, one for each message:
- * at its end at most one is neither in the queue nor told of, that of the message that just
- * came. The standard has it flushed; a device that forgets it costs one entry. So one more is
- * posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has some
- * more beyond what credits allow (VB_RECVS): a device that forgets starves nobody for hundreds
- * of breaks.
+ * he is answered). A share ends with its queue pair, and not before all that the completion
+ * queue tells of it is counted. A queue pair takes entries one after the other, one for each
+ * message: at its end at most one is neither in the queue nor told of, that of the message that
+ * just came. The standard has it flushed; a device that forgets it costs one entry. So one more
+ * is posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has
+ * some more beyond what credits allow (VB_RECVS): a device that forgets starves nobody for
+ * hundreds of breaks.
  *
  * A queue pair that broke flushes nothing here, which otherwise tells that nothing more comes.
  * The device may tell by an event that it took its last entry (then the break is noticed even
@@ -26,10 +26,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 /* Space for all connections that this rank may have over one device: all lanes may end up
  * there. */
@@ -133,7 +134,7 @@ int bny_verbs_srq_fill(struct vb_rail *rail, uint32_t least)
     return 0;
 }
 
-int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
+int bny_verbs_srq_share(struct vb_lane *c, uint32_t share)
 {
     struct vb_srq *s = &c->rail->shared;
 
@@ -149,32 +150,25 @@ int bny_verbs_srq_share(struct vb_conn *c, uint32_t share)
     return 0;
 }
 
-const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc)
+const void *bny_verbs_srq_take(struct vb_rail *rail, const struct ibv_wc *wc)
 {
-    struct vb_srq *s = &c->rail->shared;
+    struct vb_srq *s = &rail->shared;
     uint32_t k = (uint32_t)wc->wr_id;
 
+    BNY_ASSERT(k < s->n && s->nidle < s->n);
     s->idle[s->nidle++] = k;
     return s->bytes[k];
 }
 
-void bny_verbs_srq_leave(struct vb_conn *c)
+void bny_verbs_srq_leave(struct vb_lane *c)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
     struct vb_srq *s = &c->rail->shared;
-    int n;
 
     if (!c->share)
         return;
     c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
-    do { /* what was taken before, then what the queue still has */
-        for (; c->stash_at < c->stashed; c->stash_at++)
-            if (c->stash[c->stash_at].wr_id & VB_WR_RECV)
-                bny_verbs_srq_take(c, &c->stash[c->stash_at]);
-        n = ibv_poll_cq(c->cq, VB_POLL, c->stash);
-        c->stashed = n > 0 ? n : 0;
-        c->stash_at = 0;
-    } while (n > 0);
+    bny_verbs_cq_forget(c);
     s->wanted -= c->share;
     c->share = 0;
     s->ended += s->ended < VB_SRQ_SPARE;
@@ -184,7 +178,7 @@ void bny_verbs_srq_leave(struct vb_conn *c)
 
 static void last_of(struct vb_ep *e, const struct ibv_qp *qp)
 {
-    struct vb_conn *c = e ? e->conn : NULL;
+    struct vb_lane *c = e ? e->conn : NULL;
 
     if (!c || c->dead || !c->id || c->id->qp != qp)
         return;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define CUT                                                                                    \
     4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last  \
@@ -12,7 +12,6 @@
 #define LEAVING_S                                                                              \
     2.0 /* for stripes behind which there is a farewell: the peer's device has told that they  \
            are here */
-#define LANE_EVERY 64u /* polls between two looks at an idle lane */
 
 /* ---- keys ---- */
 
@@ -21,7 +20,7 @@ uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail
     return (uint32_t)((rail->index < 2 ? win->key : win->offset) >> (rail->index % 2 * 32));
 }
 
-void bny_verbs_record_put(struct vb_conn *c, struct vb_sent s, const struct bny_window *win)
+void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_window *win)
 {
     if (c->keys)
         c->keys[c->posted % VB_SENDS] = (struct vb_keys){ win->key, win->offset };
@@ -33,9 +32,9 @@ static int is_in(uint64_t at, uint64_t from)
     return at >= from && at - from < VB_SLAB_BYTES;
 }
 
-void bny_verbs_rekey(struct vb_conn *c, uint32_t from)
+void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
 {
-    const struct vb_conn *owner = c->e->main->conn;
+    const struct vb_peer *p = c->peer;
 
     for (uint32_t k = from; k != c->posted; k++) {
         struct vb_sent *s = &c->sent[k % VB_SENDS];
@@ -46,14 +45,14 @@ void bny_verbs_rekey(struct vb_conn *c, uint32_t from)
             uint64_t at = s->sge[i].addr;
             const struct vb_region *r;
 
-            if (is_in(at, (uintptr_t)owner->slab + VB_SLAB_BYTES)) {
-                s->sge[i].lkey = owner->mr_out[c->rail->index]->lkey;
+            if (is_in(at, (uintptr_t)p->slab + VB_SLAB_BYTES)) {
+                s->sge[i].lkey = p->mr_out[c->rail->index]->lkey;
                 continue;
             }
             r = bny_verbs_region(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
             s->sge[i].lkey = r && r->mr[c->rail->index] ? r->mr[c->rail->index]->lkey : 0;
         }
-        s->rkey = s->nsge == 0 || is_in(s->remote, owner->remote_addr)
+        s->rkey = s->nsge == 0 || is_in(s->remote, p->remote_addr)
                       ? c->rkey
                       : bny_verbs_window_key(&win, c->rail);
     }
@@ -61,12 +60,11 @@ void bny_verbs_rekey(struct vb_conn *c, uint32_t from)
 
 /* ---- out ---- */
 
-static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_t at,
+static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_t at,
                           uint32_t len)
 {
-    const struct vb_conn *owner = l->e->main->conn;
     int rail = l->rail->index;
-    uint32_t lkey = span->user ? span->user->mr[rail]->lkey : owner->mr_out[rail]->lkey;
+    uint32_t lkey = span->user ? span->user->mr[rail]->lkey : l->peer->mr_out[rail]->lkey;
 
     for (uint32_t end = at + len, n; at < end; at += n) {
         struct vb_sent s = { .remote = span->to + at,
@@ -87,7 +85,7 @@ static void record_stripe(struct vb_conn *l, const struct vb_span *span, uint32_
 
 /* Lanes for `pieces` stripes, by turns. The first lane takes a share only where its rail has no
  * other. */
-static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t pieces,
+static uint32_t choose(struct vb_lane *c, const struct vb_span *span, uint32_t pieces,
                        uint32_t *chosen)
 {
     struct vb_ep *e = c->e;
@@ -95,7 +93,7 @@ static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t p
 
     for (uint32_t i = 0; i < e->nlanes && n < pieces; i++) {
         uint32_t k = (first + i) % e->nlanes;
-        const struct vb_conn *l = k ? NULL : c;
+        const struct vb_lane *l = k ? NULL : c;
 
         if (k && e->lanes_open >> k & 1)
             l = e->lanes[k]->conn;
@@ -109,7 +107,7 @@ static uint32_t choose(struct vb_conn *c, const struct vb_span *span, uint32_t p
     return n;
 }
 
-uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first)
+uint32_t bny_verbs_stripe(struct vb_lane *c, const struct vb_span *span, uint32_t *first)
 {
     struct vb_ep *e = c->e;
     uint32_t chosen[VB_LANES], lanes = 0, at = 0,
@@ -129,7 +127,7 @@ uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_
         return 0;
     *first = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct vb_conn *l = chosen[i] ? e->lanes[chosen[i]]->conn : c;
+        struct vb_lane *l = chosen[i] ? e->lanes[chosen[i]]->conn : c;
         uint32_t end;
 
         sum += e->weight[l->rail->index];
@@ -145,17 +143,17 @@ uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_
     return lanes;
 }
 
-int bny_verbs_post_lanes(struct vb_conn *c, uint32_t lanes)
+int bny_verbs_post_lanes(struct vb_lane *c, uint32_t lanes)
 {
     for (; lanes && !c->dead; lanes &= lanes - 1)
         bny_verbs_post(c->e->lanes[__builtin_ctz(lanes)]->conn);
     return bny_verbs_post(c);
 }
 
-int bny_verbs_stripes_due(const struct vb_conn *c, uint32_t lanes)
+int bny_verbs_stripes_due(const struct vb_lane *c, uint32_t lanes)
 {
     for (uint32_t m = lanes; m; m &= m - 1) {
-        const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+        const struct vb_lane *l = c->e->lanes[__builtin_ctz(m)]->conn;
 
         if (l->imm_done == l->stripes_told)
             return 1;
@@ -163,7 +161,7 @@ int bny_verbs_stripes_due(const struct vb_conn *c, uint32_t lanes)
     return 0;
 }
 
-int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes)
+int bny_verbs_stripes_done(struct vb_lane *c, uint32_t lanes)
 {
     if (bny_verbs_stripes_due(c, lanes))
         return 0;
@@ -174,7 +172,7 @@ int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes)
 
 /* ---- in ---- */
 
-int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes)
+int bny_verbs_stripe_arrived(struct vb_lane *lane, uint32_t imm, uint32_t bytes)
 {
     if (imm != (uint32_t)VB_IMM_STRIPE << 28 ||
         lane->imm_taken - lane->stripes_used >= VB_RECVS) {
@@ -187,9 +185,9 @@ int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes)
 }
 
 /* A lane that it names may be still in the making here: the peer has it already. */
-void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
+void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes)
 {
-    struct vb_ep *e = c->e;
+    struct vb_ep *e = p->e;
 
     for (uint32_t m = bny_verbs_lanes_of(imm); m; m &= m - 1)
         if (!e->lanes[__builtin_ctz(m)]) {
@@ -198,16 +196,16 @@ void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes)
                 imm);
             return;
         }
-    if (!c->waiting)
-        c->waiting = calloc(VB_RECVS, sizeof *c->waiting);
-    if (!c->waiting || c->waits_end - c->waits_first >= VB_RECVS) {
-        bny_verbs_down(e, c->waiting ? "sends more than it has credits for"
+    if (!p->waiting)
+        p->waiting = calloc(VB_RECVS, sizeof *p->waiting);
+    if (!p->waiting || p->waits_end - p->waits_first >= VB_RECVS) {
+        bny_verbs_down(e, p->waiting ? "sends more than it has credits for"
                                      : "cannot be heard: no memory");
         return;
     }
     if (imm >> 28 == VB_IMM_FAREWELL)
         e->leaving_ns = bny_deadline_in(LEAVING_S);
-    c->waiting[c->waits_end++ % VB_RECVS] = (struct vb_arrival){ imm, bytes };
+    p->waiting[p->waits_end++ % VB_RECVS] = (struct vb_arrival){ imm, bytes };
 }
 
 int bny_verbs_may_end(const struct vb_ep *e)
@@ -216,11 +214,11 @@ int bny_verbs_may_end(const struct vb_ep *e)
 }
 
 /* Are all stripes of the first in the queue here? */
-static int is_whole(const struct vb_conn *c)
+static int is_whole(const struct vb_peer *p)
 {
-    for (uint32_t m = bny_verbs_lanes_of(c->waiting[c->waits_first % VB_RECVS].imm); m;
+    for (uint32_t m = bny_verbs_lanes_of(p->waiting[p->waits_first % VB_RECVS].imm); m;
          m &= m - 1) {
-        const struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+        const struct vb_lane *l = p->e->lanes[__builtin_ctz(m)]->conn;
 
         if (!l || l->imm_taken == l->stripes_used)
             return 0;
@@ -228,16 +226,16 @@ static int is_whole(const struct vb_conn *c)
     return 1;
 }
 
-int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n)
+int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n)
 {
     int got = 0;
 
-    while (got < n && c->waits_first != c->waits_end && !c->dead && is_whole(c)) {
-        struct vb_arrival a = c->waiting[c->waits_first++ % VB_RECVS];
+    while (got < n && p->waits_first != p->waits_end && !p->first->dead && is_whole(p)) {
+        struct vb_arrival a = p->waiting[p->waits_first++ % VB_RECVS];
         uint32_t lanes = bny_verbs_lanes_of(a.imm), kind = a.imm >> 28;
 
         for (uint32_t m = lanes; m; m &= m - 1) {
-            struct vb_conn *l = c->e->lanes[__builtin_ctz(m)]->conn;
+            struct vb_lane *l = p->e->lanes[__builtin_ctz(m)]->conn;
             uint32_t bytes = l->stripe_bytes[l->stripes_used++ % VB_RECVS];
 
             if (kind != VB_IMM_EAGER) /* of a put: its data lie elsewhere */
@@ -245,7 +243,7 @@ int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n)
         }
         if (lanes)
             a.imm &= ~(((1u << VB_LANES) - 1) << VB_LANES_AT);
-        got += bny_verbs_message(c, a.imm, a.bytes, &ev[got]);
+        got += bny_verbs_message(p, a.imm, a.bytes, &ev[got]);
     }
     return got;
 }
@@ -257,25 +255,21 @@ void bny_verbs_lane_opened(struct vb_ep *lane)
     lane->main->lanes_open |= 1u << lane->lane;
 }
 
-static void poll_lane(struct vb_conn *l)
+static void sweep(const struct vb_lane *c)
+{
+    if (c && c->cq)
+        bny_verbs_cq_sweep(c->cq);
+}
+
+static void poll_lane(struct vb_lane *l)
 {
     struct bny_event none;
-    int k;
+    struct ibv_wc wc;
 
-    do {
-        k = l->stashed - l->stash_at;
-        if (k == 0) {
-            k = ibv_poll_cq(l->cq, VB_POLL, l->stash);
-            l->stashed = k > 0 ? k : 0;
-            l->stash_at = 0;
-        }
-        if (k < 0)
-            bny_verbs_down(l->e,
-                           "is not reached any more: the completion queue of device %s fails",
-                           l->rail->at);
-        while (l->stash_at < l->stashed && !l->dead)
-            bny_verbs_complete(l, &l->stash[l->stash_at++], &none);
-    } while (k == VB_POLL && !l->dead);
+    while (!l->dead && bny_verbs_cq_next(l, &wc))
+        bny_verbs_complete(l, &wc, &none);
+    if (l->overrun && !l->dead)
+        bny_verbs_down(l->e, "sends more than it has credits for");
     if (l->dead || l->reported == l->done)
         return;
     l->imm_done =
@@ -285,21 +279,25 @@ static void poll_lane(struct vb_conn *l)
 
 void bny_verbs_poll_lanes(struct vb_ep *e)
 {
-    const struct vb_conn *c = e->conn;
-    int all = ++e->lane_turns % LANE_EVERY == 0 || (c && c->waits_first != c->waits_end);
+    const struct vb_lane *c = e->conn;
 
     for (uint32_t k = 1; k < e->nlanes && !e->down; k++) {
-        struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+        struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
-        if (!l || l->dead || !(all || l->lost || l->done != l->posted || e->lanes[k]->gone))
+        if (!l || l->dead)
             continue;
+        if (e->lanes[k]->gone) { /* what came before that */
+            sweep(l);
+            sweep(c);
+        }
         if (l->cq)
             poll_lane(l);
         if (l->dead)
             return;
         /* what the first lane has brought so far was looked at: a farewell was perhaps among it
          */
-        if (e->lanes[k]->gone && (!c || c->lost || c->stashed == 0) && bny_verbs_may_end(e)) {
+        if (e->lanes[k]->gone && (!c || c->lost || !bny_verbs_cq_has(c)) &&
+            bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;
             bny_verbs_lost(l, "closed its connection to device %s", l->rail->at);
         }
@@ -308,26 +306,18 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
     }
 }
 
-int bny_verbs_lanes_ready(struct vb_ep *e)
+int bny_verbs_lanes_ready(const struct vb_ep *e)
 {
-    const struct vb_conn *c = e->conn;
-    int ready = c && !c->dead && c->waits_first != c->waits_end && is_whole(c);
+    const struct vb_lane *c = e->conn;
+    int ready =
+        c && !c->dead && c->peer->waits_first != c->peer->waits_end && is_whole(c->peer);
 
     for (uint32_t k = 1; k < e->nlanes && !ready; k++) {
-        struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+        const struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
         if (!l || l->dead || !l->has_qp)
             continue;
-        ready = e->lanes[k]->gone || l->stash_at < l->stashed || l->drained;
-        if (ready)
-            break;
-        ibv_req_notify_cq(l->cq, 0);
-        l->stashed = ibv_poll_cq(l->cq, VB_POLL, l->stash);
-        l->stashed = l->stashed > 0 ? l->stashed : 0;
-        l->stash_at = 0;
-        ready = l->stashed > 0;
+        ready = e->lanes[k]->gone || bny_verbs_cq_has(l) || l->drained;
     }
-    if (ready)
-        e->lane_turns = LANE_EVERY - 1; /* what is there is looked at with the next poll */
     return ready;
 }

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/lane.h"
 
 #define CM_EVERY                                                                               \
     1024 /* polls between two looks at connection events, when none is expected                \
@@ -216,7 +216,7 @@ static void verbs_destroy(struct bny_tp *tp)
         ep_free(t->eps[r]);
     free(t->eps);
     while (t->dead) {
-        struct vb_conn *c = t->dead;
+        struct vb_lane *c = t->dead;
 
         t->dead = c->next;
         bny_verbs_conn_free(c);
@@ -239,7 +239,7 @@ static void verbs_destroy(struct bny_tp *tp)
 static int lanes_busy(const struct vb_ep *e)
 {
     for (uint32_t k = 1; k < e->nlanes; k++) {
-        const struct vb_conn *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
+        const struct vb_lane *l = e->lanes[k] ? e->lanes[k]->conn : NULL;
 
         if (l && !l->dead && l->done != l->posted)
             return 1;
@@ -283,7 +283,7 @@ static int take_down(struct vb_ep *e, struct bny_event *ev)
 
 static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
 {
-    struct vb_conn *c = e->conn;
+    struct vb_lane *c = e->conn;
     int got = 0;
 
     if (!e->claimed)
@@ -292,8 +292,9 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         got = bny_verbs_poll_conn(e, ev, n);
     if (e->nlanes > 1)
         bny_verbs_poll_lanes(e);
-    if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead &&
-        c->stash_at == c->stashed) {
+    if (e->gone && c && c->cq) /* what it sent before that */
+        bny_verbs_cq_sweep(c->cq);
+    if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && !bny_verbs_cq_has(c)) {
         e->gone = 0;
         bny_verbs_lost(c, "closed its connection to device %s", c->rail->at);
     }
@@ -307,6 +308,7 @@ static int verbs_poll(struct bny_tp *tp, struct bny_event *ev, int n)
     struct vb_tp *t = (struct vb_tp *)tp;
     int got = 0;
 
+    bny_verbs_cqs_poll(t);
     if (t->joining || ++t->turns % CM_EVERY == 0)
         bny_verbs_cm_progress(t);
     for (int i = 0; i < tp->nranks && got < n; i++) {
@@ -323,17 +325,16 @@ static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
 
+    bny_verbs_cqs_poll(t);
     if (t->joining || ++t->turns % CM_EVERY == 0)
         bny_verbs_cm_progress(t);
     return poll_one((struct vb_ep *)ep, ev, n);
 }
 
-/* Asks for an event, then looks once more: what came before the request raises none. 1:
- * something is there. */
-static int arm_one(struct vb_ep *e)
+/* 1: there is something to do that no completion will tell of. */
+static int has_work(const struct vb_ep *e)
 {
-    struct vb_conn *c = e->conn;
-    int k;
+    const struct vb_lane *c = e->conn;
 
     if (e->down == 1 || e->gone)
         return e->claimed && e->down < 2 && e->state != VB_CLOSED;
@@ -344,13 +345,8 @@ static int arm_one(struct vb_ep *e)
         return 1;
     if (!c || c->dead || !c->has_qp)
         return 0;
-    if (c->stash_at < c->stashed || c->drained || (c->credits_due && !c->lost))
-        return 1;
-    ibv_req_notify_cq(c->cq, 0);
-    k = ibv_poll_cq(c->cq, VB_POLL, c->stash);
-    c->stashed = k > 0 ? k : 0;
-    c->stash_at = 0;
-    return k != 0;
+    return (e->claimed && bny_verbs_cq_has(c)) || c->drained ||
+           (c->peer->credits_due && !c->lost);
 }
 
 static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
@@ -362,10 +358,12 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     if (cap < 1 + 2 * t->nrails)
         return 0;
     for (int r = 0; r < tp->nranks; r++) {
-        if (t->eps[r] && arm_one(t->eps[r]))
+        if (t->eps[r] && has_work(t->eps[r]))
             return 0;
         expects |= t->eps[r] && t->eps[r]->state == VB_YIELDED;
     }
+    if (bny_verbs_cqs_arm(t)) /* what came before the request raises no event */
+        return 0;
     fds[(*nfds)++] = t->events->fd;
     for (int i = 0; i < t->nrails; i++) {
         fds[(*nfds)++] = t->rails[i].channel->fd;
@@ -378,12 +376,8 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 static void verbs_disarm(struct bny_tp *tp)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
-    struct ibv_cq *cq;
-    void *conn;
 
-    for (int i = 0; i < t->nrails; i++)
-        while (t->fn->ibv_get_cq_event(t->rails[i].channel, &cq, &conn) == 0)
-            ((struct vb_conn *)conn)->events++;
+    bny_verbs_cqs_disarm(t);
     t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
 }
 

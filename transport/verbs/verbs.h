@@ -2,9 +2,12 @@
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP
  * with immediates. fn.c: the libraries; device.c: which device; rail.c: several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
- * secret; conn.c: memory and queue pair; srq.c: a receive queue for all of a device; lane.c:
- * another queue pair for one that broke; path.c: messages on their way out; arrive.c: in;
- * stripe.c: over several queue pairs; read.c: their ends; mem.c: registered memory.
+ * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all
+ * of a device; mem.c: registered memory. What two ranks
+ * have with each other, slabs and credits, is in peer.h: peer.c, its memory; read.c, the ends
+ * of messages. A queue pair and its requests are in lane.h: conn.c makes it; lane.c has another
+ * one for one that broke; path.c: on their way out; arrive.c: in; stripe.c: over several of
+ * them.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
@@ -49,6 +52,7 @@
 
 #include "transport/bootstrap/net.h"
 #include "transport/msg_list.h"
+#include "transport/proof.h"
 #include "transport/transport.h"
 #include "transport/verbs/fn.h"
 
@@ -138,17 +142,17 @@ struct vb_request {
 };
 _Static_assert(sizeof(struct vb_request) == 36, "wire format");
 struct vb_accept {
-    uint8_t nonce[16], proof[16];
+    uint8_t nonce[16], proof[BNY_PROOF_BYTES];
 };
 
 /* The first message each way: proof, and where the peer may write. */
 struct vb_hello {
-    uint8_t proof[16];
+    uint8_t proof[BNY_PROOF_BYTES]; /* of the rest, too */
     uint64_t addr;
     uint32_t rkey, slab_bytes;
     uint32_t eager_slots, bulk_slots;
     uint32_t delivered; /* immediates that came over the connection before */
-    uint32_t reserved[5];
+    uint32_t reserved;
 };
 _Static_assert(sizeof(struct vb_hello) == 64, "wire format");
 
@@ -165,37 +169,12 @@ enum vb_state {
     VB_CLOSED,
 };
 
-/* A send request under way, and all it takes to post it once more: its memory is ours until the
- * peer has it. */
-struct vb_sent {
-    void *cookie;
-    uint64_t remote;
-    struct ibv_sge sge[2];
-    uint32_t rkey, imm;
-    uint32_t seq;     /* number of its immediate, or of the next one */
-    uint16_t stripes; /* lanes that carry some of its message, in bits */
-    uint8_t nsge;
-    uint8_t has_imm : 1;
-    uint8_t tells : 1;   /* SENT(cookie) is due when it and its stripes are done */
-    uint8_t signals : 1; /* its end is of interest */
-};
-_Static_assert(sizeof(struct vb_sent) == 64, "a line of the cache");
-
-/* Takes the place of an immediate on devices without (iWARP). */
-struct vb_note {
-    uint32_t imm, bytes; /* imm: big endian, as immediates are; bytes: of the write before it */
-};
-
-struct vb_long { /* a message longer than a slot, on its way out */
-    struct bny_hdr hdr;
-    const char *buf;
-    void *cookie;
-    uint32_t off;
-};
-
 struct vb_tp;
 struct vb_ep;
 struct vb_msg;
+struct vb_cq;   /* cq.c */
+struct vb_lane; /* lane.h */
+struct vb_peer; /* peer.h */
 
 struct vb_srq {          /* a shared receive queue */
     struct ibv_srq *srq; /* NULL: each queue pair has a queue of its own */
@@ -218,6 +197,7 @@ struct vb_rail { /* a device's port */
     struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
+    struct vb_cq *cqs; /* cq.c */
     struct vb_srq shared;
     struct bny_addr addr;
     uint32_t mbps;
@@ -226,85 +206,6 @@ struct vb_rail { /* a device's port */
     struct vb_parked *parked;
     char device[64];
     char at[80]; /* "mlx5_0 port 1" */
-};
-
-struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
-    uint32_t imm, bytes;
-};
-
-/* A connection: everything that belongs to one lane. What is about messages, slots and credits:
- * lane 0 only. */
-struct vb_conn {
-    struct vb_tp *t;
-    struct vb_ep *e;      /* NULL: incoming, not proven */
-    struct vb_rail *rail; /* that its queue pair is on */
-    struct rdma_cm_id *id;
-    struct ibv_cq *cq;
-    int has_qp, active, established, dead;
-    int making;        /* in t->half, or e->trial */
-    int notify;        /* no immediates: notes */
-    int lost, drained; /* the queue pair broke; and nothing comes from it any more */
-    uint64_t drain_ns;
-    uint32_t losses; /* in a row */
-    uint32_t epoch;  /* queue pairs before this one */
-    uint32_t inline_max;
-    struct vb_request request;
-    uint8_t nonce[16]; /* of the accepting side */
-    char *slab;        /* [2 * VB_SLAB_BYTES]: to receive, to send */
-    struct page *page; /* conn.c */
-    struct ibv_mr *mr_in[VB_RAILS], *mr_out[VB_RAILS], *mr_page;
-    uint64_t deadline_ns, born_ns;
-    struct vb_conn *next; /* half open, or dead ones */
-    /* the peer's slab */
-    uint64_t remote_addr;
-    uint32_t rkey;
-    /* sending */
-    struct vb_sent *sent; /* [VB_SENDS] */
-    uint32_t posted, to_post, done,
-        reported;      /* send requests; reported <= done <= to_post <= posted */
-    uint32_t imm_sent; /* immediates, since the connection began */
-    uint32_t imm_done; /* of these the peer's device has */
-    uint32_t
-        stripes_told; /* of the stripes that are done: accounted for by their messages' SENT */
-    struct vb_keys *keys; /* [VB_SENDS] of puts under way; NULL: there is one rail */
-    struct bny_hdr shapes_out[VB_SHAPES], shapes_in[VB_SHAPES];
-    uint32_t shapes_out_set, shapes_in_set; /* bits */
-    uint32_t shapes_next;
-    uint32_t eager_sent, eager_freed; /* counts */
-    uint32_t bulk_busy; /* bits: the peer's slot is taken, by a message or a reservation */
-    struct vb_long longs[VB_LONGS];
-    uint32_t longs_queued, longs_done;
-    /* receiving */
-    struct vb_msg *streaming;         /* a long message whose pieces still come */
-    uint32_t recvs_posted, recvs_due; /* due: requests to be posted again */
-    uint32_t share;                   /* of the shared receive queue, in requests; 0: of none */
-    uint32_t imm_taken;               /* immediates that came, since the connection began */
-    uint32_t stripes_used;  /* of them, stripes that their messages have; lanes but the first */
-    uint32_t *stripe_bytes; /* [VB_RECVS] */
-    struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
-    uint32_t waits_first, waits_end;
-    uint32_t eager_next; /* the slot the next eager message must come in */
-    uint32_t eager_released, eager_told;
-    uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
-    uint32_t bulk_held;                 /* bits: arrived and not released */
-    uint32_t credits_due; /* bits: bulk slots whose release could not be told yet */
-    int hello_seen;
-    struct ibv_wc stash[VB_POLL]; /* taken while arming */
-    int stashed, stash_at;
-    unsigned events; /* completion events to acknowledge */
-};
-
-struct vb_msg {
-    struct bny_msg msg;
-    struct vb_conn *conn;
-    uint32_t slot;
-    int bulk;
-    /* of messages longer than a slot, which come in pieces */
-    int is_long, dropped; /* dropped: released before all of it was here */
-    uint32_t parts, parts_freed;
-    uint8_t part_slot[VB_BULK_SLOTS];
-    char seam[64]; /* bytes around the end of a piece */
-    struct vb_msg *all;
 };
 
 /* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about
@@ -319,8 +220,7 @@ struct vb_ep {
     uint32_t lanes_open; /* bits: further lanes that may be used now */
     uint32_t nlanes;     /* numbers of lanes that are known; 1: only the first */
     uint32_t weight[VB_RAILS];
-    uint32_t next_lane; /* that begins the next stripes */
-    uint32_t lane_turns;
+    uint32_t next_lane;  /* that begins the next stripes */
     int growing;         /* a further lane that is in t->joining */
     uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed
                             connections; 0: it does not */
@@ -328,7 +228,7 @@ struct vb_ep {
     int nrails, qps;               /* that both ends have */
     struct vb_blob blob;
     enum vb_state state;
-    struct vb_conn *conn,
+    struct vb_lane *conn,
         *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
     int patient;                   /* the deadline passed in silence, which is waited out */
@@ -338,10 +238,6 @@ struct vb_ep {
     int left, farewell_sent, gone; /* gone: the connection was ended by the peer */
     int down;                      /* 1: to be reported, 2: was */
     char reason[460];
-};
-
-struct vb_keys { /* of a window: one a rail, as struct bny_window has them */
-    uint64_t low, high;
 };
 
 struct vb_region { /* memory of the user that is registered */
@@ -362,8 +258,8 @@ struct vb_tp {
     int notify;       /* the devices have no immediates */
     struct vb_blob blob;
     struct vb_ep **eps;   /* [nranks] */
-    struct vb_conn *half; /* incoming, not proven */
-    struct vb_conn *dead; /* to be freed once no message is lent from them */
+    struct vb_lane *half; /* incoming, not proven */
+    struct vb_lane *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
     struct bny_msg_list free_msgs;
     struct vb_msg *all_msgs;
@@ -383,12 +279,12 @@ struct vb_tp {
  * port). The rails so far are left out. */
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
-void bny_verbs_describe(struct vb_conn *c, int rank);
+void bny_verbs_describe(struct vb_lane *c, int rank);
 #define VB_REMEDY 260
 /* What to do about a path that loses everything: as in "see that ...". */
 const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *rail, char *out);
 /* What to do about a completion in error; out[VB_REMEDY], which it returns. */
-const char *bny_verbs_remedy(const struct vb_conn *c, enum ibv_wc_status status, char *out);
+const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status, char *out);
 
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
@@ -411,7 +307,7 @@ int bny_verbs_rail_others(
 struct vb_rail *bny_verbs_home(const struct vb_ep *e);
 void bny_verbs_go_home(
     struct vb_tp *t); /* asks for the lanes that are elsewhere; when it is time */
-void bny_verbs_has_moved(struct vb_conn *c); /* to another rail, home perhaps */
+void bny_verbs_has_moved(struct vb_lane *c); /* to another rail, home perhaps */
 
 /* First byte of a rejection's private data. */
 enum vb_refusal {
@@ -434,66 +330,26 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
                          size_t len);
 
 /* join.c */
-void bny_verbs_proof(const struct vb_conn *c, char role, uint8_t out[16]);
+/* Of the request and the acceptance. Borrows from c. */
+struct bny_transcript bny_verbs_said(const struct vb_lane *c);
 struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e); /* starts to connect; where there is a connection that
                                         serves: a better one */
 void bny_verbs_cm_progress(struct vb_tp *t); /* connection events, hellos and deadlines */
-
-/* conn.c */
-struct vb_conn *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
-                                   int active);
-/* owner: of the slab, where that is another connection. */
-int bny_verbs_conn_prepare(struct vb_conn *c, struct vb_conn *owner, int resumes);
-void bny_verbs_made(struct vb_conn *c);
-void bny_verbs_page_free(struct vb_conn *c);
-struct vb_hello *bny_verbs_hello_in(const struct vb_conn *c);
-struct vb_hello *bny_verbs_hello_out(const struct vb_conn *c);
-struct vb_note *bny_verbs_notes_in(const struct vb_conn *c);  /* [VB_RECVS] */
-struct vb_note *bny_verbs_notes_out(const struct vb_conn *c); /* [VB_SENDS] */
-void bny_verbs_conn_free(struct vb_conn *c);
-/* Ends a connection: no SENT, no message comes from it any more. */
-void bny_verbs_conn_close(struct vb_conn *c);
-/* The peer is. A lane that never was: it is done without. */
-void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 /* srq.c */
 int bny_verbs_srqs_open(struct vb_tp *t); /* one for each rail, if they are asked for */
 void bny_verbs_srq_close(struct vb_tp *t, struct vb_rail *rail); /* after all queue pairs */
 int bny_verbs_srq_fill(struct vb_rail *rail,
                        uint32_t least); /* if at least so many requests are missing */
-int bny_verbs_srq_share(struct vb_conn *c, uint32_t share); /* c's share is this from now on */
+int bny_verbs_srq_share(struct vb_lane *c, uint32_t share); /* c's share is this from now on */
 /* What a completion took is free again; returns its memory, which stays until the next fill. */
-const void *bny_verbs_srq_take(struct vb_conn *c, const struct ibv_wc *wc);
-void bny_verbs_srq_leave(struct vb_conn *c); /* before its queue pair goes */
+const void *bny_verbs_srq_take(struct vb_rail *rail, const struct ibv_wc *wc);
+void bny_verbs_srq_leave(struct vb_lane *c); /* before its queue pair goes */
 void bny_verbs_srq_last(struct vb_tp *t,
                         const struct ibv_qp *qp); /* it took its last request */
 
-/* lane.c */
-/* 1: nothing comes from its queue pair, which broke, any more. */
-int bny_verbs_heard_out(struct vb_conn *c);
-/* Its queue pair is of no use any more. It gets another one, or its peer is down. */
-void bny_verbs_lost(struct vb_conn *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-/* The same of a queue pair that serves, because there is a better one on this rail. */
-void bny_verbs_leave(struct vb_conn *c, const struct vb_rail *rail);
-int bny_verbs_serves(const struct vb_ep *e); /* it has a queue pair that did not break */
-void bny_verbs_lane_close(struct vb_conn *c);
-void bny_verbs_unpark(const struct vb_fn *fn,
-                      struct vb_rail *rail); /* the port is up for certain, or all ends */
-void bny_verbs_resume(struct vb_conn *c, struct vb_conn *fresh, const struct vb_hello *h);
-
-/* path.c */
-void bny_verbs_record(struct vb_conn *c,
-                      struct vb_sent s); /* to be posted by bny_verbs_post() */
-int bny_verbs_has_room(const struct vb_conn *c, uint32_t requests);
-int bny_verbs_post_recvs(struct vb_conn *c, uint32_t n);
-int bny_verbs_post_hello(struct vb_conn *c, const struct vb_hello *h);
-int bny_verbs_post(struct vb_conn *c);
-int bny_verbs_push_longs(struct vb_conn *c);
-/* An immediate without data. 0, BNY_AGAIN, or an error. */
-int bny_verbs_tell(struct vb_conn *c, enum vb_imm kind, uint32_t value);
+/* path.c, read.c */
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
 int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
@@ -501,63 +357,6 @@ void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot);
 int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
 int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                   const struct bny_window *win, uint64_t offset, void *cookie);
-
-/* arrive.c */
-/* Events of one endpoint. */
-int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n);
-
-int bny_verbs_message(struct vb_conn *c, uint32_t imm, uint32_t bytes,
-                      struct bny_event *ev); /* 1: *ev is one */
-int bny_verbs_complete(struct vb_conn *c, const struct ibv_wc *wc, struct bny_event *ev);
-
-/* Lanes that carry stripes of what an immediate tells of; bits. */
-static inline uint32_t bny_verbs_lanes_of(uint32_t imm)
-{
-    uint32_t kind = imm >> 28;
-
-    if (kind != VB_IMM_EAGER && kind != VB_IMM_BULK && kind != VB_IMM_LONG &&
-        kind != VB_IMM_PART)
-        return 0;
-    return (imm & 0xfffffff) >> VB_LANES_AT;
-}
-
-/* stripe.c */
-struct vb_span { /* what is to be written where */
-    const char *from;
-    const struct vb_region *user; /* that from is in; NULL: our slab */
-    uint64_t to;                  /* in the peer's slab, or its window */
-    const struct bny_window *win; /* NULL: the slab */
-    uint32_t len;
-};
-/* Records stripes on further lanes. Returns these lanes in bits, 0: none; *first: bytes from
- * the beginning that are left. */
-uint32_t bny_verbs_stripe(struct vb_conn *c, const struct vb_span *span, uint32_t *first);
-int bny_verbs_post_lanes(struct vb_conn *c,
-                         uint32_t lanes); /* what was recorded there and here */
-void bny_verbs_record_put(struct vb_conn *c, struct vb_sent s, const struct bny_window *win);
-uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
-void bny_verbs_rekey(struct vb_conn *c,
-                     uint32_t from); /* requests from there on, for another rail */
-int bny_verbs_stripes_due(
-    const struct vb_conn *c,
-    uint32_t lanes); /* 1: those of the oldest such message are not all done */
-/* Are the stripes of the oldest such message done? Then they are accounted for. */
-int bny_verbs_stripes_done(struct vb_conn *c, uint32_t lanes);
-int bny_verbs_stripe_arrived(struct vb_conn *lane, uint32_t imm, uint32_t bytes);
-/* A message's immediate that must wait. */
-void bny_verbs_wait(struct vb_conn *c, uint32_t imm, uint32_t bytes);
-int bny_verbs_may_end(const struct vb_ep *e); /* 0: a closed connection of this peer's may be
-                                                 its leaving in order */
-int bny_verbs_poll_waiting(struct vb_conn *c, struct bny_event *ev, int n);
-void bny_verbs_lane_opened(struct vb_ep *lane);
-void bny_verbs_poll_lanes(struct vb_ep *e);
-int bny_verbs_lanes_ready(struct vb_ep *e); /* arms them; 1: there is something to do */
-
-/* read.c */
-char *bny_verbs_bulk_in(const struct vb_conn *c, uint32_t slot); /* a bulk slot of ours */
-void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
-void bny_verbs_free_bulk(struct vb_conn *c, uint32_t slot);
-void bny_verbs_tell_credits(struct vb_conn *c); /* as far as there is room to send */
 long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
                     const void **ptr);
 void bny_verbs_release(struct bny_msg *msg);

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Completion queues: one a rail for up to 128 queue pairs, so that a poll looks once for all
+ * peers; what it brings is put before the lane whose queue pair it is from (wc.qp_num).
+ *
+ * Size. A queue has entries for all that its queue pairs may have under way, the requests
+ * flushed by a break included, so that none can overflow. It is made when the first queue pair
+ * comes, with places for as many as the job's ranks may make here, at most CQ_PLACES and what
+ * the device's max_cqe allows (some 7 MiB at most: what one peer's slabs take). When all places
+ * are taken the rail gets another one, which costs one look more with each poll; queues are
+ * not resized, as not every device can.
+ *
+ * The end of a queue pair. Devices differ in what becomes of its entries: some take them out,
+ * others leave them, and may give its number to the next queue pair. So after it was destroyed,
+ * when nothing new can come from it, the queue is swept once: all that was there goes before
+ * its lane, this one's to be forgotten. Only then the number means nothing, and the place is
+ * free. A queue is first in, first out: as many entries as it holds are enough. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "transport/verbs/lane.h"
+
+#define CQ_PLACES 128u
+#define CQ_SPARE  8u /* for replacements and strangers, where a job is small */
+#define CQ_BATCH  64 /* completions that one look takes */
+
+struct vb_cq {
+    struct ibv_cq *cq;
+    struct vb_tp *t;
+    struct vb_rail *rail;
+    struct vb_cq *next;
+    uint32_t places, taken;
+    struct vb_lane **lanes; /* [mask + 1]: by number of queue pair, the next free one on */
+    uint32_t mask;
+    unsigned events; /* to be acknowledged */
+    int failed;      /* a poll did */
+};
+
+/* ---- whose ---- */
+
+static struct vb_lane *find(const struct vb_cq *q, uint32_t number)
+{
+    uint32_t i = number & q->mask;
+
+    while (q->lanes[i] && q->lanes[i]->qp_num != number)
+        i = (i + 1) & q->mask;
+    return q->lanes[i];
+}
+
+static void put(struct vb_cq *q, struct vb_lane *c)
+{
+    uint32_t i = c->qp_num & q->mask;
+
+    while (q->lanes[i])
+        i = (i + 1) & q->mask;
+    q->lanes[i] = c;
+}
+
+/* Those behind it that would not be found any more move up. */
+static void take_out(struct vb_cq *q, const struct vb_lane *c)
+{
+    uint32_t i = c->qp_num & q->mask;
+
+    while (q->lanes[i] != c)
+        i = (i + 1) & q->mask;
+    q->lanes[i] = NULL;
+    for (i = (i + 1) & q->mask; q->lanes[i]; i = (i + 1) & q->mask) {
+        struct vb_lane *l = q->lanes[i];
+
+        q->lanes[i] = NULL;
+        put(q, l);
+    }
+}
+
+/* ---- what comes ---- */
+
+/* Completions that a queue pair can have under way: of each receive request, and, when it
+ * breaks, of each send request. */
+static uint32_t most_of(const struct vb_tp *t)
+{
+    return (1u + (unsigned)t->notify) * VB_SENDS + 1 + VB_RECVS + 1;
+}
+
+/* Puts it before its lane. There is room, unless the peer sends more than it has credits for to
+ * a shared receive queue. */
+static void deliver(struct vb_cq *q, const struct ibv_wc *wc)
+{
+    struct vb_lane *c = find(q, wc->qp_num);
+    uint32_t most = most_of(q->t);
+
+    if (!c || c->stashed - c->stash_at == most) {
+        if (c)
+            c->overrun = 1;
+        if ((wc->wr_id & VB_WR_RECV) && q->rail->shared.srq)
+            bny_verbs_srq_take(q->rail, wc);
+        return;
+    }
+    if (c->stashed == most) {
+        c->stashed -= c->stash_at;
+        memmove(c->stash, c->stash + c->stash_at, c->stashed * sizeof *c->stash);
+        c->stash_at = 0;
+    }
+    c->stash[c->stashed++] = *wc;
+}
+
+/* One look. Returns what came; 0 where it fails, too. */
+static uint32_t look(struct vb_cq *q, int n)
+{
+    struct ibv_wc wc[CQ_BATCH];
+    int k = ibv_poll_cq(q->cq, n, wc);
+
+    q->failed |= k < 0;
+    for (int i = 0; i < k; i++)
+        deliver(q, &wc[i]);
+    return k > 0 ? (uint32_t)k : 0;
+}
+
+uint32_t bny_verbs_cq_sweep(struct vb_cq *q)
+{
+    uint32_t most = (uint32_t)q->cq->cqe, came = 0, k;
+
+    do {
+        k = look(q, CQ_BATCH);
+        came += k;
+    } while (k && came < most);
+    return came;
+}
+
+int bny_verbs_cq_next(struct vb_lane *c, struct ibv_wc *wc)
+{
+    if (!bny_verbs_cq_has(c))
+        return 0;
+    *wc = c->stash[c->stash_at++];
+    if (c->stash_at == c->stashed)
+        c->stash_at = c->stashed = 0;
+    return 1;
+}
+
+void bny_verbs_cqs_poll(struct vb_tp *t)
+{
+    for (int i = 0; i < t->nrails; i++)
+        for (struct vb_cq *q = t->rails[i].cqs; q; q = q->next) {
+            char why[128];
+
+            look(q, CQ_BATCH);
+            if (!q->failed)
+                continue;
+            q->failed = 0;
+            snprintf(why, sizeof why, "the completion queue of device %s fails",
+                     t->rails[i].at);
+            bny_verbs_rail_down(t, &t->rails[i], 2, why);
+        }
+}
+
+int bny_verbs_cqs_arm(struct vb_tp *t)
+{
+    uint32_t came = 0;
+
+    for (int i = 0; i < t->nrails; i++)
+        for (struct vb_cq *q = t->rails[i].cqs; q; q = q->next) {
+            ibv_req_notify_cq(q->cq, 0);
+            came += bny_verbs_cq_sweep(q);
+            came += q->failed != 0;
+        }
+    return came != 0;
+}
+
+void bny_verbs_cqs_disarm(struct vb_tp *t)
+{
+    struct ibv_cq *cq;
+    void *context;
+
+    for (int i = 0; i < t->nrails; i++)
+        while (t->fn->ibv_get_cq_event(t->rails[i].channel, &cq, &context) == 0) {
+            struct vb_cq *q = context;
+
+            if (++q->events == 1024) { /* a lock each time */
+                t->fn->ibv_ack_cq_events(q->cq, q->events);
+                q->events = 0;
+            }
+        }
+}
+
+/* ---- making and ending ---- */
+
+static void cq_free(struct vb_cq *q)
+{
+    if (q->cq && q->events)
+        q->t->fn->ibv_ack_cq_events(q->cq, q->events);
+    if (q->cq)
+        q->t->fn->ibv_destroy_cq(q->cq);
+    free(q->lanes);
+    free(q);
+}
+
+/* For so many queue pairs. NULL with errno. */
+static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t places)
+{
+    uint32_t room = 2, entries = places * most_of(t);
+    struct vb_cq *q = calloc(1, sizeof *q);
+
+    while (room < 2 * places)
+        room *= 2;
+    if (rail->shared.srq) /* what connections that prove nothing may take of it */
+        entries += VB_HALF_MAX + VB_SRQ_SPARE;
+    if (q)
+        q->lanes = calloc(room, sizeof(struct vb_lane *));
+    if (!q || !q->lanes) {
+        free(q);
+        errno = ENOMEM;
+        return NULL;
+    }
+    q->t = t;
+    q->rail = rail;
+    q->places = places;
+    q->mask = room - 1;
+    q->cq = t->fn->ibv_create_cq(rail->ctx, (int)entries, q, rail->channel, 0);
+    if (q->cq)
+        return q;
+    free(q->lanes);
+    free(q);
+    return NULL;
+}
+
+/* As many places as may be wanted, and the device has entries for. */
+static uint32_t places_for(const struct vb_tp *t, const struct vb_rail *rail)
+{
+    uint64_t lanes = (uint64_t)(t->tp.nranks - 1) * t->blob.qps + CQ_SPARE;
+    uint32_t spare = rail->shared.srq ? VB_HALF_MAX + VB_SRQ_SPARE : 0, fit;
+    struct ibv_device_attr attr;
+
+    if (lanes > CQ_PLACES)
+        lanes = CQ_PLACES;
+    memset(&attr, 0, sizeof attr);
+    if (t->fn->ibv_query_device(rail->ctx, &attr) != 0 || attr.max_cqe <= 0)
+        return 1;
+    fit = (uint32_t)attr.max_cqe > spare ? ((uint32_t)attr.max_cqe - spare) / most_of(t) : 1;
+    return fit < lanes ? fit + !fit : (uint32_t)lanes;
+}
+
+int bny_verbs_cq_join(struct vb_lane *c)
+{
+    struct vb_cq **p = &c->rail->cqs;
+
+    while (*p && (*p)->taken == (*p)->places)
+        p = &(*p)->next;
+    if (!*p)
+        *p = cq_new(c->t, c->rail, places_for(c->t, c->rail));
+    if (!*p)
+        return -1;
+    c->stash = malloc(most_of(c->t) * sizeof *c->stash);
+    if (!c->stash) {
+        errno = ENOMEM;
+        return -1;
+    }
+    c->cq = *p;
+    c->cq->taken++;
+    return 0;
+}
+
+struct ibv_cq *bny_verbs_cq_of(const struct vb_lane *c)
+{
+    return c->cq->cq;
+}
+
+void bny_verbs_cq_begin(struct vb_lane *c)
+{
+    BNY_ASSERT(!find(c->cq, c->id->qp->qp_num));
+    c->qp_num = c->id->qp->qp_num;
+    put(c->cq, c);
+}
+
+void bny_verbs_cq_pass(struct vb_lane *from, struct vb_lane *to)
+{
+    BNY_ASSERT(!to->cq && !bny_verbs_cq_has(to));
+    take_out(from->cq, from);
+    free(to->stash);
+    to->stash = from->stash;
+    to->stash_at = from->stash_at;
+    to->stashed = from->stashed;
+    to->overrun = from->overrun;
+    to->cq = from->cq;
+    to->qp_num = from->qp_num;
+    put(to->cq, to);
+    from->stash = NULL;
+    from->cq = NULL;
+    from->qp_num = 0;
+}
+
+void bny_verbs_cq_forget(struct vb_lane *c)
+{
+    struct ibv_wc wc;
+
+    if (c->cq && c->qp_num)
+        bny_verbs_cq_sweep(c->cq);
+    while (bny_verbs_cq_next(c, &wc))
+        if ((wc.wr_id & VB_WR_RECV) && c->rail->shared.srq)
+            bny_verbs_srq_take(c->rail, &wc);
+}
+
+void bny_verbs_cq_leave(struct vb_lane *c)
+{
+    if (!c->cq)
+        return;
+    bny_verbs_cq_forget(c);
+    if (c->qp_num)
+        take_out(c->cq, c);
+    c->qp_num = 0;
+    c->overrun = 0;
+    c->cq->taken--;
+    c->cq = NULL;
+}
+
+int bny_verbs_cq_is_of(const struct vb_rail *rail, const struct ibv_cq *cq)
+{
+    const struct vb_cq *q = rail->cqs;
+
+    while (q && q->cq != cq)
+        q = q->next;
+    return q != NULL;
+}
+
+void bny_verbs_cqs_close(struct vb_rail *rail)
+{
+    while (rail->cqs) {
+        struct vb_cq *q = rail->cqs;
+
+        rail->cqs = q->next;
+        cq_free(q);
+    }
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What two ranks have with each other over however many lanes: slabs, credits, the order of
+ * messages, and messages that are longer than a slot. read.c and most of arrive.c work on this
+ * alone; it is the first lane's to send with. verbs.h has the design. */
+#ifndef BNY_VERBS_PEER_H
+#define BNY_VERBS_PEER_H
+
+#include "transport/verbs/verbs.h"
+
+struct vb_long { /* a message longer than a slot, on its way out */
+    struct bny_hdr hdr;
+    const char *buf;
+    void *cookie;
+    uint32_t off;
+};
+
+struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
+    uint32_t imm, bytes;
+};
+
+/* Made with the first lane's connection, and freed with it; further lanes, and connections that
+ * are to replace a queue pair, borrow it. */
+struct vb_peer {
+    struct vb_tp *t;
+    struct vb_ep *e;       /* NULL: not proven */
+    struct vb_lane *first; /* whose it is */
+    char *slab;            /* [2 * VB_SLAB_BYTES]: to receive, to send */
+    struct ibv_mr *mr_in[VB_RAILS], *mr_out[VB_RAILS];
+    uint64_t remote_addr; /* the peer's slab */
+    /* sending */
+    struct bny_hdr shapes_out[VB_SHAPES];
+    uint32_t shapes_out_set; /* bits */
+    uint32_t shapes_next;
+    uint32_t eager_sent, eager_freed; /* counts */
+    uint32_t bulk_busy; /* bits: the peer's slot is taken, by a message or a reservation */
+    struct vb_long longs[VB_LONGS];
+    uint32_t longs_queued, longs_done;
+    /* receiving */
+    struct bny_hdr shapes_in[VB_SHAPES];
+    uint32_t shapes_in_set;     /* bits */
+    struct vb_msg *streaming;   /* a long message whose pieces still come */
+    struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
+    uint32_t waits_first, waits_end;
+    uint32_t eager_next; /* the slot the next eager message must come in */
+    uint32_t eager_released, eager_told;
+    uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
+    uint32_t bulk_held;                 /* bits: arrived and not released */
+    uint32_t credits_due; /* bits: bulk slots whose release could not be told yet */
+};
+
+struct vb_msg {
+    struct bny_msg msg;
+    struct vb_peer *peer; /* whose slots it is in */
+    uint32_t slot;
+    int bulk;
+    /* of messages longer than a slot, which come in pieces */
+    int is_long, dropped; /* dropped: released before all of it was here */
+    uint32_t parts, parts_freed;
+    uint8_t part_slot[VB_BULK_SLOTS];
+    char seam[64]; /* bytes around the end of a piece */
+    struct vb_msg *all;
+};
+
+/* peer.c */
+struct vb_peer *bny_verbs_peer_new(struct vb_lane *first); /* NULL: no memory */
+/* The slabs become memory of this device. 0; -1 with errno. */
+int bny_verbs_peer_register(struct vb_peer *p, const struct vb_fn *fn,
+                            const struct vb_rail *rail);
+void bny_verbs_peer_deregister(struct vb_peer *p,
+                               const struct vb_fn *fn); /* no queue pair is left */
+void bny_verbs_peer_free(struct vb_peer *p);
+
+/* arrive.c */
+int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes,
+                      struct bny_event *ev); /* 1: *ev is one */
+
+/* stripe.c */
+/* A message's immediate that must wait. */
+void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes);
+int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n);
+
+/* path.c */
+int bny_verbs_push_longs(struct vb_peer *p);
+
+/* read.c */
+char *bny_verbs_bulk_in(const struct vb_peer *p, uint32_t slot); /* a bulk slot of ours */
+void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
+void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot);
+void bny_verbs_tell_credits(struct vb_peer *p); /* as far as there is room to send */
+
+#endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "collectives/arguments.h"
 
 int bny_call_begin(struct bny_call *call, enum bny_collective collective,
@@ -42,9 +43,10 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                         opts->size);
     if (opts->schedule) {
         if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
-            return bny_fail(BANYAN_EINVAL,
-                            "schedule: \"%.32s\" is unknown; there are: auto, %s",
-                            opts->schedule, bny_schedule_list());
+            return bny_fail(
+                BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: auto, %s",
+                opts->schedule, bny_did_you_mean(opts->schedule, banyan_schedule_name, "auto"),
+                bny_schedule_list());
         snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
     }
     if (opts->codec) {

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "base/param.h"
 #include "collectives/internal.h"
 
@@ -447,29 +448,47 @@ void banyan_config_default(struct banyan_config *cfg)
     cfg->topology = bny_param_str("BANYAN_TOPO");
 }
 
-/* A caller built against an older header knows fewer members: the rest keep their defaults. */
+static const char *transport_list(void)
+{
+    static _Thread_local char text[100];
+    const char *name;
+    size_t at = 0;
+
+    for (size_t i = 0; (name = banyan_transport_name(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+    return text;
+}
+
+/* A caller built against an older header knows fewer members: the rest keep their defaults,
+ * which the environment may have set wrong. */
 static int take_config(struct banyan_config *out, const struct banyan_config *given)
 {
     const struct bny_codec *codec;
 
     banyan_config_default(out);
-    if (!given)
-        return 0;
-    if (given->size < offsetof(struct banyan_config, transport) || given->size > 4096)
+    if (given &&
+        (given->size < offsetof(struct banyan_config, transport) || given->size > 4096))
         return bny_fail(BANYAN_EINVAL,
                         "config: size is %zu; start from banyan_config_default()", given->size);
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    if (given)
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
     if (out->transport && strcmp(out->transport, "auto") != 0 &&
         !bny_transport_find(out->transport))
-        return bny_fail(BANYAN_EINVAL,
-                        "config: transport \"%s\" is unknown; see banyan_transport_name()",
-                        out->transport);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "transport (of the config or BANYAN_TRANSPORT): \"%s\" is unknown%s; there are: "
+            "auto, %s",
+            out->transport, bny_did_you_mean(out->transport, banyan_transport_name, "auto"),
+            transport_list());
     if (out->schedule && strcmp(out->schedule, "auto") != 0 &&
         !bny_schedule_known(out->schedule))
-        return bny_fail(BANYAN_EINVAL,
-                        "config: schedule \"%s\" is unknown; there are: auto, %s",
-                        out->schedule, bny_schedule_list());
+        return bny_fail(
+            BANYAN_EINVAL,
+            "schedule (of the config or BANYAN_SCHEDULE): \"%s\" is unknown%s; there are: "
+            "auto, %s",
+            out->schedule, bny_did_you_mean(out->schedule, banyan_schedule_name, "auto"),
+            bny_schedule_list());
     return out->codec ? bny_codec_parse(&codec, out->codec) : 0;
 }
 

@@ -10,6 +10,8 @@
 int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
+    int rc;
+
     memset(call, 0, offsetof(struct bny_call, schedule));
     call->collective = (uint8_t)collective;
     call->root = -1;
@@ -17,9 +19,9 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     call->timeout_s = -1;
     memcpy(call->schedule, "auto", 5);
     call->chunk_bytes = 0;
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL",
-                        bny_collective_name(collective));
+    rc = bny_comm_check(comm, bny_collective_name(collective));
+    if (rc)
+        return rc;
     if (comm->world->generation != bny_process_generation())
         return bny_fail(
             BANYAN_EFORK,
@@ -50,7 +52,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
         snprintf(call->schedule, sizeof call->schedule, "%s", opts->schedule);
     }
     if (opts->codec) {
-        int rc = bny_codec_parse(&call->codec, opts->codec);
+        rc = bny_codec_parse(&call->codec, opts->codec);
         if (rc)
             return rc;
         if (call->codec->ops->family == BNY_CODEC_RAW)
@@ -64,7 +66,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
         call->chunk_bytes = opts->chunk_bytes;
     if (opts->size > offsetof(struct banyan_opts, codec_state))
         call->state = opts->codec_state;
-    return 0;
+    return call->state ? bny_state_check(call->state, "opts.codec_state") : 0;
 }
 
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype)

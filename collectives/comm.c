@@ -11,10 +11,19 @@
 #include "base/param.h"
 #include "collectives/internal.h"
 
+static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
+
+int bny_comm_refuse(const struct banyan_comm *comm, const char *what)
+{
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL", what);
+    return bny_fail(BANYAN_EINVAL, "%s: comm was finalized or destroyed already", what);
+}
+
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks)
 {
-    struct banyan_comm *c = calloc(1, sizeof *c);
+    struct banyan_comm *c = bny_handle_new(&handles);
 
     if (!c)
         return NULL;
@@ -30,7 +39,7 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
         free(c->peers);
         free(c->rank_of_world);
         free(c->plans);
-        free(c);
+        bny_handle_free(&handles, &c->handle);
         return NULL;
     }
     for (int r = 0; r < w->nranks; r++)
@@ -127,15 +136,22 @@ void bny_comm_free(struct banyan_comm *c)
     free(c->plans);
     free(c->peers);
     free(c->rank_of_world);
-    free(c);
+    bny_handle_free(&handles, &c->handle);
 }
 
 void banyan_comm_destroy(struct banyan_comm *comm)
 {
     struct bny_world *w;
 
+    static atomic_int told;
+
     if (!comm)
         return;
+    if (bny_comm_check(comm, "banyan_comm_destroy") != 0) {
+        if (!atomic_exchange(&told, 1))
+            bny_warn("%s", banyan_last_error());
+        return;
+    }
     w = comm->world;
     if (w->generation != bny_process_generation())
         return; /* a forked child: the parent's connections are not ours to close */
@@ -187,10 +203,10 @@ static int late_failure(struct banyan_comm *comm)
 
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
-    int rc = 0;
+    int rc = bny_comm_check(comm, "banyan_comm_finalize");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_finalize: comm must not be NULL");
+    if (rc)
+        return rc;
     if (comm->world->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK,
                         "this process was forked from the one that made the communicator");
@@ -206,21 +222,26 @@ int banyan_comm_finalize(struct banyan_comm *comm)
 
 int banyan_comm_rank(const struct banyan_comm *comm)
 {
-    return comm ? comm->rank : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+    int rc = bny_comm_check(comm, "banyan_comm_rank");
+
+    return rc ? rc : comm->rank;
 }
 
 int banyan_comm_count(const struct banyan_comm *comm)
 {
-    return comm ? comm->n : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+    int rc = bny_comm_check(comm, "banyan_comm_count");
+
+    return rc ? rc : comm->n;
 }
 
 int banyan_abort(struct banyan_comm *comm, const char *reason)
 {
     struct bny_world *w;
     struct bny_failure f;
+    int rc = bny_comm_check(comm, "banyan_abort");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_abort: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     memset(&f, 0, sizeof f);
     f.cause = BNY_CAUSE_ABORT;
@@ -320,10 +341,12 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc;
+    int rc = bny_comm_check(comm, "banyan_comm_split");
 
-    if (!comm || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: comm and out must not be NULL");
+    if (rc)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");
     *out = NULL;
     all = malloc((size_t)comm->n * sizeof *all);
     if (!all)
@@ -356,10 +379,12 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     struct banyan_stats s = { 0 };
     struct bny_world *w;
     size_t size;
-    int counted = 0;
+    int counted = 0, rc = bny_comm_check(comm, "banyan_comm_stats");
 
-    if (!comm || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
+    if (rc)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: out must not be NULL");
     size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
     size = size < sizeof s ? size : sizeof s;
     s.size = size;
@@ -389,10 +414,10 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 int banyan_progress(struct banyan_comm *comm)
 {
     struct bny_world *w;
-    int n, rc;
+    int n, rc = bny_comm_check(comm, "banyan_progress");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     if (w->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK,
@@ -409,10 +434,10 @@ int banyan_progress_fd(struct banyan_comm *comm)
     struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
                                 .it_value = { .tv_nsec = 1000000 } };
     struct bny_world *w;
-    int timer;
+    int timer, rc = bny_comm_check(comm, "banyan_progress_fd");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_progress_fd: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     if (w->progress_fd >= 0)
         return w->progress_fd;
@@ -524,10 +549,12 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
 
 int banyan_comm_init_test(struct banyan_comm *comm, int *done)
 {
-    int rc;
+    int rc = bny_comm_check(comm, "banyan_comm_init_test");
 
-    if (!comm || !done)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: comm and done must not be NULL");
+    if (rc)
+        return rc;
+    if (!done)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: done must not be NULL");
     bny_world_lock(comm->world);
     rc = bny_init_progress(comm);
     bny_world_unlock(comm->world);

@@ -93,10 +93,10 @@ int bny_comm_error(struct banyan_comm *comm)
 
 int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
 {
-    int code;
+    int code = bny_comm_check(comm, "banyan_async_error");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_async_error: comm must not be NULL");
+    if (code)
+        return code;
     code = atomic_load_explicit(&comm->failed, memory_order_acquire);
     if (blamed)
         *blamed = code ? comm->blamed : -1;

@@ -14,6 +14,7 @@
 #include "banyan/banyan.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/handle.h"
 #include "base/log.h"
 #include "collectives/program.h"
 #include "compress/codec.h"
@@ -155,6 +156,7 @@ struct bny_op;
 #define BNY_PAST 64 /* signatures of collectives that a communicator remembers */
 
 struct banyan_comm {
+    struct bny_handle handle;
     struct bny_world *world;
     uint32_t id;
     int rank, n;
@@ -341,6 +343,8 @@ struct bny_op {
 };
 
 struct banyan_request {
+    struct bny_handle handle;
+    uint64_t comm_serial; /* of the communicator's handle */
     struct bny_op op;
 };
 
@@ -401,6 +405,15 @@ int bny_comm_error(struct banyan_comm *comm);
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks);
 void bny_comm_free(struct banyan_comm *comm);
+#define BNY_COMM_MARK 0x6d6d6f63u
+/* Of a communicator that a program hands us: 0, or -BANYAN_EINVAL when it is NULL or was
+ * finalized or destroyed. what: the function called. Any thread. */
+int bny_comm_refuse(const struct banyan_comm *comm, const char *what);
+static inline int bny_comm_check(const struct banyan_comm *comm, const char *what)
+{
+    return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) ? 0
+                                                               : bny_comm_refuse(comm, what);
+}
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
 
@@ -417,6 +430,9 @@ int bny_plan_get(struct banyan_comm *comm, const struct bny_call *call, struct b
  * request of it. 0 or an error. */
 int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                struct banyan_request **req);
+/* An inactive request, or NULL; request.c. */
+struct banyan_request *bny_request_new(const struct banyan_comm *comm);
+void bny_request_drop(struct banyan_request *req); /* its memory; its operation's is freed */
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
 
 /* programs.c */

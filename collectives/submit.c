@@ -135,7 +135,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                         bny_collective_name((enum bny_collective)call->collective));
     *req = NULL;
     bny_device_look();
-    r = calloc(1, sizeof *r);
+    r = bny_request_new(comm);
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "no memory for a request");
     bny_world_lock(comm->world);
@@ -144,7 +144,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     bny_world_unlock(comm->world);
     if (rc) {
         bny_op_finish(&r->op);
-        free(r);
+        bny_request_drop(r);
         return rc;
     }
     *req = r;

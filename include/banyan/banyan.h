@@ -15,7 +15,9 @@
  *              any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take
- *              NULL.
+ *              NULL. A call with a communicator, request or codec state that was freed returns
+ *              -BANYAN_EINVAL and says so (freeing one again too, or warns where it returns
+ *              nothing), until 64 more of its kind were freed: memory is then used again.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive
  *              where a call's comment says so. Overlap otherwise is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.

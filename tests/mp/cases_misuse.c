@@ -287,11 +287,136 @@ static int arguments(struct test *t)
     return 0;
 }
 
+/* ---- handles that were freed ---- */
+#define FREED(word, call)                                                                      \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EINVAL, call);                                                     \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
+        CHECK_HAS(t, banyan_last_error(), "already");                                          \
+    } while (0)
+
+static void use_dead_comm(struct test *t, struct banyan_comm *dead)
+{
+    struct banyan_stats stats = { .size = sizeof stats };
+    struct banyan_comm *out;
+    struct banyan_request *rq;
+    char x[4] = { 0 }, y[4 * MP_RANKS_MAX], text[80];
+    void *mem;
+    int n;
+
+    FREED("allreduce", banyan_allreduce(x, y, 4, BANYAN_U8, BANYAN_MAX, dead, NULL));
+    FREED("broadcast", banyan_broadcast(x, 4, BANYAN_U8, 0, dead, NULL));
+    FREED("reduce", banyan_reduce(x, y, 4, BANYAN_U8, BANYAN_MAX, 0, dead, NULL));
+    FREED("allgather", banyan_allgather(x, y, 4, BANYAN_U8, dead, NULL));
+    FREED("barrier", banyan_barrier(dead, NULL));
+    FREED("send", banyan_send(x, 4, BANYAN_U8, 0, dead, NULL));
+    FREED("allreduce", banyan_allreduce_init(x, y, 4, BANYAN_U8, BANYAN_MAX, dead, NULL, &rq));
+    FREED("finalize", banyan_comm_finalize(dead));
+    FREED("split", banyan_comm_split(dead, 0, 0, &out));
+    FREED("split", banyan_comm_dup(dead, &out));
+    FREED("init_test", banyan_comm_init_test(dead, &n));
+    FREED("rank", banyan_comm_rank(dead));
+    FREED("count", banyan_comm_count(dead));
+    FREED("stats", banyan_comm_stats(dead, &stats));
+    FREED("plan", banyan_comm_plan(dead, "allreduce", 1, BANYAN_F32, text, sizeof text));
+    FREED("async_error", banyan_async_error(dead, &n, text, sizeof text));
+    FREED("abort", banyan_abort(dead, "for nothing"));
+    FREED("progress", banyan_progress(dead));
+    FREED("progress_fd", banyan_progress_fd(dead));
+    FREED("mem_alloc", banyan_mem_alloc(dead, 64, &mem));
+    FREED("mem_free", banyan_mem_free(dead, x));
+    FREED("mem_register", banyan_mem_register(dead, x, 4, -1, 0));
+    FREED("mem_deregister", banyan_mem_deregister(dead, x));
+    banyan_comm_destroy(dead);
+}
+
+static void use_dead_request(struct test *t, struct banyan_request *dead)
+{
+    size_t which;
+    int done;
+
+    FREED("start", banyan_start(dead));
+    FREED("wait", banyan_wait(dead, 1));
+    FREED("test", banyan_test(dead, &done));
+    FREED("wait_all", banyan_wait_all(&dead, 1, 1));
+    FREED("wait_any", banyan_wait_any(&dead, 1, 1, &which));
+    FREED("request_free", banyan_request_free(dead));
+}
+
+static void use_dead_state(struct test *t, struct banyan_codec_state *dead)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    char x[64] = { 0 };
+
+    opts.codec_state = dead;
+    FREED("codec_state", banyan_allreduce(x, x, 1, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+    FREED("reset", banyan_codec_state_reset(dead));
+    FREED("scale", banyan_codec_state_scale(dead, 2));
+    FREED("save", banyan_codec_state_save(dead, x, sizeof x));
+    FREED("load", banyan_codec_state_load(dead, x, sizeof x));
+    CHECK(t, banyan_codec_state_residual(dead) == NULL, "residuals of a freed state");
+    CHECK(t, banyan_codec_state_bytes(dead) == 0, "bytes of a freed state");
+    banyan_codec_state_free(dead);
+}
+
+/* Whoever goes on with a handle that was freed is told so, as is who frees it again, also after
+ * others were made. Under the address sanitizer: nothing freed is read. */
+static int dead_handles(struct test *t)
+{
+    struct banyan_comm *dup, *gone, *others[20];
+    struct banyan_request *rq, *orphan, *on_dup;
+    struct banyan_codec_state *st;
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    float x[4] = { 0 };
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &dup));
+    CHECK_OK(t, banyan_comm_dup(t->comm, &gone));
+    CHECK_OK(t, banyan_barrier_init(gone, NULL, &orphan));
+    CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+    CHECK_OK(t, banyan_barrier_init(dup, NULL, &on_dup));
+    CHECK_OK(t, banyan_codec_state_create(&st, 4, 1));
+    CHECK_OK(t, banyan_request_free(on_dup));
+    CHECK_OK(t, banyan_comm_finalize(dup));
+    CHECK_OK(t, banyan_comm_finalize(gone));
+    CHECK_OK(t, banyan_request_free(rq));
+    banyan_codec_state_free(st);
+    for (int round = 0; round < 2; round++) {
+        use_dead_comm(t, dup);
+        use_dead_request(t, rq);
+        use_dead_request(t, on_dup);
+        use_dead_state(t, st);
+        for (int i = 0; i < 20; i++)
+            CHECK_OK(t, banyan_comm_dup(t->comm, &others[i]));
+        for (int i = 0; i < 20; i++)
+            CHECK_OK(t, banyan_comm_finalize(others[i]));
+    }
+    /* A request outlives its communicator, whose memory others have used meanwhile. */
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(t, banyan_comm_dup(t->comm, &others[0]));
+        CHECK_OK(t, banyan_comm_finalize(others[0]));
+    }
+    FREED("communicator", banyan_start(orphan));
+    FREED("communicator", banyan_request_free(orphan));
+    FREED("request was freed", banyan_request_free(orphan));
+    /* A state that its request outlives. */
+    opts.codec = "bf16:force=1";
+    CHECK_OK(t, banyan_codec_state_create(&st, 4, 1));
+    opts.codec_state = st;
+    CHECK_OK(t, banyan_allreduce_init(x, x, 4, BANYAN_F32, BANYAN_SUM, t->comm, &opts, &rq));
+    banyan_codec_state_free(st);
+    FREED("codec_state", banyan_start(rq));
+    CHECK_OK(t, banyan_request_free(rq));
+    case_check_works(t, t->comm);
+    return 0;
+}
+#undef FREED
+
 const struct mp_case cases_misuse[] = {
     { "mismatch", mismatch, CASE_FAILS },
     { "only_sending", only_sending, 0 },
     { "send_too_long", send_too_long, CASE_FAILS },
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
+    { "dead_handles", dead_handles, 0 },
     { 0 },
 };

@@ -66,3 +66,10 @@ static struct mp_row arguments[] = {
     { "arguments", "tcp", 3 },
 };
 MP_TABLE(misuse, wrong_arguments_are_refused_by_name, arguments)
+
+static struct mp_row freed[] = {
+    { "dead_handles", "shm", 1 },
+    { "dead_handles", "shm", 2 },
+    { "dead_handles", "tcp", 3 },
+};
+MP_TABLE(misuse, handles_that_were_freed_are_refused, freed)

@@ -201,6 +201,31 @@ static int late_failure(struct banyan_comm *comm)
     }
 }
 
+/* 0, or -BANYAN_EBUSY naming the oldest operation that would be cut off. */
+static int check_idle(struct banyan_comm *comm)
+{
+    const struct bny_op *op;
+    char name[48] = "";
+
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_comm_finalize: called inside a group; end the group first");
+    bny_world_lock(comm->world);
+    op = comm->active_first;
+    if (op && op->call.collective == BNY_SENDRECV)
+        snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",
+                 op->call.root);
+    else if (op)
+        snprintf(name, sizeof name, "%s (operation %u)",
+                 bny_collective_name((enum bny_collective)op->call.collective), op->seq);
+    bny_world_unlock(comm->world);
+    return *name ? bny_fail(BANYAN_EBUSY,
+                            "banyan_comm_finalize: rank %d: %s is in flight; wait for its "
+                            "request first",
+                            comm->rank, name)
+                 : 0;
+}
+
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
     int rc = bny_comm_check(comm, "banyan_comm_finalize");
@@ -211,6 +236,9 @@ int banyan_comm_finalize(struct banyan_comm *comm)
         return bny_fail(BANYAN_EFORK,
                         "this process was forked from the one that made the communicator");
     if (!comm->init && !atomic_load(&comm->failed)) {
+        rc = check_idle(comm);
+        if (rc)
+            return rc;
         rc = banyan_barrier(comm, NULL);
         if (rc == 0)
             rc = late_failure(comm);

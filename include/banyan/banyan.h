@@ -58,7 +58,8 @@ enum banyan_error {
     BANYAN_ENOTSUP = 8,   /* not supported on this machine or by this build */
     BANYAN_ESYSTEM = 9,   /* a system call failed; the message has its errno text */
     BANYAN_EFORK = 10,    /* called in a forked child */
-    BANYAN_EBUSY = 11,    /* the request is already started */
+    BANYAN_EBUSY = 11,    /* in use: a request already started, a communicator with operations
+                           * in flight */
     BANYAN_EVERSION = 12, /* ranks run incompatible library versions */
     BANYAN_ECONFIG = 13,  /* settings are wrong, or differ between ranks */
     BANYAN_ERROR_COUNT
@@ -212,10 +213,12 @@ BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **ou
  * NULL. Collective. */
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
-/* Waits until every operation is finished everywhere (a barrier), then destroys. Returns 0, or
- * the failure that came to light by then: ranks that called different operations in which they
- * only sent hear of it here, if not before. A communicator that had failed is only destroyed,
- * and 0 returned: its failure was told by the calls before. */
+/* A barrier: every rank has finished its operations and calls no more of them; then destroys.
+ * -EBUSY, and comm lives on, when an operation of this rank is in flight or inside a group:
+ * wait for its request and call again. Otherwise comm is gone in any case. Returns 0, or the
+ * failure that came to light by then: ranks that called different operations in which they only
+ * sent hear of it here, if not before. A communicator that had failed is only destroyed, and 0
+ * returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
  * see it as gone. Requests of comm must be freed before. */

@@ -287,6 +287,49 @@ static int arguments(struct test *t)
     return 0;
 }
 
+/* Nobody finalizes what is in flight: refused by name, and the communicator lives on. */
+static int finalize_busy(struct test *t)
+{
+    struct banyan_comm *comm;
+    struct banyan_request *rq[2];
+    uint32_t x = 7, y = 0;
+    int next = (t->rank + 1) % t->n, last = (t->rank + t->n - 1) % t->n;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    CHECK_OK(t, banyan_recv_init(&y, 1, BANYAN_U32, last, comm, NULL, &rq[0]));
+    CHECK_OK(t, banyan_start(rq[0]));
+    if (t->n > 1 || y == 0) {
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+        CHECK_HAS(t, banyan_last_error(), "recv from rank");
+    }
+    CHECK_OK(t, banyan_group_start());
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+    CHECK_HAS(t, banyan_last_error(), "group");
+    CHECK_OK(t, banyan_group_end());
+    CHECK_OK(t, banyan_barrier(t->comm, NULL)); /* all have been refused */
+    case_check_works(t, comm);
+    CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, next, comm, NULL));
+    CHECK_OK(t, banyan_wait(rq[0], -1));
+    CHECK(t, y == 7, "received %u", y);
+    CHECK_OK(t, banyan_request_free(rq[0]));
+    if (t->n > 1 && t->rank == 0) { /* a collective, which the others come to later */
+        CHECK_OK(t,
+                 banyan_allreduce_init(&x, &y, 1, BANYAN_U32, BANYAN_SUM, comm, NULL, &rq[0]));
+        CHECK_OK(t, banyan_start(rq[0]));
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+        CHECK_HAS(t, banyan_last_error(), "allreduce");
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->n > 1 && t->rank == 0) {
+        CHECK_OK(t, banyan_wait(rq[0], -1));
+        CHECK_OK(t, banyan_request_free(rq[0]));
+    } else if (t->n > 1) {
+        CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_U32, BANYAN_SUM, comm, NULL));
+    }
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
 /* ---- handles that were freed ---- */
 #define FREED(word, call)                                                                      \
     do {                                                                                       \
@@ -417,6 +460,7 @@ const struct mp_case cases_misuse[] = {
     { "send_too_long", send_too_long, CASE_FAILS },
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
+    { "finalize_busy", finalize_busy, 0 },
     { "dead_handles", dead_handles, 0 },
     { 0 },
 };

@@ -67,6 +67,13 @@ static struct mp_row arguments[] = {
 };
 MP_TABLE(misuse, wrong_arguments_are_refused_by_name, arguments)
 
+static struct mp_row busy[] = {
+    { "finalize_busy", "shm", 1 },
+    { "finalize_busy", "shm", 2 },
+    { "finalize_busy", "tcp", 3 },
+};
+MP_TABLE(misuse, finalize_refuses_what_is_in_flight, busy)
+
 static struct mp_row freed[] = {
     { "dead_handles", "shm", 1 },
     { "dead_handles", "shm", 2 },

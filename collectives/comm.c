@@ -290,25 +290,55 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
 
 /* ---- dup and split ---- */
 
+/* An id names a communicator in every message, so no two that a process knows may share one. It
+ * is put together from a rank of the world and a number which only that rank gives out: the
+ * world's ranks take as many bits as they need, the numbers the rest (32 bits in all: 16 each
+ * for 65536 ranks, 22 for the numbers of 1024). The world's own is number 1 of rank 0. A rank
+ * whose numbers begin anew skips what it still uses itself, and the members ask each other. */
 struct member { /* what every rank tells the others in a split */
     int32_t color, key;
-    uint32_t next_id;
-    uint32_t pad;
+    uint32_t id;    /* of its group's communicator, should it be the first in it */
+    uint32_t again; /* that id may have been used before */
 };
 
-/* Same on all members; different from every id that any of them uses. */
-static uint32_t new_id(const struct banyan_comm *parent, const struct member *all)
+static int id_bits(const struct bny_world *w)
 {
-    uint32_t id = 0, x;
+    int bits = 32;
 
-    for (int r = 0; r < parent->n; r++)
-        if (all[r].next_id > id)
-            id = all[r].next_id;
-    /* two splits of different parents at the same time agree on the same number: the parent
-     * tells them apart */
-    x = (parent->id * 0x9e3779b9u) ^ (id * 0x85ebca6bu);
-    x ^= x >> 15;
-    return x > 1 ? x : x + 2;
+    while (bits > 16 && (uint64_t)w->nranks > (uint64_t)1 << (32 - bits))
+        bits--;
+    return w->comm_id_bits ? w->comm_id_bits : bits;
+}
+
+/* Does this rank know a communicator of that id, or something meant for one? Lock held. */
+static int id_is_used(struct bny_world *w, uint32_t id)
+{
+    struct bny_failure f;
+
+    for (const struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        if (c->id == id)
+            return 1;
+    for (const struct bny_msg *m = w->strays; m; m = m->next)
+        if (m->hdr.comm == id)
+            return 1;
+    return w->control && bny_control_failure_of(w->control, id, &f) && f.comm == id;
+}
+
+/* The next id that this rank may give, or 0: all are in use. Lock held. */
+static uint32_t draw_id(struct bny_world *w)
+{
+    int bits = id_bits(w);
+    uint32_t most = (uint32_t)(((uint64_t)1 << bits) - 1), high;
+
+    high = bits < 32 ? (uint32_t)w->rank << bits : 0;
+    for (uint32_t tries = 0; tries < most; tries++) {
+        if (w->comm_ids == most)
+            w->comm_ids_again = 1;
+        w->comm_ids = w->comm_ids == most ? 1 : w->comm_ids + 1;
+        if (!w->comm_ids_again || !id_is_used(w, high | w->comm_ids))
+            return high | w->comm_ids;
+    }
+    return 0;
 }
 
 static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
@@ -339,16 +369,14 @@ static int pick(const struct banyan_comm *parent, const struct member *all, int 
     return n;
 }
 
+/* ranks: memory for a number a member of the parent. */
 static int make_child(struct banyan_comm *parent, const struct member *all, int color,
-                      struct banyan_comm **out)
+                      int *ranks, struct banyan_comm **out)
 {
     struct bny_world *w = parent->world;
-    int *ranks = malloc((size_t)parent->n * sizeof *ranks), n, me = -1;
-    uint32_t id = new_id(parent, all);
+    int n = pick(parent, all, color, ranks), me = -1;
+    uint32_t id = all[ranks[0]].id;
 
-    if (!ranks)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    n = pick(parent, all, color, ranks);
     for (int i = 0; i < n; i++) {
         if (ranks[i] == parent->rank)
             me = i;
@@ -362,36 +390,68 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
         bny_comm_settle(*out);
     }
     bny_world_unlock(w);
-    free(ranks);
     return *out || color < 0 ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+}
+
+/* One round: every rank's wish and id. 1: some member still uses the id that its group would
+ * get, so the next round must draw others. Or an error. Ids that are new need no such question.
+ */
+static int exchange(struct banyan_comm *comm, struct member *mine, struct member *all,
+                    int *ranks)
+{
+    struct bny_world *w = comm->world;
+    uint8_t used = 0, *any = (uint8_t *)ranks;
+    int rc, again = 0;
+
+    bny_world_lock(w);
+    mine->id = draw_id(w);
+    mine->again = (uint32_t)w->comm_ids_again;
+    bny_world_unlock(w);
+    rc = banyan_allgather(mine, all, sizeof *mine, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++) {
+        if (all[r].id == 0)
+            return bny_fail(BANYAN_ENOMEM,
+                            "banyan_comm_split: rank %d has no number left for a communicator; "
+                            "free some",
+                            r);
+        again |= all[r].again != 0;
+    }
+    if (rc || !again)
+        return rc;
+    pick(comm, all, mine->color, ranks);
+    bny_world_lock(w);
+    used = (uint8_t)id_is_used(w, all[ranks[0]].id);
+    bny_world_unlock(w);
+    rc = banyan_allgather(&used, any, 1, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++)
+        used |= any[r];
+    return rc ? rc : used;
 }
 
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc = bny_comm_check(comm, "banyan_comm_split");
+    int rc = bny_comm_check(comm, "banyan_comm_split"), *ranks;
 
     if (rc)
         return rc;
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");
     *out = NULL;
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_comm_split: called inside a group; end the group first");
     all = malloc((size_t)comm->n * sizeof *all);
-    if (!all)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a split");
-    bny_world_lock(comm->world);
-    mine.next_id = ++comm->world->comm_ids;
-    bny_world_unlock(comm->world);
-    rc = banyan_allgather(&mine, all, sizeof mine, BANYAN_U8, comm, NULL);
-    for (int r = 0; rc == 0 && r < comm->n; r++) { /* ids stay ahead of everybody's */
-        bny_world_lock(comm->world);
-        if (all[r].next_id > comm->world->comm_ids)
-            comm->world->comm_ids = all[r].next_id;
-        bny_world_unlock(comm->world);
-    }
+    ranks = malloc((size_t)comm->n * sizeof *ranks);
+    if (!all || !ranks)
+        rc = bny_fail(BANYAN_ENOMEM, "no memory for a split");
+    else
+        while ((rc = exchange(comm, &mine, all, ranks)) == 1)
+            ;
     if (rc == 0)
-        rc = make_child(comm, all, mine.color, out);
+        rc = make_child(comm, all, mine.color, ranks, out);
     free(all);
+    free(ranks);
     return rc;
 }
 

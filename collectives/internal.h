@@ -79,7 +79,9 @@ struct bny_world {
     struct bny_boards *boards;  /* small.c */
     int boards_tried;
     struct bny_cookie_slab *cookie_slabs;
-    uint32_t comm_ids;            /* largest id seen */
+    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: comm.c */
+    int comm_ids_again; /* they have begun anew: some may be in use */
+    int comm_id_bits;   /* of that part */
     struct bny_world *next_world; /* of this process; world.c */
     int nlocal;                   /* ranks on this host */
     int codec_crc;                /* encoded chunks carry checksums: agreed */

@@ -19,7 +19,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     call->timeout_s = -1;
     memcpy(call->schedule, "auto", 5);
     call->chunk_bytes = 0;
-    rc = bny_comm_check(comm, bny_collective_name(collective));
+    rc = bny_comm_enter(comm, bny_collective_name(collective));
     if (rc)
         return rc;
     if (comm->world->generation != bny_process_generation())

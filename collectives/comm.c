@@ -147,7 +147,7 @@ void banyan_comm_destroy(struct banyan_comm *comm)
 
     if (!comm)
         return;
-    if (bny_comm_check(comm, "banyan_comm_destroy") != 0) {
+    if (bny_comm_enter(comm, "banyan_comm_destroy") != 0) {
         if (!atomic_exchange(&told, 1))
             bny_warn("%s", banyan_last_error());
         return;
@@ -228,7 +228,7 @@ static int check_idle(struct banyan_comm *comm)
 
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
-    int rc = bny_comm_check(comm, "banyan_comm_finalize");
+    int rc = bny_comm_enter(comm, "banyan_comm_finalize");
 
     if (rc)
         return rc;
@@ -280,6 +280,11 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
              reason ? reason : "no reason given");
     if (w->control) {
         bny_control_report(w->control, &f); /* any thread */
+        return 0;
+    }
+    if (bny_in_user_op) { /* of this world's: there is only this thread, with the lock */
+        w->has_local_failure = 1;
+        w->local_failure = f;
         return 0;
     }
     bny_world_lock(w);
@@ -431,7 +436,7 @@ static int exchange(struct banyan_comm *comm, struct member *mine, struct member
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc = bny_comm_check(comm, "banyan_comm_split"), *ranks;
+    int rc = bny_comm_enter(comm, "banyan_comm_split"), *ranks;
 
     if (rc)
         return rc;
@@ -502,7 +507,7 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 int banyan_progress(struct banyan_comm *comm)
 {
     struct bny_world *w;
-    int n, rc = bny_comm_check(comm, "banyan_progress");
+    int n, rc = bny_comm_enter(comm, "banyan_progress");
 
     if (rc)
         return rc;
@@ -522,7 +527,7 @@ int banyan_progress_fd(struct banyan_comm *comm)
     struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
                                 .it_value = { .tv_nsec = 1000000 } };
     struct bny_world *w;
-    int timer, rc = bny_comm_check(comm, "banyan_progress_fd");
+    int timer, rc = bny_comm_enter(comm, "banyan_progress_fd");
 
     if (rc)
         return rc;
@@ -614,6 +619,8 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
     *out = NULL;
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_comm_init");
     bny_device_look();
     bny_param_check_unknown();
     rc = take_config(&c, cfg);
@@ -637,7 +644,7 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
 
 int banyan_comm_init_test(struct banyan_comm *comm, int *done)
 {
-    int rc = bny_comm_check(comm, "banyan_comm_init_test");
+    int rc = bny_comm_enter(comm, "banyan_comm_init_test");
 
     if (rc)
         return rc;

@@ -46,6 +46,10 @@ bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dty
 /* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
                    const void *a, const void *b, size_t n);
+/* This thread runs a user's function, and holds the lock of a world: a call that needs a lock
+ * would wait for itself. */
+extern _Thread_local int bny_in_user_op;
+int bny_user_op_refuse(const char *what); /* -BANYAN_EBUSY */
 
 /* ---- world ---- */
 struct bny_card; /* what a rank tells all others at init: join.c */
@@ -415,6 +419,11 @@ static inline int bny_comm_check(const struct banyan_comm *comm, const char *wha
 {
     return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) ? 0
                                                                : bny_comm_refuse(comm, what);
+}
+/* The same for calls that need a lock: -BANYAN_EBUSY inside a user operation. */
+static inline int bny_comm_enter(const struct banyan_comm *comm, const char *what)
+{
+    return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
 }
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);

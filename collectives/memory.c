@@ -111,7 +111,7 @@ void bny_device_forgets(struct bny_tp **tp, void *at)
 int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 {
     struct bny_tp *tp;
-    int rc = bny_comm_check(comm, "banyan_mem_alloc");
+    int rc = bny_comm_enter(comm, "banyan_mem_alloc");
 
     if (rc)
         return rc;
@@ -129,7 +129,7 @@ int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 int banyan_mem_free(struct banyan_comm *comm, void *ptr)
 {
     struct bny_tp *tp;
-    int rc = bny_comm_check(comm, "banyan_mem_free");
+    int rc = bny_comm_enter(comm, "banyan_mem_free");
 
     if (rc)
         return rc;
@@ -148,7 +148,7 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
                         uint64_t offset)
 {
     struct bny_tp *tp;
-    int rc = bny_comm_check(comm, "banyan_mem_register");
+    int rc = bny_comm_enter(comm, "banyan_mem_register");
 
     if (rc)
         return rc;
@@ -168,7 +168,7 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
 int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
 {
     struct bny_tp *tp;
-    int rc = bny_comm_check(comm, "banyan_mem_deregister");
+    int rc = bny_comm_enter(comm, "banyan_mem_deregister");
 
     if (rc)
         return rc;

@@ -34,6 +34,8 @@ static int is_orphan(const struct banyan_request *req)
 
 static int check(const struct banyan_request *req, const char *what)
 {
+    if (bny_in_user_op)
+        return bny_user_op_refuse(what);
     if (!req)
         return bny_fail(BANYAN_EINVAL, "%s: the request must not be NULL", what);
     if (!bny_handle_is(&req->handle, MARK))
@@ -185,7 +187,7 @@ int banyan_request_free(struct banyan_request *req)
         return 0;
     rc = check(req, "banyan_request_free");
     if (rc) {
-        if (bny_handle_is(&req->handle, MARK) && is_orphan(req))
+        if (rc == -BANYAN_EINVAL && bny_handle_is(&req->handle, MARK) && is_orphan(req))
             drop_orphan(req);
         return rc;
     }
@@ -228,7 +230,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
                              .timeout_s = -1 };
     struct bny_plan plan;
     char transports[TRANSPORTS_TEXT], refused[96] = "";
-    int c, rc = bny_comm_check(comm, "banyan_comm_plan");
+    int c, rc = bny_comm_enter(comm, "banyan_comm_plan");
 
     if (rc)
         return rc;

@@ -158,6 +158,8 @@ int bny_in_group(void)
 
 int banyan_group_start(void)
 {
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_group_start");
     group.depth++;
     return 0;
 }
@@ -167,6 +169,8 @@ int banyan_group_end(void)
     int rc = 0;
     char text[512] = "";
 
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_group_end");
     if (group.depth == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--group.depth)

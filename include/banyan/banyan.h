@@ -121,7 +121,9 @@ enum banyan_op_kind {
 typedef uint32_t banyan_op;
 
 /* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before
- * inout. */
+ * inout. It may be called by any call that waits, and must not make calls that do: what it
+ * calls returns -BANYAN_EBUSY, but for banyan_comm_rank, _count, _stats, banyan_async_error and
+ * banyan_abort. */
 typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
                                enum banyan_dtype dtype);
 /* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the

@@ -330,6 +330,92 @@ static int finalize_busy(struct test *t)
     return 0;
 }
 
+/* ---- calls from inside a user operation ---- */
+struct inside {
+    struct test *t;
+    struct banyan_request *rq;
+    int calls;
+};
+
+#define INSIDE(word, call)                                                                     \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EBUSY, call);                                                      \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
+        CHECK_HAS(t, banyan_last_error(), "inside a user operation");                          \
+    } while (0)
+
+static void calling_op(void *ctx, const void *in, void *inout, size_t n,
+                       enum banyan_dtype dtype)
+{
+    struct inside *s = ctx;
+    struct test *t = s->t;
+    struct banyan_stats stats = { .size = sizeof stats };
+    struct banyan_comm *out;
+    struct banyan_request *none;
+    uint32_t x = 0, y;
+    char text[100];
+    void *mem;
+    size_t which;
+    int done;
+
+    for (size_t i = 0; i < n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+    if (s->calls++)
+        return;
+    INSIDE("allreduce", banyan_allreduce(&x, &y, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+    INSIDE("send", banyan_send(&x, 1, BANYAN_U32, 0, t->comm, NULL));
+    INSIDE("barrier", banyan_barrier(t->comm, NULL));
+    INSIDE("barrier", banyan_barrier_init(t->comm, NULL, &none));
+    INSIDE("start", banyan_start(s->rq));
+    INSIDE("test", banyan_test(s->rq, &done));
+    INSIDE("wait", banyan_wait(s->rq, 1));
+    INSIDE("wait_all", banyan_wait_all(&s->rq, 1, 1));
+    INSIDE("wait_any", banyan_wait_any(&s->rq, 1, 1, &which));
+    INSIDE("request_free", banyan_request_free(s->rq));
+    INSIDE("group_start", banyan_group_start());
+    INSIDE("group_end", banyan_group_end());
+    INSIDE("split", banyan_comm_dup(t->comm, &out));
+    INSIDE("finalize", banyan_comm_finalize(t->comm));
+    INSIDE("init", banyan_comm_init_env(&out, NULL));
+    INSIDE("plan", banyan_comm_plan(t->comm, "barrier", 0, BANYAN_U8, text, sizeof text));
+    INSIDE("progress", banyan_progress(t->comm));
+    INSIDE("mem_alloc", banyan_mem_alloc(t->comm, 64, &mem));
+    INSIDE("mem_register", banyan_mem_register(t->comm, &x, 4, -1, 0));
+    banyan_comm_destroy(t->comm);
+    CHECK(t, banyan_comm_rank(t->comm) == t->rank, "rank %d", banyan_comm_rank(t->comm));
+    CHECK(t, banyan_comm_count(t->comm) == t->n, "count %d", banyan_comm_count(t->comm));
+    CHECK_OK(t, banyan_comm_stats(t->comm, &stats));
+    CHECK_OK(t, banyan_async_error(t->comm, NULL, NULL, 0));
+}
+#undef INSIDE
+
+static int op_calls_banyan(struct test *t)
+{
+    struct inside s = { .t = t };
+    static uint32_t x[100000], y[100000];
+    banyan_op op;
+
+    CHECK_OK(t, banyan_op_create_user(calling_op, &s, 0, 0, 1, &op));
+    for (size_t n = 1; n <= 100000; n += 99999) { /* the short cut, and chunks */
+        struct banyan_request *rq;
+
+        CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+        s.rq = rq;
+        s.calls = 0;
+        for (size_t i = 0; i < n; i++)
+            x[i] = (uint32_t)i;
+        CHECK_OK(t, banyan_allreduce(x, y, n, BANYAN_U32, op, t->comm, NULL));
+        for (size_t i = 0; i < n; i++)
+            CHECK(t, y[i] == (uint32_t)t->n * i, "element %zu is %u", i, y[i]);
+        CHECK_OK(t, banyan_start(rq));
+        CHECK_OK(t, banyan_wait(rq, -1));
+        CHECK_OK(t, banyan_request_free(rq));
+        case_check_agree(t, t->comm, n, "the size");
+    }
+    CHECK_OK(t, banyan_op_free(op));
+    return 0;
+}
+
 /* ---- handles that were freed ---- */
 #define FREED(word, call)                                                                      \
     do {                                                                                       \
@@ -461,6 +547,7 @@ const struct mp_case cases_misuse[] = {
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
     { "finalize_busy", finalize_busy, 0 },
+    { "op_calls_banyan", op_calls_banyan, 0 },
     { "dead_handles", dead_handles, 0 },
     { 0 },
 };

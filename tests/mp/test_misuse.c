@@ -74,6 +74,12 @@ static struct mp_row busy[] = {
 };
 MP_TABLE(misuse, finalize_refuses_what_is_in_flight, busy)
 
+static struct mp_row inside[] = {
+    { "op_calls_banyan", "shm", 2, "", 20 },
+    { "op_calls_banyan", "tcp", 3, "", 20 },
+};
+MP_TABLE(misuse, calls_inside_a_user_operation_are_refused, inside)
+
 static struct mp_row freed[] = {
     { "dead_handles", "shm", 1 },
     { "dead_handles", "shm", 2 },

@@ -556,13 +556,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
         return;
     }
     if (!message_fits(op, from, msg, &index)) {
-        bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
-                   op->comm->peers[from].world_rank,
-                   "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does "
-                   "not expect: "
-                   "counts per rank, or BANYAN_* settings, differ between the two",
-                   from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step,
-                   bny_collective_name(op->call.collective), op->comm->rank);
+        bny_mismatch_chunk(op, from, msg);
         bny_msg_release(op->comm->world, msg);
         return;
     }

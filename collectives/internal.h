@@ -491,6 +491,8 @@ int bny_op_is_done(struct bny_op *op);
 /* mismatch.c: ranks that call different operations; lock held */
 /* A message for an operation in flight here says that its sender runs another one. */
 void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg);
+/* A chunk that the operation does not expect. */
+void bny_mismatch_chunk(struct bny_op *op, int from, const struct bny_msg *msg);
 /* A message for an operation that is finished here. */
 void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *msg);
 /* Asks the peers of an operation that has waited for long whether they run the same one. */

@@ -70,11 +70,19 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     append(buf, ")");
 }
 
-/* "schedule star, codec int8, chunk 65536": what probes carry. */
-static void describe_plan(const struct bny_plan *plan, char buf[TEXT_MAX])
+/* "schedule star, codec int8, chunk 4096, asked for chunk 8192, deterministic 0": what probes
+ * carry. */
+static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
 {
-    snprintf(buf, TEXT_MAX, "schedule %s, codec %s, chunk %zu", plan->schedule,
-             plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
+    const struct bny_plan *plan = &op->plan;
+    size_t asked = op->call.chunk_bytes ? op->call.chunk_bytes : op->comm->chunk_bytes;
+
+    buf[0] = '\0';
+    append(buf, "schedule %s, codec %s, chunk %zu", plan->schedule,
+           plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
+    if (asked != plan->chunk_bytes)
+        append(buf, ", asked for chunk %zu", asked);
+    append(buf, ", deterministic %d", op->call.deterministic);
 }
 
 /* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
@@ -111,8 +119,12 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
         else if (*ours_plan)
             snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", c->rank,
                      ours_plan, from);
+        else if (*theirs_plan)
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", from,
+                     theirs_plan, c->rank);
         else
-            snprintf(hint, sizeof hint, " with different schedule, codec or chunk");
+            snprintf(hint, sizeof hint,
+                     " with different schedule, codec, chunk or deterministic");
     }
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
                "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b,
@@ -129,7 +141,7 @@ static int probe(struct bny_op *op, struct bny_ep *ep)
                          .started = op->comm->next_seq };
     char text[TEXT_MAX];
 
-    describe_plan(&op->plan, text);
+    describe_plan(op, text);
     h.len = h.codec_len_raw = (uint32_t)strlen(text);
     return ep->ops->eager(ep, &h, text);
 }
@@ -144,7 +156,7 @@ void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
 
     other.codec_sched = op->sig.codec_sched;
     read_plan(msg, theirs);
-    describe_plan(&op->plan, ours);
+    describe_plan(op, ours);
     if (ep && !op->peers[from].told && memcmp(&other, &op->sig, sizeof other) == 0) {
         op->peers[from].told = probe(op, ep) == 0;
         if (op->peers[from].told && !*theirs)
@@ -158,11 +170,12 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
 {
     const struct bny_hdr *h = &msg->hdr;
     const struct bny_sig *ours = &c->past[h->seq % BNY_PAST];
-    char text[TEXT_MAX];
+    char text[TEXT_MAX], theirs[TEXT_MAX];
 
+    read_plan(msg, theirs);
     if (h->sig.collective != BNY_SENDRECV && c->next_seq - h->seq <= BNY_PAST &&
         memcmp(ours, &h->sig, sizeof *ours) != 0) {
-        report(c, from, &h->sig, ours, h->seq, "", "");
+        report(c, from, &h->sig, ours, h->seq, theirs, "");
         return;
     }
     if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE)
@@ -172,6 +185,43 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
                "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
                "called different operations",
                from, text, h->seq, c->rank);
+}
+
+/* Counts of its own that differ from a peer's: a message's chunk says how many elements were
+ * sent, if it is the last one, or at least. */
+static int report_counts(struct bny_op *op, int from, const struct bny_hdr *h)
+{
+    const struct bny_program *p = op->program;
+    const struct bny_step_state *st;
+    size_t elems = h->len / op->esz, sent = h->chunk * op->chunk_elems + elems;
+
+    if (p->recv_first[from] + h->step >= p->recv_first[from + 1] || h->kind != BNY_MSG_DATA)
+        return 0;
+    st = &op->steps[p->recv_of[p->recv_first[from] + h->step]];
+    if (st->encodes || sent == st->count)
+        return 0;
+    bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+               op->comm->peers[from].world_rank,
+               "operation %u: %s: rank %d sent %s%zu %s to rank %d, which expects %zu: counts "
+               "differ between the two",
+               op->seq, bny_collective_name((enum bny_collective)op->call.collective), from,
+               elems < op->chunk_elems ? "" : "at least ", sent,
+               banyan_dtype_name(op->call.dtype), op->comm->rank, st->count);
+    return 1;
+}
+
+void bny_mismatch_chunk(struct bny_op *op, int from, const struct bny_msg *msg)
+{
+    const struct bny_hdr *h = &msg->hdr;
+
+    if (!report_counts(op, from, h))
+        bny_report(
+            op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+            op->comm->peers[from].world_rank,
+            "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does not "
+            "expect: counts per rank, or BANYAN_* settings, differ between the two",
+            from, h->len, h->chunk, h->step,
+            bny_collective_name((enum bny_collective)op->call.collective), op->comm->rank);
 }
 
 /* ---- probes ---- */

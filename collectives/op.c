@@ -9,6 +9,13 @@
 
 /* ---- init ---- */
 
+static int reduces(const struct bny_call *c)
+{
+    return c->collective == BNY_ALLREDUCE || c->collective == BNY_REDUCE ||
+           c->collective == BNY_REDUCE_SCATTER || c->collective == BNY_SCAN ||
+           c->collective == BNY_EXSCAN;
+}
+
 static void make_sig(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -18,7 +25,8 @@ static void make_sig(struct bny_op *op)
     op->sig.collective = c->collective;
     op->sig.dtype = (uint8_t)c->dtype;
     op->sig.op = c->redop.wire;
-    op->sig.codec_sched = (uint8_t)hash;
+    /* Ranks must agree on it also where the plan is the same with and without. */
+    op->sig.codec_sched = (uint8_t)(c->deterministic && reduces(c) ? hash ^ 0xa5 : hash);
     op->sig.count = c->vector ? 0 : c->count;
     op->sig.root_tag = c->collective == BNY_SENDRECV ? c->tag
                                                      : (uint32_t)(c->root < 0 ? 0 : c->root) ^

@@ -208,15 +208,19 @@ static int choose_forced(struct banyan_comm *c, const struct bny_call *call, con
     return 0;
 }
 
-static uint8_t hash_plan(const struct bny_plan *plan)
+/* Also of the chunk asked for, which some plans have no use for: ranks must agree on it. */
+static uint8_t hash_plan(const struct banyan_comm *c, const struct bny_call *call,
+                         const struct bny_plan *plan)
 {
     uint32_t h = 2166136261u;
+    size_t asked = call->chunk_bytes ? call->chunk_bytes : c->chunk_bytes;
 
     for (const char *s = plan->schedule; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
     for (const char *s = plan->codec ? plan->codec->spec : ""; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
+    h = (h ^ (uint32_t)asked) * 16777619u;
     return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
 }
 
@@ -298,7 +302,7 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         snprintf(plan->schedule, sizeof plan->schedule,
                  "sendrecv"); /* the same on both ends: it is hashed */
         plan->chunk_bytes = bny_chunk_of(c, call, NULL, plan->program);
-        plan->sched_hash = hash_plan(plan);
+        plan->sched_hash = hash_plan(c, call, plan);
         return 0;
     }
     if (call->codec &&
@@ -306,7 +310,7 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
         plan->path = BNY_PATH_STAGES;
         snprintf(plan->schedule, sizeof plan->schedule, "stages");
         plan->predicted_s = bny_cost_coded(c, call, 256 << 10);
-        plan->sched_hash = hash_plan(plan);
+        plan->sched_hash = hash_plan(c, call, plan);
         say(c, call, plan);
         return 0;
     }
@@ -347,7 +351,7 @@ static int choose(struct banyan_comm *c, const struct bny_call *call, struct bny
             bny_cost_network_chunk(c, call, plan->schedule, bny_call_bytes(c, call), &k))
             set_manner(c, call, &k, plan);
     }
-    plan->sched_hash = hash_plan(plan);
+    plan->sched_hash = hash_plan(c, call, plan);
     say(c, call, plan);
     return 0;
 }

@@ -78,6 +78,70 @@ static int differ_schedule(struct test *t, int deviant, void *buf, size_t n)
     return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
 }
 
+static int differ_deterministic(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.deterministic = deviant;
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static int differ_chunk(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.chunk_bytes = deviant ? 7168 : 9216;
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static _Thread_local int deviant_rank;
+
+/* v-variants: the deviant expects a block of n - 1 of the first other rank, which sends n. */
+static int differ_gatherv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+    int root = deviant_rank;
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == (root + 1) % t->n ? n - 1 : 0;
+    return banyan_gatherv(buf, t->rank == (root + 1) % t->n ? n : 0, buf, counts, NULL,
+                          BANYAN_F32, root, t->comm, NULL);
+}
+
+static int differ_scatterv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+    int root = (deviant_rank + 1) % t->n;
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == deviant_rank ? n : 0;
+    return banyan_scatterv(buf, counts, NULL, buf, deviant ? n - 1 : 0, BANYAN_F32, root,
+                           t->comm, NULL);
+}
+
+static int differ_allgatherv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == (deviant_rank + 1) % t->n && deviant ? n / 16 - 1 : n / 16;
+    return banyan_allgatherv((char *)buf + (size_t)t->rank * counts[0] * 4, buf, counts, NULL,
+                             BANYAN_F32, t->comm, NULL);
+}
+
+static int differ_alltoallv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t send[MP_RANKS_MAX] = { 0 }, recv[MP_RANKS_MAX] = { 0 };
+    int from = (deviant_rank + 1) % t->n;
+
+    if (deviant)
+        recv[from] = n / 2 - 1;
+    if (t->rank == from)
+        send[deviant_rank] = n / 2;
+    return banyan_alltoallv(buf, send, NULL, (char *)buf + n * 2, recv, NULL, BANYAN_F32,
+                            t->comm, NULL);
+}
+
 static int differ_recvcount(struct test *t, int deviant, void *buf, size_t n)
 {
     n = n / 8 + 1;
@@ -97,6 +161,13 @@ static const struct mismatch mismatches[] = {
     { "tag", differ_tag, { "tag 40", "tag 41" } },
     { "schedule", differ_schedule, { "with schedule", "rank" } },
     { "recvcount", differ_recvcount, { "count", "rank" } },
+    { "deterministic", differ_deterministic, { "deterministic 0", "deterministic 1" } },
+    { "chunk", differ_chunk, { "chunk 7168", "chunk 9216" } },
+    { "gatherv", differ_gatherv, { NULL, NULL } },
+    { "scatterv", differ_scatterv, { NULL, NULL } },
+    { "allgatherv", differ_allgatherv, { " 6250 f32", " 6249:" } },
+    { "alltoallv", differ_alltoallv, { " 50000 f32", " 49999:" } },
+    { "alltoallv_small", differ_alltoallv, { " 50 f32", " 49:" } },
 };
 
 /* The first error must come inside the call or, on ranks that were through before, in the next
@@ -126,6 +197,7 @@ static int mismatch(struct test *t)
         if (!strcmp(mismatches[i].name, name))
             m = &mismatches[i];
     CHECK(t, m, "no mismatch %s", name);
+    deviant_rank = who;
     case_check_works(t, t->comm);
     image_make(&im, NULL, n * 4 + 4096, 0, t->seed);
     memset(im.data, 0, n * 4 + 4096);

@@ -39,6 +39,20 @@ static struct mp_row mismatches[] = {
     MISMATCH("schedule", 4, "300000", "0"),
     MISMATCH("recvcount", 2, "100", "1"),
     MISMATCH("recvcount", 3, "300000", "1"),
+    MISMATCH("deterministic", 2, "100", "1"),
+    MISMATCH("deterministic", 3, "100", "0"),
+    MISMATCH("deterministic", 3, "300000", "2"),
+    MISMATCH("chunk", 2, "100", "0"),
+    MISMATCH("chunk", 4, "100", "3"),
+    MISMATCH("chunk", 3, "300000", "1"),
+    MISMATCH("gatherv", 2, "100", "1"),
+    MISMATCH("gatherv", 3, "100", "0"),
+    MISMATCH("gatherv", 3, "20001", "1"),
+    MISMATCH("scatterv", 2, "100", "1"),
+    MISMATCH("scatterv", 3, "20001", "2"),
+    MISMATCH("allgatherv", 2, "100000", "1"),
+    MISMATCH("alltoallv_small", 3, "100", "1"),
+    MISMATCH("alltoallv", 3, "100000", "2"),
 };
 MP_TABLE(misuse, ranks_that_disagree_are_told, mismatches)
 

@@ -80,9 +80,10 @@ static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
     buf[0] = '\0';
     append(buf, "schedule %s, codec %s, chunk %zu", plan->schedule,
            plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
-    if (asked != plan->chunk_bytes)
+    if (asked && asked != plan->chunk_bytes)
         append(buf, ", asked for chunk %zu", asked);
-    append(buf, ", deterministic %d", op->call.deterministic);
+    if (has_redop(&op->sig))
+        append(buf, ", deterministic %d", op->call.deterministic);
 }
 
 /* What a probe says about its sender's plan; foreign input. "" when it says nothing. */

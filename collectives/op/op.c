@@ -116,7 +116,7 @@ static int begin(struct bny_op *op)
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
     if (bny_op_is_active(op)) {
         bny_link_out(&op->stirred);
-        if (bny_op_advance(op))
+        if (bny_op_advance(op) && bny_op_is_active(op))
             bny_op_stir(op);
     }
     if (bny_match_is_busy(c->match))

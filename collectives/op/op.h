@@ -68,6 +68,8 @@ void bny_op_give(struct bny_op *op);                  /* back to the pool */
 /* Something happened to an active operation: progress advances it. */
 static inline void bny_op_stir(struct bny_op *op)
 {
+    BNY_ASSERT(atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE ||
+               atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING);
     bny_link_in(&op->comm->stirred, &op->stirred);
 }
 

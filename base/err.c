@@ -20,7 +20,7 @@ static const char *const phrases[BANYAN_ERROR_COUNT] = {
     [BANYAN_ENOTSUP] = "not supported here",
     [BANYAN_ESYSTEM] = "a system call failed",
     [BANYAN_EFORK] = "called in a forked child",
-    [BANYAN_EBUSY] = "the request is already started",
+    [BANYAN_EBUSY] = "the request or communicator is in use",
     [BANYAN_EVERSION] = "ranks run incompatible library versions",
     [BANYAN_ECONFIG] = "settings are wrong or differ between ranks",
 };

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/nearest.h"
 
 extern char **environ;
 
@@ -217,29 +218,9 @@ double bny_param_real(const char *name)
     return strtod(find(name)->def, NULL);
 }
 
-/* Edit distance, for the nearest name. */
-static unsigned distance(const char *a, const char *b)
+static const char *name_at(size_t i)
 {
-    unsigned row[64], n = (unsigned)strlen(b);
-
-    if (n >= 63)
-        return 1000;
-    for (unsigned j = 0; j <= n; j++)
-        row[j] = j;
-    for (unsigned i = 1; a[i - 1]; i++) {
-        unsigned diag = row[0];
-        row[0] = i;
-        for (unsigned j = 1; j <= n; j++) {
-            unsigned best = diag + (a[i - 1] != b[j - 1]);
-            diag = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n];
+    return i < NPARAMS ? params[i].name : NULL;
 }
 
 /* Variables of the tests, and of scripts/softroce-guest and scripts/test. */
@@ -254,6 +235,14 @@ static int is_no_parameter(const char *name)
     return 0;
 }
 
+static int is_known(const char *name)
+{
+    for (size_t i = 0; i < NPARAMS; i++)
+        if (!strcmp(params[i].name, name))
+            return 1;
+    return 0;
+}
+
 static void check_unknown(void)
 {
     if (bny_log_level_named(bny_param_str("BANYAN_DEBUG")) < 0)
@@ -261,23 +250,14 @@ static void check_unknown(void)
                  bny_param_str("BANYAN_DEBUG"));
     for (char **e = environ; e && *e; e++) {
         char name[64];
-        const char *nearest = NULL;
-        unsigned best = 1000;
         size_t len = strcspn(*e, "=");
 
         if (strncmp(*e, "BANYAN_", 7) != 0 || len >= sizeof name || is_no_parameter(*e))
             continue;
         memcpy(name, *e, len);
         name[len] = '\0';
-        for (size_t i = 0; i < NPARAMS; i++) {
-            unsigned d = distance(name, params[i].name);
-            if (d < best) {
-                best = d;
-                nearest = params[i].name;
-            }
-        }
-        if (best > 0)
-            bny_warn("unknown variable %s; did you mean %s?", name, nearest);
+        if (!is_known(name))
+            bny_warn("unknown variable %s%s", name, bny_did_you_mean(name, name_at, NULL));
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/nearest.h"
 #include "compress/codec.h"
 
 struct entry {
@@ -27,6 +28,13 @@ const char *bny_codec_list(void)
     for (size_t i = 0; (ops = bny_codec_at(i)) && at < sizeof text; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", ops->name);
     return text;
+}
+
+static const char *name_at(size_t i)
+{
+    const struct bny_codec_ops *ops = bny_codec_at(i);
+
+    return ops ? ops->name : NULL;
 }
 
 static int nparams(const struct bny_codec_ops *ops)
@@ -152,8 +160,8 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
     c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
     if (!c.ops)
-        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown; there are: %s", text,
-                        bny_codec_list());
+        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown%s; there are: %s", text,
+                        bny_did_you_mean(name, name_at, NULL), bny_codec_list());
     for (int i = 0; i < nparams(c.ops); i++)
         c.param[i] = c.ops->params[i].def;
     if (text[len] && (rc = params_parse(&c, text + len + 1)) != 0)

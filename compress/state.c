@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "compress/linear.h"
 
 #define SAVED_MAGIC   0x54534342u /* "BCST" */
@@ -27,6 +28,17 @@ struct saved { /* little endian; then residuals, track, keep */
 };
 _Static_assert(sizeof(struct saved) == 152, "saved format");
 
+static struct bny_handles handles = BNY_HANDLES(BNY_STATE_MARK, struct banyan_codec_state);
+
+int bny_state_check(const struct banyan_codec_state *st, const char *what)
+{
+    if (!st)
+        return bny_fail(BANYAN_EINVAL, "%s: the state must not be NULL", what);
+    if (!bny_handle_is(&st->handle, BNY_STATE_MARK))
+        return bny_fail(BANYAN_EINVAL, "%s: the codec state was freed already", what);
+    return 0;
+}
+
 static size_t plane_bytes(const struct banyan_codec_state *st)
 {
     return st->count * sizeof(float);
@@ -39,11 +51,12 @@ int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uin
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_codec_state_create: out must not be NULL");
     *out = NULL;
-    st = calloc(1, sizeof *st);
+    st = bny_handle_new(&handles);
     if (st && count <= PTRDIFF_MAX / (PLANES_MAX * sizeof(float)))
         st->ef = calloc(count ? count : 1, sizeof(float));
     if (!st || !st->ef) {
-        free(st);
+        if (st)
+            bny_handle_free(&handles, &st->handle);
         return bny_fail(BANYAN_ENOMEM, "no memory for the residuals of %zu elements", count);
     }
     st->count = count;
@@ -56,18 +69,27 @@ int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uin
 
 void banyan_codec_state_free(struct banyan_codec_state *st)
 {
+    static atomic_int told;
+
     if (!st)
         return;
+    if (bny_state_check(st, "banyan_codec_state_free") != 0) {
+        if (!atomic_exchange(&told, 1))
+            bny_warn("%s", banyan_last_error());
+        return;
+    }
     free(st->ef);
     free(st->track);
     free(st->keep);
-    free(st);
+    bny_handle_free(&handles, &st->handle);
 }
 
 static int check(const struct banyan_codec_state *st, const char *what)
 {
-    if (!st)
-        return bny_fail(BANYAN_EINVAL, "%s: the state must not be NULL", what);
+    int rc = bny_state_check(st, what);
+
+    if (rc)
+        return rc;
     if (st->busy)
         return bny_fail(BANYAN_EBUSY,
                         "%s: this state is used by an operation in flight; wait for it first",
@@ -104,7 +126,7 @@ int banyan_codec_state_scale(struct banyan_codec_state *st, double factor)
 
 const float *banyan_codec_state_residual(const struct banyan_codec_state *st)
 {
-    return st ? st->ef : NULL;
+    return bny_state_check(st, "banyan_codec_state_residual") == 0 ? st->ef : NULL;
 }
 
 /* At least so many planes; new ones are zero. */
@@ -164,9 +186,10 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
 
 size_t banyan_codec_state_bytes(const struct banyan_codec_state *st)
 {
-    return st ? sizeof(struct saved) + st->planes * plane_bytes(st) + st->track_bytes +
-                    st->keep_bytes
-              : 0;
+    return bny_state_check(st, "banyan_codec_state_bytes") == 0
+               ? sizeof(struct saved) + st->planes * plane_bytes(st) + st->track_bytes +
+                     st->keep_bytes
+               : 0;
 }
 
 static void put(char **at, const void *from, size_t bytes)

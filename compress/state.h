@@ -5,9 +5,11 @@
 #ifndef BNY_COMPRESS_STATE_H
 #define BNY_COMPRESS_STATE_H
 
+#include "base/handle.h"
 #include "compress/codec.h"
 
 struct banyan_codec_state {
+    struct bny_handle handle;
     size_t count;                  /* elements of the tensor */
     uint64_t seed;                 /* the same on all ranks */
     uint32_t step;                 /* operations so far: the same on all ranks */
@@ -22,6 +24,9 @@ struct banyan_codec_state {
     int busy;           /* lent to an operation */
 };
 
+#define BNY_STATE_MARK 0x74617473u
+/* 0, or -BANYAN_EINVAL when it is NULL or was freed. what: the function called. */
+int bny_state_check(const struct banyan_codec_state *st, const char *what);
 /* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's
  * begin(). What another codec left behind is cleared, but for the residuals. rows, cols: of
  * linear codecs. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/param.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -306,8 +307,9 @@ static int cross_check(struct perf_opts *o)
     if (bny_codec_parse(&codec, o->codec) != 0)
         return bad("--", banyan_last_error()); /* it begins with the word codec */
     if (strcmp(o->schedule, "auto") && !bny_schedule_known(o->schedule)) {
-        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown; there are: auto, %s\n",
-                o->schedule, bny_schedule_list());
+        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown%s; there are: auto, %s\n",
+                o->schedule, bny_did_you_mean(o->schedule, banyan_schedule_name, "auto"),
+                bny_schedule_list());
         return 2;
     }
     if (o->max_bytes < o->min_bytes)

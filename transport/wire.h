@@ -26,7 +26,7 @@ struct bny_sig {
     uint8_t collective;  /* enum bny_collective */
     uint8_t dtype;       /* enum banyan_dtype */
     uint8_t op;          /* built-in op kind; 0xfe user, 0xfd premul */
-    uint8_t codec_sched; /* hash of codec and schedule names and chunk bytes */
+    uint8_t codec_sched; /* hash of codec and schedule names, chunk bytes and deterministic */
 };
 
 struct bny_hdr {

@@ -4,21 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
 
 int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
+    int rc;
+
     memset(call, 0, sizeof *call);
     call->collective = (uint8_t)collective;
     call->root = -1;
     call->redop.commutative = 1;
     call->timeout_s = -1;
     bny_call_set_schedule(call, "auto");
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL",
-                        bny_collective_name(collective));
+    rc = bny_comm_enter(comm, bny_collective_name(collective));
+    if (rc)
+        return rc;
     if (comm->world->generation != bny_process_generation())
         return bny_fail(
             BANYAN_EFORK,
@@ -40,13 +43,14 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                         opts->size);
     if (opts->schedule) {
         if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
-            return bny_fail(BANYAN_EINVAL,
-                            "schedule: \"%.32s\" is unknown; there are: auto, %s",
-                            opts->schedule, bny_schedule_list());
+            return bny_fail(
+                BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: auto, %s",
+                opts->schedule, bny_did_you_mean(opts->schedule, banyan_schedule_name, "auto"),
+                bny_schedule_list());
         bny_call_set_schedule(call, opts->schedule);
     }
     if (opts->codec) {
-        int rc = bny_codec_parse(&call->codec, opts->codec);
+        rc = bny_codec_parse(&call->codec, opts->codec);
         if (rc)
             return rc;
         if (call->codec->ops->family == BNY_CODEC_RAW)
@@ -60,7 +64,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
         call->chunk_bytes = opts->chunk_bytes;
     if (opts->size > offsetof(struct banyan_opts, codec_state))
         call->state = opts->codec_state;
-    return 0;
+    return call->state ? bny_state_check(call->state, "opts.codec_state") : 0;
 }
 
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype)

@@ -7,15 +7,25 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "base/param.h"
 #include "collectives/api/job.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/progress/progress.h"
 
+static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
+
+int bny_comm_refuse(const struct banyan_comm *comm, const char *what)
+{
+    if (!comm)
+        return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL", what);
+    return bny_fail(BANYAN_EINVAL, "%s: comm was finalized or destroyed already", what);
+}
+
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks)
 {
-    struct banyan_comm *c = calloc(1, sizeof *c);
+    struct banyan_comm *c = bny_handle_new(&handles);
     int rc = -1;
 
     if (!c)
@@ -42,7 +52,7 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
         free(c->peers);
         free(c->scope.members);
         bny_match_destroy(c->match);
-        free(c);
+        bny_handle_free(&handles, &c->handle);
         return NULL;
     }
     c->next_comm = w->comms;
@@ -110,15 +120,22 @@ void bny_comm_free(struct banyan_comm *c)
     bny_rank_map_free(&c->ranks);
     free(c->scope.members);
     free(c->peers);
-    free(c);
+    bny_handle_free(&handles, &c->handle);
 }
 
 void banyan_comm_destroy(struct banyan_comm *comm)
 {
     struct bny_world *w;
 
+    static atomic_int told;
+
     if (!comm)
         return;
+    if (bny_comm_enter(comm, "banyan_comm_destroy") != 0) {
+        if (!atomic_exchange(&told, 1))
+            bny_warn("%s", banyan_last_error());
+        return;
+    }
     w = comm->world;
     if (w->generation != bny_process_generation())
         return; /* a forked child: the parent's connections are not ours to close */
@@ -168,16 +185,44 @@ static int late_failure(struct banyan_comm *comm)
     }
 }
 
+/* 0, or -BANYAN_EBUSY naming the oldest operation that would be cut off. */
+static int check_idle(struct banyan_comm *comm)
+{
+    const struct bny_op *op;
+    char name[48] = "";
+
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_comm_finalize: called inside a group; end the group first");
+    bny_world_lock(comm->world);
+    op = comm->active_first;
+    if (op && op->call.collective == BNY_SENDRECV)
+        snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",
+                 op->call.root);
+    else if (op)
+        snprintf(name, sizeof name, "%s (operation %u)", bny_call_name(&op->call),
+                 bny_op_seq(op));
+    bny_world_unlock(comm->world);
+    return *name ? bny_fail(BANYAN_EBUSY,
+                            "banyan_comm_finalize: rank %d: %s is in flight; wait for its "
+                            "request first",
+                            comm->rank, name)
+                 : 0;
+}
+
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
-    int rc = 0;
+    int rc = bny_comm_enter(comm, "banyan_comm_finalize");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_finalize: comm must not be NULL");
+    if (rc)
+        return rc;
     if (comm->world->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK,
                         "this process was forked from the one that made the communicator");
     if (!comm->init && !atomic_load(&comm->failed)) {
+        rc = check_idle(comm);
+        if (rc)
+            return rc;
         rc = banyan_barrier(comm, NULL);
         if (rc == 0)
             rc = late_failure(comm);
@@ -189,21 +234,26 @@ int banyan_comm_finalize(struct banyan_comm *comm)
 
 int banyan_comm_rank(const struct banyan_comm *comm)
 {
-    return comm ? comm->rank : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+    int rc = bny_comm_check(comm, "banyan_comm_rank");
+
+    return rc ? rc : comm->rank;
 }
 
 int banyan_comm_count(const struct banyan_comm *comm)
 {
-    return comm ? comm->n : bny_fail(BANYAN_EINVAL, "comm must not be NULL");
+    int rc = bny_comm_check(comm, "banyan_comm_count");
+
+    return rc ? rc : comm->n;
 }
 
 int banyan_abort(struct banyan_comm *comm, const char *reason)
 {
     struct bny_world *w;
     struct bny_failure f;
+    int rc = bny_comm_check(comm, "banyan_abort");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_abort: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     memset(&f, 0, sizeof f);
     f.cause = BNY_CAUSE_ABORT;
@@ -216,33 +266,82 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
         bny_control_report(w->control, &f); /* any thread */
         return 0;
     }
+    if (bny_in_user_op) { /* of this world's: there is only this thread, with the lock */
+        w->has_local_failure = 1;
+        w->local_failure = f;
+        return 0;
+    }
     bny_world_lock(w);
     bny_comm_set_failure(comm, &f);
     bny_world_unlock(w);
     return 0;
 }
 
+int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
+{
+    int code = bny_comm_check(comm, "banyan_async_error");
+
+    if (code)
+        return code;
+    code = atomic_load_explicit(&comm->failed, memory_order_acquire);
+    if (blamed)
+        *blamed = code ? comm->blamed : -1;
+    if (buf && cap)
+        snprintf(buf, cap, "%s", code ? comm->failure_text : "");
+    return code;
+}
+
 /* ---- dup and split ---- */
 
+/* An id names a communicator in every message, so no two that a process knows may share one. It
+ * is put together from a rank of the world and a number which only that rank gives out: the
+ * world's ranks take as many bits as they need, the numbers the rest (32 bits in all: 16 each
+ * for 65536 ranks, 22 for the numbers of 1024). The world's own is number 1 of rank 0. A rank
+ * whose numbers begin anew skips what it still uses itself, and the members ask each other. */
 struct member { /* what every rank tells the others in a split */
     int32_t color, key;
-    uint32_t next_id;
-    uint32_t pad;
+    uint32_t id;    /* of its group's communicator, should it be the first in it */
+    uint32_t again; /* that id may have been used before */
 };
 
-/* Same on all members; different from every id that any of them uses. */
-static uint32_t new_id(const struct banyan_comm *parent, const struct member *all)
+static int id_bits(const struct bny_world *w)
 {
-    uint32_t id = 0, x;
+    int bits = 32;
 
-    for (int r = 0; r < parent->n; r++)
-        if (all[r].next_id > id)
-            id = all[r].next_id;
-    /* two splits of different parents at the same time agree on the same number: the parent
-     * tells them apart */
-    x = (parent->id * 0x9e3779b9u) ^ (id * 0x85ebca6bu);
-    x ^= x >> 15;
-    return x > 1 ? x : x + 2;
+    while (bits > 16 && (uint64_t)w->nranks > (uint64_t)1 << (32 - bits))
+        bits--;
+    return w->comm_id_bits ? w->comm_id_bits : bits;
+}
+
+/* Does this rank know a communicator of that id, or something meant for one? Lock held. */
+static int id_is_used(struct bny_world *w, uint32_t id)
+{
+    struct bny_failure f;
+
+    for (const struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        if (c->id == id)
+            return 1;
+    for (const struct bny_msg *m = w->unclaimed.first; m; m = m->next)
+        if (m->hdr.comm == id)
+            return 1;
+    return w->control && bny_control_failure_of(w->control, id, &f) && f.comm == id;
+}
+
+/* The next id that this rank may give, or 0: all are in use. Lock held. */
+static uint32_t draw_id(struct bny_world *w)
+{
+    int bits = id_bits(w);
+    uint32_t most = (uint32_t)(((uint64_t)1 << bits) - 1), high;
+
+    high = bits < 32 ? (uint32_t)w->rank << bits : 0;
+    for (uint32_t tries = 0; tries < most; tries++) {
+        if (w->comm_ids == most)
+            w->comm_ids_again = 1;
+        w->comm_ids = w->comm_ids == most ? 1 : w->comm_ids + 1;
+        if (!w->comm_ids_again || !id_is_used(w, high | w->comm_ids))
+            return high | w->comm_ids;
+    }
+    return 0;
 }
 
 static void inherit(struct banyan_comm *c, const struct banyan_comm *parent)
@@ -273,16 +372,14 @@ static int pick(const struct banyan_comm *parent, const struct member *all, int 
     return n;
 }
 
+/* ranks: memory for a number a member of the parent. */
 static int make_child(struct banyan_comm *parent, const struct member *all, int color,
-                      struct banyan_comm **out)
+                      int *ranks, struct banyan_comm **out)
 {
     struct bny_world *w = parent->world;
-    int *ranks = malloc((size_t)parent->n * sizeof *ranks), n, me = -1;
-    uint32_t id = new_id(parent, all);
+    int n = pick(parent, all, color, ranks), me = -1;
+    uint32_t id = all[ranks[0]].id;
 
-    if (!ranks)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    n = pick(parent, all, color, ranks);
     for (int i = 0; i < n; i++) {
         if (ranks[i] == parent->rank)
             me = i;
@@ -296,34 +393,68 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
         bny_comm_settle(*out);
     }
     bny_world_unlock(w);
-    free(ranks);
     return *out || color < 0 ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+}
+
+/* One round: every rank's wish and id. 1: some member still uses the id that its group would
+ * get, so the next round must draw others. Or an error. Ids that are new need no such question.
+ */
+static int exchange(struct banyan_comm *comm, struct member *mine, struct member *all,
+                    int *ranks)
+{
+    struct bny_world *w = comm->world;
+    uint8_t used = 0, *any = (uint8_t *)ranks;
+    int rc, again = 0;
+
+    bny_world_lock(w);
+    mine->id = draw_id(w);
+    mine->again = (uint32_t)w->comm_ids_again;
+    bny_world_unlock(w);
+    rc = banyan_allgather(mine, all, sizeof *mine, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++) {
+        if (all[r].id == 0)
+            return bny_fail(BANYAN_ENOMEM,
+                            "banyan_comm_split: rank %d has no number left for a communicator; "
+                            "free some",
+                            r);
+        again |= all[r].again != 0;
+    }
+    if (rc || !again)
+        return rc;
+    pick(comm, all, mine->color, ranks);
+    bny_world_lock(w);
+    used = (uint8_t)id_is_used(w, all[ranks[0]].id);
+    bny_world_unlock(w);
+    rc = banyan_allgather(&used, any, 1, BANYAN_U8, comm, NULL);
+    for (int r = 0; rc == 0 && r < comm->n; r++)
+        used |= any[r];
+    return rc ? rc : used;
 }
 
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_comm_split"), *ranks;
 
-    if (!comm || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: comm and out must not be NULL");
+    if (rc)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");
     *out = NULL;
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_comm_split: called inside a group; end the group first");
     all = malloc((size_t)comm->n * sizeof *all);
-    if (!all)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a split");
-    bny_world_lock(comm->world);
-    mine.next_id = ++comm->world->comm_ids;
-    bny_world_unlock(comm->world);
-    rc = banyan_allgather(&mine, all, sizeof mine, BANYAN_U8, comm, NULL);
-    for (int r = 0; rc == 0 && r < comm->n; r++) { /* ids stay ahead of everybody's */
-        bny_world_lock(comm->world);
-        if (all[r].next_id > comm->world->comm_ids)
-            comm->world->comm_ids = all[r].next_id;
-        bny_world_unlock(comm->world);
-    }
+    ranks = malloc((size_t)comm->n * sizeof *ranks);
+    if (!all || !ranks)
+        rc = bny_fail(BANYAN_ENOMEM, "no memory for a split");
+    else
+        while ((rc = exchange(comm, &mine, all, ranks)) == 1)
+            ;
     if (rc == 0)
-        rc = make_child(comm, all, mine.color, out);
+        rc = make_child(comm, all, mine.color, ranks, out);
     free(all);
+    free(ranks);
     return rc;
 }
 
@@ -339,10 +470,12 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     struct banyan_stats s = { 0 };
     struct bny_world *w;
     size_t size;
-    int counted = 0;
+    int counted = 0, rc = bny_comm_check(comm, "banyan_comm_stats");
 
-    if (!comm || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: comm and out must not be NULL");
+    if (rc)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: out must not be NULL");
     size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
     size = size < sizeof s ? size : sizeof s;
     s.size = size;
@@ -372,10 +505,10 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 int banyan_progress(struct banyan_comm *comm)
 {
     struct bny_world *w;
-    int n, rc;
+    int n, rc = bny_comm_enter(comm, "banyan_progress");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_progress: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     if (w->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK,
@@ -392,10 +525,10 @@ int banyan_progress_fd(struct banyan_comm *comm)
     struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
                                 .it_value = { .tv_nsec = 1000000 } };
     struct bny_world *w;
-    int timer;
+    int timer, rc = bny_comm_enter(comm, "banyan_progress_fd");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_progress_fd: comm must not be NULL");
+    if (rc)
+        return rc;
     w = comm->world;
     if (w->progress_fd >= 0)
         return w->progress_fd;
@@ -431,29 +564,47 @@ void banyan_config_default(struct banyan_config *cfg)
     cfg->topology = bny_param_str("BANYAN_TOPO");
 }
 
-/* A caller built against an older header knows fewer members: the rest keep their defaults. */
+static const char *transport_list(void)
+{
+    static _Thread_local char text[100];
+    const char *name;
+    size_t at = 0;
+
+    for (size_t i = 0; (name = banyan_transport_name(i)) && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+    return text;
+}
+
+/* A caller built against an older header knows fewer members: the rest keep their defaults,
+ * which the environment may have set wrong. */
 static int take_config(struct banyan_config *out, const struct banyan_config *given)
 {
     const struct bny_codec *codec;
 
     banyan_config_default(out);
-    if (!given)
-        return 0;
-    if (given->size < offsetof(struct banyan_config, transport) || given->size > 4096)
+    if (given &&
+        (given->size < offsetof(struct banyan_config, transport) || given->size > 4096))
         return bny_fail(BANYAN_EINVAL,
                         "config: size is %zu; start from banyan_config_default()", given->size);
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    if (given)
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
     if (out->transport && strcmp(out->transport, "auto") != 0 &&
         !bny_transport_find(out->transport))
-        return bny_fail(BANYAN_EINVAL,
-                        "config: transport \"%s\" is unknown; see banyan_transport_name()",
-                        out->transport);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "transport (of the config or BANYAN_TRANSPORT): \"%s\" is unknown%s; there are: "
+            "auto, %s",
+            out->transport, bny_did_you_mean(out->transport, banyan_transport_name, "auto"),
+            transport_list());
     if (out->schedule && strcmp(out->schedule, "auto") != 0 &&
         !bny_schedule_known(out->schedule))
-        return bny_fail(BANYAN_EINVAL,
-                        "config: schedule \"%s\" is unknown; there are: auto, %s",
-                        out->schedule, bny_schedule_list());
+        return bny_fail(
+            BANYAN_EINVAL,
+            "schedule (of the config or BANYAN_SCHEDULE): \"%s\" is unknown%s; there are: "
+            "auto, %s",
+            out->schedule, bny_did_you_mean(out->schedule, banyan_schedule_name, "auto"),
+            bny_schedule_list());
     return out->codec ? bny_codec_parse(&codec, out->codec) : 0;
 }
 
@@ -466,6 +617,8 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
     *out = NULL;
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_comm_init");
     bny_device_look();
     bny_param_check_unknown();
     rc = take_config(&c, cfg);
@@ -489,10 +642,12 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
 
 int banyan_comm_init_test(struct banyan_comm *comm, int *done)
 {
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_comm_init_test");
 
-    if (!comm || !done)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: comm and done must not be NULL");
+    if (rc)
+        return rc;
+    if (!done)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_init_test: done must not be NULL");
     bny_world_lock(comm->world);
     rc = bny_init_progress(comm);
     bny_world_unlock(comm->world);

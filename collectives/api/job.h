@@ -39,6 +39,21 @@ void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
 
+#define BNY_COMM_MARK 0x6d6d6f63u
+/* Of a communicator that a program hands us: 0, or -BANYAN_EINVAL when it is NULL or was
+ * finalized or destroyed. what: the function called. Any thread. */
+int bny_comm_refuse(const struct banyan_comm *comm, const char *what);
+static inline int bny_comm_check(const struct banyan_comm *comm, const char *what)
+{
+    return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) ? 0
+                                                               : bny_comm_refuse(comm, what);
+}
+/* The same for calls that need a lock: -BANYAN_EBUSY inside a user operation. */
+static inline int bny_comm_enter(const struct banyan_comm *comm, const char *what)
+{
+    return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
+}
+
 /* ---- submit.c ---- */
 
 #define BNY_RUN                                                                                \
@@ -50,8 +65,13 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
 
 struct banyan_request {
+    struct bny_handle handle;
+    uint64_t comm_serial; /* of the communicator's handle */
     struct bny_op op;
 };
+/* request.c: an inactive request, or NULL. */
+struct banyan_request *bny_request_new(const struct banyan_comm *comm);
+void bny_request_drop(struct banyan_request *req); /* its memory; its operation's is freed */
 
 /* ---- memory.c ---- */
 

@@ -96,11 +96,12 @@ static void detach(struct bny_world *w, void *ptr)
 int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 {
     struct bny_tp *tp;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_mem_alloc");
 
-    if (!comm || !out || bytes == 0)
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_mem_alloc: comm and out must not be NULL, bytes not 0");
+    if (rc)
+        return rc;
+    if (!out || bytes == 0)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_alloc: out must not be NULL, bytes not 0");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc = tp ? tp->ops->mem_alloc(tp, bytes, out) : plain_alloc(comm->world, bytes, out);
@@ -113,10 +114,10 @@ int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out)
 int banyan_mem_free(struct banyan_comm *comm, void *ptr)
 {
     struct bny_tp *tp;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_mem_free");
 
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_mem_free: comm must not be NULL");
+    if (rc)
+        return rc;
     if (!ptr)
         return 0;
     tp = mem_tp(comm);
@@ -132,11 +133,13 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
                         uint64_t offset)
 {
     struct bny_tp *tp;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_mem_register");
 
-    if (!comm || !ptr || bytes == 0)
+    if (rc)
+        return rc;
+    if (!ptr || bytes == 0)
         return bny_fail(BANYAN_EINVAL,
-                        "banyan_mem_register: comm and ptr must not be NULL, bytes not 0");
+                        "banyan_mem_register: ptr must not be NULL, bytes not 0");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc =
@@ -150,10 +153,12 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
 int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
 {
     struct bny_tp *tp;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_mem_deregister");
 
-    if (!comm || !ptr)
-        return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: comm and ptr must not be NULL");
+    if (rc)
+        return rc;
+    if (!ptr)
+        return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: ptr must not be NULL");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
     rc = tp ? tp->ops->mem_deregister(tp, ptr) : plain_drop(comm->world, ptr, 0);

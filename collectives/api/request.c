@@ -9,10 +9,44 @@
 
 #define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
 
+#define MARK 0x73716572u
+
+static struct bny_handles handles = BNY_HANDLES(MARK, struct banyan_request);
+
+struct banyan_request *bny_request_new(const struct banyan_comm *comm)
+{
+    struct banyan_request *r = bny_handle_new(&handles);
+
+    if (r)
+        r->comm_serial = comm->handle.serial;
+    return r;
+}
+
+void bny_request_drop(struct banyan_request *req)
+{
+    bny_handle_free(&handles, &req->handle);
+}
+
+/* Its communicator was destroyed, whose memory may be another one's by now. */
+static int is_orphan(const struct banyan_request *req)
+{
+    return req->op.comm->handle.serial != req->comm_serial;
+}
+
 static int check(const struct banyan_request *req, const char *what)
 {
+    if (bny_in_user_op)
+        return bny_user_op_refuse(what);
     if (!req)
         return bny_fail(BANYAN_EINVAL, "%s: the request must not be NULL", what);
+    if (!bny_handle_is(&req->handle, MARK))
+        return bny_fail(BANYAN_EINVAL, "%s: the request was freed already", what);
+    if (is_orphan(req))
+        return bny_fail(
+            BANYAN_EINVAL,
+            "%s: the request's communicator was finalized or destroyed already; free "
+            "requests before",
+            what);
     if (req->op.comm->world->generation != bny_process_generation())
         return bny_fail(BANYAN_EFORK,
                         "%s: this process was forked from the one that made the request", what);
@@ -39,6 +73,8 @@ int banyan_start(struct banyan_request *req)
 {
     int rc = check(req, "banyan_start");
 
+    if (rc == 0 && req->op.call.state)
+        rc = bny_state_check(req->op.call.state, "banyan_start: opts.codec_state");
     if (rc)
         return rc;
     if (is_active(req))
@@ -133,6 +169,13 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     }
 }
 
+/* Gives back what needs no world: that may be gone, with its devices. */
+static void drop_orphan(struct banyan_request *req)
+{
+    bny_op_finish_orphan(&req->op);
+    bny_request_drop(req);
+}
+
 int banyan_request_free(struct banyan_request *req)
 {
     struct bny_world *w;
@@ -141,8 +184,11 @@ int banyan_request_free(struct banyan_request *req)
     if (!req)
         return 0;
     rc = check(req, "banyan_request_free");
-    if (rc)
+    if (rc) {
+        if (rc == -BANYAN_EINVAL && bny_handle_is(&req->handle, MARK) && is_orphan(req))
+            drop_orphan(req);
         return rc;
+    }
     if (is_active(req))
         return bny_fail(BANYAN_EBUSY,
                         "banyan_request_free: this request is in flight; wait for it first");
@@ -151,7 +197,7 @@ int banyan_request_free(struct banyan_request *req)
                           progress of all worlds */
     bny_op_finish(&req->op);
     bny_world_unlock(w);
-    free(req);
+    bny_request_drop(req);
     return 0;
 }
 
@@ -183,12 +229,13 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     struct bny_plan plan;
     char transports[TRANSPORTS_TEXT], refused[96] = "";
     enum bny_collective c;
-    int rc;
+    int rc = bny_comm_enter(comm, "banyan_comm_plan");
 
-    if (!comm || !collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
+    if (rc)
+        return rc;
+    if (!collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
         return bny_fail(BANYAN_EINVAL,
-                        "banyan_comm_plan: comm, collective, buf must not be NULL, dtype "
-                        "a type");
+                        "banyan_comm_plan: collective, buf must not be NULL, dtype a type");
     if (!bny_collective_find(&c, collective))
         return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
     call.collective = (uint8_t)c;

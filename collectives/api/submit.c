@@ -138,7 +138,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                         bny_collective_name((enum bny_collective)call->collective));
     *req = NULL;
     bny_device_look();
-    r = calloc(1, sizeof *r);
+    r = bny_request_new(comm);
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "no memory for a request");
     bny_world_lock(comm->world);
@@ -147,7 +147,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     bny_world_unlock(comm->world);
     if (rc) {
         bny_op_finish(&r->op);
-        free(r);
+        bny_request_drop(r);
         return rc;
     }
     *req = r;
@@ -161,6 +161,8 @@ int bny_in_group(void)
 
 int banyan_group_start(void)
 {
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_group_start");
     group.depth++;
     return 0;
 }
@@ -170,6 +172,8 @@ int banyan_group_end(void)
     int rc = 0;
     char text[512] = "";
 
+    if (bny_in_user_op)
+        return bny_user_op_refuse("banyan_group_end");
     if (group.depth == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--group.depth)

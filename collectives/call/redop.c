@@ -159,6 +159,17 @@ int banyan_op_free(banyan_op op)
     return 0;
 }
 
+_Thread_local int bny_in_user_op;
+
+int bny_user_op_refuse(const char *what)
+{
+    return bny_fail(
+        BANYAN_EBUSY,
+        "%s: called from inside a user operation, which may only compute; of banyan, "
+        "it may ask for rank, count, stats and errors, and abort",
+        what);
+}
+
 /* User functions see aligned, private copies: `in` is the lower ranks' operand, inout the
  * higher ranks'. Pieces of 4 KiB, so that the work space is on the stack. */
 static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *dst,
@@ -173,7 +184,9 @@ static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *
         size_t len = bytes - at < piece ? bytes - at : piece;
         memcpy(in, a + at, len);
         memcpy(inout, b + at, len);
+        bny_in_user_op++;
         op->user(op->user_ctx, in, inout, len / elem, dtype);
+        bny_in_user_op--;
         memcpy(dst + at, inout, len);
     }
 }

@@ -29,6 +29,11 @@ bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dty
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
                    const void *a, const void *b, size_t n);
 
+/* This thread runs a user's function, and holds the lock of a world: a call that needs a lock
+ * would wait for itself. */
+extern _Thread_local int bny_in_user_op;
+int bny_user_op_refuse(const char *what); /* -BANYAN_EBUSY */
+
 /* The sum of parts of one number: divided by the number of ranks at the end? */
 static inline int bny_redop_averages(const struct bny_redop *op)
 {

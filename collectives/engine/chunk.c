@@ -549,14 +549,40 @@ static int message_fits(const struct bny_op *op, int from, const struct bny_msg 
     return h->kind == BNY_MSG_DATA && h->len == n * op->esz;
 }
 
-static void does_not_fit(struct bny_op *op, int from, struct bny_msg *msg)
+/* Counts of its own that differ from a peer's: a message's chunk says how many elements were
+ * sent, if it is the last one, or at least. */
+static int report_counts(struct bny_op *op, int from, const struct bny_hdr *h)
 {
+    const struct bny_engine *e = bny_engine_of(op);
+    const struct bny_program *p = e->program;
+    size_t elems = h->len / op->esz, sent = h->chunk * op->chunk_elems + elems;
+    uint32_t i;
+
+    if (p->recv_first[from] + h->step >= p->recv_first[from + 1] || h->kind != BNY_MSG_DATA)
+        return 0;
+    i = p->recv_of[p->recv_first[from] + h->step];
+    if (bny_coded_travels(op, i) || sent == e->steps[i].count)
+        return 0;
     bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                op->comm->peers[from].world_rank,
-               "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does not "
-               "expect: counts per rank, or BANYAN_* settings, differ between the two",
-               from, msg->hdr.len, msg->hdr.chunk, msg->hdr.step, bny_call_name(&op->call),
-               op->comm->rank);
+               "operation %u: %s: rank %d sent %s%zu %s to rank %d, which expects %zu: counts "
+               "differ between the two",
+               bny_op_seq(op), bny_call_name(&op->call), from,
+               elems < op->chunk_elems ? "" : "at least ", sent,
+               banyan_dtype_name(op->call.dtype), op->comm->rank, e->steps[i].count);
+    return 1;
+}
+
+static void does_not_fit(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    const struct bny_hdr *h = &msg->hdr;
+
+    if (!report_counts(op, from, h))
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+                   op->comm->peers[from].world_rank,
+                   "rank %d sent %u bytes as chunk %u of message %u of %s, which rank %d does "
+                   "not expect: counts per rank, or BANYAN_* settings, differ between the two",
+                   from, h->len, h->chunk, h->step, bny_call_name(&op->call), op->comm->rank);
     bny_msg_release(&op->comm->world->held, msg);
 }
 

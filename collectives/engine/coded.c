@@ -320,13 +320,15 @@ static void memory_free(struct bny_coded *k)
     k->memory_cap = 0;
 }
 
-void bny_coded_free(struct bny_engine *e)
+void bny_coded_free(struct bny_engine *e, int has_devices)
 {
     struct bny_coded *k = e->coded;
 
     e->coded = NULL;
     if (!k)
         return;
+    if (!has_devices)
+        k->memory_tp = NULL;
     memory_free(k);
     free(k->steps);
     free(k->blocks);

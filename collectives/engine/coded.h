@@ -72,7 +72,7 @@ static inline int bny_coded_awaits(const struct bny_op *op, uint32_t i)
 }
 
 /* coded.c */
-void bny_coded_free(struct bny_engine *e);
+void bny_coded_free(struct bny_engine *e, int has_devices);
 int bny_coded_start(struct bny_op *op);            /* steps are prepared. 0 or an error */
 void bny_coded_end(struct bny_op *op, int result); /* gives the state back; idempotent */
 size_t bny_coded_most(const struct bny_op *op, size_t n); /* largest message of n elements, raw

@@ -48,7 +48,7 @@ static void engine_free(struct bny_op *op)
 {
     struct bny_engine *e = bny_engine_of(op);
 
-    bny_coded_free(e);
+    bny_coded_free(e, op->comm != NULL);
     free(e->steps);
     free(e->ready);
     free(e->blocks);

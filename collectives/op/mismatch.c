@@ -72,11 +72,20 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     append(buf, ")");
 }
 
-/* "schedule star, codec int8, chunk 65536": what probes carry. */
-static void describe_plan(const struct bny_plan *plan, char buf[TEXT_MAX])
+/* "schedule star, codec int8, chunk 4096, asked for chunk 8192, deterministic 0": what probes
+ * carry. */
+static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
 {
-    snprintf(buf, TEXT_MAX, "schedule %s, codec %s, chunk %zu", plan->schedule,
-             plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
+    const struct bny_plan *plan = &op->plan;
+    size_t asked = op->call.chunk_bytes ? op->call.chunk_bytes : op->comm->scope.chunk_bytes;
+
+    buf[0] = '\0';
+    append(buf, "schedule %s, codec %s, chunk %zu", plan->schedule,
+           plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);
+    if (asked && asked != plan->chunk_bytes)
+        append(buf, ", asked for chunk %zu", asked);
+    if (has_redop(&op->sig))
+        append(buf, ", deterministic %d", op->call.deterministic);
 }
 
 /* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
@@ -113,8 +122,12 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
         else if (*ours_plan)
             snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", c->rank,
                      ours_plan, from);
+        else if (*theirs_plan)
+            snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with another", from,
+                     theirs_plan, c->rank);
         else
-            snprintf(hint, sizeof hint, " with different schedule, codec or chunk");
+            snprintf(hint, sizeof hint,
+                     " with different schedule, codec, chunk or deterministic");
     }
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[low].world_rank,
                "operation %u: rank %d called %s, rank %d called %s%s", seq, low, a, high, b,
@@ -128,7 +141,7 @@ static int probe(struct bny_op *op, struct bny_ep *ep)
     int rc;
 
     bny_op_header(op, &h, BNY_MSG_PROBE);
-    describe_plan(&op->plan, text);
+    describe_plan(op, text);
     h.len = h.codec_len_raw = (uint32_t)strlen(text);
     rc = ep->ops->eager(ep, &h, text);
     if (rc == 0)
@@ -146,7 +159,7 @@ void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
 
     other.codec_sched = op->sig.codec_sched;
     read_plan(msg, theirs);
-    describe_plan(&op->plan, ours);
+    describe_plan(op, ours);
     if (ep && !op->asked[from].told && memcmp(&other, &op->sig, sizeof other) == 0) {
         op->asked[from].told = probe(op, ep) == 0;
         if (op->asked[from].told && !*theirs)
@@ -161,10 +174,11 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
     const struct bny_hdr *h = &msg->hdr;
     const struct bny_sig *ours =
         h->sig.collective == BNY_SENDRECV ? NULL : bny_match_past(c->match, h->seq);
-    char text[TEXT_MAX];
+    char text[TEXT_MAX], theirs[TEXT_MAX];
 
+    read_plan(msg, theirs);
     if (ours && memcmp(ours, &h->sig, sizeof *ours) != 0) {
-        report(c, from, &h->sig, ours, h->seq, "", "");
+        report(c, from, &h->sig, ours, h->seq, theirs, "");
         return;
     }
     if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE)

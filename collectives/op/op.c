@@ -43,7 +43,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     rc = bny_plan_get(&comm->scope, call, &op->plan);
     if (rc)
         return rc;
-    op->path = comm->paths[op->plan.path];
+    op->paths = comm->paths;
+    op->path = op->paths[op->plan.path];
     make_sig(op);
     if (!op->asked) {
         op->asked = calloc((size_t)comm->n, sizeof *op->asked);
@@ -115,7 +116,7 @@ static int begin(struct bny_op *op)
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
     if (bny_op_is_active(op)) {
         bny_link_out(&op->stirred);
-        if (bny_op_advance(op))
+        if (bny_op_advance(op) && bny_op_is_active(op))
             bny_op_stir(op);
     }
     if (bny_match_is_busy(c->match))
@@ -246,13 +247,19 @@ void bny_op_finish(struct bny_op *op)
 {
     for (int k = 0; k < BNY_PATH_COUNT; k++)
         if (op->of_path[k])
-            op->comm->paths[k]->free(op);
+            op->paths[k]->free(op);
     free(op->asked);
     free(op->staging);
     free(op->foreign);
     free(op->vcounts);
     bny_plan_drop(&op->plan);
     memset(op, 0, sizeof *op);
+}
+
+void bny_op_finish_orphan(struct bny_op *op)
+{
+    op->comm = NULL;
+    bny_op_finish(op);
 }
 
 struct bny_op *bny_op_take(struct banyan_comm *comm)

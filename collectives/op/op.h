@@ -21,6 +21,7 @@ struct bny_op {
     struct bny_call call;
     struct bny_plan plan;
     const struct bny_path_ops *path;
+    const struct bny_path_ops *const *paths; /* the communicator's */
     void *of_path[BNY_PATH_COUNT]; /* each path's own; kept from operation to operation */
     int planned;                   /* plan and tables fit `call` as it is */
     atomic_int state;              /* enum bny_op_state */
@@ -58,13 +59,17 @@ int bny_op_start(struct bny_op *op);
 int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
-void bny_op_finish(struct bny_op *op);                /* frees its memory */
+void bny_op_finish(struct bny_op *op); /* frees its memory */
+/* The same where its communicator is gone: devices that knew the memory are, too. No lock. */
+void bny_op_finish_orphan(struct bny_op *op);
 struct bny_op *bny_op_take(struct banyan_comm *comm); /* from the pool */
 void bny_op_give(struct bny_op *op);                  /* back to the pool */
 
 /* Something happened to an active operation: progress advances it. */
 static inline void bny_op_stir(struct bny_op *op)
 {
+    BNY_ASSERT(atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE ||
+               atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING);
     bny_link_in(&op->comm->stirred, &op->stirred);
 }
 

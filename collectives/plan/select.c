@@ -164,8 +164,12 @@ static int choose_forced(struct bny_scope *s, const struct bny_call *call, const
     return 0;
 }
 
-static uint8_t hash_plan(const struct bny_plan *plan)
+/* Of what ranks must agree on; also where the plan is the same whatever they asked for: chunks
+ * that it has no use for, and deterministic sums. */
+static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *call,
+                         const struct bny_plan *plan)
 {
+    size_t asked = call->chunk_bytes ? call->chunk_bytes : scope->chunk_bytes;
     uint32_t h = 2166136261u;
 
     for (const char *s = plan->schedule; *s; s++)
@@ -173,6 +177,8 @@ static uint8_t hash_plan(const struct bny_plan *plan)
     for (const char *s = plan->codec ? plan->codec->spec : ""; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
+    h = (h ^ (uint32_t)asked) * 16777619u;
+    h = (h ^ (call->deterministic && bny_call_row(call)->reduces)) * 16777619u;
     return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
 }
 
@@ -314,7 +320,7 @@ static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_p
         bny_plan_drop(plan);
         return rc;
     }
-    plan->hash = hash_plan(plan);
+    plan->hash = hash_plan(s, call, plan);
     if (call->collective != BNY_SENDRECV)
         say(s, call, plan);
     return 0;

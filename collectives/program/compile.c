@@ -389,9 +389,52 @@ static int write_program(struct compilation *c, struct bny_program **out)
     return bny_writer_finish(&w, out);
 }
 
+/* Trees in which rank v has the parent that most of them give it; their edges are messages of
+ * one pair. */
+static uint32_t most_of_a_pair(const struct bny_forest *f, int v, int down, uint32_t *count)
+{
+    uint32_t most = 0;
+
+    memset(count, 0, (size_t)f->nranks * sizeof *count);
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        int p = down && tree->down_parent ? tree->down_parent[v] : tree->parent[v];
+
+        if (p >= 0 && ++count[p] > most)
+            most = count[p];
+    }
+    return most;
+}
+
+/* Each rank compiles its own program only, and all must refuse alike: so all pairs are counted,
+ * where there are trees enough, and before messages are joined. An allreduce may use an edge up
+ * in one tree and down in another. */
+static int check_messages(const struct bny_forest *f, enum bny_collective collective)
+{
+    uint32_t most = BNY_MESSAGES_MAX / (collective == BNY_ALLREDUCE ? 2 : 1), *count;
+    int rc = 0;
+
+    if ((uint32_t)f->ntrees <= most)
+        return 0;
+    count = malloc((size_t)f->nranks * sizeof *count);
+    if (!count)
+        return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", f->name);
+    for (int v = 0; v < f->nranks && rc == 0; v++)
+        for (int down = 0; down < 2 && rc == 0; down++)
+            if (most_of_a_pair(f, v, down, count) > most)
+                rc = bny_fail(
+                    BANYAN_ENOTSUP,
+                    "forest %s has more than %u trees with one edge at rank %d: too many "
+                    "messages of a pair in one %s; use fewer trees",
+                    f->name, most, v, bny_collective_name(collective));
+    free(count);
+    return rc;
+}
+
 static int check_arguments(const struct bny_forest *f, enum bny_collective collective, int rank)
 {
     enum bny_forest_use use;
+    int rc;
 
     switch (collective) {
     case BNY_ALLREDUCE: use = BNY_FOREST_ALLREDUCE; break;
@@ -406,7 +449,8 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
     if (rank < 0 || rank >= f->nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is not in forest %s of %d ranks", rank, f->name,
                         f->nranks);
-    return bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
+    rc = bny_forest_check(f, use, f->ntrees ? f->trees[0].root : -1, NULL, 0);
+    return rc ? rc : check_messages(f, collective);
 }
 
 static int compile_rank(struct compilation *c, struct bny_program **out, int rank)

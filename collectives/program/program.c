@@ -317,13 +317,14 @@ static int number_messages(struct bny_program *p)
 {
     size_t n = (size_t)p->nranks;
     uint32_t *sent = calloc(n, sizeof *sent), *received = calloc(n, sizeof *received);
+    int full = -1;
 
     p->recv_first = calloc(n + 1, sizeof *p->recv_first);
     p->recv_of = calloc(p->nsteps + 1, sizeof *p->recv_of);
     if (!sent || !received || !p->recv_first || !p->recv_of) {
         free(sent);
         free(received);
-        return -1;
+        return bny_fail(BANYAN_ENOMEM, "no memory for a collective's program");
     }
     for (uint32_t i = 0; i < p->nsteps; i++) {
         struct bny_step *s = &p->steps[i];
@@ -331,6 +332,8 @@ static int number_messages(struct bny_program *p)
         if (s->peer < 0)
             continue;
         s->ordinal = is_recv(s) ? received[s->peer]++ : sent[s->peer]++;
+        if (s->ordinal >= BNY_MESSAGES_MAX)
+            full = s->peer;
     }
     for (size_t r = 0; r < n; r++)
         p->recv_first[r + 1] = p->recv_first[r] + received[r];
@@ -339,7 +342,11 @@ static int number_messages(struct bny_program *p)
             p->recv_of[p->recv_first[p->steps[i].peer] + p->steps[i].ordinal] = i;
     free(sent);
     free(received);
-    return 0;
+    return full < 0 ? 0
+                    : bny_fail(BANYAN_ENOTSUP,
+                               "%s has more than %u messages between ranks %d and %d, which "
+                               "their headers cannot number; use a schedule of fewer trees",
+                               p->schedule, BNY_MESSAGES_MAX, p->rank, full);
 }
 
 /* The dependencies the other way round. */
@@ -366,16 +373,23 @@ static int index_users(struct bny_program *p)
 int bny_writer_finish(struct bny_writer *w, struct bny_program **out)
 {
     struct bny_program *p = w->p;
+    int rc = 0;
 
     *out = NULL;
-    if (!w->failed && (derive_deps(w) || number_messages(p) || index_users(p)))
+    if (!w->failed && (derive_deps(w) || index_users(p)))
         w->failed = 1;
+    if (!w->failed)
+        rc = number_messages(p);
     free(w->extra);
     w->extra = NULL;
     w->p = NULL;
     if (w->failed) {
         bny_program_free(p);
         return bny_fail(BANYAN_ENOMEM, "no memory for a collective's program");
+    }
+    if (rc) {
+        bny_program_free(p);
+        return rc;
     }
     *out = p;
     return 0;

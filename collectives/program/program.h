@@ -12,6 +12,10 @@
 #include "collectives/call/collective.h"
 #include "topo/forest.h"
 
+/* Messages from a rank to another in an operation: bny_hdr.step has 16 bits. Programs with more
+ * are refused: -BANYAN_ENOTSUP. */
+#define BNY_MESSAGES_MAX 65536u
+
 enum bny_step_kind {
     BNY_SEND,      /* encode the operand `src` and send it to peer */
     BNY_RECV_ADD,  /* dst = src (op) received; with BNY_STEP_REV: received (op) src */
@@ -117,8 +121,8 @@ static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t blo
  *   REDUCE_SCATTER partial sums of other ranks' blocks in SCRATCH, own block in OUT.
  *   ALLGATHER      own block sent from IN (KEEP first copies IN to OUT), others RECV_COPY to
  *                  OUT.
- * Children are added in order of (step, rank). Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL. Pure.
- */
+ * Children are added in order of (step, rank). Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL,
+ * -BANYAN_ENOTSUP (BNY_MESSAGES_MAX; on all ranks alike). Pure. */
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,
                 enum bny_collective collective, int rank, int coalesce);
 

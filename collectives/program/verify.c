@@ -182,6 +182,11 @@ static int match_sends(const struct bny_proof *v, uint32_t *sent, uint32_t *rece
             if (!q)
                 continue;
             k = in ? received[s->peer]++ : sent[s->peer]++;
+            if (k >= BNY_MESSAGES_MAX)
+                return bny_proof_fail(v,
+                                      "rank %d step %u: more than %u messages between ranks %d "
+                                      "and %d",
+                                      r, i, BNY_MESSAGES_MAX, r, s->peer);
             if (s->ordinal != k)
                 return bny_proof_fail(v, "rank %d step %u has ordinal %u, it is number %u", r,
                                       i, s->ordinal, k);

@@ -49,17 +49,3 @@ void bny_failure_adopt(struct bny_world *w)
             bny_comm_set_failure(c, &f);
     }
 }
-
-int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
-{
-    int code;
-
-    if (!comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_async_error: comm must not be NULL");
-    code = atomic_load_explicit(&comm->failed, memory_order_acquire);
-    if (blamed)
-        *blamed = code ? comm->blamed : -1;
-    if (buf && cap)
-        snprintf(buf, cap, "%s", code ? comm->failure_text : "");
-    return code;
-}

@@ -67,10 +67,13 @@ static void stages_free(struct bny_op *op)
 {
     struct bny_stages *s = stages_of(op);
 
-    if (s->child.comm)
+    if (s->child.comm && op->comm)
         bny_op_finish(&s->child);
+    else if (s->child.comm)
+        bny_op_finish_orphan(&s->child);
     free(s->work);
-    bny_xfer_deregister(&s->code_tp, s->code);
+    if (op->comm)
+        bny_xfer_deregister(&s->code_tp, s->code);
     free(s->code);
     free(s);
     op->of_path[BNY_PATH_STAGES] = NULL;

@@ -3,6 +3,7 @@
 #ifndef BNY_COLLECTIVES_COMM_H
 #define BNY_COLLECTIVES_COMM_H
 
+#include "base/handle.h"
 #include "base/ring.h"
 #include "collectives/world/world.h"
 
@@ -16,6 +17,7 @@ struct bny_peer {
 };
 
 struct banyan_comm {
+    struct bny_handle handle;
     struct bny_world *world;
     uint32_t id;
     int rank, n;

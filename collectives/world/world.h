@@ -71,8 +71,10 @@ struct bny_world {
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */
     struct bny_plain *plain; /* api/memory.c: without a transport that shares memory */
-    uint32_t comm_ids;       /* largest id seen */
-    atomic_int refs;         /* communicators */
+    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: api/comm.c */
+    int comm_ids_again; /* they have begun anew: some may be in use */
+    int comm_id_bits;   /* of that part */
+    atomic_int refs;    /* communicators */
     int orderly; /* nothing was destroyed, not finalized, since all ranks finalized one */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
     int progress_fd;                /* -1 until asked for */

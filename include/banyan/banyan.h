@@ -15,7 +15,9 @@
  *              any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take
- *              NULL.
+ *              NULL. A call with a communicator, request or codec state that was freed returns
+ *              -BANYAN_EINVAL and says so (freeing one again too, or warns where it returns
+ *              nothing), until 64 more of its kind were freed: memory is then used again.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive
  *              where a call's comment says so. Overlap otherwise is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
@@ -56,7 +58,8 @@ enum banyan_error {
     BANYAN_ENOTSUP = 8,   /* not supported on this machine or by this build */
     BANYAN_ESYSTEM = 9,   /* a system call failed; the message has its errno text */
     BANYAN_EFORK = 10,    /* called in a forked child */
-    BANYAN_EBUSY = 11,    /* the request is already started */
+    BANYAN_EBUSY = 11,    /* in use: a request already started, a communicator with operations
+                           * in flight */
     BANYAN_EVERSION = 12, /* ranks run incompatible library versions */
     BANYAN_ECONFIG = 13,  /* settings are wrong, or differ between ranks */
     BANYAN_ERROR_COUNT
@@ -118,7 +121,9 @@ enum banyan_op_kind {
 typedef uint32_t banyan_op;
 
 /* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before
- * inout. */
+ * inout. It may be called by any call that waits, and must not make calls that do: what it
+ * calls returns -BANYAN_EBUSY, but for banyan_comm_rank, _count, _stats, banyan_async_error and
+ * banyan_abort. */
 typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
                                enum banyan_dtype dtype);
 /* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the
@@ -210,10 +215,12 @@ BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **ou
  * NULL. Collective. */
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
-/* Waits until every operation is finished everywhere (a barrier), then destroys. Returns 0, or
- * the failure that came to light by then: ranks that called different operations in which they
- * only sent hear of it here, if not before. A communicator that had failed is only destroyed,
- * and 0 returned: its failure was told by the calls before. */
+/* A barrier: every rank has finished its operations and calls no more of them; then destroys.
+ * -EBUSY, and comm lives on, when an operation of this rank is in flight or inside a group:
+ * wait for its request and call again. Otherwise comm is gone in any case. Returns 0, or the
+ * failure that came to light by then: ranks that called different operations in which they only
+ * sent hear of it here, if not before. A communicator that had failed is only destroyed, and 0
+ * returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
  * see it as gone. Requests of comm must be freed before. */
@@ -337,7 +344,7 @@ struct banyan_opts {
     double timeout_s;     /* < 0: the communicator's; 0: none */
     uint32_t tag;      /* collectives: checked to agree; send/recv: matched. Where both root and
                         * tag differ, a tag beyond 65535 may hide it: use smaller ones */
-    int deterministic; /* < 0: the communicator's */
+    int deterministic; /* < 0: the communicator's; of reductions it must agree between ranks */
     size_t chunk_bytes;   /* 0: the communicator's; must agree between ranks */
     const int64_t *shape; /* tensor shape for codecs that use it; may be NULL */
     int ndim;

@@ -8,9 +8,90 @@
 #include <string.h>
 
 #include "banyan/banyan.h"
+#include "collectives/program/writer.h"
 #include "program_sets.h"
 
 static const int all_slots[] = { 0, 1, 2, 8 };
+
+/* A broadcast of rank 0 to rank 1 in so many messages. */
+static int many_messages(struct bny_program **out, int rank, uint32_t n)
+{
+    struct bny_writer w;
+
+    bny_writer_init(&w, "many", BNY_BROADCAST, 2, rank, 0, n, 1);
+    for (uint32_t b = 0; b < n && rank == 0; b++)
+        bny_writer_step(&w, BNY_KEEP, -1, BNY_OUT, BNY_OUT, b, 0);
+    for (uint32_t b = 0; b < n; b++)
+        bny_writer_step(&w, rank ? BNY_RECV_COPY : BNY_SEND, !rank,
+                        rank ? BNY_NOWHERE : BNY_OUT, rank ? BNY_OUT : BNY_NOWHERE, b, 0);
+    return bny_writer_finish(&w, out);
+}
+
+/* One message more of a pair than its header can number: the writer and the prover refuse it.
+ */
+Test(program, too_many_messages_of_a_pair_are_refused)
+{
+    struct program_set s = { .n = 2 };
+    struct bny_program *more;
+    char why[256] = "";
+
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(many_messages(&s.p[r], r, BNY_MESSAGES_MAX), 0);
+        cr_assert_eq(many_messages(&more, r, BNY_MESSAGES_MAX + 1), -BANYAN_ENOTSUP);
+        cr_assert_null(more);
+        cr_assert_not_null(
+            strstr(banyan_last_error(), "more than 65536 messages between ranks"), "%s",
+            banyan_last_error());
+    }
+    cr_assert_eq(bny_program_verify(s.p, 2, 8, why, sizeof why), 0, "%s", why);
+    for (int r = 0; r < 2; r++) { /* the last step once more, as no writer would */
+        struct bny_program *p = s.p[r];
+
+        p->steps = realloc(p->steps, (p->nsteps + 1) * sizeof *p->steps);
+        p->steps[p->nsteps] = p->steps[p->nsteps - 1];
+        p->steps[p->nsteps].ordinal = BNY_MESSAGES_MAX;
+        if (r == 1) {
+            p->recv_of = realloc(p->recv_of, (BNY_MESSAGES_MAX + 1) * sizeof *p->recv_of);
+            p->recv_of[BNY_MESSAGES_MAX] = p->nsteps;
+            p->recv_first[1]++;
+            p->recv_first[2]++;
+        }
+        p->nsteps++;
+    }
+    cr_assert_eq(bny_program_verify(s.p, 2, 8, why, sizeof why), -BANYAN_EINVAL);
+    cr_assert_not_null(strstr(why, "more than 65536 messages"), "%s", why);
+    program_set_free(&s);
+}
+
+/* Only ranks 0 and 1 would exchange too many: rank 2 must refuse as well, or it would wait for
+ * ranks that run another schedule. */
+Test(program, a_forest_with_too_many_messages_is_refused_on_all_ranks)
+{
+    for (int over = 0; over < 2; over++) {
+        int n = (int)BNY_MESSAGES_MAX / 2 + over;
+        struct bny_forest *f = bny_forest_alloc("many", 3, n);
+
+        cr_assert_not_null(f);
+        f->nsteps = 2;
+        for (int t = 0; t < n; t++) {
+            f->trees[t].root = 0;
+            f->trees[t].parent[1] = 0;
+            f->trees[t].step[1] = 1;
+            f->trees[t].parent[2] = t % 2;
+        }
+        for (int r = 0; r < 3; r++) {
+            struct bny_program *p = NULL;
+            int rc = bny_compile(&p, f, BNY_ALLREDUCE, r, 0);
+
+            cr_assert_eq(rc, over ? -BANYAN_ENOTSUP : 0, "rank %d: %d %s", r, rc,
+                         banyan_last_error());
+            if (over)
+                cr_assert_not_null(strstr(banyan_last_error(), "too many messages of a pair"));
+            bny_program_free(p);
+        }
+        bny_forest_free(f);
+    }
+}
 
 static void verify(struct program_set *s, int slots)
 {

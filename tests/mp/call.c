@@ -12,6 +12,9 @@
  * dtype. */
 struct bound {
     const struct call *c;
+    struct call own; /* that c points at */
+    struct banyan_comm *comm;
+    int made; /* op must be freed */
     int n, rank;
     size_t elem;
     banyan_op op;
@@ -100,6 +103,7 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
     size_t unit, blocks;
 
     memset(c, 0, sizeof *c);
+    c->deterministic = -1;
     c->coll = (enum coll)bny_rng_below(&s, C_COUNT);
     c->seed = bny_rng_next(&s);
     do {
@@ -500,10 +504,11 @@ static void describe(const struct call *c, char *buf, size_t cap)
 {
     snprintf(buf, cap,
              "%s %s op %d count %zu root %d in_place %d mode %d schedule %s tag %u chunk %zu "
-             "misalign %zu %zu memory %d",
+             "codec %s deterministic %d misalign %zu %zu memory %d",
              names[c->coll], banyan_dtype_name(c->dtype), (int)c->op, c->count, c->root,
              c->in_place, (int)c->mode, c->schedule ? c->schedule : "-", c->tag, c->chunk_bytes,
-             c->misalign[0], c->misalign[1], c->pool ? (int)c->pool->kind : 0);
+             *c->codec ? c->codec : "-", c->deterministic, c->misalign[0], c->misalign[1],
+             c->pool ? (int)c->pool->kind : 0);
 }
 
 static void check_images(const struct test *t, struct bound *b, const char *what)
@@ -532,35 +537,57 @@ static void settle(const struct test *t, struct bound *b, const char *what)
     CHECK(t, bad == n, "%s: element %zu of %zu is wrong", what, bad, n);
 }
 
+struct bound *call_open(const struct test *t, struct banyan_comm *comm, const struct call *c)
+{
+    struct bound *b = case_malloc(sizeof *b);
+
+    *b = (struct bound){ .own = *c,
+                         .comm = comm,
+                         .n = banyan_comm_count(comm),
+                         .rank = banyan_comm_rank(comm),
+                         .elem = banyan_dtype_bytes(c->dtype),
+                         .opts = BANYAN_OPTS_INIT };
+    b->c = &b->own;
+    b->opts.schedule = c->schedule;
+    b->opts.codec = *c->codec ? b->own.codec : NULL;
+    b->opts.tag = c->tag;
+    b->opts.chunk_bytes = c->chunk_bytes;
+    b->opts.deterministic = c->deterministic;
+    CHECK_OK(t, model_op_create(c->op, b->rank, &b->op, &b->made));
+    make_tables(b);
+    make_buffers(b);
+    put_input(b);
+    return b;
+}
+
+int call_issue(struct bound *b, struct banyan_request **rq)
+{
+    return issue(b, b->comm, rq);
+}
+
+int call_close(const struct test *t, struct bound *b, int rc)
+{
+    char what[256];
+
+    describe(b->c, what, sizeof what);
+    CHECK(t, rc == 0 || (rc == -BANYAN_ENOTSUP && (b->c->schedule || *b->c->codec)),
+          "%s returned %d (%s)", what, rc, banyan_strerror(rc));
+    if (rc == 0) {
+        want_output(b);
+        settle(t, b, what);
+    }
+    check_images(t, b, what);
+    image_free(&b->im[0]);
+    image_free(&b->im[1]);
+    if (b->made)
+        CHECK_OK(t, banyan_op_free(b->op));
+    free(b);
+    return rc != 0;
+}
+
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c)
 {
-    struct bound b = { .c = c,
-                       .n = banyan_comm_count(comm),
-                       .rank = banyan_comm_rank(comm),
-                       .elem = banyan_dtype_bytes(c->dtype),
-                       .opts = BANYAN_OPTS_INIT };
-    char what[256];
-    int rc, made;
+    struct bound *b = call_open(t, comm, c);
 
-    describe(c, what, sizeof what);
-    b.opts.schedule = c->schedule;
-    b.opts.tag = c->tag;
-    b.opts.chunk_bytes = c->chunk_bytes;
-    CHECK_OK(t, model_op_create(c->op, b.rank, &b.op, &made));
-    make_tables(&b);
-    make_buffers(&b);
-    put_input(&b);
-    rc = run(&b, comm);
-    CHECK(t, rc == 0 || (rc == -BANYAN_ENOTSUP && c->schedule), "%s returned %d (%s)", what, rc,
-          banyan_strerror(rc));
-    if (rc == 0) {
-        want_output(&b);
-        settle(t, &b, what);
-    }
-    check_images(t, &b, what);
-    image_free(&b.im[0]);
-    image_free(&b.im[1]);
-    if (made)
-        CHECK_OK(t, banyan_op_free(b.op));
-    return rc != 0;
+    return call_close(t, b, run(b, comm));
 }

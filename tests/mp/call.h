@@ -39,8 +39,10 @@ struct call {
     const char *schedule; /* NULL: the communicator's */
     uint32_t tag;
     size_t chunk_bytes;
-    uint64_t seed; /* of the data, v-counts and displacements */
-    int shift;     /* SENDRECV: to rank + shift */
+    int deterministic; /* < 0: the communicator's */
+    char codec[48];    /* an exact one; "": the communicator's */
+    uint64_t seed;     /* of the data, v-counts and displacements */
+    int shift;         /* SENDRECV: to rank + shift */
     /* Local, may differ by rank. */
     size_t misalign[2];
     struct image_pool *pool; /* NULL: malloc */
@@ -52,8 +54,15 @@ int call_reduces(enum coll c);
 int call_fits(enum coll c, enum model_op op, enum banyan_dtype dtype);
 /* A random call; local choices from local_seed. max_bytes bounds the largest buffer. */
 void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_t local_seed);
-/* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule that was
- * asked for and left every byte alone. */
+/* The three parts of call_check, for several calls at a time. Buffers with input; takes the
+ * call, borrows comm. */
+struct bound *call_open(const struct test *t, struct banyan_comm *comm, const struct call *c);
+/* Blocking with rq NULL, else makes rq[0] and for SENDRECV rq[1]. What the library returns. */
+int call_issue(struct bound *b, struct banyan_request **rq);
+/* Checks results and all other bytes, frees b. rc: of the call; 1: refused. */
+int call_close(const struct test *t, struct bound *b, int rc);
+/* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule or codec
+ * that was asked for and left every byte alone. */
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c);
 
 #endif

@@ -12,6 +12,7 @@
 #include "collectives/progress/progress.h"
 #include "tests/mp/case.h"
 #include "tests/mp/model.h"
+#include "tests/mp/call.h"
 
 #define COUNT 60000
 
@@ -106,7 +107,35 @@ static int conservation(struct test *t)
     return 0;
 }
 
+/* Exact codecs, insisted on, permitted, or the communicator's, where ranks have blocks of their
+ * own lengths: how long chunks are must not depend on what one rank alone knows. */
+static int vector_codecs(struct test *t)
+{
+    static const char *const codecs[] = { "", "lossless", "lossless:force=1", "blocksparse",
+                                          "blocksparse:force=1" };
+    static const enum coll colls[] = { C_SCATTERV, C_GATHERV, C_ALLGATHERV, C_ALLTOALLV,
+                                       C_REDUCE_SCATTERV };
+    uint64_t key = t->seed;
+
+    for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++)
+        for (size_t k = 0; k < sizeof colls / sizeof colls[0]; k++)
+            for (int round = 0; round < 4; round++) {
+                struct call c = { .coll = colls[k],
+                                  .dtype = BANYAN_F32,
+                                  .op = (enum model_op)BANYAN_SUM,
+                                  .count = 120000,
+                                  .root = round % t->n,
+                                  .deterministic = -1,
+                                  .seed = key++ };
+
+                snprintf(c.codec, sizeof c.codec, "%s", codecs[i]);
+                CHECK(t, call_check(t, t->comm, &c) == 0, "%s refused", c.codec);
+            }
+    return 0;
+}
+
 const struct mp_case cases_codecs[] = {
     { "conservation", conservation, 0 },
+    { "vector_codecs", vector_codecs, 0 },
     { 0 },
 };

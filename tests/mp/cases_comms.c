@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 #include "tests/mp/call.h"
 
 /* The world ranks of comm's members are members[0..n), in order. */
@@ -186,6 +188,148 @@ static int overlapping(struct test *t)
     return 0;
 }
 
+/* ---- ids ---- */
+#define SLOTS 48
+
+static void check_distinct(struct test *t, struct banyan_comm *const *comm, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i && comm[i]; k++)
+            CHECK(t, !comm[k] || comm[k]->id != comm[i]->id, "slots %d and %d: id %08x", k, i,
+                  comm[i]->id);
+}
+
+/* Calls on all of them at the same time, started and waited for in an order of this rank's own:
+ * a message taken for another communicator's would give a wrong sum. */
+static void check_apart(struct test *t, struct banyan_comm *const *comm, int n, uint64_t *own)
+{
+    struct banyan_request *rq[SLOTS] = { NULL };
+    uint32_t x[SLOTS], y[SLOTS];
+    int order[SLOTS];
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n; i++) {
+            int at = (int)bny_rng_below(own, (uint64_t)i + 1);
+            order[i] = order[at];
+            order[at] = i;
+        }
+        for (int k = 0; k < n; k++) {
+            int i = order[k];
+            if (!comm[i])
+                continue;
+            if (pass) {
+                CHECK_OK(t, banyan_wait(rq[i], -1));
+                CHECK(t, y[i] == x[i] * (uint32_t)banyan_comm_count(comm[i]),
+                      "slot %d: sum %u of %d times %u", i, y[i], banyan_comm_count(comm[i]),
+                      x[i]);
+                CHECK_OK(t, banyan_request_free(rq[i]));
+                continue;
+            }
+            x[i] = (uint32_t)i * 1009 + 1;
+            CHECK_OK(t, banyan_allreduce_init(&x[i], &y[i], 1, BANYAN_U32, BANYAN_SUM, comm[i],
+                                              NULL, &rq[i]));
+            CHECK_OK(t, banyan_start(rq[i]));
+        }
+    }
+}
+
+/* Random trees of splits. What to do is drawn alike on all ranks, by slot; the members of a
+ * slot's communicator, of which there may be several side by side, split and finalize it
+ * together. */
+static int ids(struct test *t)
+{
+    struct banyan_comm *comm[SLOTS] = { t->comm };
+    uint64_t s = t->seed, own = t->seed + 977 * (uint64_t)(t->rank + 1);
+
+    for (int round = 0; round < 600; round++) {
+        int from = (int)bny_rng_below(&s, SLOTS), to = 1 + (int)bny_rng_below(&s, SLOTS - 1);
+        int ways = 1 + (int)bny_rng_below(&s, 3), all = (int)bny_rng_below(&s, 2);
+        uint64_t mine = s ^ (uint64_t)t->rank * 0x9e3779b97f4a7c15u;
+
+        if (from == to)
+            continue;
+        if (comm[to])
+            CHECK_OK(t, banyan_comm_finalize(comm[to]));
+        comm[to] = NULL;
+        if (comm[from])
+            CHECK_OK(t, banyan_comm_split(comm[from],
+                                          (int)bny_rng_below(&mine, (uint64_t)ways + 1) - !all,
+                                          (int)bny_rng_below(&mine, 5), &comm[to]));
+        check_distinct(t, comm, SLOTS);
+        if (round % 20 == 19)
+            check_apart(t, comm, SLOTS, &own);
+    }
+    for (int i = 1; i < SLOTS; i++)
+        if (comm[i])
+            CHECK_OK(t, banyan_comm_finalize(comm[i]));
+    return 0;
+}
+
+/* A communicator of the world and one of another parent, so many splits apart that a hash of
+ * parent and number made them the same. */
+static int ids_of_two_parents(struct test *t)
+{
+    struct banyan_comm *comm[4] = { t->comm }, *c;
+    uint64_t own = t->seed;
+
+    for (int number = 2; number <= 3303; number++) {
+        int from = number == 1158;
+        CHECK_OK(t, banyan_comm_dup(comm[from], &c));
+        CHECK(t, c->id != comm[0]->id && (!comm[1] || c->id != comm[1]->id), "id %08x", c->id);
+        if (number == 622)
+            comm[1] = c;
+        else if (number == 1158)
+            comm[2] = c;
+        else if (number == 3303)
+            comm[3] = c;
+        else
+            CHECK_OK(t, banyan_comm_finalize(c));
+    }
+    check_distinct(t, comm, 4);
+    check_apart(t, comm, 4, &own);
+    for (int i = 1; i < 4; i++)
+        CHECK_OK(t, banyan_comm_finalize(comm[i]));
+    return 0;
+}
+
+/* Each rank may give seven ids only: they begin anew, and none is given that somebody still
+ * uses, be it only another rank than the one that gives it. */
+static int ids_again(struct test *t)
+{
+    struct banyan_comm *comm[8] = { t->comm }, *kept, *none = t->comm;
+    uint64_t s = t->seed, own = t->seed + (uint64_t)t->rank;
+    uint32_t id;
+
+    t->comm->world->comm_id_bits = 3;
+    CHECK_OK(t, banyan_comm_dup(t->comm, &kept));
+    id = kept->id;
+    if (t->rank == 0)
+        banyan_comm_destroy(kept);
+    for (int round = 0; round < 100; round++) {
+        int at = 1 + (int)bny_rng_below(&s, 5);
+        if (comm[at])
+            CHECK_OK(t, banyan_comm_finalize(comm[at]));
+        CHECK_OK(t, banyan_comm_split(t->comm, 0, t->rank, &comm[at]));
+        CHECK(t, t->n == 1 || comm[at]->id != id, "id %08x is in use at other ranks", id);
+        check_distinct(t, comm, 8);
+        if (round % 10 == 9)
+            check_apart(t, comm, 8, &own);
+    }
+    if (t->rank > 0)
+        banyan_comm_destroy(kept);
+    for (int i = 1; i < 7; i++)
+        if (!comm[i])
+            CHECK_OK(t, banyan_comm_split(t->comm, 0, t->rank, &comm[i]));
+    check_apart(t, comm, 7, &own);
+    CHECK_RC(t, -BANYAN_ENOMEM, banyan_comm_dup(t->comm, &none));
+    CHECK_HAS(t, banyan_last_error(), "rank 0");
+    CHECK(t, none == NULL, "a communicator in spite of the error");
+    for (int i = 1; i < 7; i++)
+        CHECK_OK(t, banyan_comm_finalize(comm[i]));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
 static int init_nonblocking(struct test *t)
 {
     struct banyan_config cfg = case_config(t);
@@ -302,6 +446,9 @@ const struct mp_case cases_comms[] = {
     { "split", split, 0 },
     { "split_network", split_network, 0 },
     { "dup", dup, 0 },
+    { "ids", ids, 0 },
+    { "ids_of_two_parents", ids_of_two_parents, 0 },
+    { "ids_again", ids_again, CASE_NO_THREADS },
     { "overlapping", overlapping, 0 },
     { "init_nonblocking", init_nonblocking, CASE_OWN_INIT },
     { "init_allgather", init_allgather, CASE_OWN_INIT },

@@ -124,6 +124,30 @@ static int strangers(struct test *t)
     return 0;
 }
 
+/* Names in the environment that do not exist are refused whether a config is given or not. */
+static int wrong_names(struct test *t)
+{
+    static const char *const wrong[][3] = {
+        { "BANYAN_SCHEDULE", "rnig", "did you mean ring?" },
+        { "BANYAN_CODEC", "int99", "did you mean int8?" },
+        { "BANYAN_TRANSPORT", "tpc", "did you mean tcp?" },
+    };
+    struct banyan_config cfg;
+    struct banyan_comm *comm;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        setenv(wrong[i][0], wrong[i][1], 1);
+        banyan_config_default(&cfg);
+        for (int given = 0; given < 2; given++) {
+            CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_init_env(&comm, given ? &cfg : NULL));
+            CHECK_HAS(t, banyan_last_error(), wrong[i][2]);
+            CHECK(t, comm == NULL, "a communicator in spite of the error");
+        }
+        unsetenv(wrong[i][0]);
+    }
+    return 0;
+}
+
 /* Without any launcher's variables: one rank alone, and everything works on it. */
 static int single(struct test *t)
 {
@@ -168,13 +192,13 @@ static int init_arguments(struct test *t)
     CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_init(&comm, NULL, 2, 0, &cfg));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_init(&comm, &junk, 2, 1, &cfg));
     cfg.transport = "smh";
-    check_setting(t, &id, &cfg, "smh");
+    check_setting(t, &id, &cfg, "did you mean shm?");
     cfg = case_config(t);
     cfg.schedule = "rign";
-    check_setting(t, &id, &cfg, "rign");
+    check_setting(t, &id, &cfg, "did you mean ring?");
     cfg = case_config(t);
     cfg.codec = "f61";
-    check_setting(t, &id, &cfg, "f61");
+    check_setting(t, &id, &cfg, "did you mean f16?");
     cfg = case_config(t);
     CHECK_OK(t, banyan_comm_init(&comm, &id, 1, 0, &cfg));
     case_check_works(t, comm);
@@ -279,6 +303,7 @@ static int first_barrier(struct test *t)
 const struct mp_case cases_init[] = {
     { "init_fails", init_fails, CASE_OWN_INIT | CASE_NO_THREADS },
     { "strangers", strangers, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "wrong_names", wrong_names, CASE_OWN_INIT | CASE_NO_THREADS },
     { "single", single, CASE_OWN_INIT | CASE_NO_THREADS },
     { "init_arguments", init_arguments, CASE_OWN_INIT | CASE_NO_THREADS },
     { "config_differs", config_differs, CASE_OWN_INIT },

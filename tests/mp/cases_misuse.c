@@ -78,6 +78,70 @@ static int differ_schedule(struct test *t, int deviant, void *buf, size_t n)
     return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
 }
 
+static int differ_deterministic(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.deterministic = deviant;
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static int differ_chunk(struct test *t, int deviant, void *buf, size_t n)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.chunk_bytes = deviant ? 7168 : 9216;
+    return banyan_allreduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+}
+
+static _Thread_local int deviant_rank;
+
+/* v-variants: the deviant expects a block of n - 1 of the first other rank, which sends n. */
+static int differ_gatherv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+    int root = deviant_rank;
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == (root + 1) % t->n ? n - 1 : 0;
+    return banyan_gatherv(buf, t->rank == (root + 1) % t->n ? n : 0, buf, counts, NULL,
+                          BANYAN_F32, root, t->comm, NULL);
+}
+
+static int differ_scatterv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+    int root = (deviant_rank + 1) % t->n;
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == deviant_rank ? n : 0;
+    return banyan_scatterv(buf, counts, NULL, buf, deviant ? n - 1 : 0, BANYAN_F32, root,
+                           t->comm, NULL);
+}
+
+static int differ_allgatherv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t counts[MP_RANKS_MAX];
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = r == (deviant_rank + 1) % t->n && deviant ? n / 16 - 1 : n / 16;
+    return banyan_allgatherv((char *)buf + (size_t)t->rank * counts[0] * 4, buf, counts, NULL,
+                             BANYAN_F32, t->comm, NULL);
+}
+
+static int differ_alltoallv(struct test *t, int deviant, void *buf, size_t n)
+{
+    size_t send[MP_RANKS_MAX] = { 0 }, recv[MP_RANKS_MAX] = { 0 };
+    int from = (deviant_rank + 1) % t->n;
+
+    if (deviant)
+        recv[from] = n / 2 - 1;
+    if (t->rank == from)
+        send[deviant_rank] = n / 2;
+    return banyan_alltoallv(buf, send, NULL, (char *)buf + n * 2, recv, NULL, BANYAN_F32,
+                            t->comm, NULL);
+}
+
 static int differ_recvcount(struct test *t, int deviant, void *buf, size_t n)
 {
     n = n / 8 + 1;
@@ -97,6 +161,13 @@ static const struct mismatch mismatches[] = {
     { "tag", differ_tag, { "tag 40", "tag 41" } },
     { "schedule", differ_schedule, { "with schedule", "rank" } },
     { "recvcount", differ_recvcount, { "count", "rank" } },
+    { "deterministic", differ_deterministic, { "deterministic 0", "deterministic 1" } },
+    { "chunk", differ_chunk, { "chunk 7168", "chunk 9216" } },
+    { "gatherv", differ_gatherv, { NULL, NULL } },
+    { "scatterv", differ_scatterv, { NULL, NULL } },
+    { "allgatherv", differ_allgatherv, { " 6250 f32", " 6249:" } },
+    { "alltoallv", differ_alltoallv, { " 50000 f32", " 49999:" } },
+    { "alltoallv_small", differ_alltoallv, { " 50 f32", " 49:" } },
 };
 
 /* The first error must come inside the call or, on ranks that were through before, in the next
@@ -126,6 +197,7 @@ static int mismatch(struct test *t)
         if (!strcmp(mismatches[i].name, name))
             m = &mismatches[i];
     CHECK(t, m, "no mismatch %s", name);
+    deviant_rank = who;
     case_check_works(t, t->comm);
     image_make(&im, NULL, n * 4 + 4096, 0, t->seed);
     memset(im.data, 0, n * 4 + 4096);
@@ -261,10 +333,10 @@ static int arguments(struct test *t)
     counts[0] = SIZE_MAX / 4 + 2;
     WRONG("counts", banyan_allgatherv(x, y, counts, NULL, BANYAN_F32, comm, NULL));
     opts.schedule = "rign";
-    WRONG("rign", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.schedule = NULL;
     opts.codec = "f61";
-    WRONG("f61", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    WRONG("did you mean f16?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.codec = NULL;
     opts.size = 3;
     WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
@@ -287,11 +359,267 @@ static int arguments(struct test *t)
     return 0;
 }
 
+/* Nobody finalizes what is in flight: refused by name, and the communicator lives on. */
+static int finalize_busy(struct test *t)
+{
+    struct banyan_comm *comm;
+    struct banyan_request *rq[2];
+    uint32_t x = 7, y = 0;
+    int next = (t->rank + 1) % t->n, last = (t->rank + t->n - 1) % t->n;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    CHECK_OK(t, banyan_recv_init(&y, 1, BANYAN_U32, last, comm, NULL, &rq[0]));
+    CHECK_OK(t, banyan_start(rq[0]));
+    if (t->n > 1 || y == 0) {
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+        CHECK_HAS(t, banyan_last_error(), "recv from rank");
+    }
+    CHECK_OK(t, banyan_group_start());
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+    CHECK_HAS(t, banyan_last_error(), "group");
+    CHECK_OK(t, banyan_group_end());
+    CHECK_OK(t, banyan_barrier(t->comm, NULL)); /* all have been refused */
+    case_check_works(t, comm);
+    CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, next, comm, NULL));
+    CHECK_OK(t, banyan_wait(rq[0], -1));
+    CHECK(t, y == 7, "received %u", y);
+    CHECK_OK(t, banyan_request_free(rq[0]));
+    if (t->n > 1 && t->rank == 0) { /* a collective, which the others come to later */
+        CHECK_OK(t,
+                 banyan_allreduce_init(&x, &y, 1, BANYAN_U32, BANYAN_SUM, comm, NULL, &rq[0]));
+        CHECK_OK(t, banyan_start(rq[0]));
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(comm));
+        CHECK_HAS(t, banyan_last_error(), "allreduce");
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->n > 1 && t->rank == 0) {
+        CHECK_OK(t, banyan_wait(rq[0], -1));
+        CHECK_OK(t, banyan_request_free(rq[0]));
+    } else if (t->n > 1) {
+        CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_U32, BANYAN_SUM, comm, NULL));
+    }
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* ---- calls from inside a user operation ---- */
+struct inside {
+    struct test *t;
+    struct banyan_request *rq;
+    int calls;
+};
+
+#define INSIDE(word, call)                                                                     \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EBUSY, call);                                                      \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
+        CHECK_HAS(t, banyan_last_error(), "inside a user operation");                          \
+    } while (0)
+
+static void calling_op(void *ctx, const void *in, void *inout, size_t n,
+                       enum banyan_dtype dtype)
+{
+    struct inside *s = ctx;
+    struct test *t = s->t;
+    struct banyan_stats stats = { .size = sizeof stats };
+    struct banyan_comm *out;
+    struct banyan_request *none;
+    uint32_t x = 0, y;
+    char text[100];
+    void *mem;
+    size_t which;
+    int done;
+
+    for (size_t i = 0; i < n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+    if (s->calls++)
+        return;
+    INSIDE("allreduce", banyan_allreduce(&x, &y, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+    INSIDE("send", banyan_send(&x, 1, BANYAN_U32, 0, t->comm, NULL));
+    INSIDE("barrier", banyan_barrier(t->comm, NULL));
+    INSIDE("barrier", banyan_barrier_init(t->comm, NULL, &none));
+    INSIDE("start", banyan_start(s->rq));
+    INSIDE("test", banyan_test(s->rq, &done));
+    INSIDE("wait", banyan_wait(s->rq, 1));
+    INSIDE("wait_all", banyan_wait_all(&s->rq, 1, 1));
+    INSIDE("wait_any", banyan_wait_any(&s->rq, 1, 1, &which));
+    INSIDE("request_free", banyan_request_free(s->rq));
+    INSIDE("group_start", banyan_group_start());
+    INSIDE("group_end", banyan_group_end());
+    INSIDE("split", banyan_comm_dup(t->comm, &out));
+    INSIDE("finalize", banyan_comm_finalize(t->comm));
+    INSIDE("init", banyan_comm_init_env(&out, NULL));
+    INSIDE("plan", banyan_comm_plan(t->comm, "barrier", 0, BANYAN_U8, text, sizeof text));
+    INSIDE("progress", banyan_progress(t->comm));
+    INSIDE("mem_alloc", banyan_mem_alloc(t->comm, 64, &mem));
+    INSIDE("mem_register", banyan_mem_register(t->comm, &x, 4, -1, 0));
+    banyan_comm_destroy(t->comm);
+    CHECK(t, banyan_comm_rank(t->comm) == t->rank, "rank %d", banyan_comm_rank(t->comm));
+    CHECK(t, banyan_comm_count(t->comm) == t->n, "count %d", banyan_comm_count(t->comm));
+    CHECK_OK(t, banyan_comm_stats(t->comm, &stats));
+    CHECK_OK(t, banyan_async_error(t->comm, NULL, NULL, 0));
+}
+#undef INSIDE
+
+static int op_calls_banyan(struct test *t)
+{
+    struct inside s = { .t = t };
+    static uint32_t x[100000], y[100000];
+    banyan_op op;
+
+    CHECK_OK(t, banyan_op_create_user(calling_op, &s, 0, 0, 1, &op));
+    for (size_t n = 1; n <= 100000; n += 99999) { /* the short cut, and chunks */
+        struct banyan_request *rq;
+
+        CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+        s.rq = rq;
+        s.calls = 0;
+        for (size_t i = 0; i < n; i++)
+            x[i] = (uint32_t)i;
+        CHECK_OK(t, banyan_allreduce(x, y, n, BANYAN_U32, op, t->comm, NULL));
+        for (size_t i = 0; i < n; i++)
+            CHECK(t, y[i] == (uint32_t)t->n * i, "element %zu is %u", i, y[i]);
+        CHECK_OK(t, banyan_start(rq));
+        CHECK_OK(t, banyan_wait(rq, -1));
+        CHECK_OK(t, banyan_request_free(rq));
+        case_check_agree(t, t->comm, n, "the size");
+    }
+    CHECK_OK(t, banyan_op_free(op));
+    return 0;
+}
+
+/* ---- handles that were freed ---- */
+#define FREED(word, call)                                                                      \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_EINVAL, call);                                                     \
+        CHECK_HAS(t, banyan_last_error(), word);                                               \
+        CHECK_HAS(t, banyan_last_error(), "already");                                          \
+    } while (0)
+
+static void use_dead_comm(struct test *t, struct banyan_comm *dead)
+{
+    struct banyan_stats stats = { .size = sizeof stats };
+    struct banyan_comm *out;
+    struct banyan_request *rq;
+    char x[4] = { 0 }, y[4 * MP_RANKS_MAX], text[80];
+    void *mem;
+    int n;
+
+    FREED("allreduce", banyan_allreduce(x, y, 4, BANYAN_U8, BANYAN_MAX, dead, NULL));
+    FREED("broadcast", banyan_broadcast(x, 4, BANYAN_U8, 0, dead, NULL));
+    FREED("reduce", banyan_reduce(x, y, 4, BANYAN_U8, BANYAN_MAX, 0, dead, NULL));
+    FREED("allgather", banyan_allgather(x, y, 4, BANYAN_U8, dead, NULL));
+    FREED("barrier", banyan_barrier(dead, NULL));
+    FREED("send", banyan_send(x, 4, BANYAN_U8, 0, dead, NULL));
+    FREED("allreduce", banyan_allreduce_init(x, y, 4, BANYAN_U8, BANYAN_MAX, dead, NULL, &rq));
+    FREED("finalize", banyan_comm_finalize(dead));
+    FREED("split", banyan_comm_split(dead, 0, 0, &out));
+    FREED("split", banyan_comm_dup(dead, &out));
+    FREED("init_test", banyan_comm_init_test(dead, &n));
+    FREED("rank", banyan_comm_rank(dead));
+    FREED("count", banyan_comm_count(dead));
+    FREED("stats", banyan_comm_stats(dead, &stats));
+    FREED("plan", banyan_comm_plan(dead, "allreduce", 1, BANYAN_F32, text, sizeof text));
+    FREED("async_error", banyan_async_error(dead, &n, text, sizeof text));
+    FREED("abort", banyan_abort(dead, "for nothing"));
+    FREED("progress", banyan_progress(dead));
+    FREED("progress_fd", banyan_progress_fd(dead));
+    FREED("mem_alloc", banyan_mem_alloc(dead, 64, &mem));
+    FREED("mem_free", banyan_mem_free(dead, x));
+    FREED("mem_register", banyan_mem_register(dead, x, 4, -1, 0));
+    FREED("mem_deregister", banyan_mem_deregister(dead, x));
+    banyan_comm_destroy(dead);
+}
+
+static void use_dead_request(struct test *t, struct banyan_request *dead)
+{
+    size_t which;
+    int done;
+
+    FREED("start", banyan_start(dead));
+    FREED("wait", banyan_wait(dead, 1));
+    FREED("test", banyan_test(dead, &done));
+    FREED("wait_all", banyan_wait_all(&dead, 1, 1));
+    FREED("wait_any", banyan_wait_any(&dead, 1, 1, &which));
+    FREED("request_free", banyan_request_free(dead));
+}
+
+static void use_dead_state(struct test *t, struct banyan_codec_state *dead)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    char x[64] = { 0 };
+
+    opts.codec_state = dead;
+    FREED("codec_state", banyan_allreduce(x, x, 1, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+    FREED("reset", banyan_codec_state_reset(dead));
+    FREED("scale", banyan_codec_state_scale(dead, 2));
+    FREED("save", banyan_codec_state_save(dead, x, sizeof x));
+    FREED("load", banyan_codec_state_load(dead, x, sizeof x));
+    CHECK(t, banyan_codec_state_residual(dead) == NULL, "residuals of a freed state");
+    CHECK(t, banyan_codec_state_bytes(dead) == 0, "bytes of a freed state");
+    banyan_codec_state_free(dead);
+}
+
+/* Whoever goes on with a handle that was freed is told so, as is who frees it again, also after
+ * others were made. Under the address sanitizer: nothing freed is read. */
+static int dead_handles(struct test *t)
+{
+    struct banyan_comm *dup, *gone, *others[20];
+    struct banyan_request *rq, *orphan, *on_dup;
+    struct banyan_codec_state *st;
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    float x[4] = { 0 };
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &dup));
+    CHECK_OK(t, banyan_comm_dup(t->comm, &gone));
+    CHECK_OK(t, banyan_barrier_init(gone, NULL, &orphan));
+    CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+    CHECK_OK(t, banyan_barrier_init(dup, NULL, &on_dup));
+    CHECK_OK(t, banyan_codec_state_create(&st, 4, 1));
+    CHECK_OK(t, banyan_request_free(on_dup));
+    CHECK_OK(t, banyan_comm_finalize(dup));
+    CHECK_OK(t, banyan_comm_finalize(gone));
+    CHECK_OK(t, banyan_request_free(rq));
+    banyan_codec_state_free(st);
+    for (int round = 0; round < 2; round++) {
+        use_dead_comm(t, dup);
+        use_dead_request(t, rq);
+        use_dead_request(t, on_dup);
+        use_dead_state(t, st);
+        for (int i = 0; i < 20; i++)
+            CHECK_OK(t, banyan_comm_dup(t->comm, &others[i]));
+        for (int i = 0; i < 20; i++)
+            CHECK_OK(t, banyan_comm_finalize(others[i]));
+    }
+    /* A request outlives its communicator, whose memory others have used meanwhile. */
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(t, banyan_comm_dup(t->comm, &others[0]));
+        CHECK_OK(t, banyan_comm_finalize(others[0]));
+    }
+    FREED("communicator", banyan_start(orphan));
+    FREED("communicator", banyan_request_free(orphan));
+    FREED("request was freed", banyan_request_free(orphan));
+    /* A state that its request outlives. */
+    opts.codec = "bf16:force=1";
+    CHECK_OK(t, banyan_codec_state_create(&st, 4, 1));
+    opts.codec_state = st;
+    CHECK_OK(t, banyan_allreduce_init(x, x, 4, BANYAN_F32, BANYAN_SUM, t->comm, &opts, &rq));
+    banyan_codec_state_free(st);
+    FREED("codec_state", banyan_start(rq));
+    CHECK_OK(t, banyan_request_free(rq));
+    case_check_works(t, t->comm);
+    return 0;
+}
+#undef FREED
+
 const struct mp_case cases_misuse[] = {
     { "mismatch", mismatch, CASE_FAILS },
     { "only_sending", only_sending, 0 },
     { "send_too_long", send_too_long, CASE_FAILS },
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
+    { "finalize_busy", finalize_busy, 0 },
+    { "op_calls_banyan", op_calls_banyan, 0 },
+    { "dead_handles", dead_handles, 0 },
     { 0 },
 };

@@ -53,6 +53,14 @@ static struct mp_row conservation[] = {
 };
 MP_TABLE(collectives, codecs_with_feedback_lose_nothing_on_splits_either, conservation)
 
+static struct mp_row vector_codecs[] = {
+    { "vector_codecs", "shm", 2 },
+    { "vector_codecs", "shm", 3 },
+    { "vector_codecs", "tcp", 3, "", 0, { "BANYAN_LINK_GBPS=1" } },
+    { "vector_codecs", "tcp", 3, "", 0, { "BANYAN_CODEC=lossless", "BANYAN_LINK_GBPS=1" } },
+};
+MP_TABLE(collectives, blocks_of_any_length_with_exact_codecs, vector_codecs)
+
 static struct mp_row deterministic[] = {
     { "deterministic", "shm", 2 },
     { "deterministic", "shm", 3 },

@@ -22,6 +22,13 @@ static struct mp_row comms[] = {
 };
 MP_TABLE(comms, split_and_dup, comms)
 
+static struct mp_row ids[] = {
+    { "ids", "shm", 2 },       { "ids", "shm", 4 },
+    { "ids", "tcp", 3 },       { "ids_of_two_parents", "shm", 2 },
+    { "ids_again", "shm", 2 }, { "ids_again", "tcp", 3 },
+};
+MP_TABLE(comms, every_communicator_has_an_id_of_its_own, ids)
+
 static struct mp_row inits[] = {
     { "init_nonblocking", "shm", 2 },
     { "init_nonblocking", "tcp", 4 },

@@ -89,6 +89,7 @@ def quiet(name, result):
 def memif():
     works("collectives on 2 ranks", ranks(2, "sweep", "brief=1"))
     works("random calls on 4 ranks", ranks(4, "differential", "calls=60"))
+    works("features together on 3 ranks", ranks(3, "product", "20", BANYAN_LINK_GBPS="1"))
     works("ring, multitree, packed x raw, lossless, int8, top-k on 4 ranks", ranks(4, "matrix", BANYAN_TOPO="ring:4"))
     works("every codec on 2 ranks", ranks(2, "every_codec"))
     works("checksums", ranks(2, "sweep", "brief=1", BANYAN_DPDK_CHECK="mac"))

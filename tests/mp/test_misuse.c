@@ -39,6 +39,20 @@ static struct mp_row mismatches[] = {
     MISMATCH("schedule", 4, "300000", "0"),
     MISMATCH("recvcount", 2, "100", "1"),
     MISMATCH("recvcount", 3, "300000", "1"),
+    MISMATCH("deterministic", 2, "100", "1"),
+    MISMATCH("deterministic", 3, "100", "0"),
+    MISMATCH("deterministic", 3, "300000", "2"),
+    MISMATCH("chunk", 2, "100", "0"),
+    MISMATCH("chunk", 4, "100", "3"),
+    MISMATCH("chunk", 3, "300000", "1"),
+    MISMATCH("gatherv", 2, "100", "1"),
+    MISMATCH("gatherv", 3, "100", "0"),
+    MISMATCH("gatherv", 3, "20001", "1"),
+    MISMATCH("scatterv", 2, "100", "1"),
+    MISMATCH("scatterv", 3, "20001", "2"),
+    MISMATCH("allgatherv", 2, "100000", "1"),
+    MISMATCH("alltoallv_small", 3, "100", "1"),
+    MISMATCH("alltoallv", 3, "100000", "2"),
 };
 MP_TABLE(misuse, ranks_that_disagree_are_told, mismatches)
 
@@ -66,3 +80,23 @@ static struct mp_row arguments[] = {
     { "arguments", "tcp", 3 },
 };
 MP_TABLE(misuse, wrong_arguments_are_refused_by_name, arguments)
+
+static struct mp_row busy[] = {
+    { "finalize_busy", "shm", 1 },
+    { "finalize_busy", "shm", 2 },
+    { "finalize_busy", "tcp", 3 },
+};
+MP_TABLE(misuse, finalize_refuses_what_is_in_flight, busy)
+
+static struct mp_row inside[] = {
+    { "op_calls_banyan", "shm", 2, "", 20 },
+    { "op_calls_banyan", "tcp", 3, "", 20 },
+};
+MP_TABLE(misuse, calls_inside_a_user_operation_are_refused, inside)
+
+static struct mp_row freed[] = {
+    { "dead_handles", "shm", 1 },
+    { "dead_handles", "shm", 2 },
+    { "dead_handles", "tcp", 3 },
+};
+MP_TABLE(misuse, handles_that_were_freed_are_refused, freed)

@@ -7,9 +7,9 @@
  * polled, of that queue pair; source memory is read as late as possible (inline data at the
  * post); completions of unsuccessful requests have nothing right but wr_id, status and qp_num;
  * a send queue's place is free only once a completion of that request or a later one was
- * polled; a full completion queue breaks its queue pairs; what
- * a destroyed queue pair left there stays, and the next one may get its number; a missing
- * receive request is an error after rnr_retry attempts. */
+ * polled; a full completion queue breaks its queue pairs; what a destroyed queue pair left
+ * there stays, and the next one may get its number; a missing receive request is an error after
+ * rnr_retry attempts. */
 #ifndef BNY_TESTS_VERBS_SIM_H
 #define BNY_TESTS_VERBS_SIM_H
 

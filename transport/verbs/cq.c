@@ -15,6 +15,7 @@
  * its lane, this one's to be forgotten. Only then the number means nothing, and the place is
  * free. A queue is first in, first out: as many entries as it holds are enough. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,12 +2,11 @@
 /* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP
  * with immediates. fn.c: the libraries; device.c: which device; rail.c: several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
- * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all
- * of a device; mem.c: registered memory. What two ranks
- * have with each other, slabs and credits, is in peer.h: peer.c, its memory; read.c, the ends
- * of messages. A queue pair and its requests are in lane.h: conn.c makes it; lane.c has another
- * one for one that broke; path.c: on their way out; arrive.c: in; stripe.c: over several of
- * them.
+ * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all of a device;
+ * mem.c: registered memory. What two ranks have with each other, slabs and credits, is in
+ * peer.h: peer.c, its memory; read.c, the ends of messages. A queue pair and its requests are
+ * in lane.h: conn.c makes it; lane.c has another one for one that broke; path.c: on their way
+ * out; arrive.c: in; stripe.c: over several of them.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
@@ -81,7 +80,6 @@
 #define VB_SENDS        512u /* send requests that may be under way; power of two */
 #define VB_SENDS_SPARE  32u  /* kept for credits and farewells */
 #define VB_SIGNAL_EVERY 16u
-#define VB_POLL         16
 #define VB_SHAPES       4u           /* headers that both ends remember */
 #define VB_WR_RECV      (1ull << 63) /* wr_id: of receive requests, with the note */
 #define VB_WR_HELLO     (1ull << 62)

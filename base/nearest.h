@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What somebody may have meant by a name that does not exist. */
+#ifndef BNY_BASE_NEAREST_H
+#define BNY_BASE_NEAREST_H
+
+#include <stddef.h>
+
+/* The i-th of the names that exist, NULL past the end. */
+typedef const char *(*bny_name_fn)(size_t i);
+
+/* "; did you mean ring?" with the name of the smallest edit distance from text, for the end of
+ * a sentence; "" when no name has anything in common with it. Valid until the thread's next
+ * call. more: a further name, or NULL. */
+const char *bny_did_you_mean(const char *text, bny_name_fn name, const char *more);
+
+#endif

@@ -77,7 +77,7 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
         pthread_setspecific(group_key, more);
     }
     bny_world_lock(comm->world);
-    op = bny_op_take(comm);
+    op = bny_op_take(comm, call);
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
     if (rc && op) {
         op->comm = comm;
@@ -101,7 +101,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     if (group.depth)
         return group_add(comm, call);
     bny_world_lock(w);
-    op = bny_op_take(comm);
+    op = bny_op_take(comm, call);
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
     if (rc == 0)
         rc = bny_op_start(op);

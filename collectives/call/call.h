@@ -23,8 +23,6 @@ struct bny_call {
     uint8_t zero[3];
     enum banyan_dtype dtype;
     int root; /* or the peer of SENDRECV; -1 */
-    uint32_t tag;
-    uint32_t zero2;
     struct bny_redop redop;
     size_t count; /* elements: of the whole (allreduce...), of a block (allgather, alltoall...);
                      of a v-variant: this rank's own part where only that is known */
@@ -33,6 +31,7 @@ struct bny_call {
     size_t chunk_bytes;
     char schedule[BNY_NAME_MAX]; /* bny_call_set_schedule() */
     /* Not of the key. */
+    uint32_t tag;
     const void *sendbuf;
     void *recvbuf;
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
@@ -41,7 +40,10 @@ struct bny_call {
     double timeout_s;                              /* < 0: the communicator's */
 };
 
-#define BNY_CALL_KEY_BYTES offsetof(struct bny_call, sendbuf)
+#define BNY_CALL_KEY_BYTES offsetof(struct bny_call, tag)
+_Static_assert(offsetof(struct bny_call, redop) == 16 && sizeof(struct bny_redop) == 48 &&
+                   BNY_CALL_KEY_BYTES == offsetof(struct bny_call, schedule) + BNY_NAME_MAX,
+               "a key has no padding: it is compared as bytes");
 
 /* Do both calls have the same plan and the same tables? */
 static inline int bny_call_same(const struct bny_call *a, const struct bny_call *b)

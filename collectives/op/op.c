@@ -32,7 +32,10 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
 
     BNY_ASSERT_LOCKED(comm->world);
     if (op->planned && op->comm == comm && !call->vector && bny_call_same(&op->call, call)) {
+        int same_tag = op->call.tag == call->tag;
         op->call = *call;
+        if (!same_tag)
+            make_sig(op);
         return 0;
     }
     op->planned = 0;
@@ -262,17 +265,30 @@ void bny_op_finish_orphan(struct bny_op *op)
     bny_op_finish(op);
 }
 
-struct bny_op *bny_op_take(struct banyan_comm *comm)
-{
-    struct bny_op *op = comm->pool;
+#define POOL_LOOKS 4
+#define POOL_BYTES (64u << 10) /* longer calls are not worth memory of their own */
 
-    if (op) {
-        comm->pool = op->next;
+/* Calls are often made by turns, a send and a recv, an allreduce and a barrier: each finds its
+ * operation again, with its plan and tables. */
+struct bny_op *bny_op_take(struct banyan_comm *comm, const struct bny_call *call)
+{
+    struct bny_op **at = NULL, *op;
+    int seen = 0;
+
+    for (struct bny_op **i = &comm->pool; *i && seen < POOL_LOOKS; i = &(*i)->next, seen++) {
+        at = i; /* of those seen: the one that was not used for longest */
+        if ((*i)->planned && bny_call_same(&(*i)->call, call))
+            break;
+    }
+    op = at ? *at : NULL;
+    if (!op || (seen < POOL_LOOKS && !(op->planned && bny_call_same(&op->call, call)) &&
+                call->count <= POOL_BYTES / banyan_dtype_bytes(call->dtype))) {
+        op = calloc(1, sizeof *op);
+        if (!op)
+            bny_fail(BANYAN_ENOMEM, "no memory for an operation");
         return op;
     }
-    op = calloc(1, sizeof *op);
-    if (!op)
-        bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    *at = op->next;
     return op;
 }
 

@@ -62,8 +62,9 @@ void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op); /* frees its memory */
 /* The same where its communicator is gone: devices that knew the memory are, too. No lock. */
 void bny_op_finish_orphan(struct bny_op *op);
-struct bny_op *bny_op_take(struct banyan_comm *comm); /* from the pool */
-void bny_op_give(struct bny_op *op);                  /* back to the pool */
+/* From the pool, the one that ran this call where there is such. NULL: no memory. */
+struct bny_op *bny_op_take(struct banyan_comm *comm, const struct bny_call *call);
+void bny_op_give(struct bny_op *op); /* back to the pool */
 
 /* Something happened to an active operation: progress advances it. */
 static inline void bny_op_stir(struct bny_op *op)

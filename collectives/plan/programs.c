@@ -271,8 +271,9 @@ struct bny_plans *bny_plans_of(struct bny_scope *s)
  * by turns. */
 struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call)
 {
-    uint64_t small = call->collective | (uint64_t)call->dtype << 8 |
-                     (uint64_t)call->redop.wire << 16 |
+    uint64_t small = call->collective | (uint64_t)call->is_send << 4 |
+                     (uint64_t)call->vector << 5 | (uint64_t)call->deterministic << 6 |
+                     (uint64_t)call->dtype << 8 | (uint64_t)call->redop.wire << 16 |
                      (uint64_t)(uint32_t)(call->root + 1) << 24;
 
     return &plans->slots[(call->count * 0x9e3779b97f4a7c15u + small * 0xc2b2ae3d27d4eb4fu) >>

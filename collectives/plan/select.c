@@ -334,7 +334,6 @@ static struct bny_call agreed_part(const struct bny_call *call)
 
     memset(&c, 0, sizeof c);
     memcpy(&c, call, BNY_CALL_KEY_BYTES);
-    c.tag = 0;
     c.redop.user = NULL;
     c.redop.user_ctx = NULL;
     c.redop.alignment = 0;

@@ -553,7 +553,9 @@ Test(engine_loop, endless_deadlines_never_pass)
                          0);
         cr_assert_eq(banyan_start(g.req[0]), 0);
         for (int k = 0; k < 3; k++) {
+            bny_world_lock(g.comm[0]->world);
             bny_world_tick(g.comm[0]->world); /* the first one sets the deadline */
+            bny_world_unlock(g.comm[0]->world);
             bny_failure_adopt(g.comm[0]->world);
         }
         cr_assert_eq(banyan_test(g.req[0], &d), 0, "timeout %g: %s", endless[i],
@@ -606,7 +608,11 @@ Test(engine_loop, a_stage_that_fails_is_not_tried_again)
     cr_assert_eq(banyan_start(g.req[0]), 0);
     for (int i = 0; i < 3;
          i++) /* before the failure is known: with a control plane that takes a while */
+    {
+        bny_world_lock(g.comm[0]->world);
         cr_assert_eq(bny_op_advance(&g.req[0]->op), 0);
+        bny_world_unlock(g.comm[0]->world);
+    }
     cr_assert_eq(refusals, 1);
     cr_assert_eq(banyan_test(g.req[0], &d), -BANYAN_ENOTSUP);
     cr_assert_eq(d, 1);

@@ -729,3 +729,230 @@ Test(match_two, random_headers)
         cr_assert_not(bny_match_is_busy(end[1]));
     }
 }
+
+/* ---- two ends and a network with delays ---- */
+
+#define CALLS 6000
+#define TAGS  700
+#define WAYS  4096
+
+/* What an operation does with matching, and the network between two of them: messages overtake
+ * each other. The k-th send with a tag must meet the k-th receive with it. */
+struct call {
+    struct bny_receiver rc;
+    uint32_t tag, ordinal, bytes;
+    int is_open, is_ready, wants_ready, has_announced;
+};
+
+struct wire {
+    struct bny_hdr at[WAYS];
+    int n;
+};
+
+struct game {
+    uint64_t rng;
+    struct call send[2][CALLS], receive[2][CALLS];
+    uint32_t sent[2][TAGS], received[2][TAGS]; /* ordinals so far */
+    struct wire to[2];
+    int opened[2], listened[2], went[2], came[2], done, epochs;
+};
+
+static void post(struct game *g, int to, const struct bny_hdr *h)
+{
+    cr_assert_lt(g->to[to].n, WAYS, "messages pile up");
+    g->to[to].at[g->to[to].n++] = *h;
+}
+
+static struct bny_hdr call_hdr(int r, struct call *c, enum bny_msg_kind kind)
+{
+    struct bny_hdr h = { .kind = (uint8_t)kind,
+                         .seq = c->rc.seq,
+                         .codec_len_raw = c->bytes,
+                         .crc = c->ordinal,
+                         .sig = { .collective = BNY_SENDRECV, .root_tag = c->tag } };
+
+    bny_match_stamp(end[r], &c->rc, &h);
+    bny_match_stamped(end[r], &c->rc, &h);
+    return h;
+}
+
+static void try_send(struct game *g, int r, struct call *c)
+{
+    struct bny_hdr h;
+
+    if (!c->is_open || (!c->is_ready && !bny_match_has_credit(end[r], &c->rc)))
+        return;
+    h = call_hdr(r, c, BNY_MSG_DATA);
+    bny_match_close(end[r], &c->rc, 1);
+    c->is_open = 0;
+    g->went[r]++;
+    post(g, 1 - r, &h);
+}
+
+static void announce(struct game *g, int r, struct call *c)
+{
+    struct bny_hdr h;
+
+    if (!c->is_open || !c->wants_ready || c->has_announced)
+        return;
+    h = call_hdr(r, c, BNY_MSG_READY);
+    c->has_announced = 1;
+    post(g, 1 - r, &h);
+}
+
+static void got(struct game *g, int r, struct call *c, const struct bny_hdr *h)
+{
+    cr_assert_eq(h->kind, BNY_MSG_DATA);
+    cr_assert(c->is_open && h->sig.root_tag == c->tag && h->crc == c->ordinal,
+              "receive %u of tag %u got message %u of tag %u", c->ordinal, c->tag, h->crc,
+              h->sig.root_tag);
+    bny_match_close(end[r], &c->rc, 1);
+    c->is_open = 0;
+    g->came[r]++;
+}
+
+static void look_at_changes(struct game *g, int r)
+{
+    enum bny_change change;
+    struct bny_receiver *rc;
+    struct bny_hdr h;
+    int peer;
+
+    while ((rc = bny_match_changed(end[r], &change))) {
+        struct call *c = (struct call *)(void *)((char *)rc - offsetof(struct call, rc));
+
+        if (change == BNY_CHANGE_NUMBER)
+            c->is_ready = c->has_announced = 0;
+        c->wants_ready |= rc->announce;
+        if (rc->side == BNY_SIDE_SENDS)
+            try_send(g, r, c);
+        else
+            announce(g, r, c);
+    }
+    while (bny_match_to_say(end[r], &peer, &h)) {
+        g->epochs += (h.step & 1) && !h.chunk;
+        bny_match_said(end[r], peer, &h);
+        post(g, 1 - r, &h);
+    }
+}
+
+static void open_send(struct game *g, int r)
+{
+    struct call *c = &g->send[r][g->opened[r]++];
+
+    c->tag = (uint32_t)bny_rng_below(&g->rng, TAGS);
+    c->bytes =
+        (uint32_t)bny_rng_below(&g->rng, 4) ? 0 : (uint32_t)bny_rng_below(&g->rng, 20000);
+    c->ordinal = g->sent[r][c->tag]++;
+    open_p2p(r, &c->rc, c->tag, 1, c->bytes);
+    c->is_open = 1;
+    if (bny_match_has_next(end[r], 1 - r, c->tag)) /* only asks: must not change anything */
+        cr_assert_lt(g->received[r][c->tag], g->sent[1 - r][c->tag]);
+    for (struct bny_msg_list early = bny_match_take(end[r], &c->rc); early.first;) {
+        c->is_ready = 1;
+        bny_msg_release(&pools[r], bny_msg_list_pop_front(&early));
+    }
+    try_send(g, r, c);
+}
+
+/* In about the order of the sends: never more than `ahead` of them. */
+static void open_receive(struct game *g, int r)
+{
+    struct call *c = &g->receive[r][g->listened[r]];
+    struct bny_msg_list early;
+    int n = g->opened[1 - r];
+
+    if (g->listened[r] == n)
+        return;
+    g->listened[r]++;
+    c->tag = UINT32_MAX;
+    for (uint32_t first = (uint32_t)bny_rng_below(&g->rng, TAGS), k = 0; k < TAGS; k++) {
+        uint32_t tag = (first + k) % TAGS;
+
+        if (g->received[r][tag] < g->sent[1 - r][tag]) {
+            c->tag = tag;
+            break;
+        }
+    }
+    cr_assert_neq(c->tag, UINT32_MAX);
+    c->ordinal = g->received[r][c->tag]++;
+    c->bytes = 0;
+    for (int i = 0; i < n; i++)
+        if (g->send[1 - r][i].tag == c->tag && g->send[1 - r][i].ordinal == c->ordinal)
+            c->bytes = g->send[1 - r][i].bytes;
+    open_p2p(r, &c->rc, c->tag, 0, c->bytes);
+    c->is_open = 1;
+    c->wants_ready = c->rc.announce || c->bytes > 8192;
+    early = bny_match_take(end[r], &c->rc);
+    if (early.first) {
+        struct bny_msg *msg = bny_msg_list_pop_front(&early);
+        cr_assert_null(early.first);
+        got(g, r, c, &msg->hdr);
+        bny_msg_release(&pools[r], msg);
+    }
+    announce(g, r, c);
+}
+
+static void deliver_one(struct game *g, int r)
+{
+    struct wire *w = &g->to[r];
+    struct bny_receiver *rc;
+    struct bny_hdr h;
+    struct call *c;
+    uint64_t k;
+
+    if (!w->n)
+        return;
+    k = bny_rng_below(&g->rng, (uint64_t)w->n);
+    h = w->at[k];
+    w->at[k] = w->at[--w->n];
+    if (arrive(r, &h, &rc) != BNY_MATCH_FOUND)
+        return;
+    c = (struct call *)(void *)((char *)rc - offsetof(struct call, rc));
+    if (rc->side == BNY_SIDE_RECEIVES) {
+        got(g, r, c, &h);
+    } else {
+        c->is_ready = 1;
+        try_send(g, r, c);
+    }
+}
+
+static int is_over(const struct game *g)
+{
+    return g->came[0] == CALLS && g->came[1] == CALLS;
+}
+
+Test(match_two, sends_meet_their_receives_whatever_overtakes)
+{
+    const char *text = getenv("BANYAN_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : 20261122;
+    int epochs = 0;
+
+    for (int round = 0; round < 6; round++, seed++) {
+        struct game *g = calloc(1, sizeof *g);
+        /* bursts: how far sends run ahead of receives */
+        int ahead = round % 3 == 0 ? 40 : round % 3 == 1 ? 400 : 3000;
+
+        g->rng = seed;
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        for (long turn = 0; !is_over(g); turn++) {
+            int r = (int)bny_rng_below(&g->rng, 2), what = (int)bny_rng_below(&g->rng, 4);
+
+            cr_assert_lt(turn, 3000000, "stuck: %d and %d of %d sent, %d and %d received",
+                         g->went[0], g->went[1], CALLS, g->came[1], g->came[0]);
+            if (what == 0 && g->opened[r] < CALLS && g->opened[r] < g->came[1 - r] + ahead)
+                open_send(g, r);
+            else if (what == 1)
+                open_receive(g, r);
+            else
+                deliver_one(g, r);
+            look_at_changes(g, r);
+        }
+        epochs += g->epochs;
+        free(g);
+        close_two();
+        memset(pools, 0, sizeof pools);
+        open_two();
+    }
+    cr_assert_gt(epochs, 10, "only %d epochs began: the test shows little", epochs);
+}

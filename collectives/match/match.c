@@ -7,8 +7,21 @@
 
 #define BUCKETS_MIN 64u
 #define IDLE_MAX    64u
+#define IDLE_FIRST                                                                             \
+    16u /* made at once: how many are needed varies with how far peers run ahead */
 
 /* ---- life ---- */
+
+static void make_idle(struct bny_match *m)
+{
+    for (; m->nidle < IDLE_FIRST; m->nidle++) {
+        struct bny_unexpected *u = malloc(sizeof *u);
+        if (!u)
+            return;
+        u->next = m->idle;
+        m->idle = u;
+    }
+}
 
 struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank)
 {
@@ -22,8 +35,10 @@ struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank)
     m->mask = BUCKETS_MIN - 1;
     m->receivers = calloc(BUCKETS_MIN, sizeof(struct bny_receiver *));
     m->unexpected = calloc(BUCKETS_MIN, sizeof(struct bny_unexpected *));
-    if (m->receivers && m->unexpected)
+    if (m->receivers && m->unexpected) {
+        make_idle(m);
         return m;
+    }
     free(m->receivers);
     free(m->unexpected);
     free(m);

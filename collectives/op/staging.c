@@ -85,21 +85,24 @@ static int stage_kinds(struct bny_op *op)
                               *out = bny_mem_kind_of(c->recvbuf);
     size_t in_bytes = input_elems(op) * op->esz,
            out_bytes = (c->via_allreduce ? 0 : output_elems(op)) * op->esz;
-    size_t at = (in_bytes + 63) & ~(size_t)63;
     int same = c->sendbuf == c->recvbuf && c->collective != BNY_ALLTOALL, rc;
+    size_t at;
 
     op->staged_out = 0;
     if (in->direct && out->direct)
         return 0;
-    rc = bny_grow(&op->foreign, &op->foreign_cap, at + out_bytes + in_bytes + 64, 1,
+    if (same && out_bytes > in_bytes)
+        in_bytes = out_bytes; /* in place: one copy, of all that either is */
+    at = (in_bytes + 63) & ~(size_t)63;
+    rc = bny_grow(&op->foreign, &op->foreign_cap, at + out_bytes + 64, 1,
                   "a copy of a buffer in other memory");
     if (rc == 0 && !in->direct && in_bytes) {
         rc = in->copy(op->foreign, c->sendbuf, in_bytes);
         op->in = op->foreign;
     }
     if (rc == 0 && !out->direct && out_bytes) {
-        op->out = same && !in->direct ? op->foreign : op->foreign + at;
-        if (op->out != op->in)
+        op->out = same ? op->foreign : op->foreign + at;
+        if (!same)
             rc = out->copy(op->out, c->recvbuf, out_bytes);
         op->staged_out = out_bytes;
     }

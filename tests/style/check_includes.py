@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Who may include whom: base <- topo, compress, transport <- collectives <- training <- integrations,
-perf, tools, examples. Examples see only the public header. Usage: check_includes.py ROOT"""
+perf, tools, examples. Examples see only the public header. The folders of collectives/ have an
+order of their own (folder_order.py). Usage: check_includes.py ROOT"""
 import pathlib
 import re
 import sys
+
+import folder_order
 
 MAY_SEE = {
     "include": set(),
@@ -19,6 +22,20 @@ MAY_SEE = {
 FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "integrations",
            "perf", "tools", "examples", "tests"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+
+
+def between_folders(path, name):
+    """What is wrong with a file of collectives/ that includes one of collectives/, or None."""
+    user, used = folder_order.folder_of(path), folder_order.folder_of(name)
+    if not path.startswith("collectives/") or not name.startswith("collectives/"):
+        return None
+    for folder, file in (user, path), (used, name):
+        if folder not in folder_order.MAY_USE:
+            return f"{file} is in no folder that tests/style/folder_order.py knows"
+    if not folder_order.may_use(user, used):
+        allowed = ", ".join(r for r in folder_order.MAY_USE if folder_order.may_use(user, r) and r != user)
+        return f"of collectives/, {user}/ may see {allowed or 'itself alone'}"
+    return None
 
 
 def violations(root):
@@ -39,6 +56,10 @@ def violations(root):
                     yield f"{where}: {folder}/ may see {', '.join(sorted(allowed)) or 'nothing'}"
                 elif not (root / name).exists():
                     yield f"{where}: there is no such file"
+                else:
+                    wrong = between_folders(path.relative_to(root).as_posix(), name)
+                    if wrong:
+                        yield f"{where}: {wrong}"
 
 
 def main():

@@ -52,6 +52,42 @@ class Planted(unittest.TestCase):
         self.expect("check_includes.py", {**clean, "examples/a.c": '#include "base/err.h"\n'},
                     "examples/a.c: includes")
 
+    def test_include_between_folders(self):
+        clean = {f"collectives/{folder}/{folder}.h": SPDX for folder in ("plan", "op", "engine", "api")}
+        clean["collectives/engine/a.c"] = '#include "collectives/op/op.h"\n'
+        self.expect("check_includes.py", clean, "kept", status=0)
+        for user, used in ("op", "engine"), ("engine", "oneshot"), ("oneshot", "engine"), ("plan", "op"), \
+                ("progress", "api"), ("engine", "progress"), ("progress", "engine"):
+            files = {**clean, f"collectives/{used}/{used}.h": SPDX,
+                     f"collectives/{user}/b.c": f'#include "collectives/{used}/{used}.h"\n'}
+            self.expect("check_includes.py", files, f"of collectives/, {user}/ may see")
+        for file in "collectives/new/a.c", "collectives/a.c":
+            self.expect("check_includes.py", {**clean, file: '#include "collectives/op/op.h"\n'},
+                        f"{file} is in no folder")
+
+    @unittest.skipUnless(shutil.which("nm") and shutil.which("ar"), "needs nm and ar")
+    def test_calls_between_folders(self):
+        call = "int bny_{0}(void); int bny_{1}(void); int bny_{0}(void) {{ return bny_{1}(); }}\n".format
+        table = "int bny_b(void); int (*const bny_a)(void) = bny_b;\n"
+        leaf = "int bny_b(void); int bny_b(void) { return 0; }\n"
+        for user, used, text, status in (("op", "match", call("a", "b"), 0), ("match", "op", call("a", "b"), 1),
+                                         ("engine", "oneshot", call("a", "b"), 1), ("api", "op", table, 0),
+                                         ("op", "api", table, 1)):
+            files = {f"collectives/{user}/a.c": text, f"collectives/{used}/b.c": leaf}
+            with tempfile.TemporaryDirectory() as out:
+                objects = []
+                for name, source in files.items():
+                    objects.append(f"{out}/{name.replace('/', '_')}.o")
+                    subprocess.run(["cc", "-c", "-x", "c", "-", "-o", objects[-1]], input=source, check=True,
+                                   universal_newlines=True)
+                for kind in "rc", "rcT":  # with members, and thin: with their paths
+                    library = f"{out}/{kind}.a"
+                    subprocess.run(["ar", kind, library, *objects], check=True)
+                    wrong = f"collectives/{user}/a.c: uses bny_b of collectives/{used}/b.c"
+                    self.expect("check_calls.py", files, wrong if status else "calls go down", status, [library])
+                more = {**files, "collectives/op/c.c": SPDX}
+                self.expect("check_calls.py", more, "the library has no collectives_op_c.c.o", 1, [library])
+
     def test_registry_entry_without_a_row(self):
         files = {"compress/registry.c": REGISTRY, "compress/codecs.c": TABLES}
         self.expect("check_docs.py", files, "README.md does not exist")

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A kind of memory as a device has it: the processor cannot read it through the user's pointers
+ * (it would crash), only the kind's own copy function reaches the bytes. Every collective runs
+ * twice over the loop transport, with the same input, in ordinary memory and with buffers of
+ * that kind: afterwards all bytes of all buffers are the same, those around the data too. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "collectives/api/job.h"
+#include "collectives/local/memory_kind.h"
+#include "transport/loop/loop.h"
+
+#define MAX_N 4
+#define AREA  (1u << 18) /* of a buffer */
+#define GUARD 64u
+
+/* ---- the kind ---- */
+
+static char *hidden, *behind; /* the same pages: no access, and all */
+static size_t hidden_bytes;
+static unsigned copies;
+
+static int owns(const void *ptr)
+{
+    return (const char *)ptr >= hidden && (const char *)ptr < hidden + hidden_bytes;
+}
+
+static void *reach(const void *ptr)
+{
+    return owns(ptr) ? behind + ((const char *)ptr - hidden) : (char *)ptr;
+}
+
+static int copy(void *dst, const void *src, size_t bytes)
+{
+    copies++;
+    cr_assert(owns(dst) || owns(src), "the kind was asked to copy other memory");
+    memcpy(reach(dst), reach(src), bytes);
+    return 0;
+}
+
+static const struct bny_mem_kind device = { .name = "test", .owns = owns, .copy = copy };
+
+static void device_open(void)
+{
+    int fd = memfd_create("device", 0);
+
+    hidden_bytes = (size_t)2 * MAX_N * AREA;
+    cr_assert(fd >= 0 && ftruncate(fd, (off_t)hidden_bytes) == 0);
+    hidden = mmap(NULL, hidden_bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    behind = mmap(NULL, hidden_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert(hidden != MAP_FAILED && behind != MAP_FAILED);
+    close(fd);
+    cr_assert_eq(bny_mem_kind_add(&device), 0);
+}
+
+/* ---- calls ---- */
+
+enum what {
+    ALLREDUCE,
+    ALLREDUCE_IN_PLACE,
+    ALLREDUCE_AVG,
+    ALLREDUCE_PREMUL,
+    ALLREDUCE_PREMUL_IN_PLACE,
+    ALLREDUCE_USER,
+    ALLREDUCE_ORDERED_USER,
+    ALLREDUCE_CODED,
+    ALLREDUCE_LINEAR,
+    REDUCE,
+    REDUCE_IN_PLACE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_IN_PLACE,
+    REDUCE_SCATTER_PREMUL,
+    REDUCE_SCATTER_ORDERED,
+    REDUCE_SCATTER_ORDERED_IN_PLACE,
+    REDUCE_SCATTER_ORDERED_PREMUL,
+    REDUCE_SCATTERV,
+    REDUCE_SCATTERV_ORDERED,
+    ALLGATHER,
+    ALLGATHER_IN_PLACE,
+    ALLGATHERV,
+    ALLGATHERV_IN_PLACE,
+    GATHER,
+    GATHER_IN_PLACE,
+    GATHERV,
+    GATHERV_IN_PLACE,
+    SCATTER,
+    SCATTERV,
+    ALLTOALL,
+    ALLTOALL_IN_PLACE,
+    ALLTOALLV,
+    BARRIER,
+    SCAN,
+    SCAN_IN_PLACE,
+    EXSCAN,
+    EXSCAN_IN_PLACE,
+    SENDRECV,
+    SEND_TO_SELF,
+    WHATS
+};
+
+struct rig {
+    int n;
+    struct bny_loop_fabric *fabric;
+    struct banyan_comm *comm[MAX_N];
+    uint64_t rng;
+    banyan_op premul[MAX_N], sum, chain;
+    char *host; /* as `hidden`, in ordinary memory */
+    size_t counts[MAX_N], displs[MAX_N], both[2][MAX_N];
+    int root;
+};
+
+/* Of elements of four bytes, where order counts: a function composed with another. */
+static void compose(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dtype)
+{
+    const uint16_t *a = in;
+    uint16_t *b = inout;
+
+    for (size_t i = 0; i < 2 * n; i += 2) { /* x -> b0 x + b1 after x -> a0 x + a1 */
+        b[i + 1] = (uint16_t)(b[i] * a[i + 1] + b[i + 1]);
+        b[i] = (uint16_t)(a[i] * b[i]);
+    }
+}
+
+static void add(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dtype)
+{
+    for (size_t i = 0; i < n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+}
+
+static void rig_open(struct rig *g, int n)
+{
+    struct banyan_config cfg;
+
+    banyan_config_default(&cfg);
+    *g = (struct rig){ .n = n, .rng = 7 + (uint64_t)n };
+    g->fabric = bny_loop_fabric_create(n, NULL);
+    g->host = malloc(hidden_bytes);
+    cr_assert(g->fabric && g->host);
+    for (int r = 0; r < n; r++) {
+        cr_assert_eq(bny_comm_loop(&g->comm[r], g->fabric, n, r, &cfg), 0, "%s",
+                     banyan_last_error());
+        cr_assert_eq(banyan_op_create_premul_sum(0.5 + r, &g->premul[r]), 0);
+    }
+    cr_assert_eq(banyan_op_create_user(add, NULL, 0, 0, 1, &g->sum), 0);
+    cr_assert_eq(banyan_op_create_user(compose, NULL, 4, 0, 0, &g->chain), 0);
+}
+
+static void rig_close(struct rig *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        g->comm[r]->world->orderly = 0; /* no farewell: one thread cannot wait for itself */
+        banyan_comm_destroy(g->comm[r]);
+        banyan_op_free(g->premul[r]);
+    }
+    banyan_op_free(g->sum);
+    banyan_op_free(g->chain);
+    bny_loop_fabric_destroy(g->fabric);
+    free(g->host);
+}
+
+/* Blocks of different lengths with holes between them, not in order of ranks; rank 0's first,
+ * so that its part in place begins where the whole does. */
+static void lay_out(struct rig *g, size_t count)
+{
+    size_t at = 0;
+
+    for (int k = 0; k < g->n; k++) {
+        int r = k ? g->n - k : 0;
+
+        g->counts[r] = count + (count ? (size_t)r * 3 : 0);
+        g->displs[r] = at;
+        at += g->counts[r] + 5;
+    }
+    for (int i = 0; i < g->n; i++) /* of alltoallv: from a to b go as many as b expects */
+        g->both[0][i] = g->both[1][i] = count / (size_t)g->n;
+}
+
+/* The requests of rank r; how many. s, d: its buffers. */
+static int requests(struct rig *g, enum what what, size_t n, int r, char *s, char *d,
+                    struct banyan_request **q)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT, det = BANYAN_OPTS_INIT, coded = BANYAN_OPTS_INIT;
+    struct banyan_comm *c = g->comm[r];
+    const size_t *counts = g->counts, *displs = g->displs;
+    size_t before = 0;
+    int root = g->root, rc = -1, k = 1, next = (r + 1) % g->n, last = (r + g->n - 1) % g->n;
+
+    for (int i = 0; i < r; i++)
+        before += counts[i];
+    o.chunk_bytes = det.chunk_bytes = coded.chunk_bytes = 4096;
+    det.deterministic = 1;
+    coded.codec = what == ALLREDUCE_LINEAR ? "randomk:delta=1,force=1" : "int8:force=1";
+    switch (what) {
+    case ALLREDUCE:
+        rc = banyan_allreduce_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+        break;
+    case ALLREDUCE_IN_PLACE:
+        rc = banyan_allreduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+        break;
+    case ALLREDUCE_AVG:
+        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_AVG, c, &o, q);
+        break;
+    case ALLREDUCE_PREMUL:
+        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
+        break;
+    case ALLREDUCE_PREMUL_IN_PLACE:
+        rc = banyan_allreduce_init(d, d, n, BANYAN_F32, g->premul[r], c, &o, q);
+        break;
+    case ALLREDUCE_USER:
+        rc = banyan_allreduce_init(s, d, n, BANYAN_U32, g->sum, c, &o, q);
+        break;
+    case ALLREDUCE_ORDERED_USER:
+        rc = banyan_allreduce_init(s, d, 4 * n, BANYAN_U8, g->chain, c, &o, q);
+        break;
+    case ALLREDUCE_CODED:
+    case ALLREDUCE_LINEAR:
+        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &coded, q);
+        break;
+    case REDUCE:
+        rc = banyan_reduce_init(s, r == root ? d : NULL, n, BANYAN_I32, BANYAN_SUM, root, c, &o,
+                                q);
+        break;
+    case REDUCE_IN_PLACE:
+        rc = banyan_reduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, root, c, &o, q);
+        break;
+    case BROADCAST: rc = banyan_broadcast_init(d, n, BANYAN_I32, root, c, &o, q); break;
+    case REDUCE_SCATTER:
+        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+        break;
+    case REDUCE_SCATTER_IN_PLACE:
+        rc = banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_I32, BANYAN_SUM, c,
+                                        &o, q);
+        break;
+    case REDUCE_SCATTER_PREMUL:
+        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
+        break;
+    case REDUCE_SCATTER_ORDERED:
+        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &det, q);
+        break;
+    case REDUCE_SCATTER_ORDERED_IN_PLACE:
+        rc = banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_F32, BANYAN_SUM, c,
+                                        &det, q);
+        break;
+    case REDUCE_SCATTER_ORDERED_PREMUL:
+        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &det, q);
+        break;
+    case REDUCE_SCATTERV:
+        rc = banyan_reduce_scatterv_init(s, d, counts, BANYAN_I32, BANYAN_SUM, c, &o, q);
+        break;
+    case REDUCE_SCATTERV_ORDERED:
+        rc = banyan_reduce_scatterv_init(d, d + 4 * before, counts, BANYAN_F32, BANYAN_SUM, c,
+                                         &det, q);
+        break;
+    case ALLGATHER: rc = banyan_allgather_init(s, d, n, BANYAN_I32, c, &o, q); break;
+    case ALLGATHER_IN_PLACE:
+        rc = banyan_allgather_init(d + 4 * n * (size_t)r, d, n, BANYAN_I32, c, &o, q);
+        break;
+    case ALLGATHERV:
+        rc = banyan_allgatherv_init(s, d, counts, displs, BANYAN_I32, c, &o, q);
+        break;
+    case ALLGATHERV_IN_PLACE:
+        rc = banyan_allgatherv_init(d + 4 * displs[r], d, counts, displs, BANYAN_I32, c, &o, q);
+        break;
+    case GATHER:
+        rc = banyan_gather_init(s, r == root ? d : NULL, n, BANYAN_I32, root, c, &o, q);
+        break;
+    case GATHER_IN_PLACE:
+        rc = banyan_gather_init(r == root ? d + 4 * n * (size_t)r : s, d, n, BANYAN_I32, root,
+                                c, &o, q);
+        break;
+    case GATHERV:
+        rc = banyan_gatherv_init(s, counts[r], d, counts, displs, BANYAN_I32, root, c, &o, q);
+        break;
+    case GATHERV_IN_PLACE:
+        rc = banyan_gatherv_init(r == root ? d + 4 * displs[r] : s, counts[r], d, counts,
+                                 displs, BANYAN_I32, root, c, &o, q);
+        break;
+    case SCATTER:
+        rc = banyan_scatter_init(r == root ? s : NULL, d, n, BANYAN_I32, root, c, &o, q);
+        break;
+    case SCATTERV:
+        rc = banyan_scatterv_init(s, counts, displs, d, counts[r], BANYAN_I32, root, c, &o, q);
+        break;
+    case ALLTOALL: rc = banyan_alltoall_init(s, d, n, BANYAN_I32, c, &o, q); break;
+    case ALLTOALL_IN_PLACE: rc = banyan_alltoall_init(d, d, n, BANYAN_I32, c, &o, q); break;
+    case ALLTOALLV:
+        rc = banyan_alltoallv_init(s, g->both[0], displs, d, g->both[1], displs, BANYAN_I32, c,
+                                   &o, q);
+        break;
+    case BARRIER: rc = banyan_barrier_init(c, &o, q); break;
+    case SCAN: rc = banyan_scan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
+    case SCAN_IN_PLACE: rc = banyan_scan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
+    case EXSCAN: rc = banyan_exscan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
+    case EXSCAN_IN_PLACE:
+        rc = banyan_exscan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+        break;
+    case SENDRECV:
+    case SEND_TO_SELF:
+        next = what == SENDRECV ? next : r;
+        last = what == SENDRECV ? last : r;
+        rc = banyan_send_init(s, n, BANYAN_I32, next, c, &o, q);
+        if (rc == 0)
+            rc = banyan_recv_init(d, n, BANYAN_I32, last, c, &o, q + 1);
+        k = 2;
+        break;
+    case WHATS: break;
+    }
+    cr_assert_eq(rc, 0, "call %d of %zu elements, rank %d of %d: %s", what, n, r, g->n,
+                 banyan_last_error());
+    return k;
+}
+
+/* ---- running ---- */
+
+/* The same bytes in both: small numbers, which are floats too. */
+static void fill(struct rig *g)
+{
+    for (size_t i = 0; i < hidden_bytes; i += 4) {
+        float f = (float)bny_rng_below(&g->rng, 64);
+
+        memcpy(g->host + i, &f, 4);
+    }
+    memcpy(behind, g->host, hidden_bytes);
+}
+
+static void drive(struct rig *g, struct banyan_request **q, int n)
+{
+    int left = n;
+
+    for (int i = 0; i < n; i++)
+        cr_assert_eq(banyan_start(q[i]), 0, "%s", banyan_last_error());
+    for (long turn = 0; left; turn++) {
+        left = 0;
+        cr_assert_lt(turn, 1000000, "stuck");
+        for (int i = 0; i < n; i++) {
+            int done = 0;
+
+            cr_assert_eq(banyan_test(q[i], &done), 0, "%s", banyan_last_error());
+            left += !done;
+        }
+    }
+}
+
+static char *buffer(struct rig *g, int is_device, int r, int which)
+{
+    return (is_device ? hidden : g->host) + (size_t)(2 * r + which) * AREA + GUARD;
+}
+
+/* kinds: bit 0, the send buffers are of the kind; bit 1, the others. */
+static void compare(struct rig *g, enum what what, size_t count, int kinds)
+{
+    struct banyan_request *host[2 * MAX_N], *dev[2 * MAX_N];
+    int n = 0, m = 0;
+    unsigned before = copies;
+
+    lay_out(g, count);
+    for (int r = 0; r < g->n; r++) {
+        n += requests(g, what, count, r, buffer(g, 0, r, 0), buffer(g, 0, r, 1), host + n);
+        m += requests(g, what, count, r, buffer(g, kinds & 1, r, 0), buffer(g, kinds & 2, r, 1),
+                      dev + m);
+    }
+    for (int again = 0; again < 2; again++) { /* requests are persistent */
+        char *was = malloc(hidden_bytes), *same = malloc(hidden_bytes);
+
+        fill(g);
+        memcpy(was, g->host, hidden_bytes);
+        drive(g, host, n);
+        memcpy(same, g->host, hidden_bytes);
+        memcpy(g->host, was, hidden_bytes);
+        drive(g, dev, m);
+        for (int b = 0; b < 2 * g->n; b++) {
+            size_t at = (size_t)b * AREA, bad = 0;
+            const char *got = kinds & (b % 2 ? 2 : 1) ? behind + at : g->host + at;
+
+            if (memcmp(got, same + at, AREA) == 0)
+                continue;
+            while (got[bad] == same[at + bad])
+                bad++;
+            cr_assert_fail(
+                "call %d of %zu elements on %d ranks, kinds %d, run %d: rank %d's %s "
+                "buffer differs at byte %zd",
+                what, count, g->n, kinds, again, b / 2, b % 2 ? "receive" : "send",
+                (ssize_t)(bad - GUARD));
+        }
+        free(was);
+        free(same);
+    }
+    cr_assert(copies > before || count < (size_t)g->n || what == BARRIER || kinds != 3,
+              "call %d: nothing was copied", what);
+    for (int i = 0; i < n; i++) {
+        banyan_request_free(host[i]);
+        banyan_request_free(dev[i]);
+    }
+}
+
+static void all(int n)
+{
+    static const size_t counts[] = { 0, 1, 33, 1500, 9001 };
+    struct rig g;
+
+    device_open();
+    rig_open(&g, n);
+    for (int what = 0; what < WHATS; what++)
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
+            for (int kinds = 1; kinds < 4; kinds++) {
+                g.root = (int)(k + (size_t)what) % n;
+                compare(&g, (enum what)what, counts[k], kinds);
+                g.root = 0;
+                compare(&g, (enum what)what, counts[k], kinds);
+            }
+    rig_close(&g);
+}
+
+Test(memory_kind, every_call_on_one_rank, .timeout = 120)
+{
+    all(1);
+}
+
+Test(memory_kind, every_call_on_three_ranks, .timeout = 120)
+{
+    all(3);
+}
+
+Test(memory_kind, every_call_on_four_ranks, .timeout = 120)
+{
+    all(4);
+}

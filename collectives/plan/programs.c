@@ -273,7 +273,7 @@ struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_ca
 {
     uint64_t small = call->collective | (uint64_t)call->dtype << 8 |
                      (uint64_t)call->redop.wire << 16 |
-                     (uint64_t)(uint32_t)(call->root + 1) << 24;
+                     (uint64_t)(uint32_t)(call->root + 1) << 24 | (uint64_t)call->is_send << 56;
 
     return &plans->slots[(call->count * 0x9e3779b97f4a7c15u + small * 0xc2b2ae3d27d4eb4fu) >>
                          58];

@@ -26,9 +26,8 @@ struct bny_step_state {
     size_t pos;   /* in contiguous coordinates */
     uint32_t nchunks;
     uint32_t posted; /* sends: chunks handed to the transport */
-    uint32_t done;   /* chunks applied (receives, keep) or whose memory is free again (sends); a
-                      * send that was copied at once counts only when the borrowed ones before it
-                      * are back: in order */
+    uint32_t done;   /* chunks applied (receives, keep) or whose memory is free again (sends):
+                      * one that was copied at once counts when those before it are back */
     uint32_t early;  /* sends: such copies that do not count yet */
     uint32_t twin;   /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds;
                       * or UINT32_MAX */

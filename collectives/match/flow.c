@@ -119,7 +119,7 @@ void bny_flows_free(struct bny_match *m)
 
 static void change(struct bny_match *m, struct bny_receiver *rc, enum bny_change what)
 {
-    bny_link_in(&m->changed, &rc->changes);
+    bny_link_in(&m->news.changed, &rc->changes);
     if (rc->changed != BNY_CHANGE_NUMBER) /* which the others come with */
         rc->changed = (uint8_t)what;
 }
@@ -173,7 +173,7 @@ static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
     tags_forget(&f->tx.tags);
     f->tx.epoch = (f->tx.epoch + 1) & EPOCH_MASK;
     f->tx.crowded = 0;
-    m->nsay -= f->tx.say_ask == 1;
+    m->news.nsay -= f->tx.say_ask == 1;
     f->tx.say_ask = 0;
     bny_match_drop_stale(m, peer, BNY_SIDE_SENDS, f->tx.epoch);
     renumber(m, peer, BNY_SIDE_SENDS, &f->tx.tags, f->tx.epoch);
@@ -181,7 +181,7 @@ static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
         receiver_epoch(m, peer, f, f->tx.epoch);
         return;
     }
-    m->nsay += !f->tx.say_epoch;
+    m->news.nsay += !f->tx.say_epoch;
     f->tx.say_epoch = 1;
 }
 
@@ -227,7 +227,7 @@ void bny_match_close(struct bny_match *m, struct bny_receiver *rc, int received)
         f->tx.acked = f->rx.received;
     } else if (f->rx.received - f->rx.told >= CREDIT_TELL && !f->rx.say_credit) {
         f->rx.say_credit = 1;
-        m->nsay++;
+        m->news.nsay++;
     }
 }
 
@@ -243,7 +243,7 @@ int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc)
         sender_epoch(m, rc->peer, f); /* and this one is told of its number */
     } else {
         bny_link_in(&f->tx.waiting, &rc->waits);
-        m->nsay += f->tx.crowded && !f->tx.say_ask;
+        m->news.nsay += f->tx.crowded && !f->tx.say_ask;
         if (f->tx.crowded && !f->tx.say_ask)
             f->tx.say_ask = 1;
     }
@@ -334,7 +334,7 @@ enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hd
         if (hdr->chunk && is_from_sender(hdr)) { /* it asks */
             f->rx.announce_all = 1;
             announce_receives(m, from);
-            m->nsay += !f->rx.say_credit;
+            m->news.nsay += !f->rx.say_credit;
             f->rx.say_credit = 1;
         }
         return BNY_MATCH_CONTROL;
@@ -381,18 +381,13 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
 
 /* ---- what others must do ---- */
 
-int bny_match_is_busy(const struct bny_match *m)
-{
-    return m->nsay || !bny_ring_is_empty(&m->changed);
-}
-
 struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *what)
 {
     struct bny_receiver *rc;
 
-    if (bny_ring_is_empty(&m->changed))
+    if (bny_ring_is_empty(&m->news.changed))
         return NULL;
-    rc = BNY_LINK_OF(m->changed.next, struct bny_receiver, changes);
+    rc = BNY_LINK_OF(m->news.changed.next, struct bny_receiver, changes);
     bny_link_out(&rc->changes);
     *what = (enum bny_change)rc->changed;
     rc->changed = 0;
@@ -401,7 +396,7 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *wha
 
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr)
 {
-    for (int r = 0; m->nsay && r < m->n; r++) {
+    for (int r = 0; m->news.nsay && r < m->n; r++) {
         const struct bny_flow *f = m->flows[r];
 
         if (!f || (!f->tx.say_epoch && f->tx.say_ask != 1 && !f->rx.say_credit))
@@ -426,14 +421,14 @@ void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr)
 
     f->rx.told = hdr->started;
     if (f->rx.say_credit)
-        m->nsay--;
+        m->news.nsay--;
     f->rx.say_credit = 0;
     if ((hdr->step & 1) && !hdr->chunk && f->tx.say_epoch) {
         f->tx.say_epoch = 0;
-        m->nsay--;
+        m->news.nsay--;
     }
     if ((hdr->step & 1) && hdr->chunk && f->tx.say_ask == 1) {
         f->tx.say_ask = 2; /* asked */
-        m->nsay--;
+        m->news.nsay--;
     }
 }

@@ -111,8 +111,18 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *cha
  * it is sent. */
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
-/* Is there anything for the two before? */
-int bny_match_is_busy(const struct bny_match *m);
+/* What matching has for the two before; the beginning of struct bny_match. */
+struct bny_match_news {
+    struct bny_link changed; /* receivers, by ->changes */
+    uint32_t nsay;           /* things that flows have to say */
+};
+/* Is there anything for them? Asked at every look. */
+static inline int bny_match_is_busy(const struct bny_match *m)
+{
+    const struct bny_match_news *news = (const struct bny_match_news *)(const void *)m;
+
+    return news->nsay || !bny_ring_is_empty(&news->changed);
+}
 
 /* ---- communicators that do not exist here yet ---- */
 

@@ -47,6 +47,7 @@ struct bny_kept_numbers { /* of an operation in stages: seq .. seq + n - 1 are s
 };
 
 struct bny_match {
+    struct bny_match_news news; /* first: bny_match_is_busy() */
     struct bny_held_pool *pool;
     int n, rank;
     uint32_t next_seq; /* of the next collective */
@@ -58,8 +59,6 @@ struct bny_match {
     struct bny_unexpected *idle; /* free entries */
     uint32_t nidle;
     struct bny_flow **flows;            /* [n] NULL: never used; NULL: none was */
-    struct bny_link changed;            /* receivers, by ->changes */
-    uint32_t nsay;                      /* things that flows have to say */
     struct bny_sig past[BNY_PAST_SIGS]; /* of the latest collectives, by number */
 };
 

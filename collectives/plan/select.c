@@ -274,7 +274,7 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
         plan->predicted_s = bny_cost_coded(s, call, plan->chunk_bytes);
     plan->raw_in_host =
         bny_call_is_lossy(call) && bny_topology_hosts_builder(plan->schedule) != NULL;
-    if (bny_topology_schedule_known(plan->schedule) &&
+    if (call->collective != BNY_SENDRECV && bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))
         set_manner(s, call, &k, plan);
     return 0;

@@ -47,7 +47,7 @@ struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank)
 
 static void unexpected_free(struct bny_match *m, struct bny_unexpected *u)
 {
-    m->nunexpected--;
+    m->news.nunexpected--;
     if (m->nidle == IDLE_MAX) {
         free(u);
         return;
@@ -138,13 +138,15 @@ void bny_match_insert(struct bny_match *m, struct bny_receiver *rc)
     uint32_t b;
 
     BNY_ASSERT(!rc->is_open);
-    if (m->nreceivers + m->nunexpected > 2 * m->mask)
+    if (m->nreceivers + m->news.nunexpected > 2 * m->mask)
         grow(m);
     b = bny_match_bucket(m, rc);
     rc->next = m->receivers[b];
     rc->is_open = 1;
     m->receivers[b] = rc;
     m->nreceivers++;
+    if (rc->side == BNY_SIDE_ALL)
+        m->news.latest = rc;
 }
 
 void bny_match_remove(struct bny_match *m, struct bny_receiver *rc)
@@ -157,6 +159,8 @@ void bny_match_remove(struct bny_match *m, struct bny_receiver *rc)
     *at = rc->next;
     rc->is_open = 0;
     m->nreceivers--;
+    if (m->news.latest == rc)
+        m->news.latest = NULL;
 }
 
 static struct bny_unexpected **find_unexpected(struct bny_match *m,
@@ -308,12 +312,12 @@ static struct bny_unexpected *unexpected_new(struct bny_match *m,
     }
     if (!u)
         return NULL;
-    if (m->nreceivers + m->nunexpected > 2 * m->mask)
+    if (m->nreceivers + m->news.nunexpected > 2 * m->mask)
         grow(m);
     b = bny_match_bucket(m, key);
     *u = (struct bny_unexpected){ .key = *key, .next = m->unexpected[b] };
     m->unexpected[b] = u;
-    m->nunexpected++;
+    m->news.nunexpected++;
     return u;
 }
 
@@ -348,7 +352,7 @@ struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc)
     struct bny_msg_list all = { 0 };
     struct bny_unexpected **at, *u;
 
-    if (!m->nunexpected)
+    if (!m->news.nunexpected)
         return all;
     at = find_unexpected(m, rc);
     u = *at;
@@ -364,7 +368,7 @@ struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc)
 
 void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uint16_t epoch)
 {
-    for (uint32_t b = 0; m->nunexpected && b <= m->mask; b++)
+    for (uint32_t b = 0; m->news.nunexpected && b <= m->mask; b++)
         for (struct bny_unexpected **at = &m->unexpected[b], *u; (u = *at);) {
             if (u->key.side != side || u->key.peer != peer || u->key.epoch == epoch) {
                 at = &u->next;

@@ -113,9 +113,28 @@ int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
 /* What matching has for the two before; the beginning of struct bny_match. */
 struct bny_match_news {
-    struct bny_link changed; /* receivers, by ->changes */
-    uint32_t nsay;           /* things that flows have to say */
+    struct bny_link changed;     /* receivers, by ->changes */
+    uint32_t nsay;               /* things that flows have to say */
+    uint32_t nunexpected;        /* operations that messages wait for */
+    struct bny_receiver *latest; /* collective that was opened, while it is open; or NULL */
 };
+/* bny_match_find(), and its most frequent answer: the latest collective. */
+static inline enum bny_verdict bny_match_ask(struct bny_match *m, int from,
+                                             const struct bny_hdr *hdr,
+                                             struct bny_receiver **out)
+{
+    struct bny_receiver *rc = ((const struct bny_match_news *)(const void *)m)->latest;
+
+    if (!rc || rc->seq != hdr->seq || hdr->sig.collective == BNY_SENDRECV)
+        return bny_match_find(m, from, hdr, out);
+    *out = rc;
+    return BNY_MATCH_FOUND;
+}
+/* Has something come early, for any operation? Else there is nothing to take. */
+static inline int bny_match_has_early(const struct bny_match *m)
+{
+    return ((const struct bny_match_news *)(const void *)m)->nunexpected != 0;
+}
 /* Is there anything for them? Asked at every look. */
 static inline int bny_match_is_busy(const struct bny_match *m)
 {

@@ -47,13 +47,13 @@ struct bny_kept_numbers { /* of an operation in stages: seq .. seq + n - 1 are s
 };
 
 struct bny_match {
-    struct bny_match_news news; /* first: bny_match_is_busy() */
+    struct bny_match_news news; /* first: bny_match_is_busy() and others */
     struct bny_held_pool *pool;
     int n, rank;
     uint32_t next_seq; /* of the next collective */
     struct bny_kept_numbers *kept;
     uint32_t mask; /* of both tables */
-    uint32_t nreceivers, nunexpected;
+    uint32_t nreceivers;
     struct bny_receiver **receivers;
     struct bny_unexpected **unexpected;
     struct bny_unexpected *idle; /* free entries */

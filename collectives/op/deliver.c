@@ -59,7 +59,7 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_msg_release(&c->world->held, msg);
         return;
     }
-    switch (bny_match_find(c->match, from, &msg->hdr, &rc)) {
+    switch (bny_match_ask(c->match, from, &msg->hdr, &rc)) {
     case BNY_MATCH_FOUND: hand_over(op_of(rc), from, msg); break;
     case BNY_MATCH_EARLY: keep(c, from, msg); break;
     case BNY_MATCH_PAST: bny_mismatch_past(c, from, msg); /* fall through */

@@ -96,14 +96,27 @@ static void count_done(struct banyan_comm *c)
                           memory_order_relaxed);
 }
 
+/* What came for it before it began. */
+static void take_early(struct bny_op *op)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_msg_list early = bny_match_take(c->match, &op->match);
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(&early)))
+        bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
+}
+
 /* It has its number. */
 static int begin(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
-    struct bny_msg_list early;
-    struct bny_msg *msg;
-    int rc = bny_op_stage(op);
+    int rc = 0;
 
+    op->in = op->call.sendbuf;
+    op->out = op->call.recvbuf;
+    if (bny_op_is_staged(op))
+        rc = bny_op_stage(op);
     if (rc == 0)
         rc = op->path->start(op);
     if (rc) { /* others wait for us in vain: tell them why */
@@ -113,10 +126,8 @@ static int begin(struct bny_op *op)
         return rc;
     }
     link_active(op);
-    bny_op_stir(op);
-    early = bny_match_take(c->match, &op->match);
-    while ((msg = bny_msg_list_pop_front(&early)))
-        bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
+    if (bny_match_has_early(c->match))
+        take_early(op);
     if (bny_op_is_active(op)) {
         bny_link_out(&op->stirred);
         if (bny_op_advance(op) && bny_op_is_active(op))
@@ -230,7 +241,7 @@ void bny_op_complete(struct bny_op *op, int result)
         bny_op_stir(op);
         return;
     }
-    if (op->result == 0 && bny_op_unstage(op) != 0) {
+    if (op->result == 0 && bny_op_is_staged(op) && bny_op_unstage(op) != 0) {
         op->result = -BANYAN_ESYSTEM;
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());

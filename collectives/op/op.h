@@ -5,6 +5,7 @@
 #define BNY_COLLECTIVES_OP_H
 
 #include "collectives/call/call.h"
+#include "collectives/local/memory_kind.h"
 #include "collectives/match/match.h"
 #include "collectives/op/path.h"
 #include "collectives/world/comm.h"
@@ -140,6 +141,14 @@ void bny_probe_if_due(struct bny_op *op, uint64_t now_ns);
 int bny_grow(void *pp, size_t *cap, size_t need, size_t unit, const char *what);
 /* Elements of rank r's part on the send or receive side. */
 size_t bny_part_count(const struct bny_call *call, const size_t *counts, int r);
+/* Most calls have neither. */
+static inline int bny_op_is_staged(const struct bny_op *op)
+{
+    const struct bny_call *c = &op->call;
+
+    return c->redop.wire == 0xfd || c->via_allreduce || bny_mem_has_others() ||
+           (c->collective == BNY_ALLTOALL && c->sendbuf == c->recvbuf);
+}
 /* Sets op->in and op->out: the user's buffers, or a private copy. 0 or an error. */
 int bny_op_stage(struct bny_op *op);
 /* The result is complete: to where the user wants it. 0 or an error. */

@@ -28,7 +28,8 @@ static const struct {
     { "adaq", 0, 0.501 }, /* 2 bits at least */
 };
 
-/* As bny_check_codec() of collectives/api/arguments.c: a communicator's codec steps aside where it does not fit. */
+/* As bny_check_codec() of collectives/api/arguments.c: a communicator's codec steps aside where
+ * it does not fit. */
 static int serves(const struct bny_codec_ops *ops, const struct perf_case *pc,
                   enum banyan_dtype dtype, unsigned op)
 {

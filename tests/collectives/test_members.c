@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who is in a job, and the ranks of a communicator in it. BANYAN_TEST_SEED repeats a run. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "banyan/banyan.h"
+#include "collectives/world/members.h"
+
+#define RANKS 200
+
+static uint64_t seed_of_run(void)
+{
+    const char *text = getenv("BANYAN_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : 99;
+
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+Test(members, begin_with_all)
+{
+    struct bny_members m;
+
+    cr_assert_eq(bny_members_init(&m, 5), 0);
+    cr_assert_eq(m.count, 5);
+    for (int r = -2; r < 8; r++) {
+        cr_assert_eq(bny_members_has(&m, r), r >= 0 && r < 5);
+        cr_assert_null(bny_members_ep(&m, r));
+    }
+    bny_members_free(&m);
+}
+
+Test(members, come_and_go_in_any_order)
+{
+    static struct bny_ep eps[RANKS];
+    uint64_t rng = seed_of_run();
+    uint32_t since[RANKS] = { 0 }, epoch;
+    struct bny_members m;
+    int count = 3;
+
+    cr_assert_eq(bny_members_init(&m, 3), 0);
+    epoch = m.epoch;
+    for (int r = 0; r < 3; r++)
+        since[r] = m.of[r].since;
+    for (int i = 0; i < 20000; i++) {
+        int r = (int)bny_rng_below(&rng, RANKS), comes = (int)bny_rng_below(&rng, 2);
+        int rc = comes ? bny_members_add(&m, r, &eps[r]) : bny_members_remove(&m, r);
+
+        cr_assert_eq(rc, (since[r] == 0) == comes ? 0 : -BANYAN_EINVAL);
+        if (rc == 0) {
+            cr_assert_gt(m.epoch, epoch, "an epoch grows with each change");
+            epoch = m.epoch;
+            since[r] = comes ? epoch : 0;
+            count += comes ? 1 : -1;
+        }
+        cr_assert(m.epoch == epoch && m.count == count);
+        r = (int)bny_rng_below(&rng, RANKS);
+        cr_assert_eq(bny_members_has(&m, r), since[r] != 0, "rank %d", r);
+        if (since[r])
+            cr_assert(m.of[r].since == since[r]);
+        else
+            cr_assert_null(bny_members_ep(&m, r), "rank %d is gone", r);
+    }
+    cr_assert_eq(bny_members_add(&m, -1, NULL), -BANYAN_EINVAL);
+    bny_members_free(&m);
+}
+
+Test(members, ranks_of_a_communicator)
+{
+    uint64_t rng = seed_of_run();
+
+    for (int round = 0; round < 500; round++) {
+        int all[RANKS], rank_of[RANKS], n = 1 + (int)bny_rng_below(&rng, RANKS);
+        struct bny_rank_map map;
+
+        for (int i = 0; i < RANKS; i++) {
+            all[i] = i;
+            rank_of[i] = -1;
+        }
+        for (int i = RANKS - 1; i > 0 && round % 4; i--) { /* some are 0, 1, 2, ... */
+            int k = (int)bny_rng_below(&rng, (uint64_t)i + 1), t = all[i];
+            all[i] = all[k];
+            all[k] = t;
+        }
+        for (int i = 0; i < n; i++)
+            rank_of[all[i]] = i;
+        cr_assert_eq(bny_rank_map_init(&map, all, n), 0);
+        for (int w = 0; w < RANKS; w++)
+            cr_assert_eq(bny_rank_of(&map, w), rank_of[w], "rank %d of the job", w);
+        cr_assert_eq(bny_rank_of(&map, -1), -1);
+        cr_assert_eq(bny_rank_of(&map, RANKS + 7), -1);
+        cr_assert_eq(bny_rank_of(&map, 1 << 30), -1);
+        bny_rank_map_free(&map);
+    }
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The end of a world: saying goodbye, and giving back what its rooms keep in it. And the fabric
+/* The end of a world: saying goodbye, and giving back what others keep in it. And the fabric
  * that loop ranks of one process share. */
 #include "collectives/api/job.h"
 

@@ -275,7 +275,8 @@ static void changed(struct bny_op *op, enum bny_change change)
         e->unannounced += x->ready_sent;
         x->ready_sent = x->ready_seen = 0;
         memset(&x->theirs, 0, sizeof x->theirs);
-    } else if (change == BNY_CHANGE_ANNOUNCE && !x->ready_wanted) {
+    }
+    if (op->match.announce && !x->ready_wanted) { /* may have come with another number */
         x->ready_wanted = 1;
         e->unannounced++;
     }

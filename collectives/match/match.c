@@ -246,7 +246,7 @@ void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n)
 
 const struct bny_sig *bny_match_past(const struct bny_match *m, uint32_t seq)
 {
-    return m->next_seq - seq <= BNY_PAST_SIGS ? &m->past[seq % BNY_PAST_SIGS] : NULL;
+    return m->next_seq - seq - 1 < BNY_PAST_SIGS ? &m->past[seq % BNY_PAST_SIGS] : NULL;
 }
 
 /* ---- messages ---- */
@@ -375,6 +375,8 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
                 continue;
             }
             *at = u->next;
+            for (const struct bny_msg *x = u->msgs.first; x; x = x->next)
+                bny_flow_held(m, &u->key, &x->hdr, -1);
             release_all(m->pool, &u->msgs);
             unexpected_free(m, u);
         }

@@ -6,10 +6,11 @@
  *
  *   init     for a plan: makes tables, which are kept for the next operation with this plan
  *   start    the operation has its number; messages may come from now on
- *   advance  whenever something may have changed (bny_op_stir); calls bny_op_complete() at the
- * end message  one message of a peer with the operation's signature drop     it ends: releases
- * messages, gives up cookies; result 0 or the error close    may it be forgotten? BNY_AGAIN
- * while peers may still write into its memory */
+ *   advance  whenever something may have changed (bny_op_stir); at the end it calls
+ *            bny_op_complete()
+ *   message  one message of a peer with the operation's signature
+ *   drop     it ends: releases messages, gives up cookies; result 0 or the error
+ *   close    may it be forgotten? BNY_AGAIN while peers may still write into its memory */
 #ifndef BNY_COLLECTIVES_PATH_H
 #define BNY_COLLECTIVES_PATH_H
 

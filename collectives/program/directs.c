@@ -27,7 +27,7 @@ const struct bny_direct_ops *bny_direct_find(const char *name)
 int bny_direct_check(const struct bny_direct_ops *ops, enum bny_collective c, int nranks,
                      int rank, int root)
 {
-    int has_root = c == BNY_GATHER || c == BNY_SCATTER || c == BNY_REDUCE;
+    int has_root = bny_collective_of_wire(c) && bny_collective_row(c)->rooted;
 
     if ((unsigned)c >= BNY_COLLECTIVE_COUNT || !(ops->collectives & 1u << c))
         return bny_fail(BANYAN_EINVAL, "%s has no program for %s", ops->name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What drives a world: progress, waiting, failures. The only room that sees all operations of
+/* What drives a world: progress, waiting, failures. The only folder that sees all operations of
  * all communicators; nothing below calls up to it. */
 #ifndef BNY_COLLECTIVES_PROGRESS_H
 #define BNY_COLLECTIVES_PROGRESS_H

@@ -94,8 +94,8 @@ void bny_rank_map_free(struct bny_rank_map *map)
 
 int bny_rank_map_find(const struct bny_rank_map *map, int world_rank)
 {
-    if (!map->slots)
-        return -1;
+    if (!map->slots) /* 0 is 0, 1 is 1, ... */
+        return world_rank >= 0 && world_rank < map->n ? world_rank : -1;
     for (uint32_t at = place(map, world_rank); map->slots[at] >= 0; at = (at + 1) & map->mask)
         if (map->members[map->slots[at]] == world_rank)
             return map->slots[at];

@@ -59,7 +59,7 @@ struct bny_world {
     /* Failures: report.c */
     int has_local_failure; /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
-    /* Owned by rooms above, which name them */
+    /* Owned by folders above, which name them */
     struct banyan_comm *comms;       /* by ->next_comm */
     struct banyan_comm *last_comm;   /* of the latest message: most messages are for it */
     struct bny_msg_list unclaimed;   /* match/: for communicators that do not exist here yet */

@@ -183,7 +183,11 @@ uint32_t bny_match_number(const struct bny_match *m)
 static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
                      uint32_t seq)
 {
-    *rc = (struct bny_receiver){ .seq = seq, .peer = -1, .side = BNY_SIDE_ALL };
+    rc->seq = seq; /* what is of messages between two ranks is not looked at */
+    rc->peer = -1;
+    rc->side = BNY_SIDE_ALL;
+    rc->announce = rc->is_open = rc->changed = 0;
+    rc->waits = rc->changes = (struct bny_link){ 0 };
     m->past[seq % BNY_PAST_SIGS] = *sig;
     bny_match_insert(m, rc);
 }

@@ -86,8 +86,10 @@ void bny_comm_talk(struct banyan_comm *c)
     while (bny_match_to_say(c->match, &peer, &h)) {
         struct bny_ep *ep = c->peers[peer].ep;
         h.comm = c->id;
-        if (ep->ops->eager(ep, &h, &h) == BNY_AGAIN)
-            return;                         /* progress calls again */
+        if (ep->ops->eager(ep, &h, &h) == BNY_AGAIN) {
+            c->world->has_work = 1; /* progress calls again */
+            return;
+        }
         bny_match_said(c->match, peer, &h); /* who is gone needs no credit */
     }
 }

@@ -161,6 +161,7 @@ void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
     read_plan(msg, theirs);
     describe_plan(op, ours);
     if (ep && !op->asked[from].told && memcmp(&other, &op->sig, sizeof other) == 0) {
+        op->has_asked = 1;
         op->asked[from].told = probe(op, ep) == 0;
         if (op->asked[from].told && !*theirs)
             return;
@@ -202,6 +203,7 @@ static int probe_peers(struct bny_op *op)
         struct bny_ep *ep = c->peers[r].ep;
         if (!ep || op->asked[r].probed || !bny_op_waits_on(op, r))
             continue;
+        op->has_asked = 1;
         op->asked[r].probed = probe(op, ep) != BNY_AGAIN;
         all &= op->asked[r].probed;
     }

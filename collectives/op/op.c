@@ -31,14 +31,16 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     int rc;
 
     BNY_ASSERT_LOCKED(comm->world);
-    if (op->planned && op->comm == comm && !call->vector && bny_call_same(&op->call, call)) {
+    if (op->planned && op->comm == comm && !call->vector &&
+        (op->is_for_call || bny_call_same(&op->call, call))) {
         int same_tag = op->call.tag == call->tag;
+        op->is_for_call = 0;
         op->call = *call;
         if (!same_tag)
             make_sig(op);
         return 0;
     }
-    op->planned = 0;
+    op->planned = op->is_for_call = 0;
     bny_plan_drop(&op->plan);
     op->comm = comm;
     op->call = *call;
@@ -155,7 +157,9 @@ static int may_start(struct bny_op *op)
                             operation may */
     op->probe_ns = 0;
     op->cookies = NULL;
-    memset(op->asked, 0, (size_t)c->n * sizeof *op->asked);
+    if (op->has_asked)
+        memset(op->asked, 0, (size_t)c->n * sizeof *op->asked);
+    op->has_asked = 0;
     return 0;
 }
 
@@ -284,21 +288,22 @@ void bny_op_finish_orphan(struct bny_op *op)
 struct bny_op *bny_op_take(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_op **at = NULL, *op;
-    int seen = 0;
+    int seen = 0, same = 0;
 
-    for (struct bny_op **i = &comm->pool; *i && seen < POOL_LOOKS; i = &(*i)->next, seen++) {
+    for (struct bny_op **i = &comm->pool; *i && seen < POOL_LOOKS && !same; seen++) {
         at = i; /* of those seen: the one that was not used for longest */
-        if ((*i)->planned && bny_call_same(&(*i)->call, call))
-            break;
+        same = (*i)->planned && bny_call_same(&(*i)->call, call);
+        i = &(*i)->next;
     }
     op = at ? *at : NULL;
-    if (!op || (seen < POOL_LOOKS && !(op->planned && bny_call_same(&op->call, call)) &&
+    if (!op || (!same && seen < POOL_LOOKS &&
                 call->count <= POOL_BYTES / banyan_dtype_bytes(call->dtype))) {
         op = calloc(1, sizeof *op);
         if (!op)
             bny_fail(BANYAN_ENOMEM, "no memory for an operation");
         return op;
     }
+    op->is_for_call = same;
     *at = op->next;
     return op;
 }

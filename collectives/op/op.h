@@ -24,8 +24,9 @@ struct bny_op {
     const struct bny_path_ops *path;
     const struct bny_path_ops *const *paths; /* the communicator's */
     void *of_path[BNY_PATH_COUNT]; /* each path's own; kept from operation to operation */
-    int planned;                   /* plan and tables fit `call` as it is */
-    atomic_int state;              /* enum bny_op_state */
+    int is_for_call;  /* it was taken from the pool for a call that is the same as `call` */
+    int planned;      /* plan and tables fit `call` as it is */
+    atomic_int state; /* enum bny_op_state */
     int result;
     int persistent;
     struct bny_receiver match; /* its number is match.seq */
@@ -39,6 +40,7 @@ struct bny_op {
     struct bny_link stirred; /* something happened: it is to be advanced */
     size_t esz;              /* bytes of the datatype */
     size_t chunk_elems;
+    uint8_t has_asked;          /* something of it is set */
     struct bny_asked *asked;    /* [n] */
     struct bny_cookie *cookies; /* of sends in flight */
     char *staging;
@@ -73,6 +75,7 @@ static inline void bny_op_stir(struct bny_op *op)
     BNY_ASSERT(atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE ||
                atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING);
     bny_link_in(&op->comm->stirred, &op->stirred);
+    op->comm->world->has_work = 1;
 }
 
 static inline int bny_op_advance(struct bny_op *op)

@@ -88,14 +88,14 @@ static int advance_comm(struct banyan_comm *c)
     struct bny_link todo = { 0 };
     int moved = 0;
 
-    if (bny_match_is_busy(c->match))
-        bny_comm_talk(c);
     bny_ring_move(&todo, &c->stirred);
     while (!bny_ring_is_empty(&todo)) {
         struct bny_op *op = BNY_LINK_OF(todo.next, struct bny_op, stirred);
         bny_link_out(&op->stirred);
         moved |= advance_op(op);
     }
+    if (bny_match_is_busy(c->match))
+        bny_comm_talk(c);
     return moved;
 }
 
@@ -103,6 +103,9 @@ static int advance_ops(struct bny_world *w, int all)
 {
     int moved = 0;
 
+    if (!w->has_work && !all)
+        return 0;
+    w->has_work = 0;
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         for (struct bny_op *op = all ? c->active_first : NULL; op; op = op->next)
             bny_op_stir(op);

@@ -81,6 +81,7 @@ struct bny_world {
     /* Driving: progress/ */
     struct bny_world *next_world; /* of this process */
     uint64_t tick_ns;             /* last slow tick */
+    int has_work;    /* some communicator has operations to advance, or something to say */
     uint64_t due_ns; /* the earliest time at which a paced send may go, 0: none; since a nap
                         looked last */
     int nappers;     /* threads that sleep on the armed transports */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Faults that were found by use, each in a world of two ranks over the loop transport, some
+ * with a transport that fails where it is told to. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/api/job.h"
+#include "collectives/plan/kept.h"
+#include "collectives/progress/progress.h"
+#include "transport/loop/loop.h"
+
+static struct bny_loop_fabric *fabric;
+static struct banyan_comm *comm[2];
+static struct bny_transport_ops failing; /* of rank 0, once it is told to fail */
+
+static void open_two(void)
+{
+    struct banyan_config cfg;
+
+    banyan_config_default(&cfg);
+    fabric = bny_loop_fabric_create(2, NULL);
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(bny_comm_loop(&comm[r], fabric, 2, r, &cfg), 0, "%s", banyan_last_error());
+}
+
+static void close_two(void)
+{
+    for (int r = 0; r < 2; r++) {
+        comm[r]->world->orderly = 0;
+        banyan_comm_destroy(comm[r]);
+    }
+    bny_loop_fabric_destroy(fabric);
+}
+
+static int failing_poll(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    return bny_fail(BANYAN_ESYSTEM, "the device is gone");
+}
+
+static int failing_ready(struct bny_ep *ep, const struct bny_hdr *h, const void *buf)
+{
+    return h->kind == BNY_MSG_READY ? bny_fail(BANYAN_ESYSTEM, "no READY goes out") : BNY_AGAIN;
+}
+
+/* An allreduce of rank 0 alone, which its transport ends. */
+static void ends_with(size_t count, const char *text)
+{
+    static float a[1 << 18];
+    struct banyan_request *req;
+    int done = 0, rc = 0;
+
+    cr_assert_eq(
+        banyan_allreduce_init(a, a, count, BANYAN_F32, BANYAN_SUM, comm[0], NULL, &req), 0);
+    rc = banyan_start(req);
+    for (int i = 0; i < 10 && rc == 0 && !done; i++)
+        rc = banyan_test(req, &done);
+    cr_assert_eq(rc, -BANYAN_ESYSTEM, "%d: %s", rc, banyan_last_error());
+    cr_assert_not_null(strstr(banyan_last_error(), text), "%s", banyan_last_error());
+    cr_assert_eq(banyan_request_free(req), 0);
+}
+
+Test(faults_seen, a_transport_that_fails_ends_what_waits_for_it, .init = open_two,
+     .fini = close_two)
+{
+    failing = *comm[0]->world->tps[0]->ops;
+    failing.poll = failing_poll;
+    comm[0]->world->tps[0]->ops = &failing;
+    ends_with(4, "the device is gone");
+}
+
+Test(faults_seen, a_ready_that_cannot_be_sent_ends_the_operation, .init = open_two,
+     .fini = close_two)
+{
+    failing = *comm[0]->peers[1].ep->ops;
+    failing.eager = failing_ready;
+    comm[0]->peers[1].ep->ops = &failing;
+    ends_with(1 << 18, "no READY goes out");
+}
+
+/* Another message to oneself waits: that is no reason to wait for one that never comes. */
+Test(faults_seen, a_receive_from_oneself_is_refused, .init = open_two, .fini = close_two)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int x = 7, y = 0;
+
+    opts.tag = 1;
+    cr_assert_eq(banyan_send(&x, 1, BANYAN_I32, 0, comm[0], &opts), 0);
+    opts.tag = 2;
+    cr_assert_eq(banyan_recv(&y, 1, BANYAN_I32, 0, comm[0], &opts), -BANYAN_EINVAL);
+    opts.tag = 1;
+    cr_assert_eq(banyan_recv(&y, 1, BANYAN_I32, 0, comm[0], &opts), 0);
+    cr_assert_eq(y, 7);
+}
+
+/* Every size, every kind of call: the memory of plans and programs ends somewhere. */
+Test(faults_seen, what_a_communicator_keeps_is_bounded, .timeout = 120)
+{
+    struct bny_scope s = { .n = 96, .eager_max = 4096, .chunk_max = 65536, .coded_max = 65536 };
+    int members[96];
+
+    s.members = members;
+    snprintf(s.schedule, sizeof s.schedule, "auto");
+    for (int r = 0; r < 96; r++)
+        members[r] = r;
+    for (int i = 0; i < 400; i++) {
+        struct bny_call call = { .collective = i % 2 ? BNY_BROADCAST : BNY_REDUCE,
+                                 .dtype = BANYAN_F32,
+                                 .count = 1u << (i % 20),
+                                 .root = i % 96,
+                                 .timeout_s = -1 };
+        struct bny_plan plan;
+
+        bny_call_set_schedule(&call, "auto");
+        cr_assert_eq(bny_redop_get(&call.redop, BANYAN_SUM, call.dtype), 0);
+        cr_assert_eq(bny_plan_get(&s, &call, &plan), 0, "%s", banyan_last_error());
+        cr_assert(plan.program->root == call.root, "root %d: program of %d", call.root,
+                  plan.program->root);
+        bny_plan_drop(&plan);
+        cr_assert_leq(s.plans->nkept, 256);
+    }
+    cr_assert_gt(s.plans->nkept, 8);
+    bny_plans_free(&s);
+}

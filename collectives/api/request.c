@@ -258,5 +258,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
              plan.schedule, transports, plan.chunk_bytes,
              plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
+    bny_world_lock(comm->world);
+    bny_plan_drop(&plan);
+    bny_world_unlock(comm->world);
     return 0;
 }

@@ -62,7 +62,10 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
     switch (bny_match_ask(c->match, from, &msg->hdr, &rc)) {
     case BNY_MATCH_FOUND: hand_over(op_of(rc), from, msg); break;
     case BNY_MATCH_EARLY: keep(c, from, msg); break;
-    case BNY_MATCH_PAST: bny_mismatch_past(c, from, msg); /* fall through */
+    case BNY_MATCH_PAST:
+        bny_mismatch_past(c, from, msg);
+        bny_msg_release(&c->world->held, msg);
+        break;
     case BNY_MATCH_CONTROL:
     case BNY_MATCH_STALE: bny_msg_release(&c->world->held, msg); break;
     }

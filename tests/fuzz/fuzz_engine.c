@@ -137,10 +137,10 @@ static void message(struct rig *g, struct input *in, char *text)
     if (op) {
         if (op->next && (who & 2))
             op = op->next;
-        h.seq = op->seq;
+        h.seq = bny_op_seq(op);
         h.sig = op->sig;
     } else {
-        h.seq = g->comm->next_seq - 1;
+        h.seq = bny_match_number(g->comm->match) - 1;
     }
     h.len = input_short(in) % (PAYLOAD + 1);
     h.codec_len_raw = h.len;

@@ -574,12 +574,13 @@ int bny_coded_apply(struct bny_op *op, uint32_t i, const void *wire, size_t len,
     struct bny_coded_step *cs = bny_coded_step(op, i);
     struct bny_dec d = decoder(op, i, c, s->peer, s->kind == BNY_RECV_COPY);
     size_t base = (size_t)c * op->chunk_elems * op->esz;
-    const float *acc = (const float *)(const void *)(st->src + base);
+    const float *acc;
     int rc;
 
     if (s->kind != BNY_RECV_COPY && is_exact(op))
         return reduce_exact(op, i, &d, wire, len, base, n);
     if (s->kind != BNY_RECV_COPY) {
+        acc = (const float *)(const void *)(st->src + base);
         rc = cs->thins ? thin(op, i, c, st->src + base, n, &acc) : 0;
         return rc ? rc
                   : bny_message_decode_add(&d, (float *)(void *)(st->dst + base), acc, wire,

@@ -151,9 +151,6 @@ struct bny_transport_ops {
     /* Tells connected peers that this rank leaves in order: their end reports no DOWN when we
      * are gone. Returns 0, or BNY_AGAIN (call again). */
     int (*farewell)(struct bny_tp *tp);
-    /* How long to call it, in ns, where nothing has failed: for as long as a lost packet may
-     * take to come again. 0: half a second, as where something has. */
-    uint64_t farewell_ns;
 
     /* Sends hdr and buf[hdr->len <= eager_max], copied before it returns. 0, BNY_AGAIN, or an
      * error. */

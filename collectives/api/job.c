@@ -88,39 +88,28 @@ void bny_world_free(struct bny_world *w)
     bny_world_delete(w);
 }
 
-#define FAREWELL_NS 500000000u
-
-static int transports_wait(struct bny_world *w, uint64_t waited)
-{
-    int failed = w->control && bny_control_suspect(w->control), waiting = 0;
-
-    for (int i = 0; i < w->ntps; i++) {
-        const struct bny_transport_ops *ops = w->tps[i]->ops;
-        uint64_t most = ops->farewell_ns && !failed ? ops->farewell_ns : FAREWELL_NS;
-
-        if (ops->farewell(w->tps[i]) == BNY_AGAIN)
-            waiting |= waited < most;
-    }
-    return waiting;
-}
+/* How long a goodbye may take. Where nothing has failed all ranks are in it by now: who is slow
+ * gets its time, or it would take our exit for a death. */
+#define FAREWELL_NS        10000000000u
+#define FAREWELL_FAILED_NS 500000000u
 
 /* Says goodbye, so that our exit is no failure. */
 static void farewell(struct bny_world *w)
 {
-    uint64_t since = bny_now_ns(), waited;
+    uint64_t since = bny_now_ns(), most;
     int waiting;
 
     do {
-        waited = bny_now_ns() - since;
-        waiting = transports_wait(w, waited);
-        if (w->control && bny_control_farewell(w->control) == BNY_AGAIN)
-            waiting |= waited < FAREWELL_NS;
+        waiting = w->control && bny_control_farewell(w->control) == BNY_AGAIN;
+        for (int i = 0; i < w->ntps; i++)
+            waiting |= w->tps[i]->ops->farewell(w->tps[i]) == BNY_AGAIN;
         if (waiting) {
             bny_world_progress(w);
             bny_worlds_progress(w);
             sched_yield();
         }
-    } while (waiting);
+        most = w->control && bny_control_suspect(w->control) ? FAREWELL_FAILED_NS : FAREWELL_NS;
+    } while (waiting && bny_now_ns() - since < most);
 }
 
 void bny_world_unref(struct bny_world *w)

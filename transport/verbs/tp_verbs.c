@@ -401,8 +401,6 @@ const struct bny_transport_ops bny_verbs_ops = {
     .connect = verbs_connect,
     .destroy = verbs_destroy,
     .farewell = verbs_farewell,
-    .farewell_ns = 5000000000u, /* the device sends a lost packet again after 1.07 s, RETRIES
-                                   times (join.c) */
     .eager = bny_verbs_eager,
     .reserve = bny_verbs_reserve,
     .commit = bny_verbs_commit,

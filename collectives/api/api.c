@@ -161,13 +161,15 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
     return rc ? rc : submit(comm, &call, req);
 }
 
-static int gather_any(const void *send, size_t count, void *recv, const size_t *counts,
-                      const size_t *displs, int vector, enum banyan_dtype dtype, int root,
-                      struct banyan_comm *comm, const struct banyan_opts *opts,
-                      struct banyan_request **req)
+/* Gather and scatter: the root has a block for each rank, every rank has one. */
+static int rooted_any(enum bny_collective which, const void *send, void *recv, size_t count,
+                      const size_t *counts, const size_t *displs, int vector,
+                      enum banyan_dtype dtype, int root, struct banyan_comm *comm,
+                      const struct banyan_opts *opts, struct banyan_request **req)
 {
+    int gathers = which == BNY_GATHER;
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_GATHER, comm, opts);
+    int rc = bny_call_begin(&call, which, comm, opts);
 
     if (rc == 0)
         rc = bny_check_type(&call, dtype);
@@ -184,54 +186,17 @@ static int gather_any(const void *send, size_t count, void *recv, const size_t *
         if (vector && !counts)
             return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
         if (vector && counts[root] != count)
-            return bny_fail(BANYAN_EINVAL,
-                            "counts: root %d sends %zu elements to itself but expects %zu",
-                            root, count, counts[root]);
-        call.rcounts = (size_t *)counts;
-        call.rdispls = (size_t *)displs;
-        rc =
-            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
+            return bny_fail(
+                BANYAN_EINVAL, "counts: root %d sends %zu elements to itself but expects %zu",
+                root, gathers ? count : counts[root], gathers ? counts[root] : count);
+        *(gathers ? &call.rcounts : &call.scounts) = (size_t *)counts;
+        *(gathers ? &call.rdispls : &call.sdispls) = (size_t *)displs;
+        rc = bny_check_buffer(gathers ? recv : send,
+                              vector ? bny_counts_sum(counts, comm->n) : count,
+                              gathers ? "recvbuf" : "sendbuf");
     }
     if (rc == 0)
-        rc = bny_check_buffer(send, count, "sendbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
-}
-
-static int scatter_any(const void *send, const size_t *counts, const size_t *displs, int vector,
-                       void *recv, size_t count, enum banyan_dtype dtype, int root,
-                       struct banyan_comm *comm, const struct banyan_opts *opts,
-                       struct banyan_request **req)
-{
-    struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_SCATTER, comm, opts);
-
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
-    call.root = root;
-    if (rc == 0)
-        rc = bny_check_root(&call, comm, "root");
-    if (rc)
-        return rc;
-    call.sendbuf = send;
-    call.recvbuf = recv;
-    call.count = count;
-    call.vector = (uint8_t)vector;
-    if (comm->rank == root) {
-        if (vector && !counts)
-            return bny_fail(BANYAN_EINVAL, "counts: must not be NULL at the root");
-        if (vector && counts[root] != count)
-            return bny_fail(BANYAN_EINVAL,
-                            "counts: root %d sends %zu elements to itself but expects %zu",
-                            root, counts[root], count);
-        call.scounts = (size_t *)counts;
-        call.sdispls = (size_t *)displs;
-        rc =
-            bny_check_buffer(send, vector ? bny_counts_sum(counts, comm->n) : count, "sendbuf");
-    }
-    if (rc == 0)
-        rc = bny_check_buffer(recv, count, "recvbuf");
+        rc = bny_check_buffer(gathers ? send : recv, count, gathers ? "sendbuf" : "recvbuf");
     if (rc == 0)
         rc = bny_check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
@@ -458,23 +423,24 @@ int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *cou
 int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount, enum banyan_dtype dtype,
                   int root, struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts,
-                      BNY_RUN);
+    return rooted_any(BNY_GATHER, sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, root, comm,
+                      opts, BNY_RUN);
 }
 
 int banyan_gather_init(const void *sendbuf, void *recvbuf, size_t sendcount,
                        enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                        const struct banyan_opts *opts, struct banyan_request **out)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, NULL, NULL, 0, dtype, root, comm, opts, out);
+    return rooted_any(BNY_GATHER, sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, root, comm,
+                      opts, out);
 }
 
 int banyan_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *counts,
                    const size_t *displs, enum banyan_dtype dtype, int root,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
-                      BNY_RUN);
+    return rooted_any(BNY_GATHER, sendbuf, recvbuf, sendcount, counts, displs, 1, dtype, root,
+                      comm, opts, BNY_RUN);
 }
 
 int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
@@ -482,32 +448,32 @@ int banyan_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf,
                         int root, struct banyan_comm *comm, const struct banyan_opts *opts,
                         struct banyan_request **out)
 {
-    return gather_any(sendbuf, sendcount, recvbuf, counts, displs, 1, dtype, root, comm, opts,
-                      out);
+    return rooted_any(BNY_GATHER, sendbuf, recvbuf, sendcount, counts, displs, 1, dtype, root,
+                      comm, opts, out);
 }
 
 int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                    enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                    const struct banyan_opts *opts)
 {
-    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
-                       BNY_RUN);
+    return rooted_any(BNY_SCATTER, sendbuf, recvbuf, recvcount, NULL, NULL, 0, dtype, root,
+                      comm, opts, BNY_RUN);
 }
 
 int banyan_scatter_init(const void *sendbuf, void *recvbuf, size_t recvcount,
                         enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                         const struct banyan_opts *opts, struct banyan_request **out)
 {
-    return scatter_any(sendbuf, NULL, NULL, 0, recvbuf, recvcount, dtype, root, comm, opts,
-                       out);
+    return rooted_any(BNY_SCATTER, sendbuf, recvbuf, recvcount, NULL, NULL, 0, dtype, root,
+                      comm, opts, out);
 }
 
 int banyan_scatterv(const void *sendbuf, const size_t *counts, const size_t *displs,
                     void *recvbuf, size_t recvcount, enum banyan_dtype dtype, int root,
                     struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
-                       BNY_RUN);
+    return rooted_any(BNY_SCATTER, sendbuf, recvbuf, recvcount, counts, displs, 1, dtype, root,
+                      comm, opts, BNY_RUN);
 }
 
 int banyan_scatterv_init(const void *sendbuf, const size_t *counts, const size_t *displs,
@@ -515,8 +481,8 @@ int banyan_scatterv_init(const void *sendbuf, const size_t *counts, const size_t
                          struct banyan_comm *comm, const struct banyan_opts *opts,
                          struct banyan_request **out)
 {
-    return scatter_any(sendbuf, counts, displs, 1, recvbuf, recvcount, dtype, root, comm, opts,
-                       out);
+    return rooted_any(BNY_SCATTER, sendbuf, recvbuf, recvcount, counts, displs, 1, dtype, root,
+                      comm, opts, out);
 }
 
 int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,

@@ -230,92 +230,90 @@ Test(engine_loop, allreduce_every_schedule_under_faults)
     all_schedules(&f, 9001);
 }
 
-/* One random call of any collective with a layout of blocks of `count`. */
+/* Rank r's part of a call of any collective with blocks of `count`. */
+static int request_of(struct rig *g, enum bny_collective c, size_t count, int root, int r)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    const void *s = g->in[r];
+    void *d = g->out[r];
+    struct banyan_comm *m = g->comm[r];
+    struct banyan_request **q = &g->req[r];
+
+    o.chunk_bytes = 4096;
+    if (c == BNY_BROADCAST)
+        memcpy(d, s, 4 * count);
+    switch (c) {
+    case BNY_ALLREDUCE:
+        return banyan_allreduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, q);
+    case BNY_REDUCE:
+        return banyan_reduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, root, m, &o, q);
+    case BNY_BROADCAST: return banyan_broadcast_init(d, count, BANYAN_I32, root, m, &o, q);
+    case BNY_REDUCE_SCATTER:
+        return banyan_reduce_scatter_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, q);
+    case BNY_ALLGATHER: return banyan_allgather_init(s, d, count, BANYAN_I32, m, &o, q);
+    case BNY_GATHER: return banyan_gather_init(s, d, count, BANYAN_I32, root, m, &o, q);
+    case BNY_SCATTER: return banyan_scatter_init(s, d, count, BANYAN_I32, root, m, &o, q);
+    case BNY_ALLTOALL: return banyan_alltoall_init(s, d, count, BANYAN_I32, m, &o, q);
+    case BNY_BARRIER: return banyan_barrier_init(m, &o, q);
+    case BNY_SCAN: return banyan_scan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, q);
+    default: return banyan_exscan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, q);
+    }
+}
+
+/* Element i of rank r's result. */
+static int32_t expected(const struct rig *g, enum bny_collective c, size_t count, int root,
+                        int r, size_t i)
+{
+    int last = c == BNY_SCAN ? r : c == BNY_EXSCAN ? r - 1 : g->n - 1;
+    size_t b = count ? i / count : 0, k = count ? i % count : 0;
+    int32_t sum = 0;
+
+    switch (c) {
+    case BNY_BROADCAST: return at(g->was[root], i);
+    case BNY_ALLGATHER:
+    case BNY_GATHER: return at(g->was[b], k);
+    case BNY_ALLTOALL: return at(g->was[b], (size_t)r * count + k);
+    case BNY_SCATTER: return at(g->was[root], (size_t)r * count + i);
+    case BNY_REDUCE_SCATTER: i += (size_t)r * count; break;
+    default: break;
+    }
+    for (int q = 0; q <= last; q++)
+        sum += at(g->was[q], i);
+    return sum;
+}
+
+/* Has rank r a result? */
+static int has_result(enum bny_collective c, int root, int r)
+{
+    if (c == BNY_REDUCE || c == BNY_GATHER)
+        return r == root;
+    return c != BNY_BARRIER && (c != BNY_EXSCAN || r > 0);
+}
+
+/* One random call of any collective. */
 static void random_call(struct rig *g)
 {
     enum bny_collective c = (enum bny_collective)bny_rng_below(&g->rng, BNY_EXSCAN + 1);
     size_t count =
         bny_rng_below(&g->rng, 3) ? bny_rng_below(&g->rng, 50) : bny_rng_below(&g->rng, 20000);
     size_t n = (size_t)g->n;
-    int root = (int)bny_rng_below(&g->rng, n), rc = 0;
+    int root = (int)bny_rng_below(&g->rng, n);
     size_t in =
         c == BNY_REDUCE_SCATTER || c == BNY_ALLTOALL || c == BNY_SCATTER ? n * count : count;
     size_t out = c == BNY_ALLGATHER || c == BNY_ALLTOALL || c == BNY_GATHER ? n * count : count;
-    struct banyan_opts o = BANYAN_OPTS_INIT;
     char what[128];
 
-    o.chunk_bytes = 4096;
     snprintf(what, sizeof what, "%s n=%d count=%zu root=%d", bny_collective_name(c), g->n,
              count, root);
     buffers(g, 4 * in, 4 * out, 0);
     fill_i32(g, in);
-    for (int r = 0; r < g->n; r++) {
-        const void *s = g->in[r];
-        void *d = g->out[r];
-        struct banyan_comm *m = g->comm[r];
-        if (c == BNY_BROADCAST)
-            memcpy(d, s, 4 * count);
-        switch (c) {
-        case BNY_ALLREDUCE:
-            rc = banyan_allreduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
-            break;
-        case BNY_REDUCE:
-            rc = banyan_reduce_init(s, d, count, BANYAN_I32, BANYAN_SUM, root, m, &o,
-                                    &g->req[r]);
-            break;
-        case BNY_BROADCAST:
-            rc = banyan_broadcast_init(d, count, BANYAN_I32, root, m, &o, &g->req[r]);
-            break;
-        case BNY_REDUCE_SCATTER:
-            rc = banyan_reduce_scatter_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o,
-                                            &g->req[r]);
-            break;
-        case BNY_ALLGATHER:
-            rc = banyan_allgather_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]);
-            break;
-        case BNY_GATHER:
-            rc = banyan_gather_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]);
-            break;
-        case BNY_SCATTER:
-            rc = banyan_scatter_init(s, d, count, BANYAN_I32, root, m, &o, &g->req[r]);
-            break;
-        case BNY_ALLTOALL:
-            rc = banyan_alltoall_init(s, d, count, BANYAN_I32, m, &o, &g->req[r]);
-            break;
-        case BNY_BARRIER: rc = banyan_barrier_init(m, &o, &g->req[r]); break;
-        case BNY_SCAN:
-            rc = banyan_scan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
-            break;
-        default:
-            rc = banyan_exscan_init(s, d, count, BANYAN_I32, BANYAN_SUM, m, &o, &g->req[r]);
-            break;
-        }
-        cr_assert_eq(rc, 0, "%s: %s", what, banyan_last_error());
-    }
+    for (int r = 0; r < g->n; r++)
+        cr_assert_eq(request_of(g, c, count, root, r), 0, "%s: %s", what, banyan_last_error());
     drive(g, what);
     for (int r = 0; r < g->n; r++)
-        for (size_t i = 0; i < out; i++) {
-            int32_t expect = 0, got = at(g->out[r], i);
-            int last = c == BNY_SCAN ? r : c == BNY_EXSCAN ? r - 1 : g->n - 1;
-            size_t b = count ? i / count : 0, k = count ? i % count : 0;
-            if ((c == BNY_REDUCE || c == BNY_GATHER) && r != root)
-                continue;
-            if (c == BNY_BARRIER || (c == BNY_EXSCAN && r == 0))
-                continue;
-            switch (c) {
-            case BNY_BROADCAST: expect = at(g->was[root], i); break;
-            case BNY_ALLGATHER:
-            case BNY_GATHER: expect = at(g->was[b], k); break;
-            case BNY_ALLTOALL: expect = at(g->was[b], (size_t)r * count + k); break;
-            case BNY_SCATTER: expect = at(g->was[root], (size_t)r * count + i); break;
-            case BNY_REDUCE_SCATTER:
-                for (int q = 0; q < g->n; q++)
-                    expect += at(g->was[q], (size_t)r * count + i);
-                break;
-            default:
-                for (int q = 0; q <= last; q++)
-                    expect += at(g->was[q], i);
-            }
+        for (size_t i = 0; i < out && has_result(c, root, r); i++) {
+            int32_t expect = expected(g, c, count, root, r, i), got = at(g->out[r], i);
+
             cr_assert_eq(got, expect, "%s: rank %d element %zu is %d, expected %d", what, r, i,
                          got, expect);
         }

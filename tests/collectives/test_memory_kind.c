@@ -72,7 +72,6 @@ enum what {
     ALLREDUCE_LINEAR,
     REDUCE,
     REDUCE_IN_PLACE,
-    BROADCAST,
     REDUCE_SCATTER,
     REDUCE_SCATTER_IN_PLACE,
     REDUCE_SCATTER_PREMUL,
@@ -81,6 +80,11 @@ enum what {
     REDUCE_SCATTER_ORDERED_PREMUL,
     REDUCE_SCATTERV,
     REDUCE_SCATTERV_ORDERED,
+    SCAN,
+    SCAN_IN_PLACE,
+    EXSCAN,
+    EXSCAN_IN_PLACE,
+    BROADCAST, /* from here on nothing is reduced */
     ALLGATHER,
     ALLGATHER_IN_PLACE,
     ALLGATHERV,
@@ -95,10 +99,6 @@ enum what {
     ALLTOALL_IN_PLACE,
     ALLTOALLV,
     BARRIER,
-    SCAN,
-    SCAN_IN_PLACE,
-    EXSCAN,
-    EXSCAN_IN_PLACE,
     SENDRECV,
     SEND_TO_SELF,
     WHATS
@@ -181,15 +181,15 @@ static void lay_out(struct rig *g, size_t count)
         g->both[0][i] = g->both[1][i] = count / (size_t)g->n;
 }
 
-/* The requests of rank r; how many. s, d: its buffers. */
-static int requests(struct rig *g, enum what what, size_t n, int r, char *s, char *d,
-                    struct banyan_request **q)
+/* Rank r's request of a reduction, -1 of another call. s, d: its buffers. */
+static int reduction(struct rig *g, enum what what, size_t n, int r, char *s, char *d,
+                     struct banyan_request **q)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT, det = BANYAN_OPTS_INIT, coded = BANYAN_OPTS_INIT;
     struct banyan_comm *c = g->comm[r];
-    const size_t *counts = g->counts, *displs = g->displs;
+    const size_t *counts = g->counts;
     size_t before = 0;
-    int root = g->root, rc = -1, k = 1, next = (r + 1) % g->n, last = (r + g->n - 1) % g->n;
+    int root = g->root;
 
     for (int i = 0; i < r; i++)
         before += counts[i];
@@ -197,123 +197,125 @@ static int requests(struct rig *g, enum what what, size_t n, int r, char *s, cha
     det.deterministic = 1;
     coded.codec = what == ALLREDUCE_LINEAR ? "randomk:delta=1,force=1" : "int8:force=1";
     switch (what) {
-    case ALLREDUCE:
-        rc = banyan_allreduce_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
-        break;
+    case ALLREDUCE: return banyan_allreduce_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
     case ALLREDUCE_IN_PLACE:
-        rc = banyan_allreduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
-        break;
-    case ALLREDUCE_AVG:
-        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_AVG, c, &o, q);
-        break;
+        return banyan_allreduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+    case ALLREDUCE_AVG: return banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_AVG, c, &o, q);
     case ALLREDUCE_PREMUL:
-        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
-        break;
+        return banyan_allreduce_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
     case ALLREDUCE_PREMUL_IN_PLACE:
-        rc = banyan_allreduce_init(d, d, n, BANYAN_F32, g->premul[r], c, &o, q);
-        break;
-    case ALLREDUCE_USER:
-        rc = banyan_allreduce_init(s, d, n, BANYAN_U32, g->sum, c, &o, q);
-        break;
+        return banyan_allreduce_init(d, d, n, BANYAN_F32, g->premul[r], c, &o, q);
+    case ALLREDUCE_USER: return banyan_allreduce_init(s, d, n, BANYAN_U32, g->sum, c, &o, q);
     case ALLREDUCE_ORDERED_USER:
-        rc = banyan_allreduce_init(s, d, 4 * n, BANYAN_U8, g->chain, c, &o, q);
-        break;
+        return banyan_allreduce_init(s, d, 4 * n, BANYAN_U8, g->chain, c, &o, q);
     case ALLREDUCE_CODED:
     case ALLREDUCE_LINEAR:
-        rc = banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &coded, q);
-        break;
+        return banyan_allreduce_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &coded, q);
     case REDUCE:
-        rc = banyan_reduce_init(s, r == root ? d : NULL, n, BANYAN_I32, BANYAN_SUM, root, c, &o,
-                                q);
-        break;
+        return banyan_reduce_init(s, r == root ? d : NULL, n, BANYAN_I32, BANYAN_SUM, root, c,
+                                  &o, q);
     case REDUCE_IN_PLACE:
-        rc = banyan_reduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, root, c, &o, q);
-        break;
-    case BROADCAST: rc = banyan_broadcast_init(d, n, BANYAN_I32, root, c, &o, q); break;
+        return banyan_reduce_init(d, d, n, BANYAN_I32, BANYAN_SUM, root, c, &o, q);
     case REDUCE_SCATTER:
-        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
-        break;
+        return banyan_reduce_scatter_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
     case REDUCE_SCATTER_IN_PLACE:
-        rc = banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_I32, BANYAN_SUM, c,
-                                        &o, q);
-        break;
+        return banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_I32, BANYAN_SUM,
+                                          c, &o, q);
     case REDUCE_SCATTER_PREMUL:
-        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
-        break;
+        return banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &o, q);
     case REDUCE_SCATTER_ORDERED:
-        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &det, q);
-        break;
+        return banyan_reduce_scatter_init(s, d, n, BANYAN_F32, BANYAN_SUM, c, &det, q);
     case REDUCE_SCATTER_ORDERED_IN_PLACE:
-        rc = banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_F32, BANYAN_SUM, c,
-                                        &det, q);
-        break;
+        return banyan_reduce_scatter_init(d, d + 4 * n * (size_t)r, n, BANYAN_F32, BANYAN_SUM,
+                                          c, &det, q);
     case REDUCE_SCATTER_ORDERED_PREMUL:
-        rc = banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &det, q);
-        break;
+        return banyan_reduce_scatter_init(s, d, n, BANYAN_F32, g->premul[r], c, &det, q);
     case REDUCE_SCATTERV:
-        rc = banyan_reduce_scatterv_init(s, d, counts, BANYAN_I32, BANYAN_SUM, c, &o, q);
-        break;
+        return banyan_reduce_scatterv_init(s, d, counts, BANYAN_I32, BANYAN_SUM, c, &o, q);
     case REDUCE_SCATTERV_ORDERED:
-        rc = banyan_reduce_scatterv_init(d, d + 4 * before, counts, BANYAN_F32, BANYAN_SUM, c,
-                                         &det, q);
-        break;
-    case ALLGATHER: rc = banyan_allgather_init(s, d, n, BANYAN_I32, c, &o, q); break;
-    case ALLGATHER_IN_PLACE:
-        rc = banyan_allgather_init(d + 4 * n * (size_t)r, d, n, BANYAN_I32, c, &o, q);
-        break;
-    case ALLGATHERV:
-        rc = banyan_allgatherv_init(s, d, counts, displs, BANYAN_I32, c, &o, q);
-        break;
-    case ALLGATHERV_IN_PLACE:
-        rc = banyan_allgatherv_init(d + 4 * displs[r], d, counts, displs, BANYAN_I32, c, &o, q);
-        break;
-    case GATHER:
-        rc = banyan_gather_init(s, r == root ? d : NULL, n, BANYAN_I32, root, c, &o, q);
-        break;
-    case GATHER_IN_PLACE:
-        rc = banyan_gather_init(r == root ? d + 4 * n * (size_t)r : s, d, n, BANYAN_I32, root,
-                                c, &o, q);
-        break;
-    case GATHERV:
-        rc = banyan_gatherv_init(s, counts[r], d, counts, displs, BANYAN_I32, root, c, &o, q);
-        break;
-    case GATHERV_IN_PLACE:
-        rc = banyan_gatherv_init(r == root ? d + 4 * displs[r] : s, counts[r], d, counts,
-                                 displs, BANYAN_I32, root, c, &o, q);
-        break;
-    case SCATTER:
-        rc = banyan_scatter_init(r == root ? s : NULL, d, n, BANYAN_I32, root, c, &o, q);
-        break;
-    case SCATTERV:
-        rc = banyan_scatterv_init(s, counts, displs, d, counts[r], BANYAN_I32, root, c, &o, q);
-        break;
-    case ALLTOALL: rc = banyan_alltoall_init(s, d, n, BANYAN_I32, c, &o, q); break;
-    case ALLTOALL_IN_PLACE: rc = banyan_alltoall_init(d, d, n, BANYAN_I32, c, &o, q); break;
-    case ALLTOALLV:
-        rc = banyan_alltoallv_init(s, g->both[0], displs, d, g->both[1], displs, BANYAN_I32, c,
-                                   &o, q);
-        break;
-    case BARRIER: rc = banyan_barrier_init(c, &o, q); break;
-    case SCAN: rc = banyan_scan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
-    case SCAN_IN_PLACE: rc = banyan_scan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
-    case EXSCAN: rc = banyan_exscan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q); break;
-    case EXSCAN_IN_PLACE:
-        rc = banyan_exscan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
-        break;
-    case SENDRECV:
-    case SEND_TO_SELF:
-        next = what == SENDRECV ? next : r;
-        last = what == SENDRECV ? last : r;
-        rc = banyan_send_init(s, n, BANYAN_I32, next, c, &o, q);
-        if (rc == 0)
-            rc = banyan_recv_init(d, n, BANYAN_I32, last, c, &o, q + 1);
-        k = 2;
-        break;
-    case WHATS: break;
+        return banyan_reduce_scatterv_init(d, d + 4 * before, counts, BANYAN_F32, BANYAN_SUM, c,
+                                           &det, q);
+    case SCAN: return banyan_scan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+    case SCAN_IN_PLACE: return banyan_scan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+    case EXSCAN: return banyan_exscan_init(s, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+    case EXSCAN_IN_PLACE: return banyan_exscan_init(d, d, n, BANYAN_I32, BANYAN_SUM, c, &o, q);
+    default: return -1;
     }
+}
+
+/* The same of any other collective. */
+static int movement(struct rig *g, enum what what, size_t n, int r, char *s, char *d,
+                    struct banyan_request **q)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct banyan_comm *c = g->comm[r];
+    const size_t *counts = g->counts, *displs = g->displs;
+    int root = g->root;
+
+    o.chunk_bytes = 4096;
+    switch (what) {
+    case BROADCAST: return banyan_broadcast_init(d, n, BANYAN_I32, root, c, &o, q);
+    case ALLGATHER: return banyan_allgather_init(s, d, n, BANYAN_I32, c, &o, q);
+    case ALLGATHER_IN_PLACE:
+        return banyan_allgather_init(d + 4 * n * (size_t)r, d, n, BANYAN_I32, c, &o, q);
+    case ALLGATHERV: return banyan_allgatherv_init(s, d, counts, displs, BANYAN_I32, c, &o, q);
+    case ALLGATHERV_IN_PLACE:
+        return banyan_allgatherv_init(d + 4 * displs[r], d, counts, displs, BANYAN_I32, c, &o,
+                                      q);
+    case GATHER:
+        return banyan_gather_init(s, r == root ? d : NULL, n, BANYAN_I32, root, c, &o, q);
+    case GATHER_IN_PLACE:
+        return banyan_gather_init(r == root ? d + 4 * n * (size_t)r : s, d, n, BANYAN_I32, root,
+                                  c, &o, q);
+    case GATHERV:
+        return banyan_gatherv_init(s, counts[r], d, counts, displs, BANYAN_I32, root, c, &o, q);
+    case GATHERV_IN_PLACE:
+        return banyan_gatherv_init(r == root ? d + 4 * displs[r] : s, counts[r], d, counts,
+                                   displs, BANYAN_I32, root, c, &o, q);
+    case SCATTER:
+        return banyan_scatter_init(r == root ? s : NULL, d, n, BANYAN_I32, root, c, &o, q);
+    case SCATTERV:
+        return banyan_scatterv_init(s, counts, displs, d, counts[r], BANYAN_I32, root, c, &o,
+                                    q);
+    case ALLTOALL: return banyan_alltoall_init(s, d, n, BANYAN_I32, c, &o, q);
+    case ALLTOALL_IN_PLACE: return banyan_alltoall_init(d, d, n, BANYAN_I32, c, &o, q);
+    case ALLTOALLV:
+        return banyan_alltoallv_init(s, g->both[0], displs, d, g->both[1], displs, BANYAN_I32,
+                                     c, &o, q);
+    case BARRIER: return banyan_barrier_init(c, &o, q);
+    default: return -1;
+    }
+}
+
+/* A message to `next` and one from `last`. */
+static int messages(struct rig *g, size_t n, int r, int next, int last, char *s, char *d,
+                    struct banyan_request **q)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    int rc;
+
+    o.chunk_bytes = 4096;
+    rc = banyan_send_init(s, n, BANYAN_I32, next, g->comm[r], &o, q);
+    return rc ? rc : banyan_recv_init(d, n, BANYAN_I32, last, g->comm[r], &o, q + 1);
+}
+
+/* The requests of rank r; how many. s, d: its buffers. */
+static int requests(struct rig *g, enum what what, size_t n, int r, char *s, char *d,
+                    struct banyan_request **q)
+{
+    int rc;
+
+    if (what == SENDRECV)
+        rc = messages(g, n, r, (r + 1) % g->n, (r + g->n - 1) % g->n, s, d, q);
+    else if (what == SEND_TO_SELF)
+        rc = messages(g, n, r, r, r, s, d, q);
+    else if (what < BROADCAST)
+        rc = reduction(g, what, n, r, s, d, q);
+    else
+        rc = movement(g, what, n, r, s, d, q);
     cr_assert_eq(rc, 0, "call %d of %zu elements, rank %d of %d: %s", what, n, r, g->n,
                  banyan_last_error());
-    return k;
+    return what == SENDRECV || what == SEND_TO_SELF ? 2 : 1;
 }
 
 /* ---- running ---- */

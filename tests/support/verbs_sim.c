@@ -555,7 +555,7 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 
     verbs_sim.polls++;
     run(0);
-    if (cq->count && sim_fails("ibv_poll_cq", EIO))
+    if (ibcq == verbs_sim.dead_cq || (cq->count && sim_fails("ibv_poll_cq", EIO)))
         return -1;
     n = n > 1 ? 1 + (int)random_below((uint32_t)n) : n;
     for (; got < n && cq->count; got++) {

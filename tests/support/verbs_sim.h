@@ -31,6 +31,7 @@ struct verbs_sim {
     int srq_forgets; /* a queue pair that ends takes a request from one and tells nothing of it
                       */
     void *broken_srq, *broken_cq; /* the event that it failed is told once */
+    const void *dead_cq;          /* each poll of it fails */
     int tells_last; /* it tells when a broken queue pair has taken its last request from one */
     uint32_t max_inline; /* 0: 220; UINT32_MAX: none */
     int registrations;   /* that succeed, then ENOMEM; 0: all */

@@ -137,12 +137,36 @@ Test(verbs_cq, a_queue_that_fails_takes_its_rail_along)
     verbs_lanes_joined(&s, 2);
     verbs_sim.broken_cq = bny_verbs_cq_of(verbs_conn(&s, 0, 1));
     s.paused[1] = 1; /* only rank 0 is told */
-    while (verbs_sim.broken_cq)
-        tpset_step(&s);
+    for (uint64_t end = bny_deadline_in(TPSET_DEADLINE_S); verbs_sim.broken_cq; tpset_step(&s))
+        cr_assert(!bny_deadline_passed(end), "nobody asks for events");
     s.paused[1] = 0;
     verbs_stream(&s, &(struct verbs_stream){ .seed = 9 });
     cr_assert_eq(((struct vb_tp *)s.tp[0])->rails[0].down, 2);
     cr_assert_gt(s.tp[0]->moved, 0u);
+    verbs_left(&s);
+}
+
+/* The rest of the job may sleep: the queue is there to the end, and fails at each look. */
+Test(verbs_cq, a_queue_that_fails_for_good_keeps_nobody_awake)
+{
+    struct tpset s;
+    uint64_t end = bny_deadline_in(TPSET_DEADLINE_S);
+    int fds[8], n;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim.devices = 2;
+    verbs_joined(&s, 2);
+    verbs_lanes_joined(&s, 2);
+    verbs_sim.dead_cq = bny_verbs_cq_of(verbs_conn(&s, 0, 1));
+    verbs_stream(&s, &(struct verbs_stream){ .seed = 9 });
+    cr_assert_eq(((struct vb_tp *)s.tp[0])->rails[0].down, 2);
+    while (s.ops->arm(s.tp[0], fds, 8, &n) == 0) {
+        cr_assert(!bny_deadline_passed(end), "it cannot sleep");
+        s.ops->disarm(s.tp[0]);
+        tpset_step(&s);
+    }
+    s.ops->disarm(s.tp[0]);
     verbs_left(&s);
 }
 

@@ -5,9 +5,10 @@
  * Size. A queue has entries for all that its queue pairs may have under way, the requests
  * flushed by a break included, so that none can overflow. It is made when the first queue pair
  * comes, with places for as many as the job's ranks may make here, at most CQ_PLACES and what
- * the device's max_cqe allows (some 7 MiB at most: what one peer's slabs take). When all places
- * are taken the rail gets another one, which costs one look more with each poll; queues are
- * not resized, as not every device can.
+ * the device's max_cqe allows (some 7 MiB at most, 11 with notes: what one or two peers' slabs
+ * take; with a shared receive queue, entries for all that it has besides). When all places are
+ * taken the rail gets another one, which costs one look more with each poll, until it is empty
+ * again; queues are not resized, as not every device can.
  *
  * The end of a queue pair. Devices differ in what becomes of its entries: some take them out,
  * others leave them, and may give its number to the next queue pair. So after it was destroyed,
@@ -139,9 +140,35 @@ int bny_verbs_cq_next(struct vb_lane *c, struct ibv_wc *wc)
     return 1;
 }
 
+static void cq_free(struct vb_cq *q)
+{
+    if (q->cq && q->events)
+        q->t->fn->ibv_ack_cq_events(q->cq, q->events);
+    if (q->cq)
+        q->t->fn->ibv_destroy_cq(q->cq);
+    free(q->lanes);
+    free(q);
+}
+
+/* Of what came for a time only, strangers for instance: a look less. */
+static void free_empty(struct vb_rail *rail)
+{
+    struct vb_cq **p = rail->cqs ? &rail->cqs->next : &rail->cqs, *q;
+
+    while ((q = *p)) {
+        if (q->taken) {
+            p = &q->next;
+            continue;
+        }
+        *p = q->next;
+        cq_free(q);
+    }
+}
+
 void bny_verbs_cqs_poll(struct vb_tp *t)
 {
-    for (int i = 0; i < t->nrails; i++)
+    for (int i = 0; i < t->nrails; i++) {
+        free_empty(&t->rails[i]);
         for (struct vb_cq *q = t->rails[i].cqs; q; q = q->next) {
             char why[128];
 
@@ -149,10 +176,13 @@ void bny_verbs_cqs_poll(struct vb_tp *t)
             if (!q->failed)
                 continue;
             q->failed = 0;
+            if (t->rails[i].down == 2) /* for good, and known */
+                continue;
             snprintf(why, sizeof why, "the completion queue of device %s fails",
                      t->rails[i].at);
             bny_verbs_rail_down(t, &t->rails[i], 2, why);
         }
+    }
 }
 
 int bny_verbs_cqs_arm(struct vb_tp *t)
@@ -163,7 +193,7 @@ int bny_verbs_cqs_arm(struct vb_tp *t)
         for (struct vb_cq *q = t->rails[i].cqs; q; q = q->next) {
             ibv_req_notify_cq(q->cq, 0);
             came += bny_verbs_cq_sweep(q);
-            came += q->failed != 0;
+            came += q->failed && t->rails[i].down != 2;
         }
     return came != 0;
 }
@@ -186,14 +216,12 @@ void bny_verbs_cqs_disarm(struct vb_tp *t)
 
 /* ---- making and ending ---- */
 
-static void cq_free(struct vb_cq *q)
+/* One peer that keeps to nothing may take all that a shared receive queue has. */
+static uint32_t beyond_shares(const struct vb_rail *rail, uint32_t places)
 {
-    if (q->cq && q->events)
-        q->t->fn->ibv_ack_cq_events(q->cq, q->events);
-    if (q->cq)
-        q->t->fn->ibv_destroy_cq(q->cq);
-    free(q->lanes);
-    free(q);
+    uint32_t shares = places * (VB_RECVS + 1);
+
+    return rail->shared.n > shares ? rail->shared.n - shares : 0;
 }
 
 /* For so many queue pairs. NULL with errno. */
@@ -204,8 +232,8 @@ static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t plac
 
     while (room < 2 * places)
         room *= 2;
-    if (rail->shared.srq) /* what connections that prove nothing may take of it */
-        entries += VB_HALF_MAX + VB_SRQ_SPARE;
+    if (rail->shared.srq)
+        entries += beyond_shares(rail, places);
     if (q)
         q->lanes = calloc(room, sizeof(struct vb_lane *));
     if (!q || !q->lanes) {
@@ -229,7 +257,8 @@ static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t plac
 static uint32_t places_for(const struct vb_tp *t, const struct vb_rail *rail)
 {
     uint64_t lanes = (uint64_t)(t->tp.nranks - 1) * t->blob.qps + CQ_SPARE;
-    uint32_t spare = rail->shared.srq ? VB_HALF_MAX + VB_SRQ_SPARE : 0, fit;
+    uint32_t shared = rail->shared.srq ? rail->shared.n : 0, fit;
+    uint32_t each = most_of(t) - (shared ? VB_RECVS + 1 : 0);
     struct ibv_device_attr attr;
 
     if (lanes > CQ_PLACES)
@@ -237,7 +266,7 @@ static uint32_t places_for(const struct vb_tp *t, const struct vb_rail *rail)
     memset(&attr, 0, sizeof attr);
     if (t->fn->ibv_query_device(rail->ctx, &attr) != 0 || attr.max_cqe <= 0)
         return 1;
-    fit = (uint32_t)attr.max_cqe > spare ? ((uint32_t)attr.max_cqe - spare) / most_of(t) : 1;
+    fit = (uint32_t)attr.max_cqe > shared ? ((uint32_t)attr.max_cqe - shared) / each : 1;
     return fit < lanes ? fit + !fit : (uint32_t)lanes;
 }
 

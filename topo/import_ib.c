@@ -219,7 +219,7 @@ static int port_line(struct ib *s)
     t = dash + 3;
     b = end_of(&t, &guid_b);
     desc = b ? strstr(t, "( '") : NULL;
-    mid = desc ? strstr(desc, "' - '") : NULL;
+    mid = desc ? strstr(desc + 3, "' - '") : NULL;
     stop = mid ? strrchr(mid + 5, '\'') : NULL;
     if (!mbps || !stop)
         return bny_import_fail(

@@ -204,6 +204,10 @@ Test(import, ibnetdiscover_in_both_forms)
                  25e9);
     cr_assert_eq((double)cap(g, "node1", "H-0002c90300000011") * g->unit_Bps, 4e9);
     bny_graph_free(g);
+    /* A description that is empty, or begins like the line between two. */
+    for (int i = 0; i < 2; i++)
+        bny_graph_free(parse(i ? "CA 5 1 0x11 4x QDR - SW 4 1 0xe4 ( '' - 'sw1' )\n"
+                               : "CA 5 1 0x11 4x QDR - SW 4 1 0xe4 ( ' - 'x' - 'sw1' )\n"));
 }
 
 /* No two nodes on one place, ranks below switches. */

@@ -94,7 +94,7 @@ Test(faults_seen, a_receive_from_oneself_is_refused, .init = open_two, .fini = c
 }
 
 /* Every size, every kind of call: the memory of plans and programs ends somewhere. */
-Test(faults_seen, what_a_communicator_keeps_is_bounded, .timeout = 120)
+Test(faults_seen, what_a_communicator_keeps_is_bounded, .timeout = 300)
 {
     struct bny_scope s = { .n = 96, .eager_max = 4096, .chunk_max = 65536, .coded_max = 65536 };
     int members[96];

@@ -419,17 +419,17 @@ static void all(int n)
     rig_close(&g);
 }
 
-Test(memory_kind, every_call_on_one_rank, .timeout = 120)
+Test(memory_kind, every_call_on_one_rank, .timeout = 300)
 {
     all(1);
 }
 
-Test(memory_kind, every_call_on_three_ranks, .timeout = 120)
+Test(memory_kind, every_call_on_three_ranks, .timeout = 300)
 {
     all(3);
 }
 
-Test(memory_kind, every_call_on_four_ranks, .timeout = 120)
+Test(memory_kind, every_call_on_four_ranks, .timeout = 300)
 {
     all(4);
 }

@@ -56,7 +56,7 @@ const char *mp_skip_reason(void);
 /* What the latest run printed when it failed, the outputs' tails included: Criterion swallows
  * stderr when it writes TAP. */
 const char *mp_report(void);
-/* BANYAN_TEST_SEED, else a random one, which is printed. */
+/* BANYAN_TEST_SEED; a random one where that is "random"; else always the same. */
 uint64_t mp_seed(void);
 
 /* In a worker: the shared memory; exits when there is none. With BANYAN_TEST_ALONE set, private

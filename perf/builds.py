@@ -142,8 +142,9 @@ class Bench:
         return len(again) < self.o.most and (not span or span[0] <= self.o.limit <= span[1])
 
     def again(self):
+        failed = set()
         while True:
-            left = [cell for cell in self.suspects() if self.is_open(cell)]
+            left = [cell for cell in self.suspects() if cell not in failed and self.is_open(cell)]
             if not left:
                 return
             for cell in left:
@@ -152,7 +153,7 @@ class Bench:
                     return
                 self.pair("again", cell[:5], [cell[5]], None)
                 if len(self.cells[cell]["again"]) == before:
-                    return  # it failed, and would again
+                    failed.add(cell)  # it would again
             self.save()
 
     # ---- what is printed ----
@@ -188,7 +189,7 @@ class Bench:
         for cell in self.suspects():
             first, again = self.cells[cell]["first"], self.cells[cell]["again"]
             span = interval(again)
-            verdict = "open" if self.is_open(cell) or span[0] <= self.o.limit <= span[1] else "slower" if span[0] > self.o.limit else "not slower"
+            verdict = "open" if not span or self.is_open(cell) or span[0] <= self.o.limit <= span[1] else "slower" if span[0] > self.o.limit else "not slower"
             slower += verdict == "slower"
             times = [f"{statistics.median(t):.4g} ({min(t):.4g} .. {max(t):.4g})" for t in ([p[i] for p in again] for i in (0, 1)) if t] or ["", ""]
             print(f"| {' '.join(map(str, cell))} | {ratio_of(first):.2f} | {len(again)} | {times[0]} | {times[1]} | " +

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tags: matching of sends and receives of 4 bytes between 2 ranks, by their tags.
  *
- *   banyan_run -n 2 build/perf/tags pingpong|ahead|reversed one|new N
+ *   banyan_run -n 2 build/perf/tags pingpong|ahead one|new N, or reversed new N
  *
  * With one tag, or a new one for each message. pingpong: half a round trip and the rank's
  * memory, in ten parts of N rounds. ahead: N blocking sends, the first receive LATE_US later;
@@ -169,8 +169,11 @@ int main(int argc, char **argv)
     cpu_set_t set;
     int n = argc == 4 ? atoi(argv[3]) : 0;
 
-    if (n < 1) {
-        fprintf(stderr, "usage: banyan_run -n 2 tags pingpong|ahead|reversed one|new N\n");
+    if (n < 1 || (strcmp(argv[2], "one") && strcmp(argv[2], "new")) ||
+        (strcmp(argv[1], "pingpong") && strcmp(argv[1], "ahead") &&
+         (strcmp(argv[1], "reversed") || strcmp(argv[2], "new")))) {
+        fprintf(stderr,
+                "usage: banyan_run -n 2 tags pingpong|ahead one|new N, or reversed new N\n");
         return 2;
     }
     must(banyan_comm_init_env(&comm, NULL));

@@ -39,9 +39,9 @@ enum bny_tp_caps {
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
     BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
-    BNY_TP_SHARED = 1 << 7,    /* both ends work on the same memory: nothing crosses a wire */
     BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes
                                   registered memory */
+    BNY_TP_SHARED = 1 << 7,    /* both ends work on the same memory: nothing crosses a wire */
 };
 
 struct bny_tp;

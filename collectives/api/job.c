@@ -88,8 +88,8 @@ void bny_world_free(struct bny_world *w)
     bny_world_delete(w);
 }
 
-/* How long a goodbye may take. Where nothing has failed all ranks are in it by now: who is slow
- * gets its time, or it would take our exit for a death. */
+/* How long a goodbye may take. Where we know of no failure all ranks are in it by now: who is
+ * slow gets its time, or it would take our exit for a death. */
 #define FAREWELL_NS        10000000000u
 #define FAREWELL_FAILED_NS 500000000u
 
@@ -108,7 +108,8 @@ static void farewell(struct bny_world *w)
             bny_worlds_progress(w);
             sched_yield();
         }
-        most = w->control && bny_control_suspect(w->control) ? FAREWELL_FAILED_NS : FAREWELL_NS;
+        most =
+            !w->control || bny_control_suspect(w->control) ? FAREWELL_FAILED_NS : FAREWELL_NS;
     } while (waiting && bny_now_ns() - since < most);
 }
 

@@ -443,8 +443,6 @@ Test(sparse, adaptive_bits_follow_the_spread)
     free(y);
 }
 
-/* Acceptance: with 20 % drift of the scale each step, from the fourth call on. No residual: the
- * family stays itself. */
 /* A chunk of one element, which these codecs send sooner or later, in a message of the bound.
  * sidco does not: what it fits says that nothing is ever far above the mean. */
 Test(sparse, a_single_element_does_not_wait_for_ever)
@@ -465,6 +463,8 @@ Test(sparse, a_single_element_does_not_wait_for_ever)
     }
 }
 
+/* Acceptance: with 20 % drift of the scale each step, from the fourth call on. No residual: the
+ * family stays itself. */
 Test(sparse, tracked_threshold_keeps_what_was_asked)
 {
     const enum family families[] = { LAPLACE, GPD, STUDENT3, GAUSS, DGAMMA_HALF };

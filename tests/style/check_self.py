@@ -158,7 +158,8 @@ class Planted(unittest.TestCase):
         style = "BasedOnStyle: LLVM\nColumnLimit: 20\n"
         files = {".clang-format": style, "base/a.c": "/* 4567890123456789_ */\n"}
         self.expect("check_format.py", files, "base/a.c:1: 23 columns")
-        bare = {**os.environ, "PATH": "/nonexistent"}  # no formatter, no git
+        bare = {k: v for k, v in os.environ.items() if k != "CLANG_FORMAT"}
+        bare["PATH"] = "/nonexistent"  # no formatter, no git
         code, out = self.run_check("check_format.py", files, environment=bare)
         self.assertEqual(code, 1, out)
         code, out = self.run_check("check_format.py", {**files, "base/a.c": "int a;\n"}, environment=bare)

@@ -8,7 +8,7 @@
 /* The i-th of the names that exist, NULL past the end. */
 typedef const char *(*bny_name_fn)(size_t i);
 
-/* "; did you mean ring?" with the name of the smallest edit distance from text, for the end of
+/* " (did you mean ring?)" with the name of the smallest edit distance from text, for the end of
  * a sentence; "" when no name has anything in common with it. Valid until the thread's next
  * call. more: a further name, or NULL. */
 const char *bny_did_you_mean(const char *text, bny_name_fn name, const char *more);

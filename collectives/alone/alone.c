@@ -36,9 +36,9 @@ static int copy(struct bny_op *op)
     return 1;
 }
 
-const struct bny_path_ops bny_path_alone = {
-    .name = "alone", .start = start, .advance = copy, .waits_on = waits_on
-};
+const struct bny_path_ops bny_path_alone = { .start = start,
+                                             .advance = copy,
+                                             .waits_on = waits_on };
 
 /* ---- to oneself ---- */
 
@@ -84,6 +84,6 @@ static int send_to_self(struct bny_op *op)
     return 1;
 }
 
-const struct bny_path_ops bny_path_self = {
-    .name = "self", .start = start, .advance = send_to_self, .waits_on = waits_on
-};
+const struct bny_path_ops bny_path_self = { .start = start,
+                                            .advance = send_to_self,
+                                            .waits_on = waits_on };

@@ -281,8 +281,7 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
-/* Numbers the hosts in order of their lowest ranks. A topology that says nothing, on hosts of
- * one rank each, is dropped. */
+/* Numbers the hosts in order of their lowest ranks. */
 static int settle_topology(struct bny_init *in)
 {
     struct bny_world *w = in->w;

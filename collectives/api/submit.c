@@ -143,7 +143,6 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
         return bny_fail(BANYAN_ENOMEM, "no memory for a request");
     bny_world_lock(comm->world);
     rc = prepare(&r->op, comm, call);
-    r->op.persistent = 1;
     bny_world_unlock(comm->world);
     if (rc) {
         bny_op_finish(&r->op);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The life of a chunk: encode, send, receive, decode-and-add, pass on. The only file that sees
- * steps, codecs and transports together. Functions stand in the order a chunk meets them.
+/* The life of a chunk: encode, send, receive, decode-and-add, pass on. Functions stand in the
+ * order a chunk meets them.
  *
  * Nothing here blocks: bny_engine_advance() makes one pass over the steps that may be able to
  * move, each of which may move one chunk. Passing over all of them chunk by chunk, instead of
@@ -168,8 +168,11 @@ static int pull_to_tile(struct bny_op *op, struct bny_step_state *st, struct bny
     while (st->view_off < msg->hdr.len) {
         long got = msg->ep->ops->view(msg, st->view_off, msg->hdr.len - st->view_off,
                                       e->tile + st->view_off, &ptr);
-        if (got == BNY_AGAIN)
+        if (got == BNY_AGAIN) {
+            if (!st->view_off) /* the message may be taken back, and the tile is others' */
+                e->tile_of = NULL;
             return 0;
+        }
         if (got < 0)
             return (int)got;
         st->view_off += (uint32_t)got;

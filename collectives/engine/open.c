@@ -360,7 +360,6 @@ static int sends_to(const struct bny_op *op, int r)
 }
 
 const struct bny_path_ops bny_path_engine = {
-    .name = "engine",
     .init = init,
     .start = start,
     .advance = bny_engine_advance,

@@ -312,11 +312,11 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     }
     if (!msg->data && msg->hdr.len) { /* a transport that lends no eager memory: fetch it */
         msg = bny_msg_hold(pool, msg);
-        if (!msg || bny_msg_is_draining(msg)) {
+        if (!msg || !msg->data || bny_msg_is_draining(msg)) {
             bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_EPROTO,
                        op->comm->peers[from].world_rank,
-                       "rank %d: an eager message of rank %d came in pieces", op->comm->rank,
-                       from);
+                       "rank %d: an eager message of rank %d did not come as one",
+                       op->comm->rank, from);
             if (msg)
                 bny_msg_release(pool, msg);
             return;
@@ -356,7 +356,6 @@ static int waits_on(const struct bny_op *op, int r)
 }
 
 const struct bny_path_ops bny_path_oneshot = {
-    .name = "oneshot",
     .init = init,
     .start = start,
     .advance = advance,

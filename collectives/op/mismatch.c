@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that call different operations. Every message carries the signature of its sender's
- * operation, which is compared with ours of the same number: in flight (op.c) or among the
+ * operation, which is compared with ours of the same number: in flight (match/) or among the
  * latest ones that are finished here.
  *
  * Ranks may differ such that nobody sends anything: each waits for data of the other, or has

@@ -28,7 +28,6 @@ struct bny_op {
     int planned;      /* plan and tables fit `call` as it is */
     atomic_int state; /* enum bny_op_state */
     int result;
-    int persistent;
     struct bny_receiver match; /* its number is match.seq */
     struct bny_sig sig;
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */

@@ -24,7 +24,6 @@
 struct bny_op;
 
 struct bny_path_ops {
-    const char *name;
     /* 0 or an error. May be NULL. */
     int (*init)(struct bny_op *op);
     /* How many numbers of operations it takes beside its own. May be NULL: none. */

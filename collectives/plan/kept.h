@@ -18,10 +18,14 @@ struct bny_plans {
     struct bny_plan_slot slots[BNY_PLAN_SLOTS];
     struct bny_kept_program *kept;
     size_t nkept, bytes;
+    int starved; /* see bny_plans_starve() */
 };
 
 /* Those of the scope, made at first use. NULL, with a sentence: no memory. */
 struct bny_plans *bny_plans_of(struct bny_scope *s);
+/* There is no memory to look at one of the candidates: no plan is made then, as this rank's
+ * choice would not be that of the others. Returns -BANYAN_ENOMEM. */
+int bny_plans_starve(const struct bny_scope *s);
 /* Where the plan of a call is kept, if it is. */
 struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call);
 
@@ -30,7 +34,6 @@ struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_ca
  * schedule cannot serve the collective. coalesce: as for bny_compile. */
 int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char *schedule,
                     int coalesce, struct bny_kept_program **out);
-const struct bny_program *bny_kept_program(const struct bny_kept_program *k);
 /* Takes part in holding it; bny_plan_drop() gives it back. */
 void bny_plan_hold(struct bny_plan *plan, struct bny_kept_program *k);
 

@@ -206,12 +206,12 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
     rc = coll == BNY_SENDRECV ? build_sendrecv(&made, s, root, call->is_send)
                               : build(&made, &borrowed, s, coll, schedule, root, coalesce);
     if (rc)
-        return rc;
+        return rc == -BANYAN_ENOMEM ? bny_plans_starve(s) : rc;
     k = calloc(1, sizeof *k);
     if (!k) {
         if (!borrowed)
             bny_program_free(made);
-        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+        return bny_plans_starve(s);
     }
     *k = (struct bny_kept_program){ .next = plans->kept,
                                     .collective = coll,
@@ -233,11 +233,6 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
     k->holds--;
     *out = k;
     return 0;
-}
-
-const struct bny_program *bny_kept_program(const struct bny_kept_program *k)
-{
-    return k->program;
 }
 
 void bny_plan_hold(struct bny_plan *plan, struct bny_kept_program *k)
@@ -265,6 +260,13 @@ struct bny_plans *bny_plans_of(struct bny_scope *s)
     if (!s->plans)
         bny_fail(BANYAN_ENOMEM, "no memory for plans");
     return s->plans;
+}
+
+int bny_plans_starve(const struct bny_scope *s)
+{
+    if (s->plans)
+        s->plans->starved = 1;
+    return bny_fail(BANYAN_ENOMEM, "no memory for a plan");
 }
 
 /* All fields must reach the top bits: calls that differ only in the collective are often made

@@ -16,7 +16,7 @@ enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 struct bny_scope {
     int n, rank;
     int *members;                  /* [n] their ranks in the job */
-    struct bny_topology *topology; /* the job's; NULL: nothing is known that matters */
+    struct bny_topology *topology; /* the job's */
     /* Agreed */
     uint32_t eager_max;     /* largest payload that every pair may send eagerly */
     uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry */

@@ -362,7 +362,12 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
     if (!slot->valid || !bny_call_same(&slot->call, &agreed)) {
         slot->valid = 0;
         bny_plan_drop(&slot->plan);
+        plans->starved = 0;
         rc = choose(s, &agreed, &slot->plan);
+        if (rc == 0 && plans->starved) {
+            bny_plan_drop(&slot->plan);
+            rc = -BANYAN_ENOMEM;
+        }
         if (rc)
             return rc;
         slot->call = agreed;

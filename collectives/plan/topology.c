@@ -10,6 +10,7 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "collectives/plan/kept.h"
 #include "topo/graph_edit.h"
 
 #define PROVE_RANKS_MAX                                                                        \
@@ -355,19 +356,6 @@ static int grow_forest(struct bny_forest **out, const struct bny_topology *t,
 
 /* ---- making forests ---- */
 
-enum bny_forest_use bny_topology_use(enum bny_collective c)
-{
-    return c == BNY_ALLREDUCE                              ? BNY_FOREST_ALLREDUCE
-           : c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER ? BNY_FOREST_SCATTERED
-                                                           : BNY_FOREST_ROOTED;
-}
-
-int bny_topology_has_use(enum bny_collective c)
-{
-    return c == BNY_ALLREDUCE || c == BNY_REDUCE || c == BNY_BROADCAST ||
-           c == BNY_REDUCE_SCATTER || c == BNY_ALLGATHER;
-}
-
 /* A copy of the plan's forest, without claim and routes of a direction that nobody asked for.
  */
 static int copy_plan(struct bny_forest **out, const struct bny_topology *t,
@@ -485,28 +473,17 @@ static void make_room(struct bny_topology *t)
     }
 }
 
-struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
-                                   enum bny_forest_use use, int root)
+/* Fills m, of zeros but its key. */
+static void make(struct bny_made *m, const struct bny_topology *t)
 {
-    struct bny_made *m;
+    const char *schedule = m->schedule;
+    enum bny_forest_use use = m->use;
     struct bny_forest *hosts = NULL;
-    int grouped = t->grouped || bny_topology_hosts_builder(schedule),
+    int grouped = t->grouped || bny_topology_hosts_builder(schedule), root = m->root,
         hroot = root < 0  ? -1
                 : grouped ? t->host_of[root]
                           : root;
 
-    for (m = t->made; m; m = m->next)
-        if (m->use == use && m->root == root && !strcmp(m->schedule, schedule))
-            return m;
-    m = calloc(1, sizeof *m);
-    if (!m)
-        return NULL;
-    snprintf(m->schedule, sizeof m->schedule, "%s", schedule);
-    m->use = use;
-    m->root = root;
-    make_room(t);
-    m->next = t->made;
-    t->made = m;
     m->rc = build_base(&hosts, t, schedule, use, hroot);
     if (m->rc == 0 && t->graph && t->graph->nranks == hosts->nranks)
         m->rc = bny_topology_set_cost(&m->cost, hosts, t->graph, use);
@@ -520,7 +497,41 @@ struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
     } else {
         bny_forest_free(hosts);
     }
-    return m;
+}
+
+int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const char *schedule,
+                      enum bny_collective coll, int root)
+{
+    const struct bny_collective_row *row = bny_collective_row(coll);
+    struct bny_topology *t = bny_topology_of(s);
+    struct bny_made *m;
+    int rc;
+
+    if (!t || !row->has_use)
+        return -BANYAN_ENOTSUP;
+    root = row->use == BNY_FOREST_ROOTED ? root : -1;
+    for (m = t->made; m; m = m->next)
+        if (m->use == row->use && m->root == root && !strcmp(m->schedule, schedule)) {
+            *out = m;
+            return m->rc;
+        }
+    m = calloc(1, sizeof *m);
+    if (!m)
+        return bny_plans_starve(s);
+    snprintf(m->schedule, sizeof m->schedule, "%s", schedule);
+    m->use = row->use;
+    m->root = root;
+    make(m, t);
+    rc = m->rc;
+    if (rc == -BANYAN_ENOMEM) { /* another time there is some */
+        made_free(m);
+        return bny_plans_starve(s);
+    }
+    make_room(t);
+    m->next = t->made;
+    t->made = m;
+    *out = m;
+    return rc;
 }
 
 /* ---- some of the ranks ---- */
@@ -543,6 +554,8 @@ static int subset_graph(struct bny_topology *sub, const struct bny_topology *t,
     free(nodes);
     return sub->graph ? 0 : -BANYAN_EINVAL;
 }
+
+#define SUBSETS_MAX 64 /* kept; nobody keeps a pointer to one from call to call */
 
 /* A communicator of some ranks, or of all in another order: the same network, in which the
  * other ranks only pass on. A schedule's file is for all ranks. */
@@ -586,17 +599,29 @@ static int is_of(const struct bny_topology *sub, const struct bny_scope *s)
 
 struct bny_topology *bny_topology_of(const struct bny_scope *s)
 {
-    struct bny_topology *t = s->topology, *sub;
+    struct bny_topology *t = s->topology, **at, *sub;
+    int n = 1;
 
     if (!t || !t->host_of || is_of(t, s))
         return t && t->host_of ? t : NULL;
-    for (sub = t->subsets; sub; sub = sub->next)
-        if (is_of(sub, s))
-            return sub;
-    sub = make_subset(t, s);
-    if (sub) {
-        sub->next = t->subsets;
-        t->subsets = sub;
+    for (at = &t->subsets; (sub = *at) && !is_of(sub, s); at = &sub->next)
+        n++;
+    if (sub)
+        *at = sub->next;
+    else if (!(sub = make_subset(t, s)))
+        bny_plans_starve(s);
+    if (!sub)
+        return NULL;
+    sub->next = t->subsets; /* the latest use first */
+    t->subsets = sub;
+    if (n <= SUBSETS_MAX)
+        return sub;
+    for (at = &t->subsets, n = 0; n < SUBSETS_MAX; n++)
+        at = &(*at)->next;
+    while ((t = *at)) {
+        *at = t->next;
+        t->next = NULL;
+        bny_topology_free(t);
     }
     return sub;
 }
@@ -622,16 +647,12 @@ int bny_topology_lower(char *name, const struct bny_scope *s, enum bny_collectiv
     struct bny_made *m;
     int cap;
 
-    if (!t || !t->graph || !bny_topology_has_use(coll) || t->graph->nranks > FAMILY_RANKS_MAX)
-        return 0;
-    root = bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1;
-    m = bny_topology_make(t, *name ? name : "packed", bny_topology_use(coll), root);
-    if (!m || m->rc || m->height < 2)
+    if (!t || !t->graph || t->graph->nranks > FAMILY_RANKS_MAX ||
+        bny_topology_make(&m, s, *name ? name : "packed", coll, root) != 0 || m->height < 2)
         return 0;
     cap = m->height > 4 ? m->height * 3 / 4 : m->height - 1;
     snprintf(name, BNY_NAME_MAX, "packed_h%d", cap);
-    m = bny_topology_make(t, name, bny_topology_use(coll), root);
-    return m && m->rc == 0;
+    return bny_topology_make(&m, s, name, coll, root) == 0;
 }
 
 int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
@@ -647,18 +668,14 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
 {
     struct bny_topology *t = bny_topology_of(s);
     struct bny_made *m;
+    int rc;
 
     *borrowed = 0;
-    if (!t || !bny_topology_has_use(coll))
-        return -BANYAN_ENOTSUP;
-    if (!strncmp(schedule, "file:", 5) && t->set.p) {
+    if (t && bny_collective_row(coll)->has_use && !strncmp(schedule, "file:", 5) && t->set.p) {
         *borrowed = 1;
         *out = t->set.p[s->rank];
         return t->set.collective == coll ? 0 : -BANYAN_ENOTSUP;
     }
-    m = bny_topology_make(t, schedule, bny_topology_use(coll),
-                          bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
-    if (!m)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a forest");
-    return m->rc ? m->rc : bny_compile(out, m->forest, coll, s->rank, coalesce);
+    rc = bny_topology_make(&m, s, schedule, coll, root);
+    return rc ? rc : bny_compile(out, m->forest, coll, s->rank, coalesce);
 }

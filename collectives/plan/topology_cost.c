@@ -215,15 +215,14 @@ int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
 {
     struct bny_topology *t = bny_topology_of(s);
     struct bny_made *m;
+    int rc;
 
-    if (!t || !t->graph || !bny_topology_has_use(coll))
+    if (!t || !t->graph)
         return -BANYAN_ENOTSUP;
     if (t->grouped && bny_builder_find(schedule)) /* it knows nothing of hosts */
         return -BANYAN_ENOTSUP;
-    m = bny_topology_make(t, schedule, bny_topology_use(coll),
-                          bny_topology_use(coll) == BNY_FOREST_ROOTED ? root : -1);
-    if (!m || m->rc)
-        return m ? m->rc : -BANYAN_ENOMEM;
-    *out = m->cost;
-    return 0;
+    rc = bny_topology_make(&m, s, schedule, coll, root);
+    if (rc == 0)
+        *out = m->cost;
+    return rc;
 }

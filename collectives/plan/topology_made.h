@@ -51,12 +51,10 @@ struct bny_topology {
 
 /* The topology of this communicator's ranks; NULL: nothing is known of them. */
 struct bny_topology *bny_topology_of(const struct bny_scope *s);
-/* Has the collective forests, and for which use? */
-enum bny_forest_use bny_topology_use(enum bny_collective c);
-int bny_topology_has_use(enum bny_collective c);
-/* The cached forest, or a new one; NULL: no memory. root -1: of no root. */
-struct bny_made *bny_topology_make(struct bny_topology *t, const char *schedule,
-                                   enum bny_forest_use use, int root);
+/* The cached forest, or a new one. 0, or why there is none. root: where the collective's
+ * forests have one. */
+int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const char *schedule,
+                      enum bny_collective coll, int root);
 /* What forest f costs on graph g; routes it. */
 int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
                           const struct bny_graph *g, enum bny_forest_use use);

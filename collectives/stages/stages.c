@@ -243,7 +243,6 @@ static int waits_on(const struct bny_op *op, int r)
 }
 
 const struct bny_path_ops bny_path_stages = {
-    .name = "stages",
     .init = init,
     .numbers = numbers,
     .start = start,

@@ -42,12 +42,12 @@ struct bny_world {
         uint8_t shares_memory;                   /* every pair talks by shared memory */
         uint8_t small_slots; /* some pair may not be able to send more than slot_max at once */
     } agreed;
-    struct bny_topology *topology; /* NULL: nothing is known that matters */
-    int all_local;                 /* one host */
-    int oversubscribed;            /* more local ranks than CPUs, on any host */
-    int codec_crc;                 /* encoded chunks carry checksums */
-    int codec_force;               /* codecs are used even where they are predicted to lose */
-    double link_Bps;               /* the user's word on a rank's link; 0: none */
+    struct bny_topology *topology;
+    int all_local;      /* one host */
+    int oversubscribed; /* more local ranks than CPUs, on any host */
+    int codec_crc;      /* encoded chunks carry checksums */
+    int codec_force;    /* codecs are used even where they are predicted to lose */
+    double link_Bps;    /* the user's word on a rank's link; 0: none */
     /* This rank's own */
     int nlocal;               /* ranks on this host */
     uint32_t cpu;             /* oversubscribed: 1 + the CPU that this rank was on after its

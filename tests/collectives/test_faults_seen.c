@@ -78,6 +78,51 @@ Test(faults_seen, a_ready_that_cannot_be_sent_ends_the_operation, .init = open_t
     ends_with(1 << 18, "no READY goes out");
 }
 
+static int (*whole_poll)(struct bny_tp *tp, struct bny_event *ev, int n);
+
+static int descriptors(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    int got = whole_poll(tp, ev, n);
+
+    for (int i = 0; i < got; i++)
+        if (ev[i].kind == BNY_EV_MSG && ev[i].msg->hdr.kind == BNY_MSG_DATA) {
+            ev[i].msg->data = NULL;
+            ev[i].msg->descriptor = 1;
+        }
+    return got;
+}
+
+/* A member that breaks the protocol: a short message, whose bytes stay with it. */
+Test(faults_seen, a_short_message_without_its_bytes_is_refused, .init = open_two,
+     .fini = close_two)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_request *req[2];
+    float x[2] = { 1, 2 };
+    int done = 0, rc = 0;
+
+    failing = *comm[0]->world->tps[0]->ops;
+    whole_poll = failing.poll;
+    failing.poll = descriptors;
+    comm[0]->world->tps[0]->ops = &failing;
+    opts.schedule = "oneshot";
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(banyan_allreduce_init(&x[r], &x[r], 1, BANYAN_F32, BANYAN_SUM, comm[r],
+                                           &opts, &req[r]),
+                     0);
+        cr_assert_eq(banyan_start(req[r]), 0);
+    }
+    for (int i = 0; i < 100 && rc == 0 && !done; i++) {
+        banyan_test(req[1], &done);
+        rc = banyan_test(req[0], &done);
+    }
+    cr_assert_eq(rc, -BANYAN_EPROTO, "%d: %s", rc, banyan_last_error());
+    cr_assert_not_null(strstr(banyan_last_error(), "did not come as one"), "%s",
+                       banyan_last_error());
+    banyan_request_free(req[0]);
+    banyan_request_free(req[1]);
+}
+
 /* Another message to oneself waits: that is no reason to wait for one that never comes. */
 Test(faults_seen, a_receive_from_oneself_is_refused, .init = open_two, .fini = close_two)
 {

@@ -14,9 +14,9 @@ static inline uint64_t bny_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-#define BNY_FOREVER_S                                                                          \
-    1e9 /* longer than any process lives; infinity, and what does not fit into nanoseconds, is \
-           beyond it */
+/* Longer than any process lives; infinity, and what does not fit into nanoseconds, is beyond
+ * it. */
+#define BNY_FOREVER_S 1e9
 
 /* Absolute deadline `seconds` after from_ns; 0 (none) when seconds <= 0, from BNY_FOREVER_S on,
  * and for NaN. */

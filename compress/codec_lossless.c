@@ -22,8 +22,8 @@
 #define GROUP BNY_EXACT_GROUP
 #define PLAIN 8
 #define ZERO  9
-#define EARLY                                                                                  \
-    (16 * (size_t)GROUP) /* elements after which a chunk that saves nothing is given up */
+/* Elements after which a chunk that saves nothing is given up. */
+#define EARLY (16 * (size_t)GROUP)
 
 #define MASKED 128
 

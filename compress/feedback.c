@@ -10,8 +10,8 @@
 #include "compress/kernels/kernels.h"
 
 #define TILE 512 /* elements */
-#define TOO_LARGE                                                                              \
-    (187u << 23) /* bits of 2^60: norms of BNY_GROUP_MAX such elements are finite */
+/* Bits of 2^60: norms of BNY_GROUP_MAX such elements are finite. */
+#define TOO_LARGE (187u << 23)
 
 void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, size_t n,
                        void (*encode)(void *wire, const float *src, size_t n),

@@ -18,11 +18,10 @@
 #include "transport/transport.h"
 
 #define PUT_TIMEOUT_S 30.0
-#define STREAM_BYTES                                                                           \
-    (8u << 20) /* under way together where a device moves them: a bandwidth is that of a       \
-                  stream */
-#define STREAM_MOST 64u
-#define ROUNDS      64 /* of put_lat over a device, each timed by itself */
+/* Under way together where a device moves them: a bandwidth is that of a stream. */
+#define STREAM_BYTES (8u << 20)
+#define STREAM_MOST  64u
+#define ROUNDS       64 /* of put_lat over a device, each timed by itself */
 
 static _Thread_local struct { /* of this rank */
     const struct bny_transport_ops *ops;

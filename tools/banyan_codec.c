@@ -17,12 +17,11 @@
 #include "compress/linear.h"
 #include "tools/codec_opts.h"
 
-#define CACHE_ELEMS                                                                            \
-    (32u << 10) /* 128 KiB an array: the second-level cache holds a loop's arrays */
-#define DRAM_ELEMS (16u << 20)
-#define CHUNK                                                                                  \
-    (32u << 10) /* elements that a sparse codec gets at a time, as in an operation             \
-                 */
+/* 128 KiB an array: the second-level cache holds a loop's arrays. */
+#define CACHE_ELEMS (32u << 10)
+#define DRAM_ELEMS  (16u << 20)
+/* Elements that a sparse codec gets at a time, as in an operation. */
+#define CHUNK      (32u << 10)
 #define CHUNKS_MAX 4096
 #define WARM       6 /* operations until a threshold is tracked */
 

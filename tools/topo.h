@@ -57,8 +57,8 @@ int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct t
  * ALLREDUCE, else the larger. */
 int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g,
                enum bny_forest_use use);
-#define TOPO_PROVE_RANKS_MAX                                                                   \
-    1024 /* programs of so many ranks take seconds and half a gigabyte to prove */
+/* Programs of so many ranks take seconds and half a gigabyte to prove. */
+#define TOPO_PROVE_RANKS_MAX 1024
 /* Proves the forest's programs with up to `most` buffers a channel of each pair of ranks;
  * *slots: the number that suffices, -1 where nothing was proven (more ranks than that). 0 or an
  * error. */

@@ -23,9 +23,9 @@ enum {
     HOST_BYTES = 128
 };
 
-#define EXCHANGE_S                                                                             \
-    0.1 /* about so long is the exchange of a large message: slow links have smaller ones */
-#define PAIR_S 1.5 /* and so long all repetitions of it */
+/* About so long is the exchange of a large message: slow links have smaller ones. */
+#define EXCHANGE_S 0.1
+#define PAIR_S     1.5 /* and so long all repetitions of it */
 
 struct job {
     struct banyan_comm *comm;

@@ -12,11 +12,10 @@
 #include "collectives/engine/coded.h"
 #include "collectives/local/local.h"
 
-#define TILE_BYTES                                                                             \
-    (128u << 10) /* pulled at a time when it is added: stays in the first-level cache's reach  \
-                  */
-#define BORROWED_MAX                                                                           \
-    2 /* chunks of a peer's link at once, by age: one on its way, one behind it */
+/* Pulled at a time when it is added: stays in the first-level cache's reach. */
+#define TILE_BYTES (128u << 10)
+/* Chunks of a peer's link at once, by age: one on its way, one behind it. */
+#define BORROWED_MAX 2
 
 /* ---- encode and send ---- */
 

@@ -21,8 +21,8 @@
 #include "collectives/local/workers.h"
 #include "collectives/plan/topology.h"
 
-#define SMALL_BYTES                                                                            \
-    4096 /* messages up to this are encoded into the operation's memory: they go eagerly */
+/* Messages up to this are encoded into the operation's memory: they go eagerly. */
+#define SMALL_BYTES 4096
 
 static const struct bny_codec *codec_of(const struct bny_op *op)
 {

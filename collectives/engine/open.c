@@ -7,9 +7,8 @@
 
 #include "collectives/engine/coded.h"
 
-#define CLOSE_NS                                                                               \
-    1000000000u /* for a peer that is in the middle of a put; normally that takes microseconds \
-                 */
+/* For a peer that is in the middle of a put; normally that takes microseconds. */
+#define CLOSE_NS 1000000000u
 
 int bny_engine_placeable(const struct bny_op *op, uint32_t i)
 {

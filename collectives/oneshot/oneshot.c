@@ -16,9 +16,8 @@
 #include "collectives/op/op.h"
 
 #define BOARDS 16
-#define BOARD_BYTES_MIN                                                                        \
-    1024u /* below, a copy into each ring costs less than the bookkeeping                      \
-           */
+/* Below, a copy into each ring costs less than the bookkeeping. */
+#define BOARD_BYTES_MIN 1024u
 
 struct shots {           /* the path's state */
     struct bny_msg **of; /* [n] messages held */

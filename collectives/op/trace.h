@@ -46,9 +46,8 @@ int bny_trace_begin(struct banyan_comm *comm, size_t cap);
 int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, size_t *n,
                   uint64_t *lost);
 
-#define BNY_TRACE_STAGE                                                                        \
-    UINT32_MAX /* in place of a step: a stage of a linear codec, by chunk                      \
-                */
+/* In place of a step: a stage of a linear codec, by chunk. */
+#define BNY_TRACE_STAGE UINT32_MAX
 /* Adds an event of a step of the operation's program; the world's lock is held. */
 void bny_trace_add(const struct bny_op *op, uint32_t step, enum bny_trace_kind kind,
                    uint32_t chunk, uint64_t t0, uint64_t t1, size_t bytes);

@@ -11,9 +11,8 @@
 /* What a chunk costs on a network of given links, for the size of chunks: ranks there wait for
  * sockets. */
 #define BNY_NETWORK_ALPHA_S 30e-6
-#define BNY_NETWORK_BYTES_MIN                                                                  \
-    4096 /* below, plans for the network are not worth looking for                             \
-          */
+/* Below, plans for the network are not worth looking for. */
+#define BNY_NETWORK_BYTES_MIN 4096
 
 /* A linear model of one message: alpha + bytes * beta, and gamma for the addition of a byte. */
 struct bny_cost_model {

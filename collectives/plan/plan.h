@@ -16,8 +16,8 @@ enum bny_path {
     BNY_PATH_COUNT
 };
 
-#define BNY_BOARD_BYTES                                                                        \
-    (32u << 10) /* of a one-shot: the longest that one copy for all serves */
+/* Of a one-shot: the longest that one copy for all serves. */
+#define BNY_BOARD_BYTES (32u << 10)
 
 struct bny_kept_program;
 

@@ -13,9 +13,9 @@
 #include "collectives/plan/kept.h"
 #include "topo/graph_edit.h"
 
-#define PROVE_RANKS_MAX                                                                        \
-    512 /* the most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB  \
-           there, each rank */
+/* The most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB there,
+ * each rank. */
+#define PROVE_RANKS_MAX  512
 #define PIECES_MAX       8  /* of a rank's share in reduce_scatter and allgather */
 #define FAMILY_RANKS_MAX 64 /* and so many, packed forests under caps on their height */
 

@@ -10,8 +10,8 @@
 #include "topo/route.h"
 
 #define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
-#define WIRE_SHARE                                                                             \
-    0.955 /* payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes */
+/* Payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes. */
+#define WIRE_SHARE 0.955
 
 static int height(const struct bny_tree *tree, const int *parent, int n, int *depth)
 {

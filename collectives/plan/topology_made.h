@@ -10,8 +10,8 @@
 #include "topo/plan.h"
 
 #define BNY_DIRECTS_MAX 8
-#define BNY_AUTO_RANKS_MAX                                                                     \
-    256 /* up to so many ranks auto builds every kind of forest: seconds at most, once */
+/* Up to so many ranks auto builds every kind of forest: seconds at most, once. */
+#define BNY_AUTO_RANKS_MAX 256
 
 struct bny_made { /* a forest of the communicator's ranks */
     struct bny_made *next;

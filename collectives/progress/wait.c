@@ -10,17 +10,16 @@
 #include "collectives/progress/progress.h"
 
 #define TICK_NS 500000u /* between ticks */
-#define CHECK_EVERY                                                                            \
-    256u /* spins, or turns that found something, between looks at the clock                   \
-          */
+/* Spins, or turns that found something, between looks at the clock. */
+#define CHECK_EVERY   256u
 #define SPINS         20000u /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED  0u     /* when CPUs are shared: whom we wait for may need this one */
 #define YIELDS        2000u
 #define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
 #define YIELDS_MIN    8u
 #define NAP_MAX_NS    2000000u
-#define HOOK_EVERY                                                                             \
-    8u /* yields between calls of the hook: an MPI's own progress may yield as well */
+/* Yields between calls of the hook: an MPI's own progress may yield as well. */
+#define HOOK_EVERY   8u
 #define TICK_EVERY   256u /* yields between ticks, over waits: some hundred microseconds */
 #define LOOKS_SHARED 60   /* with shared CPUs, at peers that run on others; some microseconds */
 

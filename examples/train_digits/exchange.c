@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-#define ENCODE_MIN                                                                             \
-    1024 /* elements: less costs more time in calls than it saves on any wire                  \
-          */
+/* Elements: less costs more time in calls than it saves on any wire. */
+#define ENCODE_MIN 1024
 
 int exchange_init(struct exchange *ex, struct banyan_comm *comm, const struct network *net,
                   const char *codec, int feedback, uint64_t seed)

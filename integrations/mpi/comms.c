@@ -10,8 +10,8 @@
 
 #include "integrations/mpi/shim.h"
 
-#define CLOSE_S                                                                                \
-    20.0 /* at MPI_Finalize: for ranks that freed a communicator later than we did */
+/* At MPI_Finalize: for ranks that freed a communicator later than we did. */
+#define CLOSE_S 20.0
 
 struct shim_comm *shim_cache[SHIM_CACHE];
 static struct shim_comm *all;

@@ -7,8 +7,8 @@
 
 #include <banyan/banyan.h>
 
-#define MAX                                                                                    \
-    (1u << 18) /* elements: 1 MiB, in windows and chunk by chunk; few go through rings */
+/* Elements: 1 MiB, in windows and chunk by chunk; few go through rings. */
+#define MAX (1u << 18)
 
 static int wrong(const char *what, size_t i, float got, float expected)
 {

@@ -17,8 +17,8 @@
 #define QUEUE_NS 5000000u /* of the link's time; then it drops */
 #define RING     2048u    /* packets, or one sender's acknowledgements, that are under way */
 #define MS       1000000ull
-#define HELLO                                                                                  \
-    2 /* packets of each on the idle link, as first barriers send: they tell the round trip */
+/* Packets of each on the idle link, as first barriers send: they tell the round trip. */
+#define HELLO 2
 #define SEEDS 12
 
 struct share {

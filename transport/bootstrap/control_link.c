@@ -16,8 +16,8 @@
 
 #define MS         1000000u
 #define CONNECT_NS (10000ull * MS)
-#define SILENCE_NS                                                                             \
-    (500ull * MS) /* of one address, while there is another; doubles up to 16 s */
+/* Of one address, while there is another; doubles up to 16 s. */
+#define SILENCE_NS   (500ull * MS)
 #define REFUSALS_MAX 6
 #define ATTEMPTS_MAX 40
 

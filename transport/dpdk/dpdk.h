@@ -27,9 +27,9 @@
 #define DP_EAGERS    256u                          /* messages with a buffer of their own */
 #define DP_MESSAGES  (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
 #define DP_COPY_MAX  320u /* fragments up to this are copied into the packet */
-#define DP_BUDGET                                                                              \
-    512u /* received buffers of one peer that may be held: no more credit is told, and what    \
-            lies beyond it is dropped */
+/* Received buffers of one peer that may be held: no more credit is told, and what lies
+ * beyond it is dropped. */
+#define DP_BUDGET     512u
 #define DP_ACK_EVERY  8u
 #define DP_ACK_NS     20000u
 #define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */

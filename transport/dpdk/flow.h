@@ -37,16 +37,15 @@
 #define BNY_FLOW_LOSSLESS  56u
 #define BNY_FLOW_TARGET_NS 400000u /* delay above the smallest seen that the window aims at */
 #define BNY_FLOW_START     32
-#define BNY_FLOW_FLOOR                                                                         \
-    147456u /* bytes: delay alone shrinks the window to no less, nor below 64 smaller packets  \
-             */
+/* Bytes: delay alone shrinks the window to no less, nor below 64 smaller packets. */
+#define BNY_FLOW_FLOOR 147456u
 #define BNY_FLOW_LEAST 4
-#define BNY_FLOW_MOST                                                                          \
-    128 /* half of what may be unacknowledged: what was lost goes again without a pause */
+/* Half of what may be unacknowledged: what was lost goes again without a pause. */
+#define BNY_FLOW_MOST       128
 #define BNY_FLOW_RANDOM     0.06 /* share of lost packets that is taken for chance */
 #define BNY_FLOW_REORDER_NS 20000u
-#define BNY_FLOW_REORDER                                                                       \
-    3u /* threshold, raised up to 64 where packets prove to be late, not lost */
+/* Threshold, raised up to 64 where packets prove to be late, not lost. */
+#define BNY_FLOW_REORDER 3u
 
 enum bny_flow_state { BNY_FLOW_FREE, BNY_FLOW_FLYING, BNY_FLOW_LOST, BNY_FLOW_ACKED };
 

@@ -22,8 +22,8 @@
 #define BNY_DPDK_HEAD     38u
 #define BNY_DPDK_CHECK    8u
 #define BNY_DPDK_HEAD_MAX 192u /* everything before the payload, padded */
-#define BNY_DPDK_WINDOW                                                                        \
-    256u /* packets beyond the oldest that is not acknowledged; bits of a SACK */
+/* Packets beyond the oldest that is not acknowledged; bits of a SACK. */
+#define BNY_DPDK_WINDOW 256u
 
 enum bny_dpdk_type {
     BNY_DPDK_DATA = 1,

@@ -19,8 +19,8 @@
 #include "base/param.h"
 #include "transport/shm/shm_impl.h"
 
-#define SLEEP_NS                                                                               \
-    1000000u /* longest useful sleep: what a missed doorbell costs (see bny_shm_post) */
+/* Longest useful sleep: what a missed doorbell costs (see bny_shm_post). */
+#define SLEEP_NS 1000000u
 
 /* First bytes of a small file, NUL-terminated, without the newline; "" when it cannot be read.
  */

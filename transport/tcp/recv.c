@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-#define LITTLE                                                                                 \
-    2048u /* read ahead after a large message: what is read here must be copied again */
+/* Read ahead after a large message: what is read here must be copied again. */
+#define LITTLE        2048u
 #define ROOM_MIN      4096u /* do not read into less space than this */
 #define DISCARD_TURNS 16
 

@@ -27,8 +27,8 @@
 #define TCP_ZCOPY_MIN   8192u
 #define TCP_PAYLOAD_MAX (1u << 30)
 #define TCP_CHUNK       65536u /* one receive buffer */
-#define TCP_CHUNKS_MAX                                                                         \
-    64 /* receive buffers of one connection, while messages in them are held */
+/* Receive buffers of one connection, while messages in them are held. */
+#define TCP_CHUNKS_MAX    64
 #define TCP_TILE          65536u
 #define TCP_SLOTS         8       /* send slots of one endpoint */
 #define TCP_ITEMS         128u    /* ring of messages to write; power of two */

@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "transport/verbs/lane.h"
 
-#define TOLD                                                                                   \
-    8u /* requests turned away that are told one by one; then each time that their number has  \
-          doubled */
+/* Requests turned away that are told one by one; then each time that their number has
+ * doubled. */
+#define TOLD 8u
 
 /* Not even one of ours? Versions are compared by themselves: what else a request says depends
  * on them. */

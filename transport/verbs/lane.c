@@ -20,10 +20,9 @@
 #include "transport/verbs/lane.h"
 
 #define DRAIN_S 1.0 /* a device that flushes nothing by then is not waited for */
-#define SRQ_DRAIN_S                                                                            \
-    0.1 /* with a shared receive queue nothing is flushed: for the message that was coming in  \
-         */
-#define LOSSES_MAX 4 /* in a row */
+/* With a shared receive queue nothing is flushed: for the message that was coming in. */
+#define SRQ_DRAIN_S 0.1
+#define LOSSES_MAX  4 /* in a row */
 
 static void leave(struct vb_lane *c)
 {

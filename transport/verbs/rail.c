@@ -12,8 +12,8 @@
 #include "transport/verbs/lane.h"
 
 #define HOME_NS 1000000000u /* a port that came up must have been so for this long */
-#define HOME_MAX_NS                                                                            \
-    64000000000ull /* between two attempts where nothing tells that the way is free */
+/* Between two attempts where nothing tells that the way is free. */
+#define HOME_MAX_NS 64000000000ull
 
 int bny_verbs_nonblocking(int fd)
 {

@@ -6,12 +6,11 @@
 #include "base/clock.h"
 #include "transport/verbs/lane.h"
 
-#define CUT                                                                                    \
-    4096u /* stripes begin at multiples of it: no packet is shorter than the MTU but the last  \
-           */
-#define LEAVING_S                                                                              \
-    2.0 /* for stripes behind which there is a farewell: the peer's device has told that they  \
-           are here */
+/* Stripes begin at multiples of it: no packet is shorter than the MTU but the last. */
+#define CUT 4096u
+/* For stripes behind which there is a farewell: the peer's device has told that they are
+ * here. */
+#define LEAVING_S 2.0
 
 /* ---- keys ---- */
 

@@ -14,9 +14,8 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-#define CM_EVERY                                                                               \
-    1024 /* polls between two looks at connection events, when none is expected                \
-          */
+/* Polls between two looks at connection events, when none is expected. */
+#define CM_EVERY 1024
 #define JOIN_NAP 1000000u /* ns: hellos come without waking a sleeper */
 
 extern const struct bny_transport_ops bny_verbs_ops;

@@ -71,11 +71,11 @@
 #define VB_LANE_BYTES   8192u
 /* registered for a peer, at most */
 #define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
-#define VB_STRIPE_MIN                                                                          \
-    65536u /* shortest payload that goes over other lanes, and about the shortest stripe */
-#define VB_ZCOPY_MIN 4097u /* from here on registered memory is sent as it is */
-#define VB_RECVS                                                                               \
-    320u /* receive requests posted: all credits, their returns, a farewell, and a batch */
+/* Shortest payload that goes over other lanes, and about the shortest stripe. */
+#define VB_STRIPE_MIN 65536u
+#define VB_ZCOPY_MIN  4097u /* from here on registered memory is sent as it is */
+/* Receive requests posted: all credits, their returns, a farewell, and a batch. */
+#define VB_RECVS        320u
 #define VB_RECV_BATCH   16u
 #define VB_SENDS        512u /* send requests that may be under way; power of two */
 #define VB_SENDS_SPARE  32u  /* kept for credits and farewells */
@@ -86,8 +86,8 @@
 #define VB_LONG_MAX     (1u << 30)
 #define VB_LONGS        8u   /* they fit into the spare requests: conn_close() */
 #define VB_INLINE       220u /* asked for; what the device gives is read back */
-#define VB_JOIN_S                                                                              \
-    15.0 /* a network that does not carry a first connection by then: the peer is down */
+/* A network that does not carry a first connection by then: the peer is down. */
+#define VB_JOIN_S    15.0
 #define VB_HALF_MAX  64   /* incoming connections that have not proven themselves */
 #define VB_SRQ_SPARE 256u /* of a shared receive queue: srq.c */
 /* its entries; each has as much memory as a hello. lanes: of each rank, at most */

@@ -2,6 +2,7 @@
 /* Faults that were found by use, each in a world of two ranks over the loop transport, some
  * with a transport that fails where it is told to. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -136,6 +137,57 @@ Test(faults_seen, a_receive_from_oneself_is_refused, .init = open_two, .fini = c
     opts.tag = 1;
     cr_assert_eq(banyan_recv(&y, 1, BANYAN_I32, 0, comm[0], &opts), 0);
     cr_assert_eq(y, 7);
+}
+
+static uint64_t (*whole_arm)(struct bny_tp *tp, int *fds, int cap, int *n);
+static int most_asleep, woke_others; /* by the world's lock */
+
+static uint64_t watching_arm(struct bny_tp *tp, int *fds, int cap, int *n)
+{
+    uint64_t ns = whole_arm(tp, fds, cap, n);
+
+    if (comm[0]->world->nappers > most_asleep)
+        most_asleep = comm[0]->world->nappers;
+    return ns ? 20000000 : 0;
+}
+
+static void watching_disarm(struct bny_tp *tp)
+{
+    woke_others += comm[0]->world->nappers > 0;
+}
+
+static void *wait_long(void *req)
+{
+    cr_assert_eq(banyan_wait(req, 0.5), -BANYAN_ETIMEDOUT, "%s", banyan_last_error());
+    return NULL;
+}
+
+/* Who wakes while another thread sleeps must not tell peers that nobody does. */
+Test(faults_seen, two_threads_that_sleep_are_armed_until_both_wake, .init = open_two,
+     .fini = close_two)
+{
+    struct banyan_request *req[2];
+    pthread_t thread[2];
+    int x[2];
+
+    failing = *comm[0]->world->tps[0]->ops;
+    whole_arm = failing.arm;
+    failing.arm = watching_arm;
+    failing.disarm = watching_disarm;
+    comm[0]->world->tps[0]->ops = &failing;
+    for (int i = 0; i < 2; i++) {
+        struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+        opts.tag = i;
+        cr_assert_eq(banyan_recv_init(&x[i], 1, BANYAN_I32, 1, comm[0], &opts, &req[i]), 0);
+        cr_assert_eq(banyan_start(req[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&thread[i], NULL, wait_long, req[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    cr_assert_eq(most_asleep, 2);
+    cr_assert_eq(woke_others, 0);
 }
 
 /* Every size, every kind of call: the memory of plans and programs ends somewhere. */

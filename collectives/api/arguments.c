@@ -22,12 +22,6 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     rc = bny_comm_enter(comm, bny_collective_name(collective));
     if (rc)
         return rc;
-    if (comm->world->generation != bny_process_generation())
-        return bny_fail(
-            BANYAN_EFORK,
-            "%s: this process was forked from the one that made the communicator; make "
-            "one of its own here",
-            bny_collective_name(collective));
     if (comm->init)
         return bny_fail(
             BANYAN_EINVAL,

@@ -47,10 +47,7 @@ static int check(const struct banyan_request *req, const char *what)
             "%s: the request's communicator was finalized or destroyed already; free "
             "requests before",
             what);
-    if (req->op.comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK,
-                        "%s: this process was forked from the one that made the request", what);
-    return 0;
+    return bny_comm_check(req->op.comm, what);
 }
 
 static int is_active(struct banyan_request *req)

@@ -21,7 +21,8 @@
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive
  *              where a call's comment says so. Overlap otherwise is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
- *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it.
+ *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it
+ *              and on its requests; banyan_comm_destroy does nothing there.
  */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H

@@ -136,6 +136,8 @@ static struct mp_row others[] = {
     { "abort_and_end", "tcp", 2, "destroy" },
     { "fork_child", "shm", 2 },
     { "fork_child", "tcp", 2 },
+    { "fork_locked", "shm", 2 },
+    { "fork_locked", "tcp", 3 },
     { "codec_refuses", "shm", 2, "ebint:force=1" },
     { "codec_refuses", "tcp", 3, "maxnorm:width=4,force=1" },
     { "leave_early", "shm", 2 },

@@ -463,6 +463,86 @@ static int fork_locked(struct test *t)
     return 0;
 }
 
+/* Threads of the parent are in and out of the process's locks; each child makes communicators,
+ * states and operations of its own. */
+static atomic_int busy_stop;
+
+static int use_all(struct banyan_config *cfg)
+{
+    struct banyan_codec_state *st;
+    struct banyan_comm *comm;
+    struct banyan_request *rq;
+    float x = 1;
+    banyan_op op;
+
+    if (banyan_comm_init(&comm, NULL, 1, 0, cfg) != 0)
+        return 1;
+    if (banyan_op_create_premul_sum(2, &op) != 0)
+        return 2;
+    if (banyan_allreduce_init(&x, &x, 1, BANYAN_F32, op, comm, NULL, &rq) != 0)
+        return 3;
+    if (banyan_codec_state_create(&st, 1, 1) != 0)
+        return 4;
+    banyan_codec_state_free(st);
+    if (banyan_request_free(rq) != 0 || banyan_op_free(op) != 0)
+        return 5;
+    return banyan_comm_finalize(comm) == 0 ? 0 : 6;
+}
+
+/* No init and no request: they look for libraries, and glibc's list of those may be half
+ * changed in a child. */
+static void *busy_main(void *arg)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_comm *comm = arg;
+    struct banyan_codec_state *st;
+    float x = 1;
+    banyan_op op;
+
+    opts.codec = "int8";
+    while (!atomic_load(&busy_stop))
+        if (banyan_codec_state_create(&st, 1, 1) == 0 &&
+            banyan_op_create_premul_sum(2, &op) == 0 &&
+            banyan_allreduce(&x, &x, 1, BANYAN_F32, BANYAN_SUM, comm, &opts) == 0) {
+            banyan_codec_state_free(st);
+            banyan_op_free(op);
+        }
+    return NULL;
+}
+
+static int fork_busy(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm[3];
+    pthread_t busy[3];
+    int status, rc = 0;
+
+    cfg.transport = "loop";
+    cfg.codec = "int8";
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_comm_init(&comm[i], NULL, 1, 0, &cfg));
+    for (int i = 0; i < 3; i++)
+        CHECK(t, pthread_create(&busy[i], NULL, busy_main, comm[i]) == 0, "a thread");
+    for (int i = 0; i < 200; i++) {
+        pid_t pid = fork();
+        CHECK(t, pid >= 0, "fork");
+        if (pid == 0) {
+            alarm(10);
+            for (int k = 0; k < 3; k++)
+                rc = rc ? rc : use_all(&cfg);
+            _exit(rc);
+        }
+        CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
+        CHECK(t, status == 0, "child %d ended with status %x", i, status);
+    }
+    atomic_store(&busy_stop, 1);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(busy[i], NULL);
+        CHECK_OK(t, banyan_comm_finalize(comm[i]));
+    }
+    return 0;
+}
+
 /* A rank that leaves in order is no failure for those who do not need it; one that is needed
  * is. */
 static int leave_early(struct test *t)
@@ -514,6 +594,7 @@ const struct mp_case cases_failures[] = {
     { "abort_and_end", abort_and_end, CASE_FAILS | CASE_NO_THREADS },
     { "fork_child", fork_child, CASE_NO_THREADS },
     { "fork_locked", fork_locked, CASE_NO_THREADS },
+    { "fork_busy", fork_busy, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
     { 0 },
 };

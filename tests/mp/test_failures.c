@@ -138,6 +138,7 @@ static struct mp_row others[] = {
     { "fork_child", "tcp", 2 },
     { "fork_locked", "shm", 2 },
     { "fork_locked", "tcp", 3 },
+    { "fork_busy", "shm", 1 },
     { "codec_refuses", "shm", 2, "ebint:force=1" },
     { "codec_refuses", "tcp", 3, "maxnorm:width=4,force=1" },
     { "leave_early", "shm", 2 },

@@ -120,6 +120,8 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
         rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
     if (rc == 0)
         rc = bny_check_op(&call, op);
+    if (rc == 0 && vector)
+        rc = bny_check_op_counts(&call, counts, comm->n);
     if (rc)
         return rc;
     call.vector = (uint8_t)vector;

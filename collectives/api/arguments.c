@@ -83,6 +83,19 @@ int bny_check_op(struct bny_call *call, banyan_op op)
     return 0;
 }
 
+int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n)
+{
+    size_t unit = call->redop.elem_bytes;
+
+    for (int r = 0; unit && r < n; r++)
+        if (counts[r] % unit)
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: %zu bytes of rank %d are not a multiple of the "
+                            "operation's element of %zu bytes",
+                            counts[r], r, unit);
+    return 0;
+}
+
 int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
                    const char *what)
 {

@@ -11,6 +11,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
                    struct banyan_comm *comm, const struct banyan_opts *opts);
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype);
 int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count */
+int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n);
 int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
                    const char *what);
 int bny_check_buffer(const void *ptr, size_t elems, const char *what);

@@ -297,6 +297,13 @@ static int send_bulk_for_little(struct test *t)
     return 0;
 }
 
+static void add_triples(void *ctx, const void *in, void *inout, size_t n,
+                        enum banyan_dtype dtype)
+{
+    for (size_t i = 0; i < 3 * n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+}
+
 /* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
  * sent. */
 static int arguments(struct test *t)
@@ -307,6 +314,7 @@ static int arguments(struct test *t)
     size_t counts[MP_RANKS_MAX] = { 0 };
     float x[64] = { 0 }, y[64];
     unsigned char b[64] = { 0 };
+    banyan_op triples;
     int done;
 
 #define WRONG(word, call)                                                                      \
@@ -332,6 +340,16 @@ static int arguments(struct test *t)
     WRONG("counts", banyan_reduce_scatterv(x, y, NULL, BANYAN_F32, BANYAN_SUM, comm, NULL));
     counts[0] = SIZE_MAX / 4 + 2;
     WRONG("counts", banyan_allgatherv(x, y, counts, NULL, BANYAN_F32, comm, NULL));
+    CHECK_OK(t, banyan_op_create_user(add_triples, NULL, 12, 4, 1, &triples));
+    WRONG("count", banyan_allreduce(b, b + 32, 13, BANYAN_U8, triples, comm, NULL));
+    for (int r = 0; r < t->n; r++) /* their sum may be a multiple */
+        counts[r] = r ? 7 : 5;
+    WRONG("counts: 5 bytes of rank 0",
+          banyan_reduce_scatterv(b, b, counts, BANYAN_U8, triples, comm, NULL));
+    for (int r = 0; r < t->n; r++)
+        counts[r] = 12 * (size_t)(r != 0);
+    CHECK_OK(t, banyan_reduce_scatterv(b, y, counts, BANYAN_U8, triples, comm, NULL));
+    CHECK_OK(t, banyan_op_free(triples));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.schedule = NULL;

@@ -94,19 +94,6 @@ static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int r
     return rc ? rc : finish_call(&call, comm, opts, NULL, 0, NULL, 0, req);
 }
 
-/* Additions in rank order: no scattered schedule has that. */
-static void become_allreduce(struct bny_call *call, size_t at, size_t own, size_t total)
-{
-    call->collective = BNY_ALLREDUCE;
-    call->via_allreduce = 1;
-    call->own_at = at;
-    call->own_count = own;
-    call->count = total;
-    call->vector = 0;
-    call->scounts = NULL;
-    bny_call_set_schedule(call, "auto");
-}
-
 static int reduce_scatter_any(const void *send, void *recv, size_t count, const size_t *counts,
                               int vector, enum banyan_dtype dtype, banyan_op op,
                               struct banyan_comm *comm, const struct banyan_opts *opts,
@@ -135,11 +122,12 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
         rc = bny_check_buffer(recv, own, "recvbuf");
     if (rc == 0)
         rc = bny_check_codec(&call, comm, opts);
-    if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic))
-        become_allreduce(
-            &call, vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank,
-            own, total);
-    return rc ? rc : submit(comm, &call, req);
+    if (rc)
+        return rc;
+    bny_call_order(&call, comm,
+                   vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank,
+                   own, total);
+    return submit(comm, &call, req);
 }
 
 static int allgather_any(const void *send, void *recv, size_t count, const size_t *counts,

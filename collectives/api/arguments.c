@@ -226,3 +226,18 @@ int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
                         call->state->count, count);
     return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
 }
+
+void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
+                    size_t own, size_t total)
+{
+    if (comm->n == 1 || (call->redop.commutative && !call->deterministic))
+        return;
+    call->collective = BNY_ALLREDUCE;
+    call->via_allreduce = 1;
+    call->own_at = at;
+    call->own_count = own;
+    call->count = total;
+    call->vector = 0;
+    call->scounts = NULL;
+    bny_call_set_schedule(call, "auto");
+}

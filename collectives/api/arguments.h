@@ -22,5 +22,10 @@ int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call
 /* A codec that the call asked for must fit it; the communicator's default steps aside. */
 int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
                     const struct banyan_opts *opts);
+/* A reduce_scatter that adds in order of ranks becomes an allreduce into staging memory, of
+ * which [at, at + own) is this rank's: no scattered schedule has that order. After the codec.
+ */
+void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
+                    size_t own, size_t total);
 
 #endif

@@ -144,9 +144,10 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     bny_world_lock(comm->world);
     rc = prepare(&r->op, comm, call);
     r->op.persistent = 1;
+    if (rc)
+        bny_op_finish(&r->op);
     bny_world_unlock(comm->world);
     if (rc) {
-        bny_op_finish(&r->op);
         bny_request_drop(r);
         return rc;
     }

@@ -263,6 +263,8 @@ void bny_op_complete(struct bny_op *op, int result)
 
 void bny_op_finish(struct bny_op *op)
 {
+    if (op->comm) /* devices may know its memory, others may hold its program */
+        BNY_ASSERT_LOCKED(op->comm->world);
     for (int k = 0; k < BNY_PATH_COUNT; k++)
         if (op->of_path[k])
             op->paths[k]->free(op);

@@ -352,6 +352,12 @@ static int arguments(struct test *t)
     CHECK_OK(t, banyan_op_free(triples));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.schedule = "oneshot"; /* only planning finds that it cannot */
+    if (t->n > 1)
+        CHECK_RC(
+            t, -BANYAN_ENOTSUP,
+            banyan_allreduce_init(x, y, 1u << 30, BANYAN_F32, BANYAN_SUM, comm, &opts, &rq));
+    CHECK(t, rq == NULL, "a request in spite of the error");
     opts.schedule = NULL;
     opts.codec = "f61";
     WRONG("did you mean f16?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));

@@ -246,6 +246,17 @@ static int scan_any(enum bny_collective which, const void *send, void *recv, siz
     return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
 }
 
+/* Would a blocking receive from oneself find its message? Others make progress meanwhile. */
+static int has_sent_itself(struct banyan_comm *comm, uint32_t tag)
+{
+    int has;
+
+    bny_world_lock(comm->world);
+    has = bny_match_has_next(comm->match, comm->rank, tag);
+    bny_world_unlock(comm->world);
+    return has;
+}
+
 static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
                         struct banyan_comm *comm, const struct banyan_opts *opts,
                         struct banyan_request **req)
@@ -262,7 +273,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
     if (rc == 0)
         rc = bny_check_buffer(buf, count, "buf");
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
-        !bny_match_has_next(comm->match, peer, call.tag))
+        !has_sent_itself(comm, call.tag))
         rc = bny_fail(
             BANYAN_EINVAL,
             "peer: a blocking receive from oneself with nothing sent would never return; put "

@@ -224,7 +224,8 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
- * see it as gone. Requests of comm must be freed before. */
+ * see it as gone. Requests of comm must be freed before. Its calls in a group that has not
+ * ended are dropped: banyan_group_end then returns -EINVAL. */
 BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);

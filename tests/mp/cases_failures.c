@@ -424,6 +424,7 @@ static int forked_others(struct banyan_comm *c, struct banyan_request *q, const 
     FORKED(banyan_wait_all(&q, 1, 1));
     FORKED(banyan_wait_any(&q, 1, 1, &which));
     FORKED(banyan_request_free(q));
+    FORKED(banyan_group_end());
     *last = "banyan_comm_destroy";
     banyan_comm_destroy(c);
     return 0;
@@ -442,6 +443,8 @@ static int fork_locked(struct test *t)
 
     CHECK(t, last != MAP_FAILED, "mmap");
     CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+    CHECK_OK(t, banyan_group_start());
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
     CHECK(t, pthread_create(&l.thread, NULL, locker_main, &l) == 0, "a thread");
     while (!atomic_load(&l.inside))
         usleep(1000);
@@ -456,6 +459,7 @@ static int fork_locked(struct test *t)
     CHECK(t, status == 0, "the child ended with status %x after %s", status, *last);
     atomic_store(&l.go, 1);
     pthread_join(l.thread, NULL);
+    CHECK_OK(t, banyan_group_end());
     CHECK_OK(t, banyan_request_free(rq));
     for (int i = 0; i < 10; i++)
         case_check_works(t, t->comm);

@@ -424,6 +424,37 @@ static int finalize_busy(struct test *t)
     return 0;
 }
 
+/* A communicator that is destroyed inside a group takes its calls along; the others run. */
+static int destroy_in_group(struct test *t)
+{
+    struct banyan_comm *dup[2];
+    uint32_t x = 1, y[3] = { 0 };
+    size_t n = 100000;
+    float *big = case_malloc(n * 4);
+
+    memset(big, 0, n * 4);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(t, banyan_comm_dup(t->comm, &dup[i]));
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, banyan_allreduce(&x, &y[0], 1, BANYAN_U32, BANYAN_SUM, dup[0], NULL));
+        CHECK_OK(t, banyan_allreduce(&x, &y[1], 1, BANYAN_U32, BANYAN_SUM, dup[1], NULL));
+        CHECK_OK(t, banyan_allreduce(big, big, n, BANYAN_F32, BANYAN_SUM, dup[0], NULL));
+        CHECK_OK(t, banyan_allreduce(&x, &y[2], 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        banyan_comm_destroy(dup[0]);
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_group_end());
+        CHECK_HAS(t, banyan_last_error(), "destroyed");
+        CHECK(t, y[0] == 0 && y[1] == (uint32_t)t->n && y[2] == y[1], "sums %u, %u, %u", y[0],
+              y[1], y[2]);
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, banyan_group_end());
+        CHECK_OK(t, banyan_comm_finalize(dup[1]));
+        memset(y, 0, sizeof y);
+    }
+    free(big);
+    return 0;
+}
+
 /* ---- calls from inside a user operation ---- */
 struct inside {
     struct test *t;
@@ -641,6 +672,7 @@ const struct mp_case cases_misuse[] = {
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
     { "finalize_busy", finalize_busy, 0 },
+    { "destroy_in_group", destroy_in_group, 0 },
     { "op_calls_banyan", op_calls_banyan, 0 },
     { "dead_handles", dead_handles, 0 },
     { 0 },

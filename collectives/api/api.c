@@ -15,12 +15,23 @@ static int begin(struct bny_call *call, enum bny_collective which, struct banyan
                  const struct banyan_opts *opts, const void *send, void *recv, size_t count,
                  enum banyan_dtype dtype)
 {
-    int rc = bny_call_begin(call, which, comm, opts);
+    int rc = bny_call_begin(call, which, bny_collective_name(which), comm, opts);
 
     call->sendbuf = send;
     call->recvbuf = recv;
     call->count = count;
     return rc ? rc : bny_check_type(call, dtype);
+}
+
+/* Elements of all ranks' blocks: of counts, or (NULL) of `count` each. SIZE_MAX is refused by
+ * bny_check_extent(). */
+static size_t count_all(const struct banyan_comm *comm, const size_t *counts, size_t count)
+{
+    size_t all;
+
+    if (counts)
+        return bny_counts_sum(counts, comm->n);
+    return __builtin_mul_overflow(count, (size_t)comm->n, &all) ? SIZE_MAX : all;
 }
 
 /* Either runs the call (req BNY_RUN) or makes a request of it. */
@@ -114,9 +125,7 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
     call.vector = (uint8_t)vector;
     call.scounts = (size_t *)counts;
     own = vector ? counts[comm->rank] : count;
-    total = vector ? bny_counts_sum(counts, comm->n) : count;
-    if (!vector && __builtin_mul_overflow(count, (size_t)comm->n, &total))
-        total = SIZE_MAX; /* refused by check_extent */
+    total = count_all(comm, counts, count);
     rc = bny_check_buffer(send, total, "sendbuf");
     if (rc == 0)
         rc = bny_check_buffer(recv, own, "recvbuf");
@@ -146,7 +155,7 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
     call.rcounts = (size_t *)counts;
     call.rdispls = (size_t *)displs;
     return finish_call(&call, comm, opts, send, vector ? counts[comm->rank] : count, recv,
-                       vector ? bny_counts_sum(counts, comm->n) : count, req);
+                       count_all(comm, counts, count), req);
 }
 
 /* Gather and scatter: the root has a block for each rank, every rank has one. */
@@ -177,7 +186,7 @@ static int rooted_any(enum bny_collective which, const void *send, void *recv, s
         *(gathers ? &call.rcounts : &call.scounts) = (size_t *)counts;
         *(gathers ? &call.rdispls : &call.sdispls) = (size_t *)displs;
         all = gathers ? recv : send;
-        total = vector ? bny_counts_sum(counts, comm->n) : count;
+        total = count_all(comm, counts, count);
     }
     return gathers ? finish_call(&call, comm, opts, send, count, all, total, req)
                    : finish_call(&call, comm, opts, all, total, recv, count, req);
@@ -189,8 +198,9 @@ static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_
 {
     struct bny_call call;
     int rc = begin(&call, BNY_ALLTOALL, comm, opts, send, recv, count, dtype);
+    size_t all = rc ? 0 : count_all(comm, NULL, count);
 
-    return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
+    return rc ? rc : finish_call(&call, comm, opts, send, all, recv, all, req);
 }
 
 static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls,
@@ -224,7 +234,7 @@ static int barrier_any(struct banyan_comm *comm, const struct banyan_opts *opts,
                        struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_BARRIER, comm, opts);
+    int rc = bny_call_begin(&call, BNY_BARRIER, "barrier", comm, opts);
 
     call.dtype = BANYAN_U8;
     call.count = 1; /* a byte of scratch memory travels */
@@ -262,8 +272,12 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
                         struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_SENDRECV, comm, opts, buf, buf, count, dtype);
+    int rc = bny_call_begin(&call, BNY_SENDRECV, is_send ? "send" : "recv", comm, opts);
 
+    if (rc == 0)
+        rc = bny_check_type(&call, dtype);
+    call.sendbuf = call.recvbuf = buf;
+    call.count = count;
     call.root = peer;
     call.is_send = (uint8_t)is_send;
     call.codec = NULL;

@@ -8,7 +8,7 @@
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
 
-int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
     int rc;
@@ -19,7 +19,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     call->redop.commutative = 1;
     call->timeout_s = -1;
     bny_call_set_schedule(call, "auto");
-    rc = bny_comm_enter(comm, bny_collective_name(collective));
+    rc = bny_comm_enter(comm, what);
     if (rc)
         return rc;
     if (comm->init)
@@ -27,7 +27,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
             BANYAN_EINVAL,
             "%s: the communicator is still joining; call banyan_comm_init_test until it is "
             "done",
-            bny_collective_name(collective));
+            what);
     call->deterministic = comm->scope.deterministic != 0;
     call->codec = comm->scope.codec;
     if (!opts)

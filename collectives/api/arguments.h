@@ -6,8 +6,9 @@
 
 #include "collectives/api/job.h"
 
-/* What every call begins with: the communicator, the options, what they leave to defaults. */
-int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+/* What every call begins with: the communicator, the options, what they leave to defaults.
+ * what: the function's name. */
+int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts);
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype);
 int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count */

@@ -230,7 +230,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
                         "banyan_comm_plan: collective, buf must not be NULL, dtype a type");
     if (!bny_collective_find(&c, collective))
         return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
-    rc = bny_call_begin(&call, c, comm, NULL);
+    rc = bny_call_begin(&call, c, "banyan_comm_plan", comm, NULL);
     if (bny_collective_row(c)->rooted || c == BNY_SENDRECV)
         call.root = 0;
     call.dtype = c == BNY_BARRIER ? BANYAN_U8 : dtype; /* as banyan_barrier() */

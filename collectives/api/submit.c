@@ -137,8 +137,8 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     if (req == BNY_RUN)
         return run(comm, call);
     if (!req)
-        return bny_fail(BANYAN_EINVAL, "%s_init: out must not be NULL",
-                        bny_collective_name((enum bny_collective)call->collective));
+        return bny_fail(BANYAN_EINVAL, "banyan_%s_init: out must not be NULL",
+                        bny_call_name(call));
     *req = NULL;
     bny_device_look();
     r = bny_request_new(comm);

@@ -60,8 +60,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev)
 static void transport_failed(struct bny_world *w, int i, int rc)
 {
     bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc, w->rank,
-               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name,
-               *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
+               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name, bny_why(rc));
 }
 
 /* ---- progress ---- */

@@ -314,6 +314,7 @@ static int arguments(struct test *t)
     size_t counts[MP_RANKS_MAX] = { 0 };
     float x[64] = { 0 }, y[64];
     unsigned char b[64] = { 0 };
+    char all[40];
     banyan_op triples;
     int done;
 
@@ -364,6 +365,17 @@ static int arguments(struct test *t)
     opts.codec = NULL;
     opts.size = 3;
     WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    WRONG("send: comm", banyan_send(x, 1, BANYAN_F32, 0, NULL, NULL));
+    WRONG("recv: comm", banyan_recv(x, 1, BANYAN_F32, 0, NULL, NULL));
+    WRONG("banyan_send_init: out", banyan_send_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
+    WRONG("banyan_recv_init: out", banyan_recv_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
+    snprintf(all, sizeof all, "for %d elements", 2 * t->n);
+    WRONG(all, banyan_alltoall(NULL, y, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_alltoall(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_allgather(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG("for 2 elements", banyan_gather(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
+    if (t->rank == 0)
+        WRONG(all, banyan_scatter(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
     WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
     WRONG("sendbuf",
           banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));

@@ -488,7 +488,9 @@ static void calling_op(void *ctx, const void *in, void *inout, size_t n,
     struct test *t = s->t;
     struct banyan_stats stats = { .size = sizeof stats };
     struct banyan_comm *out;
+    struct banyan_codec_state *st;
     struct banyan_request *none;
+    banyan_op op;
     uint32_t x = 0, y;
     char text[100];
     void *mem;
@@ -523,6 +525,10 @@ static void calling_op(void *ctx, const void *in, void *inout, size_t n,
     CHECK(t, banyan_comm_count(t->comm) == t->n, "count %d", banyan_comm_count(t->comm));
     CHECK_OK(t, banyan_comm_stats(t->comm, &stats));
     CHECK_OK(t, banyan_async_error(t->comm, NULL, NULL, 0));
+    CHECK_OK(t, banyan_op_create_premul_sum(2, &op));
+    CHECK_OK(t, banyan_op_free(op));
+    CHECK_OK(t, banyan_codec_state_create(&st, 8, 1));
+    banyan_codec_state_free(st);
 }
 #undef INSIDE
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static _Thread_local char last_error[512];
+static _Thread_local int last_code; /* that last_error came with; 0: unknown */
 
 static const char *const phrases[BANYAN_ERROR_COUNT] = {
     [BANYAN_OK] = "success",
@@ -39,6 +40,12 @@ const char *banyan_last_error(void)
 void bny_set_last_error(const char *text)
 {
     snprintf(last_error, sizeof last_error, "%s", text);
+    last_code = 0;
+}
+
+const char *bny_why(int rc)
+{
+    return rc && rc == last_code ? last_error : banyan_strerror(rc);
 }
 
 int bny_fail(enum banyan_error code, const char *fmt, ...)
@@ -50,7 +57,8 @@ int bny_fail(enum banyan_error code, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     bny_set_last_error(text);
-    return -(int)code;
+    last_code = -(int)code;
+    return last_code;
 }
 
 int bny_fail_errno(const char *fmt, ...)

@@ -19,8 +19,10 @@ int bny_fail(enum banyan_error code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* As bny_fail(BANYAN_ESYSTEM), with ": <strerror(errno)>" appended. */
 int bny_fail_errno(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces the last error sentence without changing the code (to hand on another thread's
- * text). */
+/* Replaces the last error sentence (to hand on one that was kept). */
 void bny_set_last_error(const char *text);
+/* Why what has just returned rc failed: the last error sentence, when it came with that code,
+ * else the code's phrase. A sentence of another code is of another, older failure. */
+const char *bny_why(int rc);
 
 #endif

@@ -24,17 +24,27 @@
 
 static atomic_uint_fast64_t serials;
 
+/* The queue may be half changed: what it held is not used again. */
+void bny_handles_in_child(struct bny_lock *l)
+{
+    struct bny_handles *kind =
+        (struct bny_handles *)(void *)((char *)l - offsetof(struct bny_handles, lock));
+
+    kind->first = kind->last = NULL;
+    kind->nfreed = 0;
+}
+
 static struct bny_handle *oldest(struct bny_handles *kind)
 {
     struct bny_handle *h = NULL;
 
-    pthread_mutex_lock(&kind->lock);
+    bny_lock_take(&kind->lock);
     if (kind->nfreed > BNY_HANDLES_KEPT) {
         h = kind->first;
         kind->first = h->next;
         kind->nfreed--;
     }
-    pthread_mutex_unlock(&kind->lock);
+    bny_lock_give(&kind->lock);
     return h;
 }
 
@@ -61,11 +71,11 @@ void bny_handle_free(struct bny_handles *kind, struct bny_handle *h)
     h->next = NULL;
     memset(h + 1, 0, kind->bytes - sizeof *h);
     POISON(h + 1, kind->bytes - sizeof *h);
-    pthread_mutex_lock(&kind->lock);
+    bny_lock_take(&kind->lock);
     if (kind->nfreed++)
         kind->last->next = h;
     else
         kind->first = h;
     kind->last = h;
-    pthread_mutex_unlock(&kind->lock);
+    bny_lock_give(&kind->lock);
 }

@@ -6,10 +6,11 @@
 #ifndef BNY_BASE_HANDLE_H
 #define BNY_BASE_HANDLE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/fork.h"
 
 #define BNY_HANDLES_KEPT 64 /* freed ones of a kind that are not used again yet */
 
@@ -22,13 +23,14 @@ struct bny_handle {   /* the first member of what a handle points to */
 struct bny_handles { /* one kind */
     unsigned mark;
     size_t bytes;
-    pthread_mutex_t lock;
+    struct bny_lock lock;
     struct bny_handle *first, *last; /* freed, the oldest first */
     size_t nfreed;
 };
+void bny_handles_in_child(struct bny_lock *l);
 #define BNY_HANDLES(mark_, type)                                                               \
     {                                                                                          \
-        .mark = (mark_), .bytes = sizeof(type), .lock = PTHREAD_MUTEX_INITIALIZER              \
+        .mark = (mark_), .bytes = sizeof(type), .lock = BNY_LOCK(bny_handles_in_child)         \
     }
 
 /* A live handle, all else zero; NULL: no memory. Any thread. */

@@ -33,11 +33,11 @@ int bny_lazy_load(struct bny_lazy *l)
 {
     int e = 0;
 
-    pthread_mutex_lock(&l->lock);
+    bny_lock_take(&l->lock);
     if (!l->loaded)
         e = load(l);
     l->loaded = !e;
-    pthread_mutex_unlock(&l->lock);
+    bny_lock_give(&l->lock);
     return e;
 }
 
@@ -47,12 +47,9 @@ int bny_lazy_load(struct bny_lazy *l)
     int bny_lazy_##lib(void)                                                                   \
     {                                                                                          \
         static const char *const names[] = { BNY_##LIB##_FUNCTIONS(NAME) NULL };               \
-        static struct bny_lazy l = { soname,                                                   \
-                                     package,                                                  \
-                                     names,                                                    \
-                                     (void **)(void *)&bny_##lib##_table,                      \
-                                     PTHREAD_MUTEX_INITIALIZER,                                \
-                                     0 };                                                      \
+        static struct bny_lazy l = { soname,         package,                                  \
+                                     names,          (void **)(void *)&bny_##lib##_table,      \
+                                     BNY_LOCK(NULL), 0 };                                      \
         return bny_lazy_load(&l);                                                              \
     }
 

@@ -6,13 +6,13 @@
 #ifndef BNY_BASE_LAZY_H
 #define BNY_BASE_LAZY_H
 
-#include <pthread.h>
+#include "base/fork.h"
 
 struct bny_lazy {
     const char *soname, *package; /* libcjson.so.1, libcjson1 */
     const char *const *names;     /* NULL-terminated */
     void **table;                 /* as many pointers */
-    pthread_mutex_t lock;
+    struct bny_lock lock;
     int loaded;
 };
 

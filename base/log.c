@@ -2,15 +2,15 @@
 /* One log sink for the process. */
 #include "base/log.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <strings.h>
 
+#include "base/fork.h"
 #include "base/param.h"
 
-static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock sink_lock = BNY_LOCK(NULL);
 static banyan_log_fn sink_fn;
 static void *sink_ctx;
 static atomic_int max_level = -1; /* -1: not read from the environment yet */
@@ -52,11 +52,11 @@ void bny_log_set_rank(int rank)
 
 void banyan_set_log(banyan_log_fn fn, void *ctx, enum banyan_log_level level)
 {
-    pthread_mutex_lock(&sink_lock);
+    bny_lock_take(&sink_lock);
     sink_fn = fn;
     sink_ctx = ctx;
     atomic_store_explicit(&max_level, fn ? (int)level : level_from_env(), memory_order_relaxed);
-    pthread_mutex_unlock(&sink_lock);
+    bny_lock_give(&sink_lock);
 }
 
 void bny_log(enum banyan_log_level level, const char *fmt, ...)
@@ -74,10 +74,10 @@ void bny_log(enum banyan_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line + at, sizeof line - (size_t)at, fmt, ap);
     va_end(ap);
-    pthread_mutex_lock(&sink_lock);
+    bny_lock_take(&sink_lock);
     if (sink_fn)
         sink_fn(sink_ctx, level, line);
     else
         fprintf(stderr, "%s\n", line);
-    pthread_mutex_unlock(&sink_lock);
+    bny_lock_give(&sink_lock);
 }

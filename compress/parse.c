@@ -2,12 +2,12 @@
 /* "topk:delta=0.01" -> a configured codec. Codecs are interned: they are few, and compared by
  * pointer. */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fork.h"
 #include "base/nearest.h"
 #include "compress/codec.h"
 
@@ -16,7 +16,7 @@ struct entry {
     struct entry *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock lock = BNY_LOCK(NULL);
 static struct entry *known; /* never freed: codecs live as long as the process */
 
 const char *bny_codec_list(void)
@@ -133,7 +133,7 @@ static int intern(const struct bny_codec **out, const struct bny_codec *c)
 {
     struct entry *e;
 
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     for (e = known; e; e = e->next)
         if (e->codec.ops == c->ops && e->codec.force == c->force &&
             !memcmp(e->codec.param, c->param, sizeof c->param))
@@ -143,7 +143,7 @@ static int intern(const struct bny_codec **out, const struct bny_codec *c)
         e->next = known;
         known = e;
     }
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
     if (!e)
         return bny_fail(BANYAN_ENOMEM, "no memory for codec %s", c->spec);
     *out = &e->codec;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The list of codecs. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fork.h"
 #include "compress/codecs.h"
 
 const struct bny_codec_ops *const bny_codecs[] = {
@@ -31,7 +31,7 @@ const struct bny_codec_ops *const bny_codecs[] = {
  */
 static const struct bny_codec_ops *added[BNY_CODECS_ADDED];
 static atomic_size_t nadded;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock lock = BNY_LOCK(NULL);
 
 const struct bny_codec_ops *bny_codec_at(size_t i)
 {
@@ -59,7 +59,7 @@ int bny_codec_add(const struct bny_codec_ops *ops)
     size_t n;
     int rc = 0;
 
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     n = atomic_load(&nadded);
     if (bny_codec_find(ops->name))
         rc = bny_fail(BANYAN_EINVAL, "codec: there is one of the name %s already", ops->name);
@@ -70,6 +70,6 @@ int bny_codec_add(const struct bny_codec_ops *ops)
         added[n] = ops;
         atomic_store(&nadded, n + 1);
     }
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
     return rc;
 }

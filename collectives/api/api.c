@@ -9,6 +9,31 @@
 #include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 
+/* ---- what they have in common ---- */
+
+static int begin(struct bny_call *call, enum bny_collective which, struct banyan_comm *comm,
+                 const struct banyan_opts *opts, const void *send, void *recv, size_t count,
+                 enum banyan_dtype dtype)
+{
+    int rc = bny_call_begin(call, which, bny_collective_name(which), comm, opts);
+
+    call->sendbuf = send;
+    call->recvbuf = recv;
+    call->count = count;
+    return rc ? rc : bny_check_type(call, dtype);
+}
+
+/* Elements of all ranks' blocks: of counts, or (NULL) of `count` each. SIZE_MAX is refused by
+ * bny_check_extent(). */
+static size_t count_all(const struct banyan_comm *comm, const size_t *counts, size_t count)
+{
+    size_t all;
+
+    if (counts)
+        return bny_counts_sum(counts, comm->n);
+    return __builtin_mul_overflow(count, (size_t)comm->n, &all) ? SIZE_MAX : all;
+}
+
 /* Either runs the call (req BNY_RUN) or makes a request of it. */
 static int submit(struct banyan_comm *comm, const struct bny_call *call,
                   struct banyan_request **req)
@@ -18,36 +43,33 @@ static int submit(struct banyan_comm *comm, const struct bny_call *call,
     return rc ? rc : bny_submit(comm, call, req);
 }
 
+/* The last checks, and submit. send and recv: NULL where the call ignores them. */
+static int finish_call(struct bny_call *call, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, const void *send, size_t nsend,
+                       const void *recv, size_t nrecv, struct banyan_request **req)
+{
+    int rc = bny_check_buffer(send, nsend, "sendbuf");
+
+    if (rc == 0)
+        rc = bny_check_buffer(recv, nrecv, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_codec(call, comm, opts);
+    return rc ? rc : submit(comm, call, req);
+}
+
 /* ---- collectives ---- */
 /* Each is written once, as <name>_any, for both its forms. */
-
-static int reduction(struct bny_call *call, const void *send, void *recv, size_t count,
-                     enum banyan_dtype dtype, banyan_op op)
-{
-    int rc = bny_check_type(call, dtype);
-
-    call->sendbuf = send;
-    call->recvbuf = recv;
-    call->count = count;
-    return rc ? rc : bny_check_op(call, op);
-}
 
 static int allreduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
                          banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts,
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_ALLREDUCE, comm, opts);
+    int rc = begin(&call, BNY_ALLREDUCE, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
-        rc = reduction(&call, send, recv, count, dtype, op);
-    if (rc == 0)
-        rc = bny_check_buffer(send, count, "sendbuf");
-    if (rc == 0)
-        rc = bny_check_buffer(recv, count, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+        rc = bny_check_op(&call, op);
+    return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
 }
 
 static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
@@ -55,20 +77,17 @@ static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dt
                       const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_REDUCE, comm, opts);
+    int rc = begin(&call, BNY_REDUCE, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
-        rc = reduction(&call, send, recv, count, dtype, op);
+        rc = bny_check_op(&call, op);
     call.root = root;
     if (rc == 0)
         rc = bny_check_root(&call, comm, "root");
-    if (rc == 0)
-        rc = bny_check_buffer(send, count, "sendbuf");
-    if (rc == 0 && comm->rank == root)
-        rc = bny_check_buffer(recv, count, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    if (rc)
+        return rc;
+    return comm->rank == root ? finish_call(&call, comm, opts, send, count, recv, count, req)
+                              : finish_call(&call, comm, opts, send, count, NULL, 0, req);
 }
 
 static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int root,
@@ -76,20 +95,14 @@ static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int r
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_BROADCAST, comm, opts);
+    int rc = begin(&call, BNY_BROADCAST, comm, opts, buf, buf, count, dtype);
 
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
-    call.sendbuf = call.recvbuf = buf;
-    call.count = count;
     call.root = root;
     if (rc == 0)
         rc = bny_check_root(&call, comm, "root");
     if (rc == 0)
         rc = bny_check_buffer(buf, count, "buf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return rc ? rc : finish_call(&call, comm, opts, NULL, 0, NULL, 0, req);
 }
 
 static int reduce_scatter_any(const void *send, void *recv, size_t count, const size_t *counts,
@@ -99,37 +112,31 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
 {
     struct bny_call call;
     size_t own, total;
-    int rc = bny_call_begin(&call, BNY_REDUCE_SCATTER, comm, opts);
+    int rc = begin(&call, BNY_REDUCE_SCATTER, comm, opts, send, recv, count, dtype);
 
     if (rc == 0 && vector && !counts)
         rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
     if (rc == 0)
-        rc = reduction(&call, send, recv, count, dtype, op);
+        rc = bny_check_op(&call, op);
+    if (rc == 0 && vector)
+        rc = bny_check_op_counts(&call, counts, comm->n);
     if (rc)
         return rc;
     call.vector = (uint8_t)vector;
     call.scounts = (size_t *)counts;
     own = vector ? counts[comm->rank] : count;
-    total = vector ? bny_counts_sum(counts, comm->n) : count;
-    if (!vector && __builtin_mul_overflow(count, (size_t)comm->n, &total))
-        total = SIZE_MAX; /* refused by check_extent */
+    total = count_all(comm, counts, count);
     rc = bny_check_buffer(send, total, "sendbuf");
     if (rc == 0)
         rc = bny_check_buffer(recv, own, "recvbuf");
     if (rc == 0)
         rc = bny_check_codec(&call, comm, opts);
-    if (rc == 0 && comm->n > 1 && (!call.redop.commutative || call.deterministic)) {
-        call.collective =
-            BNY_ALLREDUCE; /* additions in rank order: no scattered schedule has that */
-        call.via_allreduce = 1;
-        call.own_at = vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank;
-        call.own_count = own;
-        call.count = total;
-        call.vector = 0;
-        call.scounts = NULL;
-        bny_call_set_schedule(&call, "auto");
-    }
-    return rc ? rc : submit(comm, &call, req);
+    if (rc)
+        return rc;
+    bny_call_order(&call, comm,
+                   vector ? bny_counts_sum(counts, comm->rank) : count * (size_t)comm->rank,
+                   own, total);
+    return submit(comm, &call, req);
 }
 
 static int allgather_any(const void *send, void *recv, size_t count, const size_t *counts,
@@ -138,27 +145,17 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_ALLGATHER, comm, opts);
+    int rc = begin(&call, BNY_ALLGATHER, comm, opts, send, recv, count, dtype);
 
     if (rc == 0 && vector && !counts)
         rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
     if (rc)
         return rc;
-    call.sendbuf = send;
-    call.recvbuf = recv;
-    call.count = count;
     call.vector = (uint8_t)vector;
     call.rcounts = (size_t *)counts;
     call.rdispls = (size_t *)displs;
-    rc = bny_check_buffer(send, vector ? counts[comm->rank] : count, "sendbuf");
-    if (rc == 0)
-        rc =
-            bny_check_buffer(recv, vector ? bny_counts_sum(counts, comm->n) : count, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return finish_call(&call, comm, opts, send, vector ? counts[comm->rank] : count, recv,
+                       count_all(comm, counts, count), req);
 }
 
 /* Gather and scatter: the root has a block for each rank, every rank has one. */
@@ -168,19 +165,16 @@ static int rooted_any(enum bny_collective which, const void *send, void *recv, s
                       const struct banyan_opts *opts, struct banyan_request **req)
 {
     int gathers = which == BNY_GATHER;
+    const void *all = NULL;
+    size_t total = 0;
     struct bny_call call;
-    int rc = bny_call_begin(&call, which, comm, opts);
+    int rc = begin(&call, which, comm, opts, send, recv, count, dtype);
 
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
     call.root = root;
     if (rc == 0)
         rc = bny_check_root(&call, comm, "root");
     if (rc)
         return rc;
-    call.sendbuf = send;
-    call.recvbuf = recv;
-    call.count = count;
     call.vector = (uint8_t)vector;
     if (comm->rank == root) {
         if (vector && !counts)
@@ -191,15 +185,11 @@ static int rooted_any(enum bny_collective which, const void *send, void *recv, s
                 root, gathers ? count : counts[root], gathers ? counts[root] : count);
         *(gathers ? &call.rcounts : &call.scounts) = (size_t *)counts;
         *(gathers ? &call.rdispls : &call.sdispls) = (size_t *)displs;
-        rc = bny_check_buffer(gathers ? recv : send,
-                              vector ? bny_counts_sum(counts, comm->n) : count,
-                              gathers ? "recvbuf" : "sendbuf");
+        all = gathers ? recv : send;
+        total = count_all(comm, counts, count);
     }
-    if (rc == 0)
-        rc = bny_check_buffer(gathers ? send : recv, count, gathers ? "sendbuf" : "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return gathers ? finish_call(&call, comm, opts, send, count, all, total, req)
+                   : finish_call(&call, comm, opts, all, total, recv, count, req);
 }
 
 static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
@@ -207,20 +197,10 @@ static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_
                         struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_ALLTOALL, comm, opts);
+    int rc = begin(&call, BNY_ALLTOALL, comm, opts, send, recv, count, dtype);
+    size_t all = rc ? 0 : count_all(comm, NULL, count);
 
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
-    call.sendbuf = send;
-    call.recvbuf = recv;
-    call.count = count;
-    if (rc == 0)
-        rc = bny_check_buffer(send, count, "sendbuf");
-    if (rc == 0)
-        rc = bny_check_buffer(recv, count, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return rc ? rc : finish_call(&call, comm, opts, send, all, recv, all, req);
 }
 
 static int alltoallv_any(const void *send, const size_t *scounts, const size_t *sdispls,
@@ -229,40 +209,32 @@ static int alltoallv_any(const void *send, const size_t *scounts, const size_t *
                          const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_ALLTOALL, comm, opts);
+    int rc = begin(&call, BNY_ALLTOALL, comm, opts, send, recv, 0, dtype);
 
     if (rc == 0 && (!scounts || !rcounts))
         rc = bny_fail(BANYAN_EINVAL, "sendcounts, recvcounts: must not be NULL");
-    if (rc == 0)
-        rc = bny_check_type(&call, dtype);
     if (rc == 0 && scounts[comm->rank] != rcounts[comm->rank])
         rc = bny_fail(BANYAN_EINVAL,
                       "counts: rank %d sends %zu elements to itself but expects %zu",
                       comm->rank, scounts[comm->rank], rcounts[comm->rank]);
+    if (rc == 0 && send == recv && send)
+        rc = bny_fail(BANYAN_EINVAL, "recvbuf: alltoallv does not work in place");
     if (rc)
         return rc;
     call.vector = 1;
-    call.sendbuf = send;
-    call.recvbuf = recv;
     call.scounts = (size_t *)scounts;
     call.sdispls = (size_t *)sdispls;
     call.rcounts = (size_t *)rcounts;
     call.rdispls = (size_t *)rdispls;
-    rc = bny_check_buffer(send, bny_counts_sum(scounts, comm->n), "sendbuf");
-    if (rc == 0)
-        rc = bny_check_buffer(recv, bny_counts_sum(rcounts, comm->n), "recvbuf");
-    if (rc == 0 && send == recv && send)
-        rc = bny_fail(BANYAN_EINVAL, "recvbuf: alltoallv does not work in place");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return finish_call(&call, comm, opts, send, bny_counts_sum(scounts, comm->n), recv,
+                       bny_counts_sum(rcounts, comm->n), req);
 }
 
 static int barrier_any(struct banyan_comm *comm, const struct banyan_opts *opts,
                        struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_BARRIER, comm, opts);
+    int rc = bny_call_begin(&call, BNY_BARRIER, "barrier", comm, opts);
 
     call.dtype = BANYAN_U8;
     call.count = 1; /* a byte of scratch memory travels */
@@ -275,19 +247,24 @@ static int scan_any(enum bny_collective which, const void *send, void *recv, siz
                     const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, which, comm, opts);
+    int rc = begin(&call, which, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
-        rc = reduction(&call, send, recv, count, dtype, op);
+        rc = bny_check_op(&call, op);
     if (rc == 0 && op == BANYAN_AVG)
         rc = bny_fail(BANYAN_EINVAL, "op: avg of a prefix is not defined; use sum");
-    if (rc == 0)
-        rc = bny_check_buffer(send, count, "sendbuf");
-    if (rc == 0)
-        rc = bny_check_buffer(recv, count, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_codec(&call, comm, opts);
-    return rc ? rc : submit(comm, &call, req);
+    return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
+}
+
+/* Would a blocking receive from oneself find its message? Others make progress meanwhile. */
+static int has_sent_itself(struct banyan_comm *comm, uint32_t tag)
+{
+    int has;
+
+    bny_world_lock(comm->world);
+    has = bny_match_has_next(comm->match, comm->rank, tag);
+    bny_world_unlock(comm->world);
+    return has;
 }
 
 static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
@@ -295,7 +272,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
                         struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_SENDRECV, comm, opts);
+    int rc = bny_call_begin(&call, BNY_SENDRECV, is_send ? "send" : "recv", comm, opts);
 
     if (rc == 0)
         rc = bny_check_type(&call, dtype);
@@ -310,7 +287,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
     if (rc == 0)
         rc = bny_check_buffer(buf, count, "buf");
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
-        !bny_match_has_next(comm->match, peer, call.tag))
+        !has_sent_itself(comm, call.tag))
         rc = bny_fail(
             BANYAN_EINVAL,
             "peer: a blocking receive from oneself with nothing sent would never return; put "

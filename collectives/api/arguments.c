@@ -8,7 +8,7 @@
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
 
-int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
     int rc;
@@ -19,21 +19,15 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective,
     call->redop.commutative = 1;
     call->timeout_s = -1;
     bny_call_set_schedule(call, "auto");
-    rc = bny_comm_enter(comm, bny_collective_name(collective));
+    rc = bny_comm_enter(comm, what);
     if (rc)
         return rc;
-    if (comm->world->generation != bny_process_generation())
-        return bny_fail(
-            BANYAN_EFORK,
-            "%s: this process was forked from the one that made the communicator; make "
-            "one of its own here",
-            bny_collective_name(collective));
     if (comm->init)
         return bny_fail(
             BANYAN_EINVAL,
             "%s: the communicator is still joining; call banyan_comm_init_test until it is "
             "done",
-            bny_collective_name(collective));
+            what);
     call->deterministic = comm->scope.deterministic != 0;
     call->codec = comm->scope.codec;
     if (!opts)
@@ -86,6 +80,19 @@ int bny_check_op(struct bny_call *call, banyan_op op)
             BANYAN_EINVAL,
             "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
             call->count, call->redop.elem_bytes);
+    return 0;
+}
+
+int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n)
+{
+    size_t unit = call->redop.elem_bytes;
+
+    for (int r = 0; unit && r < n; r++)
+        if (counts[r] % unit)
+            return bny_fail(BANYAN_EINVAL,
+                            "counts: %zu bytes of rank %d are not a multiple of the "
+                            "operation's element of %zu bytes",
+                            counts[r], r, unit);
     return 0;
 }
 
@@ -218,4 +225,19 @@ int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
         return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu",
                         call->state->count, count);
     return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
+}
+
+void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
+                    size_t own, size_t total)
+{
+    if (comm->n == 1 || (call->redop.commutative && !call->deterministic))
+        return;
+    call->collective = BNY_ALLREDUCE;
+    call->via_allreduce = 1;
+    call->own_at = at;
+    call->own_count = own;
+    call->count = total;
+    call->vector = 0;
+    call->scounts = NULL;
+    bny_call_set_schedule(call, "auto");
 }

@@ -6,11 +6,13 @@
 
 #include "collectives/api/job.h"
 
-/* What every call begins with: the communicator, the options, what they leave to defaults. */
-int bny_call_begin(struct bny_call *call, enum bny_collective collective,
+/* What every call begins with: the communicator, the options, what they leave to defaults.
+ * what: the function's name. */
+int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts);
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype);
 int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count */
+int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n);
 int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
                    const char *what);
 int bny_check_buffer(const void *ptr, size_t elems, const char *what);
@@ -21,5 +23,10 @@ int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call
 /* A codec that the call asked for must fit it; the communicator's default steps aside. */
 int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
                     const struct banyan_opts *opts);
+/* A reduce_scatter that adds in order of ranks becomes an allreduce into staging memory, of
+ * which [at, at + own) is this rank's: no scattered schedule has that order. After the codec.
+ */
+void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
+                    size_t own, size_t total);
 
 #endif

@@ -19,7 +19,12 @@ int bny_comm_refuse(const struct banyan_comm *comm, const char *what)
 {
     if (!comm)
         return bny_fail(BANYAN_EINVAL, "%s: comm must not be NULL", what);
-    return bny_fail(BANYAN_EINVAL, "%s: comm was finalized or destroyed already", what);
+    if (!bny_handle_is(&comm->handle, BNY_COMM_MARK))
+        return bny_fail(BANYAN_EINVAL, "%s: comm was finalized or destroyed already", what);
+    return bny_fail(BANYAN_EFORK,
+                    "%s: this process was forked from the one that made the communicator; make "
+                    "one of its own here",
+                    what);
 }
 
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
@@ -126,19 +131,21 @@ void bny_comm_free(struct banyan_comm *c)
 void banyan_comm_destroy(struct banyan_comm *comm)
 {
     struct bny_world *w;
+    int rc;
 
     static atomic_int told;
 
     if (!comm)
         return;
-    if (bny_comm_enter(comm, "banyan_comm_destroy") != 0) {
+    rc = bny_comm_enter(comm, "banyan_comm_destroy");
+    if (rc == -BANYAN_EFORK)
+        return; /* the parent's connections are not ours to close */
+    if (rc) {
         if (!atomic_exchange(&told, 1))
             bny_warn("%s", banyan_last_error());
         return;
     }
     w = comm->world;
-    if (w->generation != bny_process_generation())
-        return; /* a forked child: the parent's connections are not ours to close */
     bny_world_lock(w);
     /* After a failure that all know of we leave in order: who hears of it a little later must
      * not take our exit for the first cause. */
@@ -216,9 +223,6 @@ int banyan_comm_finalize(struct banyan_comm *comm)
 
     if (rc)
         return rc;
-    if (comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK,
-                        "this process was forked from the one that made the communicator");
     if (!comm->init && !atomic_load(&comm->failed)) {
         rc = check_idle(comm);
         if (rc)
@@ -510,9 +514,6 @@ int banyan_progress(struct banyan_comm *comm)
     if (rc)
         return rc;
     w = comm->world;
-    if (w->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK,
-                        "this process was forked from the one that made the communicator");
     n = bny_world_poll(w);
     rc = bny_comm_error(comm);
     return rc ? rc : n;

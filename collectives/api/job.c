@@ -16,7 +16,6 @@
 #include "transport/loop/loop.h"
 
 /* Loop ranks of one process find their fabric by the job's name. */
-static pthread_mutex_t fabrics_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shared_fabric {
     struct shared_fabric *next;
     uint8_t job[8];
@@ -24,11 +23,18 @@ static struct shared_fabric {
     struct bny_loop_fabric *fabric;
 } * fabrics;
 
+static void in_child(struct bny_lock *l)
+{
+    fabrics = NULL; /* the parent's are not ours */
+}
+
+static struct bny_lock fabrics_lock = BNY_LOCK(in_child);
+
 struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks)
 {
     struct shared_fabric *f;
 
-    pthread_mutex_lock(&fabrics_lock);
+    bny_lock_take(&fabrics_lock);
     for (f = fabrics; f && memcmp(f->job, job, 8) != 0; f = f->next)
         ;
     if (!f && (f = calloc(1, sizeof *f))) {
@@ -39,13 +45,13 @@ struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks)
     }
     if (f)
         f->refs++;
-    pthread_mutex_unlock(&fabrics_lock);
+    bny_lock_give(&fabrics_lock);
     return f ? f->fabric : NULL;
 }
 
 static void fabric_leave(struct bny_loop_fabric *fabric)
 {
-    pthread_mutex_lock(&fabrics_lock);
+    bny_lock_take(&fabrics_lock);
     for (struct shared_fabric **p = &fabrics; *p; p = &(*p)->next)
         if ((*p)->fabric == fabric) {
             struct shared_fabric *f = *p;
@@ -56,7 +62,7 @@ static void fabric_leave(struct bny_loop_fabric *fabric)
             }
             break;
         }
-    pthread_mutex_unlock(&fabrics_lock);
+    bny_lock_give(&fabrics_lock);
 }
 
 void bny_world_free(struct bny_world *w)

@@ -40,13 +40,16 @@ void bny_comm_free(struct banyan_comm *comm);
 void bny_comm_settle(struct banyan_comm *comm);
 
 #define BNY_COMM_MARK 0x6d6d6f63u
-/* Of a communicator that a program hands us: 0, or -BANYAN_EINVAL when it is NULL or was
- * finalized or destroyed. what: the function called. Any thread. */
+/* Of a communicator that a program hands us: 0, -BANYAN_EINVAL when it is NULL or was finalized
+ * or destroyed, -BANYAN_EFORK when it is of a parent of this process. what: the function
+ * called. Any thread. */
 int bny_comm_refuse(const struct banyan_comm *comm, const char *what);
 static inline int bny_comm_check(const struct banyan_comm *comm, const char *what)
 {
-    return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) ? 0
-                                                               : bny_comm_refuse(comm, what);
+    return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) &&
+                   comm->world->generation == bny_process_generation()
+               ? 0
+               : bny_comm_refuse(comm, what);
 }
 /* The same for calls that need a lock: -BANYAN_EBUSY inside a user operation. */
 static inline int bny_comm_enter(const struct banyan_comm *comm, const char *what)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/api/job.h"
+#include "collectives/api/arguments.h"
 #include "collectives/progress/progress.h"
 
 #define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
@@ -47,10 +47,7 @@ static int check(const struct banyan_request *req, const char *what)
             "%s: the request's communicator was finalized or destroyed already; free "
             "requests before",
             what);
-    if (req->op.comm->world->generation != bny_process_generation())
-        return bny_fail(BANYAN_EFORK,
-                        "%s: this process was forked from the one that made the request", what);
-    return 0;
+    return bny_comm_check(req->op.comm, what);
 }
 
 static int is_active(struct banyan_request *req)
@@ -220,12 +217,7 @@ static void transports_of(const struct banyan_comm *comm, char out[TRANSPORTS_TE
 int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                      enum banyan_dtype dtype, char *buf, size_t cap)
 {
-    struct bny_call call = { .root = 0,
-                             .redop.commutative = 1,
-                             .dtype = dtype,
-                             .count = count,
-                             .schedule = "auto",
-                             .timeout_s = -1 };
+    struct bny_call call;
     struct bny_plan plan;
     char transports[TRANSPORTS_TEXT], refused[96] = "";
     enum bny_collective c;
@@ -238,14 +230,19 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
                         "banyan_comm_plan: collective, buf must not be NULL, dtype a type");
     if (!bny_collective_find(&c, collective))
         return bny_fail(BANYAN_EINVAL, "collective: \"%s\" is unknown", collective);
-    call.collective = (uint8_t)c;
-    if (!bny_collective_row(c)->rooted && c != BNY_SENDRECV)
-        call.root = -1;
-    call.deterministic = comm->scope.deterministic != 0;
-    call.codec = comm->scope.codec;
-    if (call.codec && (dtype != BANYAN_F32 || call.deterministic ||
-                       !(bny_collective_row(c)->codecs & BNY_CODECS_LOSSY)))
-        call.codec = NULL;
+    rc = bny_call_begin(&call, c, "banyan_comm_plan", comm, NULL);
+    if (bny_collective_row(c)->rooted || c == BNY_SENDRECV)
+        call.root = 0;
+    call.dtype = c == BNY_BARRIER ? BANYAN_U8 : dtype; /* as banyan_barrier() */
+    call.count = c == BNY_BARRIER ? 1 : count;
+    if (rc == 0)
+        rc = bny_check_extent(comm, &call);
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, NULL);
+    if (rc)
+        return rc;
+    if (c == BNY_REDUCE_SCATTER)
+        bny_call_order(&call, comm, 0, count, count * (size_t)comm->n);
     bny_world_lock(comm->world);
     rc = bny_plan_get(&comm->scope, &call, &plan);
     bny_world_unlock(comm->world);

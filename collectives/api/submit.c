@@ -13,21 +13,24 @@
 
 /* ---- groups ---- */
 
+struct group_call {
+    struct bny_op *op;
+    uint64_t comm_serial; /* of the communicator's handle */
+};
 static _Thread_local struct {
     int depth;
-    struct bny_op **ops;
+    struct group_call *calls;
     size_t n, cap;
-    int rc;
-    char text[512];
 } group;
 static pthread_key_t
-    group_key; /* its value is this thread's group.ops, freed with the thread */
+    group_key; /* its value is this thread's group.calls, freed with the thread */
 static pthread_once_t group_once = PTHREAD_ONCE_INIT;
 
 static void group_key_make(void)
 {
     pthread_key_create(&group_key, free);
 }
+
 /* ---- running ---- */
 
 static int copy_vectors(struct bny_op *op, int n)
@@ -68,10 +71,10 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
 
     if (group.n == group.cap) {
         size_t cap = group.cap ? 2 * group.cap : 16;
-        struct bny_op **more = realloc(group.ops, cap * sizeof *more);
+        struct group_call *more = realloc(group.calls, cap * sizeof *more);
         if (!more)
             return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
-        group.ops = more;
+        group.calls = more;
         group.cap = cap;
         pthread_once(&group_once, group_key_make);
         pthread_setspecific(group_key, more);
@@ -85,7 +88,7 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
     }
     bny_world_unlock(comm->world);
     if (rc == 0)
-        group.ops[group.n++] = op;
+        group.calls[group.n++] = (struct group_call){ op, comm->handle.serial };
     return rc;
 }
 
@@ -134,8 +137,8 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     if (req == BNY_RUN)
         return run(comm, call);
     if (!req)
-        return bny_fail(BANYAN_EINVAL, "%s_init: out must not be NULL",
-                        bny_collective_name((enum bny_collective)call->collective));
+        return bny_fail(BANYAN_EINVAL, "banyan_%s_init: out must not be NULL",
+                        bny_call_name(call));
     *req = NULL;
     bny_device_look();
     r = bny_request_new(comm);
@@ -143,9 +146,10 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
         return bny_fail(BANYAN_ENOMEM, "no memory for a request");
     bny_world_lock(comm->world);
     rc = prepare(&r->op, comm, call);
+    if (rc)
+        bny_op_finish(&r->op);
     bny_world_unlock(comm->world);
     if (rc) {
-        bny_op_finish(&r->op);
         bny_request_drop(r);
         return rc;
     }
@@ -166,10 +170,69 @@ int banyan_group_start(void)
     return 0;
 }
 
+/* The first error of a group, with its sentence. */
+struct first_error {
+    int rc;
+    char text[512];
+};
+
+static void note_error(struct first_error *first, int rc)
+{
+    if (rc == 0 || first->rc)
+        return;
+    first->rc = rc;
+    snprintf(first->text, sizeof first->text, "%s", banyan_last_error());
+}
+
+/* May it run? Else it is dropped, or left to the parent whose it is, and g->op NULL. */
+static int check_call(struct group_call *g)
+{
+    struct bny_op *op = g->op;
+    int rc;
+
+    if (op->comm->handle.serial == g->comm_serial) {
+        rc = bny_comm_check(op->comm, "banyan_group_end");
+        g->op = rc ? NULL : op;
+        return rc;
+    }
+    rc = bny_fail(BANYAN_EINVAL,
+                  "banyan_group_end: %s did not run: its communicator was destroyed before the "
+                  "group's end",
+                  bny_call_name(&op->call));
+    bny_op_finish_orphan(op);
+    free(op);
+    g->op = NULL;
+    return rc;
+}
+
+static int start_call(struct group_call *g)
+{
+    struct bny_world *w;
+    int rc = check_call(g);
+
+    if (rc)
+        return rc;
+    w = g->op->comm->world;
+    bny_world_lock(w);
+    rc = bny_op_start(g->op);
+    bny_world_unlock(w);
+    return rc;
+}
+
+static int end_call(struct bny_op *op)
+{
+    struct bny_world *w = op->comm->world;
+    int rc = atomic_load(&op->state) == BNY_OP_IDLE ? 0 : bny_op_wait(op, 0);
+
+    bny_world_lock(w);
+    bny_op_give(op);
+    bny_world_unlock(w);
+    return rc;
+}
+
 int banyan_group_end(void)
 {
-    int rc = 0;
-    char text[512] = "";
+    struct first_error first = { 0 };
 
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_group_end");
@@ -177,31 +240,13 @@ int banyan_group_end(void)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--group.depth)
         return 0;
-    for (size_t i = 0; i < group.n; i++) {
-        struct bny_op *op = group.ops[i];
-        int r;
-        bny_world_lock(op->comm->world);
-        r = bny_op_start(op);
-        bny_world_unlock(op->comm->world);
-        if (r && rc == 0) {
-            rc = r;
-            snprintf(text, sizeof text, "%s", banyan_last_error());
-        }
-    }
-    for (size_t i = 0; i < group.n; i++) {
-        struct bny_op *op = group.ops[i];
-        struct bny_world *w = op->comm->world;
-        int r = atomic_load(&op->state) == BNY_OP_IDLE ? 0 : bny_op_wait(op, 0);
-        if (r && rc == 0) {
-            rc = r;
-            snprintf(text, sizeof text, "%s", banyan_last_error());
-        }
-        bny_world_lock(w);
-        bny_op_give(op);
-        bny_world_unlock(w);
-    }
+    for (size_t i = 0; i < group.n; i++)
+        note_error(&first, start_call(&group.calls[i]));
+    for (size_t i = 0; i < group.n; i++)
+        if (group.calls[i].op)
+            note_error(&first, end_call(group.calls[i].op));
     group.n = 0;
-    if (rc)
-        bny_set_last_error(text);
-    return rc;
+    if (first.rc)
+        bny_set_last_error(first.text);
+    return first.rc;
 }

@@ -63,8 +63,11 @@ static inline const struct bny_collective_row *bny_call_row(const struct bny_cal
     return bny_collective_row((enum bny_collective)call->collective);
 }
 
+/* As users call it: banyan_<name>. */
 static inline const char *bny_call_name(const struct bny_call *call)
 {
+    if (call->collective == BNY_SENDRECV)
+        return call->is_send ? "send" : "recv";
     return bny_call_row(call)->name;
 }
 

@@ -31,7 +31,7 @@ static const struct bny_collective_row rows[BNY_COLLECTIVE_COUNT] = {
                         .has_use = 1,
                         .use = BNY_FOREST_ROOTED,
                         .codecs = NOT_LINEAR },
-    /* In order of ranks it is an allreduce into staging memory: api.c. */
+    /* In order of ranks it is an allreduce into staging memory: bny_call_order(). */
     [BNY_REDUCE_SCATTER] = { .name = "reduce_scatter",
                              .reduces = 1,
                              .averages = 1,

@@ -8,11 +8,12 @@
 
 #include "base/cpu.h"
 #include "base/err.h"
+#include "base/fork.h"
 
 #define FIRST_HANDLE 0x100u
 #define MAX_HANDLES  4096u
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock table_lock = BNY_LOCK(NULL);
 static struct bny_redop *table[MAX_HANDLES];
 static pthread_once_t kernels_once = PTHREAD_ONCE_INIT;
 static bny_reduce_fn kernels[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
@@ -72,16 +73,16 @@ int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
         *out = (struct bny_redop){ .wire = (uint8_t)op, .kind = (uint8_t)op, .commutative = 1 };
         return 0;
     }
-    pthread_mutex_lock(&table_lock);
+    bny_lock_take(&table_lock);
     if (op < FIRST_HANDLE || op - FIRST_HANDLE >= MAX_HANDLES || !table[op - FIRST_HANDLE]) {
-        pthread_mutex_unlock(&table_lock);
+        bny_lock_give(&table_lock);
         return bny_fail(BANYAN_EINVAL,
                         "op: %u is neither a built-in operation nor one made by "
                         "banyan_op_create_*",
                         op);
     }
     *out = *table[op - FIRST_HANDLE];
-    pthread_mutex_unlock(&table_lock);
+    bny_lock_give(&table_lock);
     if (out->wire == 0xfd && dtype != BANYAN_F32 && dtype != BANYAN_F64 &&
         dtype != BANYAN_F16 && dtype != BANYAN_BF16)
         return bny_fail(BANYAN_EINVAL, "op: a premul sum takes floats, not %s",
@@ -101,15 +102,15 @@ static int add_handle(const struct bny_redop *op, banyan_op *out)
     if (!copy)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     *copy = *op;
-    pthread_mutex_lock(&table_lock);
+    bny_lock_take(&table_lock);
     for (uint32_t i = 0; i < MAX_HANDLES; i++)
         if (!table[i]) {
             table[i] = copy;
-            pthread_mutex_unlock(&table_lock);
+            bny_lock_give(&table_lock);
             *out = FIRST_HANDLE + i;
             return 0;
         }
-    pthread_mutex_unlock(&table_lock);
+    bny_lock_give(&table_lock);
     free(copy);
     return bny_fail(BANYAN_ENOMEM, "%u operations exist already; free some with banyan_op_free",
                     MAX_HANDLES);
@@ -148,14 +149,17 @@ int banyan_op_create_premul_sum(double scalar, banyan_op *out)
 
 int banyan_op_free(banyan_op op)
 {
-    pthread_mutex_lock(&table_lock);
+    struct bny_redop *old;
+
+    bny_lock_take(&table_lock);
     if (op < FIRST_HANDLE || op - FIRST_HANDLE >= MAX_HANDLES || !table[op - FIRST_HANDLE]) {
-        pthread_mutex_unlock(&table_lock);
+        bny_lock_give(&table_lock);
         return bny_fail(BANYAN_EINVAL, "banyan_op_free: %u is not a created operation", op);
     }
-    free(table[op - FIRST_HANDLE]);
+    old = table[op - FIRST_HANDLE];
     table[op - FIRST_HANDLE] = NULL;
-    pthread_mutex_unlock(&table_lock);
+    bny_lock_give(&table_lock);
+    free(old);
     return 0;
 }
 

@@ -121,8 +121,7 @@ int bny_ahead_send(struct bny_op *op, uint32_t i, struct bny_hdr *h, size_t most
     collect(op, i, job);
     if (job->result < 0) {
         ep->ops->cancel(ep, &job->slot);
-        bny_set_last_error(job->text);
-        return (int)job->result;
+        return bny_fail((enum banyan_error) - (int)job->result, "%s", job->text);
     }
     h->len = (uint32_t)job->result;
     h->codec_len_raw = (uint32_t)(job->encode.n * op->esz);

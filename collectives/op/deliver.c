@@ -47,7 +47,7 @@ static void keep(struct banyan_comm *c, int from, struct bny_msg *msg)
     if (rc)
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc,
                    rc == -BANYAN_EPROTO ? c->peers[from].world_rank : c->world->rank,
-                   "rank %d: %s", c->rank, banyan_last_error());
+                   "rank %d: %s", c->rank, bny_why(rc));
 }
 
 void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
@@ -108,6 +108,5 @@ void bny_op_send_failed(struct bny_op *op, int to, int rc, const char *what)
         bny_control_progress(w->control);
     bny_report(w, gone ? NULL : op->comm, gone ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
                (enum banyan_error) - rc, to >= 0 ? op->comm->peers[to].world_rank : w->rank,
-               "%s: %s%s%s", bny_call_name(&op->call), what, *what ? ": " : "",
-               *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
+               "%s: %s%s%s", bny_call_name(&op->call), what, *what ? ": " : "", bny_why(rc));
 }

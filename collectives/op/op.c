@@ -124,7 +124,7 @@ static int begin(struct bny_op *op)
     if (rc) { /* others wait for us in vain: tell them why */
         bny_match_close(c->match, &op->match, 0);
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc, c->world->rank,
-                   "rank %d: %s", c->rank, banyan_last_error());
+                   "rank %d: %s", c->rank, bny_why(rc));
         return rc;
     }
     link_active(op);
@@ -263,6 +263,8 @@ void bny_op_complete(struct bny_op *op, int result)
 
 void bny_op_finish(struct bny_op *op)
 {
+    if (op->comm) /* devices may know its memory, others may hold its program */
+        BNY_ASSERT_LOCKED(op->comm->world);
     for (int k = 0; k < BNY_PATH_COUNT; k++)
         if (op->of_path[k])
             op->paths[k]->free(op);

@@ -3,7 +3,6 @@
  * now and then deadlines and the control plane are looked at. */
 #include "collectives/progress/progress.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 #include "collectives/op/cookie.h"
@@ -61,8 +60,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev)
 static void transport_failed(struct bny_world *w, int i, int rc)
 {
     bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc, w->rank,
-               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name,
-               *banyan_last_error() ? banyan_last_error() : banyan_strerror(rc));
+               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name, bny_why(rc));
 }
 
 /* ---- progress ---- */
@@ -179,42 +177,32 @@ void bny_world_tick(struct bny_world *w)
 /* ---- worlds side by side ---- */
 
 /* All worlds of this process that have joined, by ->next_world. */
-static pthread_mutex_t worlds_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bny_world *worlds;
 
-static void in_child(void)
+static void in_child(struct bny_lock *l)
 {
-    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-
-    worlds_lock = unlocked; /* whoever held it is not here; the parent's worlds are not ours */
-    worlds = NULL;
+    worlds = NULL; /* the parent's are not ours */
 }
 
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, in_child);
-}
+static struct bny_lock worlds_lock = BNY_LOCK(in_child);
 
 void bny_worlds_add(struct bny_world *w)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&worlds_lock);
+    bny_lock_take(&worlds_lock);
     w->next_world = worlds;
     worlds = w;
-    pthread_mutex_unlock(&worlds_lock);
+    bny_lock_give(&worlds_lock);
 }
 
 void bny_worlds_remove(struct bny_world *w)
 {
-    pthread_mutex_lock(&worlds_lock);
+    bny_lock_take(&worlds_lock);
     for (struct bny_world **at = &worlds; *at; at = &(*at)->next_world)
         if (*at == w) {
             *at = w->next_world;
             break;
         }
-    pthread_mutex_unlock(&worlds_lock);
+    bny_lock_give(&worlds_lock);
 }
 
 /* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's.
@@ -223,7 +211,7 @@ void bny_worlds_progress(const struct bny_world *except)
 {
     uint64_t now = bny_now_ns();
 
-    if (pthread_mutex_trylock(&worlds_lock) != 0)
+    if (!bny_lock_try(&worlds_lock))
         return;
     for (struct bny_world *w = worlds; w; w = w->next_world) {
         if (w == except || !bny_world_trylock(w))
@@ -235,7 +223,7 @@ void bny_worlds_progress(const struct bny_world *except)
         }
         bny_world_unlock(w);
     }
-    pthread_mutex_unlock(&worlds_lock);
+    bny_lock_give(&worlds_lock);
 }
 
 int bny_world_poll(struct bny_world *w)

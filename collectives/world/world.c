@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Making a world, its lock, and the process that it belongs to. */
+/* Making a world, and its lock. */
 #include "collectives/world/world.h"
 
 #include <sched.h>
@@ -9,24 +9,7 @@
 #include "base/cpu.h"
 #include "base/param.h"
 
-/* ---- lock, generation ---- */
-
-static atomic_uint generation = 1;
-
-static void in_child(void)
-{
-    atomic_fetch_add(&generation, 1);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, in_child);
-}
-
-unsigned bny_process_generation(void)
-{
-    return atomic_load_explicit(&generation, memory_order_relaxed);
-}
+/* ---- lock ---- */
 
 int bny_world_trylock(struct bny_world *w)
 {
@@ -89,10 +72,9 @@ static enum bny_order order_asked(void)
 
 struct bny_world *bny_world_new(int nranks, int rank)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct bny_world *w = calloc(1, sizeof *w);
 
-    pthread_once(&once, watch_forks);
+    bny_fork_watch();
     if (!w)
         return NULL;
     w->rank = rank;

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "collectives/plan/scope.h"
 #include "collectives/world/held.h"
@@ -104,7 +105,6 @@ int bny_world_trylock(struct bny_world *w);
 void bny_world_unlock(struct bny_world *w);
 /* Copies the transports' counters to where any thread may read them. With the lock. */
 void bny_world_count(struct bny_world *w);
-unsigned bny_process_generation(void);
 
 static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
 {

@@ -16,12 +16,14 @@
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take
  *              NULL. A call with a communicator, request or codec state that was freed returns
- *              -BANYAN_EINVAL and says so (freeing one again too, or warns where it returns
- *              nothing), until 64 more of its kind were freed: memory is then used again.
+ *              -BANYAN_EINVAL and says so (freeing one again too; where that returns nothing,
+ *              the first time in a process is a warning), until 64 more of its kind were
+ *              freed: memory is then used again.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive
  *              where a call's comment says so. Overlap otherwise is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
- *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it.
+ *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it
+ *              and on its requests; banyan_comm_destroy does nothing there.
  */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H
@@ -121,9 +123,10 @@ enum banyan_op_kind {
 typedef uint32_t banyan_op;
 
 /* inout[i] = in[i] (op) inout[i]; n elements of elem_bytes each; ranks' order is in before
- * inout. It may be called by any call that waits, and must not make calls that do: what it
- * calls returns -BANYAN_EBUSY, but for banyan_comm_rank, _count, _stats, banyan_async_error and
- * banyan_abort. */
+ * inout. It may be called by any call that waits, and must not make calls that do: all that
+ * take a communicator or a request, that make one, and groups return -BANYAN_EBUSY in it, but
+ * for banyan_comm_rank, _count, _stats, banyan_async_error and banyan_abort. Operations and
+ * codec states may be made and freed there, those that are in use excepted. */
 typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
                                enum banyan_dtype dtype);
 /* Makes a user operation. elem_bytes: 0 to use it with the built-in types as they are, or the
@@ -172,7 +175,7 @@ struct banyan_config {
                                (JSON or MSCCL XML) */
     const char *codec;      /* default codec: "none" or a codec's name */
     const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
-                             * exclude; for verbs also an     RDMA device: "mlx5_0:1" */
+                             * exclude; for verbs also an RDMA device: "mlx5_0:1" */
     const char *port_range; /* "20000-20100"; default: any */
     size_t chunk_bytes;     /* 0: chosen by size */
     int progress_thread;    /* 1: a thread of the library progresses this communicator */
@@ -223,7 +226,8 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
- * see it as gone. Requests of comm must be freed before. */
+ * see it as gone. Requests of comm must be freed before. Its calls in a group that has not
+ * ended are dropped: banyan_group_end then returns -EINVAL. */
 BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
@@ -272,14 +276,13 @@ BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
  * the residual, an f32 an element, which takes what an operation lost and is added by the next
  * one; thresholds and matrices of codecs that have them. For every element, whatever schedule,
  * codec, parameters and number of ranks:
- *     sum of inputs + sum of the ranks' old residuals = result + sum of the ranks' new
- *     residuals
- * (times the number of ranks, for AVG). A state serves one operation at a time, of the thread
- * that owns the communicator. An operation that runs without a codec (a type or an op that it
- * cannot do, or refused because it would lose) leaves it alone. When an operation fails,
- * elements that were encoded already have their new residuals, others the old ones: the state
- * can be used, but what the failed operation took from it is lost; load a saved one to be
- * exact.
+ *     inputs + old residuals = result + new residuals
+ * where all but the result are sums over the ranks, and AVG's result is taken times their
+ * number. A state serves one operation at a time, of the thread that owns the communicator. An
+ * operation that runs without a codec (a type or an op that it cannot do, or refused because
+ * it would lose) leaves it alone. When an operation fails, elements that were encoded already
+ * have their new residuals, others the old ones: the state can be used, but what the failed
+ * operation took from it is lost; load a saved one to be exact.
  */
 struct banyan_codec_state; /* opaque */
 /* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count;
@@ -433,7 +436,8 @@ BANYAN_API int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count,
  * Counts must agree. A send of up to a few KiB may return before the receiver has called, but
  * not any number of them: messages that nobody asked for yet are bounded, to about 1000 short
  * ones or 1 MiB for each pair of ranks of a communicator. Beyond that a send waits until some
- * were received, or until its own receive has begun: tags may be received in any order. */
+ * were received, or until its own receive has begun: tags may be received in any order.
+ * Messages to oneself are copied and not bounded. */
 BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
@@ -535,7 +539,7 @@ BANYAN_API int banyan_request_free(struct banyan_request *req);
 /* Progresses everything of comm once; returns the number of events handled or an error. */
 BANYAN_API int banyan_progress(struct banyan_comm *comm);
 /* A descriptor that becomes readable when banyan_progress has work, or when it should be called
- * again; owned by the library. -ENOTSUP when a transport has none. */
+ * again; owned by the library. -ESYSTEM when the process can open no more. */
 BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
 
 /* Lists, for tools: the i-th name, or NULL past the end. Any thread. */

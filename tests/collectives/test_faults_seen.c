@@ -124,6 +124,43 @@ Test(faults_seen, a_short_message_without_its_bytes_is_refused, .init = open_two
     banyan_request_free(req[1]);
 }
 
+static int silent_poll(struct bny_tp *tp, struct bny_event *ev, int n)
+{
+    return -BANYAN_ESYSTEM;
+}
+
+static int silent_ready(struct bny_ep *ep, const struct bny_hdr *h, const void *buf)
+{
+    return h->kind == BNY_MSG_READY ? -BANYAN_ESYSTEM : BNY_AGAIN;
+}
+
+/* What failed before it, in another call of this thread, is not its cause. */
+static void fail_otherwise(void)
+{
+    cr_assert_eq(banyan_barrier(NULL, NULL), -BANYAN_EINVAL);
+    cr_assert_not_null(strstr(banyan_last_error(), "NULL"));
+}
+
+Test(faults_seen, a_transport_without_a_sentence_gets_no_old_one, .init = open_two,
+     .fini = close_two)
+{
+    failing = *comm[0]->world->tps[0]->ops;
+    failing.poll = silent_poll;
+    comm[0]->world->tps[0]->ops = &failing;
+    fail_otherwise();
+    ends_with(4, "failed: a system call failed");
+}
+
+Test(faults_seen, a_message_without_a_sentence_gets_no_old_one, .init = open_two,
+     .fini = close_two)
+{
+    failing = *comm[0]->peers[1].ep->ops;
+    failing.eager = silent_ready;
+    comm[0]->peers[1].ep->ops = &failing;
+    fail_otherwise();
+    ends_with(1 << 18, "failed: a system call failed");
+}
+
 /* Another message to oneself waits: that is no reason to wait for one that never comes. */
 Test(faults_seen, a_receive_from_oneself_is_refused, .init = open_two, .fini = close_two)
 {

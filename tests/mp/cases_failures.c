@@ -2,9 +2,11 @@
 /* Ranks that die, stop, abort or fork: what the others see, when, and at what cost. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -298,6 +300,253 @@ static int fork_child(struct test *t)
     return 0;
 }
 
+/* Another thread of the parent holds the world's lock, in a user operation, at the fork. */
+struct locker {
+    struct test *t;
+    pthread_t thread;
+    atomic_int inside, go;
+};
+
+static void holding_op(void *ctx, const void *in, void *inout, size_t n,
+                       enum banyan_dtype dtype)
+{
+    struct locker *l = ctx;
+
+    for (size_t i = 0; i < n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+    atomic_store(&l->inside, 1);
+    while (!atomic_load(&l->go))
+        usleep(1000);
+}
+
+static void *locker_main(void *arg)
+{
+    struct locker *l = arg;
+    uint32_t x = 1, y = 0;
+    banyan_op op;
+
+    CHECK_OK(l->t, banyan_op_create_user(holding_op, l, 0, 0, 1, &op));
+    CHECK_OK(l->t, banyan_allreduce(&x, &y, 1, BANYAN_U32, op, l->t->comm, NULL));
+    CHECK(l->t, y == (uint32_t)l->t->n, "sum %u", y);
+    CHECK_OK(l->t, banyan_op_free(op));
+    return NULL;
+}
+
+/* *last: the call; 1: it did something else than refuse. */
+#define FORKED(call)                                                                           \
+    do {                                                                                       \
+        *last = #call;                                                                         \
+        if ((call) != -BANYAN_EFORK || !case_has(banyan_last_error(), "fork"))                 \
+            return 1;                                                                          \
+    } while (0)
+
+static int forked_blocking(struct banyan_comm *c, const char **last)
+{
+    uint32_t x[MP_RANKS_MAX] = { 0 }, y[MP_RANKS_MAX];
+    size_t n[MP_RANKS_MAX] = { 0 };
+
+    FORKED(banyan_allreduce(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL));
+    FORKED(banyan_reduce(x, y, 1, BANYAN_U32, BANYAN_SUM, 0, c, NULL));
+    FORKED(banyan_broadcast(x, 1, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_reduce_scatter(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL));
+    FORKED(banyan_reduce_scatterv(x, y, n, BANYAN_U32, BANYAN_SUM, c, NULL));
+    FORKED(banyan_allgather(x, y, 1, BANYAN_U32, c, NULL));
+    FORKED(banyan_allgatherv(x, y, n, NULL, BANYAN_U32, c, NULL));
+    FORKED(banyan_gather(x, y, 1, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_gatherv(x, 0, y, n, NULL, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_scatter(x, y, 1, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_scatterv(x, n, NULL, y, 0, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_alltoall(x, y, 1, BANYAN_U32, c, NULL));
+    FORKED(banyan_alltoallv(x, n, NULL, y, n, NULL, BANYAN_U32, c, NULL));
+    FORKED(banyan_barrier(c, NULL));
+    FORKED(banyan_scan(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL));
+    FORKED(banyan_exscan(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL));
+    FORKED(banyan_send(x, 1, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_recv(x, 1, BANYAN_U32, 0, c, NULL));
+    return 0;
+}
+
+static int forked_inits(struct banyan_comm *c, const char **last)
+{
+    uint32_t x[MP_RANKS_MAX] = { 0 }, y[MP_RANKS_MAX];
+    size_t n[MP_RANKS_MAX] = { 0 };
+    struct banyan_request *q;
+
+    FORKED(banyan_allreduce_init(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL, &q));
+    FORKED(banyan_reduce_init(x, y, 1, BANYAN_U32, BANYAN_SUM, 0, c, NULL, &q));
+    FORKED(banyan_broadcast_init(x, 1, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_reduce_scatter_init(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL, &q));
+    FORKED(banyan_reduce_scatterv_init(x, y, n, BANYAN_U32, BANYAN_SUM, c, NULL, &q));
+    FORKED(banyan_allgather_init(x, y, 1, BANYAN_U32, c, NULL, &q));
+    FORKED(banyan_allgatherv_init(x, y, n, NULL, BANYAN_U32, c, NULL, &q));
+    FORKED(banyan_gather_init(x, y, 1, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_gatherv_init(x, 0, y, n, NULL, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_scatter_init(x, y, 1, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_scatterv_init(x, n, NULL, y, 0, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_alltoall_init(x, y, 1, BANYAN_U32, c, NULL, &q));
+    FORKED(banyan_alltoallv_init(x, n, NULL, y, n, NULL, BANYAN_U32, c, NULL, &q));
+    FORKED(banyan_barrier_init(c, NULL, &q));
+    FORKED(banyan_scan_init(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL, &q));
+    FORKED(banyan_exscan_init(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL, &q));
+    FORKED(banyan_send_init(x, 1, BANYAN_U32, 0, c, NULL, &q));
+    FORKED(banyan_recv_init(x, 1, BANYAN_U32, 0, c, NULL, &q));
+    return 0;
+}
+
+static int forked_others(struct banyan_comm *c, struct banyan_request *q, const char **last)
+{
+    struct banyan_stats stats = { .size = sizeof stats };
+    struct banyan_comm *out;
+    char text[200];
+    size_t which;
+    void *mem;
+    int done;
+
+    FORKED(banyan_abort(c, "a child may not"));
+    FORKED(banyan_comm_init_test(c, &done));
+    FORKED(banyan_comm_dup(c, &out));
+    FORKED(banyan_comm_split(c, 0, 0, &out));
+    FORKED(banyan_comm_finalize(c));
+    FORKED(banyan_comm_rank(c));
+    FORKED(banyan_comm_count(c));
+    FORKED(banyan_async_error(c, &done, text, sizeof text));
+    FORKED(banyan_comm_stats(c, &stats));
+    FORKED(banyan_comm_plan(c, "allreduce", 1, BANYAN_F32, text, sizeof text));
+    FORKED(banyan_mem_alloc(c, 64, &mem));
+    FORKED(banyan_mem_free(c, text));
+    FORKED(banyan_mem_register(c, text, sizeof text, -1, 0));
+    FORKED(banyan_mem_deregister(c, text));
+    FORKED(banyan_progress(c));
+    FORKED(banyan_progress_fd(c));
+    FORKED(banyan_start(q));
+    FORKED(banyan_test(q, &done));
+    FORKED(banyan_wait(q, 1));
+    FORKED(banyan_wait_all(&q, 1, 1));
+    FORKED(banyan_wait_any(&q, 1, 1, &which));
+    FORKED(banyan_request_free(q));
+    FORKED(banyan_group_end());
+    *last = "banyan_comm_destroy";
+    banyan_comm_destroy(c);
+    return 0;
+}
+#undef FORKED
+
+/* last: in memory that is shared with the child, and so is the program's text. */
+static int fork_locked(struct test *t)
+{
+    struct locker l = { .t = t };
+    struct banyan_request *rq;
+    const char **last =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status;
+    pid_t pid;
+
+    CHECK(t, last != MAP_FAILED, "mmap");
+    CHECK_OK(t, banyan_barrier_init(t->comm, NULL, &rq));
+    CHECK_OK(t, banyan_group_start());
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK(t, pthread_create(&l.thread, NULL, locker_main, &l) == 0, "a thread");
+    while (!atomic_load(&l.inside))
+        usleep(1000);
+    pid = fork();
+    CHECK(t, pid >= 0, "fork");
+    if (pid == 0) {
+        alarm(10);
+        _exit(forked_blocking(t->comm, last) || forked_inits(t->comm, last) ||
+              forked_others(t->comm, rq, last));
+    }
+    CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
+    CHECK(t, status == 0, "the child ended with status %x after %s", status, *last);
+    atomic_store(&l.go, 1);
+    pthread_join(l.thread, NULL);
+    CHECK_OK(t, banyan_group_end());
+    CHECK_OK(t, banyan_request_free(rq));
+    for (int i = 0; i < 10; i++)
+        case_check_works(t, t->comm);
+    munmap(last, 4096);
+    return 0;
+}
+
+/* Threads of the parent are in and out of the process's locks; each child makes communicators,
+ * states and operations of its own. */
+static atomic_int busy_stop;
+
+static int use_all(struct banyan_config *cfg)
+{
+    struct banyan_codec_state *st;
+    struct banyan_comm *comm;
+    struct banyan_request *rq;
+    float x = 1;
+    banyan_op op;
+
+    if (banyan_comm_init(&comm, NULL, 1, 0, cfg) != 0)
+        return 1;
+    if (banyan_op_create_premul_sum(2, &op) != 0)
+        return 2;
+    if (banyan_allreduce_init(&x, &x, 1, BANYAN_F32, op, comm, NULL, &rq) != 0)
+        return 3;
+    if (banyan_codec_state_create(&st, 1, 1) != 0)
+        return 4;
+    banyan_codec_state_free(st);
+    if (banyan_request_free(rq) != 0 || banyan_op_free(op) != 0)
+        return 5;
+    return banyan_comm_finalize(comm) == 0 ? 0 : 6;
+}
+
+/* No init and no request: they look for libraries, and glibc's list of those may be half
+ * changed in a child. */
+static void *busy_main(void *arg)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_comm *comm = arg;
+    struct banyan_codec_state *st;
+    float x = 1;
+    banyan_op op;
+
+    opts.codec = "int8";
+    while (!atomic_load(&busy_stop))
+        if (banyan_codec_state_create(&st, 1, 1) == 0 &&
+            banyan_op_create_premul_sum(2, &op) == 0 &&
+            banyan_allreduce(&x, &x, 1, BANYAN_F32, BANYAN_SUM, comm, &opts) == 0) {
+            banyan_codec_state_free(st);
+            banyan_op_free(op);
+        }
+    return NULL;
+}
+
+static int fork_busy(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm[3];
+    pthread_t busy[3];
+    int status, rc = 0;
+
+    cfg.transport = "loop";
+    cfg.codec = "int8";
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_comm_init(&comm[i], NULL, 1, 0, &cfg));
+    for (int i = 0; i < 3; i++)
+        CHECK(t, pthread_create(&busy[i], NULL, busy_main, comm[i]) == 0, "a thread");
+    for (int i = 0; i < 200; i++) {
+        pid_t pid = fork();
+        CHECK(t, pid >= 0, "fork");
+        if (pid == 0) {
+            alarm(10);
+            for (int k = 0; k < 3; k++)
+                rc = rc ? rc : use_all(&cfg);
+            _exit(rc);
+        }
+        CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
+        CHECK(t, status == 0, "child %d ended with status %x", i, status);
+    }
+    atomic_store(&busy_stop, 1);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(busy[i], NULL);
+        CHECK_OK(t, banyan_comm_finalize(comm[i]));
+    }
+    return 0;
+}
+
 /* A rank that leaves in order is no failure for those who do not need it; one that is needed
  * is. */
 static int leave_early(struct test *t)
@@ -348,6 +597,8 @@ const struct mp_case cases_failures[] = {
     { "abort_one_of_two", abort_one_of_two, 0 },
     { "abort_and_end", abort_and_end, CASE_FAILS | CASE_NO_THREADS },
     { "fork_child", fork_child, CASE_NO_THREADS },
+    { "fork_locked", fork_locked, CASE_NO_THREADS },
+    { "fork_busy", fork_busy, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
     { 0 },
 };

@@ -297,6 +297,13 @@ static int send_bulk_for_little(struct test *t)
     return 0;
 }
 
+static void add_triples(void *ctx, const void *in, void *inout, size_t n,
+                        enum banyan_dtype dtype)
+{
+    for (size_t i = 0; i < 3 * n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+}
+
 /* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
  * sent. */
 static int arguments(struct test *t)
@@ -307,6 +314,8 @@ static int arguments(struct test *t)
     size_t counts[MP_RANKS_MAX] = { 0 };
     float x[64] = { 0 }, y[64];
     unsigned char b[64] = { 0 };
+    char all[40];
+    banyan_op triples;
     int done;
 
 #define WRONG(word, call)                                                                      \
@@ -332,14 +341,41 @@ static int arguments(struct test *t)
     WRONG("counts", banyan_reduce_scatterv(x, y, NULL, BANYAN_F32, BANYAN_SUM, comm, NULL));
     counts[0] = SIZE_MAX / 4 + 2;
     WRONG("counts", banyan_allgatherv(x, y, counts, NULL, BANYAN_F32, comm, NULL));
+    CHECK_OK(t, banyan_op_create_user(add_triples, NULL, 12, 4, 1, &triples));
+    WRONG("count", banyan_allreduce(b, b + 32, 13, BANYAN_U8, triples, comm, NULL));
+    for (int r = 0; r < t->n; r++) /* their sum may be a multiple */
+        counts[r] = r ? 7 : 5;
+    WRONG("counts: 5 bytes of rank 0",
+          banyan_reduce_scatterv(b, b, counts, BANYAN_U8, triples, comm, NULL));
+    for (int r = 0; r < t->n; r++)
+        counts[r] = 12 * (size_t)(r != 0);
+    CHECK_OK(t, banyan_reduce_scatterv(b, y, counts, BANYAN_U8, triples, comm, NULL));
+    CHECK_OK(t, banyan_op_free(triples));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.schedule = "oneshot"; /* only planning finds that it cannot */
+    if (t->n > 1)
+        CHECK_RC(
+            t, -BANYAN_ENOTSUP,
+            banyan_allreduce_init(x, y, 1u << 30, BANYAN_F32, BANYAN_SUM, comm, &opts, &rq));
+    CHECK(t, rq == NULL, "a request in spite of the error");
     opts.schedule = NULL;
     opts.codec = "f61";
     WRONG("did you mean f16?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.codec = NULL;
     opts.size = 3;
     WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    WRONG("send: comm", banyan_send(x, 1, BANYAN_F32, 0, NULL, NULL));
+    WRONG("recv: comm", banyan_recv(x, 1, BANYAN_F32, 0, NULL, NULL));
+    WRONG("banyan_send_init: out", banyan_send_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
+    WRONG("banyan_recv_init: out", banyan_recv_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
+    snprintf(all, sizeof all, "for %d elements", 2 * t->n);
+    WRONG(all, banyan_alltoall(NULL, y, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_alltoall(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_allgather(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG("for 2 elements", banyan_gather(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
+    if (t->rank == 0)
+        WRONG(all, banyan_scatter(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
     WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
     WRONG("sendbuf",
           banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
@@ -400,6 +436,37 @@ static int finalize_busy(struct test *t)
     return 0;
 }
 
+/* A communicator that is destroyed inside a group takes its calls along; the others run. */
+static int destroy_in_group(struct test *t)
+{
+    struct banyan_comm *dup[2];
+    uint32_t x = 1, y[3] = { 0 };
+    size_t n = 100000;
+    float *big = case_malloc(n * 4);
+
+    memset(big, 0, n * 4);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(t, banyan_comm_dup(t->comm, &dup[i]));
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, banyan_allreduce(&x, &y[0], 1, BANYAN_U32, BANYAN_SUM, dup[0], NULL));
+        CHECK_OK(t, banyan_allreduce(&x, &y[1], 1, BANYAN_U32, BANYAN_SUM, dup[1], NULL));
+        CHECK_OK(t, banyan_allreduce(big, big, n, BANYAN_F32, BANYAN_SUM, dup[0], NULL));
+        CHECK_OK(t, banyan_allreduce(&x, &y[2], 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        banyan_comm_destroy(dup[0]);
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_group_end());
+        CHECK_HAS(t, banyan_last_error(), "destroyed");
+        CHECK(t, y[0] == 0 && y[1] == (uint32_t)t->n && y[2] == y[1], "sums %u, %u, %u", y[0],
+              y[1], y[2]);
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, banyan_group_end());
+        CHECK_OK(t, banyan_comm_finalize(dup[1]));
+        memset(y, 0, sizeof y);
+    }
+    free(big);
+    return 0;
+}
+
 /* ---- calls from inside a user operation ---- */
 struct inside {
     struct test *t;
@@ -421,7 +488,9 @@ static void calling_op(void *ctx, const void *in, void *inout, size_t n,
     struct test *t = s->t;
     struct banyan_stats stats = { .size = sizeof stats };
     struct banyan_comm *out;
+    struct banyan_codec_state *st;
     struct banyan_request *none;
+    banyan_op op;
     uint32_t x = 0, y;
     char text[100];
     void *mem;
@@ -456,6 +525,10 @@ static void calling_op(void *ctx, const void *in, void *inout, size_t n,
     CHECK(t, banyan_comm_count(t->comm) == t->n, "count %d", banyan_comm_count(t->comm));
     CHECK_OK(t, banyan_comm_stats(t->comm, &stats));
     CHECK_OK(t, banyan_async_error(t->comm, NULL, NULL, 0));
+    CHECK_OK(t, banyan_op_create_premul_sum(2, &op));
+    CHECK_OK(t, banyan_op_free(op));
+    CHECK_OK(t, banyan_codec_state_create(&st, 8, 1));
+    banyan_codec_state_free(st);
 }
 #undef INSIDE
 
@@ -617,6 +690,7 @@ const struct mp_case cases_misuse[] = {
     { "send_bulk_for_little", send_bulk_for_little, CASE_FAILS },
     { "arguments", arguments, 0 },
     { "finalize_busy", finalize_busy, 0 },
+    { "destroy_in_group", destroy_in_group, 0 },
     { "op_calls_banyan", op_calls_banyan, 0 },
     { "dead_handles", dead_handles, 0 },
     { 0 },

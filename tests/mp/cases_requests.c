@@ -398,6 +398,36 @@ static int progress_thread(struct test *t)
     return 0;
 }
 
+/* Messages to oneself while the progress thread keeps those that come early from others. */
+static int self_beside_early(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_comm *comm;
+    uint32_t x, y;
+
+    cfg.progress_thread = 1;
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    for (uint32_t round = 0; round < 10; round++) {
+        for (uint32_t i = 0; i < 400; i++) {
+            x = round * 400 + i;
+            opts.tag = t->rank ? i : 0;
+            CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, 0, comm, &opts));
+            if (t->rank)
+                continue;
+            CHECK_OK(t, banyan_recv(&y, 1, BANYAN_U32, 0, comm, &opts));
+            CHECK(t, y == x, "received %u, not %u", y, x);
+        }
+        for (int r = 1; t->rank == 0 && r < t->n; r++)
+            for (opts.tag = 0; opts.tag < 400; opts.tag++) {
+                CHECK_OK(t, banyan_recv(&y, 1, BANYAN_U32, r, comm, &opts));
+                CHECK(t, y == round * 400 + opts.tag, "received %u", y);
+            }
+    }
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
 /* A collective that has returned needs nothing more of this rank: what it sends is under way,
  * even when the connection had to be made first. The root calls nothing before the others are
  * through. */
@@ -535,6 +565,7 @@ const struct mp_case cases_requests[] = {
     { "tags", tags, 0 },
     { "send_before_recv", send_before_recv, 0 },
     { "progress_hook", progress_hook, CASE_OWN_INIT },
+    { "self_beside_early", self_beside_early, CASE_OWN_INIT },
     { "progress_thread", progress_thread, CASE_OWN_INIT },
     { "leaves_nothing", leaves_nothing, 0 },
     { "progress_fd", progress_fd, 0 },

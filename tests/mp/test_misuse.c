@@ -88,6 +88,13 @@ static struct mp_row busy[] = {
 };
 MP_TABLE(misuse, finalize_refuses_what_is_in_flight, busy)
 
+static struct mp_row grouped[] = {
+    { "destroy_in_group", "shm", 1 },
+    { "destroy_in_group", "shm", 3 },
+    { "destroy_in_group", "tcp", 2 },
+};
+MP_TABLE(misuse, destroy_inside_a_group_drops_its_calls, grouped)
+
 static struct mp_row inside[] = {
     { "op_calls_banyan", "shm", 2, "", 20 },
     { "op_calls_banyan", "tcp", 3, "", 20 },

@@ -43,6 +43,8 @@ static struct mp_row progress[] = {
     { "progress_thread", "shm", 2 },
     { "progress_thread", "tcp", 2 },
     { "progress_thread", "shm", 4 },
+    { "self_beside_early", "shm", 3 },
+    { "self_beside_early", "tcp", 2 },
     { "progress_fd", "shm", 2 },
     { "progress_fd", "shm", 4 },
     { "progress_fd", "tcp", 3 },

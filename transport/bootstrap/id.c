@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,11 +12,12 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fork.h"
 #include "transport/bootstrap/net.h"
 
 #define IDS_MAX 128 /* ids with an open listener that no communicator has used yet */
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock table_lock = BNY_LOCK(NULL);
 static struct {
     uint8_t job[8];
     int fd; /* 0: free; a listener is never standard input */
@@ -34,7 +34,7 @@ int bny_id_adopt_fd(const struct bny_id *id, int fd)
 {
     int rc = -1;
 
-    pthread_mutex_lock(&table_lock);
+    bny_lock_take(&table_lock);
     for (int i = 0; i < IDS_MAX && rc != 0; i++) {
         if (table[i].fd)
             continue;
@@ -42,7 +42,7 @@ int bny_id_adopt_fd(const struct bny_id *id, int fd)
         table[i].fd = fd;
         rc = 0;
     }
-    pthread_mutex_unlock(&table_lock);
+    bny_lock_give(&table_lock);
     if (rc != 0)
         return bny_fail(BANYAN_ESYSTEM,
                         "%d ids were made and not used yet; use them or make fewer", IDS_MAX);
@@ -53,7 +53,7 @@ static int lookup(const struct bny_id *id, int take)
 {
     int fd = -1;
 
-    pthread_mutex_lock(&table_lock);
+    bny_lock_take(&table_lock);
     for (int i = 0; i < IDS_MAX && fd < 0; i++) {
         if (!table[i].fd || memcmp(table[i].job, id->job, sizeof id->job) != 0)
             continue;
@@ -61,7 +61,7 @@ static int lookup(const struct bny_id *id, int take)
         if (take)
             table[i].fd = 0;
     }
-    pthread_mutex_unlock(&table_lock);
+    bny_lock_give(&table_lock);
     return fd;
 }
 

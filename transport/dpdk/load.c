@@ -2,18 +2,18 @@
 /* Finds and loads the module that links DPDK (driver.h). It lies beside libbanyan, or in ../lib
  * of a program that has the library inside, or where a build puts it. */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fork.h"
 #include "transport/dpdk/driver.h"
 
 #define MODULE "libbanyan-dpdk.so"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock lock = BNY_LOCK(NULL);
 static const struct bny_dpdk_driver *real, *other;
 
 /* The path of MODULE, or its bare name, for the loader to look for. */
@@ -85,17 +85,17 @@ const struct bny_dpdk_driver *bny_dpdk_driver(void)
 {
     const struct bny_dpdk_driver *d;
 
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     if (!other && !real)
         real = load();
     d = other ? other : real;
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
     return d;
 }
 
 void bny_dpdk_driver_set(const struct bny_dpdk_driver *driver)
 {
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     other = driver;
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
 }

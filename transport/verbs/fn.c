@@ -3,11 +3,11 @@
 #include "transport/verbs/fn.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include "base/err.h"
+#include "base/fork.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bny_lock lock = BNY_LOCK(NULL);
 static struct vb_fn real;
 static int loaded;
 static const struct vb_fn *other;
@@ -45,17 +45,17 @@ const struct vb_fn *bny_verbs_fn(void)
 {
     const struct vb_fn *fn;
 
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     if (!other && !loaded)
         loaded = load() == 0;
     fn = other ? other : loaded ? &real : NULL;
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
     return fn;
 }
 
 void bny_verbs_fn_set(const struct vb_fn *fn)
 {
-    pthread_mutex_lock(&lock);
+    bny_lock_take(&lock);
     other = fn;
-    pthread_mutex_unlock(&lock);
+    bny_lock_give(&lock);
 }

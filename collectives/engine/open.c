@@ -324,11 +324,9 @@ static int close_windows(struct bny_op *op)
 static void drop(struct bny_op *op, int result)
 {
     struct bny_engine *e = bny_engine_of(op);
-    struct bny_msg *msg;
 
     for (uint32_t i = 0; result && i < e->program->nsteps; i++)
-        while ((msg = bny_msg_list_pop_front(&e->steps[i].arrived)))
-            bny_msg_release(&op->comm->world->held, msg);
+        bny_msg_list_release(&op->comm->world->held, &e->steps[i].arrived);
     if (result)
         bny_cookies_drop(op); /* the transport returns them later */
     if (e->is_coded)

@@ -57,14 +57,6 @@ static void unexpected_free(struct bny_match *m, struct bny_unexpected *u)
     m->nidle++;
 }
 
-static void release_all(struct bny_held_pool *pool, struct bny_msg_list *list)
-{
-    struct bny_msg *msg;
-
-    while ((msg = bny_msg_list_pop_front(list)))
-        bny_msg_release(pool, msg);
-}
-
 void bny_match_forget(struct bny_match *m)
 {
     for (uint32_t b = 0; b <= m->mask; b++)
@@ -72,7 +64,7 @@ void bny_match_forget(struct bny_match *m)
             struct bny_unexpected *u = m->unexpected[b];
 
             m->unexpected[b] = u->next;
-            release_all(m->pool, &u->msgs);
+            bny_msg_list_release(m->pool, &u->msgs);
             unexpected_free(m, u);
         }
 }
@@ -381,7 +373,7 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
             *at = u->next;
             for (const struct bny_msg *x = u->msgs.first; x; x = x->next)
                 bny_flow_held(m, &u->key, &x->hdr, -1);
-            release_all(m->pool, &u->msgs);
+            bny_msg_list_release(m->pool, &u->msgs);
             unexpected_free(m, u);
         }
 }

@@ -215,3 +215,11 @@ void bny_msg_release(struct bny_held_pool *pool, struct bny_msg *msg)
     }
     held_free(pool, held);
 }
+
+void bny_msg_list_release(struct bny_held_pool *pool, struct bny_msg_list *list)
+{
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(list)))
+        bny_msg_release(pool, msg);
+}

@@ -322,13 +322,14 @@ enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hd
                               struct bny_receiver *key)
 {
     struct bny_flow *f = flow_get(m, from);
-    uint16_t epoch = hdr->step >> 1;
+    uint16_t epoch = hdr->step >> 1, ahead;
 
     if (!f)
         return BNY_MATCH_STALE;
     if (from != m->rank)
         take_credit(m, f, hdr->started);
-    if (is_from_sender(hdr) && epoch == ((f->rx.epoch + 1) & EPOCH_MASK))
+    ahead = (epoch - f->rx.epoch) & EPOCH_MASK;
+    if (is_from_sender(hdr) && ahead && ahead <= EPOCH_MASK / 2) /* those between were empty */
         receiver_epoch(m, from, f, epoch);
     if (hdr->kind == BNY_MSG_CREDIT) {
         if (hdr->chunk && is_from_sender(hdr)) { /* it asks */

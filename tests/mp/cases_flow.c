@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages between two ranks that nobody asked for yet: epochs of tags, credit. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/mp/case.h"
+
+static uint32_t value(uint32_t tag, size_t i)
+{
+    return tag * 2654435761u + (uint32_t)i;
+}
+
+static void fill(uint32_t *x, uint32_t tag, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = value(tag, i);
+}
+
+static void check(const struct test *t, const uint32_t *x, uint32_t tag, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        CHECK(t, x[i] == value(tag, i), "tag %u, element %zu: %u", tag, i, x[i]);
+}
+
+/* The first calls of a job: more tags than an epoch has, before a connection is made. */
+static int many_tags(struct test *t)
+{
+    enum { TAGS = 700, N = 16 };
+    uint32_t *x = case_malloc(TAGS * N * 4);
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    CHECK_OK(t, banyan_group_start());
+    for (uint32_t tag = 0; tag < TAGS; tag++) {
+        opts.tag = tag;
+        if (t->rank == 0)
+            fill(x + tag * N, tag, N);
+        if (t->rank == 0)
+            CHECK_OK(t, banyan_send(x + tag * N, N, BANYAN_U32, 1, t->comm, &opts));
+        else
+            CHECK_OK(t, banyan_recv(x + tag * N, N, BANYAN_U32, 0, t->comm, &opts));
+    }
+    CHECK_OK(t, banyan_group_end());
+    for (uint32_t tag = 0; tag < TAGS; tag++)
+        check(t, x + tag * N, tag, N);
+    free(x);
+    return 0;
+}
+
+const struct mp_case cases_flow[] = {
+    { "many_tags", many_tags, 0 },
+    { 0 },
+};

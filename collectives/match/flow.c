@@ -166,6 +166,12 @@ static void receiver_epoch(struct bny_match *m, int peer, struct bny_flow *f, ui
     renumber(m, peer, BNY_SIDE_RECEIVES, &f->rx.tags, epoch);
 }
 
+/* Are so many remembered that to forget them pays? All sends that wait are looked at then. */
+static int has_many_tags(const struct bny_flow *f, uint32_t many)
+{
+    return f->tx.tags.used >= many && f->tx.tags.used >= 2 * f->tx.carried;
+}
+
 /* All that was sent has been received. */
 static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
 {
@@ -177,6 +183,7 @@ static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
     f->tx.say_ask = 0;
     bny_match_drop_stale(m, peer, BNY_SIDE_SENDS, f->tx.epoch);
     renumber(m, peer, BNY_SIDE_SENDS, &f->tx.tags, f->tx.epoch);
+    f->tx.carried = f->tx.tags.used;
     if (peer == m->rank) {
         receiver_epoch(m, peer, f, f->tx.epoch);
         return;
@@ -196,9 +203,9 @@ int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, u
     if (!f)
         return -BANYAN_ENOMEM;
     key.side = is_send ? BNY_SIDE_SENDS : BNY_SIDE_RECEIVES;
-    if (is_send && f->tx.tags.used >= EPOCH_TAGS && f->tx.sent == f->tx.acked)
+    if (is_send && has_many_tags(f, EPOCH_TAGS) && f->tx.sent == f->tx.acked)
         sender_epoch(m, peer, f);
-    if (is_send && f->tx.tags.used >= CROWD_TAGS)
+    if (is_send && has_many_tags(f, CROWD_TAGS))
         f->tx.crowded = 1;
     if (tags_count(is_send ? &f->tx.tags : &f->rx.tags, tag, &key.seq) != 0)
         return -BANYAN_ENOMEM;

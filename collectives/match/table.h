@@ -16,6 +16,7 @@ struct bny_tags { /* how often each tag was used in this epoch: open addressing 
 struct bny_flow { /* messages between this rank and a peer */
     struct {
         struct bny_tags tags;
+        uint32_t carried;     /* tags that the epoch began with: of sends that wait */
         uint32_t sent, acked; /* units, ever */
         uint16_t epoch;
         uint8_t crowded;   /* too many tags: nothing goes without READY before the next epoch */

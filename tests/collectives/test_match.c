@@ -448,6 +448,22 @@ Test(match_two, epochs_that_were_not_said_are_skipped)
     }
 }
 
+/* What waits is numbered again with each epoch: with many such sends epochs are few. */
+Test(match_two, epochs_begin_when_tags_have_doubled)
+{
+    enum { MANY = 40000 };
+    struct bny_receiver *tx = calloc(MANY, sizeof *tx);
+
+    for (uint32_t i = 0; i < MANY; i++) {
+        open_p2p(0, &tx[i], i, 1, 1u << 20);
+        cr_assert_eq(bny_match_has_credit(end[0], &tx[i]), 1);
+    }
+    cr_assert_eq(tx[0].epoch, 8); /* 256, 512 ... 32768 */
+    for (uint32_t i = 0; i < MANY; i++)
+        bny_match_close(end[0], &tx[i], 0);
+    free(tx);
+}
+
 /* READY that waits here for a send is of no use in the next epoch. */
 Test(match_two, unexpected_messages_of_an_old_epoch_go)
 {

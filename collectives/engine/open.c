@@ -218,6 +218,7 @@ int bny_engine_announce(struct bny_op *op)
 
         if (!x->ready_wanted || x->ready_sent)
             continue;
+        BNY_ASSERT(r != op->comm->rank);
         rc = bny_xfer_announce(op, op->comm->peers[r].ep, x, op->out, output_bytes(op));
         if (rc == BNY_AGAIN) { /* no event tells when there is room again */
             bny_op_stir(op);

@@ -371,7 +371,8 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
     struct bny_flow *f;
     uint32_t units;
 
-    if (key->side != BNY_SIDE_RECEIVES || hdr->kind == BNY_MSG_PROBE || hdr->chunk != 0)
+    if (key->side != BNY_SIDE_RECEIVES || key->peer == m->rank || hdr->kind == BNY_MSG_PROBE ||
+        hdr->chunk != 0)
         return 0;
     f = m->flows[key->peer];
     units = units_of(hdr->len > hdr->codec_len_raw ? hdr->len : hdr->codec_len_raw);
@@ -379,7 +380,7 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
         f->rx.held -= units;
         return 0;
     }
-    if (key->peer != m->rank && f->rx.held + units > BNY_CREDIT)
+    if (f->rx.held + units > BNY_CREDIT)
         return bny_fail(BANYAN_EPROTO, "rank %d sent more than it has credit for", key->peer);
     f->rx.held += units;
     if (f->rx.held >= HELD_FULL && f->rx.held - units < HELD_FULL)

@@ -47,7 +47,33 @@ static int many_tags(struct test *t)
     return 0;
 }
 
+/* Messages to oneself wait without credit; a receive from oneself is not announced. */
+static int receive_from_self(struct test *t)
+{
+    enum { MANY = 600 };
+    uint32_t x = 7, y = 0, z;
+    struct banyan_opts first = BANYAN_OPTS_INIT, other = BANYAN_OPTS_INIT;
+    struct banyan_request *rq;
+
+    first.tag = 1;
+    other.tag = 2;
+    CHECK_OK(t, banyan_recv_init(&y, 1, BANYAN_U32, t->rank, t->comm, &first, &rq));
+    CHECK_OK(t, banyan_start(rq));
+    for (uint32_t i = 0; i < MANY; i++)
+        CHECK_OK(t, banyan_send(&i, 1, BANYAN_U32, t->rank, t->comm, &other));
+    for (uint32_t i = 0; i < MANY; i++) {
+        CHECK_OK(t, banyan_recv(&z, 1, BANYAN_U32, t->rank, t->comm, &other));
+        CHECK(t, z == i, "message %u is %u", i, z);
+    }
+    CHECK_OK(t, banyan_send(&x, 1, BANYAN_U32, t->rank, t->comm, &first));
+    CHECK_OK(t, banyan_wait(rq, 10));
+    CHECK(t, y == x, "%u", y);
+    CHECK_OK(t, banyan_request_free(rq));
+    return 0;
+}
+
 const struct mp_case cases_flow[] = {
     { "many_tags", many_tags, 0 },
+    { "receive_from_self", receive_from_self, 0 },
     { 0 },
 };

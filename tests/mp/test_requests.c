@@ -40,6 +40,8 @@ MP_TABLE(requests, point_to_point_and_groups, groups)
 static struct mp_row flow[] = {
     { "many_tags", "shm", 2, .timeout_s = 20 },
     { "many_tags", "tcp", 2, .timeout_s = 20 },
+    { "receive_from_self", "shm", 1, .timeout_s = 20 },
+    { "receive_from_self", "shm", 2, .timeout_s = 20 },
 };
 MP_TABLE(requests, messages_that_nobody_asked_for, flow)
 

@@ -72,8 +72,76 @@ static int receive_from_self(struct test *t)
     return 0;
 }
 
+/* Chunks that are small by the caller's wish need credit as any others: the last of more sends
+ * than that is for can be received first, */
+static void last_first(struct test *t, struct banyan_opts *opts)
+{
+    enum { SENDS = 61, N = 4096 };
+    uint32_t *x = case_malloc(SENDS * N * 4);
+    struct banyan_request *rq[SENDS];
+
+    for (uint32_t tag = 0; tag < SENDS && t->rank == 0; tag++) {
+        opts->tag = tag;
+        fill(x + tag * N, tag, N);
+        CHECK_OK(t, banyan_send_init(x + tag * N, N, BANYAN_U32, 1, t->comm, opts, &rq[tag]));
+        CHECK_OK(t, banyan_start(rq[tag]));
+    }
+    if (t->rank == 0)
+        CHECK_OK(t, banyan_wait_all(rq, SENDS, 15));
+    for (uint32_t tag = SENDS; tag-- > 0;) {
+        opts->tag = tag;
+        if (t->rank == 0)
+            CHECK_OK(t, banyan_request_free(rq[tag]));
+        else
+            CHECK_OK(t, banyan_recv(x + tag * N, N, BANYAN_U32, 0, t->comm, opts));
+        check(t, x + tag * N, tag, N);
+    }
+    free(x);
+}
+
+/* and a long message waits for its receive. */
+static void long_one_waits(struct test *t, struct banyan_opts *opts)
+{
+    enum { N = 1 << 20 };
+    uint32_t *x = case_malloc(N * 4);
+    struct banyan_request *rq;
+    int done = 0;
+
+    fill(x, 3, t->rank == 0 ? N : 0);
+    if (t->rank == 0) {
+        CHECK_OK(t, banyan_send_init(x, N, BANYAN_U32, 1, t->comm, opts, &rq));
+        CHECK_OK(t, banyan_start(rq));
+    }
+    for (uint64_t end = bny_now_ns() + 300000000; bny_now_ns() < end;)
+        CHECK(t, banyan_progress(t->comm) >= 0, "progress");
+    if (t->rank == 0) {
+        CHECK_OK(t, banyan_test(rq, &done));
+        CHECK(t, !done, "all of it was sent before the receiver called");
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        CHECK_OK(t, banyan_wait(rq, 15));
+        CHECK_OK(t, banyan_request_free(rq));
+    } else {
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        CHECK_OK(t, banyan_recv(x, N, BANYAN_U32, 0, t->comm, opts));
+    }
+    check(t, x, 3, N);
+    free(x);
+}
+
+static int small_chunks(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.chunk_bytes = 256;
+    last_first(t, &opts);
+    opts.chunk_bytes = 4096;
+    long_one_waits(t, &opts);
+    return 0;
+}
+
 const struct mp_case cases_flow[] = {
     { "many_tags", many_tags, 0 },
     { "receive_from_self", receive_from_self, 0 },
+    { "small_chunks", small_chunks, 0 },
     { 0 },
 };

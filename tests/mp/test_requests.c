@@ -42,6 +42,8 @@ static struct mp_row flow[] = {
     { "many_tags", "tcp", 2, .timeout_s = 20 },
     { "receive_from_self", "shm", 1, .timeout_s = 20 },
     { "receive_from_self", "shm", 2, .timeout_s = 20 },
+    { "small_chunks", "shm", 2, .timeout_s = 20 },
+    { "small_chunks", "tcp", 2, .timeout_s = 20 },
 };
 MP_TABLE(requests, messages_that_nobody_asked_for, flow)
 

@@ -405,7 +405,7 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *wha
 
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr)
 {
-    for (int r = 0; m->news.nsay && r < m->n; r++) {
+    for (int r = *peer; m->news.nsay && r < m->n; r++) {
         const struct bny_flow *f = m->flows[r];
 
         if (!f || (!f->tx.say_epoch && f->tx.say_ask != 1 && !f->rx.say_credit))

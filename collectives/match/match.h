@@ -107,8 +107,8 @@ enum bny_change {
 };
 /* Receivers that are to be looked at because of what came: called until it returns NULL. */
 struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *change);
-/* A message of matching's own that is to be sent, and to whom; 0: none. bny_match_said() when
- * it is sent. */
+/* A message of matching's own that is to be sent to rank *peer or a later one, which becomes
+ * *peer; 0: none. bny_match_said() when it is sent. */
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
 /* What matching has for the two before; the beginning of struct bny_match. */

@@ -276,7 +276,7 @@ static int take(int r, struct bny_receiver *rc)
 static int talk(int r)
 {
     struct bny_hdr h;
-    int peer, n = 0;
+    int peer = 0, n = 0;
 
     while (bny_match_to_say(end[r], &peer, &h)) {
         cr_assert_eq(peer, 1 - r);
@@ -478,6 +478,28 @@ Test(match_two, unexpected_messages_of_an_old_epoch_go)
     open_p2p(0, &tx, 500, 1, 0);
     cr_assert_eq(tx.epoch, 1);
     cr_assert_eq(take(0, &tx), 0);
+}
+
+/* A way that is full at the moment is in nobody's way. */
+Test(match, one_peer_keeps_credit_from_no_other)
+{
+    struct bny_receiver rc;
+    struct bny_hdr h;
+    int peer = 0;
+
+    for (int i = 0; i < 2 * (int)BNY_CREDIT; i++) {
+        cr_assert_eq(bny_match_open_p2p(m, &rc, PEER + i % 2, 1, 0, 4), 0);
+        bny_match_close(m, &rc, 1);
+    }
+    cr_assert(bny_match_to_say(m, &peer, &h) && peer == PEER);
+    peer++;
+    cr_assert(bny_match_to_say(m, &peer, &h) && peer == PEER + 1);
+    cr_assert_eq(h.started, BNY_CREDIT);
+    bny_match_said(m, peer, &h);
+    cr_assert_not(bny_match_to_say(m, &peer, &h));
+    cr_assert(bny_match_is_busy(m));
+    peer = 0;
+    cr_assert(bny_match_to_say(m, &peer, &h) && peer == PEER);
 }
 
 Test(match, messages_to_oneself_have_epochs_too)
@@ -750,7 +772,7 @@ Test(match_two, random_headers)
                              .started = (uint32_t)bny_rng_below(&rng, 64) - 20 };
         struct bny_receiver *out;
         enum bny_change change;
-        int peer;
+        int peer = 0;
 
         h.sig.collective = bny_rng_below(&rng, 4) ? BNY_SENDRECV : BNY_ALLREDUCE;
         h.sig.root_tag = (uint32_t)bny_rng_below(&rng, 5);
@@ -859,7 +881,7 @@ static void look_at_changes(struct game *g, int r)
     enum bny_change change;
     struct bny_receiver *rc;
     struct bny_hdr h;
-    int peer;
+    int peer = 0;
 
     while ((rc = bny_match_changed(end[r], &change))) {
         struct call *c = (struct call *)(void *)((char *)rc - offsetof(struct call, rc));

@@ -755,6 +755,65 @@ Test(match_two, more_than_the_credit_is_refused)
     cr_assert_eq(bny_match_keep(end[1], 0, msg), -BANYAN_EPROTO);
 }
 
+/* A message that says it brings 1 GiB, of an endpoint. */
+static struct bny_msg *giant(struct bny_ep *ep, uint32_t seq)
+{
+    struct bny_hdr h = collective_hdr(seq);
+    struct bny_msg *msg = bny_msg_make(&pool, &h, NULL);
+
+    cr_assert_not_null(msg);
+    msg->hdr.len = 1u << 30;
+    msg->ep = ep;
+    return msg;
+}
+
+/* Of each peer, whatever it sends; what is taken or forgotten does not count any more. */
+Test(match, what_a_peer_makes_us_keep_is_bounded)
+{
+    struct bny_ep ep = { .peer = PEER }, other = { .peer = PEER + 1 };
+    struct bny_sig sig = sig_of(1);
+    struct bny_receiver rc[2];
+
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < 3; i++)
+            cr_assert_eq(bny_match_keep(m, PEER, giant(&ep, 100 + i)), 0);
+        bny_match_forget(m);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        cr_assert_eq(bny_match_keep(m, PEER, giant(&ep, i)), 0);
+    cr_assert_eq(bny_match_keep(m, PEER, giant(&ep, 1)), -BANYAN_EPROTO);
+    cr_assert_not_null(strstr(banyan_last_error(), "rank 1 of the job"));
+    cr_assert_not_null(strstr(banyan_last_error(), "banyan_barrier"));
+    cr_assert_eq(bny_match_keep(m, PEER + 1, giant(&other, 1)), 0);
+    bny_match_open(m, &rc[0], &sig, 0);
+    cr_assert_eq(taken(&rc[0]), 1);
+    cr_assert_eq(bny_match_keep(m, PEER, giant(&ep, 1)), 0);
+    bny_match_open(m, &rc[1], &sig, 0);
+    cr_assert_eq(taken(&rc[1]), 3);
+}
+
+/* Communicators that do not exist here count as well. */
+Test(match, what_waits_for_communicators_is_bounded)
+{
+    static struct bny_world w;
+    struct bny_ep ep = { .peer = PEER };
+    struct bny_msg_list mine;
+    struct bny_msg *msg;
+
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            msg = giant(&ep, i);
+            msg->hdr.comm = 7 + i % 2;
+            cr_assert_eq(bny_unclaimed_keep(&w, msg), i < 3 ? 0 : -BANYAN_EPROTO);
+        }
+        for (uint32_t id = 7; id < 9; id++) {
+            mine = bny_unclaimed_take(&w, id);
+            bny_msg_list_release(&w.held, &mine);
+        }
+    }
+    bny_held_free(&w.held);
+}
+
 /* Any bytes: no crash (sanitizers look), and a verdict. */
 Test(match_two, random_headers)
 {

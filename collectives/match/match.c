@@ -424,7 +424,9 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
 
 int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg)
 {
-    if (msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+    int is_over = msg->hdr.kind == BNY_MSG_CREDIT && !(msg->hdr.step & 1); /* for our sends */
+
+    if (is_over || msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
         bny_msg_release(&w->held, msg);
         return 0;
     }

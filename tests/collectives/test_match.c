@@ -814,6 +814,24 @@ Test(match, what_waits_for_communicators_is_bounded)
     bny_held_free(&w.held);
 }
 
+/* It may be gone, not to come: credit of it would stay for ever. What a sender asks or says of
+ * epochs is kept for one that is to come. */
+Test(match, credit_of_unknown_communicators_is_not_kept)
+{
+    static struct bny_world w;
+    struct bny_hdr h = {
+        .comm = 7, .kind = BNY_MSG_CREDIT, .started = 300, .sig = { .collective = BNY_SENDRECV }
+    };
+
+    cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
+    cr_assert_null(w.unclaimed.first);
+    h.step = 3;
+    cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
+    cr_assert_not_null(w.unclaimed.first);
+    bny_msg_list_release(&w.held, &w.unclaimed);
+    bny_held_free(&w.held);
+}
+
 /* Any bytes: no crash (sanitizers look), and a verdict. */
 Test(match_two, random_headers)
 {

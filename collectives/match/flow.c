@@ -332,7 +332,7 @@ enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hd
     uint16_t epoch = hdr->step >> 1, ahead;
 
     if (!f)
-        return BNY_MATCH_STALE;
+        return BNY_MATCH_EARLY;
     if (from != m->rank)
         take_credit(m, f, hdr->started);
     ahead = (epoch - f->rx.epoch) & EPOCH_MASK;

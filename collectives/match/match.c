@@ -233,21 +233,21 @@ static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct 
     bny_match_insert(m, rc);
 }
 
-void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
-                    uint32_t more)
+int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                   uint32_t more)
 {
-    uint32_t seq = m->next_seq++;
-    struct bny_kept_numbers *k;
+    uint32_t seq = m->next_seq;
 
+    if (more) {
+        struct bny_kept_numbers *k = malloc(sizeof *k);
+        if (!k)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+        *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
+        m->kept = k;
+    }
+    m->next_seq += 1 + more;
     open_all(m, rc, sig, seq);
-    if (!more)
-        return;
-    m->next_seq += more;
-    k = malloc(sizeof *k);
-    if (!k) /* messages that come early for them are taken for late ones: a mismatch */
-        return;
-    *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
-    m->kept = k;
+    return 0;
 }
 
 /* A number, and all before it of the same operation, are not to begin any more. */
@@ -370,10 +370,11 @@ int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg)
 {
     struct bny_receiver key;
     struct bny_unexpected *u;
+    enum bny_verdict v = key_of(m, from, &msg->hdr, &key);
 
-    if (key_of(m, from, &msg->hdr, &key) != BNY_MATCH_FOUND) {
+    if (v != BNY_MATCH_FOUND) {
         bny_msg_release(m->pool, msg);
-        return 0;
+        return v == BNY_MATCH_EARLY ? -BANYAN_ENOMEM : 0;
     }
     u = *find_unexpected(m, &key);
     if (u && msg->hdr.kind == BNY_MSG_PROBE && has_probe(u, msg)) {

@@ -67,9 +67,9 @@ void bny_match_forget(struct bny_match *m);  /* releases all messages */
 /* The number of the next collective. */
 uint32_t bny_match_number(const struct bny_match *m);
 /* Opens the receiver of the next collective, sig. `more`: numbers behind its own that it keeps
- * for later; bny_match_open_kept() opens their receivers. */
-void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
-                    uint32_t more);
+ * for later; bny_match_open_kept() opens their receivers. 0 or -BANYAN_ENOMEM. */
+int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                   uint32_t more);
 void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
                          const struct bny_sig *sig, uint32_t seq);
 /* Numbers seq .. seq + n - 1 will not begin. */

@@ -90,7 +90,8 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
 uint32_t bny_tags_get(const struct bny_tags *t, uint32_t tag);     /* its count */
 struct bny_flow *bny_flow_of(const struct bny_match *m, int peer); /* NULL: none yet */
 void bny_flows_free(struct bny_match *m);
-/* A point-to-point message: its key, or how it ends here. FOUND: go on with *key. */
+/* A point-to-point message: its key, or how it ends here. FOUND: go on with *key. EARLY: no
+ * memory to know. */
 enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hdr *hdr,
                               struct bny_receiver *key);
 /* Is the receiver with this key finished? */

@@ -14,6 +14,25 @@
 #define ME   0
 #define PEER 1
 
+/* ---- memory that ends ---- */
+
+static int no_memory;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t k, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t k, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+    return no_memory ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t k, size_t n)
+{
+    return no_memory ? NULL : __real_calloc(k, n);
+}
+
 /* ---- one end ---- */
 
 static struct bny_held_pool pool;
@@ -180,6 +199,22 @@ Test(match, kept_numbers_are_no_past)
     cr_assert_eq(find(&h[2], &out), BNY_MATCH_FOUND, "a receiver that is open stays");
     bny_match_close(m, &stage, 1);
     cr_assert_eq(find(&h[2], &out), BNY_MATCH_PAST);
+}
+
+Test(match, numbers_that_cannot_be_kept_are_not_given)
+{
+    struct bny_sig sig = sig_of(1);
+    struct bny_receiver rc, *out;
+    struct bny_hdr h = collective_hdr(0);
+
+    no_memory = 1;
+    cr_assert_eq(bny_match_open(m, &rc, &sig, 3), -BANYAN_ENOMEM);
+    no_memory = 0;
+    cr_assert_eq(bny_match_number(m), 0);
+    cr_assert_eq(find(&h, &out), BNY_MATCH_EARLY);
+    cr_assert_eq(bny_match_open(m, &rc, &sig, 3), 0);
+    cr_assert_eq(find(&h, &out), BNY_MATCH_FOUND);
+    cr_assert_eq(bny_match_number(m), 4);
 }
 
 Test(match, tables_grow)
@@ -830,6 +865,21 @@ Test(match, credit_of_unknown_communicators_is_not_kept)
     cr_assert_not_null(w.unclaimed.first);
     bny_msg_list_release(&w.held, &w.unclaimed);
     bny_held_free(&w.held);
+}
+
+/* The first message of a peer makes an account of it; without memory it is not lost in silence.
+ */
+Test(match_two, without_memory_a_message_fails)
+{
+    struct bny_receiver *out;
+    struct bny_hdr h = from_sender(5, 0, 0);
+    struct bny_msg *msg = bny_msg_make(&pools[1], &h, NULL);
+
+    no_memory = 1;
+    cr_assert_eq(bny_match_find(end[1], 0, &h, &out), BNY_MATCH_EARLY);
+    cr_assert_eq(bny_match_keep(end[1], 0, msg), -BANYAN_ENOMEM);
+    no_memory = 0;
+    cr_assert_not_null(strstr(banyan_last_error(), "no memory"), "%s", banyan_last_error());
 }
 
 /* Any bytes: no crash (sanitizers look), and a verdict. */

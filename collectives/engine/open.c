@@ -159,6 +159,7 @@ static void ready_prepare(struct bny_op *op)
         placeable = bny_engine_placeable(op, i);
         most = wire_len(op, i, bny_engine_chunk(op, &e->steps[i], 0));
         if (!op->match.announce &&
+            !(op->call.collective == BNY_SENDRECV && e->steps[i].nchunks > 1) &&
             !bny_xfer_announces(op->comm->peers[s->peer].ep, most, placeable))
             continue;
         x->window_wanted |= placeable && most > 4096;

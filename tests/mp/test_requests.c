@@ -43,6 +43,7 @@ static struct mp_row flow[] = {
     { "receive_from_self", "shm", 1, .timeout_s = 20 },
     { "receive_from_self", "shm", 2, .timeout_s = 20 },
     { "small_chunks", "shm", 2, .timeout_s = 20 },
+    { "small_chunks", "shm", 2, .timeout_s = 20, .env = { "BANYAN_CMA=0" } },
     { "small_chunks", "tcp", 2, .timeout_s = 20 },
 };
 MP_TABLE(requests, messages_that_nobody_asked_for, flow)

@@ -52,7 +52,7 @@ struct bny_ep;
 struct bny_ep {
     struct bny_tp *tp;
     const struct bny_transport_ops *ops;
-    void *owner;        /* the creator's; transports do not touch it */
+    uint64_t kept;      /* collectives/match/; transports do not touch it */
     int peer;           /* world rank */
     uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive
                            whole: data != NULL */

@@ -57,8 +57,7 @@ static int make_messages(struct bny_op *op, struct bny_msg_list *out)
             (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
         msg = bny_msg_make(pool, &h, op->in + at * op->esz);
         if (!msg) {
-            while ((msg = bny_msg_list_pop_front(out)))
-                bny_msg_release(pool, msg);
+            bny_msg_list_release(pool, out);
             return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");
         }
         bny_msg_list_push_back(out, msg);

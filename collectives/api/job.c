@@ -67,8 +67,6 @@ static void fabric_leave(struct bny_loop_fabric *fabric)
 
 void bny_world_free(struct bny_world *w)
 {
-    struct bny_msg *msg;
-
     if (!w)
         return;
     bny_worlds_remove(w);
@@ -78,8 +76,7 @@ void bny_world_free(struct bny_world *w)
     }
     if (w->generation == bny_process_generation())
         bny_workers_stop(w->workers);
-    while ((msg = bny_msg_list_pop_front(&w->unclaimed)))
-        bny_msg_release(&w->held, msg);
+    bny_msg_list_release(&w->held, &w->unclaimed);
     for (int i = 0; i < w->ntps; i++)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_control_destroy(w->control);

@@ -158,6 +158,7 @@ static void ready_prepare(struct bny_op *op)
         placeable = bny_engine_placeable(op, i);
         most = wire_len(op, i, bny_engine_chunk(op, &e->steps[i], 0));
         if (!op->match.announce &&
+            !(op->call.collective == BNY_SENDRECV && e->steps[i].nchunks > 1) &&
             !bny_xfer_announces(op->comm->peers[s->peer].ep, most, placeable))
             continue;
         x->window_wanted |= placeable && most > 4096;
@@ -217,6 +218,7 @@ int bny_engine_announce(struct bny_op *op)
 
         if (!x->ready_wanted || x->ready_sent)
             continue;
+        BNY_ASSERT(r != op->comm->rank);
         rc = bny_xfer_announce(op, op->comm->peers[r].ep, x, op->out, output_bytes(op));
         if (rc == BNY_AGAIN) { /* no event tells when there is room again */
             bny_op_stir(op);
@@ -323,11 +325,9 @@ static int close_windows(struct bny_op *op)
 static void drop(struct bny_op *op, int result)
 {
     struct bny_engine *e = bny_engine_of(op);
-    struct bny_msg *msg;
 
     for (uint32_t i = 0; result && i < e->program->nsteps; i++)
-        while ((msg = bny_msg_list_pop_front(&e->steps[i].arrived)))
-            bny_msg_release(&op->comm->world->held, msg);
+        bny_msg_list_release(&op->comm->world->held, &e->steps[i].arrived);
     if (result)
         bny_cookies_drop(op); /* the transport returns them later */
     if (e->is_coded)

@@ -166,6 +166,12 @@ static void receiver_epoch(struct bny_match *m, int peer, struct bny_flow *f, ui
     renumber(m, peer, BNY_SIDE_RECEIVES, &f->rx.tags, epoch);
 }
 
+/* Are so many remembered that to forget them pays? All sends that wait are looked at then. */
+static int has_many_tags(const struct bny_flow *f, uint32_t many)
+{
+    return f->tx.tags.used >= many && f->tx.tags.used >= 2 * f->tx.carried;
+}
+
 /* All that was sent has been received. */
 static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
 {
@@ -177,6 +183,7 @@ static void sender_epoch(struct bny_match *m, int peer, struct bny_flow *f)
     f->tx.say_ask = 0;
     bny_match_drop_stale(m, peer, BNY_SIDE_SENDS, f->tx.epoch);
     renumber(m, peer, BNY_SIDE_SENDS, &f->tx.tags, f->tx.epoch);
+    f->tx.carried = f->tx.tags.used;
     if (peer == m->rank) {
         receiver_epoch(m, peer, f, f->tx.epoch);
         return;
@@ -196,9 +203,9 @@ int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, u
     if (!f)
         return -BANYAN_ENOMEM;
     key.side = is_send ? BNY_SIDE_SENDS : BNY_SIDE_RECEIVES;
-    if (is_send && f->tx.tags.used >= EPOCH_TAGS && f->tx.sent == f->tx.acked)
+    if (is_send && has_many_tags(f, EPOCH_TAGS) && f->tx.sent == f->tx.acked)
         sender_epoch(m, peer, f);
-    if (is_send && f->tx.tags.used >= CROWD_TAGS)
+    if (is_send && has_many_tags(f, CROWD_TAGS))
         f->tx.crowded = 1;
     if (tags_count(is_send ? &f->tx.tags : &f->rx.tags, tag, &key.seq) != 0)
         return -BANYAN_ENOMEM;
@@ -322,13 +329,14 @@ enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hd
                               struct bny_receiver *key)
 {
     struct bny_flow *f = flow_get(m, from);
-    uint16_t epoch = hdr->step >> 1;
+    uint16_t epoch = hdr->step >> 1, ahead;
 
     if (!f)
-        return BNY_MATCH_STALE;
+        return BNY_MATCH_EARLY;
     if (from != m->rank)
         take_credit(m, f, hdr->started);
-    if (is_from_sender(hdr) && epoch == ((f->rx.epoch + 1) & EPOCH_MASK))
+    ahead = (epoch - f->rx.epoch) & EPOCH_MASK;
+    if (is_from_sender(hdr) && ahead && ahead <= EPOCH_MASK / 2) /* those between were empty */
         receiver_epoch(m, from, f, epoch);
     if (hdr->kind == BNY_MSG_CREDIT) {
         if (hdr->chunk && is_from_sender(hdr)) { /* it asks */
@@ -363,7 +371,8 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
     struct bny_flow *f;
     uint32_t units;
 
-    if (key->side != BNY_SIDE_RECEIVES || hdr->kind == BNY_MSG_PROBE || hdr->chunk != 0)
+    if (key->side != BNY_SIDE_RECEIVES || key->peer == m->rank || hdr->kind == BNY_MSG_PROBE ||
+        hdr->chunk != 0)
         return 0;
     f = m->flows[key->peer];
     units = units_of(hdr->len > hdr->codec_len_raw ? hdr->len : hdr->codec_len_raw);
@@ -371,7 +380,7 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
         f->rx.held -= units;
         return 0;
     }
-    if (key->peer != m->rank && f->rx.held + units > BNY_CREDIT)
+    if (f->rx.held + units > BNY_CREDIT)
         return bny_fail(BANYAN_EPROTO, "rank %d sent more than it has credit for", key->peer);
     f->rx.held += units;
     if (f->rx.held >= HELD_FULL && f->rx.held - units < HELD_FULL)
@@ -396,7 +405,7 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *wha
 
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr)
 {
-    for (int r = 0; m->news.nsay && r < m->n; r++) {
+    for (int r = *peer; m->news.nsay && r < m->n; r++) {
         const struct bny_flow *f = m->flows[r];
 
         if (!f || (!f->tx.say_epoch && f->tx.say_ask != 1 && !f->rx.say_credit))

@@ -57,24 +57,65 @@ static void unexpected_free(struct bny_match *m, struct bny_unexpected *u)
     m->nidle++;
 }
 
-static void release_all(struct bny_held_pool *pool, struct bny_msg_list *list)
+static uint64_t cost_of(const struct bny_msg *msg)
 {
-    struct bny_msg *msg;
+    return BNY_KEPT_COST + (msg->descriptor ? 0 : msg->hdr.len);
+}
 
-    while ((msg = bny_msg_list_pop_front(list)))
+/* Takes msg. */
+static int keep_in(struct bny_held_pool *pool, struct bny_msg_list *list, struct bny_msg *msg)
+{
+    if (msg->ep && msg->ep->kept + cost_of(msg) > BNY_KEPT_MAX) {
+        int peer = msg->ep->peer;
         bny_msg_release(pool, msg);
+        return bny_fail(BANYAN_EPROTO,
+                        "rank %d of the job is too far ahead: %llu MiB of its messages wait "
+                        "for operations that this rank has not begun; let the ranks meet now "
+                        "and then, for example by banyan_barrier",
+                        peer, BNY_KEPT_MAX >> 20);
+    }
+    msg = bny_msg_hold(pool, msg);
+    if (!msg)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
+    if (msg->ep)
+        msg->ep->kept += cost_of(msg);
+    bny_msg_list_push_back(list, msg);
+    return 0;
+}
+
+static void uncount(const struct bny_msg *msg)
+{
+    if (msg->ep)
+        msg->ep->kept -= cost_of(msg);
+}
+
+/* What waits in an entry, which ends. */
+static struct bny_msg_list take_out(struct bny_match *m, struct bny_unexpected **at)
+{
+    struct bny_unexpected *u = *at;
+    struct bny_msg_list all = u->msgs;
+
+    for (const struct bny_msg *x = all.first; x; x = x->next) {
+        bny_flow_held(m, &u->key, &x->hdr, -1);
+        uncount(x);
+    }
+    *at = u->next;
+    unexpected_free(m, u);
+    return all;
+}
+
+static void drop(struct bny_match *m, struct bny_unexpected **at)
+{
+    struct bny_msg_list all = take_out(m, at);
+
+    bny_msg_list_release(m->pool, &all);
 }
 
 void bny_match_forget(struct bny_match *m)
 {
     for (uint32_t b = 0; b <= m->mask; b++)
-        while (m->unexpected[b]) {
-            struct bny_unexpected *u = m->unexpected[b];
-
-            m->unexpected[b] = u->next;
-            release_all(m->pool, &u->msgs);
-            unexpected_free(m, u);
-        }
+        while (m->unexpected[b])
+            drop(m, &m->unexpected[b]);
 }
 
 void bny_match_destroy(struct bny_match *m)
@@ -192,21 +233,21 @@ static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct 
     bny_match_insert(m, rc);
 }
 
-void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
-                    uint32_t more)
+int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                   uint32_t more)
 {
-    uint32_t seq = m->next_seq++;
-    struct bny_kept_numbers *k;
+    uint32_t seq = m->next_seq;
 
+    if (more) {
+        struct bny_kept_numbers *k = malloc(sizeof *k);
+        if (!k)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+        *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
+        m->kept = k;
+    }
+    m->next_seq += 1 + more;
     open_all(m, rc, sig, seq);
-    if (!more)
-        return;
-    m->next_seq += more;
-    k = malloc(sizeof *k);
-    if (!k) /* messages that come early for them are taken for late ones: a mismatch */
-        return;
-    *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
-    m->kept = k;
+    return 0;
 }
 
 /* A number, and all before it of the same operation, are not to begin any more. */
@@ -329,10 +370,11 @@ int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg)
 {
     struct bny_receiver key;
     struct bny_unexpected *u;
+    enum bny_verdict v = key_of(m, from, &msg->hdr, &key);
 
-    if (key_of(m, from, &msg->hdr, &key) != BNY_MATCH_FOUND) {
+    if (v != BNY_MATCH_FOUND) {
         bny_msg_release(m->pool, msg);
-        return 0;
+        return v == BNY_MATCH_EARLY ? -BANYAN_ENOMEM : 0;
     }
     u = *find_unexpected(m, &key);
     if (u && msg->hdr.kind == BNY_MSG_PROBE && has_probe(u, msg)) {
@@ -344,46 +386,27 @@ int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg)
         return -BANYAN_EPROTO;
     }
     u = u ? u : unexpected_new(m, &key);
-    if (!u)
-        bny_msg_release(m->pool, msg);
-    else if ((msg = bny_msg_hold(m->pool, msg)))
-        bny_msg_list_push_back(&u->msgs, msg);
-    return u && msg ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
+    if (u)
+        return keep_in(m->pool, &u->msgs, msg);
+    bny_msg_release(m->pool, msg);
+    return bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
 }
 
 struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc)
 {
-    struct bny_msg_list all = { 0 };
-    struct bny_unexpected **at, *u;
+    struct bny_unexpected **at = m->news.nunexpected ? find_unexpected(m, rc) : NULL;
 
-    if (!m->news.nunexpected)
-        return all;
-    at = find_unexpected(m, rc);
-    u = *at;
-    if (!u)
-        return all;
-    all = bny_msg_list_take(&u->msgs);
-    for (const struct bny_msg *x = all.first; x; x = x->next)
-        bny_flow_held(m, &u->key, &x->hdr, -1);
-    *at = u->next;
-    unexpected_free(m, u);
-    return all;
+    return at && *at ? take_out(m, at) : (struct bny_msg_list){ 0 };
 }
 
 void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uint16_t epoch)
 {
     for (uint32_t b = 0; m->news.nunexpected && b <= m->mask; b++)
-        for (struct bny_unexpected **at = &m->unexpected[b], *u; (u = *at);) {
-            if (u->key.side != side || u->key.peer != peer || u->key.epoch == epoch) {
+        for (struct bny_unexpected **at = &m->unexpected[b], *u; (u = *at);)
+            if (u->key.side != side || u->key.peer != peer || u->key.epoch == epoch)
                 at = &u->next;
-                continue;
-            }
-            *at = u->next;
-            for (const struct bny_msg *x = u->msgs.first; x; x = x->next)
-                bny_flow_held(m, &u->key, &x->hdr, -1);
-            release_all(m->pool, &u->msgs);
-            unexpected_free(m, u);
-        }
+            else
+                drop(m, at);
 }
 
 int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
@@ -402,15 +425,13 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
 
 int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg)
 {
-    if (msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+    int is_over = msg->hdr.kind == BNY_MSG_CREDIT && !(msg->hdr.step & 1); /* for our sends */
+
+    if (is_over || msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
         bny_msg_release(&w->held, msg);
         return 0;
     }
-    msg = bny_msg_hold(&w->held, msg);
-    if (!msg)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a message that came early");
-    bny_msg_list_push_back(&w->unclaimed, msg);
-    return 0;
+    return keep_in(&w->held, &w->unclaimed, msg);
 }
 
 struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id)
@@ -418,7 +439,10 @@ struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id)
     struct bny_msg_list all = bny_msg_list_take(&w->unclaimed), mine = { 0 };
     struct bny_msg *msg;
 
-    while ((msg = bny_msg_list_pop_front(&all)))
+    while ((msg = bny_msg_list_pop_front(&all))) {
+        if (msg->hdr.comm == comm_id)
+            uncount(msg);
         bny_msg_list_push_back(msg->hdr.comm == comm_id ? &mine : &w->unclaimed, msg);
+    }
     return mine;
 }

@@ -16,6 +16,13 @@
  * without credit waits for credit or for the receiver's READY, and a receiver that holds much
  * of a sender's credit announces every receive: so tags may be received in any order.
  *
+ * All that waits here of a peer is bounded, or it could take all memory: to BNY_KEPT_MAX bytes
+ * over all communicators, BNY_KEPT_COST for each message besides what it brings. A correct peer
+ * stays far below. Its sends need credit; long data come after READY, or lie at the sender;
+ * READY and probes are of operations that it has started, which cost it more memory than us.
+ * What is left are short messages of collectives in which their sender waits for nobody, as a
+ * broadcast's root: eight million of them.
+ *
  * Everything here is guarded by the world's lock. Headers are foreign input. */
 #ifndef BNY_COLLECTIVES_MATCH_H
 #define BNY_COLLECTIVES_MATCH_H
@@ -23,7 +30,9 @@
 #include "base/ring.h"
 #include "collectives/world/comm.h"
 
-#define BNY_CREDIT 1024u /* units a sender may have outstanding */
+#define BNY_CREDIT    1024u /* units a sender may have outstanding */
+#define BNY_KEPT_MAX  (4ull << 30)
+#define BNY_KEPT_COST 512u
 
 enum bny_side {
     BNY_SIDE_ALL,     /* a collective */
@@ -58,9 +67,9 @@ void bny_match_forget(struct bny_match *m);  /* releases all messages */
 /* The number of the next collective. */
 uint32_t bny_match_number(const struct bny_match *m);
 /* Opens the receiver of the next collective, sig. `more`: numbers behind its own that it keeps
- * for later; bny_match_open_kept() opens their receivers. */
-void bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
-                    uint32_t more);
+ * for later; bny_match_open_kept() opens their receivers. 0 or -BANYAN_ENOMEM. */
+int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
+                   uint32_t more);
 void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
                          const struct bny_sig *sig, uint32_t seq);
 /* Numbers seq .. seq + n - 1 will not begin. */
@@ -87,7 +96,8 @@ enum bny_verdict {
 };
 enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_hdr *hdr,
                                 struct bny_receiver **out);
-/* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender had no credit. */
+/* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender had no credit, or has too much
+ * here. */
 int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg);
 /* Is a message from this peer with this tag here that the next receive would get? */
 int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag);
@@ -107,8 +117,8 @@ enum bny_change {
 };
 /* Receivers that are to be looked at because of what came: called until it returns NULL. */
 struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *change);
-/* A message of matching's own that is to be sent, and to whom; 0: none. bny_match_said() when
- * it is sent. */
+/* A message of matching's own that is to be sent to rank *peer or a later one, which becomes
+ * *peer; 0: none. bny_match_said() when it is sent. */
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
 /* What matching has for the two before; the beginning of struct bny_match. */
@@ -145,7 +155,7 @@ static inline int bny_match_is_busy(const struct bny_match *m)
 
 /* ---- communicators that do not exist here yet ---- */
 
-/* Takes msg. 0 or -BANYAN_ENOMEM. */
+/* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender has too much here. */
 int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg);
 /* Those of a communicator that exists now. */
 struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id);

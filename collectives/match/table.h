@@ -16,6 +16,7 @@ struct bny_tags { /* how often each tag was used in this epoch: open addressing 
 struct bny_flow { /* messages between this rank and a peer */
     struct {
         struct bny_tags tags;
+        uint32_t carried;     /* tags that the epoch began with: of sends that wait */
         uint32_t sent, acked; /* units, ever */
         uint16_t epoch;
         uint8_t crowded;   /* too many tags: nothing goes without READY before the next epoch */
@@ -89,7 +90,8 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
 uint32_t bny_tags_get(const struct bny_tags *t, uint32_t tag);     /* its count */
 struct bny_flow *bny_flow_of(const struct bny_match *m, int peer); /* NULL: none yet */
 void bny_flows_free(struct bny_match *m);
-/* A point-to-point message: its key, or how it ends here. FOUND: go on with *key. */
+/* A point-to-point message: its key, or how it ends here. FOUND: go on with *key. EARLY: no
+ * memory to know. */
 enum bny_verdict bny_flow_key(struct bny_match *m, int from, const struct bny_hdr *hdr,
                               struct bny_receiver *key);
 /* Is the receiver with this key finished? */

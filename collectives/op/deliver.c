@@ -78,7 +78,7 @@ void bny_comm_talk(struct banyan_comm *c)
     struct bny_receiver *rc;
     enum bny_change what;
     struct bny_hdr h;
-    int peer;
+    int peer = 0;
 
     while ((rc = bny_match_changed(c->match, &what))) {
         struct bny_op *op = op_of(rc);
@@ -89,11 +89,12 @@ void bny_comm_talk(struct banyan_comm *c)
     while (bny_match_to_say(c->match, &peer, &h)) {
         struct bny_ep *ep = c->peers[peer].ep;
         h.comm = c->id;
-        if (ep->ops->eager(ep, &h, &h) == BNY_AGAIN) {
+        if (ep->ops->eager(ep, &h, &h) != BNY_AGAIN) {
+            bny_match_said(c->match, peer, &h); /* who is gone needs no credit */
+        } else {
             c->world->has_work = 1; /* progress calls again */
-            return;
+            peer++;
         }
-        bny_match_said(c->match, peer, &h); /* who is gone needs no credit */
     }
 }
 

@@ -175,8 +175,8 @@ int bny_op_start(struct bny_op *op)
         rc = bny_match_open_p2p(op->comm->match, &op->match, call->root, call->tag,
                                 call->is_send, call->count * op->esz);
     else
-        bny_match_open(op->comm->match, &op->match, &op->sig,
-                       op->path->numbers ? op->path->numbers(op) : 0);
+        rc = bny_match_open(op->comm->match, &op->match, &op->sig,
+                            op->path->numbers ? op->path->numbers(op) : 0);
     return rc ? rc : begin(op);
 }
 

@@ -6,6 +6,9 @@
 #include "compress/speed.h"
 
 #define CODED_CHUNK_S 30e-6 /* a coded chunk's own cost: system calls, a wake-up */
+#define P2P_LEAST                                                                              \
+    (32u << 10) /* above every eager_max: of a message in chunks all but the first wait for    \
+                 * READY or lie at their sender, so that only the first needs credit */
 
 /* Bytes of a chunk on shared memory. Each is a system call or two, so few large ones are best
  * while a rank's two halves of them stay in its L2 (allreduce, 2 ranks, 256 KiB, 1 and 4 MiB:
@@ -73,6 +76,8 @@ size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,
         if (call->vector)
             want = 64u << 10;
     }
+    if (call->collective == BNY_SENDRECV && want < P2P_LEAST)
+        want = P2P_LEAST;
     if (want > s->chunk_max &&
         (s->shares_memory || call->codec)) /* others send() any length; shm may have to copy */
         want = s->chunk_max;

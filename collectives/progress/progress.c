@@ -20,9 +20,11 @@ static void message(struct bny_world *w, struct bny_msg *msg)
         for (c = w->comms; c && c->id != msg->hdr.comm; c = c->next_comm)
             ;
         if (!c) {
-            if (bny_unclaimed_keep(w, msg) != 0)
-                bny_report(w, NULL, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank, "rank %d: %s",
-                           w->rank, banyan_last_error());
+            int peer = msg->ep->peer, rc = bny_unclaimed_keep(w, msg);
+            if (rc)
+                bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc,
+                           rc == -BANYAN_EPROTO ? peer : w->rank, "rank %d: %s", w->rank,
+                           banyan_last_error());
             return;
         }
         w->last_comm = c;

@@ -4,8 +4,8 @@
  * A transport lends a message's memory. Holding it for long would stop what comes behind it (a
  * ring position, a socket), so a message that cannot be used yet is copied to the heap and
  * released. How much that can be is bounded: what peers may send before an operation has
- * started here by credit (match/), the rest by the operation's own size (bulk is sent only
- * after our READY). */
+ * started here by credit and a limit (match/), the rest by the operation's own size (bulk is
+ * sent only after our READY). */
 #include "collectives/world/held.h"
 
 #include <stdlib.h>
@@ -214,4 +214,12 @@ void bny_msg_release(struct bny_held_pool *pool, struct bny_msg *msg)
         drain_unlink(pool, held);
     }
     held_free(pool, held);
+}
+
+void bny_msg_list_release(struct bny_held_pool *pool, struct bny_msg_list *list)
+{
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(list)))
+        bny_msg_release(pool, msg);
 }

@@ -3,7 +3,7 @@
 #ifndef BNY_COLLECTIVES_HELD_H
 #define BNY_COLLECTIVES_HELD_H
 
-#include "transport/transport.h"
+#include "transport/msg_list.h"
 
 #define BNY_HELD_CLASSES 3 /* sizes of buffers that are kept for the next message */
 
@@ -25,6 +25,7 @@ struct bny_msg *bny_msg_hold(struct bny_held_pool *pool, struct bny_msg *msg);
 struct bny_msg *bny_msg_make(struct bny_held_pool *pool, const struct bny_hdr *hdr,
                              const void *payload);
 void bny_msg_release(struct bny_held_pool *pool, struct bny_msg *msg); /* of any sort */
+void bny_msg_list_release(struct bny_held_pool *pool, struct bny_msg_list *list);
 int bny_msg_is_draining(const struct bny_msg *msg);
 /* All of them a little; returns 1 when something moved. */
 int bny_held_drain(struct bny_held_pool *pool);

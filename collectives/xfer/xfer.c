@@ -87,6 +87,14 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
     return by_copy(s, h);
 }
 
+/* Credit is for the first chunk of a message; the others do not become its receiver's heap. */
+static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *h)
+{
+    return bny_xfer_needs_ready(s->ep, s->len, s->placeable) ||
+           (h->chunk && s->op->call.collective == BNY_SENDRECV &&
+            s->ep->zcopy_min == UINT32_MAX);
+}
+
 int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)
 {
     int rc;
@@ -94,8 +102,7 @@ int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)
     h->len = h->codec_len_raw = s->len;
     if (!bny_xfer_is_bulk(s->ep, s->len))
         return bny_xfer_eager(s->op, s->ep, s->peer, h, s->ptr, s->len);
-    if (!s->peer->ready_seen &&
-        (bny_xfer_needs_ready(s->ep, s->len, s->placeable) || !bny_op_has_credit(s->op)))
+    if (!s->peer->ready_seen && (waits_for_ready(s, h) || !bny_op_has_credit(s->op)))
         return BNY_PARKED;
     rc = bulk(s, h);
     if (rc > 0)

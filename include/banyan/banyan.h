@@ -348,7 +348,8 @@ struct banyan_opts {
     uint32_t tag;      /* collectives: checked to agree; send/recv: matched. Where both root and
                         * tag differ, a tag beyond 65535 may hide it: use smaller ones */
     int deterministic; /* < 0: the communicator's; of reductions it must agree between ranks */
-    size_t chunk_bytes;   /* 0: the communicator's; must agree between ranks */
+    size_t chunk_bytes;   /* 0: the communicator's; must agree between ranks. Send, recv: at
+                             least 32 KiB are taken */
     const int64_t *shape; /* tensor shape for codecs that use it; may be NULL */
     int ndim;
     struct banyan_codec_state

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Any messages from ranks of the job while one or two operations run. The operations fail or
  * complete, nothing is written outside of their output, inputs stay as they were, and leaving
- * works. Byte 0 picks the operation, 1 its codec and size; then come messages: one byte that
- * says which fields are not what the operation waits for and whether they travel as one piece,
- * one that picks sender and payload, the fields, and up to 64 bytes that the payload repeats.
+ * works. Byte 0 picks the operation and how many sends run beside it, 1 its codec and size;
+ * then come messages: one byte that says which fields are not what the operation waits for and
+ * whether they travel as one piece, one that picks sender, operation and payload, the fields,
+ * and up to 64 bytes that the payload repeats. Or a message gives credit, asks for it, or
+ * begins an epoch. A send that is complete is started again.
  */
 #include <stddef.h>
 
 #include "input.h"
 
 #include "collectives/api/job.h"
+#include "collectives/match/table.h"
 #include "collectives/progress/progress.h"
 #include "compress/codec.h"
 #include "transport/loop/loop.h"
@@ -18,6 +21,7 @@
 #define COUNT   3000 /* elements a rank, at most */
 #define CHUNK   4096
 #define PAYLOAD 16384
+#define SENDS   300 /* more than an epoch has tags */
 
 static char payload[64][PAYLOAD]; /* of the messages of one input: borrowed until it is over */
 
@@ -35,6 +39,9 @@ struct rig {
     struct bny_ep *ep[NRANKS]; /* theirs to rank 0 */
     struct banyan_request *req[2];
     float *in[2], *out[2];
+    struct banyan_request *sends[SENDS]; /* to rank 1 */
+    float *sent;                         /* by all of them */
+    unsigned nsends, next_send;
     size_t count;
 };
 
@@ -113,6 +120,31 @@ static void start(struct rig *g, int i, unsigned what, unsigned how)
         g->req[i] = NULL;
 }
 
+static void start_sends(struct rig *g, unsigned n)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t all = g->count * NRANKS;
+
+    g->sent = malloc(4 * all);
+    for (size_t k = 0; k < all; k++)
+        g->sent[k] = (float)k;
+    for (g->nsends = 0; g->nsends < n; g->nsends++) {
+        o.tag = g->nsends;
+        EXPECT(banyan_send_init(g->sent, all, BANYAN_F32, 1, g->comm, &o,
+                                &g->sends[g->nsends]) == 0);
+        EXPECT(banyan_start(g->sends[g->nsends]) == 0);
+    }
+}
+
+static void send_again(struct rig *g)
+{
+    struct banyan_request *rq = g->nsends ? g->sends[g->next_send++ % g->nsends] : NULL;
+    int done = 0;
+
+    if (rq && banyan_test(rq, &done) == 0 && done)
+        banyan_start(rq); /* refused when the communicator has failed */
+}
+
 /* The other ranks take what rank 0 sends. */
 static void turn(struct rig *g)
 {
@@ -125,20 +157,55 @@ static void turn(struct rig *g)
                 ev[i].msg->ep->ops->release(ev[i].msg);
 }
 
+/* One byte: it begins an epoch, asks, gives back all or nothing; one: of which epoch, how much.
+ */
+static void credit(struct rig *g, struct input *in, int from)
+{
+    unsigned what = input_byte(in), much = input_byte(in);
+    const struct bny_flow *f = bny_flow_of(g->comm->match, from);
+    struct bny_hdr h = { .comm = g->comm->id,
+                         .kind = BNY_MSG_CREDIT,
+                         .step = (uint16_t)(much << 1 | (what & 1)),
+                         .chunk = what >> 1 & 1,
+                         .started = f && (what & 4) ? f->tx.sent
+                                    : f             ? f->tx.acked + much
+                                                    : much,
+                         .sig = { .collective = BNY_SENDRECV } };
+
+    g->ep[from]->ops->eager(g->ep[from], &h, NULL);
+}
+
+/* As the peer of a point-to-point operation would say it. */
+static void of_its_epoch(const struct bny_op *op, struct bny_hdr *h)
+{
+    const struct bny_flow *f;
+
+    if (op->call.collective != BNY_SENDRECV)
+        return;
+    f = bny_flow_of(op->comm->match, op->call.root);
+    h->step = (uint16_t)(op->match.epoch << 1 | (op->match.side == BNY_SIDE_RECEIVES));
+    h->started = f->tx.acked;
+}
+
 static void message(struct rig *g, struct input *in, char *text)
 {
     unsigned wrong = input_byte(in), who = input_byte(in);
-    struct bny_op *op = g->comm->active_first;
+    struct bny_op *op = who & 4 ? g->comm->active_last : g->comm->active_first;
     struct bny_ep *ep = g->ep[1 + who % (NRANKS - 1)];
     struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
     const uint8_t *at;
     size_t n;
 
+    if (wrong & 128) {
+        credit(g, in, 1 + (int)who % (NRANKS - 1));
+        return;
+    }
     if (op) {
         if (op->next && (who & 2))
             op = op->next;
         h.seq = bny_op_seq(op);
         h.sig = op->sig;
+        of_its_epoch(op, &h);
     } else {
         h.seq = bny_match_number(g->comm->match) - 1;
     }
@@ -167,24 +234,28 @@ static void message(struct rig *g, struct input *in, char *text)
         ep->ops->eager(ep, &h, text);
 }
 
+static void end(struct banyan_request *rq)
+{
+    for (int k = 0, d = 0; rq && k < 10 && !d; k++)
+        banyan_test(rq, &d);
+    EXPECT(banyan_request_free(rq) == 0);
+}
+
 static void rig_close(struct rig *g)
 {
-    int d = 0;
-
     banyan_abort(g->comm, "end of input");
-    for (int i = 0; i < 2; i++) {
-        if (g->req[i]) {
-            for (int k = 0; k < 10 && !d; k++)
-                banyan_test(g->req[i], &d);
-            EXPECT(banyan_request_free(g->req[i]) == 0);
-        }
-        d = 0;
-    }
+    for (unsigned i = 0; i < g->nsends; i++)
+        end(g->sends[i]);
+    for (int i = 0; i < 2; i++)
+        end(g->req[i]);
     g->comm->world->orderly = 0; /* no farewell: one thread cannot wait for itself */
     banyan_comm_destroy(g->comm);
     for (int r = 1; r < NRANKS; r++)
         g->tp[r]->ops->destroy(g->tp[r]);
     bny_loop_fabric_destroy(g->fabric);
+    for (size_t k = 0; k < g->count * NRANKS; k++)
+        EXPECT(g->sent[k] == (float)k);
+    free(g->sent);
     for (int i = 0; i < 2; i++) {
         for (size_t k = 0; g->in[i] && k < g->count * NRANKS; k++)
             EXPECT(g->in[i][k] == (float)k);
@@ -196,6 +267,7 @@ static void rig_close(struct rig *g)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const size_t counts[] = { 5, 1100, COUNT, 33 };
+    static const unsigned sends[] = { 0, 0, 0, 0, 1, 3, 70, SENDS };
     struct input in = { data, size };
     unsigned what = input_byte(&in), how = input_byte(&in);
     struct rig g;
@@ -205,10 +277,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     start(&g, 0, what, how);
     if (how & 32)
         start(&g, 1, what ^ (how >> 6), how);
+    start_sends(&g, sends[what / 32]);
     for (int i = 0; in.left && i < 64; i++) {
         message(&g, &in, payload[i]);
         turn(&g);
         turn(&g);
+        send_again(&g);
     }
     for (int i = 0; i < 8; i++)
         turn(&g);

@@ -34,9 +34,9 @@ struct mp_case {
     unsigned flags;
 };
 /* NULL-terminated tables, one a file. */
-extern const struct mp_case cases_collectives[], cases_codecs[], cases_ops[], cases_requests[],
-    cases_comms[], cases_memory[], cases_failures[], cases_misuse[], cases_init[],
-    cases_quiet[], cases_product[], cases_self[], cases_wire[];
+extern const struct mp_case cases_collectives[], cases_codecs[], cases_flow[], cases_ops[],
+    cases_requests[], cases_comms[], cases_memory[], cases_failures[], cases_misuse[],
+    cases_init[], cases_quiet[], cases_product[], cases_self[], cases_wire[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

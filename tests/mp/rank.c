@@ -16,9 +16,9 @@
 #include "tests/mp/case.h"
 
 static const struct mp_case *const tables[] = {
-    cases_collectives, cases_ops,      cases_codecs,  cases_requests, cases_comms,
-    cases_memory,      cases_failures, cases_product, cases_misuse,   cases_init,
-    cases_quiet,       cases_self,     cases_wire,
+    cases_collectives, cases_ops,    cases_codecs,   cases_flow,    cases_requests,
+    cases_comms,       cases_memory, cases_failures, cases_product, cases_misuse,
+    cases_init,        cases_quiet,  cases_self,     cases_wire,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 

@@ -37,6 +37,17 @@ static struct mp_row groups[] = {
 };
 MP_TABLE(requests, point_to_point_and_groups, groups)
 
+static struct mp_row flow[] = {
+    { "many_tags", "shm", 2, .timeout_s = 20 },
+    { "many_tags", "tcp", 2, .timeout_s = 20 },
+    { "receive_from_self", "shm", 1, .timeout_s = 20 },
+    { "receive_from_self", "shm", 2, .timeout_s = 20 },
+    { "small_chunks", "shm", 2, .timeout_s = 20 },
+    { "small_chunks", "shm", 2, .timeout_s = 20, .env = { "BANYAN_CMA=0" } },
+    { "small_chunks", "tcp", 2, .timeout_s = 20 },
+};
+MP_TABLE(requests, messages_that_nobody_asked_for, flow)
+
 static struct mp_row progress[] = {
     { "progress_hook", "shm", 2 },
     { "progress_hook", "tcp", 3 },

@@ -59,8 +59,8 @@ static inline int bny_comm_enter(const struct banyan_comm *comm, const char *wha
 
 /* ---- submit.c ---- */
 
-#define BNY_RUN                                                                                \
-    ((struct banyan_request **)1) /* in place of a request's address: run the call now */
+/* In place of a request's address: run the call now. */
+#define BNY_RUN ((struct banyan_request **)1)
 /* Runs a checked call (req BNY_RUN; inside a group it waits for the group's end), or makes a
  * request of it. 0 or an error. */
 int bny_submit(struct banyan_comm *comm, const struct bny_call *call,

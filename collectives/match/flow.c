@@ -10,11 +10,11 @@
 #define TAGS_MIN   64u
 #define TAGS_KEPT  1024u /* a larger table is given back with its epoch */
 #define EPOCH_MASK 0x7fffu
-#define CREDIT_TELL                                                                            \
-    (BNY_CREDIT / 4)                /* received and not told of: then by a message of its own */
-#define HELD_FULL  (BNY_CREDIT / 2) /* the sender may be out of credit before long */
-#define UNIT_BYTES 1024u
-#define UNITS_MAX  17u /* of a message: the longest eager one's */
+/* Received and not told of: then by a message of its own. */
+#define CREDIT_TELL (BNY_CREDIT / 4)
+#define HELD_FULL   (BNY_CREDIT / 2) /* the sender may be out of credit before long */
+#define UNIT_BYTES  1024u
+#define UNITS_MAX   17u /* of a message: the longest eager one's */
 
 static uint32_t units_of(uint64_t bytes)
 {

@@ -7,8 +7,8 @@
 
 #define BUCKETS_MIN 64u
 #define IDLE_MAX    64u
-#define IDLE_FIRST                                                                             \
-    16u /* made at once: how many are needed varies with how far peers run ahead */
+/* Made at once: how many are needed varies with how far peers run ahead. */
+#define IDLE_FIRST 16u
 
 /* ---- life ---- */
 

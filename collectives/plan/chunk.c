@@ -6,9 +6,9 @@
 #include "compress/speed.h"
 
 #define CODED_CHUNK_S 30e-6 /* a coded chunk's own cost: system calls, a wake-up */
-#define P2P_LEAST                                                                              \
-    (32u << 10) /* above every eager_max: of a message in chunks all but the first wait for    \
-                 * READY or lie at their sender, so that only the first needs credit */
+/* Above every eager_max: of a message in chunks all but the first wait for READY or lie at
+ * their sender, so that only the first needs credit. */
+#define P2P_LEAST (32u << 10)
 
 /* Bytes of a chunk on shared memory. Each is a system call or two, so few large ones are best
  * while a rank's two halves of them stay in its L2 (allreduce, 2 ranks, 256 KiB, 1 and 4 MiB:

@@ -4,6 +4,7 @@
 #ifndef BNY_COLLECTIVES_KEPT_H
 #define BNY_COLLECTIVES_KEPT_H
 
+#include "base/err.h"
 #include "collectives/plan/plan.h"
 
 #define BNY_PLAN_SLOTS 64 /* direct mapped */
@@ -25,7 +26,12 @@ struct bny_plans {
 struct bny_plans *bny_plans_of(struct bny_scope *s);
 /* There is no memory to look at one of the candidates: no plan is made then, as this rank's
  * choice would not be that of the others. Returns -BANYAN_ENOMEM. */
-int bny_plans_starve(const struct bny_scope *s);
+static inline int bny_plans_starve(const struct bny_scope *s)
+{
+    if (s->plans)
+        s->plans->starved = 1;
+    return bny_fail(BANYAN_ENOMEM, "no memory for a plan");
+}
 /* Where the plan of a call is kept, if it is. */
 struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call);
 

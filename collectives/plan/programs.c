@@ -262,13 +262,6 @@ struct bny_plans *bny_plans_of(struct bny_scope *s)
     return s->plans;
 }
 
-int bny_plans_starve(const struct bny_scope *s)
-{
-    if (s->plans)
-        s->plans->starved = 1;
-    return bny_fail(BANYAN_ENOMEM, "no memory for a plan");
-}
-
 /* All fields must reach the top bits: calls that differ only in the collective are often made
  * by turns. */
 struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_call *call)

@@ -223,6 +223,8 @@ Test(faults_seen, two_threads_that_sleep_are_armed_until_both_wake, .init = open
         cr_assert_eq(pthread_create(&thread[i], NULL, wait_long, req[i]), 0);
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(banyan_request_free(req[i]), 0);
     cr_assert_eq(most_asleep, 2);
     cr_assert_eq(woke_others, 0);
 }

@@ -11,14 +11,13 @@
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
+    static const struct bny_call none = {
+        .root = -1, .redop.commutative = 1, .timeout_s = -1, .schedule = "auto"
+    };
     int rc;
 
-    memset(call, 0, sizeof *call);
+    *call = none;
     call->collective = (uint8_t)collective;
-    call->root = -1;
-    call->redop.commutative = 1;
-    call->timeout_s = -1;
-    bny_call_set_schedule(call, "auto");
     rc = bny_comm_enter(comm, what);
     if (rc)
         return rc;

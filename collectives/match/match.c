@@ -96,7 +96,8 @@ static struct bny_msg_list take_out(struct bny_match *m, struct bny_unexpected *
     struct bny_msg_list all = u->msgs;
 
     for (const struct bny_msg *x = all.first; x; x = x->next) {
-        bny_flow_held(m, &u->key, &x->hdr, -1);
+        if (u->key.side == BNY_SIDE_RECEIVES)
+            bny_flow_held(m, &u->key, &x->hdr, -1);
         uncount(x);
     }
     *at = u->next;
@@ -186,22 +187,23 @@ void bny_match_insert(struct bny_match *m, struct bny_receiver *rc)
     rc->is_open = 1;
     m->receivers[b] = rc;
     m->nreceivers++;
-    if (rc->side == BNY_SIDE_ALL)
-        m->news.latest = rc;
 }
 
 void bny_match_remove(struct bny_match *m, struct bny_receiver *rc)
 {
-    struct bny_receiver **at = &m->receivers[bny_match_bucket(m, rc)];
+    struct bny_receiver **at;
 
     BNY_ASSERT(rc->is_open);
+    rc->is_open = 0;
+    if (m->news.latest == rc) {
+        m->news.latest = NULL;
+        return;
+    }
+    at = &m->receivers[bny_match_bucket(m, rc)];
     while (*at != rc)
         at = &(*at)->next;
     *at = rc->next;
-    rc->is_open = 0;
     m->nreceivers--;
-    if (m->news.latest == rc)
-        m->news.latest = NULL;
 }
 
 static struct bny_unexpected **find_unexpected(struct bny_match *m,
@@ -221,16 +223,24 @@ uint32_t bny_match_number(const struct bny_match *m)
     return m->next_seq;
 }
 
+/* The latest is in the table only once another one is opened beside it: most are over before.
+ */
 static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
                      uint32_t seq)
 {
+    BNY_ASSERT(!rc->is_open);
+    if (m->news.latest) {
+        m->news.latest->is_open = 0;
+        bny_match_insert(m, m->news.latest);
+    }
     rc->seq = seq; /* what is of messages between two ranks is not looked at */
     rc->peer = -1;
     rc->side = BNY_SIDE_ALL;
-    rc->announce = rc->is_open = rc->changed = 0;
+    rc->announce = rc->changed = 0;
+    rc->is_open = 1;
     rc->waits = rc->changes = (struct bny_link){ 0 };
     m->past[seq % BNY_PAST_SIGS] = *sig;
-    bny_match_insert(m, rc);
+    m->news.latest = rc;
 }
 
 int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
@@ -325,11 +335,12 @@ enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_
 
     if (v != BNY_MATCH_FOUND)
         return v;
-    for (struct bny_receiver *rc = m->receivers[bny_match_bucket(m, &key)]; rc; rc = rc->next)
-        if (bny_match_same(rc, &key)) {
-            *out = rc;
+    *out = m->news.latest;
+    if (*out && bny_match_same(*out, &key))
+        return BNY_MATCH_FOUND;
+    for (*out = m->receivers[bny_match_bucket(m, &key)]; *out; *out = (*out)->next)
+        if (bny_match_same(*out, &key))
             return BNY_MATCH_FOUND;
-        }
     return is_past(m, &key) ? BNY_MATCH_PAST : BNY_MATCH_EARLY;
 }
 

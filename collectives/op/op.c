@@ -27,7 +27,7 @@ static void make_sig(struct bny_op *op)
 
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
 {
-    size_t quantum = bny_redop_quantum(&call->redop);
+    size_t quantum;
     int rc;
 
     BNY_ASSERT_LOCKED(comm->world);
@@ -56,6 +56,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         if (!op->asked)
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     }
+    quantum = bny_redop_quantum(&call->redop);
     op->chunk_elems = op->plan.chunk_bytes / op->esz / quantum * quantum;
     if (op->chunk_elems == 0)
         op->chunk_elems = quantum;

@@ -228,7 +228,7 @@ uint32_t bny_match_number(const struct bny_match *m)
 static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
                      uint32_t seq)
 {
-    BNY_ASSERT(!rc->is_open);
+    BNY_ASSERT(rc != m->news.latest);
     if (m->news.latest) {
         m->news.latest->is_open = 0;
         bny_match_insert(m, m->news.latest);

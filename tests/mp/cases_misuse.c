@@ -304,39 +304,19 @@ static void add_triples(void *ctx, const void *in, void *inout, size_t n,
         ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
 }
 
-/* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
- * sent. */
-static int arguments(struct test *t)
-{
-    struct banyan_opts opts = BANYAN_OPTS_INIT;
-    struct banyan_comm *comm = t->comm;
-    struct banyan_request *rq = NULL;
-    size_t counts[MP_RANKS_MAX] = { 0 };
-    float x[64] = { 0 }, y[64];
-    unsigned char b[64] = { 0 };
-    char all[40];
-    banyan_op triples;
-    int done;
-
 #define WRONG(word, call)                                                                      \
     do {                                                                                       \
         CHECK_RC(t, -BANYAN_EINVAL, call);                                                     \
         CHECK_HAS(t, banyan_last_error(), word);                                               \
     } while (0)
-    WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
-    WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
-    WRONG("dtype", banyan_allreduce(x, y, 1, BANYAN_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
-    WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
-    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
-    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
-    WRONG("avg", banyan_scan(x, y, 1, BANYAN_F32, BANYAN_AVG, comm, NULL));
-    WRONG("comm", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL));
-    WRONG("count", banyan_allreduce(x, y, SIZE_MAX / 2, BANYAN_F32, BANYAN_SUM, comm, NULL));
-    WRONG("count", banyan_allgather(x, y, SIZE_MAX / 8 + 1, BANYAN_F32, comm, NULL));
-    WRONG("root", banyan_broadcast(x, 1, BANYAN_F32, t->n, comm, NULL));
-    WRONG("root", banyan_reduce(x, y, 1, BANYAN_F32, BANYAN_SUM, -1, comm, NULL));
-    WRONG("peer", banyan_send(x, 1, BANYAN_F32, t->n, comm, NULL));
-    WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -1, comm, NULL));
+
+static int wrong_counts(struct test *t, struct banyan_comm *comm)
+{
+    size_t counts[MP_RANKS_MAX] = { 0 };
+    unsigned char b[64] = { 0 };
+    float x[64] = { 0 }, y[64];
+    banyan_op triples;
+
     WRONG("counts", banyan_allgatherv(x, y, NULL, NULL, BANYAN_F32, comm, NULL));
     WRONG("counts", banyan_reduce_scatterv(x, y, NULL, BANYAN_F32, BANYAN_SUM, comm, NULL));
     counts[0] = SIZE_MAX / 4 + 2;
@@ -351,6 +331,50 @@ static int arguments(struct test *t)
         counts[r] = 12 * (size_t)(r != 0);
     CHECK_OK(t, banyan_reduce_scatterv(b, y, counts, BANYAN_U8, triples, comm, NULL));
     CHECK_OK(t, banyan_op_free(triples));
+    return 0;
+}
+
+/* The sentence has the elements of all ranks' blocks. */
+static int missing_buffers(struct test *t, struct banyan_comm *comm)
+{
+    float x[64] = { 0 }, y[64];
+    char all[40];
+
+    snprintf(all, sizeof all, "for %d elements", 2 * t->n);
+    WRONG(all, banyan_alltoall(NULL, y, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_alltoall(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG(all, banyan_allgather(x, NULL, 2, BANYAN_F32, comm, NULL));
+    WRONG("for 2 elements", banyan_gather(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
+    if (t->rank == 0)
+        WRONG(all, banyan_scatter(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
+    return 0;
+}
+
+/* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
+ * sent. */
+static int arguments(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_comm *comm = t->comm;
+    struct banyan_request *rq = NULL;
+    float x[64] = { 0 }, y[64];
+    unsigned char b[64] = { 0 };
+    int done;
+
+    WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("dtype", banyan_allreduce(x, y, 1, BANYAN_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
+    WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
+    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
+    WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
+    WRONG("avg", banyan_scan(x, y, 1, BANYAN_F32, BANYAN_AVG, comm, NULL));
+    WRONG("comm", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL));
+    WRONG("count", banyan_allreduce(x, y, SIZE_MAX / 2, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    WRONG("count", banyan_allgather(x, y, SIZE_MAX / 8 + 1, BANYAN_F32, comm, NULL));
+    WRONG("root", banyan_broadcast(x, 1, BANYAN_F32, t->n, comm, NULL));
+    WRONG("root", banyan_reduce(x, y, 1, BANYAN_F32, BANYAN_SUM, -1, comm, NULL));
+    WRONG("peer", banyan_send(x, 1, BANYAN_F32, t->n, comm, NULL));
+    WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -1, comm, NULL));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.schedule = "oneshot"; /* only planning finds that it cannot */
@@ -369,13 +393,8 @@ static int arguments(struct test *t)
     WRONG("recv: comm", banyan_recv(x, 1, BANYAN_F32, 0, NULL, NULL));
     WRONG("banyan_send_init: out", banyan_send_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
     WRONG("banyan_recv_init: out", banyan_recv_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
-    snprintf(all, sizeof all, "for %d elements", 2 * t->n);
-    WRONG(all, banyan_alltoall(NULL, y, 2, BANYAN_F32, comm, NULL));
-    WRONG(all, banyan_alltoall(x, NULL, 2, BANYAN_F32, comm, NULL));
-    WRONG(all, banyan_allgather(x, NULL, 2, BANYAN_F32, comm, NULL));
-    WRONG("for 2 elements", banyan_gather(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
-    if (t->rank == 0)
-        WRONG(all, banyan_scatter(NULL, y, 2, BANYAN_F32, 0, comm, NULL));
+    if (wrong_counts(t, comm) || missing_buffers(t, comm))
+        return 1;
     WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
     WRONG("sendbuf",
           banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
@@ -391,9 +410,9 @@ static int arguments(struct test *t)
     CHECK_OK(t, banyan_broadcast(NULL, 0, BANYAN_U8, 0, comm, NULL));
     CHECK_OK(t, banyan_alltoall(NULL, b, 0, BANYAN_U8, comm, NULL));
     case_check_works(t, comm);
-#undef WRONG
     return 0;
 }
+#undef WRONG
 
 /* Nobody finalizes what is in flight: refused by name, and the communicator lives on. */
 static int finalize_busy(struct test *t)

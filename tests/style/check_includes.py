@@ -15,7 +15,7 @@ MAY_SEE = {
     "compress": {"base", "compress"},
     "transport": {"base", "transport"},
     "collectives": {"base", "topo", "compress", "transport", "collectives"},
-    "training": {"base", "topo", "compress", "transport", "collectives", "training"},
+    "training": {"base", "training"},  # above it only the public headers
     "examples": {"examples"},
 }
 # perf, tools, tests and integrations may include anything.

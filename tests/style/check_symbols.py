@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The shared library exports exactly tests/style/symbols.txt, and that list is exactly the functions that
-banyan.h declares with BANYAN_API. Usage: check_symbols.py ROOT LIBRARY | check_symbols.py ROOT --write"""
+the public headers declare with BANYAN_API. Usage: check_symbols.py ROOT LIBRARY | check_symbols.py ROOT --write"""
 import pathlib
 import re
 import subprocess
@@ -31,12 +31,12 @@ def differences(left, left_name, right, right_name):
 def main():
     root = pathlib.Path(sys.argv[1])
     listing = root / "tests/style/symbols.txt"
-    api = declared(root / "include/banyan/banyan.h")
+    api = set().union(*map(declared, sorted((root / "include/banyan").glob("*.h"))))
     if sys.argv[2] == "--write":
         listing.write_text("".join(f"{name}\n" for name in sorted(api)))
         return 0
     listed = set(listing.read_text().split())
-    wrong = list(differences(api, "banyan.h", listed, "symbols.txt (check_symbols.py ROOT --write)"))
+    wrong = list(differences(api, "include/banyan", listed, "symbols.txt (check_symbols.py ROOT --write)"))
     wrong += differences(listed, "symbols.txt", exported(sys.argv[2]), "the library's exports")
     wrong += [f"{name}: not banyan_*" for name in sorted(listed) if not name.startswith("banyan_")]
     print("\n".join(wrong) or f"{len(listed)} symbols are exported, all of them declared")

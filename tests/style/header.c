@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled as C11 and as C++17: the public header needs nothing before it and can be included
+/* Compiled as C11 and as C++17: the public headers need nothing before them and can be included
  * twice. */
+#include <banyan/training.h>
 #include <banyan/banyan.h>
-#include <banyan/banyan.h>
+#include <banyan/training.h>
 
 int main(void);
 

@@ -3,6 +3,7 @@
 #include "training/tensors.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,7 @@ int bny_tensors_copy(struct bny_tensors *out, const struct banyan_tensor *tensor
         if (rc < 0)
             break;
         out->n++;
+        out->at[i].before = out->count;
         out->count += out->at[i].count;
         one = hash_of(&out->at[i]);
         out->hash = mix(out->hash, &one, sizeof one);
@@ -134,6 +136,47 @@ size_t bny_tensors_find(const struct bny_tensors *t, const char *name)
     while (i < t->n && strcmp(t->at[i].name, name) != 0)
         i++;
     return i;
+}
+
+void bny_tensors_get(const struct bny_tensors *t, float *flat)
+{
+    for (size_t i = 0; i < t->n; flat += t->at[i++].count)
+        memcpy(flat, t->at[i].grad, t->at[i].bytes);
+}
+
+void bny_tensors_put(const struct bny_tensors *t, const float *flat)
+{
+    for (size_t i = 0; i < t->n; flat += t->at[i++].count)
+        memcpy(t->at[i].grad, flat, t->at[i].bytes);
+}
+
+size_t bny_tensors_nonfinite(const struct bny_tensors *t, const float *flat)
+{
+    for (size_t i = 0; i < t->n; flat += t->at[i++].count)
+        for (size_t k = 0; k < t->at[i].count; k++)
+            if (!isfinite(flat[k]))
+                return i;
+    return t->n;
+}
+
+int bny_tensors_blame(const struct bny_tensors *t, struct banyan_comm *comm, size_t bad,
+                      const char *what)
+{
+    uint64_t first =
+        bad < t->n ? (uint64_t)banyan_comm_rank(comm) << 32 | (uint64_t)bad : UINT64_MAX;
+    int rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, NULL);
+
+    if (rc < 0)
+        return rc;
+    if (first == UINT64_MAX)
+        return bny_fail(BANYAN_EINVAL,
+                        "a sum of the %ss of all ranks is no finite number: they grew "
+                        "too large",
+                        what);
+    return bny_fail(BANYAN_EINVAL,
+                    "the %s of tensor %s at rank %d has a value that is no finite number", what,
+                    t->at[(size_t)(first & UINT32_MAX) < t->n ? first & UINT32_MAX : 0].name,
+                    (int)(first >> 32));
 }
 
 /* What rank 0 has, for the others to compare theirs with. */

@@ -14,6 +14,7 @@ struct bny_tensor {
     int64_t shape[BNY_TENSOR_DIMS];
     void *grad;
     size_t count, bytes; /* elements; bytes of the gradient */
+    size_t before;       /* elements of the tensors before it */
 };
 
 struct bny_tensors {
@@ -33,5 +34,16 @@ void bny_tensors_free(struct bny_tensors *t);
 int bny_tensors_agree(const struct bny_tensors *t, struct banyan_comm *comm);
 /* The index of a name, or n. */
 size_t bny_tensors_find(const struct bny_tensors *t, const char *name);
+
+/* Of f32 tensors, one after another in flat[count]: copied out, and back. */
+void bny_tensors_get(const struct bny_tensors *t, float *flat);
+void bny_tensors_put(const struct bny_tensors *t, const float *flat);
+/* The first tensor of flat[count] with a value that is no finite number, or n. */
+size_t bny_tensors_nonfinite(const struct bny_tensors *t, const float *flat);
+/* Collective, after a result that all ranks saw was not finite. bad: this rank's first such
+ * tensor, or n. Returns -BANYAN_EINVAL with the tensor and the lowest rank that has one; what:
+ * "gradient". Or the error that came up on the way. */
+int bny_tensors_blame(const struct bny_tensors *t, struct banyan_comm *comm, size_t bad,
+                      const char *what);
 
 #endif

@@ -36,7 +36,8 @@ struct mp_case {
 /* NULL-terminated tables, one a file. */
 extern const struct mp_case cases_collectives[], cases_codecs[], cases_flow[], cases_ops[],
     cases_requests[], cases_comms[], cases_memory[], cases_failures[], cases_misuse[],
-    cases_init[], cases_quiet[], cases_product[], cases_self[], cases_wire[];
+    cases_init[], cases_quiet[], cases_product[], cases_self[], cases_wire[],
+    cases_training[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

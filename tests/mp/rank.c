@@ -18,7 +18,7 @@
 static const struct mp_case *const tables[] = {
     cases_collectives, cases_ops,    cases_codecs,   cases_flow,    cases_requests,
     cases_comms,       cases_memory, cases_failures, cases_product, cases_misuse,
-    cases_init,        cases_quiet,  cases_self,     cases_wire,
+    cases_init,        cases_quiet,  cases_self,     cases_wire,    cases_training,
 };
 #define NTABLES (sizeof tables / sizeof tables[0])
 

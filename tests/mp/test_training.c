@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The training layer between ranks: tensors that differ, Accordion's decisions, local SGD,
+ * shared masks, states that are saved in the middle. */
+#include "tests/mp/table.h"
+
+static struct mp_row model[] = {
+    { "tensors_agree", "shm", 2 },
+    { "tensors_agree", "tcp", 3 },
+};
+MP_TABLE(training, tensors_that_differ_are_told, model)
+
+static struct mp_row accordion[] = {
+    { "accordion_table", "shm", 1 },     { "accordion_table", "shm", 3 },
+    { "accordion_window", "shm", 2 },    { "accordion_batch", "shm", 2 },
+    { "accordion_disagrees", "shm", 2 }, { "accordion_disagrees", "tcp", 4 },
+};
+MP_TABLE(training, accordion_decides_by_the_table, accordion)
+
+static struct mp_row states[] = {
+    { "training_states", "shm", 1 },
+    { "training_states", "shm", 2 },
+    { "training_states", "tcp", 3 },
+};
+MP_TABLE(training, states_continue_bit_by_bit, states)
+
+static struct mp_row local[] = {
+    { "local_fixed", "shm", 1 },      { "local_fixed", "shm", 3 },
+    { "local_overlapped", "shm", 2 }, { "local_overlapped", "tcp", 4 },
+    { "local_adaptive", "shm", 2 },   { "local_adaptive", "tcp", 3 },
+};
+MP_TABLE(training, local_sgd_averages, local)
+
+static struct mp_row mask[] = {
+    { "mask_conserves", "shm", 1 },
+    { "mask_conserves", "shm", 4 },
+    { "mask_nonfinite", "tcp", 3 },
+};
+MP_TABLE(training, shared_masks_lose_nothing, mask)

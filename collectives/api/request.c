@@ -166,6 +166,29 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     }
 }
 
+int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats *out)
+{
+    struct banyan_request_stats s = { 0 };
+    int rc = check(req, "banyan_request_stats");
+
+    if (rc)
+        return rc;
+    if (!out || out->size <= offsetof(struct banyan_request_stats, wire_bytes) ||
+        out->size > 4096)
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_request_stats: out must not be NULL, out->size its size");
+    if (is_active(req))
+        return bny_fail(BANYAN_EBUSY,
+                        "banyan_request_stats: this request is in flight; wait for it first");
+    s.size = out->size < sizeof s ? out->size : sizeof s;
+    s.wire_bytes = req->op.wire_bytes;
+    s.start_ns = req->op.start_ns;
+    s.end_ns = req->op.end_ns;
+    req->op.is_timed = 1;
+    memcpy(out, &s, s.size);
+    return 0;
+}
+
 /* Gives back what needs no world: that may be gone, with its devices. */
 static void drop_orphan(struct banyan_request *req)
 {

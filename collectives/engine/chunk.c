@@ -93,6 +93,8 @@ static int send_chunk(struct bny_op *op, uint32_t i, uint32_t c)
                              (st->pos + at) * op->esz);
     if (rc == 2)
         e->peers[s->peer].borrowed++;
+    if (rc > 0)
+        op->wire_bytes += h.kind == BNY_MSG_PUT ? n * op->esz : h.len;
     if (__builtin_expect(t0 != 0, 0))
         trace_send(op, i, c, rc, t0, h.kind == BNY_MSG_PUT ? n * op->esz : h.len);
     return rc;

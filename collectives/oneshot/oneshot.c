@@ -257,6 +257,7 @@ static int shoot_all(struct bny_op *op)
             bny_op_send_failed(op, to, rc, "");
         if (rc != 0)
             break;
+        op->wire_bytes += sends(&op->call, me, to) ? h.len : 0;
         moved = 1;
     }
     return moved;

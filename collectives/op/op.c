@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "collectives/op/cookie.h"
 
 /* ---- init ---- */
@@ -157,6 +158,9 @@ static int may_start(struct bny_op *op)
     op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small
                             operation may */
     op->probe_ns = 0;
+    op->wire_bytes = 0;
+    op->start_ns = op->is_timed ? bny_now_ns() : 0;
+    op->end_ns = 0;
     op->cookies = NULL;
     if (op->has_asked)
         memset(op->asked, 0, (size_t)c->n * sizeof *op->asked);
@@ -255,8 +259,12 @@ void bny_op_complete(struct bny_op *op, int result)
     if (op->path->numbers)
         bny_match_give_up(c->match, bny_op_seq(op) + 1, op->path->numbers(op));
     bny_match_close(c->match, &op->match, op->result == 0);
-    if (!op->parent)
+    if (op->parent)
+        op->parent->wire_bytes += op->wire_bytes;
+    else
         count_done(c);
+    if (op->is_timed)
+        op->end_ns = bny_now_ns();
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
     if (op->parent)
         tell_parent(op->parent);

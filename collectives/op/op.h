@@ -30,6 +30,9 @@ struct bny_op {
     int result;
     struct bny_receiver match; /* its number is match.seq */
     struct bny_sig sig;
+    uint64_t wire_bytes;              /* payload handed to transports so far, its stages' too */
+    uint64_t start_ns, end_ns;        /* 0: not taken */
+    int is_timed;                     /* they are taken: banyan_request_stats() */
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next; /* active list, or pool */

@@ -534,6 +534,18 @@ BANYAN_API int banyan_wait_all(struct banyan_request *const *reqs, size_t n, dou
 /* *index = one of the active requests that completed; -EINVAL when none is active. */
 BANYAN_API int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
                                size_t *index);
+/* What a request's latest operation cost this rank. Members may be added at the end, and only
+ * those that the caller's size has are written. */
+struct banyan_request_stats {
+    size_t size;         /* sizeof of the caller; set before the call */
+    uint64_t wire_bytes; /* payload bytes this rank handed to transports for it */
+    uint64_t start_ns;   /* CLOCK_MONOTONIC: when it was started; 0: no times were taken */
+    uint64_t end_ns;     /* when it was complete, whoever's progress that was; 0: not yet */
+};
+/* Times cost two looks at the clock an operation: they are taken of operations that start after
+ * the first call of this function for the request. 0, -EINVAL; -EBUSY while it is active. */
+BANYAN_API int banyan_request_stats(struct banyan_request *req,
+                                    struct banyan_request_stats *out);
 /* Takes NULL. -EBUSY while it is active. */
 BANYAN_API int banyan_request_free(struct banyan_request *req);
 

@@ -178,6 +178,191 @@ BANYAN_API int banyan_shared_mask_save(const struct banyan_shared_mask *m, void 
 BANYAN_API int banyan_shared_mask_load(struct banyan_shared_mask *m, const void *buf,
                                        size_t bytes);
 
+/* ---------------------------------------------------------------------------------------------
+ * Buckets: gradients averaged over all ranks while backward still runs (as PyTorch's
+ * DistributedDataParallel, Li et al., VLDB 2020, section 3.2). A training loop:
+ *
+ *     struct banyan_buckets_config cfg;
+ *     struct banyan_buckets *b;
+ *
+ *     banyan_buckets_config_default(&cfg);
+ *     cfg.rules = "*:<16384=none; *=topk:delta=0.01";
+ *     if (banyan_buckets_create(&b, comm, tensors, n, &cfg) < 0)
+ *         return fail(banyan_last_error());
+ *     for (int step = 0; step < steps; step++) {
+ *         forward(next_batch());
+ *         for (size_t i = n; i-- > 0;) {
+ *             backward(i); // leaves its gradient in tensors[i].grad
+ *             banyan_buckets_ready(b, i);
+ *         }
+ *         if (banyan_buckets_wait(b) < 0)
+ *             return fail(banyan_last_error());
+ *         optimiser_step();
+ *     }
+ *     banyan_buckets_free(b);
+ *
+ * How: small tensors without a codec are fused into buckets, one allreduce each; large ones are
+ * reduced where they lie, in pieces when they are very large; a tensor with a codec has an
+ * operation and a codec state of its own. A bucket starts when all of it is ready and all
+ * buckets before it have started, so that ranks start them in one order however their own
+ * gradients come. In the first step buckets are cut in the opposite order of registration;
+ * after it they are cut again, in the order in which rank 0's tensors became ready. A steady
+ * step makes no request and allocates nothing.
+ *   Memory   grad lies in the same place for as long as the object lives. From _ready to the
+ *            return of _wait it is the library's: not to be read or written.
+ *   Order    Between two calls of _wait every rank marks every tensor once, in any order.
+ *            Other operations on comm belong between _wait and the next _ready: all ranks call
+ *            operations of one communicator in one order. Give buckets a communicator of their
+ *            own (banyan_comm_dup) to be free of that.
+ *   Threads  one at a time. Reductions go on in the communicator's progress thread where it has
+ *            one (banyan_config.progress_thread), and in _ready, _progress and _wait.
+ *   Bits     a tensor with a codec: the same however buckets are cut. One without: the same
+ *            with deterministic=1; else additions are associated as the schedule of its
+ *            bucket's size has it, and bits may differ with bucket_bytes (not between ranks).
+ *   Errors   what is wrong at one rank (a tensor marked twice, in part, never, with NaN) is
+ * told to all ranks by _wait of that step, with the same sentence, which names tensor and rank.
+ * Nobody hangs for it: that rank counts as zeros where it has nothing. The gradients of that
+ * step are void, the object goes on with the next one. After an error of the communicator (a
+ * rank lost, a deadline passed) every call returns that.
+ */
+struct banyan_buckets; /* opaque */
+
+/* A tensor that a rank has not marked in a step. */
+enum banyan_unused {
+    BANYAN_UNUSED_ERROR, /* _wait fails at all ranks and names it */
+    BANYAN_UNUSED_ZERO   /* this rank's part is zero, also where no other rank marked it */
+};
+
+/* Rules: which codec and schedule a tensor has, as text.
+ *     rules  = rule { ";" rule }
+ *     rule   = pattern { ":" test } "=" [ codec ] [ "@" schedule ]
+ *     test   = ( "<" | "<=" | ">" | ">=" ) elements
+ * pattern: fnmatch(3) on the tensor's name, without ":", "=" and ";" ("?" stands for them).
+ * elements: of the tensor, decimal. codec: as banyan_opts.codec; none, or nothing: without.
+ * schedule: as banyan_opts.schedule. Blanks around ";" and rules do not count. The first rule
+ * that fits a tensor is its rule; where none does, banyan_buckets_config.codec holds.
+ *     "*.bias=none; fc*.weight:>=65536=topk:delta=0.01; *=int8@ring"
+ * Lossy codecs take f32 only, and below some ten thousand elements an operation of its own
+ * costs more than a codec gains: leave small tensors to the buckets. */
+
+struct banyan_buckets_config {
+    size_t size;         /* sizeof(struct banyan_buckets_config) of the caller */
+    size_t bucket_bytes; /* tensors are fused up to this; default 1 MiB: 8 ms at 1 Gbit/s, where
+                            a start costs 0.1 ms, so finer buckets would hide no more. Tensors
+                            of 8 times as much are reduced in pieces */
+    size_t first_bytes;  /* the same for the first bucket, so that the network has work soon;
+                            default 128 KiB */
+    banyan_op op;        /* BANYAN_AVG (default) or BANYAN_SUM */
+    const char *codec;   /* of tensors that no rule names; default NULL: none */
+    const char *rules;   /* above; default NULL: no rules */
+    int accumulate;      /* micro-steps a step; default 1 */
+    enum banyan_unused unused; /* default BANYAN_UNUSED_ERROR */
+    int deterministic; /* of sums without a codec, as banyan_opts.deterministic; default -1 */
+    uint64_t seed;     /* of codecs that choose at random; the same on all ranks; default 1 */
+    int check_nan;    /* 1: _ready looks for NaN and infinities, a pass over each gradient; what
+                         has some counts as zeros, and _wait names its tensor. Default 0: they
+                         are summed; linear codecs fail the communicator for them */
+    int norms;        /* 1: _ready takes the norm of each local gradient, in the same pass */
+    int progress;     /* 0: _ready does not drive what is in flight, for communicators with a
+                         progress thread; default 1 */
+    double timeout_s; /* deadline of each operation; default -1: the communicator's */
+};
+BANYAN_API void banyan_buckets_config_default(struct banyan_buckets_config *cfg);
+
+/* Collective: compares tensors and settings between ranks. Copies names and shapes and borrows
+ * each grad. tensors: F32, F64, F16, BF16. cfg may be NULL. Borrows comm until freed. 0;
+ * -EINVAL: settings, rules (with the position of what is wrong), tensors; -ENOTSUP: a codec or
+ * a schedule that does not take a tensor, which it names; -EMISMATCH: the first tensor, or that
+ * settings, which differ at which rank; -ENOMEM; or the communicator's. */
+BANYAN_API int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
+                                     const struct banyan_tensor *tensors, size_t n,
+                                     const struct banyan_buckets_config *cfg);
+/* Takes NULL. Before comm is destroyed. In the middle of a step: waits for what has started,
+ * so that all ranks call it alike, or after their communicator has failed. */
+BANYAN_API void banyan_buckets_free(struct banyan_buckets *b);
+
+/* The gradient of tensors[tensor] is complete at this rank: it may be sent from now on. 0;
+ * -EINVAL: no such tensor, or it was marked before in this micro-step (nothing is sent again,
+ * and _wait tells all ranks); or the communicator's failure, naming the tensor on the way. */
+BANYAN_API int banyan_buckets_ready(struct banyan_buckets *b, size_t tensor);
+/* The same of its elements [at, at + count). Parts come in any order and together make the
+ * tensor. -EINVAL also: beyond its end, or some of them were marked before. */
+BANYAN_API int banyan_buckets_ready_part(struct banyan_buckets *b, size_t tensor, size_t at,
+                                         size_t count);
+/* Drives what is in flight, without waiting: for long computations between two _ready, without
+ * a progress thread. 0 or the communicator's failure. */
+BANYAN_API int banyan_buckets_progress(struct banyan_buckets *b);
+
+/* Ends the micro-step. In the last one of a step: starts what is left, waits, and all gradients
+ * are reduced in place, bit-identical on all ranks. In the others: only checks. 0; -EINVAL,
+ * told at all ranks: a tensor marked twice, in part or never, with NaN; -EMISMATCH: ranks have
+ * other codecs for a tensor, or other numbers of micro-steps; or the communicator's failure,
+ * naming rank and tensor. */
+BANYAN_API int banyan_buckets_wait(struct banyan_buckets *b);
+
+/* Gradient accumulation: a step has k micro-steps, each ended by _wait; gradients are the
+ * caller's to add up in grad and are reduced in the last one. A tensor is unused that no
+ * micro-step marked. Between steps, on all ranks alike. 0, -EINVAL (k < 1), -EBUSY within a
+ * step. */
+BANYAN_API int banyan_buckets_set_accumulate(struct banyan_buckets *b, int k);
+/* Micro-steps that have ended of the step that runs: 0 after the _wait that reduced. */
+BANYAN_API int banyan_buckets_micro(const struct banyan_buckets *b);
+
+/* Another codec, or other parameters, for a tensor from the next step on: for controllers. On
+ * all ranks alike, between steps. codec: as banyan_opts.codec; NULL: none. Residuals stay: the
+ * next operation with a codec adds them. 0; -EINVAL, -ENOTSUP: the tensor keeps the codec it
+ * has; -EBUSY within a step; -ENOMEM. */
+BANYAN_API int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor,
+                                        const char *codec);
+/* What it has: "none" or as it was given; until changed. NULL: no such tensor. */
+BANYAN_API const char *banyan_buckets_codec(const struct banyan_buckets *b, size_t tensor);
+/* All residuals times factor in the next step, as banyan_codec_state_scale: old learning rate
+ * to new. Between steps. 0, -EINVAL, -EBUSY. */
+BANYAN_API int banyan_buckets_scale_residuals(struct banyan_buckets *b, double factor);
+/* The residual of a tensor, f32 [its elements], until the next step; NULL: it had no codec so
+ * far. */
+BANYAN_API const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor);
+
+/* What a tensor cost in the latest step. Only members that the caller's size has are written.
+ */
+struct banyan_buckets_tensor_stats {
+    size_t size;         /* sizeof of the caller; set before the call */
+    double norm;         /* L2 of this rank's gradient as marked; 0 without cfg.norms */
+    uint64_t wire_bytes; /* payload this rank sent; of a bucket: the tensor's share by length */
+    double hidden_s;     /* of its operation's time (pieces' together): while the caller was
+                            elsewhere, computing */
+    double exposed_s;    /* the rest: while the caller was in _ready, _progress or _wait */
+    uint64_t bucket;     /* which bucket, in order of their starts; its first piece's */
+};
+/* Between steps. 0, -EINVAL. */
+BANYAN_API int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
+                                           struct banyan_buckets_tensor_stats *out);
+
+/* All tensors together. */
+struct banyan_buckets_stats {
+    size_t size;             /* sizeof of the caller; set before the call */
+    uint64_t steps;          /* that reduced, since it was made (a loaded state's included) */
+    uint64_t buckets;        /* operations a step, but for the verdict on errors */
+    uint64_t wire_bytes;     /* payload this rank sent in the latest step, verdict included */
+    uint64_t wire_bytes_sum; /* and in all steps */
+    double hidden_s;  /* latest step: time in which something was in flight and the caller was
+                         elsewhere, computing */
+    double exposed_s; /* latest step: something was in flight and the caller in _ready,
+                         _progress or _wait */
+    double hidden_s_sum, exposed_s_sum;
+};
+BANYAN_API int banyan_buckets_stats(const struct banyan_buckets *b,
+                                    struct banyan_buckets_stats *out);
+
+/* Saves residuals, what codecs keep, each tensor's codec, the order of the buckets, accumulate
+ * and counters, between steps; each rank its own. _bytes: what _save needs now. Loaded into
+ * buckets of the same tensors, also with another bucket_bytes, a run goes on bit-identically as
+ * far as "Bits" above promises. All ranks load alike, between steps. -EINVAL: too small, or no
+ * such state: nothing is changed then; -EBUSY within a step. */
+BANYAN_API size_t banyan_buckets_bytes(const struct banyan_buckets *b);
+BANYAN_API int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap);
+BANYAN_API int banyan_buckets_load(struct banyan_buckets *b, const void *buf, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

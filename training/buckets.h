@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Buckets, inside. buckets.c: made, compared between ranks, freed; buckets_rules.c: the text of
+ * rules; buckets_cut.c: which tensors share an operation; buckets_step.c: a step, from the
+ * first mark to the verdict; buckets_look.c: norms; buckets_state.c: codecs between steps,
+ * saved states, statistics.
+ *
+ * Every rank starts the same operations in the same order: b->bucket[0], [1], ..., and last the
+ * verdict. What a rank finds wrong in a step (twice, in part, never, NaN) goes into the
+ * verdict's number, and it takes part in all operations nevertheless. So nobody waits for a
+ * rank that has given up. */
+#ifndef BNY_TRAINING_BUCKETS_H
+#define BNY_TRAINING_BUCKETS_H
+
+#include "training/tensors.h"
+
+struct bny_rule {
+    char *pattern, *codec, *schedule; /* codec NULL: none; schedule NULL: the communicator's */
+    size_t least, most;               /* elements of tensors that it fits */
+};
+
+struct bny_rules {
+    struct bny_rule *at;
+    size_t n;
+};
+
+/* A tensor's share of a bucket. */
+struct bny_span {
+    size_t tensor;
+    size_t at, count; /* its elements */
+    size_t offset;    /* of the first one in the bucket, in elements */
+};
+
+struct bny_bucket { /* one allreduce */
+    struct banyan_request *req;
+    struct bny_span *spans; /* in order of tensors; of bny_buckets.spans */
+    size_t nspans;
+    enum banyan_dtype dtype;
+    size_t count;
+    char *memory;   /* what is reduced */
+    int is_copied;  /* memory is a buffer, not the gradients' own */
+    size_t missing; /* elements that are not marked yet */
+    int is_done;
+    uint64_t started_ns, in_library_ns; /* when it started; bny_clock.in_library_ns then */
+    uint64_t wire_bytes;                /* latest step's, as the two below */
+    uint64_t hidden_ns, exposed_ns;
+};
+
+struct bny_part {
+    size_t at, end;
+};
+
+/* What buckets know of b->model.at[i]. */
+struct bny_bucketed {
+    char *codec, *schedule;           /* NULL: none; the communicator's */
+    struct banyan_codec_state *state; /* NULL: it never had a codec */
+    size_t first, npieces, piece;     /* its buckets; elements of each but the last */
+    size_t offset;                    /* in its bucket, where it has but one */
+    size_t marked;                    /* elements in this micro-step */
+    struct bny_part *parts; /* of them, where marked in parts: in order, apart from each other
+                             */
+    size_t nparts, parts_cap;
+    int is_used;    /* a micro-step of this step marked some of it */
+    double squares; /* of this rank's gradient: this step's, as marked so far */
+    double norm;    /* latest step's, as those below */
+    uint64_t wire_bytes, hidden_ns, exposed_ns, bucket;
+};
+
+struct bny_clock {          /* times of one step, by CLOCK_MONOTONIC */
+    uint64_t entry_ns;      /* of this call, from when something was in flight; 0: nothing is */
+    uint64_t exit_ns;       /* of the latest call that left something in flight */
+    uint64_t gap_ns;        /* from there to this entry */
+    uint64_t latest_end_ns; /* of an operation */
+    uint64_t in_library_ns, hidden_ns; /* so far */
+};
+
+/* What is wrong in a step: the number that all ranks take the largest of. */
+enum bny_fault {
+    BNY_FAULT_NONE,
+    BNY_FAULT_UNUSED,
+    BNY_FAULT_PART,
+    BNY_FAULT_TWICE,
+    BNY_FAULT_NAN,
+};
+
+struct banyan_buckets {
+    struct banyan_comm *comm;
+    struct banyan_buckets_config cfg; /* its texts are not kept */
+    struct bny_tensors model;
+    struct bny_bucketed *tensor; /* [model.n] */
+    uint32_t *order;             /* [model.n]: tensors as rank 0's became ready */
+    int has_order;               /* of a step, or loaded */
+    uint32_t *seen;              /* [model.n]: this rank's in the first step */
+    size_t nseen;
+
+    struct bny_bucket *bucket;
+    size_t nbuckets;
+    struct bny_span *spans;
+    char *memory; /* of all that are copied: banyan_mem_alloc */
+    int is_stale; /* cut again before the next step */
+
+    size_t next;   /* bucket to be started */
+    size_t oldest; /* that is in flight; next: none */
+    int in_step;   /* something was marked since the latest wait */
+    int micro;     /* micro-steps that ended, of this step */
+    uint64_t fault;
+    uint64_t verdict[3]; /* the largest of: fault, micro-steps a step, ~that */
+    struct banyan_request *verdict_req;
+
+    struct bny_clock clock;
+    uint64_t steps, wire_bytes, wire_bytes_sum, hidden_ns_sum, exposed_ns_sum;
+    int failed; /* the first error that no step survives; and its sentence */
+    char failed_text[512];
+};
+
+/* ---- buckets_rules.c ---- */
+
+/* 0, -BANYAN_EINVAL saying where, -BANYAN_ENOMEM. text may be NULL. */
+int bny_rules_parse(struct bny_rules *out, const char *text);
+void bny_rules_free(struct bny_rules *r);
+/* The first that fits, or NULL. */
+const struct bny_rule *bny_rules_find(const struct bny_rules *r, const struct bny_tensor *t);
+
+/* ---- buckets_cut.c ---- */
+
+/* Cuts b->order anew and makes all requests. Between steps. 0 or an error: then there are no
+ * buckets. */
+int bny_buckets_cut(struct banyan_buckets *b);
+/* Frees requests and buffers; nothing is in flight. */
+void bny_buckets_uncut(struct banyan_buckets *b);
+/* A request for `count` elements at memory; t: whose codec, shape and schedule (i: its number;
+ * codec may be another one than it has). 0 or an error that names it. */
+int bny_buckets_request(struct banyan_buckets *b, size_t i, const char *codec, void *memory,
+                        size_t count, struct banyan_request **out);
+
+/* ---- buckets_look.c ---- */
+
+/* The sum of the squares of n elements of a floating type, in f64. 1: all of them are finite.
+ */
+int bny_squares(const void *x, enum banyan_dtype dtype, size_t n, double *sum);
+
+/* ---- buckets_step.c ---- */
+
+/* Keeps the first error that no step survives, and tells the other ranks when it was born here.
+ * Returns rc with the sentence. */
+int bny_buckets_fail(struct banyan_buckets *b, int rc);
+/* 0, or the error that the object failed of, or -BANYAN_EINVAL for NULL. */
+int bny_buckets_check(const struct banyan_buckets *b, const char *what);
+/* The same, and -BANYAN_EBUSY within a step. */
+int bny_buckets_check_idle(const struct banyan_buckets *b, const char *what);
+/* Forgets what a step marked. */
+void bny_buckets_clear(struct banyan_buckets *b);
+
+/* ---- buckets_state.c ---- */
+
+/* A tensor has a state from its first codec on. */
+int bny_buckets_make_state(struct banyan_buckets *b, size_t i);
+
+#endif

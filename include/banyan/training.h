@@ -363,6 +363,148 @@ BANYAN_API size_t banyan_buckets_bytes(const struct banyan_buckets *b);
 BANYAN_API int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap);
 BANYAN_API int banyan_buckets_load(struct banyan_buckets *b, const void *buf, size_t bytes);
 
+/* ---------------------------------------------------------------------------------------------
+ * LGC: learned gradient compression. Abrahamyan, Chen, Bekoulis, Deligiannis, "Learned Gradient
+ * Compression for Distributed Deep Learning", IEEE TNNLS 33(12), 2021, arXiv 2103.08870.
+ *
+ * Gradients of different ranks have a part in common. The k largest values of each tensor make
+ * one vector of length mu, which a 1-D convolutional autoencoder shortens to mu/4 numbers. A
+ * run has three phases:
+ *   1  dense_steps   all gradients as they are, averaged; no codec, no residual.
+ *   2  train_steps   one rank, the leader (step modulo ranks), broadcasts the indices of the
+ *                    largest values of its gradient plus residual; all ranks' values there go
+ *                    to the root, which sends their mean back and trains the autoencoder on
+ *                    them, one step of the optimiser each.
+ *   3  the rest      codes, as long as the gate is open; else the plain top-k of every rank:
+ *                    values and own indices to all, averaged.
+ * Ring instance: all ranks encode their values at the leader's indices, the codes are averaged
+ * by an allreduce, every rank decodes. Server instance: the leader's code goes to the root with
+ * every rank's innovations, its delta_innovation largest values; the root decodes once a rank,
+ * by a decoder of that rank, and broadcasts the mean. The weights that other ranks need are
+ * shipped once, before the first coded step (ring: all; server: the encoder).
+ *
+ * The gate: the mean over all pairs of ranks of the correlation of their values at the leader's
+ * indices. In phase 2 it is known at every step, in phase 3 it is measured every gate_every
+ * steps on gate_sample of the indices. At those steps, and at the end of phase 2, the mean of
+ * what was measured since the last decision is compared with gate: above it the next step is
+ * coded. An autoencoder whose training diverged keeps the gate shut.
+ *
+ * Feedback: what a rank did not send stays in its residual, an f32 an element, and is added to
+ * the next gradient; at positions that were sent the residual is zero ("copy", as DGC does
+ * without momentum): what decoding gets wrong is lost.
+ *
+ * Reconstructed, as the paper's text was not at hand (an independent implementation of the
+ * server instance was): the ring instance, its loss, whose values phase 2 sends. Our own:
+ * values are divided by the root mean square of the leader's before they are encoded;
+ * innovations are the largest of the values at the leader's indices; the gate. Left out:
+ * momentum correction.
+ *
+ * The decoders of different ranks give the same bits on processors of the same instruction set
+ * with the same oneDNN. Where ranks differ in that, use the server instance.
+ */
+enum banyan_lgc_instance { BANYAN_LGC_RING, BANYAN_LGC_SERVER };
+enum banyan_lgc_optimiser { BANYAN_LGC_ADAM, BANYAN_LGC_SGD };
+
+/* Start from banyan_lgc_config_default(). All members but module and threads must be the same
+ * on all ranks. */
+struct banyan_lgc_config {
+    size_t size;                         /* sizeof of the caller's */
+    enum banyan_lgc_instance instance;   /* default: ring */
+    enum banyan_lgc_optimiser optimiser; /* of the autoencoder; default: Adam */
+    int root;    /* trains the autoencoder; server instance: is the server; default 0 */
+    int threads; /* of oneDNN, while it works for this object; default 1 */
+    uint64_t dense_steps; /* phase 1; default 200 */
+    uint64_t train_steps; /* phase 2; default 300, at least 1 */
+    double delta; /* of a tensor's elements kept, in (0, 1]; at least one; default .001 */
+    double delta_innovation; /* server: of all coded tensors' elements; default .00001 */
+    /* Patterns of names ("conv1.*,fc?.bias": shell wildcards, commas between). Of a tensor that
+     * both match the first counts. */
+    const char *dense;    /* sent as they are in all phases; NULL: the first tensor; "": none */
+    const char *topk;     /* never autoencoded; NULL: the last tensor of two or more dimensions,
+                             and those after it; "": none */
+    size_t dense_below;   /* tensors of fewer elements are dense, too; default 1024 */
+    double gate;          /* default .5; -2: always open, 2: always shut */
+    uint64_t gate_every;  /* steps; default 20 */
+    size_t gate_sample;   /* indices; 0: all; default 1024 */
+    uint64_t seed;        /* of weights and of the choices of training; default 1 */
+    double learning_rate; /* of the autoencoder; default .001 */
+    double lambda_reconstruction; /* server: weights of the parts of the loss; default .5 */
+    double lambda_similarity;     /* default .5 */
+    const char *module; /* path of libbanyan-lgc.so; NULL: beside libbanyan, or in its build */
+};
+
+/* What bytes are of. */
+enum banyan_lgc_kind {
+    BANYAN_LGC_DENSE,       /* tensors as they are */
+    BANYAN_LGC_INDICES,     /* of top-k values, with the leader's root mean square */
+    BANYAN_LGC_VALUES,      /* top-k values that are not encoded */
+    BANYAN_LGC_CODES,       /* 4 bytes a number: mu/4 of them */
+    BANYAN_LGC_INNOVATIONS, /* 8 bytes each: a position and a value */
+    BANYAN_LGC_MEANS,       /* from the root to all */
+    BANYAN_LGC_WEIGHTS,     /* shipped */
+    BANYAN_LGC_GATE,        /* measuring the correlation */
+    BANYAN_LGC_CHECKS,      /* that all gradients are finite, and all ranks at the same step */
+    BANYAN_LGC_KINDS
+};
+
+/* Members may be added at the end, and only those that the caller's size has are written. Those
+ * marked (all) are the same on all ranks. */
+struct banyan_lgc_stats {
+    size_t size;        /* sizeof of the caller's; set before the call */
+    uint64_t step;      /* steps done (all) */
+    int phase;          /* of the next step: 1, 2, 3 (all) */
+    int open;           /* the next step is coded (all) */
+    uint64_t coded;     /* steps that were (all) */
+    uint64_t mu;        /* values of the vector; a multiple of 16, the last ones may be zeros */
+    uint64_t code;      /* numbers of its code: mu/4 */
+    uint64_t kept;      /* elements a rank keeps in a step that is not dense: coded and top-k */
+    double correlation; /* as last measured (all); 0: never */
+    double loss;        /* of the autoencoder's latest step of training, before it (all) */
+    /* |x - y|^2 / |x|^2 of the averaged vector x of that step and its reconstruction y, before
+     * the step trained on it; and of the mu/4 largest values of x in place of y, which is as
+     * many numbers (all). */
+    double error, error_largest;
+    /* Bytes of all steps, by kind, summed over ranks (all). sent: each rank's own contribution,
+     * once, as papers count. wire: what ranks handed to transports, forwarding included; wrong
+     * where others used the communicator meanwhile. */
+    uint64_t sent[BANYAN_LGC_KINDS], wire[BANYAN_LGC_KINDS];
+    uint64_t sent_dense; /* what averaging without compression would have sent, so counted */
+    /* Microseconds a call on this rank, means since it was created: encoding one vector,
+     * decoding one, one step of training. 0: never. */
+    double encode_us, decode_us, train_us;
+};
+
+struct banyan_lgc; /* opaque */
+
+BANYAN_API void banyan_lgc_config_default(struct banyan_lgc_config *cfg);
+/* Collective. Prepares to average the gradients of n f32 tensors over comm, which is borrowed
+ * until the object is freed, as are the gradients. cfg: NULL, or settings, which are copied.
+ * Returns 0; -EINVAL: a setting or a tensor is wrong (which), or nothing is left to encode;
+ * -EMISMATCH: tensors or settings differ between ranks (which); -ENOTSUP: oneDNN or the module
+ * that links it cannot be loaded (which package helps); -EVERSION: the module is of another
+ * build; -ENOMEM; or what communication returned. When it fails at one rank it fails at all,
+ * with that rank's name. */
+BANYAN_API int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
+                                 const struct banyan_tensor *tensors, size_t n,
+                                 const struct banyan_lgc_config *cfg);
+/* Collective. Averages the gradients of all tensors over the ranks, in place: the result is the
+ * same on all ranks. Returns 0; -EINVAL at all ranks: a gradient is not finite (which tensor at
+ * which rank); gradients are then as they were, and the step does not count; -EMISMATCH: ranks
+ * are at different steps (after loading different states); or what communication returned, as
+ * -ERANKDEAD: gradients are then undefined, residuals and autoencoder as before the step. */
+BANYAN_API int banyan_lgc_step(struct banyan_lgc *lgc);
+/* Collective. Returns 0, -EINVAL, or what communication returned. */
+BANYAN_API int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out);
+/* A rank's state between two steps: counters, residuals, gate, autoencoder (at the root with
+ * its optimiser's moments). _save writes banyan_lgc_bytes to buf: 0, or -EINVAL when cap is
+ * less. _load takes it at the same rank of as many, into an object of the same tensors and
+ * settings; it goes on bit-identically. -EINVAL and unchanged when it is anything else. */
+BANYAN_API size_t banyan_lgc_bytes(const struct banyan_lgc *lgc);
+BANYAN_API int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap);
+BANYAN_API int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t bytes);
+/* Takes NULL. Talks to nobody. */
+BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
+
 #ifdef __cplusplus
 }
 #endif

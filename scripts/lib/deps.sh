@@ -12,6 +12,7 @@ build_packages=(
     libhwloc-dev
     libibverbs-dev librdmacm-dev
     libdpdk-dev
+    libdnnl-dev
 )
 # What the tests need besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions.
 test_packages=(

@@ -366,7 +366,7 @@ static int same_params(const struct bny_codec *a, const struct bny_codec *b)
 }
 
 int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows,
-                    int64_t cols)
+                    int64_t cols, int takes_part)
 {
     const struct bny_codec_ops *ops = codec->ops;
     size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
@@ -394,10 +394,11 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     st->rows = rows;
     st->cols = cols;
     st->busy = 1;
-    for (size_t i = 0; st->ef_scale != 1 && i < st->count;
+    for (size_t i = 0; takes_part && st->ef_scale != 1 && i < st->count;
          i++) /* all of them, encoded in this operation or not */
         st->ef[i] *= st->ef_scale;
-    st->ef_scale = 1;
+    if (takes_part)
+        st->ef_scale = 1;
     if (ops->begin && st->track)
         ops->begin(codec, st->track, st->step);
     return 0;

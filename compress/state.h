@@ -29,9 +29,10 @@ struct banyan_codec_state {
 int bny_state_check(const struct banyan_codec_state *st, const char *what);
 /* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's
  * begin(). What another codec left behind is cleared, but for the residuals. rows, cols: of
- * linear codecs. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
+ * linear codecs. takes_part 0: this rank has no input, its residuals stay, and so does the
+ * factor that waits for them. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
 int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows,
-                    int64_t cols);
+                    int64_t cols, int takes_part);
 /* The operation has ended: the next step's number. */
 void bny_state_end(struct banyan_codec_state *st);
 

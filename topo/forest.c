@@ -25,6 +25,7 @@ struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees)
         return NULL;
     }
     f->ntrees = ntrees;
+    f->sink = -1;
     for (int t = 0; t < ntrees; t++) {
         struct bny_tree *tree = &f->trees[t];
 
@@ -62,6 +63,7 @@ void bny_forest_free(struct bny_forest *f)
         paths_free(f->trees[t].down, f->nranks);
     }
     free(f->trees);
+    free(f->present);
     free(f->claim.cut);
     bny_dual_free(f->claim.dual);
     free(f);
@@ -166,6 +168,18 @@ static int check_weights(const struct bny_forest *f, char *why, size_t cap)
 }
 
 /* The broadcast direction where it has edges of its own; its steps grow away from the root. */
+/* Is rank v in the way up? */
+static int is_part(const struct bny_forest *f, int v)
+{
+    return !f->present || f->present[v];
+}
+
+/* Does rank v get the result of tree t from another one? */
+static int is_served(const struct bny_forest *f, int t, int v)
+{
+    return v != f->trees[t].root && (f->sink < 0 || v == f->sink);
+}
+
 static int check_down(const struct bny_forest *f, int t, char *why, size_t cap)
 {
     const struct bny_tree *tree = &f->trees[t];
@@ -175,9 +189,10 @@ static int check_down(const struct bny_forest *f, int t, char *why, size_t cap)
     for (int v = 0; v < f->nranks; v++) {
         int p = tree->down_parent[v];
 
-        if (v == tree->root) {
+        if (!is_served(f, t, v)) {
             if (p != -1)
-                return violated(why, cap, "tree %d: root %d has broadcast parent %d", t, v, p);
+                return violated(why, cap, "tree %d: %s %d has broadcast parent %d", t,
+                                v == tree->root ? "root" : "rank", v, p);
             continue;
         }
         if (p < 0 || p >= f->nranks || p == v)
@@ -202,15 +217,20 @@ static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
 
     if (tree->root < 0 || tree->root >= f->nranks)
         return violated(why, cap, "tree %d has root %d of %d ranks", t, tree->root, f->nranks);
+    if (!is_part(f, tree->root))
+        return violated(why, cap, "tree %d has root %d, which is absent", t, tree->root);
+    if (f->present && !tree->down_parent && (f->sink < 0 || f->sink != tree->root))
+        return violated(why, cap, "tree %d tells its result to nobody", t);
     for (int v = 0; v < f->nranks; v++) {
         int p = tree->parent[v];
 
-        if (v == tree->root) {
+        if (v == tree->root || !is_part(f, v)) {
             if (p != -1)
-                return violated(why, cap, "tree %d: root %d has parent %d", t, v, p);
+                return violated(why, cap, "tree %d: %s %d has parent %d", t,
+                                v == tree->root ? "root" : "absent rank", v, p);
             continue;
         }
-        if (p < 0 || p >= f->nranks || p == v)
+        if (p < 0 || p >= f->nranks || p == v || !is_part(f, p))
             return violated(why, cap, "tree %d: rank %d has parent %d", t, v, p);
         if (tree->step[v] >= f->nsteps)
             return violated(why, cap, "tree %d: rank %d has step %u of %u", t, v, tree->step[v],

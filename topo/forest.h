@@ -57,6 +57,12 @@ struct bny_forest {
     int nranks, ntrees;
     uint32_t nsteps; /* 1 + the largest step of any edge (0 for one rank) */
     struct bny_tree *trees;
+    /* A forest of a part of the ranks (bny_forest_part), for sums that not all ranks add to:
+     * [nranks] 1: the rank is in the trees. The others have no parent and no children on the
+     * way up; on the way down each of them has a parent, or, where there is a sink, that one
+     * alone. NULL: all ranks are in the trees. */
+    uint8_t *present;
+    int sink;               /* a part's: the only rank that gets the result; -1: all ranks do */
     struct bny_claim claim; /* all zero when the builder makes no claim */
 };
 
@@ -98,6 +104,14 @@ const struct bny_builder_ops *bny_builder_find(const char *name);
 /* Allocates an empty forest with parent = -1, step = 0, weights 1/ntrees. NULL on no memory. */
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees);
 void bny_forest_free(struct bny_forest *f); /* takes NULL */
+
+/* The forest f of the m ranks in a set, as a forest of all n: rank i of f is the i-th rank with
+ * present[i] = 1. On the way down others get the result from those in the set and from each
+ * other, in ceil(log2(n / m)) steps more: half of the ranks or more in the set, and the others
+ * send nothing. sink >= 0: f is ROOTED, and this rank alone gets the result, from the root
+ * where it is not that. Returns 0, -BANYAN_ENOMEM. */
+int bny_forest_part(struct bny_forest **out, const struct bny_forest *f, int n,
+                    const uint8_t *present, int sink);
 
 /* Checks the forest itself: every tree spans all ranks once and has no cycle, steps grow
  * towards the root, weights sum to one exactly (rational), use's conditions hold. Returns 0, or

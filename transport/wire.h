@@ -20,9 +20,11 @@ enum bny_msg_kind {
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
 struct bny_sig {
-    uint64_t count;      /* elements of the call (0 for v-variants whose counts are local) */
-    uint32_t root_tag;   /* root rank (collectives with root), xor opts.tag rotated by 16 bits;
-                            point to point: tag */
+    uint64_t count;    /* elements of the call (0 for v-variants whose counts are local); with a
+                          participation set they have 48 bits, and above them is its sign,
+                          which begins with a 1 */
+    uint32_t root_tag; /* root rank (collectives with root), xor opts.tag rotated by 16 bits;
+                          point to point: tag */
     uint8_t collective;  /* enum bny_collective */
     uint8_t dtype;       /* enum banyan_dtype */
     uint8_t op;          /* built-in op kind; 0xfe user, 0xfd premul */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two paths without a peer: a collective of one rank, which is a copy, and a message to
- * oneself. */
+/* Two paths without a peer: a collective of one rank, which is a copy, or of none, which is
+ * zeros; and a message to oneself. */
 #include "collectives/alone/alone.h"
+
+#include <string.h>
 
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
@@ -16,7 +18,7 @@ static int waits_on(const struct bny_op *op, int r)
     return 0;
 }
 
-/* ---- one rank ---- */
+/* ---- one rank, or an empty participation set ---- */
 
 static int copy(struct bny_op *op)
 {
@@ -25,6 +27,12 @@ static int copy(struct bny_op *op)
     int has_result = c->collective != BNY_BARRIER && c->collective != BNY_EXSCAN &&
                      c->collective != BNY_BROADCAST;
 
+    if (c->has_set) { /* of one rank or more, none takes part: bny_plan_get() */
+        if (n && (c->collective != BNY_REDUCE || c->root == op->comm->rank))
+            memset(op->out, 0, n * op->esz);
+        bny_op_complete(op, 0);
+        return 1;
+    }
     if (c->vector) {
         n = c->scounts ? c->scounts[0] : c->rcounts ? c->rcounts[0] : c->count;
         in = c->sdispls ? c->sdispls[0] : 0;

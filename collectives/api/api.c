@@ -69,7 +69,12 @@ static int allreduce_any(const void *send, void *recv, size_t count, enum banyan
 
     if (rc == 0)
         rc = bny_check_op(&call, op);
-    return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
+    if (rc == 0)
+        rc = bny_check_participants(&call, comm, opts);
+    if (rc)
+        return rc;
+    return finish_call(&call, comm, opts, send,
+                       bny_call_takes_part(&call, comm->rank) ? count : 0, recv, count, req);
 }
 
 static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dtype dtype,
@@ -77,6 +82,7 @@ static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dt
                       const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
+    size_t nsend;
     int rc = begin(&call, BNY_REDUCE, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
@@ -84,10 +90,13 @@ static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dt
     call.root = root;
     if (rc == 0)
         rc = bny_check_root(&call, comm, "root");
+    if (rc == 0)
+        rc = bny_check_participants(&call, comm, opts);
     if (rc)
         return rc;
-    return comm->rank == root ? finish_call(&call, comm, opts, send, count, recv, count, req)
-                              : finish_call(&call, comm, opts, send, count, NULL, 0, req);
+    nsend = bny_call_takes_part(&call, comm->rank) ? count : 0;
+    return comm->rank == root ? finish_call(&call, comm, opts, send, nsend, recv, count, req)
+                              : finish_call(&call, comm, opts, send, nsend, NULL, 0, req);
 }
 
 static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int root,

@@ -8,6 +8,12 @@
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
 
+static const uint8_t *participants_of(const struct banyan_opts *opts)
+{
+    return opts && opts->size > offsetof(struct banyan_opts, participants) ? opts->participants
+                                                                           : NULL;
+}
+
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
@@ -57,6 +63,11 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
         call->chunk_bytes = opts->chunk_bytes;
     if (opts->size > offsetof(struct banyan_opts, codec_state))
         call->state = opts->codec_state;
+    if (participants_of(opts) && collective != BNY_ALLREDUCE && collective != BNY_REDUCE)
+        return bny_fail(BANYAN_EINVAL,
+                        "participants: %s takes no participation set, only allreduce and "
+                        "reduce do; leave it NULL",
+                        what);
     return call->state ? bny_state_check(call->state, "opts.codec_state") : 0;
 }
 
@@ -79,6 +90,39 @@ int bny_check_op(struct bny_call *call, banyan_op op)
             BANYAN_EINVAL,
             "count: %zu bytes is not a multiple of the operation's element of %zu bytes",
             call->count, call->redop.elem_bytes);
+    return 0;
+}
+
+/* The signature has the set's hash above the count: op.c. */
+#define SET_COUNT_MAX (((uint64_t)1 << 48) - 1)
+
+int bny_check_participants(struct bny_call *call, const struct banyan_comm *comm,
+                           const struct banyan_opts *opts)
+{
+    const uint8_t *set = participants_of(opts);
+
+    if (!set)
+        return 0;
+    for (int r = 0; r < comm->n; r++)
+        if (set[r] > 1)
+            return bny_fail(BANYAN_EINVAL,
+                            "participants: [%d] is %u; it is 1 for a rank that takes part and "
+                            "0 for one that does not, for each of the %d ranks",
+                            r, set[r], comm->n);
+    if (call->count > SET_COUNT_MAX)
+        return bny_fail(BANYAN_EINVAL,
+                        "count: %zu elements are too many with a participation set",
+                        call->count);
+    bny_call_set_participants(call, set, comm->n);
+    if (call->has_set && call->nset == 0 &&
+        (call->redop.user ||
+         (call->redop.kind != BANYAN_SUM && call->redop.kind != BANYAN_AVG)))
+        return bny_fail(BANYAN_EINVAL,
+                        "participants: nobody takes part, and the %s of nothing is no value; "
+                        "sums and averages give zeros",
+                        bny_redop_name(call->redop.wire));
+    if (!bny_call_takes_part(call, comm->rank))
+        call->sendbuf = NULL;
     return 0;
 }
 

@@ -57,11 +57,30 @@ static int copy_vectors(struct bny_op *op, int n)
     return 0;
 }
 
+static int copy_set(struct bny_op *op, int n)
+{
+    if (!op->call.has_set)
+        return 0;
+    if (!op->present)
+        op->present = malloc((size_t)n);
+    if (!op->present)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a participation set of %d ranks", n);
+    memcpy(op->present, op->call.present, (size_t)n);
+    op->call.present = op->present;
+    return 0;
+}
+
 static int prepare(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
 {
     int rc = bny_op_init(op, comm, call);
 
-    return rc ? rc : copy_vectors(op, comm->n);
+    if (rc == 0)
+        rc = copy_vectors(op, comm->n);
+    if (rc == 0)
+        rc = copy_set(op, comm->n);
+    if (rc)
+        op->call.present = NULL; /* the caller's */
+    return rc;
 }
 
 static int group_add(struct banyan_comm *comm, const struct bny_call *call)

@@ -20,7 +20,8 @@ struct bny_call {
     uint8_t deterministic;
     uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
                               own block */
-    uint8_t zero[3];
+    uint8_t has_set;       /* opts.participants: not all ranks' inputs count */
+    uint8_t zero[2];
     enum banyan_dtype dtype;
     int root; /* or the peer of SENDRECV; -1 */
     struct bny_redop redop;
@@ -29,6 +30,8 @@ struct bny_call {
     const struct bny_codec *codec;
     int64_t rows, cols; /* the matrix that a linear codec takes the tensor for */
     size_t chunk_bytes;
+    uint64_t set_key[2];         /* has_set: the set, see bny_call_set_participants(); else 0 */
+    size_t nset;                 /* has_set: ranks in it; else 0 */
     char schedule[BNY_NAME_MAX]; /* bny_call_set_schedule() */
     /* Not of the key. */
     uint32_t tag;
@@ -37,7 +40,8 @@ struct bny_call {
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
     size_t own_at, own_count;                      /* via_allreduce */
     struct banyan_codec_state *state;              /* or NULL */
-    double timeout_s;                              /* < 0: the communicator's */
+    const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
+    double timeout_s;       /* < 0: the communicator's */
 };
 
 #define BNY_CALL_KEY_BYTES offsetof(struct bny_call, tag)
@@ -71,6 +75,18 @@ static inline const char *bny_call_name(const struct bny_call *call)
     return bny_call_row(call)->name;
 }
 
+/* Does the input of this rank count? */
+static inline int bny_call_takes_part(const struct bny_call *call, int rank)
+{
+    return !call->has_set || call->present[rank];
+}
+
+/* Ranks whose inputs count, of n. */
+static inline int bny_call_parts(const struct bny_call *call, int n)
+{
+    return call->has_set ? (int)call->nset : n;
+}
+
 /* Is the sum divided by the number of ranks? */
 static inline int bny_call_averages(const struct bny_call *call)
 {
@@ -87,6 +103,33 @@ static inline int bny_call_is_ordered(const struct bny_call *call)
 static inline int bny_call_is_lossy(const struct bny_call *call)
 {
     return call->codec && call->codec->ops->family != BNY_CODEC_EXACT;
+}
+
+/* present [n]: 0 or 1; borrowed. Up to 64 ranks the key is the set itself, beyond two hashes of
+ * 64 bits. The set of all ranks is none. */
+static inline void bny_call_set_participants(struct bny_call *call, const uint8_t *present,
+                                             int n)
+{
+    uint64_t bits = 0, a = 0x9e3779b97f4a7c15u, b = 0xc2b2ae3d27d4eb4fu;
+
+    call->nset = 0;
+    for (int r = 0; r < n; r++) {
+        bits |= (uint64_t)(present[r] != 0) << r % 64;
+        call->nset += present[r] != 0;
+        if (n > 64 && (r % 64 == 63 || r == n - 1)) {
+            a = (a ^ bits) * 0xff51afd7ed558ccdu;
+            a ^= a >> 32;
+            b = (b + bits) * 0xc4ceb9fe1a85ec53u;
+            b ^= b >> 29;
+            bits = 0;
+        }
+    }
+    call->has_set = call->nset < (size_t)n;
+    call->set_key[0] = !call->has_set ? 0 : n > 64 ? a : bits;
+    call->set_key[1] = call->has_set && n > 64 ? b : 0;
+    call->present = call->has_set ? present : NULL;
+    if (!call->has_set)
+        call->nset = 0;
 }
 
 /* name: shorter than BNY_NAME_MAX, else it is cut. */

@@ -301,7 +301,7 @@ static int keep_chunk(struct bny_op *op, uint32_t i, uint32_t c)
     if (bny_coded_travels(op, i))
         return bny_coded_keep(op, i, c);
     bny_local_finish(bny_call_averages(&op->call), op->call.dtype, st->dst + base,
-                     st->src + base, n, op->comm->n);
+                     st->src + base, n, bny_call_parts(&op->call, op->comm->n));
     return 0;
 }
 

@@ -116,7 +116,7 @@ static struct bny_dec decoder(const struct bny_op *op, uint32_t i, uint32_t c, i
                              .cpu_flags = bny_cpu_flags(),
                              .dtype = op->call.dtype,
                              .scale = is_result && bny_call_averages(&op->call) && !is_exact(op)
-                                          ? 1.0f / (float)op->comm->n
+                                          ? 1.0f / (float)bny_call_parts(&op->call, op->comm->n)
                                           : 1,
                              .seed = k->lent ? k->lent->seed : 0,
                              .step = k->codec_step,
@@ -157,7 +157,7 @@ static void mark_steps(struct bny_op *op)
         cs->travels = s->kind != BNY_KEEP && !is_raw_step(op, s);
         cs->nsum = 1;
         if (reduces && s->kind == BNY_KEEP)
-            cs->nsum = (uint32_t)op->comm->n;
+            cs->nsum = (uint32_t)bny_call_parts(&op->call, op->comm->n);
         if (reduces && s->kind == BNY_SEND)
             cs->nsum += k->blocks[s->block].added;
         k->blocks[s->block].added += s->kind == BNY_RECV_ADD;
@@ -304,7 +304,8 @@ static int lend_state(struct bny_op *op)
     k->lent = NULL;
     if (!state || is_exact(op))
         return 0;
-    rc = bny_state_begin(state, codec_of(op), 1, (int64_t)state->count);
+    rc = bny_state_begin(state, codec_of(op), 1, (int64_t)state->count,
+                         bny_call_takes_part(&op->call, op->comm->rank));
     if (rc)
         return rc;
     k->lent = state;
@@ -361,7 +362,8 @@ static int grow_tables(struct bny_engine *e)
     if (!k)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     e->coded = k;
-    rc = bny_grow(&k->steps, &k->steps_cap, e->program->nsteps, sizeof *k->steps, "steps");
+    rc = bny_grow(&k->steps, &k->steps_cap, (size_t)e->program->nsteps + 1, sizeof *k->steps,
+                  "steps");
     return rc ? rc
               : bny_grow(&k->blocks, &k->blocks_cap, e->program->nblocks, sizeof *k->blocks,
                          "blocks");
@@ -605,19 +607,19 @@ int bny_coded_keep(struct bny_op *op, uint32_t i, uint32_t c)
     struct bny_dec d = decoder(op, i, c, op->comm->rank, 1);
     char *wire = cs->kept + stride(op) * c, *dst = st->dst + base;
     const char *src = st->src + base;
-    int averages = bny_call_averages(&op->call);
+    int averages = bny_call_averages(&op->call), parts = bny_call_parts(&op->call, op->comm->n);
     long len;
 
     if (n == 0)
         return 0;
     if (is_exact(op)) { /* the result's own bits travel */
-        bny_local_finish(averages, op->call.dtype, dst, src, n, op->comm->n);
+        bny_local_finish(averages, op->call.dtype, dst, src, n, parts);
         src = dst;
     }
     len = encode(op, i, c, (uint32_t)op->comm->n, wire, bound(op, n), src, n);
     if (len == -BANYAN_ENOTSUP) {
         if (!is_exact(op))
-            bny_local_finish(averages, op->call.dtype, dst, src, n, op->comm->n);
+            bny_local_finish(averages, op->call.dtype, dst, src, n, parts);
         cs->kept_len[c] = BNY_LEN_RAW;
         return 0;
     }

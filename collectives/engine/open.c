@@ -34,10 +34,10 @@ static int init(struct bny_op *op)
     if (!e || !e->peers)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     e->program = p;
-    rc = bny_grow(&e->steps, &e->steps_cap, p->nsteps, sizeof *e->steps, "steps");
+    /* a rank that neither has an input nor gets the result has no steps */
+    rc = bny_grow(&e->steps, &e->steps_cap, (size_t)p->nsteps + 1, sizeof *e->steps, "steps");
     if (rc == 0)
-        rc = bny_grow(&e->ready, &e->ready_cap, (p->nsteps + 63) / 64, sizeof *e->ready,
-                      "steps");
+        rc = bny_grow(&e->ready, &e->ready_cap, p->nsteps / 64 + 1, sizeof *e->ready, "steps");
     if (rc == 0)
         rc = bny_grow(&e->blocks, &e->blocks_cap, p->nblocks, sizeof *e->blocks, "blocks");
     return rc;

@@ -32,8 +32,8 @@ static void fill_weighted(struct bny_op *op)
         end = b + 1 == p->nblocks ? op->call.count : edge_of(op, share, p->nblocks);
         k->count = end - at;
         k->pos = at;
-        k->in = op->in + at * op->esz;
-        k->out = op->out + at * op->esz;
+        k->in = op->in ? op->in + at * op->esz : NULL;
+        k->out = op->out ? op->out + at * op->esz : NULL;
         at = end;
     }
 }

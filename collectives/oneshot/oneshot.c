@@ -43,7 +43,7 @@ struct bny_boards {
 /* Does rank `from` send to rank `to`? */
 static int sends(const struct bny_call *call, int from, int to)
 {
-    if (from == to)
+    if (from == to || !bny_call_takes_part(call, from))
         return 0;
     switch (call->collective) {
     case BNY_BROADCAST:
@@ -104,8 +104,8 @@ static void use_board(struct bny_op *op)
     uint32_t i;
 
     s->board = NULL;
-    if (op->comm->n < 3 || !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN ||
-        bytes > BNY_BOARD_BYTES ||
+    if (!bny_call_takes_part(&op->call, op->comm->rank) || op->comm->n < 3 ||
+        !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN || bytes > BNY_BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
     b = boards_of(op->comm->world);
@@ -160,17 +160,21 @@ static int start(struct bny_op *op)
 static void combine_sum(struct bny_op *op)
 {
     const struct shots *s = shots_of(op);
-    int n = op->comm->n, me = op->comm->rank;
+    int n = op->comm->n, me = op->comm->rank, takes_part = bny_call_takes_part(&op->call, me);
     size_t count = op->call.count, bytes = count * op->esz;
     char *dst = op->out;
     const char *own = op->in, *acc = NULL;
 
-    if (me >= 2 && own == dst) { /* dst is written before our own turn */
+    if (me >= 2 && own == dst && takes_part) { /* dst is written before our own turn */
         bny_local_place(s->tile, own, bytes);
         own = s->tile;
     }
     for (int r = 0; r < n; r++) {
-        const char *x = r == me ? own : s->of[r]->data;
+        const char *x;
+
+        if (!bny_call_takes_part(&op->call, r))
+            continue;
+        x = r == me ? own : s->of[r]->data;
         if (!acc) {
             acc = x;
             continue;
@@ -178,8 +182,10 @@ static void combine_sum(struct bny_op *op)
         bny_local_reduce(&op->call.redop, op->call.dtype, dst, acc, x, count);
         acc = dst;
     }
+    if (acc != dst) /* one rank alone takes part */
+        bny_local_copy(dst, acc, bytes);
     if (bny_call_averages(&op->call))
-        bny_divide(dst, dst, count, op->call.dtype, n);
+        bny_divide(dst, dst, count, op->call.dtype, bny_call_parts(&op->call, n));
 }
 
 static void combine(struct bny_op *op)
@@ -279,7 +285,8 @@ static int advance(struct bny_op *op)
     struct shots *s = shots_of(op);
     int moved = 0;
 
-    if (!s->board && payload_bytes(op) > op->comm->scope.eager_max) {
+    if (!s->board && bny_call_takes_part(&op->call, op->comm->rank) &&
+        payload_bytes(op) > op->comm->scope.eager_max) {
         use_board(op); /* too long for the rings */
         if (!s->board) {
             bny_op_stir(op);

@@ -17,6 +17,17 @@
 #define PROBE_AGAIN_NS 1000000000u /* the peer may have had no such communicator */
 #define PROBE_RETRY_NS 20000000u   /* while connecting, or while the peer's ring is full */
 
+#define COUNT_BITS (((uint64_t)1 << 48) - 1) /* of a signature with a participation set */
+
+/* The sign of a signature's participation set (wire.h); 0: all ranks take part. A count that
+ * fills 64 bits is no collective's. */
+static unsigned set_of(const struct bny_sig *sig)
+{
+    int may = sig->collective == BNY_ALLREDUCE || sig->collective == BNY_REDUCE;
+
+    return may && sig->count >> 63 ? (unsigned)(sig->count >> 48) : 0;
+}
+
 /* Signatures are of a peer: they may name no collective at all. */
 static int has_root(const struct bny_sig *sig)
 {
@@ -61,7 +72,8 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     buf[0] = '\0';
     append(buf, "%s(", bny_collective_name((enum bny_collective)sig->collective));
     if (!barrier)
-        append(buf, "count %llu, %s", (unsigned long long)sig->count,
+        append(buf, "count %llu, %s",
+               (unsigned long long)(set_of(sig) ? sig->count & COUNT_BITS : sig->count),
                banyan_dtype_name((enum banyan_dtype)sig->dtype));
     if (has_redop(sig))
         append(buf, ", %s", bny_redop_name(sig->op));
@@ -70,6 +82,26 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     if (with_tag)
         append(buf, "%stag %u", barrier ? "" : ", ", tag_of(sig));
     append(buf, ")");
+}
+
+/* ", participants 0, 2": of n ranks. */
+static void describe_set(const struct bny_sig *sig, int n, char buf[TEXT_MAX])
+{
+    unsigned set = set_of(sig);
+    const char *comma = "";
+
+    append(buf, " with participants ");
+    if (!set)
+        append(buf, "all");
+    else if (n > 15)
+        append(buf, "of hash %04x", set & 0x7fff);
+    else if (!(set & 0x7fff))
+        append(buf, "none");
+    for (int r = 0; set && n <= 15 && r < n; r++)
+        if (set >> r & 1) {
+            append(buf, "%s%d", comma, r);
+            comma = ",";
+        }
 }
 
 /* "schedule star, codec int8, chunk 4096, asked for chunk 8192, deterministic 0": what probes
@@ -114,6 +146,10 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
 
     describe(from < c->rank ? theirs : ours, with_tag, a);
     describe(from < c->rank ? ours : theirs, with_tag, b);
+    if (set_of(theirs) != set_of(ours)) {
+        describe_set(from < c->rank ? theirs : ours, c->n, a);
+        describe_set(from < c->rank ? ours : theirs, c->n, b);
+    }
     if (theirs->codec_sched != ours->codec_sched && !strcmp(a, b)) {
         if (*ours_plan && *theirs_plan)
             snprintf(hint, sizeof hint, "; rank %d with %s, rank %d with %s", low,

@@ -11,6 +11,21 @@
 
 /* ---- init ---- */
 
+/* Of a participation set, in 16 bits: the set itself up to 15 ranks; 0: none. */
+static uint64_t set_sign(const struct bny_call *c, int n)
+{
+    uint64_t x = c->set_key[0];
+
+    if (!c->has_set)
+        return 0;
+    if (n > 15) {
+        x = (x ^ c->set_key[1]) * 0x9e3779b97f4a7c15u;
+        x ^= x >> 32;
+        x ^= x >> 16;
+    }
+    return (x & 0x7fff) | 0x8000;
+}
+
 static void make_sig(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -21,6 +36,7 @@ static void make_sig(struct bny_op *op)
     op->sig.op = c->redop.wire;
     op->sig.codec_sched = op->plan.hash;
     op->sig.count = c->vector || c->collective == BNY_BARRIER ? 0 : c->count;
+    op->sig.count |= set_sign(c, op->comm->n) << 48;
     op->sig.root_tag = c->collective == BNY_SENDRECV ? c->tag
                                                      : (uint32_t)(c->root < 0 ? 0 : c->root) ^
                                                            (c->tag << 16 | c->tag >> 16);
@@ -281,6 +297,7 @@ void bny_op_finish(struct bny_op *op)
     free(op->staging);
     free(op->foreign);
     free(op->vcounts);
+    free(op->present);
     bny_plan_drop(&op->plan);
     memset(op, 0, sizeof *op);
 }

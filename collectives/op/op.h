@@ -51,7 +51,8 @@ struct bny_op {
     size_t foreign_cap, staged_out; /* bytes that go back to the user */
     struct bny_op *parent; /* this is one of its stages, with a number given before; or NULL */
     size_t vcap;
-    size_t *vcounts; /* storage of call's four arrays */
+    size_t *vcounts;  /* storage of call's four arrays */
+    uint8_t *present; /* [n] and of its set */
 };
 
 /* ---- life ---- */

@@ -46,6 +46,8 @@ static size_t input_elems(const struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
 
+    if (!bny_call_takes_part(c, op->comm->rank))
+        return 0;
     switch (c->collective) {
     case BNY_ALLTOALL:
     case BNY_REDUCE_SCATTER: return extent(op, c->scounts, c->sdispls);

@@ -8,6 +8,9 @@
 #include "collectives/plan/plan.h"
 
 #define BNY_PLAN_SLOTS 64 /* direct mapped */
+#define BNY_SET_SLOTS                                                                          \
+    8 /* and behind them, those of calls with participation sets, which may                    \
+         change with every step: they drive out nobody else's plans */
 
 struct bny_plan_slot {
     int valid;
@@ -16,10 +19,10 @@ struct bny_plan_slot {
 };
 
 struct bny_plans {
-    struct bny_plan_slot slots[BNY_PLAN_SLOTS];
+    struct bny_plan_slot slots[BNY_PLAN_SLOTS + BNY_SET_SLOTS];
     struct bny_kept_program *kept;
-    size_t nkept, bytes;
-    int starved; /* see bny_plans_starve() */
+    size_t nkept, nsets, bytes; /* nsets: of these, of participation sets */
+    int starved;                /* see bny_plans_starve() */
 };
 
 /* Those of the scope, made at first use. NULL, with a sentence: no memory. */

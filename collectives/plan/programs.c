@@ -66,13 +66,16 @@ const char *banyan_transport_name(size_t i)
 #define KEPT_MAX       256         /* programs of a communicator */
 #define KEPT_BYTES_MAX (16u << 20) /* and their memory, beyond KEPT_MIN of them */
 #define KEPT_MIN       8
+#define KEPT_SETS_MAX  16 /* programs of participation sets */
 
 struct bny_kept_program {
     struct bny_kept_program *next; /* latest use first */
     enum bny_collective collective;
     char schedule[BNY_NAME_MAX];
     int root, coalesce, is_send;
-    int borrowed; /* the topology's */
+    int has_set;         /* of a participation set: */
+    uint64_t set_key[2]; /* as the call's */
+    int borrowed;        /* the topology's */
     int listed;
     unsigned holds; /* plans */
     size_t bytes;
@@ -92,6 +95,7 @@ static void delist(struct bny_plans *plans, struct bny_kept_program **at)
 
     *at = k->next;
     plans->nkept--;
+    plans->nsets -= (size_t)k->has_set;
     plans->bytes -= k->bytes;
     k->listed = 0;
     if (!k->holds)
@@ -100,6 +104,14 @@ static void delist(struct bny_plans *plans, struct bny_kept_program **at)
 
 static void make_room(struct bny_plans *plans)
 {
+    while (plans->nsets > KEPT_SETS_MAX) {
+        struct bny_kept_program **last = NULL;
+
+        for (struct bny_kept_program **at = &plans->kept; *at; at = &(*at)->next)
+            if ((*at)->has_set)
+                last = at;
+        delist(plans, last);
+    }
     while (plans->nkept > KEPT_MAX ||
            (plans->bytes > KEPT_BYTES_MAX && plans->nkept > KEPT_MIN)) {
         struct bny_kept_program **at = &plans->kept;
@@ -110,13 +122,16 @@ static void make_room(struct bny_plans *plans)
     }
 }
 
-static struct bny_kept_program *find_kept(struct bny_plans *plans, enum bny_collective coll,
-                                          const char *schedule, int root, int coalesce,
-                                          int is_send)
+static struct bny_kept_program *find_kept(struct bny_plans *plans, const struct bny_call *call,
+                                          const char *schedule, int root, int coalesce)
 {
+    enum bny_collective coll = (enum bny_collective)call->collective;
+
     for (struct bny_kept_program **at = &plans->kept, *k; (k = *at); at = &k->next)
         if (k->collective == coll && k->root == root && k->coalesce == coalesce &&
-            k->is_send == is_send && !strcmp(k->schedule, schedule)) {
+            k->is_send == call->is_send && k->has_set == call->has_set &&
+            k->set_key[0] == call->set_key[0] && k->set_key[1] == call->set_key[1] &&
+            !strcmp(k->schedule, schedule)) {
             *at = k->next;
             k->next = plans->kept;
             plans->kept = k;
@@ -145,6 +160,33 @@ static int build(struct bny_program **out, int *borrowed, struct bny_scope *s,
     if (rc)
         return rc;
     rc = bny_compile(out, forest, coll, s->rank, coalesce);
+    bny_forest_free(forest);
+    return rc;
+}
+
+/* The forest that the builder makes of the ranks in the set, hung with the others. A reduce in
+ * order of ranks ends at the lowest of them (linear.c), any other at the call's root where that
+ * takes part. */
+static int build_part(struct bny_program **out, const struct bny_scope *s,
+                      const struct bny_call *call, const char *schedule, int coalesce)
+{
+    const struct bny_builder_ops *b = bny_builder_find(schedule);
+    const struct bny_collective_row *row = bny_call_row(call);
+    int sink = row->rooted ? call->root : -1, root = 0, rc;
+    struct bny_forest *inner, *forest;
+
+    if (!b || !row->has_use || !(b->uses & row->use))
+        return -BANYAN_ENOTSUP;
+    for (int r = 0; sink >= 0 && !(b->traits & BNY_BUILDER_ORDERED) && r < sink; r++)
+        root += call->present[sink] && call->present[r];
+    rc = b->build(&inner, (int)call->nset, row->use, root);
+    if (rc)
+        return rc;
+    rc = bny_forest_part(&forest, inner, s->n, call->present, sink);
+    bny_forest_free(inner);
+    if (rc)
+        return rc;
+    rc = bny_compile(out, forest, (enum bny_collective)call->collective, s->rank, coalesce);
     bny_forest_free(forest);
     return rc;
 }
@@ -198,12 +240,13 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
 
     if (!plans)
         return -BANYAN_ENOMEM;
-    k = find_kept(plans, coll, schedule, root, coalesce, call->is_send);
+    k = find_kept(plans, call, schedule, root, coalesce);
     if (k) {
         *out = k;
         return 0;
     }
     rc = coll == BNY_SENDRECV ? build_sendrecv(&made, s, root, call->is_send)
+         : call->has_set      ? build_part(&made, s, call, schedule, coalesce)
                               : build(&made, &borrowed, s, coll, schedule, root, coalesce);
     if (rc)
         return rc == -BANYAN_ENOMEM ? bny_plans_starve(s) : rc;
@@ -218,6 +261,8 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
                                     .root = root,
                                     .coalesce = coalesce,
                                     .is_send = call->is_send,
+                                    .has_set = call->has_set,
+                                    .set_key = { call->set_key[0], call->set_key[1] },
                                     .borrowed = borrowed,
                                     .listed = 1,
                                     .program = made };
@@ -227,6 +272,7 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
                    (made->ndeps + made->nsteps + (size_t)s->n) * sizeof *made->deps;
     plans->kept = k;
     plans->nkept++;
+    plans->nsets += call->has_set;
     plans->bytes += k->bytes;
     k->holds++; /* not this one */
     make_room(plans);
@@ -271,6 +317,12 @@ struct bny_plan_slot *bny_plan_slot(struct bny_plans *plans, const struct bny_ca
                      (uint64_t)call->dtype << 8 | (uint64_t)call->redop.wire << 16 |
                      (uint64_t)(uint32_t)(call->root + 1) << 24;
 
+    if (call->has_set)
+        return &plans->slots[BNY_PLAN_SLOTS +
+                             (((call->set_key[0] ^ call->set_key[1]) * 0xff51afd7ed558ccdu +
+                               call->count * 0x9e3779b97f4a7c15u +
+                               small * 0xc2b2ae3d27d4eb4fu) >>
+                              61)];
     return &plans->slots[(call->count * 0x9e3779b97f4a7c15u + small * 0xc2b2ae3d27d4eb4fu) >>
                          58];
 }
@@ -282,7 +334,7 @@ void bny_plans_free(struct bny_scope *s)
     s->plans = NULL;
     if (!plans)
         return;
-    for (int i = 0; i < BNY_PLAN_SLOTS; i++)
+    for (int i = 0; i < BNY_PLAN_SLOTS + BNY_SET_SLOTS; i++)
         bny_plan_drop(&plans->slots[i].plan);
     while (plans->kept)
         delist(plans, &plans->kept);

@@ -43,6 +43,8 @@ static int joins_trees(const struct bny_scope *s, const struct bny_call *call,
 
     if (call->vector || call->codec)
         return 0;
+    if (call->has_set)
+        return 1;
     chunk = bny_cost_network_chunk(s, call, schedule, bytes, &k);
     if (chunk && (call->chunk_bytes || s->chunk_bytes))
         chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
@@ -140,13 +142,91 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
                                         bny_call_name(call), s->n);
 }
 
+/* ---- participation sets ---- */
+
+#define PART_CANDIDATES 16
+
+struct candidate {
+    const char *name;
+    double cost;
+};
+
+/* What the forest of the ranks in the set costs by itself, and the steps in which the others
+ * get the result. */
+static double part_cost(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_builder_ops *b, double bytes,
+                        const struct bny_cost_model *m)
+{
+    struct bny_scope part = *s;
+    double cost = 0, left = bny_call_row(call)->rooted ? 1 : (double)s->n / (double)call->nset;
+
+    part.n = (int)call->nset;
+    if (part.n > 1)
+        cost = bny_cost_builder(&part, call, b, bny_call_row(call)->use, bytes, m);
+    for (; left > 1; left /= 2)
+        cost += m->alpha_s + bytes * m->beta / part.n;
+    return cost;
+}
+
+/* Only what is built for any ranks: oneshot, and builders. Priced first, made in order of
+ * price, as a set may be used once. */
+static int choose_part(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    const struct bny_collective_row *row = bny_call_row(call);
+    struct bny_cost_model m = bny_cost_model_of(s);
+    const char *only = bny_call_is_ordered(call) ? "linear"
+                       : bny_call_is_lossy(call) ? "star"
+                                                 : NULL;
+    double bytes = bny_call_bytes(s, call);
+    struct candidate c[PART_CANDIDATES];
+    struct bny_kept_program *k;
+    int n = 0, rc;
+
+    if (oneshot_possible(s, call))
+        c[n++] = (struct candidate){ "oneshot", bny_cost_oneshot(s, call, &m) };
+    for (int i = 0; bny_builders[i] && n < PART_CANDIDATES; i++) {
+        const struct bny_builder_ops *b = bny_builders[i];
+
+        if ((b->uses & row->use) &&
+            (only ? !strcmp(only, b->name) : !(b->traits & BNY_BUILDER_ORDERED)))
+            c[n++] = (struct candidate){ b->name, part_cost(s, call, b, bytes, &m) };
+    }
+    while (n) {
+        int least = 0;
+
+        for (int i = 1; i < n; i++)
+            if (c[i].cost < c[least].cost)
+                least = i;
+        rc = strcmp(c[least].name, "oneshot") != 0
+                 ? bny_program_get(s, call, c[least].name, joins_trees(s, call, c[least].name),
+                                   &k)
+                 : 0;
+        if (rc == 0) {
+            plan->predicted_s = c[least].cost;
+            snprintf(plan->schedule, sizeof plan->schedule, "%s", c[least].name);
+        }
+        if (rc != -BANYAN_ENOTSUP)
+            return rc;
+        c[least] = c[--n];
+    }
+    return bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %zu of %d ranks",
+                    bny_call_name(call), call->nset, s->n);
+}
+
+static int choose_auto_or_part(struct bny_scope *s, const struct bny_call *call,
+                               struct bny_plan *plan)
+{
+    return call->has_set ? choose_part(s, call, plan) : choose_auto(s, call, plan);
+}
+
 /* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can
  * serve. */
 static int choose_forced(struct bny_scope *s, const struct bny_call *call, const char *name,
                          struct bny_plan *plan)
 {
     struct bny_kept_program *k;
-    const char *only = only_schedule(call);
+    const char *only =
+        call->has_set && bny_call_is_ordered(call) ? "linear" : only_schedule(call);
     struct bny_cost_model m = bny_cost_model_of(s);
 
     if (!strcmp(name, "oneshot") ? !oneshot_possible(s, call)
@@ -159,7 +239,8 @@ static int choose_forced(struct bny_scope *s, const struct bny_call *call, const
         if (rc)
             return rc;
     }
-    plan->predicted_s = bny_cost_network(s, call, name, bny_call_bytes(s, call), &m);
+    plan->predicted_s =
+        call->has_set ? 0 : bny_cost_network(s, call, name, bny_call_bytes(s, call), &m);
     snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
     return 0;
 }
@@ -179,6 +260,8 @@ static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *c
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
     h = (h ^ (uint32_t)asked) * 16777619u;
     h = (h ^ (call->deterministic && bny_call_row(call)->reduces)) * 16777619u;
+    for (int i = 0; call->has_set && i < 16; i++)
+        h = (h ^ (uint8_t)(call->set_key[i / 8] >> i % 8 * 8)) * 16777619u;
     return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
 }
 
@@ -249,13 +332,15 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
         if (rc == -BANYAN_ENOTSUP)
             return bny_fail(
                 BANYAN_ENOTSUP,
-                "schedule: \"%s\" cannot serve %s of %zu %s on %d ranks%s; use auto",
+                "schedule: \"%s\" cannot serve %s of %zu %s on %d ranks%s%s; use auto",
                 call->schedule, bny_call_name(call), call->count,
-                banyan_dtype_name(call->dtype), s->n, call->codec ? " with this codec" : "");
+                banyan_dtype_name(call->dtype), s->n,
+                call->has_set ? " with a participation set" : "",
+                call->codec ? " with this codec" : "");
     } else if (strcmp(s->schedule, "auto") != 0) {
         rc = choose_forced(s, call, s->schedule, plan); /* where it does not fit, auto */
     }
-    return rc == -BANYAN_ENOTSUP ? choose_auto(s, call, plan) : rc;
+    return rc == -BANYAN_ENOTSUP ? choose_auto_or_part(s, call, plan) : rc;
 }
 
 /* Program, chunks and manner of the engine. */
@@ -269,12 +354,14 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
     if (rc)
         return rc;
     bny_plan_hold(plan, kept);
-    plan->chunk_bytes = bny_chunk_of(s, call, plan->schedule, plan->program);
+    plan->chunk_bytes =
+        bny_chunk_of(s, call, call->has_set ? NULL : plan->schedule, plan->program);
     if (plan->codec)
         plan->predicted_s = bny_cost_coded(s, call, plan->chunk_bytes);
     plan->raw_in_host =
         bny_call_is_lossy(call) && bny_topology_hosts_builder(plan->schedule) != NULL;
-    if (call->collective != BNY_SENDRECV && bny_topology_schedule_known(plan->schedule) &&
+    if (call->collective != BNY_SENDRECV && !call->has_set &&
+        bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))
         set_manner(s, call, &k, plan);
     return 0;
@@ -334,6 +421,7 @@ static struct bny_call agreed_part(const struct bny_call *call)
 
     memset(&c, 0, sizeof c);
     memcpy(&c, call, BNY_CALL_KEY_BYTES);
+    c.present = call->present;
     c.redop.user = NULL;
     c.redop.user_ctx = NULL;
     c.redop.alignment = 0;
@@ -358,6 +446,12 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
         snprintf(out->schedule, sizeof out->schedule, "alone");
         return 0;
     }
+    if (call->has_set && call->nset == 0) { /* zeros: arguments.c */
+        out->path = BNY_PATH_ALONE;
+        out->hash = hash_plan(s, &agreed, out);
+        snprintf(out->schedule, sizeof out->schedule, "alone");
+        return 0;
+    }
     slot = bny_plan_slot(plans, &agreed);
     if (!slot->valid || !bny_call_same(&slot->call, &agreed)) {
         slot->valid = 0;
@@ -371,6 +465,7 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
         if (rc)
             return rc;
         slot->call = agreed;
+        slot->call.present = NULL; /* the caller's */
         slot->valid = 1;
     }
     *out = slot->plan;

@@ -128,7 +128,7 @@ static uint8_t partial(const struct compilation *c, int t, int v)
     int root = c->f->trees[t].root;
 
     if (c->collective == BNY_REDUCE)
-        return v == root ? BNY_OUT : BNY_SCRATCH;
+        return v == (c->f->present ? c->f->sink : root) ? BNY_OUT : BNY_SCRATCH;
     if (c->collective == BNY_REDUCE_SCATTER)
         return v == root && !c->relays[v] ? BNY_OUT : BNY_SCRATCH;
     return BNY_OUT;
@@ -172,6 +172,8 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
         m.to = child;
         m.time =
             tree->down_parent ? tree->down_step[child] : c->f->nsteps - 1 - tree->step[child];
+        if (c->collective == BNY_REDUCE)
+            m.send_src = BNY_SCRATCH;
         return push(c, &m);
     }
     m.send_src = c->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
@@ -186,15 +188,17 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
 static int push_keep(struct compilation *c, int t)
 {
     int gathers = c->collective == BNY_ALLGATHER;
-    int reduces = !gathers && c->collective != BNY_BROADCAST;
+    int reduces = !gathers && c->collective != BNY_BROADCAST, me = c->rank;
+    uint8_t home = c->collective == BNY_REDUCE ? partial(c, t, me) : BNY_OUT;
+    int adds = c->first[(size_t)t * (size_t)c->f->nranks + (size_t)me] >= 0;
     struct message m = {
         .phase = KEEPING,
-        .from = c->rank,
-        .to = c->rank,
+        .from = me,
+        .to = me,
         .block = (uint32_t)t,
         .nblocks = 1,
-        .recv_src = gathers || (reduces && c->f->nranks == 1) ? BNY_IN : BNY_OUT,
-        .recv_dst = BNY_OUT,
+        .recv_src = gathers || (reduces && !adds) ? BNY_IN : home,
+        .recv_dst = home,
     };
 
     return push(c, &m);
@@ -205,9 +209,10 @@ static int push_edges(struct compilation *c, int t, enum phase phase)
 {
     const struct families *fam = phase == SPREADING && c->down.at ? &c->down : &c->up;
     const size_t *at = fam->at + (size_t)t * ((size_t)c->f->nranks + 1) + c->rank;
+    const struct bny_tree *tree = &c->f->trees[t];
     int e = 0;
 
-    if (c->f->trees[t].root != c->rank)
+    if ((phase == SPREADING ? spread_parent(tree, c->rank) : tree->parent[c->rank]) >= 0)
         e = push_edge(c, t, c->rank, phase);
     for (size_t i = at[0]; i < at[1] && !e; i++)
         e = push_edge(c, t, fam->child[i], phase);
@@ -217,10 +222,12 @@ static int push_edges(struct compilation *c, int t, enum phase phase)
 static int collect(struct compilation *c)
 {
     int reduces = c->collective != BNY_ALLGATHER && c->collective != BNY_BROADCAST;
-    int spreads = !reduces || c->collective == BNY_ALLREDUCE;
     int e = 0;
 
     for (int t = 0; t < c->f->ntrees && !e; t++) {
+        int spreads = !reduces || c->collective == BNY_ALLREDUCE ||
+                      (c->f->present && c->f->trees[t].down_parent);
+
         if (c->f->trees[t].root == c->rank)
             e = push_keep(c, t);
         if (reduces && !e)
@@ -304,7 +311,8 @@ static uint8_t spread_src(const struct compilation *c, const struct message *m)
 static void emit(struct compilation *c, struct bny_writer *w, const struct message *m,
                  uint32_t *made)
 {
-    int in = m->to == c->rank, keep = m->phase == KEEPING;
+    int in = m->to == c->rank, keep = m->phase == KEEPING,
+        reduces = c->collective == BNY_ALLREDUCE || c->collective == BNY_REDUCE;
     uint32_t step;
     struct bny_step s = {
         .chan = m->chan,
@@ -316,9 +324,8 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         .block = m->block,
         .nblocks = m->nblocks,
         .from = UINT32_MAX,
-        .time = m->time +
-                (m->phase == SPREADING && c->collective == BNY_ALLREDUCE ? c->f->nsteps : 0),
-        .flags = m->phase == SPREADING ? BNY_STEP_PLACE : 0,
+        .time = m->time + (m->phase == SPREADING && reduces ? c->f->nsteps : 0),
+        .flags = m->phase == SPREADING && c->collective != BNY_REDUCE ? BNY_STEP_PLACE : 0,
         .kind = keep                    ? BNY_KEEP
                 : m->phase == SPREADING ? BNY_RECV_COPY
                                         : BNY_RECV_ADD,
@@ -371,7 +378,16 @@ static int write_program(struct compilation *c, struct bny_program **out)
     if (!made)
         return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", f->name);
     bny_writer_init(&w, f->name, c->collective, f->nranks, c->rank,
-                    rooted ? f->trees[0].root : -1, (uint32_t)f->ntrees, !scattered);
+                    !rooted      ? -1
+                    : f->present ? f->sink
+                                 : f->trees[0].root,
+                    (uint32_t)f->ntrees, !scattered);
+    if (!w.failed && f->present) {
+        w.p->present = malloc((size_t)f->nranks);
+        w.failed = !w.p->present;
+        if (w.p->present)
+            memcpy(w.p->present, f->present, (size_t)f->nranks);
+    }
     if (!w.failed) {
         w.p->owned_only = scattered;
         w.p->contiguous |= c->coalesce;
@@ -446,6 +462,11 @@ static int check_arguments(const struct bny_forest *f, enum bny_collective colle
         return bny_fail(BANYAN_EINVAL, "%s is no collective of forests; use a direct program",
                         bny_collective_name(collective));
     }
+    if (f->present && (collective != BNY_REDUCE || f->sink < 0) &&
+        (collective != BNY_ALLREDUCE || f->sink >= 0))
+        return bny_fail(BANYAN_EINVAL, "a forest of some ranks serves no %s%s",
+                        bny_collective_name(collective),
+                        f->sink < 0 ? " without a sink" : " with a sink");
     if (rank < 0 || rank >= f->nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is not in forest %s of %d ranks", rank, f->name,
                         f->nranks);

@@ -13,6 +13,7 @@ void bny_program_free(struct bny_program *p)
 {
     if (!p)
         return;
+    free(p->present);
     free(p->weight_num);
     free(p->weight_den);
     free(p->owned_first);

@@ -62,6 +62,8 @@ struct bny_program {
     int rank, nranks;
     int root; /* -1 when the collective has none */
     char schedule[32];
+    uint8_t *present;     /* [nranks] 0: a rank without an operand (opts.participants), whose IN
+                             is never read; NULL: all have one */
     uint32_t nblocks;     /* of the block table */
     uint32_t *weight_num; /* [nblocks] share of the call's count, for collectives that split one
                              count */
@@ -121,6 +123,9 @@ static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t blo
  *   REDUCE_SCATTER partial sums of other ranks' blocks in SCRATCH, own block in OUT.
  *   ALLGATHER      own block sent from IN (KEEP first copies IN to OUT), others RECV_COPY to
  *                  OUT.
+ *   A forest of a part (bny_forest.present) serves ALLREDUCE, and REDUCE to its sink: where
+ *   that is not the trees' root, the root KEEPs in SCRATCH and FORWARDs to the sink. A root
+ *   without children that add KEEPs from IN.
  * Children are added in order of (step, rank). Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL,
  * -BANYAN_ENOTSUP (BNY_MESSAGES_MAX; on all ranks alike). Pure. */
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,

@@ -46,6 +46,9 @@ static int check_heads(const struct bny_proof *v)
         if (p->collective != a->collective || p->root != a->root || p->nblocks != a->nblocks ||
             strcmp(p->schedule, a->schedule) || !p->weight_num != !a->weight_num)
             return bny_proof_fail(v, "rank %d's program is for another call than rank 0's", r);
+        if (!p->present != !a->present ||
+            (p->present && memcmp(p->present, a->present, (size_t)v->n)))
+            return bny_proof_fail(v, "ranks 0 and %d differ in who takes part", r);
         if (!p->owned_first != !a->owned_first ||
             (p->owned_first && memcmp(p->owned_first, a->owned_first,
                                       ((size_t)v->n + 1) * sizeof *p->owned_first)))

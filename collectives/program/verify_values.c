@@ -213,9 +213,28 @@ static void set_inputs(struct run *x, int rank)
             if (b < n || b == n + me)
                 set_own(x, rank, BNY_IN, b, me * n + b % n);
             break;
-        default: set_own(x, rank, BNY_IN, b, b);
+        default: /* who does not take part has nothing there: to read it is found */
+            if (!p->present || p->present[rank])
+                set_own(x, rank, BNY_IN, b, b);
         }
     }
+}
+
+/* The ranks that a full sum has. */
+static void all_parts(const struct bny_program *p, int *lowest, int *highest, uint32_t *count)
+{
+    *lowest = 0;
+    *highest = p->nranks - 1;
+    *count = (uint32_t)p->nranks;
+    if (!p->present)
+        return;
+    *count = 0;
+    for (int r = p->nranks; r-- > 0;)
+        if (p->present[r] && ++*count)
+            *lowest = r;
+    for (int r = 0; r < p->nranks; r++)
+        if (p->present[r])
+            *highest = r;
 }
 
 /* Reductions divide for AVG in KEEP, and with a lossy codec the kept value is what all must
@@ -227,12 +246,12 @@ static int finishes(const struct bny_program *p)
 }
 
 /* That they are all different is check_disjoint's. */
-static int is_full(const struct run *x, uint32_t value, int lowest, int highest)
+static int is_full(const struct run *x, uint32_t value, int lowest, int highest, uint32_t count)
 {
     const struct sum *s = sum_of(x, value);
 
     return value != UNDEFINED && s->lowest == lowest && s->highest == highest &&
-           s->count == (uint32_t)(highest - lowest) + 1;
+           s->count == count;
 }
 
 /* dst = left (op) right, values in cells; msg is where the received one is. */
@@ -278,10 +297,13 @@ static int keep(struct run *x, int rank, uint32_t i, uint32_t k)
     uint32_t value = x->values[from];
     int reduces = p->collective == BNY_ALLREDUCE || p->collective == BNY_REDUCE ||
                   p->collective == BNY_REDUCE_SCATTER;
+    int lowest, highest;
+    uint32_t count;
 
+    all_parts(p, &lowest, &highest, &count);
     if (value & FINISHED)
         return bny_proof_fail(x->v, "rank %d step %u finishes twice", rank, i);
-    if (reduces && !is_full(x, value, 0, x->v->n - 1))
+    if (reduces && !is_full(x, value, lowest, highest, count))
         return bny_proof_fail(x->v, "rank %d step %u finishes an incomplete sum", rank, i);
     if (to != from && (x->values[to] | FINISHED) == (value | FINISHED))
         return bny_proof_fail(x->v, "rank %d step %u copies what is there already", rank, i);
@@ -301,6 +323,9 @@ static int send(struct run *x, int rank, uint32_t i, uint32_t k)
                               rank, i);
     if (value >> 1 == UNDEFINED)
         return bny_proof_fail(x->v, "rank %d step %u sends undefined data", rank, i);
+    if (x->v->p[rank]->present && !x->v->p[rank]->present[rank] && !(value & FINISHED))
+        return bny_proof_fail(x->v, "rank %d step %u: who does not take part sends a sum", rank,
+                              i);
     return 0;
 }
 
@@ -394,26 +419,29 @@ struct promise {
     int given; /* 0: nothing in this block */
     uint32_t ident;
     int lowest, highest; /* the ranks in it */
+    uint32_t count;      /* so many of them */
 };
 
 static struct promise promised(const struct bny_program *p, uint32_t b)
 {
-    int last = p->nranks - 1, me = p->rank, at = (int)bny_block_owner(p, b);
+    int last, me = p->rank, at = (int)bny_block_owner(p, b), first;
+    uint32_t count;
 
+    all_parts(p, &first, &last, &count);
     switch (p->collective) {
-    case BNY_ALLREDUCE: return (struct promise){ 1, b, 0, last };
-    case BNY_REDUCE: return (struct promise){ me == p->root, b, 0, last };
-    case BNY_REDUCE_SCATTER: return (struct promise){ at == me, b, 0, last };
-    case BNY_BROADCAST: return (struct promise){ 1, b, p->root, p->root };
-    case BNY_ALLGATHER: return (struct promise){ 1, b, at, at };
-    case BNY_GATHER: return (struct promise){ me == p->root, b, at, at };
-    case BNY_SCATTER: return (struct promise){ at == me, b, p->root, p->root };
+    case BNY_ALLREDUCE: return (struct promise){ 1, b, first, last, count };
+    case BNY_REDUCE: return (struct promise){ me == p->root, b, first, last, count };
+    case BNY_REDUCE_SCATTER: return (struct promise){ at == me, b, first, last, count };
+    case BNY_BROADCAST: return (struct promise){ 1, b, p->root, p->root, 1 };
+    case BNY_ALLGATHER: return (struct promise){ 1, b, at, at, 1 };
+    case BNY_GATHER: return (struct promise){ me == p->root, b, at, at, 1 };
+    case BNY_SCATTER: return (struct promise){ at == me, b, p->root, p->root, 1 };
     case BNY_ALLTOALL:
         at -= p->nranks;
-        return (struct promise){ at >= 0, (uint32_t)(at * p->nranks + me), at, at };
-    case BNY_SCAN: return (struct promise){ 1, b, 0, me };
-    case BNY_EXSCAN: return (struct promise){ me > 0, b, 0, me - 1 };
-    default: return (struct promise){ 0, 0, 0, 0 };
+        return (struct promise){ at >= 0, (uint32_t)(at * p->nranks + me), at, at, 1 };
+    case BNY_SCAN: return (struct promise){ 1, b, 0, me, (uint32_t)me + 1 };
+    case BNY_EXSCAN: return (struct promise){ me > 0, b, 0, me - 1, (uint32_t)me };
+    default: return (struct promise){ 0, 0, 0, 0, 0 };
     }
 }
 
@@ -422,14 +450,15 @@ static int check_result(const struct run *x, int rank, uint32_t b)
     const struct bny_program *p = x->v->p[rank];
     uint32_t out = x->values[cell(x, rank, BNY_OUT, b)];
     struct promise want = promised(p, b);
-    int ordered = p->collective == BNY_SCAN || p->collective == BNY_EXSCAN ||
-                  !strcmp(p->schedule, "linear_reduce") ||
-                  !strcmp(p->schedule, "recursive_doubling") ||
-                  (!strcmp(p->schedule, "linear") && p->collective == BNY_ALLREDUCE);
+    int ordered =
+        p->collective == BNY_SCAN || p->collective == BNY_EXSCAN ||
+        !strcmp(p->schedule, "linear_reduce") || !strcmp(p->schedule, "recursive_doubling") ||
+        (!strcmp(p->schedule, "linear") && (p->collective == BNY_ALLREDUCE || p->present));
 
     if (!want.given)
         return 0;
-    if (sum_of(x, out)->ident != want.ident || !is_full(x, out, want.lowest, want.highest))
+    if (sum_of(x, out)->ident != want.ident ||
+        !is_full(x, out, want.lowest, want.highest, want.count))
         return bny_proof_fail(x->v, "rank %d ends with a wrong or incomplete block %u", rank,
                               b);
     if (finishes(p) && !(out & FINISHED))

@@ -23,8 +23,8 @@ struct bny_stages {
     int running;        /* the child has been started and not been looked at since */
     int told; /* an error was reported: nothing is tried again until the communicator has failed
                  of it */
-    char *work, *code;
-    size_t work_cap, code_cap;
+    char *work, *code, *nothing; /* nothing: zeros, for a rank that has no input */
+    size_t work_cap, code_cap, nothing_cap;
     struct bny_tp *code_tp;          /* the device that knows code, or NULL */
     struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
 };
@@ -46,14 +46,17 @@ static int init(struct bny_op *op)
     struct bny_stages *s = stages_of(op);
     size_t work = ops_of(op)->work_bytes(codec, c->count, c->rows, c->cols);
     size_t code = ops_of(op)->code_bytes(codec, c->count, c->rows, c->cols);
-    int rc;
+    int rc = 0;
 
     if (!s)
         s = op->of_path[BNY_PATH_STAGES] = calloc(1, sizeof *s);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->nstages = ops_of(op)->nstages(codec);
-    rc = bny_grow(&s->work, &s->work_cap, work + 64, 1, "a codec's work");
+    if (!bny_call_takes_part(c, op->comm->rank))
+        rc = bny_grow(&s->nothing, &s->nothing_cap, c->count * sizeof(float) + 64, 1, "zeros");
+    if (rc == 0)
+        rc = bny_grow(&s->work, &s->work_cap, work + 64, 1, "a codec's work");
     if (rc || code + 64 <= s->code_cap)
         return rc;
     bny_xfer_deregister(&s->code_tp, s->code);
@@ -72,6 +75,7 @@ static void stages_free(struct bny_op *op)
     else if (s->child.comm)
         bny_op_finish_orphan(&s->child);
     free(s->work);
+    free(s->nothing);
     if (op->comm)
         bny_xfer_deregister(&s->code_tp, s->code);
     free(s->code);
@@ -93,37 +97,40 @@ static int start(struct bny_op *op)
 {
     struct bny_stages *s = stages_of(op);
     const struct bny_call *c = &op->call;
-    int rc = 0;
+    int takes_part = bny_call_takes_part(c, op->comm->rank),
+        parts = bny_call_parts(c, op->comm->n), rc = 0;
 
     s->lent = NULL;
     if (c->state)
-        rc = bny_state_begin(c->state, op->plan.codec, c->rows, c->cols);
+        rc = bny_state_begin(c->state, op->plan.codec, c->rows, c->cols, takes_part);
     if (rc)
         return rc;
     s->lent = c->state;
     s->stage = 0;
     s->running = s->told = 0;
-    s->l =
-        (struct bny_linear){ .codec = op->plan.codec,
-                             .cpu_flags = bny_cpu_flags(),
-                             .rank = op->comm->rank,
-                             .nranks = op->comm->n,
-                             .step = bny_op_seq(op),
-                             .src = (const float *)op->in,
-                             .dst = (float *)op->out,
-                             .n = c->count,
-                             .rows = c->rows,
-                             .cols = c->cols,
-                             .scale =
-                                 bny_call_averages(&op->call) ? 1.0f / (float)op->comm->n : 1,
-                             .ef_scale = 1,
-                             .work = aligned(s->work),
-                             .code = aligned(s->code) };
+    s->l = (struct bny_linear){ .codec = op->plan.codec,
+                                .cpu_flags = bny_cpu_flags(),
+                                .rank = op->comm->rank,
+                                .nranks = parts,
+                                .step = bny_op_seq(op),
+                                .src = (const float *)op->in,
+                                .dst = (float *)op->out,
+                                .n = c->count,
+                                .rows = c->rows,
+                                .cols = c->cols,
+                                .scale = bny_call_averages(&op->call) ? 1.0f / (float)parts : 1,
+                                .ef_scale = 1,
+                                .work = aligned(s->work),
+                                .code = aligned(s->code) };
     if (s->lent) {
         s->l.seed = s->lent->seed;
         s->l.step = s->lent->step;
-        s->l.ef = s->lent->ef;
+        s->l.ef = takes_part ? s->lent->ef : NULL;
         s->l.keep = s->lent->keep;
+    }
+    if (!takes_part) { /* it goes through the stages for what all ranks keep alike */
+        memset(s->nothing, 0, c->count * sizeof(float));
+        s->l.src = (const float *)(const void *)s->nothing;
     }
     return 0;
 }
@@ -143,6 +150,8 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
     call.root = -1;
     call.tag = op->call.tag;
     call.chunk_bytes = op->call.chunk_bytes;
+    if (op->call.has_set)
+        bny_call_set_participants(&call, op->call.present, op->comm->n);
     bny_call_set_schedule(&call, op->call.schedule);
     rc = bny_redop_get(&call.redop, (banyan_op)stage->op, stage->dtype);
     if (rc == 0)

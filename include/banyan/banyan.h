@@ -355,11 +355,26 @@ struct banyan_opts {
     struct banyan_codec_state
         *codec_state; /* what the codec keeps of this tensor; NULL: nothing. On all ranks or
                        * on none, of the same seed, used equally often */
+    const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
+                                  * NULL: all count. Allreduce and reduce; see below. Borrowed
+                                  * for the call, copied by the functions that make requests */
 };
 #define BANYAN_OPTS_INIT                                                                       \
     {                                                                                          \
-        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL                  \
+        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL            \
     }
+
+/* Participation sets (opts.participants, allreduce and reduce): the result is that of the ranks
+ * in the set alone, in order of their ranks where order matters, and all ranks that would get
+ * it do. All ranks call, with the same set: where sets differ the call fails with -EMISMATCH,
+ * told apart surely up to 15 ranks, beyond by a hash of 23 bits. A rank that is not in the set
+ * has no input: sendbuf is not read and may be NULL, it sends no payload but finished results
+ * that it passes on (none at all where half of the ranks or more are in the set, nor in a
+ * reduce), and the residuals of its codec_state stay as they are. AVG divides by the number of
+ * ranks in the set. The empty set: zeros for sums and averages, which then send nothing;
+ * -EINVAL for other operations. Schedules: oneshot and the forests that are built for any
+ * ranks, over the ranks in the set; plans of a network are for all ranks (-ENOTSUP when the
+ * call asks for one, "auto" where the communicator does). */
 
 /* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all
  * ranks. In place when sendbuf == recvbuf. */

@@ -20,7 +20,7 @@ import os
 import pathlib
 import threading
 import weakref
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 
 __all__ = ["Comm", "Error", "Request", "create_id", "group", "version", "wait_all"]
 
@@ -56,6 +56,7 @@ class Opts(ctypes.Structure):
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
         ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
+        ("participants", POINTER(c_uint8)),
     ]
 
 
@@ -320,13 +321,15 @@ def _allgather_shim(function):
 
 
 def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, chunk_bytes=0,
-          shape=None):
+          shape=None, participants=None):
     dims = [_whole(d, 64, True, "shape") for d in shape or ()]
     return Opts(ctypes.sizeof(Opts), _text(schedule, "schedule") or None, _text(codec, "codec") or None,
                 -1.0 if timeout is None else timeout, _whole(tag, 32, False, "tag"),
                 -1 if deterministic is None else _whole(deterministic, 32, True, "deterministic"),
                 _whole(chunk_bytes, 8 * ctypes.sizeof(c_size_t), False, "chunk_bytes"),
-                (c_int64 * len(dims))(*dims) if dims else None, len(dims))
+                (c_int64 * len(dims))(*dims) if dims else None, len(dims), None,
+                None if participants is None else
+                (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]))
 
 
 class Comm:
@@ -532,7 +535,8 @@ class Comm:
         return [b.pointer, c_size_t(b.count), c_int(b.dtype), _int(peer, "peer")], buf, [b]
 
 
-_OPTIONS = ("schedule", "codec", "timeout", "tag", "deterministic", "chunk_bytes", "shape")
+_OPTIONS = ("schedule", "codec", "timeout", "tag", "deterministic", "chunk_bytes", "shape",
+            "participants")
 
 
 def _add_collective(name):
@@ -542,6 +546,9 @@ def _add_collective(name):
     def arguments(self, args, settings):
         chosen = {k: settings.pop(k) for k in _OPTIONS if k in settings}
         before, result, keep = prepare(self, *args, **settings)
+        if chosen.get("participants") is not None and len(chosen["participants"]) != self.size:
+            raise ValueError(f"participants: one for each of the {self.size} ranks, "
+                             f"not {len(chosen['participants'])}")
         opts = _opts(**chosen)
         return before + [self._live(), byref(opts)], result, keep + [opts]
 

@@ -34,10 +34,22 @@ struct mp_case {
     unsigned flags;
 };
 /* NULL-terminated tables, one a file. */
-extern const struct mp_case cases_collectives[], cases_codecs[], cases_flow[], cases_ops[],
-    cases_requests[], cases_comms[], cases_memory[], cases_failures[], cases_misuse[],
-    cases_init[], cases_quiet[], cases_product[], cases_self[], cases_wire[],
-    cases_training[];
+extern const struct mp_case cases_collectives[];
+extern const struct mp_case cases_codecs[];
+extern const struct mp_case cases_flow[];
+extern const struct mp_case cases_ops[];
+extern const struct mp_case cases_requests[];
+extern const struct mp_case cases_comms[];
+extern const struct mp_case cases_memory[];
+extern const struct mp_case cases_failures[];
+extern const struct mp_case cases_misuse[];
+extern const struct mp_case cases_init[];
+extern const struct mp_case cases_quiet[];
+extern const struct mp_case cases_product[];
+extern const struct mp_case cases_self[];
+extern const struct mp_case cases_wire[];
+extern const struct mp_case cases_participants[];
+extern const struct mp_case cases_training[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

@@ -15,11 +15,26 @@
 
 #include "tests/mp/case.h"
 
+/* clang-format off: a line each */
 static const struct mp_case *const tables[] = {
-    cases_collectives, cases_ops,    cases_codecs,   cases_flow,    cases_requests,
-    cases_comms,       cases_memory, cases_failures, cases_product, cases_misuse,
-    cases_init,        cases_quiet,  cases_self,     cases_wire,    cases_training,
+    cases_collectives,
+    cases_codecs,
+    cases_flow,
+    cases_ops,
+    cases_requests,
+    cases_comms,
+    cases_memory,
+    cases_failures,
+    cases_misuse,
+    cases_init,
+    cases_quiet,
+    cases_product,
+    cases_self,
+    cases_wire,
+    cases_participants,
+    cases_training,
 };
+/* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])
 
 void case_fail(const struct test *t, const char *file, int line, const char *what,

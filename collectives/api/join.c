@@ -27,6 +27,8 @@ struct bny_card {
     uint32_t magic, wire_version;
     char version[16];
     uint8_t host[16], stack[16]; /* kernel; kernel and network namespace */
+    uint8_t memory[16]; /* these and the user: ranks alike in it reach each other by transports
+                           of one host (shm_reachable()) */
     uint64_t cpus[CPU_WORDS];
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
@@ -52,8 +54,9 @@ struct bny_init {
 
 /* ---- this rank's card ---- */
 
-/* netns: ranks in different network namespaces count as different hosts. */
-static void host_id(uint8_t out[16], int netns)
+/* netns: ranks in different network namespaces count as different hosts; user: so do those of
+ * different users. */
+static void host_id(uint8_t out[16], int netns, int user)
 {
     char text[200] = { 0 };
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -63,8 +66,10 @@ static void host_id(uint8_t out[16], int netns)
         fclose(f);
     if (len == 0)
         gethostname(text, 127);
-    if (netns && readlink("/proc/self/ns/net", text + 128, sizeof text - 129) < 0)
+    if (netns && readlink("/proc/self/ns/net", text + 128, 180 - 129) < 0)
         text[128] = 0;
+    if (user)
+        snprintf(text + 180, sizeof text - 180, "%u", (unsigned)geteuid());
     crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
 }
 
@@ -150,8 +155,9 @@ static int fill_card(struct bny_init *in)
     in->card.wire_version = BNY_WIRE_VERSION;
     snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    host_id(in->card.host, 0);
-    host_id(in->card.stack, 1);
+    host_id(in->card.host, 0, 0);
+    host_id(in->card.stack, 1, 0);
+    host_id(in->card.memory, 1, 1);
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (int i = 0; i < CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
             if (CPU_ISSET(i, &set))
@@ -330,7 +336,8 @@ static void agree_on_limits(struct bny_init *in)
         int neighbour = 0, remote = 0;
 
         for (int q = 0; q < n && !(neighbour && remote); q++) {
-            int same = !memcmp(in->cards[q].host, c->host, 16);
+            int same = !memcmp(in->cards[q].memory, c->memory, 16);
+
             neighbour |= q != r && same;
             remote |= !same;
         }

@@ -129,6 +129,14 @@ class Netns(unittest.TestCase):
                     "--schedule", "multitree", per_host=2)
             self.right(p)
 
+    def test_all_lengths_between_namespaces(self):
+        """One machine, and no shared memory: the longest one-shots, the first chunks, and what lies between."""
+        for collective in "allreduce", "allgather", "alltoall", "broadcast":
+            p = run("star:0*3", collective, "-b", "2K", "-e", "256K", "-f", "2", "-w", "0", "-n", "2", "--no-roofline", limit=40)
+            self.right(p)
+        self.right(run("star:0*2", "allreduce", "-b", "2K", "-e", "256K", "-f", "2", "-w", "0", "-n", "2", "--no-roofline", per_host=2,
+                       limit=40))
+
     def test_plans_of_another_size_are_refused_before_anything_runs(self):
         p = run("star:200*3", *self.allreduce("4K", "--topo", "torus:3x3"))
         self.assertNotEqual(p.returncode, 0)

@@ -480,6 +480,8 @@ static int compile_rank(struct compilation *c, struct bny_program **out, int ran
     c->nmsgs = 0;
     if (collect(c))
         return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", c->f->name);
+    if (!c->nmsgs) /* of a part's reduce: nothing to do here */
+        return write_program(c, out);
     qsort(c->msgs, c->nmsgs, sizeof *c->msgs, by_pair);
     if (c->coalesce)
         coalesce(c);

@@ -505,6 +505,112 @@ BANYAN_API int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t b
 /* Takes NULL. Talks to nobody. */
 BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
 
+/* ---------------------------------------------------------------------------------------------
+ * Ordered and lazy gradients: a rank sends what is new in its gradient only when that is worth
+ * it. Every rank m keeps the gradient that the others have of it, g_m; all ranks keep the sum
+ * of these. In a step each rank computes the norm of its innovation, delta_m = gradient - g_m;
+ * one allgather tells all ranks the norms (24 bytes a rank); all choose the same ranks; the
+ * innovations of these alone are added up (opts.participants of banyan.h) and join the sum. A
+ * step may have no upload at all: nothing travels but the norms, and the sum stays as it is.
+ * It pays for full or large-batch gradients of ranks with different data; the noise of small
+ * batches looks like news.
+ *
+ * Who sends, of W ranks, with rhs = xi / alpha^2 * (sum of the last `history` squared steps of
+ * the parameters) and the norms in descending order, d_1 >= d_2 >= ... :
+ *   ALL         every rank (gradient descent, to compare with)
+ *   ORDERED_R1  the n first, n the smallest with ((W - n) d_(n+1))^2 <= rhs. The Ordered
+ *               Gradient Approach (Chen, Blum and Sadler, SPAWC 2020), where silence of a timer
+ *               says what the norms say here; the rule is a reconstruction from its abstract
+ *   ORDERED_R2  the n first, n the smallest with (d_(n+1) + ... + d_W)^2 <= rhs: never more
+ *               than R1, possible where all norms are known
+ *   LAG         all with d_m^2 > rhs / W^2: LAG-WK (Chen, Giannakis, Sun and Yin, NeurIPS 2018)
+ *   CHB         the same with a history of 1, for steps with momentum: censored heavy ball
+ *               (Chen, Blum, Takac and Sadler 2022, from memory)
+ * In each the norm of all that is not sent is at most sqrt(rhs).
+ *
+ * A loop, the library taking the steps:
+ *     struct banyan_lazy_config cfg;
+ *     banyan_lazy_config_default(&cfg);
+ *     cfg.alpha = 0.01;
+ *     banyan_lazy_create(&lazy, comm, n, &cfg);
+ *     for (;;) {
+ *         gradient(theta, grad);
+ *         banyan_lazy_exchange(lazy, grad, NULL);
+ *         banyan_lazy_descend(lazy, theta);
+ *     }
+ */
+struct banyan_lazy; /* opaque */
+enum banyan_lazy_rule {
+    BANYAN_LAZY_ALL,
+    BANYAN_LAZY_ORDERED_R1,
+    BANYAN_LAZY_ORDERED_R2,
+    BANYAN_LAZY_LAG,
+    BANYAN_LAZY_CHB,
+    BANYAN_LAZY_RULE_COUNT
+};
+/* The same on all ranks, or -EMISMATCH. */
+struct banyan_lazy_config {
+    size_t size;                /* sizeof of the caller */
+    enum banyan_lazy_rule rule; /* ORDERED_R2 */
+    double alpha; /* > 0: the rate of steps along the sum over the ranks; for steps of rate r
+                   * along the mean: r / ranks. No default */
+    double xi;    /* weight of each squared step of the history: 0.1; 0: only ranks without
+                   * any news are silent */
+    int history;  /* D, squared steps that rhs sums, 1 to 1000; 0: 10, of CHB 1 */
+    int warmup;   /* first steps in which every rank sends; < 0: of LAG D, as its authors' code
+                   * has it, else 1. At least 1 */
+    double momentum;   /* of banyan_lazy_descend, beta of the heavy ball, [0, 1); < 0: 0, of CHB
+                        * 0.4 */
+    const char *codec; /* of uploads, as opts.codec of banyan.h; NULL: none. What a lossy codec
+                        * loses waits in a residual, counts as innovation, and goes with the
+                        * rank's next upload */
+    const char *schedule; /* of uploads, as opts.schedule of banyan.h; NULL: the communicator's
+                           */
+    uint64_t seed;        /* of a codec's random choices */
+};
+BANYAN_API void banyan_lazy_config_default(struct banyan_lazy_config *cfg);
+/* An object of a gradient of count f32. Collective; borrows comm. Returns 0; -EINVAL (a setting
+ * that cannot be); -EMISMATCH: settings differ, the sentence names which, and at which rank;
+ * -ENOMEM; or what the communicator fails with. */
+BANYAN_API int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm,
+                                  size_t count, const struct banyan_lazy_config *cfg);
+BANYAN_API void banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
+/* One step. Collective. grad [count]: this rank's gradient; only read. sum [count] gets the sum
+ * over the ranks of the gradients as last sent, the same bits on all ranks; NULL: it is not
+ * wanted. Returns 0; -EINVAL, on all ranks, where a gradient is not finite: the sentence names
+ * the rank, at that rank also the element, and nothing has changed; -EMISMATCH, on all ranks:
+ * one has done another number of steps, or its sqrt(rhs) is more than 0.1 % off; or what the
+ * communicator fails with. */
+BANYAN_API int banyan_lazy_exchange(struct banyan_lazy *lazy, const float *grad, float *sum);
+/* Takes the step theta [count] += -alpha * sum + momentum * (the step before), and remembers
+ * its squared length for rhs. Local: where theta was the same on all ranks it is again. Once
+ * after each exchange. Returns 0 or -EINVAL (no exchange before it). */
+BANYAN_API int banyan_lazy_descend(struct banyan_lazy *lazy, float *theta);
+/* Instead of banyan_lazy_descend, for steps of the caller's own: their squared length
+ * ||theta_(k+1) - theta_k||^2. Returns 0 or -EINVAL (negative or not finite; no exchange before
+ * it). */
+BANYAN_API int banyan_lazy_moved(struct banyan_lazy *lazy, double squared);
+/* Another rate from now on; on all ranks. -EINVAL: not positive or not finite. */
+BANYAN_API int banyan_lazy_set_alpha(struct banyan_lazy *lazy, double alpha);
+/* Since creation; kept by saving. */
+struct banyan_lazy_stats {
+    size_t size;           /* sizeof of the caller; set before the call */
+    uint64_t steps;        /* exchanges */
+    uint64_t uploads;      /* of all ranks */
+    uint64_t own;          /* of these, this rank's */
+    uint64_t silent;       /* steps without any upload */
+    uint64_t latest;       /* uploads of the latest step */
+    uint64_t norms_bytes;  /* payload that this rank handed to transports for norms */
+    uint64_t upload_bytes; /* and for gradients: results that it passes on included */
+    double norm, rhs;      /* latest: this rank's norm, and sqrt(rhs) */
+};
+BANYAN_API int banyan_lazy_stats(const struct banyan_lazy *lazy, struct banyan_lazy_stats *out);
+/* The state of this rank, to go on with bit-identically: each rank loads its own. Not between
+ * ranks, nor with other settings (-EINVAL, unchanged). */
+BANYAN_API size_t banyan_lazy_bytes(const struct banyan_lazy *lazy);
+BANYAN_API int banyan_lazy_save(const struct banyan_lazy *lazy, void *buf, size_t cap);
+BANYAN_API int banyan_lazy_load(struct banyan_lazy *lazy, const void *buf, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

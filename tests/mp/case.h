@@ -50,6 +50,7 @@ extern const struct mp_case cases_self[];
 extern const struct mp_case cases_wire[];
 extern const struct mp_case cases_participants[];
 extern const struct mp_case cases_training[];
+extern const struct mp_case cases_lazy[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

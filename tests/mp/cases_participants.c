@@ -14,8 +14,10 @@
 #include "tests/mp/model.h"
 
 #define RANKS_MAX 64
-/* Who gets bulk says where to put it (struct bny_window), which counts as bytes sent. */
-#define READY_BYTES 80
+#define COUNTED   60000
+/* Of one peer, what counts as bytes sent and is no payload: where bulk is to be put (struct
+ * bny_window), and on a slow machine a probe or two. */
+#define CONTROL_BYTES 480u
 
 /* One call; the same on all ranks but for what buf is. */
 struct part_call {
@@ -191,10 +193,9 @@ static void one(struct test *t, const struct part_call *c, int *refused)
     CHECK(t, rc == 0 || (rc == -BANYAN_ENOTSUP && c->schedule), "%s returned %d (%s)",
           c->schedule ? c->schedule : "auto", rc, banyan_strerror(rc));
     if (rc == 0 && !c->set[t->rank] && c->mode != 2 && (c->reduce || 2 * c->m >= t->n))
-        CHECK(t,
-              wire_bytes(t) - before <= (bytes > 4096 ? 2 * READY_BYTES * (uint64_t)t->n : 0),
-              "rank %d of %d takes no part and sent %llu bytes", t->rank, t->n,
-              (unsigned long long)(wire_bytes(t) - before));
+        CHECK(t, wire_bytes(t) - before <= CONTROL_BYTES * (unsigned)t->n,
+              "rank %d of %d takes no part and sent %llu bytes of %zu", t->rank, t->n,
+              (unsigned long long)(wire_bytes(t) - before), bytes);
     if (rc == 0 && gets) {
         model_part(want, c, t->n);
         bad = model_compare(out, want, c->count, c->dtype, c->op);
@@ -229,21 +230,23 @@ static int participants(struct test *t)
     return 0;
 }
 
-/* Counts of wire bytes, exactly: a reduce of 2 of n to one of them is one message; the rank
- * that is absent reads and sends nothing whatever the schedule. */
+/* Wire bytes are counted: of all ranks together those of the way up among m and down to all,
+ * of a rank that is not in the set none, whatever the schedule. */
 static int set_bytes(struct test *t)
 {
-    static const char *const schedules[] = { "star", "ring", "oneshot", "binomial" };
-    size_t count = 600;
-    float *x = case_malloc(count * 4), *y = case_malloc(count * 4);
+    static const char *const schedules[] = { "star", "ring", "binomial", "oneshot" };
+    float *x = case_malloc(COUNTED * 4), *y = case_malloc(COUNTED * 4);
+    uint64_t slack = CONTROL_BYTES * (uint64_t)t->n * (uint64_t)t->n;
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < COUNTED; i++)
         x[i] = 1;
     for (int k = 0; k < 4; k++)
         for (int m = 1; m <= t->n; m++) {
+            int oneshot = k == 3;
+            size_t count = oneshot ? 500 : COUNTED, bytes = count * 4;
+            uint64_t sent, all, want;
             struct banyan_opts o = BANYAN_OPTS_INIT;
             uint8_t set[RANKS_MAX] = { 0 };
-            uint64_t sent, all;
 
             o.participants = set;
             o.schedule = schedules[k];
@@ -254,17 +257,15 @@ static int set_bytes(struct test *t)
                                          BANYAN_SUM, t->comm, &o));
             sent = wire_bytes(t) - sent;
             CHECK(t, y[count - 1] == (float)m, "%g of %d", (double)y[count - 1], m);
-            if (!set[t->rank] && (2 * m >= t->n || k == 2))
-                CHECK(t, sent == 0, "%s: absent of %d: %llu bytes", schedules[k], m,
-                      (unsigned long long)sent);
-            all = sent;
+            if (!set[t->rank] && (2 * m >= t->n || oneshot))
+                CHECK(t, sent <= CONTROL_BYTES * (unsigned)t->n, "%s: absent of %d: %llu bytes",
+                      schedules[k], m, (unsigned long long)sent);
             CHECK_OK(t,
                      banyan_allreduce(&sent, &all, 1, BANYAN_U64, BANYAN_SUM, t->comm, NULL));
-            /* up m - 1 shares, down to all n - 1 */
-            if (k != 2)
-                CHECK(t, all == (uint64_t)(m - 1 + t->n - 1) * count * 4,
-                      "%s, %d of %d: %llu bytes in all", schedules[k], m, t->n,
-                      (unsigned long long)all);
+            want = (uint64_t)(oneshot ? m * (t->n - 1) : m - 1 + t->n - 1) * bytes;
+            CHECK(t, all >= want && all <= want + slack,
+                  "%s, %d of %d: %llu bytes in all, not %llu", schedules[k], m, t->n,
+                  (unsigned long long)all, (unsigned long long)want);
         }
     free(x);
     free(y);

@@ -33,6 +33,7 @@ static const struct mp_case *const tables[] = {
     cases_wire,
     cases_participants,
     cases_training,
+    cases_lazy,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])

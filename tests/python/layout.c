@@ -45,6 +45,7 @@ static void print_opts(void)
     AT(opts, shape);
     AT(opts, ndim);
     AT(opts, codec_state);
+    AT(opts, participants);
 }
 
 static void print_values(void)

@@ -65,6 +65,16 @@ class Collectives(unittest.TestCase):
         COMM.broadcast(data)
         self.assertEqual(data, b"seed")
 
+    def test_participants(self):
+        chosen = [r % 2 == 0 for r in range(self.n)]
+        out = numpy.zeros(5, "float32")
+        COMM.allreduce(block(self.rank), out, participants=chosen)
+        numpy.testing.assert_array_equal(out, sum(block(r) for r in range(self.n) if chosen[r]))
+        COMM.allreduce(block(self.rank), out, op=banyan.AVG, participants=[0] * self.n)
+        numpy.testing.assert_array_equal(out, numpy.zeros(5))
+        with self.assertRaises(ValueError):
+            COMM.allreduce(block(self.rank), out, participants=[1] * (self.n + 1))
+
     def test_empty(self):
         self.assertEqual(COMM.allreduce(numpy.zeros(0, "float32")).size, 0)
 

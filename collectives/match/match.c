@@ -119,6 +119,15 @@ void bny_match_forget(struct bny_match *m)
             drop(m, &m->unexpected[b]);
 }
 
+static void kept_free(struct bny_kept_numbers *k)
+{
+    while (k) {
+        struct bny_kept_numbers *next = k->next;
+        free(k);
+        k = next;
+    }
+}
+
 void bny_match_destroy(struct bny_match *m)
 {
     if (!m)
@@ -129,11 +138,8 @@ void bny_match_destroy(struct bny_match *m)
         m->idle = u->next;
         free(u);
     }
-    while (m->kept) {
-        struct bny_kept_numbers *k = m->kept;
-        m->kept = k->next;
-        free(k);
-    }
+    kept_free(m->kept);
+    kept_free(m->spare);
     bny_flows_free(m);
     free(m->receivers);
     free(m->unexpected);
@@ -249,9 +255,10 @@ int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bn
     uint32_t seq = m->next_seq;
 
     if (more) {
-        struct bny_kept_numbers *k = malloc(sizeof *k);
+        struct bny_kept_numbers *k = m->spare ? m->spare : calloc(1, sizeof *k);
         if (!k)
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+        m->spare = k->next;
         *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
         m->kept = k;
     }
@@ -272,7 +279,8 @@ static void give_up_kept(struct bny_match *m, uint32_t seq)
         k->n -= upto;
         if (!k->n) {
             *at = k->next;
-            free(k);
+            k->next = m->spare;
+            m->spare = k;
         }
         return;
     }

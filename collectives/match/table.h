@@ -51,9 +51,9 @@ struct bny_match {
     struct bny_match_news news; /* first: bny_match_is_busy() and others */
     struct bny_held_pool *pool;
     int n, rank;
-    uint32_t next_seq; /* of the next collective */
-    struct bny_kept_numbers *kept;
-    uint32_t mask; /* of both tables */
+    uint32_t next_seq;                     /* of the next collective */
+    struct bny_kept_numbers *kept, *spare; /* spare: for those to come */
+    uint32_t mask;                         /* of both tables */
     uint32_t nreceivers;
     struct bny_receiver **receivers;
     struct bny_unexpected **unexpected;

@@ -36,7 +36,5 @@ int bny_comm_error(struct banyan_comm *comm)
 {
     int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
 
-    if (code)
-        bny_set_last_error(comm->failure_text);
-    return code;
+    return code ? bny_fail((enum banyan_error) - code, "%s", comm->failure_text) : 0;
 }

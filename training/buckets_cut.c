@@ -11,6 +11,14 @@
 /* Tensors from so many buckets on are reduced in pieces: parts of them start while others are
  * not ready, and those that wait behind do so for less long. */
 #define PIECES_FROM 8
+#define PIECE_LEAST (32u << 10) /* bytes: more operations would only cost */
+
+static size_t piece_bytes(const struct banyan_buckets *b)
+{
+    size_t bytes = PIECES_FROM * b->cfg.bucket_bytes;
+
+    return bytes > PIECE_LEAST ? bytes : PIECE_LEAST;
+}
 
 /* ---- which tensors share one ---- */
 
@@ -63,7 +71,7 @@ static void place_alone(const struct banyan_buckets *b, struct cut *c, size_t i)
 {
     const struct bny_tensor *t = &b->model.at[i];
     struct bny_bucketed *k = &b->tensor[i];
-    size_t each = PIECES_FROM * b->cfg.bucket_bytes / banyan_dtype_bytes(t->dtype);
+    size_t each = piece_bytes(b) / banyan_dtype_bytes(t->dtype);
 
     k->piece = k->codec || t->count <= each ? t->count : each;
     k->npieces = (t->count + k->piece - 1) / k->piece;
@@ -274,7 +282,7 @@ static size_t most_buckets(const struct banyan_buckets *b)
     size_t most = 1;
 
     for (size_t i = 0; i < b->model.n; i++)
-        most += 1 + b->model.at[i].bytes / (PIECES_FROM * b->cfg.bucket_bytes);
+        most += 1 + b->model.at[i].bytes / piece_bytes(b);
     return most;
 }
 

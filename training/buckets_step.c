@@ -108,6 +108,10 @@ static uint64_t in_library_at(const struct bny_clock *c, uint64_t at)
 
 /* ---- buckets start, and end ---- */
 
+/* More at a time share the network, and all end late; by far more fill the transports' rings,
+ * and every look at them costs as much as there are operations. */
+#define IN_FLIGHT_MOST 64
+
 static int start_one(struct banyan_buckets *b)
 {
     struct bny_bucket *u = &b->bucket[b->next];
@@ -125,11 +129,13 @@ static int start_one(struct banyan_buckets *b)
     return 0;
 }
 
+/* Those that are full, in their order. */
 static int start_full(struct banyan_buckets *b)
 {
     int rc = 0;
 
-    while (rc == 0 && b->next < b->nbuckets && !b->bucket[b->next].missing)
+    while (rc == 0 && b->next < b->nbuckets && !b->bucket[b->next].missing &&
+           b->next - b->oldest < IN_FLIGHT_MOST)
         rc = start_one(b);
     return rc;
 }
@@ -169,16 +175,18 @@ static void finish_oldest(struct banyan_buckets *b)
 /* One look; then whatever it ended. */
 static int drive(struct banyan_buckets *b)
 {
-    int rc, done = 1;
+    int rc = 0, done = 1;
 
-    while (in_flight(b) && done) {
+    while (in_flight(b) && done && rc == 0) {
         rc = banyan_test(b->bucket[b->oldest].req, &done);
         if (rc < 0)
             return bucket_failed(b, b->oldest, rc);
-        if (done)
+        if (done) {
             finish_oldest(b);
+            rc = start_full(b);
+        }
     }
-    return 0;
+    return rc;
 }
 
 /* ---- what is wrong here ---- */
@@ -385,7 +393,7 @@ int banyan_buckets_ready_part(struct banyan_buckets *b, size_t tensor, size_t at
         return rc;
     clock_enter(b);
     rc = take_mark(b, tensor, at, count);
-    if (b->cfg.progress && !b->failed)
+    if ((b->cfg.progress || b->next - b->oldest == IN_FLIGHT_MOST) && !b->failed)
         driven = drive(b);
     clock_leave(b);
     return rc ? rc : driven;
@@ -441,24 +449,35 @@ static void complete(struct banyan_buckets *b, size_t i)
 
 static int start_verdict(struct banyan_buckets *b)
 {
+    int rc;
+
     b->verdict[0] = b->fault;
     b->verdict[1] = (uint64_t)b->cfg.accumulate;
     b->verdict[2] = ~b->verdict[1];
-    return banyan_start(b->verdict_req);
+    rc = banyan_start(b->verdict_req);
+    return rc ? bny_buckets_fail(b, rc) : 0;
 }
 
-static int wait_for_all(struct banyan_buckets *b)
+/* Starts what is full and waits for the buckets before `until`. */
+static int wait_for_buckets(struct banyan_buckets *b, size_t until)
 {
-    struct banyan_request_stats st = { .size = sizeof st };
-    int rc = 0;
+    int rc = start_full(b);
 
-    while (in_flight(b) && rc == 0) {
+    while (rc == 0 && b->oldest < until) {
         rc = banyan_wait(b->bucket[b->oldest].req, -1);
         if (rc < 0)
             return bucket_failed(b, b->oldest, rc);
         finish_oldest(b);
+        rc = start_full(b);
     }
-    rc = banyan_wait(b->verdict_req, -1);
+    return rc;
+}
+
+static int wait_for_verdict(struct banyan_buckets *b)
+{
+    struct banyan_request_stats st = { .size = sizeof st };
+    int rc = banyan_wait(b->verdict_req, -1);
+
     if (rc == 0)
         rc = banyan_request_stats(b->verdict_req, &st);
     if (rc < 0)
@@ -541,18 +560,22 @@ static void sum_up(struct banyan_buckets *b)
 
 static int end_step(struct banyan_buckets *b)
 {
-    int rc = 0;
+    size_t most;
+    int rc;
 
     clock_enter(b);
     for (size_t i = b->model.n; i-- > 0;)
         complete(b, i);
-    rc = start_full(b);
     if (!b->clock.entry_ns)
         b->clock.entry_ns = bny_now_ns();
-    if (rc == 0) {
+    most = b->nbuckets < IN_FLIGHT_MOST ? 0 : b->nbuckets - IN_FLIGHT_MOST;
+    rc = wait_for_buckets(b, most); /* all have started then */
+    if (rc == 0)
         rc = start_verdict(b);
-        rc = rc < 0 ? bny_buckets_fail(b, rc) : wait_for_all(b);
-    }
+    if (rc == 0)
+        rc = wait_for_buckets(b, b->nbuckets);
+    if (rc == 0)
+        rc = wait_for_verdict(b);
     clock_leave(b);
     return rc;
 }

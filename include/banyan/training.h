@@ -249,7 +249,8 @@ struct banyan_buckets_config {
     size_t size;         /* sizeof(struct banyan_buckets_config) of the caller */
     size_t bucket_bytes; /* tensors are fused up to this; default 1 MiB: 8 ms at 1 Gbit/s, where
                             a start costs 0.1 ms, so finer buckets would hide no more. Tensors
-                            of 8 times as much are reduced in pieces */
+                            of more than 8 times as much are reduced in pieces of that (at
+                            least 32 KiB) */
     size_t first_bytes;  /* the same for the first bucket, so that the network has work soon;
                             default 128 KiB */
     banyan_op op;        /* BANYAN_AVG (default) or BANYAN_SUM */

@@ -51,6 +51,7 @@ extern const struct mp_case cases_wire[];
 extern const struct mp_case cases_participants[];
 extern const struct mp_case cases_training[];
 extern const struct mp_case cases_lazy[];
+extern const struct mp_case cases_buckets[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,
@@ -88,5 +89,7 @@ uint64_t case_hash(const void *data, size_t bytes);
 /* A u32 sum allreduce whose result is known: does the communicator work? */
 void case_check_works(const struct test *t, struct banyan_comm *comm);
 void *case_malloc(size_t bytes);
+/* Allocations of this process so far. */
+unsigned long case_allocations(void);
 
 #endif

@@ -40,6 +40,11 @@ void __wrap_free(void *p);
 int __wrap_posix_memalign(void **out, size_t align, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 
+unsigned long case_allocations(void)
+{
+    return atomic_load(&allocations);
+}
+
 void *__wrap_malloc(size_t n)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);

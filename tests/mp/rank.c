@@ -34,6 +34,7 @@ static const struct mp_case *const tables[] = {
     cases_participants,
     cases_training,
     cases_lazy,
+    cases_buckets,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])

@@ -2,6 +2,7 @@
 /* Buckets: made of tensors and settings that all ranks share, and freed. */
 #include "training/buckets.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,10 +89,11 @@ static void tell_idle_rules(const struct banyan_buckets *b, const struct bny_rul
 {
     for (size_t k = 0; k < rules->n && banyan_comm_rank(b->comm) == 0; k++) {
         size_t i = 0;
-        while (i < b->model.n && bny_rules_find(rules, &b->model.at[i]) != &rules->at[k])
+        while (i < b->model.n && fnmatch(rules->at[k].pattern, b->model.at[i].name, 0) != 0)
             i++;
-        if (i == b->model.n)
-            bny_warn("buckets: the rule for \"%s\" is no tensor's", rules->at[k].pattern);
+        if (i == b->model.n && i)
+            bny_warn("buckets: no tensor has a name like the rule's \"%s\"",
+                     rules->at[k].pattern);
     }
 }
 

@@ -157,6 +157,8 @@ static void random_config(struct banyan_buckets_config *cfg, uint64_t *s)
     cfg->unused = bny_rng_below(s, 2) ? BANYAN_UNUSED_ZERO : BANYAN_UNUSED_ERROR;
     cfg->deterministic = (int)bny_rng_below(s, 3) - 1;
     cfg->rules = rules_of[bny_rng_below(s, sizeof rules_of / sizeof rules_of[0])];
+    if (cfg->rules && strchr(cfg->rules, '@') && cfg->deterministic == 1)
+        cfg->deterministic = 0; /* not every schedule has the canonical order */
     cfg->check_nan = (int)bny_rng_below(s, 2);
     cfg->norms = (int)bny_rng_below(s, 2);
     cfg->progress = (int)bny_rng_below(s, 4) != 0;
@@ -405,12 +407,12 @@ static int resume(struct test *t)
     struct net m;
     char *saved;
 
-    b = with_codecs(t, &m, t->comm, 5000, &s);
+    b = with_codecs(t, &m, t->comm, 1 << 20, &s);
     run_steps(t, b, &m, 0, 16, whole, &own);
     banyan_buckets_free(b);
     net_free(&m);
     for (int at = 0; at < 10; at += 3) { /* before the first step, too */
-        b = with_codecs(t, &m, t->comm, 5000, (s = t->seed, &s));
+        b = with_codecs(t, &m, t->comm, 1 << 20, (s = t->seed, &s));
         run_steps(t, b, &m, 0, at, halves, &own);
         bytes = banyan_buckets_bytes(b);
         saved = case_malloc(bytes);
@@ -420,15 +422,16 @@ static int resume(struct test *t)
         first = st.buckets;
         banyan_buckets_free(b);
         net_free(&m);
-        b = with_codecs(t, &m, t->comm, at % 2 ? 17 : 1 << 20, (s = t->seed, &s));
+        b = with_codecs(t, &m, t->comm, at % 2 ? 1 : 5000, (s = t->seed, &s));
         saved[bytes / 2] ^= 4;
         CHECK_RC(t, -BANYAN_EINVAL, banyan_buckets_load(b, saved, bytes));
         saved[bytes / 2] ^= 4;
         CHECK_RC(t, -BANYAN_EINVAL, banyan_buckets_load(b, saved, bytes - 1));
         CHECK_OK(t, banyan_buckets_load(b, saved, bytes));
         CHECK_OK(t, banyan_buckets_stats(b, &st));
-        CHECK(t, st.steps == (uint64_t)at && st.buckets != first, "%llu steps, %llu buckets",
-              (unsigned long long)st.steps, (unsigned long long)st.buckets);
+        CHECK(t, st.steps == (uint64_t)at && st.buckets > first - (at % 2 == 0),
+              "%llu steps, %llu buckets", (unsigned long long)st.steps,
+              (unsigned long long)st.buckets);
         run_steps(t, b, &m, at, 16, halves, &own);
         for (int step = 0; step < 16; step++)
             CHECK(t, whole[step] == halves[step], "saved at %d: step %d differs", at, step);

@@ -29,6 +29,68 @@ static int persistent(struct test *t)
     return 0;
 }
 
+/* A request tells what its own operation sent, whatever else is in flight. */
+static int request_stats(struct test *t)
+{
+    static const size_t counts[] = { 10, 3000, 300000 };
+    struct banyan_request_stats st[3], none = { .size = 0 };
+    struct banyan_stats was = { .size = sizeof was }, is = { .size = sizeof is };
+    struct banyan_request *rq[3];
+    uint64_t sum = 0, before;
+    uint32_t *x[3];
+
+    for (int i = 0; i < 3; i++) {
+        x[i] = case_malloc(counts[i] * 4);
+        memset(x[i], 0, counts[i] * 4);
+        st[i].size = sizeof st[i];
+        CHECK_OK(t, banyan_allreduce_init(x[i], x[i], counts[i], BANYAN_U32, BANYAN_SUM,
+                                          t->comm, NULL, &rq[i]));
+        if (i == 1)
+            continue;
+        CHECK_OK(t, banyan_request_stats(rq[i], &st[i]));
+        CHECK(t, !st[i].wire_bytes && !st[i].start_ns && !st[i].end_ns, "before the first");
+    }
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_request_stats(rq[0], &none));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_request_stats(rq[0], NULL));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_request_stats(NULL, &st[0]));
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        CHECK_OK(t, banyan_comm_stats(t->comm, &was));
+        before = bny_now_ns();
+        for (int i = 0; i < 3; i++)
+            CHECK_OK(t, banyan_start(rq[i]));
+        for (int i = 2; i >= 0; i--)
+            CHECK_OK(t, banyan_wait(rq[i], -1));
+        CHECK_OK(t, banyan_comm_stats(t->comm, &is));
+        sum = 0;
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(t, banyan_request_stats(rq[i], &st[i]));
+            sum += st[i].wire_bytes;
+            if (i == 1 && round == 0) {
+                CHECK(t, !st[i].start_ns && !st[i].end_ns, "times that nobody asked for");
+                continue;
+            }
+            CHECK(t,
+                  before <= st[i].start_ns && st[i].start_ns <= st[i].end_ns &&
+                      st[i].end_ns <= bny_now_ns(),
+                  "times of request %d", i);
+        }
+        CHECK(t, t->n == 1 ? !sum : st[2].wire_bytes > st[1].wire_bytes, "%llu bytes",
+              (unsigned long long)sum);
+        /* The communicator counts READYs beside. */
+        CHECK(t,
+              is.wire_bytes - was.wire_bytes >= sum &&
+                  is.wire_bytes - was.wire_bytes <= sum + 4000,
+              "%llu bytes of requests, %llu of the communicator", (unsigned long long)sum,
+              (unsigned long long)(is.wire_bytes - was.wire_bytes));
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(t, banyan_request_free(rq[i]));
+        free(x[i]);
+    }
+    return 0;
+}
+
 static int persistent_large(struct test *t)
 {
     size_t n = 300007;
@@ -556,6 +618,7 @@ static int any_thread_looks(struct test *t)
 }
 
 const struct mp_case cases_requests[] = {
+    { "request_stats", request_stats, CASE_NO_THREADS },
     { "persistent", persistent, 0 },
     { "persistent_large", persistent_large, 0 },
     { "request_busy", request_busy, 0 },

@@ -12,6 +12,15 @@ static struct mp_row requests[] = {
 };
 MP_TABLE(requests, start_again_and_again, requests)
 
+static struct mp_row costs[] = {
+    { "request_stats", "shm", 1 },
+    { "request_stats", "shm", 2 },
+    { "request_stats", "shm", 3 },
+    { "request_stats", "tcp", 3 },
+    { "request_stats", "shm", 2, .env = { "BANYAN_CMA=0" } },
+};
+MP_TABLE(requests, tell_what_they_cost, costs)
+
 static struct mp_row flight[] = {
     { "in_flight", "shm", 1 },          { "in_flight", "shm", 2 },
     { "in_flight", "shm", 3 },          { "in_flight", "shm", 5 },

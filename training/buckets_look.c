@@ -7,6 +7,11 @@
 
 #define LANES 8 /* sums beside each other: the compiler makes one register of them */
 
+/* Gradients lie anywhere. */
+typedef float __attribute__((aligned(1), may_alias)) any_f32;
+typedef double __attribute__((aligned(1), may_alias)) any_f64;
+typedef uint16_t __attribute__((aligned(1), may_alias)) any_u16;
+
 static float of_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, rest = h & 1023;
@@ -37,7 +42,7 @@ static double sum_of(const double lane[LANES])
 }
 
 /* No f32 has a square that f64 cannot hold: the sum is finite when all are. */
-static double squares_f32(const float *x, size_t n)
+static double squares_f32(const any_f32 *x, size_t n)
 {
     double lane[LANES] = { 0 };
     size_t i = 0;
@@ -50,7 +55,7 @@ static double squares_f32(const float *x, size_t n)
     return sum_of(lane);
 }
 
-static double squares_f64(const double *x, size_t n, int *finite)
+static double squares_f64(const any_f64 *x, size_t n, int *finite)
 {
     double lane[LANES] = { 0 };
 
@@ -61,7 +66,7 @@ static double squares_f64(const double *x, size_t n, int *finite)
     return sum_of(lane);
 }
 
-static double squares_16(const uint16_t *x, size_t n, float (*value)(uint16_t))
+static double squares_16(const any_u16 *x, size_t n, float (*value)(uint16_t))
 {
     double lane[LANES] = { 0 };
 

@@ -28,9 +28,11 @@ static void net_place(struct net *m, uint64_t *s)
     size_t at = 0, place[TENSORS_MAX];
 
     for (size_t i = 0; i < m->n; i++) {
+        size_t esz = banyan_dtype_bytes(m->at[i].dtype);
         at += bny_rng_below(s, 3) ? 0 : 64 * bny_rng_below(s, 3);
+        at = (at + esz - 1) & ~(esz - 1);
         place[i] = at;
-        at += m->count[i] * banyan_dtype_bytes(m->at[i].dtype);
+        at += m->count[i] * esz;
     }
     m->bytes = at + 64;
     m->memory = case_malloc(m->bytes);

@@ -52,6 +52,7 @@ extern const struct mp_case cases_participants[];
 extern const struct mp_case cases_training[];
 extern const struct mp_case cases_lazy[];
 extern const struct mp_case cases_buckets[];
+extern const struct mp_case cases_lgc[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,
@@ -90,6 +91,7 @@ uint64_t case_hash(const void *data, size_t bytes);
 void case_check_works(const struct test *t, struct banyan_comm *comm);
 void *case_malloc(size_t bytes);
 /* Allocations of this process so far. */
+/* Calls of malloc and its like so far, in this process, by the worker and the library in it. */
 unsigned long case_allocations(void);
 
 #endif

@@ -40,11 +40,6 @@ void __wrap_free(void *p);
 int __wrap_posix_memalign(void **out, size_t align, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 
-unsigned long case_allocations(void)
-{
-    return atomic_load(&allocations);
-}
-
 void *__wrap_malloc(size_t n)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
@@ -79,6 +74,11 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return __real_aligned_alloc(align, n);
+}
+
+unsigned long case_allocations(void)
+{
+    return atomic_load(&allocations);
 }
 
 /* Calls of all kinds and sizes that are repeated: the plan, the staging and the connections are

@@ -337,7 +337,8 @@ int bny_lgc_ship(struct banyan_lgc *lgc)
     int rc;
 
     for (size_t i = 0; is_root(lgc) && i < lgc->net->nweights; i++)
-        lgc->v.broken |= !isfinite(lgc->net->weights[i]);
+        lgc->v.diverged |= !isfinite(lgc->net->weights[i]);
+    lgc->v.broken = lgc->v.diverged;
     rc = bny_lgc_broadcast(lgc, BANYAN_LGC_WEIGHTS, &lgc->v.broken, 1, BANYAN_U32,
                            lgc->cfg.root);
     if (rc < 0 || lgc->v.broken)
@@ -520,14 +521,14 @@ int bny_lgc_train(struct banyan_lgc *lgc)
         bny_lgc_innovate(lgc, lgc->xs + (size_t)r * lgc->mu, lgc->news);
         rc = scatter_news(lgc, lgc->news, r, lgc->innovation + (size_t)r * lgc->mu);
     }
-    if (rc < 0 || lgc->v.broken)
+    if (rc < 0 || lgc->v.diverged)
         return rc;
     rc = lgc->ops->gradients(lgc->net, lgc->xs, lgc->server ? lgc->innovation : NULL, chosen,
                              lgc->y, &lgc->v.loss);
     if (rc == 0) {
         rate_reconstruction(lgc);
-        lgc->v.broken = !isfinite(lgc->v.loss);
-        if (!lgc->v.broken)
+        lgc->v.diverged = !isfinite(lgc->v.loss);
+        if (!lgc->v.diverged)
             rc = lgc->ops->update(lgc->net);
     }
     return worked(lgc, BNY_LGC_TRAINING, began, rc);

@@ -32,7 +32,9 @@ struct bny_lgc_vars {
     double correlation, loss, error, error_largest;
     double sum; /* of correlations measured since the last decision, and their number */
     uint64_t measured;
-    uint32_t open, shipped, broken, zero; /* broken: the autoencoder diverged, for good */
+    uint32_t open, shipped;
+    uint32_t diverged; /* root: training did, for good */
+    uint32_t broken;   /* the same, once all ranks know */
 };
 
 enum bny_lgc_work { BNY_LGC_ENCODING, BNY_LGC_DECODING, BNY_LGC_TRAINING, BNY_LGC_WORKS };

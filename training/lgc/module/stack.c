@@ -89,14 +89,14 @@ static size_t channels_out(const struct bny_conv_shape *s)
     return (size_t)(s->up ? s->wide : s->narrow);
 }
 
-/* x[n][channels]: adds the bias, then the leaky ReLU. */
+/* x[n][channels]: adds the bias, then the leaky ReLU: the larger of v and v * slope. */
 static void activate(float *restrict x, const float *restrict bias, size_t n, size_t channels)
 {
     for (size_t i = 0; i < n; i++, x += channels)
         for (size_t c = 0; c < channels; c++) {
-            float v = x[c] + bias[c];
+            float v = x[c] + bias[c], low = v * BNY_LGC_SLOPE;
 
-            x[c] = v > 0 ? v : v * BNY_LGC_SLOPE;
+            x[c] = v > low ? v : low;
         }
 }
 
@@ -108,8 +108,10 @@ static void deactivate(float *restrict d, const float *restrict y, float *restri
     memset(bias, 0, channels * sizeof *bias);
     for (size_t i = 0; i < n; i++, d += channels, y += channels)
         for (size_t c = 0; c < channels; c++) {
-            d[c] *= y[c] > 0 ? 1 : BNY_LGC_SLOPE;
-            bias[c] += d[c];
+            float by_input = d[c] * (y[c] > 0 ? 1 : BNY_LGC_SLOPE);
+
+            d[c] = by_input;
+            bias[c] += by_input;
         }
 }
 

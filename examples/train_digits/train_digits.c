@@ -6,19 +6,18 @@
  *
  *     train_digits -P 4
  *     train_digits -P 4 --model teacher --codec topk:delta=0.01
+ *     train_digits -P 4 --model teacher --controller accordion --codec topk:delta=0.0005
  *     banyan_run -n 4 train_digits
  *     mpirun -n 4 train_digits */
 #include <banyan/banyan.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "job.h"
+#include "method.h"
+#include "controlled.h"
 #include "data.h"
 #include "exchange.h"
 #include "network.h"
@@ -46,7 +45,8 @@ struct options {
     float rate,
         decay; /* decay: the last epoch's rate as a part of the first's; linear between */
     float momentum;
-    const char *data, *codec;
+    const char *data, *codec, *log;
+    struct method_options method; /* name NULL: exchange.h */
 };
 
 struct trainer {
@@ -58,19 +58,13 @@ struct trainer {
     int *order;        /* of the training examples, the same on all ranks */
     struct network net;
     struct exchange ex;
+    struct controlled controlled;
     float *velocity,
         *grad;  /* [net.n]; behind the gradient lies the loss, which travels with it */
     float rate; /* of the present epoch */
     double step_s, comm_s; /* of the present epoch */
+    FILE *log;
 };
-
-static double now_s(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 static void shuffle(int *order, int n, uint64_t *state)
 {
@@ -101,10 +95,11 @@ static void mix(struct example *all, int n)
 static void update(struct trainer *t, int n)
 {
     int codecs = t->opt.codec && !strncmp(t->opt.codec, "dgc", 3);
+    size_t coded = t->controlled.method ? t->controlled.coded : t->ex.coded;
     float scale = 1.0f / (float)n;
 
     for (size_t i = 0; i < t->net.n; i++) {
-        float momentum = codecs && i < t->ex.coded ? 0 : t->opt.momentum;
+        float momentum = codecs && i < coded ? 0 : t->opt.momentum;
 
         t->velocity[i] = momentum * t->velocity[i] + t->grad[i] * scale;
         t->net.param[i] -= t->rate * t->velocity[i];
@@ -114,21 +109,71 @@ static void update(struct trainer *t, int n)
 /* One batch: n examples of which this rank takes every nranks-th. */
 static int step(struct trainer *t, const int *batch, int n, double *loss)
 {
-    double start = now_s(), before;
+    double start = job_now(), before;
     int rc;
 
     memset(t->grad, 0, (t->net.n + 1) * sizeof(float));
     for (int i = t->rank; i < n; i += t->nranks)
         t->grad[t->net.n] += network_gradient(&t->net, &t->all[batch[i]], t->grad);
-    before = now_s();
+    before = job_now();
     rc = exchange_sum(&t->ex, t->grad, t->net.n);
-    t->comm_s += now_s() - before;
+    t->comm_s += job_now() - before;
     if (rc < 0)
         return rc;
     update(t, n);
-    t->step_s += now_s() - start;
+    t->step_s += job_now() - start;
     *loss += (double)t->grad[t->net.n];
     return 0;
+}
+
+/* The same with a method of the training layer, which may ask for several batches a step: then
+ * the rate grows with them. n: examples of all these. */
+static int controlled_step(struct trainer *t, const int *batch, int n, double *loss)
+{
+    int micro_steps = method_accumulate(t->controlled.method), rc = 0;
+    float rate = t->rate;
+    double start = job_now(), own = 0, before;
+
+    memset(t->grad, 0, (t->net.n + 1) * sizeof(float));
+    for (int m = 0; m < micro_steps && rc == 0; m++) {
+        int end = (m + 1) * t->opt.batch < n ? (m + 1) * t->opt.batch : n;
+
+        for (int i = m * t->opt.batch + t->rank; i < end; i += t->nranks)
+            own += (double)network_gradient(&t->net, &t->all[batch[i]], t->grad);
+        before = job_now();
+        rc = controlled_reduce(&t->controlled, m == micro_steps - 1, 1.0f / (float)n);
+        t->comm_s += job_now() - before;
+    }
+    if (rc < 0)
+        return rc;
+    controlled_before(&t->controlled, &t->net);
+    t->rate *= (float)micro_steps;
+    update(t, 1);
+    t->rate = rate;
+    before = job_now();
+    rc = controlled_after(&t->controlled, &t->net, own * t->nranks / n, (double)rate);
+    t->comm_s += job_now() - before;
+    t->step_s += job_now() - start;
+    *loss += own;
+    return rc;
+}
+
+/* Parameters of methods that let ranks go apart: their mean, for as long as accuracy is
+ * counted.
+ */
+static int together(struct trainer *t, float *aside)
+{
+    if (!t->controlled.method || !method_is_local(t->controlled.method))
+        return 0;
+    memcpy(aside, t->net.param, t->net.n * sizeof(float));
+    return banyan_allreduce(t->net.param, t->net.param, t->net.n, BANYAN_F32, BANYAN_AVG,
+                            t->comm, NULL);
+}
+
+static void apart(struct trainer *t, const float *aside)
+{
+    if (t->controlled.method && method_is_local(t->controlled.method))
+        memcpy(t->net.param, aside, t->net.n * sizeof(float));
 }
 
 /* Right answers among [first, first + n), each rank counting its share. */
@@ -144,31 +189,16 @@ static int accuracy(struct trainer *t, int first, int n, double *out)
     return rc;
 }
 
-/* All ranks must hold the same bits: compares a checksum's smallest and largest value. */
-static int same_everywhere(struct trainer *t, int *same)
-{
-    uint64_t sum = 0, v[2];
-    const uint32_t *word = (const uint32_t *)t->net.param;
-    int rc;
-
-    for (size_t i = 0; i < t->net.n; i++)
-        sum = sum * 1099511628211u + word[i];
-    v[0] = sum;
-    v[1] = ~sum;
-    rc = banyan_allreduce(v, v, 2, BANYAN_U64, BANYAN_MAX, t->comm, NULL);
-    *same = v[0] == ~v[1];
-    return rc;
-}
-
-/* Bytes a step of the rank that sent most for the encoded matrices, and what an allreduce of
- * them in f32 sends at least. */
+/* Bytes a step of the rank that sent most, for the encoded matrices or, with a controller, for
+ * everything; and what an allreduce of that in f32 sends at least. */
 static int wire(struct trainer *t, int steps, double *sent, double *raw)
 {
-    uint64_t most = t->ex.wire_bytes;
+    uint64_t most = t->controlled.method ? t->controlled.wire : t->ex.wire_bytes;
+    size_t elements = t->controlled.method ? t->net.n : t->ex.coded;
     int rc = banyan_allreduce(&most, &most, 1, BANYAN_U64, BANYAN_MAX, t->comm, NULL);
 
     *sent = (double)most / steps;
-    *raw = 8.0 * (double)t->ex.coded * (t->nranks - 1) / t->nranks;
+    *raw = 8.0 * (double)elements * (t->nranks - 1) / t->nranks;
     return rc;
 }
 
@@ -176,7 +206,67 @@ static int wire(struct trainer *t, int steps, double *sent, double *raw)
 struct progress {
     int epoch, steps, same;
     double loss, train_accuracy, test_accuracy, step_s, comm_s, wire_bytes, raw_bytes;
+    uint64_t wire_all; /* of all steps and ranks; a controller's */
+    char detail[256];  /* what the controller says of itself */
 };
+
+/* One pass over the examples. A batch of all of them keeps their order, so that each rank has
+ * the same ones in each. Returns what the library does; *n: steps. */
+static int pass(struct trainer *t, uint64_t *state, double *loss, int *n)
+{
+    int rc = 0;
+
+    if (t->opt.batch < t->ntrain)
+        shuffle(t->order, t->ntrain, state);
+    for (int at = 0; at < t->ntrain && rc == 0; *n += 1) {
+        struct method *m = t->controlled.method;
+        int take = t->opt.batch * (m ? method_accumulate(m) : 1), left = t->ntrain - at;
+
+        take = left < take ? left : take;
+        rc = (m ? controlled_step : step)(t, t->order + at, take, loss);
+        at += take;
+    }
+    return rc;
+}
+
+static int count(struct trainer *t, struct progress *p)
+{
+    float *aside = malloc(t->net.n * sizeof(float));
+    int rc = aside ? together(t, aside) : -BANYAN_ENOMEM;
+
+    if (rc == 0)
+        rc = accuracy(t, 0, t->ntrain, &p->train_accuracy);
+    if (rc == 0)
+        rc = accuracy(t, t->ntrain, t->ntest, &p->test_accuracy);
+    if (aside)
+        apart(t, aside);
+    free(aside);
+    if (rc < 0 || !t->controlled.method)
+        return rc;
+    rc = banyan_allreduce(&t->controlled.wire, &p->wire_all, 1, BANYAN_U64, BANYAN_SUM, t->comm,
+                          NULL);
+    if (rc == 0)
+        rc = banyan_allreduce(&p->loss, &p->loss, 1, BANYAN_F64, BANYAN_SUM, t->comm, NULL);
+    return rc < 0 ? rc : method_describe(t->controlled.method, p->detail, sizeof p->detail);
+}
+
+static void say_epoch(const struct trainer *t, const struct progress *p, int n)
+{
+    printf("%5d  %8.6f  %8.2f%%  %7.2f%%  %7.1f  %12.1f%%  %s\n", p->epoch, p->loss,
+           100 * p->train_accuracy, 100 * p->test_accuracy, t->step_s / n * 1e6,
+           100 * t->comm_s / t->step_s, p->detail);
+    fflush(stdout);
+    job_bar(p->epoch, t->opt.epochs, p->loss, p->step_s);
+    if (t->log)
+        fprintf(t->log,
+                "{\"epoch\": %d, \"step\": %d, \"loss\": %.6f, \"test_accuracy\": %.4f, "
+                "\"seconds\": %.4f, \"wire_bytes\": %llu, \"name\": \"%s\", \"codec\": "
+                "\"%s\", \"detail\": \"%s\"}\n",
+                p->epoch, p->steps, p->loss, p->test_accuracy, p->step_s,
+                (unsigned long long)p->wire_all,
+                t->opt.method.name ? t->opt.method.name : "exchange",
+                t->opt.codec ? t->opt.codec : "none", p->detail);
+}
 
 static int epoch(struct trainer *t, struct progress *p, uint64_t *state)
 {
@@ -186,24 +276,16 @@ static int epoch(struct trainer *t, struct progress *p, uint64_t *state)
 
     t->rate = rate;
     p->loss = t->step_s = t->comm_s = 0;
-    shuffle(t->order, t->ntrain, state);
-    for (int at = 0; at < t->ntrain && rc == 0; at += t->opt.batch, n++)
-        rc = step(t, t->order + at,
-                  t->ntrain - at < t->opt.batch ? t->ntrain - at : t->opt.batch, &p->loss);
     if (rc == 0)
-        rc = accuracy(t, 0, t->ntrain, &p->train_accuracy);
-    if (rc == 0)
-        rc = accuracy(t, t->ntrain, t->ntest, &p->test_accuracy);
-    p->loss /= t->ntrain;
+        rc = pass(t, state, &p->loss, &n);
     p->steps += n;
     p->step_s += t->step_s;
     p->comm_s += t->comm_s;
-    if (rc == 0 && t->rank == 0) {
-        printf("%5d  %8.6f  %8.2f%%  %7.2f%%  %7.1f  %12.1f%%\n", p->epoch, p->loss,
-               100 * p->train_accuracy, 100 * p->test_accuracy, t->step_s / n * 1e6,
-               100 * t->comm_s / t->step_s);
-        fflush(stdout);
-    }
+    if (rc == 0)
+        rc = count(t, p);
+    p->loss /= t->ntrain;
+    if (rc == 0 && t->rank == 0)
+        say_epoch(t, p, n);
     return rc;
 }
 
@@ -211,11 +293,14 @@ static void say_result(const struct trainer *t, const struct progress *p)
 {
     printf("result ranks=%d epochs=%d loss=%.6f train_accuracy=%.4f test_accuracy=%.4f "
            "step_us=%.1f comm_share=%.3f identical=%d model=%s seed=%llu codec=%s feedback=%d "
-           "wire_bytes=%.0f raw_bytes=%.0f\n",
+           "wire_bytes=%.0f raw_bytes=%.0f steps=%d controller=%s wire_all=%llu seconds=%.4f "
+           "%s\n",
            t->nranks, t->opt.epochs, p->loss, p->train_accuracy, p->test_accuracy,
            p->step_s / p->steps * 1e6, p->comm_s / p->step_s, p->same, t->opt.model->name,
            (unsigned long long)t->opt.seed, t->opt.codec ? t->opt.codec : "-", t->opt.feedback,
-           p->wire_bytes, p->raw_bytes);
+           p->wire_bytes, p->raw_bytes, p->steps,
+           t->opt.method.name ? t->opt.method.name : "none", (unsigned long long)p->wire_all,
+           p->step_s, p->detail);
 }
 
 static int train(struct trainer *t)
@@ -233,10 +318,12 @@ static int train(struct trainer *t)
     t->rate = t->opt.rate;
     while (p.epoch < t->opt.epochs && rc == 0)
         rc = epoch(t, &p, &state);
+    if (rc == 0 && t->controlled.method)
+        rc = method_finish(t->controlled.method);
     if (rc == 0)
         rc = wire(t, p.steps, &p.wire_bytes, &p.raw_bytes);
     if (rc == 0)
-        rc = same_everywhere(t, &p.same);
+        rc = job_same(t->comm, t->net.param, t->net.n, &p.same);
     if (rc < 0) {
         fprintf(stderr, "train_digits: rank %d: %s\n", t->rank, banyan_last_error());
         return 1;
@@ -292,6 +379,10 @@ static int run(struct trainer *t)
     make_network(t);
     if (load(t) < 0)
         return 1;
+    if (t->opt.log && t->rank == 0 && !(t->log = fopen(t->opt.log, "w"))) {
+        perror(t->opt.log);
+        return 1;
+    }
     t->order = malloc((size_t)t->ntrain * sizeof *t->order);
     for (int i = 0; t->order && i < t->ntrain; i++)
         t->order[i] = i;
@@ -302,44 +393,23 @@ static int run(struct trainer *t)
     if (!t->order || !t->velocity || !t->grad)
         fprintf(stderr, "train_digits: no memory for %d examples and %zu parameters\n",
                 t->ntrain, t->net.n);
-    else if (exchange_init(&t->ex, t->comm, &t->net, t->opt.codec, t->opt.feedback,
-                           t->opt.seed) < 0)
+    else if ((t->opt.method.name
+                  ? controlled_init(&t->controlled, t->comm, &t->net, t->grad, &t->opt.method)
+                  : exchange_init(&t->ex, t->comm, &t->net, t->opt.codec, t->opt.feedback,
+                                  t->opt.seed)) < 0)
         fprintf(stderr, "train_digits: rank %d: %s\n", t->rank, banyan_last_error());
     else
         rc = train(t);
     exchange_free(&t->ex);
+    controlled_free(&t->controlled);
+    if (t->log)
+        fclose(t->log);
     free(t->velocity);
     free(t->grad);
     free(t->net.param);
     free(t->order);
     free(t->all);
     return rc;
-}
-
-/* -P n: this process becomes rank 0; its children, made before it joins, the others. */
-static int start_local(struct trainer *t, pid_t *child)
-{
-    struct banyan_id id;
-    pid_t parent = getpid();
-    int n = t->opt.nlocal;
-
-    if (banyan_id_create(&id) < 0)
-        return -1;
-    for (int r = 1; r < n; r++) {
-        child[r] = fork();
-        if (child[r] < 0) {
-            perror("train_digits: fork");
-            return -1;
-        }
-        if (child[r] > 0)
-            continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            _exit(1);
-        memset(child, 0, (size_t)n * sizeof *child);
-        return banyan_comm_init(&t->comm, &id, n, r, NULL);
-    }
-    return banyan_comm_init(&t->comm, &id, n, 0, NULL);
 }
 
 static int number(const char *option, const char *text, int lo, int hi)
@@ -382,13 +452,27 @@ static const char usage[] =
     "N]\n"
     "    [--rate R] [--decay PART] [--momentum M] [--hidden WIDTH] [--examples N] [--data "
     "FILE]\n"
-    "    [--codec NAME[:PARAM=VALUE,...] [--no-feedback]]\n"
+    "    [--codec NAME[:PARAM=VALUE,...] [--no-feedback]] [--log FILE] [--controller NAME "
+    "...]\n"
+    "    accordion: [--little CODEC] [--interval STEPS] [--accumulate N]\n"
+    "    local: [--local fixed|adaptive|overlapped] [--period STEPS]\n"
+    "    lgc: [--lgc ring|server] [--phases DENSE,TRAIN] [--gate C]; with shared-mask:\n"
+    "    [--delta PART]; ordered, lag, chb: [--xi X]\n"
     "Without -P it joins the launcher's job. --codec encodes the gradients of matrices from "
     "1024\n"
     "elements on, even where the library's cost model would refuse (BANYAN_CODEC_FORCE=0: ask\n"
-    "it), with error feedback unless --no-feedback; --codec none sends them apart and raw.\n";
+    "it), with error feedback unless --no-feedback; --codec none sends them apart and raw.\n"
+    "Controllers: ";
 
-enum { OPT_RATE = 256, OPT_DECAY, OPT_MOMENTUM, OPT_HIDDEN, OPT_EXAMPLES, OPT_NO_FEEDBACK };
+enum {
+    OPT_RATE = 256,
+    OPT_DECAY,
+    OPT_MOMENTUM,
+    OPT_HIDDEN,
+    OPT_EXAMPLES,
+    OPT_NO_FEEDBACK,
+    OPT_LOG
+};
 
 static const struct option longs[] = {
     { "epochs", required_argument, NULL, 'e' },
@@ -404,6 +488,8 @@ static const struct option longs[] = {
     { "hidden", required_argument, NULL, OPT_HIDDEN },
     { "examples", required_argument, NULL, OPT_EXAMPLES },
     { "no-feedback", no_argument, NULL, OPT_NO_FEEDBACK },
+    { "log", required_argument, NULL, OPT_LOG },
+    METHOD_LONG_OPTIONS,
     { "help", no_argument, NULL, 'h' },
     { NULL, 0, NULL, 0 },
 };
@@ -419,7 +505,9 @@ static void parse(struct options *o, int argc, char **argv)
                            .momentum = 0.9f,
                            .examples = 4000,
                            .feedback = 1,
-                           .data = DIGITS_CSV };
+                           .data = DIGITS_CSV,
+                           .method = METHOD_OPTIONS_INIT };
+    o->method.name = NULL;
     while ((c = getopt_long(argc, argv, "e:b:P:s:d:m:c:h", longs, NULL)) != -1) {
         switch (c) {
         case 'e': o->epochs = number("--epochs", optarg, 1, 100000); break;
@@ -428,14 +516,19 @@ static void parse(struct options *o, int argc, char **argv)
         case 's': o->seed = (uint64_t)number("--seed", optarg, 0, 1 << 30); break;
         case 'd': o->data = optarg; break;
         case 'm': o->model = model_named(optarg); break;
-        case 'c': o->codec = optarg; break;
+        case 'c': o->codec = o->method.codec = optarg; break;
+        case OPT_LOG: o->log = optarg; break;
         case OPT_RATE: o->rate = fraction("--rate", optarg, 1e-6, 10); break;
         case OPT_DECAY: o->decay = fraction("--decay", optarg, 1e-3, 1); break;
         case OPT_MOMENTUM: o->momentum = fraction("--momentum", optarg, 0, 0.999); break;
         case OPT_HIDDEN: o->hidden = number("--hidden", optarg, 1, WIDTH_MAX); break;
         case OPT_EXAMPLES: o->examples = number("--examples", optarg, 100, 1 << 20); break;
         case OPT_NO_FEEDBACK: o->feedback = 0; break;
-        default: fputs(usage, c == 'h' ? stdout : stderr); exit(c == 'h' ? 0 : 2);
+        default:
+            if (!method_option(&o->method, c, optarg, "train_digits")) {
+                fprintf(c == 'h' ? stdout : stderr, "%s%s.\n", usage, method_names());
+                exit(c == 'h' ? 0 : 2);
+            }
         }
     }
     if (optind < argc) {
@@ -446,12 +539,14 @@ static void parse(struct options *o, int argc, char **argv)
     o->batch = o->batch ? o->batch : o->model->batch;
     o->rate = o->rate > 0 ? o->rate : o->model->rate;
     o->decay = o->decay > 0 ? o->decay : o->model->decay;
+    o->method.rate = (double)o->rate;
+    o->method.seed = o->seed;
 }
 
 int main(int argc, char **argv)
 {
     struct trainer *t = calloc(1, sizeof *t);
-    pid_t child[512] = { 0 };
+    static pid_t children[JOB_RANKS_MAX];
     int rc;
 
     if (!t)
@@ -460,23 +555,12 @@ int main(int argc, char **argv)
     if (t->opt.codec)
         setenv("BANYAN_CODEC_FORCE", "1",
                0); /* ranks of one host share memory: no codec pays there */
-    rc = t->opt.nlocal ? start_local(t, child) : banyan_comm_init_env(&t->comm, NULL);
-    if (rc == 0)
-        rc = run(t);
-    else
+    rc = job_join(&t->comm, t->opt.nlocal, children);
+    if (rc < 0)
         fprintf(stderr, "train_digits: cannot join: %s\n", banyan_last_error());
-    if (rc == 0 && banyan_comm_finalize(t->comm) < 0) {
-        fprintf(stderr, "train_digits: %s\n", banyan_last_error());
-        rc = 1;
-    } else if (rc != 0) {
-        banyan_comm_destroy(t->comm);
-    }
-    for (int r = 1; r < 512 && child[r]; r++) {
-        int status;
-
-        if (waitpid(child[r], &status, 0) != child[r] || status != 0)
-            rc = rc ? rc : 1;
-    }
+    else
+        rc = run(t);
+    rc = job_leave(t->comm, children, "train_digits", rc);
     free(t);
-    return rc != 0;
+    return rc;
 }

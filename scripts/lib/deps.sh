@@ -13,6 +13,7 @@ build_packages=(
     libibverbs-dev librdmacm-dev
     libdpdk-dev
     libdnnl-dev
+    libopenblas-dev
 )
 # What the tests need besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions.
 test_packages=(

@@ -15,7 +15,7 @@
 
 #include "tests/mp/case.h"
 
-/* clang-format off: a line each */
+/* clang-format off */
 static const struct mp_case *const tables[] = {
     cases_collectives,
     cases_codecs,

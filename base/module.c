@@ -3,6 +3,7 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,4 +41,21 @@ void bny_module_find(char *path, size_t cap, const char *file, const char *folde
             return;
         }
     }
+}
+
+/* Of the first object, the program: does it name an interpreter? */
+static int has_interpreter(struct dl_phdr_info *info, size_t size, void *found)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_INTERP)
+            *(int *)found = 1;
+    return 1; /* no further objects */
+}
+
+int bny_module_static_program(void)
+{
+    int found = 0;
+
+    dl_iterate_phdr(has_interpreter, &found);
+    return !found;
 }

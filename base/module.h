@@ -11,4 +11,8 @@
  * bare name of the file, for the loader to look for. Any thread. */
 void bny_module_find(char *path, size_t cap, const char *file, const char *folder);
 
+/* 1: this program has no dynamic linker. It can load small C libraries, but those with threads
+ * or C++ inside (oneDNN) crash in it. Any thread. */
+int bny_module_static_program(void);
+
 #endif

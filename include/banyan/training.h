@@ -482,9 +482,9 @@ BANYAN_API void banyan_lgc_config_default(struct banyan_lgc_config *cfg);
  * until the object is freed, as are the gradients. cfg: NULL, or settings, which are copied.
  * Returns 0; -EINVAL: a setting or a tensor is wrong (which), or nothing is left to encode;
  * -EMISMATCH: tensors or settings differ between ranks (which); -ENOTSUP: oneDNN or the module
- * that links it cannot be loaded (which package helps); -EVERSION: the module is of another
- * build; -ENOMEM; or what communication returned. When it fails at one rank it fails at all,
- * with that rank's name. */
+ * that links it cannot be loaded (which package helps), nor by a static program; -EVERSION: the
+ * module is of another build; -ENOMEM; or what communication returned. When it fails at one
+ * rank it fails at all, with that rank's name. */
 BANYAN_API int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
                                  const struct banyan_tensor *tensors, size_t n,
                                  const struct banyan_lgc_config *cfg);

@@ -14,6 +14,9 @@ int bny_lgc_net_load(const struct bny_lgc_net_ops **out, const char *path)
     bny_lgc_net_fn *get;
     void *lib, *symbol;
 
+    if (bny_module_static_program())
+        return bny_fail(BANYAN_ENOTSUP, "LGC: a static program cannot load oneDNN, which its "
+                                        "autoencoder needs; link the shared libraries");
     if (path)
         snprintf(found, sizeof found, "%s", path);
     else

@@ -98,17 +98,14 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages
  * of a star queue at, as the closed forms have it. What counts is how often ranks wait for each
  * other, and the memory's speed. */
-double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
-                        const struct bny_builder_ops *b, enum bny_forest_use use, double bytes,
-                        const struct bny_cost_model *m)
+double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_builder_ops *b,
+                     enum bny_forest_use use, double bytes, const struct bny_cost_model *m)
 {
     struct bny_cost_model shared = *m;
     int nhosts = bny_topology_nhosts(s);
-    double n = s->n, network = bny_cost_network(s, call, b->name, bytes, m);
+    double n = nranks;
 
-    if (network > 0)
-        return network;
-    if (nhosts > 1 && nhosts < s->n && !(b->traits & BNY_BUILDER_NEIGHBOURS))
+    if (nhosts > 1 && nhosts < nranks && !(b->traits & BNY_BUILDER_NEIGHBOURS))
         shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT) && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
@@ -118,7 +115,16 @@ double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
     }
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(s->n, use, bytes, m->alpha_s, shared.beta, m->gamma);
+    return b->cost(nranks, use, bytes, m->alpha_s, shared.beta, m->gamma);
+}
+
+double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_builder_ops *b, enum bny_forest_use use, double bytes,
+                        const struct bny_cost_model *m)
+{
+    double network = bny_cost_network(s, call, b->name, bytes, m);
+
+    return network > 0 ? network : bny_cost_mesh(s, s->n, b, use, bytes, m);
 }
 
 /* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5

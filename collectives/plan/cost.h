@@ -39,6 +39,9 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
 double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
                         const struct bny_builder_ops *b, enum bny_forest_use use, double bytes,
                         const struct bny_cost_model *m);
+/* The same for so many of the ranks, whatever the graph that the user gave says. */
+double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_builder_ops *b,
+                     enum bny_forest_use use, double bytes, const struct bny_cost_model *m);
 double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m);

@@ -157,14 +157,13 @@ static double part_cost(const struct bny_scope *s, const struct bny_call *call,
                         const struct bny_builder_ops *b, double bytes,
                         const struct bny_cost_model *m)
 {
-    struct bny_scope part = *s;
-    double cost = 0, left = bny_call_row(call)->rooted ? 1 : (double)s->n / (double)call->nset;
+    int parts = (int)call->nset;
+    double cost = 0, left = bny_call_row(call)->rooted ? 1 : (double)s->n / parts;
 
-    part.n = (int)call->nset;
-    if (part.n > 1)
-        cost = bny_cost_builder(&part, call, b, bny_call_row(call)->use, bytes, m);
+    if (parts > 1)
+        cost = bny_cost_mesh(s, parts, b, bny_call_row(call)->use, bytes, m);
     for (; left > 1; left /= 2)
-        cost += m->alpha_s + bytes * m->beta / part.n;
+        cost += m->alpha_s + bytes * m->beta / parts;
     return cost;
 }
 

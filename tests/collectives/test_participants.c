@@ -10,6 +10,7 @@
 #include "banyan/banyan.h"
 #include "base/rng.h"
 #include "collectives/program/program.h"
+#include "collectives/program/writer.h"
 
 #define RANKS_MAX 16
 #define SETS      12
@@ -186,6 +187,33 @@ Test(participants, the_proof_finds_a_wrong_set)
     for (uint32_t i = 0; i < s.p[1]->nsteps; i++)
         s.p[1]->steps[i].block = 0;
     refuted(&s, "");
+}
+
+/* A reduce to rank 2 in which rank 1, which is not in the set, passes on what rank 0 sent. All
+ * sums are right; what is wrong is that rank 1 has a part in them. */
+Test(participants, the_proof_finds_a_sum_that_an_absent_rank_passes_on)
+{
+    static const uint8_t present[3] = { 1, 0, 1 };
+    struct part s = { .n = 3, .m = 2 };
+
+    for (int r = 0; r < 3; r++) {
+        struct bny_writer w;
+
+        bny_writer_init(&w, "relay", BNY_REDUCE, 3, r, 2, 1, 1);
+        if (r == 1)
+            bny_writer_step(&w, BNY_RECV_COPY, 0, BNY_NOWHERE, BNY_SCRATCH, 0, 0);
+        if (r == 2)
+            bny_writer_step(&w, BNY_RECV_ADD, 1, BNY_IN, BNY_OUT, 0, 0);
+        if (r < 2)
+            bny_writer_step(&w, BNY_SEND, r + 1, r ? BNY_SCRATCH : BNY_IN, BNY_NOWHERE, 0, 0);
+        else
+            bny_writer_step(&w, BNY_KEEP, -1, BNY_OUT, BNY_OUT, 0, 0);
+        w.p->present = malloc(3);
+        cr_assert_not_null(w.p->present);
+        memcpy(w.p->present, present, 3);
+        cr_assert_eq(bny_writer_finish(&w, &s.p[r]), 0);
+    }
+    refuted(&s, "who does not take part sends a sum");
 }
 
 Test(participants, a_forest_of_a_part_is_checked)

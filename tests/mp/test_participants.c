@@ -16,6 +16,13 @@ static struct mp_row random_calls[] = {
     { "participants", "tcp", 3 },
     { "participants", "tcp", 5, "120" },
     { "participants", "shm", 3, "100", 0, { "BANYAN_TEST_SEED=random" } },
+    { "participants", "tcp", 4, "100", 0, { "BANYAN_TOPO=torus:2x2" } },
+    { "participants",
+      "tcp",
+      6,
+      "80",
+      0,
+      { "BANYAN_TOPO=star:3x100+3x25", "BANYAN_SCHEDULE=packed" } },
 };
 MP_TABLE(participants, random_calls_are_right, random_calls)
 

@@ -306,11 +306,16 @@ static int tell_nonfinite(const struct banyan_lazy *l, int rank, const float *gr
                         rank, (unsigned long long)l->counts.steps);
     while (i < l->count && isfinite(grad[i]))
         i++;
+    if (i == l->count)
+        return bny_fail(
+            BANYAN_EINVAL,
+            "banyan_lazy_exchange: what is new in the gradient of rank %d is beyond "
+            "f32; nothing was sent in step %llu",
+            rank, (unsigned long long)l->counts.steps);
     return bny_fail(BANYAN_EINVAL,
                     "banyan_lazy_exchange: the gradient of rank %d is %g at element %zu; "
                     "nothing was sent in step %llu",
-                    rank, i < l->count ? (double)grad[i] : INFINITY, i,
-                    (unsigned long long)l->counts.steps);
+                    rank, (double)grad[i], i, (unsigned long long)l->counts.steps);
 }
 
 /* Do the ranks agree on what this step is? All see the same and return the same. */

@@ -527,7 +527,8 @@ BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
  *   LAG         all with d_m^2 > rhs / W^2: LAG-WK (Chen, Giannakis, Sun and Yin, NeurIPS 2018)
  *   CHB         the same with a history of 1, for steps with momentum: censored heavy ball
  *               (Chen, Blum, Takac and Sadler 2022, from memory)
- * In each the norm of all that is not sent is at most sqrt(rhs).
+ * In each the norm of all that is not sent is at most sqrt(rhs). An upload of ranks that were
+ * not among the latest few sets makes a plan, and so allocates.
  *
  * A loop, the library taking the steps:
  *     struct banyan_lazy_config cfg;

@@ -282,11 +282,14 @@ struct law {
     double size;
 };
 
+/* root < 0: an allreduce, else a reduce. */
 static void law_step(struct test *t, struct law *l, struct banyan_opts *o, const uint8_t *set,
-                     int m, int avg, uint64_t key)
+                     int m, int avg, int root, uint64_t key)
 {
+    struct banyan_opts plain = BANYAN_OPTS_INIT;
     const float *residual = banyan_codec_state_residual(o->codec_state);
 
+    plain.codec = "none";
     memcpy(l->before, residual, COUNT * 4);
     for (int r = 0; r < t->n; r++) {
         if (!set[r])
@@ -299,8 +302,14 @@ static void law_step(struct test *t, struct law *l, struct banyan_opts *o, const
     }
     model_gauss(l->in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
     o->participants = set;
-    CHECK_OK(t, banyan_allreduce(set[t->rank] ? l->in : NULL, l->out, COUNT, BANYAN_F32,
-                                 avg ? BANYAN_AVG : BANYAN_SUM, t->comm, o));
+    if (root < 0)
+        CHECK_OK(t, banyan_allreduce(set[t->rank] ? l->in : NULL, l->out, COUNT, BANYAN_F32,
+                                     avg ? BANYAN_AVG : BANYAN_SUM, t->comm, o));
+    else
+        CHECK_OK(t, banyan_reduce(set[t->rank] ? l->in : NULL, l->out, COUNT, BANYAN_F32,
+                                  avg ? BANYAN_AVG : BANYAN_SUM, root, t->comm, o));
+    if (root >= 0) /* as it is, for the account that all keep */
+        CHECK_OK(t, banyan_broadcast(l->out, COUNT, BANYAN_F32, root, t->comm, &plain));
     case_check_agree(t, t->comm, case_hash(l->out, COUNT * 4), o->codec);
     for (size_t i = 0; i < COUNT; i++)
         l->lost[i] -= (double)l->out[i] * (avg ? m : 1);
@@ -335,15 +344,15 @@ static int set_codecs(struct test *t)
         l.size = 0;
         memset(l.lost, 0, COUNT * 8);
         CHECK_OK(t, banyan_codec_state_create(&o.codec_state, COUNT, t->seed));
-        for (int step = 0; step < 8; step++) {
+        for (int step = 0; step < 12; step++) {
+            int linear = bny_codecs[i]->family == BNY_CODEC_LINEAR, m,
+                root = linear || step % 2 ? -1 : (int)bny_rng_below(&s, (uint64_t)t->n);
             uint8_t set[RANKS_MAX];
-            int m;
 
             draw_set(set, t->n, &m, 1, &s);
-            o.schedule =
-                bny_codecs[i]->family != BNY_CODEC_LINEAR && step % 3 == 2 ? "ring" : NULL;
+            o.schedule = linear || step % 3 != 2 ? NULL : root < 0 ? "ring" : "binomial";
             o.chunk_bytes = step % 2 ? 16384 : 0;
-            law_step(t, &l, &o, set, m, step % 3 == 1, s + (uint64_t)step);
+            law_step(t, &l, &o, set, m, step % 3 == 1, root, s + (uint64_t)step);
         }
         CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(o.codec_state), l.out, COUNT,
                                      BANYAN_F32, BANYAN_SUM, t->comm, &plain));

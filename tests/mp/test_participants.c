@@ -53,7 +53,7 @@ MP_TABLE(participants, misuse_is_refused, misuse)
 static struct mp_row mismatch[] = {
     { "set_mismatch", "shm", 3, "100" },     { "set_mismatch", "shm", 4, "100000" },
     { "set_mismatch", "tcp", 3, "100" },     { "set_mismatch", "tcp", 4, "100000" },
-    { "set_mismatch", "tcp", 5, "2000000" },
+    { "set_mismatch", "tcp", 5, "2000000" }, { "set_mismatch", "shm", 16, "1000" },
 };
 MP_TABLE(participants, other_sets_are_an_error, mismatch)
 

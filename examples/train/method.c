@@ -239,7 +239,8 @@ static int lazy_create(struct method *m)
                                              : BANYAN_LAZY_ORDERED_R2;
     /* Of the sum: ranks' gradients are shares of it. */
     cfg.alpha = m->opt.alpha > 0 ? m->opt.alpha : m->opt.rate;
-    cfg.xi = m->opt.xi;
+    if (m->opt.xi >= 0)
+        cfg.xi = m->opt.xi;
     cfg.codec = m->opt.codec ? m->opt.codec : "none";
     cfg.seed = m->opt.seed;
     return banyan_lazy_create(&m->lazy, m->comm, m->model.n, &cfg);

@@ -330,7 +330,8 @@ static int train(struct trainer *t)
     }
     if (t->rank == 0)
         say_result(t, &p);
-    if (!p.same || (t->opt.model == models && !t->opt.codec && p.test_accuracy < 0.9)) {
+    if (!p.same || (t->opt.model == models && !t->opt.codec && !t->opt.method.name &&
+                    p.test_accuracy < 0.9)) {
         if (t->rank == 0)
             fprintf(stderr, "train_digits: %s\n",
                     p.same ? "the test accuracy is below 0.9" : "the ranks' networks differ");

@@ -42,6 +42,7 @@ struct trainer {
     uint64_t wire;              /* bytes that this rank sent in steps */
     double loss_sum;            /* of the steps since the last report */
     int loss_steps;
+    uint64_t kept_n; /* floats of the model that a checkpoint is of */
     FILE *log;
 };
 
@@ -235,6 +236,7 @@ static int parts_of(struct trainer *t, struct job_part *parts)
 {
     size_t n = t->model.n * sizeof(float);
     const struct job_part list[] = {
+        { &t->kept_n, sizeof t->kept_n },
         { &t->step, sizeof t->step },
         { &t->seconds, sizeof t->seconds },
         { &t->wire, sizeof t->wire },
@@ -256,6 +258,7 @@ static int save(struct trainer *t)
     size_t bytes = method_bytes(t->method);
     void *state = malloc(bytes + 1);
 
+    t->kept_n = t->model.n;
     if (rc == 0 && state)
         rc = method_save(t->method, state, bytes);
     parts[n] = (struct job_part){ state, bytes };
@@ -273,6 +276,11 @@ static int resume(struct trainer *t)
     void *state;
     int rc = job_read(t->opt.folder, t->comm, parts, parts_of(t, parts), &state, &bytes);
 
+    if (rc == 0 && t->kept_n != t->model.n) {
+        fprintf(stderr, "train_text: rank %d: %s is no checkpoint of this model\n", t->rank,
+                t->opt.folder);
+        rc = -1;
+    }
     if (rc == 0)
         rc = method_load(t->method, state, bytes);
     free(state);

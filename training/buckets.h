@@ -40,9 +40,9 @@ struct bny_bucket { /* one allreduce */
     int is_copied;  /* memory is a buffer, not the gradients' own */
     size_t missing; /* elements that are not marked yet */
     int is_done;
-    uint64_t started_ns, in_library_ns; /* when it started; bny_clock.in_library_ns then */
-    uint64_t wire_bytes;                /* latest step's, as the two below */
-    uint64_t hidden_ns, exposed_ns;
+    /* Of the latest step: when it started and ended, and bny_clock.in_library_ns then. */
+    uint64_t started_ns, ended_ns, started_in_ns, ended_in_ns;
+    uint64_t wire_bytes; /* of it */
 };
 
 struct bny_part {

@@ -120,7 +120,7 @@ static int start_one(struct banyan_buckets *b)
     u->started_ns = bny_now_ns();
     if (!b->clock.entry_ns)
         b->clock.entry_ns = u->started_ns;
-    u->in_library_ns = in_library_at(&b->clock, u->started_ns);
+    u->started_in_ns = in_library_at(&b->clock, u->started_ns);
     u->is_done = 0;
     rc = banyan_start(u->req);
     if (rc < 0)
@@ -156,7 +156,6 @@ static void finish_oldest(struct banyan_buckets *b)
     struct bny_bucket *u = &b->bucket[b->oldest++];
     struct banyan_request_stats st = { .size = sizeof st };
     struct bny_clock *c = &b->clock;
-    uint64_t all, inside;
 
     u->is_done = 1;
     copy_out(b, u);
@@ -164,10 +163,8 @@ static void finish_oldest(struct banyan_buckets *b)
         return;
     u->wire_bytes = st.wire_bytes;
     b->wire_bytes += st.wire_bytes;
-    all = st.end_ns > u->started_ns ? st.end_ns - u->started_ns : 0;
-    inside = in_library_at(c, st.end_ns) - u->in_library_ns;
-    u->exposed_ns = inside < all ? inside : all;
-    u->hidden_ns = all - u->exposed_ns;
+    u->ended_ns = st.end_ns;
+    u->ended_in_ns = in_library_at(c, st.end_ns);
     if (st.end_ns > c->latest_end_ns)
         c->latest_end_ns = st.end_ns;
 }
@@ -532,20 +529,26 @@ void bny_buckets_clear(struct banyan_buckets *b)
 static void sum_up_tensor(struct banyan_buckets *b, size_t i)
 {
     struct bny_bucketed *k = &b->tensor[i];
+    const struct bny_bucket *first = &b->bucket[k->first], *last = first;
+    uint64_t all, inside;
 
     k->norm = sqrt(k->squares);
     k->squares = 0;
-    k->wire_bytes = k->hidden_ns = k->exposed_ns = 0;
+    k->wire_bytes = 0;
     k->bucket = k->first;
     for (size_t p = 0; p < k->npieces; p++) {
         const struct bny_bucket *u = &b->bucket[k->first + p];
-        k->hidden_ns += u->hidden_ns;
-        k->exposed_ns += u->exposed_ns;
+        if (u->ended_ns > last->ended_ns)
+            last = u;
         k->wire_bytes +=
             u->nspans == 1
                 ? u->wire_bytes
                 : (uint64_t)((double)u->wire_bytes * (double)k->piece / (double)u->count);
     }
+    all = last->ended_ns - first->started_ns;
+    inside = last->ended_in_ns - first->started_in_ns;
+    k->exposed_ns = inside < all ? inside : all;
+    k->hidden_ns = all - k->exposed_ns;
 }
 
 static void sum_up(struct banyan_buckets *b)

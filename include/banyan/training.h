@@ -330,8 +330,8 @@ struct banyan_buckets_tensor_stats {
     size_t size;         /* sizeof of the caller; set before the call */
     double norm;         /* L2 of this rank's gradient as marked; 0 without cfg.norms */
     uint64_t wire_bytes; /* payload this rank sent; of a bucket: the tensor's share by length */
-    double hidden_s;     /* of its operation's time (pieces' together): while the caller was
-                            elsewhere, computing */
+    double hidden_s;     /* of the time from its operation's start to its end (of its pieces'):
+                            while the caller was elsewhere, computing */
     double exposed_s;    /* the rest: while the caller was in _ready, _progress or _wait */
     uint64_t bucket;     /* which bucket, in order of their starts; its first piece's */
 };

@@ -52,6 +52,7 @@ extern const struct mp_case cases_participants[];
 extern const struct mp_case cases_training[];
 extern const struct mp_case cases_lazy[];
 extern const struct mp_case cases_buckets[];
+extern const struct mp_case cases_buckets_wrong[];
 extern const struct mp_case cases_lgc[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */

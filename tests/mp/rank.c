@@ -35,6 +35,7 @@ static const struct mp_case *const tables[] = {
     cases_training,
     cases_lazy,
     cases_buckets,
+    cases_buckets_wrong,
     cases_lgc,
 };
 /* clang-format on */

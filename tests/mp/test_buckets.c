@@ -8,8 +8,9 @@ static struct mp_row sums[] = {
     { "buckets", "shm", 1, "12" }, { "buckets", "shm", 2, "25" }, { "buckets", "shm", 3, "12" },
     { "buckets", "shm", 5, "5" },  { "buckets", "tcp", 2, "12" }, { "buckets", "tcp", 4, "5" },
     { "buckets_law", "shm", 1 },   { "buckets_law", "shm", 2 },   { "buckets_law", "shm", 4 },
-    { "buckets_law", "tcp", 3 },   { "buckets_bytes", "shm", 1 }, { "buckets_bytes", "shm", 2 },
-    { "buckets_bytes", "shm", 3 }, { "buckets_bytes", "tcp", 3 },
+    { "buckets_law", "tcp", 3 },   { "buckets_scale", "shm", 1 }, { "buckets_scale", "shm", 3 },
+    { "buckets_bytes", "shm", 1 }, { "buckets_bytes", "shm", 2 }, { "buckets_bytes", "shm", 3 },
+    { "buckets_bytes", "tcp", 3 },
 };
 MP_TABLE(buckets, sum_what_ranks_put_in, sums)
 
@@ -26,6 +27,9 @@ static struct mp_row wrong[] = {
     { "buckets_wrong", "shm", 2 },
     { "buckets_wrong", "shm", 4 },
     { "buckets_wrong", "tcp", 3 },
+    { "buckets_refused", "shm", 1 },
+    { "buckets_refused", "shm", 2 },
+    { "buckets_refused", "tcp", 3 },
     { "buckets_unlike", "shm", 1 },
     { "buckets_unlike", "shm", 2 },
     { "buckets_unlike", "tcp", 3 },

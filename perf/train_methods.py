@@ -189,12 +189,12 @@ def lgc(b):
         wanted = float(titles["LGC, ring, gate open"][-1]["wire_all"])
         titles["top-k, as many bytes"].append(with_bytes(b, ["--controller", "buckets"], "topk:delta={:.6f}", 0.1, wanted, s))
         titles["DGC, as many bytes"].append(with_bytes(b, ["--controller", "buckets"], "dgc:delta={:.6f}", 0.1, wanted, s))
-    dense = statistics.median(float(r["test_accuracy"]) for r in titles["dense"])
+    dense = [float(r["test_accuracy"]) for r in titles["dense"]]  # of the same seeds, which are other data each
     rows = []
     for title, runs in titles.items():
         more = [f"coded {r['coded']}, correlation {r['correlation']}, error {r['error']}, largest quarter {r['error_largest']}"
                 for r in runs if "coded" in r]
-        gap = [100 * (float(r["test_accuracy"]) - dense) for r in runs]
+        gap = [100 * (float(r["test_accuracy"]) - d) for r, d in zip(runs, dense)]
         rows.append((title, middle(r["loss"] for r in runs), middle(gap, "{:+.2f}"),
                      middle((float(r["wire_all"]) / 1e6 for r in runs), "{:.1f}"), more[0] if more else ""))
         b.keep("lgc", title, {"loss": [float(r["loss"]) for r in runs], "gap": gap, "wire": [float(r["wire_all"]) for r in runs],

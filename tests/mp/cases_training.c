@@ -336,6 +336,32 @@ static int training_states(struct test *t)
     return 0;
 }
 
+/* A steady step allocates nothing: of any rank, the calmest of some. */
+static int training_quiet(struct test *t)
+{
+    for (int kind = 0; kind < 7; kind++) {
+        unsigned long before = case_allocations(), fewest = ~0ul;
+        struct object o;
+        struct model m;
+
+        model_init(&m);
+        object_make(t, &o, &m, kind);
+        CHECK(t, case_allocations() > before, "the counter does not count");
+        for (int step = 0; step < 12; step++)
+            object_step(t, &o, &m, step);
+        for (int round = 0; round < 6; round++) { /* now and then a peer's bytes come early */
+            before = case_allocations();
+            for (int step = 12; step < 24; step++)
+                object_step(t, &o, &m, step);
+            if (case_allocations() - before < fewest)
+                fewest = case_allocations() - before;
+        }
+        CHECK(t, fewest == 0, "object %d: %lu allocations in 12 steps", kind, fewest);
+        object_free(&o);
+    }
+    return 0;
+}
+
 /* ---- local SGD ---- */
 
 /* Fixed: after a period all have the mean of what ranks would have had; between, their own. */
@@ -516,6 +542,7 @@ const struct mp_case cases_training[] = {
     { "accordion_batch", accordion_batch, 0 },
     { "accordion_disagrees", accordion_disagrees, 0 },
     { "training_states", training_states, 0 },
+    { "training_quiet", training_quiet, CASE_NO_THREADS },
     { "local_fixed", local_fixed, 0 },
     { "local_overlapped", local_overlapped, 0 },
     { "local_adaptive", local_adaptive, 0 },

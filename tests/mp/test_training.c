@@ -23,6 +23,12 @@ static struct mp_row states[] = {
 };
 MP_TABLE(training, states_continue_bit_by_bit, states)
 
+static struct mp_row quiet[] = {
+    { "training_quiet", "shm", 1 },
+    { "training_quiet", "shm", 2 },
+};
+MP_TABLE(training, a_steady_step_allocates_nothing, quiet)
+
 static struct mp_row local[] = {
     { "local_fixed", "shm", 1 },      { "local_fixed", "shm", 3 },
     { "local_overlapped", "shm", 2 }, { "local_overlapped", "tcp", 4 },

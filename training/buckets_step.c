@@ -266,7 +266,7 @@ static int mark_part(struct bny_bucketed *k, size_t at, size_t end)
         return 0;
     }
     if (!has_room(k))
-        return bny_fail(BANYAN_ENOMEM, "no memory for parts of a tensor");
+        return -BANYAN_ENOMEM;
     memmove(&k->parts[i + 1], &k->parts[i], (k->nparts - i) * sizeof *k->parts);
     k->parts[i] = (struct bny_part){ at, end };
     k->nparts++;
@@ -355,7 +355,8 @@ static int take_mark(struct banyan_buckets *b, size_t i, size_t at, size_t count
     int rc = mark(b, i, at, count);
 
     if (rc < 0)
-        return bny_buckets_fail(b, rc);
+        return bny_buckets_fail(b, bny_fail(BANYAN_ENOMEM, "no memory for parts of tensor %s",
+                                            b->model.at[i].name));
     if (rc) {
         note_fault(b, BNY_FAULT_TWICE, i);
         return bny_fail(BANYAN_EINVAL,

@@ -94,5 +94,7 @@ void *case_malloc(size_t bytes);
 /* Allocations of this process so far. */
 /* Calls of malloc and its like so far, in this process, by the worker and the library in it. */
 unsigned long case_allocations(void);
+/* realloc of this process finds no memory, from now on; 0: it does again. */
+void case_starve(int starve);
 
 #endif

@@ -286,6 +286,36 @@ static int dies(struct test *t)
     return 0;
 }
 
+/* A rank that can do no more tells the others, which would wait for it. */
+static int starves(struct test *t)
+{
+    struct scene x;
+    char who[32];
+    int rc;
+
+    set_up(t, &x);
+    right_step(t, &x);
+    mark_but_victim(t, &x);
+    if (x.guilty) { /* parts that touch nothing need memory */
+        case_starve(1);
+        rc = 0;
+        for (size_t at = 1; at < 300 && rc == 0; at += 2)
+            rc = banyan_buckets_ready_part(x.b, VICTIM, at, 1);
+        case_starve(0);
+        CHECK(t, rc == -BANYAN_ENOMEM, "returned %d", rc);
+        CHECK_RC(t, -BANYAN_ENOMEM, banyan_buckets_wait(x.b));
+    } else {
+        CHECK_RC(t, -BANYAN_EABORTED, banyan_buckets_wait(x.b));
+        snprintf(who, sizeof who, "rank %d", t->n - 1);
+        CHECK_HAS(t, banyan_last_error(), who);
+    }
+    CHECK_HAS(t, banyan_last_error(), "layer1.weight");
+    CHECK_HAS(t, banyan_last_error(), "no memory");
+    banyan_buckets_free(x.b);
+    net_free(&x.m);
+    return 0;
+}
+
 /* Freed in the middle of a step, at all ranks alike. */
 static int free_early(struct test *t)
 {
@@ -310,6 +340,7 @@ const struct mp_case cases_buckets_wrong[] = {
     { "buckets_unlike", unlike, 0 },
     { "buckets_codecs", codecs_unlike, CASE_FAILS },
     { "buckets_dies", dies, CASE_FAILS | CASE_NO_THREADS },
+    { "buckets_starves", starves, CASE_FAILS | CASE_NO_THREADS },
     { "buckets_free", free_early, 0 },
     { 0 },
 };

@@ -26,6 +26,7 @@
 #define OPS    1000
 
 static _Atomic unsigned long allocations;
+static _Atomic int starved;
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t k, size_t n);
@@ -55,7 +56,7 @@ void *__wrap_calloc(size_t k, size_t n)
 void *__wrap_realloc(void *p, size_t n)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return __real_realloc(p, n);
+    return atomic_load_explicit(&starved, memory_order_relaxed) ? NULL : __real_realloc(p, n);
 }
 
 void __wrap_free(void *p)
@@ -74,6 +75,11 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return __real_aligned_alloc(align, n);
+}
+
+void case_starve(int starve)
+{
+    atomic_store(&starved, starve);
 }
 
 unsigned long case_allocations(void)

@@ -36,6 +36,8 @@ static struct mp_row wrong[] = {
     { "buckets_codecs", "shm", 2, "" },
     { "buckets_codecs", "shm", 3, "topk:delta=0.06,force=1" },
     { "buckets_codecs", "tcp", 2, "int8:force=1" },
+    { "buckets_starves", "shm", 2 },
+    { "buckets_starves", "tcp", 3 },
     { "buckets_free", "shm", 2 },
     { "buckets_free", "tcp", 3 },
 };

@@ -52,7 +52,8 @@ struct bny_part {
 /* What buckets know of b->model.at[i]. */
 struct bny_bucketed {
     char *codec, *schedule;           /* NULL: none; the communicator's */
-    struct banyan_codec_state *state; /* NULL: it never had a codec */
+    struct banyan_codec_state *state; /* without a codec: its residual is sent by the next step,
+                                         and the state freed; NULL: nothing waits */
     size_t first, npieces, piece;     /* its buckets; elements of each but the last */
     size_t offset;                    /* in its bucket, where it has but one */
     size_t marked;                    /* elements in this micro-step */
@@ -154,5 +155,8 @@ void bny_buckets_clear(struct banyan_buckets *b);
 
 /* A tensor has a state from its first codec on. */
 int bny_buckets_make_state(struct banyan_buckets *b, size_t i);
+/* Before a step: tensors that have no codec any more have their residuals ready to be added, in
+ * this step, with all factors applied. 0 or -BANYAN_ENOMEM. */
+int bny_buckets_take_residuals(struct banyan_buckets *b);
 
 #endif

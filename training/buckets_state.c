@@ -27,6 +27,25 @@ int bny_buckets_make_state(struct banyan_buckets *b, size_t i)
     return banyan_codec_state_create(&k->state, b->model.at[i].count, seed_of(b, i));
 }
 
+/* Moving applies the factors that wait for an operation. */
+int bny_buckets_take_residuals(struct banyan_buckets *b)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < b->model.n && rc == 0; i++) {
+        struct bny_bucketed *k = &b->tensor[i];
+        struct banyan_codec_state *old = k->state;
+        if (k->codec || !old)
+            continue;
+        k->state = NULL;
+        rc = bny_buckets_make_state(b, i);
+        if (rc == 0)
+            rc = banyan_codec_state_move(k->state, 0, old, 0, b->model.at[i].count);
+        banyan_codec_state_free(old);
+    }
+    return rc;
+}
+
 static int find(const struct banyan_buckets *b, size_t tensor, const char *what)
 {
     return tensor < b->model.n

@@ -309,6 +309,20 @@ static void look_at(struct banyan_buckets *b, size_t i, size_t at, size_t count)
     }
 }
 
+/* What a codec left of a tensor that has none any more. */
+static void add_residual(const struct banyan_buckets *b, size_t i, size_t at, size_t count)
+{
+    const float *rest = banyan_codec_state_residual(b->tensor[i].state);
+    char *x = gradient(&b->model.at[i], at);
+
+    for (size_t e = 0; b->model.at[i].dtype == BANYAN_F32 && e < count; e++) {
+        float sum;
+        memcpy(&sum, x + e * sizeof sum, sizeof sum);
+        sum += rest[at + e];
+        memcpy(x + e * sizeof sum, &sum, sizeof sum);
+    }
+}
+
 /* Elements [at, +count) of tensor i have their value: into buckets with them. */
 static void contribute(struct banyan_buckets *b, size_t i, size_t at, size_t count)
 {
@@ -318,6 +332,8 @@ static void contribute(struct banyan_buckets *b, size_t i, size_t at, size_t cou
 
     if (b->cfg.check_nan || b->cfg.norms)
         look_at(b, i, at, count);
+    if (k->state && !k->codec)
+        add_residual(b, i, at, count);
     for (size_t p = at / k->piece; p < k->npieces && p * k->piece < end; p++) {
         struct bny_bucket *u = &b->bucket[k->first + p];
         size_t from = p * k->piece > at ? p * k->piece : at;
@@ -330,11 +346,14 @@ static void contribute(struct banyan_buckets *b, size_t i, size_t at, size_t cou
 
 static int begin_step(struct banyan_buckets *b)
 {
-    int rc;
+    int rc = 0;
 
     if (b->in_step)
         return 0;
-    rc = b->is_stale ? bny_buckets_cut(b) : 0;
+    if (b->micro == 0)
+        rc = bny_buckets_take_residuals(b);
+    if (rc == 0 && b->is_stale)
+        rc = bny_buckets_cut(b);
     if (rc < 0)
         return bny_buckets_fail(b, rc);
     if (b->micro == 0) {
@@ -558,8 +577,13 @@ static void sum_up(struct banyan_buckets *b)
     b->wire_bytes_sum += b->wire_bytes;
     b->hidden_ns_sum += b->clock.hidden_ns;
     b->exposed_ns_sum += b->clock.in_library_ns;
-    for (size_t i = 0; i < b->model.n; i++)
+    for (size_t i = 0; i < b->model.n; i++) {
         sum_up_tensor(b, i);
+        if (b->tensor[i].codec)
+            continue;
+        banyan_codec_state_free(b->tensor[i].state); /* its residual was sent */
+        b->tensor[i].state = NULL;
+    }
 }
 
 static int end_step(struct banyan_buckets *b)

@@ -284,7 +284,8 @@ BANYAN_API void banyan_buckets_free(struct banyan_buckets *b);
 
 /* The gradient of tensors[tensor] is complete at this rank: it may be sent from now on. 0;
  * -EINVAL: no such tensor, or it was marked before in this micro-step (nothing is sent again,
- * and _wait tells all ranks); or the communicator's failure, naming the tensor on the way. */
+ * and _wait tells all ranks); -ENOMEM: the object has failed, and the other ranks get -EABORTED
+ * with this rank's sentence; or the communicator's failure, naming the tensor on the way. */
 BANYAN_API int banyan_buckets_ready(struct banyan_buckets *b, size_t tensor);
 /* The same of its elements [at, at + count). Parts come in any order and together make the
  * tensor. -EINVAL also: beyond its end, or some of them were marked before. */
@@ -311,8 +312,8 @@ BANYAN_API int banyan_buckets_micro(const struct banyan_buckets *b);
 
 /* Another codec, or other parameters, for a tensor from the next step on: for controllers. On
  * all ranks alike, between steps. codec: as banyan_opts.codec; NULL: none. Residuals stay: the
- * next operation with a codec adds them. 0; -EINVAL, -ENOTSUP: the tensor keeps the codec it
- * has; -EBUSY within a step; -ENOMEM. */
+ * next step adds them, with whatever codec; without one it sends all of them. 0; -EINVAL,
+ * -ENOTSUP: the tensor keeps the codec it has; -EBUSY within a step; -ENOMEM. */
 BANYAN_API int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor,
                                         const char *codec);
 /* What it has: "none" or as it was given; until changed. NULL: no such tensor. */
@@ -320,8 +321,8 @@ BANYAN_API const char *banyan_buckets_codec(const struct banyan_buckets *b, size
 /* All residuals times factor in the next step, as banyan_codec_state_scale: old learning rate
  * to new. Between steps. 0, -EINVAL, -EBUSY. */
 BANYAN_API int banyan_buckets_scale_residuals(struct banyan_buckets *b, double factor);
-/* The residual of a tensor, f32 [its elements], until the next step; NULL: it had no codec so
- * far. */
+/* The residual of a tensor, f32 [its elements], until the next step; NULL: it has none, for
+ * want of a codec. */
 BANYAN_API const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor);
 
 /* What a tensor cost in the latest step. Only members that the caller's size has are written.

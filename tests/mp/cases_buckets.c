@@ -258,6 +258,16 @@ static int scale(struct test *t)
     }
     CHECK(t, t->n == 1 || fabs(was) > 1, "no residual");
     CHECK(t, fabs(is - 0.75 * was) < 1e-3 * (1 + fabs(was)), "%g, not 0.75 of %g", is, was);
+    /* Without a codec, all of it is sent. */
+    CHECK_OK(t, banyan_buckets_set_codec(b, 0, "none"));
+    CHECK_OK(t, banyan_buckets_scale_residuals(b, 2));
+    memset(m.memory, 0, m.bytes);
+    net_mark_all(t, b, &m, &own);
+    CHECK_OK(t, banyan_buckets_wait(b));
+    CHECK(t, !banyan_buckets_residual(b, 0), "a residual is left");
+    for (size_t e = 0; e < m.count[0]; e++)
+        CHECK(t, fabsf(((float *)m.at[0].grad)[e] - 2 * sum[e]) < 1e-4f, "element %zu: %g, %g",
+              e, (double)((float *)m.at[0].grad)[e], 2 * (double)sum[e]);
     free(sum);
     banyan_buckets_free(b);
     net_free(&m);
@@ -282,6 +292,10 @@ static void run_steps(struct test *t, struct banyan_buckets *b, struct net *m, i
         net_mark_all(t, b, m, own);
         CHECK_OK(t, banyan_buckets_wait(b));
         hash[step] = net_hash(m);
+        if (step == 2) /* its residual is sent by the next step, saved or not */
+            CHECK_OK(t, banyan_buckets_set_codec(b, 4, NULL));
+        if (step == 6)
+            CHECK_OK(t, banyan_buckets_set_codec(b, 4, "powersgd:rank=1,force=1"));
     }
 }
 

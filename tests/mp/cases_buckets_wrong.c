@@ -176,6 +176,60 @@ static int refused(struct test *t)
     return 0;
 }
 
+/* Settings that cannot be, at all ranks alike. */
+static int settings(struct test *t)
+{
+    static const struct {
+        const char *rules, *says;
+        int code;
+    } bad[] = {
+        { "*=int8;layer", "character 8", BANYAN_EINVAL },
+        { "*=int8:block=7", "layer2.bias", BANYAN_EINVAL },
+        { "layer1.bias=int8:force=1", "layer1.bias", BANYAN_ENOTSUP },
+        { "layer1.*=lossless@warp", "layer1.bias", BANYAN_EINVAL },
+    };
+    struct banyan_buckets_config cfg;
+    struct banyan_buckets *b = NULL;
+    uint64_t s = t->seed;
+    struct net m;
+
+    net_make(&m, 6, 0, &s);
+    m.at[3].dtype = BANYAN_F64; /* layer1.bias; no lossy codec takes it */
+    net_free(&m);
+    net_place(&m, &s);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        banyan_buckets_config_default(&cfg);
+        cfg.rules = bad[i].rules;
+        CHECK_RC(t, -bad[i].code, banyan_buckets_create(&b, t->comm, m.at, m.n, &cfg));
+        CHECK_HAS(t, banyan_last_error(), bad[i].says);
+        CHECK(t, !b, "buckets in spite of it");
+    }
+    for (int i = 0; i < 6; i++) {
+        banyan_buckets_config_default(&cfg);
+        cfg.size = i == 0 ? 0 : cfg.size;
+        cfg.bucket_bytes = i == 1 ? 0 : cfg.bucket_bytes;
+        cfg.first_bytes = i == 2 ? 0 : cfg.first_bytes;
+        cfg.op = i == 3 ? BANYAN_MAX : cfg.op;
+        cfg.accumulate = i == 4 ? 0 : cfg.accumulate;
+        cfg.unused = i == 5 ? (enum banyan_unused)7 : cfg.unused;
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_buckets_create(&b, t->comm, m.at, m.n, &cfg));
+    }
+    m.at[2].dtype = BANYAN_I32;
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_buckets_create(&b, t->comm, m.at, m.n, NULL));
+    CHECK_HAS(t, banyan_last_error(), "layer1.weight");
+    m.at[2].dtype = BANYAN_F32;
+    CHECK_OK(t, banyan_buckets_create(&b, t->comm, m.at, m.n, NULL));
+    CHECK_RC(t, -BANYAN_ENOTSUP, banyan_buckets_set_codec(b, 3, "topk:force=1"));
+    CHECK_HAS(t, banyan_last_error(), "layer1.bias");
+    CHECK(t, !strcmp(banyan_buckets_codec(b, 3), "none"), "it has a codec");
+    for (size_t i = 0; i < m.n; i++)
+        CHECK_OK(t, banyan_buckets_ready(b, i));
+    CHECK_OK(t, banyan_buckets_wait(b));
+    banyan_buckets_free(b);
+    net_free(&m);
+    return 0;
+}
+
 /* Made otherwise at the last rank than at the others. */
 static int unlike(struct test *t)
 {
@@ -337,6 +391,7 @@ static int free_early(struct test *t)
 const struct mp_case cases_buckets_wrong[] = {
     { "buckets_wrong", wrong, 0 },
     { "buckets_refused", refused, 0 },
+    { "buckets_settings", settings, 0 },
     { "buckets_unlike", unlike, 0 },
     { "buckets_codecs", codecs_unlike, CASE_FAILS },
     { "buckets_dies", dies, CASE_FAILS | CASE_NO_THREADS },

@@ -30,6 +30,8 @@ static struct mp_row wrong[] = {
     { "buckets_refused", "shm", 1 },
     { "buckets_refused", "shm", 2 },
     { "buckets_refused", "tcp", 3 },
+    { "buckets_settings", "shm", 1 },
+    { "buckets_settings", "shm", 2 },
     { "buckets_unlike", "shm", 1 },
     { "buckets_unlike", "shm", 2 },
     { "buckets_unlike", "tcp", 3 },

@@ -106,6 +106,7 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
             rc = bny_fail(BANYAN_ENOMEM, "no memory for Accordion's sums of %zu elements",
                           a->tensors.count);
     }
+    rc = bny_all_can(comm, rc, "banyan_accordion_create");
     if (rc == 0)
         rc = bny_tensors_agree(&a->tensors, comm);
     if (rc < 0)

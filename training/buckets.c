@@ -193,6 +193,7 @@ static int make(struct banyan_buckets *b, const struct banyan_tensor *tensors, s
         rc = make_arrays(b);
     if (rc == 0)
         rc = apply_rules(b, &rules);
+    rc = bny_all_can(b->comm, rc, "banyan_buckets_create");
     if (rc == 0)
         rc = bny_tensors_agree(&b->model, b->comm);
     if (rc == 0)

@@ -119,13 +119,14 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
     if (rc == 0)
         rc = bny_tensors_copy(&l->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
-        rc = bny_tensors_agree(&l->tensors, comm);
-    if (rc == 0)
-        rc = agree(l);
-    if (rc == 0)
         rc = allocate(l);
     if (rc == 0)
         rc = make_request(l);
+    rc = bny_all_can(comm, rc, "banyan_local_sgd_create");
+    if (rc == 0)
+        rc = bny_tensors_agree(&l->tensors, comm);
+    if (rc == 0)
+        rc = agree(l);
     if (rc == 0) {
         bny_tensors_get(&l->tensors, l->agreed);
         rc = banyan_broadcast(l->agreed, l->tensors.count, BANYAN_F32, 0, comm, NULL);

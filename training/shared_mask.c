@@ -104,6 +104,7 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
         rc = bny_tensors_copy(&m->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
         rc = allocate(m);
+    rc = bny_all_can(comm, rc, "banyan_shared_mask_create");
     if (rc == 0)
         rc = bny_tensors_agree(&m->tensors, comm);
     if (rc == 0)

@@ -179,6 +179,26 @@ int bny_tensors_blame(const struct bny_tensors *t, struct banyan_comm *comm, siz
                     (int)(first >> 32));
 }
 
+int bny_all_can(struct banyan_comm *comm, int rc, const char *what)
+{
+    int n = banyan_comm_count(comm), rank = banyan_comm_rank(comm), e;
+    uint64_t failed;
+    char why[512];
+
+    if (rank < 0)
+        return rank;
+    failed = rc < 0 ? (uint64_t)(n - rank) << 8 | (uint64_t)-rc : 0; /* the lowest rank's */
+    snprintf(why, sizeof why, "%s", rc < 0 ? bny_why(rc) : "");
+    e = banyan_allreduce(&failed, &failed, 1, BANYAN_U64, BANYAN_MAX, comm, NULL);
+    if (rc < 0)
+        return bny_fail((enum banyan_error) - rc, "%s", why);
+    if (e < 0 || failed == 0)
+        return e;
+    e = (int)(failed & 255);
+    return bny_fail((enum banyan_error)e, "%s: rank %d could not (%s); its own error says why",
+                    what, n - (int)(failed >> 8), banyan_strerror(e));
+}
+
 /* What rank 0 has, for the others to compare theirs with. */
 struct described {
     int32_t dtype, ndim;

@@ -29,6 +29,10 @@ struct bny_tensors {
 int bny_tensors_copy(struct bny_tensors *out, const struct banyan_tensor *tensors, size_t n,
                      unsigned dtypes);
 void bny_tensors_free(struct bny_tensors *t);
+/* Collective. rc: 0, or what went wrong at this rank, whose sentence is the last error. Returns
+ * that; where it went wrong at another rank its code, naming the rank; else 0. So nobody waits
+ * for a rank that has given up. what: the function called. */
+int bny_all_can(struct banyan_comm *comm, int rc, const char *what);
 /* Collective. Are they the same at all ranks? 0, or -BANYAN_EMISMATCH: the first tensor that
  * differs from rank 0's, at which rank, and how (number, order, shape, type). */
 int bny_tensors_agree(const struct bny_tensors *t, struct banyan_comm *comm);

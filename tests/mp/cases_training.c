@@ -32,6 +32,13 @@ static void fill(struct model *m, uint64_t seed, double size)
         m->x[i] = (float)((bny_rng_unit(&seed) - 0.5) * size);
 }
 
+/* One of the three objects, behind one face. */
+struct object {
+    struct banyan_accordion *accordion;
+    struct banyan_local_sgd *local;
+    struct banyan_shared_mask *mask;
+};
+
 /* Registration that differs at the last rank: told to all, with the tensor and the rank. */
 static int tensors_agree(struct test *t)
 {
@@ -65,6 +72,19 @@ static int tensors_agree(struct test *t)
         CHECK_HAS(t, banyan_last_error(), what == 0 || what == 2 ? "c" : what == 1 ? "a" : "b");
         if (what == 0)
             CHECK_HAS(t, banyan_last_error(), "[50,40]");
+        case_check_works(t, t->comm);
+    }
+    for (int kind = 0; kind < 3; kind++) { /* wrong at the last rank alone */
+        struct object o = { NULL, NULL, NULL };
+        int rc;
+
+        model_init(&m);
+        m.tensors[1].grad = last ? NULL : m.x + 3;
+        rc = kind == 0   ? banyan_accordion_create(&o.accordion, t->comm, m.tensors, 3, NULL)
+             : kind == 1 ? banyan_local_sgd_create(&o.local, t->comm, m.tensors, 3, NULL)
+                         : banyan_shared_mask_create(&o.mask, t->comm, m.tensors, 3, NULL);
+        CHECK_RC(t, -BANYAN_EINVAL, rc);
+        CHECK_HAS(t, banyan_last_error(), last ? "tensor b" : rank);
         case_check_works(t, t->comm);
     }
     model_init(&m);
@@ -211,13 +231,6 @@ static int accordion_disagrees(struct test *t)
 }
 
 /* ---- states ---- */
-
-/* One of the three objects, behind one face. */
-struct object {
-    struct banyan_accordion *accordion;
-    struct banyan_local_sgd *local;
-    struct banyan_shared_mask *mask;
-};
 
 static void object_make(struct test *t, struct object *o, struct model *m, int kind)
 {

@@ -224,26 +224,6 @@ int bny_lgc_parts(struct banyan_lgc *lgc)
 }
 
 /* ---- do ranks agree ---- */
-int bny_lgc_agree(struct banyan_lgc *lgc, int rc)
-{
-    uint64_t failed = rc < 0 ? (uint64_t)(lgc->n - lgc->rank) << 8 | (uint64_t)-rc : 0;
-    char why[512];
-    int e;
-
-    snprintf(why, sizeof why, "%s", rc < 0 ? bny_why(rc) : "");
-    e = banyan_allreduce(&failed, &failed, 1, BANYAN_U64, BANYAN_MAX, lgc->comm, &lgc->opts);
-    if (rc < 0) {
-        bny_set_last_error(why);
-        return rc;
-    }
-    if (e < 0 || failed == 0)
-        return e;
-    e = (int)(failed & 255);
-    return bny_fail((enum banyan_error)e,
-                    "banyan_lgc_create: rank %d could not (%s); its own error says why",
-                    lgc->n - (int)(failed >> 8), banyan_strerror(e));
-}
-
 static uint64_t of_text(const char *text)
 {
     uint64_t hash = text ? 14695981039346656037u : 0;
@@ -319,5 +299,5 @@ int bny_lgc_config_agree(struct banyan_lgc *lgc)
         lgc->v.id = (lgc->v.id ^ mine[i]) * 1099511628211u;
     }
     lgc->v.id = (lgc->v.id ^ (uint64_t)lgc->n << 32 ^ (uint64_t)lgc->rank) * 1099511628211u;
-    return bny_lgc_agree(lgc, rc);
+    return bny_all_can(lgc->comm, rc, "banyan_lgc_create");
 }

@@ -104,7 +104,7 @@ int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
     lgc->rank = banyan_comm_rank(comm);
     lgc->opts = opts;
     lgc->opts.codec = "none";
-    rc = bny_lgc_agree(lgc, prepare(lgc, tensors, n, cfg));
+    rc = bny_all_can(comm, prepare(lgc, tensors, n, cfg), "banyan_lgc_create");
     if (rc == 0)
         rc = bny_tensors_agree(&lgc->tensors, comm);
     if (rc == 0)

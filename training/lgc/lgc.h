@@ -82,9 +82,6 @@ int bny_lgc_config_take(struct banyan_lgc_config *out, const struct banyan_lgc_c
                         int n);
 /* Roles, sizes and residuals' places, from tensors and settings. 0, -BANYAN_EINVAL, _ENOMEM. */
 int bny_lgc_parts(struct banyan_lgc *lgc);
-/* Collective: did every rank come here with rc 0? Else each failed rank's own error, and at the
- * others which rank failed. */
-int bny_lgc_agree(struct banyan_lgc *lgc, int rc);
 /* Collective. 0, or -BANYAN_EMISMATCH: the first setting that differs from rank 0's. */
 int bny_lgc_config_agree(struct banyan_lgc *lgc);
 

@@ -11,7 +11,7 @@ struct controlled {
     struct banyan_comm *comm;
     struct banyan_tensor tensors[2 * LAYERS_MAX + 1]; /* the last has no name */
     int64_t dims[2 * LAYERS_MAX][2];
-    char names[2 * LAYERS_MAX][24];
+    char names[2 * LAYERS_MAX][32];
     float *grad, *before; /* [n] before: parameters before the step */
     size_t n, coded;      /* coded: of the matrices in front that a codec serves */
     uint64_t wire;        /* bytes that this rank sent in steps */

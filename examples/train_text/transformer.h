@@ -12,7 +12,7 @@ struct shape {
 };
 
 struct parameter {
-    char name[32];
+    char name[64];
     int64_t dims[2];
     int ndim;
     size_t at, count; /* in param and grad */

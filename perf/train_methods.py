@@ -216,15 +216,15 @@ def methods(b):
         for title, text in METHODS:
             runs = {}
             for rate in rates:
-                for s in b.seeds:
+                for s in b.seeds[:b.args.slow_seeds] if rate < 1000 else b.seeds:
                     log = os.path.join(folder, f"{len(curves)}-{rate}-{s}.json")
                     runs[rate, s] = b.shaped("train_text", base + text.split() + ["--log", log], s, rate)
                     with open(log, encoding="utf-8") as f:
                         points = [json.loads(x) for x in f]
                     if s == b.seeds[0]:
                         curves += [{**p, "name": title, "rate": rate} for p in points]
-            first = [runs[rates[0], s] for s in b.seeds]
-            seconds = {r: [float(runs[r, s]["seconds"]) for s in b.seeds] for r in rates}
+            first = [r for (rate, _), r in runs.items() if rate == max(rates)]
+            seconds = {r: [float(x["seconds"]) for (rate, _), x in runs.items() if rate == r] for r in rates}
             rows.append((title, middle((r["loss"] for r in first), "{:.3f}"), f"{float(first[0]['wire_bytes']) / 1e6:.0f}",
                          *(middle(seconds[r], "{:.1f}") for r in rates)))
             b.keep("methods", title, {"loss": [float(r["loss"]) for r in first], "wire": [float(r["wire_bytes"]) for r in first],
@@ -254,7 +254,11 @@ def draw(b, curves, rates):
 # ---- overlap -------------------------------------------------------------------------------------
 
 def overlap(b):
-    base = ["--batch", "8", "--steps", "100", "--every", "1000"]
+    for batch_size in b.args.batches.split(","):
+        overlap_at(b, ["--batch", batch_size, "--steps", "100", "--every", "1000"])
+
+
+def overlap_at(b, base):
     runs = {t: [] for t, _ in OVERLAP}
     for k in range(b.args.rounds):
         for title, text in OVERLAP:
@@ -267,7 +271,7 @@ def overlap(b):
         times = [d / float(r["seconds"]) for d, r in zip(dense, rs)]
         rows.append((title, middle((10 * float(r["seconds"]) for r in rs), "{:.1f}"), middle((100 * h for h in hidden), "{:.0f}") if hidden else "0",
                      middle(times, "{:.2f}"), middle((r["loss"] for r in rs), "{:.4f}")))
-        b.keep("overlap", title, {"step_ms": [10 * float(r["seconds"]) for r in rs], "hidden": hidden, "times": times,
+        b.keep("overlap", title, {"batch": int(base[1]), "step_ms": [10 * float(r["seconds"]) for r in rs], "hidden": hidden, "times": times,
                                   "loss": [float(r["loss"]) for r in rs]})
     table(f"Overlap: `train_text {' '.join(base[:4])}`, {RANKS} ranks at 1 Gbit/s, {b.args.rounds} interleaved rounds",
           ["", "ms a step", "communication hidden, %", "times the first row", "test loss"], rows)
@@ -279,8 +283,10 @@ def main():
     ap.add_argument("--parts", default="accordion,batch,lgc,methods,overlap")
     ap.add_argument("--seeds", default="1,2,3")
     ap.add_argument("--rates", default="100,1000", help="Mbit/s, of `methods`")
+    ap.add_argument("--slow-seeds", type=int, default=1, help="seeds on links below 1 Gbit/s, where dense takes minutes")
     ap.add_argument("--steps", type=int, default=300, help="of `methods`")
     ap.add_argument("--rounds", type=int, default=3, help="of `overlap`")
+    ap.add_argument("--batches", default="8,16", help="sequences a step, of `overlap`")
     ap.add_argument("--json", help="write an object a row there")
     ap.add_argument("--svg", help="folder for the pictures of `methods`")
     args = ap.parse_args()

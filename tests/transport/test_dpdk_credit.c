@@ -512,6 +512,70 @@ Test(dpdk_credit, who_exceeds_it_holds_no_more_buffers_with_long_messages, .time
     exceed(20000);
 }
 
+/* ---- the end of an operation ---- */
+
+/* One user message in one packet, and whatever `len` bytes of an eager one follow it (0: none):
+ * rank 1 reads them and is not heard of again. */
+static void ends(int lossless, uint32_t first, uint32_t second)
+{
+    const struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .chan = 1, .len = first };
+    uint32_t messages = second ? 2 : 1;
+    uint64_t end;
+
+    wire.loss = wire.twice = wire.late = 0;
+    wire.lossless = lossless;
+    set_up(29);
+    for (int i = 0; i < 100; i++, virtual_ns += STEP) { /* links come up */
+        look(&w.rank[0]);
+        look(&w.rank[1]);
+    }
+    cr_assert_eq(bny_dpdk_send(w.rank[0].ep, &hdr, source, NULL), 0);
+    if (second)
+        cr_assert(send_one(&w.rank[0], 2, second));
+    for (int i = 0; i < 1000 && w.rank[1].done < messages; i++, virtual_ns += STEP) {
+        look(&w.rank[0]);
+        look(&w.rank[1]);
+    }
+    cr_assert_eq(w.rank[1].done, messages);
+    cr_assert(second == 0 || w.rank[0].dp->queued > 0, "it was acknowledged on the way");
+    end = virtual_ns + 3 * ONE_WAY;
+    for (; virtual_ns < end; virtual_ns += STEP)
+        look(&w.rank[0]);
+    cr_assert_eq(w.rank[0].dp->queued, 0,
+                 "%u and %u bytes%s: who waits for its memory waits for the peer's next call",
+                 first, second, lossless ? ", lossless" : "");
+    tear_down();
+}
+
+Test(dpdk_credit, what_ends_an_operation_is_acknowledged_at_once, .timeout = 60)
+{
+    for (int lossless = 0; lossless < 2; lossless++) {
+        ends(lossless, 1000, 0);
+        ends(lossless, 20000, 0);
+        ends(lossless, 1000, 64);
+        ends(lossless, 20000, 64);
+    }
+}
+
+/* Nobody waits for these: their acknowledgements go along with other packets. */
+Test(dpdk_credit, messages_with_memory_of_their_own_ask_for_nothing, .timeout = 60)
+{
+    wire.loss = wire.twice = wire.late = 0;
+    wire.lossless = 0;
+    set_up(31);
+    for (int i = 0; i < 100; i++, virtual_ns += STEP) {
+        look(&w.rank[0]);
+        look(&w.rank[1]);
+    }
+    cr_assert(send_one(&w.rank[0], 1, 64));
+    while (w.rank[1].done < 1) {
+        look(&w.rank[1]);
+        cr_assert_eq(wire.ports[0].nframes, 0, "an acknowledgement for each short message");
+        virtual_ns += STEP;
+    }
+    tear_down();
+}
+
 /* ---- no memory ---- */
 
 Test(dpdk_credit, no_frame_need_come_again_when_memory_does, .timeout = 60)

@@ -153,6 +153,7 @@ struct dp_ep {
     uint64_t asked_ns;     /* for credit, ARP or a longer frame */
     int heard, ever_heard; /* the peer: since we asked; at all */
     unsigned asks, queued; /* queued: messages that are not complete */
+    unsigned waiting;      /* of these, those whose memory somebody waits for */
     int port_is_own,
         resolved; /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
     uint8_t answered[6], has_answer; /* another that ARP gave */

@@ -41,6 +41,8 @@ enum bny_dpdk_flags {
                            acknowledged */
     BNY_DPDK_AGAIN = 8, /* sent before */
     BNY_DPDK_CHECKED = 16,
+    BNY_DPDK_WAITS = 32, /* the sender has nothing more to send, and waits for memory that is
+                            not ours: acknowledge at once */
 };
 
 struct bny_dpdk_head {

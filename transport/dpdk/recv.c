@@ -333,9 +333,9 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
-    /* At once of a gap that opens or closes; also of the end of a long message: its sender
-     * waits, and we may not poll for long after it. */
-    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & BNY_DPDK_BYE) ||
+    /* At once of a gap that opens or closes; also of the end of a long message, and of what
+     * ends all that its sender has: the sender waits, and we may not poll for long after it. */
+    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & (BNY_DPDK_BYE | BNY_DPDK_WAITS)) ||
         (p->head.flags & BNY_DPDK_LAST && p->head.off))
         e->acks_due = DP_ACK_EVERY;
     return kept;

@@ -138,6 +138,14 @@ void bny_dpdk_ack(struct dp_ep *e)
     bny_dpdk_control(e, BNY_DPDK_ACK, 0, 0);
 }
 
+static int more_to_send(const struct dp_ep *e)
+{
+    for (int c = 0; c < BNY_CHANNELS; c++)
+        if (e->queue[c].sending)
+            return 1;
+    return 0;
+}
+
 /* One fragment. */
 static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32_t seq)
 {
@@ -157,6 +165,7 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
         (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) |
                   (p->off + p->len == o->hdr.len ? BNY_DPDK_LAST : 0) |
                   (p->tries > 1 ? BNY_DPDK_AGAIN : 0) | (o->kind == DP_BYE ? BNY_DPDK_BYE : 0) |
+                  (e->waiting && !more_to_send(e) ? BNY_DPDK_WAITS : 0) |
                   (t->set.checks ? BNY_DPDK_CHECKED : 0));
     h.seq = seq;
     h.chan = o->hdr.chan;
@@ -293,8 +302,10 @@ void bny_dpdk_reap(struct dp_ep *e)
             if (!q->head)
                 q->tail = &q->head;
             e->queued--;
-            if (o->kind == DP_USER)
+            if (o->kind == DP_USER) {
                 tell_sent(e, o->cookie);
+                e->waiting--;
+            }
             if (o->kind == DP_BYE)
                 e->bye = 2;
             give_out(e, o);
@@ -318,7 +329,7 @@ void bny_dpdk_give_up(struct dp_ep *e)
         q->tail = &q->head;
         q->sending = NULL;
     }
-    e->queued = 0;
+    e->queued = e->waiting = 0;
     bny_flow_tx_init(&e->tx, 1, 0, e->frame);
 }
 
@@ -358,6 +369,7 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
     if (!q->sending)
         q->sending = o;
     e->queued++;
+    e->waiting += o->kind == DP_USER;
     e->ep.tp->messages++;
     bny_dpdk_push(e);
 }

@@ -281,7 +281,7 @@ static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
     memset(attr, 0, sizeof *attr);
     memset(init, 0, sizeof *init);
     attr->qp_state = qp->state;
-    attr->path_mtu = IBV_MTU_4096;
+    attr->path_mtu = (enum ibv_mtu)(31 - __builtin_clz(((struct sim_qp *)qp)->mtu / 128));
     return 0;
 }
 
@@ -362,10 +362,23 @@ int sim_is_dead(const struct ibv_context *ctx)
     return verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1];
 }
 
+unsigned sim_mtu(void)
+{
+    int least = verbs_sim.mtu[0] < verbs_sim.mtu[1] ? verbs_sim.mtu[0] : verbs_sim.mtu[1];
+
+    return least ? 128u << least : 0;
+}
+
 /* It gets lost so often as the device tries; the peer's requests arrive meanwhile. */
+static int is_lost(const struct sim_qp *q, const struct sim_wqe *w)
+{
+    return (verbs_sim.lost_above && w->len > verbs_sim.lost_above) ||
+           (sim_mtu() && w->len > sim_mtu() && q->mtu > sim_mtu());
+}
+
 static int is_too_long(struct sim_qp *q, const struct sim_wqe *w)
 {
-    if (!verbs_sim.lost_above || w->len <= verbs_sim.lost_above || q->lost_tries < LOST_TRIES)
+    if (!is_lost(q, w) || q->lost_tries < LOST_TRIES)
         return 0;
     q->lost_tries = 0;
     return 1;
@@ -384,7 +397,7 @@ static int execute(struct sim_qp *q)
         fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
     }
-    if (verbs_sim.lost_above && w->len > verbs_sim.lost_above) {
+    if (is_lost(q, w)) {
         q->lost_tries++;
         return 0;
     }

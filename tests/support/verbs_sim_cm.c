@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <infiniband/sa.h>
+
 #include "tests/support/verbs_sim_inside.h"
 
 enum {
@@ -24,6 +26,7 @@ struct sim_event {
 struct sim_events {
     struct rdma_event_channel ch;
     struct sim_event *first, **end;
+    unsigned number; /* the so many-th that was made */
 };
 
 struct sim_id {
@@ -32,10 +35,12 @@ struct sim_id {
     uint16_t port; /* listening, or asked for */
     int listening, connected;
     int rnr_retry;
+    int mtu; /* enum ibv_mtu, of the path; 0: the interface's */
 };
 
 static struct sim_id *ids;
 static uint16_t next_port = 40000;
+static unsigned channels;
 
 static void push(struct sim_id *to, enum rdma_cm_event_type type, int status, const void *data,
                  size_t len, size_t padded)
@@ -68,6 +73,7 @@ static struct rdma_event_channel *create_event_channel(void)
     if (!ch)
         return NULL;
     verbs_sim.open++;
+    ch->number = channels++;
     ch->ch.fd = sim_fd();
     ch->end = &ch->first;
     return &ch->ch;
@@ -307,12 +313,21 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
     return 0;
 }
 
-static void ready(struct sim_id *s, int rnr_retry)
+static int mtu_of(const struct sim_id *s)
+{
+    const struct sim_events *ch = (const struct sim_events *)s->id.channel;
+
+    return s->mtu ? s->mtu : verbs_sim.mtu[0] ? verbs_sim.mtu[ch->number % 2] : IBV_MTU_4096;
+}
+
+/* Both ends have what the asker said. */
+static void ready(struct sim_id *s, int rnr_retry, int mtu)
 {
     struct sim_qp *q = (struct sim_qp *)s->id.qp;
 
     q->remote = s->peer ? (struct sim_qp *)s->peer->id.qp : NULL;
     q->rnr_retry = rnr_retry;
+    q->mtu = 128u << mtu;
     if (q->qp.state == IBV_QPS_INIT)
         q->qp.state = IBV_QPS_RTS;
     s->connected = 1;
@@ -328,8 +343,8 @@ static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
         errno = EINVAL;
         return -1;
     }
-    ready(s, s->peer->rnr_retry);
-    ready(s->peer, p->rnr_retry_count);
+    ready(s, s->peer->rnr_retry, mtu_of(s->peer));
+    ready(s->peer, p->rnr_retry_count, mtu_of(s->peer));
     push(s->peer, RDMA_CM_EVENT_ESTABLISHED, 0, p->private_data, p->private_data_len,
          ACCEPT_BYTES);
     push(s, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0, 0);
@@ -338,11 +353,18 @@ static int do_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
 
 static int set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len)
 {
-    (void)id;
-    (void)level;
-    (void)name;
-    (void)value;
-    (void)len;
+    const struct ibv_path_data *path = value;
+
+    if (level != RDMA_OPTION_IB || name != RDMA_OPTION_IB_PATH)
+        return 0;
+    if (verbs_sim.no_path || len != sizeof *path || path->path.mtu >> 6 != 2 ||
+        path->flags !=
+            (IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)) {
+        errno = EINVAL;
+        return -1;
+    }
+    ((struct sim_id *)id)->mtu = path->path.mtu & 63;
+    push((struct sim_id *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0, 0);
     return 0;
 }
 

@@ -58,6 +58,7 @@ struct sim_qp {
     int rnr_retry, rnr_tries, lost_tries;
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
+    unsigned mtu; /* bytes */
 };
 
 struct sim_cqe {
@@ -104,6 +105,7 @@ struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remo
                            uint64_t addr, uint64_t len);
 int sim_devices(void);
 int sim_is_dead(const struct ibv_context *ctx);
+unsigned sim_mtu(void); /* bytes that the way takes; 0: any */
 int sim_max_cqe(void);
 int sim_max_send_wr(void);
 void sim_mem_functions(struct vb_fn *fn);

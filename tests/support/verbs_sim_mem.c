@@ -70,6 +70,8 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
     return 0;
 }
 
+static unsigned ports_asked;
+
 static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *out)
 {
     struct ibv_port_attr *a = (struct ibv_port_attr *)out;
@@ -79,7 +81,8 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
         return EIO;
     memset(a, 0, sizeof *a);
     a->state = sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-    a->active_mtu = IBV_MTU_4096;
+    a->active_mtu = verbs_sim.mtu[0] ? verbs_sim.mtu[ports_asked++ % 2] : IBV_MTU_4096;
+    a->link_layer = IBV_LINK_LAYER_ETHERNET;
     a->max_mtu = IBV_MTU_4096;
     a->max_msg_sz = SIM_MSG_MAX;
     a->active_speed = ctx == &sim_context[1] ? 32 : 4; /* 25 and 10 Gbit/s */

@@ -207,6 +207,53 @@ Test(verbs_sentences, an_mtu_that_does_not_fit)
     free(buf);
 }
 
+/* Two ports of 4096 and 1024 bytes: both ways the queue pair has the smaller, whoever asks. */
+Test(verbs_sentences, ends_of_different_mtus_take_the_smaller)
+{
+    uint8_t *buf = calloc(1, 100000);
+    struct tpset s;
+
+    for (int asker = 0; asker < 2 && !verbs_real_device(); asker++) {
+        struct bny_hdr hdr = tpset_hdr(0, 1, 100000), first = tpset_hdr(0, 0, 0);
+
+        verbs_sim_use();
+        verbs_sim.mtu[0] = IBV_MTU_4096;
+        verbs_sim.mtu[1] = IBV_MTU_1024;
+        tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+        tpset_eager(&s, asker, !asker, &first, NULL);
+        s.ops->release(tpset_wait(&s, !asker, BNY_EV_MSG).msg);
+        for (int from = 0; from < 2; from++) {
+            struct bny_msg *m;
+
+            hdr.seq = (uint32_t)(1 + from);
+            tpset_send(&s, from, !from, &hdr, buf, buf);
+            tpset_wait(&s, from, BNY_EV_SENT);
+            m = tpset_wait(&s, !from, BNY_EV_MSG).msg;
+            cr_assert_eq(m->hdr.len, 100000);
+            s.ops->release(m);
+        }
+        cr_assert_eq(s.tp[0]->replaced + s.tp[1]->replaced, 0, "packets got lost");
+        verbs_left(&s);
+    }
+    free(buf);
+}
+
+Test(verbs_sentences, an_mtu_that_the_manager_does_not_take)
+{
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim_use();
+    verbs_sim.mtu[0] = IBV_MTU_4096;
+    verbs_sim.mtu[1] = IBV_MTU_1024;
+    verbs_sim.no_path = 1;
+    tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+    asked(&s);
+    expect(&s, 0,
+           PARTS("device sim0", "1024 bytes", "4096", "one MTU", "ip link set INTERFACE mtu"));
+}
+
 Test(verbs_sentences, a_wrong_key)
 {
     struct tpset s;

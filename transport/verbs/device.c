@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which device, port and address a rail is, and what is said about them. The address decides:
- * rdma_cm takes the GID that is this address, and the MTU that both ends of the path have. */
+ * rdma_cm takes the GID that is this address; route.c has the MTU. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -35,10 +35,11 @@ void bny_verbs_describe(struct vb_lane *c, int rank)
     if (c->e->lane)
         snprintf(lane, sizeof lane, ", lane %u", c->e->lane);
     bny_info(
-        "verbs: rank %d is connected over device %s port %u%s: MTU %u (the most that both ends "
-        "have), GID %s "
+        "verbs: rank %d is connected over device %s port %u%s: MTU %u (ours is %u, its own "
+        "%u), GID %s "
         "(of our address %s), inline up to %u bytes, random packet numbers; it took %.0f ms",
-        rank, c->rail->device, c->id->port_num, lane, mtu, gid,
+        rank, c->rail->device, c->id->port_num, lane, mtu, bny_verbs_mtu_bytes(c->rail->mtu),
+        bny_verbs_mtu_bytes(c->e->main->blob.rail[c->rail->index].mtu), gid,
         bny_addr_text(&c->rail->addr, at), c->inline_max,
         (double)(bny_now_ns() - c->born_ns) / 1e6);
 }

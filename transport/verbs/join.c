@@ -169,7 +169,7 @@ void bny_verbs_ask(struct vb_ep *e)
 static void resolved_addr(struct vb_lane *c)
 {
     step(c->e, VB_ROUTE);
-    if (c->t->fn->rdma_resolve_route(c->id, RESOLVE_MS) != 0)
+    if (bny_verbs_resolve_route(c, RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
 }
 
@@ -234,9 +234,17 @@ static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
     struct vb_accept a;
     struct vb_ep *e = c->e;
     struct bny_transcript said;
+    char why[sizeof e->reason];
     int good;
 
     c->established = 1;
+    if (!bny_verbs_mtu_fits(c, why, sizeof why)) {
+        if (bny_verbs_serves(e) || bny_verbs_rail_others(e, c->rail))
+            ask_failed(c, why);
+        else
+            bny_verbs_down(e, "%s", why);
+        return;
+    }
     if (len < sizeof a && bny_verbs_serves(e)) {
         ask_failed(c, "it accepts without a proof");
         return;

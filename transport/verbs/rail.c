@@ -77,6 +77,10 @@ static int open_rail(struct vb_tp *t, const char *name)
     if (t->fn->ibv_query_port(rail->ctx, rail->listener->port_num,
                               (struct _compat_ibv_port_attr *)&port) == 0) {
         rail->mbps = rate(&port);
+        if (!bny_verbs_is_iwarp(rail))
+            rail->mtu = (uint8_t)port.active_mtu;
+        rail->ethernet =
+            !bny_verbs_is_iwarp(rail) && port.link_layer == IBV_LINK_LAYER_ETHERNET;
         if (port.max_msg_sz >= VB_BULK_STRIDE)
             max_msg = port.max_msg_sz < VB_LONG_MAX ? port.max_msg_sz : VB_LONG_MAX;
     }
@@ -128,6 +132,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 
         p->addr = t->rails[i].addr;
         p->mbps = t->rails[i].mbps;
+        p->mtu = t->rails[i].mtu;
         p->transport = (uint8_t)t->rails[i].ctx->device->transport_type;
         snprintf(p->device, sizeof p->device, "%.31s", t->rails[i].device);
     }

@@ -116,7 +116,8 @@ struct vb_place { /* a rail, in an address */
     uint32_t mbps; /* of its port; 0: unknown */
     char device[32];
     uint8_t transport; /* enum ibv_transport_type */
-    uint8_t reserved[7];
+    uint8_t mtu;       /* enum ibv_mtu: of its port, now; 0: it has none, or none is known */
+    uint8_t reserved[6];
 };
 _Static_assert(sizeof(struct vb_place) == 64, "wire format");
 struct vb_blob { /* address; as long as it has rails */
@@ -199,6 +200,8 @@ struct vb_rail { /* a device's port */
     struct vb_srq shared;
     struct bny_addr addr;
     uint32_t mbps;
+    uint8_t mtu;  /* enum ibv_mtu: the port's active one; 0: unknown, or iWARP */
+    int ethernet; /* RoCE */
     int index;
     int down; /* 1: its port is; 2: the device is gone for good */
     struct vb_parked *parked;
@@ -322,6 +325,13 @@ struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer);
 struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
                                 uint32_t lane); /* NULL: no memory, or no such lane */
 void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
+
+/* route.c */
+unsigned bny_verbs_mtu_bytes(unsigned code);            /* of an enum ibv_mtu; 0 of 0 */
+unsigned bny_verbs_path_mtu(const struct vb_lane *c);   /* the smaller end's; 0: unknown */
+int bny_verbs_resolve_route(struct vb_lane *c, int ms); /* as rdma_resolve_route */
+/* 0: the queue pair has a longer MTU than one of the ends, for why's reason. */
+int bny_verbs_mtu_fits(const struct vb_lane *c, char *why, size_t cap);
 
 /* accept.c */
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,

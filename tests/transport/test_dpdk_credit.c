@@ -76,7 +76,7 @@ struct bny_dpdk_port {
 
 static struct wire {
     double loss, twice, late;
-    int lossless;
+    int lossless, cut; /* cut: the link is down */
     uint64_t rng;
     struct bny_dpdk_port ports[2];
 } wire;
@@ -111,7 +111,7 @@ static void close_port(struct bny_dpdk_port *p)
 
 static int link_up(struct bny_dpdk_port *p)
 {
-    return p->other->link[0] != 0;
+    return p->other->link[0] != 0 && !wire.cut;
 }
 
 static void carry(struct bny_dpdk_port *to, const struct bny_dpdk_tx *tx)
@@ -141,7 +141,7 @@ static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n
 
         if (p->other->nframes + 2 > WIRE)
             return i;
-        if (bny_rng_unit(&wire.rng) < wire.loss)
+        if (wire.cut || bny_rng_unit(&wire.rng) < wire.loss)
             copies = 0;
         while (copies-- > 0)
             carry(p->other, &tx[i]);
@@ -418,6 +418,8 @@ static void send_some(struct rank *k, const struct link *p)
 
 static void run(const struct link *p)
 {
+    uint64_t end = virtual_ns + 60000 * MS;
+
     while (w.rank[0].done < MESSAGES || w.rank[1].done < MESSAGES || w.rank[0].dp->queued ||
            w.rank[1].dp->queued) {
         for (int r = 0; r < 2; r++)
@@ -427,7 +429,7 @@ static void run(const struct link *p)
                 cr_assert_leq(w.rank[r].dp->held, DP_BUDGET);
             }
         virtual_ns += STEP;
-        cr_assert_lt(virtual_ns, 60000 * MS, "seed %llu: %u and %u messages after a minute",
+        cr_assert_lt(virtual_ns, end, "seed %llu: %u and %u messages after a minute",
                      (unsigned long long)p->seed, w.rank[0].done, w.rank[1].done);
     }
 }
@@ -574,6 +576,41 @@ Test(dpdk_credit, messages_with_memory_of_their_own_ask_for_nothing, .timeout = 
         virtual_ns += STEP;
     }
     tear_down();
+}
+
+/* ---- links ---- */
+
+/* A cable that is out for a while costs that while. */
+Test(dpdk_credit, a_link_that_comes_back_has_killed_nobody, .timeout = 60)
+{
+    static const uint64_t away[] = { 20 * MS, 8000 * MS, 280000 * MS };
+
+    for (size_t k = 0; k < sizeof away / sizeof away[0]; k++) {
+        const struct link p = { .name = "cut", .longest = LONGEST };
+        uint64_t end;
+
+        wire.loss = wire.twice = wire.late = 0;
+        wire.lossless = 0;
+        set_up(37 + k);
+        w.hold = w.nap = 0;
+        for (; w.rank[0].done < 60 || w.rank[1].done < 60; virtual_ns += STEP)
+            for (int r = 0; r < 2; r++) {
+                send_some(&w.rank[r], &p);
+                look(&w.rank[r]);
+            }
+        cr_assert(w.rank[0].dp->queued && w.rank[1].dp->queued, "nothing is under way");
+        wire.cut = 1;
+        for (end = virtual_ns + away[k]; virtual_ns < end; virtual_ns += away[k] / 4000)
+            for (int r = 0; r < 2; r++)
+                look(&w.rank[r]);
+        wire.cut = 0;
+        end = virtual_ns;
+        run(&p);
+        fprintf(stderr, "# away for %.0f ms: all is there %.1f ms later\n",
+                (double)away[k] / 1e6, (double)(virtual_ns - end) / 1e6);
+        cr_assert_lt(virtual_ns - end, 100 * MS, "it is slow to see that the link is back");
+        tear_down();
+    }
 }
 
 /* ---- no memory ---- */

@@ -33,7 +33,7 @@
 #define DP_ACK_EVERY  8u
 #define DP_ACK_NS     20000u
 #define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */
-#define DP_LINK_NS    5000000000u  /* a device whose link is down for so long is given up */
+#define DP_LINK_NS    5000000000u  /* a device whose link is down for so long is told of */
 #define DP_LINK_EVERY 64u          /* polls between looks at links */
 #define DP_NAP_NS     50000u       /* no descriptor tells of packets */
 #define DP_FRAME      9216u        /* of memif and ring: bytes of a frame, when not set */
@@ -129,6 +129,7 @@ struct dp_ep {
     uint32_t frame, frame_wanted; /* bytes that pass; and that might */
     unsigned lanes; /* UDP source ports: one, or one a channel where a card spreads by them */
     uint64_t link_lost_ns; /* since when a device's link is down; 0: it is up */
+    int link_told;         /* that it is */
     struct bny_flow_tx tx;
     struct bny_flow_rx rx;
     struct dp_queue queue[BNY_CHANNELS];

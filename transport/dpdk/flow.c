@@ -344,6 +344,17 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     return send_oldest(f);
 }
 
+void bny_flow_resume(struct bny_flow_tx *f, uint64_t now)
+{
+    f->last_ack_ns = now;
+    f->probed = 0;
+    if (f->lossless)
+        return;
+    f->rto = BNY_FLOW_RTO_MIN;
+    if (f->cwnd > BNY_FLOW_START)
+        f->cwnd = BNY_FLOW_START;
+}
+
 /* ---- receiver ---- */
 
 int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq)

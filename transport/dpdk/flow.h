@@ -111,6 +111,9 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq);
 int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
                  const struct bny_dpdk_sack *sack, uint64_t rtt_ns, uint64_t now,
                  bny_flow_acked_fn *acked, void *ctx);
+/* The path was away, and timers did not run: silence counts from now, and what is under way is
+ * asked for at once. The window begins anew: the path may be another one. */
+void bny_flow_resume(struct bny_flow_tx *f, uint64_t now);
 /* Timers. 1: something is to be sent again. -1: the peer is dead. */
 int bny_flow_tick(struct bny_flow_tx *f, uint64_t now);
 

@@ -242,6 +242,32 @@ static void ask_arp(struct dp_ep *e)
     dp_tp_of(e)->drv->tx(e->port, &tx, 1);
 }
 
+/* A device's link says nothing of the peer, whose process lives or is told of over the control
+ * connections. While it is down no time passes for packets: who waits is bounded by the
+ * operation's deadline alone. */
+static void weather(struct dp_ep *e, int up)
+{
+    struct dp_tp *t = dp_tp_of(e);
+
+    if (!up && e->was_up && !e->link_lost_ns) {
+        e->link_lost_ns = t->now;
+    } else if (!up && e->link_lost_ns && !e->link_told && e->used &&
+               t->now - e->link_lost_ns > DP_LINK_NS) {
+        e->link_told = 1;
+        bny_warn("rank %d: the link of %s has been down for 5 s (cable, switch, ip link set "
+                 "INTERFACE up); rank %d is waited for until the operation's deadline "
+                 "(BANYAN_OP_TIMEOUT)",
+                 t->tp.rank, t->set.device, e->ep.peer);
+    } else if (up && e->link_lost_ns) {
+        if (e->link_told)
+            bny_warn("rank %d: the link of %s is up again, after %.0f s", t->tp.rank,
+                     t->set.device, (double)(t->now - e->link_lost_ns) / 1e9);
+        e->link_lost_ns = 0;
+        e->link_told = 0;
+        bny_flow_resume(&e->tx, t->now);
+    }
+}
+
 static void watch_link(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -255,14 +281,8 @@ static void watch_link(struct dp_ep *e)
         else
             bny_dpdk_down(e, "ended: its end of the link is closed");
     }
-    if (up || (e->info.caps & BNY_DPDK_LINK_TELLS))
-        e->link_lost_ns = 0;
-    else if (e->was_up && !e->link_lost_ns)
-        e->link_lost_ns = t->now;
-    else if (e->was_up && t->now - e->link_lost_ns > DP_LINK_NS && e->used)
-        bny_dpdk_down(
-            e, "is not reached: the link of %s has been down for 5 s (cable, ip link set up)",
-            t->set.device);
+    if (!(e->info.caps & BNY_DPDK_LINK_TELLS))
+        weather(e, up);
     e->up = up || (e->up && !(e->info.caps & BNY_DPDK_LINK_TELLS));
     if (!e->was_up && e->used && t->now - e->first_ns > DP_JOIN_NS && !e->down)
         bny_dpdk_down(e,

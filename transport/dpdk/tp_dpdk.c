@@ -422,6 +422,8 @@ static void tend(struct dp_ep *e)
         bny_dpdk_retry(e);
     if (e->down)
         return;
+    if (e->link_lost_ns)
+        return;
     if (e->queued) {
         rc = bny_flow_tick(&e->tx, t->now);
         if (rc < 0) {

@@ -4,34 +4,83 @@
 
 #include <string.h>
 
-#define SLOT(f, seq)  (&(f)->pk[(seq) % BNY_DPDK_WINDOW])
+#define SLOT(f, seq)  (&(f)->pk[(seq) % (f)->size])
 #define THRESHOLD_MAX 64u
 #define CALM          16u /* round trips after which the threshold falls by one */
 
 void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame)
 {
     memset(f, 0, sizeof *f);
+    f->pk = f->few;
+    f->size = BNY_DPDK_WINDOW;
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
     f->rto = BNY_FLOW_RTO_START;
     f->floor = BNY_FLOW_FLOOR / (frame ? frame : 1);
-    if (f->floor > BNY_FLOW_MOST / 2)
-        f->floor = BNY_FLOW_MOST / 2;
+    if (f->floor > BNY_DPDK_WINDOW / 4)
+        f->floor = BNY_DPDK_WINDOW / 4;
     if (f->floor < BNY_FLOW_LEAST)
         f->floor = BNY_FLOW_LEAST;
     f->cwnd = lossless ? BNY_FLOW_LOSSLESS : BNY_FLOW_START;
 }
 
+void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t size)
+{
+    memset(pk, 0, size * sizeof *pk);
+    f->pk = pk;
+    f->size = size;
+}
+
+void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over)
+{
+    f->granted = 1;
+    f->grant = units;
+    f->over = over;
+    f->cwnd = f->size / 2; /* the receiver knows better; delay in the core takes it back */
+}
+
+void bny_flow_granted(struct bny_flow_tx *f, uint32_t grant, uint64_t now)
+{
+    if (!bny_flow_before(f->grant, grant))
+        return;
+    f->grant = grant;
+    if (f->end_came - f->first_came == BNY_FLOW_GRANTS ||
+        (f->end_came != f->first_came &&
+         f->came[(f->end_came - 1) % BNY_FLOW_GRANTS].ns == now))
+        f->end_came--; /* with the one before */
+    else
+        f->came[f->end_came % BNY_FLOW_GRANTS].ns = now;
+    f->came[f->end_came++ % BNY_FLOW_GRANTS].upto = grant;
+}
+
+/* Takes `units` of what is granted. */
+static void use(struct bny_flow_tx *f, uint32_t units, uint64_t now)
+{
+    uint64_t since;
+
+    while (f->first_came != f->end_came &&
+           !bny_flow_before(f->used, f->came[f->first_came % BNY_FLOW_GRANTS].upto))
+        f->first_came++;
+    f->wait_us = 0;
+    if (f->first_came != f->end_came) {
+        since = f->came[f->first_came % BNY_FLOW_GRANTS].ns;
+        since = since < f->busy_ns ? f->busy_ns : since;
+        f->wait_us = now > since ? (uint32_t)((now - since) / 1000) : 0;
+    }
+    f->used += units;
+}
+
+/* A frame may go beyond the grant by less than itself: grants are whole frames, and rests that
+ * fit no frame would add up to all that there is. */
 static int window_open(const struct bny_flow_tx *f)
 {
-    return f->flying < (uint32_t)f->cwnd;
+    return f->flying < (uint32_t)f->cwnd && (!f->granted || bny_flow_before(f->used, f->grant));
 }
 
 int bny_flow_may_send(const struct bny_flow_tx *f)
 {
-    return f->next - f->una < BNY_DPDK_WINDOW && bny_flow_before(f->next, f->limit) &&
-           window_open(f);
+    return f->next - f->una < f->size && bny_flow_before(f->next, f->limit) && window_open(f);
 }
 
 static void launch(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now)
@@ -41,6 +90,7 @@ static void launch(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t no
         f->probed = 0;
     }
     p->order = ++f->order;
+    use(f, bny_flow_units(p->len + f->over), now);
     p->state = BNY_FLOW_FLYING;
     p->sent_ns = f->last_sent_ns = now;
     if (p->tries < 255)
@@ -84,6 +134,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq)
     struct bny_flow_packet *p = SLOT(f, seq);
 
     p->state = BNY_FLOW_LOST;
+    f->used -= bny_flow_units(p->len + f->over);
     p->tries--;
     f->flying--;
     f->lost++;
@@ -114,7 +165,8 @@ static void measure(struct bny_flow_tx *f, uint64_t rtt)
 /* Of delay; above it is a queue. */
 static uint64_t target_ns(const struct bny_flow_tx *f)
 {
-    return f->min_rtt + f->min_rtt / 2 + BNY_FLOW_TARGET_NS;
+    return f->granted ? f->min_rtt + BNY_FLOW_CORE_NS
+                      : f->min_rtt + f->min_rtt / 2 + BNY_FLOW_TARGET_NS;
 }
 
 static uint64_t base_rto(const struct bny_flow_tx *f)
@@ -151,8 +203,9 @@ static void adjust(struct bny_flow_tx *f)
     }
     if (lost > BNY_FLOW_RANDOM)
         shrink(f, 0.5 * (lost - BNY_FLOW_RANDOM), BNY_FLOW_LEAST);
-    if (f->cwnd > BNY_FLOW_MOST)
-        f->cwnd = BNY_FLOW_MOST;
+    /* Half of what may be unacknowledged: what was lost goes again without a pause. */
+    if (f->cwnd > f->size / 2)
+        f->cwnd = f->size / 2;
     if (f->threshold > BNY_FLOW_REORDER && ++f->calm % CALM == 0)
         f->threshold--;
     f->round_end = f->order;
@@ -239,8 +292,8 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
         return 0; /* overtaken */
     for (uint32_t w = 0; sack && w < BNY_DPDK_WINDOW / 64; w++)
         if (sack->bits[w] &&
-            bny_flow_before(f->next,
-                            ack + w * 64 + 64 - (uint32_t)__builtin_clzll(sack->bits[w])))
+            bny_flow_before(f->next, ack + sack->first + w * 64 + 64 -
+                                         (uint32_t)__builtin_clzll(sack->bits[w])))
             return -1;
     for (; f->una != ack; f->una++) {
         struct bny_flow_packet *p = SLOT(f, f->una);
@@ -253,7 +306,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
     }
     for (uint32_t w = 0; sack && w < BNY_DPDK_WINDOW / 64; w++)
         for (uint64_t bits = sack->bits[w]; bits; bits &= bits - 1) {
-            uint32_t s = ack + w * 64 + (uint32_t)__builtin_ctzll(bits);
+            uint32_t s = ack + sack->first + w * 64 + (uint32_t)__builtin_ctzll(bits);
 
             if (bny_flow_before(f->highest, s + 1))
                 f->highest = s + 1;
@@ -357,20 +410,25 @@ void bny_flow_resume(struct bny_flow_tx *f, uint64_t now)
 
 /* ---- receiver ---- */
 
+static uint32_t width(const struct bny_flow_rx *f)
+{
+    return f->size ? f->size : BNY_DPDK_WINDOW;
+}
+
 int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq)
 {
     uint32_t at = seq - f->cum;
 
     if (bny_flow_before(seq, f->cum))
         return 0;
-    if (at >= BNY_DPDK_WINDOW)
+    if (at >= width(f))
         return -1;
     return !(f->bits[at / 64] >> (at % 64) & 1);
 }
 
 int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq)
 {
-    uint32_t at = seq - f->cum, n = 0, words = BNY_DPDK_WINDOW / 64;
+    uint32_t at = seq - f->cum, n = 0, words;
     int fresh = bny_flow_is_new(f, seq);
 
     if (fresh != 1) {
@@ -378,11 +436,15 @@ int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq)
         return fresh;
     }
     f->bits[at / 64] |= (uint64_t)1 << (at % 64);
-    while (n < BNY_DPDK_WINDOW && (f->bits[n / 64] >> (n % 64) & 1))
+    if (f->span <= at)
+        f->span = at + 1;
+    while (n < f->span && (f->bits[n / 64] >> (n % 64) & 1))
         n++;
     if (n == 0)
         return 1;
+    words = (f->span + 63) / 64;
     f->cum += n;
+    f->span -= n;
     for (uint32_t w = 0; w < words; w++) { /* shifts all of it down by n */
         uint32_t from = w + n / 64, bit = n % 64;
         uint64_t low = from < words ? f->bits[from] : 0,
@@ -395,5 +457,16 @@ int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq)
 
 int bny_flow_gap(const struct bny_flow_rx *f)
 {
-    return (f->bits[0] | f->bits[1] | f->bits[2] | f->bits[3]) != 0;
+    return f->span != 0;
+}
+
+void bny_flow_sack(struct bny_flow_rx *f, struct bny_dpdk_sack *sack)
+{
+    const uint32_t words = BNY_DPDK_WINDOW / 64;
+    uint32_t used = (f->span + 63) / 64, first = 0;
+
+    if (used > words && f->told++ % 4 != 3)
+        first = used - words;
+    *sack = (struct bny_dpdk_sack){ .twice = f->twice, .first = first * 64 };
+    memcpy(sack->bits, f->bits + first, sizeof sack->bits);
 }

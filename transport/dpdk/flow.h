@@ -12,15 +12,18 @@
  * a timer sends again goes whatever the window says: a window full of lost packets would else
  * never send. Silence of 300 s: dead. On links that lose nothing there are no timers.
  *
- * Window. Never more than the receiver's credit, nor 256 packets beyond the oldest
- * unacknowledged. On lossy links also a window that, once a round trip, grows by a quarter
- * while the least delay is below half its target, by two packets below the target, and shrinks
- * by the part by which it is above (at most half). A process that is not scheduled looks like a
- * queue, so delay leaves 144 KiB, and a window that losses made smaller grows by a quarter up
- * to that. Loss of 6 % passes for chance, what is above shrinks the window by half of it, as do
- * third timeouts in a row: a queue that overflows shows as delay first.
+ * Window. Never more than the receiver's credit, nor 256 packets (up to 2048 where there are
+ * few peers) beyond the oldest unacknowledged. Where the receiver grants bytes (grant.h), never
+ * more than these, but for what a timer sends again: no repair is needed for lost grants. On
+ * lossy links also a window that, once a round trip, grows by a quarter while the least delay
+ * is below half its target, by two packets below the target, and shrinks by the part by which
+ * it is above (at most half). A process that is not scheduled looks like a queue, so delay
+ * leaves 144 KiB, and a window that losses made smaller grows by a quarter up to that. Loss of
+ * 6 % passes for chance, what is above shrinks the window by half of it, as do third timeouts
+ * in a row: a queue that overflows shows as delay first.
  *
- * Receiver. Cumulative number and 256 bits. */
+ * Receiver. Cumulative number and 256 bits: those of the newest packets, each fourth time those
+ * from the oldest missing one on. */
 #ifndef BNY_DPDK_FLOW_H
 #define BNY_DPDK_FLOW_H
 
@@ -40,8 +43,9 @@
 /* Bytes: delay alone shrinks the window to no less, nor below 64 smaller packets. */
 #define BNY_FLOW_FLOOR 147456u
 #define BNY_FLOW_LEAST 4
-/* Half of what may be unacknowledged: what was lost goes again without a pause. */
-#define BNY_FLOW_MOST       128
+/* As grants leave no queue at the receiver, delay is that of the network's core. */
+#define BNY_FLOW_CORE_NS    50000u
+#define BNY_FLOW_GRANTS     16u
 #define BNY_FLOW_RANDOM     0.06 /* share of lost packets that is taken for chance */
 #define BNY_FLOW_REORDER_NS 20000u
 /* Threshold, raised up to 64 where packets prove to be late, not lost. */
@@ -58,7 +62,9 @@ struct bny_flow_packet {
 };
 
 struct bny_flow_tx {
-    struct bny_flow_packet pk[BNY_DPDK_WINDOW];
+    struct bny_flow_packet *pk; /* [size], by number modulo size: few, or bny_flow_widen's */
+    uint32_t size;
+    struct bny_flow_packet few[BNY_DPDK_WINDOW];
     uint32_t una, next; /* oldest unacknowledged; next new number */
     uint32_t limit;     /* numbers below may be sent */
     uint32_t flying, lost;
@@ -70,6 +76,16 @@ struct bny_flow_tx {
     uint64_t suspect_ns; /* when what was overtaken counts as lost; 0: nothing was */
     int lossless;
     double cwnd, floor;
+    /* grants; UNITs */
+    int granted;                /* the receiver says how much may be sent */
+    uint32_t grant, used, over; /* over: bytes of a frame that are not payload */
+    struct {
+        uint32_t upto;
+        uint64_t ns;
+    } came[BNY_FLOW_GRANTS]; /* grants that are not used up, and when they came */
+    uint32_t first_came, end_came;
+    uint64_t busy_ns;               /* since when there is something to send; the caller's */
+    uint32_t wait_us;               /* that the latest frame's credit waited for it */
     uint64_t srtt, rttvar, min_rtt; /* ns; 0: unknown */
     uint64_t rto, last_ack_ns, last_sent_ns;
     int probed;
@@ -83,11 +99,19 @@ struct bny_flow_tx {
 
 struct bny_flow_rx {
     uint32_t cum;
-    uint64_t bits[BNY_DPDK_WINDOW / 64]; /* bit i: cum + i; bit 0 is never set */
+    uint32_t size; /* of the window; 0: BNY_DPDK_WINDOW */
+    uint32_t span; /* number after the highest that has arrived, less cum */
+    uint32_t told; /* SACKs */
+    uint64_t bits[BNY_DPDK_WIDEST / 64]; /* bit i: cum + i; bit 0 is never set */
     uint32_t twice;
 };
 
 typedef void bny_flow_acked_fn(void *ctx, struct bny_flow_packet *p);
+
+static inline uint32_t bny_flow_units(uint32_t bytes)
+{
+    return (bytes + BNY_DPDK_UNIT - 1) / BNY_DPDK_UNIT;
+}
 
 static inline int bny_flow_before(uint32_t a, uint32_t b)
 {
@@ -96,6 +120,13 @@ static inline int bny_flow_before(uint32_t a, uint32_t b)
 
 /* frame: bytes of a full packet. */
 void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame);
+/* A wider window: pk[size], borrowed until the next init; size: a power of two up to
+ * BNY_DPDK_WIDEST. Before the first packet. */
+void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t size);
+/* The receiver grants what may be sent, from now on; units: before its first word. */
+void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over);
+/* What it grants now. */
+void bny_flow_granted(struct bny_flow_tx *f, uint32_t grant, uint64_t now);
 /* 1: a new packet may be sent. */
 int bny_flow_may_send(const struct bny_flow_tx *f);
 /* Numbers a new packet and counts it as sent. */
@@ -121,6 +152,8 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now);
 int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq);
 /* The same, and remembers it. */
 int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq);
+/* What an acknowledgement says; delay is the caller's. */
+void bny_flow_sack(struct bny_flow_rx *f, struct bny_dpdk_sack *sack);
 /* 1: something is missing below something that has arrived. */
 int bny_flow_gap(const struct bny_flow_rx *f);
 

@@ -143,7 +143,9 @@ static int plausible(const struct bny_dpdk_packet *p)
                !(h->flags & BNY_DPDK_LAST) == (p->len < p->hdr.len);
     }
     if (h->type == BNY_DPDK_ACK)
-        return !(p->sack.bits[0] & 1) && h->credit <= 2 * BNY_DPDK_WINDOW;
+        return (p->sack.first || !(p->sack.bits[0] & 1)) && p->sack.first % 64 == 0 &&
+               p->sack.first <= BNY_DPDK_WIDEST - BNY_DPDK_WINDOW &&
+               h->credit <= BNY_DPDK_WIDEST;
     return h->type >= BNY_DPDK_PROBE && h->type <= BNY_DPDK_ABORT;
 }
 

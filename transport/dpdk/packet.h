@@ -4,7 +4,7 @@
  *
  *   14  Ethernet      20  IPv4, no options, don't fragment      8  UDP, checksum 0 unless the
  *       port computes it
- *   38  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
+ *   52  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
  *       fragment]      payload
  *
  * The header's length says where the payload begins; senders of long frames pad it, so that
@@ -19,11 +19,14 @@
 
 #define BNY_DPDK_MAGIC    0x4e42u /* "BN"; the wire's version is compared at init */
 #define BNY_DPDK_ETH      42u     /* Ethernet, IPv4, UDP */
-#define BNY_DPDK_HEAD     38u
+#define BNY_DPDK_HEAD     52u
 #define BNY_DPDK_CHECK    8u
 #define BNY_DPDK_HEAD_MAX 192u /* everything before the payload, padded */
-/* Packets beyond the oldest that is not acknowledged; bits of a SACK. */
+/* Packets beyond the oldest that is not acknowledged, where memory or speed asks for no more;
+ * bits of a SACK. */
 #define BNY_DPDK_WINDOW 256u
+#define BNY_DPDK_WIDEST 2048u /* 100 Gbit/s, 1500 bytes, 100 us: 917 under way */
+#define BNY_DPDK_UNIT   64u   /* bytes: of grants */
 
 enum bny_dpdk_type {
     BNY_DPDK_DATA = 1,
@@ -60,15 +63,24 @@ struct bny_dpdk_head {
     uint32_t msg;  /* number of the message in its channel */
     uint32_t off;  /* of the payload in its message */
     uint16_t from; /* rank */
+    /* grant.h, both ways; UNITs, counted from 0 on. Without grants all are 0. */
+    uint16_t base;   /* the least round trip that the sender has seen, us / 4, at most 16 ms */
+    uint32_t used;   /* frames that the sender of this sent, with this one */
+    uint16_t demand; /* KiB that wait there beyond `used`, at most 64 MiB */
+    uint32_t grant;  /* what the receiver of this may send */
+    uint16_t wait;   /* us that this frame's credit waited for it */
 } __attribute__((packed));
 _Static_assert(sizeof(struct bny_dpdk_head) == BNY_DPDK_HEAD, "wire format");
 
 struct bny_dpdk_sack {
-    uint64_t bits[BNY_DPDK_WINDOW / 64]; /* bit i: packet ack + i has arrived (bit 0 never) */
+    uint64_t bits[BNY_DPDK_WINDOW / 64]; /* bit i: packet ack + first + i has arrived (packet
+                                            ack: never) */
     uint32_t twice;                      /* packets that came more than once, so far */
     uint32_t delay;                      /* ns between that packet and this ACK */
+    uint32_t first;                      /* a multiple of 64 */
+    uint32_t reserved;
 };
-_Static_assert(sizeof(struct bny_dpdk_sack) == 40, "wire format");
+_Static_assert(sizeof(struct bny_dpdk_sack) == 48, "wire format");
 
 /* How checks are made. */
 enum bny_dpdk_checks { BNY_DPDK_NO_CHECK, BNY_DPDK_CRC, BNY_DPDK_MAC };

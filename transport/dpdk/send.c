@@ -111,8 +111,7 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
 
     memset(head, 0, sizeof head);
     if (type == BNY_DPDK_ACK) {
-        memcpy(sack.bits, e->rx.bits, sizeof sack.bits);
-        sack.twice = e->rx.twice;
+        bny_flow_sack(&e->rx, &sack);
         sack.delay =
             (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
         memcpy(head + BNY_DPDK_ETH + len, &sack, sizeof sack);
@@ -150,7 +149,7 @@ static int more_to_send(const struct dp_ep *e)
 static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32_t seq)
 {
     struct dp_tp *t = dp_tp_of(e);
-    const struct bny_flow_packet *p = &e->tx.pk[seq % BNY_DPDK_WINDOW];
+    const struct bny_flow_packet *p = &e->tx.pk[seq % e->tx.size];
     struct dp_out *o = p->msg;
     uint32_t at = BNY_DPDK_HEAD + check_bytes(t),
              full = (BNY_DPDK_ETH + at + (uint32_t)sizeof o->hdr + 63) & ~63u;

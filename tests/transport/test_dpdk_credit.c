@@ -201,6 +201,11 @@ static uint64_t missed(struct bny_dpdk_port *p)
     return 0;
 }
 
+static uint32_t mbps(struct bny_dpdk_port *p)
+{
+    return 0;
+}
+
 static const struct bny_dpdk_driver driver = { BNY_DPDK_DRIVER_VERSION,
                                                start,
                                                open_port,
@@ -215,7 +220,8 @@ static const struct bny_dpdk_driver driver = { BNY_DPDK_DRIVER_VERSION,
                                                allocate,
                                                free,
                                                owns,
-                                               missed };
+                                               missed,
+                                               mbps };
 
 /* ---- two ranks ---- */
 

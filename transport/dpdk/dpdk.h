@@ -17,6 +17,7 @@
 
 #include "transport/dpdk/driver.h"
 #include "transport/dpdk/flow.h"
+#include "transport/dpdk/grant.h"
 #include "transport/dpdk/packet.h"
 #include "transport/msg_list.h"
 #include "transport/transport.h"
@@ -29,15 +30,24 @@
 #define DP_COPY_MAX  320u /* fragments up to this are copied into the packet */
 /* Received buffers of one peer that may be held: no more credit is told, and what lies
  * beyond it is dropped. */
-#define DP_BUDGET     512u
-#define DP_ACK_EVERY  8u
-#define DP_ACK_NS     20000u
-#define DP_JOIN_NS    15000000000u /* a pair whose link is not up by then is down */
-#define DP_LINK_NS    5000000000u  /* a device whose link is down for so long is told of */
-#define DP_LINK_EVERY 64u          /* polls between looks at links */
-#define DP_NAP_NS     50000u       /* no descriptor tells of packets */
-#define DP_FRAME      9216u        /* of memif and ring: bytes of a frame, when not set */
-#define DP_SAFE_FRAME 1514u        /* until a longer one is known to pass */
+#define DP_BUDGET 512u
+/* Where a card's speed asks for a wider window and there are few peers: of all of them. */
+#define DP_SPARE_BYTES (10u << 20)
+#define DP_SPARE_MAX   4096u
+#define DP_FAR_NS      110000u /* round trip and queue that the window is made for */
+#define DP_RING_MIN    512u
+#define DP_RING_MAX    4096u
+#define DP_WIRE        24u     /* bytes around a frame: preamble, checksum, gap */
+#define DP_ASK_NS      500000u /* first wait for an answer to a question for grants */
+#define DP_ASK_MAX_NS  100000000u
+#define DP_ACK_EVERY   8u
+#define DP_ACK_NS      20000u
+#define DP_JOIN_NS     15000000000u /* a pair whose link is not up by then is down */
+#define DP_LINK_NS     5000000000u  /* a device whose link is down for so long is told of */
+#define DP_LINK_EVERY  64u          /* polls between looks at links */
+#define DP_NAP_NS      50000u       /* no descriptor tells of packets */
+#define DP_FRAME       9216u        /* of memif and ring: bytes of a frame, when not set */
+#define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
 
 struct dp_settings {
     enum bny_dpdk_kind kind;
@@ -66,8 +76,12 @@ struct dp_blob { /* address */
     uint32_t ip, frame;
     uint64_t nonce;
     uint8_t place[16]; /* where the kind reaches: network stack or process; devices: 0 */
+    uint32_t unasked;  /* UNITs that each may send us before the first grant */
+    uint16_t share;    /* packets of each that our ring has room for; 0: any number */
+    uint8_t grants;    /* 1: we grant what may be sent to us */
+    uint8_t reserved;
 };
-_Static_assert(sizeof(struct dp_blob) == 56, "wire format");
+_Static_assert(sizeof(struct dp_blob) == 64, "wire format");
 
 enum dp_kind { DP_FREE, DP_EAGER, DP_SLOT, DP_USER, DP_BYE };
 
@@ -147,7 +161,14 @@ struct dp_ep {
     uint32_t held;    /* received buffers */
     uint32_t starved; /* channels whose next message found no memory to be put together: bits */
     uint32_t acks_due;
-    uint32_t limit_told; /* numbers of packets from here on were never credited */
+    struct bny_grant grant; /* what it may send us */
+    struct dp_ep *next_told;
+    int told;                      /* of its grants: in the list of those to be told */
+    struct bny_flow_packet *wide;  /* memory of a wider window, or NULL */
+    uint64_t backlog;              /* bytes that were never sent; with what is around them */
+    uint32_t demand_told;          /* KiB */
+    uint64_t grant_ns, grant_wait; /* when we asked for grants; until we ask again */
+    uint32_t limit_told;           /* numbers of packets from here on were never credited */
     uint64_t ack_since_ns;
     uint32_t echo;
     uint64_t echo_ns;
@@ -187,6 +208,8 @@ struct dp_tp {
     } * mem; /* of banyan_mem_*(); owned: allocated */
     struct dp_faults *faults;
     uint64_t drops[BNY_DPDK_DROPS];
+    struct bny_grant_pool grants; /* rate 0: none are given */
+    struct dp_ep *told;           /* those with grants that they do not know of */
     uint32_t polls;
     int first;    /* rank that is polled first */
     uint64_t now; /* of this poll */
@@ -195,6 +218,18 @@ struct dp_tp {
 static inline struct dp_tp *dp_tp_of(const struct dp_ep *e)
 {
     return (struct dp_tp *)e->ep.tp;
+}
+
+/* Packets beyond the oldest missing one that the peer may send; received buffers of it that may
+ * be held are twice as many. */
+static inline uint32_t dp_window(const struct dp_ep *e)
+{
+    return e->rx.size ? e->rx.size : BNY_DPDK_WINDOW;
+}
+
+static inline uint32_t dp_budget(const struct dp_ep *e)
+{
+    return 2 * dp_window(e);
 }
 
 /* settings.c */
@@ -208,6 +243,18 @@ void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
 /* What becomes due without a packet: links, ARP, longer frames, credit. */
 void bny_dpdk_watch(struct dp_ep *e);
 void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
+
+/* credit.c: grants and windows between ranks */
+uint32_t bny_dpdk_bufs(const struct dp_tp *t); /* receive buffers for all peers */
+uint32_t bny_dpdk_ring(const struct dp_tp *t); /* places that a port should have for them */
+void bny_dpdk_grants_open(struct dp_tp *t);    /* of the port that was opened */
+int bny_dpdk_grants_new(struct dp_ep *e);
+void bny_dpdk_grants_end(struct dp_ep *e);
+void bny_dpdk_grants_speed(struct dp_tp *t); /* the link came up */
+void bny_dpdk_grants_say(struct dp_ep *e, struct bny_dpdk_head *h);
+void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h);
+void bny_dpdk_grants_run(struct dp_tp *t);
+void bny_dpdk_grants_ask(struct dp_ep *e); /* where all is used up and more waits */
 
 /* send.c */
 int bny_dpdk_ep_memory(struct dp_ep *e);

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BNY_DPDK_DRIVER_VERSION 2 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 3 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16
@@ -47,6 +47,8 @@ struct bny_dpdk_conf {
     int id, server;     /* pairs: number at the server; which end this is */
     uint32_t frame_max; /* bytes of a frame that must pass */
     uint32_t bufs;      /* receive buffers that may be held at once */
+    uint32_t ring;      /* devices: frames that may come between two looks; the port may have
+                           fewer places */
     uint8_t mac[6];     /* pairs: ours */
     int queues;         /* devices: each way */
     uint32_t ip;        /* devices: ours, to be steered to us; 0: not known */
@@ -59,6 +61,9 @@ struct bny_dpdk_info {
     uint8_t mac[6];
     char driver[32];
     int queues;
+    uint32_t ring;   /* receive places of all queues; 0: not known */
+    uint32_t mbps;   /* the link's speed, or the most that the card has; 0: not known, or not to
+                        be believed: virtual ports say what they like */
     char notes[200]; /* what became of queues and steering, for the log */
 };
 
@@ -108,6 +113,8 @@ struct bny_dpdk_driver {
     int (*owns)(const void *mem, size_t bytes); /* 1: memory of alloc() */
     /* Frames that the port dropped or could not keep, since it was opened. */
     uint64_t (*missed)(struct bny_dpdk_port *port);
+    /* Of a link that is up, as info->mbps. */
+    uint32_t (*mbps)(struct bny_dpdk_port *port);
 };
 
 /* The module's only symbol. */

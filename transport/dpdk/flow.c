@@ -13,6 +13,7 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint
     memset(f, 0, sizeof *f);
     f->pk = f->few;
     f->size = BNY_DPDK_WINDOW;
+    f->most = f->size / 2; /* the rest is for what was lost: it goes again without a pause */
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
@@ -30,6 +31,14 @@ void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t 
     memset(pk, 0, size * sizeof *pk);
     f->pk = pk;
     f->size = size;
+    f->most = size / 2;
+}
+
+void bny_flow_at_most(struct bny_flow_tx *f, uint32_t packets)
+{
+    f->most = packets < f->most ? packets : f->most;
+    f->cwnd = f->cwnd < f->most ? f->cwnd : f->most;
+    f->floor = f->floor < f->most / 2 ? f->floor : f->most / 2;
 }
 
 void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over)
@@ -37,7 +46,7 @@ void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over)
     f->granted = 1;
     f->grant = units;
     f->over = over;
-    f->cwnd = f->size / 2; /* the receiver knows better; delay in the core takes it back */
+    f->cwnd = f->most; /* the receiver knows better; delay in the core takes it back */
 }
 
 void bny_flow_granted(struct bny_flow_tx *f, uint32_t grant, uint64_t now)
@@ -203,9 +212,8 @@ static void adjust(struct bny_flow_tx *f)
     }
     if (lost > BNY_FLOW_RANDOM)
         shrink(f, 0.5 * (lost - BNY_FLOW_RANDOM), BNY_FLOW_LEAST);
-    /* Half of what may be unacknowledged: what was lost goes again without a pause. */
-    if (f->cwnd > f->size / 2)
-        f->cwnd = f->size / 2;
+    if (f->cwnd > f->most)
+        f->cwnd = f->most;
     if (f->threshold > BNY_FLOW_REORDER && ++f->calm % CALM == 0)
         f->threshold--;
     f->round_end = f->order;

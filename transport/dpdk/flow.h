@@ -75,7 +75,7 @@ struct bny_flow_tx {
         judged;          /* sent again for a timer, as lost; less those that then came twice */
     uint64_t suspect_ns; /* when what was overtaken counts as lost; 0: nothing was */
     int lossless;
-    double cwnd, floor;
+    double cwnd, floor, most;
     /* grants; UNITs */
     int granted;                /* the receiver says how much may be sent */
     uint32_t grant, used, over; /* over: bytes of a frame that are not payload */
@@ -123,6 +123,8 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint
 /* A wider window: pk[size], borrowed until the next init; size: a power of two up to
  * BNY_DPDK_WIDEST. Before the first packet. */
 void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t size);
+/* The window of one whose ring has room for so many packets of ours. */
+void bny_flow_at_most(struct bny_flow_tx *f, uint32_t packets);
 /* The receiver grants what may be sent, from now on; units: before its first word. */
 void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over);
 /* What it grants now. */

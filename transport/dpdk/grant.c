@@ -25,6 +25,11 @@ void bny_grant_init(struct bny_grant_pool *p, double rate, uint32_t frame, uint3
     p->unasked = (uint32_t)(unasked / frame) * p->frame;
 }
 
+void bny_grant_rate(struct bny_grant_pool *p, double rate)
+{
+    p->rate = rate;
+}
+
 void bny_grant_begin(const struct bny_grant_pool *p, struct bny_grant *g)
 {
     void *user = g->user;

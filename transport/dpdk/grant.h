@@ -55,6 +55,8 @@ struct bny_grant_pool {
 
 /* rate: bytes of frames a ns; frame: bytes; senders: that may come. */
 void bny_grant_init(struct bny_grant_pool *p, double rate, uint32_t frame, uint32_t senders);
+/* The port's rate is another one. */
+void bny_grant_rate(struct bny_grant_pool *p, double rate);
 void bny_grant_begin(const struct bny_grant_pool *p, struct bny_grant *g);
 /* A frame came: used, demand in KiB, base in us / 4 as its head tells; wait_us of its credit.
  */

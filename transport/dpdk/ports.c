@@ -156,14 +156,12 @@ static int guard(struct dp_tp *t)
 int bny_dpdk_open_device(struct dp_tp *t)
 {
     char text[BNY_DPDK_TEXT] = "";
-    /* In full: with fewer, messages that wait for others could hold all buffers, and nothing
-     * would arrive any more. */
-    uint32_t bufs = DP_BUDGET * (uint32_t)(t->tp.nranks > 1 ? t->tp.nranks - 1 : 1);
     struct bny_dpdk_conf c = { .kind = t->set.kind,
                                .device = t->set.device,
                                .iface = t->set.iface,
                                .frame_max = t->set.frame,
-                               .bufs = bufs,
+                               .bufs = bny_dpdk_bufs(t),
+                               .ring = bny_dpdk_ring(t),
                                .queues = t->set.queues };
 
     t->blob.udp_port = PAIR_PORT;
@@ -184,6 +182,7 @@ int bny_dpdk_open_device(struct dp_tp *t)
     memcpy(t->blob.mac, t->info.mac, 6);
     t->blob.frame = t->info.frame_max;
     t->blob.queues = (uint16_t)t->info.queues;
+    bny_dpdk_grants_open(t);
     if (!t->blob.ip)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank,
                         t->set.device,
@@ -265,6 +264,7 @@ static void weather(struct dp_ep *e, int up)
         e->link_lost_ns = 0;
         e->link_told = 0;
         bny_flow_resume(&e->tx, t->now);
+        bny_dpdk_grants_speed(t);
     }
 }
 
@@ -273,6 +273,8 @@ static void watch_link(struct dp_ep *e)
     struct dp_tp *t = dp_tp_of(e);
     int up = t->drv->link_up(e->port);
 
+    if (up && !e->was_up)
+        bny_dpdk_grants_speed(t);
     if (up)
         e->was_up = 1;
     if (e->was_up && !up && (e->info.caps & BNY_DPDK_LINK_TELLS)) {

@@ -92,7 +92,7 @@ static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
     struct dp_in *in = &e->in[h->chan];
     struct dp_msg **at = &in->list, *m;
 
-    if (h->msg - in->next_id >= 2 * BNY_DPDK_WINDOW)
+    if (h->msg - in->next_id >= 2 * dp_window(e))
         return NULL;
     while (*at && bny_flow_before((*at)->id, h->msg))
         at = &(*at)->next;
@@ -394,6 +394,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
         t->drops[BNY_DPDK_BAD_PLACE]++;
         return 0;
     }
+    bny_dpdk_grants_hear(e, &p.head);
     switch (p.head.type) {
     case BNY_DPDK_DATA: return take_data(e, &p, rx->buf);
     case BNY_DPDK_PROBE:

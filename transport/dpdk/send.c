@@ -50,9 +50,9 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
 
 uint32_t bny_dpdk_credit(const struct dp_ep *e)
 {
-    uint32_t room = e->held < DP_BUDGET && !e->starved ? DP_BUDGET - e->held : 0;
+    uint32_t room = e->held < dp_budget(e) && !e->starved ? dp_budget(e) - e->held : 0;
 
-    return room < BNY_DPDK_WINDOW ? room : BNY_DPDK_WINDOW;
+    return room < dp_window(e) ? room : dp_window(e);
 }
 
 static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type,
@@ -69,6 +69,7 @@ static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_ty
     h->length = (uint8_t)length;
     h->time = (uint32_t)(dp_tp_of(e)->now >> 6);
     h->from = (uint16_t)e->ep.tp->rank;
+    bny_dpdk_grants_say(e, h);
     if (bny_flow_before(e->limit_told, e->rx.cum + credit))
         e->limit_told = e->rx.cum + credit;
 }
@@ -218,6 +219,7 @@ static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
     if (len > o->hdr.len - o->off)
         len = o->hdr.len - o->off;
     seq = bny_flow_send(&e->tx, o, o->off, len, now);
+    e->backlog -= len + (o->off == 0 ? DP_WIRE : 0);
     o->off += len;
     o->unacked++;
     if (o->off == o->hdr.len) {
@@ -329,6 +331,8 @@ void bny_dpdk_give_up(struct dp_ep *e)
         q->sending = NULL;
     }
     e->queued = e->waiting = 0;
+    e->backlog = 0;
+    bny_dpdk_grants_end(e);
     bny_flow_tx_init(&e->tx, 1, 0, e->frame);
 }
 
@@ -368,6 +372,9 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
     if (!q->sending)
         q->sending = o;
     e->queued++;
+    if (!e->backlog)
+        e->tx.busy_ns = dp_tp_of(e)->now;
+    e->backlog += hdr->len + DP_WIRE;
     e->waiting += o->kind == DP_USER;
     e->ep.tp->messages++;
     bny_dpdk_push(e);

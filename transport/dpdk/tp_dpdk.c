@@ -96,7 +96,7 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
                       bny_log_enabled(BANYAN_LOG_INFO), text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", cfg->rank, text);
     randombytes_buf(&t->blob.nonce, sizeof t->blob.nonce);
-    memcpy(t->blob.magic, "bdpk", 4);
+    memcpy(t->blob.magic, "bdp2", 4);
     t->blob.rank = cfg->rank;
     t->blob.kind = (uint8_t)t->set.kind;
     t->blob.checks = (uint8_t)t->set.checks;
@@ -178,7 +178,7 @@ static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t 
     if (len != sizeof b || peer < 0 || peer >= tp->nranks)
         return 0;
     memcpy(&b, blob, sizeof b);
-    return !memcmp(b.magic, "bdpk", 4) && b.rank == peer && b.kind == t->blob.kind &&
+    return !memcmp(b.magic, "bdp2", 4) && b.rank == peer && b.kind == t->blob.kind &&
            b.checks == t->blob.checks && b.frame >= 256 && b.frame <= 65535 && b.ip &&
            b.ip != t->blob.ip && !memcmp(b.place, t->blob.place, sizeof b.place);
 }
@@ -219,6 +219,8 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,
                      e->frame_wanted);
     e->limit_told = BNY_DPDK_WINDOW;
+    if (rc == 0)
+        rc = bny_dpdk_grants_new(e);
     *out = e;
     return rc;
 }
@@ -249,6 +251,7 @@ static void ep_free(struct dp_ep *e)
         next = s->next;
         free(s);
     }
+    free(e->wide);
     free(e->outs);
     free(e);
 }
@@ -434,8 +437,9 @@ static void tend(struct dp_ep *e)
         bny_dpdk_push(e);
     }
     if (e->acks_due >= DP_ACK_EVERY || (e->acks_due && t->now - e->ack_since_ns >= DP_ACK_NS) ||
-        (told < BNY_DPDK_WINDOW / 4 && bny_dpdk_credit(e) >= BNY_DPDK_WINDOW / 2))
+        (told < dp_window(e) / 4 && bny_dpdk_credit(e) >= dp_window(e) / 2))
         bny_dpdk_ack(e);
+    bny_dpdk_grants_ask(e);
 }
 
 static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
@@ -449,6 +453,7 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
         else
             receive(t, t->port, NULL);
     }
+    bny_dpdk_grants_run(t);
     tend(e);
     return events(e, ev, n);
 }
@@ -463,6 +468,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
         waiting |= t->eps[r] && !bny_msg_list_is_empty(&t->eps[r]->ready);
     if (t->port && !waiting)
         receive(t, t->port, NULL);
+    bny_dpdk_grants_run(t);
     for (int i = 0; i < tp->nranks; i++) {
         int r = (t->first + i) % tp->nranks;
         struct dp_ep *e = t->eps[r];

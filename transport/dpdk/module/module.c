@@ -51,6 +51,7 @@ static const struct bny_dpdk_driver table = {
     .release = bny_eal_release,
     .owns = bny_eal_owns,
     .missed = bny_port_missed,
+    .mbps = bny_port_mbps,
 };
 
 bny_dpdk_driver_fn bny_dpdk_module;

@@ -57,6 +57,7 @@ int bny_port_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
 void bny_port_close(struct bny_dpdk_port *port);
 int bny_port_link_up(struct bny_dpdk_port *port);
 uint64_t bny_port_missed(struct bny_dpdk_port *port);
+uint32_t bny_port_mbps(struct bny_dpdk_port *port);
 /* Sends a frame past net_af_packet's ring, and remembers that frames of its length are taken.
  * In the ring, one that the other end of a veth does not take (its MTU is smaller) would be
  * tried again for ever, and nothing behind it. */

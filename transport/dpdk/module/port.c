@@ -29,11 +29,12 @@
 #include "transport/dpdk/iface.h"
 #include "transport/dpdk/module/module.h"
 
-#define ETHER        14u
-#define PAIR_FRAMES  128u /* of net_ring */
-#define HANDSHAKE_MS 50
-#define RETRY_NS     1000000u  /* between two tries of a client to find its server */
-#define LOOK_NS      10000000u /* ... looks at an interface */
+#define ETHER         14u
+#define PAIR_FRAMES   128u        /* of net_ring */
+#define AF_RING_BYTES (16u << 20) /* of each ring of net_af_packet, beyond 512 frames */
+#define HANDSHAKE_MS  50
+#define RETRY_NS      1000000u  /* between two tries of a client to find its server */
+#define LOOK_NS       10000000u /* ... looks at an interface */
 
 /* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a
  * frame. */
@@ -210,12 +211,17 @@ static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c
                           struct bny_dpdk_info *info, char *text)
 {
     uint32_t size = bny_queues_ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
+    uint32_t frames = c->ring;
     char args[200];
     int queues = c->queues > 1 ? c->queues : 1;
 
+    while (frames > 512 && frames * (uint64_t)size > AF_RING_BYTES)
+        frames /= 2;
+
     snprintf(p->name, sizeof p->name, "net_af_packet_bny%u", atomic_fetch_add(&serial, 1));
-    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=512,qpairs=%d",
-             c->device, size, block, queues);
+    snprintf(args, sizeof args, "iface=%s,framesz=%u,blocksz=%u,framecnt=%u,qpairs=%d",
+             c->device, size, block, frames, queues);
+    info->ring = frames;
     if (keep_group(p, c->device, text) != 0) {
         p->name[0] = '\0';
         return -1;
@@ -226,7 +232,7 @@ static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c
         "DPDK opens no port on interface %s: a packet socket needs CAP_NET_RAW (root, or a "
         "network namespace of "
         "your own), and memory for %u frames of %u bytes",
-        c->device, 512u * (unsigned)queues, size);
+        c->device, frames * (unsigned)queues, size);
     return -1;
 }
 
@@ -469,6 +475,17 @@ int bny_port_link_up(struct bny_dpdk_port *p)
         return 0;
     p->was_up = 1;
     return 1;
+}
+
+uint32_t bny_port_mbps(struct bny_dpdk_port *p)
+{
+    struct rte_eth_link link;
+
+    memset(&link, 0, sizeof link);
+    if (p->kind != BNY_DPDK_PCI || rte_eth_link_get_nowait(p->id, &link) != 0 ||
+        link.link_status != RTE_ETH_LINK_UP || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+        return 0;
+    return link.link_speed;
 }
 
 uint64_t bny_port_missed(struct bny_dpdk_port *p)

@@ -114,6 +114,20 @@ static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *co
     info->frame_max = conf->rxmode.mtu ? conf->rxmode.mtu + ETHER : 1514;
 }
 
+/* Megabits a second, of a card: the most that it has, as links come up late. */
+static uint32_t fastest(const struct rte_eth_dev_info *dev)
+{
+    static const uint32_t speeds[] = { 400000, 200000, 100000, 56000, 50000, 40000,
+                                       25000,  20000,  10000,  5000,  2500,  1000 };
+
+    if (!strncmp(dev->driver_name, "net_virtio", 10))
+        return 0; /* says what its host likes */
+    for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++)
+        if (dev->speed_capa & rte_eth_speed_bitflag(speeds[i], RTE_ETH_LINK_FULL_DUPLEX))
+            return speeds[i];
+    return 0;
+}
+
 static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                          const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
                          struct bny_dpdk_info *info, char *text)
@@ -205,9 +219,10 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     return -1;
 }
 
-static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t desc)
+/* desc: places to receive; as many as there are afterwards. */
+static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t *desc)
 {
-    uint16_t rx = desc, tx = desc;
+    uint16_t rx = *desc, tx = rx < DEVICE_DESC ? rx : DEVICE_DESC;
     int rc = rte_eth_dev_configure(p->id, (uint16_t)p->queues, (uint16_t)p->queues, conf);
 
     if (rc == 0)
@@ -217,6 +232,7 @@ static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, u
         if (rc == 0)
             rc = rte_eth_tx_queue_setup(p->id, (uint16_t)q, tx, SOCKET_ID_ANY, NULL);
     }
+    *desc = rx;
     return rc;
 }
 
@@ -248,7 +264,9 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     struct rte_eth_conf conf = {
         0
     }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
-    uint16_t desc = p->kind == BNY_DPDK_MEMIF ? PAIR_FRAMES : DEVICE_DESC;
+    uint16_t desc = p->kind == BNY_DPDK_MEMIF                             ? PAIR_FRAMES
+                    : p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV ? (uint16_t)c->ring
+                                                                          : DEVICE_DESC;
     struct rte_eth_dev_info dev;
     struct rte_flow_error why;
     int rc;
@@ -266,12 +284,16 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* before it is configured */
     if (make_pool(p, c, info, desc, text) != 0)
         return -1;
-    rc = configure(p, &conf, desc);
+    rc = configure(p, &conf, &desc);
     if (rc != 0) {
         say(text, "port %.60s (%.31s) refuses to be set up: %s; another program may use it",
             c->device, info->driver, rte_strerror(rc < 0 ? -rc : rc));
         return -1;
     }
+    if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV)
+        info->ring = desc; /* of one: a few senders' frames may all come to one queue */
+    if (p->kind == BNY_DPDK_PCI)
+        info->mbps = fastest(&dev);
     if (!bny_queues_start(p) &&
         p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
         say(text, "port %.60s (%.31s) does not start; another program may use it", c->device,

@@ -59,6 +59,10 @@ static const struct param params[] = {
       "in which a broken queue pair must be replaced; 0: it is not", 0, 600 },
     { "BANYAN_VERBS_RNR", "0-6", "6",
       "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
+    { "BANYAN_VERBS_PATH", "list", "",
+      "of verbs connections: tc=106,sl=3,timeout=18,retry=6; what is not named is left to "
+      "rdma_cm",
+      0, 0 },
     { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0,
       1 },
     { "BANYAN_DPDK_PORT", "port", "memif",

@@ -39,10 +39,11 @@ struct verbs_sim {
     uint64_t cut_after;  /* executed requests, then packets are lost for ever; 0: never */
     uint32_t lost_above; /* requests with more bytes than that get lost: the MTU is a smaller
                             one on the way; 0: none */
-    int mtu[2];      /* enum ibv_mtu of the ranks' ports: the so many-th that is asked for one;
-                        0: 4096 bytes. A queue pair has its asker's, unless that is told
-                        another; packets beyond the smaller one get lost */
-    int no_path;     /* the connection manager takes no path */
+    int mtu[2];  /* enum ibv_mtu of the ranks' ports: the so many-th that is asked for one;
+                    0: 4096 bytes. A queue pair has its asker's, unless that is told
+                    another; packets beyond the smaller one get lost */
+    int no_path; /* the connection manager takes no path */
+    int tc, sl, timeout, retry; /* what it was told last; -1, where it was put: nothing */
     int steal_recvs; /* receive requests that vanish at each post: the credits' arithmetic is
                         wrong */
     int write_delay; /* 1: nothing is executed by polls until it is 0 again */

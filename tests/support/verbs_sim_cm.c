@@ -297,6 +297,7 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
     for (l = ids; l && !(l->listening && l->port == s->port); l = l->next)
         continue;
     s->rnr_retry = p->rnr_retry_count;
+    verbs_sim.retry = p->retry_count;
     if (verbs_sim.deaf >> (s->id.verbs - sim_context) & 1)
         return 0; /* no answer comes */
     if (!l) {
@@ -355,6 +356,10 @@ static int set_option(struct rdma_cm_id *id, int level, int name, void *value, s
 {
     const struct ibv_path_data *path = value;
 
+    if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_TOS)
+        verbs_sim.tc = *(uint8_t *)value;
+    if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_ACK_TIMEOUT)
+        verbs_sim.timeout = *(uint8_t *)value;
     if (level != RDMA_OPTION_IB || name != RDMA_OPTION_IB_PATH)
         return 0;
     if (verbs_sim.no_path || len != sizeof *path || path->path.mtu >> 6 != 2 ||
@@ -364,6 +369,7 @@ static int set_option(struct rdma_cm_id *id, int level, int name, void *value, s
         return -1;
     }
     ((struct sim_id *)id)->mtu = path->path.mtu & 63;
+    verbs_sim.sl = ntohs(path->path.qosclass_sl) & 15;
     push((struct sim_id *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0, 0);
     return 0;
 }

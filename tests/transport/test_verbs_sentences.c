@@ -254,6 +254,61 @@ Test(verbs_sentences, an_mtu_that_the_manager_does_not_take)
            PARTS("device sim0", "1024 bytes", "4096", "one MTU", "ip link set INTERFACE mtu"));
 }
 
+Test(verbs_sentences, what_users_say_of_paths_is_done)
+{
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim_use();
+    verbs_sim.tc = verbs_sim.sl = -1;
+    verbs_joined(&s, 2);
+    verbs_left(&s);
+    cr_assert(verbs_sim.tc == -1 && verbs_sim.sl == -1, "nobody asked for it");
+    cr_assert(verbs_sim.timeout == 18 && verbs_sim.retry == 6);
+    setenv("BANYAN_VERBS_PATH", "tc=106,sl=3,timeout=16,retry=7", 1);
+    verbs_joined(&s, 2);
+    verbs_left(&s);
+    cr_assert_eq(verbs_sim.tc, 106);
+    cr_assert_eq(verbs_sim.sl, 3);
+    cr_assert_eq(verbs_sim.timeout, 16);
+    cr_assert_eq(verbs_sim.retry, 7);
+}
+
+Test(verbs_sentences, what_users_say_of_paths_and_nobody_understands)
+{
+    static const char *const wrong[] = { "tc=256",  "sl=16",    "dscp=3", "tc",
+                                         "retry=8", "timeout=", "tc=1x",  "tc=-1" };
+    const struct bny_transport_ops *ops = bny_transport_find("verbs");
+    static uint8_t secret[32];
+    struct bny_tp_config cfg = {
+        .rank = 0, .nranks = 2, .secret = secret, .ifname = "", .port_range = ""
+    };
+    struct bny_tp *tp;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim_use();
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        setenv("BANYAN_VERBS_PATH", wrong[i], 1);
+        cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_EINVAL, "%s", wrong[i]);
+        check(banyan_last_error(), PARTS("BANYAN_VERBS_PATH", wrong[i], "timeout"));
+    }
+}
+
+Test(verbs_sentences, a_device_with_short_queues)
+{
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+    verbs_sim.max_send_wr = 100;
+    asked(&s);
+    expect(&s, 0,
+           PARTS("device sim0 port 1", "the device has 100", "max_qp_wr", "BANYAN_IFNAME"));
+}
+
 Test(verbs_sentences, a_wrong_key)
 {
     struct tpset s;

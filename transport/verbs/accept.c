@@ -112,7 +112,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     memcpy(a.nonce, c->nonce, sizeof a.nonce);
     said = bny_verbs_said(c);
     bny_proof_make(a.proof, &said, BNY_PROOF_ANSWERER);
-    p = bny_verbs_param(&a, sizeof a);
+    p = bny_verbs_param(t, &a, sizeof a);
     rc = bny_verbs_conn_prepare(c, peer_of(t, &r), r.resumes);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
         why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;

@@ -223,22 +223,52 @@ static int fails(const struct vb_lane *c, const char *what)
             : "");
 }
 
+static uint32_t sends(const struct vb_lane *c)
+{
+    return (1u + (unsigned)c->notify) * VB_SENDS + 1;
+}
+
+/* Why a queue pair was refused, where the device's limits say it; 0: they do not. */
+static int too_small(const struct vb_lane *c)
+{
+    uint32_t most = sends(c) > VB_RECVS + 1 ? sends(c) : VB_RECVS + 1;
+    struct ibv_device_attr a;
+    int err = errno;
+
+    if (c->t->fn->ibv_query_device(c->rail->ctx, &a) == 0) {
+        if (a.max_qp_wr > 0 && (uint32_t)a.max_qp_wr < most)
+            return bny_fail(BANYAN_ENOTSUP,
+                            "device %s: a queue pair needs room for %u requests, the device "
+                            "has %d (max_qp_wr of ibv_devinfo -v): use another device "
+                            "(BANYAN_IFNAME), or BANYAN_TRANSPORT=tcp",
+                            c->rail->at, most, a.max_qp_wr);
+        if (a.max_sge > 0 && a.max_sge < 2)
+            return bny_fail(BANYAN_ENOTSUP,
+                            "device %s: a request needs 2 pieces of memory, the device takes "
+                            "%d (max_sge of ibv_devinfo -v): use another device "
+                            "(BANYAN_IFNAME), or BANYAN_TRANSPORT=tcp",
+                            c->rail->at, a.max_sge);
+    }
+    errno = err;
+    return 0;
+}
+
 static int make_qp(struct vb_lane *c)
 {
     static const uint32_t sizes[] = { VB_INLINE, 128, 64, 0 };
+    int rc;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct ibv_qp_init_attr a = {
-            .send_cq = bny_verbs_cq_of(c),
-            .recv_cq = bny_verbs_cq_of(c),
-            .qp_type = IBV_QPT_RC,
-            .srq = c->rail->shared.srq,
-            .cap = { .max_send_wr = (1u + (unsigned)c->notify) * VB_SENDS + 1,
-                     .max_recv_wr = c->rail->shared.srq ? 0 : VB_RECVS + 1,
-                     .max_send_sge = 2,
-                     .max_recv_sge = 1,
-                     .max_inline_data = sizes[i] }
-        };
+        struct ibv_qp_init_attr a = { .send_cq = bny_verbs_cq_of(c),
+                                      .recv_cq = bny_verbs_cq_of(c),
+                                      .qp_type = IBV_QPT_RC,
+                                      .srq = c->rail->shared.srq,
+                                      .cap = { .max_send_wr = sends(c),
+                                               .max_recv_wr =
+                                                   c->rail->shared.srq ? 0 : VB_RECVS + 1,
+                                               .max_send_sge = 2,
+                                               .max_recv_sge = 1,
+                                               .max_inline_data = sizes[i] } };
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
@@ -247,7 +277,8 @@ static int make_qp(struct vb_lane *c)
             return 0;
         }
     }
-    return fails(c, "creating a queue pair");
+    rc = too_small(c);
+    return rc ? rc : fails(c, "creating a queue pair");
 }
 
 /* What outlives queue pairs. */

@@ -32,12 +32,10 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-#define RESOLVE_MS  2000
-#define TIMEOUT_EXP 18        /* 4.096 us * 2^18 = 1.07 s before a packet is sent again */
-#define RETRIES     6         /* never 7: some devices take it for "for ever" */
-#define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
-#define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
-#define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
+#define RESOLVE_MS 2000
+#define AGAIN_NS   50000000u /* between two attempts to replace a queue pair */
+#define ATTEMPT_S  3.0       /* of one attempt, where another rail may do better */
+#define REJ_CLOSED 28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
 struct bny_transcript bny_verbs_said(const struct vb_lane *c)
 {
@@ -70,14 +68,14 @@ static struct bny_transcript greeting(const struct vb_lane *c, const struct vb_h
 
 /* ---- asking ---- */
 
-struct rdma_conn_param bny_verbs_param(const void *data, size_t len)
+struct rdma_conn_param bny_verbs_param(const struct vb_tp *t, const void *data, size_t len)
 {
     return (struct rdma_conn_param){ .private_data = data,
                                      .private_data_len = (uint8_t)len,
                                      .responder_resources = 1,
                                      .initiator_depth = 1,
                                      .flow_control = 1,
-                                     .retry_count = RETRIES,
+                                     .retry_count = (uint8_t)t->path.retry,
                                      .rnr_retry_count =
                                          (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
 }
@@ -129,7 +127,6 @@ void bny_verbs_ask(struct vb_ep *e)
     struct sockaddr_storage from, to;
     struct vb_rail *rail;
     struct bny_addr mine;
-    uint8_t exp = TIMEOUT_EXP;
     struct vb_lane *c;
 
     if (!e->main->claimed)
@@ -158,7 +155,7 @@ void bny_verbs_ask(struct vb_ep *e)
                            strerror(errno));
         return;
     }
-    t->fn->rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof exp);
+    bny_verbs_path_options(t, c->id);
     step(e, VB_ADDR);
     if (t->fn->rdma_resolve_addr(c->id, bny_verbs_sockaddr(&mine, &from),
                                  bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to),
@@ -194,7 +191,7 @@ static void resolved_route(struct vb_lane *c)
     c->request.lane = (uint8_t)c->e->lane;
     c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
-    p = bny_verbs_param(&c->request, sizeof c->request);
+    p = bny_verbs_param(c->t, &c->request, sizeof c->request);
     step(c->e, VB_ASKING);
     if (c->t->fn->rdma_connect(c->id, &p) != 0)
         ask_failed(c, strerror(errno));

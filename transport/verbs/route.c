@@ -1,21 +1,77 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way to a peer's device. Over RoCE, rdma_cm takes the MTU of our own interface and tells
- * the peer's kernel to do the same: where the peer's is smaller, what is long is lost without a
- * word, and what is short arrives. So both ends tell their active MTU at init, and the smaller
- * one goes into the path that rdma_cm is given. Over InfiniBand the subnet manager knows the
- * path; iWARP is TCP's. */
+/* The way to a peer's device, and what users may say of it. Over RoCE, rdma_cm takes the MTU of
+ * our own interface and tells the peer's kernel to do the same: where the peer's is smaller,
+ * what is long is lost without a word, and what is short arrives. So both ends tell their
+ * active MTU at init, and the smaller one goes into the path that rdma_cm is given. Over
+ * InfiniBand the subnet manager knows the path; iWARP is TCP's. */
 #include <endian.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <infiniband/sa.h>
 
 #include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/lane.h"
 
 #define HOPS     255u /* each router on the way takes one */
 #define ANY_PKEY 0xffffu
 #define EXACTLY  0x80u /* selector: equal to */
 #define LIFETIME 18u   /* 4.096 us * 2^18, as the kernel's own paths over RoCE */
+
+/* 1.07 s. A retry too early costs a packet, one too late a second of all that waits. */
+#define TIMEOUT 18
+#define RETRIES 6 /* never 7 by ourselves: some devices take it for "for ever" */
+
+int bny_verbs_path_settings(struct vb_path *p)
+{
+    const struct {
+        const char *name;
+        int *at, most;
+    } known[] = {
+        { "tc", &p->tc, 255 },
+        { "sl", &p->sl, 15 },
+        { "timeout", &p->timeout, 31 },
+        { "retry", &p->retry, 7 },
+    };
+    const size_t n = sizeof known / sizeof known[0];
+    char copy[200], *save, *end;
+
+    *p = (struct vb_path){ .tc = -1, .sl = -1, .timeout = TIMEOUT, .retry = RETRIES };
+    snprintf(copy, sizeof copy, "%s", bny_param_str("BANYAN_VERBS_PATH"));
+    for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
+        char *eq = strchr(w, '=');
+        long v = eq ? strtol(eq + 1, &end, 0) : -1;
+        size_t i = 0;
+
+        while (eq && i < n &&
+               (strlen(known[i].name) != (size_t)(eq - w) ||
+                strncmp(w, known[i].name, (size_t)(eq - w)) != 0))
+            i++;
+        if (!eq || i == n || end == eq + 1 || *end || v < 0 || v > known[i].most)
+            return bny_fail(BANYAN_EINVAL,
+                            "BANYAN_VERBS_PATH: \"%.40s\" is none of tc (0 to 255), sl (0 to "
+                            "15), timeout (0 to 31) and retry (0 to 7)",
+                            w);
+        *known[i].at = (int)v;
+    }
+    return 0;
+}
+
+void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id)
+{
+    uint8_t tc = (uint8_t)t->path.tc, timeout = (uint8_t)t->path.timeout;
+
+    t->fn->rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+                           sizeof timeout);
+    if (t->path.tc >= 0 &&
+        t->fn->rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tc, sizeof tc) != 0)
+        bny_warn("verbs: rank %d: rdma_cm does not take the traffic class %u "
+                 "(BANYAN_VERBS_PATH)",
+                 t->tp.rank, tc);
+}
 
 unsigned bny_verbs_mtu_bytes(unsigned code)
 {
@@ -49,6 +105,8 @@ static int set_path(struct vb_lane *c, unsigned mtu)
     path.path.reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1;
     path.path.pkey = htobe16(ANY_PKEY);
     path.path.mtu = (uint8_t)(EXACTLY | mtu);
+    path.path.tclass = (uint8_t)(c->t->path.tc >= 0 ? c->t->path.tc : 0);
+    path.path.qosclass_sl = htobe16((uint16_t)(c->t->path.sl >= 0 ? c->t->path.sl : 0));
     path.path.packetlifetime = EXACTLY | LIFETIME;
     return c->t->fn->rdma_set_option(c->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &path,
                                      sizeof path);
@@ -57,10 +115,16 @@ static int set_path(struct vb_lane *c, unsigned mtu)
 int bny_verbs_resolve_route(struct vb_lane *c, int ms)
 {
     unsigned mtu = bny_verbs_path_mtu(c);
+    int sl = c->t->path.sl >= 0;
 
-    if (!c->rail->ethernet || mtu == c->rail->mtu || set_path(c, mtu) != 0)
-        return c->t->fn->rdma_resolve_route(c->id, ms); /* bny_verbs_mtu_fits() tells */
-    return 0;
+    if (c->rail->ethernet && mtu && (mtu != c->rail->mtu || sl) && set_path(c, mtu) == 0)
+        return 0;
+    if (sl)
+        bny_warn("verbs: rank %d: %s (sl=%d of BANYAN_VERBS_PATH)", c->t->tp.rank,
+                 c->rail->ethernet ? "rdma_cm does not take a service level"
+                                   : "the subnet manager gives the service level, by its QoS",
+                 c->t->path.sl);
+    return c->t->fn->rdma_resolve_route(c->id, ms); /* bny_verbs_mtu_fits() tells */
 }
 
 int bny_verbs_mtu_fits(const struct vb_lane *c, char *why, size_t cap)

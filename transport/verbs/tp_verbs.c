@@ -92,7 +92,9 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.slot_max = VB_SLOT_MAX;
     t->fn = fn;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
-    rc = start(t, cfg);
+    rc = bny_verbs_path_settings(&t->path);
+    if (rc == 0)
+        rc = start(t, cfg);
     if (rc) {
         verbs_destroy(&t->tp);
         return rc;

@@ -248,8 +248,17 @@ struct vb_region { /* memory of the user that is registered */
     struct vb_region *next;
 };
 
+/* BANYAN_VERBS_PATH; -1: left to rdma_cm. */
+struct vb_path {
+    int tc;      /* traffic class: DSCP x 4 + ECN bits */
+    int sl;      /* service level; over RoCE the priority */
+    int timeout; /* 4.096 us x 2^timeout before a packet is sent again */
+    int retry;   /* times that it is */
+};
+
 struct vb_tp {
     struct bny_tp tp;
+    struct vb_path path;
     const struct vb_fn *fn;
     uint8_t secret[32];
     struct rdma_event_channel *events;
@@ -327,6 +336,8 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
 void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
 
 /* route.c */
+int bny_verbs_path_settings(struct vb_path *p);
+void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id); /* of either end */
 unsigned bny_verbs_mtu_bytes(unsigned code);            /* of an enum ibv_mtu; 0 of 0 */
 unsigned bny_verbs_path_mtu(const struct vb_lane *c);   /* the smaller end's; 0: unknown */
 int bny_verbs_resolve_route(struct vb_lane *c, int ms); /* as rdma_resolve_route */
@@ -340,7 +351,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
 /* join.c */
 /* Of the request and the acceptance. Borrows from c. */
 struct bny_transcript bny_verbs_said(const struct vb_lane *c);
-struct rdma_conn_param bny_verbs_param(const void *data, size_t len);
+struct rdma_conn_param bny_verbs_param(const struct vb_tp *t, const void *data, size_t len);
 void bny_verbs_ask(struct vb_ep *e); /* starts to connect; where there is a connection that
                                         serves: a better one */
 void bny_verbs_cm_progress(struct vb_tp *t); /* connection events, hellos and deadlines */

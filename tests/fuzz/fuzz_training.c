@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Any bytes as the rules of buckets, or as the body of a state that an object of the training
+ * layer saved, with a head and a checksum that are right: refused, or loaded, used, and saved
+ * again. */
+#include "input.h"
+
+#include <math.h>
+
+#include "banyan/training.h"
+#include "base/crc32c.h"
+
+enum { N = 70 };
+static float grad[N];
+static const int64_t shape[] = { 5, 13 };
+static const struct banyan_tensor tensors[] = {
+    { "w", BANYAN_F32, 2, shape, grad },
+    { "b", BANYAN_F32, 1, shape, grad + 65 },
+};
+static struct banyan_comm *comm;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    static const char *const outside[] = { "RANK", "WORLD_SIZE", "BANYAN_RANK", "PMI_RANK",
+                                           "SLURM_PROCID" };
+
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
+        unsetenv(outside[i]);
+    banyan_set_log((banyan_log_fn)fuzz_no_log, NULL, BANYAN_LOG_ERROR);
+    EXPECT(banyan_comm_init_env(&comm, NULL) == 0);
+    return 0;
+}
+
+struct object {
+    struct banyan_accordion *accordion;
+    struct banyan_local_sgd *local;
+    struct banyan_shared_mask *mask;
+    struct banyan_lazy *lazy;
+    struct banyan_buckets *buckets;
+};
+
+static void make(struct object *o, unsigned kind)
+{
+    struct banyan_lazy_config lazy;
+
+    memset(o, 0, sizeof *o);
+    banyan_lazy_config_default(&lazy);
+    lazy.alpha = 0.1;
+    if (kind == 0)
+        EXPECT(banyan_accordion_create(&o->accordion, comm, tensors, 2, NULL) == 0);
+    else if (kind == 1)
+        EXPECT(banyan_local_sgd_create(&o->local, comm, tensors, 2, NULL) == 0);
+    else if (kind == 2)
+        EXPECT(banyan_shared_mask_create(&o->mask, comm, tensors, 2, NULL) == 0);
+    else if (kind == 3)
+        EXPECT(banyan_lazy_create(&o->lazy, comm, N, &lazy) == 0);
+    else
+        EXPECT(banyan_buckets_create(&o->buckets, comm, tensors, 2, NULL) == 0);
+}
+
+static size_t bytes_of(const struct object *o)
+{
+    return o->accordion ? banyan_accordion_bytes(o->accordion)
+           : o->local   ? banyan_local_sgd_bytes(o->local)
+           : o->mask    ? banyan_shared_mask_bytes(o->mask)
+           : o->lazy    ? banyan_lazy_bytes(o->lazy)
+                        : banyan_buckets_bytes(o->buckets);
+}
+
+static int save(const struct object *o, void *buf, size_t cap)
+{
+    return o->accordion ? banyan_accordion_save(o->accordion, buf, cap)
+           : o->local   ? banyan_local_sgd_save(o->local, buf, cap)
+           : o->mask    ? banyan_shared_mask_save(o->mask, buf, cap)
+           : o->lazy    ? banyan_lazy_save(o->lazy, buf, cap)
+                        : banyan_buckets_save(o->buckets, buf, cap);
+}
+
+static int load(struct object *o, const void *buf, size_t bytes)
+{
+    return o->accordion ? banyan_accordion_load(o->accordion, buf, bytes)
+           : o->local   ? banyan_local_sgd_load(o->local, buf, bytes)
+           : o->mask    ? banyan_shared_mask_load(o->mask, buf, bytes)
+           : o->lazy    ? banyan_lazy_load(o->lazy, buf, bytes)
+                        : banyan_buckets_load(o->buckets, buf, bytes);
+}
+
+/* What it does then may fail, as of numbers that are not finite. */
+static void use(struct object *o)
+{
+    for (int i = 0; i < N; i++)
+        grad[i] = (float)i / N;
+    if (o->accordion) {
+        (void)banyan_accordion_observe(o->accordion, 0);
+        (void)banyan_accordion_step(o->accordion, 0.1);
+        (void)banyan_accordion_codec(o->accordion, 1);
+    } else if (o->local) {
+        (void)banyan_local_sgd_step(o->local, 1);
+        (void)banyan_local_sgd_finish(o->local);
+    } else if (o->mask) {
+        (void)banyan_shared_mask_step(o->mask);
+    } else if (o->lazy) {
+        (void)banyan_lazy_exchange(o->lazy, grad, NULL);
+        (void)banyan_lazy_moved(o->lazy, 0.01);
+    } else {
+        (void)banyan_buckets_ready(o->buckets, 1);
+        (void)banyan_buckets_ready(o->buckets, 0);
+        (void)banyan_buckets_wait(o->buckets);
+    }
+}
+
+static void free_object(struct object *o)
+{
+    banyan_accordion_free(o->accordion);
+    banyan_local_sgd_free(o->local);
+    banyan_shared_mask_free(o->mask);
+    banyan_lazy_free(o->lazy);
+    banyan_buckets_free(o->buckets);
+}
+
+/* A state as saved, with the input in the place of what follows the head; longer or shorter. */
+static void state(struct input *in)
+{
+    enum { HEAD = 24 }; /* kind, version, bytes, crc, 0: training/saved.c */
+    struct object o;
+    size_t bytes, len;
+    const uint8_t *body;
+    uint64_t total;
+    uint32_t crc;
+    unsigned at;
+    char *buf;
+
+    make(&o, input_byte(in) % 5);
+    use(&o);
+    bytes = bytes_of(&o);
+    buf = calloc(1, bytes + in->left + HEAD);
+    EXPECT(save(&o, buf, bytes) == 0);
+    at = (unsigned)(HEAD + input_byte(in) % (bytes - HEAD + 1));
+    body = input_take(in, in->left, &len);
+    if (len)
+        memcpy(buf + at, body, len);
+    total = at + len > bytes ? at + len : bytes;
+    memcpy(buf + 8, &total, sizeof total);
+    memset(buf + 16, 0, 4);
+    crc = bny_crc32c(bny_crc32c(0, buf, HEAD), buf + HEAD, (size_t)total - HEAD);
+    memcpy(buf + 16, &crc, sizeof crc);
+    if (load(&o, buf, (size_t)total) == 0) {
+        use(&o);
+        use(&o);
+        free(buf);
+        bytes = bytes_of(&o);
+        buf = calloc(1, bytes);
+        if (!o.buckets || banyan_buckets_micro(o.buckets) == 0) { /* not within a step */
+            EXPECT(save(&o, buf, bytes) == 0);
+            EXPECT(load(&o, buf, bytes) == 0);
+        }
+    }
+    free(buf);
+    free_object(&o);
+}
+
+static void rules(struct input *in)
+{
+    struct banyan_buckets_config cfg;
+    struct banyan_buckets *b = NULL;
+    size_t len;
+    const uint8_t *text = input_take(in, 300, &len);
+    char copy[301] = { 0 };
+
+    memcpy(copy, text, len);
+    banyan_buckets_config_default(&cfg);
+    cfg.rules = copy;
+    if (banyan_buckets_create(&b, comm, tensors, 2, &cfg) == 0) {
+        EXPECT(banyan_buckets_codec(b, 0) && banyan_buckets_codec(b, 1));
+        (void)banyan_buckets_ready(b, 0);
+        (void)banyan_buckets_ready(b, 1);
+        EXPECT(banyan_buckets_wait(b) == 0);
+    } else {
+        EXPECT(!b && *banyan_last_error());
+    }
+    banyan_buckets_free(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = { data, size };
+
+    if (input_byte(&in) & 1)
+        state(&in);
+    else
+        rules(&in);
+    return 0;
+}

@@ -2,16 +2,17 @@
 /* libbanyan-mpi.so, the library to preload: it looks which MPI the program has, and loads the
  * interposer that was built for it from its own folder. It needs no MPI itself, so it may be
  * preloaded into anything (mpirun, the shell, Python, which loads its MPI later). Each function
- * is a jump through a slot, which at first leads to the search.
+ * is a jump through a slot, which at first leads to the search. With an MPI that no interposer
+ * is for, it leads to that MPI's own function.
  *
  * Calls by the names PMPI_* come from Open MPI's Fortran functions. */
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "integrations/mpi/find.h"
 #include "integrations/mpi/names.h"
 
 struct row {
@@ -20,70 +21,105 @@ struct row {
 };
 
 void *bny_mpi_resolve(const struct row *row) __attribute__((visibility("hidden"), used));
+void *bny_mpi_offer(const char *name, void *jump) __attribute__((visibility("hidden"), used));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *interposer;
+static int searched;
+static void *interposer, *mpi; /* handles; interposer is NULL: all calls are the MPI's */
 
-static int look(struct dl_phdr_info *info, size_t size, void *arg)
+/* Once for each rank would be many lines: the first tells, as far as launchers say who that is.
+ */
+static void tell(const char *why, const char *more)
 {
-    const char **found = arg;
-    const char *slash = strrchr(info->dlpi_name, '/'),
-               *name = slash ? slash + 1 : info->dlpi_name;
+    static const char *const ranks[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                         "SLURM_PROCID" };
 
-    if (!strncmp(name, "libmpich.so.12", 14))
-        found[0] = "mpich";
-    if (!strncmp(name, "libmpi.so.40", 12))
-        found[1] = "openmpi";
-    return 0;
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        const char *rank = getenv(ranks[i]);
+        if (rank && atoi(rank) != 0)
+            return;
+    }
+    fprintf(stderr,
+            "banyan-mpi: %s%s: all calls go to the MPI library; there are interposers for Open "
+            "MPI, and for MPICH and what shares its binary interface (Intel MPI, MVAPICH, "
+            "Cray)\n",
+            why, more);
 }
 
-static void load(const char *why)
+static void load(void)
 {
-    const char *found[2] = { NULL, NULL }, *mpi;
-    char path[4096];
+    char path[4096], said[200] = "";
+    const char *(*refused)(void), *family;
+    struct bny_mpi_lib found;
     Dl_info self;
 
-    dl_iterate_phdr(look, found);
-    mpi = found[0] ? found[0] : found[1];
-    if (!mpi || (found[0] && found[1])) {
-        fprintf(stderr,
-                "banyan-mpi: %s was called, but this program has %s; there are interposers for "
-                "MPICH "
-                "(libmpich.so.12) and Open MPI (libmpi.so.40)\n",
-                why, mpi ? "two MPI libraries" : "no MPI library that is known");
-        exit(1);
+    bny_mpi_find(&found, NULL);
+    if (found.count > 0)
+        mpi = dlopen(*found.path ? found.path : NULL, RTLD_LAZY | RTLD_NOLOAD);
+    if (found.count != 1) {
+        tell("the program has ", found.count ? "two MPI libraries" : "no MPI library");
+        return;
+    }
+    family = bny_mpi_family(&found, said, sizeof said);
+    if (!family) {
+        tell("no interposer for ", *said ? said : found.path);
+        return;
     }
     dladdr(&interposer, &self);
     snprintf(path, sizeof path, "%.*slibbanyan-mpi-%s.so",
              (int)(strrchr(self.dli_fname, '/')
                        ? strrchr(self.dli_fname, '/') + 1 - self.dli_fname
                        : 0),
-             self.dli_fname, mpi);
+             self.dli_fname, family);
     interposer = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!interposer) {
-        fprintf(stderr,
-                "banyan-mpi: the program uses %s, but its interposer cannot be loaded: %s\n",
-                mpi, dlerror());
-        exit(1);
+        tell("the interposer for it cannot be loaded: ", dlerror());
+        return;
+    }
+    *(void **)&refused = dlsym(interposer, "bny_mpi_refused");
+    if (!refused || refused()) {
+        tell("", refused ? refused() : "an interposer of another version lies beside this one");
+        interposer = NULL;
     }
 }
 
 /* The first call of a function: where it is. Called by the code below. */
 void *bny_mpi_resolve(const struct row *row)
 {
-    void *fn;
+    void *fn = NULL;
 
     pthread_mutex_lock(&lock);
-    if (!interposer)
-        load(row->name);
-    fn = dlsym(interposer, row->name);
+    if (!searched)
+        load();
+    searched = 1;
+    if (interposer)
+        fn = dlsym(interposer, row->name);
+    if (!fn)
+        fn = dlsym(RTLD_NEXT, row->name);
+    if (!fn && mpi)
+        fn = dlsym(mpi, row->name);
     pthread_mutex_unlock(&lock);
-    if (!fn) {
+    if (!fn) { /* as the dynamic linker would have said without us */
         fprintf(stderr, "banyan-mpi: the program's MPI has no %s\n", row->name);
         exit(1);
     }
     __atomic_store_n(row->slot, fn, __ATOMIC_RELEASE);
     return fn;
+}
+
+/* The dynamic linker asks whether there is a function of this name: its jump, where the MPI
+ * library has it, else NULL, which is a weak reference's way to hear no. While this library is
+ * not relocated itself (a library that binds all at once comes first) only the answer that uses
+ * nothing is possible: yes. */
+void *bny_mpi_offer(const char *name, void *jump)
+{
+    static const void *const volatile relocated = (const void *)&relocated;
+    struct bny_mpi_lib found;
+
+    if (relocated != (const void *)&relocated)
+        return jump;
+    bny_mpi_find(&found, name);
+    return found.has_symbol ? jump : NULL;
 }
 
 /* bny_mpi_first: a row's address is in a scratch register; the arguments of the call are kept.
@@ -97,10 +133,15 @@ __asm__(".text\n"
         "    call bny_mpi_resolve\n"
         "    popq %r11\n popq %r9\n popq %r8\n popq %rcx\n popq %rdx\n popq %rsi\n popq %rdi\n"
         "    jmp *%rax\n");
-#define JUMP(name)                                                                             \
-    "MPI_" name ": jmp *bny_mpi_slot_" name "(%rip)\n"                                         \
-    "bny_mpi_first_" name ": leaq bny_mpi_row_" name "(%rip), %r11\n"                          \
-    "    jmp bny_mpi_first\n"
+#define JUMP(label, name)                                                                      \
+    label name ": jmp *bny_mpi_slot_" name "(%rip)\n"                                          \
+               "bny_mpi_first_" name ": leaq bny_mpi_row_" name "(%rip), %r11\n"               \
+               "    jmp bny_mpi_first\n"
+/* A resolver of the dynamic linker: MPI_... is a name whose address this code tells. */
+#define OFFER(name)                                                                            \
+    "MPI_" name ": leaq bny_mpi_called_" name "(%rip), %rdi\n"                                 \
+    "    leaq bny_mpi_jump_" name "(%rip), %rsi\n"                                             \
+    "    jmp bny_mpi_offer\n"
 #elif defined(__aarch64__)
 __asm__(".text\n"
         "bny_mpi_first:\n"
@@ -114,30 +155,44 @@ __asm__(".text\n"
         "    ldp x6, x7, [sp, #64]\n"
         "    ldp x29, x30, [sp], #80\n"
         "    br x16\n");
-#define JUMP(name)                                                                             \
-    "MPI_" name ": adrp x16, bny_mpi_slot_" name "\n"                                          \
-    "    ldr x16, [x16, #:lo12:bny_mpi_slot_" name "]\n"                                       \
-    "    br x16\n"                                                                             \
-    "bny_mpi_first_" name ": adrp x16, bny_mpi_row_" name "\n"                                 \
-    "    add x16, x16, #:lo12:bny_mpi_row_" name "\n"                                          \
-    "    b bny_mpi_first\n"
+#define JUMP(label, name)                                                                      \
+    label name ": adrp x16, bny_mpi_slot_" name "\n"                                           \
+               "    ldr x16, [x16, #:lo12:bny_mpi_slot_" name "]\n"                            \
+               "    br x16\n"                                                                  \
+               "bny_mpi_first_" name ": adrp x16, bny_mpi_row_" name "\n"                      \
+               "    add x16, x16, #:lo12:bny_mpi_row_" name "\n"                               \
+               "    b bny_mpi_first\n"
+#define OFFER(name)                                                                            \
+    "MPI_" name ": adrp x0, bny_mpi_called_" name "\n"                                         \
+    "    add x0, x0, #:lo12:bny_mpi_called_" name "\n"                                         \
+    "    adrp x1, bny_mpi_jump_" name "\n"                                                     \
+    "    add x1, x1, #:lo12:bny_mpi_jump_" name "\n"                                           \
+    "    b bny_mpi_offer\n"
 #else
 #error "write the two jumps for this processor"
 #endif
 
-#define FUNCTION(name)                                                                         \
+#define ROW(name)                                                                              \
     extern void *bny_mpi_slot_##name __attribute__((visibility("hidden")));                    \
     extern const struct row bny_mpi_row_##name __attribute__((visibility("hidden")));          \
     extern char bny_mpi_first_##name[] __attribute__((visibility("hidden"))); /* code */       \
     void *bny_mpi_slot_##name = bny_mpi_first_##name;                                          \
     const struct row bny_mpi_row_##name = { "MPI_" #name, &bny_mpi_slot_##name };              \
-    __asm__(".text\n"                                                                          \
-            ".globl MPI_" #name "\n.type MPI_" #name ", %function\n"                           \
-            ".globl bny_mpi_first_" #name "\n.hidden bny_mpi_first_" #name "\n" JUMP(#name));
+    __asm__(".text\n.globl bny_mpi_first_" #name "\n.hidden bny_mpi_first_" #name "\n");
+/* The jump itself bears the name, and PMPI_... too. */
 #define PROFILED(name)                                                                         \
-    FUNCTION(name)                                                                             \
+    ROW(name)                                                                                  \
+    __asm__(".text\n.globl MPI_" #name "\n.type MPI_" #name                                    \
+            ", %function\n" JUMP("MPI_", #name));                                              \
     __asm__(".globl PMPI_" #name "\n.type PMPI_" #name ", %function\n"                         \
             ".set PMPI_" #name ", MPI_" #name "\n");
+/* There only if the MPI library has it. */
+#define OFFERED(name)                                                                          \
+    ROW(name)                                                                                  \
+    extern const char bny_mpi_called_##name[] __attribute__((visibility("hidden")));           \
+    const char bny_mpi_called_##name[] = "MPI_" #name;                                         \
+    __asm__(".text\n" JUMP("bny_mpi_jump_", #name) ".globl MPI_" #name "\n.type MPI_" #name    \
+                                                   ", %gnu_indirect_function\n" OFFER(#name));
 
 BNY_MPI_COMMON(PROFILED)
-BNY_MPI_LARGE(FUNCTION)
+BNY_MPI_LARGE(OFFERED)

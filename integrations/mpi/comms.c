@@ -137,7 +137,7 @@ static struct shim_comm *find(MPI_Comm comm)
     struct shim_comm *c;
     int found = 0, inter = 0;
 
-    if (PMPI_Comm_get_attr(comm, keyval, &c, &found) != MPI_SUCCESS)
+    if (real.Comm_get_attr(comm, keyval, &c, &found) != MPI_SUCCESS)
         return NULL;
     if (found)
         return c;
@@ -153,12 +153,12 @@ static struct shim_comm *find(MPI_Comm comm)
     c->handle = comm;
     c->state = SHIM_FRESH;
     c->calls = c->in_flight = c->said = 0;
-    PMPI_Comm_rank(comm, &c->rank);
-    PMPI_Comm_size(comm, &c->n);
-    PMPI_Comm_test_inter(comm, &inter);
+    real.Comm_rank(comm, &c->rank);
+    real.Comm_size(comm, &c->n);
+    real.Comm_test_inter(comm, &inter);
     if (inter || c->n == 1)
         c->state = SHIM_PASS;
-    if (PMPI_Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
+    if (real.Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
         c->handle = MPI_COMM_NULL;
         return NULL;
     }
@@ -190,7 +190,7 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
 
 int shim_comms_start(void)
 {
-    return PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS
+    return real.Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS
                ? 0
                : -1;
 }
@@ -214,7 +214,7 @@ void shim_comms_stop(void)
     for (struct shim_comm *c = all; c; c = c->next) {
         MPI_Comm comm = c->handle;
         if (comm != MPI_COMM_NULL && c->state != SHIM_FREED && c->state != SHIM_CLOSING)
-            PMPI_Comm_delete_attr(comm, keyval);
+            real.Comm_delete_attr(comm, keyval);
     }
     while (are_open() && shim_now() < until)
         shim_turn(&turns);
@@ -222,5 +222,5 @@ void shim_comms_stop(void)
         shim_say("MPI_Finalize: other ranks have not freed a communicator or not completed an "
                  "operation that this "
                  "rank has left; going on without them");
-    PMPI_Comm_free_keyval(&keyval);
+    real.Comm_free_keyval(&keyval);
 }

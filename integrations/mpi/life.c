@@ -60,15 +60,15 @@ static int add_code(int class, const char *text)
     char told[MPI_MAX_ERROR_STRING] = "";
     int code, ours, len;
 
-    if (PMPI_Add_error_code(class, &code) != MPI_SUCCESS)
+    if (real.Add_error_code(class, &code) != MPI_SUCCESS)
         return class;
-    PMPI_Add_error_string(code, text);
-    if (PMPI_Error_string(code, told, &len) == MPI_SUCCESS && !strcmp(told, text))
+    real.Add_error_string(code, text);
+    if (real.Error_string(code, told, &len) == MPI_SUCCESS && !strcmp(told, text))
         return code;
-    if (PMPI_Add_error_class(&ours) != MPI_SUCCESS)
+    if (real.Add_error_class(&ours) != MPI_SUCCESS)
         return class;
-    PMPI_Add_error_string(ours, text);
-    return PMPI_Add_error_code(ours, &code) == MPI_SUCCESS ? code : ours;
+    real.Add_error_string(ours, text);
+    return real.Add_error_code(ours, &code) == MPI_SUCCESS ? code : ours;
 }
 
 int shim_code(int rc)
@@ -86,13 +86,13 @@ int shim_code(int rc)
     if (!codes[kind])
         codes[kind] = add_code(class, text);
     if (codes[kind] != class)
-        PMPI_Add_error_string(codes[kind], text);
+        real.Add_error_string(codes[kind], text);
     return codes[kind];
 }
 
 int shim_raise(MPI_Comm comm, int code)
 {
-    PMPI_Comm_call_errhandler(comm, code);
+    real.Comm_call_errhandler(comm, code);
     return code;
 }
 
@@ -113,7 +113,7 @@ static unsigned settings_hash(void)
     size_t len;
     int unused;
 
-    PMPI_Get_library_version(text, &unused);
+    real.Get_library_version(text, &unused);
     len = strlen(text); /* Open MPI's own count has the terminator */
     snprintf(text + len, sizeof text - len, "|%s|%s|%d", banyan_version_string(), shim.codec,
              shim.after);
@@ -146,7 +146,7 @@ static int agree(void)
                  "ranks (mpirun -x LD_PRELOAD) or to none",
                  limit);
         usleep(300000); /* MPICH's launcher drops what it has not read when a job is aborted */
-        PMPI_Abort(MPI_COMM_WORLD, 1);
+        real.Abort(MPI_COMM_WORLD, 1);
     }
     if (most[0] == (unsigned)~most[1])
         return 1;
@@ -162,10 +162,10 @@ static void start(void)
     const char *codec = getenv("BANYAN_MPI_CODEC");
     int level = MPI_THREAD_SINGLE;
 
-    PMPI_Query_thread(&level);
+    real.Query_thread(&level);
     shim.multiple = level == MPI_THREAD_MULTIPLE;
-    PMPI_Comm_rank(MPI_COMM_WORLD, &shim.rank);
-    PMPI_Comm_size(MPI_COMM_WORLD, &shim.n);
+    real.Comm_rank(MPI_COMM_WORLD, &shim.rank);
+    real.Comm_size(MPI_COMM_WORLD, &shim.n);
     shim.stats = setting("BANYAN_MPI_STATS", 0);
     shim.after = setting("BANYAN_MPI_AFTER", 16);
     snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");

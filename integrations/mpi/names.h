@@ -43,7 +43,8 @@
     X(File_write_at_all_end) X(File_read_ordered_end) X(File_write_ordered_end) \
     X(File_seek_shared)
 
-/* MPI-4's large counts: MPICH 4 has them, Open MPI 4 does not. */
+/* MPI-4's large counts: MPICH 4 has them, Open MPI 4 does not. Programs ask the dynamic linker
+ * whether they are there (mpi4py's wheels), so choose.c offers what the MPI library has. */
 #define BNY_MPI_LARGE(X) \
     X(Allreduce_c) X(Reduce_c) X(Bcast_c) X(Reduce_scatter_c) X(Reduce_scatter_block_c) \
     X(Allgather_c) X(Allgatherv_c) X(Gather_c) X(Gatherv_c) X(Scatter_c) X(Scatterv_c) \
@@ -51,6 +52,19 @@
     X(Ibcast_c) X(Ireduce_scatter_c) X(Ireduce_scatter_block_c) X(Iallgather_c) \
     X(Iallgatherv_c) X(Igather_c) X(Igatherv_c) X(Iscatter_c) X(Iscatterv_c) \
     X(Ialltoall_c) X(Ialltoallv_c) X(Iscan_c) X(Iexscan_c)
+
+/* What the interposers themselves ask the MPI library for, besides. Not replaced. */
+#define BNY_MPI_ASKED(X) \
+    X(Abort) X(Add_error_class) X(Add_error_code) X(Add_error_string) \
+    X(Comm_call_errhandler) X(Comm_create_keyval) X(Comm_delete_attr) X(Comm_free_keyval) \
+    X(Comm_get_attr) X(Comm_get_errhandler) X(Comm_group) X(Comm_rank) X(Comm_set_attr) \
+    X(Comm_set_errhandler) X(Comm_size) X(Comm_test_inter) X(Errhandler_free) \
+    X(Error_string) X(Get_library_version) X(Grequest_complete) X(Grequest_start) \
+    X(Group_free) X(Group_size) X(Group_translate_ranks) X(Imrecv) X(Irecv) X(Irsend) \
+    X(Isend) X(Issend) X(Op_commutative) X(Pack) X(Query_thread) X(Reduce_local) \
+    X(Status_set_cancelled) X(Status_set_elements) X(Type_commit) X(Type_contiguous) \
+    X(Type_create_struct) X(Type_get_contents) X(Type_get_envelope) X(Type_get_extent) \
+    X(Type_size) X(Type_size_x) X(Unpack)
 
 #define BNY_MPI_COMMON(X) \
     BNY_MPI_LIFE(X) BNY_MPI_COLLECTIVES(X) BNY_MPI_REQUESTS(X) BNY_MPI_GUARDED(X)

@@ -56,7 +56,7 @@ static void run(void *ctx, const void *in, void *inout, size_t n, enum banyan_dt
 {
     const struct shim_user *u = ctx;
 
-    PMPI_Reduce_local(in, inout, (int)n, u->type, u->op);
+    real.Reduce_local(in, inout, (int)n, u->type, u->op);
 }
 
 static struct shim_user *make(MPI_Op op, MPI_Datatype type, size_t elem, int commutative)
@@ -126,7 +126,7 @@ int shim_redop_get(MPI_Op op, const struct shim_type *t, struct shim_redop *out)
         return t->cls ? predefined(rule, op, t, out) : 0;
     if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP || !t->plain ||
         t->size == 0 || t->size > ELEM_MAX ||
-        PMPI_Op_commutative(op, &commutative) != MPI_SUCCESS)
+        real.Op_commutative(op, &commutative) != MPI_SUCCESS)
         return 0;
     u = make(op, t->handle, t->size, commutative);
     if (!u)

@@ -97,8 +97,8 @@ static int query(void *extra, MPI_Status *status)
 {
     const struct flight *f = extra;
 
-    PMPI_Status_set_elements(status, MPI_BYTE, 0);
-    PMPI_Status_set_cancelled(status, 0);
+    real.Status_set_elements(status, MPI_BYTE, 0);
+    real.Status_set_cancelled(status, 0);
     status->MPI_SOURCE = MPI_UNDEFINED;
     status->MPI_TAG = MPI_UNDEFINED;
     return f->code;
@@ -132,7 +132,7 @@ static void land(struct flight *f, int rc)
     if (handle == MPI_REQUEST_NULL || atomic_exchange(&f->end, LANDED) == RELEASED)
         free(f);
     if (handle != MPI_REQUEST_NULL)
-        PMPI_Grequest_complete(handle); /* f may be gone afterwards */
+        real.Grequest_complete(handle); /* f may be gone afterwards */
     shim_comm_settle(c);
 }
 
@@ -185,7 +185,7 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
     if (rc == 0)
         rc = banyan_start(f->req);
     code = rc ? shim_job_finish(&f->job, rc)
-              : PMPI_Grequest_start(query, release, cancel, f, &f->handle);
+              : real.Grequest_start(query, release, cancel, f, &f->handle);
     if (rc == 0 && code == MPI_SUCCESS) {
         *req = f->handle;
         add(f);
@@ -204,14 +204,14 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
 int shim_launch_nothing(MPI_Comm comm, MPI_Request *req)
 {
     struct flight *f = calloc(1, sizeof *f);
-    int code = f ? PMPI_Grequest_start(query, release, cancel, f, req) : MPI_ERR_NO_MEM;
+    int code = f ? real.Grequest_start(query, release, cancel, f, req) : MPI_ERR_NO_MEM;
 
     if (code != MPI_SUCCESS) {
         free(f);
         return shim_raise(comm, code);
     }
     atomic_store(&f->end, LANDED);
-    return PMPI_Grequest_complete(*req);
+    return real.Grequest_complete(*req);
 }
 
 void shim_close_start(struct shim_comm *c)
@@ -290,10 +290,10 @@ void shim_drain(MPI_Comm comm)
 
 int shim_progress_start(void)
 {
-    if (PMPI_Comm_dup(MPI_COMM_SELF, &shim_self) != MPI_SUCCESS ||
-        PMPI_Comm_set_errhandler(shim_self, MPI_ERRORS_RETURN) != MPI_SUCCESS)
+    if (real.Comm_dup(MPI_COMM_SELF, &shim_self) != MPI_SUCCESS ||
+        real.Comm_set_errhandler(shim_self, MPI_ERRORS_RETURN) != MPI_SUCCESS)
         return -1;
-    return PMPI_Irecv(NULL, 0, MPI_BYTE, 0, 0, shim_self, &pump_handle) == MPI_SUCCESS ? 0 : -1;
+    return real.Irecv(NULL, 0, MPI_BYTE, 0, 0, shim_self, &pump_handle) == MPI_SUCCESS ? 0 : -1;
 }
 
 void shim_progress_stop(void)

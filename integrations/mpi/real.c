@@ -1,89 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The MPI library that the program uses, and its functions. */
 #include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "integrations/mpi/find.h"
 #include "integrations/mpi/shim.h"
 
 struct shim_real real;
 
-#ifdef MPICH_VERSION
-static const char *const ours[] = { "libmpich.so.12", NULL };
-static const char *const others[] = { "libmpi.so.12", "libmpi.so.20", "libmpi.so.40", NULL };
-#else
-static const char *const ours[] = { "libmpi.so.40", NULL };
-static const char *const others[] = { "libmpich.so.12", NULL };
-#endif
+static char refused[1400];
 
-struct found {
-    char ours[1024], other[1024];
-};
-
-static int is_one_of(const char *const *names, const char *path)
+static const char *take(void)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-
-    for (; *names; names++)
-        if (!strncmp(name, *names, strlen(*names)))
-            return 1;
-    return 0;
-}
-
-static int look(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct found *f = arg;
-
-    if (is_one_of(ours, info->dlpi_name))
-        snprintf(f->ours, sizeof f->ours, "%s", info->dlpi_name);
-    if (is_one_of(others, info->dlpi_name))
-        snprintf(f->other, sizeof f->other, "%s", info->dlpi_name);
-    return 0;
-}
-
-/* A handle's type differs between MPIs: to go on with the wrong one would be memory errors. */
-static void refuse(const char *why, const char *path)
-{
-    fprintf(stderr,
-            "banyan-mpi: this interposer was built for " SHIM_BUILT_FOR
-            ", but %s%s; preload libbanyan-mpi.so, "
-            "which chooses, or the library of the program's own MPI\n",
-            why, path);
-    exit(1);
-}
-
-void shim_real_find(void)
-{
-    struct found f;
+    const char *missing = NULL, *family;
+    struct bny_mpi_lib found;
     void *lib;
 
-    if (real.Init)
-        return;
-    memset(&f, 0, sizeof f);
-    dl_iterate_phdr(look, &f);
-    if (f.other[0])
-        refuse("the program has loaded ", f.other);
-    lib = f.ours[0] ? dlopen(f.ours, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    bny_mpi_find(&found, "ompi_mpi_comm_world");
+    if (found.count == 0)
+        return "the program has loaded no MPI library";
+    family = found.has_symbol ? "openmpi" : "mpich";
+    if (strcmp(family, SHIM_FAMILY) != 0) {
+        snprintf(refused, sizeof refused, "the program has loaded %s", found.path);
+        return refused;
+    }
+    lib = dlopen(*found.path ? found.path : NULL, RTLD_LAZY | RTLD_NOLOAD);
     if (!lib)
-        refuse("the program has no such library", "");
+        return "the program's MPI library cannot be asked for its functions";
 #define X(name) *(void **)&real.name = dlsym(lib, "PMPI_" #name);
     SHIM_NAMES(X)
 #undef X
 #define X(name)                                                                                \
     if (!real.name)                                                                            \
-        refuse("its version has no function ", "PMPI_" #name);
-    SHIM_NAMES(X)
+        missing = "PMPI_" #name;
+    BNY_MPI_ASKED(X)
+    BNY_MPI_COLLECTIVES(X)
+    BNY_MPI_REQUESTS(X)
 #undef X
+    if (!missing)
+        return NULL;
+    memset(&real, 0, sizeof real);
+    snprintf(refused, sizeof refused, "the program's MPI has no function %s", missing);
+    return refused;
 }
 
 __attribute__((constructor)) static void at_load(void)
 {
-    struct found f;
+    const char *why = take();
 
-    memset(&f, 0, sizeof f);
-    dl_iterate_phdr(look, &f);
-    if (f.other[0] && f.ours[0])
-        refuse("the program has loaded ", f.other);
+    if (why != refused)
+        snprintf(refused, sizeof refused, "%s", why ? why : "");
+}
+
+const char *bny_mpi_refused(void)
+{
+    return *refused ? refused : NULL;
+}
+
+/* A handle's type differs between MPIs: to go on with the wrong one would be memory errors. */
+void shim_real_find(void)
+{
+    if (!real.Init)
+        at_load(); /* the program may have loaded its MPI after us */
+    if (!*refused)
+        return;
+    fprintf(
+        stderr,
+        "banyan-mpi: this interposer was built for " SHIM_BUILT_FOR
+        ", but %s; preload libbanyan-mpi.so, which chooses, or the library of the program's "
+        "own MPI\n",
+        refused);
+    exit(1);
 }

@@ -113,7 +113,7 @@ int MPI_Send(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI
     int rc;
 
     STRAIGHT(Send(buf, count, type, to, tag, comm));
-    rc = PMPI_Isend(buf, count, type, to, tag, comm, &req);
+    rc = real.Isend(buf, count, type, to, tag, comm, &req);
     return rc == MPI_SUCCESS ? shim_wait_native(&req) : rc;
 }
 
@@ -123,7 +123,7 @@ int MPI_Ssend(const void *buf, int count, MPI_Datatype type, int to, int tag, MP
     int rc;
 
     STRAIGHT(Ssend(buf, count, type, to, tag, comm));
-    rc = PMPI_Issend(buf, count, type, to, tag, comm, &req);
+    rc = real.Issend(buf, count, type, to, tag, comm, &req);
     return rc == MPI_SUCCESS ? shim_wait_native(&req) : rc;
 }
 
@@ -133,7 +133,7 @@ int MPI_Rsend(const void *buf, int count, MPI_Datatype type, int to, int tag, MP
     int rc;
 
     STRAIGHT(Rsend(buf, count, type, to, tag, comm));
-    rc = PMPI_Irsend(buf, count, type, to, tag, comm, &req);
+    rc = real.Irsend(buf, count, type, to, tag, comm, &req);
     return rc == MPI_SUCCESS ? shim_wait_native(&req) : rc;
 }
 
@@ -144,7 +144,7 @@ int MPI_Recv(void *buf, int count, MPI_Datatype type, int from, int tag, MPI_Com
     int flag = 0, rc;
 
     STRAIGHT(Recv(buf, count, type, from, tag, comm, status));
-    rc = PMPI_Irecv(buf, count, type, from, tag, comm, &req);
+    rc = real.Irecv(buf, count, type, from, tag, comm, &req);
     if (rc != MPI_SUCCESS)
         return rc;
     LOOP(Test(&req, &flag, status));
@@ -156,7 +156,7 @@ int MPI_Mrecv(void *buf, int count, MPI_Datatype type, MPI_Message *message, MPI
     int flag = 0, rc;
 
     STRAIGHT(Mrecv(buf, count, type, message, status));
-    rc = PMPI_Imrecv(buf, count, type, message, &req);
+    rc = real.Imrecv(buf, count, type, message, &req);
     if (rc != MPI_SUCCESS)
         return rc;
     LOOP(Test(&req, &flag, status));
@@ -187,9 +187,9 @@ int MPI_Sendrecv(const void *send, int scount, MPI_Datatype stype, int to, int s
 
     STRAIGHT(
         Sendrecv(send, scount, stype, to, stag, recv, rcount, rtype, from, rtag, comm, status));
-    rc = PMPI_Irecv(recv, rcount, rtype, from, rtag, comm, &req[0]);
+    rc = real.Irecv(recv, rcount, rtype, from, rtag, comm, &req[0]);
     if (rc == MPI_SUCCESS)
-        rc = PMPI_Isend(send, scount, stype, to, stag, comm, &req[1]);
+        rc = real.Isend(send, scount, stype, to, stag, comm, &req[1]);
     if (rc == MPI_SUCCESS)
         rc = shim_wait_native(&req[1]);
     if (rc != MPI_SUCCESS)

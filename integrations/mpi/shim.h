@@ -17,24 +17,30 @@
 
 #ifdef MPICH_VERSION
 #define SHIM_BUILT_FOR "MPICH"
-#define SHIM_NAMES(X)  BNY_MPI_COMMON(X) BNY_MPI_LARGE(X)
+#define SHIM_FAMILY    "mpich"
+#define SHIM_NAMES(X)  BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
 #else
 #define SHIM_BUILT_FOR "Open MPI"
-#define SHIM_NAMES(X)  BNY_MPI_COMMON(X)
+#define SHIM_FAMILY    "openmpi"
+#define SHIM_NAMES(X)  BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
 #endif
 
 /* ---- real.c: the MPI library's own functions ---- */
 /* Called by pointer: choose.c also takes the names PMPI_*, for Open MPI's Fortran functions
- * call those. */
+ * call those; and the library may have any name, or be in no scope that we see. Filled when
+ * this library is loaded; older MPIs may lack some of the functions that are replaced, which
+ * their programs do not call then. */
 struct shim_real {
 #define X(name) __typeof__(&PMPI_##name) name;
     SHIM_NAMES(X)
 #undef X
 };
 extern struct shim_real real;
-/* Fills `real`; ends the process with a line when the MPI library here is not the one this was
- * built for. */
+/* At MPI_Init, for who was preloaded directly: ends the process with a line when the MPI
+ * library here is not of the family that this was built for. */
 void shim_real_find(void);
+/* Why `real` cannot be used, for choose.c; NULL: it can. */
+__attribute__((visibility("default"))) const char *bny_mpi_refused(void);
 
 /* ---- life.c ---- */
 struct shim_state {

@@ -46,21 +46,30 @@ static uint8_t native_of(int cls, size_t size, int with_sign)
     }
 }
 
-int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op op)
+static MPI_Errhandler loud[2]; /* the program's, while we ask what may be an error */
+
+static void quiet(int on)
 {
     const MPI_Comm comms[2] = { MPI_COMM_WORLD, MPI_COMM_SELF };
-    MPI_Errhandler was[2];
-    int rc;
 
     for (int i = 0; i < 2; i++) {
-        PMPI_Comm_get_errhandler(comms[i], &was[i]);
-        PMPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN);
+        if (on) {
+            real.Comm_get_errhandler(comms[i], &loud[i]);
+            real.Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN);
+        } else {
+            real.Comm_set_errhandler(comms[i], loud[i]);
+            real.Errhandler_free(&loud[i]);
+        }
     }
-    rc = PMPI_Reduce_local(in, inout, 1, type, op);
-    for (int i = 0; i < 2; i++) {
-        PMPI_Comm_set_errhandler(comms[i], was[i]);
-        PMPI_Errhandler_free(&was[i]);
-    }
+}
+
+int shim_reduce_quietly(const void *in, void *inout, MPI_Datatype type, MPI_Op op)
+{
+    int rc;
+
+    quiet(1);
+    rc = real.Reduce_local(in, inout, 1, type, op);
+    quiet(0);
     return rc;
 }
 
@@ -73,7 +82,8 @@ static int is_signed(MPI_Datatype type)
 
     memset(a, 0xff, sizeof a);
     b[0] = one[0] = 1;
-    return shim_reduce_quietly(a, b, type, MPI_MAX) == MPI_SUCCESS && !memcmp(b, one, sizeof b);
+    return real.Reduce_local(a, b, 1, type, MPI_MAX) == MPI_SUCCESS &&
+           !memcmp(b, one, sizeof b);
 }
 
 static void add(MPI_Datatype type, int cls)
@@ -84,8 +94,8 @@ static void add(MPI_Datatype type, int cls)
     int size = 0;
 
     if (type == MPI_DATATYPE_NULL || find(type) || ntypes == SHIM_TYPES_MAX ||
-        PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0 ||
-        PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
+        real.Type_size(type, &size) != MPI_SUCCESS || size <= 0 ||
+        real.Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
         return;
     while (table[i].size)
         i = (i + 1) % SLOTS;
@@ -171,8 +181,10 @@ void shim_types_start(void)
         { MPI_2INTEGER, pair },
     };
 
+    quiet(1); /* a library without Fortran or C++ does not know all */
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         add(all[i].type, all[i].cls);
+    quiet(0);
 }
 
 /* Contiguous by its constructors. Types of other constructors may be contiguous as well, but
@@ -186,18 +198,18 @@ static int is_plain(MPI_Datatype type, int depth)
 
     if (known)
         return known->plain;
-    if (depth == DEEP || PMPI_Type_get_envelope(type, &ni, &na, &nd, &combiner) != MPI_SUCCESS)
+    if (depth == DEEP || real.Type_get_envelope(type, &ni, &na, &nd, &combiner) != MPI_SUCCESS)
         return 0;
     if (nd != 1 || ni > 1 || na != 0 ||
         (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS))
         return 0;
-    if (PMPI_Type_get_contents(type, ni, na, nd, counts, none, &inner) != MPI_SUCCESS)
+    if (real.Type_get_contents(type, ni, na, nd, counts, none, &inner) != MPI_SUCCESS)
         return 0;
     plain = is_plain(inner, depth + 1);
     if (!find(inner) &&
-        PMPI_Type_get_envelope(inner, &ni, &na, &nd, &combiner) == MPI_SUCCESS &&
+        real.Type_get_envelope(inner, &ni, &na, &nd, &combiner) == MPI_SUCCESS &&
         combiner != MPI_COMBINER_NAMED)
-        PMPI_Type_free(&inner); /* get_contents made a handle */
+        real.Type_free(&inner); /* get_contents made a handle */
     return plain;
 }
 
@@ -207,7 +219,7 @@ static int is_committed(MPI_Datatype type)
     int position = 0;
     char none[1] = "";
 
-    return PMPI_Pack(none, 0, type, none, 0, &position, shim_self) == MPI_SUCCESS;
+    return real.Pack(none, 0, type, none, 0, &position, shim_self) == MPI_SUCCESS;
 }
 
 int shim_type_get(MPI_Datatype type, struct shim_type *out)
@@ -221,10 +233,10 @@ int shim_type_get(MPI_Datatype type, struct shim_type *out)
         return 0;
     }
     if (type == MPI_DATATYPE_NULL || !is_committed(type) ||
-        PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
+        real.Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
         return -1;
     *out = (struct shim_type){ .handle = type, .size = (size_t)size };
-    if (PMPI_Type_get_extent(type, &lb, &out->extent) != MPI_SUCCESS)
+    if (real.Type_get_extent(type, &lb, &out->extent) != MPI_SUCCESS)
         return -1;
     out->plain = is_plain(type, 0);
     return 0;
@@ -252,18 +264,18 @@ static int copy_large(const void *from, MPI_Datatype from_type, void *to, MPI_Da
     MPI_Aint places[2] = { 0, (MPI_Aint)blocks * 4096 };
     MPI_Datatype types[2];
 
-    rc = PMPI_Type_contiguous(4096, MPI_BYTE, &page);
+    rc = real.Type_contiguous(4096, MPI_BYTE, &page);
     types[0] = page;
     types[1] = MPI_BYTE;
     if (rc == MPI_SUCCESS)
-        rc = PMPI_Type_create_struct(2, lengths, places, types, &pages);
+        rc = real.Type_create_struct(2, lengths, places, types, &pages);
     if (rc != MPI_SUCCESS)
         return rc;
-    PMPI_Type_commit(&pages);
+    real.Type_commit(&pages);
     rc = copy_between(from, 1, from_type == MPI_PACKED ? pages : from_type, to, 1,
                       to_type == MPI_PACKED ? pages : to_type);
-    PMPI_Type_free(&pages);
-    PMPI_Type_free(&page);
+    real.Type_free(&pages);
+    real.Type_free(&page);
     return rc;
 }
 
@@ -293,7 +305,7 @@ int shim_pack(const void *from, size_t count, const struct shim_type *t, void *t
         else if (src == (const char *)MPI_BOTTOM)
             rc = copy_between(src, (int)n, t->handle, dst, (int)(n * t->size), MPI_PACKED);
         else
-            rc = PMPI_Pack(src, (int)n, t->handle, dst, (int)(n * t->size), &position,
+            rc = real.Pack(src, (int)n, t->handle, dst, (int)(n * t->size), &position,
                            MPI_COMM_SELF);
     }
     return rc;
@@ -318,7 +330,7 @@ int shim_unpack(const void *from, void *to, size_t count, const struct shim_type
         else if (dst == (char *)MPI_BOTTOM)
             rc = copy_between(src, (int)(n * t->size), MPI_PACKED, dst, (int)n, t->handle);
         else
-            rc = PMPI_Unpack(src, (int)(n * t->size), &position, dst, (int)n, t->handle,
+            rc = real.Unpack(src, (int)(n * t->size), &position, dst, (int)n, t->handle,
                              MPI_COMM_SELF);
     }
     return rc;

@@ -2,6 +2,7 @@
 /* What random calls do not reach: who progresses whom, communicators and handles that end
  * early, threads, lost ranks. Usage: cases NAME [FILE]; prints "ok" from rank 0. test_mpi.py
  * bounds the time of each. */
+#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -329,6 +330,14 @@ static void bottom(void)
     MPI_Type_free(&type);
 }
 
+/* Who asks the dynamic linker for a function (mpi4py's wheels do) hears what the MPI has. The
+ * interposer has no PMPI_*_c. */
+static void large_counts(void)
+{
+    check(!dlsym(RTLD_DEFAULT, "MPI_Allreduce_c") == !dlsym(RTLD_DEFAULT, "PMPI_Allreduce_c"),
+          "MPI_Allreduce_c is there without the MPI's, or the other way");
+}
+
 static void wrong_arguments(void)
 {
     check(bad_arguments(results, rank, n),
@@ -353,6 +362,7 @@ int main(int argc, char **argv)
         { "mismatch", mismatch },
         { "codec", codec },
         { "bottom", bottom },
+        { "large_counts", large_counts },
         { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";

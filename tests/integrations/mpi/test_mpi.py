@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI interposer under one MPI: the same random calls with and without it, and the cases of cases.c.
-Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES FORTRAN,... [OTHER_INTERPOSER]
-FORTRAN: the programs of fortran.F90, or "none".
+Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES UNKNOWN FORTRAN,... [OTHER_INTERPOSER]
+UNKNOWN: a program of an MPI that no interposer is for. FORTRAN: the programs of fortran.F90, or "none".
 
 BANYAN_TEST_SEED repeats a run, BANYAN_TEST_SCALE scales the number of random calls."""
 import os
@@ -14,9 +14,9 @@ import sys
 import tempfile
 import unittest
 
-MPI, LIBRARY, RANDOM_CALLS, CASES = sys.argv[1:5]
-FORTRAN = [] if sys.argv[5] == "none" else sys.argv[5].split(",")
-OTHER = sys.argv[6] if len(sys.argv) > 6 else None
+MPI, LIBRARY, RANDOM_CALLS, CASES, UNKNOWN = sys.argv[1:6]
+FORTRAN = [] if sys.argv[6] == "none" else sys.argv[6].split(",")
+OTHER = sys.argv[7] if len(sys.argv) > 7 else None
 MPIRUN = "mpirun." + MPI
 # What another launcher, around this test, may have left.
 FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
@@ -206,6 +206,26 @@ class Cases(Mpi):
         code, out, err = self.run_ranks(2, CASES, "mixed", library=OTHER, limit=60)
         self.assertNotEqual(code, 0, out)
         self.assertIn("this interposer was built for", err)
+
+    def test_functions_that_the_mpi_lacks_are_not_there(self):
+        for library in None, LIBRARY:
+            self.case("large_counts", library=library)
+
+    def test_library_of_another_name(self):
+        """MPICH 4.3, Intel MPI and MVAPICH are libmpi.so.12."""
+        own = next(line.split()[2] for line in subprocess.run(["ldd", CASES], capture_output=True, text=True, check=True).stdout.splitlines()
+                   if line.split()[0].startswith(("libmpich.so", "libmpi.so")))
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "libmpi.so.12" if MPI == "mpich" else "libompi-renamed.so")
+            other.symlink_to(own)
+            err = self.case("mixed", library=f"{LIBRARY}:{other}", BANYAN_MPI_STATS="1")
+        self.assertRegex(err, r" iallreduce +15 ")
+
+    def test_unknown_mpi_gets_all_calls(self):
+        for rank, lines in ("0", 1), ("1", 0):
+            done = subprocess.run([UNKNOWN], env=dict(os.environ, LD_PRELOAD=LIBRARY, PMI_RANK=rank), capture_output=True, text=True, timeout=20, check=True)
+            self.assertEqual(done.stdout, "ok\n")
+            self.assertEqual(done.stderr.count("no interposer for Nobody's MPI 1.0: all calls go to the MPI library"), lines, done.stderr)
 
     def test_preloaded_into_a_program_without_mpi(self):
         done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=LIBRARY), capture_output=True, timeout=20)

@@ -376,6 +376,52 @@ static int pick(const struct banyan_comm *parent, const struct member *all, int 
     return n;
 }
 
+int bny_comm_among(struct banyan_comm *parent, const int *ranks, int n,
+                   struct banyan_comm **out)
+{
+    struct bny_world *w = parent->world;
+    int *world_ranks = malloc((size_t)n * sizeof *world_ranks), me = -1;
+
+    *out = NULL;
+    for (int i = 0; world_ranks && i < n; i++) {
+        world_ranks[i] = parent->peers[ranks[i]].world_rank;
+        if (ranks[i] == parent->rank)
+            me = i;
+    }
+    if (world_ranks) {
+        bny_world_lock(w);
+        *out = bny_comm_alloc(w, 0, n, me, world_ranks);
+        if (*out) {
+            atomic_fetch_add(&w->refs, 1);
+            inherit(*out, parent);
+        }
+        bny_world_unlock(w);
+    }
+    free(world_ranks);
+    return *out ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator of %d ranks", n);
+}
+
+uint32_t bny_comm_draw(struct banyan_comm *parent)
+{
+    struct bny_world *w = parent->world;
+    uint32_t id;
+
+    bny_world_lock(w);
+    id = w->comm_ids_again ? 0 : draw_id(w);
+    if (w->comm_ids_again) /* members that still use it would have to be asked */
+        id = 0;
+    bny_world_unlock(w);
+    return id;
+}
+
+void bny_comm_name(struct banyan_comm *comm, uint32_t id)
+{
+    bny_world_lock(comm->world);
+    comm->id = id;
+    bny_comm_settle(comm);
+    bny_world_unlock(comm->world);
+}
+
 /* ranks: memory for a number a member of the parent. */
 static int make_child(struct banyan_comm *parent, const struct member *all, int color,
                       int *ranks, struct banyan_comm **out)

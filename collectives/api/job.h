@@ -39,6 +39,17 @@ void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
 
+/* A split in pieces, for callers whose members agree on an id by other means (the MPI
+ * interposer: any subset of the ranks, while the others are elsewhere). `ranks` are the members
+ * as the parent numbers them, this rank among them. Local: 0 and *out, which can do nothing
+ * before bny_comm_name, or -BANYAN_ENOMEM. */
+int bny_comm_among(struct banyan_comm *parent, const int *ranks, int n,
+                   struct banyan_comm **out);
+/* A number for it that this rank has never given out; 0: none is left. One member draws it. */
+uint32_t bny_comm_draw(struct banyan_comm *parent);
+/* All members give it that number. Messages that came before are delivered. */
+void bny_comm_name(struct banyan_comm *comm, uint32_t id);
+
 #define BNY_COMM_MARK 0x6d6d6f63u
 /* Of a communicator that a program hands us: 0, -BANYAN_EINVAL when it is NULL or was finalized
  * or destroyed, -BANYAN_EFORK when it is of a parent of this process. what: the function

@@ -1,141 +1,240 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Communicators. Each MPI communicator has an object of ours as an attribute, which its freeing
- * takes along. The banyan communicator is made in a blocking collective, because a non-blocking
- * call may wait for nobody: on MPI_COMM_WORLD in the first, on others when `after` collectives
- * have been called on it: it costs about a millisecond (two ranks), so a communicator that is
- * made for one broadcast should not have one. */
-#include <stdio.h>
+ * takes along. All whose ranks are the job's share the one world that MPI_Init has joined: what
+ * each has of its own is a line, an order of operations among its ranks. MPI makes
+ * communicators from any subset of ranks, so a line is made by its members alone, in a blocking
+ * collective (a non-blocking call may wait for nobody): the `after`th on this communicator, as
+ * one that is made for a few broadcasts should cost nothing. A line outlives its communicator,
+ * and serves the next one of the same ranks: what is in flight on it comes before what that
+ * starts, at all ranks alike. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/api/job.h"
 #include "integrations/mpi/shim.h"
 
-/* At MPI_Finalize: for ranks that freed a communicator later than we did. */
+/* At MPI_Finalize: for ranks that come later, or hold an operation that we have left. */
 #define CLOSE_S 20.0
+
+/* Lines that a process may have; beyond, communicators stay on the MPI library. Rank 0 of each
+ * decides; the others bear more, as they are rank 0 elsewhere. */
+#define LINES_MAX 512
+
+struct line {
+    struct banyan_comm *banyan;
+    uint32_t id;
+    int n, *ranks; /* of MPI_COMM_WORLD */
+    atomic_int refs;
+    struct line *next;
+};
 
 struct shim_comm *shim_cache[SHIM_CACHE];
 static struct shim_comm *all;
+static struct line *lines;
+static int nlines;
 static int keyval = MPI_KEYVAL_INVALID;
 
 /* ---- freeing ---- */
 
 static void recycle(struct shim_comm *c)
 {
-    banyan_comm_destroy(c->banyan);
+    if (c->line)
+        c->line->refs--;
+    c->line = NULL;
     c->banyan = NULL;
     c->state = SHIM_FRESH;
     c->handle = MPI_COMM_NULL;
 }
 
-/* The attribute's end: MPI_Comm_free was called here, perhaps not yet at other ranks, and
- * operations may be in flight. So nothing is torn down before a last barrier has completed,
- * which starts when our operations have: a rank that has left would look dead to one that still
- * completes them. Only marks: the MPI library may hold a lock of its own in this callback, and
- * shim_lock is taken before that one elsewhere. */
+/* The attribute's end: MPI_Comm_free was called here. Operations may be in flight. The MPI
+ * library may hold a lock of its own in this callback, and shim_lock is taken before that one
+ * elsewhere: so this only marks. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct shim_comm *c = value, **cached = &shim_cache[shim_hash((uintptr_t)comm)];
 
     if (*cached == c)
         *cached = NULL;
-    if (c->state != SHIM_READY) {
-        recycle(c);
-        return MPI_SUCCESS;
-    }
     c->state = SHIM_FREED;
-    shim.in_flight++;
-    shim.freed++;
+    shim_comm_settle(c);
     return MPI_SUCCESS;
-}
-
-void shim_comms_close(void)
-{
-    for (struct shim_comm *c = all; c && shim.freed; c = c->next)
-        if (c->state == SHIM_FREED && c->in_flight == 0) {
-            c->state = SHIM_CLOSING;
-            shim.freed--;
-            shim_close_start(c); /* counts as in flight itself */
-            shim.in_flight--;
-        }
 }
 
 void shim_comm_settle(struct shim_comm *c)
 {
-    if (c->state == SHIM_CLOSING && c->in_flight == 0)
+    if (c->state == SHIM_FREED && c->in_flight == 0)
         recycle(c);
 }
 
-/* ---- joining ---- */
+/* ---- lines ---- */
 
-static int gather(void *ctx, const void *in, void *out, size_t bytes)
+static void line_free(struct line *l)
 {
-    const struct shim_comm *c = ctx;
-    MPI_Request req;
-
-    if (real.Iallgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, c->handle, &req) !=
-        MPI_SUCCESS)
-        return -1;
-    return shim_wait_native(&req) == MPI_SUCCESS ? 0 : -1;
+    if (!l)
+        return;
+    banyan_comm_destroy(l->banyan);
+    free(l->ranks);
+    free(l);
 }
 
-static int init(struct shim_comm *c)
+/* Members by their ranks in MPI_COMM_WORLD; NULL: some are of another job (MPI_Comm_spawn), so
+ * all of them see some that are, or there is no memory, which *out_of_memory says. */
+static int *members(const struct shim_comm *c, int *out_of_memory)
 {
-    struct banyan_config cfg;
-    unsigned turns = 0;
-    int done = 0, rc;
+    int *from = malloc(2 * (size_t)c->n * sizeof *from), *to = from + c->n, foreign = 0;
+    MPI_Group ours, world;
 
-    banyan_config_default(&cfg);
-    cfg.codec = shim.codec;
-    if (!getenv("BANYAN_OP_TIMEOUT"))
-        cfg.op_timeout_s = 0; /* MPI waits for ever; a death is noticed by other means */
-    cfg.allgather = gather;
-    cfg.allgather_ctx = c;
-    cfg.progress_hook = shim_drive_mpi;
-    rc = banyan_comm_init_start(&c->banyan, NULL, c->n, c->rank, &cfg);
-    while (rc == 0 && !done) {
-        rc = banyan_comm_init_test(c->banyan, &done);
-        if (rc == 0 && !done)
-            shim_turn(&turns);
+    *out_of_memory = !from;
+    if (!from)
+        return NULL;
+    for (int i = 0; i < c->n; i++)
+        from[i] = i;
+    real.Comm_group(c->handle, &ours);
+    real.Comm_group(MPI_COMM_WORLD, &world);
+    real.Group_translate_ranks(ours, c->n, from, world, to);
+    real.Group_free(&ours);
+    real.Group_free(&world);
+    for (int i = 0; i < c->n; i++) {
+        from[i] = to[i];
+        foreign |= to[i] == MPI_UNDEFINED;
     }
-    return rc;
+    if (!foreign)
+        return from;
+    free(from);
+    return NULL;
 }
 
-/* All ranks are in the same call. First wait for the last of them, without a deadline, as the
- * call itself would; then join; then agree on whether every rank did. */
+static struct line *idle_line(const int *ranks, int n)
+{
+    for (struct line *l = lines; l; l = l->next)
+        if (l->n == n && l->refs == 0 && !memcmp(l->ranks, ranks, (size_t)n * sizeof *ranks) &&
+            banyan_async_error(l->banyan, NULL, NULL, 0) == 0)
+            return l;
+    return NULL;
+}
+
+/* Takes ranks. */
+static struct line *new_line(int *ranks, int n)
+{
+    struct line *l = ranks ? calloc(1, sizeof *l) : NULL;
+
+    if (!l) {
+        free(ranks);
+        return NULL;
+    }
+    l->ranks = ranks;
+    l->n = n;
+    if (bny_comm_among(shim_world, ranks, n, &l->banyan) == 0)
+        return l;
+    line_free(l);
+    return NULL;
+}
+
+/* What this rank says to the others: the line's number, which is rank 0's to say, and whether
+ * it cannot. */
+enum { ID, CANNOT, WORDS };
+
+/* A line for these ranks, in `made` if it is new. */
+static void propose(const struct shim_comm *c, int *ranks, struct line **made,
+                    unsigned said[WORDS])
+{
+    struct line *idle = ranks && c->rank == 0 ? idle_line(ranks, c->n) : NULL;
+
+    said[ID] = said[CANNOT] = 0;
+    *made = NULL;
+    if (idle) {
+        said[ID] = idle->id;
+        free(ranks);
+    } else if (nlines < (c->rank ? 2 * LINES_MAX : LINES_MAX)) {
+        *made = new_line(ranks, c->n);
+        if (c->rank == 0)
+            said[ID] = bny_comm_draw(shim_world);
+        said[CANNOT] = !*made || (c->rank == 0 && said[ID] == 0);
+    } else {
+        said[CANNOT] = 1;
+        free(ranks);
+    }
+}
+
+/* What they agreed on: a line that is there already, or the new one. */
+static struct line *take(struct line *made, uint32_t id)
+{
+    struct line *l = lines;
+
+    while (l && l->id != id)
+        l = l->next;
+    if (l) {
+        line_free(made);
+    } else if (made) {
+        l = made;
+        l->id = id;
+        bny_comm_name(l->banyan, id);
+        l->next = lines;
+        lines = l;
+        nlines++;
+    }
+    if (l)
+        l->refs++;
+    return l;
+}
+
+/* All members are in the same call. */
 static void join(struct shim_comm *c)
 {
-    int ok = 0, worst = 0, rc;
-    char why[400] = "";
+    unsigned mine[WORDS], sum[WORDS] = { 0, 1 };
+    int out_of_memory, *ranks = members(c, &out_of_memory);
+    struct line *made, *line = NULL;
     MPI_Request req;
 
-    rc = real.Ibarrier(c->handle, &req);
-    if (rc == MPI_SUCCESS)
-        rc = shim_wait_native(&req);
-    if (rc == MPI_SUCCESS) {
-        ok = init(c) == 0;
-        if (!ok)
-            snprintf(why, sizeof why, "%s", banyan_last_error());
-        rc = real.Iallreduce(&ok, &worst, 1, MPI_INT, MPI_MIN, c->handle, &req);
-        if (rc == MPI_SUCCESS)
-            rc = shim_wait_native(&req);
-    }
-    if (rc == MPI_SUCCESS && worst) {
-        c->state = SHIM_READY;
+    if (!ranks && !out_of_memory) {
+        c->state = SHIM_PASS;
         return;
     }
-    if (!ok)
-        shim_say("a communicator of %d ranks stays on MPI: %s", c->n, why);
-    banyan_comm_destroy(c->banyan);
-    c->banyan = NULL;
-    c->state = SHIM_PASS;
+    shim_lock();
+    propose(c, ranks, &made, mine);
+    shim_unlock();
+    /* A sum, as MPICH takes the maximum of unsigned numbers for signed ones. */
+    if (real.Iallreduce(mine, sum, WORDS, MPI_UNSIGNED, MPI_SUM, c->handle, &req) !=
+            MPI_SUCCESS ||
+        shim_wait_native(&req) != MPI_SUCCESS)
+        sum[CANNOT] = 1;
+    shim_lock();
+    if (sum[CANNOT])
+        line_free(made);
+    else
+        line = take(made, sum[ID]);
+    c->line = line;
+    c->banyan = line ? line->banyan : NULL;
+    c->state = line ? SHIM_READY : SHIM_PASS;
+    shim_unlock();
 }
 
 /* ---- finding ---- */
 
+static void fill(struct shim_comm *c, MPI_Comm comm)
+{
+    int inter = 0;
+
+    c->handle = comm;
+    c->state = SHIM_FRESH;
+    c->calls = c->in_flight = c->said = 0;
+    c->banyan = NULL;
+    c->line = NULL;
+    real.Comm_rank(comm, &c->rank);
+    real.Comm_size(comm, &c->n);
+    real.Comm_test_inter(comm, &inter);
+    if (!shim_world || inter || c->n == 1) {
+        c->state = SHIM_PASS;
+    } else if (comm == MPI_COMM_WORLD) {
+        c->banyan = shim_world;
+        c->state = SHIM_READY;
+    }
+}
+
 static struct shim_comm *find(MPI_Comm comm)
 {
     struct shim_comm *c;
-    int found = 0, inter = 0;
+    int found = 0;
 
     if (real.Comm_get_attr(comm, keyval, &c, &found) != MPI_SUCCESS)
         return NULL;
@@ -150,14 +249,7 @@ static struct shim_comm *find(MPI_Comm comm)
         c->next = all;
         all = c;
     }
-    c->handle = comm;
-    c->state = SHIM_FRESH;
-    c->calls = c->in_flight = c->said = 0;
-    real.Comm_rank(comm, &c->rank);
-    real.Comm_size(comm, &c->n);
-    real.Comm_test_inter(comm, &inter);
-    if (inter || c->n == 1)
-        c->state = SHIM_PASS;
+    fill(c, comm);
     if (real.Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
         c->handle = MPI_COMM_NULL;
         return NULL;
@@ -178,8 +270,7 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
     c = find(comm);
     if (c)
         shim_cache[shim_hash((uintptr_t)comm)] = c;
-    due = c && c->state == SHIM_FRESH && blocking &&
-          (++c->calls >= shim.after || comm == MPI_COMM_WORLD);
+    due = c && c->state == SHIM_FRESH && blocking && ++c->calls >= shim.after;
     shim_unlock();
     if (due)
         join(c);
@@ -195,32 +286,32 @@ int shim_comms_start(void)
                : -1;
 }
 
-static int are_open(void)
-{
-    for (struct shim_comm *c = all; c; c = c->next)
-        if (c->state == SHIM_FREED || c->state == SHIM_CLOSING)
-            return 1;
-    return 0;
-}
-
-/* Communicators that the program never freed are closed like the others: their ranks are all in
- * MPI_Finalize. */
 void shim_comms_stop(void)
 {
     double until = shim_now() + CLOSE_S;
     unsigned turns = 0;
 
     memset(shim_cache, 0, sizeof shim_cache);
+    while (shim.in_flight && shim_now() < until) { /* requests that nobody waits for */
+        shim_turn(&turns);
+        shim_drive_mpi(NULL);
+    }
     for (struct shim_comm *c = all; c; c = c->next) {
         MPI_Comm comm = c->handle;
-        if (comm != MPI_COMM_NULL && c->state != SHIM_FREED && c->state != SHIM_CLOSING)
+        if (comm != MPI_COMM_NULL && c->state != SHIM_FREED)
             real.Comm_delete_attr(comm, keyval);
     }
-    while (are_open() && shim_now() < until)
-        shim_turn(&turns);
-    if (are_open())
-        shim_say("MPI_Finalize: other ranks have not freed a communicator or not completed an "
-                 "operation that this "
-                 "rank has left; going on without them");
+    shim_world_leave(until);
     real.Comm_free_keyval(&keyval);
+}
+
+void shim_comms_free(void)
+{
+    struct line *l;
+
+    while ((l = lines)) {
+        lines = l->next;
+        line_free(l);
+    }
+    nlines = 0;
 }

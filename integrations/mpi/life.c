@@ -171,6 +171,8 @@ static void start(void)
     snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");
     shim_types_start();
     shim.ready = agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
+    if (shim.ready)
+        shim_world_join();
 }
 
 int MPI_Init(int *argc, char ***argv)

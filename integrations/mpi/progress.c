@@ -12,9 +12,9 @@
 struct flight {
     struct shim_job job;
     struct banyan_request *req;
-    MPI_Request handle; /* MPI_REQUEST_NULL: our own, nobody waits for it */
-    int code;           /* for the status */
-    atomic_int end;     /* enum end: the later of both frees it */
+    MPI_Request handle;
+    int code;       /* for the status */
+    atomic_int end; /* enum end: the later of both frees it */
     struct flight *next;
 };
 
@@ -123,16 +123,13 @@ static void land(struct flight *f, int rc)
     struct shim_comm *c = f->job.c;
     MPI_Request handle = f->handle;
 
-    if (f->handle == MPI_REQUEST_NULL)
-        rc = 0; /* the last barrier: its failure concerns nobody */
     banyan_request_free(f->req);
     f->code = shim_job_finish(&f->job, rc);
     shim.in_flight--;
     c->in_flight--;
-    if (handle == MPI_REQUEST_NULL || atomic_exchange(&f->end, LANDED) == RELEASED)
+    if (atomic_exchange(&f->end, LANDED) == RELEASED)
         free(f);
-    if (handle != MPI_REQUEST_NULL)
-        real.Grequest_complete(handle); /* f may be gone afterwards */
+    real.Grequest_complete(handle); /* f may be gone afterwards */
     shim_comm_settle(c);
 }
 
@@ -155,8 +152,6 @@ void shim_progress(void)
     }
     if (landed && laters)
         free_laters();
-    if (shim.freed)
-        shim_comms_close();
 }
 
 static void add(struct flight *f)
@@ -214,35 +209,13 @@ int shim_launch_nothing(MPI_Comm comm, MPI_Request *req)
     return real.Grequest_complete(*req);
 }
 
-void shim_close_start(struct shim_comm *c)
-{
-    struct flight *f = calloc(1, sizeof *f);
-
-    if (f) {
-        f->handle = MPI_REQUEST_NULL;
-        shim_job_start(&f->job, SHIM_BARRIER, c);
-        if (shim_job_call(&f->job, &f->req) == 0 && banyan_start(f->req) == 0) {
-            add(f);
-            return;
-        }
-        banyan_request_free(f->req);
-        free(f);
-    }
-    shim_comm_settle(c); /* it has failed before: nobody waits for us in it */
-}
-
 /* Below MPI_THREAD_MULTIPLE the caller's thread is inside the MPI library now, so nobody else
  * is here. */
 void shim_drive_banyan(void)
 {
-    struct banyan_comm *seen = NULL;
-
     shim_lock();
-    for (struct flight *f = first; f; f = f->next)
-        if (f->job.c->banyan != seen) {
-            seen = f->job.c->banyan;
-            banyan_progress(seen);
-        }
+    if (shim_world)
+        banyan_progress(shim_world);
     shim_unlock();
 }
 

@@ -49,9 +49,8 @@ struct shim_state {
     int stats;            /* BANYAN_MPI_STATS */
     int after;            /* BANYAN_MPI_AFTER */
     int rank, n;          /* in MPI_COMM_WORLD */
-    atomic_int in_flight; /* our operations that are not complete, and communicators to close */
+    atomic_int in_flight; /* our operations that are not complete */
     atomic_int nested;    /* calls into the MPI library that any thread is in */
-    atomic_int freed;     /* communicators whose last barrier has not started */
     char codec[64];
 };
 extern struct shim_state shim;
@@ -77,18 +76,20 @@ int shim_raise(MPI_Comm comm, int code);
 
 /* ---- comms.c ---- */
 enum shim_comm_state {
-    SHIM_FRESH,  /* on MPI until `after` collectives have been called */
-    SHIM_PASS,   /* on MPI for ever: inter-communicators, one rank, no memory for more */
-    SHIM_READY,  /* on banyan */
-    SHIM_FREED,  /* the MPI communicator is freed */
-    SHIM_CLOSING /* ... and the last barrier is in flight */
+    SHIM_FRESH, /* on MPI until `after` collectives have been called */
+    SHIM_PASS,  /* on MPI for ever: inter-communicators, one rank, no line for more */
+    SHIM_READY, /* on banyan */
+    SHIM_FREED  /* the MPI communicator is freed, operations are in flight */
 };
+
+struct line; /* comms.c */
 
 struct shim_comm {
     MPI_Comm handle; /* MPI_COMM_NULL: free for use */
     enum shim_comm_state state;
     int rank, n, calls;
-    struct banyan_comm *banyan;
+    struct banyan_comm *banyan; /* the world's, or its line's */
+    struct line *line;
     int in_flight;          /* requests of it */
     int said;               /* its failure was told */
     struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle`
@@ -101,11 +102,16 @@ extern struct shim_comm *shim_cache[SHIM_CACHE];
 struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking);
 int shim_comms_start(void); /* at MPI_Init; 0 or -1 */
 void shim_comms_stop(void); /* at MPI_Finalize: waits for the other ranks, a bounded time */
-/* Starts the last barrier of those that were freed. Lock held. */
-void shim_comms_close(void);
+void shim_comms_free(void); /* what no operation uses any more */
 /* After a request of a freed communicator completed. */
 void shim_comm_settle(struct shim_comm *c);
 
+/* ---- join.c ---- */
+extern struct banyan_comm *shim_world; /* all ranks of the job; NULL: all stays on MPI */
+void shim_world_join(void);            /* all ranks, in MPI_Init */
+void shim_world_leave(double until);   /* all ranks, in MPI_Finalize; a bounded time */
+
+/* ---- comms.c, again ---- */
 static inline unsigned shim_hash(uintptr_t handle)
 {
     return (unsigned)((handle ^ handle >> 5 ^ handle >> 11) % SHIM_CACHE);
@@ -245,8 +251,6 @@ int shim_wait_native(MPI_Request *req);
  */
 int shim_free_op_later(MPI_Op op);
 int shim_free_type_later(MPI_Datatype type);
-/* The last barrier of a communicator that was freed. */
-void shim_close_start(struct shim_comm *c);
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);

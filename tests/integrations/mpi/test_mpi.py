@@ -169,6 +169,16 @@ class Cases(Mpi):
         self.assertIn("ok", out)
         self.assertIn("all collectives stay on MPI", err)
 
+    def test_join_that_fails_on_one_rank_leaves_all_on_mpi(self):
+        enough_for_the_mpi = 35 if MPI == "mpich" else 26
+        for what in "export BANYAN_TOPO=/nonexistent", f"ulimit -n {enough_for_the_mpi}":
+            for one in 0, 2:
+                shell = f'if [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {one} ]; then {what}; fi; exec "$0" "$@"'
+                out, err = self.good(3, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_STATS="1")
+                self.assertIn("ok", out)
+                self.assertIn(f"rank {one}: MPI_Init: every communicator stays on MPI", err)
+                self.assertRegex(err, r" iallreduce +0 ")
+
     def test_rank_without_the_interposer_ends_the_job(self):
         shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then unset LD_PRELOAD; fi; exec "$0" "$@"'
         code, out, err = self.run_ranks(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_JOIN_TIMEOUT="2")

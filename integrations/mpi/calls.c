@@ -34,9 +34,33 @@ static enum how prepared(struct shim_job *j, enum how how)
     return how;
 }
 
+/* What a non-blocking call moves is equal on all ranks, but for these, of which each rank knows
+ * its own part. */
+static int is_for_mpi(const struct shim_job *j)
+{
+    if (shim.nonblocking == 0)
+        return 0;
+    return j->call == SHIM_GATHERV || j->call == SHIM_SCATTERV || j->call == SHIM_ALLTOALLV ||
+           j->bytes < shim.nonblocking;
+}
+
 static int is_root(const struct shim_job *j, int root)
 {
     return j->c->rank == root;
+}
+
+/* Buffers that overlap are wrong, but MPIs take many of them: then a copy is sent. */
+static enum how apart(struct shim_job *j, size_t sbytes, const void *recv, size_t rbytes)
+{
+    uintptr_t s = (uintptr_t)j->send, r = (uintptr_t)recv;
+
+    if (j->temp[0] || s >= r + rbytes || r >= s + sbytes)
+        return GO;
+    if (!shim_job_temp(j, 0, sbytes))
+        return NO_MEMORY;
+    memcpy(j->temp[0], j->send, sbytes);
+    j->send = j->temp[0];
+    return GO;
 }
 
 /* Element-wise reductions of equal counts. */
@@ -133,7 +157,7 @@ int MPI_Barrier(MPI_Comm comm)
 
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 {
-    struct shim_comm *c = shim_comm_of(comm, 0);
+    struct shim_comm *c = shim.nonblocking ? NULL : shim_comm_of(comm, 0);
     struct shim_job j;
 
     if (!c)

@@ -237,7 +237,9 @@ static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount,
         return NO_MEMORY;
     if (!in_place) {
         j->send = sent(j, send, (size_t)scount, &st);
-        return j->send ? GO : NO_MEMORY;
+        if (!j->send)
+            return NO_MEMORY;
+        return here ? apart(j, j->count, j->recv, n * j->count) : GO;
     }
     at = (size_t)root * j->count;
     j->send = (char *)j->recv + at;
@@ -312,7 +314,9 @@ static enum how FN(scatter)(struct shim_job *j, const void *send, COUNT scount,
         j->recv = (char *)j->send + (size_t)root * j->count;
     else
         j->recv = received(j, recv, (size_t)rcount, &rt);
-    return j->recv ? GO : NO_MEMORY;
+    if (!j->recv)
+        return NO_MEMORY;
+    return here && !in_place ? apart(j, (size_t)j->c->n * j->count, j->recv, j->count) : GO;
 }
 
 /* The blocks that a root or every rank sends; vec has 4 arrays, the first two are used. */
@@ -392,8 +396,10 @@ static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT sco
         return MPIS;
     if (j->count == 0)
         return NOTHING;
-    if ((!in_place && st->plain && !send) || (rt->plain && !recv) || send == recv)
+    if ((!in_place && st->plain && !send) || (rt->plain && !recv))
         return MPIS;
+    if (send == recv && send && !(j->call == SHIM_ALLGATHER && SHIM_TAKES_ALIASES))
+        return MPIS; /* MPI_BOTTOM may be both */
     j->bytes = j->count * n;
     j->recv = received(j, recv, n * (size_t)rcount, rt);
     return j->recv ? GO : NO_MEMORY;
@@ -412,7 +418,7 @@ static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount
         return how;
     if (!in_place) {
         j->send = sent(j, send, (size_t)scount, &st);
-        return j->send ? GO : NO_MEMORY;
+        return j->send ? apart(j, j->count, j->recv, j->bytes) : NO_MEMORY;
     }
     j->send = (char *)j->recv + me * j->count;
     if (!rt.plain)
@@ -466,7 +472,9 @@ static enum how FN(alltoall)(struct shim_job *j, const void *send, COUNT scount,
     else
         j->send =
             shim_pack(recv, n * (size_t)rcount, &rt, j->recv) == MPI_SUCCESS ? j->recv : NULL;
-    return j->send ? GO : NO_MEMORY;
+    if (!j->send)
+        return NO_MEMORY;
+    return in_place ? GO : apart(j, j->bytes, j->recv, j->bytes);
 }
 
 static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT scounts[],
@@ -543,7 +551,8 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         if (c) {                                                                               \
             shim_job_start(&j, which, c);                                                      \
             shim_lock();                                                                       \
-            how = prepared(&j, FN(prepare)(&j, UNWRAP arguments));                             \
+            how = FN(prepare)(&j, UNWRAP arguments);                                           \
+            how = prepared(&j, how == GO && is_for_mpi(&j) ? MPIS : how);                      \
             shim_unlock();                                                                     \
         }                                                                                      \
         switch (how) {                                                                         \

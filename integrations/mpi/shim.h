@@ -16,13 +16,15 @@
 #include "integrations/mpi/names.h"
 
 #ifdef MPICH_VERSION
-#define SHIM_BUILT_FOR "MPICH"
-#define SHIM_FAMILY    "mpich"
-#define SHIM_NAMES(X)  BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
+#define SHIM_BUILT_FOR     "MPICH"
+#define SHIM_FAMILY        "mpich"
+#define SHIM_TAKES_ALIASES 0 /* MPI_Allgather from where it gathers to, at rank 0: an error */
+#define SHIM_NAMES(X)      BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
 #else
-#define SHIM_BUILT_FOR "Open MPI"
-#define SHIM_FAMILY    "openmpi"
-#define SHIM_NAMES(X)  BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
+#define SHIM_BUILT_FOR     "Open MPI"
+#define SHIM_FAMILY        "openmpi"
+#define SHIM_TAKES_ALIASES 1
+#define SHIM_NAMES(X)      BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
 #endif
 
 /* ---- real.c: the MPI library's own functions ---- */
@@ -48,6 +50,7 @@ struct shim_state {
     int multiple;         /* MPI_THREAD_MULTIPLE */
     int stats;            /* BANYAN_MPI_STATS */
     int after;            /* BANYAN_MPI_AFTER */
+    size_t nonblocking;   /* BANYAN_MPI_NONBLOCKING, bytes */
     int rank, n;          /* in MPI_COMM_WORLD */
     atomic_int in_flight; /* our operations that are not complete */
     atomic_int nested;    /* calls into the MPI library that any thread is in */
@@ -77,7 +80,8 @@ int shim_raise(MPI_Comm comm, int code);
 /* ---- comms.c ---- */
 enum shim_comm_state {
     SHIM_FRESH, /* on MPI until `after` collectives have been called */
-    SHIM_PASS,  /* on MPI for ever: inter-communicators, one rank, no line for more */
+    SHIM_PASS,  /* on MPI for ever: inter-communicators, one rank, no line for more, or its
+                   ranks have called different things */
     SHIM_READY, /* on banyan */
     SHIM_FREED  /* the MPI communicator is freed, operations are in flight */
 };
@@ -127,7 +131,13 @@ static inline struct shim_comm *shim_comm_of(MPI_Comm comm, int blocking)
         return NULL;
     if (!c || c->handle != comm || c->state != SHIM_READY)
         c = shim_comm_slow(comm, blocking);
-    return c && c->state == SHIM_READY ? c : NULL;
+    if (!c || c->state != SHIM_READY)
+        return NULL;
+    if (banyan_async_error(c->banyan, NULL, NULL, 0) == -BANYAN_EMISMATCH) {
+        c->state = SHIM_PASS; /* its ranks called different things: the MPI's from here on */
+        return NULL;
+    }
+    return c;
 }
 
 /* ---- types.c ---- */

@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +238,11 @@ static void mismatch(void)
     MPI_Error_string(rc, text, &len);
     check(rc == MPI_SUCCESS || strstr(text, "banyan: operation 1: rank 0 called allreduce"),
           text);
+    for (int i = 0; i < 20; i++) { /* what was wrong is over */
+        rc = MPI_Allreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        check(rc == MPI_SUCCESS, "the next right call fails too");
+        check_sum(b);
+    }
 }
 
 /* The value of rank r at i: some spread over magnitudes, the same wherever it is computed. */
@@ -330,6 +336,48 @@ static void bottom(void)
     MPI_Type_free(&type);
 }
 
+/* One rank's layout is of absolute addresses, the others' is not. */
+static void bottom_at_one_rank(void)
+{
+    const MPI_Aint at[2] = { (MPI_Aint)(intptr_t)b, (MPI_Aint)(intptr_t)c };
+    const int one = 1;
+    MPI_Datatype from, to;
+
+    MPI_Type_create_hindexed(1, &one, &at[0], MPI_FLOAT, &from);
+    MPI_Type_create_hindexed(1, &one, &at[1], MPI_FLOAT, &to);
+    MPI_Type_create_resized(to, 0, sizeof(float), &to);
+    MPI_Type_commit(&from);
+    MPI_Type_commit(&to);
+    for (int k = 0; k < 2 * n; k++) {
+        b[0] = (float)(100 * k + rank);
+        memset(c, 0, (size_t)n * sizeof *c);
+        if (rank == k % n && k < n)
+            MPI_Allgather(MPI_BOTTOM, 1, from, MPI_BOTTOM, 1, to, MPI_COMM_WORLD);
+        else if (k < n)
+            MPI_Allgather(b, 1, MPI_FLOAT, c, 1, MPI_FLOAT, MPI_COMM_WORLD);
+        else if (rank == k % n)
+            MPI_Alltoall(MPI_IN_PLACE, 1, to, MPI_BOTTOM, 1, to, MPI_COMM_WORLD);
+        else
+            MPI_Alltoall(MPI_IN_PLACE, 1, MPI_FLOAT, c, 1, MPI_FLOAT, MPI_COMM_WORLD);
+        for (int r = 0; r < n; r++)
+            check(c[r] == (k < n ? (float)(100 * k + r) : 0), "wrong data");
+    }
+    MPI_Type_free(&from);
+    MPI_Type_free(&to);
+}
+
+/* Wrong, and done: the send buffer lies where the result goes. */
+static void overlap(void)
+{
+    for (int k = 0; k < 10; k++) {
+        for (int i = 0; i < n; i++)
+            b[i] = (float)(i == rank ? 10 + rank : 0);
+        MPI_Allgather(&b[rank], 1, MPI_FLOAT, b, 1, MPI_FLOAT, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++)
+            check(b[i] == (float)(10 + i), "wrong data");
+    }
+}
+
 /* Who asks the dynamic linker for a function (mpi4py's wheels do) hears what the MPI has. The
  * interposer has no PMPI_*_c. */
 static void large_counts(void)
@@ -342,6 +390,20 @@ static void wrong_arguments(void)
 {
     check(bad_arguments(results, rank, n),
           "the communicator does not work after wrong arguments");
+}
+
+/* MPI_Init as the MPI library has it, past any interposer: as programs find it that load their
+ * MPI themselves. */
+static void init_by_lookup(void)
+{
+    int (*init)(int *, char ***);
+    Dl_info mpi;
+    void *lib;
+
+    dladdr(dlsym(RTLD_DEFAULT, "PMPI_Get_version"), &mpi);
+    lib = dlopen(mpi.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&init = dlsym(lib, "MPI_Init");
+    init(NULL, NULL);
 }
 
 int main(int argc, char **argv)
@@ -362,6 +424,9 @@ int main(int argc, char **argv)
         { "mismatch", mismatch },
         { "codec", codec },
         { "bottom", bottom },
+        { "bottom_at_one_rank", bottom_at_one_rank },
+        { "overlap", overlap },
+        { "found_init", mixed },
         { "large_counts", large_counts },
         { "wrong_arguments", wrong_arguments },
     };
@@ -369,8 +434,12 @@ int main(int argc, char **argv)
     int level, done = 0;
 
     results = argc > 2 ? argv[2] : "";
-    MPI_Init_thread(&argc, &argv,
-                    strcmp(name, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level);
+    if (strcmp(name, "found_init") != 0)
+        MPI_Init_thread(&argc, &argv,
+                        strcmp(name, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE,
+                        &level);
+    else
+        init_by_lookup();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     a = malloc(BIG * sizeof *a);

@@ -34,7 +34,7 @@ class Mpi(unittest.TestCase):
             options = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
                        "1", *options)
         env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        env.update(more, BANYAN_MPI_AFTER="1")
+        env.update({"BANYAN_MPI_AFTER": "1", "BANYAN_MPI_NONBLOCKING": "0", **more})
         if library:
             env["LD_PRELOAD"] = library
         job = subprocess.Popen([MPIRUN, *options, "-n", str(ranks), *command], stdout=subprocess.PIPE,
@@ -200,6 +200,22 @@ class Cases(Mpi):
 
     def test_buffers_at_absolute_addresses(self):
         self.case("bottom")
+
+    def test_buffers_at_absolute_addresses_at_one_rank(self):
+        self.case("bottom_at_one_rank")
+
+    def test_overlapping_buffers_work_where_the_mpi_takes_them(self):
+        plain, _, _ = self.run_ranks(3, CASES, "overlap", library=None, limit=60)
+        code, out, err = self.run_ranks(3, CASES, "overlap", limit=60)
+        self.assertEqual(code == 0, plain == 0, out + err)
+
+    def test_init_by_lookup_leaves_all_on_the_mpi(self):
+        self.case("found_init")
+
+    def test_small_non_blocking_calls_are_the_mpis(self):
+        for bytes_from, ours in ("4000000", 15), ("5000000", 0):
+            err = self.case("mixed", BANYAN_MPI_NONBLOCKING=bytes_from, BANYAN_MPI_STATS="1")
+            self.assertRegex(err, rf" iallreduce +{ours} ")
 
     def test_wrong_arguments_give_the_errors_of_the_mpi(self):
         with tempfile.TemporaryDirectory() as folder:

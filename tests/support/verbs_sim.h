@@ -58,7 +58,9 @@ struct verbs_sim {
     uint64_t calls;     /* that may fail */
     const char *failed; /* the one that was made to; NULL: none yet */
     uint64_t srq_taken, last_told;
-    uint64_t polls; /* calls of ibv_poll_cq */
+    uint64_t dropped; /* requests to connect that came to a full backlog; they are asked again
+                         when it has a place */
+    uint64_t polls;   /* calls of ibv_poll_cq */
 };
 extern struct verbs_sim verbs_sim;
 

@@ -34,6 +34,10 @@ struct sim_id {
     struct sim_id *peer, *next;
     uint16_t port; /* listening, or asked for */
     int listening, connected;
+    int backlog, waiting;         /* of a listener: requests that nobody took yet */
+    struct rdma_conn_param asked; /* where dropped: what it asks with */
+    uint8_t asked_data[REQUEST_BYTES];
+    int dropped; /* the listener had no place for its request; it is sent again */
     int rnr_retry;
     int mtu; /* enum ibv_mtu, of the path; 0: the interface's */
 };
@@ -79,6 +83,8 @@ static struct rdma_event_channel *create_event_channel(void)
     return &ch->ch;
 }
 
+static void taken(struct sim_id *child);
+
 static int get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
     struct sim_events *ch = (struct sim_events *)channel;
@@ -94,6 +100,8 @@ static int get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event
         sim_fd_set(channel->fd, 0);
     }
     *event = &e->ev;
+    if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        taken((struct sim_id *)e->ev.id);
     return 0;
 }
 
@@ -234,10 +242,10 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 
 static int do_listen(struct rdma_cm_id *id, int backlog)
 {
-    (void)backlog;
     if (sim_fails("rdma_listen", EADDRINUSE))
         return -1;
     ((struct sim_id *)id)->listening = 1;
+    ((struct sim_id *)id)->backlog = backlog;
     return 0;
 }
 
@@ -288,14 +296,51 @@ static void destroy_qp(struct rdma_cm_id *id)
     id->qp = NULL;
 }
 
+static struct sim_id *listener_at(uint16_t port)
+{
+    struct sim_id *l = ids;
+
+    while (l && !(l->listening && l->port == port))
+        l = l->next;
+    return l;
+}
+
+static void request(struct sim_id *s, struct sim_id *l, const struct rdma_conn_param *p)
+{
+    struct sim_id *child = new_id(l->id.channel, l->id.context);
+
+    child->id.verbs = l->id.verbs;
+    child->id.port_num = 1;
+    child->port = l->port;
+    child->peer = s;
+    s->peer = child;
+    l->waiting++;
+    push(child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, p->private_data, p->private_data_len,
+         REQUEST_BYTES);
+}
+
+/* The listener has a place again, for one that asks once more. */
+static void taken(struct sim_id *child)
+{
+    struct sim_id *l = listener_at(child->port), *s = ids;
+
+    if (!l)
+        return;
+    l->waiting--;
+    while (s && !(s->dropped && s->port == l->port))
+        s = s->next;
+    if (!s)
+        return;
+    s->dropped = 0;
+    request(s, l, &s->asked);
+}
+
 static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
-    struct sim_id *s = (struct sim_id *)id, *l, *child;
+    struct sim_id *s = (struct sim_id *)id, *l = listener_at(s->port);
 
     if (sim_fails("rdma_connect", EINVAL))
         return -1;
-    for (l = ids; l && !(l->listening && l->port == s->port); l = l->next)
-        continue;
     s->rnr_retry = p->rnr_retry_count;
     verbs_sim.retry = p->retry_count;
     if (verbs_sim.deaf >> (s->id.verbs - sim_context) & 1)
@@ -304,13 +349,15 @@ static int do_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
         push(s, RDMA_CM_EVENT_REJECTED, 8, NULL, 0, REJECT_BYTES);
         return 0;
     }
-    child = new_id(l->id.channel, l->id.context);
-    child->id.verbs = l->id.verbs;
-    child->id.port_num = 1;
-    child->peer = s;
-    s->peer = child;
-    push(child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, p->private_data, p->private_data_len,
-         REQUEST_BYTES);
+    if (l->waiting < l->backlog) {
+        request(s, l, p);
+        return 0;
+    }
+    memcpy(s->asked_data, p->private_data, p->private_data_len);
+    s->asked = *p;
+    s->asked.private_data = s->asked_data;
+    s->dropped = 1;
+    verbs_sim.dropped++;
     return 0;
 }
 

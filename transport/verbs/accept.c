@@ -34,10 +34,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
                    const struct vb_rail *rail)
 {
     struct vb_ep *e, *l;
-    int halves = 0;
 
-    for (struct vb_lane *c = t->half; c; c = c->next)
-        halves++;
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
         if (is_told(t))
             bny_warn("verbs: a rank that connects as wire version %d does was turned away, "
@@ -46,7 +43,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
                      r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
-    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || halves >= VB_HALF_MAX) {
+    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len)) {
         if (is_told(t))
             bny_warn("verbs: a connection request that is not from a rank of this job was "
                      "turned away (requests turned away so "
@@ -75,7 +72,12 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
         (r->lane &&
          (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
         return VB_NOT_NOW;
-    return l && l->trial && t->tp.rank < r->from ? VB_TURNED_AWAY : 0;
+    if (l && l->trial && t->tp.rank < r->from)
+        return VB_TURNED_AWAY;
+    if (t->nhalf < VB_HALF_MAX(t->tp.nranks))
+        return 0;
+    t->told_busy++;
+    return VB_BUSY;
 }
 
 /* That a request is about; NULL: a new one. */

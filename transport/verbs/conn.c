@@ -47,6 +47,7 @@ static void unlink_half(struct vb_lane *c)
     for (struct vb_lane **p = &c->t->half; *p; p = &(*p)->next)
         if (*p == c) {
             *p = c->next;
+            c->t->nhalf--;
             return;
         }
 }
@@ -206,6 +207,7 @@ struct vb_lane *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma
     } else {
         c->next = t->half;
         t->half = c;
+        t->nhalf++;
     }
     return c;
 }

@@ -174,7 +174,7 @@ static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_add
         t->fn->rdma_destroy_id(id);
         return 0;
     }
-    if (t->fn->rdma_listen(id, 64) != 0) {
+    if (t->fn->rdma_listen(id, VB_BACKLOG(t->tp.nranks)) != 0) {
         int rc = bny_fail(
             BANYAN_ENOTSUP,
             "rank %d: device %s port %u does not listen for connections: %s; see dmesg, and "

@@ -32,10 +32,12 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-#define RESOLVE_MS 2000
-#define AGAIN_NS   50000000u /* between two attempts to replace a queue pair */
-#define ATTEMPT_S  3.0       /* of one attempt, where another rail may do better */
-#define REJ_CLOSED 28 /* status: the other end gave the attempt up; 8 where nobody listens */
+#define RESOLVE_MS  2000
+#define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
+#define BUSY_NS     20000000u /* before a busy peer is asked again; doubles with each answer */
+#define BUSY_DOUBLE 5         /* so many times */
+#define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
+#define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
 
 struct bny_transcript bny_verbs_said(const struct vb_lane *c)
 {
@@ -224,6 +226,23 @@ static void say_hello(struct vb_lane *c)
         ask_failed(c, "the hello is not sent");
 }
 
+/* Too many ask it at once. It lives, so that its time begins anew; and who asks too early makes
+ * it worse: half of the wait is by chance, that those who came together do not come back so. */
+static void busy_there(struct vb_lane *c)
+{
+    struct vb_ep *e = c->e;
+    uint32_t wait = BUSY_NS << (e->busy < BUSY_DOUBLE ? e->busy : BUSY_DOUBLE);
+
+    bny_verbs_conn_close(c);
+    e->busy++;
+    e->patient = 0;
+    if (!e->conn) /* a queue pair to be replaced has its own, BANYAN_VERBS_REPLACE */
+        e->deadline_ns = bny_deadline_in(VB_JOIN_S);
+    if (e->state != VB_DRAINING)
+        e->state = VB_IDLE;
+    e->again_ns = bny_now_ns() + wait + randombytes_uniform(wait);
+}
+
 /* The peer accepted: check that it knows the secret, then say hello; where another queue pair
  * serves so far, after hearing that one out. */
 static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
@@ -319,7 +338,9 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         e->again_ns = bny_now_ns() + 20u * AGAIN_NS;
         return;
     }
-    if (why == VB_NOT_NOW)
+    if (why == VB_BUSY)
+        busy_there(c);
+    else if (why == VB_NOT_NOW)
         ask_failed(c, "it is not ready there");
     else if (why == VB_OTHER_VERSION)
         bny_verbs_down(e,
@@ -434,7 +455,8 @@ static void open_up(struct vb_lane *c)
     e->conn = c;
     e->state = VB_OPEN;
     e->deadline_ns = 0;
-    e->tries = e->refused = e->patient = 0;
+    e->tries = e->refused = e->busy = 0;
+    e->patient = 0;
     bny_verbs_describe(c, e->ep.peer);
     c->t->joining -= e->growing;
     e->growing = 0;

@@ -34,7 +34,7 @@ static void leave(struct vb_lane *c)
     c->drain_ns = bny_deadline_in(c->rail->shared.srq ? SRQ_DRAIN_S : DRAIN_S);
     e->state = VB_DRAINING;
     e->main->lanes_open &= ~(1u << e->lane);
-    e->tries = e->refused = 0;
+    e->tries = e->refused = e->busy = 0;
     e->deadline_ns = bny_deadline_in((double)bny_param_int("BANYAN_VERBS_REPLACE"));
     c->t->joining++;
     c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);

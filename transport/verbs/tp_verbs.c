@@ -361,7 +361,9 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     for (int r = 0; r < tp->nranks; r++) {
         if (t->eps[r] && has_work(t->eps[r]))
             return 0;
-        expects |= t->eps[r] && t->eps[r]->state == VB_YIELDED;
+        /* nobody wakes who gave way, or who asks a busy peer again */
+        expects |= t->eps[r] && (t->eps[r]->state == VB_YIELDED ||
+                                 (t->eps[r]->state == VB_IDLE && t->eps[r]->busy));
     }
     if (bny_verbs_cqs_arm(t)) /* what came before the request raises no event */
         return 0;

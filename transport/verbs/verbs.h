@@ -87,12 +87,16 @@
 #define VB_LONGS        8u   /* they fit into the spare requests: conn_close() */
 #define VB_INLINE       220u /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
-#define VB_JOIN_S    15.0
-#define VB_HALF_MAX  64   /* incoming connections that have not proven themselves */
-#define VB_SRQ_SPARE 256u /* of a shared receive queue: srq.c */
+#define VB_JOIN_S 15.0
+/* Incoming connections that have not proven themselves, of a rank among so many: each takes
+ * locked memory (VB_PEER_BYTES). Who comes on top is told to ask again. */
+#define VB_HALF_MAX(ranks) ((ranks) < 64 ? 64u : (ranks) > 256 ? 256u : (uint32_t)(ranks))
+/* Requests that the kernel keeps for us while we compute: of every peer one. */
+#define VB_BACKLOG(ranks) ((ranks) < 64 ? 64 : (ranks))
+#define VB_SRQ_SPARE      256u /* of a shared receive queue: srq.c */
 /* its entries; each has as much memory as a hello. lanes: of each rank, at most */
 #define VB_SRQ_ENTRIES(ranks, lanes)                                                           \
-    (((ranks)-1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX + VB_SRQ_SPARE)
+    (((ranks)-1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX(ranks) + VB_SRQ_SPARE)
 
 /* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of
  * that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
@@ -232,6 +236,7 @@ struct vb_ep {
     struct vb_lane *conn,
         *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
+    uint32_t busy;                 /* times in a row that the peer was busy */
     int patient;                   /* the deadline passed in silence, which is waited out */
     char broke[300];               /* why the queue pair is being replaced */
     int claimed;                   /* connect() was called */
@@ -269,6 +274,7 @@ struct vb_tp {
     struct vb_blob blob;
     struct vb_ep **eps;   /* [nranks] */
     struct vb_lane *half; /* incoming, not proven */
+    uint32_t nhalf;
     struct vb_lane *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
     struct bny_msg_list free_msgs;
@@ -277,6 +283,7 @@ struct vb_tp {
     uint64_t seen_ns, away_ns; /* cm_progress: its latest call; the latest that came a second or
                                   more after the one before */
     uint64_t turned_away;      /* requests that were not from ranks of this job */
+    uint64_t told_busy;        /* requests that were answered so */
     uint64_t home_ns; /* when lanes that are not at home are tried there next; 0: none moved */
     uint64_t home_wait; /* ns between two such times */
     int came_home;      /* one did, since the last time */
@@ -326,7 +333,8 @@ enum vb_refusal {
     VB_NOT_ABLE,
     VB_GIVEN_UP /* it will not talk to us again */,
     VB_OTHER_VERSION,
-    VB_NOT_NOW /* or not over this rail */
+    VB_NOT_NOW /* or not over this rail */,
+    VB_BUSY /* too many ask at once: ask again, later each time */
 };
 
 /* ep.c */

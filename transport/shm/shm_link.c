@@ -501,6 +501,10 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
         if (e == ECONNREFUSED || e == ENOENT) {
+            /* It may have sent all that it had to, and left: then its hello, with its farewell,
+             * waits at our listener. */
+            if (!ep->in)
+                bny_shm_service((struct shm_tp *)ep->base.tp);
             ep_ended(ep, "nobody listens there");
             return bny_shm_ep_gone(ep);
         }

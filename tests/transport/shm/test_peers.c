@@ -384,6 +384,31 @@ Test(shm_peers, farewell_is_no_death_and_last_words_arrive, .timeout = 60)
     bny_shm_ops.destroy(tp);
 }
 
+/* Its hello, message and farewell are here, but nobody has looked at them when it is to get
+ * something itself. */
+Test(shm_peers, who_left_before_we_looked_is_not_dead, .timeout = 60)
+{
+    struct bny_hdr hdr = header(100, 5);
+    struct bny_event ev;
+    struct pair p;
+    uint8_t buf[100];
+
+    pair_open(&p, "1");
+    fill(buf, sizeof buf, 5);
+    cr_assert_eq(bny_shm_ops.eager(p.ep[1], &hdr, buf), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_shm_ops.farewell(p.tp[1]), 0);
+    bny_shm_ops.destroy(p.tp[1]);
+    p.tp[1] = NULL;
+    cr_assert_eq(bny_shm_ops.eager(p.ep[0], &hdr, buf), -BANYAN_ERANKDEAD);
+    cr_assert_eq(((struct shm_ep *)p.ep[0])->fate, SHM_LEFT, "%s", banyan_last_error());
+    cr_assert(next_event(p.tp[0], &ev));
+    cr_assert(ev.kind == BNY_EV_MSG && is_filled(ev.msg->data, 0, 100, 5));
+    bny_shm_ops.release(ev.msg);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(bny_shm_ops.poll(p.tp[0], &ev, 1), 0, "%s", ev.reason);
+    bny_shm_ops.destroy(p.tp[0]);
+}
+
 Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 60)
 {
     struct bny_tp *tp = end_open(0, 2);

@@ -703,20 +703,32 @@ int banyan_comm_init_test(struct banyan_comm *comm, int *done)
     return rc < 0 ? rc : 0;
 }
 
+/* Sleeps until something comes. Whatever waits for time (attempts to connect) is looked at
+ * after each nap; naps get longer while nothing comes: hundreds of ranks that look every
+ * millisecond take the CPUs from the one they wait for. longest_ms: 1 in small jobs. */
+static void init_nap(struct banyan_comm *comm, int *ms, int longest_ms)
+{
+    struct pollfd p[64];
+    int fds[64], n = bny_init_fds(comm, fds, 64);
+
+    for (int i = 0; i < n; i++)
+        p[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
+    if (poll(p, (nfds_t)n, *ms) > 0 || n == 0)
+        *ms = 1;
+    else if (*ms < longest_ms)
+        *ms *= 2;
+}
+
 int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks, int rank,
                      const struct banyan_config *cfg)
 {
-    int rc = banyan_comm_init_start(out, id, nranks, rank, cfg), done = 0;
+    int longest_ms = nranks < 512 ? nranks / 8 : 64, ms = 1, done = 0;
+    int rc = banyan_comm_init_start(out, id, nranks, rank, cfg);
 
     while (rc == 0 && !done) {
         rc = banyan_comm_init_test(*out, &done);
-        if (rc == 0 && !done) { /* the bootstrap's own deadline ends this */
-            int fds[64], n = bny_init_fds(*out, fds, 64);
-            struct pollfd p[64];
-            for (int i = 0; i < n; i++)
-                p[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
-            poll(p, (nfds_t)n, 1);
-        }
+        if (rc == 0 && !done) /* the bootstrap's own deadline ends this */
+            init_nap(*out, &ms, longest_ms);
     }
     if (rc && out && *out) {
         char text[512];

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
+#include "transport/bootstrap/pack.h"
 
 #define MS          1000000u
 #define REFUSED_MAX 8 /* handshakes it ends before we believe that it is not our root */
@@ -112,28 +113,53 @@ static void client_attempt_failed(struct bny_bootstrap *b)
     client_retry(b, why);
 }
 
+/* The first piece says how long the packed table is. */
+static int client_begin_all(struct bny_bootstrap *b, const struct gather_all *head)
+{
+    struct gather_client *k = &b->client;
+
+    if (head->total == 0 ||
+        head->total > bny_cards_packed_max((size_t)b->nranks, b->card_bytes))
+        return gather_fail(b, BANYAN_EPROTO,
+                           "rank %d: the root says that the cards of %d ranks take %u bytes",
+                           b->rank, b->nranks, head->total);
+    k->total = head->total;
+    k->packed = malloc(k->total);
+    return k->packed
+               ? 0
+               : gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for %zu bytes of cards",
+                             b->rank, k->total);
+}
+
 static void client_take_all(struct bny_bootstrap *b, const uint8_t *data, size_t len)
 {
     struct gather_client *k = &b->client;
-    size_t total = (size_t)b->nranks * b->card_bytes;
-    uint32_t offset;
+    struct gather_all head;
 
-    if (len < 4) {
+    if (len < sizeof head) {
         gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a piece without its place",
                     b->rank);
         return;
     }
-    memcpy(&offset, data, 4);
-    if (offset != k->got || len - 4 > total - k->got) {
+    memcpy(&head, data, sizeof head);
+    len -= sizeof head;
+    if (!k->packed && client_begin_all(b, &head) != 0)
+        return;
+    if (head.total != k->total || head.offset != k->got || len > k->total - k->got) {
         gather_fail(b, BANYAN_EPROTO,
-                    "rank %d: the root sent %zu bytes at %u of a table of %zu bytes, "
-                    "%zu were there",
-                    b->rank, len - 4, offset, total, k->got);
+                    "rank %d: the root sent %zu bytes at %u of cards of %u bytes, "
+                    "%zu of %zu were there",
+                    b->rank, len, head.offset, head.total, k->got, k->total);
         return;
     }
-    memcpy(b->table + k->got, data + 4, len - 4);
-    k->got += len - 4;
-    b->done = k->got == total;
+    memcpy(k->packed + k->got, data + sizeof head, len);
+    k->got += len;
+    if (k->got < k->total)
+        return;
+    if (bny_cards_unpack(b->table, (size_t)b->nranks, b->card_bytes, k->packed, k->total) != 0)
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent broken cards", b->rank);
+    else
+        b->done = 1;
 }
 
 static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_t len)
@@ -356,6 +382,7 @@ void bny_bootstrap_destroy(struct bny_bootstrap *b)
         return;
     gather_root_finish(b);
     bny_conn_free(b->client.conn);
+    free(b->client.packed);
     if (b->epfd >= 0)
         close(b->epfd);
     free(b->table);

@@ -3,7 +3,7 @@
  *
  * Frames after the handshake:
  *   client -> root  CARD   struct gather_card, the card
- *   root -> client  ALL    u32 offset, a piece of the table of all cards in rank order
+ *   root -> client  ALL    struct gather_all, a piece of the packed table of all cards (pack.h)
  *   root -> client  FAIL   u32 code, the sentence: everybody fails with it */
 #ifndef BNY_BOOTSTRAP_GATHER_H
 #define BNY_BOOTSTRAP_GATHER_H
@@ -11,7 +11,7 @@
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/conn.h"
 
-#define GATHER_PIECE      32768 /* bytes of the table in one ALL frame */
+#define GATHER_PIECE      32768 /* bytes of the packed table in one ALL frame */
 #define GATHER_FRAME_MAX  (GATHER_PIECE + 64)
 #define GATHER_TEXT       400
 #define GATHER_ATTEMPT_NS 5000000000u /* a connection must have proven itself by then */
@@ -23,13 +23,19 @@ struct gather_card {
     uint32_t remaining_ms; /* until the sender's deadline; 0: none */
 };
 
+struct gather_all {
+    uint32_t total, offset; /* bytes of the packed table; where the piece lies in it */
+};
+
 struct gather_root {
     int listen_fd;          /* -1 once everybody is there */
     struct bny_conn **half; /* no card from them yet */
     int nhalf, half_cap;
     struct bny_conn **ranks; /* [nranks], by rank */
     uint8_t *told;           /* [nranks], this rank was sent the failure */
-    size_t *sent;            /* [nranks], bytes of the table queued */
+    uint8_t *packed;         /* [npacked] once all are there: the table as it is sent */
+    size_t npacked;
+    size_t *sent; /* [nranks], bytes of it queued */
     struct bny_conn *
         *leaving; /* were sent a failure; closed when they close, or when time is up */
     int nleaving, leaving_cap;
@@ -45,7 +51,8 @@ struct gather_client {
     int candidate, refused; /* port of the span; handshakes that the root ended */
     unsigned tries;
     uint64_t retry_ns, attempt_end_ns;
-    size_t got;     /* bytes of the table */
+    uint8_t *packed; /* [total] */
+    size_t total, got;
     int joined;     /* the card is sent */
     char last[160]; /* what the latest attempt met */
 };

@@ -13,12 +13,14 @@
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
+#include "transport/bootstrap/pack.h"
 #include "transport/wire.h"
 
 #define MS         1000000u
 #define HALF_EXTRA 256          /* connections without a card, besides the ranks expected */
 #define ACCEPTS    64           /* per progress */
 #define LINGER_NS  (2000u * MS) /* to tell late ranks of a failure */
+#define EVENTS     256          /* connections looked at per progress */
 #define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
 
 /* Binds the id's address when the listening socket was not made by this process. */
@@ -100,6 +102,7 @@ void gather_root_finish(struct bny_bootstrap *b)
     free(r->ranks);
     free(r->told);
     free(r->sent);
+    free(r->packed);
 }
 
 /* ---- arrivals ---- */
@@ -245,83 +248,118 @@ static void take_card(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t
     }
 }
 
-/* Looks at every connection without a card: joined, dead, or too slow. */
-static void sweep_half(struct bny_bootstrap *b)
+/* A rank that has joined sends nothing more: whatever comes is its end. */
+static void watch_rank(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_root *r = &b->root;
-    uint64_t now = bny_now_ns();
+    int rank = c->slot, rc;
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
 
-    for (int i = 0; i < r->nhalf; i++) {
-        struct bny_conn *c = r->half[i];
-        uint32_t type;
-        const uint8_t *data;
-        size_t len;
-        int rc = bny_conn_progress(c);
+    rc = bny_conn_next(c, &type, &data, &len);
+    if (rc == 1)
+        gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
+    else if (rc < 0 && (!r->packed || r->sent[rank] < r->npacked))
+        gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s", rank,
+                    c->why);
+}
 
-        if (rc == 1 && (b->error || check_hello(b, c) != 0)) {
-            half_remove(r, i--);
-            tell(b, c);
-            continue;
-        }
-        if (rc == 1)
-            rc = bny_conn_next(c, &type, &data, &len);
-        if (rc == 1 && type == GATHER_CARD) {
-            half_remove(r, i--);
-            take_card(b, c, data, len);
-        } else if (rc != 0) {
-            half_drop(r, i--, rc < 0 ? c->why : "it sent no card");
-        } else if (now - c->since_ns >= GATHER_ATTEMPT_NS) {
-            half_drop(r, i--, "it did not prove itself within 5 s");
-        }
+/* One connection without a card, the i-th: has it joined, is it dead? */
+static void look_at_half(struct bny_bootstrap *b, int i)
+{
+    struct gather_root *r = &b->root;
+    struct bny_conn *c = r->half[i];
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+    int rc = bny_conn_progress(c);
+
+    if (rc == 1 && (b->error || check_hello(b, c) != 0)) {
+        half_remove(r, i);
+        tell(b, c);
+        return;
+    }
+    if (rc == 1)
+        rc = bny_conn_next(c, &type, &data, &len);
+    if (rc == 1 && type == GATHER_CARD) {
+        half_remove(r, i);
+        take_card(b, c, data, len);
+        if (!b->error)
+            watch_rank(b, c); /* what came behind the card is told by no event */
+    } else if (rc != 0) {
+        half_drop(r, i, rc < 0 ? c->why : "it sent no card");
     }
 }
 
-/* A rank that has joined sends nothing more: whatever comes is its end. */
-static void watch_ranks(struct bny_bootstrap *b)
+static void expire_half(struct gather_root *r)
 {
-    for (int rank = 1; rank < b->nranks && !b->error; rank++) {
-        struct bny_conn *c = b->root.ranks[rank];
-        uint32_t type;
-        const uint8_t *data;
-        size_t len;
-        int rc = c ? bny_conn_next(c, &type, &data, &len) : 0;
+    uint64_t now = bny_now_ns();
 
-        if (rc == 1)
-            gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
-        else if (rc < 0 && b->root.sent[rank] < (size_t)b->nranks * b->card_bytes)
-            gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s",
-                        rank, c->why);
-    }
+    for (int i = 0; i < r->nhalf; i++)
+        if (now - r->half[i]->since_ns >= GATHER_ATTEMPT_NS)
+            half_drop(r, i--, "it did not prove itself within 5 s");
+}
+
+/* A connection to which something happened. Asking all of them each time would cost a large
+ * job's root a system call for each pair of ranks. */
+static void happened(struct bny_bootstrap *b, struct bny_conn *c)
+{
+    struct gather_root *r = &b->root;
+
+    for (int i = 0; i < r->nhalf; i++)
+        if (r->half[i] == c) {
+            look_at_half(b, i);
+            return;
+        }
+    if (!b->error && c->slot > 0 && r->ranks[c->slot] == c)
+        watch_rank(b, c);
 }
 
 /* ---- the table, and failures ---- */
 
+static int pack(struct bny_bootstrap *b)
+{
+    struct gather_root *r = &b->root;
+    size_t n = (size_t)b->nranks;
+    uint8_t *less;
+
+    r->packed = malloc(bny_cards_packed_max(n, b->card_bytes));
+    if (!r->packed)
+        return gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to send the cards");
+    r->npacked = bny_cards_pack(b->table, n, b->card_bytes, r->packed);
+    less = realloc(r->packed, r->npacked);
+    r->packed = less ? less : r->packed;
+    return 0;
+}
+
 static void serve(struct bny_bootstrap *b)
 {
     struct gather_root *r = &b->root;
-    size_t total = (size_t)b->nranks * b->card_bytes;
     int served = 0;
 
+    if (!r->packed && pack(b) != 0)
+        return;
     for (int rank = 1; rank < b->nranks; rank++) {
         struct bny_conn *c = r->ranks[rank];
 
-        while (r->sent[rank] < total && bny_conn_unsent(c) <= QUEUE_MAX) {
-            uint8_t frame[4 + GATHER_PIECE];
-            uint32_t offset = (uint32_t)r->sent[rank];
-            size_t piece = total - r->sent[rank];
+        while (r->sent[rank] < r->npacked && bny_conn_unsent(c) <= QUEUE_MAX) {
+            struct gather_all head = { (uint32_t)r->npacked, (uint32_t)r->sent[rank] };
+            uint8_t frame[sizeof head + GATHER_PIECE];
+            size_t piece = r->npacked - r->sent[rank];
 
             if (piece > GATHER_PIECE)
                 piece = GATHER_PIECE;
-            memcpy(frame, &offset, 4);
-            memcpy(frame + 4, b->table + offset, piece);
-            if (bny_conn_send(c, GATHER_ALL, frame, 4 + piece) != 0) {
+            memcpy(frame, &head, sizeof head);
+            memcpy(frame + sizeof head, r->packed + head.offset, piece);
+            if (bny_conn_send(c, GATHER_ALL, frame, sizeof head + piece) != 0) {
                 gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to send the cards");
                 return;
             }
             r->sent[rank] += piece;
         }
         bny_conn_progress(c);
-        served += r->sent[rank] == total && !bny_conn_unsent(c);
+        served += r->sent[rank] == r->npacked && !bny_conn_unsent(c);
     }
     r->served = served;
     b->done = served == b->nranks - 1;
@@ -421,17 +459,17 @@ static int fail_everybody(struct bny_bootstrap *b)
 int gather_root_progress(struct bny_bootstrap *b)
 {
     struct gather_root *r = &b->root;
-    struct epoll_event ev[16];
+    struct epoll_event ev[EVENTS];
+    int n;
 
     if (b->done)
         return 1;
-    /* Readiness only serves those who sleep on epfd; a few hundred sockets are quickly asked
-     * one by one. */
-    (void)epoll_wait(b->epfd, ev, 16, 0);
+    n = epoll_wait(b->epfd, ev, EVENTS, 0);
+    for (int i = 0; i < n; i++) /* none of them frees another one's connection */
+        if (ev[i].data.ptr)
+            happened(b, ev[i].data.ptr);
+    expire_half(r);
     accept_all(b);
-    sweep_half(b);
-    if (!b->error)
-        watch_ranks(b);
     if (!b->error && r->arrived == b->nranks - 1) {
         stop_listening(r);
         serve(b);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of all cards as it travels. Cards of a job are alike but for some addresses and
+ * names, those of one host above all: each is sent as what differs from the one before. So the
+ * root's bytes grow by about 150 a pair of ranks, where cards have thousands. */
+#ifndef BNY_BOOTSTRAP_PACK_H
+#define BNY_BOOTSTRAP_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of n packed cards, at most. */
+size_t bny_cards_packed_max(size_t n, size_t card_bytes);
+/* card_bytes < 65536. Returns the length; out has room for the most. */
+size_t bny_cards_pack(const uint8_t *table, size_t n, size_t card_bytes, uint8_t *out);
+/* From a peer. 0, or -1 when it is not n cards; then the table has anything. */
+int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t *in,
+                     size_t len);
+
+#endif

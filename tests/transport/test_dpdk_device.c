@@ -60,6 +60,7 @@ struct row {
     uint64_t nap;    /* ns that rank 0 computes, of each `every` */
     uint64_t every;
     double goodput; /* asked for; of the link */
+    unsigned caps;
 };
 
 static struct {
@@ -79,7 +80,8 @@ static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     struct bny_dpdk_port *p = &net.ports[net.open];
 
     p->end = &p->first;
-    *info = (struct bny_dpdk_info){ .frame_max = c->frame_max,
+    *info = (struct bny_dpdk_info){ .caps = net.p->caps,
+                                    .frame_max = c->frame_max,
                                     .queues = 1,
                                     .mbps = net.p->mbps,
                                     .ring = c->ring < net.p->ring ? c->ring : net.p->ring,
@@ -103,6 +105,23 @@ static void close_port(struct bny_dpdk_port *p)
 static int link_up(struct bny_dpdk_port *p)
 {
     return 1;
+}
+
+/* Of the IPv4 and UDP checksums of a frame that no card touches. */
+static void check_sums(const uint8_t *f, uint32_t len)
+{
+    uint32_t sum = 17 + len - 34, udp = (uint32_t)f[40] << 8 | f[41];
+
+    if (f[12] != 8 || f[13] != 0)
+        return;
+    for (uint32_t i = 26; i < len; i += 2)
+        sum += (uint32_t)f[i] << 8 | (i + 1 < len ? f[i + 1] : 0);
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    if (net.p->caps == BNY_DPDK_VERIFIES)
+        cr_assert(udp && sum == 0xffff, "a checksum of %04x that is wrong by %04x", udp, sum);
+    else
+        cr_assert_eq(udp, 0, "a checksum that nobody looks at, or that the card computes");
 }
 
 static uint64_t wire_ns(uint32_t bytes)
@@ -138,6 +157,7 @@ static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n
         memcpy(f->bytes, tx[i].head, tx[i].head_len);
         if (tx[i].body_len)
             memcpy(f->bytes + tx[i].head_len, tx[i].body, tx[i].body_len);
+        check_sums(f->bytes, len);
         *to->end = f;
         to->end = &f->next;
     }
@@ -378,15 +398,19 @@ static void run(uint64_t ns, uint32_t messages)
 }
 
 static const struct row rows[] = {
-    { "8 to 1", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93 },
-    { "8 to 1, 1500 B", 9, 1500, 100000, 4096, 100, 4000000, 0, 0, .80 },
-    { "64 to 1", 65, 9000, 100000, 1024, 100, 4000000, 0, 0, .93 },
-    { "1 to 1, 1500 B", 2, 1500, 100000, 4096, 100, 4000000, 0, 0, .80 },
-    { "64 to 1 that computes", 65, 9000, 100000, 1024, 100, 4000000, 2 * MS, 3 * MS, .2 },
-    { "5 to 1 that computes, speed unknown", 6, 1500, 0, 512, 10, 40000000, 2 * MS, 3 * MS,
-      .2 },
+    { "8 to 1", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93, 0 },
+    { "8 to 1, 1500 B", 9, 1500, 100000, 4096, 100, 4000000, 0, 0, .80, 0 },
+    { "8 to 1, cards verify", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93,
+      BNY_DPDK_VERIFIES },
+    { "8 to 1, cards compute and verify", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93,
+      BNY_DPDK_VERIFIES | BNY_DPDK_CSUM },
+    { "64 to 1", 65, 9000, 100000, 1024, 100, 4000000, 0, 0, .93, 0 },
+    { "1 to 1, 1500 B", 2, 1500, 100000, 4096, 100, 4000000, 0, 0, .80, 0 },
+    { "64 to 1 that computes", 65, 9000, 100000, 1024, 100, 4000000, 2 * MS, 3 * MS, .2, 0 },
+    { "5 to 1 that computes, speed unknown", 6, 1500, 0, 512, 10, 40000000, 2 * MS, 3 * MS, .2,
+      0 },
     { "40 to 1 that computes, speed unknown", 41, 1500, 0, 512, 10, 40000000, 2 * MS, 3 * MS,
-      .2 },
+      .2, 0 },
 };
 
 ParameterizedTestParameters(dpdk_device, many_send_to_one)

@@ -79,7 +79,7 @@ struct dp_blob { /* address */
     uint32_t unasked;  /* UNITs that each may send us before the first grant */
     uint16_t share;    /* packets of each that our ring has room for; 0: any number */
     uint8_t grants;    /* 1: we grant what may be sent to us */
-    uint8_t reserved;
+    uint8_t verifies;  /* 1: our port looks at UDP checksums */
 };
 _Static_assert(sizeof(struct dp_blob) == 64, "wire format");
 

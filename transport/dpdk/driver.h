@@ -35,7 +35,8 @@ enum bny_dpdk_caps {
     BNY_DPDK_LOSSLESS = 1 << 4,   /* what the driver takes arrives, in order */
     BNY_DPDK_LINK_TELLS = 1 << 5, /* the link goes down when the peer's process ends */
     BNY_DPDK_KERNEL_IP = 1 << 6,  /* the kernel has the interface too, and answers ARP */
-    BNY_DPDK_CSUM = 1 << 7,       /* computes UDP checksums */
+    BNY_DPDK_CSUM = 1 << 7,       /* computes IP and UDP checksums */
+    BNY_DPDK_VERIFIES = 1 << 8,   /* drops frames whose UDP checksum is wrong; 0 is none */
 };
 
 struct bny_dpdk_conf {

@@ -3,7 +3,7 @@
  * functions; everything that is read is foreign input.
  *
  *   14  Ethernet      20  IPv4, no options, don't fragment      8  UDP, checksum 0 unless the
- *       port computes it
+ *       receiver's port looks at it
  *   52  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
  *       fragment]      payload
  *

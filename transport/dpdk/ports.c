@@ -182,6 +182,7 @@ int bny_dpdk_open_device(struct dp_tp *t)
     memcpy(t->blob.mac, t->info.mac, 6);
     t->blob.frame = t->info.frame_max;
     t->blob.queues = (uint16_t)t->info.queues;
+    t->blob.verifies = (t->info.caps & BNY_DPDK_VERIFIES) != 0;
     bny_dpdk_grants_open(t);
     if (!t->blob.ip)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank,

@@ -90,8 +90,8 @@ static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
         bny_dpdk_eth_lane(head, &e->self,
                           head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
     bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
-    if (t->set.kind ==
-        BNY_DPDK_PCI) /* between machines, where what computes no check would see none */
+    /* Over the payload, too: only for a port that looks at it. 0 is "none" (RFC 768). */
+    if (e->blob.verifies && !(e->info.caps & BNY_DPDK_CSUM))
         bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
 }
 

@@ -2,6 +2,9 @@
 /* Packets in and out. */
 #include <string.h>
 
+#include <rte_ip.h>
+#include <rte_udp.h>
+
 #include "transport/dpdk/module/module.h"
 
 _Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
@@ -46,6 +49,30 @@ static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
     m[0]->next = m[1];
     m[0]->nb_segs = 2;
     return m[0];
+}
+
+/* Has the port compute checksums: the UDP field holds the sum of the pseudo header. */
+static void leave_sums(struct rte_mbuf *m)
+{
+    struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, struct rte_ether_hdr *);
+    struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)(eth + 1);
+    struct rte_udp_hdr *udp = (struct rte_udp_hdr *)(ip + 1);
+
+    if (eth->ether_type != rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV4))
+        return;
+    m->l2_len = sizeof *eth;
+    m->l3_len = sizeof *ip;
+    m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM;
+    ip->hdr_checksum = 0;
+    udp->dgram_cksum = rte_ipv4_phdr_cksum(ip, m->ol_flags);
+}
+
+/* Bad is what the port saw to be wrong; what it could not tell is taken. */
+static int is_damaged(const struct bny_dpdk_port *port, const struct rte_mbuf *m)
+{
+    return port->rx_sums &&
+           ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
+            (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD);
 }
 
 static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
@@ -99,11 +126,16 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
                                                                           : copied(port, t);
         if (!m[made])
             break;
+        if (port->tx_sums)
+            leave_sums(m[made]);
     }
     if (!made) /* later versions of net_memif look at the first of none */
         return 0;
     queue = queue_of(port, &tx[0]);
-    sent = rte_eth_tx_burst(port->id, queue, m, (uint16_t)made);
+    sent = made;
+    if (port->tx_sums) /* Intel's need it */
+        sent = rte_eth_tx_prepare(port->id, queue, m, (uint16_t)made);
+    sent = rte_eth_tx_burst(port->id, queue, m, (uint16_t)sent);
     for (int i = sent; i < made; i++)
         rte_pktmbuf_free(m[i]);
     return sent;
@@ -123,7 +155,7 @@ int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
     }
     port->turn++;
     for (int i = 0; i < got; i++) {
-        if (m[i]->nb_segs != 1) {
+        if (m[i]->nb_segs != 1 || is_damaged(port, m[i])) {
             port->refused++;
             rte_pktmbuf_free(m[i]);
             continue;

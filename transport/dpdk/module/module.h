@@ -25,15 +25,16 @@ struct bny_dpdk_port {
     struct rte_ring *rings[2]; /* ring: to receive, to send */
     struct rte_flow *rule;     /* that brings our frames to us; NULL: none */
     int try_fd; /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
-    int group_fd;   /* net_af_packet: keeps its fan-out group from others; -1: none */
-    uint32_t taken; /* longest frame that the interface has taken */
-    int isolated;   /* all other frames are the kernel's */
-    uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
-    char iface[16]; /* the kernel's interface behind it; empty: none */
+    int group_fd;         /* net_af_packet: keeps its fan-out group from others; -1: none */
+    uint32_t taken;       /* longest frame that the interface has taken */
+    int rx_sums, tx_sums; /* it looks at checksums; computes them */
+    int isolated;         /* all other frames are the kernel's */
+    uint64_t owner;       /* devices: our number as the port's owner; 0: not yet */
+    char iface[16];       /* the kernel's interface behind it; empty: none */
     int iface_up;
     uint64_t looked_ns; /* at iface_up */
     char name[64];      /* of the vdev; empty: none to remove */
-    uint64_t refused;   /* frames in several segments, or without memory */
+    uint64_t refused;   /* frames in several segments, without memory, or damaged */
 };
 
 /* eal.c */

@@ -128,6 +128,31 @@ static uint32_t fastest(const struct rte_eth_dev_info *dev)
     return 0;
 }
 
+/* Checksums that the port computes and looks at by itself. */
+static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev,
+                     struct rte_eth_conf *conf, struct bny_dpdk_info *info)
+{
+    const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM,
+                   tx = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+
+    p->rx_sums = (dev->rx_offload_capa & rx) == rx;
+    p->tx_sums = (dev->tx_offload_capa & tx) == tx;
+    if (p->rx_sums) {
+        conf->rxmode.offloads |= rx;
+        info->caps |= BNY_DPDK_VERIFIES;
+    }
+    if (p->tx_sums) {
+        conf->txmode.offloads |= tx;
+        info->caps |= BNY_DPDK_CSUM;
+    }
+    note(info,
+         p->rx_sums && p->tx_sums ? "checksums by the port"
+         : p->rx_sums             ? "checksums looked at by the port"
+         : p->tx_sums             ? "checksums computed by the port"
+                                  : "no checksums by the port",
+         "");
+}
+
 static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                          const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
                          struct bny_dpdk_info *info, char *text)
@@ -280,6 +305,8 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         set_card(&dev, &conf, info);
     if (choose_queues(p, c, &dev, &conf, info, text) != 0)
         return -1;
+    if (p->kind == BNY_DPDK_PCI || !strcmp(info->driver, "net_tap"))
+        set_sums(p, &dev, &conf, info);
     if (is_bifurcated(dev.driver_name) && c->udp_port && c->ip)
         p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* before it is configured */
     if (make_pool(p, c, info, desc, text) != 0)

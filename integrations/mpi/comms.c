@@ -267,7 +267,8 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
     if (c && c->handle == comm && c->state == SHIM_PASS)
         return c;
     shim_lock();
-    c = find(comm);
+    if (!c || c->handle != comm || c->state == SHIM_FREED)
+        c = find(comm);
     if (c)
         shim_cache[shim_hash((uintptr_t)comm)] = c;
     due = c && c->state == SHIM_FRESH && blocking && ++c->calls >= shim.after;

@@ -63,10 +63,7 @@ static void rig_open(struct rig *g)
         (struct shm_peer_arena){ .id = ID, .mem = arena, .bytes = ARENA };
     for (uint32_t i = 0; i < SHM_RING; i++)
         ep->free_sends[i] = (uint8_t)i;
-    for (uint32_t i = SHM_MSGS; i-- > 0;) {
-        ep->msgs[i].base.ep = &ep->base;
-        bny_msg_list_push_front(&ep->free_msgs, &ep->msgs[i].base);
-    }
+    ep->data_bytes = SHM_DATA;
 }
 
 /* ---- the peer ---- */

@@ -28,13 +28,17 @@
 #include "transport/proof.h"
 #include "transport/transport.h"
 
-#define SHM_MAGIC      0x6d68736eu /* "nshm" */
-#define SHM_VERSION    3u
-#define SHM_RING       256u         /* records; a power of two up to 256 (indices are bytes) */
-#define SHM_INLINE     8u           /* payload bytes in a record */
-#define SHM_MSGS       512u         /* messages that the engine may hold of one peer */
-#define SHM_DATA       (256u << 10) /* eager bytes, a power of two */
-#define SHM_EAGER_MAX  (16u << 10)
+#define SHM_MAGIC     0x6d68736eu /* "nshm" */
+#define SHM_VERSION   3u
+#define SHM_RING      256u         /* records; a power of two up to 256 (indices are bytes) */
+#define SHM_INLINE    8u           /* payload bytes in a record */
+#define SHM_MSGS      512u         /* messages that the engine may hold of one peer */
+#define SHM_DATA      (256u << 10) /* eager bytes, a power of two */
+#define SHM_EAGER_MAX (16u << 10)
+/* In jobs of more ranks a pair keeps less: its messages use this part of the data area only,
+ * and pages come as they are touched. */
+#define SHM_RANKS_FEW  16
+#define SHM_DATA_MANY  (64u << 10)
 #define SHM_SLOTS      8u
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
@@ -127,6 +131,8 @@ struct shm_ep {
     /* receiving */
     struct shm_seg *in; /* NULL until the peer's hello */
     struct bny_msg_list free_msgs;
+    uint32_t nmsgs;        /* of msgs, that were used ever: the others were not touched */
+    uint32_t data_bytes;   /* of the data area each way, that eager messages use */
     uint32_t in_pos;       /* next record to read */
     uint32_t in_head;      /* all records before are released */
     uint32_t in_published; /* value of in->head */

@@ -91,13 +91,13 @@ static inline int begin(struct shm_ep *ep)
 static int data_take(struct shm_ep *ep, uint32_t len, uint32_t *at)
 {
     uint32_t need = (len + 63) & ~63u, tail = ep->data_tail;
-    uint32_t rest = SHM_DATA - (tail & (SHM_DATA - 1));
+    uint32_t rest = ep->data_bytes - (tail & (ep->data_bytes - 1));
 
     if (need > rest)
         tail += rest;
-    if (tail + need - ep->data_head > SHM_DATA)
+    if (tail + need - ep->data_head > ep->data_bytes)
         return 0;
-    *at = tail & (SHM_DATA - 1);
+    *at = tail & (ep->data_bytes - 1);
     ep->data_tail = tail + need;
     return 1;
 }
@@ -280,7 +280,7 @@ static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
         ep->released[ep->in_head++ & MASK] = 0;
     }
     if (SHM_UNLIKELY(ep->in_head - ep->in_published >= SHM_RING / 4 ||
-                     ep->in_lines >= SHM_DATA / 64 / 4)) {
+                     ep->in_lines >= ep->data_bytes / 64 / 4)) {
         ep->in_published = ep->in_head;
         ep->in_lines = 0;
         atomic_store_explicit(&ep->in->head, ep->in_head, memory_order_release);
@@ -332,6 +332,19 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
     }
 }
 
+/* One that was never used; NULL: there is none. */
+static struct shm_msg *fresh(struct shm_ep *ep)
+{
+    struct shm_msg *m;
+
+    if (ep->nmsgs == SHM_MSGS)
+        return NULL;
+    m = &ep->msgs[ep->nmsgs++];
+    m->base.ep = &ep->base;
+    bny_msg_list_push_front(&ep->free_msgs, &m->base);
+    return m;
+}
+
 static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
 {
     int got = 0;
@@ -343,7 +356,7 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
 
         if (atomic_load_explicit(&rec->seq, memory_order_acquire) != ep->in_pos + 1)
             break;
-        if (SHM_UNLIKELY(!m))
+        if (SHM_UNLIKELY(!m) && !(m = fresh(ep)))
             break; /* all messages are held: back-pressure until some are released */
         /* A peer that overruns the ring takes the place of records that are still held. */
         wrong = ep->in_pos - ep->in_head >= SHM_RING ? "overran its ring" : decode(ep, rec, m);

@@ -9,6 +9,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -58,7 +59,7 @@ static void shm_destroy(struct bny_tp *btp)
     for (int r = 0; tp->peers && r < tp->base.nranks; r++)
         if (tp->peers[r]) {
             bny_shm_ep_unmap(tp->peers[r]);
-            free(tp->peers[r]);
+            munmap(tp->peers[r], sizeof *tp->peers[r]);
         }
     free(tp->peers);
     free(tp->eps);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "tests/transport/shm/pair.h"
@@ -325,4 +326,63 @@ Test(shm_traffic, reservation_is_a_promise_even_when_the_ring_fills_up)
         cr_assert_eq(bny_shm_ops.reserve(p.ep[0], SHM_SLOT_BYTES, &slot), 0);
     cr_assert_eq(bny_shm_ops.reserve(p.ep[0], 1, &slot), BNY_AGAIN);
     pair_close(&p);
+}
+
+/* Ends of a job of many ranks use less of the data area: nothing gets stuck or is overwritten
+ * in it, also where messages are held for a while. */
+Test(shm_traffic, many_ranks_share_less_memory, .timeout = 60)
+{
+    enum { N = 6000, HELD = 3 };
+    uint64_t rng = 128, deadline = bny_deadline_in(PAIR_DEADLINE_S);
+    struct bny_tp *tp[2];
+    struct bny_ep *ep[2];
+    struct bny_msg *held[HELD] = { NULL };
+    uint32_t sent = 0, got = 0, len = 0;
+    static uint8_t buf[SHM_EAGER_MAX];
+
+    for (int i = 0; i < 2; i++)
+        tp[i] = end_open(i, SHM_RANKS_FEW + 1);
+    for (int i = 0; i < 2; i++) {
+        uint8_t blob[BNY_ADDR_MAX];
+        int n = bny_shm_ops.address(tp[!i], blob, sizeof blob);
+
+        cr_assert_eq(bny_shm_ops.connect(tp[i], !i, blob, (size_t)n, &ep[i]), 0);
+    }
+    while (got < N) {
+        struct bny_event ev;
+
+        cr_assert(!bny_deadline_passed(deadline), "%u sent, %u came", sent, got);
+        while (sent < N) {
+            struct bny_hdr hdr;
+            int rc;
+
+            if (!len)
+                len = 1 + (uint32_t)bny_rng_below(&rng, sent % 7 ? 3000 : SHM_EAGER_MAX);
+            hdr = header(len, sent);
+            fill(buf, len, sent);
+            rc = bny_shm_ops.eager(ep[0], &hdr, buf);
+            if (rc == BNY_AGAIN)
+                break;
+            cr_assert_eq(rc, 0, "%s", banyan_last_error());
+            sent++;
+            len = 0;
+        }
+        if (bny_shm_ops.poll(tp[1], &ev, 1) != 1)
+            continue;
+        cr_assert_eq(ev.kind, BNY_EV_MSG);
+        cr_assert_eq(ev.msg->hdr.chunk, got);
+        if (held[got % HELD]) {
+            const struct bny_msg *m = held[got % HELD];
+
+            cr_assert(is_filled(m->data, 0, m->hdr.len, m->hdr.chunk), "message %u",
+                      m->hdr.chunk);
+            bny_shm_ops.release(held[got % HELD]);
+        }
+        held[got++ % HELD] = ev.msg;
+    }
+    for (int i = 0; i < HELD; i++)
+        bny_shm_ops.release(held[i]);
+    cr_assert_lt(((struct shm_ep *)ep[1])->nmsgs, 8u, "it touches messages that it needs not");
+    for (int i = 0; i < 2; i++)
+        bny_shm_ops.destroy(tp[i]);
 }

@@ -91,15 +91,32 @@ void bny_world_free(struct bny_world *w)
     bny_world_delete(w);
 }
 
-/* How long a goodbye may take. Where we know of no failure all ranks are in it by now: who is
- * slow gets its time, or it would take our exit for a death. */
+/* How long a goodbye may take, at least and where operations have no deadline, and after a
+ * failure of the world. */
 #define FAREWELL_NS        10000000000u
+#define FAREWELL_LONG_NS   300000000000u
 #define FAREWELL_FAILED_NS 500000000u
+
+/* Where the world has not failed all ranks are in it by now: who is slow gets the time that an
+ * operation has, or it would take our exit for a death. A failure of one communicator makes
+ * nobody leave. */
+uint64_t bny_farewell_ns(const struct bny_world *w)
+{
+    struct bny_failure f;
+    double most = w->op_timeout_s * 1e9;
+
+    if (!w->control || bny_control_pending(w->control, 0) ||
+        bny_control_failure_of(w->control, 0, &f))
+        return FAREWELL_FAILED_NS;
+    if (!(most > 0) || most > FAREWELL_LONG_NS)
+        return FAREWELL_LONG_NS;
+    return most > FAREWELL_NS ? (uint64_t)most : FAREWELL_NS;
+}
 
 /* Says goodbye, so that our exit is no failure. */
 static void farewell(struct bny_world *w)
 {
-    uint64_t since = bny_now_ns(), most;
+    uint64_t since = bny_now_ns();
     int waiting;
 
     do {
@@ -111,9 +128,7 @@ static void farewell(struct bny_world *w)
             bny_worlds_progress(w);
             sched_yield();
         }
-        most =
-            !w->control || bny_control_suspect(w->control) ? FAREWELL_FAILED_NS : FAREWELL_NS;
-    } while (waiting && bny_now_ns() - since < most);
+    } while (waiting && bny_now_ns() - since < bny_farewell_ns(w));
 }
 
 void bny_world_unref(struct bny_world *w)

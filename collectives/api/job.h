@@ -15,6 +15,8 @@ extern const struct bny_path_ops *const bny_paths[BNY_PATH_COUNT];
 void bny_world_free(struct bny_world *w); /* takes NULL */
 /* A communicator less; the last one leaves the job. */
 void bny_world_unref(struct bny_world *w);
+/* How long the goodbye of a world may take, as things stand. */
+uint64_t bny_farewell_ns(const struct bny_world *w);
 struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks);
 
 /* ---- join.c ---- */

@@ -501,7 +501,7 @@ static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
     snprintf(comm->scope.codec_spec, sizeof comm->scope.codec_spec, "%s", in->cfg.codec);
     comm->scope.chunk_bytes = in->cfg.chunk_bytes;
     comm->scope.deterministic = in->cfg.deterministic != 0;
-    comm->op_timeout_s = in->cfg.op_timeout_s;
+    comm->op_timeout_s = w->op_timeout_s = in->cfg.op_timeout_s;
     comm->progress_hook = in->cfg.progress_hook;
     comm->progress_hook_ctx = in->cfg.progress_hook_ctx;
     comm->init = in;

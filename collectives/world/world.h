@@ -77,6 +77,7 @@ struct bny_world {
     int comm_id_bits;   /* of that part */
     atomic_int refs;    /* communicators */
     int orderly; /* nothing was destroyed, not finalized, since all ranks finalized one */
+    double op_timeout_s;            /* config's: what a goodbye may take */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
     int progress_fd;                /* -1 until asked for */
     /* Driving: progress/ */

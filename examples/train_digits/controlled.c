@@ -92,3 +92,12 @@ int controlled_after(struct controlled *c, const struct network *net, double los
     c->wire += wire_now(c) - wire;
     return rc;
 }
+
+int controlled_settle(struct controlled *c)
+{
+    uint64_t wire = wire_now(c);
+    int rc = method_settle(c->method);
+
+    c->wire += wire_now(c) - wire;
+    return rc;
+}

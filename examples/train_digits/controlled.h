@@ -26,6 +26,8 @@ void controlled_free(struct controlled *c);
 int controlled_reduce(struct controlled *c, int last, float share);
 /* Before and after the parameters move. loss: this rank's; rate: of the next step. */
 void controlled_before(struct controlled *c, const struct network *net);
+/* Ends what is under way, before what is not counted. */
+int controlled_settle(struct controlled *c);
 int controlled_after(struct controlled *c, const struct network *net, double loss, double rate);
 
 #endif

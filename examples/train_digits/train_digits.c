@@ -226,6 +226,13 @@ static int pass(struct trainer *t, uint64_t *state, double *loss, int *n)
         rc = (m ? controlled_step : step)(t, t->order + at, take, loss);
         at += take;
     }
+    if (t->controlled.method && rc == 0) {
+        double start = job_now();
+
+        rc = controlled_settle(&t->controlled);
+        t->comm_s += job_now() - start;
+        t->step_s += job_now() - start;
+    }
     return rc;
 }
 

@@ -140,8 +140,9 @@ struct shm_ep {
     uint32_t in_done;      /* completions written */
     uint32_t idle;         /* polls in a row without an event */
     uint8_t fate, opened, reported, copy;
-    uint8_t liar;  /* broke the protocol: nothing of it is read any more */
-    uint8_t ended; /* its process or connection is no more: it writes nothing any more */
+    uint8_t liar;   /* broke the protocol: nothing of it is read any more */
+    uint8_t listed; /* in tp->eps */
+    uint8_t ended;  /* its process or connection is no more: it writes nothing any more */
 
     /* sending */
     struct shm_seg *out;
@@ -187,7 +188,7 @@ struct shm_arena {
 struct shm_tp {
     struct bny_tp base;
     struct shm_ep **peers; /* [nranks] or NULL each */
-    struct shm_ep **eps;   /* [neps] opened ones */
+    struct shm_ep **eps;   /* [neps] opened ones with something to look at: bny_shm_enlist() */
     int neps, next_ep;
     uint32_t polls, idle;
     uint64_t serviced_ns, period_ns;
@@ -224,6 +225,10 @@ void bny_shm_doorbell(struct shm_ep *ep);
 void bny_shm_link_destroy(struct shm_tp *tp);
 /* The peer's record, made when there is none. NULL: no memory. */
 struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank);
+void bny_shm_peer_free(struct shm_ep *ep);
+/* Polls look at it from now on, if it is opened and there is anything: in large jobs most peers
+ * never connect. */
+void bny_shm_enlist(struct shm_ep *ep);
 /* Marks the peer as gone for a reason (poll reports it). Returns bny_fail(code, the reason). */
 int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

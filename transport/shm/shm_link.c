@@ -137,21 +137,42 @@ int bny_shm_listen(struct shm_tp *tp)
 
 /* ---- peers ---- */
 
+/* Records have pages of their own, most of which only a connected peer touches. Those of
+ * neighbours begin in different lines, or they would share few sets of a cache. */
+#define EP_COLOURS 16
+#define EP_BYTES   (sizeof(struct shm_ep) + EP_COLOURS * 64)
+
+void bny_shm_peer_free(struct shm_ep *ep)
+{
+    munmap((uint8_t *)ep - ep->base.peer % EP_COLOURS * 64, EP_BYTES);
+}
+
+void bny_shm_enlist(struct shm_ep *ep)
+{
+    struct shm_tp *tp = (struct shm_tp *)ep->base.tp;
+
+    if (ep->listed || !ep->opened || (!ep->in && !ep->out && ep->fate == SHM_ALIVE))
+        return;
+    ep->listed = 1;
+    tp->eps[tp->neps++] = ep;
+}
+
 struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
 {
     struct shm_ep *ep = tp->peers[rank];
+    uint8_t *page;
 
     if (ep)
         return ep;
-    /* Of whole pages, most of which only a connected peer touches. */
-    ep = mmap(NULL, sizeof *ep, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (ep == MAP_FAILED)
+    page = mmap(NULL, EP_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
         return NULL;
-    madvise(ep, sizeof *ep, MADV_NOHUGEPAGE);
+    madvise(page, EP_BYTES, MADV_NOHUGEPAGE);
+    ep = (struct shm_ep *)(page + rank % EP_COLOURS * 64);
     ep->tiles = mmap(NULL, (size_t)BNY_CHANNELS * SHM_TILE, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (ep->tiles == MAP_FAILED) {
-        munmap(ep, sizeof *ep);
+        munmap(page, EP_BYTES);
         return NULL;
     }
     ep->data_bytes = tp->base.nranks <= SHM_RANKS_FEW ? SHM_DATA : SHM_DATA_MANY;
@@ -181,6 +202,7 @@ int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
         ep->liar = code == BANYAN_EPROTO;
         ep->ended |= !ep->liar;
         snprintf(ep->reason, sizeof ep->reason, "shm: rank %d %s", ep->base.peer, text);
+        bny_shm_enlist(ep);
         bny_info("%s", ep->reason);
     }
     return bny_fail((enum banyan_error)code, "%s", ep->reason);
@@ -326,6 +348,7 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     }
     populate(seg, tp);
     ep->in = seg;
+    bny_shm_enlist(ep);
     ep->base.cpu = &seg->tx_cpu;
     c->kind = CONN_IN;
     c->ep = ep;
@@ -564,6 +587,7 @@ int bny_shm_open_out(struct shm_ep *ep)
         return rc;
     }
     ep->out = seg;
+    bny_shm_enlist(ep);
     ep_watch(ep, pid);
     return 0;
 }

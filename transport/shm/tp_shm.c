@@ -9,7 +9,6 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -59,7 +58,7 @@ static void shm_destroy(struct bny_tp *btp)
     for (int r = 0; tp->peers && r < tp->base.nranks; r++)
         if (tp->peers[r]) {
             bny_shm_ep_unmap(tp->peers[r]);
-            munmap(tp->peers[r], sizeof *tp->peers[r]);
+            bny_shm_peer_free(tp->peers[r]);
         }
     free(tp->peers);
     free(tp->eps);
@@ -192,7 +191,7 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
             "shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",
             peer);
     ep->opened = 1;
-    tp->eps[tp->neps++] = ep;
+    bny_shm_enlist(ep);
     tp->period_ns = 0; /* its connection may be waiting */
     return 0;
 }

@@ -9,6 +9,10 @@
 
 #include <sodium.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "base/cpu.h"
 #include "base/param.h"
 #include "collectives/api/job.h"
@@ -20,6 +24,7 @@
 #define CPU_WORDS        16 /* 1024 CPUs */
 #define BNY_SETTINGS_MAX 256
 #define CARD_TPS         4
+#define MANY_RANKS       64 /* whose init leaves much behind */
 
 /* What each rank tells all others. Plain bytes, same library version on both sides (checked
  * first). */
@@ -599,6 +604,15 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     return rc;
 }
 
+/* The cards of all ranks, and the root's connections to them, were some MiB: what the heap
+ * keeps of them would stay with each rank. */
+static void give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 int bny_init_progress(struct banyan_comm *comm)
 {
     struct bny_init *in = comm->init;
@@ -644,6 +658,8 @@ int bny_init_progress(struct banyan_comm *comm)
     bny_comm_settle(comm);
     comm->init = NULL;
     bny_init_free(in);
+    if (comm->world->nranks >= MANY_RANKS)
+        give_back();
     return 1;
 }
 

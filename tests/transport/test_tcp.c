@@ -522,3 +522,35 @@ Test(tcp, a_slot_is_given_back_once, .signal = SIGABRT)
     s.ops->cancel(s.ep[0][1], &slot);
 }
 #endif
+
+/* It leaves while a peer connects, which has its answer and takes the connection for open. */
+Test(tcp, leaving_in_the_middle_of_a_handshake_is_no_death)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_event ev[4];
+    const struct tcp_tp *leaver;
+    struct tpset s;
+    int rc;
+
+    tpset_open(&s, bny_transport_find("tcp"), 2, NULL);
+    leaver = (struct tcp_tp *)s.tp[1];
+    rc = s.ops->eager(s.ep[0][1], &hdr, NULL);
+    cr_assert(rc == 0 || rc == BNY_AGAIN);
+    while (leaver->nhalf != 1 || leaver->half[0]->state != TCP_PROOF) {
+        cr_assert(!bny_deadline_passed(deadline), "nobody connects");
+        if (leaver->nhalf == 0)
+            cr_assert_eq(s.ops->poll(s.tp[0], ev, 4), 0);
+        cr_assert_eq(s.ops->poll(s.tp[1], ev, 4), 0);
+    }
+    cr_assert_eq(s.ops->farewell(s.tp[1]), BNY_AGAIN, "it goes without a word");
+    while (s.ops->farewell(s.tp[1]) == BNY_AGAIN) {
+        cr_assert(!bny_deadline_passed(deadline), "it never leaves");
+        cr_assert_eq(s.ops->poll(s.tp[0], ev, 4), 0);
+    }
+    tpset_destroy_rank(&s, 1);
+    for (int i = 0; i < 1000; i++)
+        cr_assert_eq(s.ops->poll(s.tp[0], ev, 4), 0, "an event of kind %d: %s", ev[0].kind,
+                     ev[0].kind == BNY_EV_DOWN ? ev[0].reason : "");
+    tpset_close(&s);
+}

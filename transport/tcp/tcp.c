@@ -370,12 +370,28 @@ static int part(struct tcp_conn *c)
     return ioctl(c->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }
 
+/* Who has our answer takes the connection for open once it has read that, so that its end
+ * without a farewell would be a death. Bounded by the handshake's deadline. */
+static int answered(const struct tcp_tp *t)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->nhalf; i++) {
+        const struct tcp_conn *c = t->half[i];
+        const struct tcp_ep *e = c->state == TCP_PROOF ? t->eps[c->hello.from] : NULL;
+
+        n += e && !e->left && !e->down;
+    }
+    return n;
+}
+
 static int tcp_farewell(struct bny_tp *tp)
 {
     struct tcp_tp *t = (struct tcp_tp *)tp;
     int waiting = 0;
 
     serve(t);
+    waiting = answered(t);
     for (int r = 0; r < tp->nranks; r++) {
         struct tcp_ep *e = t->eps[r];
 

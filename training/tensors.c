@@ -129,15 +129,6 @@ void bny_tensors_free(struct bny_tensors *t)
     memset(t, 0, sizeof *t);
 }
 
-size_t bny_tensors_find(const struct bny_tensors *t, const char *name)
-{
-    size_t i = 0;
-
-    while (i < t->n && strcmp(t->at[i].name, name) != 0)
-        i++;
-    return i;
-}
-
 void bny_tensors_get(const struct bny_tensors *t, float *flat)
 {
     for (size_t i = 0; i < t->n; flat += t->at[i++].count)

@@ -36,8 +36,6 @@ int bny_all_can(struct banyan_comm *comm, int rc, const char *what);
 /* Collective. Are they the same at all ranks? 0, or -BANYAN_EMISMATCH: the first tensor that
  * differs from rank 0's, at which rank, and how (number, order, shape, type). */
 int bny_tensors_agree(const struct bny_tensors *t, struct banyan_comm *comm);
-/* The index of a name, or n. */
-size_t bny_tensors_find(const struct bny_tensors *t, const char *name);
 
 /* Of f32 tensors, one after another in flat[count]: copied out, and back. */
 void bny_tensors_get(const struct bny_tensors *t, float *flat);

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Random faults against real processes:
+ *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output
+ *   soak 1 SEED KIND PLACE TRANSPORT RANKS   one round again
+ * Exit status 0 when none failed. scripts/soak builds and runs it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/support/mp.h"
+
+static const char *const kinds[] = { "kill",     "double", "triple", "stop",
+                                     "stopcont", "exit",   "abort" };
+static const char *const places[] = { "first", "chunk", "between", "init", "finalize" };
+static const char *const transports[] = { "shm", "tcp" };
+
+static struct {
+    uint64_t rounds, failed, late, worst_ns;
+} total;
+
+static void add_times(const struct mp_shared *out, int n)
+{
+    for (int r = 0; r < n; r++) {
+        uint64_t ns = atomic_load(&out->value[r][3]);
+
+        total.worst_ns = ns > total.worst_ns ? ns : total.worst_ns;
+        total.late += ns > 100000000u;
+    }
+}
+
+static int one_round(uint64_t seed, const char *kind, const char *place, const char *transport,
+                     int n)
+{
+    static struct mp_shared out;
+    char arg[40];
+    struct mp mp = { .n = n,
+                     .case_name = "survive",
+                     .transport = transport,
+                     .arg = arg,
+                     .seed = seed,
+                     .out = &out,
+                     .may_end = (1u << n) - 1, /* narrowed to the victims below */
+                     .timeout_s = 60 };
+    uint64_t s = seed, begin = bny_now_ns();
+    int victims = !strcmp(kind, "double") ? 2 : !strcmp(kind, "triple") ? 3 : 1, bad;
+    uint32_t chosen = 0;
+
+    /* As cases_survive.c draws them. */
+    for (int i = 0; i < victims; i++) {
+        uint32_t v;
+
+        do
+            v = 1u << bny_rng_below(&s, (uint64_t)n);
+        while (chosen & v);
+        chosen |= v;
+        bny_rng_next(&s); /* its time */
+    }
+    mp.may_end = strcmp(kind, "stopcont") ? chosen : 0;
+    snprintf(arg, sizeof arg, "%s %s", kind, place);
+    bad = mp_run(&mp) != 0;
+    printf("%s %s %s %d ranks seed %llu: %s in %.2f s\n", kind, place, transport, n,
+           (unsigned long long)seed, bad ? "FAILED" : "ok",
+           (double)(bny_now_ns() - begin) * 1e-9);
+    fflush(stdout);
+    if (!bad && strcmp(kind, "stop") != 0)
+        add_times(&out, n);
+    total.rounds++;
+    total.failed += (uint64_t)bad;
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
+    uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : mp_seed();
+
+    if (argc == 7)
+        return one_round(s, argv[3], argv[4], argv[5], atoi(argv[6]));
+    for (uint64_t i = 0; i < rounds; i++) {
+        uint64_t seed = bny_rng_next(&s) >> 16 | 1, pick = seed;
+        const char *kind = kinds[bny_rng_below(&pick, sizeof kinds / sizeof kinds[0])];
+        const char *place = places[bny_rng_below(&pick, sizeof places / sizeof places[0])];
+        const char *transport = transports[bny_rng_below(&pick, 2)];
+        int n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
+
+        /* A stop in init or finalize only waits for deadlines; a sleep needs work to go on. */
+        if (!strncmp(kind, "stop", 4) && (!strcmp(place, "init") || !strcmp(place, "finalize")))
+            place = "between";
+        one_round(seed, kind, place, transport, n);
+    }
+    printf("%llu rounds, %llu failed; the last survivor heard of a death after %.1f ms, %llu "
+           "survivors after more than 100 ms\n",
+           (unsigned long long)total.rounds, (unsigned long long)total.failed,
+           (double)total.worst_ns * 1e-6, (unsigned long long)total.late);
+    return total.failed != 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What goes wrong in a run: so many faults of each kind, their victims and times from the seed.
+ */
+#ifndef BNY_SIM_FAULTS_H
+#define BNY_SIM_FAULTS_H
+
+#include "tools/sim/sim.h"
+
+enum sim_fault_kind {
+    SIM_KILL,   /* a process, at a time */
+    SIM_CRASH,  /* a process, inside its n-th call into libc */
+    SIM_STOP,   /* a process, for some time */
+    SIM_CUT,    /* the way between two hosts, for some time */
+    SIM_SPLIT,  /* all ways between two parts of the hosts, for longer */
+    SIM_VANISH, /* a host, for good */
+    SIM_RESET,  /* one connection */
+    SIM_BREAK,  /* one that carries data: with keepalive, without a user timeout */
+    SIM_FAULT_KINDS
+};
+
+struct sim_fault {
+    enum sim_fault_kind kind;
+    int victim, other; /* ranks; other: CUT's */
+    uint64_t at, for_ns;
+    uint64_t number; /* CRASH: of the call; RESET: of the connection; SPLIT: hosts of a part */
+    int bridge;      /* SPLIT: this host reaches both parts; -1: none does */
+};
+
+#define SIM_FAULTS_MAX 32
+
+/* "kill=2,cut=1" into so many of each kind. 0, or -1 after a message. */
+int sim_faults_parse(int count[SIM_FAULT_KINDS], const char *text);
+/* Draws them; some fewer than at most, where `some`. Returns their number. */
+int sim_faults_draw(struct sim_fault *out, const int count[SIM_FAULT_KINDS], int some,
+                    uint64_t window_ns, uint64_t *seed);
+void sim_faults_plan(const struct sim_fault *faults, int n);
+void sim_fault_print(const struct sim_fault *f);
+/* SPLIT: the part that rank r is in, 0 or 1; -1: it reaches both. */
+int sim_fault_part(const struct sim_fault *f, int r);
+/* Is rank r one that may be found dead or silent by this fault? */
+int sim_fault_hits(const struct sim_fault *f, int r);
+
+#endif

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan_sim: jobs in virtual time. */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tools/sim/faults.h"
+#include "tools/sim/real.h"
+#include "tools/sim/work.h"
+
+static struct {
+    int ranks, per_host, some, verbose;
+    uint64_t seed;
+    long seeds;
+    double gbps, latency_us, until_s, window_s;
+    const char *graph, *library;
+    int faults[SIM_FAULT_KINDS];
+} opt = { .ranks = 4,
+          .per_host = 1,
+          .seed = 1,
+          .seeds = 1,
+          .gbps = 10,
+          .latency_us = 20,
+          .until_s = 600,
+          .window_s = 0.2 };
+
+struct outcome { /* of a seed; from the child that ran it */
+    int failed;
+    int deaths, errors;
+    uint64_t hash, events, ns;
+    uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
+};
+
+/* ---- one run ---- */
+
+static struct sim_fault faults[SIM_FAULTS_MAX];
+static int nfaults;
+
+static int is_hit(int r)
+{
+    for (int i = 0; i < nfaults; i++)
+        if (sim_fault_hits(&faults[i], r))
+            return 1;
+    return 0;
+}
+
+static void tell(const char *what, uint64_t seed)
+{
+    printf("seed %llu: %s\n", (unsigned long long)seed, what);
+    for (int i = 0; i < nfaults; i++)
+        sim_fault_print(&faults[i]);
+    for (int r = 0; r < sim_nranks && r < 32; r++) {
+        const struct sim_rank *s = &sim_ranks[r];
+
+        printf("  rank %d: %s, %d operations, %d shrinks, %s%d%s%s\n", r,
+               s->fate == SIM_DEAD ? "dead"
+               : s->done           ? "done"
+                                   : "waits",
+               s->ops, s->shrinks, s->rc ? "error " : "", s->rc, s->rc ? ": " : "", s->text);
+    }
+}
+
+/* Those who live have to come within a deadline, or all are told so. */
+static int waited_long(const struct sim_rank *r)
+{
+    double most = 0;
+
+    for (int i = 0; i < nfaults; i++)
+        if (faults[i].kind == SIM_STOP || faults[i].kind == SIM_CUT)
+            most = (double)faults[i].for_ns > most ? (double)faults[i].for_ns : most;
+    return r->rc == -BANYAN_ETIMEDOUT && most > sim_work.op_timeout_s * 0.9e9;
+}
+
+/* Two that were through with different members: both parts of a network went on. */
+static int went_on_apart(void)
+{
+    const struct sim_rank *first = NULL;
+
+    for (int i = 0; i < sim_nranks; i++) {
+        const struct sim_rank *r = &sim_ranks[i];
+
+        if (r->fate == SIM_DEAD || r->rc)
+            continue;
+        if (first && (first->lowest != r->lowest || first->left != r->left))
+            return 1;
+        first = r;
+    }
+    return 0;
+}
+
+/* One split that lasts for longer than silence may, and nothing else: its larger part goes on.
+ */
+static int larger_part_failed(void)
+{
+    const struct sim_fault *f = &faults[0];
+    int size[2] = { 0, 0 }, larger;
+
+    if (nfaults != 1 || f->kind != SIM_SPLIT || f->bridge >= 0 ||
+        f->for_ns < 6 * (uint64_t)SIM_S)
+        return 0;
+    for (int r = 0; r < sim_nranks; r++)
+        size[sim_fault_part(f, r)]++;
+    larger = size[0] == size[1] ? sim_fault_part(f, 0) : size[1] > size[0];
+    for (int r = 0; r < sim_nranks; r++)
+        if (sim_fault_part(f, r) == larger && sim_ranks[r].rc && sim_ranks[r].begun_ns)
+            return 1;
+    return 0;
+}
+
+/* NULL, or what is wrong with how the run went. */
+static const char *verdict(int stuck)
+{
+    const struct sim_rank *first = NULL;
+
+    if (sim_work.survive && went_on_apart())
+        return "two parts of the job went on";
+    if (sim_work.survive && larger_part_failed())
+        return "the larger part did not go on";
+    for (int i = 0; i < sim_nranks; i++) {
+        const struct sim_rank *r = &sim_ranks[i];
+
+        if (r->fate == SIM_DEAD)
+            continue;
+        if (!r->done)
+            return stuck ? "a rank waits for ever" : "a rank still waits at the end";
+        if (r->rc == 1)
+            return "a wrong value";
+        if (r->rc && nfaults == 0)
+            return "an error without a fault";
+        if (r->rc && sim_work.survive && r->begun_ns && !is_hit(i) && !waited_long(r))
+            return "a rank that nothing happened to did not go on";
+        if (r->rc == 0 || r->blamed < 0)
+            continue;
+        if (sim_work.survive) /* each wave has its own, by the numbers of what was left */
+            continue;
+        if (r->blamed == i && is_hit(i)) /* excluded: no survivor */
+            continue;
+        if (!is_hit(r->blamed))
+            return "a rank is blamed that nothing happened to";
+        if (first && first->blamed != r->blamed)
+            return "survivors blame different ranks";
+        first = r;
+    }
+    return NULL;
+}
+
+static uint64_t op_time(void)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+
+    for (int r = 0; r < sim_nranks; r++) {
+        const struct sim_rank *s = &sim_ranks[r];
+
+        first = s->op_begun_ns < first ? s->op_begun_ns : first;
+        last = s->op_ended_ns > last ? s->op_ended_ns : last;
+    }
+    return last > first ? last - first : 0;
+}
+
+static void run(struct outcome *o, uint64_t seed)
+{
+    uint64_t s = seed;
+    int nhosts = (opt.ranks + opt.per_host - 1) / opt.per_host, stuck;
+    const char *bad;
+
+    sim_mix(seed);
+    sim_seed(seed);
+    sim_work.seed = bny_rng_next(&s);
+    if (sim_net_open(nhosts, opt.gbps / 8 * 1e9, (uint64_t)(opt.latency_us * 1e3), opt.graph) !=
+            0 ||
+        sim_ranks_start(bny_rng_next(&s), opt.per_host) != 0)
+        exit(2);
+    nfaults = sim_faults_draw(faults, opt.faults, opt.some, (uint64_t)(opt.window_s * 1e9), &s);
+    for (int r = 0; r < sim_nranks; r++)
+        sim_ranks[r].is_hit = is_hit(r);
+    sim_faults_plan(faults, nfaults);
+    stuck = sim_run((uint64_t)(opt.until_s * 1e9));
+    bad = verdict(stuck);
+    o->op_ns = op_time();
+    for (int r = 0; r < sim_nranks; r++) {
+        o->deaths += sim_ranks[r].fate == SIM_DEAD;
+        o->errors += sim_ranks[r].fate != SIM_DEAD && sim_ranks[r].rc != 0;
+        if (sim_ranks[r].done && sim_ranks[r].done_ns > o->ns)
+            o->ns = sim_ranks[r].done_ns;
+    }
+    o->failed = bad != NULL;
+    o->hash = sim_hash;
+    o->events = sim_nevents;
+    if (bad || opt.verbose)
+        tell(bad ? bad : "as it should be", seed);
+    fflush(stdout);
+}
+
+/* In a process of its own: threads of the dead stay until its end. */
+static int run_in_child(struct outcome *o, uint64_t seed)
+{
+    int fds[2], status;
+    pid_t pid;
+
+    memset(o, 0, sizeof *o);
+    if (pipe(fds) != 0 || (pid = fork()) < 0) {
+        perror("banyan_sim");
+        exit(2);
+    }
+    if (pid == 0) {
+        run(o, seed);
+        _exit(write(fds[1], o, sizeof *o) == sizeof *o ? 0 : 2);
+    }
+    close(fds[1]);
+    if (read(fds[0], o, sizeof *o) != sizeof *o)
+        o->failed = 1;
+    close(fds[0]);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (status) {
+        printf("seed %llu: the run ended with status %d\n", (unsigned long long)seed, status);
+        o->failed = 1;
+    }
+    return o->failed;
+}
+
+static double seconds(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static int run_all(void)
+{
+    double begin = seconds();
+    uint64_t events = 0;
+    long failed = 0, deaths = 0, errors = 0;
+    struct outcome o, twice;
+
+    for (long i = 0; i < opt.seeds; i++) {
+        failed += run_in_child(&o, opt.seed + (uint64_t)i);
+        events += o.events;
+        deaths += o.deaths;
+        errors += o.errors;
+        if (opt.seeds == 1 || i % 100 != 0 || o.failed)
+            continue;
+        run_in_child(&twice, opt.seed + (uint64_t)i);
+        if (twice.hash != o.hash) {
+            printf("seed %llu: two runs differ (%016llx, %016llx)\n",
+                   (unsigned long long)opt.seed + (unsigned long long)i,
+                   (unsigned long long)o.hash, (unsigned long long)twice.hash);
+            failed++;
+        }
+    }
+    printf("%ld seeds of %d ranks: %ld failed, %ld deaths, %ld ranks with errors, %.3g events, "
+           "%.1f s\n",
+           opt.seeds, opt.ranks, failed, deaths, errors, (double)events, seconds() - begin);
+    if (opt.seeds == 1)
+        printf("hash %016llx, %.6f s of virtual time\n", (unsigned long long)o.hash,
+               (double)o.ns * 1e-9);
+    if (opt.seeds == 1 && !sim_work.ops)
+        printf("%s of %zu bytes: %.3f us\n", sim_work.call, sim_work.bytes,
+               (double)o.op_ns * 1e-3);
+    return failed != 0;
+}
+
+/* ---- options ---- */
+
+static void usage(void)
+{
+    puts("usage: banyan_sim [options] [COLLECTIVE BYTES]\n"
+         "Jobs of many ranks in virtual time, over a network that is computed: the library\n"
+         "itself, one copy a rank. The same seed gives the same run. Without a collective:\n"
+         "random calls.\n"
+         "  --ranks N          (4)\n"
+         "  --per-host K       ranks of a host (1)\n"
+         "  --seed S           (1)\n"
+         "  --seeds COUNT      runs, of the seeds from S on (1)\n"
+         "  --ops N            random calls, or repetitions of the one that is given (20)\n"
+         "  --faults LIST      kill=N, crash=N, stop=N, cut=N, split=N, vanish=N,\n"
+         "                     reset=N, break=N\n"
+         "  --some             at most so many, as the seed decides\n"
+         "  --window SECONDS   when faults come (0.2)\n"
+         "  --survive          after a failure those who are left shrink and go on\n"
+         "  --think MS         ranks compute between calls, at most so long (0)\n"
+         "  --gbps G           of a host's port (10)\n"
+         "  --latency US       from host to host (20)\n"
+         "  --topo GRAPH       a network, such as fattree:1024, in place of these two\n"
+         "  --schedule NAME    of the calls (auto)\n"
+         "  --timeout SECONDS  of operations (30) and init (60)\n"
+         "  --until SECONDS    of virtual time; who waits then has failed (600)\n"
+         "  --library FILE     of which copies are made\n"
+         "  --verbose          what became of each rank\n"
+         "Exit status: 0, 1: a run failed, 2: wrong options.");
+}
+
+enum {
+    OPT_FIRST = 256,
+    RANKS,
+    PER_HOST,
+    SEED,
+    SEEDS,
+    OPS,
+    FAULTS,
+    SOME,
+    SURVIVE,
+    WINDOW,
+    THINK,
+    GBPS,
+    LATENCY,
+    TOPO,
+    SCHEDULE,
+    TIMEOUT,
+    UNTIL,
+    LIBRARY,
+    VERBOSE,
+    HELP
+};
+
+static const struct option options[] = {
+    { "ranks", 1, NULL, RANKS },     { "per-host", 1, NULL, PER_HOST },
+    { "seed", 1, NULL, SEED },       { "seeds", 1, NULL, SEEDS },
+    { "ops", 1, NULL, OPS },         { "faults", 1, NULL, FAULTS },
+    { "some", 0, NULL, SOME },       { "survive", 0, NULL, SURVIVE },
+    { "window", 1, NULL, WINDOW },   { "think", 1, NULL, THINK },
+    { "gbps", 1, NULL, GBPS },       { "latency", 1, NULL, LATENCY },
+    { "topo", 1, NULL, TOPO },       { "schedule", 1, NULL, SCHEDULE },
+    { "timeout", 1, NULL, TIMEOUT }, { "until", 1, NULL, UNTIL },
+    { "library", 1, NULL, LIBRARY }, { "verbose", 0, NULL, VERBOSE },
+    { "help", 0, NULL, HELP },       { NULL, 0, NULL, 0 }
+};
+
+static size_t size_of(const char *text)
+{
+    char *end;
+    double x = strtod(text, &end);
+
+    if (*end == 'K')
+        x *= 1 << 10;
+    else if (*end == 'M')
+        x *= 1 << 20;
+    else if (*end == 'G')
+        x *= 1 << 30;
+    return (size_t)x;
+}
+
+static int take(int o)
+{
+    switch (o) {
+    case RANKS: opt.ranks = atoi(optarg); return opt.ranks < 1 || opt.ranks > 65536;
+    case PER_HOST: opt.per_host = atoi(optarg); return opt.per_host < 1;
+    case SEED: opt.seed = strtoull(optarg, NULL, 0); return 0;
+    case SEEDS: opt.seeds = atol(optarg); return opt.seeds < 1;
+    case OPS: sim_work.ops = sim_work.repeats = atoi(optarg); return sim_work.ops < 1;
+    case FAULTS: return sim_faults_parse(opt.faults, optarg);
+    case SURVIVE: sim_work.survive = 1; return 0;
+    case SOME: opt.some = 1; return 0;
+    case WINDOW: opt.window_s = atof(optarg); return 0;
+    case THINK: sim_work.think_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
+    case GBPS: opt.gbps = atof(optarg); return opt.gbps <= 0;
+    case LATENCY: opt.latency_us = atof(optarg); return opt.latency_us < 0;
+    case TOPO: opt.graph = sim_work.topology = optarg; return 0;
+    case SCHEDULE: sim_work.schedule = optarg; return 0;
+    case TIMEOUT: sim_work.op_timeout_s = atof(optarg); return sim_work.op_timeout_s <= 0;
+    case UNTIL: opt.until_s = atof(optarg); return opt.until_s <= 0;
+    case LIBRARY: opt.library = optarg; return 0;
+    case VERBOSE: opt.verbose = 1; return 0;
+    default: return 1;
+    }
+}
+
+/* The library beside this program, as it is built or installed. */
+static const char *find_library(void)
+{
+    static const char *const places[] = { "../libbanyan.so", "../lib/libbanyan.so",
+                                          "../lib/x86_64-linux-gnu/libbanyan.so",
+                                          "../../libbanyan.so" };
+    static char path[PATH_MAX + 64];
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    self[n < 0 ? 0 : n] = '\0';
+    *(strrchr(self, '/') ? strrchr(self, '/') : self) = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", self, places[i]);
+        if (access(path, R_OK) == 0)
+            return path;
+    }
+    return "libbanyan.so";
+}
+
+static void one_cpu(void)
+{
+    cpu_set_t set;
+    int cpu = -1;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    for (int i = 0; i < CPU_SETSIZE && cpu < 0; i++)
+        if (CPU_ISSET((size_t)i, &set))
+            cpu = i;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+int main(int argc, char **argv)
+{
+    int o, rc = 0;
+
+    sim_real_find();
+    sim_work =
+        (struct sim_work){ .ops = 20, .repeats = 1, .init_timeout_s = 60, .op_timeout_s = 30 };
+    while (!rc && (o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (o == HELP || o == 'h') {
+            usage();
+            return 0;
+        }
+        rc = take(o);
+    }
+    if (rc || (argc != optind && argc != optind + 2)) {
+        fprintf(stderr, "banyan_sim: wrong options; see --help\n");
+        return 2;
+    }
+    if (argc == optind + 2) {
+        sim_work.ops = 0;
+        sim_work.call = argv[optind];
+        sim_work.bytes = size_of(argv[optind + 1]);
+    }
+    setenv("BANYAN_SPIN_US", "0", 0); /* spinning takes no virtual time */
+    one_cpu();
+    return sim_ranks_open(opt.ranks, opt.library ? opt.library : find_library()) ? 2
+                                                                                 : run_all();
+}

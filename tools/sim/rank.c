@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ranks: a copy of the library each, as its file-scope state is a process's; and what a
+ * rank does with it. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tools/sim/work.h"
+
+struct sim_rank *sim_ranks;
+int sim_nranks;
+
+/* ---- copies of the library ---- */
+
+static int copy_of(const void *bytes, size_t len)
+{
+    int fd = memfd_create("libbanyan", MFD_CLOEXEC);
+
+    if (fd >= 0 && write(fd, bytes, len) != (ssize_t)len) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int find_functions(struct sim_rank *r)
+{
+    static const char *const names[] = { SIM_API_NAMES };
+    void **to = calloc(1, sizeof(struct sim_api));
+
+    r->api = (const struct sim_api *)(void *)to;
+    for (size_t i = 0; to && i < sizeof names / sizeof names[0]; i++) {
+        to[i] = dlsym(r->lib, names[i]);
+        if (!to[i]) {
+            fprintf(stderr, "banyan_sim: the library has no %s\n", names[i]);
+            return -1;
+        }
+    }
+    return to ? 0 : -1;
+}
+
+static int load(struct sim_rank *r, const void *bytes, size_t len)
+{
+    char path[64];
+    int fd = copy_of(bytes, len);
+
+    if (fd < 0) {
+        perror("banyan_sim: a copy of the library");
+        return -1;
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* stays open: the loader knows it by
+                                                            this name */
+    r->lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!r->lib) {
+        fprintf(stderr, "banyan_sim: %s\n", dlerror());
+        return -1;
+    }
+    return find_functions(r);
+}
+
+int sim_ranks_open(int n, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    struct stat st;
+    void *bytes;
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        fprintf(stderr, "banyan_sim: the library %s cannot be read\n", path);
+        return -1;
+    }
+    bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    sim_ranks = calloc((size_t)n, sizeof *sim_ranks);
+    sim_nranks = n;
+    if (bytes == MAP_FAILED || !sim_ranks)
+        return -1;
+    for (int r = 0; r < n && rc == 0; r++) {
+        sim_ranks[r].rank = r;
+        rc = load(&sim_ranks[r], bytes, (size_t)st.st_size);
+    }
+    munmap(bytes, (size_t)st.st_size);
+    return rc;
+}
+
+/* ---- fates ---- */
+
+void sim_rank_kill(struct sim_rank *r)
+{
+    if (r->fate == SIM_DEAD)
+        return;
+    r->fate = SIM_DEAD;
+    sim_mix(0xdead0000u + (uint64_t)r->rank);
+    while (r->files) /* as the kernel does */
+        sim_file_close(r->files);
+}
+
+void sim_rank_stop(struct sim_rank *r, int stop)
+{
+    if (r->fate != SIM_DEAD)
+        r->fate = stop ? SIM_STOPPED : SIM_LIVES;
+}
+
+/* ---- what a rank does ---- */
+
+static struct banyan_id job_id;
+static int have_id;
+
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec ts = { .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
+
+    nanosleep(&ts, NULL);
+}
+
+static int get_id(struct sim_rank *r)
+{
+    if (r->rank == 0) {
+        int rc = r->api->id_create(&job_id);
+
+        have_id = rc == 0 ? 1 : -1;
+        return rc;
+    }
+    while (!have_id && sim_ranks[0].fate != SIM_DEAD)
+        sleep_ns(20 * SIM_US);
+    return have_id == 1 ? 0 : -BANYAN_ERANKDEAD; /* as its launcher would say */
+}
+
+static int join(struct sim_rank *r, struct banyan_comm **comm)
+{
+    struct banyan_config cfg;
+    int rc = get_id(r);
+
+    if (rc)
+        return rc;
+    r->api->config_default(&cfg);
+    cfg.transport = "tcp";
+    if (sim_work.schedule)
+        cfg.schedule = sim_work.schedule;
+    if (sim_work.topology)
+        cfg.topology = sim_work.topology;
+    cfg.init_timeout_s = sim_work.init_timeout_s;
+    cfg.op_timeout_s = sim_work.op_timeout_s;
+    return r->api->comm_init(comm, &job_id, sim_nranks, r->rank, &cfg);
+}
+
+static void note_failure(struct sim_rank *r, struct banyan_comm *comm, int rc)
+{
+    r->rc = rc;
+    r->blamed = -1;
+    r->failed_ns = sim_time();
+    if (comm)
+        r->api->async_error(comm, &r->blamed, r->text, sizeof r->text);
+    if (!r->text[0])
+        snprintf(r->text, sizeof r->text, "%s", r->api->last_error());
+}
+
+static void *rank_main(void *arg)
+{
+    struct sim_rank *r = arg;
+    struct banyan_comm *comm = NULL;
+    int rc = join(r, &comm);
+
+    r->begun_ns = rc ? 0 : sim_time();
+    if (rc == 0)
+        rc = sim_work_run(r, &comm);
+    if (rc)
+        note_failure(r, comm, rc);
+    if (rc)
+        r->api->comm_destroy(comm);
+    else
+        rc = r->api->comm_finalize(comm);
+    if (rc && !r->rc && !sim_work.survive) /* others may die in it */
+        note_failure(r, NULL, rc);
+    r->done = 1;
+    r->done_ns = sim_time();
+    while (r->files) /* the process ends */
+        sim_file_close(r->files);
+    return NULL;
+}
+
+int sim_ranks_start(uint64_t seed, int per_host)
+{
+    for (int i = 0; i < sim_nranks; i++) {
+        struct sim_rank *r = &sim_ranks[i];
+
+        r->host = i / per_host;
+        r->ip = 0x0a000001u + (uint32_t)r->host;
+        r->files_max = 1024 + 2 * sim_nranks; /* rank 0 hears of all */
+        r->random = seed + (uint64_t)i * 0x9e3779b97f4a7c15u;
+        if (!sim_thread_new(r, rank_main, r))
+            return -1;
+    }
+    return 0;
+}

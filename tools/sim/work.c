@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls that all ranks draw from the seed alike, on integers, so that every result is known. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "tools/sim/work.h"
+
+#define ELEMS_MAX      (1u << 16)
+#define SIM_ROUNDS_MAX 4096
+
+struct sim_work sim_work;
+
+/* What rank r contributes at element i of operation op. */
+static uint32_t value(int op, int r, size_t i)
+{
+    uint64_t s = sim_work.seed + (uint64_t)op * 1000003u + (uint64_t)r * 7919u + i;
+
+    return (uint32_t)bny_rng_next(&s);
+}
+
+static int wrong(struct sim_rank *r, const char *what, int op, size_t i)
+{
+    snprintf(r->text, sizeof r->text, "%s, operation %d: element %zu is wrong", what, op, i);
+    return 1;
+}
+
+/* Elements that are checked lie so far apart: among many ranks a sum takes long to know. */
+static size_t stride(int n, size_t count)
+{
+    size_t work = (size_t)n * count;
+
+    return work > (1u << 20) ? work >> 20 : 1;
+}
+
+struct job {
+    struct sim_rank *r;
+    struct banyan_comm *comm;
+    int32_t *members; /* [n] of the job's ranks */
+    uint32_t *in, *out;
+    int op, n, me, root;
+    size_t count;
+    uint64_t own; /* chances of this rank alone */
+};
+
+static uint32_t sum(const struct job *j, size_t i)
+{
+    uint32_t x = 0;
+
+    for (int r = 0; r < j->n; r++)
+        x += value(j->op, j->members[r], i);
+    return x;
+}
+
+static void ended(const struct job *j)
+{
+    j->r->op_ended_ns = sim_time();
+}
+
+static int run_allreduce(struct job *j)
+{
+    int rc;
+
+    for (size_t i = 0; i < j->count; i++)
+        j->in[i] = value(j->op, j->r->rank, i);
+    rc = j->r->api->allreduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->comm, NULL);
+    ended(j);
+    for (size_t i = 0; rc == 0 && i < j->count; i += stride(j->n, j->count))
+        if (j->out[i] != sum(j, i))
+            return wrong(j->r, "allreduce", j->op, i);
+    return rc;
+}
+
+static int run_reduce(struct job *j)
+{
+    int rc;
+
+    for (size_t i = 0; i < j->count; i++)
+        j->in[i] = value(j->op, j->r->rank, i);
+    rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root, j->comm,
+                           NULL);
+    ended(j);
+    for (size_t i = 0; rc == 0 && j->me == j->root && i < j->count; i += stride(j->n, j->count))
+        if (j->out[i] != sum(j, i))
+            return wrong(j->r, "reduce", j->op, i);
+    return rc;
+}
+
+static int run_broadcast(struct job *j)
+{
+    int rc;
+
+    for (size_t i = 0; i < j->count; i++)
+        j->out[i] = j->me == j->root ? value(j->op, j->members[j->root], i) : 0;
+    rc = j->r->api->broadcast(j->out, j->count, BANYAN_U32, j->root, j->comm, NULL);
+    ended(j);
+    for (size_t i = 0; rc == 0 && i < j->count; i++)
+        if (j->out[i] != value(j->op, j->members[j->root], i))
+            return wrong(j->r, "broadcast", j->op, i);
+    return rc;
+}
+
+static int run_allgather(struct job *j)
+{
+    size_t each = j->count / (size_t)j->n;
+    int rc;
+
+    for (size_t i = 0; i < each; i++)
+        j->in[i] = value(j->op, j->r->rank, i);
+    rc = j->r->api->allgather(j->in, j->out, each, BANYAN_U32, j->comm, NULL);
+    ended(j);
+    for (size_t i = 0; rc == 0 && i < each * (size_t)j->n; i++)
+        if (j->out[i] != value(j->op, j->members[i / each], i % each))
+            return wrong(j->r, "allgather", j->op, i);
+    return rc;
+}
+
+static int run_alltoall(struct job *j)
+{
+    size_t each = j->count / (size_t)j->n;
+    int rc;
+
+    for (size_t i = 0; i < each * (size_t)j->n; i++)
+        j->in[i] = value(j->op, j->r->rank, i);
+    rc = j->r->api->alltoall(j->in, j->out, each, BANYAN_U32, j->comm, NULL);
+    ended(j);
+    for (size_t i = 0; rc == 0 && i < each * (size_t)j->n; i++)
+        if (j->out[i] != value(j->op, j->members[i / each], i % each + each * (size_t)j->me))
+            return wrong(j->r, "alltoall", j->op, i);
+    return rc;
+}
+
+static int run_barrier(struct job *j)
+{
+    return j->r->api->barrier(j->comm, NULL);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(struct job *j);
+} calls[] = { { "allreduce", run_allreduce }, { "reduce", run_reduce },
+              { "broadcast", run_broadcast }, { "allgather", run_allgather },
+              { "alltoall", run_alltoall },   { "barrier", run_barrier } };
+#define NCALLS (sizeof calls / sizeof calls[0])
+
+static size_t find(const char *name)
+{
+    for (size_t i = 0; i < NCALLS; i++)
+        if (!strcmp(calls[i].name, name))
+            return i;
+    return 0;
+}
+
+static void think(uint64_t *s)
+{
+    uint64_t ns = sim_work.think_ns ? bny_rng_below(s, sim_work.think_ns) : 0;
+    struct timespec ts = { .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
+
+    if (ns && bny_rng_below(s, 4) == 0)
+        nanosleep(&ts, NULL);
+}
+
+/* The operation with the job's number: what it is depends on the seed and the number alone. */
+static int one(struct job *j)
+{
+    uint64_t s = sim_work.seed + (uint64_t)j->op * 0x9e3779b97f4a7c15u;
+    size_t which = bny_rng_below(&s, NCALLS), bits = bny_rng_below(&s, 17);
+    int rc = 0;
+
+    j->count = bny_rng_below(&s, (uint64_t)1 << bits) + (bits > 4 ? 16 : 0);
+    j->count = j->count < ELEMS_MAX ? j->count : ELEMS_MAX;
+    j->root = (int)bny_rng_below(&s, (uint64_t)j->n);
+    if (!sim_work.ops) {
+        which = find(sim_work.call);
+        j->count = sim_work.bytes / 4;
+        rc = j->r->api->barrier(j->comm, NULL);
+    }
+    j->r->op_begun_ns = sim_time();
+    rc = rc ? rc : calls[which].run(j);
+    think(&j->own);
+    return rc;
+}
+
+/* Those who are left tell each other who they are, and go on where the furthest is. */
+static int meet(struct job *j)
+{
+    int32_t mine[2] = { j->r->rank, j->op }, *all = (int32_t *)j->out;
+    int rc = j->r->api->allgather(mine, all, 2, BANYAN_I32, j->comm, NULL);
+
+    for (int r = 0; rc == 0 && r < j->n; r++) {
+        j->members[r] = all[2 * r];
+        j->op = all[2 * r + 1] > j->op ? all[2 * r + 1] : j->op;
+    }
+    return rc;
+}
+
+static int go_on(struct job *j)
+{
+    struct banyan_comm *next;
+    int rc = j->r->api->comm_shrink(j->comm, &next);
+
+    if (rc)
+        return rc;
+    j->r->api->comm_destroy(j->comm);
+    j->comm = next;
+    j->n = j->r->api->comm_count(next);
+    j->me = j->r->api->comm_rank(next);
+    j->r->shrinks++;
+    return 0;
+}
+
+/* Is all well with everybody? All who get an answer get the same. 1: they do not. */
+static int agree(struct job *j, int round, int *ok)
+{
+    static struct answer {
+        uint64_t bits;
+        int dead, known;
+    } answers[SIM_ROUNDS_MAX], *a;
+    uint64_t bits = *ok ? ~((uint64_t)2 << j->r->rank % 63) : 0;
+    int dead = j->r->api->comm_agree(j->comm, &bits, NULL, 0);
+
+    if (dead < 0)
+        return dead;
+    *ok = (bits & 1) && dead == 0;
+    if (j->r->is_hit) /* the others may go on without it while it thinks otherwise */
+        return 0;
+    a = &answers[round % SIM_ROUNDS_MAX];
+    if (!a->known)
+        *a = (struct answer){ bits, dead, 1 };
+    if (a->bits == bits && a->dead == dead)
+        return 0;
+    snprintf(j->r->text, sizeof j->r->text,
+             "agreement %d: bits %llx and %d dead, others have %llx and %d", round,
+             (unsigned long long)bits, dead, (unsigned long long)a->bits, a->dead);
+    return 1;
+}
+
+/* Rounds of operations, after each of which all ask each other whether to go on so, or with
+ * those who are left. */
+static int survive(struct job *j, int total)
+{
+    int rc = 0, met = 1, done = 0;
+
+    for (int round = 0; !done; round++) {
+        int ok = met || meet(j) == 0, last = j->op + 1 + round % 5;
+
+        met = ok;
+        while (ok && j->op < last && j->op <= total) {
+            rc = j->op < total ? one(j) : j->r->api->barrier(j->comm, NULL);
+            if (rc == 1)
+                return rc;
+            ok = rc == 0;
+            j->op += ok;
+            j->r->ops += ok;
+        }
+        rc = agree(j, round, &ok);
+        done = ok && j->op > total; /* else others may not have come so far */
+        if (rc == 0 && !ok) {
+            rc = go_on(j);
+            met = 0;
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
+{
+    int total = sim_work.ops ? sim_work.ops : sim_work.repeats, rc = 0;
+    uint64_t own = sim_work.seed ^ ((uint64_t)r->rank << 40);
+    size_t elems = sim_work.bytes / 4 > ELEMS_MAX ? sim_work.bytes / 4 : ELEMS_MAX;
+    struct job j = { .r = r, .comm = *comm, .n = sim_nranks, .me = r->rank, .own = own };
+
+    j.in = malloc(elems * 4);
+    j.out = malloc(elems * 4);
+    j.members = malloc((size_t)sim_nranks * sizeof *j.members);
+    for (int i = 0; i < sim_nranks; i++)
+        j.members[i] = i;
+    if (sim_work.survive)
+        rc = survive(&j, total);
+    for (; rc == 0 && j.op < total; j.op++) {
+        rc = one(&j);
+        r->ops += rc == 0;
+    }
+    *comm = j.comm;
+    r->left = j.n;
+    r->lowest = j.members[0];
+    free(j.in);
+    free(j.out);
+    free(j.members);
+    return rc;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the ranks of a simulated job do: calls whose results are known. */
+#ifndef BNY_SIM_WORK_H
+#define BNY_SIM_WORK_H
+
+#include "banyan/banyan.h"
+#include "tools/sim/sim.h"
+
+/* The library's functions, of one copy. In the order of SIM_API_NAMES. */
+struct sim_api {
+    int (*id_create)(struct banyan_id *);
+    void (*config_default)(struct banyan_config *);
+    int (*comm_init)(struct banyan_comm **, const struct banyan_id *, int, int,
+                     const struct banyan_config *);
+    int (*comm_finalize)(struct banyan_comm *);
+    void (*comm_destroy)(struct banyan_comm *);
+    int (*comm_shrink)(struct banyan_comm *, struct banyan_comm **);
+    int (*comm_agree)(struct banyan_comm *, uint64_t *, int *, int);
+    int (*comm_count)(const struct banyan_comm *);
+    int (*comm_rank)(const struct banyan_comm *);
+    int (*async_error)(struct banyan_comm *, int *, char *, size_t);
+    const char *(*last_error)(void);
+    int (*allreduce)(const void *, void *, size_t, enum banyan_dtype, banyan_op,
+                     struct banyan_comm *, const struct banyan_opts *);
+    int (*reduce)(const void *, void *, size_t, enum banyan_dtype, banyan_op, int,
+                  struct banyan_comm *, const struct banyan_opts *);
+    int (*broadcast)(void *, size_t, enum banyan_dtype, int, struct banyan_comm *,
+                     const struct banyan_opts *);
+    int (*allgather)(const void *, void *, size_t, enum banyan_dtype, struct banyan_comm *,
+                     const struct banyan_opts *);
+    int (*alltoall)(const void *, void *, size_t, enum banyan_dtype, struct banyan_comm *,
+                    const struct banyan_opts *);
+    int (*barrier)(struct banyan_comm *, const struct banyan_opts *);
+};
+#define SIM_API_NAMES                                                                          \
+    "banyan_id_create", "banyan_config_default", "banyan_comm_init", "banyan_comm_finalize",   \
+        "banyan_comm_destroy", "banyan_comm_shrink", "banyan_comm_agree", "banyan_comm_count", \
+        "banyan_comm_rank", "banyan_async_error", "banyan_last_error", "banyan_allreduce",     \
+        "banyan_reduce", "banyan_broadcast", "banyan_allgather", "banyan_alltoall",            \
+        "banyan_barrier"
+
+struct sim_work {
+    uint64_t seed;
+    int ops;          /* random ones; 0: the one below, `repeats` times */
+    const char *call; /* "allreduce" */
+    size_t bytes;
+    int repeats;
+    const char *schedule; /* NULL: auto */
+    const char *topology; /* that the ranks are told; NULL: none */
+    int survive;          /* after a failure those who are left go on */
+    double init_timeout_s, op_timeout_s;
+    uint64_t think_ns; /* between operations at most so long */
+};
+extern struct sim_work sim_work;
+
+/* All operations of a rank; *comm becomes what is left of it. 0, or the first error; 1: a wrong
+ * value, told in r->text. */
+int sim_work_run(struct sim_rank *r, struct banyan_comm **comm);
+/* Threads of all ranks, ready to run. 0 or -1. */
+int sim_ranks_start(uint64_t seed, int per_host);
+
+#endif

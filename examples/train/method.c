@@ -21,7 +21,10 @@ struct method {
     struct banyan_lgc *lgc;
     struct banyan_local_sgd *local;
     struct banyan_shared_mask *mask;
-    struct banyan_tensor *values; /* local SGD: the parameters as tensors */
+    struct banyan_gossip *gossip;
+    struct banyan_sketch *sketch;
+    struct banyan_stale *stale;
+    struct banyan_tensor *values; /* local SGD, gossip: the parameters as tensors */
 };
 
 struct face { /* NULL: nothing to do */
@@ -83,7 +86,7 @@ static int buckets_with(struct method *m, const char *codec)
     cfg.seed = m->opt.seed;
     cfg.bucket_bytes = m->opt.bucket_bytes ? m->opt.bucket_bytes : cfg.bucket_bytes;
     snprintf(rules, sizeof rules, "*:>=%d=%s", ENCODE_MIN, codec ? codec : "none");
-    cfg.rules = rules;
+    cfg.rules = m->opt.rules ? m->opt.rules : rules;
     return banyan_buckets_create(&m->buckets, m->comm, m->model.tensors, m->model.ntensors,
                                  &cfg);
 }
@@ -338,11 +341,26 @@ static int lgc_load(struct method *m, const void *buf, size_t bytes)
 
 /* ---- local SGD ---- */
 
+static int parameters_as_tensors(struct method *m)
+{
+    float *at = m->model.param;
+
+    m->values = calloc(m->model.ntensors + 1, sizeof *m->values);
+    for (size_t i = 0; m->values && i < m->model.ntensors; i++) {
+        m->values[i] = m->model.tensors[i];
+        m->values[i].grad = at;
+        at += elements(&m->values[i]);
+    }
+    return m->values ? 0 : -BANYAN_ENOMEM;
+}
+
 static int local_create(struct method *m)
 {
     struct banyan_local_sgd_config cfg;
-    float *at = m->model.param;
+    int rc = parameters_as_tensors(m);
 
+    if (rc < 0)
+        return rc;
     banyan_local_sgd_config_default(&cfg);
     cfg.mode = !strcmp(m->opt.local, "overlapped") ? BANYAN_LOCAL_OVERLAPPED
                : !strcmp(m->opt.local, "adaptive") ? BANYAN_LOCAL_ADAPTIVE
@@ -350,12 +368,6 @@ static int local_create(struct method *m)
     cfg.period = m->opt.period;
     cfg.codec = m->opt.codec;
     cfg.seed = m->opt.seed;
-    m->values = calloc(m->model.ntensors + 1, sizeof *m->values);
-    for (size_t i = 0; m->values && i < m->model.ntensors; i++) {
-        m->values[i] = m->model.tensors[i];
-        m->values[i].grad = at;
-        at += elements(&m->values[i]);
-    }
     return banyan_local_sgd_create(&m->local, m->comm, m->values, m->model.ntensors, &cfg);
 }
 
@@ -395,6 +407,60 @@ static int local_load(struct method *m, const void *buf, size_t bytes)
     return banyan_local_sgd_load(m->local, buf, bytes);
 }
 
+/* ---- gossip; a rank's step is by its own examples, as in local SGD ---- */
+
+static int gossip_create(struct method *m)
+{
+    struct banyan_gossip_config cfg;
+    int rc = parameters_as_tensors(m);
+
+    banyan_gossip_config_default(&cfg);
+    cfg.graph = m->opt.graph;
+    cfg.low_rank = m->opt.low_rank;
+    cfg.iterations = m->opt.iterations;
+    cfg.rounds = m->opt.rounds;
+    cfg.seed = m->opt.seed;
+    return rc < 0
+               ? rc
+               : banyan_gossip_create(&m->gossip, m->comm, m->values, m->model.ntensors, &cfg);
+}
+
+static int gossip_stepped(struct method *m, double squared, double loss, double rate)
+{
+    (void)squared;
+    (void)loss;
+    (void)rate;
+    return banyan_gossip_step(m->gossip);
+}
+
+static int gossip_describe(struct method *m, char *buf, size_t cap)
+{
+    struct banyan_gossip_stats s = { .size = sizeof s };
+    double apart = 0;
+    int rc = banyan_gossip_consensus(m->gossip, &apart);
+
+    if (rc == 0)
+        rc = banyan_gossip_stats(m->gossip, &s);
+    snprintf(buf, cap, "consensus=%.5f rounds=%d step_bytes=%.0f", apart, s.rounds,
+             s.steps ? (double)s.bytes / (double)s.steps : 0);
+    return rc;
+}
+
+static size_t gossip_bytes(const struct method *m)
+{
+    return banyan_gossip_bytes(m->gossip);
+}
+
+static int gossip_save(const struct method *m, void *buf, size_t cap)
+{
+    return banyan_gossip_save(m->gossip, buf, cap);
+}
+
+static int gossip_load(struct method *m, const void *buf, size_t bytes)
+{
+    return banyan_gossip_load(m->gossip, buf, bytes);
+}
+
 /* ---- shared mask ---- */
 
 static int mask_create(struct method *m)
@@ -403,6 +469,7 @@ static int mask_create(struct method *m)
 
     banyan_shared_mask_config_default(&cfg);
     cfg.delta = m->opt.delta;
+    cfg.block = m->opt.block;
     cfg.seed = m->opt.seed;
     return banyan_shared_mask_create(&m->mask, m->comm, m->model.tensors, m->model.ntensors,
                                      &cfg);
@@ -435,6 +502,95 @@ static int mask_load(struct method *m, const void *buf, size_t bytes)
     return banyan_shared_mask_load(m->mask, buf, bytes);
 }
 
+/* ---- sketches; the loop's own momentum should be 0 ---- */
+
+static int sketch_create(struct method *m)
+{
+    struct banyan_sketch_config cfg;
+
+    banyan_sketch_config_default(&cfg);
+    cfg.mode = strcmp(m->opt.sketch, "adam") ? BANYAN_SKETCH_SGD : BANYAN_SKETCH_ADAM;
+    cfg.rows = m->opt.sketch_rows;
+    cfg.cols = (size_t)(m->opt.sketch_part * (double)m->model.n / cfg.rows);
+    cfg.k = (size_t)(m->opt.delta * (double)m->model.n) + 1;
+    cfg.seed = m->opt.seed;
+    return banyan_sketch_create(&m->sketch, m->comm, m->model.tensors, m->model.ntensors, &cfg);
+}
+
+static int sketch_reduce(struct method *m)
+{
+    int rc = banyan_sketch_step(m->sketch);
+
+    return strcmp(m->opt.sketch, "adam") ? times_ranks(m, rc) : rc;
+}
+
+static int sketch_stepped(struct method *m, double squared, double loss, double rate)
+{
+    (void)squared;
+    (void)loss;
+    return rate == m->rate ? 0 : banyan_sketch_scale(m->sketch, m->rate / rate);
+}
+
+static int sketch_describe(struct method *m, char *buf, size_t cap)
+{
+    struct banyan_sketch_stats s = { .size = sizeof s };
+    int rc = banyan_sketch_stats(m->sketch, &s);
+
+    snprintf(buf, cap, "cells=%llu k=%llu recovered=%.3f", (unsigned long long)s.cells,
+             (unsigned long long)s.k, s.recovered);
+    return rc;
+}
+
+static size_t sketch_bytes(const struct method *m)
+{
+    return banyan_sketch_bytes(m->sketch);
+}
+
+static int sketch_save(const struct method *m, void *buf, size_t cap)
+{
+    return banyan_sketch_save(m->sketch, buf, cap);
+}
+
+static int sketch_load(struct method *m, const void *buf, size_t bytes)
+{
+    return banyan_sketch_load(m->sketch, buf, bytes);
+}
+
+/* ---- stale and K-of-n ---- */
+
+static int stale_create(struct method *m)
+{
+    struct banyan_stale_config cfg;
+
+    banyan_stale_config_default(&cfg);
+    cfg.delay = m->opt.delay;
+    cfg.k = m->opt.k;
+    cfg.late = m->opt.late;
+    return banyan_stale_create(&m->stale, m->comm, m->model.tensors, m->model.ntensors, &cfg);
+}
+
+static int stale_reduce(struct method *m)
+{
+    int rc = banyan_stale_step(m->stale);
+
+    return times_ranks(m, rc > 0 ? 0 : rc);
+}
+
+static size_t stale_bytes(const struct method *m)
+{
+    return banyan_stale_bytes(m->stale);
+}
+
+static int stale_save(const struct method *m, void *buf, size_t cap)
+{
+    return banyan_stale_save(m->stale, buf, cap);
+}
+
+static int stale_load(struct method *m, const void *buf, size_t bytes)
+{
+    return banyan_stale_load(m->stale, buf, bytes);
+}
+
 /* ---- all of them ---- */
 
 #define LAZY(name)                                                                             \
@@ -455,8 +611,14 @@ static const struct face faces[] = {
     { "lgc", lgc_create, NULL, lgc_reduce, NULL, lgc_describe, lgc_bytes, lgc_save, lgc_load },
     { "local", local_create, NULL, local_reduce, local_stepped, local_describe, local_bytes,
       local_save, local_load },
+    { "gossip", gossip_create, NULL, local_reduce, gossip_stepped, gossip_describe,
+      gossip_bytes, gossip_save, gossip_load },
     { "shared-mask", mask_create, NULL, mask_reduce, mask_stepped, NULL, mask_bytes, mask_save,
       mask_load },
+    { "sketch", sketch_create, NULL, sketch_reduce, sketch_stepped, sketch_describe,
+      sketch_bytes, sketch_save, sketch_load },
+    { "stale", stale_create, NULL, stale_reduce, NULL, NULL, stale_bytes, stale_save,
+      stale_load },
 };
 #define NFACES (sizeof faces / sizeof faces[0])
 
@@ -508,6 +670,20 @@ int method_option(struct method_options *o, int option, const char *value, const
     case METHOD_GATE: o->gate = number(program, "gate", value, -2, 2); break;
     case METHOD_DELTA: o->delta = number(program, "delta", value, 1e-9, 1); break;
     case METHOD_XI: o->xi = number(program, "xi", value, 0, 1e9); break;
+    case METHOD_GRAPH: o->graph = value; break;
+    case METHOD_LOW_RANK: o->low_rank = (int)number(program, "low-rank", value, 0, 32); break;
+    case METHOD_ITERATIONS:
+        o->iterations = (int)number(program, "iterations", value, 1, 1000);
+        break;
+    case METHOD_ROUNDS: o->rounds = (int)number(program, "rounds", value, 0, 1000); break;
+    case METHOD_SKETCH: o->sketch = value; break;
+    case METHOD_CELLS: o->sketch_part = number(program, "cells", value, 1e-6, 100); break;
+    case METHOD_ROWS: o->sketch_rows = (int)number(program, "sketch-rows", value, 1, 9); break;
+    case METHOD_RULES: o->rules = value; break;
+    case METHOD_DELAY: o->delay = (int)number(program, "delay", value, 0, 64); break;
+    case METHOD_K: o->k = (int)number(program, "k", value, 0, 1000); break;
+    case METHOD_LATE: o->late = 1; break;
+    case METHOD_BLOCK: o->block = (size_t)number(program, "block", value, 1, 1e9); break;
     case METHOD_BUCKET:
         o->bucket_bytes = (size_t)number(program, "bucket", value, 1, 1e12);
         break;
@@ -521,7 +697,7 @@ static int words_are_known(const struct method_options *o)
 {
     static const char *const locals[] = { "fixed", "adaptive", "overlapped" };
     static const char *const lgcs[] = { "ring", "server" };
-    int local = 0, lgc = 0;
+    int local = 0, lgc = 0, sketch = !strcmp(o->sketch, "sgd") || !strcmp(o->sketch, "adam");
 
     for (int i = 0; i < 3; i++)
         local |= !strcmp(o->local, locals[i]);
@@ -531,7 +707,9 @@ static int words_are_known(const struct method_options *o)
         fprintf(stderr, "--local is fixed, adaptive or overlapped, got %s\n", o->local);
     if (!lgc)
         fprintf(stderr, "--lgc is ring or server, got %s\n", o->lgc);
-    return local && lgc;
+    if (!sketch)
+        fprintf(stderr, "--sketch is sgd or adam, got %s\n", o->sketch);
+    return local && lgc && sketch;
 }
 
 int method_create(struct method **out, struct banyan_comm *comm,
@@ -567,6 +745,9 @@ void method_free(struct method *m)
     banyan_lazy_free(m->lazy);
     banyan_lgc_free(m->lgc);
     banyan_local_sgd_free(m->local);
+    banyan_gossip_free(m->gossip);
+    banyan_sketch_free(m->sketch);
+    banyan_stale_free(m->stale);
     banyan_shared_mask_free(m->mask);
     free(m->values);
     free(m);
@@ -597,17 +778,21 @@ int method_accumulate(const struct method *m)
 
 int method_is_local(const struct method *m)
 {
-    return m->local != NULL;
+    return m->local || m->gossip;
 }
 
 int method_settle(struct method *m)
 {
-    return m->local ? banyan_local_sgd_settle(m->local) : 0;
+    return m->local   ? banyan_local_sgd_settle(m->local)
+           : m->stale ? banyan_stale_settle(m->stale)
+                      : 0;
 }
 
 int method_finish(struct method *m)
 {
-    return m->local ? banyan_local_sgd_finish(m->local) : 0;
+    return m->local    ? banyan_local_sgd_finish(m->local)
+           : m->gossip ? banyan_gossip_finish(m->gossip)
+                       : 0;
 }
 
 int method_describe(struct method *m, char *buf, size_t cap)

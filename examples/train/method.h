@@ -23,8 +23,16 @@ struct method_options {
     const char *local;  /* fixed, adaptive or overlapped */
     const char *lgc;    /* ring or server */
     int interval;       /* accordion: steps */
-    int accumulate; /* accordion: more than 1: the batch adapts, up to so many micro-steps */
-    int period;     /* local SGD: steps */
+    int accumulate;    /* accordion: more than 1: the batch adapts, up to so many micro-steps */
+    int period;        /* local SGD: steps */
+    const char *graph; /* gossip */
+    int low_rank, iterations, rounds; /* gossip; low_rank 0: whole parameters */
+    const char *rules;  /* buckets: instead of the codec, as banyan_buckets_config.rules */
+    int delay, k, late; /* stale */
+    size_t block;       /* shared-mask: elements chosen together */
+    const char *sketch; /* sgd or adam */
+    int sketch_rows;
+    double sketch_part; /* of the elements: cells of a sketch, which takes delta of them */
     int dense_steps, train_steps; /* lgc: of its first two phases */
     double delta;                 /* lgc, shared-mask: part of the elements */
     double gate;                  /* lgc */
@@ -38,7 +46,9 @@ struct method_options {
     {                                                                                          \
         .name = "calls", .codec = NULL, .little = "none", .local = "fixed", .lgc = "ring",     \
         .interval = 50, .accumulate = 1, .period = 8, .dense_steps = 200, .train_steps = 300,  \
-        .delta = 0.01, .gate = 0.5, .xi = -1, .seed = 1                                        \
+        .delta = 0.01, .gate = 0.5, .xi = -1, .seed = 1, .graph = "ring", .low_rank = 1,       \
+        .iterations = 1, .block = 64, .delay = 1, .sketch = "sgd", .sketch_rows = 5,           \
+        .sketch_part = 0.1                                                                     \
     }
 
 struct method;
@@ -84,6 +94,18 @@ enum method_option_number {
     METHOD_DELTA,
     METHOD_XI,
     METHOD_BUCKET,
+    METHOD_GRAPH,
+    METHOD_LOW_RANK,
+    METHOD_ITERATIONS,
+    METHOD_ROUNDS,
+    METHOD_SKETCH,
+    METHOD_CELLS,
+    METHOD_ROWS,
+    METHOD_RULES,
+    METHOD_DELAY,
+    METHOD_K,
+    METHOD_LATE,
+    METHOD_BLOCK,
 };
 #define METHOD_LONG_OPTIONS                                                                    \
     { "controller", 1, NULL, METHOD_CONTROLLER }, { "little", 1, NULL, METHOD_LITTLE },        \
@@ -92,6 +114,12 @@ enum method_option_number {
         { "period", 1, NULL, METHOD_PERIOD }, { "lgc", 1, NULL, METHOD_LGC },                  \
         { "phases", 1, NULL, METHOD_PHASES }, { "gate", 1, NULL, METHOD_GATE },                \
         { "delta", 1, NULL, METHOD_DELTA }, { "xi", 1, NULL, METHOD_XI },                      \
+        { "graph", 1, NULL, METHOD_GRAPH }, { "low-rank", 1, NULL, METHOD_LOW_RANK },          \
+        { "iterations", 1, NULL, METHOD_ITERATIONS }, { "rounds", 1, NULL, METHOD_ROUNDS },    \
+        { "sketch", 1, NULL, METHOD_SKETCH }, { "cells", 1, NULL, METHOD_CELLS },              \
+        { "sketch-rows", 1, NULL, METHOD_ROWS }, { "rules", 1, NULL, METHOD_RULES },           \
+        { "delay", 1, NULL, METHOD_DELAY }, { "k", 1, NULL, METHOD_K },                        \
+        { "late", 0, NULL, METHOD_LATE }, { "block", 1, NULL, METHOD_BLOCK },                  \
     {                                                                                          \
         "bucket", 1, NULL, METHOD_BUCKET                                                       \
     }

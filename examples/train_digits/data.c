@@ -26,43 +26,6 @@ static int parse_line(char *line, struct example *e)
     return 0;
 }
 
-int digits_load(const char *path, struct example **out)
-{
-    FILE *f = fopen(path, "r");
-    struct example *all = NULL;
-    char line[1024];
-    int n = 0, cap = 0;
-
-    if (!f) {
-        fprintf(stderr, "train_digits: cannot open %s: %s; name the file with --data\n", path,
-                strerror(errno));
-        return -1;
-    }
-    while (fgets(line, sizeof line, f)) {
-        if (n == cap) {
-            struct example *more = realloc(all, (size_t)(cap += 1024) * sizeof *all);
-
-            if (!more)
-                goto fail;
-            all = more;
-        }
-        if (parse_line(line, &all[n]) != 0) {
-            fprintf(stderr, "train_digits: %s:%d: not 64 pixels (0-16) and a digit\n", path,
-                    n + 1);
-            goto fail;
-        }
-        n++;
-    }
-    fclose(f);
-    *out = all;
-    return n;
-
-fail:
-    fclose(f);
-    free(all);
-    return -1;
-}
-
 uint64_t random_below(uint64_t *state, uint64_t n)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -75,6 +38,66 @@ uint64_t random_below(uint64_t *state, uint64_t n)
 float random_unit(uint64_t *state)
 {
     return (float)random_below(state, 1 << 24) / (1 << 23) - 1;
+}
+
+void shuffle(int *order, int n, uint64_t *state)
+{
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)random_below(state, (uint64_t)i + 1), keep = order[i];
+
+        order[i] = order[j];
+        order[j] = keep;
+    }
+}
+
+static void mix(struct example *all, int n)
+{
+    uint64_t state = 0;
+
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)random_below(&state, (uint64_t)i + 1);
+        struct example keep = all[i];
+
+        all[i] = all[j];
+        all[j] = keep;
+    }
+}
+
+int digits_load(const char *path, struct example **out)
+{
+    FILE *f = fopen(path, "r");
+    struct example *all = NULL;
+    char line[1024];
+    int n = 0, cap = 0;
+
+    if (!f) {
+        fprintf(stderr, "cannot open %s: %s; name the file with --data\n", path,
+                strerror(errno));
+        return -1;
+    }
+    while (fgets(line, sizeof line, f)) {
+        if (n == cap) {
+            struct example *more = realloc(all, (size_t)(cap += 1024) * sizeof *all);
+
+            if (!more)
+                goto fail;
+            all = more;
+        }
+        if (parse_line(line, &all[n]) != 0) {
+            fprintf(stderr, "%s:%d: not 64 pixels (0-16) and a digit\n", path, n + 1);
+            goto fail;
+        }
+        n++;
+    }
+    fclose(f);
+    mix(all, n);
+    *out = all;
+    return n;
+
+fail:
+    fclose(f);
+    free(all);
+    return -1;
 }
 
 /* Close to a Gaussian of variance 1. */
@@ -118,7 +141,7 @@ int teacher_make(int n, uint64_t seed, struct example **out)
     if (!all || !t) {
         free(all);
         free(t);
-        fprintf(stderr, "train_digits: no memory for %d examples\n", n);
+        fprintf(stderr, "no memory for %d examples\n", n);
         return -1;
     }
     for (int i = 0; i < TEACHER_INPUTS; i++)

@@ -56,7 +56,7 @@ static int sum_coded(struct exchange *ex, float *grad)
     return 0;
 }
 
-int exchange_sum(struct exchange *ex, float *grad, size_t n)
+int exchange_sum_coded(struct exchange *ex, float *grad)
 {
     struct banyan_stats before = { .size = sizeof before }, after = { .size = sizeof after };
     int rc = banyan_comm_stats(ex->comm, &before);
@@ -65,9 +65,13 @@ int exchange_sum(struct exchange *ex, float *grad, size_t n)
         rc = sum_coded(ex, grad);
     if (rc == 0)
         rc = banyan_comm_stats(ex->comm, &after);
-    ex->wire_bytes += after.wire_bytes - before.wire_bytes;
-    if (rc < 0)
-        return rc;
+    if (rc == 0)
+        ex->wire_bytes += after.wire_bytes - before.wire_bytes;
+    return rc;
+}
+
+int exchange_sum_rest(struct exchange *ex, float *grad, size_t n)
+{
     return banyan_allreduce(grad + ex->coded, grad + ex->coded, n + 1 - ex->coded, BANYAN_F32,
                             BANYAN_SUM, ex->comm, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train_digits: the sum of all ranks' gradients, with or without a codec. */
+/* train_digits, elastic_train: the sum of all ranks' gradients, with or without a codec. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
@@ -22,8 +22,10 @@ struct exchange {
 int exchange_init(struct exchange *ex, struct banyan_comm *comm, const struct network *net,
                   const char *codec, int feedback, uint64_t seed);
 void exchange_free(struct exchange *ex);
-/* grad[n + 1]: gradients and, behind them, one more number, becomes the sum over ranks. */
-int exchange_sum(struct exchange *ex, float *grad, size_t n);
+/* grad[n + 1], gradients and, behind them, one more number, becomes the sum over ranks: first
+ * what is encoded, then the rest. */
+int exchange_sum_coded(struct exchange *ex, float *grad);
+int exchange_sum_rest(struct exchange *ex, float *grad, size_t n);
 /* Steps are taken at another rate from now on. What waits in the residuals was meant for the
  * old one. */
 int exchange_rate_changes(struct exchange *ex, double from, double to);

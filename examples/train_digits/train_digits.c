@@ -66,31 +66,6 @@ struct trainer {
     FILE *log;
 };
 
-static void shuffle(int *order, int n, uint64_t *state)
-{
-    for (int i = n - 1; i > 0; i--) {
-        int j = (int)random_below(state, (uint64_t)i + 1), keep = order[i];
-
-        order[i] = order[j];
-        order[j] = keep;
-    }
-}
-
-/* The file is sorted by writer; the test images are a fifth of everybody's, the same whatever
- * the seed. */
-static void mix(struct example *all, int n)
-{
-    uint64_t state = 0;
-
-    for (int i = n - 1; i > 0; i--) {
-        int j = (int)random_below(&state, (uint64_t)i + 1);
-        struct example keep = all[i];
-
-        all[i] = all[j];
-        all[j] = keep;
-    }
-}
-
 /* Momentum SGD. A codec that has the momentum in it (dgc) gets none from us. */
 static void update(struct trainer *t, int n)
 {
@@ -116,7 +91,9 @@ static int step(struct trainer *t, const int *batch, int n, double *loss)
     for (int i = t->rank; i < n; i += t->nranks)
         t->grad[t->net.n] += network_gradient(&t->net, &t->all[batch[i]], t->grad);
     before = job_now();
-    rc = exchange_sum(&t->ex, t->grad, t->net.n);
+    rc = exchange_sum_coded(&t->ex, t->grad);
+    if (rc == 0)
+        rc = exchange_sum_rest(&t->ex, t->grad, t->net.n);
     t->comm_s += job_now() - before;
     if (rc < 0)
         return rc;
@@ -358,8 +335,6 @@ static int load(struct trainer *t)
         fprintf(stderr, "train_digits: %s has only %d images\n", t->opt.data, n);
         return -1;
     }
-    if (digits && n > 0)
-        mix(t->all, n);
     t->ntest = digits ? n / 5 : n / 3;
     t->ntrain = n - t->ntest;
     return n;
@@ -463,6 +438,10 @@ static const char usage[] =
     "    [--codec NAME[:PARAM=VALUE,...] [--no-feedback]] [--log FILE] [--controller NAME "
     "...]\n"
     "    accordion: [--little CODEC] [--interval STEPS] [--accumulate N]\n"
+    "    stale: [--delay STEPS] [--k RANKS [--late]]; buckets: [--rules TEXT];\n"
+    "    shared-mask: [--block N]\n"
+    "    sketch: [--sketch sgd|adam] [--cells PART] [--sketch-rows N] [--delta PART]\n"
+    "    gossip: [--graph NAME] [--low-rank R, 0: whole] [--iterations N] [--rounds N]\n"
     "    local: [--local fixed|adaptive|overlapped] [--period STEPS]\n"
     "    lgc: [--lgc ring|server] [--phases DENSE,TRAIN] [--gate C]; with shared-mask:\n"
     "    [--delta PART]; ordered, lag, chb: [--xi X]\n"

@@ -614,6 +614,250 @@ BANYAN_API size_t banyan_lazy_bytes(const struct banyan_lazy *lazy);
 BANYAN_API int banyan_lazy_save(const struct banyan_lazy *lazy, void *buf, size_t cap);
 BANYAN_API int banyan_lazy_load(struct banyan_lazy *lazy, const void *buf, size_t bytes);
 
+/* ---------------------------------------------------------------------------------------------
+ * Gossip: no allreduce at all. After each step of its own a rank averages its parameters with
+ * its neighbours in a graph, pair by pair, so that no rank waits for more than one other at a
+ * time, and a slow link delays its two ends first. Ranks' parameters differ, by the consensus
+ * distance.
+ *   low_rank > 0  PowerGossip (Vogels, Karimireddy, Jaggi: "Practical Low-Rank Communication
+ *                 Compression in Decentralized Deep Learning", NeurIPS 2020, arXiv 2008.01425):
+ *                 of the difference D of two ranks' matrices each end knows D q, after both
+ *                 have sent their X q, for a q that both have. Both move by half of D q q^T
+ *                 towards each other. The next time D q / |D q| is multiplied from the other
+ *                 side: a power iteration, that finds the largest differences. No residual, no
+ *                 step size. With low_rank columns q are orthonormal.
+ *   low_rank 0    plain gossip: whole parameters (Lian et al., NeurIPS 2017, arXiv 1705.09056).
+ * Here the pairs of a round average at once, with weight 1/2, round after round, where the
+ * paper has one weighted sum over all neighbours; rounds are the colours of the graph's edges.
+ * Matrices: shape[0] rows, the rest columns; tensors of less than two dimensions, and those
+ * with no more elements than (rows + columns) * low_rank, travel whole. The sum over ranks is
+ * kept to rounding. Messages use tag 20551 of comm. Both ends of a pair compute the same basis
+ * from the same bytes, and so want the same build.
+ */
+struct banyan_gossip; /* opaque */
+/* The same on all ranks, or -EMISMATCH. */
+struct banyan_gossip_config {
+    size_t size;       /* sizeof of the caller */
+    const char *graph; /* ring, torus:AxB[xC...], hypercube, exponential,
+                        * random[:degree=D,seed=S] or complete; default ring */
+    int low_rank;      /* 1; 0: plain gossip; at most 32 */
+    int iterations;    /* exchanges of a pair in a step: 1 */
+    int rounds;        /* colours in a step, in turn; 0, the default: all */
+    uint64_t seed;     /* of the first q; 1 */
+};
+BANYAN_API void banyan_gossip_config_default(struct banyan_gossip_config *cfg);
+/* Collective. tensors: F32, their grad being the parameters, which are set to rank 0's. Borrows
+ * comm. Returns 0, -EINVAL (settings, tensors; no such graph of so many ranks), -ENOMEM,
+ * -EMISMATCH. */
+BANYAN_API int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
+                                    const struct banyan_tensor *tensors, size_t n,
+                                    const struct banyan_gossip_config *cfg);
+/* Takes NULL. Talks to nobody. */
+BANYAN_API void banyan_gossip_free(struct banyan_gossip *g);
+/* After a step of this rank's own: averages with its neighbours. Each rank takes as many steps.
+ * Returns 0; -EINVAL: a parameter of this rank is not finite; -EMISMATCH: a neighbour is at
+ * another step (a state was not loaded on all ranks). Both end the communicator, as ranks
+ * farther away would wait for this one: they get -EABORTED with the sentence, which names
+ * tensor and rank. */
+BANYAN_API int banyan_gossip_step(struct banyan_gossip *g);
+/* Collective. The root mean square over ranks of the distance of their parameters from the
+ * mean, divided by the mean's length (0 where that is 0). By an allreduce of all parameters:
+ * now and then. */
+BANYAN_API int banyan_gossip_consensus(struct banyan_gossip *g, double *out);
+/* Collective. All ranks get the mean, the same bits. */
+BANYAN_API int banyan_gossip_finish(struct banyan_gossip *g);
+struct banyan_gossip_stats {
+    size_t size;    /* sizeof of the caller; set before the call */
+    uint64_t steps; /* kept by saving, as bytes */
+    uint64_t bytes; /* that this rank sent in steps */
+    int neighbours; /* of this rank */
+    int degree;     /* of the graph, the largest */
+    int rounds;     /* the colours of its edges */
+};
+BANYAN_API int banyan_gossip_stats(const struct banyan_gossip *g,
+                                   struct banyan_gossip_stats *out);
+/* State: each rank saves and loads its own; the parameters are the caller's to save. */
+BANYAN_API size_t banyan_gossip_bytes(const struct banyan_gossip *g);
+BANYAN_API int banyan_gossip_save(const struct banyan_gossip *g, void *buf, size_t cap);
+BANYAN_API int banyan_gossip_load(struct banyan_gossip *g, const void *buf, size_t bytes);
+
+/* ---------------------------------------------------------------------------------------------
+ * Rows: what ranks that share a graph (or an embedding table) send each other in each step.
+ * Every rank owns a matrix of rows of `width` numbers; it sends some of them to each peer,
+ * always the same ones, and gets some from each. Features go forward by one object; gradients
+ * of what came go back by another, with the lists swapped. DENSE     all rows, each time.
+ *   CACHED    a row again only where it changed: |x - sent| > threshold * |x| in the largest of
+ *             its elements, sent being what the receiver has; else the receiver takes what it
+ *             has (Zhang, Jiang, You: "CDFGNN: a Systematic Design of Cache-based Distributed
+ *             Full-Batch Graph Neural Network Training with Communication Reduction", arXiv
+ *             2408.00232). The threshold adapts: times `grow` after a step whose loss was lower
+ *             than the one before, times `shrink` after one that was not, between `least` and
+ *             `most`. The rule is a reconstruction from the abstract.
+ *   VARIABLE  of each row 1/c of the elements, chosen by the seed, the step and the row at both
+ *             ends, so that only values travel; the others are 0. The ratio falls during
+ *             training: c = max(1, first - slope * (first - 1) * step / steps) (Cervino, Turja,
+ *             Mostafa, Himayat, Ribeiro: "Distributed Training of Large Graph Neural Networks
+ *             with Variable Communication Rates", arXiv 2406.17611, section III). Two objects
+ *             of one seed whose lists are swapped choose the same elements, so that gradients
+ *             come back of exactly what was sent.
+ * With bits 8 the values of a row travel as int8 of a scale of its own, max |x| / 127, rounded
+ * to nearest. Besides, 16 bytes a pair of ranks and step: how long, and which step.
+ */
+struct banyan_rows; /* opaque */
+enum banyan_rows_mode { BANYAN_ROWS_DENSE, BANYAN_ROWS_CACHED, BANYAN_ROWS_VARIABLE };
+/* The same on all ranks, or -EMISMATCH. */
+struct banyan_rows_config {
+    size_t size; /* sizeof of the caller */
+    enum banyan_rows_mode mode;
+    int bits;            /* of a value: 32, the default, or 8 */
+    double threshold;    /* cached, at the beginning: 0.05 */
+    double least, most;  /* cached: 0.005, 0.1 */
+    double grow, shrink; /* cached: 1.05, 0.7 */
+    double first;        /* variable: the ratio of the first step, at least 1: 32 */
+    double slope;   /* variable: 5, full rate after a fifth of the steps; 1: at their end */
+    uint64_t steps; /* variable: of the training: 100 */
+    uint64_t seed;  /* variable: 1 */
+};
+BANYAN_API void banyan_rows_config_default(struct banyan_rows_config *cfg);
+/* What is sent between all ranks; each rank's own, copied. Rows to rank p stand behind those to
+ * the ranks before it; so do those that come. A rank may send to itself. */
+struct banyan_rows_plan {
+    const char *name;          /* for errors: "layer1" */
+    size_t width;              /* numbers a row; the same on all ranks */
+    size_t rows;               /* of this rank's matrix */
+    const size_t *send_counts; /* [ranks] rows to each */
+    const uint32_t *send_rows; /* [sum of send_counts] which, below rows */
+    const size_t *recv_counts; /* [ranks] rows from each */
+};
+/* Collective. Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH: settings or widths differ,
+ * or a rank expects other counts than another sends (which, and how many). */
+BANYAN_API int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
+                                  const struct banyan_rows_plan *plan,
+                                  const struct banyan_rows_config *cfg);
+BANYAN_API void banyan_rows_free(struct banyan_rows *r); /* takes NULL */
+/* Collective. in [rows * width]: this rank's matrix; out [sum of recv_counts * width]: what the
+ * others have, in order of their ranks and lists. Returns 0; -EINVAL, on all ranks: a value
+ * that would be sent is not finite (name, rank; nothing has changed); -EMISMATCH, on all ranks:
+ * ranks are at different steps; or what the communicator fails with. Lengths that were not
+ * among the latest few make a plan, and so allocate: cached ones mostly do. */
+BANYAN_API int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out);
+/* After a step: its loss. Cached: adapts the threshold, which is a sender's own affair; else
+ * nothing. -EINVAL: not finite. */
+BANYAN_API int banyan_rows_adapt(struct banyan_rows *r, double loss);
+struct banyan_rows_stats {
+    size_t size;          /* sizeof of the caller; set before the call */
+    uint64_t steps;       /* exchanges; kept by saving, as all that follows */
+    uint64_t rows;        /* that this rank had to send */
+    uint64_t sent;        /* that it sent */
+    uint64_t bytes;       /* that it sent to other ranks, lengths included */
+    uint64_t dense_bytes; /* of all rows as f32 */
+    double threshold;     /* cached: of the next step */
+    double ratio;         /* variable: of the next step */
+};
+BANYAN_API int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out);
+/* State: each rank saves and loads its own. */
+BANYAN_API size_t banyan_rows_bytes(const struct banyan_rows *r);
+BANYAN_API int banyan_rows_save(const struct banyan_rows *r, void *buf, size_t cap);
+BANYAN_API int banyan_rows_load(struct banyan_rows *r, const void *buf, size_t bytes);
+
+/* ---------------------------------------------------------------------------------------------
+ * Sketched updates: each rank adds its gradient into a count sketch, a small table; tables add
+ * up, so that an ordinary allreduce sums them, whatever each rank's large elements are. All
+ * ranks then take the same k elements out of the sum. SGD   FetchSGD (Rothchild et al., ICML
+ * 2020, arXiv 2007.07682, algorithm 1): momentum and what was not taken yet are tables too, S_u
+ * = momentum S_u + S, S_e += S_u; the update are the k elements of S_e that are largest by the
+ * median of its rows; cells they lie in become zero in both tables, as the authors' code has it
+ * (the paper subtracts). ADAM  after Xian, Huang, Huang: "Communication-Efficient Adam-Type
+ * Algorithms for Distributed Data Mining", ICDM 2022, arXiv 2210.07454 (SketchedAMSGrad), a
+ * reconstruction: the same with S_u = momentum S_u + (1 - momentum) S, and each element of the
+ * update is divided by the root of the largest second moment it ever had, taken of its own
+ * updates alone, with the usual correction for the first ones. A row hashes blocks of 16
+ * neighbouring elements to places of 16 columns, by a sign an element.
+ */
+struct banyan_sketch; /* opaque */
+enum banyan_sketch_mode { BANYAN_SKETCH_SGD, BANYAN_SKETCH_ADAM };
+/* The same on all ranks, or -EMISMATCH. */
+struct banyan_sketch_config {
+    size_t size; /* sizeof of the caller */
+    enum banyan_sketch_mode mode;
+    int rows;              /* odd, 1 to 9: 5 */
+    size_t cols;           /* of a row, 16 or more; 0: elements / 50, rows then hold a tenth */
+    size_t k;              /* elements of an update; 0: elements / 100, at least 1 */
+    double momentum;       /* [0, 1): 0.9 */
+    double beta2, epsilon; /* ADAM: 0.999, 1e-8 */
+    uint64_t seed;         /* 1 */
+};
+BANYAN_API void banyan_sketch_config_default(struct banyan_sketch_config *cfg);
+/* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
+BANYAN_API int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
+                                    const struct banyan_tensor *tensors, size_t n,
+                                    const struct banyan_sketch_config *cfg);
+BANYAN_API void banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
+/* Collective. Replaces the gradients by the update of their mean over ranks: k elements, zero
+ * elsewhere; the same bits on all ranks. To be subtracted, times the learning rate, without any
+ * other momentum. Returns 0; -EINVAL: a gradient that is not finite (tensor and rank);
+ * -EMISMATCH: ranks are at different steps. After these nothing has changed. */
+BANYAN_API int banyan_sketch_step(struct banyan_sketch *s);
+/* Multiplies what waits: by the old learning rate over the new one when it changes. */
+BANYAN_API int banyan_sketch_scale(struct banyan_sketch *s, double factor);
+struct banyan_sketch_stats {
+    size_t size;      /* sizeof of the caller; set before the call */
+    uint64_t steps;   /* kept by saving */
+    uint64_t cells;   /* of a table */
+    uint64_t k;       /* elements of an update */
+    double recovered; /* of the latest step: the update's squared length over an estimate of
+                       * that of all that waited, the mean of the rows' squared lengths */
+};
+BANYAN_API int banyan_sketch_stats(const struct banyan_sketch *s,
+                                   struct banyan_sketch_stats *out);
+/* State: the same on all ranks; each saves and loads its own. */
+BANYAN_API size_t banyan_sketch_bytes(const struct banyan_sketch *s);
+BANYAN_API int banyan_sketch_save(const struct banyan_sketch *s, void *buf, size_t cap);
+BANYAN_API int banyan_sketch_load(struct banyan_sketch *s, const void *buf, size_t bytes);
+
+/* ---------------------------------------------------------------------------------------------
+ * Stale and K-of-n updates: what a parameter server does to training, without its accidents:
+ * the delay and who takes part are functions of the step, so that runs can be repeated and
+ * compared. delay  the update of a step is the mean of gradients `delay` steps old (Ho et al.:
+ * "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS
+ *          2013): the exchange of a step is waited for that much later, and so is hidden behind
+ *          as many steps' computation.
+ *   k      in each step the gradients of k ranks alone are added up, in turn: ranks
+ *          (step * k + i) mod n. A rank that is left out drops its gradient, and the mean is
+ *          over k (Chen et al.: "Revisiting Distributed Synchronous SGD", arXiv 1604.00981,
+ * with n - k backup workers); or, with `late`, adds it to the next one it sends, and the mean
+ * is over n. With schedule "star" all goes by rank 0, as by a server.
+ */
+struct banyan_stale; /* opaque */
+/* The same on all ranks, or -EMISMATCH. */
+struct banyan_stale_config {
+    size_t size; /* sizeof of the caller */
+    int delay;   /* steps, 0 to 64: 1 */
+    int k;       /* ranks a step; 0 or more than there are: all */
+    int late;    /* 1: a gradient that is left out comes later; 0, the default: it is lost */
+    const char *schedule; /* as banyan_opts.schedule; NULL: the communicator's */
+};
+BANYAN_API void banyan_stale_config_default(struct banyan_stale_config *cfg);
+/* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH, -ENOTSUP (a
+ * schedule that does not serve sets of ranks, with k). */
+BANYAN_API int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
+                                   const struct banyan_tensor *tensors, size_t n,
+                                   const struct banyan_stale_config *cfg);
+/* Takes NULL. Waits for what is under way, so that all ranks call it alike. */
+BANYAN_API void banyan_stale_free(struct banyan_stale *s);
+/* Collective. Takes the gradients, and replaces them by the mean of those that entered `delay`
+ * steps before, the same bits on all ranks. Returns 1; 0 in the first `delay` steps: there is
+ * no update yet, and the gradients are zeros; -EINVAL: one that entered then is not finite
+ * (tensor and rank). */
+BANYAN_API int banyan_stale_step(struct banyan_stale *s);
+/* Collective: ends what is under way, before saving; steps then go on as if it had not been. */
+BANYAN_API int banyan_stale_settle(struct banyan_stale *s);
+/* State: each rank saves and loads its own, with the exchanges that no update has used yet.
+ * -EBUSY while one is under way: settle first. Loading ends in the same step on all ranks. */
+BANYAN_API size_t banyan_stale_bytes(const struct banyan_stale *s);
+BANYAN_API int banyan_stale_save(const struct banyan_stale *s, void *buf, size_t cap);
+BANYAN_API int banyan_stale_load(struct banyan_stale *s, const void *buf, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

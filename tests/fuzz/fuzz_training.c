@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 
 enum { N = 70 };
-static float grad[N];
+static float grad[N], out[65];
 static const int64_t shape[] = { 5, 13 };
 static const struct banyan_tensor tensors[] = {
     { "w", BANYAN_F32, 2, shape, grad },
@@ -36,7 +36,34 @@ struct object {
     struct banyan_shared_mask *mask;
     struct banyan_lazy *lazy;
     struct banyan_buckets *buckets;
+    struct banyan_gossip *gossip;
+    struct banyan_rows *rows;
+    struct banyan_sketch *sketch;
+    struct banyan_stale *stale;
 };
+
+/* A rank that sends five rows to itself, where they changed. */
+static int make_rows(struct object *o)
+{
+    static const size_t count = 5;
+    static const uint32_t which[] = { 3, 1, 4, 1, 2 };
+    const struct banyan_rows_plan plan = { "rows", 13, 5, &count, which, &count };
+    struct banyan_rows_config cfg;
+
+    banyan_rows_config_default(&cfg);
+    cfg.mode = BANYAN_ROWS_CACHED;
+    cfg.bits = 8;
+    return banyan_rows_create(&o->rows, comm, &plan, &cfg);
+}
+
+static int make_sketch(struct object *o)
+{
+    struct banyan_sketch_config cfg;
+
+    banyan_sketch_config_default(&cfg);
+    cfg.mode = BANYAN_SKETCH_ADAM;
+    return banyan_sketch_create(&o->sketch, comm, tensors, 2, &cfg);
+}
 
 static void make(struct object *o, unsigned kind)
 {
@@ -53,8 +80,16 @@ static void make(struct object *o, unsigned kind)
         EXPECT(banyan_shared_mask_create(&o->mask, comm, tensors, 2, NULL) == 0);
     else if (kind == 3)
         EXPECT(banyan_lazy_create(&o->lazy, comm, N, &lazy) == 0);
-    else
+    else if (kind == 4)
         EXPECT(banyan_buckets_create(&o->buckets, comm, tensors, 2, NULL) == 0);
+    else if (kind == 5)
+        EXPECT(banyan_gossip_create(&o->gossip, comm, tensors, 2, NULL) == 0);
+    else if (kind == 6)
+        EXPECT(make_rows(o) == 0);
+    else if (kind == 7)
+        EXPECT(make_sketch(o) == 0);
+    else
+        EXPECT(banyan_stale_create(&o->stale, comm, tensors, 2, NULL) == 0);
 }
 
 static size_t bytes_of(const struct object *o)
@@ -63,6 +98,10 @@ static size_t bytes_of(const struct object *o)
            : o->local   ? banyan_local_sgd_bytes(o->local)
            : o->mask    ? banyan_shared_mask_bytes(o->mask)
            : o->lazy    ? banyan_lazy_bytes(o->lazy)
+           : o->gossip  ? banyan_gossip_bytes(o->gossip)
+           : o->rows    ? banyan_rows_bytes(o->rows)
+           : o->sketch  ? banyan_sketch_bytes(o->sketch)
+           : o->stale   ? banyan_stale_bytes(o->stale)
                         : banyan_buckets_bytes(o->buckets);
 }
 
@@ -72,6 +111,10 @@ static int save(const struct object *o, void *buf, size_t cap)
            : o->local   ? banyan_local_sgd_save(o->local, buf, cap)
            : o->mask    ? banyan_shared_mask_save(o->mask, buf, cap)
            : o->lazy    ? banyan_lazy_save(o->lazy, buf, cap)
+           : o->gossip  ? banyan_gossip_save(o->gossip, buf, cap)
+           : o->rows    ? banyan_rows_save(o->rows, buf, cap)
+           : o->sketch  ? banyan_sketch_save(o->sketch, buf, cap)
+           : o->stale   ? banyan_stale_save(o->stale, buf, cap)
                         : banyan_buckets_save(o->buckets, buf, cap);
 }
 
@@ -81,6 +124,10 @@ static int load(struct object *o, const void *buf, size_t bytes)
            : o->local   ? banyan_local_sgd_load(o->local, buf, bytes)
            : o->mask    ? banyan_shared_mask_load(o->mask, buf, bytes)
            : o->lazy    ? banyan_lazy_load(o->lazy, buf, bytes)
+           : o->gossip  ? banyan_gossip_load(o->gossip, buf, bytes)
+           : o->rows    ? banyan_rows_load(o->rows, buf, bytes)
+           : o->sketch  ? banyan_sketch_load(o->sketch, buf, bytes)
+           : o->stale   ? banyan_stale_load(o->stale, buf, bytes)
                         : banyan_buckets_load(o->buckets, buf, bytes);
 }
 
@@ -101,6 +148,17 @@ static void use(struct object *o)
     } else if (o->lazy) {
         (void)banyan_lazy_exchange(o->lazy, grad, NULL);
         (void)banyan_lazy_moved(o->lazy, 0.01);
+    } else if (o->gossip) {
+        (void)banyan_gossip_step(o->gossip);
+        (void)banyan_gossip_finish(o->gossip);
+    } else if (o->rows) {
+        (void)banyan_rows_exchange(o->rows, grad, out);
+        (void)banyan_rows_adapt(o->rows, 0.5);
+    } else if (o->sketch) {
+        (void)banyan_sketch_step(o->sketch);
+    } else if (o->stale) {
+        (void)banyan_stale_step(o->stale);
+        (void)banyan_stale_settle(o->stale);
     } else {
         (void)banyan_buckets_ready(o->buckets, 1);
         (void)banyan_buckets_ready(o->buckets, 0);
@@ -115,6 +173,10 @@ static void free_object(struct object *o)
     banyan_shared_mask_free(o->mask);
     banyan_lazy_free(o->lazy);
     banyan_buckets_free(o->buckets);
+    banyan_gossip_free(o->gossip);
+    banyan_rows_free(o->rows);
+    banyan_sketch_free(o->sketch);
+    banyan_stale_free(o->stale);
 }
 
 /* A state as saved, with the input in the place of what follows the head; longer or shorter. */
@@ -129,7 +191,7 @@ static void state(struct input *in)
     unsigned at;
     char *buf;
 
-    make(&o, input_byte(in) % 5);
+    make(&o, input_byte(in) % 9);
     use(&o);
     bytes = bytes_of(&o);
     buf = calloc(1, bytes + in->left + HEAD);

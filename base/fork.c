@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/fd.h"
+
 atomic_uint bny_generation = 1;
 
 static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
@@ -14,6 +16,7 @@ static void in_child(void)
 {
     atomic_fetch_add(&bny_generation, 1);
     list_lock = unlocked;
+    bny_fds_in_child();
     for (struct bny_lock *l = atomic_load(&list); l; l = l->next) {
         l->mutex = unlocked;
         if (l->in_child)

@@ -28,6 +28,20 @@ struct saved { /* little endian; then residuals, track, keep */
 };
 _Static_assert(sizeof(struct saved) == 152, "saved format");
 
+/* The state as it was when the latest operation began. */
+struct bny_state_kept {
+    int valid; /* an operation has begun since undo was asked for, and nothing else changed it
+                */
+    uint32_t step;
+    unsigned planes;
+    float ef_scale;
+    const struct bny_codec *codec;
+    size_t track_bytes, keep_bytes;
+    int64_t rows, cols;
+    char *bytes; /* residuals, track, keep */
+    size_t cap;
+};
+
 static struct bny_handles handles = BNY_HANDLES(BNY_STATE_MARK, struct banyan_codec_state);
 
 int bny_state_check(const struct banyan_codec_state *st, const char *what)
@@ -81,6 +95,9 @@ void banyan_codec_state_free(struct banyan_codec_state *st)
     free(st->ef);
     free(st->track);
     free(st->keep);
+    if (st->kept)
+        free(st->kept->bytes);
+    free(st->kept);
     bny_handle_free(&handles, &st->handle);
 }
 
@@ -97,12 +114,20 @@ static int check(const struct banyan_codec_state *st, const char *what)
     return 0;
 }
 
+/* The state changes by other means than operations: what undo would restore is of no use. */
+static void changed(struct banyan_codec_state *st)
+{
+    if (st->kept)
+        st->kept->valid = 0;
+}
+
 int banyan_codec_state_reset(struct banyan_codec_state *st)
 {
     int rc = check(st, "banyan_codec_state_reset");
 
     if (rc)
         return rc;
+    changed(st);
     memset(st->ef, 0, st->planes * plane_bytes(st));
     if (st->track)
         memset(st->track, 0, st->track_bytes);
@@ -119,9 +144,11 @@ int banyan_codec_state_scale(struct banyan_codec_state *st, double factor)
 
     if (rc == 0 && !isfinite((float)(st->ef_scale * factor)))
         rc = bny_fail(BANYAN_EINVAL, "factor: %g is not a finite f32", factor);
-    if (rc == 0)
-        st->ef_scale = (float)(st->ef_scale * factor);
-    return rc;
+    if (rc)
+        return rc;
+    changed(st);
+    st->ef_scale = (float)(st->ef_scale * factor);
+    return 0;
 }
 
 const float *banyan_codec_state_residual(const struct banyan_codec_state *st)
@@ -168,6 +195,8 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
     rc = grow_planes(dst, src->planes);
     if (rc)
         return rc;
+    changed(dst);
+    changed(src);
     for (unsigned k = 0; k < src->planes; k++) {
         float *to = dst->ef + k * dst->count + dst_at,
               *from = src->ef + k * src->count + src_at;
@@ -320,6 +349,7 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
         free(track);
         return bny_fail(BANYAN_ENOMEM, "no memory to load a codec state");
     }
+    changed(st);
     at += sizeof h;
     memset(st->ef, 0, st->planes * plane_bytes(st));
     memcpy(st->ef, at, h.planes * plane_bytes(st));
@@ -343,7 +373,14 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
     return 0;
 }
 
-/* ---- operations ---- */
+/* ---- undo ---- */
+
+static void take(const char **at, void *to, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, *at, bytes);
+    *at += bytes;
+}
 
 static int refit(void **mem, size_t *have, size_t need)
 {
@@ -360,6 +397,110 @@ static int refit(void **mem, size_t *have, size_t need)
     return 0;
 }
 
+int banyan_codec_state_step(const struct banyan_codec_state *st, uint32_t *step)
+{
+    int rc = bny_state_check(st, "banyan_codec_state_step");
+
+    if (rc == 0 && !step)
+        rc = bny_fail(BANYAN_EINVAL, "banyan_codec_state_step: step must not be NULL");
+    if (rc == 0)
+        *step = st->step;
+    return rc;
+}
+
+int banyan_codec_state_keep_undo(struct banyan_codec_state *st, int on)
+{
+    int rc = check(st, "banyan_codec_state_keep_undo");
+
+    if (rc || !on == !st->kept)
+        return rc;
+    if (!on) {
+        free(st->kept->bytes);
+        free(st->kept);
+        st->kept = NULL;
+        return 0;
+    }
+    st->kept = calloc(1, sizeof *st->kept);
+    return st->kept ? 0 : bny_fail(BANYAN_ENOMEM, "no memory to undo a codec state");
+}
+
+/* Before an operation changes anything. */
+static int keep_for_undo(struct banyan_codec_state *st)
+{
+    struct bny_state_kept *k = st->kept;
+    size_t need = st->planes * plane_bytes(st) + st->track_bytes + st->keep_bytes;
+    char *at;
+
+    if (!k)
+        return 0;
+    k->valid = 0;
+    if (need > k->cap) {
+        at = realloc(k->bytes, need);
+        if (!at)
+            return bny_fail(BANYAN_ENOMEM, "no memory of %zu bytes to undo a codec state",
+                            need);
+        k->bytes = at;
+        k->cap = need;
+    }
+    at = k->bytes;
+    put(&at, st->ef, st->planes * plane_bytes(st));
+    put(&at, st->track, st->track_bytes);
+    put(&at, st->keep, st->keep_bytes);
+    k->step = st->step;
+    k->planes = st->planes;
+    k->ef_scale = st->ef_scale;
+    k->codec = st->codec;
+    k->track_bytes = st->track_bytes;
+    k->keep_bytes = st->keep_bytes;
+    k->rows = st->rows;
+    k->cols = st->cols;
+    k->valid = 1;
+    return 0;
+}
+
+/* Memory of a codec has only ever been replaced by memory of another length since. */
+static int restore(struct banyan_codec_state *st)
+{
+    const struct bny_state_kept *k = st->kept;
+    const char *at = k->bytes;
+    int rc = refit(&st->track, &st->track_bytes, k->track_bytes);
+
+    if (rc == 0)
+        rc = refit(&st->keep, &st->keep_bytes, k->keep_bytes);
+    if (rc)
+        return rc;
+    memset(st->ef, 0, st->planes * plane_bytes(st));
+    take(&at, st->ef, k->planes * plane_bytes(st));
+    take(&at, st->track, k->track_bytes);
+    take(&at, st->keep, k->keep_bytes);
+    st->step = k->step;
+    st->ef_scale = k->ef_scale;
+    st->codec = k->codec;
+    st->rows = k->rows;
+    st->cols = k->cols;
+    return 0;
+}
+
+int banyan_codec_state_undo(struct banyan_codec_state *st, uint32_t step)
+{
+    int rc = check(st, "banyan_codec_state_undo");
+
+    if (rc || step == st->step)
+        return rc;
+    if (!st->kept)
+        return bny_fail(BANYAN_EINVAL, "banyan_codec_state_undo: nothing is kept; call "
+                                       "banyan_codec_state_keep_undo first");
+    if (!st->kept->valid || st->kept->step != step)
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_state_undo: step %u is asked for, this is step %u, and "
+                        "%s%u can be undone",
+                        step, st->step, st->kept->valid ? "only to " : "nothing before ",
+                        st->kept->valid ? st->kept->step : st->step);
+    return restore(st);
+}
+
+/* ---- operations ---- */
+
 static int same_params(const struct bny_codec *a, const struct bny_codec *b)
 {
     return a->ops == b->ops && !memcmp(a->param, b->param, sizeof a->param);
@@ -372,6 +513,8 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
     int rc = check(st, "codec_state");
 
+    if (rc == 0)
+        rc = keep_for_undo(st);
     if (rc)
         return rc;
     if (st->codec &&

@@ -8,6 +8,8 @@
 #include "base/handle.h"
 #include "compress/codec.h"
 
+struct bny_state_kept; /* what undo needs */
+
 struct banyan_codec_state {
     struct bny_handle handle;
     size_t count;                  /* elements of the tensor */
@@ -20,8 +22,9 @@ struct banyan_codec_state {
     void *track;                   /* [codec->ops->track_bytes] */
     void *keep;                    /* [keep_bytes] linear codecs' */
     size_t track_bytes, keep_bytes;
-    int64_t rows, cols; /* that keep was made for */
-    int busy;           /* lent to an operation */
+    int64_t rows, cols;          /* that keep was made for */
+    int busy;                    /* lent to an operation */
+    struct bny_state_kept *kept; /* NULL: undo was not asked for */
 };
 
 #define BNY_STATE_MARK 0x74617473u

@@ -207,6 +207,10 @@ struct bny_transport_ops {
     /* Gives the message back; for a descriptor this is what makes the sender's SENT. A message
      * need not have been viewed (then its bytes are dropped). */
     void (*release)(struct bny_msg *msg);
+    /* The memory of a send() whose SENT(cookie) has not come goes back to its owner now: an
+     * operation has failed. What must still be sent is copied; SENT comes all the same. NULL:
+     * not needed. */
+    void (*recall)(struct bny_tp *tp, void *cookie);
 
     /* Prepares sleeping. fds: descriptors to poll(2) for reading go to fds[0..*nfds). Returns
      * the longest useful sleep in ns (UINT64_MAX: none), or 0 when something is ready: do not

@@ -12,6 +12,7 @@
 #include "collectives/api/job.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/progress/progress.h"
+#include "transport/bootstrap/board.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
 
@@ -97,6 +98,9 @@ void bny_comm_settle(struct banyan_comm *c)
     struct bny_msg *msg;
 
     settle_scope(c);
+    c->position.comm = c->id;
+    if (w->control)
+        bny_control_position_add(w->control, &c->position);
     early = bny_unclaimed_take(w, c->id);
     while ((msg = bny_msg_list_pop_front(&early)))
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
@@ -113,6 +117,8 @@ void bny_comm_free(struct banyan_comm *c)
         }
     if (w->last_comm == c)
         w->last_comm = NULL;
+    if (w->control)
+        bny_control_position_remove(w->control, &c->position);
     while (c->pool) {
         struct bny_op *op = c->pool;
         c->pool = op->next;
@@ -120,7 +126,9 @@ void bny_comm_free(struct banyan_comm *c)
         free(op);
     }
     bny_plans_free(&c->scope);
+    bny_groups_free(c);
     bny_init_free(c->init);
+    bny_grow_ids_close(c);
     bny_match_destroy(c->match);
     bny_rank_map_free(&c->ranks);
     free(c->scope.members);
@@ -164,6 +172,8 @@ void banyan_comm_destroy(struct banyan_comm *comm)
         };
         bny_comm_set_failure(comm, &f);
     }
+    if (!comm->finalized)
+        bny_unclaimed_end(w, comm->id);
     bny_comm_free(comm);
     bny_world_unlock(w);
     bny_world_unref(w);
@@ -171,7 +181,7 @@ void banyan_comm_destroy(struct banyan_comm *comm)
 
 /* What the others sent before they came to the barrier has been looked at by now, also where a
  * rank only sent in its last calls. A failure that this has brought to light is the
- * communicator's when its grace has passed. */
+ * communicator's when it is agreed on. */
 static int late_failure(struct banyan_comm *comm)
 {
     struct bny_world *w = comm->world;
@@ -250,22 +260,18 @@ int banyan_comm_count(const struct banyan_comm *comm)
     return rc ? rc : comm->n;
 }
 
-int banyan_abort(struct banyan_comm *comm, const char *reason)
+int bny_comm_give_up(struct banyan_comm *comm, const char *did, const char *why)
 {
-    struct bny_world *w;
+    struct bny_world *w = comm->world;
     struct bny_failure f;
-    int rc = bny_comm_check(comm, "banyan_abort");
 
-    if (rc)
-        return rc;
-    w = comm->world;
     memset(&f, 0, sizeof f);
     f.cause = BNY_CAUSE_ABORT;
     f.code = BANYAN_EABORTED;
     f.blamed = f.reporter = w->rank;
     f.comm = comm->id;
-    snprintf(f.text, sizeof f.text, "rank %d aborted the communicator: %.200s", comm->rank,
-             reason ? reason : "no reason given");
+    snprintf(f.text, sizeof f.text, "rank %d %s the communicator: %.200s", comm->rank, did,
+             why ? why : "no reason given");
     if (w->control) {
         bny_control_report(w->control, &f); /* any thread */
         return 0;
@@ -279,6 +285,13 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
     bny_comm_set_failure(comm, &f);
     bny_world_unlock(w);
     return 0;
+}
+
+int banyan_abort(struct banyan_comm *comm, const char *reason)
+{
+    int rc = bny_comm_check(comm, "banyan_abort");
+
+    return rc ? rc : bny_comm_give_up(comm, "aborted", reason);
 }
 
 int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
@@ -317,6 +330,11 @@ static int id_bits(const struct bny_world *w)
     return w->comm_id_bits ? w->comm_id_bits : bits;
 }
 
+static int nobody(const void *ctx, int rank)
+{
+    return 0;
+}
+
 /* Does this rank know a communicator of that id, or something meant for one? Lock held. */
 static int id_is_used(struct bny_world *w, uint32_t id)
 {
@@ -328,7 +346,8 @@ static int id_is_used(struct bny_world *w, uint32_t id)
     for (const struct bny_msg *m = w->unclaimed.first; m; m = m->next)
         if (m->hdr.comm == id)
             return 1;
-    return w->control && bny_control_failure_of(w->control, id, &f) && f.comm == id;
+    return w->control && bny_control_failure_among(w->control, id, nobody, NULL, &f) &&
+           f.comm == id;
 }
 
 /* The next id that this rank may give, or 0: all are in use. Lock held. */
@@ -474,6 +493,7 @@ static int exchange(struct banyan_comm *comm, struct member *mine, struct member
     pick(comm, all, mine->color, ranks);
     bny_world_lock(w);
     used = (uint8_t)id_is_used(w, all[ranks[0]].id);
+    bny_unclaimed_begin(w, all[ranks[0]].id); /* who has heard of it from all may send */
     bny_world_unlock(w);
     rc = banyan_allgather(&used, any, 1, BANYAN_U8, comm, NULL);
     for (int r = 0; rc == 0 && r < comm->n; r++)
@@ -624,7 +644,7 @@ static const char *transport_list(void)
 
 /* A caller built against an older header knows fewer members: the rest keep their defaults,
  * which the environment may have set wrong. */
-static int take_config(struct banyan_config *out, const struct banyan_config *given)
+int bny_config_take(struct banyan_config *out, const struct banyan_config *given)
 {
     const struct bny_codec *codec;
 
@@ -668,9 +688,13 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
         return bny_user_op_refuse("banyan_comm_init");
     bny_device_look();
     bny_param_check_unknown();
-    rc = take_config(&c, cfg);
-    if (rc)
+    rc = bny_config_take(&c, cfg);
+    if (rc) {
+        if (id && !c.allgather && rank >= 0 && rank < nranks)
+            bny_init_refuse((const struct bny_id *)id, nranks, rank, rc,
+                            bny_deadline_in(c.init_timeout_s));
         return rc;
+    }
     if (nranks < 1 || nranks > 65536)
         return bny_fail(BANYAN_EINVAL, "nranks: %d is not in [1, 65536]", nranks);
     if (rank < 0 || rank >= nranks)
@@ -719,42 +743,81 @@ static void init_nap(struct banyan_comm *comm, int *ms, int longest_ms)
         *ms *= 2;
 }
 
-int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks, int rank,
-                     const struct banyan_config *cfg)
+void bny_comm_discard(struct banyan_comm **comm)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "%s", banyan_last_error());
+    banyan_comm_destroy(*comm);
+    *comm = NULL;
+    bny_set_last_error(text);
+}
+
+/* The communicator that this rank comes from: it hears of deaths first. */
+static int look_after(struct banyan_comm *from, struct banyan_comm *comm)
+{
+    int rc;
+
+    bny_world_poll(from->world);
+    rc = bny_comm_error(from);
+    if (rc)
+        bny_init_give_up(comm, rc);
+    return rc;
+}
+
+int bny_comm_enter_world(struct banyan_comm **out, const struct banyan_id *id, int nranks,
+                         int rank, const struct banyan_config *cfg, struct banyan_comm *from)
 {
     int longest_ms = nranks < 512 ? nranks / 8 : 64, ms = 1, done = 0;
     int rc = banyan_comm_init_start(out, id, nranks, rank, cfg);
 
     while (rc == 0 && !done) {
         rc = banyan_comm_init_test(*out, &done);
+        if (rc == 0 && !done && from)
+            rc = look_after(from, *out);
         if (rc == 0 && !done) /* the bootstrap's own deadline ends this */
             init_nap(*out, &ms, longest_ms);
     }
-    if (rc && out && *out) {
-        char text[512];
-        snprintf(text, sizeof text, "%s", banyan_last_error());
-        banyan_comm_destroy(*out);
-        *out = NULL;
-        bny_set_last_error(text);
-    }
+    if (rc && out && *out)
+        bny_comm_discard(out);
     return rc;
+}
+
+int banyan_comm_init(struct banyan_comm **out, const struct banyan_id *id, int nranks, int rank,
+                     const struct banyan_config *cfg)
+{
+    return bny_comm_enter_world(out, id, nranks, rank, cfg, NULL);
 }
 
 int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *cfg)
 {
     struct banyan_config c;
     struct bny_launch launch;
-    int rc;
+    char wrong[512];
+    uint64_t deadline;
+    int rc, launched;
 
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init_env: out must not be NULL");
     *out = NULL;
-    rc = take_config(&c, cfg);
-    if (rc == 0)
-        rc = bny_launch_env(&launch, c.ifname ? c.ifname : "", c.port_range ? c.port_range : "",
-                            bny_deadline_in(c.init_timeout_s));
-    if (rc)
+    if (banyan_job_restarts() > 0 && bny_board_get())
+        return bny_fail(BANYAN_ECONFIG,
+                        "banyan_comm_init_env: banyan_run --restart has started this process "
+                        "again, and the job runs: call banyan_comm_join(&comm, NULL, config) "
+                        "where banyan_job_restarts() is not 0");
+    rc = bny_config_take(&c, cfg);
+    snprintf(wrong, sizeof wrong, "%s", banyan_last_error());
+    deadline = bny_deadline_in(c.init_timeout_s);
+    launched = bny_launch_env(&launch, c.ifname ? c.ifname : "",
+                              c.port_range ? c.port_range : "", deadline);
+    if (rc) { /* the other ranks shall know of it */
+        bny_set_last_error(wrong);
+        if (launched == 0)
+            bny_init_refuse(&launch.id, launch.nranks, launch.rank, rc, deadline);
         return rc;
+    }
+    if (launched)
+        return launched;
     bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
     return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks,
                             launch.rank, cfg);

@@ -77,9 +77,11 @@ void bny_world_free(struct bny_world *w)
     if (w->generation == bny_process_generation())
         bny_workers_stop(w->workers);
     bny_msg_list_release(&w->held, &w->unclaimed);
+    /* First: to others we are gone at once, and to us nobody is because they break off. */
+    bny_control_destroy(w->control);
+    w->control = NULL;
     for (int i = 0; i < w->ntps; i++)
         w->tps[i]->ops->destroy(w->tps[i]);
-    bny_control_destroy(w->control);
     bny_cookies_free(w);
     bny_boards_free(w);
     bny_plain_free(w);

@@ -26,20 +26,39 @@ struct bny_loop_fabric;
  */
 int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int nranks,
                   int rank, const struct banyan_config *cfg);
+/* Init has failed before bny_init_start(), with the last error, of code rc: tells the other
+ * ranks. The sentence stays. */
+void bny_init_refuse(const struct bny_id *id, int nranks, int rank, int rc,
+                     uint64_t deadline_ns);
 /* Joins: allocates a communicator that is not usable until bny_init_progress says 1. */
 int bny_init_start(struct banyan_comm **out, const struct bny_id *id, int nranks, int rank,
                    const struct banyan_config *cfg);
 int bny_init_progress(struct banyan_comm *comm); /* 1 done, 0 not yet, or an error */
 int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
+/* It will not join, for the last error, of code rc: the others are told, where they are there.
+ * The sentence stays. */
+void bny_init_give_up(struct banyan_comm *comm, int rc);
 void bny_init_free(struct bny_init *init); /* takes NULL */
 
 /* ---- comm.c ---- */
+
+/* A whole and checked config of what a program gave. 0 or -BANYAN_EINVAL. */
+int bny_config_take(struct banyan_config *out, const struct banyan_config *given);
+/* banyan_comm_init, given up as soon as `from` fails, where it is not NULL. */
+int bny_comm_enter_world(struct banyan_comm **out, const struct banyan_id *id, int nranks,
+                         int rank, const struct banyan_config *cfg, struct banyan_comm *from);
+/* Destroys and forgets it; the last error stays. */
+void bny_comm_discard(struct banyan_comm **comm);
 
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks);
 void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
+
+/* Fails it at all ranks, with -BANYAN_EABORTED: rank 3 `did` the communicator: why. Any thread.
+ */
+int bny_comm_give_up(struct banyan_comm *comm, const char *did, const char *why);
 
 /* A split in pieces, for callers whose members agree on an id by other means (the MPI
  * interposer: any subset of the ranks, while the others are elsewhere). `ranks` are the members
@@ -69,6 +88,15 @@ static inline int bny_comm_enter(const struct banyan_comm *comm, const char *wha
 {
     return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
 }
+
+/* ---- grow.c ---- */
+
+/* Nobody can come any more by ids that were made for this communicator. */
+void bny_grow_ids_close(struct banyan_comm *comm);
+
+/* ---- create_group.c ---- */
+
+void bny_groups_free(struct banyan_comm *comm);
 
 /* ---- submit.c ---- */
 

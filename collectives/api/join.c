@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joining a job: cards exchanged by the bootstrap and compared, endpoints made, nothing
  * connected yet; the communicator of all ranks. */
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,58 +16,38 @@
 
 #include "base/cpu.h"
 #include "base/param.h"
+#include "collectives/api/cards.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
 #include "transport/loop/loop.h"
 
-#define CARD_MAGIC       0x64726163u
-#define CPU_WORDS        16 /* 1024 CPUs */
-#define BNY_SETTINGS_MAX 256
-#define CARD_TPS         4
-#define MANY_RANKS       64 /* whose init leaves much behind */
-
-/* What each rank tells all others. Plain bytes, same library version on both sides (checked
- * first). */
-struct bny_card {
-    uint32_t magic, wire_version;
-    char version[16];
-    uint8_t host[16], stack[16]; /* kernel; kernel and network namespace */
-    uint8_t memory[16]; /* these and the user: ranks alike in it reach each other by transports
-                           of one host (shm_reachable()) */
-    uint64_t cpus[CPU_WORDS];
-    char settings[BNY_SETTINGS_MAX];
-    char transport[16];
-    uint8_t control[BNY_CONTROL_ADDR_MAX];
-    struct {
-        char name[16];
-        uint32_t eager_max, slot_max, whole_max; /* of struct bny_tp */
-        uint32_t len;
-        uint8_t blob[BNY_ADDR_MAX];
-    } tp[CARD_TPS];
-};
-_Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
+#define SETTLE_GRACE_NS 300000000u
+#define MANY_RANKS      64 /* whose init leaves much behind */
 
 struct bny_init {
     struct bny_world *w;
     struct bny_bootstrap *boot;
+    struct bny_id id;
     struct bny_card card, *cards;
     struct banyan_config cfg;
-    int done, joined, rc;
-    uint64_t deadline_ns;
-    char text[300]; /* of rc */
+    int done, joined, settled, rc;
+    uint64_t deadline_ns, failed_ns; /* failed: a control connection said so first */
+    char text[512];                  /* of rc */
 };
 
 /* ---- this rank's card ---- */
 
 /* netns: ranks in different network namespaces count as different hosts; user: so do those of
  * different users. */
-static void host_id(uint8_t out[16], int netns, int user)
+static int host_id(uint8_t out[16], int netns, int user)
 {
     char text[200] = { 0 };
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     size_t len = f ? fread(text, 1, 64, f) : 0;
 
+    if (!f && (errno == EMFILE || errno == ENFILE))
+        return bny_fail_errno("reading this host's boot id");
     if (f)
         fclose(f);
     if (len == 0)
@@ -76,6 +57,7 @@ static void host_id(uint8_t out[16], int netns, int user)
     if (user)
         snprintf(text + 180, sizeof text - 180, "%u", (unsigned)geteuid());
     crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
+    return 0;
 }
 
 static int wants(const char *transport, const char *name)
@@ -109,7 +91,7 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         if (!w->fabric)
             return bny_fail(BANYAN_ENOMEM, "no memory for a loop fabric");
     }
-    for (int i = 0; bny_transports[i] && w->ntps < CARD_TPS; i++) {
+    for (int i = 0; bny_transports[i] && w->ntps < BNY_CARD_TPS; i++) {
         const struct bny_transport_ops *ops = bny_transports[i];
         int rc, len;
         if (!wants(in->cfg.transport, ops->name))
@@ -156,92 +138,25 @@ static int fill_card(struct bny_init *in)
     char schedule[BNY_NAME_MAX];
     cpu_set_t set;
 
-    in->card.magic = CARD_MAGIC;
+    in->card.magic = BNY_CARD_MAGIC;
     in->card.wire_version = BNY_WIRE_VERSION;
     snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    host_id(in->card.host, 0, 0);
-    host_id(in->card.stack, 1, 0);
-    host_id(in->card.memory, 1, 1);
+    if (host_id(in->card.host, 0, 0) || host_id(in->card.stack, 1, 0) ||
+        host_id(in->card.memory, 1, 1))
+        return -BANYAN_ESYSTEM;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (int i = 0; i < CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
+        for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
             if (CPU_ISSET(i, &set))
                 in->card.cpus[i / 64] |= 1ull << (i % 64);
     schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
              "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
-             "crc=%d force=%d link=%g",
+             "crc=%d force=%d link=%g integrity=%.8s",
              in->cfg.transport, schedule,
              (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec,
              in->cfg.chunk_bytes, in->cfg.deterministic, in->w->codec_crc, in->w->codec_force,
-             in->w->link_Bps * 8e-9);
-    return 0;
-}
-
-static int check_settings(const struct bny_init *in)
-{
-    int n = in->w->nranks;
-
-    for (int r = 0; r < n; r++) {
-        const struct bny_card *c = &in->cards[r];
-        if (c->magic != CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
-            strncmp(c->version, in->cards[0].version, sizeof c->version) != 0)
-            return bny_fail(BANYAN_EVERSION,
-                            "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
-                            "everywhere",
-                            r, c->version, in->cards[0].version);
-        if (strncmp(c->settings, in->cards[0].settings, sizeof c->settings) != 0)
-            return bny_fail(
-                BANYAN_ECONFIG,
-                "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
-                "BANYAN_* variables and the config alike on all ranks",
-                in->cards[0].settings, r, c->settings);
-    }
-    return 0;
-}
-
-/* More ranks than CPUs on any host? All ranks compute the same from all cards. */
-static int any_oversubscribed(const struct bny_init *in)
-{
-    int n = in->w->nranks;
-
-    for (int h = 0; h < n; h++) {
-        uint64_t cpus[CPU_WORDS] = { 0 };
-        int ranks = 0, count = 0;
-        for (int r = 0; r < n; r++) {
-            if (memcmp(in->cards[r].host, in->cards[h].host, 16) != 0)
-                continue;
-            if (r < h) {
-                ranks = -1;
-                break; /* this host was looked at already */
-            }
-            ranks++;
-            for (int i = 0; i < CPU_WORDS; i++)
-                cpus[i] |= in->cards[r].cpus[i];
-        }
-        for (int i = 0; i < CPU_WORDS; i++)
-            count += __builtin_popcountll(cpus[i]);
-        if (ranks > count)
-            return 1;
-    }
-    return 0;
-}
-
-/* A card's k-th transport; NULL: none that we know. */
-static const struct bny_transport_ops *card_transport(const struct bny_card *c, int k)
-{
-    char name[sizeof c->tp[k].name + 1] = "";
-
-    memcpy(name, c->tp[k].name, sizeof c->tp[k].name);
-    return bny_transport_find(name);
-}
-
-static int has_shared(const struct bny_card *c)
-{
-    for (int k = 0; k < CARD_TPS; k++)
-        if (c->tp[k].name[0] && card_transport(c, k) &&
-            (card_transport(c, k)->caps & BNY_TP_SHARED))
-            return 1;
+             in->w->link_Bps * 8e-9, bny_param_str("BANYAN_TCP_INTEGRITY"));
     return 0;
 }
 
@@ -251,7 +166,7 @@ static int connect_peer(struct bny_init *in, int peer)
     const struct bny_card *c = &in->cards[peer];
 
     for (int i = 0; i < w->ntps; i++)
-        for (int k = 0; k < CARD_TPS; k++) {
+        for (int k = 0; k < BNY_CARD_TPS; k++) {
             const struct bny_transport_ops *ops = w->tps[i]->ops;
             int rc;
             if (strncmp(c->tp[k].name, ops->name, 16) != 0 || c->tp[k].len > BNY_ADDR_MAX ||
@@ -292,81 +207,6 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
-/* Numbers the hosts in order of their lowest ranks. */
-static int settle_topology(struct bny_init *in)
-{
-    struct bny_world *w = in->w;
-    int *host_of = calloc((unsigned)w->nranks, sizeof *host_of), nhosts = 0, rc;
-
-    if (!host_of)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    for (int r = 0; r < w->nranks; r++) {
-        int first = 0;
-
-        while (memcmp(in->cards[first].stack, in->cards[r].stack, 16) != 0)
-            first++;
-        host_of[r] = first == r ? nhosts++ : host_of[first];
-    }
-    rc = bny_topology_settle(w->topology, host_of, w->nranks);
-    free(host_of);
-    return rc;
-}
-
-static uint32_t less(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-/* One transport of one rank, which some peer may talk to it by. */
-static void count_limits(struct bny_world *w, const struct bny_card *c, int k)
-{
-    w->agreed.eager_max = less(w->agreed.eager_max, c->tp[k].eager_max);
-    w->agreed.slot_max = less(w->agreed.slot_max, c->tp[k].slot_max);
-    if (c->tp[k].whole_max)
-        w->agreed.whole_max = less(w->agreed.whole_max, c->tp[k].whole_max);
-}
-
-/* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
- * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
- * of each transport that both of some pair have, those of a host alone for pairs of one host.
- */
-static void agree_on_limits(struct bny_init *in)
-{
-    struct bny_world *w = in->w;
-    int n = w->nranks, shared = 0, others = 0;
-
-    w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
-    for (int r = 0; r < n; r++) {
-        const struct bny_card *c = &in->cards[r];
-        int neighbour = 0, remote = 0;
-
-        for (int q = 0; q < n && !(neighbour && remote); q++) {
-            int same = !memcmp(in->cards[q].memory, c->memory, 16);
-
-            neighbour |= q != r && same;
-            remote |= !same;
-        }
-        for (int k = 0; k < CARD_TPS; k++) {
-            const struct bny_transport_ops *ops =
-                c->tp[k].name[0] ? card_transport(c, k) : NULL;
-
-            if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
-                continue;
-            if (ops->caps & BNY_TP_SHARED)
-                shared = 1;
-            else if (remote || !has_shared(c))
-                others = 1;
-            else
-                continue; /* all its peers share memory with it */
-            count_limits(w, c, k);
-        }
-    }
-    w->agreed.small_slots = (uint8_t)shared;
-    w->agreed.shares_memory = (uint8_t)(shared && !others);
-    if (!w->agreed.shares_memory)
-        w->agreed.eager_max = less(w->agreed.eager_max, 4096); /* what every transport can */
-}
-
 static int connect_control(const struct bny_init *in)
 {
     const struct bny_world *w = in->w;
@@ -387,18 +227,10 @@ static int join(struct banyan_comm *comm)
 {
     struct bny_init *in = comm->init;
     struct bny_world *w = in->w;
-    int rc = check_settings(in);
+    int rc = bny_cards_check(in->cards, w->nranks);
 
-    if (rc)
-        return rc;
-    w->all_local = 1;
-    for (int r = 0; r < w->nranks; r++) {
-        w->nlocal += !memcmp(in->cards[r].host, in->cards[w->rank].host, 16);
-        w->all_local &= !memcmp(in->cards[r].host, in->cards[0].host, 16);
-    }
-    agree_on_limits(in);
-    w->oversubscribed = any_oversubscribed(in);
-    rc = settle_topology(in);
+    if (rc == 0)
+        rc = bny_cards_settle(w, in->cards);
     if (rc)
         return rc;
     for (int r = 0; r < w->nranks; r++)
@@ -457,6 +289,7 @@ void bny_init_free(struct bny_init *init)
     if (!init)
         return;
     bny_bootstrap_destroy(init->boot);
+    sodium_memzero(&init->id, sizeof init->id);
     free(init->cards);
     free((char *)init->cfg.transport);
     free((char *)init->cfg.schedule);
@@ -533,74 +366,133 @@ static int user_secret(struct bny_init *in, struct bny_id *id)
     return rc;
 }
 
+/* Tells the other ranks of this one's failure, which is the last error. The sentence stays. */
+static void tell_others(struct bny_bootstrap *boot, int rank, int rc)
+{
+    char text[400], own[512], name[24];
+    size_t len = (size_t)snprintf(name, sizeof name, "rank %d", rank);
+
+    snprintf(own, sizeof own, "%s", banyan_last_error());
+    if (!strncmp(own, name, len) && strchr(": ", own[len])) /* it says whose it is */
+        snprintf(text, sizeof text, "%.390s", own);
+    else
+        snprintf(text, sizeof text, "%s cannot join: %.360s", name, own);
+    if (boot)
+        bny_bootstrap_abort(boot, (enum banyan_error) - rc, text);
+    bny_set_last_error(own);
+}
+
+void bny_init_refuse(const struct bny_id *id, int nranks, int rank, int rc,
+                     uint64_t deadline_ns)
+{
+    struct bny_bootstrap *boot = NULL;
+    char own[512];
+
+    snprintf(own, sizeof own, "%s", banyan_last_error());
+    if (nranks > 1 &&
+        bny_bootstrap_start(&boot, id, nranks, rank, NULL, 1, "", "", deadline_ns) != 0)
+        boot = NULL;
+    bny_set_last_error(own);
+    tell_others(boot, rank, rc);
+    bny_bootstrap_destroy(boot);
+}
+
+/* The job's id; its root is looked for from now on, before anything that may fail or take
+ * long. */
+static int find_root(struct bny_init *in, const struct bny_id *given, int nranks, int rank)
+{
+    if (given)
+        in->id = *given;
+    if (sodium_init() < 0)
+        return bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
+    if (nranks == 1 || in->cfg.allgather)
+        return 0;
+    return bny_bootstrap_start(&in->boot, &in->id, nranks, rank, NULL, sizeof in->card,
+                               in->cfg.ifname, in->cfg.port_range, in->deadline_ns);
+}
+
+/* Everything that the card tells of. */
+static int make_card(struct bny_init *in, int nranks, int rank)
+{
+    int rc;
+
+    in->w = bny_world_new(nranks, rank);
+    in->cards = calloc((size_t)nranks, sizeof *in->cards);
+    if (!in->w || !in->cards)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    rc = in->cfg.allgather ? user_secret(in, &in->id) : 0;
+    memcpy(in->w->job, in->id.job, sizeof in->id.job);
+    memcpy(in->w->secret, in->id.secret, sizeof in->w->secret);
+    bny_log_set_rank(rank);
+    if (rc == 0)
+        rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
+    if (rc == 0)
+        rc = fill_card(in);
+    if (rc || nranks == 1)
+        return rc;
+    rc = create_transports(in, in->id.secret);
+    if (rc == 0)
+        rc = bny_control_create(&in->w->control, rank, nranks, in->id.secret, in->id.job,
+                                in->cfg.ifname, in->cfg.port_range);
+    if (rc == 0)
+        rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);
+    return rc > 0 ? 0 : rc;
+}
+
+/* Sends the card on its way to the others. */
+static int give_card(struct bny_init *in)
+{
+    struct bny_world *w = in->w;
+
+    if (in->cfg.allgather) {
+        in->done = 1;
+        if (in->cfg.allgather(in->cfg.allgather_ctx, &in->card, in->cards, sizeof in->card) !=
+            0)
+            return bny_fail(BANYAN_ESYSTEM, "rank %d: config.allgather failed", w->rank);
+    } else if (w->nranks > 1) {
+        bny_bootstrap_card(in->boot, &in->card);
+    } else {
+        in->cards[0] = in->card;
+        in->done = 1;
+    }
+    return 0;
+}
+
 int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nranks, int rank,
                    const struct banyan_config *cfg)
 {
     uint64_t deadline = bny_deadline_in(cfg->init_timeout_s);
     struct bny_init *in = init_new(cfg);
-    struct bny_id id;
+    char text[512];
     int rc;
 
     *out = NULL;
-    if (in)
-        in->deadline_ns = deadline;
-    if (sodium_init() < 0)
-        rc = bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
-    else
-        rc = in && (in->w = bny_world_new(nranks, rank))
-                 ? 0
-                 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    if (rc == 0) {
-        memset(&id, 0, sizeof id);
-        if (given)
-            id = *given;
-        if (cfg->allgather)
-            rc = user_secret(in, &id);
+    if (!in) {
+        rc = bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+        if (given && !cfg->allgather)
+            bny_init_refuse(given, nranks, rank, rc, deadline);
+        return rc;
     }
-    if (rc == 0) {
-        memcpy(in->w->job, id.job, sizeof id.job);
-        bny_log_set_rank(rank);
-        in->cards = calloc((size_t)nranks, sizeof *in->cards);
-        rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
-    }
-    if (rc == 0) {
-        rc =
-            in->cards ? fill_card(in) : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    }
-    if (rc == 0 && nranks > 1)
-        rc = create_transports(in, id.secret);
-    if (rc == 0 && nranks > 1) {
-        rc = bny_control_create(&in->w->control, rank, nranks, id.secret, id.job,
-                                in->cfg.ifname, in->cfg.port_range);
-        if (rc == 0)
-            rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);
-        rc = rc > 0 ? 0 : rc;
-    }
+    in->deadline_ns = deadline;
+    rc = find_root(in, given, nranks, rank);
+    if (rc == 0)
+        rc = make_card(in, nranks, rank);
     if (rc == 0)
         rc = comm_from_init(out, in);
-    if (rc == 0 && cfg->allgather) {
-        if (cfg->allgather(cfg->allgather_ctx, &in->card, in->cards, sizeof in->card) != 0)
-            rc = bny_fail(BANYAN_ESYSTEM, "rank %d: config.allgather failed", rank);
-        in->done = 1;
-    } else if (rc == 0 && nranks > 1) {
-        rc = bny_bootstrap_start(&in->boot, &id, nranks, rank, &in->card, sizeof in->card,
-                                 in->cfg.ifname, in->cfg.port_range, deadline);
-    } else if (rc == 0) {
-        in->cards[0] = in->card;
-        in->done = 1;
+    if (rc == 0)
+        rc = give_card(in);
+    if (rc == 0)
+        return 0;
+    tell_others(in->boot, rank, rc);
+    snprintf(text, sizeof text, "%s", banyan_last_error());
+    if (*out) {
+        banyan_comm_destroy(*out);
+    } else {
+        bny_world_free(in->w);
+        bny_init_free(in);
     }
-    if (rc) {
-        char text[512];
-        snprintf(text, sizeof text, "%s", banyan_last_error());
-        if (*out)
-            banyan_comm_destroy(*out);
-        else if (in) {
-            bny_world_free(in->w);
-            bny_init_free(in);
-        }
-        *out = NULL;
-        bny_set_last_error(text);
-    }
+    *out = NULL;
+    bny_set_last_error(text);
     return rc;
 }
 
@@ -611,6 +503,72 @@ static void give_back(void)
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
+}
+
+/* All cards are here and this rank has joined: do its control connections stand, and those of
+ * all others? A death before would go unnoticed. 1: yes, 0: not yet, else an error. */
+static int settle(struct bny_init *in)
+{
+    struct bny_world *w = in->w;
+    struct bny_failure f;
+    int ready, failed;
+
+    if (!w->control)
+        return 1;
+    failed = bny_control_progress(w->control) && bny_control_failure(w->control, &f);
+    ready = bny_control_ready(w->control);
+    if (ready < 0)
+        return ready;
+    if (in->boot) {
+        /* First, as it has the cause: ranks that it ended leave, and seem to die. */
+        int rc = bny_bootstrap_settle(in->boot, ready);
+
+        if (rc)
+            return rc;
+    }
+    if (failed && !in->failed_ns)
+        in->failed_ns = bny_now_ns();
+    if (failed && (!in->boot || bny_now_ns() - in->failed_ns > SETTLE_GRACE_NS))
+        return bny_fail((enum banyan_error)f.code, "%s", f.text);
+    if (in->boot)
+        return 0;
+    if (!ready && bny_deadline_passed(in->deadline_ns))
+        return bny_fail(
+            BANYAN_ETIMEDOUT,
+            "rank %d: the control connections to other ranks did not come up before the "
+            "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?",
+            w->rank);
+    return ready;
+}
+
+/* 1: this rank and all others have joined, 0: not yet, else an error, the last one. */
+static int advance(struct banyan_comm *comm)
+{
+    struct bny_init *in = comm->init;
+    int rc;
+
+    if (!in->done) {
+        rc = bny_bootstrap_progress(in->boot, in->cards);
+        if (rc != 1)
+            return rc;
+        in->done = 1;
+    }
+    if (!in->joined) {
+        rc = join(comm);
+        if (rc)
+            return rc;
+        in->joined = 1;
+    }
+    if (!in->settled) {
+        rc = settle(in);
+        if (rc != 1)
+            return rc;
+        in->settled = 1;
+    }
+    rc = in->w->control ? bny_control_start(in->w->control) : 0;
+    if (rc == 0)
+        rc = start_thread(in->w, &in->cfg);
+    return rc ? rc : 1;
 }
 
 int bny_init_progress(struct banyan_comm *comm)
@@ -624,33 +582,14 @@ int bny_init_progress(struct banyan_comm *comm)
         bny_set_last_error(in->text);
         return in->rc;
     }
-    if (!in->done) {
-        rc = bny_bootstrap_progress(in->boot, in->cards);
-        if (rc == 0)
-            return 0;
-        in->done = rc == 1;
-        in->rc = rc < 0 ? rc : 0;
-    }
-    if (in->rc == 0 && !in->joined) {
-        in->rc = join(comm);
-        in->joined = 1;
-    }
-    if (in->rc == 0 && in->w->control && !bny_control_ready(in->w->control)) {
-        /* a death before these connections stand would go unnoticed */
-        bny_control_progress(in->w->control);
-        if (!bny_deadline_passed(in->deadline_ns))
-            return 0;
-        in->rc = bny_fail(
-            BANYAN_ETIMEDOUT,
-            "rank %d: the control connections to other ranks did not come up before the "
-            "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?",
-            in->w->rank);
-    }
-    if (in->rc == 0)
-        in->rc = start_thread(in->w, &in->cfg);
-    if (in->rc) {
+    rc = advance(comm);
+    if (rc == 0)
+        return 0;
+    if (rc < 0) {
+        in->rc = rc;
+        tell_others(in->boot, in->w->rank, rc);
         snprintf(in->text, sizeof in->text, "%s", banyan_last_error());
-        return in->rc;
+        return rc;
     }
     if (in->w->nranks > 1)
         bny_held_make(&in->w->held);
@@ -663,11 +602,30 @@ int bny_init_progress(struct banyan_comm *comm)
     return 1;
 }
 
+void bny_init_give_up(struct banyan_comm *comm, int rc)
+{
+    struct bny_init *in = comm->init;
+    char own[512];
+
+    if (!in || in->rc)
+        return;
+    snprintf(own, sizeof own, "%s", banyan_last_error());
+    snprintf(in->text, sizeof in->text, "%s", own);
+    in->rc = rc;
+    if (in->boot)
+        bny_bootstrap_abort_now(in->boot, (enum banyan_error) - rc, own);
+    bny_set_last_error(own);
+}
+
 int bny_init_fds(struct banyan_comm *comm, int *fds, int cap)
 {
+    int n = 0;
+
     if (comm->init && comm->init->joined && comm->world->control)
-        return bny_control_fds(comm->world->control, fds, cap);
-    return comm->init && comm->init->boot ? bny_bootstrap_fds(comm->init->boot, fds, cap) : 0;
+        n = bny_control_fds(comm->world->control, fds, cap);
+    if (comm->init && comm->init->boot)
+        n += bny_bootstrap_fds(comm->init->boot, fds + n, cap - n);
+    return n;
 }
 
 /* In the tests' worlds ranks 2i and 2i + 1 are a host, so that there are hosts of several

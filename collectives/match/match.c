@@ -440,13 +440,38 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
     return *find_unexpected(m, &key) != NULL;
 }
 
-/* ---- communicators that do not exist here yet ---- */
+/* ---- communicators that do not exist here yet, or no more ---- */
+
+int bny_unclaimed_has_ended(const struct bny_world *w, uint32_t comm_id)
+{
+    for (uint32_t i = 0; i < BNY_ENDED_MAX && i < w->nended; i++)
+        if (w->ended[i] == comm_id)
+            return 1;
+    return 0;
+}
+
+void bny_unclaimed_end(struct bny_world *w, uint32_t comm_id)
+{
+    struct bny_msg_list late = bny_unclaimed_take(w, comm_id);
+
+    bny_msg_list_release(&w->held, &late);
+    if (!bny_unclaimed_has_ended(w, comm_id))
+        w->ended[w->nended++ % BNY_ENDED_MAX] = comm_id;
+}
+
+void bny_unclaimed_begin(struct bny_world *w, uint32_t comm_id)
+{
+    for (uint32_t i = 0; i < BNY_ENDED_MAX; i++)
+        if (w->ended[i] == comm_id)
+            w->ended[i] = 0; /* nobody's id */
+}
 
 int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg)
 {
     int is_over = msg->hdr.kind == BNY_MSG_CREDIT && !(msg->hdr.step & 1); /* for our sends */
 
-    if (is_over || msg->hdr.kind == BNY_MSG_PROBE) { /* its sender asks again */
+    if (is_over || msg->hdr.kind == BNY_MSG_PROBE || /* its sender asks again */
+        bny_unclaimed_has_ended(w, msg->hdr.comm)) {
         bny_msg_release(&w->held, msg);
         return 0;
     }

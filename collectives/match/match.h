@@ -153,11 +153,17 @@ static inline int bny_match_is_busy(const struct bny_match *m)
     return news->nsay || !bny_ring_is_empty(&news->changed);
 }
 
-/* ---- communicators that do not exist here yet ---- */
+/* ---- communicators that do not exist here yet, or no more ---- */
 
 /* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender has too much here. */
 int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg);
 /* Those of a communicator that exists now. */
 struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id);
+/* A communicator is no more here while others may still send for it: what is here for it, and
+ * what comes, is dropped. The latest BNY_ENDED_MAX are remembered. */
+void bny_unclaimed_end(struct bny_world *w, uint32_t comm_id);
+/* Its id is given out anew: what comes for it is kept again. */
+void bny_unclaimed_begin(struct bny_world *w, uint32_t comm_id);
+int bny_unclaimed_has_ended(const struct bny_world *w, uint32_t comm_id);
 
 #endif

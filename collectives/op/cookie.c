@@ -78,9 +78,14 @@ void bny_cookie_sent(struct bny_world *w, struct bny_cookie *ck)
 
 void bny_cookies_drop(struct bny_op *op)
 {
+    const struct bny_world *w = op->comm->world;
+
     for (struct bny_cookie *ck = op->cookies, *next; ck; ck = next) {
         next = ck->next;
         ck->op = NULL;
+        for (int i = 0; i < w->ntps; i++)
+            if (w->tps[i]->ops->recall)
+                w->tps[i]->ops->recall(w->tps[i], ck);
     }
     op->cookies = NULL;
 }

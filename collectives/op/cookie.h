@@ -17,7 +17,7 @@ struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint3
 void bny_cookie_give(struct bny_world *w, struct bny_cookie *ck);
 /* The transport has given its memory back. Takes ck. */
 void bny_cookie_sent(struct bny_world *w, struct bny_cookie *ck);
-/* The operation ends: transports return its cookies later. */
+/* The operation has failed: its memory is the user's, transports return its cookies later. */
 void bny_cookies_drop(struct bny_op *op);
 void bny_cookies_free(struct bny_world *w);
 

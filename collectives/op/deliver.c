@@ -106,7 +106,7 @@ void bny_op_send_failed(struct bny_op *op, int to, int rc, const char *what)
     int gone = rc == -BANYAN_ERANKDEAD;
 
     if (gone && w->control)
-        bny_control_progress(w->control);
+        bny_control_hear(w->control);
     bny_report(w, gone ? NULL : op->comm, gone ? BNY_CAUSE_LEFT : BNY_CAUSE_RESET,
                (enum banyan_error) - rc, to >= 0 ? op->comm->peers[to].world_rank : w->rank,
                "%s: %s%s%s", bny_call_name(&op->call), what, *what ? ": " : "", bny_why(rc));

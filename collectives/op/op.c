@@ -127,12 +127,24 @@ static void take_early(struct bny_op *op)
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
 }
 
+/* For others that ask where we are. Numbers go round. */
+static void note_begun(const struct bny_op *op)
+{
+    struct bny_position *p = &op->comm->position;
+    uint32_t next = bny_op_seq(op) + 1;
+
+    if (op->call.collective != BNY_SENDRECV &&
+        (int32_t)(next - atomic_load_explicit(&p->started, memory_order_relaxed)) > 0)
+        atomic_store_explicit(&p->started, next, memory_order_relaxed);
+}
+
 /* It has its number. */
 static int begin(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
     int rc = 0;
 
+    note_begun(op);
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
     if (bny_op_is_staged(op))
@@ -171,6 +183,7 @@ static int may_start(struct bny_op *op)
     if (rc)
         return rc;
     op->result = 0;
+    op->word_ns = 0;
     op->deadline_ns = 0; /* set at the first tick: reading the clock costs more than a small
                             operation may */
     op->probe_ns = 0;

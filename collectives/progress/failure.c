@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Failures: reported where they are seen, flooded by the control plane, adopted by every
- * communicator they concern when the grace has passed, so that all survivors name the same
- * first cause. */
+/* Failures: reported where they are seen, agreed on by the control plane, adopted by every
+ * communicator they concern, so that all survivors name the same first cause. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +34,11 @@ static int concerns(const struct banyan_comm *comm, const struct bny_failure *f)
            bny_rank_of(&comm->ranks, f->blamed) >= 0;
 }
 
+static int has_rank(const void *comm, int rank)
+{
+    return bny_rank_of(&((const struct banyan_comm *)comm)->ranks, rank) >= 0;
+}
+
 void bny_failure_adopt(struct bny_world *w)
 {
     int local = w->has_local_failure;
@@ -42,10 +46,14 @@ void bny_failure_adopt(struct bny_world *w)
     w->has_local_failure = 0;
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         struct bny_failure f = w->local_failure;
-        if (!local && !(w->control && bny_control_failure_of(w->control, c->id, &f)))
+
+        if (atomic_load_explicit(&c->failed, memory_order_relaxed))
             continue;
-        f.text[sizeof f.text - 1] = '\0';
-        if (concerns(c, &f))
+        if (local
+                ? concerns(c, &f)
+                : w->control && bny_control_failure_among(w->control, c->id, has_rank, c, &f)) {
+            f.text[sizeof f.text - 1] = '\0';
             bny_comm_set_failure(c, &f);
+        }
     }
 }

@@ -4,11 +4,13 @@
 #include "collectives/progress/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "collectives/op/cookie.h"
 #include "collectives/op/op.h"
 
-#define WORLD_IDLE_NS 1000000u /* since the last tick: nobody waits in that world */
+#define WORD_NS       10000000000u /* of an operation, until a word on whom it waits for */
+#define WORLD_IDLE_NS 1000000u     /* since the last tick: nobody waits in that world */
 
 /* ---- events ---- */
 
@@ -40,7 +42,7 @@ static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
 
     if (!sure)
-        bny_control_progress(w->control); /* what it left for may be waiting there */
+        bny_control_hear(w->control); /* what it left for may be waiting there */
     bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
                "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank,
                ep->ops->name, reason ? reason : "connection lost");
@@ -137,29 +139,85 @@ int bny_world_progress(struct bny_world *w)
     return total;
 }
 
+/* Where this rank is in the communicator, for the control plane, which was asked. */
+static void publish(struct banyan_comm *c)
+{
+    const struct bny_op *op = c->active_first;
+    int first = -1;
+
+    while (op && op->call.collective == BNY_SENDRECV)
+        op = op->next;
+    for (int r = 0; op && first < 0 && r < c->n; r++)
+        if (r != c->rank && bny_op_waits_on(op, r))
+            first = c->peers[r].world_rank;
+    atomic_store(&c->position.active, op ? bny_op_seq(op) + 1 : 0);
+    atomic_store(&c->position.waits, (uint32_t)(first + 1));
+    atomic_store(&c->position.wanted, 0);
+    atomic_store(&c->position.fresh, 1);
+}
+
+/* A collective's members find out together whom it waits for; a message has but one peer. */
+static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *op)
+{
+    uint64_t *members = NULL;
+    char what[128], who[64];
+    int first;
+
+    snprintf(what, sizeof what, "the deadline of %s (operation %u, %.3g s) passed",
+             bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9);
+    if (w->control && op->call.collective != BNY_SENDRECV)
+        members = calloc(((size_t)w->nranks + 63) / 64, sizeof *members);
+    if (members) {
+        for (int r = 0; r < c->n; r++)
+            members[c->peers[r].world_rank / 64] |= (uint64_t)1
+                                                    << (c->peers[r].world_rank % 64);
+        bny_control_blame(w->control, c->id, bny_op_seq(op), members, what);
+        free(members);
+        return;
+    }
+    first = bny_op_waiting_for(op, who, sizeof who);
+    bny_report(w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
+               first >= 0 ? c->peers[first].world_rank : -1, "%s; rank %d was waiting for %s",
+               what, c->rank, who);
+}
+
+/* Long before its deadline, and once: most ask then whom it waits for. That is as this rank
+ * sees it; whom those wait for is asked at the deadline. */
+static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t now)
+{
+    char who[64];
+
+    if (!op->word_ns)
+        op->word_ns = now + WORD_NS;
+    if (now < op->word_ns)
+        return;
+    op->word_ns = UINT64_MAX;
+    bny_op_waiting_for(op, who, sizeof who);
+    bny_info(
+        "rank %d: %s (operation %u of communicator %u) has waited for 10 s; it waits for %s",
+        c->rank, bny_call_name(&op->call), bny_op_seq(op), c->id, who);
+}
+
 static void check_deadlines(struct bny_world *w, uint64_t now)
 {
-    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        if (atomic_load_explicit(&c->position.wanted, memory_order_relaxed))
+            publish(c);
         for (struct bny_op *op = c->active_first; op; op = op->next) {
             double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
-            char who[64];
-            int first;
+
             bny_probe_if_due(op, now);
+            early_word(c, op, now);
             if (!op->deadline_ns) {
                 op->deadline_ns = bny_deadline_after(now, timeout);
                 op->allowed_ns = op->deadline_ns - now;
             }
             if (!op->deadline_ns || now < op->deadline_ns || bny_comm_has_failed(c))
                 continue;
-            first = bny_op_waiting_for(op, who, sizeof who);
-            bny_report(
-                w, c, BNY_CAUSE_DEADLINE, BANYAN_ETIMEDOUT,
-                first >= 0 ? c->peers[first].world_rank : -1,
-                "the deadline of %s (operation %u, %.3g s) passed; rank %d was waiting for %s",
-                bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9,
-                c->rank, who);
+            overdue(w, c, op);
             break;
         }
+    }
 }
 
 void bny_world_tick(struct bny_world *w)

@@ -22,13 +22,15 @@ struct bny_held {
     char bytes[];
 };
 
-/* Small buffers are kept when they are released, and some are made at init, so that repeated
- * calls allocate nothing: how many are needed at a time, and whether any, varies with how far
- * peers happen to run ahead. */
+/* Buffers are kept when they are released, and some small ones are made at init, so that
+ * repeated calls allocate nothing: how many are needed at a time, and whether any, varies with
+ * how far peers happen to run ahead. The large ones are chunks that came before their step. */
 static const struct {
     uint32_t bytes;
     uint16_t keep, first; /* buffers: kept at most; made at init */
-} sizes[BNY_HELD_CLASSES] = { { 256, 64, 32 }, { 4096, 64, 16 }, { 16384, 16, 8 } };
+} sizes[BNY_HELD_CLASSES] = {
+    { 256, 64, 32 }, { 4096, 64, 16 }, { 16384, 16, 8 }, { 65536, 16, 0 }, { 262144, 4, 0 }
+};
 
 static char held_mark; /* msg.user of held messages */
 

@@ -5,7 +5,7 @@
 
 #include "transport/msg_list.h"
 
-#define BNY_HELD_CLASSES 3 /* sizes of buffers that are kept for the next message */
+#define BNY_HELD_CLASSES 5 /* sizes of buffers that are kept for the next message */
 
 struct bny_held;
 struct bny_held_pool { /* of a world */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Failures where they are seen: handed to the control plane, which floods them. */
+/* Failures where they are seen: handed to the control plane, which floods them and agrees on
+ * them. */
 #include <stdio.h>
 #include <string.h>
 

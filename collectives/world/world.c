@@ -103,5 +103,6 @@ void bny_world_delete(struct bny_world *w)
 {
     bny_held_free(&w->held);
     bny_members_free(&w->members);
+    explicit_bzero(w->secret, sizeof w->secret);
     free(w);
 }

@@ -22,7 +22,8 @@
 #include "transport/msg_list.h"
 #include "transport/transport.h"
 
-#define BNY_MAX_TPS 4
+#define BNY_MAX_TPS   4
+#define BNY_ENDED_MAX 256u
 
 struct banyan_comm;
 
@@ -37,6 +38,7 @@ struct bny_world {
     struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct bny_held_pool held;
     uint8_t job[8];
+    uint8_t secret[32]; /* the job's; 0 in bny_comm_loop of tests */
     /* Agreed by all ranks at init, from all cards */
     struct {
         uint32_t eager_max, slot_max, whole_max; /* the least that any pair can rely on */
@@ -64,6 +66,8 @@ struct bny_world {
     struct banyan_comm *comms;       /* by ->next_comm */
     struct banyan_comm *last_comm;   /* of the latest message: most messages are for it */
     struct bny_msg_list unclaimed;   /* match/: for communicators that do not exist here yet */
+    uint32_t ended[BNY_ENDED_MAX];   /* match/: ids of those that others may still send for */
+    uint32_t nended;                 /* so far; the latest overwrite the first */
     struct bny_cookie_pool *cookies; /* op/ */
     struct bny_trace *trace;         /* op/trace.h; NULL: nobody asked */
     struct bny_boards *boards;       /* oneshot/ */
@@ -116,9 +120,9 @@ static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
 #define BNY_ASSERT_LOCKED(w)                                                                   \
     BNY_ASSERT(atomic_load_explicit(&(w)->locked, memory_order_relaxed))
 
-/* report.c: something went wrong: floods it; the communicators concerned fail when the grace
- * has passed (progress/failure.c). comm: that it concerns; NULL: all with the rank blamed. Lock
- * held. */
+/* report.c: something went wrong: floods it; the communicators concerned fail when all
+ * survivors have agreed on it (progress/failure.c). comm: that it concerns; NULL: all with the
+ * rank blamed. Lock held. */
 void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,
                 enum banyan_error code, int blamed, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));

@@ -11,8 +11,8 @@
  *   Threads    one thread at a time per communicator. Different communicators are independent.
  *              A thread that waits also progresses what other communicators of the process have
  *              in flight (and then calls their user operations).
- *              banyan_abort, banyan_async_error, banyan_comm_rank/_count/_stats: any thread,
- *              any time.
+ *              banyan_abort, banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and
+ *              _stats: any thread, any time.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take
  *              NULL. A call with a communicator, request or codec state that was freed returns
@@ -237,6 +237,93 @@ BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
  * into buf (may be NULL). Any thread. */
 BANYAN_API int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap);
 
+/* Going on after failures (docs/failures.md): these work on communicators that have failed.
+ *
+ * The ranks of comm that are dead or have left, as all survivors have agreed: ascending, the
+ * first cap of them into ranks (NULL when cap is 0). Returns how many there are. What is agreed
+ * on a little later is not in it yet: banyan_comm_agree gives all the same. Local; any thread.
+ */
+BANYAN_API int banyan_comm_failed(struct banyan_comm *comm, int *ranks, int cap);
+/* Gives the communicator up at all ranks: what is in flight and every later operation fails
+ * with -BANYAN_EABORTED and these words. Any member may, for itself: to bring others who wait
+ * for it to where it is. Returns at once. Any thread. */
+BANYAN_API int banyan_comm_revoke(struct banyan_comm *comm, const char *why);
+/* All live members call it, as often and in the same order, and get the same: *bits (may be
+ * NULL) is the AND of theirs; dead[cap] the ranks that are dead or have left, as in
+ * banyan_comm_failed; returned is their number. Ranks that die meanwhile do not hinder it. Use
+ * it to learn whether an operation succeeded everywhere. -BANYAN_ETIMEDOUT, at all, when a live
+ * member has not called it within twice the communicator's op_timeout_s: it may first wait for
+ * the end of an operation, as long as that may take; -BANYAN_ERANKDEAD when the
+ * others took this rank for dead. Blocks. */
+BANYAN_API int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int cap);
+
+/* A communicator of the members of comm that live, in their order, with its settings: all of
+ * them call it, when an operation has failed or when one of them wants it, and get the same
+ * members (in one round of agreement; banyan_comm_rank and _count say which they are). comm is
+ * given up first, as by banyan_comm_revoke: whoever still waits in it comes here, and
+ * afterwards it can only be destroyed. Nobody died: as a dup. Connections and memory of
+ * banyan_mem_alloc stay; plans are made for the ranks that are left, on the graph without the
+ * others. Codec states can be used with it (banyan_codec_state_undo); the residuals of the dead
+ * are lost. Returns 0; -BANYAN_ETIMEDOUT at all when a live member did not come within comm's
+ * op_timeout_s twice; -BANYAN_ERANKDEAD when the others took this rank for dead;
+ * -BANYAN_EINVAL, -BANYAN_EBUSY, -BANYAN_ENOMEM. Blocks. */
+BANYAN_API int banyan_comm_shrink(struct banyan_comm *comm, struct banyan_comm **out);
+
+/* Growing: newcomers, processes that are restarted ones or new, become ranks of a job that
+ * runs. What grew is a world of its own, as if its members had just been started: with its own
+ * secret and connections, which takes as long as joining a job. comm lives on beside it, until
+ * it is finalized or destroyed; communicators made of it stay in the old world. No byte of an
+ * earlier life of a rank can be taken for one of its present life, and a rank may die and come
+ * back as often as it likes. What newcomers have to know of the computation the program sends
+ * them (banyan_broadcast).
+ *
+ * An id by which newcomers join comm: send it to them by any side channel, and keep it as
+ * private as the job. One member makes it, any; from now on newcomers may come, and wait, while
+ * the members compute. It serves one banyan_comm_grow, succeed or fail, and ends with comm.
+ * Where banyan_run restarts ranks those who wait get the latest id by themselves. Honours
+ * BANYAN_IFNAME and BANYAN_PORT_RANGE. Returns 0, -EINVAL, -ESYSTEM, -ECONFIG, comm's failure.
+ */
+BANYAN_API int banyan_comm_grow_id(struct banyan_comm *comm, struct banyan_id *id);
+/* A communicator of the members of comm, with their numbers, and of `newcomers` (at least 1)
+ * processes that join, with the next numbers in the order in which they come. Collective over
+ * comm, which must not have failed: shrink it first. id: at the member that made it; NULL at
+ * the others. cfg: of the new communicator, and how long newcomers are waited for
+ * (init_timeout_s); as in banyan_comm_init, and alike at newcomers; NULL: defaults. All or
+ * nobody: where a newcomer does not come, dies meanwhile or has other settings all members get
+ * the same error, with a sentence that says so, newcomers that came get one too, and comm works
+ * on. Where a member dies comm fails as ever. Blocks. Returns 0; -ETIMEDOUT, -ERANKDEAD,
+ * -ECONFIG, -EVERSION, -EPROTO as said; -EINVAL: an argument is wrong at any member, or the id
+ * was used; -EBUSY inside a group; -ENOMEM, -ESYSTEM. */
+BANYAN_API int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id,
+                                int newcomers, const struct banyan_config *cfg,
+                                struct banyan_comm **out);
+/* A newcomer's part: joins by an id of banyan_comm_grow_id; banyan_comm_rank and _count tell
+ * its place afterwards. Blocks until the members grow, for init_timeout_s at most. id NULL: of
+ * a process that banyan_run --restart has started again: waits for ids of the members and tries
+ * one after the other, as long as there are members. Returns 0; -ERANKDEAD: the id was used, or
+ * who made it has ended, as may be with any member; -EPROTO: it is another id; -EBUSY: others
+ * came first; -ETIMEDOUT; what made banyan_comm_grow fail; -EINVAL, -ENOMEM, -ESYSTEM. */
+BANYAN_API int banyan_comm_join(struct banyan_comm **out, const struct banyan_id *id,
+                                const struct banyan_config *cfg);
+/* Under banyan_run --restart: how many restarted processes wait in banyan_comm_join(out, NULL,
+ * ...) at this moment. Other members may see another number: agree on it, with a MIN, before
+ * banyan_comm_grow. 0 elsewhere. Any thread. */
+BANYAN_API int banyan_job_waiting(void);
+/* How often banyan_run --restart has started this rank again: where it is not 0, call
+ * banyan_comm_join(out, NULL, ...) instead of banyan_comm_init_env. Any thread. */
+BANYAN_API int banyan_job_restarts(void);
+
+/* A communicator of the n ranks of comm that are listed, in that order, with comm's settings.
+ * Only they call it, with the same ranks and tag, this rank among them; the others may compute,
+ * be dead, or make other groups at the same time. Calls with the same ranks and tag meet in the
+ * order in which each rank makes them; threads of a rank use different tags. comm may have
+ * failed. Returns 0, or at all members alike: -BANYAN_ERANKDEAD when one of them has died or
+ * left; -BANYAN_ETIMEDOUT when one has not called it within comm's op_timeout_s.
+ * -BANYAN_ERANKDEAD when the others took this rank for dead; -BANYAN_EINVAL, -BANYAN_EBUSY,
+ * -BANYAN_ENOMEM. Blocks; a rank of the world that is stopped delays it by 2 s. */
+BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n,
+                                        int tag, struct banyan_comm **out);
+
 /* Counters since init, for tools. Any thread; values may be a moment old. Members may be added
  * at the end, and only those that the caller's size has are written. */
 struct banyan_stats {
@@ -282,7 +369,7 @@ BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
  * operation that runs without a codec (a type or an op that it cannot do, or refused because
  * it would lose) leaves it alone. When an operation fails, elements that were encoded already
  * have their new residuals, others the old ones: the state can be used, but what the failed
- * operation took from it is lost; load a saved one to be exact.
+ * operation took from it is lost; to be exact undo it, or load a saved one.
  */
 struct banyan_codec_state; /* opaque */
 /* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count;
@@ -312,6 +399,20 @@ BANYAN_API int banyan_codec_state_save(const struct banyan_codec_state *st, void
 /* -EINVAL and unchanged unless buf is a whole saved state of as many elements. */
 BANYAN_API int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf,
                                        size_t bytes);
+
+/* The number of operations that used it, or were to be used: the same on all ranks, but after a
+ * failure, which may have come before one of them began. Returns 0, -EINVAL. */
+BANYAN_API int banyan_codec_state_step(const struct banyan_codec_state *st, uint32_t *step);
+/* on: from now on each operation keeps a copy of what it finds, so that it can be undone: as
+ * much memory again, and one more pass over it an operation. Returns 0, -EINVAL, -EBUSY,
+ * -ENOMEM. */
+BANYAN_API int banyan_codec_state_keep_undo(struct banyan_codec_state *st, int on);
+/* Back to what the state was at `step`, whether the operation since then failed, succeeded, or
+ * never began: ask for the step before an operation, and where it failed at any rank (see
+ * banyan_comm_agree) undo it on all. Only the latest operation can be undone. Returns 0;
+ * -EINVAL: nothing is kept of that step, or the state was reset, scaled, moved or loaded since;
+ * -EBUSY, -ENOMEM. */
+BANYAN_API int banyan_codec_state_undo(struct banyan_codec_state *st, uint32_t step);
 
 /* A codec of the program's own: pure functions, called from any thread, several at a time. It
  * is used like the library's fixed-rate ones, with residuals where a state is given;

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A child of fork, while another thread of its parent has a lock of the process. */
 #include <criterion/criterion.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/fork.h"
 
 static int broken, in_children;
@@ -76,4 +80,80 @@ Test(fork, locks_of_other_threads_are_free_in_a_child)
     cr_assert(bny_lock_try(&one));
     bny_lock_give(&one);
     cr_assert(broken && in_children == 0, "the parent's memory was changed");
+}
+
+/* The child answers, and lives on. */
+static pid_t fork_and_stay(int owned, int number)
+{
+    int back[2];
+    pid_t pid;
+    char c = 0;
+
+    cr_assert_eq(pipe(back), 0);
+    pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        /* The library's is nothing any more, and its number nobody else's; others work. */
+        c = send(owned, "x", 1, MSG_NOSIGNAL) < 0 && dup(back[0]) != owned && owned == number;
+        bny_fd_close(owned);
+        if (write(back[1], &c, 1) == 1)
+            pause();
+        _exit(0);
+    }
+    close(back[1]);
+    cr_assert_eq(read(back[0], &c, 1), 1);
+    cr_assert_eq(c, 1);
+    close(back[0]);
+    return pid;
+}
+
+static void check_end_is_seen(int wanted)
+{
+    int pair[2], fd;
+    char c;
+    pid_t pid;
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    fd = wanted ? dup2(pair[0], wanted) : pair[0];
+    if (fd != pair[0])
+        close(pair[0]);
+    cr_assert_eq(bny_fd_own(fd), fd);
+    pid = fork_and_stay(fd, fd);
+    cr_assert_eq(recv(pair[1], &c, 1, MSG_DONTWAIT), -1, "it is open here");
+    bny_fd_close(fd);
+    cr_expect_eq(recv(pair[1], &c, 1, MSG_DONTWAIT), 0, "the child holds the connection open");
+    kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    close(pair[1]);
+}
+
+Test(fork, a_child_does_not_hold_connections_open)
+{
+    struct rlimit most;
+
+    check_end_is_seen(0);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &most), 0);
+    if (most.rlim_max > 5000) { /* in a page of the table other than the first */
+        most.rlim_cur = 5000;
+        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &most), 0);
+        check_end_is_seen(4900);
+    }
+}
+
+/* What was closed is forgotten: the number may be the program's own. */
+Test(fork, a_child_keeps_what_is_not_the_librarys)
+{
+    int pair[2], status;
+    pid_t pid;
+
+    bny_fd_close(bny_fd_own(dup(0)));
+    cr_assert_eq(bny_fd_own(-5), -5);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(send(pair[0], "x", 1, MSG_NOSIGNAL) != 1);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect_eq(status, 0);
+    close(pair[0]);
+    close(pair[1]);
 }

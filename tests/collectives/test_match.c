@@ -868,6 +868,31 @@ Test(match, credit_of_unknown_communicators_is_not_kept)
     bny_held_free(&w.held);
 }
 
+/* Of a communicator that failed and was destroyed its peers may send for as long as they have
+ * not heard: nobody would ever take it. */
+Test(match, messages_for_ended_communicators_are_not_kept)
+{
+    static struct bny_world w;
+
+    for (uint32_t id = 7; id < 7 + 2 * BNY_ENDED_MAX; id++) {
+        static const char payload[64];
+        struct bny_hdr h = { .comm = id, .kind = BNY_MSG_DATA, .len = sizeof payload };
+
+        cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
+        cr_assert_not_null(w.unclaimed.first);
+        bny_unclaimed_end(&w, id);
+        cr_assert_null(w.unclaimed.first, "what was here is dropped");
+        cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
+        cr_assert_null(w.unclaimed.first, "what comes is dropped");
+    }
+    cr_assert(bny_unclaimed_has_ended(&w, 6 + 2 * BNY_ENDED_MAX));
+    cr_assert_not(bny_unclaimed_has_ended(&w, 7), "the oldest are forgotten");
+    bny_unclaimed_begin(&w, 6 + 2 * BNY_ENDED_MAX);
+    cr_assert_not(bny_unclaimed_has_ended(&w, 6 + 2 * BNY_ENDED_MAX),
+                  "its id is another's now");
+    bny_held_free(&w.held);
+}
+
 /* The first message of a peer makes an account of it; without memory it is not lost in silence.
  */
 Test(match_two, without_memory_a_message_fails)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/codecs.h"
 #include "compress/state.h"
 
 static struct banyan_codec_state *make(size_t count)
@@ -83,4 +84,98 @@ Test(state, moves_between_buckets)
     banyan_codec_state_free(a);
     banyan_codec_state_free(b);
     banyan_codec_state_free(NULL);
+}
+
+/* What an operation does to a state, in a way of its own. */
+static void scramble(struct banyan_codec_state *st, const char *spec, int64_t rows)
+{
+    const struct bny_codec *codec;
+
+    cr_assert_eq(bny_codec_parse(&codec, spec), 0);
+    cr_assert_eq(bny_state_begin(st, codec, rows, (int64_t)st->count / rows, 1), 0);
+    for (size_t i = 0; i < st->count * st->planes; i++)
+        st->ef[i] = st->ef[i] * 0.5f + (float)(i % 7);
+    if (st->track)
+        memset(st->track, 0x11, st->track_bytes);
+    if (st->keep)
+        memset(st->keep, 0x12, st->keep_bytes);
+    bny_state_end(st);
+}
+
+static unsigned char *saved(const struct banyan_codec_state *st, size_t *bytes)
+{
+    unsigned char *buf;
+
+    *bytes = banyan_codec_state_bytes(st);
+    buf = malloc(*bytes);
+    cr_assert_eq(banyan_codec_state_save(st, buf, *bytes), 0);
+    return buf;
+}
+
+/* Also where the operation came with another codec than the one before, which had other memory.
+ */
+Test(state, an_operation_is_undone_whatever_codec_it_had)
+{
+    size_t n = 0;
+
+    while (bny_codecs[n])
+        n++;
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < n; b++) {
+            struct banyan_codec_state *st = make(96), *fresh = make(96);
+            size_t before_bytes, bytes;
+            unsigned char *before, *after;
+            uint32_t step;
+
+            cr_assert_eq(banyan_codec_state_keep_undo(st, 1), 0);
+            scramble(st, bny_codecs[a]->name, 8);
+            cr_assert_eq(banyan_codec_state_step(st, &step), 0);
+            cr_assert_eq(step, 1);
+            before = saved(st, &before_bytes);
+            scramble(st, bny_codecs[b]->name, 12);
+            cr_assert_eq(banyan_codec_state_undo(st, step), 0, "%s", banyan_last_error());
+            after = saved(st, &bytes);
+            /* A plane more may stay, of zeros: the saved states are equal once loaded. */
+            cr_assert_eq(banyan_codec_state_load(fresh, before, before_bytes), 0, "%s",
+                         banyan_last_error());
+            cr_assert_eq(memcmp(fresh->ef, st->ef, 96 * 4), 0, "%s, %s", bny_codecs[a]->name,
+                         bny_codecs[b]->name);
+            for (size_t i = 96 * fresh->planes; i < 96 * st->planes; i++)
+                cr_assert_eq(st->ef[i], 0);
+            if (bytes == before_bytes)
+                cr_assert_eq(memcmp(before, after, bytes), 0, "%s, %s", bny_codecs[a]->name,
+                             bny_codecs[b]->name);
+            cr_assert_eq(st->step, 1);
+            cr_assert_eq(banyan_codec_state_undo(st, step), 0, "where nothing began since");
+            free(before);
+            free(after);
+            banyan_codec_state_free(st);
+            banyan_codec_state_free(fresh);
+        }
+}
+
+Test(state, what_cannot_be_undone_is_refused)
+{
+    struct banyan_codec_state *st = make(16), *other = make(16);
+
+    scramble(st, "int8", 4);
+    cr_assert_eq(banyan_codec_state_undo(st, 0), -BANYAN_EINVAL, "not asked for");
+    cr_assert_eq(banyan_codec_state_keep_undo(st, 1), 0);
+    cr_assert_eq(banyan_codec_state_undo(st, 0), -BANYAN_EINVAL, "asked for too late");
+    scramble(st, "int8", 4);
+    scramble(st, "int8", 4);
+    cr_assert_eq(banyan_codec_state_undo(st, 1), -BANYAN_EINVAL, "two operations ago");
+    cr_assert_eq(banyan_codec_state_scale(st, 0.5), 0);
+    cr_assert_eq(banyan_codec_state_undo(st, 2), -BANYAN_EINVAL, "scaled since");
+    scramble(st, "int8", 4);
+    cr_assert_eq(banyan_codec_state_move(other, 0, st, 0, 16), 0);
+    cr_assert_eq(banyan_codec_state_undo(st, 3), -BANYAN_EINVAL, "moved since");
+    scramble(st, "int8", 4);
+    cr_assert_eq(banyan_codec_state_undo(st, 4), 0);
+    cr_assert_eq(banyan_codec_state_keep_undo(st, 0), 0);
+    scramble(st, "int8", 4);
+    cr_assert_eq(banyan_codec_state_undo(st, 4), -BANYAN_EINVAL, "asked for no more");
+    cr_assert_eq(banyan_codec_state_step(st, NULL), -BANYAN_EINVAL);
+    banyan_codec_state_free(st);
+    banyan_codec_state_free(other);
 }

@@ -5,6 +5,9 @@
  *   2     the root of an all-gather, and a rank that knows the secret
  *   3     a rank of an all-gather, and a root that knows the secret
  *   4     the control plane, and a neighbour that knows the secret
+ *   5     the agreement of failures, and messages of neighbours
+ *   6     a rank that lets newcomers in, and one that knows the id
+ *   7     a newcomer, and a rank that knows the id
  * Those who know the secret say of themselves what the next 16 bytes are (the part of the hello
  * from wire to zero), and then send frames: type and two bytes of length, then the payload. */
 #include <sys/epoll.h>
@@ -17,9 +20,11 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "transport/bootstrap/agree.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
+#include "transport/bootstrap/newcomers.h"
 #include "transport/wire.h"
 
 #define NRANKS 3
@@ -101,13 +106,12 @@ struct peer { /* of the side under test */
     int turns; /* of the handshake */
 };
 
-/* Its end of a new connection; ours is pair.fd[0]. */
-static void peer_open(struct peer *p, struct input *in, const struct bny_conn_self *other,
-                      int client)
+/* Its end of a connection, pair.fd[1]. */
+static void peer_begin(struct peer *p, struct input *in, const struct bny_conn_self *other,
+                       int client)
 {
     struct bny_addr nobody = { .family = 4 };
 
-    pair_open(&p->pair);
     p->turns = 0;
     p->self = *other;
     p->conn = bny_conn_new(p->pair.fd[1], p->pair.epfd, client, &nobody, &p->self, 1 << 20);
@@ -115,6 +119,14 @@ static void peer_open(struct peer *p, struct input *in, const struct bny_conn_se
     p->conn->mine.wire ^= (uint16_t)input_short(in);
     p->conn->mine.version ^= input_short(in);
     input_copy(in, &p->conn->mine.zero, 4);
+}
+
+/* Of a new connection; ours is pair.fd[0]. */
+static void peer_open(struct peer *p, struct input *in, const struct bny_conn_self *other,
+                      int client)
+{
+    pair_open(&p->pair);
+    peer_begin(p, in, other, client);
 }
 
 static void peer_close(struct peer *p)
@@ -187,15 +199,19 @@ static void control(struct input *in, const struct bny_id *id)
     pthread_mutex_init(&c->lock, NULL);
     c->rank = 1;
     c->nranks = NRANKS;
-    c->listen_fd[0] = c->listen_fd[1] = -1;
+    c->listen_fd[0] = c->listen_fd[1] = c->wake_fd = c->told_fd = -1;
+    c->silent_ns = UINT64_MAX / 2;
+    EXPECT((c->peers = calloc(NRANKS, sizeof *c->peers)) != NULL);
     c->epfd = epoll_create1(EPOLL_CLOEXEC);
     bny_conn_self_init(&c->self, BNY_CONN_CONTROL, id->secret, id->job, 1, NRANKS);
-    EXPECT(bny_failures_init(&c->known, NRANKS) == 0);
-    c->links[c->nlinks++] = (struct link){ .peer = 0, .state = LINK_WAITING };
+    EXPECT(bny_failures_init(&c->known, NRANKS) == 0 && view_init(c) == 0);
+    c->links[c->nlinks++] =
+        (struct link){ .peer = 0, .state = LINK_WAITING, .since_ns = bny_now_ns() };
     c->links[c->nlinks++] = (struct link){ .peer = 2, .state = LINK_GONE };
     c->connected = 1;
     peer_open(&p, in, &c->self, 1);
-    c->half[c->nhalf++] = bny_conn_new(p.pair.fd[0], c->epfd, 0, &nobody, &c->self, sizeof f);
+    c->half[c->nhalf++] = bny_conn_new(p.pair.fd[0], c->epfd, 0, &nobody, &c->self,
+                                       (uint32_t)bny_agree_message_max(NRANKS));
     for (int turn = 0, more = 1; more || turn < TURNS; turn++) {
         more = peer_says(&p, in);
         c->busy = 1;
@@ -209,6 +225,132 @@ static void control(struct input *in, const struct bny_id *id)
     peer_close(&p);
 }
 
+/* The key is a hash, which no input guesses: the message gets the right one. */
+static int take(struct bny_agree *a, int from, uint8_t *data, size_t len)
+{
+    int rc = bny_agree_take(a, from, from, data, len);
+
+    if (rc != -BANYAN_EPROTO || len < 24)
+        return rc;
+    memcpy(data + 16, &a->got->key, 8);
+    return bny_agree_take(a, from, from, data, len);
+}
+
+/* Rank 1 of three. What it sends is taken by a rank that has heard nothing yet, and it decides
+ * nothing that it has not heard of all. */
+static void agree(struct input *in)
+{
+    struct bny_agree a, fresh;
+    uint8_t msg[4096], out[4096];
+    size_t len, max = bny_agree_message_max(NRANKS);
+
+    EXPECT(max > sizeof msg && bny_agree_init(&a, 1, NRANKS) == 0);
+    while (in->left) {
+        unsigned how = input_byte(in), want = input_short(in);
+        const uint8_t *at = input_take(in, want < sizeof msg ? want : sizeof msg, &len);
+        struct bny_agree_id id = { BNY_AGREE_VIEW + how % 3, how % 3 ? 5 : 0,
+                                   how % 3 ? how / 8 : a.view + 1 };
+        struct bny_contribution c = { .bits = how };
+
+        memcpy(msg, at, len);
+        if (how & 64)
+            bny_agree_enter(&a, id, &c);
+        else if (how & 32)
+            bny_agree_gone(&a, how & 2, how & 1);
+        else
+            take(&a, how & 2, msg, len);
+    }
+    EXPECT(bny_agree_init(&fresh, 2, NRANKS) == 0);
+    for (struct bny_instance *it = a.first; it; it = it->next) {
+        EXPECT(it->nrecords <= BNY_AGREE_RECORDS);
+        it->unsent = 1;
+        len = 0;
+        if (it->nrecords < 8)
+            len = bny_agree_next(&a, 0, out);
+        if (len && !bny_bit(it->gone, 2))
+            EXPECT(bny_agree_take(&fresh, 1, 1, out, len) == 0 || a.count > BNY_AGREE_KEPT);
+    }
+    bny_agree_finish(&fresh);
+    bny_agree_finish(&a);
+}
+
+/* A job's rank listens at a port of loopback. */
+static int listen_for(struct bny_id *id)
+{
+    struct bny_addr here = bny_addr_loopback(0);
+    int fd = bny_net_listen_at(&here, 4);
+
+    EXPECT(fd >= 0);
+    id->port = here.port;
+    return fd;
+}
+
+/* No port is to stay taken behind a run: at the end connections are reset. */
+static void peer_reset(struct peer *p)
+{
+    bny_conn_break(p->conn);
+    close(p->pair.epfd);
+}
+
+static void doorkeeper(struct input *in, struct bny_id id)
+{
+    struct bny_place place = { .rank = NRANKS, .nranks = NRANKS + 2, .id = id };
+    int wanted = 1 + input_byte(in) % 2, rc = 0, more = 1;
+    struct bny_addr at = bny_addr_loopback(0);
+    struct bny_newcomers *n;
+    struct bny_conn_self self;
+    struct peer p;
+
+    EXPECT(bny_id_adopt_fd(&id, listen_for(&id)) == 0);
+    at.port = id.port;
+    EXPECT(bny_newcomers_start(&n, &id, wanted, 0) == 0);
+    bny_conn_self_init(&self, BNY_CONN_JOIN, id.secret, id.job, -1, 0);
+    p.pair.epfd = epoll_create1(EPOLL_CLOEXEC);
+    p.pair.fd[1] = bny_net_connect(&at);
+    EXPECT(p.pair.fd[1] >= 0);
+    peer_begin(&p, in, &self, 1);
+    for (int turn = 0; rc == 0 && (more || turn < 2 * TURNS); turn++) {
+        more = peer_says(&p, in);
+        rc = bny_newcomers_progress(n);
+        EXPECT(rc > -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc != 1 || wanted == 1); /* one is not two */
+    }
+    if (rc == 1)
+        EXPECT(bny_newcomers_place(n, &place) == 0);
+    else
+        bny_newcomers_refuse(n, BANYAN_EABORTED, "nothing comes of it");
+    peer_reset(&p);
+    bny_newcomers_free(n);
+}
+
+static void newcomer(struct input *in, struct bny_id id)
+{
+    int listener = listen_for(&id), rc = 0, more = 1;
+    struct bny_place place = { 0 };
+    struct bny_arrival *a;
+    struct bny_conn_self self;
+    struct bny_addr from;
+    struct peer p;
+
+    EXPECT(bny_arrival_start(&a, &id, 0) == 0);
+    rc = bny_arrival_progress(a, &place);
+    EXPECT(rc == 0);
+    p.pair.epfd = epoll_create1(EPOLL_CLOEXEC);
+    p.pair.fd[1] = bny_net_accept(listener, &from);
+    EXPECT(p.pair.fd[1] >= 0);
+    close(listener); /* it has one try */
+    bny_conn_self_init(&self, BNY_CONN_JOIN, id.secret, id.job, -1, 0);
+    peer_begin(&p, in, &self, 0);
+    for (int turn = 0; rc == 0 && (more || turn < 2 * TURNS); turn++) {
+        more = peer_says(&p, in);
+        rc = bny_arrival_progress(a, &place);
+        EXPECT(rc > -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc != 1 || (place.rank > 0 && place.rank < place.nranks));
+    }
+    peer_reset(&p);
+    bny_arrival_free(a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct bny_id id = { .magic = "bny1",
@@ -220,14 +362,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .job = "a job" };
     struct input in = { data, size };
     struct bny_conn_self self;
-    unsigned what = input_byte(&in) % 5;
+    unsigned what = input_byte(&in) % 8;
 
     rng = 1;
     bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, id.secret, id.job, 0, NRANKS);
-    if (what < 2)
+    if (what == 5)
+        agree(&in);
+    else if (what < 2)
         stranger(&in, &self, (int)what);
     else if (what == 4)
         control(&in, &id);
+    else if (what == 6)
+        doorkeeper(&in, id);
+    else if (what == 7)
+        newcomer(&in, id);
     else
         gather(&in, &id, (int)what - 2);
     return 0;

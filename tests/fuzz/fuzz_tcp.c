@@ -2,12 +2,16 @@
 /* Bytes on the sockets of the tcp transport. Byte 0:
  *   0  a stranger connects: it is never believed
  *   1  a stranger is connected to: the same
- *   2  a rank that knows the secret connects (with the next 64 bytes as its hello, of which
+ *   2  a rank that knows the secret connects (with the next 96 bytes as its hello, of which
  *      magic, version and receiver are put right), and then sends frames. Each piece is one
  *      byte of how it is used, one of length, and the bytes
  *   3  the way back of a connection, on which nothing but a farewell may come
+ *   4  as 2, and now and then the rank connects again, with another 96 bytes as its hello, and
+ *      goes on there; or its connection is only cut
+ *   5  as 4, in records that are checked, each piece one; or bytes as they are
  * Every byte that is lent is read; what is viewed comes front to back and is as long as its
  * header says. */
+#include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,6 +42,7 @@ static struct tcp_tp *make(void)
     t->tp = (struct bny_tp){ .ops = &bny_tcp_ops, .rank = 1, .nranks = NRANKS };
     t->eps = calloc(NRANKS, sizeof(void *));
     t->active_tail = &t->active_head;
+    t->replace_ns = 1000000000u;
     t->epfd = epoll_create1(EPOLL_CLOEXEC);
     EXPECT(t->epfd >= 0);
     return t;
@@ -73,7 +78,7 @@ static struct tcp_conn *opened(struct tcp_tp *t, int *fd)
     c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
     c->give_up_ns = 0; /* an attempt that fails is the last */
     c->round = 100;
-    t->nconnecting++;
+    bny_tcp_join_begin(c);
     e->claimed = 1;
     bny_tcp_watch(c);
     *fd = fds[1];
@@ -81,14 +86,14 @@ static struct tcp_conn *opened(struct tcp_tp *t, int *fd)
 }
 
 static void proof(const struct tcp_tp *t, char role, const struct tcp_hello *h,
-                  const uint8_t nonce[32], uint8_t out[32])
+                  const void *answer, uint8_t out[32])
 {
     crypto_auth_hmacsha512256_state st;
 
     crypto_auth_hmacsha512256_init(&st, t->secret, sizeof t->secret);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)h, sizeof *h);
-    crypto_auth_hmacsha512256_update(&st, nonce, 32);
+    crypto_auth_hmacsha512256_update(&st, answer, sizeof(struct tcp_answer));
     crypto_auth_hmacsha512256_final(&st, out);
 }
 
@@ -118,7 +123,7 @@ static void stranger(struct input *in, struct tcp_tp *t, int connects)
         for (int r = 0; r < NRANKS; r++)
             for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++)
                 EXPECT(!t->eps[r]->in[lane] && t->eps[r]->out[lane].state != TCP_OPEN);
-        gone = !t->nhalf && !t->nconnecting;
+        gone = !t->nhalf && !t->connecting;
     }
     close(fd);
 }
@@ -199,45 +204,92 @@ static void take(struct tcp_tp *t, struct held *h)
     }
 }
 
-static void rank(struct input *in, struct tcp_tp *t)
+/* Connects and proves itself. The lane that it is at the end of; NULL: it was refused. */
+static struct tcp_conn *joined(struct input *in, struct tcp_tp *t, struct held *held, int *fd)
 {
-    struct bny_event ev[4];
-    struct held held = { .n = 0 };
     struct tcp_hello hello;
     struct tcp_ep *e;
-    uint8_t answer[64], mine[32];
-    int fd;
+    uint8_t answer[sizeof(struct tcp_answer) + 32], mine[32];
 
-    accepted(t, &fd);
+    accepted(t, fd);
     input_copy(in, &hello, sizeof hello);
     memcpy(hello.magic, "bnyT", 4);
     hello.wire = BNY_WIRE_VERSION;
     hello.to = t->tp.rank;
-    say(fd, &hello, sizeof hello);
-    bny_tcp_ops.poll(&t->tp, ev, 4);
-    if (read(fd, answer, sizeof answer) == sizeof answer) {
-        proof(t, 'C', &hello, answer, mine);
-        say(fd, mine, sizeof mine);
-        bny_tcp_ops.poll(&t->tp, ev, 4);
-        e = t->eps[hello.from];
-        EXPECT(e && e->in[hello.lane]);
-        e->claimed = 1;
-        while (in->left) {
-            unsigned how = input_byte(in);
-            size_t len;
-            const uint8_t *at = input_take(in, input_byte(in), &len);
+    hello.integrity = (uint8_t)t->integrity;
+    hello.ciphers = (uint8_t)t->ciphers;
+    memset(hello.random, 0, sizeof hello.random);
+    say(*fd, &hello, sizeof hello);
+    take(t, held);
+    if (read(*fd, answer, sizeof answer) != sizeof answer)
+        return NULL;
+    proof(t, 'C', &hello, answer, mine);
+    say(*fd, mine, sizeof mine);
+    take(t, held);
+    e = t->eps[hello.from];
+    EXPECT(e);
+    e->claimed = 1;
+    return e->in[hello.lane];
+}
 
-            if (send(fd, at, len, MSG_NOSIGNAL) < 0)
-                break; /* it broke the protocol */
-            e->in[hello.lane]->readable = 1;
-            bny_tcp_activate(e->in[hello.lane]);
-            take(t, &held);
-            use(&held, how);
+static struct tcp_secure *peer_of(const struct tcp_tp *t, const struct tcp_conn *c)
+{
+    struct tcp_lane_id id = { .from = c->hello.from,
+                              .to = c->hello.to,
+                              .lane = c->hello.lane,
+                              .cipher = c->answer.cipher };
+
+    return bny_tcp_secure_new(t->secret, &id, 1);
+}
+
+static const uint8_t *sealed(struct tcp_secure *peer, const uint8_t *at, size_t *len)
+{
+    static uint8_t rec[TCP_KEPT_BYTES];
+
+    memcpy(rec + TCP_RECORD_HEAD, at, *len);
+    *len = bny_tcp_seal(peer, rec, (uint32_t)*len);
+    return rec;
+}
+
+static void rank(struct input *in, struct tcp_tp *t, int again)
+{
+    struct held held = { .n = 0 };
+    struct tcp_secure *peer = NULL;
+    int fd[64], n = 1;
+    struct tcp_conn *c = joined(in, t, &held, &fd[0]);
+
+    EXPECT(c || t->nhalf == 0);
+    while (c && in->left) {
+        unsigned how = input_byte(in);
+        size_t len;
+        const uint8_t *at = input_take(in, input_byte(in), &len);
+        uint64_t got = c->got;
+
+        if (again && how % 16 == 3 && n < 64) {
+            if (how & 16) {
+                c->farewell_sent = 0;
+                if (c->fd >= 0 && c->state == TCP_OPEN)
+                    bny_tcp_lost(c, ECONNRESET);
+            }
+            joined(in, t, &held, &fd[n++]);
         }
+        if (t->integrity && !peer && c->sec)
+            peer = peer_of(t, c);
+        if (peer && len && !(how & 32))
+            at = sealed(peer, at, &len);
+        if (send(fd[n - 1], at, len, MSG_NOSIGNAL) < 0 && !again)
+            break; /* it broke the protocol */
+        c->readable = 1;
+        bny_tcp_activate(c);
+        take(t, &held);
+        use(&held, how);
+        EXPECT(c->got >= got && (!c->ends || c->got < c->until));
     }
     while (held.n)
         release(&held, 0);
-    close(fd);
+    while (n)
+        close(fd[--n]);
+    bny_tcp_secure_free(peer);
     for (int i = 0; i < 4; i++)
         take(t, &held);
 }
@@ -247,13 +299,14 @@ static void way_back(struct input *in, struct tcp_tp *t)
     struct tcp_hello hello;
     struct tcp_conn *c;
     struct bny_event ev[4];
-    uint8_t answer[64] = { 1 }, theirs[32];
+    uint8_t answer[sizeof(struct tcp_answer) + 32] = { 1 }, theirs[32];
     int fd;
 
     c = opened(t, &fd);
     bny_tcp_ops.poll(&t->tp, ev, 4);
     EXPECT(read(fd, &hello, sizeof hello) == sizeof hello);
-    proof(t, 'S', &hello, answer, answer + 32);
+    memset(answer + 32, 0, 8);
+    proof(t, 'S', &hello, answer, answer + sizeof(struct tcp_answer));
     say(fd, answer, sizeof answer);
     bny_tcp_ops.poll(&t->tp, ev, 4);
     EXPECT(read(fd, theirs, sizeof theirs) == sizeof theirs && c->state == TCP_OPEN);
@@ -275,10 +328,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct input in = { data, size };
     struct tcp_tp *t = make();
 
-    switch (input_byte(&in) % 4) {
+    switch (input_byte(&in) % 6) {
     case 0: stranger(&in, t, 1); break;
     case 1: stranger(&in, t, 0); break;
-    case 2: rank(&in, t); break;
+    case 2: rank(&in, t, 0); break;
+    case 4: rank(&in, t, 1); break;
+    case 5:
+        t->integrity = TCP_MAC;
+        t->ciphers = bny_tcp_ciphers(TCP_MAC);
+        rank(&in, t, 1);
+        break;
     default: way_back(&in, t);
     }
     bny_tcp_ops.destroy(&t->tp);

@@ -591,3 +591,28 @@ int call_check(const struct test *t, struct banyan_comm *comm, const struct call
 
     return call_close(t, b, run(b, comm));
 }
+
+void call_same_bits(const struct test *t, struct banyan_comm *a, struct banyan_comm *b)
+{
+    static const char *const codecs[] = { "none", "int8:force=1", "topk:delta=0.05,force=1",
+                                          "e4m3:force=1", "lossless:force=1" };
+    size_t counts[] = { 1, 777, 40000 };
+    float *in = case_malloc(2 * 40000 * sizeof *in), *x = case_malloc(40000 * sizeof *x),
+          *y = case_malloc(40000 * sizeof *y);
+
+    for (size_t i = 0; i < 40000; i++)
+        in[i] = (float)model_mix(t->seed + (uint64_t)t->rank, i) * 0x1p-64f - 0.5f;
+    for (size_t k = 0; k < sizeof codecs / sizeof codecs[0]; k++)
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+            opts.codec = codecs[k];
+            CHECK_OK(t, banyan_allreduce(in, x, counts[i], BANYAN_F32, BANYAN_SUM, a, &opts));
+            CHECK_OK(t, banyan_allreduce(in, y, counts[i], BANYAN_F32, BANYAN_SUM, b, &opts));
+            CHECK(t, !memcmp(x, y, counts[i] * sizeof *x), "%s, %zu elements: other bits",
+                  codecs[k], counts[i]);
+        }
+    free(in);
+    free(x);
+    free(y);
+}

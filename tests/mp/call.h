@@ -64,5 +64,7 @@ int call_close(const struct test *t, struct bound *b, int rc);
 /* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule or codec
  * that was asked for and left every byte alone. */
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c);
+/* Two communicators of the same ranks give the same bits, plain and with codecs. */
+void call_same_bits(const struct test *t, struct banyan_comm *a, struct banyan_comm *b);
 
 #endif

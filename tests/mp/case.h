@@ -48,12 +48,21 @@ extern const struct mp_case cases_quiet[];
 extern const struct mp_case cases_product[];
 extern const struct mp_case cases_self[];
 extern const struct mp_case cases_wire[];
+extern const struct mp_case cases_resets[];
 extern const struct mp_case cases_participants[];
+extern const struct mp_case cases_groups[];
+extern const struct mp_case cases_shrink[];
 extern const struct mp_case cases_training[];
+extern const struct mp_case cases_gossip[];
+extern const struct mp_case cases_rows[];
+extern const struct mp_case cases_sketch[];
+extern const struct mp_case cases_stale[];
 extern const struct mp_case cases_lazy[];
 extern const struct mp_case cases_buckets[];
 extern const struct mp_case cases_buckets_wrong[];
 extern const struct mp_case cases_lgc[];
+extern const struct mp_case cases_survive[];
+extern const struct mp_case cases_grow[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

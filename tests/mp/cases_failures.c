@@ -73,6 +73,32 @@ static int work_once(struct test *t, enum work work, unsigned char *buf, size_t 
     }
 }
 
+/* A child of the victim that outlives it, as a data loader does: it holds whatever of the
+ * library's descriptors it was left. Rank (victim + 1) % n ends it. */
+static void leave_child(struct test *t, int victim)
+{
+    pid_t pid;
+
+    if (t->rank != victim)
+        return;
+    pid = fork();
+    CHECK(t, pid >= 0, "fork");
+    if (pid == 0) {
+        alarm(60);
+        pause();
+        _exit(0);
+    }
+    atomic_store(&t->shared->value[victim][0], (uint64_t)pid);
+}
+
+static void end_child(struct test *t, int victim)
+{
+    pid_t pid = (pid_t)atomic_load(&t->shared->value[victim][0]);
+
+    if (t->rank == (victim + 1) % t->n && pid > 0)
+        kill(pid, SIGKILL);
+}
+
 /* The victim is killed by the harness (struct mp_signal) once its marker, the number of rounds,
  * is high enough. value[0]: nanoseconds from the signal to the error, [1]: the blamed rank,
  * [2]: the code. */
@@ -88,12 +114,17 @@ static int until_death(struct test *t)
     uint64_t s = t->seed, end, sent;
 
     memset(buf, 1, bytes);
+    if (strstr(t->arg, "child")) {
+        CHECK_OK(t, work_once(t, work, buf, bytes, &s)); /* connections are made by now */
+        leave_child(t, victim);
+    }
     while (rc == 0) {
         rc = work_once(t, work, buf, bytes, &s);
         atomic_fetch_add(&t->shared->marker[t->rank], 1);
     }
     end = bny_now_ns();
     sent = atomic_load(&t->shared->signal_ns);
+    end_child(t, victim);
     CHECK(t, rc == -BANYAN_ERANKDEAD, "%s returned %d (%s)", t->arg, rc, banyan_strerror(rc));
     snprintf(name, sizeof name, "rank %d", victim);
     CHECK_HAS(t, banyan_last_error(), name);
@@ -106,6 +137,34 @@ static int until_death(struct test *t)
     CHECK_OK(t, banyan_comm_finalize(t->comm)); /* only destroys it */
     t->comm = NULL;
     free(buf);
+    return 0;
+}
+
+/* ---- one that comes late ---- */
+
+static atomic_int words;
+
+static void count_words(void *ctx, enum banyan_log_level level, const char *line)
+{
+    if (strstr(line, "barrier (operation") && strstr(line, "has waited for 10 s") &&
+        strstr(line, ctx))
+        atomic_fetch_add(&words, 1);
+}
+
+/* The last rank computes for 12 s: the others say so, once, and nothing fails. */
+static int early_word(struct test *t)
+{
+    char who[40];
+
+    snprintf(who, sizeof who, "waits for rank %d", t->n - 1);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    banyan_set_log(count_words, who, BANYAN_LOG_INFO);
+    if (t->rank == t->n - 1)
+        usleep(12000000);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    CHECK(t, words == (t->rank < t->n - 1), "%d words", words);
     return 0;
 }
 
@@ -594,6 +653,7 @@ static int codec_refuses(struct test *t)
 const struct mp_case cases_failures[] = {
     { "codec_refuses", codec_refuses, CASE_FAILS },
     { "until_death", until_death, CASE_FAILS | CASE_NO_THREADS },
+    { "early_word", early_word, CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "deadline", deadline, CASE_FAILS },
     { "abort_other_thread", abort_other_thread, CASE_FAILS },

@@ -132,8 +132,24 @@ static int no_copies(struct test *t)
     return 0;
 }
 
+/* A child that outlives its parent; the test ends it. Output's end is not to wait for it. */
+static void leave_child(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        for (int fd = 0; fd < 3; fd++)
+            close(fd);
+        alarm(60);
+        pause();
+        _exit(0);
+    }
+    printf("child %d\n", (int)pid);
+    fflush(stdout);
+}
+
 /* The last rank kills itself in the middle; the others learn of it within seconds, by its
- * number. */
+ * number. arg "child": a child of that one lives on. */
 static int rank_dies(struct test *t)
 {
     struct rlimit no_core = { 0, 0 };
@@ -146,6 +162,8 @@ static int rank_dies(struct test *t)
         CHECK_OK(t, banyan_allreduce(x, x, 5000, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
     if (t->rank == t->n - 1) {
         setrlimit(RLIMIT_CORE, &no_core);
+        if (!strcmp(t->arg, "child"))
+            leave_child();
         raise(SIGKILL);
     }
     t0 = bny_now_ns();

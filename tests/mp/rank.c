@@ -30,13 +30,20 @@ static const struct mp_case *const tables[] = {
     cases_quiet,
     cases_product,
     cases_self,
-    cases_wire,
+    cases_wire, cases_resets,
     cases_participants,
+    cases_groups,
+    cases_shrink,
     cases_training,
+    cases_gossip,
+    cases_rows,
+    cases_sketch,
+    cases_stale,
     cases_lazy,
     cases_buckets,
     cases_buckets_wrong,
     cases_lgc,
+    cases_survive, cases_grow,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])

@@ -28,15 +28,18 @@ static int count_leftovers(void)
 }
 
 struct death {
-    char transport[8], work[8];
+    char transport[8], work[16];
     int n, victim, runs;
 };
 
 static struct death deaths[] = {
-    { "shm", "large", 2, 1, 3 }, { "shm", "large", 3, 0, 3 }, { "shm", "large", 4, 2, 3 },
-    { "tcp", "large", 2, 0, 3 }, { "tcp", "large", 3, 1, 3 }, { "tcp", "large", 4, 3, 2 },
-    { "shm", "small", 2, 0, 2 }, { "shm", "small", 4, 3, 2 }, { "tcp", "small", 3, 2, 2 },
-    { "shm", "mixed", 5, 1, 3 }, { "tcp", "mixed", 3, 0, 2 },
+    { "shm", "large", 2, 1, 3 },       { "shm", "large", 3, 0, 3 },
+    { "shm", "large", 4, 2, 3 },       { "tcp", "large", 2, 0, 3 },
+    { "tcp", "large", 3, 1, 3 },       { "tcp", "large", 4, 3, 2 },
+    { "shm", "small", 2, 0, 2 },       { "shm", "small", 4, 3, 2 },
+    { "tcp", "small", 3, 2, 2 },       { "shm", "mixed", 5, 1, 3 },
+    { "tcp", "mixed", 3, 0, 2 },       { "shm", "small child", 3, 1, 1 },
+    { "tcp", "small child", 2, 0, 1 }, { "tcp", "large child", 3, 2, 1 },
 };
 
 ParameterizedTestParameters(failures, a_killed_rank_is_named_by_all_survivors)
@@ -99,6 +102,9 @@ static struct stop stops[] = {
     { "tcp", 3, 2 },
 };
 
+static struct mp_row late[] = { { "early_word", "shm", 2 }, { "early_word", "tcp", 2 } };
+MP_TABLE(failures, whom_an_operation_waits_for_is_said_early, late)
+
 ParameterizedTestParameters(failures, a_stopped_rank_ends_in_the_deadline_without_spinning)
 {
     return cr_make_param_array(struct stop, stops, sizeof stops / sizeof stops[0]);
@@ -117,6 +123,16 @@ ParameterizedTest(struct stop *p, failures,
 
     MP_CHECK(mp_run(&mp));
 }
+
+static struct mp_row resets[] = {
+    { "resets", "tcp", 2, "400" },
+    { "resets", "tcp", 3, "300" },
+    { "resets", "tcp", 5, "150" },
+    { "resets", "tcp", 3, "150", 60, { "BANYAN_TEST_CUT=reset" } },
+    { "resets", "tcp", 3, "150", 60, { "BANYAN_TCP_INTEGRITY=mac" } },
+    { "resets", "tcp", 3, "150", 60, { "BANYAN_TCP_INTEGRITY=encrypt" } },
+};
+MP_TABLE(failures, a_reset_connection_is_replaced, resets)
 
 static struct mp_row others[] = {
     { "deadline", "shm", 2 },

@@ -70,6 +70,13 @@ static struct mp_row settings[] = {
     { "config_differs", "shm", 2, "chunk", 20 },
     { "config_differs", "shm", 3, "deterministic", 20 },
     { "init_fails", "shm", 2, "13 schedule rank~1", 20, { "@1 BANYAN_SCHEDULE=ring" } },
+    { "init_fails",
+      "tcp",
+      3,
+      "13 integrity=plain integrity=mac rank~2",
+      20,
+      { "@2 BANYAN_TCP_INTEGRITY=mac" } },
+    { "init_fails", "tcp", 2, "13 secret plain", 20, { "BANYAN_TCP_INTEGRITY=secret" } },
 };
 MP_TABLE(init, settings_that_differ_are_named, settings)
 

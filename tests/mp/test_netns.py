@@ -142,6 +142,16 @@ class Netns(unittest.TestCase):
         self.assertNotEqual(p.returncode, 0)
         self.assertIn("is for 9 ranks; this job has 3", p.stderr)
 
+    def test_a_link_that_is_down_for_long(self):
+        """8 s is more than a connection waits for an answer. It is given up, and made anew when the link is up again; that comes
+        sooner than TCP's own next try."""
+        flap = "[ $RANK = 1 ] && (sleep 1; ip link set eth0 down; sleep 8; ip link set eth0 up) >/dev/null 2>&1 & exec "
+        p = subprocess.run([CLUSTER, "--net", "star:100*2", "--timeout", "60", "--", "sh", "-c", flap + '"$0" "$@"', PERF] +
+                           list(self.allreduce("256K", "-n", "120")), capture_output=True, text=True, timeout=80,
+                           env={**os.environ, "BANYAN_DEBUG": "info", "BANYAN_SILENT_S": "30"})
+        self.right(p)
+        self.assertRegex(p.stderr, r"tcp: the connection to rank \d was replaced")
+
     def test_topologies_must_agree(self):
         script = 'exec "$0" allreduce -b 4K -e 4K --topo $([ $RANK = 1 ] && echo ring:3 || echo star:3)'
         p = subprocess.run([CLUSTER, "--net", "star:200*3", "--timeout", "40", "--", "sh", "-c", script, PERF],

@@ -41,6 +41,7 @@ struct run {
     pid_t pid[MP_RANKS_MAX];
     int log_fd[MP_RANKS_MAX];
     int status[MP_RANKS_MAX]; /* as waitpid gives it; -1 while running */
+    uint32_t ended;           /* bit r: we had to end rank r */
     int signalled;
     uint64_t signal_due_ns; /* 0: the marker was not reached yet */
 };
@@ -280,13 +281,29 @@ static int is_victim(const struct run *r, int rank)
     return r->mp->kill.signal != 0 && r->mp->kill.rank == rank;
 }
 
+/* It has killed itself, and we did not. */
+static int died_as_told(const struct run *r, int rank)
+{
+    int s = r->status[rank];
+
+    return (r->mp->may_die & ~r->ended) >> rank & 1 && s != -1 && WIFSIGNALED(s) &&
+           WTERMSIG(s) == SIGKILL;
+}
+
+/* It need not end well. */
+static int is_excused(const struct run *r, int rank)
+{
+    return (is_victim(r, rank) && r->signalled) || (r->mp->may_end >> rank & 1) ||
+           died_as_told(r, rank);
+}
+
 /* Ranks still running that must end by themselves. */
 static int waiting_for(const struct run *r)
 {
     int n = 0;
 
     for (int i = 0; i < r->mp->n; i++)
-        n += r->pid[i] > 0 && r->status[i] == -1 && !(is_victim(r, i) && r->signalled);
+        n += r->pid[i] > 0 && r->status[i] == -1 && !is_excused(r, i);
     return n;
 }
 
@@ -294,7 +311,7 @@ static int any_failed(const struct run *r)
 {
     for (int i = 0; i < r->mp->n; i++) {
         int s = r->status[i];
-        if (s == -1 || (is_victim(r, i) && r->signalled))
+        if (s == -1 || is_excused(r, i))
             continue;
         if (!WIFEXITED(s) || (WEXITSTATUS(s) != 0 && WEXITSTATUS(s) != MP_SKIP))
             return 1;
@@ -346,8 +363,10 @@ static void watch(struct run *r)
 static void end_all(struct run *r)
 {
     for (int i = 0; i < r->mp->n; i++)
-        if (r->pid[i] > 0 && r->status[i] == -1)
+        if (r->pid[i] > 0 && r->status[i] == -1) {
             kill(r->pid[i], SIGKILL);
+            r->ended |= 1u << i;
+        }
     for (int i = 0; i < r->mp->n; i++)
         if (r->pid[i] > 0 && r->status[i] == -1)
             waitpid(r->pid[i], &r->status[i], 0);
@@ -427,7 +446,7 @@ static int verdict(const struct run *r)
         int s = r->status[i];
         if (r->pid[i] <= 0)
             return 1;
-        if (is_victim(r, i) && r->signalled)
+        if (is_excused(r, i))
             continue;
         if (WIFEXITED(s) && WEXITSTATUS(s) == MP_SKIP) {
             keep_skip_reason(r, i);

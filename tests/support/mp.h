@@ -44,6 +44,8 @@ struct mp {
     const char
         *env[MP_ENV_MAX]; /* "NAME=value", or "@2 NAME=value" for rank 2 only; "NAME" unsets */
     struct mp_signal kill;
+    uint32_t may_end;      /* a bit a rank: it need not end well, the case ends it */
+    uint32_t may_die;      /* a bit a rank: it ends well or kills itself, by SIGKILL */
     struct mp_shared *out; /* NULL, or where to copy the shared memory after the run */
 };
 

@@ -169,15 +169,14 @@ Test(tcp, wrong_secret_never_connects)
     tpset_close(&s);
 }
 
-static void prove(const struct tcp_hello *hello, const uint8_t *nonce, char role,
-                  uint8_t out[32])
+static void prove(const struct tcp_hello *hello, const void *answer, char role, uint8_t out[32])
 {
     crypto_auth_hmacsha512256_state st;
 
     crypto_auth_hmacsha512256_init(&st, secret, 32);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)hello, sizeof *hello);
-    crypto_auth_hmacsha512256_update(&st, nonce, 32);
+    crypto_auth_hmacsha512256_update(&st, answer, sizeof(struct tcp_answer));
     crypto_auth_hmacsha512256_final(&st, out);
 }
 
@@ -186,7 +185,7 @@ static int member(struct tpset *s)
 {
     struct tcp_hello hello = { .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1 };
     int fd = stranger((struct tcp_blob *)s->blob[1]);
-    uint8_t answer[64], mac[32];
+    uint8_t answer[sizeof(struct tcp_answer) + 32], mac[32];
     size_t have = 0;
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
@@ -200,7 +199,8 @@ static int member(struct tpset *s)
         tpset_step(s);
     }
     prove(&hello, answer, 'S', mac);
-    cr_assert_eq(memcmp(mac, answer + 32, 32), 0, "the rank proves that it knows the secret");
+    cr_assert_eq(memcmp(mac, answer + sizeof(struct tcp_answer), 32), 0,
+                 "the rank proves that it knows the secret");
     prove(&hello, answer, 'C', mac);
     cr_assert_eq(send(fd, mac, 32, MSG_NOSIGNAL), 32);
     return fd;

@@ -2,6 +2,7 @@
 /* The all-gather of cards: the public functions, and the clients' side. The root's side is
  * gather_root.c. */
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
@@ -20,6 +22,13 @@
 
 #define MS          1000000u
 #define REFUSED_MAX 8 /* handshakes it ends before we believe that it is not our root */
+/* So long must nobody listen where the root did; the kernel may drop some of many that come at
+ * once. */
+#define GONE_NS (700ull * MS)
+/* How long a failure waits for the root that it is for: nobody listens; it does not answer. */
+#define TELL_REFUSED_NS (2000ull * MS)
+#define TELL_SILENT_NS  (5000ull * MS)
+#define ABORT_NOW_NS    (100ull * MS)
 
 int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt, ...)
 {
@@ -32,6 +41,30 @@ int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt
     va_end(ap);
     b->error = -(int)code;
     return b->error;
+}
+
+int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t patience_ns)
+{
+    uint64_t now = bny_now_ns();
+
+    if (!s->times)
+        s->first_ns = now;
+    s->times += s->times < GATHER_STRANGE_TIMES;
+    if (s->times < GATHER_STRANGE_TIMES || now - s->first_ns < patience_ns)
+        return 0;
+    s->times = 0; /* the kernel is asked now and then, however often they come */
+    return !bny_conn_is_another_users(c);
+}
+
+const char *gather_strange_remedy(const struct bny_id *id)
+{
+    if (id->key_from == BNY_KEY_COOKIE)
+        return "copy ~/.banyan-cookie of rank 0's host to the home on every host (mode 600), "
+               "or "
+               "set BANYAN_SECRET or BANYAN_SECRET_FILE alike on all ranks";
+    if (id->key_from == BNY_KEY_WORDS)
+        return "set BANYAN_INSECURE=1 on all ranks or on none";
+    return "set BANYAN_SECRET or BANYAN_SECRET_FILE alike on all ranks";
 }
 
 /* ---- the client ---- */
@@ -71,6 +104,21 @@ static void client_retry(struct bny_bootstrap *b, const char *why)
     k->retry_ns = bny_now_ns() + wait;
 }
 
+/* The attempt met another secret, which the user may have given wrongly? Before
+ * client_retry(). */
+static int client_strange(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    char at[BNY_ADDR_TEXT];
+
+    if (b->id.key_from == BNY_KEY_DRAWN || !k->conn->differs)
+        return 0;
+    if (gather_strange(&k->strange, k->conn, GATHER_STRANGE_CLIENT_NS))
+        gather_fail(b, BANYAN_ECONFIG, "rank %d has another secret than rank 0 (%s): %s",
+                    b->rank, bny_addr_text(&k->addr, at), gather_strange_remedy(&b->id));
+    return 1;
+}
+
 static void client_connect(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -82,6 +130,9 @@ static void client_connect(struct bny_bootstrap *b)
         return;
     k->addr = candidate_addr(b);
     fd = bny_net_connect(&k->addr);
+    if (fd == -EMFILE || fd == -ENFILE)
+        gather_fail(b, BANYAN_ESYSTEM, "rank %d: too many open files; raise ulimit -n",
+                    b->rank);
     if (fd < 0) {
         client_retry(b, strerror(-fd));
         return;
@@ -92,6 +143,24 @@ static void client_connect(struct bny_bootstrap *b)
     k->attempt_end_ns = bny_now_ns() + patience;
 }
 
+/* Connecting failed. Where the root listened before anybody could know of it, nobody listens
+ * once it has ended. */
+static void client_nobody(struct bny_bootstrap *b, int err, const char *at)
+{
+    struct gather_client *k = &b->client;
+    uint64_t now = bny_now_ns();
+
+    if (err != ECONNREFUSED)
+        return;
+    if (!k->refused_ns)
+        k->refused_ns = now;
+    else if (b->listening && now - k->refused_ns >= GONE_NS)
+        gather_fail(b, BANYAN_ERANKDEAD,
+                    "rank %d: rank 0 ended before all ranks had joined: nobody listens at %s "
+                    "any more (or a firewall refuses it)",
+                    b->rank, at);
+}
+
 /* The attempt ended before the handshake was through. */
 static void client_attempt_failed(struct bny_bootstrap *b)
 {
@@ -100,10 +169,12 @@ static void client_attempt_failed(struct bny_bootstrap *b)
 
     bny_addr_text(&k->addr, at);
     if (k->conn->state == BNY_CONN_CONNECTING) {
+        client_nobody(b, k->conn->err, at);
         client_retry(b, strerror(k->conn->err));
         return;
     }
-    k->refused++;
+    k->refused_ns = 0;
+    k->refused += !client_strange(b);
     snprintf(why, sizeof why, "what answers at %s ended the handshake: %s", at, k->conn->why);
     if (!client_scans(b) && k->refused >= REFUSED_MAX)
         gather_fail(b, BANYAN_EPROTO,
@@ -162,7 +233,17 @@ static void client_take_all(struct bny_bootstrap *b, const uint8_t *data, size_t
         b->done = 1;
 }
 
-static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT])
+{
+    uint32_t code = (uint32_t)-b->error;
+    size_t len = strlen(b->text);
+
+    memcpy(frame, &code, 4);
+    memcpy(frame + 4, b->text, len);
+    return 4 + len;
+}
+
+void gather_take_failure(struct bny_bootstrap *b, const uint8_t *data, size_t len)
 {
     uint32_t code = BANYAN_EPROTO;
 
@@ -190,6 +271,20 @@ static void client_join(struct bny_bootstrap *b)
     k->joined = 1;
 }
 
+static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    b->client.told = 1;
+    gather_take_failure(b, data, len);
+}
+
+static void client_root_left(struct bny_bootstrap *b)
+{
+    b->client.told = 1;
+    gather_fail(b, BANYAN_ERANKDEAD,
+                "rank %d: the root (rank 0) left while init was in progress: %s", b->rank,
+                b->client.conn->why);
+}
+
 static void client_read(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -208,9 +303,7 @@ static void client_read(struct bny_bootstrap *b)
                         b->rank, type);
     }
     if (rc < 0)
-        gather_fail(b, BANYAN_ERANKDEAD,
-                    "rank %d: the root (rank 0) left while init was in progress: %s", b->rank,
-                    k->conn->why);
+        client_root_left(b);
 }
 
 static void client_deadline(struct bny_bootstrap *b)
@@ -256,15 +349,82 @@ static void client_progress(struct bny_bootstrap *b)
         if (rc < 0) {
             client_attempt_failed(b);
         } else if (rc == 1) {
-            if (!k->joined)
+            if (!k->joined && b->has_card)
                 client_join(b);
             client_read(b);
         } else if (bny_now_ns() >= k->attempt_end_ns) {
+            client_strange(b);
             client_retry(b, "it did not answer in time");
         }
     }
     if (!b->done && !b->error && bny_deadline_passed(b->deadline_ns))
         client_deadline(b);
+}
+
+static void client_settle(struct bny_bootstrap *b, int ready)
+{
+    struct gather_client *k = &b->client;
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+    int rc = 0;
+
+    if (ready && !k->said_ready) {
+        if (bny_conn_send(k->conn, GATHER_READY, NULL, 0) != 0)
+            gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+        k->said_ready = 1;
+    }
+    bny_conn_progress(k->conn);
+    while (!b->settled && !b->error && (rc = bny_conn_next(k->conn, &type, &data, &len)) == 1) {
+        if (type == GATHER_GO && k->said_ready)
+            b->settled = 1;
+        else if (type == GATHER_FAIL)
+            client_take_fail(b, data, len);
+        else
+            gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a frame of unknown type %u",
+                        b->rank, type);
+    }
+    if (rc < 0 && k->said_ready && k->conn->err)
+        b->settled = 1; /* whatever was lost with it the control connections tell */
+    else if (rc < 0)
+        client_root_left(b);
+    if (!b->settled && !b->error && bny_deadline_passed(b->deadline_ns))
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: %s before the deadline of init; is a firewall in the way of "
+                    "BANYAN_PORT_RANGE?",
+                    b->rank,
+                    ready ? "not all ranks have connected to each other"
+                          : "the control connections to other ranks did not come up");
+}
+
+/* Sends b->error as soon as the root answers. */
+static void client_tell(struct bny_bootstrap *b, uint64_t deadline_ns, uint64_t silent_ns)
+{
+    struct gather_client *k = &b->client;
+    uint64_t begun = bny_now_ns();
+    uint8_t frame[4 + GATHER_TEXT];
+    int said = 0, rc = 0;
+
+    while (!bny_deadline_passed(deadline_ns) && k->refused < REFUSED_MAX &&
+           bny_now_ns() - begun < (k->refused_ns ? TELL_REFUSED_NS : silent_ns)) {
+        struct pollfd p = { .fd = b->epfd, .events = POLLIN };
+
+        if (!k->conn)
+            client_connect(b);
+        rc = k->conn ? bny_conn_progress(k->conn) : 0;
+        if (rc == 1 && !said)
+            said =
+                bny_conn_send(k->conn, GATHER_ABORT, frame, gather_pack_failure(b, frame)) == 0;
+        if (rc == 1 && (!said || !bny_conn_unsent(k->conn)))
+            return;
+        if (rc < 0)
+            client_attempt_failed(b);
+        else if (k->conn && rc == 0 && bny_now_ns() >= k->attempt_end_ns)
+            client_retry(b, "it did not answer in time");
+        if (k->refused_ns && b->listening)
+            return; /* it has ended, or needs nobody any more */
+        poll(&p, 1, k->conn ? 50 : 5);
+    }
 }
 
 /* ---- public ---- */
@@ -289,16 +449,13 @@ static int check_args(const struct bny_id *id, int nranks, int rank, size_t card
     return 0;
 }
 
-int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
-                        int rank, const void *card, size_t card_bytes, const char *ifname,
-                        const char *port_range, uint64_t deadline_ns)
+static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks, int rank,
+                 const void *card, size_t card_bytes, enum bny_conn_purpose purpose,
+                 uint64_t deadline_ns)
 {
     struct bny_bootstrap *b;
-    int rc;
+    int rc, fd;
 
-    /* The root's address and ports stand in the id; clients let the kernel choose theirs. */
-    (void)ifname;
-    (void)port_range;
     *out = NULL;
     rc = check_args(id, nranks, rank, card_bytes);
     if (rc == 0)
@@ -308,8 +465,10 @@ int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int
     b = calloc(1, sizeof *b);
     if (!b)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the bootstrap", rank);
-    if (id)
+    if (id) {
         b->id = *id;
+        b->listening = bny_id_first_use(id) && id->listening;
+    }
     b->nranks = nranks;
     b->rank = rank;
     b->card_bytes = card_bytes;
@@ -321,18 +480,18 @@ int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int
         rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d cards", rank, nranks);
         goto fail;
     }
-    memcpy(b->table + (size_t)rank * card_bytes, card, card_bytes);
-    bny_conn_self_init(&b->self, BNY_CONN_BOOTSTRAP, b->id.secret, b->id.job, rank, nranks);
+    if (card)
+        bny_bootstrap_card(b, card);
+    bny_conn_self_init(&b->self, purpose, b->id.secret, b->id.job, rank, nranks);
     if (nranks == 1) {
-        int fd = id ? bny_id_take_fd(id) : -1; /* nobody will come */
-
+        fd = id ? bny_id_take_fd(id) : -1; /* nobody will come */
         if (fd >= 0)
             close(fd);
         b->done = 1;
         *out = b;
         return 0;
     }
-    b->epfd = epoll_create1(EPOLL_CLOEXEC);
+    b->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     if (b->epfd < 0) {
         rc = bny_fail_errno("rank %d: epoll_create1", rank);
         goto fail;
@@ -341,11 +500,31 @@ int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int
         rc = gather_root_start(b);
     if (rc != 0)
         goto fail;
+    if (rank != 0)
+        client_progress(b);
     *out = b;
     return 0;
 fail:
     bny_bootstrap_destroy(b);
+    if (rank == 0 && (fd = bny_id_take_fd(id)) >= 0)
+        close(fd); /* nobody answers there: the others shall not wait */
     return rc;
+}
+
+int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
+                        int rank, const void *card, size_t card_bytes, const char *ifname,
+                        const char *port_range, uint64_t deadline_ns)
+{
+    /* The root's address and ports stand in the id; clients let the kernel choose theirs. */
+    (void)ifname;
+    (void)port_range;
+    return start(out, id, nranks, rank, card, card_bytes, BNY_CONN_BOOTSTRAP, deadline_ns);
+}
+
+void bny_bootstrap_card(struct bny_bootstrap *b, const void *card)
+{
+    memcpy(b->table + (size_t)b->rank * b->card_bytes, card, b->card_bytes);
+    b->has_card = 1;
 }
 
 int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
@@ -368,6 +547,64 @@ int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
     return 1;
 }
 
+int bny_bootstrap_settle(struct bny_bootstrap *b, int ready)
+{
+    int over = b->settled || b->nranks == 1;
+
+    if (!over && b->rank == 0) {
+        over = gather_root_settle(b, ready);
+    } else if (!over) {
+        if (!b->error)
+            client_settle(b, ready);
+        over = b->settled || b->error;
+    }
+    if (!over)
+        return 0;
+    if (b->error)
+        bny_set_last_error(b->text);
+    return b->error ? b->error : 1;
+}
+
+void bny_bootstrap_abort(struct bny_bootstrap *b, enum banyan_error code, const char *text)
+{
+    struct gather_client *k = &b->client;
+
+    if (b->nranks == 1 || b->settled || k->told)
+        return;
+    if (b->rank == 0 && !b->error) { /* else all know of it */
+        gather_fail(b, code, "%s", text);
+        while (!gather_root_tell(b)) {
+            struct pollfd p = { .fd = b->epfd, .events = POLLIN };
+
+            poll(&p, 1, 20);
+        }
+    } else if (b->rank != 0 && (!b->error || (k->conn && k->conn->state == BNY_CONN_READY))) {
+        gather_fail(b, code, "%s", text);
+        client_tell(b, b->deadline_ns, TELL_SILENT_NS);
+    }
+    k->told = 1;
+}
+
+void bny_bootstrap_abort_now(struct bny_bootstrap *b, enum banyan_error code, const char *text)
+{
+    if (b->rank == 0 && !b->root.linger_until)
+        b->root.linger_until = bny_now_ns() + ABORT_NOW_NS;
+    bny_bootstrap_abort(b, code, text);
+}
+
+void bny_bootstrap_report(const struct bny_id *id, int nranks, int rank, enum banyan_error code,
+                          const char *text, uint64_t deadline_ns)
+{
+    struct bny_bootstrap *b;
+
+    /* Of another rank it is the root who listens. */
+    if (rank == 0 || start(&b, id, nranks, rank, NULL, 1, BNY_CONN_ABORT, deadline_ns) != 0)
+        return;
+    gather_fail(b, code, "%s", text);
+    client_tell(b, deadline_ns, UINT64_MAX);
+    bny_bootstrap_destroy(b);
+}
+
 int bny_bootstrap_fds(struct bny_bootstrap *b, int *fds, int cap)
 {
     if (b->epfd < 0 || cap < 1)
@@ -384,7 +621,7 @@ void bny_bootstrap_destroy(struct bny_bootstrap *b)
     bny_conn_free(b->client.conn);
     free(b->client.packed);
     if (b->epfd >= 0)
-        close(b->epfd);
+        bny_fd_close(b->epfd);
     free(b->table);
     sodium_memzero(b, sizeof *b);
     free(b);

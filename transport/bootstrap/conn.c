@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/proof.h"
 #include "transport/wire.h"
@@ -25,7 +26,9 @@
 #define TAG           32
 #define HANDSHAKE_MAX 128 /* payload bytes of a frame before the peer has proven itself */
 
-enum frame_type { FRAME_HELLO = 0x796e6201, FRAME_PROOF, FRAME_AUTH };
+enum frame_type { FRAME_HELLO = 0x796e6201, FRAME_PROOF, FRAME_AUTH, FRAME_DIFFERS };
+
+static const char other_secret[] = "it does not know the job's secret";
 
 void bny_conn_self_init(struct bny_conn_self *self, enum bny_conn_purpose purpose,
                         const uint8_t *secret, const uint8_t *job, int rank, int nranks)
@@ -80,7 +83,7 @@ struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_add
         close(fd);
         return NULL;
     }
-    c->fd = fd;
+    c->fd = bny_fd_own(fd);
     c->epfd = epfd;
     c->client = (uint8_t)client;
     c->peer = *peer;
@@ -109,11 +112,20 @@ void bny_conn_free(struct bny_conn *c)
         return;
     for (int i = 0; i < 64 && recv(c->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
         ;
-    close(c->fd);
+    bny_fd_close(c->fd);
     free(c->in);
     free(c->out);
     sodium_memzero(c, sizeof *c);
     free(c);
+}
+
+void bny_conn_break(struct bny_conn *c)
+{
+    struct linger at_once = { .l_onoff = 1 };
+
+    if (c)
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    bny_conn_free(c);
 }
 
 /* ---- frames ---- */
@@ -227,6 +239,7 @@ static int fill(struct bny_conn *c, size_t want)
     }
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
+    c->fin = n == 0 && !c->mute;
     return ended(c, n == 0 ? "it closed the connection" : "the connection broke",
                  n < 0 ? errno : 0);
 }
@@ -302,6 +315,11 @@ static void become_ready(struct bny_conn *c)
     c->state = BNY_CONN_READY;
 }
 
+static int service(int purpose)
+{
+    return purpose == BNY_CONN_ABORT ? BNY_CONN_BOOTSTRAP : purpose;
+}
+
 static int take_hello(struct bny_conn *c, const uint8_t *data)
 {
     memcpy(&c->theirs, data, sizeof c->theirs);
@@ -309,9 +327,20 @@ static int take_hello(struct bny_conn *c, const uint8_t *data)
         return ended(c, "it does not speak banyan's protocol", 0);
     if (memcmp(c->theirs.job, c->self->job, sizeof c->theirs.job) != 0)
         return ended(c, "it belongs to another job", 0);
-    if (c->theirs.purpose != c->self->purpose)
+    if (service(c->theirs.purpose) != service(c->self->purpose))
         return ended(c, "it came for another service of this job", 0);
     c->known = 1;
+    return 0;
+}
+
+/* The server's secret is another one. It shall know: with its own eyes it sees a client that
+ * went away. It ends the connection; until then the kernel can tell it whose we are. */
+static int differs(struct bny_conn *c)
+{
+    if (c->differs || put_frame(c, FRAME_DIFFERS, NULL, 0, 0) != 0)
+        return ended(c, other_secret, 0);
+    c->differs = 1;
+    c->why = other_secret;
     return 0;
 }
 
@@ -339,9 +368,9 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         if (take_hello(c, data) != 0)
             return -1;
         t = said(c);
-        if (!bny_proof_is_good(data + sizeof c->theirs, BNY_PROOF_BYTES, &t,
-                               BNY_PROOF_ANSWERER))
-            return ended(c, "it does not know the job's secret", 0);
+        if (c->differs || !bny_proof_is_good(data + sizeof c->theirs, BNY_PROOF_BYTES, &t,
+                                             BNY_PROOF_ANSWERER))
+            return differs(c);
         bny_proof_make(reply, &t, BNY_PROOF_ASKER);
         if (put_frame(c, FRAME_AUTH, reply, BNY_PROOF_BYTES, 0) != 0)
             return ended(c, "no memory", ENOMEM);
@@ -349,8 +378,9 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         return 0;
     }
     t = said(c);
+    c->differs = type == FRAME_DIFFERS;
     if (type != FRAME_AUTH || !bny_proof_is_good(data, len, &t, BNY_PROOF_ASKER))
-        return ended(c, "it does not know the job's secret", 0);
+        return ended(c, other_secret, 0);
     become_ready(c);
     return 0;
 }
@@ -404,6 +434,13 @@ int bny_conn_progress(struct bny_conn *c)
     flush(c);
     arm(c);
     return rc < 0 ? -1 : c->state == BNY_CONN_READY;
+}
+
+int bny_conn_is_another_users(const struct bny_conn *c)
+{
+    uid_t uid;
+
+    return bny_net_peer_uid(c->fd, &uid) == 0 && uid != geteuid();
 }
 
 void bny_foreign_drop(struct bny_foreign *f, const struct bny_conn *c, const char *why)

@@ -6,11 +6,12 @@
  *   client -> server  HELLO  H_c
  *   server -> client  PROOF  H_s, proof of the answerer
  *   client -> server  AUTH   proof of the asker
- * Until the proof is verified a
- * frame is at most 128 bytes and nothing that the peer says is believed, its rank and version
- * included. Frame: u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC
- * over (counter, header, payload) with a key of this connection and direction. Everything is
- * little endian.
+ *                 or  DIFFERS  empty: the server's proof is not of our secret
+ *
+ * After DIFFERS the client waits for the end. Until the proof is verified a frame is at most
+ * 128 bytes and nothing that the peer says is believed, its rank and version included. Frame:
+ * u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC over (counter,
+ * header, payload) with a key of this connection and direction. Everything is little endian.
  *
  * Nothing here blocks. One thread at a time. */
 #ifndef BNY_BOOTSTRAP_CONN_H
@@ -21,7 +22,12 @@
 
 #include "transport/bootstrap/net.h"
 
-enum bny_conn_purpose { BNY_CONN_BOOTSTRAP = 1, BNY_CONN_CONTROL = 2 };
+enum bny_conn_purpose {
+    BNY_CONN_BOOTSTRAP = 1,
+    BNY_CONN_CONTROL = 2,
+    BNY_CONN_ABORT = 3, /* at the bootstrap: a rank that will not come */
+    BNY_CONN_JOIN = 4,  /* at a job that runs: a newcomer */
+};
 
 /* Stable across wire versions: it is how versions get compared. */
 struct bny_hello {
@@ -56,7 +62,9 @@ struct bny_conn {
     uint8_t client, eof,
         mute;      /* eof: nothing more will come; mute: sending failed, output is discarded */
     uint8_t known; /* server: the hello was of our job (still unproven) */
-    int err;       /* errno of the end, 0: orderly end or broken protocol */
+    uint8_t differs; /* says that it is of our job (still unproven), with another secret */
+    uint8_t fin;     /* the peer's kernel ended the stream in order */
+    int err;         /* errno of the end, 0: orderly end or broken protocol */
     const char *why; /* why it ended, static text */
     struct bny_addr peer;
     const struct bny_conn_self *self;
@@ -79,6 +87,8 @@ struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_add
 /* Reads what is there first, so that closing does not reset data still on the way to
  * the peer. */
 void bny_conn_free(struct bny_conn *c); /* takes NULL */
+/* As this, but the peer sees a reset and no end: we are still there. */
+void bny_conn_break(struct bny_conn *c);
 
 /* Connects, shakes hands, flushes. 1: ready. 0: not yet. -1: ended before it was ready; c->why
  * says why. */
@@ -90,6 +100,10 @@ int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size
 int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len);
 /* Bytes queued and not yet taken by the socket. */
 size_t bny_conn_unsent(const struct bny_conn *c);
+
+/* 1 when the kernel says that the other end is another user's, on this host. 0: it is ours, or
+ * of another host, or the kernel does not say. Slow: reads the table of all connections. */
+int bny_conn_is_another_users(const struct bny_conn *c);
 
 /* Counts foreign connections and warns about them at most once a second. */
 struct bny_foreign {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control plane: links to a few neighbours that notice dead processes and flood failure
- * records.
+/* The control plane: links to a few neighbours that notice dead processes, flood failure
+ * records and carry the agreement on them.
  *
- * Overlay: every other rank up to 8 ranks, else those at distance +-2^k: the flood needs at
- * most log2(n) hops and no rank is special. The lower rank of a pair connects.
+ * Overlay: every other rank up to 8 ranks, else those at distance +-2^k, and the next live rank
+ * in either direction: survivors are connected whoever died, and no rank is special. The lower
+ * rank of a pair connects.
  *
- * A link whose peer ends without a farewell means that the peer's process is dead. Two ends are
- * only consequences and no new failure: of a peer that already exchanged a failure of the world
- * with us (it leaves because of that), and of one that told us of a failure of a communicator
- * (its death counts only after the grace of that one). A peer whose data connection was reset
- * is the exception: its death explains the reset. */
+ * A link whose stream ends in order without a farewell, or whose peer's listener refuses, means
+ * that the peer's process is dead. A link that breaks otherwise is connected anew; a peer that
+ * is not reached for BANYAN_SILENT_S counts as dead as well. */
 #include "transport/bootstrap/control.h"
 
 #include <errno.h>
@@ -17,18 +16,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/param.h"
 #include "transport/bootstrap/id.h"
 
-#define MS        1000000u
-#define FULL_MESH 8
-#define HALF_NS   (5000u * MS)    /* for strangers */
-#define KNOWN_NS  (60000ull * MS) /* for those that know the job: it may compute */
+#define MS       1000000u
+#define HALF_NS  (5000u * MS)    /* for strangers */
+#define KNOWN_NS (60000ull * MS) /* for those that know the job: it may compute */
 
 /* ---- accepting ---- */
 
@@ -42,6 +44,15 @@ static void half_remove(struct bny_control *c, int i, const char *why)
     c->nhalf--;
 }
 
+static int links_pending(const struct bny_control *c)
+{
+    int pending = 0;
+
+    for (int i = 0; i < c->nlinks; i++)
+        pending += c->links[i].state == LINK_WAITING || c->links[i].state == LINK_TRYING;
+    return pending;
+}
+
 static void accept_all(struct bny_control *c)
 {
     for (int k = 0; k < 2; k++) {
@@ -50,32 +61,53 @@ static void accept_all(struct bny_control *c)
             struct bny_conn *conn;
             int fd = bny_net_accept(c->listen_fd[k], &peer);
 
+            if (fd == -EMFILE || fd == -ENFILE)
+                c->starved = !c->nhalf;
             if (fd < 0)
                 break;
+            c->starved = 0;
             if (c->nhalf == HALF_MAX)
                 half_remove(c, 0, "too many connections without proof; it was the oldest");
-            conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self, sizeof(struct bny_failure));
+            conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self,
+                                (uint32_t)bny_agree_message_max(c->nranks));
             if (conn)
                 c->half[c->nhalf++] = conn;
         }
     }
 }
 
-/* Gives a connection that has proven itself to the link that waits for it. Returns 0 when there
- * is none. */
+struct link *control_link_to(struct bny_control *c, int peer)
+{
+    for (int i = 0; i < c->nlinks; i++)
+        if (c->links[i].peer == peer && c->links[i].state != LINK_GONE)
+            return &c->links[i];
+    return NULL;
+}
+
+/* Gives a connection that has proven itself to its link, which may have lost its own without
+ * our notice, or be made because ranks between us died. Returns 0 when it is for none. */
 static int assign(struct bny_control *c, struct bny_conn *conn)
 {
-    if (conn->theirs.nranks != c->nranks || conn->theirs.wire != conn->mine.wire)
-        return 0;
-    for (int i = 0; i < c->nlinks; i++) {
-        struct link *l = &c->links[i];
+    int peer = conn->theirs.rank;
+    struct link *l;
 
-        if (l->peer == conn->theirs.rank && l->state == LINK_WAITING) {
-            link_up(l, conn);
-            return 1;
-        }
+    if (conn->theirs.nranks != c->nranks || conn->theirs.wire != conn->mine.wire || peer < 0 ||
+        peer >= c->nranks)
+        return 0;
+    if (bny_bit(c->agree.gone, peer)) { /* it has not heard that it was excluded */
+        bny_conn_send(conn, CONTROL_EXCLUDED, NULL, 0);
+        return 0;
     }
-    return 0;
+    if (peer >= c->rank)
+        return 0;
+    l = control_link_to(c, peer);
+    if (!l)
+        l = control_add_link(c, peer);
+    if (!l || l->left)
+        return 0;
+    bny_conn_break(l->conn);
+    link_up(c, l, conn);
+    return 1;
 }
 
 static void sweep_half(struct bny_control *c)
@@ -95,27 +127,9 @@ static void sweep_half(struct bny_control *c)
     }
 }
 
-static void stop_listening(struct bny_control *c)
-{
-    for (int k = 0; k < 2; k++) {
-        if (c->listen_fd[k] >= 0)
-            close(c->listen_fd[k]);
-        c->listen_fd[k] = -1;
-    }
-}
-
 /* ---- progress ---- */
 
-static int links_pending(const struct bny_control *c)
-{
-    int pending = 0;
-
-    for (int i = 0; i < c->nlinks; i++)
-        pending += c->links[i].state == LINK_WAITING || c->links[i].state == LINK_TRYING;
-    return pending;
-}
-
-/* Reads first and sends after, so that a record that came in goes out in the same call. */
+/* Reads first and sends after, so that what came in goes out in the same call. */
 static void sweep_links(struct bny_control *c)
 {
     for (int i = 0; i < c->nlinks; i++) {
@@ -123,99 +137,81 @@ static void sweep_links(struct bny_control *c)
 
         if (l->state == LINK_TRYING)
             link_connect(c, l);
+        else if (l->state == LINK_WAITING && c->connected)
+            link_wait(c, l);
         if (l->state == LINK_UP)
             link_read(c, l);
-        if (l->death_ns && bny_now_ns() >= l->death_ns) {
-            l->death_ns = 0;
-            control_record_death(c, l->peer);
-        }
     }
-    c->busy = c->nhalf > 0;
+    view_run(c);
+    c->busy = c->nhalf > 0 || c->view_due_ns || view_active(c);
     for (int i = 0; i < c->nlinks; i++) {
         struct link *l = &c->links[i];
 
         control_push(c, l);
         if (l->state == LINK_UP)
             bny_conn_progress(l->conn);
-        c->busy |= l->state == LINK_TRYING || l->death_ns ||
+        c->busy |= l->state == LINK_TRYING || l->state == LINK_WAITING ||
                    (l->state == LINK_UP &&
                     (bny_conn_unsent(l->conn) || l->next_record < c->known.count));
     }
 }
 
-static void progress_locked(struct bny_control *c)
+void control_progress_locked(struct bny_control *c)
 {
     struct epoll_event ev[8];
+    uint64_t count;
+    int n = c->epfd < 0 ? 0 : epoll_wait(c->epfd, ev, 8, 0);
 
-    if (c->epfd < 0)
+    if (n <= 0 && !c->busy)
         return;
-    if (epoll_wait(c->epfd, ev, 8, 0) <= 0 && !c->busy)
-        return;
+    if (c->wake_fd >= 0 && read(c->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        bny_debug("rank %d: an eventfd cannot be read", c->rank);
     accept_all(c);
     sweep_half(c);
     sweep_links(c);
-    if (c->connected && !links_pending(c))
-        stop_listening(c);
+    c->ready |= c->connected && !links_pending(c);
 }
 
-static uint64_t grace(const struct bny_control *c)
+int bny_control_hear(struct bny_control *c)
 {
-    return c->nranks > 1 ? BNY_GRACE_NS : 0;
+    int more;
+
+    pthread_mutex_lock(&c->lock);
+    control_progress_locked(c);
+    more = c->busy;
+    pthread_mutex_unlock(&c->lock);
+    if (more && c->has_thread) /* it may sleep, and we have taken what would have woken it */
+        bny_control_wake(c);
+    return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
 }
 
 int bny_control_progress(struct bny_control *c)
 {
-    int failed;
+    uint64_t count;
 
-    pthread_mutex_lock(&c->lock);
-    progress_locked(c);
-    failed = c->known.count &&
-             bny_failures_winner(&c->known, BNY_ALL_COMMS, bny_now_ns(), grace(c)) != NULL;
-    pthread_mutex_unlock(&c->lock);
-    return failed;
+    atomic_store_explicit(&c->here_ns, bny_now_ns(), memory_order_relaxed);
+    if (!c->has_thread)
+        bny_control_hear(c);
+    if (atomic_load_explicit(&c->told, memory_order_relaxed) && atomic_exchange(&c->told, 0) &&
+        read(c->told_fd, &count, sizeof count) < 0)
+        bny_debug("rank %d: an eventfd cannot be read", c->rank);
+    return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
 }
 
 int bny_control_ready(struct bny_control *c)
 {
-    int ready;
+    int ready, starved;
 
     pthread_mutex_lock(&c->lock);
-    ready = c->connected && !links_pending(c);
+    ready = c->ready || (c->connected && !links_pending(c));
+    starved = c->connected && c->starved;
     pthread_mutex_unlock(&c->lock);
+    if (!ready && starved)
+        return bny_fail(
+            BANYAN_ESYSTEM,
+            "rank %d has too many open files to connect to all ranks; raise ulimit -n",
+            c->rank);
     return ready;
-}
-
-int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_failure *out)
-{
-    const struct bny_failure *f;
-
-    if (!bny_control_suspect(c))
-        return 0;
-    pthread_mutex_lock(&c->lock);
-    f = bny_failures_winner(&c->known, comm, bny_now_ns(), grace(c));
-    if (f)
-        *out = *f;
-    pthread_mutex_unlock(&c->lock);
-    return f != NULL;
-}
-
-int bny_control_pending(struct bny_control *c, uint32_t comm)
-{
-    uint64_t now = bny_now_ns();
-    int pending;
-
-    if (!bny_control_suspect(c))
-        return 0;
-    pthread_mutex_lock(&c->lock);
-    pending = bny_failures_winner(&c->known, comm, now, 0) &&
-              !bny_failures_winner(&c->known, comm, now, grace(c));
-    pthread_mutex_unlock(&c->lock);
-    return pending;
-}
-
-int bny_control_failure(struct bny_control *c, struct bny_failure *out)
-{
-    return bny_control_failure_of(c, BNY_ALL_COMMS, out);
 }
 
 int bny_control_suspect(struct bny_control *c)
@@ -234,6 +230,7 @@ void bny_control_report(struct bny_control *c, const struct bny_failure *f)
     for (int i = 0; i < c->nlinks; i++)
         control_push(c, &c->links[i]);
     pthread_mutex_unlock(&c->lock);
+    bny_control_wake(c);
 }
 
 /* ---- the beginning and the end ---- */
@@ -246,21 +243,49 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
 
     if (rc != 0)
         return rc;
-    c->listen_fd[0] = bny_net_listen(&c->addr, port_range, HALF_MAX);
+    c->listen_fd[0] = bny_fd_own(bny_net_listen(&c->addr, port_range, HALF_MAX));
     if (c->listen_fd[0] < 0)
         return c->listen_fd[0];
     if (!bny_addr_is_loopback(&c->addr)) {
         /* Neighbours on this host come this way, so their links survive what happens to the
          * interface. */
-        c->listen_fd[1] = bny_net_listen(&loop, port_range, HALF_MAX);
+        c->listen_fd[1] = bny_fd_own(bny_net_listen(&loop, port_range, HALF_MAX));
         if (c->listen_fd[1] < 0)
             return c->listen_fd[1];
         c->loop_port = loop.port;
     }
+    c->wake_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    c->told_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (c->wake_fd < 0 || c->told_fd < 0 ||
+        epoll_ctl(c->epfd, EPOLL_CTL_ADD, c->wake_fd, &ev) != 0)
+        return bny_fail_errno("rank %d: eventfd", c->rank);
     for (int k = 0; k < 2; k++)
         if (c->listen_fd[k] >= 0 &&
             epoll_ctl(c->epfd, EPOLL_CTL_ADD, c->listen_fd[k], &ev) != 0)
             return bny_fail_errno("rank %d: epoll_ctl", c->rank);
+    return 0;
+}
+
+/* Ranks that a view needs where some have fallen silent; 0: most; -1: any. */
+static int read_quorum(int nranks, int *out)
+{
+    const char *text = bny_param_str("BANYAN_QUORUM");
+    char *end;
+    long n;
+
+    *out = 0;
+    if (!text || !*text || strcmp(text, "majority") == 0)
+        return 0;
+    *out = -1;
+    if (strcmp(text, "any") == 0)
+        return 0;
+    n = strtol(text, &end, 10);
+    if (*end || n < 1 || n > nranks)
+        return bny_fail(BANYAN_ECONFIG,
+                        "BANYAN_QUORUM=%s: must be majority, any, or a number of ranks from 1 "
+                        "to %d",
+                        text, nranks);
+    *out = (int)n;
     return 0;
 }
 
@@ -279,12 +304,21 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
     pthread_mutex_init(&c->lock, NULL);
     c->rank = rank;
     c->nranks = nranks;
-    c->epfd = c->listen_fd[0] = c->listen_fd[1] = -1;
+    c->epfd = c->listen_fd[0] = c->listen_fd[1] = c->wake_fd = c->told_fd = -1;
+    c->awake_ns = 3600ull * 1000 * MS; /* any time before it can be told */
+    c->silent_ns = (uint64_t)(bny_param_real("BANYAN_SILENT_S") * 1e9);
     memcpy(c->secret, secret, sizeof c->secret);
     bny_conn_self_init(&c->self, BNY_CONN_CONTROL, c->secret, job, rank, nranks);
-    rc = bny_failures_init(&c->known, nranks);
+    rc = read_quorum(nranks, &c->quorum);
+    if (rc == 0)
+        rc = bny_failures_init(&c->known, nranks);
+    if (rc == 0)
+        rc = view_init(c);
+    c->peers = rc == 0 ? calloc((unsigned)nranks, sizeof *c->peers) : NULL;
+    if (rc == 0 && !c->peers)
+        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the control plane", rank);
     if (rc == 0 && nranks > 1) {
-        c->epfd = epoll_create1(EPOLL_CLOEXEC);
+        c->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
         rc = c->epfd < 0 ? bny_fail_errno("rank %d: epoll_create1", rank)
                          : open_listeners(c, ifname, port_range);
     }
@@ -307,18 +341,36 @@ int bny_control_address(struct bny_control *c, void *blob, size_t cap)
     return sizeof b;
 }
 
-static void add_link(struct bny_control *c, int peer)
+static void link_addresses(const struct bny_control *c, struct link *l)
 {
-    for (int i = 0; i < c->nlinks; i++)
-        if (c->links[i].peer == peer)
-            return;
-    if (peer == c->rank || c->nlinks == LINKS_MAX)
-        return;
-    c->links[c->nlinks++] = (struct link){
+    const struct control_peer *p = &c->peers[l->peer];
+
+    l->addr[0] = p->at.addr;
+    if (p->same_host && p->at.loop_port)
+        l->addr[1] = bny_addr_loopback(p->at.loop_port);
+}
+
+struct link *control_add_link(struct bny_control *c, int peer)
+{
+    struct link *l = control_link_to(c, peer);
+    int at = 0;
+
+    if (l || peer == c->rank)
+        return l;
+    while (at < c->nlinks && !(c->links[at].state == LINK_GONE && c->ready))
+        at++;
+    if (at == LINKS_MAX)
+        return NULL;
+    c->nlinks += at == c->nlinks;
+    l = &c->links[at];
+    *l = (struct link){
         .peer = peer,
         .state = peer > c->rank ? LINK_TRYING : LINK_WAITING,
         .since_ns = bny_now_ns(),
     };
+    link_addresses(c, l);
+    c->busy = 1;
+    return l;
 }
 
 static void choose_neighbours(struct bny_control *c)
@@ -327,13 +379,33 @@ static void choose_neighbours(struct bny_control *c)
 
     if (n <= FULL_MESH) {
         for (int i = 0; i < n; i++)
-            add_link(c, i);
+            control_add_link(c, i);
         return;
     }
     for (int d = 1; d < n && d > 0; d *= 2) {
-        add_link(c, (c->rank + d) % n);
-        add_link(c, (c->rank - d + n) % n);
+        control_add_link(c, (c->rank + d) % n);
+        control_add_link(c, (c->rank - d + n) % n);
     }
+}
+
+/* One rank's card. */
+static int take_address(struct bny_control *c, int r, const void *blob, int same_host)
+{
+    struct control_peer *p = &c->peers[r];
+
+    memcpy(&p->at, blob, sizeof p->at);
+    p->same_host = (uint8_t)same_host;
+    if (r == c->rank)
+        return 0;
+    if ((p->at.addr.family != 4 && p->at.addr.family != 6) || !p->at.addr.port)
+        return bny_fail(BANYAN_EPROTO, "rank %d: the card of rank %d has no control address",
+                        c->rank, r);
+    if (bny_addr_is_loopback(&p->at.addr) && !same_host)
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank %d runs on another host than rank %d but gives a loopback "
+                        "address; set BANYAN_IFNAME to the interface that joins the hosts",
+                        r, c->rank);
+    return 0;
 }
 
 int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
@@ -342,27 +414,12 @@ int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
     int rc = 0;
 
     pthread_mutex_lock(&c->lock);
-    choose_neighbours(c);
-    for (int i = 0; i < c->nlinks && rc == 0; i++) {
-        struct link *l = &c->links[i];
-        struct control_blob b;
-
-        memcpy(&b, (const uint8_t *)blobs + (size_t)l->peer * stride, sizeof b);
-        if ((b.addr.family != 4 && b.addr.family != 6) || !b.addr.port)
-            rc = bny_fail(BANYAN_EPROTO, "rank %d: the card of rank %d has no control address",
-                          c->rank, l->peer);
-        l->addr[0] = b.addr;
-        if (same_host[l->peer] && b.loop_port)
-            l->addr[1] = bny_addr_loopback(b.loop_port);
-        else if (bny_addr_is_loopback(&b.addr) && !same_host[l->peer])
-            rc = bny_fail(BANYAN_ECONFIG,
-                          "rank %d runs on another host than rank %d but gives a loopback "
-                          "address; set BANYAN_IFNAME to the interface that joins the hosts",
-                          l->peer, c->rank);
-    }
+    for (int r = 0; r < c->nranks && rc == 0 && c->nranks > 1; r++)
+        rc = take_address(c, r, (const uint8_t *)blobs + (size_t)r * stride, same_host[r]);
     if (rc == 0) {
+        choose_neighbours(c);
         c->connected = c->busy = 1;
-        progress_locked(c);
+        control_progress_locked(c);
     }
     pthread_mutex_unlock(&c->lock);
     return rc;
@@ -373,6 +430,7 @@ static int say_farewell(struct bny_control *c)
 {
     int open = 0;
 
+    c->agree.leaving = 1;
     for (int i = 0; i < c->nlinks; i++) {
         struct link *l = &c->links[i];
 
@@ -380,7 +438,8 @@ static int say_farewell(struct bny_control *c)
             continue;
         control_push(c, l);
         if (!l->said_farewell && l->next_record == c->known.count &&
-            bny_conn_send(l->conn, CONTROL_FAREWELL, NULL, 0) == 0)
+            bny_conn_send(l->conn, CONTROL_FAREWELL, c->frame,
+                          view_farewell_make(c, c->frame)) == 0)
             l->said_farewell = 1;
         open += !l->said_farewell || bny_conn_unsent(l->conn) > 0;
     }
@@ -392,7 +451,7 @@ int bny_control_farewell(struct bny_control *c)
     int open;
 
     pthread_mutex_lock(&c->lock);
-    progress_locked(c);
+    control_progress_locked(c);
     open = say_farewell(c);
     /* A neighbour that is still connecting would take our absence for a failure. */
     if (!c->known.count)
@@ -405,7 +464,8 @@ int bny_control_fds(struct bny_control *c, int *fds, int cap)
 {
     if (c->epfd < 0 || cap < 1)
         return 0;
-    fds[0] = c->epfd; /* readable when any of the sockets is ready */
+    /* Readable when something was agreed on, or when any of the sockets is ready. */
+    fds[0] = c->has_thread ? c->told_fd : c->epfd;
     return 1;
 }
 
@@ -413,17 +473,25 @@ void bny_control_destroy(struct bny_control *c)
 {
     if (!c)
         return;
-    /* After a failure our going is its consequence, and the others should not take it for the
-     * cause. */
-    if (bny_failures_winner(&c->known, 0, UINT64_MAX, 0))
+    control_stop(c);
+    /* After a failure our going is its consequence, and no failure of its own. */
+    if (c->known.count && c->frame)
         say_farewell(c);
-    stop_listening(c);
     for (int i = 0; i < c->nlinks; i++)
-        bny_conn_free(c->links[i].conn);
+        link_close(&c->links[i]);
     for (int i = 0; i < c->nhalf; i++)
         bny_conn_free(c->half[i]);
+    for (int k = 0; k < 2; k++)
+        if (c->listen_fd[k] >= 0)
+            bny_fd_close(c->listen_fd[k]);
+    if (c->wake_fd >= 0)
+        bny_fd_close(c->wake_fd);
+    if (c->told_fd >= 0)
+        bny_fd_close(c->told_fd);
     if (c->epfd >= 0)
-        close(c->epfd);
+        bny_fd_close(c->epfd);
+    view_finish(c);
+    free(c->peers);
     bny_failures_finish(&c->known);
     pthread_mutex_destroy(&c->lock);
     sodium_memzero(c, sizeof *c);

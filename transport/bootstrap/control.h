@@ -1,35 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the control plane: its state, and the life of one link (control_link.c). The owner of
- * a call here holds the lock. */
+/* Inside the control plane: its state, the life of one link (control_link.c), and what is
+ * agreed on over the links (control_view.c). The owner of a call here holds the lock. */
 #ifndef BNY_BOOTSTRAP_CONTROL_H
 #define BNY_BOOTSTRAP_CONTROL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "transport/bootstrap/agree.h"
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX 64 /* 2 per power of two below 2^31 */
-#define HALF_MAX  64 /* connections that have not proven themselves */
+#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
+#define HALF_MAX  64              /* connections that have not proven themselves */
+#define FULL_MESH 8               /* ranks that all have links to each other */
 
-enum control_frame { CONTROL_RECORD = 1, CONTROL_FAREWELL };
+enum control_frame {
+    CONTROL_RECORD = 1,
+    CONTROL_FAREWELL, /* payload: who is gone, who of them left; sets of ranks */
+    CONTROL_AGREE,    /* agree.h */
+    CONTROL_EXCLUDED, /* its sender takes nothing from us any more */
+};
+/* Waiting: the peer, a lower rank, is to connect. Lost: it was up. */
 enum link_state { LINK_WAITING, LINK_TRYING, LINK_UP, LINK_GONE };
 
 struct link {
     int peer;
     enum link_state state;
     struct bny_conn *conn;
+    struct bny_conn *probe;  /* while we wait: does anybody listen there? */
     struct bny_addr addr[2]; /* by interface; by loopback (family 0: not on this host) */
     int by_interface;        /* the next attempt goes to addr[0] */
-    int attempts, refusals, silences;
+    int proven;              /* 1 + which address it was made by; 0: we were called */
+    int attempts, silences;
+    int refusals[2]; /* of either address: the dead refuse at both */
     uint64_t retry_ns, attempt_ns, since_ns;
+    uint64_t lost_ns;  /* by awake_ns: it was up until then; 0: never, or it is again */
+    int local;         /* it led over loopback, which is never silent */
+    int repaired;      /* made because ranks between us are gone */
     int next_record;   /* records before it were sent to the peer, or came from it */
     int said_farewell; /* we to it */
     int left;          /* it to us */
-    int told_world;    /* a failure of the world went over this link, either way */
-    int told_comm;     /* it told us of a failure of one communicator */
-    uint64_t death_ns; /* its end counts from then on; 0: nothing pending */
 };
 
 struct control_blob { /* the address in the card */
@@ -37,37 +48,101 @@ struct control_blob { /* the address in the card */
     uint16_t loop_port; /* at 127.0.0.1; 0: none */
     uint16_t zero;
 };
+struct control_peer {
+    struct control_blob at;
+    uint8_t same_host;
+};
 
 struct bny_control {
-    pthread_mutex_t lock; /* of everything but suspect; never held while something blocks */
-    atomic_int suspect;
+    pthread_mutex_t lock; /* of everything but the atomics; never held while something blocks */
+    atomic_int suspect;   /* a failure is known */
+    atomic_int logged;    /* failures that are agreed on */
+    atomic_int told;      /* told_fd is readable */
     int rank, nranks, epfd;
     uint8_t secret[32];
     struct bny_conn_self self;
     struct bny_addr addr;
-    int listen_fd[2]; /* by interface, by loopback; -1: none */
+    int listen_fd[2]; /* by interface, by loopback; -1: none; for life: who is refused knows
+                       * that we are dead */
     uint16_t loop_port;
     int connected; /* bny_control_connect was called */
+    int starved;   /* somebody waits to be accepted that we have no descriptor for */
+    int ready;     /* every link was up once, or its peer is gone */
     int busy;      /* something waits for time or for output: look at every progress */
+    struct control_peer *peers; /* [nranks] */
     struct link links[LINKS_MAX];
     int nlinks;
     struct bny_conn *half[HALF_MAX];
     int nhalf;
     struct bny_failures known;
     struct bny_foreign foreign;
+    uint64_t silent_ns; /* how long a link may be lost until its peer counts as dead */
+    /* control_view.c */
+    struct bny_agree agree;
+    uint8_t *frame;       /* [bny_agree_message_max()] */
+    uint64_t view_due_ns; /* what is known becomes a view then; 0: nothing waits */
+    uint32_t view_logged;
+    uint64_t awake_ns, looked_ns; /* a clock that stands still while this process does */
+    struct log_entry {
+        struct bny_failure f;
+        uint32_t view;
+    } * log; /* in the order that is agreed on */
+    int nlog, log_cap;
+    int excluded_told;
+    int quorum;         /* ranks that a view needs; 0: most; -1: any */
+    char cut_off[240];  /* in words: we are cut off from most, and do not go on; "": we do */
+    uint64_t *sleepers; /* who was left out of the latest decision */
+    struct bny_position *positions; /* blame.c */
+    _Atomic uint64_t here_ns;       /* when this rank was last in the library, waiting */
+    /* The thread: control_thread.c */
+    int wake_fd; /* ours: in epfd, wakes the thread */
+    int told_fd; /* the waiters': something was agreed on */
+    pthread_t thread;
+    int has_thread, stop;
 };
 
 /* Adds a failure that came from neighbour source (-1: our own), unless it is known. */
 void control_add(struct bny_control *c, const struct bny_failure *f, int source);
-/* Queues on one link the records it has not had. */
+/* Queues on one link the records and states it has not had. */
 void control_push(struct bny_control *c, struct link *l);
-void control_record_death(struct bny_control *c, int peer);
+void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
+                          const char *how);
+struct link *control_link_to(struct bny_control *c, int peer);
+/* A link to the peer, if there is room for one. */
+struct link *control_add_link(struct bny_control *c, int peer);
+/* Looks at everything once. */
+void control_progress_locked(struct bny_control *c);
 
 /* A proven connection becomes the link's. */
-void link_up(struct link *l, struct bny_conn *conn);
+void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn);
 /* Goes on connecting, retries, and gives up with a failure. */
 void link_connect(struct bny_control *c, struct link *l);
+/* The lower rank is to connect: does it still live? */
+void link_wait(struct bny_control *c, struct link *l);
 /* Takes what the peer sent, its end included. */
 void link_read(struct bny_control *c, struct link *l);
+void link_close(struct link *l);
+
+/* control_blame.c: tells others where we are, when they ask; finds who is to blame. */
+void blame_run(struct bny_control *c);
+/* Does somebody wait for us to tell? */
+int blame_asked(const struct bny_control *c);
+
+/* control_thread.c: ends the thread, if there is one. */
+void control_stop(struct bny_control *c);
+
+/* control_view.c */
+int view_init(struct bny_control *c);
+void view_finish(struct bny_control *c);
+/* Closes links to the dead and repairs the ring, enters and decides, and says what was decided.
+ */
+void view_run(struct bny_control *c);
+/* A neighbour's farewell: who is gone, as far as it knew. */
+void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, size_t len);
+size_t view_farewell_make(const struct bny_control *c, uint8_t *out);
+/* Our time runs on: when is the next look needed, in ms; -1: none. */
+int view_wait_ms(const struct bny_control *c);
+/* Is something being agreed on? */
+int view_active(const struct bny_control *c);
 
 #endif

@@ -17,36 +17,57 @@
 #define MS         1000000u
 #define CONNECT_NS (10000ull * MS)
 /* Of one address, while there is another; doubles up to 16 s. */
-#define SILENCE_NS   (500ull * MS)
-#define REFUSALS_MAX 6
+#define SILENCE_NS  (500ull * MS)
+#define QUIET_MS    3500           /* what a link may be silent while it owes us an answer */
+#define AGAIN_NS    (250ull * MS)  /* between attempts to connect what broke */
+#define PATIENCE_NS (1000ull * MS) /* with a lower rank that is to connect */
+/* Whoever was not heard of for so long may have gone on by itself. */
+#define AWAY_NS      (2000ull * MS)
+#define REFUSALS_MAX 7
 #define ATTEMPTS_MAX 40
 
 /* ---- records ---- */
 
 void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 {
+    int silent = f->cause == BNY_CAUSE_SILENT;
+
+    /* Only its own kernel tells of a death: whoever reports one has seen that. */
+    if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed == c->rank)
+        c->agree.excluded = 1;
+    else if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed >= 0)
+        bny_agree_gone(&c->agree, f->blamed, silent ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
+    c->busy = 1;
     if (!bny_failures_add(&c->known, f, bny_now_ns(), source))
         return;
-    c->busy = 1;
     atomic_store_explicit(&c->suspect, 1, memory_order_release);
     bny_info("failure known (from rank %d): %s", source < 0 ? c->rank : source, f->text);
 }
 
 void control_push(struct bny_control *c, struct link *l)
 {
+    size_t len;
+
+    if (c->agree.excluded) /* nobody is to believe us any more */
+        l->next_record = c->known.count;
     while (l->state == LINK_UP && l->next_record < c->known.count) {
         const struct bny_record *r = &c->known.list[l->next_record++];
         struct bny_failure f = r->f;
 
-        if (r->source == l->peer)
+        if (r->source == l->peer || r->told)
             continue;
-        l->told_world |= f.comm == 0;
         if (bny_conn_send(l->conn, CONTROL_RECORD, &f,
                           offsetof(struct bny_failure, text) + strlen(f.text)) != 0) {
             l->next_record--;
             return;
         }
     }
+    while (l->state == LINK_UP && !c->agree.leaving && !c->agree.excluded &&
+           (len = bny_agree_next(&c->agree, (int)(l - c->links), c->frame)))
+        if (bny_conn_send(l->conn, CONTROL_AGREE, c->frame, len) != 0) {
+            bny_agree_again(&c->agree, (int)(l - c->links));
+            return;
+        }
 }
 
 static void own_failure(struct bny_control *c, enum bny_cause cause, enum banyan_error code,
@@ -60,56 +81,164 @@ static void own_failure(struct bny_control *c, enum bny_cause cause, enum banyan
     control_add(c, &f, -1);
 }
 
-void control_record_death(struct bny_control *c, int peer)
+void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
+                          const char *how)
 {
-    char text[128];
+    char text[160];
 
-    /* The same words on every rank that sees it: neighbours add their own before they hear of
-     * others'. */
-    snprintf(text, sizeof text, "rank %d died: its process ended without leaving the job",
-             peer);
-    own_failure(c, BNY_CAUSE_DEATH, BANYAN_ERANKDEAD, peer, text);
+    if (c->agree.leaving || c->agree.excluded)
+        return;
+    snprintf(text, sizeof text, "rank %d died: %s", peer, how);
+    own_failure(c, cause, BANYAN_ERANKDEAD, peer, text);
 }
+
+#define ENDED "its process ended without leaving the job"
 
 /* ---- the life of a link ---- */
 
-static void link_gone(struct link *l)
+void link_close(struct link *l)
 {
     bny_conn_free(l->conn);
-    l->conn = NULL;
+    bny_conn_free(l->probe);
+    l->conn = l->probe = NULL;
     l->state = LINK_GONE;
+}
+
+static void forget_refusals(struct link *l)
+{
+    l->refusals[0] = l->refusals[1] = 0;
+}
+
+/* Which of its addresses is next. */
+static int link_turn(const struct link *l)
+{
+    return l->lost_ns && l->proven ? l->proven - 1 : l->addr[1].family && !l->by_interface;
+}
+
+/* May whoever listens at the address whose turn it is be somebody else? At our loopback's port,
+ * if the peer has a network namespace of its own; not if it has answered there. */
+static int link_is_doubtful(const struct link *l)
+{
+    return link_turn(l) == 1 && !(l->lost_ns && l->proven);
+}
+
+/* So many attempts were refused, half of them at each address if there are two. At one alone
+ * that says nothing: at the port of our loopback a peer with a network namespace of its own
+ * never listens. */
+static int link_is_refused(const struct link *l, int attempts)
+{
+    int each = l->addr[1].family ? (attempts + 1) / 2 : attempts;
+
+    if (l->lost_ns && l->proven)
+        return l->refusals[l->proven - 1] >= attempts;
+    return l->refusals[0] >= each && (!l->addr[1].family || l->refusals[1] >= each);
+}
+
+/* It is to be connected again, by the lower rank as before. A host that answers nothing was
+ * silent for a while already when the kernel gave up. */
+static void link_lost(struct bny_control *c, struct link *l, int err)
+{
+    uint64_t now = bny_now_ns();
+
+    bny_info("rank %d: the control link to rank %d broke (%s): connecting again", c->rank,
+             l->peer, err ? strerror(err) : "its bytes make no sense");
+    bny_conn_break(l->conn); /* an orderly end would say that we died */
+    l->conn = NULL;
+    l->state = l->peer > c->rank ? LINK_TRYING : LINK_WAITING;
+    l->lost_ns = c->awake_ns - (err == ETIMEDOUT ? QUIET_MS * (uint64_t)MS : 0);
+    l->attempts = l->silences = 0;
+    forget_refusals(l);
+    l->retry_ns = 0;
+    l->since_ns = now;
+    c->busy = 1;
 }
 
 /* An established link has ended. */
 static void link_ended(struct bny_control *c, struct link *l)
 {
-    int left = l->left;
-
-    link_gone(l);
-    if (left)
-        return;
-    if (bny_failures_blames(&c->known, BNY_CAUSE_RESET, l->peer))
-        control_record_death(c, l->peer);
-    else if (l->told_world)
-        bny_debug("rank %d left after the failure", l->peer);
-    else if (l->told_comm)
-        l->death_ns = bny_now_ns() + 2 * BNY_GRACE_NS;
-    else
-        control_record_death(c, l->peer);
+    if (l->left) {
+        link_close(l);
+    } else if (l->conn->fin) {
+        link_close(l);
+        control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
+    } else {
+        link_lost(c, l, l->conn->err);
+    }
 }
 
-void link_up(struct link *l, struct bny_conn *conn)
+/* Not heard of since it was lost: 1 when that is too long, and the peer counts as dead. Time
+ * counts in which we looked: a rank that hardly runs itself accuses nobody. Where
+ * the way between two is cut that others still reach, the lower one is the first to say so, and
+ * only the higher one is excluded. */
+static int link_given_up(struct bny_control *c, struct link *l)
 {
-    int one = 1, idle = 5, every = 2, times = 3, limit_ms = 12000;
+    uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns;
+    char how[100];
 
-    /* A host that vanished sends no end of stream: ask it. */
-    setsockopt(conn->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    if (!l->lost_ns || l->local || c->awake_ns < l->lost_ns + most)
+        return 0;
+    link_close(l);
+    snprintf(how, sizeof how,
+             "nothing was heard of it for %.3g s (BANYAN_SILENT_S); its host, or the network",
+             (double)c->silent_ns * 1e-9);
+    control_record_death(c, l->peer, BNY_CAUSE_SILENT, how);
+    return 1;
+}
+
+/* Its kernel took the connection, and goes on answering for it: its host and the way there are
+ * well. The rank is stopped, or has no processor; that is no death. */
+static int kernel_answers(const struct bny_control *c, struct link *l,
+                          const struct bny_conn *conn)
+{
+    if (conn->state == BNY_CONN_CONNECTING || link_is_doubtful(l))
+        return 0;
+    if (l->lost_ns)
+        l->lost_ns = c->awake_ns;
+    return 1;
+}
+
+/* Nobody listens there any more. After a time in which the way may have been cut that is no
+ * proof that it died: it may have gone on with others, to the job's end. A link that only
+ * repairs the ring may lead to somebody who has left without our hearing of it. */
+static void link_refused(struct bny_control *c, struct link *l)
+{
+    int away = l->lost_ns && c->awake_ns - l->lost_ns > AWAY_NS;
+
+    link_close(l);
+    if (l->repaired)
+        bny_agree_gone(&c->agree, l->peer, away ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
+    else if (away)
+        control_record_death(c, l->peer, BNY_CAUSE_SILENT,
+                             "nothing was heard of it, and then its process had ended");
+    else
+        control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
+}
+
+/* A host that vanished sends no end of stream: ask it. While bytes are on their way only the
+ * limit counts; with it the number of probes does not. */
+static void watch_host(int fd)
+{
+    int one = 1, idle = 1, every = 1, times = 3, limit_ms = QUIET_MS;
+
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+}
+
+void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn)
+{
+    watch_host(conn->fd);
+    bny_conn_free(l->probe);
+    l->probe = NULL;
     l->conn = conn;
     l->state = LINK_UP;
+    l->lost_ns = 0;
+    l->local = bny_addr_is_loopback(&conn->peer);
+    l->repaired = 0;
+    l->next_record = 0;
+    bny_agree_again(&c->agree, (int)(l - c->links));
 }
 
 /* The failure of connecting at all. */
@@ -117,7 +246,9 @@ static void link_failed(struct bny_control *c, struct link *l, const char *why)
 {
     char text[300], at[BNY_ADDR_TEXT];
 
-    link_gone(l);
+    bny_agree_gone(&c->agree, l->peer,
+                   link_is_refused(l, REFUSALS_MAX) ? BNY_GONE_PROVEN : BNY_GONE_SILENT);
+    link_close(l);
     snprintf(text, sizeof text,
              "rank %d cannot connect to rank %d at %s: %s; is it running, does a "
              "firewall block the port (BANYAN_PORT_RANGE), is it the right interface "
@@ -132,10 +263,17 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
 
     bny_conn_free(l->conn);
     l->conn = NULL;
+    l->refusals[link_turn(l)] += err == ECONNREFUSED;
     l->by_interface = !l->by_interface;
     l->attempts++;
-    l->refusals += err == ECONNREFUSED;
-    if (l->refusals > REFUSALS_MAX || l->attempts > ATTEMPTS_MAX ||
+    if (l->lost_ns) {
+        if (link_is_refused(l, 2))
+            link_refused(c, l);
+        else
+            l->retry_ns = now + (wait < AGAIN_NS ? wait : AGAIN_NS);
+        return;
+    }
+    if (link_is_refused(l, REFUSALS_MAX) || l->attempts > ATTEMPTS_MAX ||
         (err && now - l->since_ns > CONNECT_NS)) {
         link_failed(c, l, why);
         return;
@@ -151,49 +289,109 @@ static void link_silent(struct link *l)
     bny_conn_free(l->conn);
     l->conn = NULL;
     l->by_interface = !l->by_interface;
-    l->attempts = l->refusals = 0;
+    l->attempts = 0;
+    forget_refusals(l);
     l->silences += l->silences < 5;
     l->since_ns = bny_now_ns();
 }
 
 static void link_try(struct bny_control *c, struct link *l)
 {
-    const struct bny_addr *a = &l->addr[0];
+    const struct bny_addr *a = &l->addr[link_turn(l)];
     int fd;
 
     if (bny_now_ns() < l->retry_ns)
         return;
-    if (l->addr[1].family && !l->by_interface)
-        a = &l->addr[1];
     fd = bny_net_connect(a);
     if (fd < 0) {
         link_retry(c, l, strerror(-fd), -fd);
         return;
     }
     l->attempt_ns = bny_now_ns();
-    l->conn = bny_conn_new(fd, c->epfd, 1, a, &c->self, sizeof(struct bny_failure));
+    l->conn =
+        bny_conn_new(fd, c->epfd, 1, a, &c->self, (uint32_t)bny_agree_message_max(c->nranks));
+    if (l->conn && l->lost_ns)
+        watch_host(fd);
     if (!l->conn)
         link_failed(c, l, "no memory");
+}
+
+/* Who has answered a probe closes it, or says before that we were excluded. 1: it may yet. */
+static int probe_may_tell(struct bny_control *c, struct link *l)
+{
+    uint32_t type = 0;
+    const uint8_t *data;
+    size_t len;
+    int rc = bny_conn_next(l->probe, &type, &data, &len);
+
+    if (rc == 1 && type == CONTROL_EXCLUDED && !c->agree.leaving)
+        c->agree.excluded = c->busy = 1;
+    return rc == 0 && bny_now_ns() - l->attempt_ns < AGAIN_NS * 4;
+}
+
+/* The lower rank connects; when it does not come, ask whether it lives. Who lives accepts. */
+void link_wait(struct bny_control *c, struct link *l)
+{
+    uint64_t now = bny_now_ns();
+    const struct bny_addr *a = &l->addr[link_turn(l)];
+    int fd, rc;
+
+    if (link_given_up(c, l) || (!l->lost_ns && now - l->since_ns < PATIENCE_NS))
+        return;
+    if (!l->probe && now >= l->retry_ns) {
+        fd = bny_net_connect(a);
+        l->attempt_ns = now;
+        if (fd >= 0)
+            l->probe = bny_conn_new(fd, c->epfd, 1, a, &c->self, 0);
+        if (l->probe)
+            watch_host(fd);
+    }
+    rc = l->probe ? bny_conn_progress(l->probe) : 0;
+    if (l->probe && rc == 0 &&
+        (kernel_answers(c, l, l->probe) || now - l->attempt_ns < AGAIN_NS * 4))
+        return;
+    if (rc < 0 && l->probe->err == ECONNREFUSED)
+        l->refusals[link_turn(l)]++;
+    else if (rc == 1) { /* it lives, and will notice */
+        forget_refusals(l);
+        l->lost_ns = l->lost_ns ? c->awake_ns : 0;
+        if (probe_may_tell(c, l))
+            return;
+    }
+    if (l->probe) {
+        bny_conn_free(l->probe);
+        l->probe = NULL;
+        l->by_interface = !l->by_interface;
+        l->retry_ns = now + (l->lost_ns && l->attempts++ < 4 ? AGAIN_NS / 10 : AGAIN_NS);
+    }
+    if (link_is_refused(l, 3))
+        link_refused(c, l);
 }
 
 void link_connect(struct bny_control *c, struct link *l)
 {
     int rc;
 
+    if (link_given_up(c, l))
+        return;
     if (!l->conn)
         link_try(c, l);
     if (!l->conn)
         return;
     rc = bny_conn_progress(l->conn);
-    if (rc == 1 && l->conn->theirs.rank != l->peer)
+    if (rc == 0)
+        kernel_answers(c, l, l->conn);
+    if (rc == 1 && l->conn->theirs.rank != l->peer) {
         link_retry(c, l, "another rank answers there", 0);
-    else if (rc == 1)
-        link_up(l, l->conn);
-    else if (rc < 0)
+    } else if (rc == 1) {
+        l->proven = 1 + link_turn(l);
+        link_up(c, l, l->conn);
+    } else if (rc < 0)
         link_retry(c, l, l->conn->err ? strerror(l->conn->err) : l->conn->why, l->conn->err);
     else if (l->conn->state == BNY_CONN_CONNECTING && bny_now_ns() - l->attempt_ns > CONNECT_NS)
         link_retry(c, l, "no answer within 10 s", ETIMEDOUT);
     else if (l->conn->state != BNY_CONN_CONNECTING && l->addr[1].family &&
+             !(l->lost_ns && l->proven) &&
              bny_now_ns() - l->attempt_ns > SILENCE_NS << l->silences)
         link_silent(l);
 }
@@ -208,13 +406,25 @@ static void take_record(struct bny_control *c, struct link *l, const uint8_t *da
     if (!bny_failure_valid(&f, c->nranks)) {
         snprintf(text, sizeof text, "rank %d sent a broken failure record to rank %d", l->peer,
                  c->rank);
-        link_gone(l);
+        link_close(l);
         own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);
         return;
     }
-    l->told_world |= f.comm == 0;
-    l->told_comm |= f.comm != 0;
     control_add(c, &f, l->peer);
+}
+
+static void take_agree(struct bny_control *c, struct link *l, const uint8_t *data, size_t len)
+{
+    char text[100];
+    int rc = bny_agree_take(&c->agree, l->peer, (int)(l - c->links), data, len);
+
+    c->busy = 1;
+    if (rc != -BANYAN_EPROTO)
+        return;
+    snprintf(text, sizeof text, "rank %d sent a broken message of the agreement to rank %d",
+             l->peer, c->rank);
+    link_close(l);
+    own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);
 }
 
 void link_read(struct bny_control *c, struct link *l)
@@ -227,8 +437,12 @@ void link_read(struct bny_control *c, struct link *l)
     while (l->state == LINK_UP && (rc = bny_conn_next(l->conn, &type, &data, &len)) == 1) {
         if (type == CONTROL_RECORD)
             take_record(c, l, data, len);
+        else if (type == CONTROL_AGREE)
+            take_agree(c, l, data, len);
         else if (type == CONTROL_FAREWELL)
-            l->left = 1;
+            view_farewell(c, l, data, len);
+        else if (type == CONTROL_EXCLUDED && !c->agree.leaving)
+            c->agree.excluded = c->busy = 1;
     }
     if (l->state == LINK_UP && rc < 0)
         link_ended(c, l);

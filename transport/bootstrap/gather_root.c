@@ -19,6 +19,7 @@
 #define MS         1000000u
 #define HALF_EXTRA 256          /* connections without a card, besides the ranks expected */
 #define ACCEPTS    64           /* per progress */
+#define PROOF_NS   (200u * MS)  /* what a rank may take for it where room is short */
 #define LINGER_NS  (2000u * MS) /* to tell late ranks of a failure */
 #define EVENTS     256          /* connections looked at per progress */
 #define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
@@ -71,7 +72,10 @@ int gather_root_start(struct bny_bootstrap *b)
     r->ranks = calloc(n, sizeof *r->ranks);
     r->told = calloc(n, 1);
     r->sent = calloc(n, sizeof *r->sent);
-    if (!r->half || !r->leaving || !r->ranks || !r->told || !r->sent)
+    r->strange = calloc(n, sizeof *r->strange);
+    r->ready = calloc(n, 1);
+    if (!r->half || !r->leaving || !r->ranks || !r->told || !r->sent || !r->strange ||
+        !r->ready)
         return bny_fail(BANYAN_ENOMEM, "rank 0: no memory for %d connections", b->nranks);
     r->first_deadline = b->deadline_ns;
     if (epoll_ctl(b->epfd, EPOLL_CTL_ADD, r->listen_fd, &ev) != 0)
@@ -102,6 +106,8 @@ void gather_root_finish(struct bny_bootstrap *b)
     free(r->ranks);
     free(r->told);
     free(r->sent);
+    free(r->strange);
+    free(r->ready);
     free(r->packed);
 }
 
@@ -126,6 +132,16 @@ static void half_drop(struct gather_root *r, int i, const char *why)
     bny_conn_free(c);
 }
 
+/* Which to drop for want of room: the oldest is the likeliest to be foreign. -1: all have
+ * proven that they are ranks. */
+static int oldest_stranger(const struct gather_root *r)
+{
+    for (int i = 0; i < r->nhalf; i++)
+        if (r->half[i]->state != BNY_CONN_READY)
+            return i;
+    return -1;
+}
+
 static void accept_all(struct bny_bootstrap *b)
 {
     struct gather_root *r = &b->root;
@@ -133,12 +149,15 @@ static void accept_all(struct bny_bootstrap *b)
     for (int i = 0; i < ACCEPTS && r->listen_fd >= 0; i++) {
         struct bny_addr peer;
         struct bny_conn *c;
-        int fd = bny_net_accept(r->listen_fd, &peer);
+        int fd = bny_net_accept(r->listen_fd, &peer), old = oldest_stranger(r);
 
         if (fd == -EMFILE || fd == -ENFILE) {
-            if (r->nhalf) /* make room: the oldest is the likeliest to be foreign */
-                half_drop(r, 0,
-                          "too many open files, and it was the oldest one without a card");
+            /* A rank needs a moment for its proof: it may be the last one we have room for. */
+            if (old >= 0 && bny_now_ns() - r->half[old]->since_ns < PROOF_NS)
+                return;
+            if (old >= 0)
+                half_drop(r, old,
+                          "too many open files, and it was the oldest one without proof");
             else
                 gather_fail(b, BANYAN_ESYSTEM,
                             "rank 0: too many open files for %d ranks; raise "
@@ -148,8 +167,13 @@ static void accept_all(struct bny_bootstrap *b)
         }
         if (fd < 0)
             return;
-        if (r->nhalf == r->half_cap)
-            half_drop(r, 0, "too many connections without a card; it was the oldest");
+        if (r->nhalf == r->half_cap) {
+            if (old < 0) { /* one rank joins again and again */
+                close(fd);
+                return;
+            }
+            half_drop(r, old, "too many connections without proof; it was the oldest");
+        }
         c = bny_conn_new(fd, b->epfd, 0, &peer, &b->self,
                          BNY_CARD_MAX + sizeof(struct gather_card));
         if (!c)
@@ -158,19 +182,27 @@ static void accept_all(struct bny_bootstrap *b)
     }
 }
 
+/* Where the root listens, as text[BNY_ADDR_TEXT]. */
+static const char *root_text(const struct bny_bootstrap *b, char *text)
+{
+    struct bny_addr addr;
+
+    bny_id_addr(&b->id, &addr);
+    if (b->root.listen_fd >= 0)
+        bny_net_bound(b->root.listen_fd, &addr);
+    return bny_addr_text(&addr, text);
+}
+
 /* Sends the failure to one rank; it leaves the tables. */
 static void tell(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_root *r = &b->root;
     uint8_t frame[4 + GATHER_TEXT];
-    uint32_t code = (uint32_t)-b->error;
-    size_t len = strlen(b->text);
 
-    memcpy(frame, &code, 4);
-    memcpy(frame + 4, b->text, len);
     if (c->theirs.rank > 0 && c->theirs.rank < b->nranks)
         r->told[c->theirs.rank] = 1;
-    if (bny_conn_send(c, GATHER_FAIL, frame, 4 + len) != 0 || r->nleaving == r->leaving_cap) {
+    if (bny_conn_send(c, GATHER_FAIL, frame, gather_pack_failure(b, frame)) != 0 ||
+        r->nleaving == r->leaving_cap) {
         bny_conn_free(c);
         return;
     }
@@ -208,9 +240,9 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
                            at, b->nranks - 1);
     if (h->rank == 0)
         return gather_fail(b, BANYAN_EPROTO,
-                           "two processes joined as rank 0: the root and %s; give each "
+                           "two processes joined as rank 0: the root at %s and %s; give each "
                            "process its own rank",
-                           at);
+                           root_text(b, other), at);
     if (b->root.ranks[h->rank])
         return gather_fail(b, BANYAN_EPROTO,
                            "two processes joined as rank %d: %s and %s; give each process "
@@ -248,21 +280,67 @@ static void take_card(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t
     }
 }
 
-/* A rank that has joined sends nothing more: whatever comes is its end. */
+/* A rank, or who started it, says that it will not join. */
+static void take_abort(struct bny_bootstrap *b, const struct bny_conn *c, const uint8_t *data,
+                       size_t len)
+{
+    struct gather_root *r = &b->root;
+
+    if (r->went)
+        return; /* all have joined: what comes now is told by the control connections */
+    gather_take_failure(b, data, len);
+    if (c->theirs.rank > 0 && c->theirs.rank < b->nranks)
+        r->told[c->theirs.rank] = 1;
+}
+
+static void rank_left(struct bny_bootstrap *b, const struct bny_conn *c)
+{
+    char at[BNY_ADDR_TEXT];
+
+    gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s (%s)",
+                c->theirs.rank, c->why, bny_addr_text(&c->peer, at));
+}
+
+/* What a rank that has joined says: that it is ready, or not coming; or its end. */
 static void watch_rank(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_root *r = &b->root;
-    int rank = c->slot, rc;
+    int rank = c->slot, rc = 0;
     uint32_t type;
     const uint8_t *data;
     size_t len;
 
-    rc = bny_conn_next(c, &type, &data, &len);
-    if (rc == 1)
-        gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
-    else if (rc < 0 && (!r->packed || r->sent[rank] < r->npacked))
-        gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s", rank,
-                    c->why);
+    while (!b->error && (rc = bny_conn_next(c, &type, &data, &len)) == 1) {
+        if (type == GATHER_ABORT) {
+            take_abort(b, c, data, len);
+        } else if (type == GATHER_READY && r->packed && r->sent[rank] == r->npacked &&
+                   !r->ready[rank]) {
+            r->ready[rank] = 1;
+            r->nready++;
+        } else {
+            gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
+        }
+    }
+    if (r->ready[rank] && c->err)
+        return; /* its control connections stand: they tell of its end, which a reset is not */
+    if (rc < 0 && !r->went && (!r->packed || r->sent[rank] < r->npacked || r->settling))
+        rank_left(b, c);
+}
+
+/* A connection that says that our secret is another one. Of strangers nothing is believed; but
+ * where the secret is the user's affair, a rank that comes again and again is most likely one
+ * that has none of ours, and waiting for it is in vain. */
+static void note_strange(struct bny_bootstrap *b, const struct bny_conn *c)
+{
+    struct gather_root *r = &b->root;
+    int rank = c->theirs.rank;
+    char at[BNY_ADDR_TEXT], here[BNY_ADDR_TEXT];
+
+    if (b->id.key_from == BNY_KEY_DRAWN || rank < 1 || rank >= b->nranks || r->ranks[rank] ||
+        !gather_strange(&r->strange[rank], c, GATHER_STRANGE_ROOT_NS))
+        return;
+    gather_fail(b, BANYAN_ECONFIG, "rank %d (%s) has another secret than rank 0 (%s): %s", rank,
+                bny_addr_text(&c->peer, at), root_text(b, here), gather_strange_remedy(&b->id));
 }
 
 /* One connection without a card, the i-th: has it joined, is it dead? */
@@ -275,19 +353,31 @@ static void look_at_half(struct bny_bootstrap *b, int i)
     size_t len;
     int rc = bny_conn_progress(c);
 
-    if (rc == 1 && (b->error || check_hello(b, c) != 0)) {
+    if (rc == 1 &&
+        (b->error || (c->theirs.purpose != BNY_CONN_ABORT && check_hello(b, c) != 0))) {
         half_remove(r, i);
         tell(b, c);
         return;
     }
     if (rc == 1)
         rc = bny_conn_next(c, &type, &data, &len);
-    if (rc == 1 && type == GATHER_CARD) {
+    if (rc == 1 && type == GATHER_ABORT) {
+        half_remove(r, i);
+        take_abort(b, c, data, len);
+        tell(b, c);
+    } else if (rc == 1 && type == GATHER_CARD && c->theirs.purpose == BNY_CONN_BOOTSTRAP) {
         half_remove(r, i);
         take_card(b, c, data, len);
         if (!b->error)
             watch_rank(b, c); /* what came behind the card is told by no event */
+    } else if (rc < 0 && c->state == BNY_CONN_READY) {
+        if (c->theirs.purpose == BNY_CONN_BOOTSTRAP)
+            rank_left(b, c);
+        half_remove(r, i);
+        bny_conn_free(c);
     } else if (rc != 0) {
+        if (c->differs && !b->error)
+            note_strange(b, c);
         half_drop(r, i, rc < 0 ? c->why : "it sent no card");
     }
 }
@@ -297,7 +387,8 @@ static void expire_half(struct gather_root *r)
     uint64_t now = bny_now_ns();
 
     for (int i = 0; i < r->nhalf; i++)
-        if (now - r->half[i]->since_ns >= GATHER_ATTEMPT_NS)
+        if (r->half[i]->state != BNY_CONN_READY &&
+            now - r->half[i]->since_ns >= GATHER_ATTEMPT_NS)
             half_drop(r, i--, "it did not prove itself within 5 s");
 }
 
@@ -312,7 +403,7 @@ static void happened(struct bny_bootstrap *b, struct bny_conn *c)
             look_at_half(b, i);
             return;
         }
-    if (!b->error && c->slot > 0 && r->ranks[c->slot] == c)
+    if (c->slot > 0 && r->ranks[c->slot] == c)
         watch_rank(b, c);
 }
 
@@ -365,6 +456,11 @@ static void serve(struct bny_bootstrap *b)
     b->done = served == b->nranks - 1;
 }
 
+static int is_there(const struct gather_root *r, int rank)
+{
+    return r->settling ? r->ready[rank] : r->ranks[rank] != NULL;
+}
+
 /* "2, 5-7" */
 static void missing_text(const struct bny_bootstrap *b, char *text, size_t cap)
 {
@@ -374,9 +470,9 @@ static void missing_text(const struct bny_bootstrap *b, char *text, size_t cap)
     for (int i = 1; i < b->nranks; i++) {
         int first = i;
 
-        if (b->root.ranks[i])
+        if (is_there(&b->root, i))
             continue;
-        while (i + 1 < b->nranks && !b->root.ranks[i + 1])
+        while (i + 1 < b->nranks && !is_there(&b->root, i + 1))
             i++;
         if (at + 30 > cap) {
             snprintf(text + at, cap - at, ", ...");
@@ -392,8 +488,7 @@ static void check_deadline(struct bny_bootstrap *b)
     struct gather_root *r = &b->root;
     uint64_t now = bny_now_ns(), margin, all = r->first_deadline - b->start_ns;
     char missing[120], foreign[100] = "", at[BNY_ADDR_TEXT];
-    struct bny_addr addr;
-    int count = b->nranks - 1 - r->arrived;
+    int count = b->nranks - 1 - (r->settling ? r->nready : r->arrived);
 
     if (!r->first_deadline)
         return;
@@ -401,17 +496,20 @@ static void check_deadline(struct bny_bootstrap *b)
     margin = all / 10 < 200u * MS ? all / 10 : 200u * MS;
     if (now + margin < r->first_deadline)
         return;
-    bny_id_addr(&b->id, &addr);
-    if (r->listen_fd >= 0)
-        bny_net_bound(r->listen_fd, &addr);
-    bny_addr_text(&addr, at);
+    root_text(b, at);
     missing_text(b, missing, sizeof missing);
     if (r->foreign.total)
         snprintf(foreign, sizeof foreign,
                  "; %llu connections did not prove themselves (other id or "
                  "secret?)",
                  (unsigned long long)r->foreign.total);
-    if (count == 0)
+    if (r->settling)
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank%s %s of %d did not connect to the other ranks within %.1f s; is a "
+                    "firewall in the way of BANYAN_PORT_RANGE?",
+                    count > 1 ? "s" : "", count ? missing : "0", b->nranks,
+                    (double)(now - b->start_ns) / 1e9);
+    else if (count == 0)
         gather_fail(b, BANYAN_ETIMEDOUT,
                     "the root could not send all cards within %.1f s: %d of %d ranks "
                     "took them",
@@ -456,27 +554,75 @@ static int fail_everybody(struct bny_bootstrap *b)
     return (told == b->nranks - 1 && r->nleaving == 0) || now >= r->linger_until;
 }
 
-int gather_root_progress(struct bny_bootstrap *b)
+/* Who has come, spoken, ended. */
+static void look_around(struct bny_bootstrap *b)
 {
-    struct gather_root *r = &b->root;
     struct epoll_event ev[EVENTS];
-    int n;
+    int n = epoll_wait(b->epfd, ev, EVENTS, 0);
 
-    if (b->done)
-        return 1;
-    n = epoll_wait(b->epfd, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) /* none of them frees another one's connection */
         if (ev[i].data.ptr)
             happened(b, ev[i].data.ptr);
-    expire_half(r);
+    expire_half(&b->root);
     accept_all(b);
-    if (!b->error && r->arrived == b->nranks - 1) {
-        stop_listening(r);
+}
+
+int gather_root_progress(struct bny_bootstrap *b)
+{
+    if (b->done)
+        return 1;
+    look_around(b);
+    if (!b->error && b->has_card && b->root.arrived == b->nranks - 1)
         serve(b);
-    }
     if (!b->error && !b->done)
         check_deadline(b);
     if (b->error)
         return fail_everybody(b);
     return b->done;
+}
+
+static void let_go(struct bny_bootstrap *b)
+{
+    struct gather_root *r = &b->root;
+
+    for (int rank = 1; rank < b->nranks && !b->error; rank++)
+        if (bny_conn_send(r->ranks[rank], GATHER_GO, NULL, 0) != 0)
+            gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to let the ranks go");
+    if (b->error)
+        return;
+    r->went = 1;
+    stop_listening(r);
+}
+
+int gather_root_settle(struct bny_bootstrap *b, int ready)
+{
+    struct gather_root *r = &b->root;
+
+    if (b->settled)
+        return 1;
+    if (!r->settling) {
+        r->settling = 1;
+        /* What came when it did not count is told by no event. */
+        for (int rank = 1; rank < b->nranks && !b->error; rank++)
+            watch_rank(b, r->ranks[rank]);
+    }
+    look_around(b);
+    if (!b->error && !r->went && ready && r->nready == b->nranks - 1)
+        let_go(b);
+    if (!b->error && !r->went)
+        check_deadline(b);
+    if (b->error)
+        return fail_everybody(b);
+    b->settled = r->went;
+    for (int rank = 1; rank < b->nranks && b->settled; rank++) {
+        bny_conn_progress(r->ranks[rank]);
+        b->settled = !bny_conn_unsent(r->ranks[rank]);
+    }
+    return b->settled;
+}
+
+int gather_root_tell(struct bny_bootstrap *b)
+{
+    look_around(b);
+    return fail_everybody(b);
 }

@@ -49,6 +49,23 @@ int bny_id_adopt_fd(const struct bny_id *id, int fd)
     return 0;
 }
 
+#define SEEN 64
+
+int bny_id_first_use(const struct bny_id *id)
+{
+    static uint8_t seen[SEEN][8];
+    static unsigned next;
+    int first = 1;
+
+    bny_lock_take(&table_lock);
+    for (int i = 0; i < SEEN && first; i++)
+        first = memcmp(seen[i], id->job, sizeof seen[i]) != 0;
+    if (first)
+        memcpy(seen[next++ % SEEN], id->job, sizeof seen[0]);
+    bny_lock_give(&table_lock);
+    return first;
+}
+
 static int lookup(const struct bny_id *id, int take)
 {
     int fd = -1;
@@ -75,6 +92,14 @@ int bny_id_take_fd(const struct bny_id *id)
     return lookup(id, 1);
 }
 
+void bny_id_close(const struct bny_id *id)
+{
+    int fd = lookup(id, 1);
+
+    if (fd >= 0)
+        close(fd);
+}
+
 int bny_id_create(struct bny_id *out, const char *ifname, const char *port_range, int listening)
 {
     struct bny_addr addr;
@@ -95,6 +120,7 @@ int bny_id_create(struct bny_id *out, const char *ifname, const char *port_range
     if (fd < 0)
         return fd;
     bny_id_set_addr(out, &addr, 1);
+    out->listening = 1;
     if (fd <= STDERR_FILENO) { /* standard input is closed: what is started would take the
                                   socket for it */
         int high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -135,6 +161,43 @@ int bny_id_check(const struct bny_id *id)
                         "the id is not one that banyan_id_create made; send all of its %zu "
                         "bytes unchanged",
                         sizeof *id);
+    return 0;
+}
+
+_Static_assert(BNY_ID_BOX == crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES +
+                                 sizeof(struct bny_id),
+               "box");
+
+static void box_key(uint8_t key[crypto_secretbox_KEYBYTES], const uint8_t *secret)
+{
+    static const char what[] = "banyan id in a box, version 1";
+
+    crypto_generichash(key, crypto_secretbox_KEYBYTES, (const uint8_t *)what, sizeof what - 1,
+                       secret, 32);
+}
+
+void bny_id_seal(uint8_t box[BNY_ID_BOX], const struct bny_id *id, const uint8_t *secret)
+{
+    uint8_t key[crypto_secretbox_KEYBYTES];
+
+    box_key(key, secret);
+    randombytes_buf(box, crypto_secretbox_NONCEBYTES);
+    crypto_secretbox_easy(box + crypto_secretbox_NONCEBYTES, (const uint8_t *)id, sizeof *id,
+                          box, key);
+    sodium_memzero(key, sizeof key);
+}
+
+int bny_id_unseal(struct bny_id *id, const uint8_t box[BNY_ID_BOX], const uint8_t *secret)
+{
+    uint8_t key[crypto_secretbox_KEYBYTES];
+    int rc;
+
+    box_key(key, secret);
+    rc = crypto_secretbox_open_easy((uint8_t *)id, box + crypto_secretbox_NONCEBYTES,
+                                    BNY_ID_BOX - crypto_secretbox_NONCEBYTES, box, key);
+    sodium_memzero(key, sizeof key);
+    if (rc != 0 || bny_id_check(id) != 0)
+        return bny_fail(BANYAN_EPROTO, "an id was changed on its way");
     return 0;
 }
 

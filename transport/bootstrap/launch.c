@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "transport/bootstrap/cookie.h"
 #include "transport/bootstrap/id.h"
 
 #define SECRET_FILE_MAX 4096
@@ -113,6 +114,25 @@ static int read_secret(char *text, size_t cap, size_t *out)
     return 0;
 }
 
+/* What only ranks of this job's user know, for its key; *from: enum bny_key_from. */
+static int job_secret(char *text, size_t cap, size_t *len, uint8_t *from)
+{
+    char path[BNY_COOKIE_PATH];
+    int rc = read_secret(text, cap, len);
+
+    if (rc != 0 || *len) {
+        *from = BNY_KEY_SECRET;
+        return rc;
+    }
+    if (bny_param_int("BANYAN_INSECURE")) {
+        *from = BNY_KEY_WORDS;
+        return 0;
+    }
+    *from = BNY_KEY_COOKIE;
+    *len = BNY_COOKIE_BYTES;
+    return bny_cookie_read((uint8_t *)text, path);
+}
+
 /* host to address. A name of this host that resolves to loopback (Debian's /etc/hosts) is no
  * use to other hosts: then the interface's address, which is what the others' name service will
  * say. Blocks as DNS does. */
@@ -169,23 +189,23 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     static const char key[] = "banyan job secret, version 1";
     char secret[SECRET_FILE_MAX];
     size_t len;
+    uint8_t from;
     struct bny_addr addr;
     crypto_generichash_state st;
     int rc = bny_id_create(&out->id, "", "", 0);
 
     if (rc != 0 || out->nranks == 1)
         return rc;
-    rc = read_secret(secret, sizeof secret, &len);
+    rc = job_secret(secret, sizeof secret, &len, &from);
     if (rc == 0)
         rc = candidate_ports(in->port_range, job, &port, &span);
     if (rc == 0)
         rc = resolve(host, in->ifname, &addr);
     if (rc != 0)
         return rc;
-    if (!len && out->rank == 0)
-        bny_info(
-            "the job's secret comes from what the launcher says, which others may guess; set "
-            "BANYAN_SECRET or BANYAN_SECRET_FILE where the network is not trusted");
+    if (from == BNY_KEY_WORDS && out->rank == 0)
+        bny_warn("BANYAN_INSECURE=1: whoever reaches the ports of this job may join it");
+    out->id.key_from = from;
     crypto_generichash_init(&st, (const uint8_t *)key, sizeof key - 1, sizeof out->id.secret);
     crypto_generichash_update(&st, (const uint8_t *)job, strlen(job) + 1);
     crypto_generichash_update(&st, (const uint8_t *)secret, len);

@@ -284,6 +284,57 @@ int bny_net_bound(int fd, struct bny_addr *out)
     return 0;
 }
 
+/* As /proc/net/tcp and tcp6 write it: words of the address as the processor reads them, the
+ * port's number. */
+static void proc_text(const struct sockaddr_storage *ss, char out[48])
+{
+    uint32_t words[4];
+    int n = ss->ss_family == AF_INET6 ? 4 : 1;
+    unsigned port;
+
+    if (n == 4) {
+        memcpy(words, &((const struct sockaddr_in6 *)(const void *)ss)->sin6_addr, 16);
+        port = ntohs(((const struct sockaddr_in6 *)(const void *)ss)->sin6_port);
+    } else {
+        memcpy(words, &((const struct sockaddr_in *)(const void *)ss)->sin_addr, 4);
+        port = ntohs(((const struct sockaddr_in *)(const void *)ss)->sin_port);
+    }
+    for (int i = 0; i < n; i++)
+        snprintf(out + (size_t)8 * (size_t)i, 9, "%08X", words[i]);
+    snprintf(out + (size_t)8 * (size_t)n, 8, ":%04X", port);
+}
+
+int bny_net_peer_uid(int fd, uid_t *uid)
+{
+    struct sockaddr_storage us = { 0 }, them = { 0 };
+    socklen_t our_len = sizeof us, their_len = sizeof them;
+    char ours[48], theirs[48], line[400];
+    unsigned id;
+    int rc = -1;
+    FILE *f;
+
+    if (getsockname(fd, (struct sockaddr *)&us, &our_len) != 0 ||
+        getpeername(fd, (struct sockaddr *)&them, &their_len) != 0 ||
+        (us.ss_family != AF_INET && us.ss_family != AF_INET6))
+        return -1;
+    proc_text(&us, ours);
+    proc_text(&them, theirs);
+    f = fopen(us.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re");
+    while (rc != 0 && f && fgets(line, sizeof line, f)) {
+        char local[48] = "", remote[48] = "";
+
+        /* Number, both addresses, state, queues, timer, retransmissions, user. */
+        if (sscanf(line, "%*s %47s %47s %*s %*s %*s %*s %u", local, remote, &id) == 3 &&
+            !strcmp(local, theirs) && !strcmp(remote, ours)) {
+            *uid = id;
+            rc = 0;
+        }
+    }
+    if (f)
+        fclose(f);
+    return rc;
+}
+
 int bny_net_listen_at(struct bny_addr *a, int backlog)
 {
     struct sockaddr_storage ss;

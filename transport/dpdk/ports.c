@@ -11,6 +11,7 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
 #include "transport/dpdk/iface.h"
@@ -140,7 +141,7 @@ static int guard(struct dp_tp *t)
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(t->blob.ip) };
     socklen_t len = sizeof a;
 
-    t->guard = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    t->guard = bny_fd_own(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (t->guard < 0 ||
         setsockopt(t->guard, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) != 0 ||
         bind(t->guard, (struct sockaddr *)&a, sizeof a) != 0 ||

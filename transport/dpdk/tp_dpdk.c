@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
 
@@ -337,7 +338,7 @@ static void dpdk_destroy(struct bny_tp *tp)
         if (t->eps[r])
             ep_free(t->eps[r]);
     if (t->guard >= 0)
-        close(t->guard);
+        bny_fd_close(t->guard);
     while (t->all_msgs) {
         struct dp_msg *m = t->all_msgs;
 

@@ -193,6 +193,9 @@ struct shm_tp {
     uint32_t polls, idle;
     uint64_t serviced_ns, period_ns;
     int epfd, may_be_read, gone_pending;
+    int starved;      /* a peer waits for an answer that we have no descriptor for */
+    uint32_t dropped; /* foreign connections since the latest line about them */
+    uint64_t dropped_ns;
     struct shm_conn *conns, *closed;
     struct shm_conn *listener;
     uint32_t narenas, last_arena; /* high-water mark; last hit */
@@ -201,6 +204,7 @@ struct shm_tp {
     uint8_t secret[32];
     uint8_t nonce[16]; /* read by peers' probes */
     char name[SHM_NAME_BYTES];
+    char boot[40]; /* of the host */
 };
 
 /* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken.

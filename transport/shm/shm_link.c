@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 #define STRANGERS_MAX 64          /* accepted connections without a hello */
@@ -50,7 +51,7 @@ static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
 
     if (c) {
         c->kind = kind;
-        c->fd = fd;
+        c->fd = bny_fd_own(fd);
         c->ep = ep;
         e.data.ptr = c;
         if (epoll_ctl(tp->epfd, EPOLL_CTL_ADD, fd, &e) == 0) {
@@ -60,7 +61,7 @@ static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
         }
         free(c);
     }
-    close(fd);
+    bny_fd_close(fd);
     return NULL;
 }
 
@@ -73,7 +74,7 @@ static void conn_close(struct shm_tp *tp, struct shm_conn *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
-    close(c->fd);
+    bny_fd_close(c->fd);
     c->fd = -1;
     if (c->ep) {
         if (c->ep->in_conn == c)
@@ -118,7 +119,7 @@ int bny_shm_listen(struct shm_tp *tp)
     randombytes_buf(random, sizeof random);
     sodium_bin2hex(tp->name + 7, sizeof tp->name - 7, random, sizeof random);
     randombytes_buf(tp->nonce, sizeof tp->nonce);
-    tp->epfd = epoll_create1(EPOLL_CLOEXEC);
+    tp->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     if (tp->epfd < 0)
         return bny_fail_errno("shm: epoll_create1");
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -327,18 +328,22 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     struct bny_transcript t = hello_said(tp, p, tp->name, &without);
     int have;
 
-    if (fd < 0 || p->type != SHM_PKT_HELLO ||
+    if (p->type != SHM_PKT_HELLO ||
         !bny_proof_is_good(p->proof, sizeof p->proof, &t, BNY_PROOF_ASKER))
         return "it does not know the job's secret";
     if (p->to != tp->base.rank || p->from < 0 || p->from >= tp->base.nranks)
         return "its ranks are out of range";
+    ep = bny_shm_peer(tp, p->from);
+    if (!ep || ep->in)
+        return ep ? "its rank is connected already" : "there is no memory for it";
+    if (fd < 0) { /* it did not come for want of one; the connection stays */
+        tp->starved = 1;
+        return NULL;
+    }
     have = fcntl(fd, F_GET_SEALS);
     if (have < 0 || (have & seals) != seals || fstat(fd, &st) != 0 ||
         st.st_size != (off_t)sizeof *seg)
         return "its segment is not sealed or has another size";
-    ep = bny_shm_peer(tp, p->from);
-    if (!ep || ep->in)
-        return ep ? "its rank is connected already" : "there is no memory for it";
     seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (seg == MAP_FAILED)
         return "its segment cannot be mapped";
@@ -373,6 +378,23 @@ static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
         bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent an unknown control packet");
 }
 
+/* Anybody on the host may connect to an abstract name: at most a line a second, as
+ * bny_foreign_drop. */
+static void foreign_drop(struct shm_tp *tp, uid_t uid, pid_t pid, const char *why)
+{
+    uint64_t now = bny_now_ns();
+
+    if (tp->dropped_ns && now - tp->dropped_ns < 1000000000u) {
+        tp->dropped++;
+        return;
+    }
+    if (tp->dropped)
+        bny_warn("shm: dropped %u more foreign connections", tp->dropped);
+    bny_warn("shm: dropped a connection of uid %u, pid %d: %s", (unsigned)uid, (int)pid, why);
+    tp->dropped = 0;
+    tp->dropped_ns = now;
+}
+
 static void stranger(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_packet p;
@@ -385,7 +407,7 @@ static void stranger(struct shm_tp *tp, struct shm_conn *c)
     if (fd >= 0)
         close(fd);
     if (wrong) {
-        bny_warn("shm: dropped a connection of pid %d: %s", (int)c->pid, wrong);
+        foreign_drop(tp, geteuid(), c->pid, wrong);
         conn_close(tp, c);
     }
 }
@@ -413,6 +435,18 @@ void bny_shm_drain(struct shm_ep *ep)
 
 /* ---- accepting ---- */
 
+/* Is there a peer whose hello may be what waits to be accepted? */
+static int peer_waits(const struct shm_tp *tp)
+{
+    for (int r = 0; r < tp->base.nranks; r++) {
+        const struct shm_ep *ep = tp->peers[r];
+
+        if (ep && ep->opened && !ep->in && ep->fate == SHM_ALIVE)
+            return 1;
+    }
+    return 0;
+}
+
 static void accept_all(struct shm_tp *tp)
 {
     int strangers = 0;
@@ -425,11 +459,12 @@ static void accept_all(struct shm_tp *tp)
         struct shm_conn *c;
         int fd = accept4(tp->listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !strangers)
+            tp->starved = peer_waits(tp);
         if (fd < 0)
             return;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {
-            bny_warn("shm: dropped a connection of uid %d, pid %d: it is another user's",
-                     (int)who.uid, (int)who.pid);
+            foreign_drop(tp, who.uid, who.pid, "it is another user's");
             close(fd);
             continue;
         }
@@ -448,7 +483,7 @@ static void expire_strangers(struct shm_tp *tp)
     for (struct shm_conn *c = tp->conns, *next; c; c = next) {
         next = c->next;
         if (c->kind == CONN_STRANGER && bny_deadline_passed(c->deadline_ns)) {
-            bny_warn("shm: dropped a connection of pid %d: it sent no hello", (int)c->pid);
+            foreign_drop(tp, geteuid(), c->pid, "it sent no hello");
             conn_close(tp, c);
         }
     }
@@ -598,5 +633,5 @@ void bny_shm_link_destroy(struct shm_tp *tp)
         conn_close(tp, tp->conns);
     free_list(&tp->closed);
     if (tp->epfd >= 0)
-        close(tp->epfd);
+        bny_fd_close(tp->epfd);
 }

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/memcheck.h"
 
 #define PAGE      4096u
@@ -103,11 +104,11 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
         size_t huge = (room + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
 
         a->bytes = huge; /* reserved at mmap: fails at once where there are not enough pages */
-        a->fd = arena_map(huge, MFD_HUGETLB, &a->mem);
+        a->fd = bny_fd_own(arena_map(huge, MFD_HUGETLB, &a->mem));
     }
     if (a->fd < 0) {
         a->bytes = room;
-        a->fd = arena_map(room, 0, &a->mem);
+        a->fd = bny_fd_own(arena_map(room, 0, &a->mem));
         if (a->fd >= 0)
             madvise(a->mem, a->bytes, MADV_HUGEPAGE); /* a hint: refused on many kernels */
     }
@@ -168,7 +169,7 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "shm: %u arenas are registered already", SHM_ARENAS);
     if (fd >= 0) {
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        copy = bny_fd_own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
         if (copy < 0)
             return bny_fail_errno("shm: duplicating the descriptor of a registration");
     }
@@ -195,7 +196,7 @@ static int arena_drop(struct shm_tp *tp, void *ptr, int owned)
         if (owned)
             munmap(a->mem, a->bytes);
         if (a->fd >= 0)
-            close(a->fd);
+            bny_fd_close(a->fd);
         a->mem = NULL;
         return 0;
     }
@@ -494,6 +495,6 @@ void bny_shm_mem_destroy(struct shm_tp *tp)
         if (a->owned)
             munmap(a->mem, a->bytes);
         if (a->fd >= 0)
-            close(a->fd);
+            bny_fd_close(a->fd);
     }
 }

@@ -474,6 +474,10 @@ int bny_shm_poll(struct bny_tp *btp, struct bny_event *ev, int n)
             e + 1 < tp->neps ? e + 1 : 0; /* who comes after the last one waits longest */
     }
     maybe_look(tp, got, &tp->idle);
+    if (SHM_UNLIKELY(got == 0 && tp->starved))
+        return bny_fail(
+            BANYAN_ESYSTEM,
+            "too many open files to answer the ranks of this host; raise ulimit -n");
     return got;
 }
 

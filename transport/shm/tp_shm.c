@@ -91,6 +91,12 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         rc = bny_fail(BANYAN_ESYSTEM, "shm: libsodium finds no source of randomness");
     else
         rc = bny_shm_listen(tp);
+    /* Without it peers of this host would seem to be elsewhere; where the system has none, they
+     * do, and tcp serves. */
+    errno = 0;
+    read_line("/proc/sys/kernel/random/boot_id", tp->boot, sizeof tp->boot);
+    if (rc == 0 && (errno == EMFILE || errno == ENFILE))
+        rc = bny_fail_errno("shm: reading this host's boot id");
     if (rc != 0) {
         shm_destroy(&tp->base);
         return rc;
@@ -113,7 +119,7 @@ static void describe(struct shm_tp *tp, struct shm_blob *b)
     b->probe = (uintptr_t)tp->nonce;
     memcpy(b->nonce, tp->nonce, sizeof b->nonce);
     b->cma = (uint32_t)tp->may_be_read;
-    read_line("/proc/sys/kernel/random/boot_id", b->boot, sizeof b->boot);
+    memcpy(b->boot, tp->boot, sizeof b->boot);
     memcpy(b->name, tp->name, sizeof b->name);
 }
 

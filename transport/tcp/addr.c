@@ -10,6 +10,7 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "transport/tcp/tcp.h"
 
 /* Processes with the same kernel boot and network namespace reach each other by any address of
@@ -52,7 +53,7 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
             continue; /* an address may vanish or be tentative; one that works is enough */
         if (fd < 0)
             return fd;
-        t->listeners[t->nlisten] = fd;
+        t->listeners[t->nlisten] = bny_fd_own(fd);
         t->blob.addrs[t->nlisten++] = addrs[i];
         t->blob.count = (uint32_t)t->nlisten;
         if (epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev) != 0)

@@ -8,9 +8,10 @@
  * attempt while we were away ourselves: who waits is bounded by the operation's deadline, and a
  * peer that dies closes its sockets. Refusals and networks that swallow packets are failures.
  *
- * H: the hello (ranks, lane, fresh nonce of the connecting rank), N: fresh nonce of the
- * accepting rank; asked and answered of the proofs (transport/proof.h).
- *   -> H      <- N, proof of the answerer      -> proof of the asker */
+ * H: the hello (ranks, lane, epoch, fresh nonce of the connecting rank), A: the answer (fresh
+ * nonce of the accepting rank, how much of the lane it has); asked and answered of the proofs
+ * (transport/proof.h).
+ *   -> H      <- A, proof of the answerer      -> proof of the asker */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +23,18 @@
 #include <sodium.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/proof.h"
 #include "transport/tcp/tcp.h"
 
+#define CONNECT_AGAIN_NS                                                                       \
+    500000000u             /* of a lost connection: its path may be back any moment            \
+                            */
 #define ROUNDS_MAX       6 /* times that every address of a peer may fail */
 #define ROUNDS_MIN       2 /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
+#define AGAIN_SHIFT_MAX  3         /* and so often at most, of a lost connection */
 #define ACCEPTS_PER_POLL 16
 
 static struct bny_transcript said(const struct tcp_conn *c)
@@ -36,8 +42,8 @@ static struct bny_transcript said(const struct tcp_conn *c)
     return (struct bny_transcript){ .secret = c->tp->secret,
                                     .asked = &c->hello,
                                     .asked_len = sizeof c->hello,
-                                    .answered = c->nonce,
-                                    .answered_len = sizeof c->nonce };
+                                    .answered = &c->answer,
+                                    .answered_len = sizeof c->answer };
 }
 
 /* A handshake message is far smaller than an empty socket buffer, so a short write means
@@ -76,21 +82,79 @@ static void become_open(struct tcp_conn *c)
     bny_tcp_activate(c);
 }
 
+/* Makes the lane's key, where it has one. -1: no memory. */
+static int secure(struct tcp_conn *c)
+{
+    struct tcp_lane_id id = { .from = c->hello.from,
+                              .to = c->hello.to,
+                              .lane = c->hello.lane,
+                              .cipher = c->answer.cipher };
+
+    if (c->sec || c->tp->integrity == TCP_PLAIN)
+        return 0;
+    memcpy(id.random, c->hello.random, sizeof id.random);
+    c->sec = bny_tcp_secure_new(c->tp->secret, &id, c->outgoing);
+    if (c->sec && !c->tp->told++)
+        bny_info("tcp: data are protected by %s", bny_tcp_cipher_name(c->sec->cipher));
+    return c->sec ? 0 : -1;
+}
+
 /* ---- connecting ---- */
 
 static void try_candidate(struct tcp_conn *c);
+
+void bny_tcp_join_begin(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    c->next_connecting = t->connecting;
+    c->at_connecting = &t->connecting;
+    if (t->connecting)
+        t->connecting->at_connecting = &c->next_connecting;
+    t->connecting = c;
+}
+
+void bny_tcp_join_end(struct tcp_conn *c)
+{
+    if (!c->at_connecting)
+        return;
+    if (c->tp->timers_next == c)
+        c->tp->timers_next = c->next_connecting;
+    *c->at_connecting = c->next_connecting;
+    if (c->next_connecting)
+        c->next_connecting->at_connecting = c->at_connecting;
+    c->at_connecting = NULL;
+}
+
+static int gives_up(const struct tcp_conn *c, uint64_t now)
+{
+    if (c->resuming)
+        return bny_tcp_resume_gives_up(c, now);
+    return c->round >= ROUNDS_MAX || (now >= c->give_up_ns && c->round >= ROUNDS_MIN);
+}
+
+static void give_up(struct tcp_conn *c)
+{
+    char text[BNY_ADDR_TEXT], reason[180];
+
+    bny_tcp_join_end(c);
+    snprintf(reason, sizeof reason, "cannot connect to it %sat %s: %s",
+             c->resuming ? "again " : "", bny_addr_text(&c->addr, text), c->why);
+    c->state = TCP_CLOSED;
+    bny_tcp_down(c->ep, reason);
+}
 
 /* The attempt failed (why; NULL: there was none): the next address, later the next round, in
  * the end the peer is down. */
 static void try_next(struct tcp_conn *c, const char *why)
 {
     uint64_t now = bny_now_ns();
-    char text[BNY_ADDR_TEXT], reason[160];
+    int wait;
 
     if (why)
         snprintf(c->why, sizeof c->why, "%s", why);
     if (c->fd >= 0)
-        close(c->fd);
+        bny_tcp_abort(c->fd);
     c->fd = -1;
     c->hs_have = 0;
     if (++c->candidate < (int)c->ep->blob.count) {
@@ -98,20 +162,18 @@ static void try_next(struct tcp_conn *c, const char *why)
         return;
     }
     if (c->spared)
-        c->give_up_ns = now + TCP_CONNECT_NS;
+        c->give_up_ns = now + (c->resuming ? c->tp->replace_ns : TCP_CONNECT_NS);
     else
         c->round++;
-    if (c->round < ROUNDS_MAX && (now < c->give_up_ns || c->round < ROUNDS_MIN)) {
-        c->candidate = c->spared = 0;
-        c->state = TCP_BACKOFF;
-        c->retry_ns = now + ((uint64_t)BACKOFF_NS << c->round);
+    c->refusals += c->tried && c->tried == c->refused;
+    if (gives_up(c, now)) {
+        give_up(c);
         return;
     }
-    c->tp->nconnecting--;
-    snprintf(reason, sizeof reason, "cannot connect to it at %s: %s",
-             bny_addr_text(&c->addr, text), c->why);
-    c->state = TCP_CLOSED;
-    bny_tcp_down(c->ep, reason);
+    wait = c->resuming && c->round > AGAIN_SHIFT_MAX ? AGAIN_SHIFT_MAX : c->round;
+    c->candidate = c->spared = c->tried = c->refused = 0;
+    c->state = TCP_BACKOFF;
+    c->retry_ns = now + ((uint64_t)BACKOFF_NS << wait);
 }
 
 /* The addresses in the order of the blob; on our own host loopback first, else without
@@ -143,17 +205,19 @@ static void try_candidate(struct tcp_conn *c)
         return;
     }
     c->addr = *a;
-    c->fd = bny_net_connect(a);
+    c->tried++;
+    c->fd = bny_fd_own(bny_net_connect(a));
     if (c->fd < 0) {
         int err = -c->fd;
 
         c->fd = -1;
+        c->refused += err == ECONNREFUSED;
         try_next(c, strerror(err));
         return;
     }
     c->state = TCP_CONNECTING;
     c->begun_ns = now;
-    c->deadline_ns = now + TCP_HANDSHAKE_NS;
+    c->deadline_ns = now + (c->resuming ? CONNECT_AGAIN_NS : TCP_HANDSHAKE_NS);
     bny_tcp_watch(c);
 }
 
@@ -184,15 +248,17 @@ static void not_answered(struct tcp_conn *c)
             return;
         }
     }
-    try_next(c, "no answer in 5 s");
+    try_next(c, c->resuming ? "no answer" : "no answer in 5 s");
 }
 
 void bny_tcp_start_connect(struct tcp_conn *c)
 {
     c->candidate = c->round = c->spared = c->silences = 0;
+    c->tried = c->refused = 0;
+    randombytes_buf(c->random, sizeof c->random);
     snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
     c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
-    c->tp->nconnecting++;
+    bny_tcp_join_begin(c);
     try_candidate(c);
 }
 
@@ -205,13 +271,19 @@ static void connected(struct tcp_conn *c)
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
         err = errno;
     if (err) {
+        c->refused += err == ECONNREFUSED;
         try_next(c, strerror(err));
         return;
     }
     len = sizeof ss;
     if (getpeername(c->fd, (struct sockaddr *)&ss, &len) != 0)
         return;
+    c->epoch += c->resuming;
     memset(&c->hello, 0, sizeof c->hello);
+    c->hello.epoch = c->epoch;
+    c->hello.integrity = (uint8_t)c->tp->integrity;
+    c->hello.ciphers = (uint8_t)c->tp->ciphers;
+    memcpy(c->hello.random, c->random, sizeof c->random);
     memcpy(c->hello.magic, "bnyT", 4);
     c->hello.wire = BNY_WIRE_VERSION;
     c->hello.lane = (uint16_t)c->lane;
@@ -224,21 +296,34 @@ static void connected(struct tcp_conn *c)
         cut_short(c, "the connection broke in the handshake");
 }
 
+static int cipher_fits(const struct tcp_conn *c)
+{
+    if (c->tp->integrity == TCP_PLAIN)
+        return c->answer.cipher == TCP_NO_CIPHER;
+    if (c->sec)
+        return c->answer.cipher == c->sec->cipher;
+    return c->answer.cipher <= TCP_CHACHA && c->tp->ciphers >> c->answer.cipher & 1;
+}
+
 static void challenged(struct tcp_conn *c)
 {
     uint8_t mine[BNY_PROOF_BYTES], more;
     struct bny_transcript t;
-    int rc = recv_all(c, sizeof c->nonce + BNY_PROOF_BYTES);
+    int rc = recv_all(c, sizeof c->answer + BNY_PROOF_BYTES);
 
     if (rc < 0)
         cut_short(c,
                   "it closed the connection in the handshake; does it have the same secret?");
     if (rc <= 0)
         return;
-    memcpy(c->nonce, c->hs, sizeof c->nonce);
+    memcpy(&c->answer, c->hs, sizeof c->answer);
     t = said(c);
-    if (!bny_proof_is_good(c->hs + sizeof c->nonce, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
+    if (!bny_proof_is_good(c->hs + sizeof c->answer, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
         try_next(c, "whoever listens there does not know the job's secret");
+        return;
+    }
+    if (!cipher_fits(c) || secure(c) != 0) {
+        try_next(c, "it chose a cipher that it may not, or there is no memory for it");
         return;
     }
     bny_proof_make(mine, &t, BNY_PROOF_ASKER);
@@ -248,11 +333,39 @@ static void challenged(struct tcp_conn *c)
         cut_short(c, "the connection broke in the handshake");
         return;
     }
-    c->tp->nconnecting--;
+    if (bny_tcp_resumed(c) != 0)
+        return;
+    bny_tcp_join_end(c);
     become_open(c);
 }
 
+void bny_tcp_join_lost(struct tcp_conn *c)
+{
+    try_next(c, "its path is gone");
+}
+
 /* ---- accepting ---- */
+
+static void no_half(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    for (int i = 0; i < t->nhalf; i++)
+        if (t->half[i] == c)
+            t->half[i] = t->half[--t->nhalf];
+}
+
+/* Freed after the batch of socket events that may still name it. */
+static void bury(struct tcp_conn *c)
+{
+    if (c->fd >=
+        0) /* who takes it for open sees a reset, no orderly end: that were our death */
+        bny_tcp_abort(c->fd);
+    c->fd = -1;
+    c->state = TCP_CLOSED;
+    c->next_active = c->tp->grave;
+    c->tp->grave = c;
+}
 
 /* why NULL: it may well be a rank, which has lost patience. */
 static void drop_half(struct tcp_conn *c, const char *why)
@@ -261,9 +374,7 @@ static void drop_half(struct tcp_conn *c, const char *why)
     uint64_t now = bny_now_ns();
     char text[BNY_ADDR_TEXT];
 
-    for (int i = 0; i < t->nhalf; i++)
-        if (t->half[i] == c)
-            t->half[i] = t->half[--t->nhalf];
+    no_half(c);
     if (!why) {
         bny_info("tcp: %s, who says it is rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
@@ -276,10 +387,7 @@ static void drop_half(struct tcp_conn *c, const char *why)
     } else {
         t->foreign_held++;
     }
-    close(c->fd);
-    c->state = TCP_CLOSED; /* freed after the batch of socket events that may still name it */
-    c->next_active = t->grave;
-    t->grave = c;
+    bury(c);
 }
 
 void bny_tcp_accept(struct tcp_tp *t, int listener)
@@ -308,7 +416,7 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
             close(fd);
             return;
         }
-        c->fd = fd;
+        c->fd = bny_fd_own(fd);
         c->tp = t;
         c->addr = addr;
         c->state = TCP_HELLO;
@@ -319,9 +427,78 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
     }
 }
 
+static void take_proof(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+    struct bny_transcript said_here;
+    struct tcp_conn *in;
+    struct tcp_ep *e;
+    int rc = recv_all(c, BNY_PROOF_BYTES);
+
+    if (rc < 0)
+        drop_half(c, NULL);
+    if (rc <= 0)
+        return;
+    said_here = said(c);
+    if (!bny_proof_is_good(c->hs, BNY_PROOF_BYTES, &said_here, BNY_PROOF_ASKER)) {
+        drop_half(c, "it does not know the job's secret");
+        return;
+    }
+    e = bny_tcp_ep(t, c->hello.from);
+    in = e ? e->in[c->hello.lane] : NULL;
+    if (!e || e->down || (in && c->hello.epoch <= in->epoch) || (!in && c->answer.got)) {
+        drop_half(c, "that rank is connected already, or has died");
+        return;
+    }
+    if (in ? bny_tcp_follow(in, c) != 0 : secure(c) != 0) {
+        drop_half(c, NULL);
+        return;
+    }
+    no_half(c);
+    if (in) {
+        bury(c);
+        return;
+    }
+    c->ep = e;
+    c->lane = c->hello.lane;
+    c->epoch = c->hello.epoch;
+    e->in[c->lane] = c;
+    become_open(c);
+}
+
+/* How much of the lane is here. Connections of before, that are proven but for our looking,
+ * are part of it. */
+static uint64_t announce(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+    const struct tcp_ep *e;
+
+    if (!c->hello.epoch)
+        return 0;
+    for (int i = 0; i < t->nhalf; i++) {
+        struct tcp_conn *older = t->half[i];
+
+        if (older != c && older->state == TCP_PROOF && older->hello.from == c->hello.from &&
+            older->hello.lane == c->hello.lane) {
+            take_proof(older);
+            i = older->state == TCP_PROOF ? i : -1; /* the table has changed */
+        }
+    }
+    e = t->eps[c->hello.from];
+    return e && e->in[c->hello.lane] ? bny_tcp_announce(e->in[c->hello.lane]) : 0;
+}
+
+/* The lane has more unread sockets than it may: the rank must try again. */
+static int is_behind(const struct tcp_conn *c)
+{
+    const struct tcp_ep *e = c->tp->eps[c->hello.from];
+
+    return e && e->in[c->hello.lane] && e->in[c->hello.lane]->nnext == TCP_NEXT_MAX;
+}
+
 static void take_hello(struct tcp_conn *c)
 {
-    uint8_t answer[sizeof c->nonce + BNY_PROOF_BYTES];
+    uint8_t answer[sizeof c->answer + BNY_PROOF_BYTES];
     struct bny_transcript t;
     int rc = recv_all(c, sizeof c->hello);
     const struct tcp_hello *h = &c->hello;
@@ -340,46 +517,26 @@ static void take_hello(struct tcp_conn *c)
         drop_half(c, "its ranks do not fit this job");
         return;
     }
-    randombytes_buf(c->nonce, sizeof c->nonce);
-    memcpy(answer, c->nonce, sizeof c->nonce);
+    if (h->integrity != c->tp->integrity) {
+        drop_half(c, "its BANYAN_TCP_INTEGRITY is not ours");
+        return;
+    }
+    if (is_behind(c)) {
+        drop_half(c, NULL);
+        return;
+    }
+    randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
+    c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
+    c->answer.got = announce(c);
+    memcpy(answer, &c->answer, sizeof c->answer);
     t = said(c);
-    bny_proof_make(answer + sizeof c->nonce, &t, BNY_PROOF_ANSWERER);
+    bny_proof_make(answer + sizeof c->answer, &t, BNY_PROOF_ANSWERER);
     c->state = TCP_PROOF;
     c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;
     if (send_all(c, answer, sizeof answer) != 0)
         drop_half(c, "the connection broke in the handshake");
     else
         bny_tcp_join_event(c);
-}
-
-static void take_proof(struct tcp_conn *c)
-{
-    struct tcp_tp *t = c->tp;
-    struct bny_transcript said_here;
-    struct tcp_ep *e;
-    int rc = recv_all(c, BNY_PROOF_BYTES);
-
-    if (rc < 0)
-        drop_half(c, NULL);
-    if (rc <= 0)
-        return;
-    said_here = said(c);
-    if (!bny_proof_is_good(c->hs, BNY_PROOF_BYTES, &said_here, BNY_PROOF_ASKER)) {
-        drop_half(c, "it does not know the job's secret");
-        return;
-    }
-    e = bny_tcp_ep(t, c->hello.from);
-    if (!e || e->in[c->hello.lane] || e->down) {
-        drop_half(c, "that rank is connected already, or has died");
-        return;
-    }
-    for (int i = 0; i < t->nhalf; i++)
-        if (t->half[i] == c)
-            t->half[i] = t->half[--t->nhalf];
-    c->ep = e;
-    c->lane = c->hello.lane;
-    e->in[c->lane] = c;
-    become_open(c);
 }
 
 void bny_tcp_join_event(struct tcp_conn *c)
@@ -414,7 +571,7 @@ void bny_tcp_join_timers(struct tcp_tp *t)
 {
     uint64_t now;
 
-    if (t->nhalf == 0 && t->nconnecting == 0)
+    if (t->nhalf == 0 && !t->connecting)
         return;
     now = bny_now_ns();
     for (int i = t->nhalf - 1; i >= 0; i--) {
@@ -423,15 +580,16 @@ void bny_tcp_join_timers(struct tcp_tp *t)
         if (too_late(c, now) && (c->state == TCP_HELLO || c->state == TCP_PROOF))
             drop_half(c, "it did not finish the handshake in 5 s");
     }
-    for (int r = 0; r < t->tp.nranks && t->nconnecting; r++)
-        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
-            struct tcp_conn *c = &t->eps[r]->out[lane];
+    t->timers_next = t->connecting;
+    while (t->timers_next) { /* any may leave the list meanwhile */
+        struct tcp_conn *c = t->timers_next;
 
-            if (c->state == TCP_BACKOFF && now >= c->retry_ns)
-                try_candidate(c);
-            else if (asks(c) && too_late(c, now) && asks(c))
-                not_answered(c);
-        }
+        t->timers_next = c->next_connecting;
+        if (c->state == TCP_BACKOFF && now >= c->retry_ns)
+            try_candidate(c);
+        else if (asks(c) && too_late(c, now) && asks(c))
+            not_answered(c);
+    }
 }
 
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t)
@@ -441,13 +599,11 @@ uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t)
     for (int i = 0; i < t->nhalf; i++)
         if (t->half[i]->deadline_ns < next)
             next = t->half[i]->deadline_ns;
-    for (int r = 0; r < t->tp.nranks && t->nconnecting; r++)
-        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
-            const struct tcp_conn *c = &t->eps[r]->out[lane];
-            uint64_t at = c->state == TCP_BACKOFF ? c->retry_ns : c->deadline_ns;
+    for (const struct tcp_conn *c = t->connecting; c; c = c->next_connecting) {
+        uint64_t at = c->state == TCP_BACKOFF ? c->retry_ns : c->deadline_ns;
 
-            if ((asks(c) || c->state == TCP_BACKOFF) && at < next)
-                next = at;
-        }
+        if (at < next)
+            next = at;
+    }
     return next;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writing: a ring of messages per connection, handed to the socket many at a time. User memory
  * and slots are queued by reference; eager payload goes straight to the socket when nothing
- * waits, else into a ring of copies. */
+ * waits, else into a ring of copies.
+ *
+ * What the kernel has is not sent yet: until the peer's kernel has it, it may have to be sent
+ * again (resume.c). So a message keeps its memory until it is acknowledged, and where that
+ * takes longer than a few looks, what is not acknowledged is copied (keep.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +16,16 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-#define IOVS_MAX    48         /* header, payload and padding of 16 messages */
-#define FLUSH_BYTES (1u << 20) /* then let the other direction have its turn */
+#define IOVS_MAX     48         /* header, payload and padding of 16 messages */
+#define FLUSH_BYTES  (1u << 20) /* then let the other direction have its turn */
+#define SEALED_AHEAD 131072u    /* records that are made before the socket takes them */
+#define LITTLE       16384u     /* copied as soon as another question costs */
 
 static const uint8_t zeros[16];
 
 int bny_tcp_pending(const struct tcp_conn *c)
 {
-    return c->written != c->queued;
+    return c->written != c->queued || c->resend;
 }
 
 static struct tcp_item *item_at(const struct tcp_conn *c, uint32_t pos)
@@ -54,7 +60,7 @@ static uint64_t add_frame(struct iovec *iov, int *n, const struct bny_hdr *hdr, 
     return bytes + add_iov(iov, n, zeros, tcp_pad(hdr->len), &skip);
 }
 
-/* Bytes the socket took; 0: none now (writable is cleared); -1: broken. */
+/* Bytes the socket took; 0: none now (writable is cleared); -1: broken, c->err says how. */
 static ssize_t write_iov(struct tcp_conn *c, struct iovec *iov, int n, uint64_t want)
 {
     struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)n };
@@ -63,35 +69,199 @@ static ssize_t write_iov(struct tcp_conn *c, struct iovec *iov, int n, uint64_t 
     do
         put = sendmsg(c->fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (put < 0 && errno == EINTR);
-    if (put < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS)
+    if (put < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+        c->err = errno;
         return -1;
+    }
     if (put < (ssize_t)want)
         c->writable = 0;
-    return put < 0 ? 0 : put;
+    if (put <= 0)
+        return 0;
+    c->pos += (uint64_t)put;
+    c->put = c->pos > c->put ? c->pos : c->put;
+    c->looks = 0;
+    return put;
 }
 
-/* The item at `written` needs its memory no more. */
-static void finish_item(struct tcp_conn *c)
+/* The kernel has the item at `written`. */
+static void step_on(struct tcp_conn *c)
 {
-    struct tcp_item *it = item_at(c, c->written);
-
-    BNY_ASSERT(bny_tcp_pending(c) && c->copy_used >= it->copy_used);
+    BNY_ASSERT(c->written != c->queued);
     c->ep->ep.unsent--;
     c->tp->tp.unsent--;
+    c->written++;
+    c->write_off = 0;
+}
+
+static void step_back(struct tcp_conn *c)
+{
+    BNY_ASSERT(c->written != c->reported);
+    c->ep->ep.unsent++;
+    c->tp->tp.unsent++;
+    c->written--;
+    c->write_off = 0;
+}
+
+/* The item at `reported` needs its memory no more: no byte of it is sent again from there. */
+static void release_item(struct tcp_conn *c)
+{
+    struct tcp_item *it = item_at(c, c->reported);
+
+    BNY_ASSERT(c->reported != c->written && c->copy_used >= it->copy_used);
     c->copy_head = (c->copy_head + it->copy_used) % TCP_COPY_BYTES;
     c->copy_used -= it->copy_used;
     if (it->kind == TCP_SLOT)
         c->ep->slots_busy &= ~(1u << it->slot);
-    c->written++;
-    c->write_off = 0;
-    if (it->kind != TCP_USER && c->reported == c->written - 1)
-        c->reported = c->written;
+    if (it->own) { /* mostly not: not even a call */
+        free(it->own);
+        it->own = NULL;
+    }
+    c->reported++;
 }
 
 void bny_tcp_finish_items(struct tcp_conn *c)
 {
-    while (bny_tcp_pending(c))
-        finish_item(c);
+    while (c->written != c->queued)
+        step_on(c);
+    c->resend = 0;
+    bny_tcp_drop_kept(c);
+    c->acked = UINT64_MAX;
+    bny_tcp_owe(c);
+}
+
+void bny_tcp_owe(struct tcp_conn *c)
+{
+    int owes = c->resend || (c->resuming && c->put > c->acked);
+
+    c->ep->ep.unsent += (uint32_t)(owes - c->owed);
+    c->tp->tp.unsent += (uint64_t)(int64_t)(owes - c->owed);
+    c->owed = owes;
+}
+
+int bny_tcp_rewind(struct tcp_conn *c, uint64_t at)
+{
+    uint64_t off = c->held_from;
+    uint32_t to = c->reported;
+
+    if (at < c->acked || at > c->put)
+        return -1;
+    bny_tcp_acked(c, at);
+    c->pos = at;
+    c->looks = 0;
+    c->resend = at < off ? off - at : 0;
+    bny_tcp_owe(c);
+    if (c->sec) /* all that was ever given to the kernel is kept */
+        return 0;
+    while (at > off && off + frame_bytes(&item_at(c, to)->hdr) <= at) {
+        BNY_ASSERT(to != c->queued);
+        off += frame_bytes(&item_at(c, to++)->hdr);
+    }
+    while ((int32_t)(to - c->written) > 0)
+        step_on(c);
+    while (c->written != to)
+        step_back(c);
+    c->write_off = at > off ? at - off : 0;
+    return 0;
+}
+
+static ssize_t write_kept(struct tcp_conn *c)
+{
+    struct iovec iov[IOVS_MAX];
+    int n = 0;
+    uint64_t want = bny_tcp_kept_iov(c, iov, IOVS_MAX, &n);
+    ssize_t put = write_iov(c, iov, n, want);
+
+    c->resend -= put > 0 ? (uint64_t)put : 0;
+    return put;
+}
+
+static ssize_t write_items(struct tcp_conn *c)
+{
+    struct iovec iov[IOVS_MAX];
+    int n = 0;
+    uint64_t want = 0;
+    ssize_t put;
+
+    for (uint32_t pos = c->written; pos != c->queued && n + 3 <= IOVS_MAX && want < FLUSH_BYTES;
+         pos++) {
+        const struct tcp_item *it = item_at(c, pos);
+
+        want += add_frame(iov, &n, &it->hdr, it->buf, pos == c->written ? c->write_off : 0);
+    }
+    put = write_iov(c, iov, n, want);
+    c->write_off += put > 0 ? (uint64_t)put : 0;
+    while (c->written != c->queued &&
+           c->write_off >= frame_bytes(&item_at(c, c->written)->hdr)) {
+        uint64_t rest = c->write_off - frame_bytes(&item_at(c, c->written)->hdr);
+
+        step_on(c);
+        c->write_off = rest;
+    }
+    return put;
+}
+
+/* Copies of the frames at `written` what goes into one record. Returns its bytes. */
+static uint32_t take_plain(struct tcp_conn *c, uint8_t *to, uint32_t room)
+{
+    uint32_t len = 0;
+
+    while (c->written != c->queued && len < room) {
+        const struct tcp_item *it = item_at(c, c->written);
+        struct iovec iov[3];
+        int n = 0;
+        uint64_t left = add_frame(iov, &n, &it->hdr, it->buf, c->write_off);
+
+        for (int i = 0; i < n && len < room; i++) {
+            uint32_t part = iov[i].iov_len < room - len ? (uint32_t)iov[i].iov_len : room - len;
+
+            memcpy(to + len, iov[i].iov_base, part);
+            len += part;
+            c->write_off += part;
+            left -= part;
+        }
+        if (left == 0)
+            step_on(c);
+    }
+    return len;
+}
+
+static uint64_t plain_bytes(const struct tcp_conn *c, uint64_t most)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t pos = c->written; pos != c->queued && bytes < most + c->write_off; pos++)
+        bytes += frame_bytes(&item_at(c, pos)->hdr);
+    bytes -= bytes ? c->write_off : 0;
+    return bytes < most ? bytes : most;
+}
+
+/* Makes records of what is queued, to be sent from where they are kept. */
+static void seal_items(struct tcp_conn *c)
+{
+    c->full = 0;
+    while (c->written != c->queued && c->resend < SEALED_AHEAD) {
+        uint32_t len = (uint32_t)plain_bytes(c, TCP_RECORD_MAX);
+        uint8_t *rec = bny_tcp_keep_room(c, len + bny_tcp_record_extra(c->sec));
+
+        if (!rec) {
+            c->full = 1;
+            return;
+        }
+        len = take_plain(c, rec + TCP_RECORD_HEAD, len);
+        bny_tcp_keep_filled(c, bny_tcp_seal(c->sec, rec, len));
+    }
+}
+
+/* The read side knows whether the peer left in order or died. */
+static void write_failed(struct tcp_conn *c)
+{
+    int fd = c->fd;
+
+    c->writable = 0;
+    c->readable = 1;
+    bny_tcp_read_control(c);
+    if (c->state == TCP_OPEN && c->fd == fd)
+        bny_tcp_lost(c, c->err);
 }
 
 int bny_tcp_flush(struct tcp_conn *c)
@@ -99,52 +269,102 @@ int bny_tcp_flush(struct tcp_conn *c)
     uint64_t total = 0;
 
     while (c->state == TCP_OPEN && bny_tcp_pending(c) && c->writable && total < FLUSH_BYTES) {
-        struct iovec iov[IOVS_MAX];
-        int n = 0;
-        uint64_t want = 0;
         ssize_t put;
 
-        for (uint32_t pos = c->written;
-             pos != c->queued && n + 3 <= IOVS_MAX && want < FLUSH_BYTES; pos++) {
-            const struct tcp_item *it = item_at(c, pos);
-
-            want += add_frame(iov, &n, &it->hdr, it->buf, pos == c->written ? c->write_off : 0);
-        }
-        put = write_iov(c, iov, n, want);
+        if (c->sec && c->resend < SEALED_AHEAD)
+            seal_items(c);
+        if (c->sec && !c->resend)
+            break;
+        put = c->resend ? write_kept(c) : write_items(c);
         if (put < 0) {
-            /* The read side knows whether the peer left in order or died. */
-            c->writable = 0;
-            c->readable = 1;
-            bny_tcp_read_control(c);
+            write_failed(c);
             return -1;
         }
         total += (uint64_t)put;
-        c->write_off += (uint64_t)put;
-        while (bny_tcp_pending(c) &&
-               c->write_off >= frame_bytes(&item_at(c, c->written)->hdr)) {
-            uint64_t rest = c->write_off - frame_bytes(&item_at(c, c->written)->hdr);
-
-            finish_item(c);
-            c->write_off = rest;
-        }
     }
+    bny_tcp_owe(c);
     return 0;
+}
+
+/* ---- memory that comes back ---- */
+
+/* Copies of the item at `reported` what is not acknowledged. 0: there is no room. */
+static int keep_item(struct tcp_conn *c)
+{
+    const struct tcp_item *it = item_at(c, c->reported);
+    uint64_t end = c->held_from + frame_bytes(&it->hdr);
+
+    if (!bny_tcp_may_keep(c, end - (c->acked > c->held_from ? c->acked : c->held_from)))
+        return 0;
+    bny_tcp_keep(c, &it->hdr, sizeof it->hdr);
+    bny_tcp_keep(c, it->buf, it->hdr.len);
+    bny_tcp_keep(c, zeros, tcp_pad(it->hdr.len));
+    return 1;
+}
+
+/* Asks what is acknowledged when there is something new to ask for, and then ever less often.
+ * 1: whoever wants the memory has looked for long enough, or it is little. */
+static int look(struct tcp_conn *c)
+{
+    uint32_t looks = c->looks++;
+
+    if (looks == 0 || looks == TCP_LOOKS || looks % 32 == 0)
+        bny_tcp_ask_acked(c);
+    return looks >= TCP_LOOKS || c->pos - c->acked <= LITTLE;
 }
 
 int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n)
 {
-    int got = 0;
+    int got = 0, copy = c->reported != c->written && c->state == TCP_OPEN && !c->sec && look(c);
 
-    while (c->reported != c->written &&
-           (got < n || item_at(c, c->reported)->kind != TCP_USER)) {
-        struct tcp_item *it = item_at(c, c->reported++);
+    while (c->reported != c->written) {
+        struct tcp_item *it = item_at(c, c->reported);
 
+        if (it->kind == TCP_USER && got == n)
+            break;
+        if (!c->sec && c->acked > c->held_from &&
+            c->acked - c->held_from >= frame_bytes(&it->hdr))
+            c->held_from += c->acked == UINT64_MAX ? 0 : frame_bytes(&it->hdr);
+        else if (!c->sec && (!copy || !keep_item(c)))
+            break;
         if (it->kind == TCP_USER)
             ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT,
                                             .ep = &c->ep->ep,
                                             .cookie = it->cookie };
+        release_item(c);
     }
     return got;
+}
+
+/* A copy of our own in place of memory whose owner takes it back. */
+static void copy_item(struct tcp_conn *c, struct tcp_item *it)
+{
+    it->own = malloc(it->hdr.len ? it->hdr.len : 1);
+    if (!it->own) {
+        bny_tcp_down(c->ep, "no memory is left for what is on the way to it");
+        return;
+    }
+    if (it->hdr.len)
+        memcpy(it->own, it->buf, it->hdr.len);
+    it->buf = it->own;
+}
+
+void bny_tcp_recall(struct bny_tp *tp, void *cookie)
+{
+    struct tcp_tp *t = (struct tcp_tp *)tp;
+
+    for (int r = 0; r < tp->nranks; r++)
+        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
+            struct tcp_conn *c = &t->eps[r]->out[lane];
+
+            for (uint32_t pos = c->reported; pos != c->queued; pos++) {
+                struct tcp_item *it = item_at(c, pos);
+
+                if (it->kind == TCP_USER && it->cookie == cookie && !it->own &&
+                    c->state != TCP_CLOSED)
+                    copy_item(c, it);
+            }
+        }
 }
 
 /* ---- the ops ---- */
@@ -164,10 +384,9 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
     return 0;
 }
 
-/* The connection of the header's channel, opened when it is idle; NULL: no memory. */
-static struct tcp_conn *conn_of(struct bny_ep *ep, const struct bny_hdr *hdr)
+struct tcp_conn *bny_tcp_lane(struct bny_ep *ep, int lane)
 {
-    struct tcp_conn *c = &((struct tcp_ep *)ep)->out[hdr->chan % TCP_LANES];
+    struct tcp_conn *c = &((struct tcp_ep *)ep)->out[lane];
 
     if (!c->items) {
         c->items = calloc(TCP_ITEMS, sizeof *c->items);
@@ -185,6 +404,11 @@ static struct tcp_conn *conn_of(struct bny_ep *ep, const struct bny_hdr *hdr)
     if (c->state == TCP_IDLE)
         bny_tcp_start_connect(c);
     return c;
+}
+
+static struct tcp_conn *conn_of(struct bny_ep *ep, const struct bny_hdr *hdr)
+{
+    return bny_tcp_lane(ep, hdr->chan % TCP_LANES);
 }
 
 static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf,
@@ -232,13 +456,16 @@ static int write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *
     ssize_t done = write_iov(c, iov, n, want);
 
     if (done < 0) {
-        c->writable = 0;
-        c->readable = 1;
-        bny_tcp_read_control(c);
-        return 1;
+        write_failed(c);
+        return c->state == TCP_CLOSED;
     }
     *put = (uint64_t)done;
-    return *put == want;
+    if (*put != want)
+        return 0;
+    bny_tcp_keep(c, hdr, sizeof *hdr);
+    bny_tcp_keep(c, buf, hdr->len);
+    bny_tcp_keep(c, zeros, tcp_pad(hdr->len));
+    return 1;
 }
 
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
@@ -258,7 +485,8 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     /* Who has sent may poll no more: nobody would finish the handshake. */
     if (c->state != TCP_OPEN || c->queued - c->reported >= TCP_ITEMS_SOFT)
         return BNY_AGAIN;
-    if (!bny_tcp_pending(c) && c->writable && write_now(c, hdr, buf, &put)) {
+    if (!c->sec && c->reported == c->queued && !c->resend && c->writable &&
+        bny_tcp_may_keep(c, frame_bytes(hdr)) && write_now(c, hdr, buf, &put)) {
         count(ep, hdr, 0);
         return 0;
     }
@@ -269,8 +497,11 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
         memcpy(copy, buf, hdr->len);
     it = push(c, hdr, copy, TCP_COPY);
     it->copy_used = used;
-    c->write_off = c->queued - c->written == 1 ? put : c->write_off;
+    if (put)
+        c->write_off = put;
     count(ep, hdr, 1);
+    if (c->sec)
+        bny_tcp_flush(c);
     bny_tcp_activate(c);
     return 0;
 }

@@ -72,14 +72,25 @@ static struct tcp_msg *msg_get(struct tcp_conn *c, const struct bny_hdr *hdr)
     return m;
 }
 
-/* One read. > 0 bytes; 0: none now; -1: the connection ended and was closed. */
-static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
+/* One read. > 0 bytes; 0: none now; -1: the connection is closed. */
+static ssize_t read_wire(struct tcp_conn *c, void *dst, size_t len)
 {
     ssize_t n;
 
+    if (c->fd < 0) {
+        c->readable = 0;
+        return 0;
+    }
+    if (c->ends && len > c->until - c->got)
+        len = (size_t)(c->until - c->got);
     do
         n = recv(c->fd, dst, len, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
+    c->got += n > 0 ? (uint64_t)n : 0;
+    if (n > 0 && c->ends && c->got == c->until) {
+        bny_tcp_switch(c);
+        return n;
+    }
     if (n == (ssize_t)len)
         return n;
     /* Short: the socket is empty, and the edge of new data, or of the end, comes through epoll.
@@ -88,8 +99,41 @@ static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
         c->readable = 0;
         return n > 0 ? n : 0;
     }
-    bny_tcp_lost(c, n == 0 ? "it closed the connection without a farewell" : strerror(errno));
-    return -1;
+    bny_tcp_lost(c, n == 0 ? c->err : errno);
+    return c->state == TCP_OPEN ? 0 : -1;
+}
+
+/* The same where bytes come in records: only what was checked. */
+static ssize_t read_records(struct tcp_conn *c, void *dst, size_t len)
+{
+    struct tcp_secure *s = c->sec;
+    ssize_t n;
+
+    while (!s->nclear && !bny_tcp_has_record(s)) {
+        memmove(s->raw, s->raw + s->start, s->end - s->start);
+        s->end -= s->start;
+        s->start = 0;
+        n = read_wire(c, s->raw + s->end, s->cap - s->end);
+        if (n <= 0)
+            return n;
+        s->end += (uint32_t)n;
+    }
+    if (!s->nclear && bny_tcp_open(s) != 0) {
+        bny_tcp_down(c->ep, "its data were changed on the way, or are not its own");
+        return -1;
+    }
+    len = len < s->nclear ? len : s->nclear;
+    memcpy(dst, s->raw + s->clear, len);
+    s->clear += (uint32_t)len;
+    s->nclear -= (uint32_t)len;
+    if (s->nclear || bny_tcp_has_record(s))
+        c->readable = 1;
+    return (ssize_t)len;
+}
+
+static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
+{
+    return c->sec ? read_records(c, dst, len) : read_wire(c, dst, len);
 }
 
 /* Makes contiguous room for a frame of `need` bytes that begins at c->start. 0, or -1: no
@@ -324,7 +368,7 @@ long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
                         "view of [%u, +%u) in a message of %u bytes from rank %d that "
                         "must be viewed front to back",
                         off, len, msg->hdr.len, e->ep.peer);
-    if (c->fd < 0)
+    if (c->state != TCP_OPEN)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
     if (!to) {
         to = c->tile;

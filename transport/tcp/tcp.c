@@ -7,6 +7,8 @@
  * the sockets of one peer directly. */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +21,14 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/param.h"
 #include "transport/tcp/tcp.h"
 
 #define EPOLL_BATCH 32
+#define HOLD_NS     1000000u
+#define WATCH_EVERY                                                                            \
+    64 /* looks at all sockets between looks at the clock, where nothing waits */
 #define SERVE_EVERY 16 /* idle poll_ep() calls between two looks at everything else */
 
 extern const struct bny_transport_ops bny_tcp_ops;
@@ -54,7 +61,7 @@ static struct tcp_conn *pop_active(struct tcp_tp *t)
 /* Something can be done for it now, or an event waits. */
 static int wants_attention(const struct tcp_conn *c)
 {
-    if (c->reported != c->written)
+    if (c->reported != c->written && !c->resuming)
         return 1;
     if (c->state != TCP_OPEN)
         return 0;
@@ -75,11 +82,18 @@ static int progress(struct tcp_conn *c, struct bny_event *ev, int n)
 
 void bny_tcp_watch(struct tcp_conn *c)
 {
+    int one = 1, idle = 5, every = 1, times = 3;
     struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                               .data.ptr = c };
 
     if (epoll_ctl(c->tp->epfd, EPOLL_CTL_ADD, c->fd, &ev) != 0)
         bny_fail_errno("cannot watch a socket"); /* the handshake's deadline ends the attempt */
+    /* A host that vanished sends no end of stream. No user timeout: that ends a connection
+     * whose peer only computes. */
+    setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
 /* One look at all sockets: new edges, new connections, handshakes, deadlines. */
@@ -102,6 +116,8 @@ static void serve(struct tcp_tp *t)
         }
     }
     bny_tcp_join_timers(t);
+    if (t->tp.unsent || t->serves++ % WATCH_EVERY == 0)
+        bny_tcp_watch_paths(t);
     while (t->grave) {
         struct tcp_conn *c = t->grave;
 
@@ -112,27 +128,16 @@ static void serve(struct tcp_tp *t)
 
 /* ---- the end of connections and peers ---- */
 
-static void shut(struct tcp_conn *c)
+void bny_tcp_shut(struct tcp_conn *c)
 {
-    if (c->state == TCP_BACKOFF || c->state == TCP_CONNECTING || c->state == TCP_CHALLENGE)
-        c->tp->nconnecting--;
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
+    bny_tcp_join_end(c);
+    bny_tcp_close(c);
     c->state = TCP_CLOSED;
-    c->readable = 0;
+    c->readable = c->resuming = 0;
     if (c->outgoing) {
         bny_tcp_finish_items(c); /* nobody reads the memory any more */
         bny_tcp_activate(c);
     }
-}
-
-void bny_tcp_lost(struct tcp_conn *c, const char *why)
-{
-    if (c->farewell_seen || c->ep->left)
-        shut(c);
-    else
-        bny_tcp_down(c->ep, why);
 }
 
 void bny_tcp_down(struct tcp_ep *e, const char *why)
@@ -140,9 +145,9 @@ void bny_tcp_down(struct tcp_ep *e, const char *why)
     struct tcp_tp *t = (struct tcp_tp *)e->ep.tp;
 
     for (int lane = 0; lane < TCP_LANES; lane++) {
-        shut(&e->out[lane]);
+        bny_tcp_shut(&e->out[lane]);
         if (e->in[lane])
-            shut(e->in[lane]);
+            bny_tcp_shut(e->in[lane]);
     }
     if (e->down || e->left)
         return;
@@ -172,7 +177,7 @@ static void tcp_destroy(struct bny_tp *tp);
 static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {
     struct tcp_tp *t;
-    int rc;
+    int rc, integrity;
 
     *out = NULL;
     if (cfg->rank < 0 || cfg->rank >= cfg->nranks || !cfg->secret)
@@ -180,6 +185,9 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
                         cfg->nranks);
     if (sodium_init() < 0)
         return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
+    integrity = bny_tcp_integrity();
+    if (integrity < 0)
+        return integrity;
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
@@ -193,8 +201,11 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.eager_max = TCP_EAGER_MAX;
     t->tp.slot_max = TCP_SLOT_MAX;
     t->active_tail = &t->active_head;
+    t->integrity = integrity;
+    t->ciphers = bny_tcp_ciphers((enum tcp_integrity)integrity);
+    t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP_REPLACE") * 1000000000u;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
-    t->epfd = epoll_create1(EPOLL_CLOEXEC);
+    t->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     rc = t->epfd < 0 ? bny_fail_errno("rank %d: epoll_create1", cfg->rank)
                      : bny_tcp_listen(t, cfg->ifname, cfg->port_range);
     if (rc != 0) {
@@ -285,8 +296,11 @@ static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len
 
 static void free_conn(struct tcp_conn *c)
 {
-    if (c->fd >= 0)
-        close(c->fd);
+    bny_tcp_close(c);
+    bny_tcp_drop_kept(c);
+    for (uint32_t pos = c->reported; pos != c->queued; pos++)
+        free(c->items[pos & (TCP_ITEMS - 1)].own);
+    bny_tcp_secure_free(c->sec);
     free(c->items);
     free(c->copy);
     free(c->tile);
@@ -312,9 +326,9 @@ static void tcp_destroy(struct bny_tp *tp)
     if (!t)
         return;
     for (int i = 0; i < t->nlisten; i++)
-        close(t->listeners[i]);
+        bny_fd_close(t->listeners[i]);
     for (int i = 0; i < t->nhalf; i++) {
-        close(t->half[i]->fd);
+        bny_fd_close(t->half[i]->fd);
         free(t->half[i]);
     }
     for (int r = 0; r < tp->nranks; r++)
@@ -326,6 +340,12 @@ static void tcp_destroy(struct bny_tp *tp)
         t->all_chunks = k->all;
         free(k);
     }
+    while (t->free_kept) {
+        struct tcp_kept *k = t->free_kept;
+
+        t->free_kept = k->next;
+        free(k);
+    }
     while (t->all_msgs) {
         struct tcp_msg *m = t->all_msgs;
 
@@ -333,18 +353,34 @@ static void tcp_destroy(struct bny_tp *tp)
         free(m);
     }
     if (t->epfd >= 0)
-        close(t->epfd);
+        bny_fd_close(t->epfd);
     sodium_memzero(t->secret, sizeof t->secret);
     free(t->eps);
     free(t);
 }
 
+/* On the way back. Each connection begins there anew, with the same words. */
+static size_t farewell_words(struct tcp_conn *c, uint8_t *words)
+{
+    const struct bny_hdr hdr = { .kind = TCP_KIND_FAREWELL };
+
+    memcpy(words + (c->sec ? TCP_RECORD_HEAD : 0), &hdr, sizeof hdr);
+    if (!c->sec)
+        return sizeof hdr;
+    c->sec->tx_number = 0;
+    return bny_tcp_seal(c->sec, words, sizeof hdr);
+}
+
 /* Says farewell on one connection. 1 when the peer's kernel has everything, 0 not yet. */
 static int part(struct tcp_conn *c)
 {
-    static const struct bny_hdr hdr = { .kind = TCP_KIND_FAREWELL };
+    struct bny_hdr hdr;
     int unsent = 0;
 
+    if (c->outgoing && c->state == TCP_OPEN && c->readable)
+        bny_tcp_read_control(c);
+    if (c->resuming || (c->state == TCP_OPEN && c->fd < 0))
+        return c->ep->left;
     if (c->outgoing && !c->farewell_sent) {
         if (c->state == TCP_IDLE || (c->state != TCP_OPEN && !bny_tcp_pending(c)))
             return 1;
@@ -355,15 +391,21 @@ static int part(struct tcp_conn *c)
         return 1;
     if (c->outgoing) {
         if (bny_tcp_flush(c) != 0)
-            return 1;
+            return !c->resuming;
     } else if (!c->farewell_sent) {
-        ssize_t n = send(c->fd, &hdr, sizeof hdr, MSG_NOSIGNAL | MSG_DONTWAIT);
+        uint8_t words[TCP_RECORD_HEAD + sizeof hdr + TCP_TAG_MAX];
+        ssize_t n = send(c->fd, words, farewell_words(c, words), MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
-        c->farewell_sent = 1; /* an error means that nobody listens */
+        c->farewell_sent = 1;
+        if (n < 0) { /* nobody listens, or a loss: reading tells, after what has come before */
+            c->err = errno;
+            c->readable = 1;
+            bny_tcp_activate(c);
+        }
     }
-    if (bny_tcp_pending(c))
+    if (bny_tcp_pending(c) || (c->err && c->ep->claimed))
         return 0;
     /* Closing a socket with unread input resets it, and a reset overtakes what is still being
      * sent. */
@@ -444,8 +486,8 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
             if (wants_attention(in))
                 bny_tcp_activate(in);
         }
-        if (got < n && out->reported != out->queued) {
-            out->writable = 1;
+        if (got < n && (out->reported != out->queued || out->resend)) {
+            out->writable = out->state == TCP_OPEN;
             got += progress(out, ev + got, n - got);
             if (wants_attention(out))
                 bny_tcp_activate(out);
@@ -458,20 +500,37 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return got;
 }
 
+/* It waits for an acknowledgement, or room to keep what has none, and no descriptor tells of
+ * that. */
+static int only_holds(struct tcp_conn *c)
+{
+    uint64_t before = c->acked;
+
+    if (!c->outgoing || c->state != TCP_OPEN || c->readable)
+        return 0;
+    if (!c->full && (c->looks <= TCP_LOOKS || (c->writable && bny_tcp_pending(c))))
+        return 0;
+    bny_tcp_ask_acked(c);
+    return c->acked == before;
+}
+
 static uint64_t tcp_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 {
     struct tcp_tp *t = (struct tcp_tp *)tp;
     uint64_t next, now;
 
     *nfds = 0;
-    if (t->active_head || t->ndown || cap < 1)
+    for (struct tcp_conn *c = t->active_head; c; c = c->next_active)
+        if (!only_holds(c))
+            return 0;
+    if (t->ndown || cap < 1)
         return 0;
     fds[(*nfds)++] = t->epfd;
     next = bny_tcp_join_next_ns(t);
-    if (next == UINT64_MAX)
-        return next;
-    now = bny_now_ns();
-    return next > now ? next - now : 0;
+    now = next == UINT64_MAX ? 0 : bny_now_ns();
+    if (next != UINT64_MAX)
+        next = next > now ? next - now : 0;
+    return t->active_head && next > HOLD_NS ? HOLD_NS : next;
 }
 
 static void tcp_disarm(struct bny_tp *tp)
@@ -495,6 +554,7 @@ const struct bny_transport_ops bny_tcp_ops = {
     .poll_ep = tcp_poll_ep,
     .view = bny_tcp_view,
     .release = bny_tcp_release,
+    .recall = bny_tcp_recall,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
 };

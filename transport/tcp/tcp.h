@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the tcp transport. addr.c: listening and address blobs; join.c: connecting, accepting,
- * proving the secret; path.c: the bytes; tcp.c: the table, polling, life and death.
+ * proving the secret; path.c, recv.c: the bytes; keep.c: those that may have to be sent again;
+ * resume.c: connections that are lost and made anew; secure.c: bytes that are checked or
+ * encrypted; tcp.c: the table, polling, life and death.
  *
  * Connections. A connection carries messages one way, from the rank that opened it; the other
  * way it carries at most a farewell. So two ranks that first speak at the same moment need no
  * tie-break, and a rank that only receives opens nothing. Up to LANES connections per
  * direction, opened by the first message of a channel (channel modulo LANES); a stalled one
  * does not hold up another.
+ *
+ * A connection that is lost (a reset, a path that is gone) is no death: the sender connects
+ * again, and the bytes go on where the receiver has no more of them. What both count are the
+ * bytes since the first handshake; frames have no numbers. resume.c has the rules.
  *
  * On the wire after the handshake: frames of struct bny_hdr, payload, and zeros up to a
  * multiple of 16, so that payload that is lent straight from the receive buffer is aligned. */
@@ -15,9 +21,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "transport/bootstrap/net.h"
 #include "transport/msg_list.h"
+#include "transport/tcp/secure.h"
 #include "transport/transport.h"
 
 #define TCP_LANES       2
@@ -37,7 +45,12 @@
 #define TCP_HALF_MAX      128     /* accepted connections that have not proven themselves yet */
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_CONNECT_NS    15000000000u
-#define TCP_KIND_FAREWELL 0xf0 /* control frame, no payload */
+#define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
+#define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
+#define TCP_KEPT_MAX      64     /* blocks of a connection: 1 MiB */
+#define TCP_SEALED_MAX    256    /* the same where all that is sent is in them */
+#define TCP_NEXT_MAX      16     /* connections that wait until the older ones were read */
+#define TCP_LOOKS         4      /* at what is acknowledged, before it is copied */
 
 struct tcp_tp;
 struct tcp_ep;
@@ -53,15 +66,25 @@ struct tcp_blob {
 };
 _Static_assert(sizeof(struct tcp_blob) == 208, "wire format");
 
-/* Handshake: the connecting rank sends the hello, gets nonce and proof, sends its proof. */
+/* Handshake: the connecting rank sends the hello, gets answer and proof, sends its proof. */
 struct tcp_hello {
     char magic[4];
     uint16_t wire, lane;
     int32_t from, to;
     uint8_t nonce[32];
-    uint8_t reserved[16];
+    uint32_t epoch;             /* attempts of this lane to go on, 0: it begins */
+    uint8_t integrity, ciphers; /* enum tcp_integrity; bits of enum tcp_cipher */
+    uint8_t reserved[10];
+    uint8_t random[32]; /* the lane's, for its key: always the same */
 };
-_Static_assert(sizeof(struct tcp_hello) == 64, "wire format");
+_Static_assert(sizeof(struct tcp_hello) == 96, "wire format");
+
+struct tcp_answer {
+    uint8_t nonce[32];
+    uint64_t got; /* bytes of the lane that the answering rank has, or will read */
+    uint8_t cipher, reserved[7];
+};
+_Static_assert(sizeof(struct tcp_answer) == 48, "wire format");
 
 enum tcp_state {
     TCP_IDLE,       /* outgoing: not needed yet */
@@ -79,10 +102,17 @@ enum tcp_item_kind { TCP_COPY, TCP_USER, TCP_SLOT };
 struct tcp_item { /* one message to be written */
     struct bny_hdr hdr;
     const uint8_t *buf;
-    void *cookie;
+    void *cookie, *own; /* own: buf is a copy of ours */
     uint32_t copy_used; /* bytes of the copy ring that its end frees */
     int slot;
     enum tcp_item_kind kind;
+};
+
+struct tcp_kept { /* bytes that the kernel has been given */
+    struct tcp_kept *next;
+    uint64_t from; /* their place in the lane */
+    uint32_t len;
+    uint8_t data[TCP_KEPT_BYTES];
 };
 
 struct tcp_chunk { /* a receive buffer; freed to the tp's list at 0 references */
@@ -109,10 +139,15 @@ struct tcp_conn {
     /* attention: in tp's list of connections with something to do */
     struct tcp_conn *next_active;
     int active, readable, writable;
+    struct tcp_conn *next_connecting,
+        **at_connecting; /* in tp's list; at NULL: it is in none */
     int farewell_sent, farewell_seen;
     /* handshake */
     struct tcp_hello hello;
-    uint8_t nonce[32], hs[64];
+    struct tcp_answer answer;
+    struct tcp_secure *sec; /* NULL: plain */
+    uint8_t random[32];
+    uint8_t hs[96];
     uint32_t hs_have;
     uint64_t begun_ns, deadline_ns, give_up_ns, retry_ns; /* begun: the attempt */
     int candidate, round;
@@ -120,13 +155,40 @@ struct tcp_conn {
                      counted */
     int silences; /* attempts that the peer's kernel accepted, and nobody answered */
     char why[64]; /* the latest attempt failed */
+    /* loss (resume.c) */
+    uint32_t epoch;     /* of the latest attempt; incoming: of the latest that was proven */
+    int resuming;       /* outgoing: was open, and is being connected again */
+    int err;            /* errno of a write, which the socket tells only once */
+    int tried, refused; /* addresses in this round */
+    int refusals;       /* rounds in which nobody listened */
+    int losses;         /* in a row, without a byte between them */
+    uint64_t resumed_at;
     /* writing (outgoing) */
-    struct tcp_item *items;             /* [TCP_ITEMS] */
-    uint8_t *copy;                      /* [TCP_COPY_BYTES] */
-    uint32_t reported, written, queued; /* ring positions: reported <= written <= queued */
-    uint64_t write_off;                 /* bytes of the item at `written` that the kernel has */
+    struct tcp_item *items; /* [TCP_ITEMS] */
+    uint8_t *copy;          /* [TCP_COPY_BYTES] */
+    /* Ring positions: reported <= written <= queued. Items before `written` are the kernel's,
+     * and held until their bytes are acknowledged or kept. */
+    uint32_t reported, written, queued;
+    uint64_t write_off; /* bytes of the item at `written` that the kernel has */
     uint32_t copy_head, copy_used;
+    /* Bytes since the first handshake: the next one for the kernel, and the most it has had;
+     * those before `acked` the peer's kernel has, for certain; the item at `reported` begins
+     * at held_from, before which they are kept, from `acked` on. */
+    uint64_t pos, put, acked, held_from;
+    uint64_t resend;                /* bytes before held_from that must be sent again */
+    struct tcp_kept *kept, *newest; /* oldest first */
+    uint32_t nkept, ask_at;         /* blocks; with so many, ask what is acknowledged */
+    int owed; /* counted in unsent: kept bytes that must go, a connection that must come */
+    int full; /* of kept bytes: no more is sealed */
+    uint32_t looks; /* in vain, since the latest write */
     /* reading (incoming) */
+    uint64_t got;   /* bytes taken off the wire since the first handshake */
+    uint64_t until; /* ends: fd is read up to here, then the next one */
+    int ends, nnext;
+    struct tcp_next {
+        int fd;
+        uint64_t until; /* of all but the last */
+    } next[TCP_NEXT_MAX];
     struct tcp_chunk *chunk;
     uint32_t start, end; /* unread bytes of chunk */
     uint32_t nchunks;
@@ -159,6 +221,9 @@ struct tcp_ep {
 struct tcp_tp {
     struct bny_tp tp;
     uint8_t secret[32];
+    int integrity;    /* enum tcp_integrity */
+    unsigned ciphers; /* that we have for it */
+    int told;         /* lanes whose cipher was told of */
     int epfd;
     int nlisten, listeners[TCP_ADDRS];
     struct tcp_blob blob;
@@ -167,9 +232,16 @@ struct tcp_tp {
     struct tcp_ep **eps; /* [nranks] */
     struct tcp_conn *active_head, **active_tail;
     struct tcp_conn *half[TCP_HALF_MAX];
-    int nhalf, nconnecting, ndown;
+    int nhalf, ndown;
+    struct tcp_conn *connecting;  /* list: from bny_tcp_join_begin to _end */
+    struct tcp_conn *timers_next; /* of it, while the timers are looked at */
     struct tcp_conn *grave; /* dropped half-open connections, freed at the end of a poll */
     struct tcp_chunk *free_chunks, *all_chunks;
+    struct tcp_kept *free_kept;
+    uint32_t nfree_kept;
+    uint64_t replace_ns; /* in which a lost connection must be made anew; 0: it is not */
+    uint64_t watch_ns;   /* when paths are looked at next */
+    uint32_t serves;
     struct bny_msg_list free_msgs;
     struct tcp_msg *all_msgs;
     uint64_t foreign_log_ns;
@@ -191,23 +263,68 @@ void bny_tcp_start_connect(struct tcp_conn *c); /* an idle outgoing connection *
 void bny_tcp_accept(struct tcp_tp *t, int listener);
 void bny_tcp_join_event(
     struct tcp_conn *c); /* a socket event of a connection that is not open */
+void bny_tcp_join_lost(struct tcp_conn *c); /* an attempt that waits for its answer */
+/* The connection is being made: its timers count. */
+void bny_tcp_join_begin(struct tcp_conn *c);
+void bny_tcp_join_end(struct tcp_conn *c);
 void bny_tcp_join_timers(struct tcp_tp *t);
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: none */
 
 /* path.c */
-int bny_tcp_pending(const struct tcp_conn *c); /* messages wait for the socket */
+int bny_tcp_pending(const struct tcp_conn *c); /* bytes wait for the socket */
 /* Writes what the socket takes. 0, or -1 when the connection is lost (then it is closed). */
 int bny_tcp_flush(struct tcp_conn *c);
+/* A connection of ours, opened when it is idle; NULL: no memory. */
+struct tcp_conn *bny_tcp_lane(struct bny_ep *ep, int lane);
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_tcp_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
 int bny_tcp_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
 int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
 void bny_tcp_cancel(struct bny_ep *ep, struct bny_slot *slot);
 int bny_tcp_push_farewell(struct tcp_conn *c);
+/* Whoever waits for unsent messages waits for what the connection owes, too. */
+void bny_tcp_owe(struct tcp_conn *c);
 /* SENT events of finished messages. */
 int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n);
 /* The connection will write nothing more: everything queued is finished. */
 void bny_tcp_finish_items(struct tcp_conn *c);
+/* Goes back (or on) to byte `at`, which the receiver wants next. -1: that byte is not here. */
+int bny_tcp_rewind(struct tcp_conn *c, uint64_t at);
+void bny_tcp_recall(struct bny_tp *tp, void *cookie);
+
+/* keep.c */
+/* Asks the kernel what the peer's has acknowledged, and drops that. */
+void bny_tcp_ask_acked(struct tcp_conn *c);
+void bny_tcp_acked(struct tcp_conn *c, uint64_t at); /* all before it are */
+/* There is room to keep len bytes. */
+int bny_tcp_may_keep(struct tcp_conn *c, uint64_t len);
+/* Keeps the next bytes behind those kept, after bny_tcp_may_keep. */
+void bny_tcp_keep(struct tcp_conn *c, const void *data, size_t len);
+/* Room for len bytes in a row, to be filled, and then kept and sent. NULL: not now. */
+uint8_t *bny_tcp_keep_room(struct tcp_conn *c, uint32_t len);
+void bny_tcp_keep_filled(struct tcp_conn *c, uint32_t len);
+void bny_tcp_drop_kept(struct tcp_conn *c);
+/* As many of the bytes to be sent again as go into iov[max]. Returns them. */
+uint64_t bny_tcp_kept_iov(const struct tcp_conn *c, struct iovec *iov, int max, int *n);
+
+/* resume.c */
+/* A read or write ended the connection: err, or 0: in order, but without a farewell. After it
+ * the connection is lost, and made anew, or its peer is down. */
+void bny_tcp_lost(struct tcp_conn *c, int err);
+/* Closes at once: what is on the way is sent no more, and the peer sees no orderly end. */
+void bny_tcp_abort(int fd);
+/* A round of attempts has failed. 1: the connection is given up. */
+int bny_tcp_resume_gives_up(const struct tcp_conn *c, uint64_t now);
+/* The answering rank's word is good: goes on from there. -1: the peer is down. */
+int bny_tcp_resumed(struct tcp_conn *c);
+/* What to answer a hello of this lane. */
+uint64_t bny_tcp_announce(const struct tcp_conn *in);
+/* A proven connection follows the lane's present one. Takes its socket. -1: not now. */
+int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh);
+void bny_tcp_switch(struct tcp_conn *in); /* to the next socket; there is one */
+void bny_tcp_close(struct tcp_conn *c);   /* all its sockets */
+/* Once a second: a connection whose output waits while nobody answers is lost. */
+void bny_tcp_watch_paths(struct tcp_tp *t);
 
 /* recv.c */
 int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n);
@@ -218,8 +335,7 @@ void bny_tcp_release(struct bny_msg *msg);
 /* tcp.c */
 struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer); /* made on first use; NULL: no memory */
 void bny_tcp_activate(struct tcp_conn *c);
-/* The connection ended. With a farewell seen it is only closed; else the peer is down. */
-void bny_tcp_lost(struct tcp_conn *c, const char *why);
+void bny_tcp_shut(struct tcp_conn *c); /* for good */
 void bny_tcp_down(struct tcp_ep *e, const char *why);
 void bny_tcp_watch(struct tcp_conn *c); /* adds fd to the epoll set */
 

@@ -16,6 +16,8 @@
 #include "transport/bootstrap/id.h"
 
 TestSuite(allgather, .timeout = 60);
+TestSuite(settle, .timeout = 60);
+TestSuite(abort, .timeout = 60);
 
 #define RANKS_MAX 64
 
@@ -272,15 +274,65 @@ Test(allgather, a_wrong_secret_is_refused_and_the_job_goes_on)
     job_free(&j);
 }
 
+/* Where the user gives the secret, a rank with another one is his slip: all are told, long
+ * before init's deadline, and by what remedy. */
+struct slip {
+    enum bny_key_from from;
+    char word[40];
+    int rank; /* whose secret differs */
+    int span;
+};
+
+ParameterizedTestParameters(allgather, another_secret_fails_everybody_soon)
+{
+    static struct slip slips[] = {
+        { BNY_KEY_COOKIE, "copy ~/.banyan-cookie", 2, 1 },
+        { BNY_KEY_COOKIE, "copy ~/.banyan-cookie", 1, 16 },
+        { BNY_KEY_SECRET, "BANYAN_SECRET_FILE alike", 2, 16 },
+        { BNY_KEY_WORDS, "BANYAN_INSECURE=1 on all", 1, 1 },
+        { BNY_KEY_COOKIE, "copy ~/.banyan-cookie", 0, 16 },
+    };
+    return cr_make_param_array(struct slip, slips, sizeof slips / sizeof slips[0]);
+}
+
+ParameterizedTest(struct slip *s, allgather, another_secret_fails_everybody_soon)
+{
+    struct job j;
+    struct bny_id wrong;
+    uint64_t begun = bny_now_ns();
+
+    job_new(&j, 16);
+    j.id.key_from = (uint8_t)s->from;
+    j.id.span = (uint8_t)s->span;
+    wrong = j.id;
+    wrong.secret[31] ^= 1;
+    for (int r = 0; r < 3; r++)
+        job_start(&j, r, 3, r == s->rank ? &wrong : NULL, 15);
+    cr_assert_eq(job_drive(&j), 0);
+    for (int r = 0; r < 3; r++) {
+        cr_assert_eq(j.rc[r], -BANYAN_ECONFIG, "rank %d: %d %s", r, j.rc[r], j.text[r]);
+        cr_assert(strstr(j.text[r], "has another secret than rank 0 (127.0.0.1:") ||
+                      strstr(j.text[r], "has another secret than rank 0 ("),
+                  "%s", j.text[r]);
+        cr_assert(strstr(j.text[r], s->word), "\"%s\" lacks \"%s\"", j.text[r], s->word);
+    }
+    cr_assert_lt(bny_now_ns() - begun, 10000000000u, "by init's deadline");
+    job_free(&j);
+}
+
 Test(allgather, a_duplicate_rank_fails_everybody_the_same)
 {
     struct job j;
+    const char *at;
 
     job_new(&j, 16);
     for (int i = 0; i < 5; i++)
         job_start(&j, (int[]){ 0, 1, 2, 2, 3 }[i], 5, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
     job_expect_failure(&j, BANYAN_EPROTO, "two processes joined as rank 2", "its own rank");
+    /* Both addresses. */
+    at = strstr(j.text[0], "127.0.0.1:");
+    cr_assert(at && strstr(at + 1, "127.0.0.1:"), "%s", j.text[0]);
     job_free(&j);
 }
 
@@ -412,6 +464,263 @@ Test(allgather, a_rank_that_leaves_is_named)
     bny_conn_free(c);
     cr_assert_eq(job_drive(&j), 0);
     job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 2 left", "init");
+    job_free(&j);
+}
+
+/* Its process ended before it had a card: proof is enough to be missed. */
+Test(allgather, a_rank_that_leaves_without_a_card_is_named)
+{
+    struct job j;
+    struct bny_conn_self self;
+
+    job_new(&j, 16);
+    job_start(&j, 0, 4, NULL, 20);
+    job_start(&j, 1, 4, NULL, 20);
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, j.id.secret, j.id.job, 2, 4);
+    bny_conn_free(join_by_hand(&j, &self));
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 2 left", "init");
+    job_free(&j);
+}
+
+/* ---- after the cards ---- */
+
+/* As job_drive, but nobody is freed: until all have their cards. */
+static void job_gather(struct job *j)
+{
+    uint64_t end = bny_deadline_in(20);
+    int open;
+
+    do {
+        open = 0;
+        for (int i = 0; i < j->nranks; i++) {
+            if (j->rc[i] == 0)
+                j->rc[i] = bny_bootstrap_progress(j->b[i], j->got[i]);
+            open += j->rc[i] == 0;
+        }
+    } while (open && !bny_deadline_passed(end));
+    for (int i = 0; i < j->nranks; i++) {
+        cr_assert_eq(j->rc[i], 1);
+        j->rc[i] = 0;
+    }
+}
+
+/* Until all that have a bootstrap are settled or failed; bit i of ready: rank i is. Returns how
+ * many are neither after the seconds. */
+static int job_settle(struct job *j, unsigned ready, double seconds)
+{
+    uint64_t end = bny_deadline_in(seconds);
+    int open;
+
+    do {
+        open = 0;
+        for (int i = 0; i < j->nranks; i++) {
+            if (j->b[i] && !j->rc[i])
+                j->rc[i] = bny_bootstrap_settle(j->b[i], (int)(ready >> i & 1));
+            if (j->b[i] && j->rc[i] < 0)
+                snprintf(j->text[i], sizeof j->text[i], "%s", banyan_last_error());
+            open += j->b[i] && !j->rc[i];
+        }
+    } while (open && !bny_deadline_passed(end));
+    return open;
+}
+
+/* All but rank `without` failed with the code and the words. */
+static void job_expect_told(struct job *j, int without, int code, const char *words)
+{
+    for (int i = 0; i < j->nranks; i++) {
+        if (i == without)
+            continue;
+        cr_assert_eq(j->rc[i], -code, "rank %d: %d %s", i, j->rc[i], j->text[i]);
+        cr_assert(strstr(j->text[i], words), "rank %d: \"%s\" lacks \"%s\"", i, j->text[i],
+                  words);
+    }
+}
+
+static void job_of(struct job *j, int n)
+{
+    job_new(j, 16);
+    for (int r = 0; r < n; r++)
+        job_start(j, r, n, NULL, 20);
+}
+
+Test(settle, all_go_when_the_last_is_ready)
+{
+    struct job j;
+
+    job_of(&j, 5);
+    job_gather(&j);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(job_settle(&j, (unsigned[]){ 0, 0x4, 0xd, 0x1e }[i], 0.02), 5);
+    cr_assert_eq(job_settle(&j, 0x1f, 20), 0);
+    for (int r = 0; r < 5; r++)
+        cr_assert_eq(j.rc[r], 1, "rank %d: %s", r, j.text[r]);
+    job_free(&j);
+}
+
+/* A process that ends after the cards, before all are ready: with its own word or without. */
+Test(settle, an_end_before_all_are_ready_is_told)
+{
+    for (int victim = 0; victim < 4; victim++) {
+        struct job j;
+        char name[20];
+
+        job_of(&j, 4);
+        job_gather(&j);
+        cr_assert_eq(job_settle(&j, 0xe, 0.01), 4);
+        bny_bootstrap_destroy(j.b[victim]);
+        j.b[victim] = NULL;
+        cr_assert_eq(job_settle(&j, 0xe, 20), 0, "rank %d", victim);
+        snprintf(name, sizeof name, "rank %d", victim);
+        job_expect_told(&j, victim, BANYAN_ERANKDEAD, name);
+        job_free(&j);
+    }
+}
+
+Test(settle, a_rank_that_cannot_join_tells_the_others)
+{
+    for (int victim = 1; victim < 4; victim++) {
+        struct job j;
+
+        job_of(&j, 4);
+        job_gather(&j);
+        cr_assert_eq(job_settle(&j, 0, 0.01), 4);
+        bny_bootstrap_abort(j.b[victim], BANYAN_ENOMEM, "rank x has no room");
+        bny_bootstrap_destroy(j.b[victim]);
+        j.b[victim] = NULL;
+        cr_assert_eq(job_settle(&j, 0, 20), 0, "rank %d", victim);
+        job_expect_told(&j, victim, BANYAN_ENOMEM, "rank x has no room");
+        job_free(&j);
+    }
+}
+
+Test(settle, a_late_rank_is_named_at_the_deadline)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    for (int r = 0; r < 4; r++)
+        job_start(&j, r, 4, NULL, 1);
+    job_gather(&j);
+    cr_assert_eq(job_settle(&j, 0x5, 20), 0);
+    job_expect_told(&j, -1, BANYAN_ETIMEDOUT, "ranks 1, 3 of 4 did not connect");
+    job_free(&j);
+}
+
+/* ---- those who do not come ---- */
+
+/* Other processes with the root, so that nobody waits for a thread of this one. */
+static void abort_as(const struct bny_id *id, int rank, int report)
+{
+    struct bny_bootstrap *b;
+
+    if (fork() != 0)
+        return;
+    if (report) {
+        bny_bootstrap_report(id, 4, rank, BANYAN_ERANKDEAD, "rank x was killed",
+                             bny_deadline_in(10));
+        _exit(0);
+    }
+    if (bny_bootstrap_start(&b, id, 4, rank, NULL, 16, "", "", bny_deadline_in(10)) != 0)
+        _exit(1);
+    bny_bootstrap_abort(b, BANYAN_ENOMEM, "rank x has no room");
+    bny_bootstrap_destroy(b);
+    _exit(0);
+}
+
+Test(abort, ends_all_with_its_sentence)
+{
+    for (int report = 0; report < 2; report++) {
+        struct job j;
+        uint64_t begun = bny_now_ns();
+
+        job_new(&j, 16);
+        for (int r = 0; r < 3; r++)
+            job_start(&j, r, 4, NULL, 20);
+        abort_as(&j.id, 3, report);
+        cr_assert_eq(job_drive(&j), 0);
+        job_expect_failure(&j, report ? BANYAN_ERANKDEAD : BANYAN_ENOMEM,
+                           report ? "rank x was killed" : "rank x has no room", "");
+        cr_assert_lt(bny_now_ns() - begun, 5000000000u);
+        job_free(&j);
+    }
+}
+
+/* The launcher speaks of a rank that has been there. */
+Test(abort, of_a_rank_that_had_joined)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    for (int r = 0; r < 3; r++)
+        job_start(&j, r, 4, NULL, 20);
+    for (int i = 0; i < 200; i++)
+        for (int r = 0; r < 3; r++)
+            cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
+    abort_as(&j.id, 2, 1);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ERANKDEAD, "rank x was killed", "");
+    job_free(&j);
+}
+
+Test(abort, of_the_root_reaches_all)
+{
+    struct job j;
+    int told = 0;
+
+    job_new(&j, 16);
+    if (fork() == 0) { /* the root, whose listener it inherits */
+        struct bny_bootstrap *b;
+
+        if (bny_bootstrap_start(&b, &j.id, 4, 0, NULL, 16, "", "", bny_deadline_in(10)) == 0)
+            bny_bootstrap_abort(b, BANYAN_ENOMEM, "rank 0 has no room");
+        _exit(0);
+    }
+    close(bny_id_take_fd(&j.id));
+    for (int r = 1; r < 4; r++)
+        job_start(&j, r, 4, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    for (int i = 0; i < 3; i++)
+        told += j.rc[i] == -BANYAN_ENOMEM && strstr(j.text[i], "rank 0 has no room");
+    cr_assert_eq(told, 3, "%d %s", j.rc[0], j.text[0]);
+    job_free(&j);
+}
+
+/* A stranger's word ends nothing. */
+Test(abort, of_a_stranger_is_nothing)
+{
+    struct job j;
+    struct bny_id wrong;
+
+    job_new(&j, 16);
+    wrong = j.id;
+    wrong.secret[0] ^= 1;
+    for (int r = 0; r < 3; r++)
+        job_start(&j, r, 4, NULL, 20);
+    abort_as(&wrong, 3, 1);
+    abort_as(&wrong, 1, 0);
+    for (uint64_t end = bny_deadline_in(1); !bny_deadline_passed(end);)
+        for (int r = 0; r < 3; r++)
+            cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
+    job_start(&j, 3, 4, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
+/* The root listened when the id was made, and does no more: it has ended, whatever time is
+ * left. */
+Test(abort, a_root_that_has_ended_is_not_waited_for)
+{
+    struct job j;
+    uint64_t begun = bny_now_ns();
+
+    job_new(&j, 16);
+    close(bny_id_take_fd(&j.id));
+    job_start(&j, 1, 2, NULL, 20);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 0 ended", "nobody listens");
+    cr_assert_lt(bny_now_ns() - begun, 10000000000u);
     job_free(&j);
 }
 

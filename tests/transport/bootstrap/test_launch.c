@@ -11,17 +11,44 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "support.h"
+#include "transport/bootstrap/cookie.h"
 #include "transport/bootstrap/id.h"
 #include "transport/bootstrap/launch.h"
 
 extern char **environ;
 
 #define FREE_PORT 29400 /* candidates above it are tried until one is free */
+
+static char home[] = "/tmp/banyan-home-XXXXXX";
+
+/* The name of a file in the test's home, which is HOME. */
+static const char *in_home(const char *name)
+{
+    static char path[100];
+
+    snprintf(path, sizeof path, "%s/%s", home, name);
+    return path;
+}
+
+static void move_in(void)
+{
+    cr_assert(mkdtemp(home));
+    setenv("HOME", home, 1);
+}
+
+static void move_out(void)
+{
+    unlink(in_home(".banyan-cookie"));
+    cr_expect_eq(rmdir(home), 0, "something besides the cookie is left in HOME");
+}
+
+TestSuite(launch, .init = move_in, .fini = move_out);
 
 /* ---- in this process ---- */
 
@@ -160,6 +187,157 @@ Test(launch, a_secret_file_counts_without_its_newline)
                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 BANYAN_SECRET=hush"),
         0);
     cr_assert_eq(memcmp(a.id.secret, b.id.secret, 32), 0);
+}
+
+/* ---- cookies ---- */
+
+#define JOB "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
+
+static void write_cookie(const char *text, mode_t mode)
+{
+    int fd = open(in_home(".banyan-cookie"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    cr_assert_eq(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static void refused(const char *word)
+{
+    struct bny_launch l;
+
+    cr_assert_eq(launch(&l, JOB), -BANYAN_ECONFIG);
+    cr_assert(strstr(banyan_last_error(), word), "\"%s\" lacks \"%s\"", banyan_last_error(),
+              word);
+    cr_assert(strstr(banyan_last_error(), in_home(".banyan-cookie")) &&
+                  strstr(banyan_last_error(), "BANYAN_SECRET_FILE"),
+              "%s", banyan_last_error());
+}
+
+#define DIGITS_64 "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF"
+
+Test(launch, without_a_secret_it_is_the_users_cookie)
+{
+    struct bny_launch a, b;
+    struct stat st;
+
+    cr_assert_eq(launch(&a, JOB), 0, "%s", banyan_last_error());
+    cr_assert_eq(stat(in_home(".banyan-cookie"), &st), 0, "made at first use");
+    cr_assert(S_ISREG(st.st_mode) && (st.st_mode & 0777) == 0600 && st.st_size == 65,
+              "mode %o, %d bytes", (unsigned)st.st_mode, (int)st.st_size);
+    cr_assert_eq(launch(&b, JOB), 0);
+    cr_assert_eq(memcmp(&a.id, &b.id, sizeof a.id), 0, "and read from then on");
+    cr_assert_eq(a.id.key_from, BNY_KEY_COOKIE);
+    cr_assert_eq(unlink(in_home(".banyan-cookie")), 0);
+    cr_assert_eq(launch(&b, JOB), 0);
+    cr_assert_neq(memcmp(a.id.secret, b.id.secret, 32), 0, "the secret is the cookie");
+    cr_assert_eq(memcmp(a.id.job, b.id.job, 8), 0);
+    write_cookie(DIGITS_64, 0400);
+    cr_assert_eq(launch(&a, JOB), 0, "%s", banyan_last_error());
+    write_cookie(DIGITS_64 "\n", 0600);
+    cr_assert_eq(launch(&b, JOB), 0, "%s", banyan_last_error());
+    cr_assert_eq(memcmp(&a.id, &b.id, sizeof a.id), 0);
+}
+
+Test(launch, a_cookie_that_others_may_know_is_refused)
+{
+    struct bny_launch l;
+
+    write_cookie(DIGITS_64 "\n", 0640);
+    refused("mode 640");
+    write_cookie(DIGITS_64 "\n", 0602);
+    refused("mode 602");
+    for (size_t i = 0; i < 5; i++) {
+        write_cookie(
+            (const char *[]){ "", "00", DIGITS_64 "0", DIGITS_64 "\n\n", "x" DIGITS_64 }[i],
+            0600);
+        refused("64 hexadecimal digits");
+    }
+    cr_assert_eq(unlink(in_home(".banyan-cookie")), 0);
+    cr_assert_eq(symlink("/dev/zero", in_home(".banyan-cookie")), 0);
+    refused("symbolic link");
+    cr_assert_eq(unlink(in_home(".banyan-cookie")), 0);
+    cr_assert_eq(mkfifo(in_home(".banyan-cookie"), 0600), 0);
+    refused("no ordinary file");
+    cr_assert_eq(unlink(in_home(".banyan-cookie")), 0);
+    /* A secret needs no cookie. */
+    cr_assert_eq(launch(&l, JOB " BANYAN_SECRET=hush"), 0, "%s", banyan_last_error());
+    cr_assert_eq(l.id.key_from, BNY_KEY_SECRET);
+    unsetenv("BANYAN_SECRET");
+    cr_assert_eq(launch(&l, JOB " BANYAN_INSECURE=1"), 0, "%s", banyan_last_error());
+    cr_assert_eq(l.id.key_from, BNY_KEY_WORDS);
+    cr_assert_neq(access(in_home(".banyan-cookie"), F_OK), 0, "none was made");
+}
+
+Test(launch, a_cookie_of_another_user_is_refused)
+{
+    write_cookie(DIGITS_64 "\n", 0600);
+    if (chown(in_home(".banyan-cookie"), 65534, 65534) != 0)
+        cr_skip_test("only root can give files away");
+    refused("belongs to uid 65534");
+}
+
+/* Containers: no home, or one that is somebody else's. */
+Test(launch, without_a_home_the_cookie_lies_in_tmp)
+{
+    static const char *const homes[] = { "/nonexistent", "relative", "" };
+    uint8_t first[BNY_COOKIE_BYTES], again[BNY_COOKIE_BYTES];
+    char path[BNY_COOKIE_PATH], want[60];
+    int there;
+
+    snprintf(want, sizeof want, "/tmp/.banyan-cookie-%u", (unsigned)geteuid());
+    there = access(want, F_OK) == 0; /* then a user's, who shall keep it */
+    for (size_t i = 0; i < 3; i++) {
+        setenv("HOME", homes[i], 1);
+        cr_assert_eq(bny_cookie_read(i ? again : first, path), 0, "%s", banyan_last_error());
+        cr_assert_str_eq(path, want);
+        cr_assert(!i || !memcmp(first, again, sizeof again));
+    }
+    setenv("HOME", home, 1);
+    if (chown(home, 65534, 65534) == 0) {
+        cr_assert_eq(bny_cookie_read(again, path), 0, "%s", banyan_last_error());
+        cr_assert_str_eq(path, want);
+    }
+    if (!there)
+        unlink(want);
+}
+
+/* Ranks that start together make it together; and one removes it all the time. */
+Test(launch, a_cookie_is_one_however_many_make_it, .timeout = 60)
+{
+    enum { N = 12, ROUNDS = 40 };
+
+    for (int round = 0; round < ROUNDS; round++) {
+        uint8_t got[N][BNY_COOKIE_BYTES];
+        char path[BNY_COOKIE_PATH];
+        int go[2], out[2], status;
+
+        cr_assert_eq(pipe(go), 0);
+        cr_assert_eq(pipe(out), 0);
+        for (int i = 0; i < N; i++)
+            if (fork() == 0) {
+                char c;
+
+                close(go[1]);
+                (void)!read(go[0], &c, 1); /* until all are there */
+                if (bny_cookie_read(got[0], path) != 0)
+                    memset(got[0], i + 1, sizeof got[0]);
+                (void)!write(out[1], got[0], sizeof got[0]);
+                _exit(0);
+            }
+        close(go[0]);
+        close(go[1]);
+        for (int i = 0; i < N; i++) {
+            cr_assert_eq(read(out[0], got[i], sizeof got[i]), (ssize_t)sizeof got[i]);
+            cr_assert_eq(memcmp(got[i], got[0], sizeof got[0]), 0, "round %d", round);
+        }
+        while (wait(&status) > 0)
+            ;
+        close(out[0]);
+        close(out[1]);
+        unlink(in_home(".banyan-cookie"));
+    }
 }
 
 Test(launch, slurm_ranks_derive_the_same_id)

@@ -106,6 +106,72 @@ Test(shm_peers, strangers_are_dropped_and_the_job_goes_on)
     pair_close(&pr);
 }
 
+static int nlines;
+
+static void count_lines(void *ctx, enum banyan_log_level level, const char *line)
+{
+    nlines += level <= BANYAN_LOG_WARN && strstr(line, "shm: ") != NULL;
+    (void)ctx;
+}
+
+/* 1000 connections, as uid; the first says something. */
+static void flood(struct pair *p, uid_t uid)
+{
+    int out[2], status;
+    char c = 0;
+    pid_t pid;
+
+    cr_assert_eq(pipe(out), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (geteuid() != uid && setresuid(uid, uid, uid) != 0)
+            _exit(1);
+        for (int i = 0; i < 1000; i++) {
+            int fd = dial_end(p->tp[0], SOCK_SEQPACKET);
+
+            if (fd >= 0 && i % 2)
+                (void)!send(fd, "junk", 4, MSG_NOSIGNAL);
+            if (fd >= 0)
+                close(fd);
+        }
+        (void)!write(out[1], &c, 1);
+        _exit(0);
+    }
+    close(out[1]);
+    /* Until all are there, and then a while: a poll looks at the sockets now and then. */
+    for (uint64_t end = 0; !end || !bny_deadline_passed(end);) {
+        struct pollfd done = { .fd = out[0], .events = POLLIN };
+        struct bny_event ev;
+
+        if (!end && poll(&done, 1, 0) != 0)
+            end = bny_deadline_in(0.2);
+        cr_assert_eq(bny_shm_ops.poll(p->tp[0], &ev, 1), 0);
+    }
+    close(out[0]);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+}
+
+/* Anybody on the host can see the name and connect. */
+Test(shm_peers, a_flood_of_strangers_leaves_few_lines)
+{
+    struct pair pr;
+
+    banyan_set_log(count_lines, NULL, BANYAN_LOG_INFO);
+    pair_open(&pr, "1");
+    flood(&pr, geteuid());
+    cr_assert_geq(nlines, 1);
+    cr_assert_lt(nlines, 10);
+    exchange_one(&pr, 1);
+    if (geteuid() == 0) {
+        flood(&pr, 65534);
+        cr_assert_lt(nlines, 20);
+        exchange_one(&pr, 2);
+    }
+    pair_close(&pr);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_INFO);
+}
+
 /* ---- liars ---- */
 
 enum lie {

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What all ranks compute from all cards. */
+#include "collectives/api/cards.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/api/job.h"
+#include "collectives/plan/topology.h"
+
+int bny_cards_check(const struct bny_card *cards, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        const struct bny_card *c = &cards[r];
+        if (c->magic != BNY_CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
+            strncmp(c->version, cards[0].version, sizeof c->version) != 0)
+            return bny_fail(BANYAN_EVERSION,
+                            "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
+                            "everywhere",
+                            r, c->version, cards[0].version);
+        if (strncmp(c->settings, cards[0].settings, sizeof c->settings) != 0)
+            return bny_fail(
+                BANYAN_ECONFIG,
+                "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
+                "BANYAN_* variables and the config alike on all ranks",
+                cards[0].settings, r, c->settings);
+    }
+    return 0;
+}
+
+/* Numbers what ranks are on, hosts for example: by 16 bytes of their cards, in the order of the
+ * lowest ranks there. of[nranks] is the caller's to free. Returns how many there are. */
+static int number_alike(const struct bny_card *cards, int nranks, size_t offset, int **of)
+{
+    unsigned n = (unsigned)nranks, mask = 1;
+    int *first, count = 0;
+
+    while (mask < 2 * n)
+        mask *= 2;
+    first = calloc(mask--, sizeof *first); /* a rank + 1; 0: none */
+    *of = calloc(n, sizeof **of);
+    if (!first || !*of) {
+        free(first);
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    }
+    for (unsigned r = 0; r < n; r++) {
+        const uint8_t *key = (const uint8_t *)&cards[r] + offset;
+        uint64_t at;
+
+        memcpy(&at, key, sizeof at); /* it is a hash */
+        while (first[at & mask] &&
+               memcmp((uint8_t *)&cards[first[at & mask] - 1] + offset, key, 16) != 0)
+            at++;
+        if (!first[at & mask]) {
+            first[at & mask] = (int)r + 1;
+            (*of)[r] = count++;
+        } else {
+            (*of)[r] = (*of)[first[at & mask] - 1];
+        }
+    }
+    free(first);
+    return count;
+}
+
+/* More ranks than CPUs on any host? All ranks compute the same from all cards. Also: which
+ * ranks are on ours. */
+static int look_at_hosts(struct bny_world *w, const struct bny_card *cards)
+{
+    struct {
+        uint64_t cpus[BNY_CARD_CPU_WORDS];
+        int ranks;
+    } * host;
+    int *of, n = number_alike(cards, w->nranks, offsetof(struct bny_card, host), &of);
+
+    host = n < 0 ? NULL : calloc((unsigned)n, sizeof *host);
+    for (int r = 0; host && r < w->nranks; r++) {
+        host[of[r]].ranks++;
+        for (int i = 0; i < BNY_CARD_CPU_WORDS; i++)
+            host[of[r]].cpus[i] |= cards[r].cpus[i];
+    }
+    for (int h = 0; host && h < n; h++) {
+        int cpus = 0;
+
+        for (int i = 0; i < BNY_CARD_CPU_WORDS; i++)
+            cpus += __builtin_popcountll(host[h].cpus[i]);
+        w->oversubscribed |= host[h].ranks > cpus;
+    }
+    if (host) {
+        w->nlocal = host[of[w->rank]].ranks;
+        w->all_local = n == 1;
+    }
+    free(of);
+    if (n >= 0 && !host)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    free(host);
+    return n < 0 ? n : 0;
+}
+
+/* A card's k-th transport; NULL: none that we know. */
+static const struct bny_transport_ops *card_transport(const struct bny_card *c, int k)
+{
+    char name[sizeof c->tp[k].name + 1] = "";
+
+    memcpy(name, c->tp[k].name, sizeof c->tp[k].name);
+    return bny_transport_find(name);
+}
+
+static int has_shared(const struct bny_card *c)
+{
+    for (int k = 0; k < BNY_CARD_TPS; k++)
+        if (c->tp[k].name[0] && card_transport(c, k) &&
+            (card_transport(c, k)->caps & BNY_TP_SHARED))
+            return 1;
+    return 0;
+}
+
+static int settle_topology(struct bny_world *w, const struct bny_card *cards)
+{
+    int *host_of;
+    int rc = number_alike(cards, w->nranks, offsetof(struct bny_card, stack), &host_of);
+
+    if (rc > 0)
+        rc = bny_topology_settle(w->topology, host_of, w->nranks);
+    free(host_of);
+    return rc;
+}
+
+static uint32_t less(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One transport of one rank, which some peer may talk to it by. */
+static void count_limits(struct bny_world *w, const struct bny_card *c, int k)
+{
+    w->agreed.eager_max = less(w->agreed.eager_max, c->tp[k].eager_max);
+    w->agreed.slot_max = less(w->agreed.slot_max, c->tp[k].slot_max);
+    if (c->tp[k].whole_max)
+        w->agreed.whole_max = less(w->agreed.whole_max, c->tp[k].whole_max);
+}
+
+/* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
+ * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
+ * of each transport that both of some pair have, those of a host alone for pairs of one host.
+ */
+static int agree_on_limits(struct bny_world *w, const struct bny_card *cards)
+{
+    int n = w->nranks, shared = 0, others = 0, *memory_of;
+    int nmemories =
+        number_alike(cards, w->nranks, offsetof(struct bny_card, memory), &memory_of);
+    int *ranks_on = nmemories < 0 ? NULL : calloc((unsigned)nmemories, sizeof *ranks_on);
+
+    for (int r = 0; ranks_on && r < n; r++)
+        ranks_on[memory_of[r]]++;
+    w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
+    for (int r = 0; ranks_on && r < n; r++) {
+        const struct bny_card *c = &cards[r];
+        int neighbour = ranks_on[memory_of[r]] > 1, remote = nmemories > 1;
+
+        for (int k = 0; k < BNY_CARD_TPS; k++) {
+            const struct bny_transport_ops *ops =
+                c->tp[k].name[0] ? card_transport(c, k) : NULL;
+
+            if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
+                continue;
+            if (ops->caps & BNY_TP_SHARED)
+                shared = 1;
+            else if (remote || !has_shared(c))
+                others = 1;
+            else
+                continue; /* all its peers share memory with it */
+            count_limits(w, c, k);
+        }
+    }
+    w->agreed.small_slots = (uint8_t)shared;
+    w->agreed.shares_memory = (uint8_t)(shared && !others);
+    if (!w->agreed.shares_memory)
+        w->agreed.eager_max = less(w->agreed.eager_max, 4096); /* what every transport can */
+    free(memory_of);
+    if (nmemories >= 0 && !ranks_on)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    free(ranks_on);
+    return nmemories < 0 ? nmemories : 0;
+}
+
+int bny_cards_settle(struct bny_world *w, const struct bny_card *cards)
+{
+    int rc = look_at_hosts(w, cards);
+
+    if (rc == 0)
+        rc = agree_on_limits(w, cards);
+    return rc ? rc : settle_topology(w, cards);
+}

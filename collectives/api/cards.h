@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Cards: what each rank tells all others when it joins a job, and what all compute from all
+ * cards, each for itself and alike. */
+#ifndef BNY_API_CARDS_H
+#define BNY_API_CARDS_H
+
+#include "collectives/world/world.h"
+
+#define BNY_CARD_MAGIC     0x64726163u
+#define BNY_CARD_CPU_WORDS 16 /* 1024 CPUs */
+#define BNY_CARD_TPS       4
+#define BNY_SETTINGS_MAX   256
+
+/* Plain bytes, same library version on both sides (checked first). */
+struct bny_card {
+    uint32_t magic, wire_version;
+    char version[16];
+    uint8_t host[16], stack[16]; /* kernel; kernel and network namespace */
+    uint8_t memory[16]; /* these and the user: ranks alike in it reach each other by transports
+                           of one host (shm_reachable()) */
+    uint64_t cpus[BNY_CARD_CPU_WORDS];
+    char settings[BNY_SETTINGS_MAX];
+    char transport[16];
+    uint8_t control[BNY_CONTROL_ADDR_MAX];
+    struct {
+        char name[16];
+        uint32_t eager_max, slot_max, whole_max; /* of struct bny_tp */
+        uint32_t len;
+        uint8_t blob[BNY_ADDR_MAX];
+    } tp[BNY_CARD_TPS];
+};
+_Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
+
+/* Do all run the same version with the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG. */
+int bny_cards_check(const struct bny_card *cards, int nranks);
+/* Fills in the world what follows from all cards: hosts and their ranks, the topology's hosts,
+ * limits that every pair keeps. 0 or an error. */
+int bny_cards_settle(struct bny_world *w, const struct bny_card *cards);
+
+#endif

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Growing: the members' part.
+ *
+ *   1. they agree that all want the same, on a communicator that is whole;
+ *   2. rank 0 makes the new world's id and broadcasts it over the old communicator;
+ *   3. who made the id of the growth takes the newcomers, tells them their places, then the
+ *      members that all are there, or why not;
+ *   4. members and newcomers join the new world as any job is joined, rank 0 at the root;
+ *   5. all who have joined agree on that in the new world: it is theirs only if nobody is
+ *      missing, and then all know that.
+ * Members that fail in 2 to 5 agree in the old world who of them is gone, and else have the
+ * same sentence from rank 0. They look at the old communicator all the time: it tells deaths of
+ * members first. A new world instead of a larger one: no table has to grow, and no byte of an
+ * earlier life of a rank can be taken, for it has another key. */
+#include "collectives/api/grow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/param.h"
+#include "collectives/api/job.h"
+#include "collectives/api/survive.h"
+#include "collectives/progress/progress.h"
+#include "transport/bootstrap/board.h"
+#include "transport/bootstrap/newcomers.h"
+
+static const char grow[] = "banyan_comm_grow";
+#define MARGIN_S   10.0        /* of the broadcast, over what its root may take */
+#define FAILING_NS 2000000000u /* a death that is agreed on: until comm has failed */
+
+/* ---- ids ---- */
+
+struct bny_grow_id {
+    struct bny_grow_id *next;
+    struct bny_id id;
+};
+
+static void forget(struct bny_grow_id *g)
+{
+    bny_board_unpost(bny_board_get(), &g->id);
+    bny_id_close(&g->id);
+    sodium_memzero(g, sizeof *g);
+    free(g);
+}
+
+void bny_grow_ids_close(struct banyan_comm *comm)
+{
+    struct bny_grow_id *g;
+
+    while ((g = comm->grow_ids)) {
+        comm->grow_ids = g->next;
+        forget(g);
+    }
+}
+
+static struct bny_grow_id **find_id(struct banyan_comm *comm, const struct banyan_id *id)
+{
+    struct bny_grow_id **g = &comm->grow_ids;
+
+    while (*g && memcmp(&(*g)->id, id, sizeof(*g)->id) != 0)
+        g = &(*g)->next;
+    return g;
+}
+
+int banyan_comm_grow_id(struct banyan_comm *comm, struct banyan_id *id)
+{
+    int rc = bny_comm_enter(comm, "banyan_comm_grow_id");
+    struct bny_grow_id *g;
+
+    if (rc == 0)
+        rc = bny_comm_error(comm);
+    if (rc)
+        return rc;
+    if (!id)
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_grow_id: id must not be NULL");
+    g = calloc(1, sizeof *g);
+    if (!g)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an id");
+    rc = bny_id_create(&g->id, bny_param_str("BANYAN_IFNAME"),
+                       bny_param_str("BANYAN_PORT_RANGE"), 1);
+    if (rc) {
+        free(g);
+        return rc;
+    }
+    memcpy(id, &g->id, sizeof *id);
+    g->next = comm->grow_ids;
+    comm->grow_ids = g;
+    bny_board_post(bny_board_get(), &g->id);
+    return 0;
+}
+
+/* ---- what all know ---- */
+
+struct growth {
+    struct banyan_comm *comm;
+    struct bny_grow_id *mine; /* this rank made the id; NULL: another one */
+    int newcomers, maker;     /* who made it, in comm */
+    struct banyan_config cfg;
+    struct bny_id next; /* of the new world */
+};
+
+/* What one rank tells the others over the old communicator. */
+struct word {
+    int32_t code; /* negative, 0: all is well */
+    char text[400];
+    uint8_t box[BNY_ID_BOX]; /* step 2: the id; nobody may see it on a tcp connection */
+};
+
+static void fill_word(struct word *w, int rc)
+{
+    memset(w, 0, sizeof *w);
+    w->code = rc;
+    if (rc)
+        snprintf(w->text, sizeof w->text, "%.390s", banyan_last_error());
+}
+
+/* root's word to all. Returns the code that it says, or the broadcast's own error. */
+static int tell(struct growth *g, int root, struct word *w)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int rc;
+
+    opts.codec = "none";
+    opts.schedule = "auto";
+    opts.timeout_s = g->cfg.init_timeout_s > 0 ? g->cfg.init_timeout_s + MARGIN_S : 0;
+    rc = banyan_broadcast(w, sizeof *w, BANYAN_U8, root, g->comm, &opts);
+    if (rc == 0 && w->code) {
+        w->text[sizeof w->text - 1] = '\0';
+        bny_set_last_error(w->text);
+        rc = w->code < 0 && w->code > -BANYAN_ERROR_COUNT ? w->code : -BANYAN_EPROTO;
+    }
+    return rc;
+}
+
+/* ---- 1: all want the same ---- */
+
+/* It is known to have failed, or will have in a moment: a death was agreed on. */
+static int await_failure(struct banyan_comm *comm)
+{
+    uint64_t since = bny_now_ns();
+    struct bny_waiter wt;
+    int rc;
+
+    bny_wait_init(&wt);
+    while ((rc = bny_comm_error(comm)) == 0 && bny_now_ns() - since < FAILING_NS) {
+        bny_world_poll(comm->world);
+        bny_wait_turn(&wt, comm->world, comm);
+    }
+    return rc;
+}
+
+struct wish {
+    int32_t code, newcomers;
+    uint8_t makes, failed; /* failed: the communicator has */
+};
+
+/* Each rank is there, all agree, and one has the id. */
+static int compare(struct growth *g, const struct wish *all, const uint64_t *gone)
+{
+    const struct banyan_comm *comm = g->comm;
+    int makers = 0, failed = bny_comm_members_in(comm, gone, NULL, 0);
+
+    for (int r = 0; r < comm->n; r++)
+        failed += all[comm->peers[r].world_rank].failed;
+    if (failed) { /* all say the same */
+        failed = await_failure(g->comm);
+        return failed ? failed : bny_fail(BANYAN_ERANKDEAD, "%s: a member has left", grow);
+    }
+    for (int r = 0; r < comm->n; r++) {
+        const struct wish *w = &all[comm->peers[r].world_rank];
+
+        if (w->code && r == comm->rank)
+            return w->code;
+        if (w->code)
+            return bny_fail((enum banyan_error) - w->code, "%s: rank %d could not: %s", grow, r,
+                            banyan_strerror(w->code));
+        if (w->newcomers != g->newcomers)
+            return bny_fail(BANYAN_EMISMATCH,
+                            "%s: newcomers: rank %d wants %d, rank %d wants %d", grow,
+                            comm->rank, g->newcomers, r, w->newcomers);
+        makers += w->makes;
+        g->maker = w->makes ? r : g->maker;
+    }
+    return makers == 1 ? 0
+                       : bny_fail(BANYAN_EINVAL,
+                                  "%s: id: %d ranks gave one; the rank that made it gives it, "
+                                  "the others NULL",
+                                  grow, makers);
+}
+
+static int agree_on_wish(struct growth *g, int rc)
+{
+    struct bny_world *w = g->comm->world;
+    struct wish mine = { rc, g->newcomers, g->mine != NULL, bny_comm_has_failed(g->comm) != 0 };
+    struct wish *all = calloc((size_t)w->nranks, sizeof *all);
+    uint64_t *gone = calloc(bny_world_words(w), sizeof *gone);
+    struct bny_contribution c = { .bits = 1, .each = sizeof mine, .mine = &mine };
+    struct bny_agreed out = { .given = (uint8_t *)all, .gone = gone };
+    char own[512];
+
+    snprintf(own, sizeof own, "%s", banyan_last_error());
+    if (all && gone) {
+        int agreed = bny_comm_agree(g->comm, grow, &c, &out);
+
+        if (rc)
+            bny_set_last_error(own);
+        rc = agreed ? agreed : compare(g, all, gone);
+    } else {
+        rc = bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
+    }
+    free(all);
+    free(gone);
+    return rc;
+}
+
+/* ---- 2, 3 ---- */
+
+static int name_world(struct growth *g)
+{
+    struct word w = { 0 };
+    int rc = 0;
+
+    if (g->comm->rank == 0) {
+        rc = bny_id_create(&g->next, g->cfg.ifname ? g->cfg.ifname : "",
+                           g->cfg.port_range ? g->cfg.port_range : "", 1);
+        fill_word(&w, rc);
+        bny_id_seal(w.box, &g->next, g->comm->world->secret);
+    }
+    rc = tell(g, 0, &w);
+    return rc ? rc : bny_id_unseal(&g->next, w.box, g->comm->world->secret);
+}
+
+/* Waits for them, at the rank that made the id. */
+static int await_newcomers(struct growth *g, struct bny_newcomers *n)
+{
+    struct bny_world *w = g->comm->world;
+    struct bny_waiter wt;
+    int rc;
+
+    bny_wait_init(&wt);
+    for (;;) {
+        rc = bny_newcomers_progress(n);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (bny_world_poll(w) > 0)
+            bny_wait_found(&wt, w);
+        rc = bny_comm_error(g->comm);
+        if (rc)
+            return rc;
+        bny_wait_turn(&wt, w, g->comm);
+    }
+}
+
+static int take_newcomers(struct growth *g)
+{
+    struct bny_place place = { .rank = g->comm->n, .nranks = g->comm->n + g->newcomers };
+    struct bny_newcomers *n;
+    char text[512];
+    int rc = bny_newcomers_start(&n, &g->mine->id, g->newcomers,
+                                 bny_deadline_in(g->cfg.init_timeout_s));
+
+    if (rc)
+        return rc;
+    place.id = g->next;
+    rc = await_newcomers(g, n);
+    if (rc == 0)
+        rc = bny_newcomers_place(n, &place);
+    if (rc) {
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        bny_newcomers_refuse(n, (enum banyan_error) - rc, text);
+        bny_set_last_error(text);
+    }
+    bny_newcomers_free(n);
+    sodium_memzero(&place, sizeof place);
+    return rc;
+}
+
+static int gather_newcomers(struct growth *g)
+{
+    struct word w = { 0 };
+
+    if (g->mine)
+        fill_word(&w, take_newcomers(g));
+    return tell(g, g->maker, &w);
+}
+
+/* ---- 5 ---- */
+
+int bny_grow_settle(struct banyan_comm *next, const char *what)
+{
+    size_t words = bny_world_words(next->world);
+    uint64_t *gone = calloc(words, sizeof *gone);
+    struct bny_contribution c = { .bits = 1 };
+    struct bny_agreed out = { .gone = gone };
+    int rc, dead;
+
+    if (!gone)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
+    rc = bny_comm_agree(next, what, &c, &out);
+    if (rc == 0 && bny_comm_members_in(next, gone, &dead, 1) > 0)
+        rc = bny_fail(BANYAN_ERANKDEAD, "%s: rank %d of the %d ended before all had joined",
+                      what, dead, next->n);
+    free(gone);
+    return rc;
+}
+
+/* ---- failure ---- */
+
+/* Not all have joined. All members come here, whatever each has seen. */
+static int same_error(struct growth *g, int rc)
+{
+    size_t words = bny_world_words(g->comm->world);
+    uint64_t *gone = calloc(words, sizeof *gone);
+    struct bny_contribution c = { .bits = bny_comm_error(g->comm) == 0 };
+    struct bny_agreed out = { .gone = gone, .bits = &c.bits };
+    struct word w;
+    int agreed, dead = 0;
+
+    fill_word(&w, rc);
+    if (!gone)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
+    agreed = bny_comm_agree(g->comm, grow, &c, &out);
+    if (agreed == 0)
+        dead = bny_comm_members_in(g->comm, gone, NULL, 0);
+    free(gone);
+    if (agreed)
+        return agreed;
+    agreed = dead > 0 || !c.bits ? await_failure(g->comm) : 0;
+    return agreed ? agreed : tell(g, 0, &w);
+}
+
+/* ---- all ---- */
+
+/* What is wrong at this rank alone. */
+static int check(struct growth *g, const struct banyan_id *id, const struct banyan_config *cfg,
+                 struct banyan_comm **out)
+{
+    int rc = bny_comm_error(g->comm);
+
+    if (rc == 0)
+        rc = bny_config_take(&g->cfg, cfg);
+    if (rc)
+        return rc;
+    g->cfg.allgather = NULL; /* there is an id */
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", grow);
+    if (g->newcomers < 1 || g->newcomers > 65536 - g->comm->n)
+        return bny_fail(BANYAN_EINVAL, "%s: newcomers: %d is not in [1, %d]", grow,
+                        g->newcomers, 65536 - g->comm->n);
+    if (id && !g->mine)
+        return bny_fail(BANYAN_EINVAL,
+                        "%s: id: this rank made no such id for this communicator, or it was "
+                        "used; an id serves once",
+                        grow);
+    return 0;
+}
+
+static int run(struct growth *g, struct banyan_comm **out)
+{
+    struct banyan_comm *comm = g->comm;
+    int rc = name_world(g);
+
+    if (rc == 0)
+        rc = gather_newcomers(g);
+    if (rc)
+        bny_id_close(&g->next); /* of rank 0: nobody comes */
+    else
+        rc = bny_comm_enter_world(out, (const struct banyan_id *)&g->next,
+                                  comm->n + g->newcomers, comm->rank, &g->cfg, comm);
+    if (rc == 0)
+        rc = bny_grow_settle(*out, grow);
+    if (rc == 0)
+        return 0;
+    if (*out)
+        bny_comm_discard(out);
+    return same_error(g, rc); /* a broadcast may have failed here alone: all agree */
+}
+
+int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id, int newcomers,
+                     const struct banyan_config *cfg, struct banyan_comm **out)
+{
+    struct growth g = { .comm = comm, .newcomers = newcomers, .maker = -1 };
+    struct bny_grow_id **found;
+    char text[512];
+    int rc = bny_comm_enter(comm, grow);
+
+    if (rc)
+        return rc;
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY, "%s: called inside a group; end the group first", grow);
+    if (out)
+        *out = NULL;
+    found = id ? find_id(comm, id) : NULL;
+    g.mine = found ? *found : NULL;
+    if (g.mine)
+        *found = g.mine->next;
+    rc = agree_on_wish(&g, check(&g, id, cfg, out));
+    if (rc == 0)
+        rc = run(&g, out);
+    if (g.mine) {
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        forget(g.mine);
+        bny_set_last_error(text);
+    }
+    sodium_memzero(&g.next, sizeof g.next);
+    return rc;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Going on after failures: who is gone, a communicator given up at all ranks, and agreement
+ * among those who are left. */
+#include "collectives/api/survive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
+
+int bny_comm_members_in(const struct banyan_comm *comm, const uint64_t *set, int *ranks,
+                        int cap)
+{
+    int n = 0;
+
+    for (int r = 0; r < comm->n; r++) {
+        if (!bny_in_set(set, comm->peers[r].world_rank))
+            continue;
+        if (n < cap && ranks)
+            ranks[n] = r;
+        n++;
+    }
+    return n;
+}
+
+int banyan_comm_failed(struct banyan_comm *comm, int *ranks, int cap)
+{
+    int rc = bny_comm_check(comm, "banyan_comm_failed");
+    uint64_t *gone;
+
+    if (rc)
+        return rc;
+    if (cap < 0 || (cap > 0 && !ranks))
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_failed: ranks: room for %d ranks at %s",
+                        cap, ranks ? "an address" : "NULL");
+    if (!comm->world->control)
+        return 0;
+    gone = calloc(bny_world_words(comm->world), sizeof *gone);
+    if (!gone)
+        return bny_fail(BANYAN_ENOMEM, "banyan_comm_failed: no memory");
+    bny_control_gone(comm->world->control, gone);
+    rc = bny_comm_members_in(comm, gone, ranks, cap);
+    free(gone);
+    return rc;
+}
+
+int banyan_comm_revoke(struct banyan_comm *comm, const char *why)
+{
+    int rc = bny_comm_check(comm, "banyan_comm_revoke");
+
+    return rc ? rc : bny_comm_give_up(comm, "revoked", why);
+}
+
+/* ---- agreement ---- */
+
+void bny_rank_list(char *buf, size_t cap, const int *ranks, int n)
+{
+    size_t len = 0;
+
+    snprintf(buf, cap, "rank%s", n > 1 ? "s" : "");
+    for (int i = 0; i < n && (len = strlen(buf)) < cap - 16; i++)
+        snprintf(buf + len, cap - len, "%s %d", i ? "," : "", ranks[i]);
+}
+
+/* Somebody was left out: an error at all where it had not come, as nobody knows what it would
+ * have said. One that came and then slept has its say in the result. */
+static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
+{
+    const struct banyan_comm *comm = m->comm;
+    char names[200];
+    int n = 0, *late = malloc((size_t)comm->n * sizeof *late);
+
+    for (int r = 0; late && r < comm->n; r++) {
+        int world = comm->peers[r].world_rank;
+
+        if (bny_in_set(m->members, world) && bny_in_set(got->late, world) &&
+            !bny_in_set(got->has, world) && !bny_in_set(got->gone, world))
+            late[n++] = r;
+    }
+    if (n)
+        bny_rank_list(names, sizeof names, late, n);
+    free(late);
+    if (!late)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
+    return n ? bny_fail(BANYAN_ETIMEDOUT,
+                        "%s: %s did not call it%s within %.3g s, and the others went on",
+                        m->what, names, m->how, m->timeout_s)
+             : 0;
+}
+
+static int wait_agreed(const struct bny_meeting *m, const struct bny_agreed *out)
+{
+    struct banyan_comm *comm = m->comm;
+    struct bny_waiter wt;
+    int rc;
+
+    bny_wait_init(&wt);
+    for (;;) {
+        rc = bny_control_agree_test(comm->world->control, m->id, m->call, out);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        bny_wait_turn(&wt, comm->world, comm);
+        if (bny_world_poll(comm->world) > 0)
+            bny_wait_found(&wt, comm->world);
+    }
+}
+
+int bny_comm_may_agree(struct banyan_comm *comm, const char *what)
+{
+    int rc = bny_comm_enter(comm, what);
+
+    if (rc)
+        return rc;
+    if (comm->init)
+        return bny_fail(BANYAN_EINVAL, "%s: the communicator is still joining", what);
+    if (bny_in_group())
+        return bny_fail(BANYAN_EBUSY, "%s: called inside a group; end the group first", what);
+    if (!comm->world->control && comm->n > 1)
+        return bny_fail(BANYAN_ENOTSUP, "%s: this world has no control plane", what);
+    return 0;
+}
+
+/* Nobody else is there. */
+static void agree_alone(const struct banyan_comm *comm, const struct bny_contribution *mine,
+                        const struct bny_agreed *out)
+{
+    size_t bytes = bny_world_words(comm->world) * sizeof(uint64_t);
+
+    if (out->bits)
+        *out->bits = mine->bits;
+    if (out->has) {
+        memset(out->has, 0, bytes);
+        out->has[comm->world->rank / 64] |= (uint64_t)1 << (comm->world->rank % 64);
+    }
+    if (out->gone)
+        memset(out->gone, 0, bytes);
+    if (out->late)
+        memset(out->late, 0, bytes);
+    if (out->given && mine->each)
+        memcpy(out->given + (size_t)comm->world->rank * mine->each, mine->mine, mine->each);
+}
+
+int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct bny_agreed *out)
+{
+    struct bny_world *w = m->comm->world;
+    size_t words = bny_world_words(w);
+    struct bny_agreed got = *out;
+    uint64_t *sets; /* has, gone, late */
+    int rc;
+
+    if (!w->control) {
+        agree_alone(m->comm, mine, out);
+        return 0;
+    }
+    sets = calloc(3 * words, sizeof *sets);
+    if (!sets)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
+    mine->members = m->members;
+    got.has = got.has ? got.has : sets;
+    got.gone = got.gone ? got.gone : sets + words;
+    got.late = got.late ? got.late : sets + 2 * words;
+    rc = bny_control_agree_start(w->control, m->id, m->call, mine,
+                                 bny_deadline_after(bny_now_ns(), m->timeout_s));
+    if (rc == 0)
+        rc = wait_agreed(m, &got);
+    if (rc == 0)
+        rc = check_late(m, &got);
+    if (rc == -BANYAN_ERANKDEAD) { /* it is the communicator's failure, too */
+        bny_world_lock(w);
+        bny_failure_adopt(w);
+        bny_world_unlock(w);
+    }
+    mine->members = NULL;
+    free(sets);
+    return rc;
+}
+
+int bny_comm_agree(struct banyan_comm *comm, const char *what, struct bny_contribution *mine,
+                   struct bny_agreed *out)
+{
+    /* A member may come from an operation that has just waited for its own deadline. */
+    struct bny_meeting m = {
+        .comm = comm, .what = what, .how = "", .timeout_s = 2 * comm->op_timeout_s
+    };
+    uint64_t *members;
+    int rc = bny_comm_may_agree(comm, what);
+
+    if (rc)
+        return rc;
+    m.members = members = calloc(bny_world_words(comm->world), sizeof *members);
+    if (!members)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
+    for (int r = 0; r < comm->n; r++)
+        bny_add_to_set(members, comm->peers[r].world_rank);
+    m.id = comm->id;
+    m.call = ++comm->agree_calls;
+    rc = bny_meet(&m, mine, out);
+    free(members);
+    return rc;
+}
+
+int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int cap)
+{
+    int rc = bny_comm_enter(comm, "banyan_comm_agree");
+    struct bny_contribution mine = { .bits = bits ? *bits : ~(uint64_t)0 };
+    struct bny_agreed out = { 0 };
+
+    if (rc)
+        return rc;
+    if (cap < 0 || (cap > 0 && !dead))
+        return bny_fail(BANYAN_EINVAL, "banyan_comm_agree: dead: room for %d ranks at %s", cap,
+                        dead ? "an address" : "NULL");
+    out.bits = &mine.bits;
+    out.gone = calloc(bny_world_words(comm->world), sizeof *out.gone);
+    if (!out.gone)
+        return bny_fail(BANYAN_ENOMEM, "banyan_comm_agree: no memory");
+    rc = bny_comm_agree(comm, "banyan_comm_agree", &mine, &out);
+    if (rc == 0 && bits)
+        *bits = mine.bits;
+    if (rc == 0)
+        rc = bny_comm_members_in(comm, out.gone, dead, cap);
+    free(out.gone);
+    return rc;
+}

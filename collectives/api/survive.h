@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Going on after failures: what calls that agree are made of. */
+#ifndef BNY_COLLECTIVES_SURVIVE_H
+#define BNY_COLLECTIVES_SURVIVE_H
+
+#include "collectives/world/comm.h"
+
+/* Agrees with all live members of comm on what they contribute (mine->members is set here;
+ * each: bytes of each rank of the world), whatever failed; every member makes the same calls of
+ * this kind on a communicator in the same order. what: the public function. Blocks up to the
+ * communicator's deadline. Returns 0; -BANYAN_ETIMEDOUT at all when members did not come;
+ * -BANYAN_ERANKDEAD when the others have excluded this rank. out is borrowed; see bootstrap.h:
+ * gone and late name ranks of the world. NULL members of out are not filled. */
+int bny_comm_agree(struct banyan_comm *comm, const char *what, struct bny_contribution *mine,
+                   struct bny_agreed *out);
+/* What that is made of, and calls of some of a communicator's ranks. The number of the call has
+ * its highest bit set where id is no communicator's. */
+struct bny_meeting {
+    struct banyan_comm *comm;
+    const char *what, *how; /* the public function; what makes calls meet, in words, or "" */
+    const uint64_t *members;
+    uint32_t id, call;
+    double timeout_s;
+};
+#define BNY_CALL_OF_SOME 0x80000000u
+int bny_comm_may_agree(struct banyan_comm *comm, const char *what); /* 0 or an error */
+int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine,
+             struct bny_agreed *out);
+/* "ranks 1, 4", as many as there is room for. */
+void bny_rank_list(char *buf, size_t cap, const int *ranks, int n);
+/* shrink.c: the others have communicator id, and would wait for this rank. */
+void bny_comm_not_made(struct banyan_comm *comm, uint32_t id);
+/* Words of a set of the world's ranks. */
+static inline size_t bny_world_words(const struct bny_world *w)
+{
+    return ((size_t)w->nranks + 63) / 64;
+}
+static inline int bny_in_set(const uint64_t *set, int rank)
+{
+    return set[rank / 64] >> (rank % 64) & 1;
+}
+static inline void bny_add_to_set(uint64_t *set, int rank)
+{
+    set[rank / 64] |= (uint64_t)1 << (rank % 64);
+}
+/* Of the communicator's members those in a set of the world's ranks, ascending, the first cap
+ * of them. Returns how many there are. */
+int bny_comm_members_in(const struct banyan_comm *comm, const uint64_t *set, int *ranks,
+                        int cap);
+
+#endif

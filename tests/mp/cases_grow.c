@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Newcomers join a job that runs, and the same again after every death: a grown communicator
+ * gives the bits of a fresh one of as many ranks; where something is wrong with a newcomer, or
+ * somebody dies meanwhile, all members get the same error and work on. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/mp/call.h"
+
+#define ELEMS (1u << 15)
+
+/* ---- ids between processes, numbered from 1 ---- */
+
+static void publish(struct test *t, uint32_t number, const struct banyan_id *id)
+{
+    memcpy(t->shared->blob[0] + (size_t)(number % 100) * sizeof *id, id, sizeof *id);
+    atomic_store(&t->shared->value[0][0], number);
+}
+
+static struct banyan_id await(struct test *t, uint32_t number)
+{
+    struct banyan_id id;
+
+    while (atomic_load(&t->shared->value[0][0]) < number)
+        usleep(200);
+    memcpy(&id, t->shared->blob[0] + (size_t)(number % 100) * sizeof id, sizeof id);
+    return id;
+}
+
+/* The ranks below n make a communicator, the number-th id being theirs. */
+static void begin(struct test *t, uint32_t number, int n, int rank, struct banyan_comm **comm)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_id id;
+
+    if (rank == 0) {
+        CHECK_OK(t, banyan_id_create(&id));
+        publish(t, number, &id);
+    } else {
+        id = await(t, number);
+    }
+    CHECK_OK(t, banyan_comm_init(comm, &id, n, rank, &cfg));
+}
+
+static int grow(struct test *t, struct banyan_comm *comm, uint32_t number, int newcomers,
+                const struct banyan_config *cfg, struct banyan_comm **next)
+{
+    int makes = (int)number % banyan_comm_count(comm) == banyan_comm_rank(comm);
+    struct banyan_id id;
+
+    if (makes) {
+        CHECK_OK(t, banyan_comm_grow_id(comm, &id));
+        publish(t, number, &id);
+    }
+    return banyan_comm_grow(comm, makes ? &id : NULL, newcomers, cfg, next);
+}
+
+static void exercise(struct test *t, struct banyan_comm *comm, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 8; i++) {
+        struct call c;
+
+        call_random(&c, banyan_comm_count(comm), 1 << 16, model_mix(seed, i),
+                    model_mix(seed + i, (uint64_t)t->rank));
+        call_check(t, comm, &c);
+    }
+}
+
+/* Operations until one fails. */
+static void until_failure(struct test *t, struct banyan_comm *comm)
+{
+    uint32_t *x = case_malloc(ELEMS * sizeof *x);
+    int rc = 0;
+
+    memset(x, 0, ELEMS * sizeof *x);
+    for (uint32_t i = 0; rc == 0; i++)
+        rc = banyan_allreduce(x, x, i % 3 ? 16 : ELEMS, BANYAN_U32, BANYAN_MAX, comm, NULL);
+    CHECK_RC(t, -BANYAN_ERANKDEAD, rc);
+    free(x);
+}
+
+/* What a call returned and said: calls after it may say something else. */
+struct said {
+    char text[512];
+};
+
+static struct said said(int rc)
+{
+    struct said s;
+
+    snprintf(s.text, sizeof s.text, "%d %s", rc, rc ? banyan_last_error() : "");
+    return s;
+}
+
+/* All members got the same, and say the same. */
+static void check_same(struct test *t, struct banyan_comm *comm, const struct said *s)
+{
+    const char *text = s->text;
+
+    case_check_agree(t, comm, case_hash(text, strlen(text)), text);
+}
+
+/* ---- it works ---- */
+
+static int grow_steps(struct test *t)
+{
+    int size[3] = { t->n / 2, t->n / 2 + 1, t->n }, rank = t->rank;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm = NULL, *next, *fresh;
+
+    if (rank < size[0])
+        begin(t, 1, size[0], rank, &comm);
+    for (int k = 1; k < 3; k++) {
+        uint32_t number = (uint32_t)k + 1;
+
+        if (rank >= size[k])
+            continue;
+        if (rank < size[k - 1]) {
+            exercise(t, comm, t->seed + number);
+            CHECK_OK(t, grow(t, comm, number, size[k] - size[k - 1], &cfg, &next));
+            CHECK(t, banyan_comm_rank(next) == banyan_comm_rank(comm), "rank %d was %d",
+                  banyan_comm_rank(next), banyan_comm_rank(comm));
+            exercise(t, next, t->seed);
+            exercise(t, comm, t->seed); /* the old one works on */
+            CHECK_OK(t, banyan_comm_finalize(comm));
+        } else {
+            struct banyan_id id = await(t, number);
+
+            CHECK_OK(t, banyan_comm_join(&next, &id, &cfg));
+            CHECK(t, banyan_comm_rank(next) >= size[k - 1], "rank %d", banyan_comm_rank(next));
+            exercise(t, next, t->seed);
+        }
+        CHECK(t, banyan_comm_count(next) == size[k], "%d ranks", banyan_comm_count(next));
+        comm = next;
+    }
+    begin(t, 9, t->n, banyan_comm_rank(comm), &fresh);
+    call_same_bits(t, comm, fresh);
+    CHECK_OK(t, banyan_comm_finalize(fresh));
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* ---- it is refused ---- */
+
+enum refusal { OTHER_CODEC, OTHER_TOPOLOGY, STRANGER, OTHER_JOB, RIGHT, REFUSALS };
+
+static const int member_gets[REFUSALS] = { -BANYAN_ECONFIG, -BANYAN_ECONFIG, -BANYAN_ETIMEDOUT,
+                                           -BANYAN_ETIMEDOUT, 0 };
+static const int newcomer_gets[REFUSALS] = { -BANYAN_ECONFIG, -BANYAN_ECONFIG, -BANYAN_EPROTO,
+                                             -BANYAN_EPROTO, 0 };
+static const char *const says[REFUSALS] = { "codec=int8", "topology=", "0 of 1 newcomers",
+                                            "0 of 1 newcomers", "" };
+
+static void refused_newcomer(struct test *t, enum refusal k, struct banyan_comm **out)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_id id = await(t, k + 2u);
+
+    if (k == OTHER_CODEC)
+        cfg.codec = "int8";
+    if (k == OTHER_TOPOLOGY)
+        cfg.topology = "torus:2x2";
+    if (k == STRANGER)
+        id.bytes[30] ^= 1; /* in the secret */
+    if (k == OTHER_JOB)
+        id.bytes[60] ^= 1;
+    CHECK_RC(t, newcomer_gets[k], banyan_comm_join(out, &id, &cfg));
+    if (k == RIGHT)
+        return;
+    CHECK(t, !*out, "a communicator");
+    while (atomic_load(&t->shared->marker[1]) < k + 1u)
+        usleep(500);
+    id = await(t, k + 2u);
+    CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_comm_join(out, &id, &cfg));
+    CHECK_HAS(t, banyan_last_error(), "nobody listens");
+    atomic_store(&t->shared->marker[2], k + 1u);
+}
+
+static void refused_member(struct test *t, enum refusal k, struct banyan_comm *comm,
+                           struct banyan_comm **next)
+{
+    struct banyan_config cfg = case_config(t);
+    struct said s;
+
+    while (atomic_load(&t->shared->marker[2]) < k)
+        usleep(500);
+    if (member_gets[k] == -BANYAN_ETIMEDOUT)
+        cfg.init_timeout_s = 2;
+    CHECK_RC(t, member_gets[k], grow(t, comm, k + 2u, 1, &cfg, next));
+    if (k == RIGHT)
+        return;
+    s = said(member_gets[k]);
+    CHECK(t, !*next, "a communicator");
+    CHECK_HAS(t, s.text, says[k]);
+    check_same(t, comm, &s);
+    atomic_store(&t->shared->marker[1], k + 1u);
+}
+
+/* What the members themselves do wrong. */
+static void wrong_calls(struct test *t, struct banyan_comm *comm)
+{
+    int rank = banyan_comm_rank(comm);
+    struct banyan_id id, used = await(t, OTHER_CODEC + 2u);
+    struct banyan_comm *next;
+
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_grow(comm, rank ? NULL : &used, 1, NULL, &next));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_grow(comm, NULL, 1, NULL, &next));
+    CHECK_OK(t, banyan_comm_grow_id(comm, &id));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_grow(comm, &id, 1, NULL, &next));
+    CHECK_HAS(t, banyan_last_error(), "3 ranks gave one");
+    CHECK_OK(t, banyan_comm_grow_id(comm, &id)); /* which nobody uses: ends with comm */
+    CHECK_RC(t, -BANYAN_EMISMATCH,
+             banyan_comm_grow(comm, rank ? NULL : &id, 1 + (rank == 2), NULL, &next));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_grow(comm, NULL, 0, NULL, &next));
+    CHECK_OK(t, banyan_comm_grow_id(comm, &id));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_join(&next, NULL, NULL));
+    case_check_works(t, comm);
+}
+
+static int grow_refused(struct test *t)
+{
+    struct banyan_comm *comm, *next = NULL;
+    int newcomer = t->rank == t->n - 1;
+
+    if (!newcomer)
+        begin(t, 1, t->n - 1, t->rank, &comm);
+    for (enum refusal k = OTHER_CODEC; k < REFUSALS; k++) {
+        if (newcomer)
+            refused_newcomer(t, k, &next);
+        else
+            refused_member(t, k, comm, &next);
+    }
+    exercise(t, next, t->seed);
+    if (!newcomer) {
+        wrong_calls(t, comm);
+        CHECK_OK(t, banyan_comm_finalize(comm));
+    }
+    CHECK_OK(t, banyan_comm_finalize(next));
+    return 0;
+}
+
+/* ---- deaths ---- */
+
+static void on_alarm(int signo)
+{
+    kill(getpid(), signo == SIGALRM ? SIGKILL : signo);
+}
+
+static void die_in(uint64_t us)
+{
+    struct itimerval at = { .it_value = { .tv_usec = (suseconds_t)(us ? us : 1) } };
+
+    signal(SIGALRM, on_alarm);
+    setitimer(ITIMER_REAL, &at, NULL);
+}
+
+/* The last rank's place, where process follows on process: each joins, and is killed so many
+ * microseconds later. */
+static void one_life(struct test *t, uint32_t number, uint64_t us, int joined_first)
+{
+    pid_t parent = getpid(), pid = fork();
+    int status;
+
+    if (pid == 0) {
+        struct banyan_config cfg = case_config(t);
+        struct banyan_id id;
+        struct banyan_comm *comm;
+        int rc;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(9);
+        id = await(t, number);
+        if (!joined_first)
+            die_in(us);
+        rc = banyan_comm_join(&comm, &id, &cfg);
+        if (rc)
+            _exit(3); /* too late in the members' eyes */
+        if (joined_first)
+            die_in(us);
+        until_failure(t, comm);
+        _exit(4);
+    }
+    CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
+    CHECK(t,
+          (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+              (!joined_first && WIFEXITED(status) && WEXITSTATUS(status) == 3),
+          "the newcomer ended with %x", status);
+}
+
+/* It joins, works, is killed; the others shrink; again. arg: how often. */
+static int grow_again(struct test *t)
+{
+    int lives = atoi(t->arg), newcomer = t->rank == t->n - 1;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm, *next;
+    uint64_t s = t->seed;
+
+    if (!newcomer)
+        begin(t, 1, t->n - 1, t->rank, &comm);
+    for (uint32_t k = 2; k < 2u + (uint32_t)lives; k++) {
+        uint64_t us = bny_rng_below(&s, 20000);
+
+        if (newcomer) {
+            one_life(t, k, us, 1);
+            continue;
+        }
+        CHECK_OK(t, grow(t, comm, k, 1, &cfg, &next));
+        CHECK_OK(t, banyan_comm_finalize(comm));
+        until_failure(t, next);
+        CHECK_OK(t, banyan_comm_shrink(next, &comm));
+        CHECK(t, banyan_comm_count(comm) == t->n - 1, "%d ranks", banyan_comm_count(comm));
+        banyan_comm_destroy(next);
+        case_check_works(t, comm);
+    }
+    if (!newcomer)
+        CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* The newcomer is killed at any moment of joining. arg: how often. */
+static int grow_newcomer_dies(struct test *t)
+{
+    int lives = atoi(t->arg), newcomer = t->rank == t->n - 1;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm, *next;
+    uint64_t s = t->seed;
+
+    cfg.init_timeout_s = 1;
+    if (!newcomer)
+        begin(t, 1, t->n - 1, t->rank, &comm);
+    for (uint32_t k = 2; k < 2u + (uint32_t)lives; k++) {
+        uint64_t us = bny_rng_below(&s, 25000);
+        struct said what;
+        int rc;
+
+        if (newcomer) {
+            one_life(t, k, us, 0);
+            continue;
+        }
+        rc = grow(t, comm, k, 1, &cfg, &next);
+        what = said(rc);
+        CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ETIMEDOUT, "%d: %s", rc,
+              banyan_last_error());
+        check_same(t, comm, &what);
+        if (rc == 0) {
+            until_failure(t, next);
+            banyan_comm_destroy(next);
+        }
+        case_check_works(t, comm);
+    }
+    if (!newcomer)
+        CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* What is left grows once more, by the newcomer that the first growth may have taken. */
+static void after_death(struct test *t, struct banyan_comm *comm, struct banyan_comm *first,
+                        int rc)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *left, *next;
+    struct said what = said(rc);
+
+    if (rc == 0) { /* all who live are in it, the newcomer too */
+        until_failure(t, first);
+        CHECK_OK(t, banyan_comm_shrink(first, &left));
+        CHECK(t, banyan_comm_count(left) == t->n - 1, "%d ranks", banyan_comm_count(left));
+        exercise(t, left, t->seed);
+        banyan_comm_destroy(first);
+        CHECK_OK(t, banyan_comm_finalize(left));
+    }
+    if (comm) {
+        CHECK_OK(t, banyan_comm_shrink(comm, &left));
+        check_same(t, left, &what);
+        banyan_comm_destroy(comm);
+        CHECK_OK(t, grow(t, left, 3, 1, &cfg, &next));
+        banyan_comm_destroy(left);
+    } else {
+        struct banyan_id id = await(t, 3);
+
+        CHECK_OK(t, banyan_comm_join(&next, &id, &cfg));
+    }
+    CHECK(t, banyan_comm_count(next) == t->n - 1, "%d ranks", banyan_comm_count(next));
+    exercise(t, next, t->seed);
+    CHECK_OK(t, banyan_comm_finalize(next));
+}
+
+/* A member is killed at any moment of a growth. arg: which one; 2 made the id, 0 is the root
+ * where the new world meets. */
+static int grow_member_dies(struct test *t)
+{
+    int victim = atoi(t->arg), newcomer = t->rank == t->n - 1, rc;
+    uint64_t s = t->seed, us = bny_rng_below(&s, 30000);
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm = NULL, *next = NULL;
+
+    if (newcomer) {
+        struct banyan_id id = await(t, 2);
+
+        rc = banyan_comm_join(&next, &id, &cfg);
+    } else {
+        struct banyan_id id;
+
+        begin(t, 1, t->n - 1, t->rank, &comm);
+        if (t->rank == 2) {
+            CHECK_OK(t, banyan_comm_grow_id(comm, &id));
+            publish(t, 2, &id);
+        }
+        mp_shared_barrier(t->shared, t->n - 1); /* nobody dies before */
+        if (t->rank == victim)
+            die_in(us);
+        rc = banyan_comm_grow(comm, t->rank == 2 ? &id : NULL, 1, &cfg, &next);
+    }
+    if (rc && !next)
+        CHECK(t, rc == -BANYAN_ERANKDEAD, "%d: %s", rc, banyan_last_error());
+    if (t->rank == victim)
+        until_failure(t, next ? next : comm); /* it is its own death that ends it */
+    after_death(t, comm, next, rc);
+    return 0;
+}
+
+const struct mp_case cases_grow[] = {
+    { "grow_steps", grow_steps, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_refused", grow_refused, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_again", grow_again, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_newcomer_dies", grow_newcomer_dies, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_member_dies", grow_member_dies, CASE_OWN_INIT | CASE_NO_THREADS },
+    { NULL, NULL, 0 }
+};

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Survivors go on: ranks die one after the other, two at a time, in an operation or while the
+ * others shrink; what is left works, and gives the bits that a communicator of the same ranks
+ * gives which no death has touched. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/mp/call.h"
+
+#define WORK_ELEMS (1u << 17)
+
+/* ---- dying ---- */
+
+static void on_alarm(int signo)
+{
+    kill(getpid(), signo == SIGALRM ? SIGKILL : signo);
+}
+
+/* Dies so many microseconds from now, wherever it is by then. */
+static void die_in(uint64_t us)
+{
+    struct itimerval at = { .it_value = { .tv_sec = (time_t)(us / 1000000),
+                                          .tv_usec = (suseconds_t)(us % 1000000) } };
+
+    if (us == 0)
+        kill(getpid(), SIGKILL);
+    signal(SIGALRM, on_alarm);
+    setitimer(ITIMER_REAL, &at, NULL);
+}
+
+/* ---- what survivors must get ---- */
+
+/* World ranks of the members, in order; or the error of an operation. */
+static int members_of(const struct test *t, struct banyan_comm *comm, int32_t *members)
+{
+    int32_t me = t->rank;
+
+    return banyan_allgather(&me, members, 1, BANYAN_I32, comm, NULL);
+}
+
+/* ---- one wave of deaths ---- */
+
+struct wave {
+    int alive[MP_RANKS_MAX], n; /* world ranks before it */
+    int left[MP_RANKS_MAX], nleft;
+    uint32_t victims; /* bits by world rank */
+    uint64_t die_us;  /* of this rank, where it is one */
+};
+
+/* The same on all ranks, but die_us. */
+static void draw_wave(const struct test *t, struct wave *w, uint64_t *s)
+{
+    int most = w->n - 1 < 3 ? w->n - 1 : 3, n = 1 + (int)bny_rng_below(s, (uint64_t)most);
+    uint64_t first = bny_rng_below(s, 20000);
+
+    w->victims = 0;
+    while (n > 0) {
+        int r = w->alive[bny_rng_below(s, (uint64_t)w->n)];
+        uint64_t gap = bny_rng_below(s, 4) ? bny_rng_below(s, 60000) : 0;
+
+        if (w->victims >> r & 1)
+            continue;
+        w->victims |= 1u << r;
+        if (r == t->rank)
+            w->die_us = first + gap;
+        n--;
+    }
+    w->nleft = 0;
+    for (int i = 0; i < w->n; i++)
+        if (!(w->victims >> w->alive[i] & 1))
+            w->left[w->nleft++] = w->alive[i];
+}
+
+/* Operations until one fails. */
+static int until_failure(struct test *t, struct banyan_comm *comm, uint32_t *x)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0; i++) {
+        size_t count = i % 3 ? 16 : WORK_ELEMS;
+        rc = banyan_allreduce(x, x, count, BANYAN_U32, BANYAN_MAX, comm, NULL);
+    }
+    CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d (%s)", rc, banyan_strerror(rc));
+    return rc;
+}
+
+/* Shrinks until no victim is left; *comm becomes what is. */
+static void shrink_to(struct test *t, struct banyan_comm **comm, const struct wave *w,
+                      uint32_t *x)
+{
+    int32_t members[MP_RANKS_MAX] = { 0 };
+    int n = 0, same = 0;
+
+    for (int round = 0; !same; round++) {
+        struct banyan_comm *next;
+        int dead[MP_RANKS_MAX], ndead, before = banyan_comm_count(*comm);
+
+        CHECK(t, round <= w->n, "%d rounds", round);
+        CHECK_OK(t, banyan_comm_shrink(*comm, &next));
+        ndead = banyan_comm_failed(*comm, dead, MP_RANKS_MAX);
+        CHECK(t, ndead >= 0 && ndead <= before - w->nleft, "%d of %d are dead", ndead, before);
+        CHECK(t, banyan_comm_count(next) <= before, "%d ranks of %d", banyan_comm_count(next),
+              before);
+        banyan_comm_destroy(*comm);
+        *comm = next;
+        n = banyan_comm_count(next);
+        CHECK(t, n >= w->nleft && n <= w->n, "%d ranks, %d must be left", n, w->nleft);
+        if (n == w->nleft && members_of(t, next, members) == 0)
+            same = 1;
+        else
+            until_failure(t, next, x);
+    }
+    for (int i = 0; i < n; i++)
+        CHECK(t, members[i] == w->left[i], "rank %d is world rank %d, not %d", i, members[i],
+              w->left[i]);
+}
+
+static void exercise(struct test *t, struct banyan_comm *comm, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 8; i++) {
+        struct call c;
+
+        call_random(&c, banyan_comm_count(comm), 1 << 16, model_mix(seed, i),
+                    model_mix(seed + i, (uint64_t)t->rank));
+        call_check(t, comm, &c);
+    }
+}
+
+static void one_wave(struct test *t, struct banyan_comm **comm, struct wave *w, uint32_t *x)
+{
+    struct banyan_comm *ref;
+    int dies = w->victims >> t->rank & 1;
+
+    CHECK_OK(t, banyan_comm_split(*comm, dies, 0, &ref));
+    CHECK_OK(t, banyan_barrier(*comm, NULL));
+    if (dies)
+        die_in(w->die_us);
+    until_failure(t, *comm, x);
+    shrink_to(t, comm, w, x);
+    CHECK(t, !dies, "a victim is a survivor");
+    exercise(t, *comm, t->seed + w->victims);
+    call_same_bits(t, *comm, ref);
+    CHECK_OK(t, banyan_comm_finalize(ref));
+}
+
+/* arg: how many ranks are to be left. */
+static int shrink_waves(struct test *t)
+{
+    uint32_t *x = case_malloc(WORK_ELEMS * sizeof *x);
+    struct wave w = { .n = t->n };
+    uint64_t s = t->seed;
+    int least = atoi(t->arg);
+
+    memset(x, 0, WORK_ELEMS * sizeof *x);
+    for (int r = 0; r < t->n; r++)
+        w.alive[r] = r;
+    while (w.n > least) {
+        draw_wave(t, &w, &s);
+        one_wave(t, &t->comm, &w, x);
+        memcpy(w.alive, w.left, sizeof w.left);
+        w.n = w.nleft;
+    }
+    free(x);
+    return 0; /* the worker finalizes t->comm: without a failure */
+}
+
+/* Nobody died: as a dup; and who still computes on the old one is told. */
+static int shrink_whole(struct test *t)
+{
+    struct banyan_comm *next;
+    uint32_t x = 1;
+    int rc = 0;
+
+    while (t->rank && rc == 0)
+        rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL);
+    CHECK(t, rc == (t->rank ? -BANYAN_EABORTED : 0), "returned %d", rc);
+    CHECK_OK(t, banyan_comm_shrink(t->comm, &next));
+    CHECK(t, banyan_comm_failed(t->comm, NULL, 0) == 0, "nobody is dead");
+    CHECK(t, banyan_comm_count(next) == t->n && banyan_comm_rank(next) == t->rank,
+          "rank %d of %d", banyan_comm_rank(next), banyan_comm_count(next));
+    banyan_comm_destroy(t->comm);
+    t->comm = next;
+    exercise(t, next, t->seed);
+    return 0;
+}
+
+const struct mp_case cases_shrink[] = { { "shrink_waves", shrink_waves, CASE_NO_THREADS },
+                                        { "shrink_whole", shrink_whole, 0 },
+                                        { NULL, NULL, 0 } };

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* banyan_comm_shrink in jobs of up to 8 processes. */
+#include <stdio.h>
+
+#include "tests/mp/table.h"
+
+struct waves {
+    char transport[8];
+    int n, least, runs;
+    char env[48];
+};
+
+static struct waves waves[] = {
+    { "shm", 2, 1, 2 },
+    { "shm", 4, 1, 3 },
+    { "shm", 8, 2, 3 },
+    { "tcp", 3, 1, 2 },
+    { "tcp", 5, 1, 3 },
+    { "tcp", 8, 2, 3 },
+    { "tcp", 12, 3, 2 },
+    { "tcp", 6, 2, 2, "BANYAN_TOPO=star:3x100+3x25" },
+    { "shm", 4, 1, 1, "BANYAN_TEST_ONE_CPU=1" },
+};
+
+ParameterizedTestParameters(shrink, survivors_go_on)
+{
+    return cr_make_param_array(struct waves, waves, sizeof waves / sizeof waves[0]);
+}
+
+ParameterizedTest(struct waves *p, shrink, survivors_go_on, .timeout = 400)
+{
+    uint64_t seed = mp_seed();
+
+    for (int run = 0; run < p->runs; run++) {
+        char arg[16];
+        struct mp mp = { .n = p->n,
+                         .case_name = "shrink_waves",
+                         .transport = p->transport,
+                         .seed = seed + (uint64_t)run,
+                         .may_die = UINT32_MAX,
+                         .arg = arg,
+                         .env = { p->env[0] ? p->env : NULL },
+                         .timeout_s = 60 };
+
+        snprintf(arg, sizeof arg, "%d", p->least);
+        MP_CHECK(mp_run(&mp));
+    }
+}
+
+static struct mp_row whole[] = {
+    { "shrink_whole", "shm", 1 }, { "shrink_whole", "shm", 2 }, { "shrink_whole", "shm", 5 },
+    { "shrink_whole", "tcp", 3 }, { "shrink_whole", "tcp", 9 },
+};
+MP_TABLE(shrink, without_a_death_it_is_a_dup, whole)

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The board of banyan_run --restart. */
+#include "transport/bootstrap/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/param.h"
+
+#define BOARD_MAGIC 0x64726f6279616e62u
+#define RANKS_MAX   4096
+
+struct slot {
+    _Atomic uint32_t alive, waits;
+    _Atomic uint32_t post; /* its number; 0: none, or it is being written */
+    struct bny_id id;
+};
+
+struct bny_board {
+    uint64_t magic;
+    uint32_t nranks;
+    _Atomic uint32_t posts;   /* so far */
+    _Atomic uint32_t changes; /* of anything that those who wait look at: they sleep on it */
+    struct slot slot[];
+};
+
+static size_t bytes_of(uint32_t nranks)
+{
+    return sizeof(struct bny_board) + nranks * sizeof(struct slot);
+}
+
+static void changed(struct bny_board *b)
+{
+    atomic_fetch_add(&b->changes, 1);
+    syscall(SYS_futex, &b->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- ranks ---- */
+
+static struct bny_board *inherited;
+static uint32_t own;
+
+static void look(void)
+{
+    const char *text = bny_param_str("BANYAN_RANK");
+    int64_t fd = bny_param_int("BANYAN_BOARD_FD"), rank = *text ? strtol(text, NULL, 10) : -1;
+    struct bny_board *b;
+    struct stat st;
+
+    if (fd <= STDERR_FILENO || fd > INT_MAX || rank < 0 || fstat((int)fd, &st) != 0 ||
+        !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof *b ||
+        (size_t)st.st_size > bytes_of(RANKS_MAX))
+        return;
+    b = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+    if (b == MAP_FAILED)
+        return;
+    if (b->magic != BOARD_MAGIC || (size_t)st.st_size != bytes_of(b->nranks) ||
+        rank >= b->nranks) { /* the number means another file by now */
+        munmap(b, (size_t)st.st_size);
+        return;
+    }
+    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    own = (uint32_t)rank;
+    inherited = b;
+}
+
+struct bny_board *bny_board_get(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, look);
+    return inherited;
+}
+
+void bny_board_post(struct bny_board *b, const struct bny_id *id)
+{
+    struct slot *s = b ? &b->slot[own] : NULL;
+
+    if (!s)
+        return;
+    atomic_store(&s->post, 0);
+    s->id = *id;
+    atomic_store(&s->post, atomic_fetch_add(&b->posts, 1) + 1);
+    changed(b);
+}
+
+void bny_board_unpost(struct bny_board *b, const struct bny_id *id)
+{
+    if (!b || !atomic_load(&b->slot[own].post) || memcmp(&b->slot[own].id, id, sizeof *id) != 0)
+        return;
+    atomic_store(&b->slot[own].post, 0);
+    changed(b);
+}
+
+void bny_board_set_waiting(struct bny_board *b, int waits)
+{
+    if (!b || atomic_exchange(&b->slot[own].waits, waits != 0) == (waits != 0))
+        return;
+    changed(b);
+}
+
+int bny_board_waiting(struct bny_board *b)
+{
+    int n = 0;
+
+    for (uint32_t r = 0; b && r < b->nranks; r++)
+        n += atomic_load(&b->slot[r].alive) && atomic_load(&b->slot[r].waits);
+    return n;
+}
+
+static struct slot *latest(struct bny_board *b)
+{
+    struct slot *best = NULL;
+    uint32_t post = 0;
+
+    for (uint32_t r = 0; r < b->nranks; r++) {
+        uint32_t p = atomic_load(&b->slot[r].post);
+
+        if (p > post) {
+            post = p;
+            best = &b->slot[r];
+        }
+    }
+    return best;
+}
+
+uint32_t bny_board_latest(struct bny_board *b)
+{
+    struct slot *s = b ? latest(b) : NULL;
+
+    return s ? atomic_load(&s->post) : 0;
+}
+
+static int nobody_else(struct bny_board *b)
+{
+    for (uint32_t r = 0; r < b->nranks; r++)
+        if (atomic_load(&b->slot[r].alive) && !atomic_load(&b->slot[r].waits))
+            return 0;
+    return 1;
+}
+
+int bny_board_await(struct bny_board *b, uint32_t *post, struct bny_id *id)
+{
+    for (;;) {
+        uint32_t seen = atomic_load(&b->changes), p;
+        struct timespec most = { .tv_sec = 1 };
+        struct slot *s = latest(b);
+
+        p = s ? atomic_load(&s->post) : 0;
+        if (p && p != *post) {
+            *id = s->id;
+            if (atomic_load(&s->post) == p) { /* it was not written anew meanwhile */
+                *post = p;
+                return 0;
+            }
+            continue;
+        }
+        if (nobody_else(b))
+            return bny_fail(BANYAN_ERANKDEAD,
+                            "banyan_comm_join: no member of the job is left that could let "
+                            "this process in: the job has ended");
+        syscall(SYS_futex, &b->changes, FUTEX_WAIT, seen, &most, NULL, 0);
+    }
+}
+
+/* ---- the launcher ---- */
+
+struct bny_board *bny_board_make(int nranks, int *fd)
+{
+    size_t bytes = bytes_of((uint32_t)nranks);
+    struct bny_board *b = MAP_FAILED;
+
+    *fd = memfd_create("banyan-board", MFD_CLOEXEC);
+    if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0)
+        b = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (b == MAP_FAILED) {
+        bny_fail_errno("a board for restarted ranks");
+        if (*fd >= 0)
+            close(*fd);
+        return NULL;
+    }
+    b->magic = BOARD_MAGIC;
+    b->nranks = (uint32_t)nranks;
+    return b;
+}
+
+void bny_board_set_alive(struct bny_board *b, int r, int alive)
+{
+    if (!b)
+        return;
+    atomic_store(&b->slot[r].post, 0);
+    atomic_store(&b->slot[r].waits, 0);
+    atomic_store(&b->slot[r].alive, alive != 0);
+    changed(b);
+}
+
+void bny_board_free(struct bny_board *b)
+{
+    if (b)
+        munmap(b, bytes_of(b->nranks));
+}

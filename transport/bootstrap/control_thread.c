@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread of the control plane: links hear, forward and answer while the rank computes. It
+ * sleeps while nothing comes, takes no lock but the control plane's, and no signals. */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "transport/bootstrap/control.h"
+
+#define STACK                                                                                  \
+    (256u << 10) /* it may call the user's log function; pages untouched cost nothing */
+
+void bny_control_wake(struct bny_control *c)
+{
+    uint64_t one = 1;
+
+    if (c->wake_fd >= 0 && write(c->wake_fd, &one, sizeof one) != sizeof one)
+        bny_debug("rank %d: an eventfd cannot be written", c->rank);
+}
+
+static void *thread_main(void *arg)
+{
+    struct bny_control *c = arg;
+    int stop;
+
+    do {
+        struct epoll_event ev[1];
+        int ms;
+
+        pthread_mutex_lock(&c->lock);
+        control_progress_locked(c);
+        ms = view_wait_ms(c);
+        stop = c->stop;
+        pthread_mutex_unlock(&c->lock);
+        if (!stop && epoll_wait(c->epfd, ev, 1, ms) < 0 && errno != EINTR) {
+            bny_warn("rank %d: the control plane's thread ends: epoll_wait: %s", c->rank,
+                     strerror(errno));
+            stop = 1;
+        }
+    } while (!stop);
+    return NULL;
+}
+
+int bny_control_start(struct bny_control *c)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    long least = sysconf(_SC_THREAD_STACK_MIN);
+    int rc;
+
+    if (c->epfd < 0 || c->has_thread || !bny_param_int("BANYAN_CONTROL_THREAD"))
+        return 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, least > (long)STACK ? (size_t)least : STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&c->thread, &attr, thread_main, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (rc != 0)
+        bny_warn("rank %d: no thread for the control plane (%s): while this rank computes it "
+                 "hears of no failure, and others that must agree wait for it",
+                 c->rank, strerror(rc));
+    c->has_thread = rc == 0;
+    return 0;
+}
+
+void control_stop(struct bny_control *c)
+{
+    if (!c->has_thread)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->stop = 1;
+    pthread_mutex_unlock(&c->lock);
+    bny_control_wake(c);
+    pthread_join(c->thread, NULL);
+    c->has_thread = 0;
+}

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is agreed on over the links: failures, in views of the world, and users' calls.
+ *
+ * A view is an instance of the agreement (agree.h) that every rank enters by itself, with the
+ * failures it knows of and no view has yet. So all survivors have the same list of failures in
+ * the same order, and a communicator fails with the first that concerns it. Whatever a failure
+ * makes ranks do comes behind its view: they hear of it by the decision, for which everybody
+ * had to contribute before. Clocks only say when a view begins: some milliseconds behind the
+ * first failure known, as they seldom come alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/bootstrap/control.h"
+
+#define MS      1000000u
+#define SOON_NS (2u * MS)
+/* For what is mostly the consequence of something else, which is on its way. */
+#define LATER_NS (30u * MS)
+/* Nothing has changed in an instance for this long: whoever is missing is stopped, or so slow
+ * that it is left out. A rank that computes answers by its thread. */
+#define LATE_NS (2000ull * MS)
+#define LATE_AGAIN_NS                                                                          \
+    (100ull * MS) /* for who was left out of the last one and not heard since */
+#define AWAKE_MAX_NS (300ull * MS) /* of the time between two looks; more: we slept */
+
+int view_init(struct bny_control *c)
+{
+    int rc = bny_agree_init(&c->agree, c->rank, c->nranks);
+
+    c->frame = rc == 0 ? malloc(bny_agree_message_max(c->nranks)) : NULL;
+    c->sleepers = rc == 0 ? calloc((size_t)c->agree.words, sizeof *c->sleepers) : NULL;
+    if (rc == 0 && !(c->frame && c->sleepers))
+        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the control plane", c->rank);
+    return rc;
+}
+
+void view_finish(struct bny_control *c)
+{
+    bny_agree_finish(&c->agree);
+    free(c->frame);
+    free(c->sleepers);
+    free(c->log);
+}
+
+/* ---- what was decided ---- */
+
+static void tell_waiters(struct bny_control *c)
+{
+    uint64_t one = 1;
+
+    if (c->told_fd < 0 || atomic_exchange(&c->told, 1))
+        return;
+    if (write(c->told_fd, &one, sizeof one) != sizeof one)
+        bny_debug("rank %d: an eventfd cannot be written", c->rank);
+}
+
+static void log_add(struct bny_control *c, const struct bny_failure *f, uint32_t view)
+{
+    if (c->nlog == c->log_cap) {
+        int cap = c->log_cap ? 2 * c->log_cap : 16;
+        struct log_entry *more = realloc(c->log, (size_t)cap * sizeof *more);
+
+        if (!more)
+            return;
+        c->log = more;
+        c->log_cap = cap;
+    }
+    c->log[c->nlog].f = *f;
+    c->log[c->nlog++].view = view;
+    bny_info("view %u: %s", view, f->text);
+}
+
+/* Records of views are told, whoever brought them. */
+static void mark_told(struct bny_control *c, const struct bny_failure *f)
+{
+    for (int i = 0; i < c->known.count; i++) {
+        struct bny_record *r = &c->known.list[i];
+
+        r->told |= r->f.cause == f->cause && r->f.blamed == f->blamed && r->f.comm == f->comm;
+    }
+}
+
+static void exclude(struct bny_control *c)
+{
+    struct bny_failure f = { .cause = BNY_CAUSE_RESET,
+                             .code = BANYAN_ERANKDEAD,
+                             .blamed = c->rank,
+                             .reporter = c->rank };
+
+    snprintf(
+        f.text, sizeof f.text,
+        "rank %d was excluded by the others, who had heard nothing of it for too long; was "
+        "it stopped, or its network cut?",
+        c->rank);
+    c->excluded_told = 1;
+    log_add(c, &f, c->agree.view + 1);
+}
+
+/* All who decided this view come to the same. Behind a cut those who are fewer must not go on,
+ * or both parts would. */
+static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
+{
+    struct bny_failure f = {
+        .cause = BNY_CAUSE_SILENT, .code = BANYAN_ERANKDEAD, .blamed = -1, .reporter = c->rank
+    };
+    int cut, all;
+
+    if (c->quorum < 0 || c->cut_off[0] ||
+        bny_agree_quorum(&c->agree, it, c->quorum, &cut, &all))
+        return;
+    snprintf(c->cut_off, sizeof c->cut_off,
+             "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
+             "heard of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
+             c->rank, cut, all, (double)c->silent_ns * 1e-9);
+    snprintf(f.text, sizeof f.text, "%s", c->cut_off);
+    log_add(c, &f, it->id.seq);
+}
+
+static void log_views(struct bny_control *c)
+{
+    int before = c->nlog;
+
+    while (c->view_logged < c->agree.view) {
+        struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = ++c->view_logged };
+        const struct bny_instance *it = bny_agree_find(&c->agree, id);
+
+        if (it)
+            ask_quorum(c, it);
+        for (int i = 0; it && i < it->nrecords; i++) {
+            bny_failures_add(&c->known, &it->records[i], 0, -1);
+            mark_told(c, &it->records[i]);
+            log_add(c, &it->records[i], id.seq);
+        }
+    }
+    for (int i = 0; i < c->known.count && c->agree.excluded; i++)
+        c->known.list[i].told = 1;
+    if (c->agree.excluded && !c->excluded_told)
+        exclude(c);
+    if (c->nlog == before)
+        return;
+    atomic_store_explicit(&c->suspect, 1, memory_order_release);
+    atomic_store_explicit(&c->logged, c->nlog, memory_order_release);
+    tell_waiters(c);
+}
+
+/* Who aborts may end at once: its end is no cause where its abort is one. */
+static int follows_abort(const struct bny_control *c, int i, uint32_t comm)
+{
+    const struct bny_failure *f = &c->log[i].f;
+
+    if (f->cause != BNY_CAUSE_DEATH && f->cause != BNY_CAUSE_SILENT &&
+        f->cause != BNY_CAUSE_LEFT)
+        return 0;
+    for (int k = 0; k < c->nlog; k++) {
+        const struct bny_failure *a = &c->log[k].f;
+
+        if (c->log[k].view == c->log[i].view && a->cause == BNY_CAUSE_ABORT &&
+            a->blamed == f->blamed && bny_failure_concerns(a, comm))
+            return 1;
+    }
+    return 0;
+}
+
+int bny_control_failure_among(struct bny_control *c, uint32_t comm,
+                              int (*has)(const void *ctx, int rank), const void *ctx,
+                              struct bny_failure *out)
+{
+    int found = 0;
+
+    if (!atomic_load_explicit(&c->logged, memory_order_acquire))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < c->nlog && !found; i++) {
+        const struct bny_failure *f = &c->log[i].f;
+
+        found = bny_failure_concerns(f, comm) && !follows_abort(c, i, comm) &&
+                (f->comm || f->blamed < 0 || !has || has(ctx, f->blamed) ||
+                 c->log[i].view > c->agree.view);
+        if (found)
+            *out = *f;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_failure *out)
+{
+    return bny_control_failure_among(c, comm, NULL, NULL, out);
+}
+
+int bny_control_failure(struct bny_control *c, struct bny_failure *out)
+{
+    return bny_control_failure_of(c, BNY_ALL_COMMS, out);
+}
+
+int bny_control_pending(struct bny_control *c, uint32_t comm)
+{
+    int pending = 0;
+
+    if (!bny_control_suspect(c))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < c->known.count; i++)
+        pending |= !c->known.list[i].told && bny_failure_concerns(&c->known.list[i].f, comm);
+    pthread_mutex_unlock(&c->lock);
+    return pending;
+}
+
+uint32_t bny_control_gone(struct bny_control *c, uint64_t *gone)
+{
+    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW };
+    const struct bny_instance *it;
+
+    pthread_mutex_lock(&c->lock);
+    id.seq = c->agree.view;
+    it = bny_agree_find(&c->agree, id);
+    memset(gone, 0, (size_t)c->agree.words * sizeof *gone);
+    if (it)
+        memcpy(gone, it->gone, (size_t)c->agree.words * sizeof *gone);
+    pthread_mutex_unlock(&c->lock);
+    return id.seq;
+}
+
+/* ---- what is to be decided ---- */
+
+static const struct bny_instance *last_view(const struct bny_control *c)
+{
+    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = c->agree.view };
+
+    return bny_agree_find(&c->agree, id);
+}
+
+/* Is somebody dead that the last view does not say so of? */
+static int death_untold(const struct bny_control *c)
+{
+    const struct bny_agree *a = &c->agree;
+    const struct bny_instance *it = last_view(c);
+
+    for (int i = 0; i < a->words; i++)
+        if (a->gone[i] & ~a->left[i] & (it ? ~it->gone[i] : ~(uint64_t)0))
+            return 1;
+    return 0;
+}
+
+/* When is what we know to become a view? 0: there is nothing. */
+static uint64_t due(struct bny_control *c, uint64_t now)
+{
+    uint64_t first = 0;
+
+    for (int i = 0; i < c->known.count; i++) {
+        const struct bny_record *r = &c->known.list[i];
+        uint64_t at = r->known_ns + (r->f.cause <= BNY_CAUSE_ABORT ? SOON_NS : LATER_NS);
+
+        if (!r->told && (!first || at < first))
+            first = at;
+    }
+    if (death_untold(c) && (!first || now + SOON_NS < first))
+        first =
+            c->view_due_ns && c->view_due_ns <= now + SOON_NS ? c->view_due_ns : now + SOON_NS;
+    return first && c->nranks == 1 ? now : first;
+}
+
+static void enter_view(struct bny_control *c)
+{
+    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = c->agree.view + 1 };
+    struct bny_contribution mine = { .bits = ~(uint64_t)0 };
+    struct bny_failure *list =
+        calloc((size_t)(c->known.count ? c->known.count : 1), sizeof *list);
+
+    if (!list)
+        return; /* the next look tries again */
+    for (int i = 0; i < c->known.count; i++)
+        if (!c->known.list[i].told)
+            list[mine.nrecords++] = c->known.list[i].f;
+    mine.records = list;
+    bny_agree_enter(&c->agree, id, &mine);
+    free(list);
+}
+
+static void enter_views(struct bny_control *c, uint64_t now)
+{
+    if (c->agree.leaving || c->agree.excluded || (c->nranks > 1 && !c->connected)) {
+        c->view_due_ns = 0; /* there will be none, and nothing to be awake for */
+        return;
+    }
+    for (;;) {
+        uint32_t view = c->agree.view;
+        struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = view + 1 };
+        const struct bny_instance *it;
+
+        c->view_due_ns = due(c, now);
+        it = bny_agree_find(&c->agree, id);
+        if (it && it->entered) {
+            c->view_due_ns = 0; /* it waits for the others */
+            return;
+        }
+        if (!bny_agree_next_view(&c->agree) && (!c->view_due_ns || now < c->view_due_ns))
+            return;
+        enter_view(c);
+        log_views(c);
+        if (c->agree.view == view)
+            return;
+    }
+}
+
+static int contributions_missing(const struct bny_control *c, const struct bny_instance *it)
+{
+    for (int i = 0; i < c->agree.words; i++)
+        if (it->members[i] & ~it->has[i] & ~it->gone[i] & ~it->late[i])
+            return 1;
+    return 0;
+}
+
+/* Is everybody whose contribution, or then lock, is missing one who was left out of the latest
+ * decision, too? */
+static int only_sleepers(const struct bny_control *c, const struct bny_instance *it)
+{
+    int missing = contributions_missing(c, it);
+
+    for (int r = 0; r < c->nranks; r++) /* all lock, only members contribute */
+        if ((!missing || bny_bit(it->members, r)) &&
+            !bny_bit(missing ? it->has : it->locks, r) && !bny_bit(it->gone, r) &&
+            !bny_bit(it->late, r) && !bny_bit(c->sleepers, r))
+            return 0;
+    return 1;
+}
+
+/* A deadline is for those who have not come. Who has gets the time to lock, again and again, or
+ * each whose deadline passes would go on alone. */
+static void leave_out_the_late(struct bny_control *c, uint64_t now)
+{
+    for (struct bny_instance *it = c->agree.first; it; it = it->next) {
+        int user = it->id.kind == BNY_AGREE_CALL, missing;
+        uint64_t most;
+
+        if (it->decided || !it->entered)
+            continue;
+        if (it->seen_changes != it->changes) {
+            it->seen_changes = it->changes;
+            it->since_ns = c->awake_ns;
+        }
+        most = only_sleepers(c, it) ? LATE_AGAIN_NS : LATE_NS;
+        missing = contributions_missing(c, it);
+        if ((missing && it->deadline_ns && now >= it->deadline_ns) ||
+            (!(user && missing) && c->awake_ns - it->since_ns > most))
+            bny_agree_late(&c->agree, it);
+    }
+}
+
+/* ---- links to those who are gone ---- */
+
+static void close_links(struct bny_control *c)
+{
+    for (int i = 0; i < c->nlinks; i++) {
+        struct link *l = &c->links[i];
+
+        if (l->state == LINK_GONE || !bny_bit(c->agree.gone, l->peer))
+            continue;
+        if (l->state != LINK_UP) {
+            link_close(l);
+        } else if (!bny_bit(c->agree.left, l->peer)) {
+            link_read(c, l); /* what it reported before its end */
+            if (l->state == LINK_UP) {
+                bny_conn_send(l->conn, CONTROL_EXCLUDED, NULL, 0);
+                link_close(l);
+            }
+        }
+    }
+}
+
+/* Beyond a full mesh: links to the next ranks that live, so that those who live stay connected
+ * whoever died. */
+static void repair(struct bny_control *c)
+{
+    if (c->nranks <= FULL_MESH || !c->connected || c->agree.leaving)
+        return;
+    for (int dir = -1; dir <= 1; dir += 2) {
+        int peer = c->rank;
+
+        do
+            peer = (peer + dir + c->nranks) % c->nranks;
+        while (peer != c->rank && bny_bit(c->agree.gone, peer));
+        if (peer != c->rank && !control_link_to(c, peer)) {
+            struct link *l = control_add_link(c, peer);
+
+            if (l) {
+                l->repaired = 1;
+                l->lost_ns = c->awake_ns;
+            }
+        }
+    }
+}
+
+int view_active(const struct bny_control *c)
+{
+    for (const struct bny_instance *it = c->agree.first; it; it = it->next)
+        if (!it->decided)
+            return 1;
+    return 0;
+}
+
+void view_run(struct bny_control *c)
+{
+    uint64_t now = bny_now_ns(), passed = now - c->looked_ns;
+
+    c->awake_ns += passed < AWAKE_MAX_NS ? passed : AWAKE_MAX_NS;
+    c->looked_ns = now;
+    close_links(c);
+    log_views(c);
+    enter_views(c, now);
+    if (view_active(c)) {
+        repair(c);
+        leave_out_the_late(c, now);
+        log_views(c);
+    }
+    blame_run(c);
+    for (struct bny_instance *it = c->agree.first; it; it = it->next) {
+        if (!it->decided || it->answered)
+            continue;
+        it->answered = 1;
+        memcpy(c->sleepers, it->late, (size_t)c->agree.words * sizeof *c->sleepers);
+        if (it->asked)
+            tell_waiters(c);
+    }
+}
+
+int view_wait_ms(const struct bny_control *c)
+{
+    uint64_t now = bny_now_ns();
+    int ms = c->nhalf ? 1000 : -1;
+
+    if (c->view_due_ns)
+        ms = now >= c->view_due_ns ? 0 : (int)((c->view_due_ns - now) / MS) + 1;
+    else if (view_active(c))
+        ms = blame_asked(c) ? 2 : 50;
+    for (int i = 0; i < c->nlinks; i++)
+        if (c->links[i].state == LINK_TRYING || c->links[i].state == LINK_WAITING)
+            ms = ms < 0 || ms > 10 ? 10 : ms;
+    return ms;
+}
+
+/* ---- farewells ---- */
+
+size_t view_farewell_make(const struct bny_control *c, uint8_t *out)
+{
+    size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
+
+    memcpy(out, c->agree.gone, bytes);
+    memcpy(out + bytes, c->agree.left, bytes);
+    return 2 * bytes;
+}
+
+void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, size_t len)
+{
+    size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
+
+    l->left = 1;
+    bny_agree_gone(&c->agree, l->peer, BNY_GONE_LEFT);
+    for (int r = 0; len == 2 * bytes && r < c->nranks; r++)
+        if (data[bytes + (size_t)r / 8] >> (r % 8) & 1)
+            bny_agree_gone(&c->agree, r, BNY_GONE_LEFT);
+}
+
+/* ---- users' calls ---- */
+
+/* This rank takes no part any more: says why, and returns the error; 0: it does. */
+static int out_of_it(const struct bny_control *c)
+{
+    if (c->agree.leaving)
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d has left", c->rank);
+    if (c->cut_off[0])
+        return bny_fail(BANYAN_ERANKDEAD, "%s", c->cut_off);
+    if (c->agree.excluded)
+        return bny_fail(BANYAN_ERANKDEAD,
+                        "rank %d was excluded by the others, who had heard nothing of it for "
+                        "too long; was it stopped, or its network cut?",
+                        c->rank);
+    return 0;
+}
+
+/* Is there a view that says who is gone in this decision? Only then is it known whether those
+ * who decided it may go on. */
+static int is_viewed(const struct bny_control *c, const struct bny_instance *it)
+{
+    const struct bny_instance *view = last_view(c);
+
+    for (int i = 0; i < c->agree.words; i++)
+        if (it->gone[i] & ~it->left[i] & ~c->agree.left[i] &
+            (view ? ~view->gone[i] : ~(uint64_t)0))
+            return 0;
+    return 1;
+}
+
+int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
+                            const struct bny_contribution *mine, uint64_t deadline_ns)
+{
+    struct bny_agree_id id = { BNY_AGREE_CALL, comm, call };
+    struct bny_instance *it;
+    int rc;
+
+    pthread_mutex_lock(&c->lock);
+    rc = out_of_it(c);
+    it = rc == 0 ? bny_agree_enter(&c->agree, id, mine) : NULL;
+    if (it) {
+        it->deadline_ns = deadline_ns;
+        it->asked = 1;
+        control_progress_locked(c);
+    } else if (rc == 0) {
+        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory to agree", c->rank);
+    }
+    pthread_mutex_unlock(&c->lock);
+    bny_control_wake(c);
+    return rc;
+}
+
+int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
+                           const struct bny_agreed *out)
+{
+    struct bny_agree_id id = { BNY_AGREE_CALL, comm, call };
+    size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
+    const struct bny_instance *it;
+    int rc = 0;
+
+    pthread_mutex_lock(&c->lock);
+    it = bny_agree_find(&c->agree, id);
+    if (it && it->decided && is_viewed(c, it) && !c->cut_off[0]) {
+        rc = 1;
+        if (out->bits)
+            *out->bits = it->bits;
+        if (out->has)
+            memcpy(out->has, it->has, bytes);
+        if (out->gone)
+            memcpy(out->gone, it->gone, bytes);
+        if (out->late)
+            memcpy(out->late, it->late, bytes);
+        if (out->given)
+            memcpy(out->given, it->given, (size_t)c->nranks * it->each);
+    }
+    if (rc == 0 || (it->excluded && c->agree.excluded))
+        rc = out_of_it(c);
+    if (rc == 0 && !it)
+        rc = bny_fail(BANYAN_EINVAL, "rank %d: call %u was never begun", c->rank, call);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A connection that is lost is made anew, and the lane goes on where it was.
+ *
+ * Lost is what a reset or a path ends; the end of a stream without a farewell is the peer's
+ * death, as it ever was. Both ends count the bytes of a lane since its first handshake. The
+ * sender keeps what the peer's kernel has not acknowledged (keep.c) and connects again, with a
+ * higher epoch in its hello. The receiver answers how many bytes it has taken and still has to
+ * read from the sockets before, and reads these to there before it turns to the new one. Linux
+ * hands out what it has acknowledged also after a reset, so no byte is lost; where one is, the
+ * answer lies below what was acknowledged, and the peer is down. Epoch and count are inside the
+ * proofs: nobody else can turn a lane back. A handshake that is cut is begun again; the answer
+ * may then be higher, never lower.
+ *
+ * The receiver has nobody to connect to. It sees whether the peer still listens by its own
+ * first lane, which it opens if there is none: a dead rank's port refuses. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "transport/tcp/tcp.h"
+
+#define REFUSALS_MAX 2
+#define LOSSES_MAX   4
+#define WATCH_NS     1000000000u
+#define GONE_MS      3000u
+#define GONE_BACKOFF 3 /* sent again after 0.2, 0.4, 0.8 s, or more on a slow path */
+
+/* ---- the end of a connection ---- */
+
+static int is_loss(int err)
+{
+    switch (err) {
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ETIMEDOUT:
+    case EPIPE:
+    case ENOTCONN:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ENETRESET: return 1;
+    default: return 0;
+    }
+}
+
+void bny_tcp_abort(int fd)
+{
+    struct linger now = { .l_onoff = 1 };
+
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    bny_fd_close(fd);
+}
+
+void bny_tcp_close(struct tcp_conn *c)
+{
+    if (c->fd >= 0)
+        bny_fd_close(c->fd);
+    c->fd = -1;
+    while (c->nnext)
+        bny_fd_close(c->next[--c->nnext].fd);
+}
+
+static void connect_again(struct tcp_conn *c, int err)
+{
+    uint64_t now = bny_now_ns();
+
+    c->candidate = c->round = c->spared = c->silences = c->refusals = 0;
+    c->tried = c->refused = 0;
+    c->resuming = 1;
+    c->err = 0;
+    c->hs_have = 0;
+    c->writable = 0;
+    snprintf(c->why, sizeof c->why, "%s", strerror(err));
+    c->give_up_ns = now + c->tp->replace_ns;
+    c->retry_ns = now;
+    c->state = TCP_BACKOFF;
+    bny_tcp_join_begin(c);
+    bny_tcp_owe(c);
+}
+
+void bny_tcp_lost(struct tcp_conn *c, int err)
+{
+    struct tcp_ep *e = c->ep;
+
+    if (c->farewell_seen || (e->left && (c->outgoing || !is_loss(err)))) {
+        bny_tcp_shut(c);
+        return;
+    }
+    if (!is_loss(err) || !c->tp->replace_ns || e->down) {
+        bny_tcp_down(e, err ? strerror(err) : "it closed the connection without a farewell");
+        return;
+    }
+    bny_info("tcp: the connection %s rank %d was lost (%s)", c->outgoing ? "to" : "from",
+             e->ep.peer, strerror(err));
+    bny_tcp_abort(c->fd);
+    c->fd = -1;
+    c->readable = c->err = 0;
+    if (c->outgoing) {
+        connect_again(c, err);
+        return;
+    }
+    c->farewell_sent = 0;
+    if (c->nnext)
+        bny_tcp_switch(c);
+    else if (e->claimed && !e->left && e->out[0].state == TCP_IDLE)
+        bny_tcp_lane(&e->ep, 0);
+}
+
+/* ---- the sender ---- */
+
+int bny_tcp_resume_gives_up(const struct tcp_conn *c, uint64_t now)
+{
+    return c->refusals >= REFUSALS_MAX || now >= c->give_up_ns;
+}
+
+int bny_tcp_resumed(struct tcp_conn *c)
+{
+    uint64_t at = c->answer.got;
+    char why[200];
+
+    if (!c->resuming && c->put == 0 && at == 0)
+        return 0;
+    c->losses = c->put > at && at == c->resumed_at ? c->losses + 1 : 0;
+    c->resumed_at = at;
+    if (c->losses >= LOSSES_MAX) {
+        snprintf(why, sizeof why, "%d connections in a row were lost without a byte",
+                 LOSSES_MAX);
+    } else if (bny_tcp_rewind(c, at) != 0) {
+        snprintf(why, sizeof why,
+                 "bytes are lost with the connection: it wants to go on at %llu of %llu, and "
+                 "had acknowledged %llu",
+                 (unsigned long long)at, (unsigned long long)c->put,
+                 (unsigned long long)c->acked);
+    } else {
+        c->resuming = 0;
+        bny_tcp_owe(c);
+        if (c->sec)
+            bny_tcp_secure_restart_rx(c->sec);
+        c->tp->tp.replaced++;
+        bny_info("tcp: the connection to rank %d was replaced at byte %llu", c->ep->ep.peer,
+                 (unsigned long long)at);
+        return 0;
+    }
+    bny_tcp_down(c->ep, why);
+    return -1;
+}
+
+/* ---- paths ---- */
+
+/* The path to the peer is gone, not only the peer busy: what was sent is not acknowledged,
+ * again and again. A peer that does not read has acknowledged what it has no room for the rest
+ * of, and its kernel answers each question, so that a zero window looks different. A user
+ * timeout would end both alike. */
+static int path_is_gone(const struct tcp_conn *c)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof info;
+
+    return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > GONE_MS &&
+           info.tcpi_backoff >= GONE_BACKOFF;
+}
+
+void bny_tcp_watch_paths(struct tcp_tp *t)
+{
+    uint64_t now = bny_now_ns();
+
+    if (now < t->watch_ns || !t->replace_ns)
+        return;
+    t->watch_ns = now + WATCH_NS;
+    for (int r = 0; r < t->tp.nranks; r++)
+        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
+            struct tcp_conn *c = &t->eps[r]->out[lane];
+
+            if (c->state == TCP_OPEN && (bny_tcp_pending(c) || c->pos > c->acked) &&
+                path_is_gone(c))
+                bny_tcp_lost(c, ETIMEDOUT);
+            else if (c->state == TCP_CHALLENGE && path_is_gone(c))
+                bny_tcp_join_lost(c);
+        }
+}
+
+/* ---- the receiver ---- */
+
+static uint64_t unread(int fd)
+{
+    int n = 0;
+
+    return fd >= 0 && ioctl(fd, SIOCINQ, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+}
+
+static uint64_t begin_of_last(const struct tcp_conn *in)
+{
+    return in->nnext > 1 ? in->next[in->nnext - 2].until : in->until;
+}
+
+uint64_t bny_tcp_announce(const struct tcp_conn *in)
+{
+    if (!in->nnext)
+        return in->got + unread(in->fd);
+    return begin_of_last(in) + unread(in->next[in->nnext - 1].fd);
+}
+
+void bny_tcp_switch(struct tcp_conn *in)
+{
+    BNY_ASSERT(in->nnext > 0);
+    if (in->fd >= 0)
+        bny_tcp_abort(in->fd);
+    in->fd = in->next[0].fd;
+    in->until = in->next[0].until;
+    in->ends = in->nnext > 1;
+    in->nnext--;
+    memmove(in->next, in->next + 1, (size_t)in->nnext * sizeof in->next[0]);
+    in->readable = 1;
+    in->hs_have = 0;
+    bny_tcp_activate(in);
+}
+
+int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh)
+{
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                              .data.ptr = in };
+
+    if (in->nnext == TCP_NEXT_MAX || in->state != TCP_OPEN ||
+        memcmp(in->hello.random, fresh->hello.random, sizeof in->hello.random) != 0 ||
+        epoll_ctl(in->tp->epfd, EPOLL_CTL_MOD, fresh->fd, &ev) != 0)
+        return -1;
+    if (in->nnext) {
+        in->next[in->nnext - 1].until = fresh->answer.got;
+        if (begin_of_last(in) == fresh->answer.got) /* it has brought nothing */
+            bny_tcp_abort(in->next[--in->nnext].fd);
+    } else {
+        in->until = fresh->answer.got;
+        in->ends = 1;
+    }
+    in->next[in->nnext++] = (struct tcp_next){ .fd = fresh->fd };
+    fresh->fd = -1;
+    in->epoch = fresh->hello.epoch;
+    in->farewell_sent = 0;
+    while (in->nnext && (in->fd < 0 || in->got >= in->until))
+        bny_tcp_switch(in);
+    return 0;
+}

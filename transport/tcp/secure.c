@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Records of a lane; see secure.h. */
+#include "transport/tcp/secure.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/param.h"
+
+/* As libsodium declares its functions of "combined mode". */
+typedef int (*seal_fn)(unsigned char *c, unsigned long long *clen, const unsigned char *m,
+                       unsigned long long mlen, const unsigned char *ad,
+                       unsigned long long adlen, const unsigned char *nsec,
+                       const unsigned char *npub, const unsigned char *k);
+typedef int (*open_fn)(unsigned char *m, unsigned long long *mlen, unsigned char *nsec,
+                       const unsigned char *c, unsigned long long clen, const unsigned char *ad,
+                       unsigned long long adlen, const unsigned char *npub,
+                       const unsigned char *k);
+
+static struct {
+    seal_fn seal;
+    open_fn open;
+    uint32_t tag;
+} aeads[] = {
+    [TCP_AEGIS] = { NULL, NULL, 32 }, /* Debian 12's libsodium has none: found by name */
+    [TCP_GCM] = { crypto_aead_aes256gcm_encrypt, crypto_aead_aes256gcm_decrypt,
+                  crypto_aead_aes256gcm_ABYTES },
+    [TCP_CHACHA] = { crypto_aead_chacha20poly1305_ietf_encrypt,
+                     crypto_aead_chacha20poly1305_ietf_decrypt,
+                     crypto_aead_chacha20poly1305_ietf_ABYTES },
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void find_aegis(void)
+{
+    void *seal = dlsym(RTLD_DEFAULT, "crypto_aead_aegis128l_encrypt"),
+         *open = dlsym(RTLD_DEFAULT, "crypto_aead_aegis128l_decrypt");
+
+    if (!seal || !open)
+        return;
+    memcpy(&aeads[TCP_AEGIS].seal, &seal, sizeof seal);
+    memcpy(&aeads[TCP_AEGIS].open, &open, sizeof open);
+}
+
+int bny_tcp_integrity(void)
+{
+    static const char *const names[] = { "plain", "mac", "encrypt" };
+    const char *text = bny_param_str("BANYAN_TCP_INTEGRITY");
+
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i]))
+            return i;
+    return bny_fail(BANYAN_ECONFIG, "BANYAN_TCP_INTEGRITY=%s is neither plain, mac nor encrypt",
+                    text);
+}
+
+const char *bny_tcp_cipher_name(enum tcp_cipher cipher)
+{
+    static const char *const names[] = { "none", "Poly1305", "AEGIS-128L", "AES-256-GCM",
+                                         "ChaCha20-Poly1305" };
+
+    return names[cipher];
+}
+
+unsigned bny_tcp_ciphers(enum tcp_integrity integrity)
+{
+    unsigned bits = 1u << TCP_CHACHA;
+
+    if (integrity != TCP_ENCRYPT)
+        return integrity == TCP_MAC ? 1u << TCP_POLY1305 : 0;
+    pthread_once(&once, find_aegis);
+    if (crypto_aead_aes256gcm_is_available())
+        bits |= 1u << TCP_GCM | (aeads[TCP_AEGIS].seal ? 1u << TCP_AEGIS : 0);
+    return bits;
+}
+
+enum tcp_cipher bny_tcp_cipher_choose(unsigned ours, unsigned theirs)
+{
+    for (int c = TCP_POLY1305; c <= TCP_CHACHA; c++)
+        if (ours & theirs & 1u << c)
+            return (enum tcp_cipher)c;
+    return TCP_NO_CIPHER;
+}
+
+struct tcp_secure *bny_tcp_secure_new(const uint8_t *secret, const struct tcp_lane_id *lane,
+                                      int sends)
+{
+    struct tcp_secure *s = calloc(1, sizeof *s);
+    struct tcp_lane_id id = *lane;
+
+    if (!s)
+        return NULL;
+    s->cipher = (enum tcp_cipher)lane->cipher;
+    s->cap = sends ? 256 : TCP_RAW;
+    s->raw = malloc(s->cap);
+    if (!s->raw) {
+        free(s);
+        return NULL;
+    }
+    for (int back = 0; back < 2; back++) {
+        id.back = (uint8_t)back;
+        crypto_generichash(back == sends ? s->rx_key : s->tx_key, 32, (const uint8_t *)&id,
+                           sizeof id, secret, 32);
+    }
+    return s;
+}
+
+void bny_tcp_secure_free(struct tcp_secure *s)
+{
+    if (!s)
+        return;
+    free(s->raw);
+    sodium_memzero(s, sizeof *s);
+    free(s);
+}
+
+/* ---- one record ---- */
+
+static uint32_t tag_bytes(const struct tcp_secure *s)
+{
+    return s->cipher == TCP_POLY1305 ? 16 : aeads[s->cipher].tag;
+}
+
+uint32_t bny_tcp_record_extra(const struct tcp_secure *s)
+{
+    return TCP_RECORD_HEAD + tag_bytes(s);
+}
+
+/* As long as any cipher's; the number first, little endian. */
+static void nonce_of(uint8_t nonce[32], uint64_t number)
+{
+    memset(nonce, 0, 32);
+    memcpy(nonce, &number, sizeof number);
+}
+
+static void one_time_mac(uint8_t tag[16], const uint8_t key[32], uint64_t number,
+                         const uint8_t *data, size_t len)
+{
+    uint8_t nonce[32], once_key[32];
+
+    nonce_of(nonce, number);
+    crypto_stream_chacha20(once_key, sizeof once_key, nonce, key);
+    crypto_onetimeauth_poly1305(tag, data, len, once_key);
+    sodium_memzero(once_key, sizeof once_key);
+}
+
+uint32_t bny_tcp_seal(struct tcp_secure *s, uint8_t *rec, uint32_t len)
+{
+    uint32_t head[2] = { len, (uint32_t)s->tx_number };
+    uint8_t *data = rec + TCP_RECORD_HEAD, nonce[32];
+
+    BNY_ASSERT(len > 0 && len <= TCP_RECORD_MAX);
+    memcpy(rec, head, sizeof head);
+    if (s->cipher == TCP_POLY1305) {
+        one_time_mac(data + len, s->tx_key, s->tx_number, rec, TCP_RECORD_HEAD + len);
+    } else {
+        nonce_of(nonce, s->tx_number);
+        aeads[s->cipher].seal(data, NULL, data, len, rec, TCP_RECORD_HEAD, NULL, nonce,
+                              s->tx_key);
+    }
+    s->tx_number++;
+    return bny_tcp_record_extra(s) + len;
+}
+
+void bny_tcp_secure_restart_rx(struct tcp_secure *s)
+{
+    s->rx_number = 0;
+    s->start = s->end = s->nclear = 0;
+}
+
+static uint32_t payload_of(const struct tcp_secure *s)
+{
+    uint32_t len;
+
+    memcpy(&len, s->raw + s->start, sizeof len);
+    return len;
+}
+
+/* One that is too long is whole as soon as its length is there: to be refused. */
+int bny_tcp_has_record(const struct tcp_secure *s)
+{
+    uint32_t have = s->end - s->start, len;
+
+    if (have < TCP_RECORD_HEAD)
+        return 0;
+    len = payload_of(s);
+    return len > TCP_RECORD_MAX || len + bny_tcp_record_extra(s) > s->cap ||
+           have >= len + bny_tcp_record_extra(s);
+}
+
+int bny_tcp_open(struct tcp_secure *s)
+{
+    uint8_t *rec = s->raw + s->start, *data = rec + TCP_RECORD_HEAD, tag[16], nonce[32];
+    uint32_t len = payload_of(s), number;
+
+    BNY_ASSERT(bny_tcp_has_record(s) && !s->nclear);
+    memcpy(&number, rec + 4, sizeof number);
+    if (len == 0 || len > TCP_RECORD_MAX || len + bny_tcp_record_extra(s) > s->cap ||
+        number != (uint32_t)s->rx_number)
+        return -1;
+    if (s->cipher == TCP_POLY1305) {
+        one_time_mac(tag, s->rx_key, s->rx_number, rec, TCP_RECORD_HEAD + len);
+        if (sodium_memcmp(tag, data + len, sizeof tag) != 0)
+            return -1;
+    } else {
+        nonce_of(nonce, s->rx_number);
+        if (aeads[s->cipher].open(data, NULL, NULL, data, len + tag_bytes(s), rec,
+                                  TCP_RECORD_HEAD, nonce, s->rx_key) != 0)
+            return -1;
+    }
+    s->rx_number++;
+    s->clear = s->start + TCP_RECORD_HEAD;
+    s->nclear = len;
+    s->start += len + bny_tcp_record_extra(s);
+    return 0;
+}

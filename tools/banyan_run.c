@@ -22,11 +22,17 @@ static const char usage[] =
     "  --bind=list        run rank i on the (i mod CPUs)-th CPU this process may use\n"
     "  --report-bindings  say which CPUs --bind gives\n"
     "  --tag              begin every line a rank prints with [rank]\n"
+    "  --grace S          when a rank fails, the others have S seconds to end (5); 0: none\n"
+    "  --keep-going       when a rank fails, the others run on\n"
+    "  --restart N        a rank that fails is started again, up to N times each, and meets "
+    "the others,\n"
+    "                     which run on, by banyan_comm_join(); then as --keep-going. Also "
+    "--max-restarts\n"
     "  -h, --help         this text\n"
     "  -V, --version      the version\n"
-    "When a rank fails, the others have 5 s to end; the exit status is the first failing "
-    "rank's,\n"
-    "128 + signal when it was killed.\n";
+    "The exit status is the first failing rank's, 128 + signal when it was killed; with "
+    "--keep-going how\n"
+    "many ranks failed (100: or more).\n";
 
 static int bad(const char *what, const char *value)
 {
@@ -34,19 +40,50 @@ static int bad(const char *what, const char *value)
     return 2;
 }
 
+/* Where the ranks go, or would. NULL after a message. */
+static struct bny_rank_binding *places_of(struct bny_local_ranks *job, int near, int report)
+{
+    struct bny_rank_binding *places = bny_rank_bindings(job->nranks);
+
+    if (!places) {
+        fprintf(stderr, "banyan_run: --bind: %s\n", banyan_last_error());
+        return NULL;
+    }
+    for (int r = 0; r < job->nranks && report; r++)
+        fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text,
+                near ? "" : ", if it were bound (--bind)");
+    job->bindings = near ? places : NULL;
+    return places;
+}
+
+enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_REPORT, OPT_TAG, OPT_GRACE, OPT_KEEP, OPT_RESTART };
+static const struct option longs[] = {
+    { "ranks", required_argument, NULL, 'n' },
+    { "timeout", required_argument, NULL, OPT_TIMEOUT },
+    { "bind", optional_argument, NULL, OPT_BIND },
+    { "report-bindings", no_argument, NULL, OPT_REPORT },
+    { "tag", no_argument, NULL, OPT_TAG },
+    { "grace", required_argument, NULL, OPT_GRACE },
+    { "keep-going", no_argument, NULL, OPT_KEEP },
+    { "restart", required_argument, NULL, OPT_RESTART },
+    { "max-restarts", required_argument, NULL, OPT_RESTART },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },
+    { NULL, 0, NULL, 0 },
+};
+
+/* A whole number in [least, most]. */
+static int whole(const char *text, long least, long most, int *out)
+{
+    char *end;
+    long v = strtol(text, &end, 10);
+
+    *out = (int)v;
+    return end != text && !*end && v >= least && v <= most;
+}
+
 int main(int argc, char **argv)
 {
-    enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_REPORT, OPT_TAG };
-    static const struct option longs[] = {
-        { "ranks", required_argument, NULL, 'n' },
-        { "timeout", required_argument, NULL, OPT_TIMEOUT },
-        { "bind", optional_argument, NULL, OPT_BIND },
-        { "report-bindings", no_argument, NULL, OPT_REPORT },
-        { "tag", no_argument, NULL, OPT_TAG },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { NULL, 0, NULL, 0 },
-    };
     struct bny_local_ranks job = { .tool = "banyan_run" };
     struct bny_rank_binding *places = NULL;
     int near = 0, report = 0, c;
@@ -56,8 +93,7 @@ int main(int argc, char **argv)
     while ((c = getopt_long(argc, argv, "+n:hV", longs, NULL)) != -1) {
         switch (c) {
         case 'n':
-            job.nranks = (int)strtol(optarg, &end, 10);
-            if (end == optarg || *end || job.nranks < 1 || job.nranks > 4096)
+            if (!whole(optarg, 1, 4096, &job.nranks))
                 return bad("-n wants a number from 1 to 4096, got ", optarg);
             break;
         case OPT_TIMEOUT:
@@ -73,6 +109,18 @@ int main(int argc, char **argv)
             break;
         case OPT_REPORT: report = 1; break;
         case OPT_TAG: job.tag = 1; break;
+        case OPT_GRACE:
+            job.grace_s = strtod(optarg, &end);
+            if (end == optarg || *end || !(job.grace_s >= 0))
+                return bad("--grace wants seconds, got ", optarg);
+            job.grace_s = job.grace_s > 0 ? job.grace_s : -1;
+            break;
+        case OPT_KEEP: job.keep_going = 1; break;
+        case OPT_RESTART:
+            if (!whole(optarg, 0, 1000000, &job.restarts))
+                return bad("--restart wants a number from 0 to 1000000, got ", optarg);
+            job.keep_going = 1;
+            break;
         case 'h': fputs(usage, stdout); return 0;
         case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
         default: return bad("wrong option", ""); /* getopt has said which */
@@ -80,19 +128,14 @@ int main(int argc, char **argv)
     }
     if (!job.nranks)
         return bad("-n is missing", "");
+    if (job.keep_going && job.grace_s != 0)
+        return bad("--grace ends the ranks that --keep-going and --restart leave alone: give "
+                   "one of them",
+                   "");
     if (optind >= argc)
         return bad("the program to start is missing", "");
-    if (near || (report && !job.bind)) {
-        places = bny_rank_bindings(job.nranks);
-        if (!places) {
-            fprintf(stderr, "banyan_run: --bind: %s\n", banyan_last_error());
-            return 125;
-        }
-        for (int r = 0; r < job.nranks && report; r++)
-            fprintf(stderr, "banyan_run: rank %d: %s%s\n", r, places[r].text,
-                    near ? "" : ", if it were bound (--bind)");
-        job.bindings = near ? places : NULL;
-    }
+    if ((near || (report && !job.bind)) && !(places = places_of(&job, near, report)))
+        return 125;
     c = bny_local_ranks_run(&job, argv + optind);
     free(places);
     return c;

@@ -21,11 +21,14 @@
 #include "base/clock.h"
 #include "base/param.h"
 #include "tools/rank_binding.h"
+#include "transport/bootstrap/board.h"
 #include "transport/bootstrap/bootstrap.h"
 
-#define GRACE_S      5.0  /* for the other ranks, once one has failed */
-#define KILL_AFTER_S 2.0  /* between SIGTERM and SIGKILL */
-#define LINE_BYTES   4096 /* longest piece of a line that is tagged as one */
+#define GRACE_S      5.0    /* for the other ranks, once one has failed */
+#define KILL_AFTER_S 2.0    /* between SIGTERM and SIGKILL */
+#define LINE_BYTES   4096   /* longest piece of a line that is tagged as one */
+#define FAILED_MAX   100    /* as exit status; above, statuses have other meanings */
+#define TELL_S       3600.0 /* how long a rank's end waits for a root that enters init late */
 
 struct pipe_end {
     int fd; /* our read end, -1: closed */
@@ -35,14 +38,20 @@ struct pipe_end {
 };
 
 struct rank {
-    pid_t pid; /* 0: ended, and reaped */
+    pid_t pid;    /* 0: ended, and reaped */
+    int restarts; /* how often it was started again */
     struct pipe_end out[2];
 };
 
 struct job {
     const struct bny_local_ranks *opts;
+    struct bny_id id;
     struct rank *ranks;
-    int running;
+    char *const *argv;
+    struct bny_board *board; /* NULL: nobody is started again */
+    int board_fd;
+    int running, failed;
+    pid_t teller;                          /* tells the ranks of the first that failed; or 0 */
     int status;                            /* of the first rank that failed, or 0 */
     uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
 };
@@ -99,9 +108,10 @@ void bny_local_bind(int rank)
 }
 
 /* In the child: becomes rank r of the program. Does not return. */
-static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, int listener,
-                        int (*pipes)[2], char *const argv[])
+static void become_rank(const struct job *j, int r, pid_t parent, int listener, int (*pipes)[2])
 {
+    const struct bny_local_ranks *o = j->opts;
+    char *const *argv = j->argv;
     sigset_t none;
 
     /* A launcher that was killed must leave nothing behind; it may have died already. */
@@ -120,12 +130,21 @@ static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, in
                 o->bindings[r].text, strerror(errno));
     set_number("BANYAN_RANK", r);
     set_number("BANYAN_WORLD_SIZE", o->nranks);
-    if (r == 0) {
+    if (r == 0 && listener >= 0) {
         set_number("BANYAN_LISTEN_FD", listener);
         fcntl(listener, F_SETFD, 0);
     } else {
         unsetenv("BANYAN_LISTEN_FD");
-        close(listener);
+        if (listener >= 0)
+            close(listener);
+    }
+    if (j->board) {
+        set_number("BANYAN_BOARD_FD", j->board_fd);
+        fcntl(j->board_fd, F_SETFD, 0);
+        set_number("BANYAN_RESTART_COUNT", j->ranks[r].restarts);
+    } else { /* a launcher below a launcher */
+        unsetenv("BANYAN_BOARD_FD");
+        unsetenv("BANYAN_RESTART_COUNT");
     }
     if (o->exe)
         execv(o->exe, argv);
@@ -136,7 +155,8 @@ static void become_rank(const struct bny_local_ranks *o, int r, pid_t parent, in
     _exit(127);
 }
 
-static int start_rank(struct job *j, int r, int listener, char *const argv[])
+/* listener: -1 where it has been given away. */
+static int start_rank(struct job *j, int r, int listener)
 {
     const struct bny_local_ranks *o = j->opts;
     struct rank *k = &j->ranks[r];
@@ -153,7 +173,7 @@ static int start_rank(struct job *j, int r, int listener, char *const argv[])
     }
     k->pid = fork();
     if (k->pid == 0)
-        become_rank(o, r, parent, listener, pipes, argv);
+        become_rank(j, r, parent, listener, pipes);
     for (int i = 0; o->tag && i < 2; i++)
         close(pipes[i][1]);
     if (k->pid < 0) {
@@ -162,6 +182,7 @@ static int start_rank(struct job *j, int r, int listener, char *const argv[])
         return -1;
     }
     j->running++;
+    bny_board_set_alive(j->board, r, 1);
     return 0;
 }
 
@@ -181,34 +202,125 @@ static void note_failure(struct job *j, int status, double grace_s)
         j->term_at = bny_deadline_in(grace_s);
 }
 
+/* Ranks in init wait for all: a process of its own tells them, as the root may not be there
+ * yet. Of the root's end they know, for nobody listens any more. */
+static void tell_ranks(struct job *j, int r, const char *text)
+{
+    pid_t parent = getpid();
+
+    if (r == 0 || j->teller)
+        return;
+    j->teller = fork();
+    if (j->teller != 0) {
+        j->teller = j->teller > 0 ? j->teller : 0;
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent)
+        bny_bootstrap_report(&j->id, j->opts->nranks, r, BANYAN_ERANKDEAD, text,
+                             bny_deadline_in(TELL_S));
+    _exit(0);
+}
+
+static void drain(int rank, struct pipe_end *p);
+
+/* What it wrote before its end, as far as it is there. */
+static void drain_end(int r, struct pipe_end *p)
+{
+    struct pollfd f = { .fd = p->fd, .events = POLLIN };
+
+    while (p->fd >= 0 && (f.fd = p->fd, poll(&f, 1, 0)) > 0)
+        drain(r, p);
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
+}
+
+/* Rank r has failed. 1: it runs again. Whatever it joins by is no affair of the root of the
+ * first start. */
+static int start_again(struct job *j, int r)
+{
+    struct rank *k = &j->ranks[r];
+
+    if (k->restarts >= j->opts->restarts || j->term_at ||
+        bny_board_waiting(j->board) >= j->running) /* no member is left to join */
+        return 0;
+    k->restarts++;
+    for (int i = 0; i < 2; i++)
+        drain_end(r, &k->out[i]);
+    bny_board_set_alive(j->board, r, 1); /* without a moment in which nobody seems to be left */
+    if (start_rank(j, r, -1) != 0)
+        return 0;
+    fprintf(stderr, "%s: rank %d is started again, %d of %d times\n", j->opts->tool, r,
+            k->restarts, j->opts->restarts);
+    return 1;
+}
+
+/* Rank r has ended as told; status: 0 when all is well. */
+static void note_end(struct job *j, int r, int status, const char *text)
+{
+    const struct bny_local_ranks *o = j->opts;
+
+    if (status == 0) {
+        bny_board_set_alive(j->board, r, 0);
+        return;
+    }
+    /* After we have sent SIGTERM ourselves, deaths are no news. */
+    if (!j->kill_at) {
+        fprintf(stderr, "%s: %s\n", o->tool, text);
+        if (!j->ranks[r].restarts)
+            tell_ranks(j, r, text);
+        if (start_again(j, r))
+            return;
+    }
+    bny_board_set_alive(j->board, r, 0);
+    j->failed++;
+    if (o->keep_going)
+        return;
+    note_failure(j, status, o->grace_s > 0 ? o->grace_s : o->grace_s < 0 ? 1e-3 : GRACE_S);
+}
+
 static void reap(struct job *j)
 {
-    const char *tool = j->opts->tool;
+    char text[200];
     int ws;
     pid_t pid;
 
     while ((pid = waitpid(-1, &ws, WNOHANG)) > 0) {
-        int r = 0;
+        int r = 0, status = WIFSIGNALED(ws) ? 128 + WTERMSIG(ws) : WEXITSTATUS(ws);
 
+        if (pid == j->teller)
+            j->teller = 0;
         while (r < j->opts->nranks && j->ranks[r].pid != pid)
             r++;
         if (r == j->opts->nranks)
             continue;
         j->ranks[r].pid = 0;
         j->running--;
-        if (WIFSIGNALED(ws)) {
-            /* After we have sent SIGTERM ourselves, deaths are no news. */
-            if (!j->kill_at)
-                fprintf(stderr, "%s: rank %d (pid %d) was killed by signal %d (%s)\n", tool, r,
-                        (int)pid, WTERMSIG(ws), strsignal(WTERMSIG(ws)));
-            note_failure(j, 128 + WTERMSIG(ws), GRACE_S);
-        } else if (WEXITSTATUS(ws) != 0) {
-            if (!j->kill_at)
-                fprintf(stderr, "%s: rank %d (pid %d) exited with status %d\n", tool, r,
-                        (int)pid, WEXITSTATUS(ws));
-            note_failure(j, WEXITSTATUS(ws), GRACE_S);
-        }
+        if (WIFSIGNALED(ws))
+            snprintf(text, sizeof text, "rank %d (pid %d) was killed by signal %d (%s)", r,
+                     (int)pid, WTERMSIG(ws), strsignal(WTERMSIG(ws)));
+        else
+            snprintf(text, sizeof text, "rank %d (pid %d) exited with status %d", r, (int)pid,
+                     status);
+        note_end(j, r, status, text);
     }
+}
+
+/* All ranks have ended. */
+static int exit_status(struct job *j)
+{
+    const struct bny_local_ranks *o = j->opts;
+
+    if (j->teller) {
+        kill(j->teller, SIGKILL);
+        waitpid(j->teller, NULL, 0);
+    }
+    if (!o->keep_going || j->status) /* a signal, the timeout */
+        return j->status;
+    if (j->failed)
+        fprintf(stderr, "%s: %d of %d ranks failed\n", o->tool, j->failed, o->nranks);
+    return j->failed < FAILED_MAX ? j->failed : FAILED_MAX;
 }
 
 static void write_all(int fd, const char *p, size_t n)
@@ -340,40 +452,42 @@ static void turn(struct job *j, struct pollfd *fds, int sigfd)
 static void drain_rest(struct job *j)
 {
     for (int r = 0; r < j->opts->nranks; r++)
-        for (int i = 0; i < 2; i++) {
-            struct pipe_end *p = &j->ranks[r].out[i];
-            struct pollfd f = { .fd = p->fd, .events = POLLIN };
-
-            while (p->fd >= 0 && (f.fd = p->fd, poll(&f, 1, 0)) > 0)
-                drain(r, p);
-            if (p->fd >= 0)
-                close(p->fd);
-        }
+        for (int i = 0; i < 2; i++)
+            drain_end(r, &j->ranks[r].out[i]);
 }
 
 /* Makes the id and puts it into the environment that the ranks inherit. Returns the listening
  * socket. */
-static int make_id(const struct bny_local_ranks *o)
+static int make_id(const struct bny_local_ranks *o, struct bny_id *id)
 {
     char hex[2 * sizeof(struct bny_id) + 1];
-    struct bny_id id;
     int fd;
 
-    if (bny_id_create(&id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"),
+    if (bny_id_create(id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"),
                       1) < 0) {
         fprintf(stderr, "%s: %s\n", o->tool, banyan_last_error());
         return -1;
     }
-    for (size_t i = 0; i < sizeof id; i++)
-        snprintf(hex + 2 * i, 3, "%02x", ((unsigned char *)&id)[i]);
+    for (size_t i = 0; i < sizeof *id; i++)
+        snprintf(hex + 2 * i, 3, "%02x", ((unsigned char *)id)[i]);
     setenv("BANYAN_ID", hex, 1);
-    fd = find_listener(id.port);
+    fd = find_listener(id->port);
     if (fd < 0)
         fprintf(stderr,
                 "%s: the root's listening socket on port %u is not among descriptors "
                 "3 to 255; close some of the descriptors this process inherits\n",
-                o->tool, id.port);
+                o->tool, id->port);
     return fd;
+}
+
+static int make_board(struct job *j)
+{
+    if (!j->opts->restarts)
+        return 0;
+    j->board = bny_board_make(j->opts->nranks, &j->board_fd);
+    if (!j->board)
+        fprintf(stderr, "%s: %s\n", j->opts->tool, banyan_last_error());
+    return j->board ? 0 : -1;
 }
 
 static int open_signals(const struct bny_local_ranks *o)
@@ -395,13 +509,15 @@ static int open_signals(const struct bny_local_ranks *o)
 
 int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
 {
-    struct job j = { .opts = o, .timeout_at = bny_deadline_in(o->timeout_s) };
+    struct job j = {
+        .opts = o, .argv = argv, .board_fd = -1, .timeout_at = bny_deadline_in(o->timeout_s)
+    };
     struct pollfd *fds = calloc(1 + 2 * (size_t)o->nranks, sizeof *fds);
     int listener, sigfd = -1;
 
     j.ranks = calloc((size_t)o->nranks, sizeof *j.ranks);
-    listener = j.ranks && fds ? make_id(o) : -1;
-    if (listener < 0 || (sigfd = open_signals(o)) < 0) {
+    listener = j.ranks && fds ? make_id(o, &j.id) : -1;
+    if (listener < 0 || (sigfd = open_signals(o)) < 0 || make_board(&j) != 0) {
         free(j.ranks);
         free(fds);
         return 125;
@@ -409,7 +525,7 @@ int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
     for (int r = 0; r < o->nranks; r++)
         j.ranks[r].out[0].fd = j.ranks[r].out[1].fd = -1;
     for (int r = 0; r < o->nranks; r++)
-        if (start_rank(&j, r, listener, argv) != 0) {
+        if (start_rank(&j, r, listener) != 0) {
             note_failure(&j, 125, 0);
             j.term_at = bny_now_ns();
             break;
@@ -420,7 +536,10 @@ int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
         turn(&j, fds, sigfd);
     drain_rest(&j);
     close(sigfd);
+    if (j.board)
+        close(j.board_fd);
+    bny_board_free(j.board);
     free(j.ranks);
     free(fds);
-    return j.status;
+    return exit_status(&j);
 }

@@ -9,6 +9,10 @@ struct bny_local_ranks {
     const char *exe;  /* file to execute; NULL: argv[0], searched in PATH */
     int nranks;
     double timeout_s; /* of the whole job; 0: none */
+    double grace_s;   /* for the other ranks once one has failed; 0: 5 s, negative: none */
+    int keep_going;   /* 1: the others run on, as long as they like */
+    int restarts;     /* so often each rank that fails is started again; then as keep_going,
+                       * which goes with it */
     int bind;         /* 1: rank i runs on the (i mod ncpus)-th CPU that this process may use */
     const struct bny_rank_binding
         *bindings; /* [nranks] else: rank i runs on these CPUs; NULL: where it likes */
@@ -16,10 +20,13 @@ struct bny_local_ranks {
 };
 
 /* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening
- * socket in BANYAN_LISTEN_FD. SIGINT and SIGTERM are passed on. When one rank fails the others
- * have 5 s to end by themselves. Ranks die with this process. Returns the exit status for the
- * shell: 0, the first failing rank's (128 + signal when it was killed), 124 after the timeout,
- * 125 when the ranks could not be started. */
+ * socket in BANYAN_LISTEN_FD. SIGINT and SIGTERM are passed on. When one rank fails, those
+ * that are still in init are told, and the others have grace_s to end by themselves. Ranks die
+ * with this process. Returns the exit status for the shell: 0, the first failing rank's (128 +
+ * signal when it was killed), or with keep_going how many failed (100: or more); 124 after the
+ * timeout, 125 when the ranks could not be started. A rank that is started again gets
+ * BANYAN_RESTART_COUNT, and joins by what members of the job post on a board that all of them
+ * inherit (BANYAN_BOARD_FD). */
 int bny_local_ranks_run(const struct bny_local_ranks *job, char *const argv[]);
 
 /* Binds the calling thread to the (rank mod ncpus)-th CPU that it may use. */

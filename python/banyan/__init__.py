@@ -22,7 +22,7 @@ import threading
 import weakref
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 
-__all__ = ["Comm", "Error", "Request", "create_id", "group", "version", "wait_all"]
+__all__ = ["Comm", "Error", "Request", "create_id", "group", "job_restarts", "job_waiting", "version", "wait_all"]
 
 # enum banyan_dtype, enum banyan_op_kind, enum banyan_error: the order of banyan.h.
 F32, F64, F16, BF16, I8, U8, I32, U32, I64, U64 = range(10)
@@ -154,6 +154,25 @@ def create_id():
     ident = Id()
     _check(_lib.banyan_id_create(byref(ident)))
     return bytes(ident.bytes)
+
+
+def job_restarts():
+    """How often banyan_run --restart has started this rank again: where it is not 0, Comm.join() instead of from_env()."""
+    return _lib.banyan_job_restarts()
+
+
+def job_waiting():
+    """How many restarted ranks wait in Comm.join() at this moment. Agree on it before Comm.grow()."""
+    return _lib.banyan_job_waiting()
+
+
+def _id(ident):
+    """A pointer to an id, NULL for None."""
+    if ident is None:
+        return None
+    if len(ident) != ctypes.sizeof(Id):
+        raise ValueError(f"an id has {ctypes.sizeof(Id)} bytes, not {len(ident)}")
+    return byref(Id.from_buffer_copy(ident))
 
 
 class _PyBuffer(ctypes.Structure):
@@ -353,11 +372,15 @@ class Comm:
     def init(cls, ident, rank, size, **settings):
         """Joins the job `ident` (bytes from create_id; None with an allgather= function)."""
         keep, handle = [], c_void_p()
-        if ident is not None and len(ident) != ctypes.sizeof(Id):
-            raise ValueError(f"an id has {ctypes.sizeof(Id)} bytes, not {len(ident)}")
-        where = byref(Id.from_buffer_copy(ident)) if ident is not None else None
-        _check(_lib.banyan_comm_init(byref(handle), where, _int(size, "size"), _int(rank, "rank"),
+        _check(_lib.banyan_comm_init(byref(handle), _id(ident), _int(size, "size"), _int(rank, "rank"),
                                      byref(_config(settings, keep))))
+        return cls(handle, keep)
+
+    @classmethod
+    def join(cls, ident=None, **settings):
+        """Joins a job that runs, by an id of grow_id(); None: as a rank that banyan_run --restart has started again."""
+        keep, handle = [], c_void_p()
+        _check(_lib.banyan_comm_join(byref(handle), _id(ident), byref(_config(settings, keep))))
         return cls(handle, keep)
 
     def _live(self):
@@ -393,6 +416,43 @@ class Comm:
     def _free_requests(self):
         for request in list(self._requests):
             request.free()
+
+    # Going on after failures: docs/failures.md.
+
+    def failed(self):
+        """The ranks that are dead or have left, as agreed up to now. Any thread."""
+        ranks = (c_int * self.size)()
+        return list(ranks[:_check(_lib.banyan_comm_failed(self._live(), ranks, c_int(self.size)))])
+
+    def revoke(self, why=""):
+        """Gives the communicator up on every rank, to bring others to where this one is. Any thread."""
+        _check(_lib.banyan_comm_revoke(self._live(), c_char_p(_text(why, "why"))))
+
+    def agree(self, bits=(1 << 64) - 1):
+        """(AND of the bits of all live ranks, the list of the dead): the same on all, whatever failed."""
+        word, ranks = ctypes.c_uint64(_whole(bits, 64, False, "bits")), (c_int * self.size)()
+        n = _check(_lib.banyan_comm_agree(self._live(), byref(word), ranks, c_int(self.size)))
+        return word.value, list(ranks[:n])
+
+    def shrink(self):
+        """A communicator of the ranks that live; then destroy this one."""
+        handle = c_void_p()
+        _check(_lib.banyan_comm_shrink(self._live(), byref(handle)))
+        return Comm(handle, self._keep)
+
+    def grow_id(self):
+        """128 bytes by which newcomers join, once; at one rank, any. Keep them private."""
+        ident = Id()
+        _check(_lib.banyan_comm_grow_id(self._live(), byref(ident)))
+        return bytes(ident.bytes)
+
+    def grow(self, newcomers, ident=None, **settings):
+        """A communicator of these ranks and so many newcomers. ident: at the rank that made it. settings: as for
+        from_env(). This one works on until it is finalized or destroyed."""
+        keep, handle = [], c_void_p()
+        _check(_lib.banyan_comm_grow(self._live(), _id(ident), _int(newcomers, "newcomers"),
+                                     byref(_config(settings, keep)), byref(handle)))
+        return Comm(handle, keep)
 
     def abort(self, reason=""):
         """Fails the communicator on every rank. Any thread."""

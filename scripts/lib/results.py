@@ -50,7 +50,10 @@ def outputs(label, path):
     for entry in map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.exists() else []):
         if entry["result"] not in ("OK", "EXPECTEDFAIL", "SKIP"):
             text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
-            print(f"--- {label}/{entry['name'].split(' / ')[-1]}", *text.splitlines()[-TAIL_LINES:],
+            lines = text.splitlines()
+            # What failed first, with what it said, may lie far above the end.
+            early = [line for i, line in enumerate(lines[:-TAIL_LINES]) if any(w.startswith("not ok") for w in lines[max(0, i - 12):i + 1])]
+            print(f"--- {label}/{entry['name'].split(' / ')[-1]}", *early[:TAIL_LINES], *lines[-TAIL_LINES:],
                   sep="\n")
 
 

@@ -45,6 +45,19 @@ class Run(unittest.TestCase):
         self.assertEqual(p.returncode, 137)
         self.assertIn("rank 1", p.stderr)
 
+    def test_a_rank_is_started_again(self):
+        again = "[ $BANYAN_RANK = 0 ] && exec sleep 1; echo start $BANYAN_RESTART_COUNT; "
+        p = sh(RUN, "-n", "2", "--tag", "--restart", "3", "sh", "-c", again + "[ $BANYAN_RESTART_COUNT = 2 ]")
+        self.assertEqual((p.returncode, p.stdout.split("[1] ")), (0, ["", "start 0\n", "start 1\n", "start 2\n"]), p.stderr)
+        p = sh(RUN, "-n", "2", "--max-restarts", "3", "sh", "-c", again + "kill -9 $$")
+        self.assertEqual((p.returncode, p.stdout), (1, "start 0\nstart 1\nstart 2\nstart 3\n"), p.stderr)
+        self.assertIn("rank 1 is started again, 3 of 3 times", p.stderr)
+        self.assertIn("1 of 2 ranks failed", p.stderr)
+
+    def test_nobody_is_started_again_for_a_job_that_has_ended(self):
+        p = sh(RUN, "-n", "1", "--restart", "3", "sh", "-c", "echo start; exit 1")
+        self.assertEqual((p.returncode, p.stdout), (1, "start\n"), p.stderr)
+
     def test_a_missing_program_is_127(self):
         self.assertEqual(sh(RUN, "-n", "1", "/nonexistent/program").returncode, 127)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
-and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, the
-table of docs/environment.md is that of base/param.c, the version is the same in meson.build, banyan.h and CHANGELOG.md,
-and files of this tree that documents and sources name (folder/.../name.ext) exist.
+and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, that in
+docs/failures.md is part of elastic_train, the table of docs/environment.md is that of base/param.c, the version is the
+same in meson.build, banyan.h and CHANGELOG.md, and files of this tree that documents and sources name (folder/.../name.ext) exist.
 Usage: check_docs.py ROOT [--write copies the program and the table]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
@@ -125,6 +125,16 @@ def program(root, write):
         yield "README.md: has no C program"
 
 
+def excerpts(root):
+    """C in a document that is part of a tested program."""
+    document, source = root / "docs/failures.md", root / "examples/elastic_train/elastic_train.c"
+    if not (document.exists() and source.exists()):
+        return
+    blocks = re.findall(r"^```c\n(.*?)^```$", document.read_text(encoding="utf-8"), re.M | re.S)
+    if not blocks or any(block not in source.read_text(encoding="utf-8") for block in blocks):
+        yield "docs/failures.md: the loop is not that of examples/elastic_train/elastic_train.c"
+
+
 def variables(root, write):
     document, source = root / "docs/environment.md", root / "base/param.c"
     if not (document.exists() and source.exists()):
@@ -159,7 +169,7 @@ def versions(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root),
+    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *excerpts(root),
               *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0

@@ -129,6 +129,11 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**files, "README.md": "text\n"}, "has no C program")
         self.expect("check_docs.py", {**files, "examples/allreduce.c": "int b;\n"}, "is not examples")
 
+        loop = {**files, "docs/failures.md": "```c\nint b;\n```\n", "examples/elastic_train/elastic_train.c": "int b;\n"}
+        self.expect("check_docs.py", loop, "as the documents say", status=0)
+        self.expect("check_docs.py", {**loop, "docs/failures.md": "```c\nint c;\n```\n"}, "the loop is not")
+        self.expect("check_docs.py", {**loop, "docs/failures.md": "text\n"}, "the loop is not")
+
     def test_named_files(self):
         files = {"base/a.c": SPDX + "/* base/b.h, docs/<name>.md, base/*.c, x/base/c.c */\n", "base/b.h": SPDX,
                  "docs/a.md": "`base/a.c`, `perf/b/*.c`\n"}

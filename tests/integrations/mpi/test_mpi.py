@@ -14,6 +14,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import tap
+
 MPI, LIBRARY, RANDOM_CALLS, CASES, UNKNOWN = sys.argv[1:6]
 FORTRAN = [] if sys.argv[6] == "none" else sys.argv[6].split(",")
 OTHER = sys.argv[7] if len(sys.argv) > 7 else None
@@ -341,35 +344,5 @@ HPL.out      output file name (if any)
 """
 
 
-class Verbose(unittest.TextTestResult):
-    """Lines of TAP, so that every skip is counted by its name."""
-
-    def startTestRun(self):
-        super().startTestRun()
-        self.done = 0
-
-    def line(self, verdict, test, note=""):
-        self.done += 1
-        print(f"{verdict} {self.done} - {test.id().split('.')[-1]}{note}", flush=True)
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self.line("ok", test)
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.line("not ok", test)
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.line("not ok", test)
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self.line("ok", test, f" # SKIP {reason}")
-
-
 if __name__ == "__main__":
-    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(c) for c in (Random, Cases, Fortran, Hpcc))
-    print("TAP version 13", f"1..{tests.countTestCases()}", sep="\n", flush=True)
-    sys.exit(not unittest.TextTestRunner(resultclass=Verbose).run(tests).wasSuccessful())
+    tap.main(Random, Cases, Fortran, Hpcc)

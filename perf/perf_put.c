@@ -442,7 +442,7 @@ int perf_put_row(struct perf_run *run, struct perf_row *row)
     if (row->bytes > (1u << 31))
         return bny_fail(BANYAN_EINVAL, "%s: one put carries at most 2G; use a smaller -e",
                         row->collective);
-    wire = put.tp->wire_bytes;
+    wire = bny_counter_read(&put.tp->wire_bytes);
     rc = timed_loop(run, row, &v, latency, &check);
     wrong = (double)check.wrong;
     if (rc == 0)
@@ -457,7 +457,7 @@ int perf_put_row(struct perf_run *run, struct perf_row *row)
     row->time_median_us = perf_percentile(run->times_us, n, 0.5);
     row->time_p99_us = perf_percentile(run->times_us, n, 0.99);
     row->algbw = row->busbw = (double)row->bytes / row->time_median_us / 1000;
-    row->wire_bytes = put.tp->wire_bytes > wire ? row->bytes : 0;
+    row->wire_bytes = bny_counter_read(&put.tp->wire_bytes) > wire ? row->bytes : 0;
     row->wire_busbw = row->algbw;
     row->wrong = run->opts->check ? (int64_t)wrong : -1;
     return 0;

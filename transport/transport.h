@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counter.h"
 #include "transport/wire.h"
 
 #define BNY_ADDR_MAX 512 /* bytes of one transport's address blob */
@@ -69,9 +70,8 @@ struct bny_ep {
 
 struct bny_tp {
     const struct bny_transport_ops *ops;
-    int rank, nranks; /* world */
-    uint64_t wire_bytes, messages, copied_bytes, replaced,
-        moved;       /* counters; see banyan_stats */
+    int rank, nranks;                                                       /* world */
+    struct bny_counter wire_bytes, messages, copied_bytes, replaced, moved; /* banyan_stats */
     uint64_t unsent; /* of all endpoints */
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
      * whatever its peer. All ranks tell each other. */

@@ -540,7 +540,7 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     struct banyan_stats s = { 0 };
     struct bny_world *w;
     size_t size;
-    int counted = 0, rc = bny_comm_check(comm, "banyan_comm_stats");
+    int rc = bny_comm_check(comm, "banyan_comm_stats");
 
     if (rc)
         return rc;
@@ -550,24 +550,15 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     size = size < sizeof s ? size : sizeof s;
     s.size = size;
     w = comm->world;
-    /* Who holds the lock for long, such as a user's operation that asks, gets values of the
-     * last tick. */
-    for (int i = 0; i < 1000 && !counted; i++) {
-        counted = bny_world_trylock(w);
-        if (!counted)
-            bny_pause();
-    }
-    if (counted) {
-        bny_world_count(w);
-        bny_world_unlock(w);
+    for (int i = 0; i < w->ntps; i++) {
+        s.wire_bytes += bny_counter_read(&w->tps[i]->wire_bytes);
+        s.messages += bny_counter_read(&w->tps[i]->messages);
+        s.copied_bytes += bny_counter_read(&w->tps[i]->copied_bytes);
+        s.replaced += bny_counter_read(&w->tps[i]->replaced);
+        s.moved += bny_counter_read(&w->tps[i]->moved);
     }
     s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
     s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
-    s.wire_bytes = atomic_load_explicit(&w->wire_bytes, memory_order_relaxed);
-    s.messages = atomic_load_explicit(&w->messages, memory_order_relaxed);
-    s.copied_bytes = atomic_load_explicit(&w->copied_bytes, memory_order_relaxed);
-    s.replaced = atomic_load_explicit(&w->replaced, memory_order_relaxed);
-    s.moved = atomic_load_explicit(&w->moved, memory_order_relaxed);
     memcpy(out, &s, size);
     return 0;
 }

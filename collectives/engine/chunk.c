@@ -263,7 +263,7 @@ static int apply_data(struct bny_op *op, uint32_t i)
     if (s->kind == BNY_RECV_COPY) {
         bny_local_place(st->dst + base, data, msg->hdr.len);
         if (msg->ep)
-            msg->ep->tp->copied_bytes += msg->hdr.len;
+            bny_counter_add(&msg->ep->tp->copied_bytes, msg->hdr.len);
         return 1;
     }
     if (!add_twice(op, i, base, data, msg->hdr.len))

@@ -226,7 +226,6 @@ void bny_world_tick(struct bny_world *w)
 
     BNY_ASSERT_LOCKED(w);
     w->tick_ns = now;
-    bny_world_count(w);
     check_deadlines(w, now);
     if (w->control && bny_control_progress(w->control) == 1)
         bny_failure_adopt(w);

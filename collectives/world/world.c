@@ -38,24 +38,6 @@ void bny_world_unlock(struct bny_world *w)
     atomic_flag_clear_explicit(&w->lock, memory_order_release);
 }
 
-void bny_world_count(struct bny_world *w)
-{
-    uint64_t wire = 0, messages = 0, copied = 0, replaced = 0, moved = 0;
-
-    for (int i = 0; i < w->ntps; i++) {
-        wire += w->tps[i]->wire_bytes;
-        messages += w->tps[i]->messages;
-        copied += w->tps[i]->copied_bytes;
-        replaced += w->tps[i]->replaced;
-        moved += w->tps[i]->moved;
-    }
-    atomic_store_explicit(&w->wire_bytes, wire, memory_order_relaxed);
-    atomic_store_explicit(&w->messages, messages, memory_order_relaxed);
-    atomic_store_explicit(&w->copied_bytes, copied, memory_order_relaxed);
-    atomic_store_explicit(&w->replaced, replaced, memory_order_relaxed);
-    atomic_store_explicit(&w->moved, moved, memory_order_relaxed);
-}
-
 /* ---- making ---- */
 
 static enum bny_order order_asked(void)

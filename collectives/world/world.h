@@ -92,9 +92,6 @@ struct bny_world {
                         looked last */
     int nappers;     /* threads that sleep on the armed transports */
     atomic_uint_fast64_t sleeps;
-    atomic_uint_fast64_t wire_bytes, messages, copied_bytes, replaced,
-        moved;        /* copies of the
-                       * transports': bny_world_count */
     pthread_t thread; /* progress thread */
     int has_thread;
     atomic_int stop_thread;
@@ -108,8 +105,6 @@ void bny_world_delete(struct bny_world *w);
 void bny_world_lock(struct bny_world *w);
 int bny_world_trylock(struct bny_world *w);
 void bny_world_unlock(struct bny_world *w);
-/* Copies the transports' counters to where any thread may read them. With the lock. */
-void bny_world_count(struct bny_world *w);
 
 static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
 {

@@ -324,8 +324,9 @@ BANYAN_API int banyan_job_restarts(void);
 BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n,
                                         int tag, struct banyan_comm **out);
 
-/* Counters since init, for tools. Any thread; values may be a moment old. Members may be added
- * at the end, and only those that the caller's size has are written. */
+/* Counters since init, for tools. Any thread, a user's operation too; what calls that have
+ * returned sent is in them. Members may be added at the end, and only those that the caller's
+ * size has are written. */
 struct banyan_stats {
     size_t size;  /* sizeof of the caller; set before the call. 0: up to sleeps */
     uint64_t ops; /* operations completed */

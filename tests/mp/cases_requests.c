@@ -577,6 +577,51 @@ static int stats(struct test *t)
     return 0;
 }
 
+struct asker {
+    struct test *t;
+    uint64_t sent; /* what the calls before it sent at least */
+    int asked, behind;
+};
+
+/* Runs while its own thread drives the communicator. */
+static void asking_op(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dt)
+{
+    struct banyan_stats s = { .size = sizeof s };
+    struct asker *a = ctx;
+
+    for (size_t i = 0; i < n; i++)
+        ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
+    CHECK_OK(a->t, banyan_comm_stats(a->t->comm, &s));
+    a->asked++;
+    a->behind += s.wire_bytes < a->sent;
+}
+
+/* Counters leave out no call that has returned, whoever drives the communicator just then. */
+static int stats_inside(struct test *t)
+{
+    enum { CALLS = 2000, EACH = 50 };
+    struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
+    struct asker asker = { .t = t };
+    uint32_t x = 1, y = 0;
+    banyan_op op;
+
+    CHECK_OK(t, banyan_op_create_user(asking_op, &asker, 0, 0, 1, &op));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_comm_stats(t->comm, &a));
+    for (int i = 0; i < CALLS; i++) {
+        CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_U32, i % EACH ? BANYAN_SUM : op, t->comm,
+                                     NULL));
+        CHECK(t, y == (uint32_t)t->n, "sum %u", y);
+        /* Each of n ranks' word leaves it at least once. */
+        asker.sent = a.wire_bytes + (uint64_t)(i + 1) * sizeof x;
+    }
+    CHECK_OK(t, banyan_comm_stats(t->comm, &b));
+    CHECK(t, b.wire_bytes >= asker.sent, "%llu bytes", (unsigned long long)b.wire_bytes);
+    CHECK(t, asker.asked > 0 && asker.behind == 0, "%d of %d answers left out earlier calls",
+          asker.behind, asker.asked);
+    return banyan_op_free(op);
+}
+
 /* What any thread may ask at any time, while another one drives the communicator. */
 struct looker {
     const struct test *t;
@@ -633,6 +678,7 @@ const struct mp_case cases_requests[] = {
     { "leaves_nothing", leaves_nothing, 0 },
     { "progress_fd", progress_fd, 0 },
     { "stats", stats, 0 },
+    { "stats_inside", stats_inside, 0 },
     { "any_thread_looks", any_thread_looks, 0 },
     { 0 },
 };

@@ -74,6 +74,8 @@ static struct mp_row progress[] = {
     { "stats", "shm", 2 },
     { "stats", "shm", 4 },
     { "stats", "tcp", 3 },
+    { "stats_inside", "shm", 2 },
+    { "stats_inside", "tcp", 3 },
 };
 MP_TABLE(requests, every_way_to_progress, progress)
 

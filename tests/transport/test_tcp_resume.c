@@ -284,8 +284,10 @@ Test(tcp_resume, resets_of_every_connection)
     }
     load_finish(l, MESSAGES);
     fprintf(stderr, "# %u cuts, %llu + %llu replaced\n", cuts,
-            (unsigned long long)l->s.tp[0]->replaced, (unsigned long long)l->s.tp[1]->replaced);
-    cr_assert_gt(l->s.tp[0]->replaced + l->s.tp[1]->replaced, 20);
+            (unsigned long long)bny_counter_read(&l->s.tp[0]->replaced),
+            (unsigned long long)bny_counter_read(&l->s.tp[1]->replaced));
+    cr_assert_gt(
+        bny_counter_read(&l->s.tp[0]->replaced) + bny_counter_read(&l->s.tp[1]->replaced), 20);
     load_close(l);
 }
 
@@ -317,7 +319,7 @@ Test(tcp_resume, a_reset_with_unread_data)
         while (l->way[1].sent < l->way[0].sent)
             load_turn(l, l->way[0].sent);
         load_finish(l, l->way[0].sent);
-        cr_assert_geq(l->s.tp[0]->replaced, 1u + (unsigned)round % 2);
+        cr_assert_geq(bny_counter_read(&l->s.tp[0]->replaced), 1u + (unsigned)round % 2);
         load_close(l);
     }
 }
@@ -333,7 +335,7 @@ Test(tcp_resume, a_handshake_cut_at_every_byte)
     load_finish(l, messages);
     for (size_t part = 0; part < 3; part++)
         for (size_t at = 0; at <= parts[part]; at++) {
-            uint64_t before = l->s.tp[0]->replaced;
+            uint64_t before = bny_counter_read(&l->s.tp[0]->replaced);
 
             harm.len = parts[part];
             harm.at = at;
@@ -341,7 +343,8 @@ Test(tcp_resume, a_handshake_cut_at_every_byte)
             cr_assert_eq(cut(out_of(&l->s, 0, (int)at % TCP_LANES)->fd), 0);
             messages += 3;
             load_finish(l, messages);
-            while (l->s.tp[0]->replaced == before || out_of(&l->s, 0, 0)->state != TCP_OPEN ||
+            while (bny_counter_read(&l->s.tp[0]->replaced) == before ||
+                   out_of(&l->s, 0, 0)->state != TCP_OPEN ||
                    out_of(&l->s, 0, 1)->state != TCP_OPEN)
                 load_turn(l, messages);
             cr_assert_not(harm.armed, "no message of %zu bytes was sent", parts[part]);
@@ -479,7 +482,7 @@ Test(tcp_resume, it_can_be_switched_off)
     cr_assert_eq(cut(out_of(&s, 0, 0)->fd), 0);
     tpset_wait(&s, 0, BNY_EV_DOWN);
     tpset_wait(&s, 1, BNY_EV_DOWN);
-    cr_assert_eq(s.tp[0]->replaced, 0);
+    cr_assert_eq(bny_counter_read(&s.tp[0]->replaced), 0);
     tpset_close(&s);
 }
 
@@ -529,8 +532,8 @@ Test(tcp_resume, a_path_that_is_gone_is_found)
         load_finish(l, 80);
         fprintf(stderr, "# found and replaced in %.1f s\n",
                 (double)(bny_now_ns() - since) * 1e-9);
-        cr_assert_eq(l->s.tp[0]->replaced, 1);
-        cr_assert_eq(l->s.tp[1]->replaced, 0, "its connection works");
+        cr_assert_eq(bny_counter_read(&l->s.tp[0]->replaced), 1);
+        cr_assert_eq(bny_counter_read(&l->s.tp[1]->replaced), 0, "its connection works");
         load_close(l);
     }
 }
@@ -584,7 +587,8 @@ Test(tcp_resume, a_peer_that_computes_is_no_loss)
     while (l->way[1].sent < l->way[0].sent)
         load_turn(l, l->way[0].sent);
     load_finish(l, l->way[0].sent);
-    cr_assert_eq(l->s.tp[0]->replaced + l->s.tp[1]->replaced, 0);
+    cr_assert_eq(
+        bny_counter_read(&l->s.tp[0]->replaced) + bny_counter_read(&l->s.tp[1]->replaced), 0);
     load_close(l);
 }
 

@@ -568,7 +568,8 @@ Test(verbs_hostile, garbled_replacements)
             steps(&s, 60);
             verbs_travel(&s, i > 20);
             over = tpset_count(&s, 0, BNY_EV_DOWN) || tpset_count(&s, 1, BNY_EV_DOWN) ||
-                   (s.tp[0]->replaced && ((struct vb_ep *)s.ep[0][1])->state == VB_OPEN &&
+                   (bny_counter_read(&s.tp[0]->replaced) &&
+                    ((struct vb_ep *)s.ep[0][1])->state == VB_OPEN &&
                     ((struct vb_ep *)s.ep[1][0])->state == VB_OPEN);
         }
         cr_assert(over, "seed %llu: states %d and %d", (unsigned long long)seed,

@@ -79,8 +79,8 @@ Test(verbs_rails, lanes_that_break_are_replaced)
             for (uint32_t k = 0; k < lanes; k++)
                 epochs += verbs_lane_conn(&s, 0, 1, k)->epoch;
         }
-        cr_assert_eq(s.tp[0]->replaced, epochs);
-        cr_assert_eq(s.tp[0]->moved, 0u);
+        cr_assert_eq(bny_counter_read(&s.tp[0]->replaced), epochs);
+        cr_assert_eq(bny_counter_read(&s.tp[0]->moved), 0u);
         verbs_left(&s);
     }
 }
@@ -137,8 +137,8 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         opened(&s, 2, 1 + i / 6);
         verbs_stream(&s,
                      &(struct verbs_stream){ .meddle = kill_rail, .seed = 300 + (uint64_t)i });
-        moved = s.tp[0]->moved;
-        cr_assert_leq(moved, s.tp[0]->replaced);
+        moved = bny_counter_read(&s.tp[0]->moved);
+        cr_assert_leq(moved, bny_counter_read(&s.tp[0]->replaced));
         cr_assert(moved > 0 && moved <= (uint64_t)(1 + i / 6), "%llu lanes moved",
                   (unsigned long long)moved);
         deadline = bny_deadline_in(TPSET_DEADLINE_S);
@@ -158,7 +158,9 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
 /* The first dies, comes back, then the other one dies. */
 static void swap_rails(struct tpset *s, uint32_t heard)
 {
-    verbs_sim.dead_device = heard < 10 ? 0 : heard < 30 || s->tp[0]->moved == 0 ? 1 : 2;
+    verbs_sim.dead_device = heard < 10                                              ? 0
+                            : heard < 30 || bny_counter_read(&s->tp[0]->moved) == 0 ? 1
+                                                                                    : 2;
 }
 
 Test(verbs_rails, a_rail_that_comes_back_is_used_again)
@@ -169,7 +171,7 @@ Test(verbs_rails, a_rail_that_comes_back_is_used_again)
         return;
     opened(&s, 2, 1);
     verbs_stream(&s, &(struct verbs_stream){ .meddle = swap_rails });
-    cr_assert_geq(s.tp[0]->moved, 2u);
+    cr_assert_geq(bny_counter_read(&s.tp[0]->moved), 2u);
     verbs_sim.dead_device = 0;
     verbs_left(&s);
 }
@@ -282,9 +284,9 @@ static void visit(uint64_t seed, int qps, int fickle, int breaks)
             cr_assert_eq(verbs_lane_conn(&s, r, !r, k)->rail->index, (int)k % 2,
                          "seed %llu: rank %d, lane %u", (unsigned long long)seed, r, k);
     for (int r = 0; r < 2; r++)
-        cr_assert_geq(s.tp[r]->moved, (uint64_t)(visitor.returns * 2 * qps));
+        cr_assert_geq(bny_counter_read(&s.tp[r]->moved), (uint64_t)(visitor.returns * 2 * qps));
     if (!fickle && !breaks)
-        cr_assert_eq(s.tp[0]->moved, s.tp[1]->moved);
+        cr_assert_eq(bny_counter_read(&s.tp[0]->moved), bny_counter_read(&s.tp[1]->moved));
     verbs_left(&s);
 }
 
@@ -326,7 +328,7 @@ Test(verbs_rails, the_last_rail_takes_the_peer_along)
     while (verbs_sim.event)
         tpset_step(&s);
     s.paused[1] = 0;
-    while (s.tp[0]->moved == 0)
+    while (bny_counter_read(&s.tp[0]->moved) == 0)
         tpset_step(&s);
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
     s.paused[1] = 1;

@@ -199,7 +199,7 @@ static int flatten(struct dp_ep *e, struct dp_msg *m)
         return 0;
     for (struct dp_frag *f = m->frags; f; f = f->next)
         memcpy(m->flat + f->off, f->data, f->len);
-    e->ep.tp->copied_bytes += m->msg.hdr.len;
+    bny_counter_add(&e->ep.tp->copied_bytes, m->msg.hdr.len);
     drop_all(e, m);
     m->msg.data = m->flat;
     return 1;
@@ -459,7 +459,7 @@ long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, c
     if (dst) {
         copy_out(m, off, n, dst);
         *ptr = dst;
-        e->ep.tp->copied_bytes += n;
+        bny_counter_add(&e->ep.tp->copied_bytes, n);
         while (m->frags && m->frags->off + m->frags->len <= off + n)
             drop_front(e, m);
         return n;

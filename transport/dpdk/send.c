@@ -181,8 +181,8 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
                                 .body_len = p->len,
                                 .ref = o->attach && p->len > DP_COPY_MAX ? &o->ref : NULL };
     if (!tx->ref)
-        t->tp.copied_bytes += p->len;
-    t->tp.wire_bytes += p->len;
+        bny_counter_add(&t->tp.copied_bytes, p->len);
+    bny_counter_add(&t->tp.wire_bytes, p->len);
     finish(e, head, tx);
 }
 
@@ -376,7 +376,7 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
         e->tx.busy_ns = dp_tp_of(e)->now;
     e->backlog += hdr->len + DP_WIRE;
     e->waiting += o->kind == DP_USER;
-    e->ep.tp->messages++;
+    bny_counter_add(&e->ep.tp->messages, 1);
     bny_dpdk_push(e);
 }
 
@@ -412,7 +412,7 @@ int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     o->attach = hdr->len > DP_COPY_MAX && (e->info.caps & BNY_DPDK_GATHER) != 0;
     if (hdr->len)
         memcpy(o->own, buf, hdr->len);
-    ep->tp->copied_bytes += hdr->len;
+    bny_counter_add(&ep->tp->copied_bytes, hdr->len);
     enqueue(e, o, hdr, o->own);
     return 0;
 }

@@ -64,7 +64,7 @@ static int deliver(struct loop_ep *e, const struct bny_loop_out *out)
     }
     if (out->hdr.len)
         memcpy(r->bytes, out->buf, out->hdr.len);
-    e->ep.tp->copied_bytes += out->hdr.len;
+    bny_counter_add(&e->ep.tp->copied_bytes, out->hdr.len);
     r->msg.ep = &e->ep;
     r->msg.hdr = out->hdr;
     r->msg.data = out->borrowed && out->hdr.len ? NULL : r->bytes;
@@ -352,7 +352,7 @@ static long loop_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst
         dst = c->tile;
     }
     memcpy(dst, src, n);
-    e->ep.tp->copied_bytes += n;
+    bny_counter_add(&e->ep.tp->copied_bytes, n);
     *ptr = dst;
     return (long)n;
 }

@@ -150,8 +150,8 @@ static void launch(struct loop_ep *e, struct bny_loop_out *out, const struct bny
     *c->tail = out;
     c->tail = &out->next;
     e->unacked++;
-    t->tp.messages++;
-    t->tp.wire_bytes += hdr->len;
+    bny_counter_add(&t->tp.messages, 1);
+    bny_counter_add(&t->tp.wire_bytes, hdr->len);
     transmit(e, out);
 }
 
@@ -179,7 +179,7 @@ static int post(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, v
         } else {
             if (copy) {
                 memcpy(copy, buf, hdr->len);
-                t->tp.copied_bytes += hdr->len;
+                bny_counter_add(&t->tp.copied_bytes, hdr->len);
             }
             out->cookie = cookie;
             out->borrowed = (uint8_t)borrow;

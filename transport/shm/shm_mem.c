@@ -463,8 +463,8 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
     atomic_store_explicit(&ep->in->writing, 0, memory_order_release);
     if (rc != 0)
         return rc;
-    bep->tp->wire_bytes += len;
-    bep->tp->copied_bytes += len;
+    bny_counter_add(&bep->tp->wire_bytes, len);
+    bny_counter_add(&bep->tp->copied_bytes, len);
     if (cookie)
         ep->sent[(ep->sent_at + ep->nsent++) % SHM_SENT] = cookie;
     bny_shm_post(ep, hdr, SHM_REC_INLINE, 0);

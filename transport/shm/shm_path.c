@@ -52,7 +52,7 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
     }
     /* Release: whoever sees seq sees the record, and the payload that was written before. */
     atomic_store_explicit(&rec->seq, ++ep->out_pos, memory_order_release);
-    ep->base.tp->messages++;
+    bny_counter_add(&ep->base.tp->messages, 1);
     /* No fence: a receiver that falls asleep at this moment may be missed, it wakes within 1 ms
      * (arm). */
     if (SHM_UNLIKELY(atomic_load_explicit(&ep->out->rx_sleeping, memory_order_relaxed)))
@@ -122,8 +122,8 @@ static int eager_long(struct shm_ep *ep, const struct bny_hdr *hdr, const void *
             return BNY_AGAIN;
     }
     memcpy(ep->out->data + at, buf, hdr->len);
-    ep->base.tp->copied_bytes += hdr->len;
-    ep->base.tp->wire_bytes += hdr->len;
+    bny_counter_add(&ep->base.tp->copied_bytes, hdr->len);
+    bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_EAGER | (at / 64) << 3, 0);
     return 0;
 }
@@ -144,7 +144,7 @@ int bny_shm_eager(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf
         memcpy(&word, buf, 4);
     else if (hdr->len)
         memcpy(&word, buf, hdr->len);
-    ep->base.tp->wire_bytes += hdr->len;
+    bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_INLINE, word);
     return 0;
 }
@@ -227,7 +227,7 @@ int bny_shm_commit(struct bny_ep *bep, struct bny_slot *slot, const struct bny_h
     }
     ep->out_reserved--;
     ep->slot_sent[i] = (ep->slot_sent[i] + 1) | 1u << 31; /* top bit: with the receiver */
-    ep->base.tp->wire_bytes += hdr->len;
+    bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_SLOT | i << 3, 0);
     return 0;
 }
@@ -263,7 +263,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
     BNY_ASSERT(!ep->send_busy[i]);
     ep->send_busy[i] = 1;
     ep->send_cookie[i] = cookie;
-    ep->base.tp->wire_bytes += hdr->len;
+    bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_DESC | i << 3 | segment << 11, word);
     return 0;
 }
@@ -530,7 +530,7 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
         return bny_fail(BANYAN_ESYSTEM, "shm: process_vm_readv from rank %d: %s", ep->base.peer,
                         strerror(e));
     }
-    ep->base.tp->copied_bytes += len;
+    bny_counter_add(&ep->base.tp->copied_bytes, len);
     *ptr = dst;
     return len;
 }
@@ -550,7 +550,7 @@ long bny_shm_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
         return len;
     }
     memcpy(dst, src + off, len);
-    msg->ep->tp->copied_bytes += len;
+    bny_counter_add(&msg->ep->tp->copied_bytes, len);
     *ptr = dst;
     return len;
 }

@@ -440,10 +440,10 @@ static uint8_t *copy_room(struct tcp_conn *c, uint32_t len, uint32_t *used)
 
 static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
 {
-    ep->tp->messages++;
-    ep->tp->wire_bytes += hdr->len;
+    bny_counter_add(&ep->tp->messages, 1);
+    bny_counter_add(&ep->tp->wire_bytes, hdr->len);
     if (copied)
-        ep->tp->copied_bytes += hdr->len;
+        bny_counter_add(&ep->tp->copied_bytes, hdr->len);
 }
 
 /* Straight to the socket. 1: all of it went, or the peer is lost. 0: *put bytes went. */

@@ -340,7 +340,7 @@ static long gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
     n = want - got < have ? want - got : have;
     if (n) {
         memcpy(dst + got, c->chunk->data + c->start, n);
-        c->tp->tp.copied_bytes += n;
+        bny_counter_add(&c->tp->tp.copied_bytes, n);
         c->start += n;
         c->stream_left -= n;
         got += n;

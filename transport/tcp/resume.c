@@ -148,7 +148,7 @@ int bny_tcp_resumed(struct tcp_conn *c)
         bny_tcp_owe(c);
         if (c->sec)
             bny_tcp_secure_restart_rx(c->sec);
-        c->tp->tp.replaced++;
+        bny_counter_add(&c->tp->tp.replaced, 1);
         bny_info("tcp: the connection to rank %d was replaced at byte %llu", c->ep->ep.peer,
                  (unsigned long long)at);
         return 0;

@@ -205,9 +205,9 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
                        c->imm_sent);
         return;
     }
-    c->t->tp.replaced++;
+    bny_counter_add(&c->t->tp.replaced, 1);
     if (c->rail != before) {
-        c->t->tp.moved++;
+        bny_counter_add(&c->t->tp.moved, 1);
         bny_verbs_rekey(c, from);
         bny_verbs_has_moved(c);
     }
@@ -222,7 +222,7 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
                  "are posted again; lanes moved "
                  "so far: %llu",
                  e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from,
-                 (unsigned long long)c->t->tp.moved);
+                 (unsigned long long)bny_counter_read(&c->t->tp.moved));
     } else {
         bny_info(
             "verbs: rank %d has another connection, number %u; %u requests are posted again",

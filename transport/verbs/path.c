@@ -233,8 +233,8 @@ static int write_slot(struct vb_lane *c, struct vb_sent s, uint64_t at, char *me
         s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user,
                                             .length = len,
                                             .lkey = region->mr[c->rail->index]->lkey };
-    c->t->tp.messages += s.imm >> 28 != VB_IMM_PART;
-    c->t->tp.wire_bytes += len;
+    bny_counter_add(&c->t->tp.messages, s.imm >> 28 != VB_IMM_PART);
+    bny_counter_add(&c->t->tp.wire_bytes, len);
     bny_verbs_record(c, s);
     return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
 }
@@ -260,7 +260,7 @@ static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
 
         s.stripes = (uint16_t)lanes;
         s.imm |= lanes << VB_LANES_AT;
-        c->t->tp.wire_bytes += len - first;
+        bny_counter_add(&c->t->tp.wire_bytes, len - first);
     }
     return write_slot(c, s, at, mem, 0, first, user, region);
 }
@@ -384,7 +384,7 @@ static int write_user(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
         region = NULL;
     if (!region && len) {
         memcpy(bulk_out(c->peer, slot) + VB_HEAD, buf, len);
-        c->t->tp.copied_bytes += len;
+        bny_counter_add(&c->t->tp.copied_bytes, len);
     }
     return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
 }
@@ -470,7 +470,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     s.rkey = bny_verbs_window_key(win, c->rail);
     h.len = 0;
     h.codec_len_raw = len;
-    t->tp.wire_bytes += len;
+    bny_counter_add(&t->tp.wire_bytes, len);
     if (len >= VB_STRIPE_MIN && c->e->lanes_open)
         lanes = bny_verbs_stripe(c, &span, &first);
     if (!lanes && len && len <= t->max_msg && known_shape(c->peer, &h, &value)) {
@@ -478,7 +478,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         s.imm = (uint32_t)VB_IMM_PUT_AGAIN << 28 | value;
         s.has_imm = s.tells = 1;
         s.cookie = cookie;
-        t->tp.messages++;
+        bny_counter_add(&t->tp.messages, 1);
         c->peer->eager_sent++;
         bny_verbs_record_put(c, s, win);
         return bny_verbs_post(c);

@@ -109,7 +109,7 @@ long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
         return bny_fail(BANYAN_EINVAL, "verbs: view of %u bytes at %u of a message of %u", len,
                         off, msg->hdr.len);
     if (dst)
-        msg->ep->tp->copied_bytes += len;
+        bny_counter_add(&msg->ep->tp->copied_bytes, len);
     if (((struct vb_msg *)msg)->is_long)
         return view_long((struct vb_msg *)msg, off, len, dst, ptr);
     if (dst)

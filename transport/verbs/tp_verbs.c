@@ -208,9 +208,10 @@ static void verbs_destroy(struct bny_tp *tp)
 
     if (!t)
         return;
-    if (tp->replaced)
+    if (bny_counter_read(&tp->replaced))
         bny_info("verbs: %llu queue pairs were replaced, %llu of them by one on another device",
-                 (unsigned long long)tp->replaced, (unsigned long long)tp->moved);
+                 (unsigned long long)bny_counter_read(&tp->replaced),
+                 (unsigned long long)bny_counter_read(&tp->moved));
     while (t->half)
         bny_verbs_conn_close(t->half);
     for (int r = 0; r < tp->nranks; r++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that die, stop, abort or fork: what the others see, when, and at what cost. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -233,9 +234,11 @@ static void *abort_main(void *arg)
 {
     struct test *t = arg;
 
-    /* The main thread of this rank is inside its call, or about to be. */
-    while (atomic_load(&t->shared->marker[t->rank]) == 0)
-        ;
+    /* All are out of the barrier; the main thread of this rank is inside its call, or about to
+     * be. */
+    for (int r = 0; r < t->n; r++)
+        while (atomic_load(&t->shared->marker[r]) == 0)
+            sched_yield();
     if (banyan_abort(t->comm, "the cooling failed") != 0)
         abort();
     return NULL;
@@ -278,6 +281,7 @@ static int abort_one_of_two(struct test *t)
 
     CHECK_OK(t, banyan_comm_dup(t->comm, &dup));
     case_check_works(t, dup);
+    mp_shared_barrier(t->shared, t->n); /* all are out of it */
     if (t->rank == t->n - 1)
         CHECK_OK(t, banyan_abort(dup, "only this one"));
     do
@@ -299,6 +303,7 @@ static int abort_and_end(struct test *t)
     int rc;
 
     case_check_works(t, t->comm);
+    mp_shared_barrier(t->shared, t->n); /* all are out of it */
     if (t->rank == t->n - 1) {
         CHECK_OK(t, banyan_abort(t->comm, "the cooling failed"));
         if (strstr(t->arg, "exit"))

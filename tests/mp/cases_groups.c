@@ -109,9 +109,10 @@ static int groups_and_deaths(struct test *t)
     CHECK_OK(t, banyan_comm_create_group(t->comm, ranks, n, 0, &group));
     check_group(t, group, ranks, n);
     CHECK_OK(t, banyan_barrier(group, NULL));
+    mp_shared_barrier(t->shared, n);
     banyan_comm_destroy(group);
     if (t->rank == 0) {
-        usleep(20000); /* the others are in it */
+        usleep(20000); /* the others make the next one, mostly */
         kill(getpid(), SIGKILL);
     }
     CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_comm_create_group(t->comm, ranks, n, 0, &group));

@@ -12,6 +12,7 @@
 #include "banyan/banyan.h"
 #include "perf/perf_case.h"
 #include "perf/perf_data.h"
+#include "perf/perf_fault.h"
 #include "perf/perf_trace.h"
 
 #define PERF_MULSUM      0xff  /* index of the premultiplied sum beside the built-in ops */
@@ -47,6 +48,7 @@ struct perf_opts {
     const char *json;  /* file, or NULL */
     const char *trace; /* file, or NULL */
     int roofline;      /* 0: skip that measurement */
+    struct perf_faults faults;
 };
 
 /* Fills *o. Returns 0; 1 when the program should end at once with status *status (help, bad
@@ -91,6 +93,9 @@ struct perf_run {
     const struct perf_opts *opts;
     struct banyan_comm *comm;
     int rank, nranks;
+    int first_rank;     /* at the start: it changes when others die */
+    long timed;         /* iterations so far */
+    int tries;          /* failures in a row of which nobody died */
     int said_refused;   /* the codec was refused, which is said once */
     int keeps_time;     /* sets the process's alarm: one rank of it does */
     char transport[32]; /* that the communicator uses */
@@ -129,6 +134,11 @@ struct perf_out {
     int columns; /* results printed in the present line: 0 none, 1 out of place */
 };
 int perf_out_open(struct perf_out *out, const struct perf_opts *o);
+/* Rank 0 has died, this one goes on: behind what it wrote. */
+int perf_out_go_on(struct perf_out *out, const struct perf_opts *o);
+/* A line of its own among the rows, where the format has room for one. */
+void perf_out_note(struct perf_out *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void perf_out_head(struct perf_out *out, const struct perf_run *run, const char *cards);
 void perf_out_row(struct perf_out *out, const struct perf_row *row, int last_of_line);
 int perf_out_close(struct perf_out *out, const struct perf_run *run);

@@ -186,11 +186,26 @@ static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
                 int dtype = o->dtype_all ? d : o->dtype;
                 unsigned op = o->op_all ? p : o->op;
 
+                int root = nroots > 1 || o->root < 0 ? r : o->root;
+
+                if (root >= run->nranks) /* as some have died */
+                    root = run->nranks - 1;
                 if (!reduces || perf_op_valid(dtype, op))
-                    rc = run_line(run, out, bytes, dtype, op, nroots > 1 ? r : o->root,
-                                  roofline);
+                    rc = run_line(run, out, bytes, dtype, op, root, roofline);
             }
     return rc;
+}
+
+/* With faults: again and again until all who are left have done it. */
+static int run_size_through(struct perf_run *run, struct perf_out *out, uint64_t bytes)
+{
+    int rc = run_size(run, out, bytes);
+
+    if (run->opts->faults.n == 0)
+        return rc;
+    while ((rc = perf_fault_agree(run, out, rc)) == 0)
+        rc = run_size(run, out, bytes);
+    return rc < 0 ? rc : 0;
 }
 
 static int sweep(struct perf_run *run, struct perf_out *out)
@@ -199,7 +214,7 @@ static int sweep(struct perf_run *run, struct perf_out *out)
 
     for (int cycle = 0; cycle < o->cycles; cycle++)
         for (uint64_t bytes = o->min_bytes;; bytes = perf_next_bytes(o, bytes)) {
-            int rc = run_size(run, out, bytes);
+            int rc = run_size_through(run, out, bytes);
 
             if (rc < 0)
                 return rc;
@@ -276,6 +291,7 @@ static int measure(struct perf_run *run)
     if (rc == 0 && run->rank == 0)
         bad_output = perf_out_close(&out, run);
     bad_output |= perf_trace_close(run);
+    perf_fault_left(run);
     perf_put_finish();
     perf_roofline_finish();
     perf_buffers_free(run);
@@ -314,7 +330,7 @@ static int join(struct perf_run *run, const struct banyan_id *id, int rank, int 
             : banyan_comm_init_env(&run->comm, &cfg);
     if (rc < 0)
         return rc;
-    my_rank = run->rank = banyan_comm_rank(run->comm);
+    my_rank = run->rank = run->first_rank = banyan_comm_rank(run->comm);
     run->nranks = banyan_comm_count(run->comm);
     return 0;
 }
@@ -405,9 +421,14 @@ int main(int argc, char **argv)
         struct bny_local_ranks job = { .tool = "banyan_perf",
                                        .exe = "/proc/self/exe",
                                        .nranks = opts.nlocal,
+                                       .keep_going = opts.faults.n > 0,
                                        .bind = opts.bind };
+        int deaths = perf_fault_deaths(&opts.faults);
 
-        return bny_local_ranks_run(&job, argv);
+        status = bny_local_ranks_run(&job, argv);
+        if (opts.faults.n && status <= opts.nlocal) /* those that failed; some were to */
+            status = status < deaths ? 1 : status - deaths;
+        return status;
     }
     return run_rank(&run, NULL, 0, 0);
 }

@@ -43,6 +43,10 @@ static const char usage[] =
     "      --trace FILE        each row's last iteration for Perfetto or chrome://tracing, and "
     "a\n"
     "                          verdict: wire-bound, encode-bound, ...\n"
+    "      --fault FAULT[,...] kill=RANK@N, exit=RANK@N, stop=RANK@N:MS, late=RANK@N:MS: in "
+    "the\n"
+    "                          N-th timed iteration of all, from 0; those who are left go on,\n"
+    "                          and with -P those who died are no failure\n"
     "  -h, --help              -V, --version\n"
     "The exit status is 1 when a value is wrong or a call failed, 2 for wrong options.\n";
 
@@ -133,6 +137,7 @@ enum long_only {
     OPT_MEM,
     OPT_BIND,
     OPT_NO_ROOFLINE,
+    OPT_FAULT,
 };
 
 static const struct option longs[] = {
@@ -166,6 +171,7 @@ static const struct option longs[] = {
     { "mem", required_argument, NULL, OPT_MEM },
     { "bind", no_argument, NULL, OPT_BIND },
     { "no-roofline", no_argument, NULL, OPT_NO_ROOFLINE },
+    { "fault", required_argument, NULL, OPT_FAULT },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },
     { NULL, 0, NULL, 0 },
@@ -253,6 +259,13 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_OSU: o->format = PERF_OSU; return 0;
     case OPT_BIND: o->bind = 1; return 0;
     case OPT_NO_ROOFLINE: o->roofline = 0; return 0;
+    case OPT_FAULT:
+        o->roofline = 0; /* its ranks do not die */
+        return perf_fault_parse(&o->faults, arg)
+                   ? bad("--fault wants kill=RANK@N, exit=RANK@N, stop=RANK@N:MS or "
+                         "late=RANK@N:MS, at most 16, got ",
+                         arg)
+                   : 0;
     case OPT_DATA: return perf_data_parse(&o->data, arg) ? 2 : 0;
     case OPT_CHUNK:
         return bny_parse_size(arg, &o->chunk_bytes)
@@ -300,6 +313,11 @@ static int cross_check(struct perf_opts *o)
         return bad("--device names network interfaces or RDMA devices and needs --transport "
                    "tcp or verbs, not ",
                    o->transport);
+    if (o->faults.n && (o->what->flags & PERF_RAW || o->trace || !strcmp(o->transport, "loop")))
+        return bad("--fault goes with collectives between processes, without --trace", "");
+    for (int i = 0; i < o->faults.n && o->nlocal; i++)
+        if (o->faults.f[i].rank >= o->nlocal)
+            return bad("--fault names a rank that -P does not start", "");
     if (o->trace && (o->what->flags & PERF_RAW))
         return bad("--trace shows collectives, not ", o->what->name);
     if ((o->what->flags & PERF_RAW) && o->nlocal && o->nlocal != 2)

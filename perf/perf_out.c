@@ -3,16 +3,17 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "perf/perf.h"
 
-int perf_out_open(struct perf_out *out, const struct perf_opts *o)
+static int open_json(struct perf_out *out, const struct perf_opts *o, const char *mode)
 {
     *out = (struct perf_out){ .opts = o, .text = stdout };
     if (!o->json)
         return 0;
-    out->json = strcmp(o->json, "-") ? fopen(o->json, "w") : stdout;
+    out->json = strcmp(o->json, "-") ? fopen(o->json, mode) : stdout;
     if (!out->json) {
         fprintf(stderr, "banyan_perf: rank 0: cannot write %s: %s\n", o->json, strerror(errno));
         return -1;
@@ -21,6 +22,35 @@ int perf_out_open(struct perf_out *out, const struct perf_opts *o)
     if (out->json == stdout)
         out->text = stderr;
     return 0;
+}
+
+int perf_out_open(struct perf_out *out, const struct perf_opts *o)
+{
+    return open_json(out, o, "w");
+}
+
+int perf_out_go_on(struct perf_out *out, const struct perf_opts *o)
+{
+    int rc = open_json(out, o, "a");
+
+    out->columns = 1; /* it may have died in the middle of a line */
+    return rc;
+}
+
+void perf_out_note(struct perf_out *out, const char *format, ...)
+{
+    va_list args;
+
+    if (out->opts->format != PERF_TABLE)
+        return;
+    if (out->columns)
+        fputc('\n', out->text);
+    out->columns = 0;
+    va_start(args, format);
+    vfprintf(out->text, format, args);
+    va_end(args);
+    fputc('\n', out->text);
+    fflush(out->text);
 }
 
 static void table_head(const struct perf_out *out)

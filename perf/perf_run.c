@@ -236,6 +236,8 @@ static int timed_loop(struct timed *t)
             return rc;
         wire = wire_now(t);
         rc = banyan_barrier(t->run->comm, &t->opts);
+        if (rc == 0)
+            perf_fault_due(t->run);
         cpu = cpu_now_s();
         t0 = bny_now_ns();
         for (int k = 0; rc == 0 && k < t->batch; k++)

@@ -120,6 +120,29 @@ class Perf(unittest.TestCase):
             rows, _ = self.rows(name, "-P", "3", "-b", "5000", "-e", "5000", "-n", "1", "-w", "0", "--no-roofline")
             self.assertTrue(rows and all(r["wrong"] == 0 for r in rows), name)
 
+    def test_faults(self):
+        """Two ranks die, rank 0 among them, one sleeps: those who are left do the size again, and the rest."""
+        for transport in "shm", "tcp":
+            with tempfile.NamedTemporaryFile("r") as rows:
+                p = sh(PERF, "reduce_scatter", "-P", "4", "-b", "4K", "-e", "256K", "-f", "8", "-n", "5", "--transport", transport,
+                       "--fault", "late=3@1:50,stop=1@2:300", "--fault", "kill=2@7,exit=0@23", "--json", rows.name, timeout=120)
+                rows = [json.loads(line) for line in rows]
+            self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+            self.assertRegex(p.stdout, "(?s)\\n# 3 of 4 ranks go on, .*\\n# 2 of 3 ranks go on, .*0 OK")
+            self.assertTrue(all(r["wrong"] == 0 for r in rows))
+            # 5 iterations out of place and 5 in place a size: the 8th is in the first size, the 24th in the second.
+            self.assertEqual([r["ranks"] for r in rows if r["inplace"] == 0], [4, 3, 3, 2, 2])
+            self.assertEqual([r["ranks"] for r in rows if r["inplace"] == 1], [3, 2, 2])
+
+    def test_wrong_faults(self):
+        for spec in "kill=1", "kill=1@", "kill=1@2:3", "stop=1@2", "kill=1@2,", "maim=1@2", "kill=-1@2", "kill=3@4", ",".join(["kill=1@1"] * 17):
+            p = sh(PERF, "allreduce", "-P", "2", "--fault", spec)
+            self.assertEqual(p.returncode, 2, spec)
+            self.assertIn("--fault", p.stderr)
+        p = sh(PERF, "allreduce", "-P", "2", "-e", "4", "-n", "5", "--fault", "kill=1@1000")
+        self.assertEqual(p.returncode, 1)
+        self.assertIn("kill=1@1000 never came: there were 10 iterations", p.stderr)
+
     def test_calls_by_turns_are_planned_once(self):
         with tempfile.TemporaryFile("w+") as said:
             subprocess.run([PERF, "allreduce", "-P", "2", "-b", "4", "-e", "4", "-n", "50", "--no-roofline"], check=True, timeout=60,

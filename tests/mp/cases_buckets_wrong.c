@@ -350,7 +350,8 @@ static int starves(struct test *t)
     set_up(t, &x);
     right_step(t, &x);
     mark_but_victim(t, &x);
-    if (x.guilty) { /* parts that touch nothing need memory */
+    mp_shared_barrier(t->shared, t->n); /* else who marks late hears of it there */
+    if (x.guilty) {                     /* parts that touch nothing need memory */
         case_starve(1);
         rc = 0;
         for (size_t at = 1; at < 300 && rc == 0; at += 2)

@@ -66,7 +66,8 @@ class Secrets(unittest.TestCase):
         try:
             other = self.rank(launcher(1 - rank, 2, port))
             time.sleep(1.5)
-            self.assertIsNone(other.poll(), "joined with the stranger, or was ended by it")
+            if other.poll() is not None:
+                self.fail(f"joined with the stranger, or was ended by it: {other.communicate()}")
             ends = tap.finish([other, self.rank(launcher(rank, 2, port))], LIMIT_S)
         finally:
             if stranger.poll() is None: # tries until its deadline

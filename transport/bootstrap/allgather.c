@@ -53,7 +53,7 @@ int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t 
     if (s->times < GATHER_STRANGE_TIMES || now - s->first_ns < patience_ns)
         return 0;
     s->times = 0; /* the kernel is asked now and then, however often they come */
-    return !bny_conn_is_another_users(c);
+    return !(c->client ? c->others : bny_conn_is_another_users(c));
 }
 
 const char *gather_strange_remedy(const struct bny_id *id)
@@ -140,6 +140,8 @@ static void client_connect(struct bny_bootstrap *b)
     k->conn = bny_conn_new(fd, b->epfd, 1, &k->addr, &b->self, GATHER_FRAME_MAX);
     if (!k->conn)
         gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a connection", b->rank);
+    else
+        k->conn->look = k->strange.times + 1 >= GATHER_STRANGE_TIMES;
     k->attempt_end_ns = bny_now_ns() + patience;
 }
 

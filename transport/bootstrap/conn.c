@@ -334,9 +334,12 @@ static int take_hello(struct bny_conn *c, const uint8_t *data)
 }
 
 /* The server's secret is another one. It shall know: with its own eyes it sees a client that
- * went away. It ends the connection; until then the kernel can tell it whose we are. */
+ * went away. It ends the connection; until then the kernel can tell it whose we are. So can it
+ * tell us before the server hears of it. */
 static int differs(struct bny_conn *c)
 {
+    if (c->look)
+        c->others = (uint8_t)bny_conn_is_another_users(c);
     if (c->differs || put_frame(c, FRAME_DIFFERS, NULL, 0, 0) != 0)
         return ended(c, other_secret, 0);
     c->differs = 1;
@@ -439,8 +442,9 @@ int bny_conn_progress(struct bny_conn *c)
 int bny_conn_is_another_users(const struct bny_conn *c)
 {
     uid_t uid;
+    int rc = bny_net_peer_uid(c->fd, &uid);
 
-    return bny_net_peer_uid(c->fd, &uid) == 0 && uid != geteuid();
+    return rc == 1 || (rc == 0 && uid != geteuid());
 }
 
 void bny_foreign_drop(struct bny_foreign *f, const struct bny_conn *c, const char *why)

@@ -63,6 +63,8 @@ struct bny_conn {
         mute;      /* eof: nothing more will come; mute: sending failed, output is discarded */
     uint8_t known; /* server: the hello was of our job (still unproven) */
     uint8_t differs; /* says that it is of our job (still unproven), with another secret */
+    uint8_t look;    /* client: the owner wants to know whose the other end is, if it differs */
+    uint8_t others;  /* with look: bny_conn_is_another_users, while the other end waited */
     uint8_t fin;     /* the peer's kernel ended the stream in order */
     int err;         /* errno of the end, 0: orderly end or broken protocol */
     const char *why; /* why it ended, static text */
@@ -101,8 +103,9 @@ int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t le
 /* Bytes queued and not yet taken by the socket. */
 size_t bny_conn_unsent(const struct bny_conn *c);
 
-/* 1 when the kernel says that the other end is another user's, on this host. 0: it is ours, or
- * of another host, or the kernel does not say. Slow: reads the table of all connections. */
+/* 1 when the kernel says that the other end is another user's, on this host, or that nobody
+ * holds it any more, so that it may have been anybody's. 0: it is ours, or of another host, or
+ * the kernel does not say. Slow: reads the table of all connections. */
 int bny_conn_is_another_users(const struct bny_conn *c);
 
 /* Counts foreign connections and warns about them at most once a second. */

@@ -310,6 +310,7 @@ int bny_net_peer_uid(int fd, uid_t *uid)
     socklen_t our_len = sizeof us, their_len = sizeof them;
     char ours[48], theirs[48], line[400];
     unsigned id;
+    unsigned long inode;
     int rc = -1;
     FILE *f;
 
@@ -320,14 +321,16 @@ int bny_net_peer_uid(int fd, uid_t *uid)
     proc_text(&us, ours);
     proc_text(&them, theirs);
     f = fopen(us.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re");
-    while (rc != 0 && f && fgets(line, sizeof line, f)) {
+    while (rc < 0 && f && fgets(line, sizeof line, f)) {
         char local[48] = "", remote[48] = "";
 
-        /* Number, both addresses, state, queues, timer, retransmissions, user. */
-        if (sscanf(line, "%*s %47s %47s %*s %*s %*s %*s %u", local, remote, &id) == 3 &&
+        /* Number, both addresses, state, queues, timer, retransmissions, user, timeout, inode.
+         */
+        if (sscanf(line, "%*s %47s %47s %*s %*s %*s %*s %u %*s %lu", local, remote, &id,
+                   &inode) == 4 &&
             !strcmp(local, theirs) && !strcmp(remote, ours)) {
             *uid = id;
-            rc = 0;
+            rc = inode == 0;
         }
     }
     if (f)

@@ -65,8 +65,9 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
 int bny_net_connect(const struct bny_addr *a);
 /* Accepts one connection without blocking. Returns the fd, or -errno (-EAGAIN: none). */
 int bny_net_accept(int fd, struct bny_addr *peer);
-/* Whose the socket at the other end of connection fd is, which must still be open there.
- * Returns 0, or -1: it is of another host or network namespace, or Linux does not say. */
+/* Whose the socket at the other end of connection fd is. Returns 0; 1: nobody's, its process
+ * has closed it or not yet accepted it (Linux then says user 0); or -1: it is of another host
+ * or network namespace, or Linux does not say. */
 int bny_net_peer_uid(int fd, uid_t *uid);
 /* The address and port a socket is bound to. Returns 0 or -errno. */
 int bny_net_bound(int fd, struct bny_addr *out);

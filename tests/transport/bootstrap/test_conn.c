@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/bootstrap/net.h"
+
 #include <sodium.h>
 
 #include "base/rng.h"
@@ -216,4 +218,27 @@ Test(conn, frames_before_the_end_are_not_lost)
     cr_assert_eq(drain(s, &frames), -1);
     cr_assert_eq(frames, 20);
     bny_conn_free(s);
+}
+
+/* The kernel says user 0 of a socket that nobody holds: that is not root's. */
+Test(conn, whose_the_other_end_is_shows_while_it_is_held)
+{
+    struct bny_addr at = { .family = 4, .ip = { 127, 0, 0, 1 } }, from;
+    int listener = bny_net_listen(&at, NULL, 4), fd, accepted = -1;
+    uid_t uid = (uid_t)-1;
+
+    cr_assert_geq(listener, 0);
+    fd = bny_net_connect(&at);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(bny_net_peer_uid(fd, &uid), 1, "not yet accepted");
+    while (accepted < 0)
+        accepted = bny_net_accept(listener, &from);
+    cr_assert_eq(bny_net_peer_uid(fd, &uid), 0);
+    cr_assert_eq(uid, geteuid());
+    cr_assert_eq(bny_net_peer_uid(accepted, &uid), 0);
+    cr_assert_eq(uid, geteuid());
+    close(accepted);
+    cr_assert_eq(bny_net_peer_uid(fd, &uid), 1, "closed");
+    close(fd);
+    close(listener);
 }

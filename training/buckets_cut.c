@@ -1,139 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cutting: which tensors share an allreduce, in which order allreduces start, and what memory
- * they work on. A function of the order, sizes, types, codecs and schedules, which all ranks
- * share; only where the memory lies is a rank's own. */
+/* What cutting (cut.c) leads to: which parts of tensors are in each bucket, what memory it
+ * works on, its request. Only where the memory lies is a rank's own. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "training/buckets.h"
-
-/* Tensors from so many buckets on are reduced in pieces: parts of them start while others are
- * not ready, and those that wait behind do so for less long. */
-#define PIECES_FROM 8
-#define PIECE_LEAST (32u << 10) /* bytes: more operations would only cost */
-
-static size_t piece_bytes(const struct banyan_buckets *b)
-{
-    size_t bytes = PIECES_FROM * b->cfg.bucket_bytes;
-
-    return bytes > PIECE_LEAST ? bytes : PIECE_LEAST;
-}
+#include "training/cut.h"
 
 /* ---- which tensors share one ---- */
 
-struct open { /* a bucket that is being filled; one for each type and schedule */
-    size_t id, bytes, last;
-    enum banyan_dtype dtype;
-    const char *schedule;
-    int is_open;
-};
-
-struct cut {
-    struct open *open; /* [nopen] */
-    size_t nopen;
-    size_t *place; /* [bucket's number]: its place in the order of starts */
-    size_t nbuckets, nplaced, nspans;
-};
-
-static int same_text(const char *a, const char *b)
+static int cut(struct banyan_buckets *b, struct bny_cut *c)
 {
-    return a == b || (a && b && !strcmp(a, b));
-}
+    size_t n = b->model.n;
+    struct bny_cut_tensor *t = calloc(n + 1, sizeof *t);
+    int rc;
 
-static struct open *open_for(struct cut *c, const struct bny_tensor *t, const char *schedule)
-{
-    struct open *o = c->open;
-
-    while (o < c->open + c->nopen &&
-           (o->dtype != t->dtype || !same_text(o->schedule, schedule)))
-        o++;
-    if (o == c->open + c->nopen) {
-        c->nopen++;
-        *o = (struct open){ .dtype = t->dtype, .schedule = schedule };
+    for (size_t i = 0; t && i < n; i++)
+        t[i] = (struct bny_cut_tensor){ .count = b->model.at[i].count,
+                                        .elem = banyan_dtype_bytes(b->model.at[i].dtype),
+                                        .kind = b->model.at[i].dtype,
+                                        .schedule = b->tensor[i].schedule,
+                                        .alone = b->tensor[i].codec != NULL };
+    rc = t ? bny_cut(c, t, n, b->order, b->cfg.bucket_bytes, b->cfg.first_bytes)
+           : -BANYAN_ENOMEM;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        b->tensor[i].first = t[i].first;
+        b->tensor[i].npieces = t[i].npieces;
+        b->tensor[i].piece = t[i].piece;
     }
-    return o;
-}
-
-static void close_one(struct cut *c, struct open *o)
-{
-    c->place[o->id] = c->nplaced++;
-    o->is_open = 0;
-}
-
-static size_t limit(const struct banyan_buckets *b, const struct cut *c)
-{
-    return c->nplaced ? b->cfg.bucket_bytes : b->cfg.first_bytes;
-}
-
-/* With a codec, or large: an allreduce of its own, or several. */
-static void place_alone(const struct banyan_buckets *b, struct cut *c, size_t i)
-{
-    const struct bny_tensor *t = &b->model.at[i];
-    struct bny_bucketed *k = &b->tensor[i];
-    size_t each = piece_bytes(b) / banyan_dtype_bytes(t->dtype);
-
-    k->piece = k->codec || t->count <= each ? t->count : each;
-    k->npieces = (t->count + k->piece - 1) / k->piece;
-    k->first = c->nbuckets;
-    c->nspans += k->npieces;
-    for (size_t p = 0; p < k->npieces; p++)
-        c->place[c->nbuckets++] = c->nplaced++;
-}
-
-static void place(const struct banyan_buckets *b, struct cut *c, size_t at)
-{
-    size_t i = b->order[at];
-    const struct bny_tensor *t = &b->model.at[i];
-    struct bny_bucketed *k = &b->tensor[i];
-    struct open *o;
-
-    if (k->codec || t->bytes >= b->cfg.bucket_bytes) {
-        place_alone(b, c, i);
-        return;
-    }
-    o = open_for(c, t, k->schedule);
-    if (o->is_open && o->bytes + t->bytes > limit(b, c))
-        close_one(c, o);
-    if (!o->is_open) {
-        o->is_open = 1;
-        o->bytes = 0;
-        o->id = c->nbuckets++;
-    }
-    o->bytes += t->bytes;
-    o->last = at;
-    k->first = o->id;
-    k->npieces = 1;
-    k->piece = t->count;
-    c->nspans++;
-    if (o->bytes >= limit(b, c))
-        close_one(c, o);
-}
-
-/* Those that did not fill, in the order in which their last tensors become ready. */
-static void close_rest(struct cut *c)
-{
-    for (;;) {
-        struct open *first = NULL;
-        for (size_t i = 0; i < c->nopen; i++)
-            if (c->open[i].is_open && (!first || c->open[i].last < first->last))
-                first = &c->open[i];
-        if (!first)
-            return;
-        close_one(c, first);
-    }
+    free(t);
+    return rc;
 }
 
 /* ---- what is in each ---- */
 
-/* Numbers of buckets become places; sizes are counted. */
-static void count_spans(struct banyan_buckets *b, const struct cut *c)
+static void count_spans(struct banyan_buckets *b)
 {
     struct bny_span *at = b->spans;
 
     for (size_t i = 0; i < b->model.n; i++) {
         struct bny_bucketed *k = &b->tensor[i];
-        k->first = c->place[k->first];
         for (size_t p = 0; p < k->npieces; p++)
             b->bucket[k->first + p].nspans++;
     }
@@ -277,32 +184,19 @@ void bny_buckets_uncut(struct banyan_buckets *b)
     b->nbuckets = b->next = b->oldest = 0;
 }
 
-static size_t most_buckets(const struct banyan_buckets *b)
-{
-    size_t most = 1;
-
-    for (size_t i = 0; i < b->model.n; i++)
-        most += 1 + b->model.at[i].bytes / piece_bytes(b);
-    return most;
-}
-
 int bny_buckets_cut(struct banyan_buckets *b)
 {
-    struct cut c = { .open = calloc(b->model.n + 1, sizeof *c.open),
-                     .place = calloc(most_buckets(b), sizeof *c.place) };
-    int rc = 0;
+    struct bny_cut c;
+    int rc;
 
     bny_buckets_uncut(b);
-    if (c.open && c.place) {
-        for (size_t at = 0; at < b->model.n; at++)
-            place(b, &c, at);
-        close_rest(&c);
+    if (cut(b, &c) == 0) {
         b->bucket = calloc(c.nbuckets + 1, sizeof *b->bucket);
         b->spans = calloc(c.nspans + 1, sizeof *b->spans);
     }
     if (b->bucket && b->spans) {
         b->nbuckets = c.nbuckets;
-        count_spans(b, &c);
+        count_spans(b);
         fill_spans(b);
         rc = make_memory(b);
     } else {
@@ -310,8 +204,6 @@ int bny_buckets_cut(struct banyan_buckets *b)
     }
     if (rc == 0)
         rc = make_requests(b);
-    free(c.open);
-    free(c.place);
     b->is_stale = rc < 0;
     if (rc < 0)
         bny_buckets_uncut(b);

@@ -13,7 +13,8 @@
 
 #define DTYPES (1u << BANYAN_F32 | 1u << BANYAN_F64 | 1u << BANYAN_F16 | 1u << BANYAN_BF16)
 /* Within what 8 of them, in bytes, fit. */
-#define BUCKET_MOST (SIZE_MAX / 64)
+#define BUCKET_MOST  (SIZE_MAX / 64)
+#define PROFILE_MOST 10000
 
 void banyan_buckets_config_default(struct banyan_buckets_config *cfg)
 {
@@ -51,6 +52,9 @@ static int take_config(struct banyan_buckets_config *out,
     if (out->accumulate < 1)
         return bny_fail(BANYAN_EINVAL, "accumulate: %d micro-steps; 1 or more",
                         out->accumulate);
+    if (out->profile < 0 || out->profile > PROFILE_MOST)
+        return bny_fail(BANYAN_EINVAL, "profile: %d steps; from 0 to %d", out->profile,
+                        PROFILE_MOST);
     if (out->unused != BANYAN_UNUSED_ERROR && out->unused != BANYAN_UNUSED_ZERO)
         return bny_fail(BANYAN_EINVAL, "unused: %d is none of BANYAN_UNUSED_*",
                         (int)out->unused);
@@ -193,6 +197,8 @@ static int make(struct banyan_buckets *b, const struct banyan_tensor *tensors, s
         rc = make_arrays(b);
     if (rc == 0)
         rc = apply_rules(b, &rules);
+    if (rc == 0)
+        rc = bny_buckets_profile_make(b);
     rc = bny_all_can(b->comm, rc, "banyan_buckets_create");
     if (rc == 0)
         rc = bny_tensors_agree(&b->model, b->comm);
@@ -254,6 +260,7 @@ void banyan_buckets_free(struct banyan_buckets *b)
         free(b->tensor[i].schedule);
         free(b->tensor[i].parts);
     }
+    bny_buckets_profile_free(b);
     free(b->tensor);
     free(b->order);
     free(b->seen);

@@ -2,7 +2,7 @@
 /* Buckets, inside. buckets.c: made, compared between ranks, freed; buckets_rules.c: the text of
  * rules; buckets_cut.c: which tensors share an operation; buckets_step.c: a step, from the
  * first mark to the verdict; buckets_look.c: norms; buckets_state.c: codecs between steps,
- * saved states, statistics.
+ * saved states, statistics; buckets_profile.c: when tensors are ready, for the predictor.
  *
  * Every rank starts the same operations in the same order: b->bucket[0], [1], ..., and last the
  * verdict. What a rank finds wrong in a step (twice, in part, never, NaN) goes into the
@@ -74,6 +74,14 @@ struct bny_clock {          /* times of one step, by CLOCK_MONOTONIC */
     uint64_t in_library_ns, hidden_ns; /* so far */
 };
 
+/* Times for banyan_buckets_profile, of the latest cfg.profile steps; by CLOCK_MONOTONIC. */
+struct bny_profiled {
+    uint64_t *ready_ns;         /* [tensors][cfg.profile] own time when each was complete */
+    uint64_t *own_ns, *step_ns; /* [cfg.profile] of a step, without and with the library's */
+    size_t next, have;          /* step to be written; steps that are there */
+    uint64_t began_ns, entered_ns, inside_ns; /* this step; the latest call; all calls so far */
+};
+
 /* What is wrong in a step: the number that all ranks take the largest of. */
 enum bny_fault {
     BNY_FAULT_NONE,
@@ -108,6 +116,7 @@ struct banyan_buckets {
     struct banyan_request *verdict_req;
 
     struct bny_clock clock;
+    struct bny_profiled *profile; /* NULL: not wanted */
     uint64_t steps, wire_bytes, wire_bytes_sum, hidden_ns_sum, exposed_ns_sum;
     int failed; /* the first error that no step survives; and its sentence */
     char failed_text[512];
@@ -138,6 +147,16 @@ int bny_buckets_request(struct banyan_buckets *b, size_t i, const char *codec, v
 /* The sum of the squares of n elements of a floating type, in f64. 1: all of them are finite.
  */
 int bny_squares(const void *x, enum banyan_dtype dtype, size_t n, double *sum);
+
+/* ---- buckets_profile.c: nothing where cfg.profile is 0 ---- */
+
+int bny_buckets_profile_make(struct banyan_buckets *b); /* 0 or -BANYAN_ENOMEM */
+void bny_buckets_profile_free(struct banyan_buckets *b);
+/* Around what a call of the step's does; tensor i is complete; a step has ended. */
+void bny_buckets_profile_enter(struct banyan_buckets *b);
+void bny_buckets_profile_leave(struct banyan_buckets *b);
+void bny_buckets_profile_ready(struct banyan_buckets *b, size_t i);
+void bny_buckets_profile_step(struct banyan_buckets *b);
 
 /* ---- buckets_step.c ---- */
 

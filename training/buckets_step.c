@@ -386,6 +386,8 @@ static int take_mark(struct banyan_buckets *b, size_t i, size_t at, size_t count
     }
     if (!is_last_micro(b))
         return 0;
+    if (b->tensor[i].marked == b->model.at[i].count)
+        bny_buckets_profile_ready(b, i);
     if (!b->has_order && b->tensor[i].marked == b->model.at[i].count)
         b->seen[b->nseen++] = (uint32_t)i;
     contribute(b, i, at, count);
@@ -405,6 +407,7 @@ int banyan_buckets_ready_part(struct banyan_buckets *b, size_t tensor, size_t at
                         b->model.at[tensor].name, b->model.at[tensor].count, at, count);
     if (count == 0)
         return 0;
+    bny_buckets_profile_enter(b);
     rc = begin_step(b);
     if (rc < 0)
         return rc;
@@ -413,6 +416,7 @@ int banyan_buckets_ready_part(struct banyan_buckets *b, size_t tensor, size_t at
     if ((b->cfg.progress || b->next - b->oldest == IN_FLIGHT_MOST) && !b->failed)
         driven = drive(b);
     clock_leave(b);
+    bny_buckets_profile_leave(b);
     return rc ? rc : driven;
 }
 
@@ -429,9 +433,11 @@ int banyan_buckets_progress(struct banyan_buckets *b)
 
     if (rc < 0 || !in_flight(b))
         return rc;
+    bny_buckets_profile_enter(b);
     clock_enter(b);
     rc = drive(b);
     clock_leave(b);
+    bny_buckets_profile_leave(b);
     return rc;
 }
 
@@ -631,12 +637,15 @@ int banyan_buckets_wait(struct banyan_buckets *b)
 {
     int rc = bny_buckets_check(b, "banyan_buckets_wait");
 
-    if (rc == 0)
-        rc = begin_step(b);
+    if (rc < 0)
+        return rc;
+    bny_buckets_profile_enter(b);
+    rc = begin_step(b);
     if (rc < 0)
         return rc;
     if (!is_last_micro(b)) {
         end_micro(b);
+        bny_buckets_profile_leave(b);
         return 0;
     }
     rc = end_step(b);
@@ -646,5 +655,6 @@ int banyan_buckets_wait(struct banyan_buckets *b)
     if (!b->has_order)
         rc = take_order(b);
     bny_buckets_clear(b);
+    bny_buckets_profile_step(b);
     return rc ? rc : judge(b);
 }

@@ -267,6 +267,8 @@ struct banyan_buckets_config {
     int progress;     /* 0: _ready does not drive what is in flight, for communicators with a
                          progress thread; default 1 */
     double timeout_s; /* deadline of each operation; default -1: the communicator's */
+    int profile; /* keeps times of so many of the latest steps for banyan_buckets_profile(), at
+                    most 10000; default 0: none. Each rank by itself */
 };
 BANYAN_API void banyan_buckets_config_default(struct banyan_buckets_config *cfg);
 
@@ -355,6 +357,17 @@ struct banyan_buckets_stats {
 };
 BANYAN_API int banyan_buckets_stats(const struct banyan_buckets *b,
                                     struct banyan_buckets_stats *out);
+
+/* Writes what banyan_topo predict wants to know of a training step, as JSON: each tensor's
+ * name, type, elements and bytes, codec, and when its gradient is complete ("ready_s", medians
+ * over the steps that cfg.profile keeps), "forward_s" to the first of these and "backward_s"
+ * from there to the last, "compute_s" all of the step's own time, "step_s" its time by the
+ * clock. Times are this rank's own, without what it spent in buckets: a job of one rank is
+ * enough, and a job of several says the same. The first step is not counted. training/README.md
+ * has every field. Local, between steps; overwrites path. 0; -EINVAL: cfg.profile is 0, or
+ * fewer than two steps have ended; -EBUSY within a step; -ESYSTEM: the file cannot be written;
+ * -ENOMEM. */
+BANYAN_API int banyan_buckets_profile(const struct banyan_buckets *b, const char *path);
 
 /* Saves residuals, what codecs keep, each tensor's codec, the order of the buckets, accumulate
  * and counters, between steps; each rank its own. _bytes: what _save needs now. Loaded into

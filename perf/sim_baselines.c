@@ -146,9 +146,9 @@ static void pass_2d(struct ring_2d *r, int half, int down, int along_row, uint32
     for (int s = 0; now && s < 2 * (p - 1); s++) {
         for (int v = 0; v < n; v++) {
             int to = next_2d(r, v, along_row, down);
-            struct bny_transfer t = { v,         to, first_step + (uint32_t)s,
-                                      s < p - 1, 0,  r->bytes / 4 / p,
-                                      NULL };
+            struct bny_transfer t = {
+                v, to, first_step + (uint32_t)s, s < p - 1, 0, r->bytes / 4 / p, NULL, 0, 0, 0
+            };
             uint32_t id = bny_sim_add(r->job, &t);
 
             for (int d = 0; d < 2;

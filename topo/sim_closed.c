@@ -94,6 +94,8 @@ int bny_sim_run_closed(struct bny_sim_closed *out, const struct bny_graph *g,
     int e = bny_sim_net_make(&net, g, job, opts);
 
     memset(out, 0, sizeof *out);
+    if (!e && job->nprocessors)
+        e = bny_fail(BANYAN_EINVAL, "the closed form knows no processors");
     if (!e) {
         size_t n = (size_t)net.nlinks + 1;
 

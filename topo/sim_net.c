@@ -158,9 +158,26 @@ static int check(const struct bny_graph *g, const struct bny_sim_job *job,
     if (job->failed)
         return bny_fail(BANYAN_ENOMEM, "no memory for the transfers of a simulation");
     if (!(o->bytes >= 0) || !(o->alpha_s >= 0) || !(o->gamma_s_per_byte >= 0) ||
-        !(o->hop_s >= 0) || !(o->overhead_s >= 0) || o->chunks < 0 || o->slots < 0)
+        !(o->hop_s >= 0) || !(o->overhead_s >= 0) || !(o->burst_s >= 0) || o->chunks < 0 ||
+        o->slots < 0)
         return bny_fail(BANYAN_EINVAL, "a simulation needs bytes, costs, chunks and slots of 0 "
                                        "or more");
+    return 0;
+}
+
+static int check_work(const struct bny_sim_job *job, const struct bny_sim_opts *o)
+{
+    for (uint32_t i = 0; i < job->n; i++) {
+        const struct bny_transfer *t = &job->transfers[i];
+
+        if (!(t->work_s >= 0) || t->processor < 0 || t->processor > job->nprocessors)
+            return bny_fail(BANYAN_EINVAL,
+                            "transfer %u: work of %g s by processor %d; 0 or more, and 0 to %d "
+                            "processors",
+                            i, t->work_s, t->processor, job->nprocessors);
+        if (o->order == BNY_SIM_FAIR && (t->work_s > 0 || t->processor))
+            return bny_fail(BANYAN_EINVAL, "fair rates are simulated without work");
+    }
     return 0;
 }
 
@@ -171,6 +188,8 @@ int bny_sim_net_make(struct bny_sim_net *net, const struct bny_graph *g,
     int e = check(g, job, opts);
 
     *net = (struct bny_sim_net){ .g = g, .job = job, .opts = opts };
+    if (!e)
+        e = check_work(job, opts);
     if (e)
         return e;
     net->chunks = opts->chunks > 0 ? opts->chunks : 1;

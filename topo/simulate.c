@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "topo/sim_net.h"
 
-enum kind { HEAD, FREE, ARRIVE, ADDED };
+enum kind { HEAD, FREE, ARRIVE, ADDED, WORKED };
 
 struct event {
     double at;
@@ -39,6 +39,11 @@ struct link {
     struct queue queue;
 };
 
+struct processor {
+    int is_busy;
+    struct queue queue; /* work that may begin; waiter.part is the transfer */
+};
+
 struct channel { /* chunks from one rank to another, of one wire channel */
     uint64_t pair;
     int on_way;
@@ -55,6 +60,7 @@ struct run {
     uint32_t *waits;                  /* [transfers * chunks] */
     uint8_t *parts;                   /* [transfers * chunks] parts not yet arrived */
     double *adder_free, *sender_free; /* [nranks] */
+    struct processor *processors;     /* [nprocessors + 1] */
     uint64_t *step_left;              /* [nsteps] chunks not yet done */
     uint32_t step;                    /* lock-step: the one that is open */
     struct channel *channels;         /* hashed by pair */
@@ -129,10 +135,13 @@ static void serve(struct run *r, int link, const struct waiter *w)
     const struct bny_sim_part *p = &r->net->parts[w->part];
     double lasts =
         transfer_of(r, w->part)->bytes * p->share / r->net->chunks * r->net->s_per_byte[link];
-    double latency = r->net->latency_s[link], tail = r->now + lasts;
+    double idle = r->now - r->net->opts->burst_s, latency = r->net->latency_s[link], tail;
     struct event e = { .part = w->part, .chunk = w->chunk, .hop = w->hop + 1, .kind = HEAD };
 
-    r->links[link].free_at = r->now + lasts;
+    if (idle < r->links[link].free_at) /* a token bucket: time saved up, burst_s at most */
+        idle = r->links[link].free_at;
+    r->links[link].free_at = idle + lasts;
+    tail = r->links[link].free_at > r->now ? r->links[link].free_at : r->now;
     r->links[link].busy += lasts;
     e.tail = (tail > w->tail ? tail : w->tail) + latency;
     e.at = r->now + latency;
@@ -239,6 +248,8 @@ static void inject(struct run *r, uint32_t id, uint32_t chunk)
         r->sender_free[from] = at;
     }
     r->out->messages++;
+    if (r->out->spans && chunk == 0)
+        r->out->spans[id].began_s = at;
     r->parts[cell_of(r, id, chunk)] =
         (uint8_t)(r->net->first_part[id + 1] - r->net->first_part[id]);
     for (uint32_t p = r->net->first_part[id]; p < r->net->first_part[id + 1]; p++)
@@ -262,13 +273,44 @@ static struct channel *channel_of(struct run *r, uint32_t id)
 
 static void done(struct run *r, uint32_t id, uint32_t chunk);
 
+/* The first chunk of work stands for all of it. */
+static void begin_work(struct run *r, uint32_t id, uint32_t chunk)
+{
+    const struct bny_transfer *t = &r->net->job->transfers[id];
+
+    if (r->out->spans && chunk == 0)
+        r->out->spans[id].began_s = r->now;
+    push(r, (struct event){ .at = r->now + (chunk == 0 ? t->work_s : 0),
+                            .part = id,
+                            .chunk = chunk,
+                            .kind = WORKED });
+}
+
+static void work(struct run *r, uint32_t id, uint32_t chunk)
+{
+    const struct bny_transfer *t = &r->net->job->transfers[id];
+    struct processor *p = &r->processors[t->processor];
+
+    if (t->processor && p->is_busy) {
+        uint64_t key = r->arrivals++ | (uint64_t)(t->is_last != 0) << 63;
+
+        enqueue(r, &p->queue, (struct waiter){ key, 0, id, chunk, 0 });
+        return;
+    }
+    p->is_busy = t->processor != 0;
+    begin_work(r, id, chunk);
+}
+
 /* All that the chunk waits for is there. */
 static void ready(struct run *r, uint32_t id, uint32_t chunk)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
 
     if (t->from == t->to) {
-        done(r, id, chunk);
+        if (t->processor || t->work_s > 0)
+            work(r, id, chunk);
+        else
+            done(r, id, chunk);
         return;
     }
     if (r->net->opts->slots) {
@@ -319,6 +361,8 @@ static void done(struct run *r, uint32_t id, uint32_t chunk)
     int lockstep = net->opts->lockstep;
 
     r->done++;
+    if (r->out->spans)
+        r->out->spans[id].ended_s = r->now;
     if (net->opts->slots && t->from != t->to)
         give_slot_back(r, id);
     for (uint32_t i = net->first_next[id]; i < net->first_next[id + 1]; i++) {
@@ -330,6 +374,23 @@ static void done(struct run *r, uint32_t id, uint32_t chunk)
     }
     if (lockstep)
         r->step_left[t->step]--;
+}
+
+/* What it leads to is there before the processor chooses what it does next. */
+static void on_worked(struct run *r, const struct event *e)
+{
+    int k = r->net->job->transfers[e->part].processor;
+    struct processor *p = &r->processors[k];
+    struct waiter next;
+
+    done(r, e->part, e->chunk);
+    if (!k)
+        return;
+    p->is_busy = p->queue.n > 0;
+    if (!p->is_busy)
+        return;
+    next = dequeue(&p->queue);
+    begin_work(r, next.part, next.chunk);
 }
 
 static void on_arrive(struct run *r, const struct event *e)
@@ -369,13 +430,18 @@ static int run_prepare(struct run *r)
     r->parts = malloc((size_t)r->cells + 1);
     r->adder_free = calloc(ranks, sizeof *r->adder_free);
     r->sender_free = calloc(ranks, sizeof *r->sender_free);
+    r->processors = calloc((size_t)net->job->nprocessors + 1, sizeof *r->processors);
+    if (net->opts->spans)
+        r->out->spans = calloc((size_t)net->job->n + 1, sizeof *r->out->spans);
     r->step_left = calloc((size_t)net->nsteps + 1, sizeof *r->step_left);
     for (r->nchannels = 64; net->opts->slots && r->nchannels < 2 * (size_t)net->job->n;)
         r->nchannels *= 2;
     r->channels = calloc(r->nchannels, sizeof *r->channels);
     if (!r->links || !r->waits || !r->parts || !r->adder_free || !r->sender_free ||
-        !r->step_left || !r->channels)
+        !r->processors || !r->step_left || !r->channels || (net->opts->spans && !r->out->spans))
         return bny_fail(BANYAN_ENOMEM, "no memory to simulate %u transfers", net->job->n);
+    for (int l = 0; l < net->nlinks; l++)
+        r->links[l].free_at = -net->opts->burst_s;
     for (uint32_t i = 0; i < net->job->n; i++)
         for (size_t c = 0; c < chunks; c++)
             r->waits[i * chunks + c] = net->waits[i];
@@ -405,6 +471,7 @@ static void run_events(struct run *r)
         case FREE: on_free(r, (int)e.part); break;
         case ARRIVE: on_arrive(r, &e); break;
         case ADDED: done(r, e.part, e.chunk); break;
+        case WORKED: on_worked(r, &e); break;
         }
         if (net->opts->lockstep)
             open_steps(r);
@@ -456,6 +523,8 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     }
     for (int l = 0; r.links && l < net.nlinks; l++)
         free(r.links[l].queue.heap);
+    for (int p = 0; r.processors && p <= job->nprocessors; p++)
+        free(r.processors[p].queue.heap);
     for (size_t l = 0; r.channels && l < r.nchannels; l++)
         free(r.channels[l].queue.heap);
     free(r.links);
@@ -464,6 +533,7 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     free(r.parts);
     free(r.adder_free);
     free(r.sender_free);
+    free(r.processors);
     free(r.step_left);
     free(r.channels);
     bny_sim_net_free(&net);
@@ -473,5 +543,7 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
 void bny_sim_result_free(struct bny_sim_result *r)
 {
     free(r->busy_s);
+    free(r->spans);
     r->busy_s = NULL;
+    r->spans = NULL;
 }

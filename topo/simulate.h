@@ -31,6 +31,8 @@ struct bny_sim_opts {
     double hop_s;            /* a link, beside its own latency */
     double gamma_s_per_byte; /* adding */
     double header;   /* bytes on the wire / bytes of data; 0: 1. 17/16: MultiTree's packets */
+    double burst_s;  /* shaped links: one that was idle may send at once what it carries in so
+                        long */
     double port_cap; /* of injection and ejection of a rank, in the graph's units; 0: none */
     int no_link_latency; /* 1: leaves the links' own latencies out */
     int chunks;          /* that each tree's data are cut into; 0: 1 */
@@ -39,6 +41,7 @@ struct bny_sim_opts {
     int lockstep;
     int separate; /* 1: trees do not share messages where they go the same way in the same step
                    */
+    int spans;    /* 1: the result says when each transfer was under way */
     enum bny_sim_order order;
     enum bny_routing routing;
     uint64_t seed; /* ECMP */
@@ -51,6 +54,10 @@ struct bny_sim_result {
     double utilisation; /* of the busiest link */
     int max_queue;      /* chunks waiting at one link; 0 for FAIR */
     uint64_t messages, events;
+    struct bny_sim_span {
+        double began_s, ended_s;
+    } * spans; /* [transfers] with opts.spans: first chunk sent or work begun; last chunk done
+                */
 };
 void bny_sim_result_free(struct bny_sim_result *r); /* frees what it points at */
 
@@ -85,10 +92,15 @@ struct bny_transfer {
                   */
     double bytes;
     const struct bny_route *route; /* borrowed; NULL: by opts.routing */
+    /* from == to: work of so many seconds. processor: 0: of none, only time passes; k: of the
+     * job's k-th, which does one thing at a time, in the order in which they may begin */
+    double work_s;
+    int processor;
+    int is_last; /* 1: begins when nothing else may that is not last */
 };
 
 struct bny_sim_job {
-    int nranks;
+    int nranks, nprocessors; /* processors: what work names; not by BNY_SIM_FAIR or closed */
     uint32_t n, cap;
     struct bny_transfer *transfers;
     uint32_t ndeps, deps_cap;

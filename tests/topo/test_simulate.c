@@ -273,9 +273,11 @@ static void check_time(const struct bny_graph *g, const struct bny_transfer *t, 
 Test(simulate, each_part_of_the_model_follows_its_formula)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer far = { 0, 2, 0, 0, 0, 1e6, NULL };
-    struct bny_transfer two[] = { { 0, 2, 0, 0, 0, 1e6, NULL }, { 1, 2, 1, 1, 0, 2e6, NULL } };
-    struct bny_transfer near[] = { { 0, 1, 1, 1, 0, 1e6, NULL }, { 0, 1, 0, 1, 0, 3e6, NULL } };
+    struct bny_transfer far = { 0, 2, 0, 0, 0, 1e6, NULL, 0, 0, 0 };
+    struct bny_transfer two[] = { { 0, 2, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                  { 1, 2, 1, 1, 0, 2e6, NULL, 0, 0, 0 } };
+    struct bny_transfer near[] = { { 0, 1, 1, 1, 0, 1e6, NULL, 0, 0, 0 },
+                                   { 0, 1, 0, 1, 0, 3e6, NULL, 0, 0, 0 } };
     struct bny_sim_opts o = { 0 };
     struct bny_sim_result r;
 
@@ -303,10 +305,10 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
 Test(simulate, fair_rates_are_max_min)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t[] = { { 0, 1, 0, 0, 0, 1e6, NULL },
-                                { 0, 1, 0, 0, 0, 1e6, NULL },
-                                { 0, 2, 0, 0, 0, 1e6, NULL },
-                                { 1, 2, 0, 0, 0, 2e6, NULL } };
+    struct bny_transfer t[] = { { 0, 1, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                { 0, 1, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                { 0, 2, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                { 1, 2, 0, 0, 0, 2e6, NULL, 0, 0, 0 } };
     struct bny_sim_opts o = { .order = BNY_SIM_FAIR, .no_link_latency = 1 };
     struct bny_sim_result r = run_transfers(g, t, 4, &o);
 
@@ -320,13 +322,13 @@ Test(simulate, fair_rates_are_max_min)
 Test(simulate, earlier_steps_go_first_where_asked)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t[] = { { 0, 1, 5, 0, 0, 1e6, NULL },
-                                { 0, 1, 4, 0, 0, 1e6, NULL },
-                                { 0, 1, 3, 0, 0, 1e6, NULL } };
+    struct bny_transfer t[] = { { 0, 1, 5, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                { 0, 1, 4, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                { 0, 1, 3, 0, 0, 1e6, NULL, 0, 0, 0 } };
     struct bny_sim_opts o = { .no_link_latency = 1 };
 
     for (int order = BNY_SIM_FIFO; order <= BNY_SIM_PRIORITY; order++) {
-        struct bny_transfer after = { 1, 2, 6, 0, 0, 5e6, NULL };
+        struct bny_transfer after = { 1, 2, 6, 0, 0, 5e6, NULL, 0, 0, 0 };
         struct bny_sim_job job;
         struct bny_sim_result r;
 
@@ -347,7 +349,7 @@ Test(simulate, earlier_steps_go_first_where_asked)
 Test(simulate, a_cycle_of_waits_is_told_and_so_is_a_wrong_forest)
 {
     struct bny_graph *g = row_of_three();
-    struct bny_transfer t = { 0, 1, 0, 0, 0, 1, NULL };
+    struct bny_transfer t = { 0, 1, 0, 0, 0, 1, NULL, 0, 0, 0 };
     struct bny_sim_opts o = { 0 };
     struct bny_sim_job job;
     struct bny_sim_result r;
@@ -582,5 +584,109 @@ Test(simulate, ranks_in_random_places_cost_the_planner_nothing)
     bound = bny_ratio_value(f->claim.bound) * 64;
     cr_assert_leq(simulate(g, f, &o), 1.01 * bound);
     bny_forest_free(f);
+    bny_graph_free(g);
+}
+
+/* ---- work ---------------------------------------------------------------------------------
+ */
+
+static double run_job(const struct bny_graph *g, const struct bny_sim_job *job,
+                      const struct bny_sim_opts *o, struct bny_sim_result *r)
+{
+    int e = bny_sim_run(r, g, job, o);
+
+    cr_assert_eq(e, 0, "%s", banyan_last_error());
+    return r->seconds;
+}
+
+/* Two things that a processor does one after the other, one of another, and what takes time of
+ * none; a message between them. */
+Test(simulate, work_takes_its_turn_on_a_processor)
+{
+    struct bny_graph *g = row_of_three();
+    struct bny_sim_opts o = { .spans = 1, .no_link_latency = 1 };
+    struct bny_sim_result r;
+    struct bny_sim_job job;
+    struct bny_transfer one = { .work_s = 2e-3, .processor = 1 }, other = one, none = one;
+    struct bny_transfer way = { 0, 1, 0, 0, 0, 1e6, NULL, 0, 0, 0 };
+    struct bny_transfer end = { .from = 1, .to = 1, .work_s = 1e-3, .processor = 2 };
+
+    other.processor = 2;
+    none.processor = 0;
+    none.work_s = 3e-3;
+    bny_sim_job_init(&job, 3);
+    job.nprocessors = 2;
+    bny_sim_add(&job, &one);
+    bny_sim_add(&job, &one);
+    bny_sim_add(&job, &other);
+    bny_sim_add(&job, &none);
+    bny_sim_add(&job, &way);
+    bny_sim_add(&job, &end);
+    bny_sim_after(&job, 4, 1); /* the message when the second is done, then the end */
+    bny_sim_after(&job, 5, 4);
+    same(run_job(g, &job, &o, &r), 6e-3, "work", "row");
+    same(r.spans[1].began_s, 2e-3, "second", "row");
+    same(r.spans[1].ended_s, 4e-3, "second", "row");
+    same(r.spans[2].ended_s, 2e-3, "other", "row");
+    same(r.spans[3].ended_s, 3e-3, "none", "row");
+    same(r.spans[4].began_s, 4e-3, "message", "row");
+    same(r.spans[5].ended_s, 6e-3, "end", "row");
+    bny_sim_result_free(&r);
+    bny_sim_job_free(&job);
+    bny_graph_free(g);
+}
+
+/* What is last begins when a chain of small things, each of which leads to the next, has ended.
+ */
+Test(simulate, last_work_waits_for_what_others_lead_to)
+{
+    struct bny_graph *g = row_of_three();
+    struct bny_transfer work = { .work_s = 1e-3, .processor = 1 }, last = work;
+    struct bny_sim_opts o = { .spans = 1, .no_link_latency = 1 };
+    struct bny_sim_result r;
+    struct bny_sim_job job;
+
+    last.is_last = 1;
+    bny_sim_job_init(&job, 3);
+    job.nprocessors = 1;
+    bny_sim_add(&job, &work);
+    bny_sim_add(&job, &last);
+    for (uint32_t i = 2; i < 5; i++) {
+        bny_sim_add(&job, &work);
+        bny_sim_after(&job, i, i == 2 ? 0 : i - 1);
+    }
+    same(run_job(g, &job, &o, &r), 5e-3, "chain", "row");
+    same(r.spans[1].began_s, 4e-3, "last", "row");
+    bny_sim_result_free(&r);
+    job.transfers[2].processor = 2;
+    cr_assert_eq(bny_sim_run(&r, g, &job, &o), -BANYAN_EINVAL);
+    cr_assert(strstr(banyan_last_error(), "processor 2"), "%s", banyan_last_error());
+    job.transfers[2].processor = 1;
+    o.order = BNY_SIM_FAIR;
+    cr_assert_eq(bny_sim_run(&r, g, &job, &o), -BANYAN_EINVAL);
+    bny_sim_job_free(&job);
+    bny_graph_free(g);
+}
+
+/* A shaped link lets pass at once what it saved up, and no more: 1 ms, then its rate. */
+Test(simulate, shaped_links_begin_with_a_burst)
+{
+    struct bny_graph *g = row_of_three();
+    struct bny_transfer way = { 0, 1, 0, 0, 0, 1e6, NULL, 0, 0, 0 };
+    struct bny_sim_opts o = { .burst_s = 1e-3, .no_link_latency = 1 };
+    struct bny_sim_result r;
+    struct bny_sim_job job;
+
+    bny_sim_job_init(&job, 3);
+    for (int i = 0; i < 4; i++)
+        bny_sim_add(&job, &way);
+    same(run_job(g, &job, &o, &r), 3e-3, "burst", "row");
+    bny_sim_result_free(&r);
+    o.burst_s = 0;
+    same(run_job(g, &job, &o, &r), 4e-3, "no burst", "row");
+    bny_sim_result_free(&r);
+    o.burst_s = -1;
+    cr_assert_eq(bny_sim_run(&r, g, &job, &o), -BANYAN_EINVAL);
+    bny_sim_job_free(&job);
     bny_graph_free(g);
 }

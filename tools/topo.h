@@ -9,7 +9,13 @@
 #include "topo/forest.h"
 #include "topo/graph.h"
 
+struct topo_predict_opts { /* of predict, which reads them; NULL: not given */
+    const char *ranks, *codecs, *buckets, *rates, *trace, *progress, *from, *latency, *burst;
+    int cores, accelerated, force;
+};
+
 struct topo_opts {
+    struct topo_predict_opts predict;
     const char *topo;     /* --topo, NULL: this machine */
     const char *schedule; /* --schedule, NULL: auto */
     const char *output;   /* --output, NULL: standard output */
@@ -37,7 +43,7 @@ struct topo_command {
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
 extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate, topo_probe,
-    topo_verify, topo_draw;
+    topo_verify, topo_draw, topo_predict;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);

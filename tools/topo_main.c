@@ -11,7 +11,8 @@
 #include "tools/topo.h"
 
 static const struct topo_command *const commands[] = {
-    &topo_show, &topo_bound, &topo_plan, &topo_simulate, &topo_probe, &topo_verify, &topo_draw,
+    &topo_show,  &topo_bound,  &topo_plan, &topo_simulate,
+    &topo_probe, &topo_verify, &topo_draw, &topo_predict,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
 
@@ -21,7 +22,19 @@ enum {
     OPT_LOCKSTEP = 'L',
     OPT_CHUNK = 'C',
     OPT_JOINT = 'j',
-    OPT_SECONDS = 'S'
+    OPT_SECONDS = 'S',
+    OPT_RANKS = 'R',
+    OPT_CODEC = 'D',
+    OPT_BUCKET = 'B',
+    OPT_RATE = 'W',
+    OPT_TRACE = 'T',
+    OPT_PROGRESS = 'P',
+    OPT_ACCELERATED = 'A',
+    OPT_FROM = 'F',
+    OPT_CORES = 'E',
+    OPT_LATENCY = 'U',
+    OPT_FORCE = 'X',
+    OPT_BURST = 'Q'
 };
 
 /* The letter is the option's name in topo_command.options; upper case ones have no short form.
@@ -51,6 +64,30 @@ static const struct {
     { { "lockstep", no_argument, NULL, OPT_LOCKSTEP }, "steps wait for each other" },
     { { "joint", no_argument, NULL, OPT_JOINT },
       "roots where they serve best, both phases at once" },
+    { { "ranks", required_argument, NULL, OPT_RANKS },
+      "N[,N...]  ranks on one switch, where no --topo is given" },
+    { { "rate", required_argument, NULL, OPT_RATE },
+      "RATE[,...]  of the slowest link, such as 100Mbit or 25Gbit" },
+    { { "codec", required_argument, NULL, OPT_CODEC },
+      "CODEC[;CODEC...]  to choose from; profile: as it has them" },
+    { { "bucket", required_argument, NULL, OPT_BUCKET },
+      "SIZE[,SIZE...]  to choose from (128K,512K,1M,4M,16M)" },
+    { { "from", required_argument, NULL, OPT_FROM },
+      "N  elements of the smallest tensor that has a codec (16K)" },
+    { { "cores", required_argument, NULL, OPT_CORES },
+      "N  that all ranks share (each has enough of its own)" },
+    { { "accelerated", no_argument, NULL, OPT_ACCELERATED },
+      "computing takes none of the --cores" },
+    { { "progress", required_argument, NULL, OPT_PROGRESS },
+      "thread|calls  how operations go on (as in the profile)" },
+    { { "latency", required_argument, NULL, OPT_LATENCY },
+      "US  of a message beside what links add (30)" },
+    { { "burst", required_argument, NULL, OPT_BURST },
+      "MS  of its rate that a shaped link may send at once when it was idle (0)" },
+    { { "force", no_argument, NULL, OPT_FORCE },
+      "codecs also where the library would refuse them" },
+    { { "trace", required_argument, NULL, OPT_TRACE },
+      "FILE  the best step, for ui.perfetto.dev" },
     { { "output", required_argument, NULL, 'o' }, "FILE  instead of standard output" },
     { { "json", no_argument, NULL, OPT_JSON }, "a JSON object a row" },
     { { "help", no_argument, NULL, 'h' }, NULL },
@@ -119,6 +156,25 @@ static int collective(struct topo_opts *o, const char *name)
     return bad("no such collective: ", name);
 }
 
+static int take_predict(struct topo_predict_opts *o, int c, const char *arg)
+{
+    switch (c) {
+    case OPT_RANKS: o->ranks = arg; return 0;
+    case OPT_RATE: o->rates = arg; return 0;
+    case OPT_CODEC: o->codecs = arg; return 0;
+    case OPT_BUCKET: o->buckets = arg; return 0;
+    case OPT_FROM: o->from = arg; return 0;
+    case OPT_PROGRESS: o->progress = arg; return 0;
+    case OPT_LATENCY: o->latency = arg; return 0;
+    case OPT_BURST: o->burst = arg; return 0;
+    case OPT_TRACE: o->trace = arg; return 0;
+    case OPT_CORES: return number(arg, 1, &o->cores, "cores");
+    case OPT_ACCELERATED: o->accelerated = 1; return 0;
+    case OPT_FORCE: o->force = 1; return 0;
+    default: return 2;
+    }
+}
+
 static int take(struct topo_opts *o, int c, const char *arg)
 {
     switch (c) {
@@ -142,7 +198,7 @@ static int take(struct topo_opts *o, int c, const char *arg)
     case OPT_LOCKSTEP: o->lockstep = 1; return 0;
     case OPT_JOINT: o->joint = 1; return 0;
     case OPT_JSON: o->json = 1; return 0;
-    default: return 2;
+    default: return take_predict(&o->predict, c, arg);
     }
 }
 

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Elements: on smaller tensors a codec costs more time in calls than it saves on any wire. */
-#define ENCODE_MIN 1024
+#define PROFILE_STEPS 200 /* the latest, of a profile */
+#define ENCODE_MIN    1024
 
 struct method {
     const struct face *face;
@@ -87,6 +88,7 @@ static int buckets_with(struct method *m, const char *codec)
     cfg.bucket_bytes = m->opt.bucket_bytes ? m->opt.bucket_bytes : cfg.bucket_bytes;
     snprintf(rules, sizeof rules, "*:>=%d=%s", ENCODE_MIN, codec ? codec : "none");
     cfg.rules = m->opt.rules ? m->opt.rules : rules;
+    cfg.profile = m->opt.profile ? PROFILE_STEPS : 0;
     return banyan_buckets_create(&m->buckets, m->comm, m->model.tensors, m->model.ntensors,
                                  &cfg);
 }
@@ -680,6 +682,7 @@ int method_option(struct method_options *o, int option, const char *value, const
     case METHOD_CELLS: o->sketch_part = number(program, "cells", value, 1e-6, 100); break;
     case METHOD_ROWS: o->sketch_rows = (int)number(program, "sketch-rows", value, 1, 9); break;
     case METHOD_RULES: o->rules = value; break;
+    case METHOD_PROFILE: o->profile = value; break;
     case METHOD_DELAY: o->delay = (int)number(program, "delay", value, 0, 64); break;
     case METHOD_K: o->k = (int)number(program, "k", value, 0, 1000); break;
     case METHOD_LATE: o->late = 1; break;
@@ -790,6 +793,11 @@ int method_settle(struct method *m)
 
 int method_finish(struct method *m)
 {
+    if (m->opt.profile && m->buckets && banyan_comm_rank(m->comm) == 0) {
+        int rc = banyan_buckets_profile(m->buckets, m->opt.profile);
+        if (rc < 0)
+            return rc;
+    }
     return m->local    ? banyan_local_sgd_finish(m->local)
            : m->gossip ? banyan_gossip_finish(m->gossip)
                        : 0;

@@ -27,10 +27,11 @@ struct method_options {
     int period;        /* local SGD: steps */
     const char *graph; /* gossip */
     int low_rank, iterations, rounds; /* gossip; low_rank 0: whole parameters */
-    const char *rules;  /* buckets: instead of the codec, as banyan_buckets_config.rules */
-    int delay, k, late; /* stale */
-    size_t block;       /* shared-mask: elements chosen together */
-    const char *sketch; /* sgd or adam */
+    const char *rules;   /* buckets: instead of the codec, as banyan_buckets_config.rules */
+    const char *profile; /* buckets: rank 0 writes one there in the end; NULL: none */
+    int delay, k, late;  /* stale */
+    size_t block;        /* shared-mask: elements chosen together */
+    const char *sketch;  /* sgd or adam */
     int sketch_rows;
     double sketch_part; /* of the elements: cells of a sketch, which takes delta of them */
     int dense_steps, train_steps; /* lgc: of its first two phases */
@@ -67,7 +68,7 @@ int method_accumulate(const struct method *m);
 /* 1: the method lets the ranks' parameters go apart. */
 int method_is_local(const struct method *m);
 /* Collective: ends what is under way, before a checkpoint; and what brings all ranks'
- * parameters together, at the end. */
+ * parameters together, at the end (the profile is written there). */
 int method_settle(struct method *m);
 int method_finish(struct method *m);
 /* A line of what is special to it: levels, uploads, phases. Collective. */
@@ -106,6 +107,7 @@ enum method_option_number {
     METHOD_K,
     METHOD_LATE,
     METHOD_BLOCK,
+    METHOD_PROFILE,
 };
 #define METHOD_LONG_OPTIONS                                                                    \
     { "controller", 1, NULL, METHOD_CONTROLLER }, { "little", 1, NULL, METHOD_LITTLE },        \
@@ -120,6 +122,7 @@ enum method_option_number {
         { "sketch-rows", 1, NULL, METHOD_ROWS }, { "rules", 1, NULL, METHOD_RULES },           \
         { "delay", 1, NULL, METHOD_DELAY }, { "k", 1, NULL, METHOD_K },                        \
         { "late", 0, NULL, METHOD_LATE }, { "block", 1, NULL, METHOD_BLOCK },                  \
+        { "profile", 1, NULL, METHOD_PROFILE },                                                \
     {                                                                                          \
         "bucket", 1, NULL, METHOD_BUCKET                                                       \
     }

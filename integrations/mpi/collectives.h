@@ -209,6 +209,16 @@ static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Dataty
     return j->recv ? GO : NO_MEMORY;
 }
 
+/* Is the one block where this rank's of all blocks is, alike in type and count? An error in
+ * MPICH, which it finds before it sends anything: so it is the one to say so. */
+static int FN(on_own_block)(const struct shim_job *j, const void *one, MPI_Datatype one_type,
+                            COUNT one_count, const void *all, MPI_Datatype all_type,
+                            COUNT all_count)
+{
+    return !SHIM_TAKES_ALIASES && one && one_type == all_type && one_count == all_count &&
+           one == (const char *)all + (size_t)j->c->rank * j->count;
+}
+
 static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount,
                            MPI_Datatype stype, void *recv, COUNT rcount, MPI_Datatype rtype,
                            int root, MPI_Comm comm)
@@ -229,6 +239,8 @@ static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount,
     if (j->count == 0)
         return NOTHING;
     if ((!in_place && st.plain && !send) || (here && rt.plain && !recv))
+        return MPIS;
+    if (here && !in_place && FN(on_own_block)(j, send, stype, scount, recv, rtype, rcount))
         return MPIS;
     j->root = root;
     j->bytes = j->count;
@@ -304,6 +316,8 @@ static enum how FN(scatter)(struct shim_job *j, const void *send, COUNT scount,
     if (j->count == 0)
         return NOTHING;
     if ((here && st.plain && !send) || (!in_place && rt.plain && !recv))
+        return MPIS;
+    if (here && !in_place && FN(on_own_block)(j, recv, rtype, rcount, send, stype, scount))
         return MPIS;
     j->root = root;
     j->bytes = j->count;
@@ -416,6 +430,8 @@ static enum how FN(allgather)(struct shim_job *j, const void *send, COUNT scount
 
     if (how != GO)
         return how;
+    if (!in_place && FN(on_own_block)(j, send, stype, scount, recv, rtype, rcount))
+        return MPIS;
     if (!in_place) {
         j->send = sent(j, send, (size_t)scount, &st);
         return j->send ? apart(j, j->count, j->recv, j->bytes) : NO_MEMORY;

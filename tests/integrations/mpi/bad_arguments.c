@@ -196,6 +196,26 @@ static void no_communicator(void)
     TRY(Allreduce, Iallreduce, "MPI_COMM_NULL, no data", a, b, 0, MPI_INT, MPI_SUM, comm);
 }
 
+#ifdef MPICH_VERSION
+/* A block that is sent from, or received to, where the root or everybody has it among all: an
+ * error there alone. Where only the root gets one it then does what the others did. */
+static void aliases(int rank)
+{
+    int *own = b + rank * MANY, rc;
+
+    TRY(Allgather, Iallgather, "from its own block", own, MANY, MPI_INT, b, MANY, MPI_INT,
+        comm);
+    rc = MPI_Gather(rank ? a : own, MANY, MPI_INT, b, MANY, MPI_INT, 0, comm);
+    tell("Gather", "from the root's own block", rc);
+    if (rc != MPI_SUCCESS)
+        tell("Gather", "again", MPI_Gather(a, MANY, MPI_INT, b, MANY, MPI_INT, 0, comm));
+    rc = MPI_Scatter(b, MANY, MPI_INT, rank ? a : own, MANY, MPI_INT, 0, comm);
+    tell("Scatter", "to the root's own block", rc);
+    if (rc != MPI_SUCCESS)
+        tell("Scatter", "again", MPI_Scatter(b, MANY, MPI_INT, a, MANY, MPI_INT, 0, comm));
+}
+#endif
+
 int bad_arguments(const char *path, int rank, int n)
 {
     char name[600];
@@ -215,6 +235,9 @@ int bad_arguments(const char *path, int rank, int n)
     types(n);
     operations();
     buffers();
+#ifdef MPICH_VERSION
+    aliases(rank);
+#endif
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, dup);
     no_communicator();
     MPI_Comm_free(&dup);

@@ -172,7 +172,7 @@ static void gather(struct input *in, const struct bny_id *id, int rank)
     if (rank)
         b->client.conn = c;
     else
-        b->root.half[b->root.nhalf++] = c;
+        b->below.half[b->below.nhalf++] = c;
     b->client.attempt_end_ns = UINT64_MAX;
     for (int turn = 0; rc == 0 && (more || turn < TURNS); turn++) {
         more = peer_says(&p, in);

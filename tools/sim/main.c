@@ -37,6 +37,7 @@ struct outcome { /* of a seed; from the child that ran it */
     int deaths, errors;
     uint64_t hash, events, ns;
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
+    uint64_t init_ns, init_messages, init_bytes; /* the last rank's; the busiest ones' */
 };
 
 /* ---- one run ---- */
@@ -186,6 +187,14 @@ static void run(struct outcome *o, uint64_t seed)
     bad = verdict(stuck);
     o->op_ns = op_time();
     for (int r = 0; r < sim_nranks; r++) {
+        const struct sim_rank *k = &sim_ranks[r];
+
+        o->init_ns = k->begun_ns > o->init_ns ? k->begun_ns : o->init_ns;
+        o->init_bytes = k->init_bytes > o->init_bytes ? k->init_bytes : o->init_bytes;
+        if (k->init_messages > o->init_messages)
+            o->init_messages = k->init_messages;
+    }
+    for (int r = 0; r < sim_nranks; r++) {
         o->deaths += sim_ranks[r].fate == SIM_DEAD;
         o->errors += sim_ranks[r].fate != SIM_DEAD && sim_ranks[r].rc != 0;
         if (sim_ranks[r].done && sim_ranks[r].done_ns > o->ns)
@@ -263,6 +272,10 @@ static int run_all(void)
     if (opt.seeds == 1)
         printf("hash %016llx, %.6f s of virtual time\n", (unsigned long long)o.hash,
                (double)o.ns * 1e-9);
+    if (opt.seeds == 1)
+        printf("init: %.6f s; the busiest rank: %llu messages, %llu bytes\n",
+               (double)o.init_ns * 1e-9, (unsigned long long)o.init_messages,
+               (unsigned long long)o.init_bytes);
     if (opt.seeds == 1 && !sim_work.ops)
         printf("%s of %zu bytes: %.3f us\n", sim_work.call, sim_work.bytes,
                (double)o.op_ns * 1e-3);

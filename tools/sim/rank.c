@@ -168,6 +168,8 @@ static void *rank_main(void *arg)
     int rc = join(r, &comm);
 
     r->begun_ns = rc ? 0 : sim_time();
+    r->init_messages = r->messages;
+    r->init_bytes = r->bytes;
     if (rc == 0)
         rc = sim_work_run(r, &comm);
     if (rc)

@@ -427,6 +427,8 @@ long sim_sock_send(struct sim_file *f, const void *buf, size_t len)
     s->wants_space = n < len;
     s->queued += n;
     s->outq += n;
+    f->rank->messages += n > 0;
+    f->rank->bytes += n;
     pump(s);
     return (long)n;
 }
@@ -462,8 +464,11 @@ long sim_sock_recv(struct sim_file *f, void *buf, size_t len, int peek)
         }
         seg->at += n;
         s->unread -= n;
-        if (seg->at == seg->len)
+        f->rank->bytes += n;
+        if (seg->at == seg->len) {
+            f->rank->messages++;
             free(shift(&s->rx));
+        }
         seg = s->rx.first;
     }
     if (!peek && s->peer && s->peer->tx.first && before > RCVBUF / 2)

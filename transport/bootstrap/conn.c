@@ -182,18 +182,20 @@ static int append(struct bny_conn *c, const void *data, size_t len)
     return 0;
 }
 
-static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len,
-                     int tagged)
+static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_t first_len,
+                     const void *data, size_t len, int tagged)
 {
-    size_t start = c->out_len;
-    uint32_t head[2] = { (uint32_t)len, type };
+    size_t start = c->out_len, both = first_len + len;
+    uint32_t head[2] = { (uint32_t)both, type };
     uint8_t tag[TAG];
     int rc = append(c, head, HEADER);
 
     if (rc == 0)
+        rc = append(c, first, first_len);
+    if (rc == 0)
         rc = append(c, data, len);
     if (rc == 0 && tagged) {
-        frame_tag(tag, c->tx_key, c->tx_count++, c->out + start, HEADER + len);
+        frame_tag(tag, c->tx_key, c->tx_count++, c->out + start, HEADER + both);
         rc = append(c, tag, TAG);
     }
     if (rc != 0) {
@@ -205,11 +207,21 @@ static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t
     return 0;
 }
 
+static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len,
+                     int tagged)
+{
+    return put_parts(c, type, NULL, 0, data, len, tagged);
+}
+
+int bny_conn_send_parts(struct bny_conn *c, uint32_t type, const void *head, size_t head_len,
+                        const void *data, size_t len)
+{
+    return c->mute ? 0 : put_parts(c, type, head, head_len, data, len, 1);
+}
+
 int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len)
 {
-    if (c->mute)
-        return 0;
-    return put_frame(c, type, data, len, 1);
+    return bny_conn_send_parts(c, type, NULL, 0, data, len);
 }
 
 /* Reads more input. 1: some came, 0: none now, -1: the end. */

@@ -100,6 +100,9 @@ int bny_conn_progress(struct bny_conn *c);
 int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size_t *len);
 /* Queues a frame. Returns 0 or -BANYAN_ENOMEM. Sends at once what the socket takes. */
 int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len);
+/* As this, of a head and what follows it. */
+int bny_conn_send_parts(struct bny_conn *c, uint32_t type, const void *head, size_t head_len,
+                        const void *data, size_t len);
 /* Bytes queued and not yet taken by the socket. */
 size_t bny_conn_unsent(const struct bny_conn *c);
 

@@ -1,22 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the all-gather: what the root's file and the clients' file share.
+/* Inside the all-gather: what its files share.
  *
- * Frames after the handshake:
- *   client -> root  CARD   struct gather_card, the card
- *   client -> root  READY  nothing: it has all cards, and its connections to other ranks stand
- *   client -> root  ABORT  u32 code, the sentence: it will not join; instead of the others, or
- *                          after any of them; all that a connection of BNY_CONN_ABORT sends
- *   root -> client  ALL    struct gather_all, a piece of the packed table of all cards (pack.h)
- *   root -> client  GO     nothing: all ranks are ready
- *   root -> client  FAIL   u32 code, the sentence: everybody fails with it */
+ * A rank has ranks below it, whom it serves (gather_below.c; what the root alone does:
+ * gather_root.c), and all but the root have somebody above (gather_client.c). In small jobs
+ * everybody is below the root. From BANYAN_INIT_TREE ranks on the root only says to each where
+ * its place is: below rank r / 2, and rank 1 below the root. Cards then go up that tree, each
+ * rank's with those of all below it, and the table comes down: no rank sends it more than
+ * twice. Who does not reach its place, or comes to it in vain, is served by the root itself.
+ * Every rank stays connected to the root until it has the table.
+ *
+ * Frames after the handshake, from below:
+ *   HERE   struct gather_here: to the root, in large jobs: where are others to find this rank?
+ *   CARD   struct gather_card, the card of who sends it
+ *   CARDS  struct gather_cards, so many ranks (u32), their cards, each packed as differences
+ *          from the one before (pack.h): also those from below
+ *   READY  nothing: it has all cards, and its connections to other ranks stand, and the same of
+ *          all whose cards it brought; or the ranks (u32) that are, when time grows short
+ *   ABORT  u32 code, the sentence: it will not join; instead of the others, or after any of
+ *          them; all that a connection of BNY_CONN_ABORT sends
+ * and from above:
+ *   PLACE  struct gather_place, of the root: go there; or stay
+ *   ALL    struct gather_all, a piece of the packed table of all cards
+ *   GO     nothing: all ranks are ready
+ *   FAIL   u32 code, the sentence: everybody fails with it */
 #ifndef BNY_BOOTSTRAP_GATHER_H
 #define BNY_BOOTSTRAP_GATHER_H
 
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/conn.h"
 
-#define GATHER_PIECE      32768 /* bytes of the packed table in one ALL frame */
-#define GATHER_FRAME_MAX  (GATHER_PIECE + 64)
+#define GATHER_PIECE      65536 /* bytes of cards in one frame, about */
+#define GATHER_FRAME_MAX  (2 * GATHER_PIECE)
 #define GATHER_TEXT       400
 #define GATHER_ATTEMPT_NS 5000000000u /* a connection must have proven itself by then */
 
@@ -26,7 +40,10 @@ enum gather_frame {
     GATHER_FAIL,
     GATHER_READY,
     GATHER_ABORT,
-    GATHER_GO
+    GATHER_GO,
+    GATHER_HERE,
+    GATHER_PLACE,
+    GATHER_CARDS
 };
 
 struct gather_card {
@@ -34,30 +51,50 @@ struct gather_card {
     uint32_t remaining_ms; /* until the sender's deadline; 0: none */
 };
 
+struct gather_cards {
+    uint32_t bytes, remaining_ms; /* of one card; until the earliest deadline of them */
+    uint32_t count, zero;
+};
+
 struct gather_all {
     uint32_t total, offset; /* bytes of the packed table; where the piece lies in it */
 };
 
-struct gather_root {
-    int listen_fd;          /* -1 once everybody is there */
-    struct bny_conn **half; /* no card from them yet */
+struct gather_here {
+    struct bny_addr addr; /* family 0: nobody is served there */
+};
+
+struct gather_place {
+    struct bny_addr addr; /* family 0: stay */
+    int32_t rank;
+};
+
+struct gather_below {
+    int listen_fd;            /* -1: nobody is served, or no more */
+    struct bny_conn **half;   /* they have not said what they come for */
     int nhalf, half_cap;
-    struct bny_conn **ranks; /* [nranks], by rank */
-    uint8_t *told;           /* [nranks], this rank was sent the failure */
-    uint8_t *packed;         /* [npacked] once all are there: the table as it is sent */
-    size_t npacked;
-    size_t *sent;   /* [nranks], bytes of it queued */
-    uint8_t *ready; /* [nranks], this rank is */
-    int nready;     /* besides the root */
-    int settling;   /* all ranks have to live until all are ready */
-    int went;       /* GO is queued to all */
-    struct bny_conn *
-        *leaving; /* were sent a failure; closed when they close, or when time is up */
+    struct bny_conn **ranks;  /* [nranks], by rank: who has come */
+    int *members, nmembers;   /* those of them whose cards came by it: who is served */
+    int32_t *via;             /* [nranks], the member that brought this card; -1: none did */
+    size_t *sent;             /* [nranks], bytes of the table queued */
+    uint8_t *told;            /* [nranks], this rank was sent the failure */
+    uint8_t *ready;           /* [nranks], this rank is */
+    int arrived, nready;      /* cards; ranks; besides our own */
+    int served;               /* members that have the table */
+    int settling;             /* all ranks have to live until all are ready */
+    int went;                 /* GO is queued to all */
+    struct bny_conn **leaving; /* were sent a failure; closed when they close, or when time is
+                                  up */
     int nleaving, leaving_cap;
-    int arrived, served;     /* ranks besides the root */
     uint64_t first_deadline; /* the earliest of all ranks that are there; 0: none */
     uint64_t linger_until;   /* after a failure */
     struct bny_foreign foreign;
+    /* The root's. */
+    uint64_t placed_ns;      /* when those were looked at who wait for a place */
+    struct gather_spot {
+        struct bny_addr addr;
+        uint8_t here, placed;
+    } * spots; /* [nranks] of large jobs */
     struct gather_strange { /* a rank that says it is of this job, with another secret */
         uint8_t times;
         uint64_t first_ns;
@@ -65,35 +102,48 @@ struct gather_root {
 };
 
 struct gather_client {
-    struct bny_conn *conn;
+    struct bny_conn *conn;         /* to the root */
     struct gather_strange strange; /* the root to us */
     struct bny_addr addr;
     int candidate, refused; /* port of the span; handshakes that the root ended */
     unsigned tries;
     uint64_t retry_ns, attempt_end_ns;
-    uint8_t *packed; /* [total] */
-    size_t total, got;
-    int joined;           /* the card is sent */
+    int joined;           /* a card is sent */
     int said_ready, told; /* told: the root knows of the failure, or we know it from the root */
     uint64_t refused_ns;  /* first time that nobody listened; 0: somebody does */
     char last[160];       /* what the latest attempt met */
+    /* Of large jobs. */
+    struct bny_conn *up; /* to the rank above us */
+    struct bny_addr up_addr;
+    int up_rank; /* 0: the root */
+    enum { PLACE_NONE, PLACE_ASKED, PLACE_UP, PLACE_ROOT } place;
+    uint64_t up_end_ns;             /* it must have proven itself by then */
+    struct gather_here here;        /* where we serve others */
+    uint64_t give_ns, give_wait_ns; /* when what has come is given on, complete or not */
+    int given;                      /* cards of others */
+    uint8_t *gave;                  /* [nranks] */
+    int nready_said;
 };
 
 struct bny_bootstrap {
     struct bny_id id;
     int nranks, rank;
+    int tree; /* the job is a large one */
     size_t card_bytes;
     uint64_t start_ns, deadline_ns;
     int epfd;
     struct bny_conn_self self;
-    uint8_t *table; /* [nranks * card_bytes], our card at its place */
-    int has_card;   /* ours */
-    int listening;  /* the root's listener is there until it has ended */
-    int done;       /* 1: the table is full */
-    int settled;    /* 1: all ranks are ready */
-    int error;      /* negative code once failed */
+    uint8_t *table;  /* [nranks * card_bytes], our card at its place */
+    int has_card;    /* ours */
+    uint8_t *packed; /* [npacked] the table as it travels; have: bytes of it that are here */
+    size_t npacked, have;
+    int full;      /* all cards are in the table */
+    int listening; /* the root's listener is there until it has ended */
+    int done;      /* 1: the table is full, and was sent to all whom we serve */
+    int settled;   /* 1: all ranks are ready */
+    int error;     /* negative code once failed */
     char text[GATHER_TEXT];
-    struct gather_root root;
+    struct gather_below below;
     struct gather_client client;
 };
 
@@ -107,6 +157,39 @@ int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t 
 /* What to do about it, for ids of that kind. */
 const char *gather_strange_remedy(const struct bny_id *id);
 
+/* Whom rank is below in large jobs; and is it `above`, or below it through others? */
+static inline int gather_above(int rank)
+{
+    return rank / 2;
+}
+static inline int gather_is_below(int rank, int above)
+{
+    while (rank > above)
+        rank /= 2;
+    return rank == above;
+}
+
+/* ---- gather_below.c: both kinds ---- */
+
+/* Serves those who come to listen_fd, which is taken. */
+int gather_below_start(struct bny_bootstrap *b, int listen_fd);
+void gather_below_finish(struct bny_bootstrap *b);
+void gather_stop_listening(struct gather_below *r);
+/* Who has come, spoken, ended. */
+void gather_look_around(struct bny_bootstrap *b);
+/* Looks at what members said before it counted, which no event tells. */
+void gather_settle_begin(struct bny_bootstrap *b);
+/* Sends what is here of the table. 1: members have all of it. */
+int gather_serve(struct bny_bootstrap *b);
+/* GO to all members; gather_went: it is on its way. */
+void gather_let_go(struct bny_bootstrap *b);
+int gather_went(struct bny_bootstrap *b);
+/* Tells everybody who is here of b->error, and who comes until linger_until. 1: all that are
+ * here were told, or time is up. */
+int gather_tell_all(struct bny_bootstrap *b);
+
+/* ---- gather_root.c ---- */
+
 int gather_root_start(struct bny_bootstrap *b);
 /* Sets b->done or b->error; with an error set before, tells the ranks. Returns 1 when there is
  * nothing left to do. */
@@ -115,7 +198,26 @@ int gather_root_progress(struct bny_bootstrap *b);
 int gather_root_settle(struct bny_bootstrap *b, int ready);
 /* Tells everybody who is here or still comes of b->error. 1: all were told, or time is up. */
 int gather_root_tell(struct bny_bootstrap *b);
-void gather_root_finish(struct bny_bootstrap *b);
+/* Where the root listens, as text[BNY_ADDR_TEXT]. */
+const char *gather_root_text(const struct bny_bootstrap *b, char *text);
+/* A rank of a large job asks for its place. */
+void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
+                      size_t len);
+/* A connection that says that our secret is another one. */
+void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c);
+
+/* ---- gather_client.c ---- */
+
+/* Of large jobs: opens what others come to, if this rank is above any. */
+int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char *port_range);
+/* Sets b->done or b->error. */
+void gather_client_progress(struct bny_bootstrap *b);
+void gather_client_settle(struct bny_bootstrap *b, int ready);
+/* Sends b->error as soon as the root answers. silent_ns: how long it may not. */
+void gather_client_tell(struct bny_bootstrap *b, uint64_t deadline_ns, uint64_t silent_ns);
+/* Is there anybody above to tell at once? */
+int gather_client_reaches(const struct bny_bootstrap *b);
+void gather_client_finish(struct bny_bootstrap *b);
 
 /* The payload of FAIL and ABORT, both ways. Returns its length. */
 size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT]);

@@ -36,55 +36,76 @@ static uint8_t *put(uint8_t *out, uint16_t value)
     return out + 2;
 }
 
-size_t bny_cards_pack(const uint8_t *table, size_t n, size_t card_bytes, uint8_t *out)
+size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_bytes,
+                     uint8_t *out)
 {
     uint8_t *begin = out;
 
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *card = table + i * card_bytes, *before = i ? card - card_bytes : NULL;
+    for (size_t at = 0; at < card_bytes;) {
+        size_t from = at, to;
 
-        for (size_t at = 0; at < card_bytes;) {
-            size_t from = at, to;
-
-            while (from < card_bytes && is_same(before, card, from))
-                from++;
-            to = end_of_run(before, card, from, card_bytes);
-            out = put(out, (uint16_t)(from - at));
-            out = put(out, (uint16_t)(to - from));
-            memcpy(out, card + from, to - from);
-            out += to - from;
-            at = to;
-        }
+        while (from < card_bytes && is_same(before, card, from))
+            from++;
+        to = end_of_run(before, card, from, card_bytes);
+        out = put(out, (uint16_t)(from - at));
+        out = put(out, (uint16_t)(to - from));
+        memcpy(out, card + from, to - from);
+        out += to - from;
+        at = to;
     }
     return (size_t)(out - begin);
+}
+
+size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
+                       const uint8_t *in, size_t len)
+{
+    const uint8_t *begin = in;
+
+    if (before)
+        memcpy(card, before, card_bytes);
+    else
+        memset(card, 0, card_bytes);
+    for (size_t at = 0; at < card_bytes;) {
+        uint16_t run[2];
+
+        if (len < sizeof run)
+            return 0;
+        memcpy(run, in, sizeof run);
+        in += sizeof run;
+        len -= sizeof run;
+        if (run[0] + run[1] == 0 || (size_t)run[0] + run[1] > card_bytes - at || run[1] > len)
+            return 0;
+        at += run[0];
+        memcpy(card + at, in, run[1]);
+        at += run[1];
+        in += run[1];
+        len -= run[1];
+    }
+    return (size_t)(in - begin);
+}
+
+size_t bny_cards_pack(const uint8_t *table, size_t n, size_t card_bytes, uint8_t *out)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *card = table + i * card_bytes;
+
+        len += bny_card_pack(i ? card - card_bytes : NULL, card, card_bytes, out + len);
+    }
+    return len;
 }
 
 int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t *in, size_t len)
 {
     for (size_t i = 0; i < n; i++) {
         uint8_t *card = table + i * card_bytes;
+        size_t took = bny_card_unpack(i ? card - card_bytes : NULL, card, card_bytes, in, len);
 
-        if (i)
-            memcpy(card, card - card_bytes, card_bytes);
-        else
-            memset(card, 0, card_bytes);
-        for (size_t at = 0; at < card_bytes;) {
-            uint16_t run[2];
-
-            if (len < sizeof run)
-                return -1;
-            memcpy(run, in, sizeof run);
-            in += sizeof run;
-            len -= sizeof run;
-            if (run[0] + run[1] == 0 || (size_t)run[0] + run[1] > card_bytes - at ||
-                run[1] > len)
-                return -1;
-            at += run[0];
-            memcpy(card + at, in, run[1]);
-            at += run[1];
-            in += run[1];
-            len -= run[1];
-        }
+        if (!took)
+            return -1;
+        in += took;
+        len -= took;
     }
     return len == 0 ? 0 : -1;
 }

@@ -1,0 +1,709 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The all-gather's side to those above: the root, and in large jobs the rank that the root
+ * names. Gives them cards, takes the table from them, and in time the word that all may go. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/bootstrap/gather.h"
+#include "transport/bootstrap/id.h"
+#include "transport/bootstrap/pack.h"
+
+#define MS          1000000u
+#define REFUSED_MAX 8 /* handshakes it ends before we believe that it is not our root */
+/* So long must nobody listen where the root did; the kernel may drop some of many that come at
+ * once. */
+#define GONE_NS (700ull * MS)
+/* How long a failure waits for the root that it is for: nobody listens. */
+#define TELL_REFUSED_NS (2000ull * MS)
+#define TELL_UP_NS      (200ull * MS)
+/* Cards of those below are given on when all are there, or after this, then twice as long. */
+#define GIVE_NS     (250ull * MS)
+#define GIVE_MAX_NS (2000ull * MS)
+#define GIVE_CARDS  4096u /* in one frame */
+#define BACKLOG     16
+
+/* ---- those below ---- */
+
+int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char *port_range)
+{
+    struct bny_addr at = { 0 };
+    int fd = -1;
+
+    if (!b->tree || 2 * (int64_t)b->rank >= b->nranks)
+        return 0;
+    bny_id_addr(&b->id, &at);
+    if (bny_addr_is_loopback(&at) || bny_net_choose(&at, ifname ? ifname : "") == 0)
+        fd = bny_net_listen(&at, port_range ? port_range : "", BACKLOG);
+    if (fd < 0) {
+        bny_info("rank %d: serves nobody at init: %s", b->rank, banyan_last_error());
+        return 0;
+    }
+    b->client.here.addr = at;
+    b->client.gave = calloc((size_t)b->nranks, 1);
+    if (!b->client.gave) {
+        close(fd);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d ranks", b->rank, b->nranks);
+    }
+    return gather_below_start(b, fd);
+}
+
+static int serves(const struct bny_bootstrap *b)
+{
+    return b->client.here.addr.family != 0;
+}
+
+/* Ranks below this one. */
+static int all_below(const struct bny_bootstrap *b)
+{
+    int64_t lo = b->rank, hi = b->rank, n = b->nranks, count = 0;
+
+    while (lo < n) {
+        count += (hi < n ? hi : n - 1) - lo + 1;
+        lo = 2 * lo;
+        hi = 2 * hi + 1;
+    }
+    return (int)count - 1;
+}
+
+static uint32_t remaining_ms(const struct bny_bootstrap *b)
+{
+    uint64_t now = bny_now_ns(), at = b->deadline_ns;
+
+    if (serves(b) && b->below.first_deadline)
+        at = b->below.first_deadline;
+    return !at ? 0 : at > now + MS ? (uint32_t)((at - now) / MS) : 1;
+}
+
+/* ---- the root ---- */
+
+static struct bny_addr candidate_addr(const struct bny_bootstrap *b)
+{
+    struct bny_addr a;
+
+    bny_id_addr(&b->id, &a);
+    a.port = (uint16_t)(a.port + b->client.candidate);
+    return a;
+}
+
+static int client_scans(const struct bny_bootstrap *b)
+{
+    return b->id.span > 1;
+}
+
+/* One attempt is over without success: note why, and when to try next. */
+static void client_retry(struct bny_bootstrap *b, const char *why)
+{
+    struct gather_client *k = &b->client;
+    uint64_t wait = 5u * MS << (k->tries < 5 ? k->tries : 5);
+
+    snprintf(k->last, sizeof k->last, "%s", why);
+    bny_conn_free(k->conn);
+    k->conn = NULL;
+    if (client_scans(b)) {
+        k->candidate = (k->candidate + 1) % b->id.span;
+        if (k->candidate) /* wait only after a whole round */
+            wait = 0;
+        else
+            k->tries++;
+    } else {
+        k->tries++;
+    }
+    k->retry_ns = bny_now_ns() + wait;
+}
+
+/* The attempt met another secret, which the user may have given wrongly? Before
+ * client_retry(). */
+static int client_strange(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    char at[BNY_ADDR_TEXT];
+
+    if (b->id.key_from == BNY_KEY_DRAWN || !k->conn->differs)
+        return 0;
+    if (gather_strange(&k->strange, k->conn, GATHER_STRANGE_CLIENT_NS))
+        gather_fail(b, BANYAN_ECONFIG, "rank %d has another secret than rank 0 (%s): %s",
+                    b->rank, bny_addr_text(&k->addr, at), gather_strange_remedy(&b->id));
+    return 1;
+}
+
+static void client_connect(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    uint64_t patience = client_scans(b) && k->tries < 4 ? (uint64_t)(1 + k->tries) * 1000 * MS
+                                                        : GATHER_ATTEMPT_NS;
+    int fd;
+
+    if (bny_now_ns() < k->retry_ns)
+        return;
+    k->addr = candidate_addr(b);
+    fd = bny_net_connect(&k->addr);
+    if (fd == -EMFILE || fd == -ENFILE)
+        gather_fail(b, BANYAN_ESYSTEM, "rank %d: too many open files; raise ulimit -n",
+                    b->rank);
+    if (fd < 0) {
+        client_retry(b, strerror(-fd));
+        return;
+    }
+    k->conn = bny_conn_new(fd, b->epfd, 1, &k->addr, &b->self, GATHER_FRAME_MAX);
+    if (!k->conn)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a connection", b->rank);
+    else
+        k->conn->look = k->strange.times + 1 >= GATHER_STRANGE_TIMES;
+    k->attempt_end_ns = bny_now_ns() + patience;
+}
+
+/* Connecting failed. Where the root listened before anybody could know of it, nobody listens
+ * once it has ended. */
+static void client_nobody(struct bny_bootstrap *b, int err, const char *at)
+{
+    struct gather_client *k = &b->client;
+    uint64_t now = bny_now_ns();
+
+    if (err != ECONNREFUSED)
+        return;
+    if (!k->refused_ns)
+        k->refused_ns = now;
+    else if (b->listening && now - k->refused_ns >= GONE_NS)
+        gather_fail(b, BANYAN_ERANKDEAD,
+                    "rank %d: rank 0 ended before all ranks had joined: nobody listens at %s "
+                    "any more (or a firewall refuses it)",
+                    b->rank, at);
+}
+
+/* The attempt ended before the handshake was through. */
+static void client_attempt_failed(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    char why[160], at[BNY_ADDR_TEXT];
+
+    bny_addr_text(&k->addr, at);
+    if (k->conn->state == BNY_CONN_CONNECTING) {
+        client_nobody(b, k->conn->err, at);
+        client_retry(b, strerror(k->conn->err));
+        return;
+    }
+    k->refused_ns = 0;
+    k->refused += !client_strange(b);
+    snprintf(why, sizeof why, "what answers at %s ended the handshake: %s", at, k->conn->why);
+    if (!client_scans(b) && k->refused >= REFUSED_MAX)
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d: %s; it is no root of this job: give every rank the id "
+                    "that rank 0 made for this run, and the same BANYAN_SECRET",
+                    b->rank, why);
+    client_retry(b, why);
+}
+
+/* ---- cards ---- */
+
+static void give_own(struct bny_bootstrap *b, struct bny_conn *to)
+{
+    struct gather_card head = { .bytes = (uint32_t)b->card_bytes,
+                                .remaining_ms = remaining_ms(b) };
+
+    if (bny_conn_send_parts(to, GATHER_CARD, &head, sizeof head,
+                            b->table + (size_t)b->rank * b->card_bytes, b->card_bytes) != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+    b->client.joined = 1;
+}
+
+/* A frame of cards in the making. */
+struct batch {
+    struct gather_cards head;
+    uint32_t ranks[GIVE_CARDS];
+    const uint8_t *before;
+    size_t len;
+    uint8_t packed[]; /* GATHER_PIECE, and one card */
+};
+
+static int give_batch(struct bny_bootstrap *b, struct bny_conn *to, struct batch *f)
+{
+    int rc = 0;
+
+    if (f->head.count)
+        rc = bny_conn_send_parts(to, GATHER_CARDS, f,
+                                 sizeof f->head + f->head.count * sizeof f->ranks[0], f->packed,
+                                 f->len);
+    f->head.count = 0;
+    f->before = NULL;
+    f->len = 0;
+    if (rc != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+    return rc;
+}
+
+static int give_one(struct bny_bootstrap *b, struct bny_conn *to, struct batch *f, int rank)
+{
+    const uint8_t *card = b->table + (size_t)rank * b->card_bytes;
+
+    f->ranks[f->head.count++] = (uint32_t)rank;
+    f->len += bny_card_pack(f->before, card, b->card_bytes, f->packed + f->len);
+    f->before = card;
+    return f->head.count == GIVE_CARDS || f->len >= GATHER_PIECE ? give_batch(b, to, f) : 0;
+}
+
+/* What has come from below and was not given yet, behind our own. */
+static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
+{
+    struct gather_client *k = &b->client;
+    size_t most = bny_cards_packed_max(1, b->card_bytes);
+    struct batch *f = malloc(sizeof *f + GATHER_PIECE + most);
+    int64_t n = b->nranks, lo = b->rank, hi = b->rank;
+    int rc = 0;
+
+    if (!f) {
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+        return;
+    }
+    f->head = (struct gather_cards){ .bytes = (uint32_t)b->card_bytes,
+                                     .remaining_ms = remaining_ms(b) };
+    f->before = NULL;
+    f->len = 0;
+    if (!k->joined)
+        rc = give_one(b, to, f, b->rank);
+    k->joined = 1;
+    for (; lo < n && rc == 0; lo = 2 * lo, hi = 2 * hi + 1)
+        for (int64_t r = lo; r <= hi && r < n && rc == 0; r++)
+            if (b->below.via[r] >= 0 && !k->gave[r]) {
+                k->gave[r] = 1;
+                k->given++;
+                rc = give_one(b, to, f, (int)r);
+            }
+    if (rc == 0)
+        give_batch(b, to, f);
+    free(f);
+}
+
+static void give(struct bny_bootstrap *b, struct bny_conn *to)
+{
+    struct gather_client *k = &b->client;
+    uint64_t now = bny_now_ns();
+
+    if (!b->has_card || b->full || b->error)
+        return;
+    if (!serves(b)) {
+        if (!k->joined)
+            give_own(b, to);
+        return;
+    }
+    if (k->joined && k->given == b->below.arrived)
+        return;
+    if (!k->give_ns) {
+        k->give_wait_ns = GIVE_NS;
+        k->give_ns = now + GIVE_NS;
+    }
+    if (b->below.arrived < all_below(b) && now < k->give_ns)
+        return;
+    give_all(b, to);
+    k->give_wait_ns = k->give_wait_ns < GIVE_MAX_NS ? 2 * k->give_wait_ns : GIVE_MAX_NS;
+    k->give_ns = now + k->give_wait_ns;
+}
+
+/* The first piece says how long the packed table is. */
+static int begin_all(struct bny_bootstrap *b, const struct gather_all *head, int from)
+{
+    if (head->total == 0 ||
+        head->total > bny_cards_packed_max((size_t)b->nranks, b->card_bytes))
+        return gather_fail(b, BANYAN_EPROTO,
+                           "rank %d: rank %d says that the cards of %d ranks take %u bytes",
+                           b->rank, from, b->nranks, head->total);
+    b->packed = malloc(head->total);
+    if (!b->packed)
+        return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for %u bytes of cards",
+                           b->rank, head->total);
+    b->npacked = head->total;
+    return 0;
+}
+
+static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, size_t len)
+{
+    struct gather_all head;
+
+    if (len < sizeof head) {
+        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a piece without its place",
+                    b->rank, from);
+        return;
+    }
+    memcpy(&head, data, sizeof head);
+    len -= sizeof head;
+    if (!b->packed && begin_all(b, &head, from) != 0)
+        return;
+    if (head.total != b->npacked || head.offset != b->have || len > b->npacked - b->have) {
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d: rank %d sent %zu bytes at %u of cards of %u bytes, "
+                    "%zu of %zu were there",
+                    b->rank, from, len, head.offset, head.total, b->have, b->npacked);
+        return;
+    }
+    memcpy(b->packed + b->have, data + sizeof head, len);
+    b->have += len;
+    if (b->have < b->npacked)
+        return;
+    if (bny_cards_unpack(b->table, (size_t)b->nranks, b->card_bytes, b->packed, b->npacked) !=
+        0)
+        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent broken cards", b->rank, from);
+    else
+        b->full = 1;
+}
+
+size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT])
+{
+    uint32_t code = (uint32_t)-b->error;
+    size_t len = strlen(b->text);
+
+    memcpy(frame, &code, 4);
+    memcpy(frame + 4, b->text, len);
+    return 4 + len;
+}
+
+void gather_take_failure(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    uint32_t code = BANYAN_EPROTO;
+
+    if (len >= 4)
+        memcpy(&code, data, 4);
+    if (code == 0 || code >= BANYAN_ERROR_COUNT)
+        code = BANYAN_EPROTO;
+    gather_fail(b, code, "%.*s", len > 4 ? (int)(len - 4) : 0, (const char *)data + 4);
+}
+
+static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    b->client.told = 1;
+    gather_take_failure(b, data, len);
+}
+
+/* ---- frames from above ---- */
+
+/* Whoever is above has ended. */
+static void left(struct bny_bootstrap *b, int from, const struct bny_conn *c)
+{
+    b->client.told |= from == 0;
+    if (from == 0)
+        gather_fail(b, BANYAN_ERANKDEAD,
+                    "rank %d: the root (rank 0) left while init was in progress: %s", b->rank,
+                    c->why);
+    else
+        gather_fail(b, BANYAN_ERANKDEAD, "rank %d left while init was in progress: %s", from,
+                    c->why);
+}
+
+static void take_place(struct bny_bootstrap *b, const uint8_t *data, size_t len)
+{
+    struct gather_client *k = &b->client;
+    struct gather_place there;
+    int fd;
+
+    if (len != sizeof there || k->place != PLACE_ASKED) {
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent no place", b->rank);
+        return;
+    }
+    memcpy(&there, data, sizeof there);
+    k->place = PLACE_ROOT;
+    if (there.rank != gather_above(b->rank) || there.rank < 1 ||
+        (there.addr.family != 4 && there.addr.family != 6))
+        return;
+    k->up_addr = there.addr;
+    k->up_rank = there.rank;
+    fd = bny_net_connect(&k->up_addr);
+    if (fd >= 0)
+        k->up = bny_conn_new(fd, b->epfd, 1, &k->up_addr, &b->self, GATHER_FRAME_MAX);
+    if (!k->up)
+        return;
+    k->place = PLACE_UP;
+    k->up_end_ns = bny_now_ns() + GATHER_ATTEMPT_NS;
+}
+
+/* Reads until the table is complete; from: 0 the root, else the rank above us. -1: the
+ * connection has ended. */
+static int read_from(struct bny_bootstrap *b, struct bny_conn *c, int from)
+{
+    int serves_us = (b->client.place == PLACE_UP) == (from != 0), rc = 0;
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+
+    while (!b->full && !b->error && (rc = bny_conn_next(c, &type, &data, &len)) == 1) {
+        if (type == GATHER_ALL && serves_us)
+            take_all(b, from, data, len);
+        else if (type == GATHER_FAIL)
+            client_take_fail(b, data, len);
+        else if (type == GATHER_PLACE && from == 0 && b->tree)
+            take_place(b, data, len);
+        else
+            gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a frame of unknown type %u",
+                        b->rank, from, type);
+    }
+    return rc;
+}
+
+/* The connection to the root has proven itself. */
+static void root_progress(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+
+    if (b->tree && k->place == PLACE_NONE) {
+        if (bny_conn_send(k->conn, GATHER_HERE, &k->here, sizeof k->here) != 0)
+            gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+        k->place = PLACE_ASKED;
+    }
+    if (!b->tree || k->place == PLACE_ROOT)
+        give(b, k->conn);
+    if (read_from(b, k->conn, 0) >= 0)
+        return;
+    if (k->place != PLACE_UP || !k->joined) {
+        left(b, 0, k->conn);
+        return;
+    }
+    bny_conn_free(k->conn); /* its end goes down the tree; it may be through as well */
+    k->conn = NULL;
+}
+
+/* The place that the root gave us. Who is not reached there, or ends before we have given it
+ * cards, is looked at by the root: it serves us then. */
+static void up_progress(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    int rc = bny_conn_progress(k->up);
+
+    if (rc == 1 && k->up->theirs.rank != k->up_rank)
+        rc = -1;
+    if (rc == 1) {
+        give(b, k->up);
+        if (read_from(b, k->up, k->up_rank) >= 0)
+            return;
+        if (k->joined) {
+            left(b, k->up_rank, k->up);
+            return;
+        }
+        rc = -1;
+    }
+    if (rc == 0 && bny_now_ns() < k->up_end_ns)
+        return;
+    bny_info("rank %d: rank %d is not reached: stays with the root", b->rank, k->up_rank);
+    bny_conn_free(k->up);
+    k->up = NULL;
+    k->place = PLACE_ROOT;
+    if (!k->conn)
+        left(b, k->up_rank, &(struct bny_conn){ .why = "it was not reached" });
+}
+
+static void client_deadline(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    double seconds = (double)(bny_now_ns() - b->start_ns) / 1e9;
+    char at[BNY_ADDR_TEXT], ports[32] = "";
+    struct bny_addr addr;
+
+    bny_id_addr(&b->id, &addr);
+    bny_addr_text(&addr, at);
+    if (client_scans(b))
+        snprintf(ports, sizeof ports, " (and the next %d ports)", b->id.span - 1);
+    if (k->joined)
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: joined the root at %s, but not every rank came within "
+                    "%.1f s",
+                    b->rank, at, seconds);
+    else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: the root at %s accepted the connection but did not "
+                    "answer within %.1f s; has rank 0 entered init?",
+                    b->rank, at, seconds);
+    else
+        gather_fail(
+            b, BANYAN_ETIMEDOUT,
+            "rank %d: no answer from the root at %s%s within %.1f s (%s); is "
+            "rank 0 running, does a firewall block the port (BANYAN_PORT_RANGE), is it the "
+            "right interface (BANYAN_IFNAME on rank 0)?",
+            b->rank, at, ports, seconds,
+            *k->last ? k->last : "it does not accept the connection");
+}
+
+static void connection_progress(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    int rc = bny_conn_progress(k->conn);
+
+    if (rc < 0) {
+        client_attempt_failed(b);
+    } else if (rc == 1) {
+        root_progress(b);
+    } else if (bny_now_ns() >= k->attempt_end_ns) {
+        client_strange(b);
+        client_retry(b, "it did not answer in time");
+    }
+}
+
+void gather_client_progress(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+
+    if (!k->conn && !b->full && k->place != PLACE_UP)
+        client_connect(b);
+    if (k->conn && !b->full && !b->error)
+        connection_progress(b);
+    if (k->up && !b->full && !b->error)
+        up_progress(b);
+    if (serves(b) && !b->error) {
+        gather_look_around(b);
+        b->done = !b->error && gather_serve(b) && b->full;
+    } else {
+        b->done = b->full;
+    }
+    if (b->full && k->place == PLACE_UP && k->conn) {
+        bny_conn_free(k->conn);
+        k->conn = NULL;
+    }
+    if (!b->done && !b->error && bny_deadline_passed(b->deadline_ns))
+        client_deadline(b);
+}
+
+/* ---- until all are ready ---- */
+
+/* Ready, with all whose cards we brought: or, when time grows short, who is. */
+static void say_ready(struct bny_bootstrap *b, struct bny_conn *to, int ready)
+{
+    struct gather_client *k = &b->client;
+    int nready = ready + b->below.nready, n = 0, rc = 0;
+    uint64_t all = b->deadline_ns - b->start_ns;
+    uint32_t *list;
+
+    if (nready == 1 + b->below.arrived) {
+        rc = bny_conn_send(to, GATHER_READY, NULL, 0);
+        k->said_ready = 1;
+    } else if (nready > k->nready_said && b->deadline_ns &&
+               bny_now_ns() > b->start_ns + all / 4 * 3) {
+        list = malloc((size_t)nready * sizeof *list);
+        if (list && ready)
+            list[n++] = (uint32_t)b->rank;
+        for (int r = 0; list && r < b->nranks && serves(b); r++)
+            if (b->below.ready[r])
+                list[n++] = (uint32_t)r;
+        rc = bny_conn_send(to, GATHER_READY, list, (size_t)n * sizeof *list);
+        free(list);
+        k->nready_said = nready;
+    }
+    if (rc != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+}
+
+static void settle_above(struct bny_bootstrap *b, struct bny_conn *c, int ready)
+{
+    struct gather_client *k = &b->client;
+    uint32_t type;
+    const uint8_t *data;
+    size_t len;
+    int rc = 0, went = 0;
+
+    if (!k->said_ready)
+        say_ready(b, c, ready);
+    bny_conn_progress(c);
+    while (!went && !b->error && (rc = bny_conn_next(c, &type, &data, &len)) == 1) {
+        if (type == GATHER_GO && k->said_ready)
+            went = 1;
+        else if (type == GATHER_FAIL)
+            client_take_fail(b, data, len);
+        else
+            gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a frame of unknown type %u",
+                        b->rank, k->up_rank, type);
+    }
+    if (rc < 0 && k->said_ready && c->err)
+        went = 1; /* whatever was lost with it the control connections tell */
+    else if (rc < 0)
+        left(b, c == k->up ? k->up_rank : 0, c);
+    if (went && !b->error)
+        gather_let_go(b);
+}
+
+void gather_client_settle(struct bny_bootstrap *b, int ready)
+{
+    struct gather_client *k = &b->client;
+
+    if (serves(b)) {
+        gather_settle_begin(b);
+        gather_look_around(b);
+    }
+    if (!b->error && !b->below.went)
+        settle_above(b, k->up ? k->up : k->conn, ready);
+    b->settled = !b->error && b->below.went && gather_went(b);
+    if (!b->settled && !b->error && bny_deadline_passed(b->deadline_ns))
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: %s before the deadline of init; is a firewall in the way of "
+                    "BANYAN_PORT_RANGE?",
+                    b->rank,
+                    ready ? "not all ranks have connected to each other"
+                          : "the control connections to other ranks did not come up");
+}
+
+/* ---- failures ---- */
+
+int gather_client_reaches(const struct bny_bootstrap *b)
+{
+    const struct gather_client *k = &b->client;
+
+    return (k->conn && k->conn->state == BNY_CONN_READY) ||
+           (k->up && k->up->state == BNY_CONN_READY);
+}
+
+/* To the rank above us; what it does not take in time the root takes. */
+static int tell_up(struct bny_bootstrap *b)
+{
+    struct gather_client *k = &b->client;
+    uint64_t begun = bny_now_ns();
+    uint8_t frame[4 + GATHER_TEXT];
+
+    if (!k->up || k->up->state != BNY_CONN_READY ||
+        bny_conn_send(k->up, GATHER_ABORT, frame, gather_pack_failure(b, frame)) != 0)
+        return 0;
+    while (bny_conn_unsent(k->up) && bny_now_ns() - begun < TELL_UP_NS) {
+        struct pollfd p = { .fd = b->epfd, .events = POLLIN };
+
+        poll(&p, 1, 5);
+        bny_conn_progress(k->up);
+    }
+    return !bny_conn_unsent(k->up);
+}
+
+void gather_client_tell(struct bny_bootstrap *b, uint64_t deadline_ns, uint64_t silent_ns)
+{
+    struct gather_client *k = &b->client;
+    uint64_t begun = bny_now_ns();
+    uint8_t frame[4 + GATHER_TEXT];
+    int said = 0, rc = 0;
+
+    if (tell_up(b) && !k->conn)
+        return;
+    while (!bny_deadline_passed(deadline_ns) && k->refused < REFUSED_MAX &&
+           bny_now_ns() - begun < (k->refused_ns ? TELL_REFUSED_NS : silent_ns)) {
+        struct pollfd p = { .fd = b->epfd, .events = POLLIN };
+
+        if (!k->conn)
+            client_connect(b);
+        rc = k->conn ? bny_conn_progress(k->conn) : 0;
+        if (rc == 1 && !said)
+            said =
+                bny_conn_send(k->conn, GATHER_ABORT, frame, gather_pack_failure(b, frame)) == 0;
+        if (rc == 1 && (!said || !bny_conn_unsent(k->conn)))
+            return;
+        if (rc < 0)
+            client_attempt_failed(b);
+        else if (k->conn && rc == 0 && bny_now_ns() >= k->attempt_end_ns)
+            client_retry(b, "it did not answer in time");
+        if (k->refused_ns && b->listening)
+            return; /* it has ended, or needs nobody any more */
+        poll(&p, 1, k->conn ? 50 : 5);
+    }
+}
+
+void gather_client_finish(struct bny_bootstrap *b)
+{
+    bny_conn_free(b->client.up);
+    bny_conn_free(b->client.conn);
+    free(b->client.gave);
+}

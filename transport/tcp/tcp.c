@@ -438,10 +438,11 @@ static int tcp_farewell(struct bny_tp *tp)
         struct tcp_ep *e = t->eps[r];
 
         for (int lane = 0; e && !e->down && lane < TCP_LANES; lane++) {
-            if (e->left) /* it has gone and misses nothing */
-                continue;
-            waiting += !part(&e->out[lane]);
-            waiting += e->in[lane] && !part(e->in[lane]);
+            int open = !part(&e->out[lane]);
+
+            open += e->in[lane] && !part(e->in[lane]);
+            /* Who said goodbye need not take ours, but may still look: others keep it. */
+            waiting += e->left ? 0 : open;
         }
     }
     return waiting ? BNY_AGAIN : 0;

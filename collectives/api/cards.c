@@ -10,29 +10,57 @@
 #include "collectives/api/job.h"
 #include "collectives/plan/topology.h"
 
-int bny_cards_check(const struct bny_card *cards, int nranks)
+/* The first card is kept beside the one that is read. */
+static int check_all(struct bny_deck *deck, struct bny_card *first)
 {
-    for (int r = 0; r < nranks; r++) {
-        const struct bny_card *c = &cards[r];
+    const struct bny_card *c;
+
+    for (int r = 0; (c = bny_deck_next(deck)); r++) {
+        if (r == 0)
+            *first = *c;
         if (c->magic != BNY_CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
-            strncmp(c->version, cards[0].version, sizeof c->version) != 0)
+            strncmp(c->version, first->version, sizeof c->version) != 0)
             return bny_fail(BANYAN_EVERSION,
                             "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
                             "everywhere",
-                            r, c->version, cards[0].version);
-        if (strncmp(c->settings, cards[0].settings, sizeof c->settings) != 0)
+                            r, c->version, first->version);
+        if (strncmp(c->settings, first->settings, sizeof c->settings) != 0)
             return bny_fail(
                 BANYAN_ECONFIG,
                 "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
                 "BANYAN_* variables and the config alike on all ranks",
-                cards[0].settings, r, c->settings);
+                first->settings, r, c->settings);
     }
     return 0;
 }
 
-/* Numbers what ranks are on, hosts for example: by 16 bytes of their cards, in the order of the
- * lowest ranks there. of[nranks] is the caller's to free. Returns how many there are. */
-static int number_alike(const struct bny_card *cards, int nranks, size_t offset, int **of)
+int bny_cards_check(struct bny_deck *deck)
+{
+    struct bny_card *first = malloc(sizeof *first);
+    int rc;
+
+    if (!first)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    bny_deck_rewind(deck);
+    rc = check_all(deck, first);
+    free(first);
+    return rc;
+}
+
+/* Where ranks are: what of their cards says so, host, net and user. */
+struct where {
+    uint8_t host[16], net[8], user[8];
+};
+_Static_assert(offsetof(struct bny_card, user) - offsetof(struct bny_card, host) ==
+                   offsetof(struct where, user),
+               "one after the other in cards");
+#define ON_HOST   offsetof(struct where, net)  /* bytes in which ranks of a host are alike */
+#define ON_STACK  offsetof(struct where, user) /* of a host and network namespace */
+#define ON_MEMORY sizeof(struct where)
+
+/* Numbers what ranks are on, hosts for example: those alike in the first bytes, in the order of
+ * the lowest ranks there. of[nranks] is the caller's to free. Returns how many there are. */
+static int number_alike(const struct where *at, int nranks, size_t bytes, int **of)
 {
     unsigned n = (unsigned)nranks, mask = 1;
     int *first, count = 0;
@@ -46,18 +74,16 @@ static int number_alike(const struct bny_card *cards, int nranks, size_t offset,
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     }
     for (unsigned r = 0; r < n; r++) {
-        const uint8_t *key = (const uint8_t *)&cards[r] + offset;
-        uint64_t at;
+        uint64_t slot;
 
-        memcpy(&at, key, sizeof at); /* it is a hash */
-        while (first[at & mask] &&
-               memcmp((uint8_t *)&cards[first[at & mask] - 1] + offset, key, 16) != 0)
-            at++;
-        if (!first[at & mask]) {
-            first[at & mask] = (int)r + 1;
+        memcpy(&slot, at[r].host, sizeof slot); /* it is a hash */
+        while (first[slot & mask] && memcmp(&at[first[slot & mask] - 1], &at[r], bytes) != 0)
+            slot++;
+        if (!first[slot & mask]) {
+            first[slot & mask] = (int)r + 1;
             (*of)[r] = count++;
         } else {
-            (*of)[r] = (*of)[first[at & mask] - 1];
+            (*of)[r] = (*of)[first[slot & mask] - 1];
         }
     }
     free(first);
@@ -66,19 +92,21 @@ static int number_alike(const struct bny_card *cards, int nranks, size_t offset,
 
 /* More ranks than CPUs on any host? All ranks compute the same from all cards. Also: which
  * ranks are on ours. */
-static int look_at_hosts(struct bny_world *w, const struct bny_card *cards)
+static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struct where *at)
 {
     struct {
         uint64_t cpus[BNY_CARD_CPU_WORDS];
         int ranks;
     } * host;
-    int *of, n = number_alike(cards, w->nranks, offsetof(struct bny_card, host), &of);
+    const struct bny_card *c;
+    int *of, n = number_alike(at, w->nranks, ON_HOST, &of);
 
     host = n < 0 ? NULL : calloc((unsigned)n, sizeof *host);
-    for (int r = 0; host && r < w->nranks; r++) {
+    bny_deck_rewind(deck);
+    for (int r = 0; host && (c = bny_deck_next(deck)); r++) {
         host[of[r]].ranks++;
         for (int i = 0; i < BNY_CARD_CPU_WORDS; i++)
-            host[of[r]].cpus[i] |= cards[r].cpus[i];
+            host[of[r]].cpus[i] |= c->cpus[i];
     }
     for (int h = 0; host && h < n; h++) {
         int cpus = 0;
@@ -116,10 +144,10 @@ static int has_shared(const struct bny_card *c)
     return 0;
 }
 
-static int settle_topology(struct bny_world *w, const struct bny_card *cards)
+static int settle_topology(struct bny_world *w, const struct where *at)
 {
     int *host_of;
-    int rc = number_alike(cards, w->nranks, offsetof(struct bny_card, stack), &host_of);
+    int rc = number_alike(at, w->nranks, ON_STACK, &host_of);
 
     if (rc > 0)
         rc = bny_topology_settle(w->topology, host_of, w->nranks);
@@ -145,18 +173,18 @@ static void count_limits(struct bny_world *w, const struct bny_card *c, int k)
  * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
  * of each transport that both of some pair have, those of a host alone for pairs of one host.
  */
-static int agree_on_limits(struct bny_world *w, const struct bny_card *cards)
+static int agree_on_limits(struct bny_world *w, struct bny_deck *deck, const struct where *at)
 {
     int n = w->nranks, shared = 0, others = 0, *memory_of;
-    int nmemories =
-        number_alike(cards, w->nranks, offsetof(struct bny_card, memory), &memory_of);
+    int nmemories = number_alike(at, n, ON_MEMORY, &memory_of);
     int *ranks_on = nmemories < 0 ? NULL : calloc((unsigned)nmemories, sizeof *ranks_on);
+    const struct bny_card *c;
 
     for (int r = 0; ranks_on && r < n; r++)
         ranks_on[memory_of[r]]++;
     w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
-    for (int r = 0; ranks_on && r < n; r++) {
-        const struct bny_card *c = &cards[r];
+    bny_deck_rewind(deck);
+    for (int r = 0; ranks_on && (c = bny_deck_next(deck)); r++) {
         int neighbour = ranks_on[memory_of[r]] > 1, remote = nmemories > 1;
 
         for (int k = 0; k < BNY_CARD_TPS; k++) {
@@ -185,11 +213,22 @@ static int agree_on_limits(struct bny_world *w, const struct bny_card *cards)
     return nmemories < 0 ? nmemories : 0;
 }
 
-int bny_cards_settle(struct bny_world *w, const struct bny_card *cards)
+int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
 {
-    int rc = look_at_hosts(w, cards);
+    struct where *at = calloc((unsigned)w->nranks, sizeof *at);
+    const struct bny_card *c;
+    int rc;
 
+    if (!at)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    bny_deck_rewind(deck);
+    for (int r = 0; (c = bny_deck_next(deck)); r++)
+        memcpy(&at[r], c->host, sizeof at[r]);
+    rc = look_at_hosts(w, deck, at);
     if (rc == 0)
-        rc = agree_on_limits(w, cards);
-    return rc ? rc : settle_topology(w, cards);
+        rc = agree_on_limits(w, deck, at);
+    if (rc == 0)
+        rc = settle_topology(w, at);
+    free(at);
+    return rc;
 }

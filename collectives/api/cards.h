@@ -5,6 +5,7 @@
 #define BNY_API_CARDS_H
 
 #include "collectives/world/world.h"
+#include "transport/bootstrap/pack.h"
 
 #define BNY_CARD_MAGIC     0x64726163u
 #define BNY_CARD_CPU_WORDS 16 /* 1024 CPUs */
@@ -15,9 +16,9 @@
 struct bny_card {
     uint32_t magic, wire_version;
     char version[16];
-    uint8_t host[16], stack[16]; /* kernel; kernel and network namespace */
-    uint8_t memory[16]; /* these and the user: ranks alike in it reach each other by transports
-                           of one host (shm_reachable()) */
+    /* Kernel; with it the network namespace; with both the user. Ranks alike in all three reach
+     * each other by transports of one host (shm_reachable()). */
+    uint8_t host[16], net[8], user[8];
     uint64_t cpus[BNY_CARD_CPU_WORDS];
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
@@ -31,10 +32,11 @@ struct bny_card {
 };
 _Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
 
-/* Do all run the same version with the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG. */
-int bny_cards_check(const struct bny_card *cards, int nranks);
+/* All cards, in the order of ranks: deck is of struct bny_card. Do all run the same version with
+ * the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG, -BANYAN_ENOMEM. */
+int bny_cards_check(struct bny_deck *deck);
 /* Fills in the world what follows from all cards: hosts and their ranks, the topology's hosts,
  * limits that every pair keeps. 0 or an error. */
-int bny_cards_settle(struct bny_world *w, const struct bny_card *cards);
+int bny_cards_settle(struct bny_world *w, struct bny_deck *deck);
 
 #endif

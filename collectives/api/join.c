@@ -29,7 +29,7 @@ struct bny_init {
     struct bny_world *w;
     struct bny_bootstrap *boot;
     struct bny_id id;
-    struct bny_card card, *cards;
+    struct bny_card card, *cards; /* cards: NULL where the bootstrap has them */
     struct banyan_config cfg;
     int done, joined, settled, rc;
     uint64_t deadline_ns, failed_ns; /* failed: a control connection said so first */
@@ -38,11 +38,13 @@ struct bny_init {
 
 /* ---- this rank's card ---- */
 
-/* netns: ranks in different network namespaces count as different hosts; user: so do those of
- * different users. */
-static int host_id(uint8_t out[16], int netns, int user)
+/* Where this rank is: ranks in different network namespaces, and those of different users, are
+ * on one host and yet apart. */
+static int place_card(struct bny_card *card)
 {
     char text[200] = { 0 };
+    uint8_t hash[16];
+    uint64_t user = geteuid();
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     size_t len = f ? fread(text, 1, 64, f) : 0;
 
@@ -52,11 +54,14 @@ static int host_id(uint8_t out[16], int netns, int user)
         fclose(f);
     if (len == 0)
         gethostname(text, 127);
-    if (netns && readlink("/proc/self/ns/net", text + 128, 180 - 129) < 0)
-        text[128] = 0;
-    if (user)
-        snprintf(text + 180, sizeof text - 180, "%u", (unsigned)geteuid());
-    crypto_generichash(out, 16, (const unsigned char *)text, sizeof text, NULL, 0);
+    crypto_generichash(card->host, sizeof card->host, (const unsigned char *)text, sizeof text,
+                       NULL, 0);
+    memset(text, 0, sizeof text);
+    if (readlink("/proc/self/ns/net", text, sizeof text - 1) < 0)
+        text[0] = 0;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)text, sizeof text, NULL, 0);
+    memcpy(card->net, hash, sizeof card->net);
+    memcpy(card->user, &user, sizeof card->user);
     return 0;
 }
 
@@ -142,8 +147,7 @@ static int fill_card(struct bny_init *in)
     in->card.wire_version = BNY_WIRE_VERSION;
     snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    if (host_id(in->card.host, 0, 0) || host_id(in->card.stack, 1, 0) ||
-        host_id(in->card.memory, 1, 1))
+    if (place_card(&in->card))
         return -BANYAN_ESYSTEM;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
@@ -160,10 +164,9 @@ static int fill_card(struct bny_init *in)
     return 0;
 }
 
-static int connect_peer(struct bny_init *in, int peer)
+static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
 {
     struct bny_world *w = in->w;
-    const struct bny_card *c = &in->cards[peer];
 
     for (int i = 0; i < w->ntps; i++)
         for (int k = 0; k < BNY_CARD_TPS; k++) {
@@ -207,19 +210,55 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
-static int connect_control(const struct bny_init *in)
+static int connect_control(const struct bny_init *in, struct bny_deck *deck)
 {
     const struct bny_world *w = in->w;
-    uint8_t *same_host = malloc((unsigned)w->nranks);
+    unsigned n = (unsigned)w->nranks;
+    uint8_t *same_host = malloc(n), (*blobs)[BNY_CONTROL_ADDR_MAX] = calloc(n, sizeof *blobs);
+    const struct bny_card *c;
     int rc;
 
-    if (!same_host)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    for (int r = 0; r < w->nranks; r++)
-        same_host[r] = !memcmp(in->cards[r].host, in->cards[w->rank].host, 16);
-    rc = bny_control_connect(w->control, in->cards[0].control, sizeof in->cards[0], same_host);
+    bny_deck_rewind(deck);
+    for (int r = 0; same_host && blobs && (c = bny_deck_next(deck)); r++) {
+        same_host[r] = !memcmp(c->host, in->card.host, sizeof c->host);
+        memcpy(blobs[r], c->control, sizeof blobs[r]);
+    }
+    rc = same_host && blobs ? bny_control_connect(w->control, blobs, sizeof blobs[0], same_host)
+                            : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     free(same_host);
+    free(blobs);
     return rc;
+}
+
+static int connect_peers(struct banyan_comm *comm, struct bny_deck *deck)
+{
+    struct bny_world *w = comm->init->w;
+    const struct bny_card *c;
+    int rc = 0;
+
+    bny_deck_rewind(deck);
+    for (int r = 0; rc == 0 && (c = bny_deck_next(deck)); r++)
+        if (r != w->rank) {
+            rc = connect_peer(comm->init, r, c);
+            comm->peers[r].ep = w->members.of[r].ep;
+        }
+    return rc;
+}
+
+/* The cards as the bootstrap has them; or packed here, where the caller's all-gather brought
+ * them, or nobody. *packed is the caller's to free. */
+static int open_deck(struct bny_init *in, struct bny_deck *deck, uint8_t **packed)
+{
+    size_t n = (size_t)in->w->nranks, bytes = sizeof *in->cards;
+
+    *packed = NULL;
+    if (!in->cards)
+        return bny_bootstrap_deck(in->boot, deck);
+    *packed = malloc(bny_cards_packed_max(n, bytes));
+    if (!*packed)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    return bny_deck_open(deck, *packed, bny_cards_pack((uint8_t *)in->cards, n, bytes, *packed),
+                         n, bytes);
 }
 
 /* All cards are here. */
@@ -227,21 +266,23 @@ static int join(struct banyan_comm *comm)
 {
     struct bny_init *in = comm->init;
     struct bny_world *w = in->w;
-    int rc = bny_cards_check(in->cards, w->nranks);
+    struct bny_deck deck = { 0 };
+    uint8_t *packed;
+    int rc = open_deck(in, &deck, &packed);
 
     if (rc == 0)
-        rc = bny_cards_settle(w, in->cards);
-    if (rc)
-        return rc;
-    for (int r = 0; r < w->nranks; r++)
-        if (r != w->rank) {
-            rc = connect_peer(in, r);
-            if (rc)
-                return rc;
-            comm->peers[r].ep = w->members.of[r].ep;
-        }
-    drop_unused(w);
-    return w->control ? connect_control(in) : 0;
+        rc = bny_cards_check(&deck);
+    if (rc == 0)
+        rc = bny_cards_settle(w, &deck);
+    if (rc == 0)
+        rc = connect_peers(comm, &deck);
+    if (rc == 0)
+        drop_unused(w);
+    if (rc == 0 && w->control)
+        rc = connect_control(in, &deck);
+    bny_deck_close(&deck);
+    free(packed);
+    return rc;
 }
 
 static void *progress_thread(void *arg)
@@ -417,8 +458,9 @@ static int make_card(struct bny_init *in, int nranks, int rank)
     int rc;
 
     in->w = bny_world_new(nranks, rank);
-    in->cards = calloc((size_t)nranks, sizeof *in->cards);
-    if (!in->w || !in->cards)
+    if (nranks == 1 || in->cfg.allgather)
+        in->cards = calloc((size_t)nranks, sizeof *in->cards);
+    if (!in->w || (!in->cards && (nranks == 1 || in->cfg.allgather)))
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     rc = in->cfg.allgather ? user_secret(in, &in->id) : 0;
     memcpy(in->w->job, in->id.job, sizeof in->id.job);
@@ -548,7 +590,7 @@ static int advance(struct banyan_comm *comm)
     int rc;
 
     if (!in->done) {
-        rc = bny_bootstrap_progress(in->boot, in->cards);
+        rc = bny_bootstrap_progress(in->boot, NULL);
         if (rc != 1)
             return rc;
         in->done = 1;

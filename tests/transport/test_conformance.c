@@ -498,6 +498,34 @@ CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
     closed(s);
 }
 
+/* Rank 0 has said goodbye and stays, as others keep it; then rank 1 goes. */
+CONFORMANCE(who_said_goodbye_first_sees_the_other_leave)
+{
+    struct tpset *s = opened(p, 2);
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    uint8_t buf[100] = { 0 };
+
+    for (int r = 0; r < 2; r++) { /* connections both ways */
+        struct bny_hdr hdr = tpset_hdr(0, 1, sizeof buf);
+
+        tpset_eager(s, r, 1 - r, &hdr, buf);
+        tpset_wait(s, 1 - r, BNY_EV_MSG);
+    }
+    for (int r = 0; r < 2; r++) {
+        while (s->ops->farewell(s->tp[r]) == BNY_AGAIN) {
+            cr_assert(!bny_deadline_passed(deadline), "farewell takes for ever");
+            tpset_step(s);
+        }
+        for (int i = 0; i < 200; i++)
+            tpset_step(s);
+    }
+    tpset_destroy_rank(s, 1);
+    for (int i = 0; i < 1000; i++)
+        tpset_step(s);
+    cr_assert_eq(tpset_count(s, 0, BNY_EV_DOWN), 0, "it left in order");
+    closed(s);
+}
+
 /* Messages that are lent or not even polled when the world ends are the transport's to free. */
 CONFORMANCE(destroy_frees_what_is_lent)
 {

@@ -188,8 +188,16 @@ int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
         bny_set_last_error(b->text);
         return b->error;
     }
-    memcpy(cards, b->table, (size_t)b->nranks * b->card_bytes);
+    if (cards && b->nranks == 1)
+        memcpy(cards, b->table, b->card_bytes);
+    else if (cards)
+        bny_cards_unpack(cards, (size_t)b->nranks, b->card_bytes, b->packed, b->npacked);
     return 1;
+}
+
+int bny_bootstrap_deck(const struct bny_bootstrap *b, struct bny_deck *out)
+{
+    return bny_deck_open(out, b->packed, b->npacked, (size_t)b->nranks, b->card_bytes);
 }
 
 int bny_bootstrap_settle(struct bny_bootstrap *b, int ready)

@@ -83,12 +83,17 @@ int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int
                         int rank, const void *card, size_t card_bytes, const char *ifname,
                         const char *port_range, uint64_t deadline_ns);
 void bny_bootstrap_card(struct bny_bootstrap *b, const void *card);
-/* Progresses without blocking. 1: done, cards[nranks * card_bytes] is filled. 0: not yet. Else
+/* Progresses without blocking. 1: done, cards[nranks * card_bytes] is filled (NULL: they are to
+ * be had by bny_bootstrap_deck). 0: not yet. Else
  * an error: -BANYAN_ETIMEDOUT names the ranks that are missing (or the root that does not
  * answer, with address and remedy), -BANYAN_EPROTO duplicate rank / rank out of range /
  * different nranks, -BANYAN_EVERSION. When one rank fails here for a reason others can know
  * (duplicate, version), the root tells all and all fail with it. */
 int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards);
+/* After progress said 1, of more than one rank: all cards, in the order of ranks; to be closed
+ * before b is destroyed. 0 or -BANYAN_ENOMEM. */
+struct bny_deck;
+int bny_bootstrap_deck(const struct bny_bootstrap *b, struct bny_deck *out);
 /* After progress said 1: watches that all ranks live until they have connected to each other.
  * ready: this rank has. 1: all have, 0: not yet, else an error as of progress. */
 int bny_bootstrap_settle(struct bny_bootstrap *b, int ready);

@@ -133,11 +133,12 @@ struct bny_bootstrap {
     uint64_t start_ns, deadline_ns;
     int epfd;
     struct bny_conn_self self;
-    uint8_t *table;  /* [nranks * card_bytes], our card at its place */
+    uint8_t *table;  /* [nranks * card_bytes], our card at its place, and those from below:
+                        what nobody writes to takes no memory */
     int has_card;    /* ours */
     uint8_t *packed; /* [npacked] the table as it travels; have: bytes of it that are here */
     size_t npacked, have;
-    int full;      /* all cards are in the table */
+    int full;      /* all of it */
     int listening; /* the root's listener is there until it has ended */
     int done;      /* 1: the table is full, and was sent to all whom we serve */
     int settled;   /* 1: all ranks are ready */

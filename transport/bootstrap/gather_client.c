@@ -324,6 +324,7 @@ static int begin_all(struct bny_bootstrap *b, const struct gather_all *head, int
 static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, size_t len)
 {
     struct gather_all head;
+    struct bny_deck deck;
 
     if (len < sizeof head) {
         gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a piece without its place",
@@ -345,11 +346,13 @@ static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, siz
     b->have += len;
     if (b->have < b->npacked)
         return;
-    if (bny_cards_unpack(b->table, (size_t)b->nranks, b->card_bytes, b->packed, b->npacked) !=
-        0)
+    if (bny_bootstrap_deck(b, &deck) != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a card", b->rank);
+    else if (!bny_deck_valid(&deck))
         gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent broken cards", b->rank, from);
     else
         b->full = 1;
+    bny_deck_close(&deck);
 }
 
 size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT])

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cards as differences. A card is a number of runs: u16 bytes that are those of the card before
- * (of zeros for the first), u16 bytes that differ, these; until its bytes are complete. */
+/* Cards as differences. A card is a number of runs: how many bytes are those of the card before
+ * (of zeros for the first), how many differ, and these; until its bytes are complete. A number
+ * is a byte, or 255 and u16. */
 #include "transport/bootstrap/pack.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#define HEAD 4 /* bytes of a run's two lengths: fewer alike bytes are not worth a run */
+#include "base/err.h"
+
+#define HEAD 3 /* fewer alike bytes are not worth a run, whose two lengths are 2 bytes mostly  \
+                */
+#define LONG 255
 
 static const uint8_t zero;
 
 /* A run with bytes that differ is followed by HEAD alike ones, or is the last. */
 size_t bny_cards_packed_max(size_t n, size_t card_bytes)
 {
-    return n * (card_bytes + HEAD * (card_bytes / (HEAD + 1) + 2));
+    return n * (card_bytes + 2 * (card_bytes / (HEAD + 1) + 2) + 2 * (card_bytes / LONG + 1));
 }
 
 static int is_same(const uint8_t *before, const uint8_t *card, size_t at)
@@ -30,10 +36,32 @@ static size_t end_of_run(const uint8_t *before, const uint8_t *card, size_t at, 
     return at - alike;
 }
 
-static uint8_t *put(uint8_t *out, uint16_t value)
+static uint8_t *put(uint8_t *out, size_t value)
 {
-    memcpy(out, &value, 2);
-    return out + 2;
+    uint16_t wide = (uint16_t)value;
+
+    if (value < LONG) {
+        *out = (uint8_t)value;
+        return out + 1;
+    }
+    *out = LONG;
+    memcpy(out + 1, &wide, 2);
+    return out + 3;
+}
+
+/* Returns how many bytes it takes, 0: they are not there. */
+static size_t get(const uint8_t *in, size_t len, size_t *value)
+{
+    uint16_t wide;
+
+    if (len < 1 || (*in == LONG && len < 3))
+        return 0;
+    *value = *in;
+    if (*in != LONG)
+        return 1;
+    memcpy(&wide, in + 1, 2);
+    *value = wide;
+    return 3;
 }
 
 size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_bytes,
@@ -47,8 +75,8 @@ size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_byt
         while (from < card_bytes && is_same(before, card, from))
             from++;
         to = end_of_run(before, card, from, card_bytes);
-        out = put(out, (uint16_t)(from - at));
-        out = put(out, (uint16_t)(to - from));
+        out = put(out, from - at);
+        out = put(out, to - from);
         memcpy(out, card + from, to - from);
         out += to - from;
         at = to;
@@ -61,25 +89,25 @@ size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
 {
     const uint8_t *begin = in;
 
-    if (before)
+    if (before && before != card)
         memcpy(card, before, card_bytes);
-    else
+    else if (!before)
         memset(card, 0, card_bytes);
     for (size_t at = 0; at < card_bytes;) {
-        uint16_t run[2];
+        size_t alike = 0, differ = 0, took = get(in, len, &alike);
+        size_t more = took ? get(in + took, len - took, &differ) : 0;
 
-        if (len < sizeof run)
+        if (!more)
             return 0;
-        memcpy(run, in, sizeof run);
-        in += sizeof run;
-        len -= sizeof run;
-        if (run[0] + run[1] == 0 || (size_t)run[0] + run[1] > card_bytes - at || run[1] > len)
+        in += took + more;
+        len -= took + more;
+        if (alike + differ == 0 || alike + differ > card_bytes - at || differ > len)
             return 0;
-        at += run[0];
-        memcpy(card + at, in, run[1]);
-        at += run[1];
-        in += run[1];
-        len -= run[1];
+        at += alike;
+        memcpy(card + at, in, differ);
+        at += differ;
+        in += differ;
+        len -= differ;
     }
     return (size_t)(in - begin);
 }
@@ -108,4 +136,47 @@ int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t 
         len -= took;
     }
     return len == 0 ? 0 : -1;
+}
+
+int bny_deck_open(struct bny_deck *d, const uint8_t *packed, size_t len, size_t n,
+                  size_t card_bytes)
+{
+    *d = (struct bny_deck){ .packed = packed, .len = len, .n = n, .card_bytes = card_bytes };
+    d->card = malloc(card_bytes);
+    return d->card ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a card");
+}
+
+void bny_deck_rewind(struct bny_deck *d)
+{
+    d->at = d->next = 0;
+}
+
+const void *bny_deck_next(struct bny_deck *d)
+{
+    size_t took = 0;
+
+    if (d->next < d->n)
+        took = bny_card_unpack(d->next ? d->card : NULL, d->card, d->card_bytes,
+                               d->packed + d->at, d->len - d->at);
+    d->at += took;
+    d->next += took != 0;
+    return took ? d->card : NULL;
+}
+
+int bny_deck_valid(struct bny_deck *d)
+{
+    int valid;
+
+    bny_deck_rewind(d);
+    while (bny_deck_next(d))
+        ;
+    valid = d->next == d->n && d->at == d->len;
+    bny_deck_rewind(d);
+    return valid;
+}
+
+void bny_deck_close(struct bny_deck *d)
+{
+    free(d->card);
+    d->card = NULL;
 }

@@ -20,8 +20,25 @@ int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t 
  * bny_cards_packed_max(1, card_bytes). Returns the length. */
 size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_bytes,
                      uint8_t *out);
-/* From a peer; before is not card. Returns how much of in it took, or 0: it is no card. */
+/* From a peer; before may be card itself. Returns how much of in it took, or 0: it is no card. */
 size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
                        const uint8_t *in, size_t len);
+
+/* Packed cards, read one after the other: a large job's table is never all there at once. */
+struct bny_deck {
+    const uint8_t *packed; /* borrowed, [len] */
+    size_t len, n, card_bytes;
+    size_t at, next; /* where the next card begins, and its number */
+    uint8_t *card;   /* [card_bytes] the latest */
+};
+/* 0, or -BANYAN_ENOMEM. */
+int bny_deck_open(struct bny_deck *d, const uint8_t *packed, size_t len, size_t n,
+                  size_t card_bytes);
+void bny_deck_rewind(struct bny_deck *d);
+/* The next card, lent until the next call; NULL behind the last, or where it is broken. */
+const void *bny_deck_next(struct bny_deck *d);
+/* 1: it is n cards and nothing else. Rewinds. */
+int bny_deck_valid(struct bny_deck *d);
+void bny_deck_close(struct bny_deck *d);
 
 #endif

@@ -15,8 +15,9 @@
 
 /* Processes with the same kernel boot and network namespace reach each other by any address of
  * theirs. */
-static void host_id(uint8_t out[32])
+static void host_id(uint8_t out[8])
 {
+    uint8_t hash[16];
     char text[200] = "";
     ssize_t n = 0, m = 0;
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -30,7 +31,8 @@ static void host_id(uint8_t out[32])
     m = m > 0 ? m : 0;
     if (n == 0 || m == 0) /* unknown: nobody is on our host, which is always safe */
         randombytes_buf(text, sizeof text);
-    crypto_generichash(out, 32, (const uint8_t *)text, sizeof text, NULL, 0);
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)text, sizeof text, NULL, 0);
+    memcpy(out, hash, 8);
 }
 
 int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)

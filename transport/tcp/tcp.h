@@ -61,7 +61,8 @@ struct tcp_blob {
     int32_t rank;
     uint32_t count;
     uint32_t reserved;
-    uint8_t host[32]; /* equal for processes that share a network stack */
+    uint8_t host[8]; /* equal for processes that share a network stack */
+    uint8_t unused[24];
     struct bny_addr addrs[TCP_ADDRS];
 };
 _Static_assert(sizeof(struct tcp_blob) == 208, "wire format");

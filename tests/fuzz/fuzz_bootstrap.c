@@ -8,6 +8,9 @@
  *   5     the agreement of failures, and messages of neighbours
  *   6     a rank that lets newcomers in, and one that knows the id
  *   7     a newcomer, and a rank that knows the id
+ *   8     the root of a large job, and a rank that knows the secret
+ *   9     a rank of a large job that serves others, and one of these
+ *   10    a rank of a large job, and a root that knows the secret
  * Those who know the secret say of themselves what the next 16 bytes are (the part of the hello
  * from wire to zero), and then send frames: type and two bytes of length, then the payload. */
 #include <sys/epoll.h>
@@ -152,7 +155,8 @@ static int peer_says(struct peer *p, struct input *in)
     return bny_conn_send(p->conn, type, at, len) == 0;
 }
 
-static void gather(struct input *in, const struct bny_id *id, int rank)
+/* tree: of a large job; below: the peer is to be served by this rank. */
+static void gather(struct input *in, const struct bny_id *id, int rank, int tree, int below)
 {
     static uint8_t card[CARD], cards[NRANKS * CARD];
     struct bny_addr nobody = { .family = 4 };
@@ -161,15 +165,19 @@ static void gather(struct input *in, const struct bny_id *id, int rank)
     struct bny_conn *c;
     int spare[2], rc = 0, more = 1;
 
+    EXPECT(setenv("BANYAN_INIT_TREE", tree ? "2" : "33", 1) == 0);
     if (rank == 0) { /* the listener is a socket at which nobody arrives */
         EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, spare) == 0);
         EXPECT(bny_id_adopt_fd(id, spare[0]) == 0);
     }
     EXPECT(bny_bootstrap_start(&b, id, NRANKS, rank, card, CARD, NULL, NULL, 0) == 0);
-    peer_open(&p, in, &b->self, rank == 0);
-    c = bny_conn_new(p.pair.fd[0], b->epfd, rank != 0, &nobody, &b->self,
-                     rank ? GATHER_FRAME_MAX : BNY_CARD_MAX + sizeof(struct gather_card));
-    if (rank)
+    if (below && tree)
+        bny_bootstrap_card(b, card);
+    peer_open(&p, in, &b->self, below);
+    c = bny_conn_new(p.pair.fd[0], b->epfd, !below, &nobody, &b->self,
+                     rank || tree ? GATHER_FRAME_MAX
+                                  : BNY_CARD_MAX + sizeof(struct gather_card));
+    if (!below)
         b->client.conn = c;
     else
         b->below.half[b->below.nhalf++] = c;
@@ -178,8 +186,8 @@ static void gather(struct input *in, const struct bny_id *id, int rank)
         more = peer_says(&p, in);
         rc = bny_bootstrap_progress(b, cards);
         EXPECT(rc >= -BANYAN_ERROR_COUNT && rc <= 1);
-        EXPECT(rc != 1 || rank != 0); /* one peer is not two ranks */
-        if (rank && !b->client.conn)
+        EXPECT(rc != 1 || !below); /* one peer is not two ranks */
+        if (!below && !b->client.conn)
             break;
     }
     bny_bootstrap_destroy(b);
@@ -362,7 +370,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .job = "a job" };
     struct input in = { data, size };
     struct bny_conn_self self;
-    unsigned what = input_byte(&in) % 8;
+    unsigned what = input_byte(&in) % 11;
 
     rng = 1;
     bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, id.secret, id.job, 0, NRANKS);
@@ -376,7 +384,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         doorkeeper(&in, id);
     else if (what == 7)
         newcomer(&in, id);
+    else if (what < 8)
+        gather(&in, &id, (int)what - 2, 0, what == 2);
     else
-        gather(&in, &id, (int)what - 2);
+        gather(&in, &id, what != 8, 1, what != 10);
     return 0;
 }

@@ -13,11 +13,13 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "support.h"
+#include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
 
 TestSuite(allgather, .timeout = 60);
 TestSuite(settle, .timeout = 60);
 TestSuite(abort, .timeout = 60);
+TestSuite(tree, .timeout = 60);
 
 #define RANKS_MAX 64
 
@@ -790,4 +792,139 @@ Test(allgather, a_root_on_another_host_is_a_setting_error)
         &id, &(struct bny_addr){ .family = 4, .port = 999, .ip = { 203, 0, 113, 9 } }, 1);
     cr_assert_eq(bny_bootstrap_start(&b, &id, 2, 0, card, 16, "", "", 0), -BANYAN_ECONFIG);
     cr_assert(strstr(banyan_last_error(), "203.0.113.9:999"), "%s", banyan_last_error());
+}
+
+/* ---- large jobs: rank r is below rank r / 2 ---- */
+
+static void tree_of(struct job *j, int n, double seconds)
+{
+    setenv("BANYAN_INIT_TREE", "2", 1);
+    job_new(j, 400);
+    for (int r = 0; r < n; r++)
+        job_start(j, r, n, NULL, seconds);
+}
+
+/* Drives all but rank `without` until it holds for all of them, or 20 s are over. */
+static void tree_until(struct job *j, int without, int (*holds)(const struct bny_bootstrap *b))
+{
+    uint64_t end = bny_deadline_in(20);
+    int open;
+
+    do {
+        open = 0;
+        for (int i = 0; i < j->nranks; i++) {
+            if (i == without)
+                continue;
+            cr_assert_eq(bny_bootstrap_progress(j->b[i], j->got[i]), 0);
+            open += !holds(j->b[i]);
+        }
+    } while (open && !bny_deadline_passed(end));
+    cr_assert_eq(open, 0);
+}
+
+static int has_place(const struct bny_bootstrap *b)
+{
+    return b->rank == 0 || b->client.place == PLACE_ROOT ||
+           (b->client.place == PLACE_UP && b->client.joined);
+}
+
+static int has_asked(const struct bny_bootstrap *b)
+{
+    return b->rank == 0 || b->client.place != PLACE_NONE;
+}
+
+Test(tree, no_rank_serves_many)
+{
+    struct job j;
+    int most = 0, served = 0;
+
+    tree_of(&j, 60, 20);
+    job_gather(&j);
+    for (int r = 0; r < 60; r++) {
+        int n = j.b[r]->below.nmembers;
+
+        served += n;
+        most = n > most ? n : most;
+        for (int i = 0; i < 60; i++)
+            cr_assert_eq(memcmp(j.got[r] + (size_t)i * j.bytes, j.cards[i], j.bytes), 0);
+    }
+    cr_assert_eq(served, 59);
+    cr_assert_lt(most, 30, "%d ranks took the table from one", most);
+    job_free(&j);
+}
+
+/* Nobody listens where the root sends them: it serves them itself. */
+Test(tree, who_does_not_reach_its_place_stays_with_the_root)
+{
+    struct job j;
+
+    tree_of(&j, 12, 20);
+    for (int r = 2; r < 4; r++)
+        gather_stop_listening(&j.b[r]->below);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
+Test(tree, a_rank_in_the_middle_that_dies_is_named_by_all)
+{
+    for (int victim = 1; victim < 6; victim++) {
+        struct job j;
+        char words[40];
+
+        setenv("BANYAN_INIT_TREE", "2", 1);
+        job_new(&j, 400);
+        for (int r = 0; r < 11; r++)
+            job_start(&j, r, 12, NULL, 20);
+        tree_until(&j, -1, has_place);
+        bny_bootstrap_destroy(j.b[victim]);
+        j.rc[victim] = 1;
+        j.b[victim] = NULL;
+        cr_assert_eq(job_drive(&j), 0);
+        snprintf(words, sizeof words, "rank %d left", victim);
+        job_expect_told(&j, victim, BANYAN_ERANKDEAD, words);
+        job_free(&j);
+    }
+}
+
+/* Stopped: the cards of those below it are with it, and yet it is the one. */
+Test(tree, a_rank_in_the_middle_that_stops_is_named_alone)
+{
+    struct job j;
+
+    tree_of(&j, 12, 3);
+    tree_until(&j, -1, has_asked);
+    for (uint64_t end = bny_deadline_in(20); !j.rc[0] && !bny_deadline_passed(end);)
+        for (int r = 0; r < 12; r++)
+            if (r != 2 && !j.rc[r])
+                j.rc[r] = bny_bootstrap_progress(j.b[r], j.got[r]);
+    cr_assert_eq(j.rc[0], -BANYAN_ETIMEDOUT);
+    bny_bootstrap_progress(j.b[0], j.got[0]);
+    cr_assert(strstr(banyan_last_error(), "rank 2 of 12 reached the root"), "%s",
+              banyan_last_error());
+    job_free(&j);
+}
+
+Test(tree, who_is_not_ready_is_named_at_the_deadline)
+{
+    struct job j;
+
+    tree_of(&j, 12, 6);
+    job_gather(&j);
+    cr_assert_eq(job_settle(&j, 0xfff & ~(1u << 2 | 1u << 5 | 1u << 9), 20), 0);
+    job_expect_told(&j, -1, BANYAN_ETIMEDOUT, "ranks 2, 5, 9 of 12 did not connect");
+    job_free(&j);
+}
+
+Test(tree, all_go_when_the_last_is_ready)
+{
+    struct job j;
+
+    tree_of(&j, 12, 20);
+    job_gather(&j);
+    cr_assert_eq(job_settle(&j, 0xfff & ~(1u << 11), 0.05), 12);
+    cr_assert_eq(job_settle(&j, 0xfff, 20), 0);
+    for (int r = 0; r < 12; r++)
+        cr_assert_eq(j.rc[r], 1, "rank %d: %s", r, j.text[r]);
+    job_free(&j);
 }

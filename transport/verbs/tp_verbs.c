@@ -262,11 +262,12 @@ static int verbs_farewell(struct bny_tp *tp)
 
         if (e && e->conn && e->conn->lost && !e->conn->dead && !e->left)
             waiting++; /* what its next queue pair must carry */
-        if (!e || e->state != VB_OPEN || e->left)
+        if (!e || e->state != VB_OPEN || !e->conn)
             continue;
         if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
             e->farewell_sent = 1;
-        waiting += e->state == VB_OPEN &&
+        /* Who said goodbye need not take ours, but may still look: others keep it. */
+        waiting += e->state == VB_OPEN && !e->left &&
                    (!e->farewell_sent || e->conn->done != e->conn->posted || lanes_busy(e));
     }
     return waiting ? BNY_AGAIN : 0;

@@ -37,7 +37,7 @@ struct outcome { /* of a seed; from the child that ran it */
     int deaths, errors;
     uint64_t hash, events, ns;
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
-    uint64_t init_ns, init_messages, init_bytes; /* the last rank's; the busiest ones' */
+    uint64_t init_ns, init_messages[2], init_bytes[2]; /* tell_init() */
 };
 
 /* ---- one run ---- */
@@ -166,6 +166,23 @@ static uint64_t op_time(void)
     return last > first ? last - first : 0;
 }
 
+/* What init took: until the last rank was through; of the busiest rank, and of the busiest but
+ * rank 0, to whom all come first. */
+static void tell_init(struct outcome *o)
+{
+    for (int r = 0; r < sim_nranks; r++) {
+        const struct sim_rank *k = &sim_ranks[r];
+
+        o->init_ns = k->begun_ns > o->init_ns ? k->begun_ns : o->init_ns;
+        for (int i = 0; i < (r ? 2 : 1); i++) {
+            if (k->init_bytes > o->init_bytes[i])
+                o->init_bytes[i] = k->init_bytes;
+            if (k->init_messages > o->init_messages[i])
+                o->init_messages[i] = k->init_messages;
+        }
+    }
+}
+
 static void run(struct outcome *o, uint64_t seed)
 {
     uint64_t s = seed;
@@ -186,14 +203,7 @@ static void run(struct outcome *o, uint64_t seed)
     stuck = sim_run((uint64_t)(opt.until_s * 1e9));
     bad = verdict(stuck);
     o->op_ns = op_time();
-    for (int r = 0; r < sim_nranks; r++) {
-        const struct sim_rank *k = &sim_ranks[r];
-
-        o->init_ns = k->begun_ns > o->init_ns ? k->begun_ns : o->init_ns;
-        o->init_bytes = k->init_bytes > o->init_bytes ? k->init_bytes : o->init_bytes;
-        if (k->init_messages > o->init_messages)
-            o->init_messages = k->init_messages;
-    }
+    tell_init(o);
     for (int r = 0; r < sim_nranks; r++) {
         o->deaths += sim_ranks[r].fate == SIM_DEAD;
         o->errors += sim_ranks[r].fate != SIM_DEAD && sim_ranks[r].rc != 0;
@@ -273,9 +283,11 @@ static int run_all(void)
         printf("hash %016llx, %.6f s of virtual time\n", (unsigned long long)o.hash,
                (double)o.ns * 1e-9);
     if (opt.seeds == 1)
-        printf("init: %.6f s; the busiest rank: %llu messages, %llu bytes\n",
-               (double)o.init_ns * 1e-9, (unsigned long long)o.init_messages,
-               (unsigned long long)o.init_bytes);
+        printf("init: %.6f s; the busiest rank: %llu messages, %llu bytes; but rank 0: %llu, "
+               "%llu\n",
+               (double)o.init_ns * 1e-9, (unsigned long long)o.init_messages[0],
+               (unsigned long long)o.init_bytes[0], (unsigned long long)o.init_messages[1],
+               (unsigned long long)o.init_bytes[1]);
     if (opt.seeds == 1 && !sim_work.ops)
         printf("%s of %zu bytes: %.3f us\n", sim_work.call, sim_work.bytes,
                (double)o.op_ns * 1e-3);

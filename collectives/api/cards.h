@@ -32,8 +32,8 @@ struct bny_card {
 };
 _Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
 
-/* All cards, in the order of ranks: deck is of struct bny_card. Do all run the same version with
- * the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG, -BANYAN_ENOMEM. */
+/* All cards, in the order of ranks: deck is of struct bny_card. Do all run the same version
+ * with the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG, -BANYAN_ENOMEM. */
 int bny_cards_check(struct bny_deck *deck);
 /* Fills in the world what follows from all cards: hosts and their ranks, the topology's hosts,
  * limits that every pair keeps. 0 or an error. */

@@ -165,15 +165,15 @@ struct sim_rank {
     uint64_t random;
     uint32_t ip;                 /* 10.x.y.z, host order */
     uint64_t calls, die_at_call; /* calls into libc.c; 0: never */
-    uint64_t messages, bytes; /* over sockets, both ways: pieces as they were sent */
+    uint64_t messages, bytes;    /* over sockets, both ways: pieces as they were sent */
     void *lib;
     const struct sim_api *api;
     /* What became of it */
     int done, rc, blamed;
     uint64_t begun_ns, failed_ns, done_ns;
     uint64_t init_messages, init_bytes; /* until begun_ns */
-    uint64_t op_begun_ns, op_ended_ns; /* the latest one */
-    int is_hit;                        /* a fault meets it */
+    uint64_t op_begun_ns, op_ended_ns;  /* the latest one */
+    int is_hit;                         /* a fault meets it */
     int ops, shrinks;
     int left, lowest; /* members of its last communicator, and the lowest of them */
     char text[320];

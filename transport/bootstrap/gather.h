@@ -70,19 +70,19 @@ struct gather_place {
 };
 
 struct gather_below {
-    int listen_fd;            /* -1: nobody is served, or no more */
-    struct bny_conn **half;   /* they have not said what they come for */
+    int listen_fd;          /* -1: nobody is served, or no more */
+    struct bny_conn **half; /* they have not said what they come for */
     int nhalf, half_cap;
-    struct bny_conn **ranks;  /* [nranks], by rank: who has come */
-    int *members, nmembers;   /* those of them whose cards came by it: who is served */
-    int32_t *via;             /* [nranks], the member that brought this card; -1: none did */
-    size_t *sent;             /* [nranks], bytes of the table queued */
-    uint8_t *told;            /* [nranks], this rank was sent the failure */
-    uint8_t *ready;           /* [nranks], this rank is */
-    int arrived, nready;      /* cards; ranks; besides our own */
-    int served;               /* members that have the table */
-    int settling;             /* all ranks have to live until all are ready */
-    int went;                 /* GO is queued to all */
+    struct bny_conn **ranks;   /* [nranks], by rank: who has come */
+    int *members, nmembers;    /* those of them whose cards came by it: who is served */
+    int32_t *via;              /* [nranks], the member that brought this card; -1: none did */
+    size_t *sent;              /* [nranks], bytes of the table queued */
+    uint8_t *told;             /* [nranks], this rank was sent the failure */
+    uint8_t *ready;            /* [nranks], this rank is */
+    int arrived, nready;       /* cards; ranks; besides our own */
+    int served;                /* members that have the table */
+    int settling;              /* all ranks have to live until all are ready */
+    int went;                  /* GO is queued to all */
     struct bny_conn **leaving; /* were sent a failure; closed when they close, or when time is
                                   up */
     int nleaving, leaving_cap;
@@ -90,11 +90,11 @@ struct gather_below {
     uint64_t linger_until;   /* after a failure */
     struct bny_foreign foreign;
     /* The root's. */
-    uint64_t placed_ns;      /* when those were looked at who wait for a place */
+    uint64_t placed_ns; /* when those were looked at who wait for a place */
     struct gather_spot {
         struct bny_addr addr;
         uint8_t here, placed;
-    } * spots; /* [nranks] of large jobs */
+    } * spots;              /* [nranks] of large jobs */
     struct gather_strange { /* a rank that says it is of this job, with another secret */
         uint8_t times;
         uint64_t first_ns;

@@ -9,8 +9,9 @@
 
 #include "base/err.h"
 
-#define HEAD 3 /* fewer alike bytes are not worth a run, whose two lengths are 2 bytes mostly  \
-                */
+#define HEAD                                                                                   \
+    3 /* fewer alike bytes are not worth a run, whose two lengths are 2 bytes mostly           \
+       */
 #define LONG 255
 
 static const uint8_t zero;

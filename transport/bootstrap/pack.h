@@ -20,7 +20,8 @@ int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t 
  * bny_cards_packed_max(1, card_bytes). Returns the length. */
 size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_bytes,
                      uint8_t *out);
-/* From a peer; before may be card itself. Returns how much of in it took, or 0: it is no card. */
+/* From a peer; before may be card itself. Returns how much of in it took, or 0: it is no card.
+ */
 size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
                        const uint8_t *in, size_t len);
 

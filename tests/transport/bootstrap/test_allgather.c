@@ -170,9 +170,10 @@ Test(allgather, a_span_of_ports_is_searched)
     other = j.id;
     other.job[0] ^= 1;
     for (j.id.port = 20000, fd[0] = fd[1] = -1; fd[0] < 0 || fd[1] < 0; j.id.port++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++) /* both: the second stands where the first one goes now */
             if (fd[i] >= 0)
                 close(fd[i]);
+        for (int i = 0; i < 2; i++) {
             bny_id_addr(&j.id, &a);
             a.port = (uint16_t)(j.id.port + i);
             fd[i] = bny_net_listen_at(&a, 8);

@@ -16,6 +16,8 @@
 
 #define MS         1000000u
 #define CONNECT_NS (10000ull * MS)
+/* Where a link is lost: the kernel asks again after 1, 3 and 7 s, while the way may be back. */
+#define CONNECT_AGAIN_NS (1000ull * MS)
 /* Of one address, while there is another; doubles up to 16 s. */
 #define SILENCE_NS  (500ull * MS)
 #define QUIET_MS    3500           /* what a link may be silent while it owes us an answer */
@@ -388,8 +390,9 @@ void link_connect(struct bny_control *c, struct link *l)
         link_up(c, l, l->conn);
     } else if (rc < 0)
         link_retry(c, l, l->conn->err ? strerror(l->conn->err) : l->conn->why, l->conn->err);
-    else if (l->conn->state == BNY_CONN_CONNECTING && bny_now_ns() - l->attempt_ns > CONNECT_NS)
-        link_retry(c, l, "no answer within 10 s", ETIMEDOUT);
+    else if (l->conn->state == BNY_CONN_CONNECTING &&
+             bny_now_ns() - l->attempt_ns > (l->lost_ns ? CONNECT_AGAIN_NS : CONNECT_NS))
+        link_retry(c, l, "no answer in time", ETIMEDOUT);
     else if (l->conn->state != BNY_CONN_CONNECTING && l->addr[1].family &&
              !(l->lost_ns && l->proven) &&
              bny_now_ns() - l->attempt_ns > SILENCE_NS << l->silences)

@@ -16,6 +16,8 @@ enum bny_msg_kind {
                          * text */
     BNY_MSG_RAW = 5,    /* a chunk of a step with a codec that declined it: as it is */
     BNY_MSG_CREDIT = 6, /* of matching alone: collectives/match/ */
+    BNY_MSG_ARRIVE = 7, /* to a desk of collectives/arrival/, which may have closed: then it is
+                         * dropped */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */

@@ -63,6 +63,19 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
         call->chunk_bytes = opts->chunk_bytes;
     if (opts->size > offsetof(struct banyan_opts, codec_state))
         call->state = opts->codec_state;
+    if (opts->size > offsetof(struct banyan_opts, at_least) && opts->at_least) {
+        if (opts->at_least < 0 || opts->at_least > comm->n)
+            return bny_fail(BANYAN_EINVAL, "at_least: %d is not in [0, %d], the ranks of comm",
+                            opts->at_least, comm->n);
+        if (strcmp(call->schedule, "arrival") != 0)
+            return bny_fail(BANYAN_EINVAL,
+                            "at_least: only reductions in order of arrival need not wait for "
+                            "all ranks; set opts.schedule to \"arrival\"");
+        call->first = opts->at_least < comm->n ? (size_t)opts->at_least : 0;
+    }
+    if (opts->size > offsetof(struct banyan_opts, contributors) &&
+        (collective == BNY_ALLREDUCE || collective == BNY_REDUCE))
+        call->contributors = opts->contributors;
     if (participants_of(opts) && collective != BNY_ALLREDUCE && collective != BNY_REDUCE)
         return bny_fail(BANYAN_EINVAL,
                         "participants: %s takes no participation set, only allreduce and "

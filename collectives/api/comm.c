@@ -136,6 +136,15 @@ void bny_comm_free(struct banyan_comm *c)
     bny_handle_free(&handles, &c->handle);
 }
 
+static void end_detached(struct banyan_comm *comm)
+{
+    for (struct bny_op *op = comm->active_first, *next; op; op = next) {
+        next = op->next;
+        if (op->is_detached)
+            bny_op_complete(op, -BANYAN_EABORTED);
+    }
+}
+
 void banyan_comm_destroy(struct banyan_comm *comm)
 {
     struct bny_world *w;
@@ -162,6 +171,8 @@ void banyan_comm_destroy(struct banyan_comm *comm)
             1; /* all ranks were in that barrier: none needs what was destroyed before */
     else if (!comm->finalized && !atomic_load(&comm->failed))
         w->orderly = 0;
+    if (comm->finalized)
+        end_detached(comm); /* all ranks were in that barrier: nobody waits for them */
     if (!atomic_load(&comm->failed) && comm->active_first) {
         struct bny_failure f = {
             .cause = BNY_CAUSE_ABORT,
@@ -172,7 +183,7 @@ void banyan_comm_destroy(struct banyan_comm *comm)
         };
         bny_comm_set_failure(comm, &f);
     }
-    if (!comm->finalized)
+    if (!comm->finalized || comm->had_desk)
         bny_unclaimed_end(w, comm->id);
     bny_comm_free(comm);
     bny_world_unlock(w);
@@ -213,6 +224,8 @@ static int check_idle(struct banyan_comm *comm)
                         "banyan_comm_finalize: called inside a group; end the group first");
     bny_world_lock(comm->world);
     op = comm->active_first;
+    while (op && op->is_detached)
+        op = op->next;
     if (op && op->call.collective == BNY_SENDRECV)
         snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",
                  op->call.root);

@@ -32,6 +32,7 @@ struct bny_call {
     size_t chunk_bytes;
     uint64_t set_key[2];         /* has_set: the set, see bny_call_set_participants(); else 0 */
     size_t nset;                 /* has_set: ranks in it; else 0 */
+    size_t first;                /* arrival: the first so many ranks count; 0: all */
     char schedule[BNY_NAME_MAX]; /* bny_call_set_schedule() */
     /* Not of the key. */
     uint32_t tag;
@@ -40,6 +41,7 @@ struct bny_call {
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
     size_t own_at, own_count;                      /* via_allreduce */
     struct banyan_codec_state *state;              /* or NULL */
+    uint8_t *contributors;  /* [n] or NULL: told whose inputs are in the result */
     const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
     double timeout_s;       /* < 0: the communicator's */
 };

@@ -218,7 +218,7 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
         report(c, from, &h->sig, ours, h->seq, theirs, "");
         return;
     }
-    if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE)
+    if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE || h->kind == BNY_MSG_ARRIVE)
         return; /* what it waits for is on its way */
     describe(&h->sig, tag_of(&h->sig) != 0, text);
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,

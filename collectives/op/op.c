@@ -284,19 +284,24 @@ void bny_op_complete(struct bny_op *op, int result)
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
     }
+    if (op->result == 0 && op->call.contributors && op->plan.path != BNY_PATH_ARRIVAL)
+        for (int r = 0; r < c->n; r++) /* nobody was late */
+            op->call.contributors[r] = (uint8_t)bny_call_takes_part(&op->call, r);
     unlink_active(op);
     if (op->path->numbers)
         bny_match_give_up(c->match, bny_op_seq(op) + 1, op->path->numbers(op));
     bny_match_close(c->match, &op->match, op->result == 0);
     if (op->parent)
         op->parent->wire_bytes += op->wire_bytes;
-    else
+    else if (!op->is_detached)
         count_done(c);
     if (op->is_timed)
         op->end_ns = bny_now_ns();
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
     if (op->parent)
         tell_parent(op->parent);
+    else if (op->path->done)
+        op->path->done(op);
 }
 
 void bny_op_finish(struct bny_op *op)

@@ -44,6 +44,8 @@ struct bny_op {
     size_t esz;              /* bytes of the datatype */
     size_t chunk_elems;
     uint8_t has_asked;          /* something of it is set */
+    uint8_t is_detached;        /* nobody's call: it goes on when a call has ended, and frees
+                                 * itself */
     struct bny_asked *asked;    /* [n] */
     struct bny_cookie *cookies; /* of sends in flight */
     char *staging;

@@ -53,6 +53,8 @@ struct bny_path_ops {
     int (*lacks)(const struct bny_op *op, int r);
     /* Has it sent all that it has to send? With `lacks` only. */
     int (*has_sent)(const struct bny_op *op);
+    /* A detached operation is over: frees it. May be NULL. */
+    void (*done)(struct bny_op *op);
     /* Frees of_path[] and what it holds. Called where that is not NULL. op->comm NULL: its
      * communicator, and all devices, are gone. */
     void (*free)(struct bny_op *op);

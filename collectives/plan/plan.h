@@ -13,11 +13,16 @@ enum bny_path {
     BNY_PATH_STAGES,  /* a linear codec: one operation after another */
     BNY_PATH_ALONE,   /* a communicator of one rank */
     BNY_PATH_SELF,    /* a message to oneself: its sending */
+    BNY_PATH_ARRIVAL, /* a reduction in the order in which ranks come */
+    BNY_PATH_DESK,    /* no call's: who hands out the places of such a one */
     BNY_PATH_COUNT
 };
 
 /* Of a one-shot: the longest that one copy for all serves. */
 #define BNY_BOARD_BYTES (32u << 10)
+
+/* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
+#define BNY_ARRIVAL_RANKS_MAX 32768
 
 struct bny_kept_program;
 

@@ -15,8 +15,8 @@
 
 int bny_schedule_known(const char *name)
 {
-    return !strcmp(name, "oneshot") || bny_builder_find(name) || bny_direct_find(name) ||
-           bny_topology_schedule_known(name);
+    return !strcmp(name, "oneshot") || !strcmp(name, "arrival") || bny_builder_find(name) ||
+           bny_direct_find(name) || bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
@@ -31,7 +31,9 @@ const char *banyan_schedule_name(size_t i)
         return bny_builders[i]->name;
     if (i < nb + nd)
         return bny_directs[i - nb]->name;
-    return i == nb + nd ? "oneshot" : bny_topology_schedule_name(i - nb - nd - 1);
+    if (i < nb + nd + 2)
+        return i == nb + nd ? "oneshot" : "arrival";
+    return bny_topology_schedule_name(i - nb - nd - 2);
 }
 
 const char *bny_schedule_list(void)

@@ -218,6 +218,24 @@ static int choose_auto_or_part(struct bny_scope *s, const struct bny_call *call,
     return call->has_set ? choose_part(s, call, plan) : choose_auto(s, call, plan);
 }
 
+/* Why reductions in order of arrival cannot serve the call; NULL: they can. */
+static const char *arrival_lacks(const struct bny_scope *s, const struct bny_call *call)
+{
+    if (call->collective != BNY_ALLREDUCE && call->collective != BNY_REDUCE)
+        return "it serves allreduce and reduce alone";
+    if (call->deterministic)
+        return "it adds in order of arrival, so that no two runs need have the same bits; "
+               "leave "
+               "deterministic 0";
+    if (!call->redop.commutative)
+        return "it adds in order of arrival, and the operation does not commute";
+    if (call->has_set)
+        return "it takes no participation set; at_least counts those who come first";
+    if (call->codec)
+        return "its sums travel raw; use codec none";
+    return s->n > BNY_ARRIVAL_RANKS_MAX ? "it is for up to 32768 ranks" : NULL;
+}
+
 /* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can
  * serve. */
 static int choose_forced(struct bny_scope *s, const struct bny_call *call, const char *name,
@@ -228,6 +246,10 @@ static int choose_forced(struct bny_scope *s, const struct bny_call *call, const
         call->has_set && bny_call_is_ordered(call) ? "linear" : only_schedule(call);
     struct bny_cost_model m = bny_cost_model_of(s);
 
+    if (!strcmp(name, "arrival")) {
+        snprintf(plan->schedule, sizeof plan->schedule, "arrival");
+        return arrival_lacks(s, call) ? -BANYAN_ENOTSUP : 0;
+    }
     if (!strcmp(name, "oneshot") ? !oneshot_possible(s, call)
                                  : only && bny_call_is_ordered(call) && strcmp(only, name) != 0)
         return -BANYAN_ENOTSUP;
@@ -258,6 +280,7 @@ static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *c
         h = (h ^ (uint8_t)*s) * 16777619u;
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
     h = (h ^ (uint32_t)asked) * 16777619u;
+    h = (h ^ (uint32_t)call->first) * 16777619u;
     h = (h ^ (call->deterministic && bny_call_row(call)->reduces)) * 16777619u;
     for (int i = 0; call->has_set && i < 16; i++)
         h = (h ^ (uint8_t)(call->set_key[i / 8] >> i % 8 * 8)) * 16777619u;
@@ -328,6 +351,9 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
 
     if (strcmp(call->schedule, "auto") != 0 && call->schedule[0]) {
         rc = choose_forced(s, call, call->schedule, plan);
+        if (rc == -BANYAN_ENOTSUP && !strcmp(call->schedule, "arrival"))
+            return bny_fail(BANYAN_ENOTSUP, "schedule: arrival cannot serve this %s: %s",
+                            bny_call_name(call), arrival_lacks(s, call));
         if (rc == -BANYAN_ENOTSUP)
             return bny_fail(
                 BANYAN_ENOTSUP,
@@ -385,6 +411,13 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
     rc = choose_schedule(s, call, plan);
     if (rc)
         return rc;
+    if (!strcmp(plan->schedule, "arrival")) {
+        static const struct bny_program one_block = { .nblocks = 1 };
+
+        plan->path = BNY_PATH_ARRIVAL;
+        plan->chunk_bytes = bny_chunk_of(s, call, NULL, &one_block);
+        return 0;
+    }
     if (strcmp(plan->schedule, "oneshot") != 0)
         return set_program(s, call, plan);
     plan->path = BNY_PATH_ONESHOT;

@@ -460,10 +460,15 @@ struct banyan_opts {
     const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
                                   * NULL: all count. Allreduce and reduce; see below. Borrowed
                                   * for the call, copied by the functions that make requests */
+    int at_least;          /* schedule arrival: how many ranks' inputs the result needs, at
+                            * least; 0: all; see below */
+    uint8_t *contributors; /* [ranks of comm] or NULL: allreduce and reduce set [r] to 1 where
+                            * rank r's input is in the result, else to 0. Borrowed until the
+                            * call or request is over */
 };
 #define BANYAN_OPTS_INIT                                                                       \
     {                                                                                          \
-        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL            \
+        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL, 0, NULL   \
     }
 
 /* Participation sets (opts.participants, allreduce and reduce): the result is that of the ranks
@@ -477,6 +482,26 @@ struct banyan_opts {
  * -EINVAL for other operations. Schedules: oneshot and the forests that are built for any
  * ranks, over the ranks in the set; plans of a network are for all ranks (-ENOTSUP when the
  * call asks for one, "auto" where the communicator does). */
+
+/* Reductions in order of arrival (opts.schedule "arrival", allreduce and reduce; Hoplite, Zhuang
+ * et al., SIGCOMM 2021): ranks take the places of a tree as they come, and sums flow through it
+ * at once, chunk by chunk, so that who is late holds up nobody but its own data. Results are
+ * bit-identical on all ranks of a call, but not from run to run: additions follow the order of
+ * arrival. Refused with -ENOTSUP: deterministic, operations that do not commute, codecs,
+ * participation sets. Who has come is known to rank 0 or 1 (of ranks 0, 1 and 2, two must be
+ * there, of two ranks, rank 0; before, nobody's sums flow); in a reduce that rank stays until
+ * all whose inputs count have come. A failure is as that of any call: all get its error.
+ *
+ * at_least k, 0 < k < ranks, the same on all: the result is that of the first k ranks to come
+ * (today of no more), which return without waiting for the others. In a reduce the root is
+ * always one of them. AVG divides by k. Who comes later gets the same result, and finds its own
+ * entry in contributors 0: its input is in no sum, and it may be kept for the next call. In an
+ * allreduce contributors is the same set on all ranks; in a reduce it is whole at the root, and
+ * elsewhere only [own rank] is set. Who is late is answered by rank 0 or 1, when that one calls
+ * the library, or by its progress thread; of so many calls as 8 results are kept for late
+ * ranks, the next call waits for all ranks. Finalize such a communicator, do not destroy it:
+ * that takes the results from ranks that are still to come. -EINVAL without schedule
+ * "arrival". */
 
 /* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all
  * ranks. In place when sendbuf == recvbuf. */

@@ -63,6 +63,7 @@ extern const struct mp_case cases_buckets_wrong[];
 extern const struct mp_case cases_lgc[];
 extern const struct mp_case cases_survive[];
 extern const struct mp_case cases_grow[];
+extern const struct mp_case cases_arrival[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

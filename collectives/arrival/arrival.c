@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where an arrival reduction begins and ends: memory, words, completion. */
+#include "collectives/arrival/arrival.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/arrival/shape.h"
+
+/* ---- words ---- */
+
+void bny_arrival_wrong(struct bny_op *op, int from, const char *what)
+{
+    struct banyan_comm *c = op->comm;
+
+    bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_EPROTO, c->peers[from].world_rank,
+               "rank %d: %s (operation %u): of rank %d: %s", c->rank, bny_call_name(&op->call),
+               bny_op_seq(op), from, what);
+}
+
+void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t seq,
+                    const struct bny_arrival_word *word)
+{
+    if (box->n == box->cap) {
+        size_t cap = box->cap ? 2 * box->cap : 8;
+        struct bny_posted *more = realloc(box->at, cap * sizeof *more);
+
+        if (!more) {
+            bny_op_send_failed(op, -1, bny_fail(BANYAN_ENOMEM, "no memory for a message"), "");
+            return;
+        }
+        box->at = more;
+        box->cap = cap;
+    }
+    box->at[box->n++] = (struct bny_posted){ .to = to, .seq = seq, .word = *word };
+    bny_op_stir(op);
+}
+
+int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
+{
+    size_t kept = 0, before = box->n;
+    struct bny_hdr h;
+
+    for (size_t i = 0; i < before; i++) {
+        struct bny_posted *p = &box->at[i];
+        struct bny_ep *ep = op->comm->peers[p->to].ep;
+        int rc;
+
+        bny_op_header(op, &h, p->word.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
+        h.seq = p->seq;
+        h.step = BNY_ARRIVAL_WORD;
+        h.len = h.codec_len_raw = sizeof p->word;
+        rc = ep->ops->eager(ep, &h, &p->word);
+        if (rc == BNY_AGAIN)
+            box->at[kept++] = *p;
+        else if (rc < 0)
+            bny_op_send_failed(op, p->to, rc, "");
+    }
+    box->n = kept;
+    if (kept)
+        bny_op_stir(op);
+    return kept != before;
+}
+
+int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *out)
+{
+    if (msg->hdr.step != BNY_ARRIVAL_WORD || msg->hdr.len != sizeof *out || !msg->data)
+        return 0;
+    memcpy(out, msg->data, sizeof *out);
+    return 1;
+}
+
+/* ---- a slot ---- */
+
+static int children_of(const struct bny_arrival_word *w, int *parent, int *children)
+{
+    int *parents = malloc((size_t)w->slots * sizeof *parents);
+
+    if (!parents)
+        return bny_fail(BANYAN_ENOMEM, "no memory for %d slots", w->slots);
+    bny_shape_parents(w->slots, w->depth, parents);
+    *parent = parents[w->slot];
+    *children = 0;
+    for (int s = 0; s < w->slots; s++)
+        *children += parents[s] == w->slot;
+    free(parents);
+    return 0;
+}
+
+static int make_children(struct bny_arrival *a, int n)
+{
+    size_t nfeeds = n ? (size_t)n : 1; /* of a reduce's top: one, to the root */
+
+    if (nfeeds > a->children_cap) {
+        struct bny_source *more = realloc(a->children, nfeeds * sizeof *more);
+        struct bny_feed *feeds = realloc(a->feeds, nfeeds * sizeof *feeds);
+
+        a->children = more ? more : a->children;
+        a->feeds = feeds ? feeds : a->feeds;
+        if (!more || !feeds)
+            return bny_fail(BANYAN_ENOMEM, "no memory for %d children", n);
+        memset(more + a->children_cap, 0, (nfeeds - a->children_cap) * sizeof *more);
+        a->children_cap = nfeeds;
+    }
+    for (int i = 0; i < n; i++) {
+        struct bny_source *s = &a->children[i];
+
+        s->seen = s->seen ? s->seen : malloc((size_t)a->nchunks + 1);
+        if (!s->seen)
+            return bny_fail(BANYAN_ENOMEM, "no memory for a child's chunks");
+        memset(s->seen, 0, a->nchunks);
+        s->rank = -1;
+        s->left = a->nchunks;
+        s->view_off = s->has_set = 0;
+    }
+    return 0;
+}
+
+/* 0 or an error. */
+static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int me = op->comm->rank, wants = bny_arrival_wants_result(op), parent = 0, rc;
+
+    rc = children_of(w, &parent, &a->nchildren);
+    if (rc == 0)
+        rc = make_children(a, a->nchildren);
+    if (rc == 0 && !wants && (a->nchildren || parent == BNY_SHAPE_TOP))
+        rc = bny_grow(&a->scratch, &a->scratch_cap, op->call.count * op->esz + 64, 1,
+                      "a partial sum");
+    if (rc)
+        return rc;
+    a->acc = wants ? op->out : a->scratch;
+    a->slot = w->slot;
+    a->slots = w->slots;
+    if (a->parent >= 0 && parent == BNY_SHAPE_TOP)
+        return bny_fail(BANYAN_EPROTO, "rank %d has a parent above the top", me);
+    if (a->parent < 0)
+        a->parent = parent == BNY_SHAPE_TOP ? BNY_NO_PARENT : w->rank;
+    a->has_slot = 1;
+    a->set[me / 64] |= 1ull << me % 64;
+    if (a->parent == BNY_NO_PARENT && !wants)
+        a->feeds[a->nfeeds++] = (struct bny_feed){ .to = op->call.root };
+    for (uint32_t c = 0; a->nchildren == 0 && c < a->nchunks; c++)
+        bny_stream_added(op, c);
+    return 0;
+}
+
+static int is_slot(const struct bny_op *op, const struct bny_arrival_word *w)
+{
+    int n = op->comm->n;
+
+    return (w->slots == bny_arrival_slots(&op->call, n) || w->slots == n) && w->slot >= 0 &&
+           w->slot < w->slots && w->depth >= BNY_SHAPE_STAR &&
+           w->depth <= bny_shape_depth_max(w->slots) && w->rank >= BNY_NO_PARENT &&
+           w->rank < n && w->rank != op->comm->rank;
+}
+
+static void take_early(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_msg_list early = bny_msg_list_take(&a->early);
+    struct bny_msg *msg;
+
+    while ((msg = bny_msg_list_pop_front(&early)))
+        bny_stream_message(op, bny_rank_of(&op->comm->ranks, msg->ep->peer), msg);
+}
+
+void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *w)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int n = op->comm->n, is_new = !a->has_slot && !a->late;
+    int is_desk =
+        a->server < 0 ? from == 0 || (from == 1 && n >= BNY_DESKS) : from == a->server;
+
+    bny_op_stir(op);
+    if (is_desk && is_new && w->said == BNY_SAID_SLOT && is_slot(op, w)) {
+        int rc = take_slot(op, w);
+        if (rc)
+            bny_op_send_failed(op, -1, rc, "");
+        a->server = from;
+    } else if (is_desk && is_new && w->said == BNY_SAID_LATE && op->call.first) {
+        a->late = 1;
+        a->server = from;
+    } else if (is_desk && w->said == BNY_SAID_PARENT && !a->late &&
+               a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
+               w->rank != op->comm->rank) {
+        a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
+        a->server = from;
+    } else {
+        bny_arrival_wrong(op, from, "a word that makes no sense now");
+        return;
+    }
+    if (a->has_slot || a->late)
+        take_early(op);
+}
+
+/* ---- life ---- */
+
+static int make_marks(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    size_t n = a->nchunks;
+    int rc = bny_grow(&a->marks, &a->marks_cap, 5 * n + 8, 1, "an operation's chunks");
+
+    if (rc == 0)
+        rc = bny_grow(&a->set, &a->set_cap, 2 * bny_arrival_set_bytes(op), 1, "two sets");
+    a->added = (uint16_t *)(void *)a->marks;
+    a->is_freed = a->marks + 2 * n;
+    a->have = a->marks + 3 * n;
+    a->result.seen = a->marks + 4 * n;
+    return rc;
+}
+
+static int init(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    if (!a)
+        a = op->of_path[BNY_PATH_ARRIVAL] = calloc(1, sizeof *a);
+    if (!a)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    for (size_t i = 0; i < a->children_cap; i++) /* they are of another length */
+        bny_source_free(&a->children[i]);
+    a->nchunks = bny_arrival_chunks(op);
+    return make_marks(op);
+}
+
+static void arrival_free(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    for (size_t i = 0; i < a->children_cap; i++)
+        bny_source_free(&a->children[i]);
+    free(a->children);
+    free(a->feeds);
+    free(a->out.at);
+    free(a->marks);
+    free(a->set);
+    free(a->scratch);
+    free(a->result.tile);
+    free(a);
+    op->of_path[BNY_PATH_ARRIVAL] = NULL;
+}
+
+/* The desk's. */
+static uint32_t numbers(const struct bny_op *op)
+{
+    return 1;
+}
+
+static int start(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    memset(a->marks, 0, 5 * (size_t)a->nchunks);
+    memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
+    a->begun = a->has_slot = a->late = a->told = 0;
+    a->up_set_sent = a->has_result_set = 0;
+    a->server = -1;
+    a->parent = BNY_NO_PARENT_YET;
+    a->nchildren = a->nknown = a->nfeeds = a->nsets = 0;
+    a->up_next = a->up_freed = a->nhave = 0;
+    a->result.rank = -1;
+    a->result.left = a->nchunks;
+    a->result.view_off = a->result.has_set = 0;
+    a->acc = op->out;
+    a->out.n = 0;
+    return 0;
+}
+
+/* Not in start(): the desk may answer at once, and the operation has to be there for that. */
+static void say_here(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    static const struct bny_arrival_word here = { .said = BNY_SAID_HERE };
+    int n = op->comm->n, me = op->comm->rank, desks = n < BNY_DESKS ? 1 : BNY_DESKS, rc = 0;
+
+    a->begun = 1;
+    for (int r = 0; r < (desks < 2 ? 1 : 2); r++)
+        if (r != me)
+            bny_outbox_add(op, &a->out, r, bny_op_seq(op) + 1, &here);
+    if (me < desks)
+        rc = bny_desk_open(op);
+    if (rc)
+        bny_op_send_failed(op, -1, rc, "");
+}
+
+static void tell_contributors(const struct bny_op *op)
+{
+    const struct bny_arrival *a = bny_arrival_of(op);
+    int me = op->comm->rank, n = op->comm->n;
+
+    if (!op->call.contributors)
+        return;
+    memset(op->call.contributors, 0, (size_t)n);
+    op->call.contributors[me] = a->has_slot;
+    for (int r = 0; bny_arrival_wants_result(op) && r < n; r++)
+        op->call.contributors[r] = a->set[r / 64] >> r % 64 & 1;
+}
+
+static int advance(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int moved = !a->begun;
+
+    if (!a->begun)
+        say_here(op);
+    if (a->out.n)
+        moved |= bny_outbox_flush(op, &a->out);
+    moved |= bny_stream_advance(op);
+    if (!bny_op_is_active(op) || bny_comm_has_failed(op->comm))
+        return moved;
+    if (bny_stream_is_done(op) && !(a->desk && bny_desk_is_needed(a->desk))) {
+        tell_contributors(op);
+        bny_op_complete(op, 0);
+    }
+    return moved;
+}
+
+static void message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_arrival_word w;
+
+    bny_op_stir(op);
+    if (msg->hdr.kind == BNY_MSG_READY) {
+        bny_msg_release(&op->comm->world->held, msg);
+    } else if (bny_arrival_read_word(msg, &w)) {
+        bny_msg_release(&op->comm->world->held, msg);
+        bny_arrival_word(op, from, &w);
+    } else if (a->has_slot || a->late) {
+        bny_stream_message(op, from, msg);
+    } else { /* the word that it waits for may stand behind it */
+        msg = bny_msg_hold(&op->comm->world->held, msg);
+        if (msg)
+            bny_msg_list_push_back(&a->early, msg);
+        else
+            bny_op_send_failed(op, -1, bny_fail(BANYAN_ENOMEM, "no memory for a message"), "");
+    }
+}
+
+/* Who needs what this rank has said: ranks that have come, of a desk that serves. The others
+ * may be long in coming. */
+static void note_served(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    uint64_t *served = a->set + bny_arrival_set_bytes(op) / 8;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        int is = r == a->server || r == a->parent || (a->desk && bny_desk_answers(a->desk, r));
+
+        for (int i = 0; i < a->nfeeds; i++)
+            is |= a->feeds[i].to == r;
+        served[r / 64] |= (uint64_t)(is && r != op->comm->rank) << r % 64;
+    }
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_held_pool *pool = &op->comm->world->held;
+
+    note_served(op);
+    bny_msg_list_release(pool, &a->early);
+    bny_msg_list_release(pool, &a->result.arrived);
+    for (int i = 0; i < a->nknown; i++)
+        bny_msg_list_release(pool, &a->children[i].arrived);
+    if (result)
+        bny_cookies_drop(op);
+    if (a->desk)
+        bny_desk_alone(a->desk);
+    a->desk = NULL;
+}
+
+/* ---- who is waited for ---- */
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct bny_arrival *a = bny_arrival_of(op);
+
+    if (r == op->comm->rank)
+        return 0;
+    if (a->desk && bny_desk_lacks(a->desk, r))
+        return 1;
+    if (a->server < 0)
+        return r == 0 || (r == 1 && op->comm->n >= BNY_DESKS);
+    for (int i = 0; i < a->nknown; i++)
+        if (a->children[i].rank == r && a->children[i].left)
+            return 1;
+    return r == a->server || r == a->parent;
+}
+
+static int sends_to(const struct bny_op *op, int r)
+{
+    const uint64_t *served = bny_arrival_of(op)->set + bny_arrival_set_bytes(op) / 8;
+
+    return served[r / 64] >> r % 64 & 1;
+}
+
+const struct bny_path_ops bny_path_arrival = {
+    .init = init,
+    .numbers = numbers,
+    .start = start,
+    .advance = advance,
+    .message = message,
+    .sent = bny_stream_sent,
+    .drop = drop,
+    .waits_on = waits_on,
+    .sends_to = sends_to,
+    .free = arrival_free,
+};

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
+ * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
+ * up nobody but those who need its data, and that for one hop. shape.c: the tree. desk.c: who
+ * gets which slot. stream.c: chunks. arrival.c: where an operation begins and ends.
+ *
+ * The desk is a rank that knows who has come. Every rank sends it a word; it answers with a
+ * slot, and tells each rank its parent as soon as there is one. It has to be there itself, so
+ * that one late rank does not hold up all, there are two: ranks 0 and 1; rank 2 is the third
+ * whose voice decides. Rank 0 is for itself. Rank 1 and rank 2 are for rank 0 if they hear of
+ * it first, else for rank 1 (each of the two hears of the other). So of three voices two agree
+ * whichever two are there, and never on both.
+ *
+ * A desk is an operation of its own, under the number behind that of the call: it outlives the
+ * call where others are still to come, for whom it keeps the result (opts.at_least). */
+#ifndef BNY_COLLECTIVES_ARRIVAL_H
+#define BNY_COLLECTIVES_ARRIVAL_H
+
+#include "collectives/op/op.h"
+#include "collectives/op/path.h"
+#include "collectives/xfer/xfer.h"
+
+extern const struct bny_path_ops bny_path_arrival, bny_path_desk;
+
+#define BNY_DESKS 3 /* ranks that have one: two that may serve, and the third voice */
+
+/* What a message of this path is: hdr.step. */
+enum bny_arrival_step {
+    BNY_ARRIVAL_WORD,     /* struct bny_arrival_word */
+    BNY_ARRIVAL_UP,       /* a chunk of a sum, to a parent */
+    BNY_ARRIVAL_UP_SET,   /* whose inputs are in it: a bit for each rank */
+    BNY_ARRIVAL_DOWN,     /* a chunk of the result */
+    BNY_ARRIVAL_DOWN_SET, /* whose inputs are in that */
+};
+
+enum bny_arrival_said {
+    BNY_SAID_HERE = 1, /* to a desk: its sender has come */
+    BNY_SAID_DESK,     /* between desks: its sender's is open */
+    BNY_SAID_VOICE,    /* between desks: its sender is for `rank` */
+    BNY_SAID_SLOT,     /* to a rank: its slot; rank: its parent, or one of these */
+    BNY_SAID_PARENT,   /* to a rank: its parent is `rank` */
+    BNY_SAID_LATE,     /* to a rank: its input does not count */
+};
+#define BNY_NO_PARENT_YET (-1)
+#define BNY_NO_PARENT     (-2) /* the top */
+
+struct bny_arrival_word { /* wire format */
+    uint32_t said;
+    int32_t slot, slots, depth, rank;
+};
+_Static_assert(sizeof(struct bny_arrival_word) == 20, "wire format");
+
+/* Words that are to go. A peer that cannot take one now does not hold up those for others. */
+struct bny_outbox {
+    struct bny_posted {
+        int to;
+        uint32_t seq;
+        struct bny_arrival_word word;
+    } * at;
+    size_t n, cap;
+};
+
+/* A stream of result chunks to a rank. */
+struct bny_feed {
+    int to;
+    uint32_t next, borrowed; /* chunks handed over; of these, the transport still has */
+    uint8_t set_sent;
+};
+
+/* Of a peer that sends chunks: a child, or whoever has the result. */
+struct bny_source {
+    int rank;                    /* -1: not known yet */
+    uint32_t left;               /* chunks to come */
+    uint32_t view_off;           /* bytes of the first message in `arrived` that are applied */
+    uint8_t has_set;             /* its set has come */
+    uint8_t *seen;               /* [nchunks] */
+    struct bny_msg_list arrived; /* front to back, one at a time */
+    char *tile;                  /* where a message must be in one piece */
+    size_t tile_cap;
+};
+
+struct bny_desk;
+
+struct bny_arrival {
+    struct bny_desk *desk; /* this rank's, while it is there; or NULL */
+    struct bny_outbox out;
+    uint8_t begun; /* it has said that it is here */
+    uint8_t has_slot, late;
+    uint8_t told; /* an error was reported: nothing is tried again */
+    int server;   /* whose desk answered; -1 */
+    int slot, slots, parent, nchildren, nknown;
+    size_t children_cap;
+    struct bny_source *children; /* [nchildren], the first nknown are known */
+    struct bny_feed *feeds;      /* [nchildren]; of a reduce's top: [0] the root */
+    int nfeeds;
+    struct bny_source result;
+    uint32_t nchunks, up_next, up_freed, nhave;
+    uint16_t *added;   /* [nchunks] children whose chunk is in the sum */
+    uint8_t *is_freed; /* [nchunks] ours is at the parent */
+    uint8_t *have;     /* [nchunks] of the result */
+    uint8_t *marks;    /* memory of the three */
+    uint64_t *set;     /* [n bits] whose inputs are in our sum; then in the result */
+    int nsets;         /* children's sets that are in it */
+    uint8_t up_set_sent, has_result_set;
+    struct bny_msg_list early; /* held: before it had its slot */
+    size_t marks_cap, set_cap;
+    char *acc; /* the sum; the output where there is one */
+    char *scratch;
+    size_t scratch_cap;
+};
+
+static inline struct bny_arrival *bny_arrival_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_ARRIVAL];
+}
+
+static inline int bny_arrival_wants_result(const struct bny_op *op)
+{
+    return op->call.collective == BNY_ALLREDUCE || op->call.root == op->comm->rank;
+}
+
+static inline size_t bny_arrival_set_bytes(const struct bny_op *op)
+{
+    return ((size_t)op->comm->n + 63) / 64 * 8;
+}
+
+static inline size_t bny_arrival_chunk(const struct bny_op *op, uint32_t c)
+{
+    size_t left = op->call.count - (size_t)c * op->chunk_elems;
+
+    return left < op->chunk_elems ? left : op->chunk_elems;
+}
+
+static inline uint32_t bny_arrival_chunks(const struct bny_op *op)
+{
+    return (uint32_t)((op->call.count + op->chunk_elems - 1) / op->chunk_elems);
+}
+
+/* How many ranks' inputs count. */
+static inline int bny_arrival_slots(const struct bny_call *call, int n)
+{
+    return call->first && call->first < (size_t)n ? (int)call->first : n;
+}
+
+/* ---- arrival.c ---- */
+
+/* Something that must not be was said by rank `from`: the communicator fails of it. */
+void bny_arrival_wrong(struct bny_op *op, int from, const char *what);
+/* Adds a word for rank `to` under operation number seq. */
+void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t seq,
+                    const struct bny_arrival_word *word);
+/* Sends what can go. 1: something went. */
+int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box);
+/* The first bytes of a word; 0: it is none. Does not release msg. */
+int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *out);
+/* A desk's answer, from whichever rank it is. */
+void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *word);
+
+/* ---- stream.c ---- */
+
+/* A chunk or a set of a peer; takes msg. The operation has its slot or is late. */
+void bny_stream_message(struct bny_op *op, int from, struct bny_msg *msg);
+/* Applies what has arrived, and sends what is ready. 1: moved something. */
+int bny_stream_advance(struct bny_op *op);
+/* Sends the chunks of a result that are there, and its set, under number seq. have [nchunks],
+ * set NULL: not yet. 1: moved something. */
+int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, uint32_t seq,
+                     const char *result, const uint8_t *have, const uint64_t *set);
+/* It needs nothing of anybody any more, and all that it sent is there. */
+int bny_stream_is_done(const struct bny_op *op);
+/* Chunk c needs nothing more to be the sum of this rank's tree. */
+void bny_stream_added(struct bny_op *op, uint32_t c);
+/* The transport has given memory back. */
+void bny_stream_sent(struct bny_op *op, uint32_t cookie);
+void bny_source_free(struct bny_source *s);
+
+/* ---- desk.c ---- */
+
+/* Opens this rank's desk for the operation. 0 or an error. */
+int bny_desk_open(struct bny_op *op);
+/* A word for this rank's own. */
+void bny_desk_word(struct bny_desk *desk, int from, const struct bny_arrival_word *word);
+/* Chunk c of the result is in its member's output: to be kept for those who are late. */
+void bny_desk_keep(struct bny_desk *desk, uint32_t c);
+void bny_desk_keep_set(struct bny_desk *desk);
+/* Must its member stay, as others still wait for what the desk says? */
+int bny_desk_is_needed(const struct bny_desk *desk);
+/* Its member has ended. */
+void bny_desk_alone(struct bny_desk *desk);
+/* Does it wait for rank r to come? */
+int bny_desk_lacks(const struct bny_desk *desk, int r);
+/* Has rank r come, and gets its answers here? */
+int bny_desk_answers(const struct bny_desk *desk, int r);
+
+#endif

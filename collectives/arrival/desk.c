@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The desk of an arrival reduction: which desk serves, who gets which slot, and the result for
+ * those who are late. arrival.h tells the whole. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/arrival/arrival.h"
+#include "collectives/arrival/shape.h"
+#include "collectives/local/local.h"
+#include "collectives/plan/cost.h"
+
+/* Calls whose result a desk keeps for late ranks; the next ones wait for all. */
+#define KEPT_MAX 8
+
+struct bny_desk {
+    struct bny_op op;      /* of_path[BNY_PATH_DESK] is the desk */
+    struct bny_op *member; /* the call; NULL: it has ended */
+    uint32_t seq;          /* its number */
+    int me, n;
+    /* Which desk serves */
+    int8_t serves;   /* 1, 0: the other one, -1: not known yet */
+    int8_t voice[3]; /* of ranks 0, 1 and 2: for 0 or 1; -1: not known */
+    uint8_t heard[3];
+    struct bny_outbox out;
+    /* Who has come */
+    uint8_t *here; /* [n] */
+    int *queue;    /* [n] in their order; the first ntaken have an answer */
+    int nqueue, ntaken;
+    int *order;  /* [slots] by slot */
+    int *parent; /* [slots] */
+    int slots, nfilled, depth;
+    uint8_t root_has_slot;
+    /* Who is late */
+    struct bny_feed *late; /* [n - slots] */
+    int nlate;
+    char *kept;    /* the result; NULL: not needed, or none of it is here yet */
+    uint8_t *have; /* [nchunks] */
+    uint64_t *set; /* of it; NULL: not here yet */
+};
+
+static struct bny_desk *desk_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_DESK];
+}
+
+static int keeps(const struct bny_desk *d)
+{
+    return d->slots < d->n && d->op.call.collective == BNY_ALLREDUCE;
+}
+
+/* ---- which desk serves ---- */
+
+static void tell(struct bny_desk *d, int r, const struct bny_arrival_word *w)
+{
+    if (r != d->me)
+        bny_outbox_add(&d->op, &d->out, r, d->seq, w);
+    else if (d->member)
+        bny_arrival_word(d->member, r, w);
+}
+
+static void tell_desk(struct bny_desk *d, int r, uint32_t said, int rank)
+{
+    struct bny_arrival_word w = { .said = said, .rank = rank };
+
+    if (r != d->me)
+        bny_outbox_add(&d->op, &d->out, r, d->seq + 1, &w);
+}
+
+/* Rank 0 is for itself; the others for whom they hear of first. */
+static void give_voice(struct bny_desk *d)
+{
+    int for_whom = d->me == 0 ? 0 : d->heard[0] ? 0 : d->heard[3 - d->me] ? 1 : -1;
+
+    if (d->voice[d->me] >= 0 || for_whom < 0)
+        return;
+    d->voice[d->me] = (int8_t)for_whom;
+    tell_desk(d, 0, BNY_SAID_VOICE, for_whom);
+    tell_desk(d, 1, BNY_SAID_VOICE, for_whom);
+}
+
+static void elect(struct bny_desk *d)
+{
+    int voices[2] = { 0, 0 };
+
+    if (d->n < BNY_DESKS)
+        voices[0] = 2;
+    else
+        give_voice(d);
+    for (int r = 0; r < BNY_DESKS && d->n >= BNY_DESKS; r++)
+        if (d->voice[r] >= 0)
+            voices[d->voice[r]]++;
+    if (d->serves < 0 && (voices[0] >= 2 || voices[1] >= 2))
+        d->serves = d->me < 2 && voices[d->me] >= 2;
+    if (d->serves < 0 && d->me == 2 && d->voice[2] >= 0)
+        d->serves = 0; /* it has spoken, and that was all */
+}
+
+/* ---- slots ---- */
+
+static void give_slot(struct bny_desk *d, int r)
+{
+    int s = d->nfilled++, up = d->parent[s];
+    struct bny_arrival_word w = { .said = BNY_SAID_SLOT,
+                                  .slot = s,
+                                  .slots = d->slots,
+                                  .depth = d->depth,
+                                  .rank = up == BNY_SHAPE_TOP ? BNY_NO_PARENT
+                                          : up < s            ? d->order[up]
+                                                              : BNY_NO_PARENT_YET };
+
+    d->order[s] = r;
+    d->root_has_slot |= r == d->op.call.root;
+    tell(d, r, &w);
+    w = (struct bny_arrival_word){ .said = BNY_SAID_PARENT, .rank = r };
+    for (int c = 0; c < s; c++)
+        if (d->parent[c] == s)
+            tell(d, d->order[c], &w);
+}
+
+/* A reduce's root always counts: it is the one who must have the result. */
+static int has_place(const struct bny_desk *d, int r)
+{
+    int root = d->op.call.root, left = d->slots - d->nfilled;
+
+    if (d->op.call.collective == BNY_REDUCE && r != root && !d->root_has_slot)
+        left--;
+    return left > 0;
+}
+
+static void hand_out(struct bny_desk *d)
+{
+    struct bny_arrival_word late = { .said = BNY_SAID_LATE };
+
+    while (d->serves == 1 && d->ntaken < d->nqueue) {
+        int r = d->queue[d->ntaken++];
+
+        if (has_place(d, r)) {
+            give_slot(d, r);
+            continue;
+        }
+        tell(d, r, &late);
+        if (keeps(d))
+            d->late[d->nlate++] = (struct bny_feed){ .to = r };
+    }
+}
+
+static void comes(struct bny_desk *d, int r)
+{
+    d->here[r] = 1;
+    d->queue[d->nqueue++] = r;
+}
+
+void bny_desk_word(struct bny_desk *d, int from, const struct bny_arrival_word *w)
+{
+    int is_desk = d->n >= BNY_DESKS && from < BNY_DESKS && from != d->me;
+
+    if (w->said == BNY_SAID_HERE && !d->here[from] && d->me < 2) {
+        comes(d, from);
+    } else if (w->said == BNY_SAID_DESK && is_desk) {
+        d->heard[from] = 1;
+    } else if (w->said == BNY_SAID_VOICE && is_desk && d->voice[from] < 0 && d->me < 2 &&
+               (w->rank == 0 || (w->rank == 1 && from != 0))) {
+        d->voice[from] = (int8_t)w->rank;
+        d->heard[from] = 1; /* messages may overtake each other */
+    } else {
+        bny_arrival_wrong(&d->op, from, "a word to a desk that makes no sense now");
+        return;
+    }
+    elect(d);
+    hand_out(d);
+    bny_op_stir(&d->op);
+}
+
+int bny_desk_lacks(const struct bny_desk *d, int r)
+{
+    return d->serves == 1 && !d->here[r] && d->nfilled < d->slots;
+}
+
+int bny_desk_answers(const struct bny_desk *d, int r)
+{
+    return d->serves == 1 && d->here[r];
+}
+
+int bny_desk_is_needed(const struct bny_desk *d)
+{
+    for (size_t i = 0; d->serves == 1 && i < d->out.n; i++)
+        if (d->out.at[i].seq ==
+            d->seq) /* an answer; words to a desk may find nobody for long */
+            return 1;
+    return d->serves == 1 && d->nfilled < d->slots;
+}
+
+/* ---- those who are late ---- */
+
+void bny_desk_keep(struct bny_desk *d, uint32_t c)
+{
+    size_t at = (size_t)c * d->op.chunk_elems * d->op.esz;
+
+    if (!keeps(d) || d->serves != 1)
+        return;
+    if (!d->kept)
+        d->kept = malloc(d->op.call.count * d->op.esz);
+    if (!d->kept) {
+        bny_op_send_failed(&d->op, -1,
+                           bny_fail(BANYAN_ENOMEM, "no memory to keep a result for late ranks"),
+                           "");
+        return;
+    }
+    bny_local_place(d->kept + at, d->member->out + at,
+                    bny_arrival_chunk(&d->op, c) * d->op.esz);
+    d->have[c] = 1;
+    bny_op_stir(&d->op);
+}
+
+void bny_desk_keep_set(struct bny_desk *d)
+{
+    size_t bytes = bny_arrival_set_bytes(&d->op);
+
+    if (!keeps(d) || d->serves != 1 || d->set)
+        return;
+    d->set = malloc(bytes);
+    if (!d->set) {
+        bny_op_send_failed(&d->op, -1, bny_fail(BANYAN_ENOMEM, "no memory for a set"), "");
+        return;
+    }
+    memcpy(d->set, bny_arrival_of(d->member)->set, bytes);
+    bny_op_stir(&d->op);
+}
+
+void bny_desk_alone(struct bny_desk *d)
+{
+    d->member = NULL;
+    bny_op_stir(&d->op);
+}
+
+static int is_over(const struct bny_desk *d)
+{
+    if (d->out.n)
+        return 0;
+    if (d->serves != 1)
+        return d->serves == 0;
+    if (d->nqueue < d->n)
+        return 0;
+    for (int i = 0; i < d->nlate; i++)
+        if (d->late[i].next < bny_arrival_chunks(&d->op) || d->late[i].borrowed ||
+            !d->late[i].set_sent)
+            return 0;
+    return 1;
+}
+
+/* ---- life ---- */
+
+static int memory_of(struct bny_desk *d)
+{
+    size_t n = (size_t)d->n, slots = (size_t)d->slots;
+
+    d->here = calloc(n, 1);
+    d->queue = malloc(n * sizeof *d->queue);
+    d->order = malloc(slots * sizeof *d->order);
+    d->parent = malloc(slots * sizeof *d->parent);
+    d->late = calloc(n, sizeof *d->late);
+    d->have = calloc((size_t)bny_arrival_chunks(&d->op) + 1, 1);
+    d->op.asked = calloc(n, sizeof *d->op.asked);
+    return d->here && d->queue && d->order && d->parent && d->late && d->have && d->op.asked
+               ? 0
+               : bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+}
+
+static void desk_free(struct bny_op *op)
+{
+    struct bny_desk *d = desk_of(op);
+
+    free(d->out.at);
+    free(d->here);
+    free(d->queue);
+    free(d->order);
+    free(d->parent);
+    free(d->late);
+    free(d->kept);
+    free(d->have);
+    free(d->set);
+    op->of_path[BNY_PATH_DESK] = NULL;
+}
+
+/* It is nobody's call: no deadline, no memory of a user's. */
+static void make_op(struct bny_desk *d, const struct bny_op *member)
+{
+    struct bny_op *op = &d->op;
+
+    op->comm = member->comm;
+    op->paths = member->paths;
+    op->path = op->paths[BNY_PATH_DESK];
+    op->of_path[BNY_PATH_DESK] = d;
+    op->call = (struct bny_call){ .collective = member->call.collective,
+                                  .dtype = member->call.dtype,
+                                  .root = member->call.root,
+                                  .count = member->call.count,
+                                  .first = member->call.first };
+    op->sig = member->sig;
+    op->esz = member->esz;
+    op->chunk_elems = member->chunk_elems;
+    op->plan.path = BNY_PATH_DESK;
+    op->planned = op->is_detached = 1;
+}
+
+static int kept_by(const struct banyan_comm *c)
+{
+    int kept = 0;
+
+    for (const struct bny_op *op = c->active_first; op; op = op->next)
+        kept += op->of_path[BNY_PATH_DESK] && keeps(desk_of(op));
+    return kept;
+}
+
+int bny_desk_open(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_desk *d = calloc(1, sizeof *d);
+    struct bny_cost_model m = bny_cost_model_of(&op->comm->scope);
+    int rc;
+
+    if (!d)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+    make_op(d, op);
+    d->member = op;
+    d->seq = bny_op_seq(op);
+    d->me = op->comm->rank;
+    d->n = op->comm->n;
+    d->serves = d->voice[0] = d->voice[1] = d->voice[2] = -1;
+    d->slots = kept_by(op->comm) < KEPT_MAX ? bny_arrival_slots(&op->call, d->n) : d->n;
+    rc = memory_of(d);
+    if (rc) {
+        bny_op_finish(&d->op);
+        free(d);
+        return rc;
+    }
+    d->depth = bny_shape_choose(d->slots, (double)op->call.count * (double)op->esz,
+                                (double)op->chunk_elems * (double)op->esz, m.alpha_s, m.beta);
+    bny_shape_parents(d->slots, d->depth, d->parent);
+    comes(d, d->me); /* first of all: who serves counts */
+    a->desk = d;
+    op->comm->had_desk = 1;
+    for (int r = 0; r < BNY_DESKS && d->n >= BNY_DESKS; r++)
+        tell_desk(d, r, BNY_SAID_DESK, 0);
+    rc = bny_op_start_stage(&d->op, NULL, d->seq + 1); /* it may be over and gone at once */
+    if (rc) {
+        a->desk = NULL;
+        bny_op_finish(&d->op);
+        free(d);
+    }
+    return rc;
+}
+
+static int start(struct bny_op *op)
+{
+    return 0;
+}
+
+static int advance(struct bny_op *op)
+{
+    struct bny_desk *d = desk_of(op);
+    int moved = 0;
+
+    elect(d);
+    hand_out(d);
+    if (d->out.n)
+        moved |= bny_outbox_flush(op, &d->out);
+    if (d->member && !bny_desk_is_needed(d)) /* it may have waited for that */
+        bny_op_stir(d->member);
+    for (int i = 0; i < d->nlate; i++)
+        moved |=
+            bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, d->kept, d->have, d->set);
+    if (!is_over(d) || bny_comm_has_failed(op->comm))
+        return moved;
+    bny_op_complete(op, 0); /* and it is gone */
+    return 0;
+}
+
+static void message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_arrival_word w;
+    int is_word = msg->hdr.kind == BNY_MSG_ARRIVE && bny_arrival_read_word(msg, &w);
+
+    bny_msg_release(&op->comm->world->held, msg);
+    if (is_word)
+        bny_desk_word(desk_of(op), from, &w);
+    else
+        bny_arrival_wrong(op, from, "it sent a desk what is no word");
+}
+
+static void sent(struct bny_op *op, uint32_t cookie)
+{
+    desk_of(op)->late[cookie & 0x7fffffffu].borrowed--;
+    bny_op_stir(op);
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct bny_desk *d = desk_of(op);
+
+    if (result)
+        bny_cookies_drop(op);
+    if (d->member)
+        bny_arrival_of(d->member)->desk = NULL;
+    d->member = NULL;
+}
+
+/* The call waits for others, in its desk's name too. */
+static int waits_on(const struct bny_op *op, int r)
+{
+    return 0;
+}
+
+static void done(struct bny_op *op)
+{
+    struct bny_desk *d = desk_of(op);
+
+    bny_op_finish(op);
+    free(d);
+}
+
+const struct bny_path_ops bny_path_desk = {
+    .start = start,
+    .advance = advance,
+    .message = message,
+    .sent = sent,
+    .drop = drop,
+    .waits_on = waits_on,
+    .free = desk_free,
+    .done = done,
+};

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Chunks of an arrival reduction: up to a parent as they are summed, down as they are results.
+ *
+ * A chunk that comes can be added at once, whatever its place in the order: the sum has its
+ * full length here, so nothing received ever waits for something else to be received, and no
+ * tree can be stuck for want of buffers. Two things are waited for: another child's half-viewed
+ * copy of the same chunk, and, for a result, that our own chunk is back from the transport,
+ * which may read it from where the result goes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/arrival/arrival.h"
+#include "collectives/local/local.h"
+
+#define TILE_BYTES  (128u << 10) /* as the engine's */
+#define FEED_COOKIE 0x80000000u  /* and the feed's number; else the chunk of our sum */
+
+static const struct bny_xfer both_are_here = { .ready_seen = 1 }; /* the desk said so */
+
+static size_t offset_of(const struct bny_op *op, uint32_t c)
+{
+    return (size_t)c * op->chunk_elems * op->esz;
+}
+
+/* ---- sending ---- */
+
+/* 1: handed over; 2: and borrowed; 0: not now. */
+static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr, size_t bytes,
+                   uint32_t cookie)
+{
+    struct bny_xfer_send x = { .op = op,
+                               .ep = op->comm->peers[to].ep,
+                               .peer = &both_are_here,
+                               .step = cookie,
+                               .ptr = ptr,
+                               .len = (uint32_t)bytes };
+    int rc = bny_xfer_send(&x, h);
+
+    if (rc > 0)
+        op->wire_bytes += bytes;
+    if (rc == BNY_AGAIN)
+        bny_op_stir(op);
+    else if (rc < 0)
+        bny_op_send_failed(op, to, rc, "");
+    return rc > 0 ? rc : 0;
+}
+
+static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint32_t seq,
+                    const uint64_t *set)
+{
+    struct bny_ep *ep = op->comm->peers[to].ep;
+    struct bny_hdr h;
+    int rc;
+
+    bny_op_header(op, &h, BNY_MSG_DATA);
+    h.seq = seq;
+    h.step = step;
+    h.chan = step == BNY_ARRIVAL_DOWN_SET;
+    h.len = h.codec_len_raw = (uint32_t)bny_arrival_set_bytes(op);
+    rc = ep->ops->eager(ep, &h, set);
+    if (rc == BNY_AGAIN)
+        bny_op_stir(op);
+    else if (rc < 0)
+        bny_op_send_failed(op, to, rc, "");
+    return rc == 0;
+}
+
+int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, uint32_t seq,
+                     const char *result, const uint8_t *have, const uint64_t *set)
+{
+    uint32_t nchunks = bny_arrival_chunks(op);
+    struct bny_hdr h;
+    int moved = 0, rc;
+
+    while (feed->next < nchunks && have[feed->next]) {
+        bny_op_header(op, &h, BNY_MSG_DATA);
+        h.seq = seq;
+        h.step = BNY_ARRIVAL_DOWN;
+        h.chan = 1;
+        h.chunk = feed->next;
+        rc = send_to(op, feed->to, &h, result + offset_of(op, h.chunk),
+                     bny_arrival_chunk(op, h.chunk) * op->esz, FEED_COOKIE | cookie);
+        if (!rc)
+            return moved;
+        feed->borrowed += rc == 2;
+        feed->next++;
+        moved = 1;
+    }
+    if (set && !feed->set_sent && send_set(op, feed->to, BNY_ARRIVAL_DOWN_SET, seq, set)) {
+        feed->set_sent = 1;
+        moved = 1;
+    }
+    return moved;
+}
+
+static void freed(struct bny_arrival *a, uint32_t c)
+{
+    if (!a->is_freed[c])
+        a->up_freed++;
+    a->is_freed[c] = 1;
+}
+
+static int send_up(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_hdr h;
+    int moved = 0, rc;
+
+    if (a->parent < 0)
+        return 0;
+    while (a->up_next < a->nchunks && a->added[a->up_next] == a->nchildren) {
+        uint32_t c = a->up_next;
+
+        bny_op_header(op, &h, BNY_MSG_DATA);
+        h.step = BNY_ARRIVAL_UP;
+        h.chunk = c;
+        rc = send_to(op, a->parent, &h, (a->nchildren ? a->acc : op->in) + offset_of(op, c),
+                     bny_arrival_chunk(op, c) * op->esz, c);
+        if (!rc)
+            return moved;
+        if (rc == 1)
+            freed(a, c);
+        a->up_next++;
+        moved = 1;
+    }
+    if (!a->up_set_sent && a->nsets == a->nchildren &&
+        send_set(op, a->parent, BNY_ARRIVAL_UP_SET, bny_op_seq(op), a->set)) {
+        a->up_set_sent = 1;
+        moved = 1;
+    }
+    return moved;
+}
+
+void bny_stream_sent(struct bny_op *op, uint32_t cookie)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    if (cookie & FEED_COOKIE)
+        a->feeds[cookie & ~FEED_COOKIE].borrowed--;
+    else
+        freed(a, cookie);
+    bny_op_stir(op);
+}
+
+/* ---- what has come ---- */
+
+static int set_count(const struct bny_op *op, const uint64_t *set)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < bny_arrival_set_bytes(op) / 8; i++)
+        count += __builtin_popcountll(set[i]);
+    return count;
+}
+
+static int has_strangers(const struct bny_op *op, const uint64_t *set)
+{
+    int rest = op->comm->n % 64;
+
+    return rest && set[op->comm->n / 64] >> rest;
+}
+
+/* The sum of everybody: the sets of the children must make it whole. */
+static void top_set(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    if (a->parent != BNY_NO_PARENT || a->nsets < a->nchildren || a->has_result_set)
+        return;
+    if (set_count(op, a->set) != a->slots) {
+        bny_arrival_wrong(op, op->comm->rank, "a sum lacks somebody's input");
+        return;
+    }
+    a->has_result_set = 1;
+    if (a->desk)
+        bny_desk_keep_set(a->desk);
+}
+
+/* An input that is in two children's sums would count twice. */
+static void child_set(struct bny_op *op, struct bny_source *s, const uint64_t *set)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    uint64_t both = 0;
+
+    for (size_t i = 0; i < bny_arrival_set_bytes(op) / 8; i++) {
+        both |= a->set[i] & set[i];
+        a->set[i] |= set[i];
+    }
+    if (both || !set_count(op, set))
+        bny_arrival_wrong(op, s->rank, "its sum has an input that is in another sum");
+    s->has_set = 1;
+    a->nsets++;
+}
+
+static void result_set(struct bny_op *op, struct bny_source *s, const uint64_t *set)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int me = op->comm->rank, is_in = set[me / 64] >> me % 64 & 1;
+    int slots = a->has_slot ? a->slots : bny_arrival_slots(&op->call, op->comm->n);
+
+    if (set_count(op, set) != slots || is_in != a->has_slot)
+        bny_arrival_wrong(op, s->rank, "its result is not that of the inputs that count");
+    memcpy(a->set, set, bny_arrival_set_bytes(op));
+    s->has_set = a->has_result_set = 1;
+    if (a->desk)
+        bny_desk_keep_set(a->desk);
+}
+
+/* Whose stream it is; NULL: of nobody who should send one. */
+static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_source *s = &a->result;
+
+    if (step == BNY_ARRIVAL_DOWN || step == BNY_ARRIVAL_DOWN_SET) {
+        int may = op->call.collective == BNY_REDUCE
+                      ? 1 /* its root is not told who the top is */
+                  : a->late ? from == a->server
+                            : from == a->parent;
+
+        if (s->rank < 0 && may && bny_arrival_wants_result(op) && a->parent != BNY_NO_PARENT)
+            s->rank = from;
+        return s->rank == from ? s : NULL;
+    }
+    for (int i = 0; i < a->nknown; i++)
+        if (a->children[i].rank == from)
+            return &a->children[i];
+    if (a->nknown == a->nchildren || !a->has_slot)
+        return NULL;
+    s = &a->children[a->nknown];
+    s->rank = from;
+    if (op->call.collective == BNY_ALLREDUCE)
+        a->feeds[a->nfeeds++] = (struct bny_feed){ .to = from };
+    a->nknown++;
+    return s;
+}
+
+/* 0: nobody may send this now. */
+static int takes(const struct bny_op *op, const struct bny_source *s, const struct bny_hdr *h)
+{
+    if (h->kind != BNY_MSG_DATA)
+        return 0;
+    if (h->step == BNY_ARRIVAL_UP_SET || h->step == BNY_ARRIVAL_DOWN_SET)
+        return !s->has_set && h->len == bny_arrival_set_bytes(op);
+    return h->chunk < bny_arrival_of(op)->nchunks && !s->seen[h->chunk] &&
+           h->len == bny_arrival_chunk(op, h->chunk) * op->esz;
+}
+
+static void take_set(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
+{
+    struct bny_held_pool *pool = &op->comm->world->held;
+    size_t bytes = bny_arrival_set_bytes(op);
+    uint64_t set[BNY_ARRIVAL_RANKS_MAX / 64];
+
+    if (!msg->data)
+        msg = bny_msg_hold(pool, msg);
+    if (!msg || !msg->data) {
+        bny_arrival_wrong(op, s->rank, "a short message of its did not come as one");
+        if (msg)
+            bny_msg_release(pool, msg);
+        return;
+    }
+    memcpy(set, msg->data, bytes);
+    if (has_strangers(op, set))
+        bny_arrival_wrong(op, s->rank, "its sum has inputs of ranks that do not exist");
+    else if (msg->hdr.step == BNY_ARRIVAL_UP_SET)
+        child_set(op, s, set);
+    else
+        result_set(op, s, set);
+    bny_msg_release(pool, msg);
+}
+
+void bny_stream_message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_source *s = source_of(op, from, msg->hdr.step);
+
+    if (!s || !takes(op, s, &msg->hdr)) {
+        bny_arrival_wrong(op, from, "it sent what nobody waits for");
+        bny_msg_release(&op->comm->world->held, msg);
+        return;
+    }
+    if (msg->hdr.step == BNY_ARRIVAL_UP_SET || msg->hdr.step == BNY_ARRIVAL_DOWN_SET) {
+        take_set(op, s, msg);
+        return;
+    }
+    s->seen[msg->hdr.chunk] = 1;
+    bny_msg_list_push_back(&s->arrived, msg);
+}
+
+/* ---- adding ---- */
+
+static void mark_result(struct bny_op *op, uint32_t c)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    a->have[c] = 1;
+    a->nhave++;
+    if (a->desk)
+        bny_desk_keep(a->desk, c);
+}
+
+void bny_stream_added(struct bny_op *op, uint32_t c)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    size_t off = offset_of(op, c);
+
+    if (a->parent != BNY_NO_PARENT)
+        return;
+    bny_local_finish(bny_call_averages(&op->call), op->call.dtype, a->acc + off,
+                     (a->nchildren ? a->acc : op->in) + off, bny_arrival_chunk(op, c),
+                     a->slots);
+    mark_result(op, c);
+}
+
+static void add(struct bny_op *op, uint32_t c, size_t at, const void *data, size_t bytes)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    size_t off = offset_of(op, c) + at;
+
+    bny_local_reduce(&op->call.redop, op->call.dtype, a->acc + off,
+                     (a->added[c] ? a->acc : op->in) + off, data, bytes / op->esz);
+}
+
+/* May its first message be looked at? */
+static int may_apply(const struct bny_op *op, const struct bny_source *s)
+{
+    const struct bny_arrival *a = bny_arrival_of(op);
+    uint32_t c = s->arrived.first->hdr.chunk;
+
+    if (bny_msg_is_draining(s->arrived.first))
+        return 0;
+    if (s == &a->result)
+        return a->late || a->is_freed[c];
+    for (int i = 0; i < a->nknown; i++)
+        if (&a->children[i] != s && a->children[i].view_off &&
+            a->children[i].arrived.first->hdr.chunk == c)
+            return 0;
+    return 1;
+}
+
+/* The whole message into the tile. 1: it is there, 0: not yet, or an error. */
+static int to_tile(struct bny_source *s, struct bny_msg *msg)
+{
+    int rc = bny_grow(&s->tile, &s->tile_cap, msg->hdr.len, 1, "a tile");
+    const void *ptr;
+
+    while (rc == 0 && s->view_off < msg->hdr.len) {
+        long got = msg->ep->ops->view(msg, s->view_off, msg->hdr.len - s->view_off,
+                                      s->tile + s->view_off, &ptr);
+        if (got == BNY_AGAIN)
+            return 0;
+        if (got < 0)
+            return (int)got;
+        s->view_off += (uint32_t)got;
+    }
+    return rc ? rc : 1;
+}
+
+/* Tile by tile: results to their place, summands while they are hot. */
+static int apply_viewed(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
+{
+    int is_result = s == &bny_arrival_of(op)->result;
+    uint32_t c = msg->hdr.chunk;
+
+    while (s->view_off < msg->hdr.len) {
+        uint32_t want = msg->hdr.len - s->view_off;
+        const void *ptr;
+        long got;
+
+        if (!is_result && want > TILE_BYTES)
+            want = TILE_BYTES;
+        got = msg->ep->ops->view(msg, s->view_off, want,
+                                 is_result ? op->out + offset_of(op, c) + s->view_off : NULL,
+                                 &ptr);
+        if (got == BNY_AGAIN)
+            return 0;
+        if (got < 0)
+            return (int)got;
+        if (!is_result)
+            add(op, c, s->view_off, ptr, (size_t)got);
+        s->view_off += (uint32_t)got;
+    }
+    return 1;
+}
+
+/* 1: all of the message is applied, 0: not yet, or an error. */
+static int apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
+{
+    const void *data = msg->data;
+
+    if (!data && s != &bny_arrival_of(op)->result && op->call.redop.elem_bytes) {
+        int rc = to_tile(s, msg);
+        if (rc != 1)
+            return rc;
+        data = s->tile;
+    }
+    if (!data)
+        return apply_viewed(op, s, msg);
+    if (s == &bny_arrival_of(op)->result)
+        bny_local_place(op->out + offset_of(op, msg->hdr.chunk), data, msg->hdr.len);
+    else
+        add(op, msg->hdr.chunk, 0, data, msg->hdr.len);
+    return 1;
+}
+
+static int apply_all(struct bny_op *op, struct bny_source *s)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int moved = 0;
+
+    while (s->arrived.first && may_apply(op, s)) {
+        struct bny_msg *msg = s->arrived.first;
+        uint32_t c = msg->hdr.chunk, before = s->view_off;
+        int rc = apply(op, s, msg);
+
+        moved |= rc == 1 || s->view_off != before;
+        if (rc < 0 && !a->told) {
+            a->told = 1;
+            bny_op_send_failed(op, s->rank, rc, "a chunk could not be read");
+        }
+        if (rc == 0) /* the rest of it is on its way: nobody tells when it is here */
+            bny_op_stir(op);
+        if (rc != 1)
+            break;
+        s->view_off = 0;
+        bny_msg_list_pop_front(&s->arrived);
+        bny_msg_release(&op->comm->world->held, msg);
+        s->left--;
+        if (s == &a->result)
+            mark_result(op, c);
+        else if (++a->added[c] == a->nchildren)
+            bny_stream_added(op, c);
+    }
+    return moved;
+}
+
+/* ---- a pass ---- */
+
+int bny_stream_advance(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int moved = 0;
+
+    for (int i = 0; i < a->nknown; i++)
+        moved |= apply_all(op, &a->children[i]);
+    moved |= apply_all(op, &a->result);
+    if (a->has_slot) {
+        top_set(op);
+        moved |= send_up(op);
+    }
+    for (int i = 0; i < a->nfeeds; i++)
+        moved |= bny_feed_advance(op, &a->feeds[i], (uint32_t)i, bny_op_seq(op), a->acc,
+                                  a->have, a->has_result_set ? a->set : NULL);
+    return moved;
+}
+
+int bny_stream_is_done(const struct bny_op *op)
+{
+    const struct bny_arrival *a = bny_arrival_of(op);
+    int wants = bny_arrival_wants_result(op), is_top = a->parent == BNY_NO_PARENT;
+
+    if (a->late && !wants)
+        return 1;
+    if ((wants || is_top) && (a->nhave < a->nchunks || !a->has_result_set))
+        return 0;
+    if (a->late)
+        return 1;
+    if (!a->has_slot || (!is_top && (a->up_freed < a->nchunks || !a->up_set_sent)))
+        return 0;
+    if (op->call.collective == BNY_ALLREDUCE && a->nfeeds < a->nchildren)
+        return 0;
+    for (int i = 0; i < a->nfeeds; i++)
+        if (a->feeds[i].next < a->nchunks || a->feeds[i].borrowed || !a->feeds[i].set_sent)
+            return 0;
+    return 1;
+}
+
+void bny_source_free(struct bny_source *s)
+{
+    free(s->seen);
+    free(s->tile);
+    *s = (struct bny_source){ .rank = -1 };
+}

@@ -41,7 +41,7 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
-    uint8_t had_desk; /* arrival/: words of others may come when it is gone */
+    uint8_t had_desk;             /* arrival/: words of others may come when it is gone */
     uint32_t agree_calls;         /* api/survive.c: on all members alike */
     struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */
     struct bny_groups *groups;    /* api/create_group.c */

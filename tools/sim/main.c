@@ -38,6 +38,8 @@ struct outcome { /* of a seed; from the child that ran it */
     uint64_t hash, events, ns;
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
     uint64_t init_ns, init_messages[2], init_bytes[2]; /* tell_init() */
+    uint64_t after_ns; /* from the last one's begin on */
+    uint64_t half_ns;  /* until half of the ranks were through */
 };
 
 /* ---- one run ---- */
@@ -153,17 +155,33 @@ static const char *verdict(int stuck)
     return NULL;
 }
 
-static uint64_t op_time(void)
+static int by_time(const void *a, const void *b)
 {
-    uint64_t first = UINT64_MAX, last = 0;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-    for (int r = 0; r < sim_nranks; r++) {
+    return x < y ? -1 : x > y;
+}
+
+static void op_times(struct outcome *o)
+{
+    uint64_t first = UINT64_MAX, begun = 0, *ended = malloc((size_t)sim_nranks * sizeof *ended);
+
+    for (int r = 0; r < sim_nranks && ended; r++) {
         const struct sim_rank *s = &sim_ranks[r];
 
         first = s->op_begun_ns < first ? s->op_begun_ns : first;
-        last = s->op_ended_ns > last ? s->op_ended_ns : last;
+        begun = s->op_begun_ns > begun ? s->op_begun_ns : begun;
+        ended[r] = s->op_ended_ns;
     }
-    return last > first ? last - first : 0;
+    if (!ended)
+        return;
+    qsort(ended, (size_t)sim_nranks, sizeof *ended, by_time);
+    if (ended[0] > first) {
+        o->op_ns = ended[sim_nranks - 1] - first;
+        o->after_ns = ended[sim_nranks - 1] > begun ? ended[sim_nranks - 1] - begun : 0;
+        o->half_ns = ended[(sim_nranks - 1) / 2] - first;
+    }
+    free(ended);
 }
 
 /* What init took: until the last rank was through; of the busiest rank, and of the busiest but
@@ -202,7 +220,7 @@ static void run(struct outcome *o, uint64_t seed)
     sim_faults_plan(faults, nfaults);
     stuck = sim_run((uint64_t)(opt.until_s * 1e9));
     bad = verdict(stuck);
-    o->op_ns = op_time();
+    op_times(o);
     tell_init(o);
     for (int r = 0; r < sim_nranks; r++) {
         o->deaths += sim_ranks[r].fate == SIM_DEAD;
@@ -289,8 +307,10 @@ static int run_all(void)
                (unsigned long long)o.init_bytes[0], (unsigned long long)o.init_messages[1],
                (unsigned long long)o.init_bytes[1]);
     if (opt.seeds == 1 && !sim_work.ops)
-        printf("%s of %zu bytes: %.3f us\n", sim_work.call, sim_work.bytes,
-               (double)o.op_ns * 1e-3);
+        printf("%s of %zu bytes: %.3f us, %.3f us after the last call, half of the ranks after "
+               "%.3f us\n",
+               sim_work.call, sim_work.bytes, (double)o.op_ns * 1e-3, (double)o.after_ns * 1e-3,
+               (double)o.half_ns * 1e-3);
     return failed != 0;
 }
 
@@ -313,6 +333,9 @@ static void usage(void)
          "  --window SECONDS   when faults come (0.2)\n"
          "  --survive          after a failure those who are left shrink and go on\n"
          "  --think MS         ranks compute between calls, at most so long (0)\n"
+         "  --late MS          ranks come to a call at most so late, by chance (0)\n"
+         "  --late-rank R      this one alone, by all of it\n"
+         "  --at-least K       reductions are of the first K to come (schedule arrival)\n"
          "  --gbps G           of a host's port (10)\n"
          "  --latency US       from host to host (20)\n"
          "  --topo GRAPH       a network, such as fattree:1024, in place of these two\n"
@@ -336,6 +359,9 @@ enum {
     SURVIVE,
     WINDOW,
     THINK,
+    LATE,
+    LATE_RANK,
+    AT_LEAST,
     GBPS,
     LATENCY,
     TOPO,
@@ -347,18 +373,29 @@ enum {
     HELP
 };
 
-static const struct option options[] = {
-    { "ranks", 1, NULL, RANKS },     { "per-host", 1, NULL, PER_HOST },
-    { "seed", 1, NULL, SEED },       { "seeds", 1, NULL, SEEDS },
-    { "ops", 1, NULL, OPS },         { "faults", 1, NULL, FAULTS },
-    { "some", 0, NULL, SOME },       { "survive", 0, NULL, SURVIVE },
-    { "window", 1, NULL, WINDOW },   { "think", 1, NULL, THINK },
-    { "gbps", 1, NULL, GBPS },       { "latency", 1, NULL, LATENCY },
-    { "topo", 1, NULL, TOPO },       { "schedule", 1, NULL, SCHEDULE },
-    { "timeout", 1, NULL, TIMEOUT }, { "until", 1, NULL, UNTIL },
-    { "library", 1, NULL, LIBRARY }, { "verbose", 0, NULL, VERBOSE },
-    { "help", 0, NULL, HELP },       { NULL, 0, NULL, 0 }
-};
+static const struct option options[] = { { "ranks", 1, NULL, RANKS },
+                                         { "per-host", 1, NULL, PER_HOST },
+                                         { "seed", 1, NULL, SEED },
+                                         { "seeds", 1, NULL, SEEDS },
+                                         { "ops", 1, NULL, OPS },
+                                         { "faults", 1, NULL, FAULTS },
+                                         { "some", 0, NULL, SOME },
+                                         { "survive", 0, NULL, SURVIVE },
+                                         { "window", 1, NULL, WINDOW },
+                                         { "think", 1, NULL, THINK },
+                                         { "gbps", 1, NULL, GBPS },
+                                         { "latency", 1, NULL, LATENCY },
+                                         { "topo", 1, NULL, TOPO },
+                                         { "schedule", 1, NULL, SCHEDULE },
+                                         { "timeout", 1, NULL, TIMEOUT },
+                                         { "until", 1, NULL, UNTIL },
+                                         { "late", 1, NULL, LATE },
+                                         { "late-rank", 1, NULL, LATE_RANK },
+                                         { "at-least", 1, NULL, AT_LEAST },
+                                         { "library", 1, NULL, LIBRARY },
+                                         { "verbose", 0, NULL, VERBOSE },
+                                         { "help", 0, NULL, HELP },
+                                         { NULL, 0, NULL, 0 } };
 
 static size_t size_of(const char *text)
 {
@@ -387,6 +424,9 @@ static int take(int o)
     case SOME: opt.some = 1; return 0;
     case WINDOW: opt.window_s = atof(optarg); return 0;
     case THINK: sim_work.think_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
+    case LATE: sim_work.late_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
+    case LATE_RANK: sim_work.late_rank = atoi(optarg); return sim_work.late_rank < 0;
+    case AT_LEAST: sim_work.at_least = atoi(optarg); return sim_work.at_least < 1;
     case GBPS: opt.gbps = atof(optarg); return opt.gbps <= 0;
     case LATENCY: opt.latency_us = atof(optarg); return opt.latency_us < 0;
     case TOPO: opt.graph = sim_work.topology = optarg; return 0;
@@ -439,8 +479,9 @@ int main(int argc, char **argv)
     int o, rc = 0;
 
     sim_real_find();
-    sim_work =
-        (struct sim_work){ .ops = 20, .repeats = 1, .init_timeout_s = 60, .op_timeout_s = 30 };
+    sim_work = (struct sim_work){
+        .ops = 20, .repeats = 1, .init_timeout_s = 60, .op_timeout_s = 30, .late_rank = -1
+    };
     while (!rc && (o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (o == HELP || o == 'h') {
             usage();

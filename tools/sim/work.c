@@ -40,6 +40,7 @@ struct job {
     struct banyan_comm *comm;
     int32_t *members; /* [n] of the job's ranks */
     uint32_t *in, *out;
+    uint8_t *in_sum; /* [n] whose inputs are in the result */
     int op, n, me, root;
     size_t count;
     uint64_t own; /* chances of this rank alone */
@@ -50,7 +51,8 @@ static uint32_t sum(const struct job *j, size_t i)
     uint32_t x = 0;
 
     for (int r = 0; r < j->n; r++)
-        x += value(j->op, j->members[r], i);
+        if (j->in_sum[r])
+            x += value(j->op, j->members[r], i);
     return x;
 }
 
@@ -59,33 +61,55 @@ static void ended(const struct job *j)
     j->r->op_ended_ns = sim_time();
 }
 
-static int run_allreduce(struct job *j)
+/* Of whom the result is, as the call says: of ranks of the communicator. 1: that cannot be. */
+static int contributors_wrong(const struct job *j)
 {
-    int rc;
+    int m = 0;
+
+    for (int r = 0; r < j->n; r++)
+        m += j->in_sum[r];
+    return m != j->n && (m != sim_work.at_least || !sim_work.at_least);
+}
+
+static int reduction(struct job *j, int is_reduce)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    int rc, gets = !is_reduce || j->me == j->root;
 
     for (size_t i = 0; i < j->count; i++)
         j->in[i] = value(j->op, j->r->rank, i);
-    rc = j->r->api->allreduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->comm, NULL);
+    if (sim_work.at_least) {
+        o.schedule = "arrival";
+        o.at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
+    }
+    o.contributors = j->in_sum;
+    if (is_reduce)
+        rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root,
+                               j->comm, &o);
+    else
+        rc = j->r->api->allreduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->comm, &o);
     ended(j);
-    for (size_t i = 0; rc == 0 && i < j->count; i += stride(j->n, j->count))
+    if (rc || !gets)
+        return rc;
+    if (contributors_wrong(j)) {
+        snprintf(j->r->text, sizeof j->r->text, "operation %d: the contributors are wrong",
+                 j->op);
+        return 1;
+    }
+    for (size_t i = 0; i < j->count; i += stride(j->n, j->count))
         if (j->out[i] != sum(j, i))
-            return wrong(j->r, "allreduce", j->op, i);
-    return rc;
+            return wrong(j->r, is_reduce ? "reduce" : "allreduce", j->op, i);
+    return 0;
+}
+
+static int run_allreduce(struct job *j)
+{
+    return reduction(j, 0);
 }
 
 static int run_reduce(struct job *j)
 {
-    int rc;
-
-    for (size_t i = 0; i < j->count; i++)
-        j->in[i] = value(j->op, j->r->rank, i);
-    rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root, j->comm,
-                           NULL);
-    ended(j);
-    for (size_t i = 0; rc == 0 && j->me == j->root && i < j->count; i += stride(j->n, j->count))
-        if (j->out[i] != sum(j, i))
-            return wrong(j->r, "reduce", j->op, i);
-    return rc;
+    return reduction(j, 1);
 }
 
 static int run_broadcast(struct job *j)
@@ -162,6 +186,18 @@ static void think(uint64_t *s)
         nanosleep(&ts, NULL);
 }
 
+static void be_late(struct job *j)
+{
+    uint64_t ns = sim_work.late_ns;
+    struct timespec ts;
+
+    if (!ns || (sim_work.late_rank >= 0 && sim_work.late_rank != j->r->rank))
+        return;
+    ns = sim_work.late_rank < 0 ? bny_rng_below(&j->own, ns) : ns;
+    ts = (struct timespec){ .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
+    nanosleep(&ts, NULL);
+}
+
 /* The operation with the job's number: what it is depends on the seed and the number alone. */
 static int one(struct job *j)
 {
@@ -177,6 +213,7 @@ static int one(struct job *j)
         j->count = sim_work.bytes / 4;
         rc = j->r->api->barrier(j->comm, NULL);
     }
+    be_late(j);
     j->r->op_begun_ns = sim_time();
     rc = rc ? rc : calls[which].run(j);
     think(&j->own);
@@ -277,6 +314,7 @@ int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
     j.in = malloc(elems * 4);
     j.out = malloc(elems * 4);
     j.members = malloc((size_t)sim_nranks * sizeof *j.members);
+    j.in_sum = malloc((size_t)sim_nranks);
     for (int i = 0; i < sim_nranks; i++)
         j.members[i] = i;
     if (sim_work.survive)
@@ -291,5 +329,6 @@ int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
     free(j.in);
     free(j.out);
     free(j.members);
+    free(j.in_sum);
     return rc;
 }

@@ -50,6 +50,9 @@ struct sim_work {
     int survive;          /* after a failure those who are left go on */
     double init_timeout_s, op_timeout_s;
     uint64_t think_ns; /* between operations at most so long */
+    uint64_t late_ns;  /* before the call of a rank at most so long, by chance */
+    int late_rank;     /* this one alone is late, by all of it; -1: all are, by chance */
+    int at_least;      /* of arrival reductions */
 };
 extern struct sim_work sim_work;
 

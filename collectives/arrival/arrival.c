@@ -49,6 +49,7 @@ int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
         bny_op_header(op, &h, p->word.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
         h.seq = p->seq;
         h.step = BNY_ARRIVAL_WORD;
+        h.chan = 1; /* not behind the sums of the same rank */
         h.len = h.codec_len_raw = sizeof p->word;
         rc = ep->ops->eager(ep, &h, &p->word);
         if (rc == BNY_AGAIN)

@@ -168,6 +168,7 @@ void bny_desk_word(struct bny_desk *d, int from, const struct bny_arrival_word *
     }
     elect(d);
     hand_out(d);
+    bny_outbox_flush(&d->op, &d->out); /* before this rank's own sums */
     bny_op_stir(&d->op);
 }
 

@@ -90,7 +90,7 @@ static int children_of(const struct bny_arrival_word *w, int *parent, int *child
 
 static int make_children(struct bny_arrival *a, int n)
 {
-    size_t nfeeds = n ? (size_t)n : 1; /* of a reduce's top: one, to the root */
+    size_t nfeeds = n ? (size_t)n : 1; /* the first of a chain has no child, and one feed */
 
     if (nfeeds > a->children_cap) {
         struct bny_source *more = realloc(a->children, nfeeds * sizeof *more);
@@ -126,7 +126,7 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     rc = children_of(w, &parent, &a->nchildren);
     if (rc == 0)
         rc = make_children(a, a->nchildren);
-    if (rc == 0 && !wants && (a->nchildren || parent == BNY_SHAPE_TOP))
+    if (rc == 0 && !wants && a->nchildren)
         rc = bny_grow(&a->scratch, &a->scratch_cap, op->call.count * op->esz + 64, 1,
                       "a partial sum");
     if (rc)
@@ -134,14 +134,18 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     a->acc = wants ? op->out : a->scratch;
     a->slot = w->slot;
     a->slots = w->slots;
-    if (a->parent >= 0 && parent == BNY_SHAPE_TOP)
-        return bny_fail(BANYAN_EPROTO, "rank %d has a parent above the top", me);
+    if (parent == BNY_SHAPE_TOP && (a->parent >= 0 || !wants))
+        return bny_fail(BANYAN_EPROTO, "rank %d cannot be the top", me);
     if (a->parent < 0)
         a->parent = parent == BNY_SHAPE_TOP ? BNY_NO_PARENT : w->rank;
     a->has_slot = 1;
+    /* Back the same way, whoever came last but one would send the sum up and the result down,
+     * each of full length, at the same time. */
+    a->is_chain = w->depth == 0;
+    a->feeds_due = op->call.collective != BNY_ALLREDUCE ? 0
+                   : !a->is_chain                       ? a->nchildren
+                                  : w->slots > 1 && w->slot != w->slots - 2;
     a->set[me / 64] |= 1ull << me % 64;
-    if (a->parent == BNY_NO_PARENT && !wants)
-        a->feeds[a->nfeeds++] = (struct bny_feed){ .to = op->call.root };
     for (uint32_t c = 0; a->nchildren == 0 && c < a->nchunks; c++)
         bny_stream_added(op, c);
     return 0;
@@ -170,7 +174,7 @@ static void take_early(struct bny_op *op)
 void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    int n = op->comm->n, is_new = !a->has_slot && !a->late;
+    int n = op->comm->n, is_new = !a->has_slot && !a->late && !a->together;
     int is_desk =
         a->server < 0 ? from == 0 || (from == 1 && n >= BNY_DESKS) : from == a->server;
 
@@ -183,7 +187,10 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
     } else if (is_desk && is_new && w->said == BNY_SAID_LATE && op->call.first) {
         a->late = 1;
         a->server = from;
-    } else if (is_desk && w->said == BNY_SAID_PARENT && !a->late &&
+    } else if (is_desk && is_new && w->said == BNY_SAID_TOGETHER && !op->call.first) {
+        a->together = 1;
+        a->server = from;
+    } else if (is_desk && w->said == BNY_SAID_PARENT && !a->late && !a->together &&
                a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
                w->rank != op->comm->rank) {
         a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
@@ -240,14 +247,18 @@ static void arrival_free(struct bny_op *op)
     free(a->set);
     free(a->scratch);
     free(a->result.tile);
+    if (a->child.comm && op->comm)
+        bny_op_finish(&a->child);
+    else if (a->child.comm)
+        bny_op_finish_orphan(&a->child);
     free(a);
     op->of_path[BNY_PATH_ARRIVAL] = NULL;
 }
 
-/* The desk's. */
+/* The desk's, and the child's. */
 static uint32_t numbers(const struct bny_op *op)
 {
-    return 1;
+    return 2;
 }
 
 static int start(struct bny_op *op)
@@ -257,10 +268,11 @@ static int start(struct bny_op *op)
     memset(a->marks, 0, 5 * (size_t)a->nchunks);
     memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
     a->begun = a->has_slot = a->late = a->told = 0;
+    a->together = a->runs = 0;
     a->up_set_sent = a->has_result_set = 0;
     a->server = -1;
     a->parent = BNY_NO_PARENT_YET;
-    a->nchildren = a->nknown = a->nfeeds = a->nsets = 0;
+    a->nchildren = a->nknown = a->nfeeds = a->feeds_due = a->nsets = 0;
     a->up_next = a->up_freed = a->nhave = 0;
     a->result.rank = -1;
     a->result.left = a->nchunks;
@@ -296,8 +308,51 @@ static void tell_contributors(const struct bny_op *op)
         return;
     memset(op->call.contributors, 0, (size_t)n);
     op->call.contributors[me] = a->has_slot;
+    if (a->together)
+        memset(op->call.contributors, 1, (size_t)n);
+    if (a->together)
+        return;
     for (int r = 0; bny_arrival_wants_result(op) && r < n; r++)
         op->call.contributors[r] = a->set[r / 64] >> r % 64 & 1;
+}
+
+/* 0 or an error. */
+static int start_child(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_call call = op->call;
+    int rc;
+
+    call.sendbuf = op->in;
+    call.recvbuf = op->out;
+    call.contributors = NULL;
+    if (call.redop.wire == 0xfd) { /* op->in is scaled already */
+        rc = bny_redop_get(&call.redop, BANYAN_SUM, call.dtype);
+        if (rc)
+            return rc;
+    }
+    bny_call_set_schedule(&call, "static");
+    rc = bny_op_init(&a->child, op->comm, &call);
+    return rc ? rc : bny_op_start_stage(&a->child, op, bny_op_seq(op) + 2);
+}
+
+static void advance_child(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int rc = 0;
+
+    if (!a->runs) {
+        a->runs = 1;
+        rc = start_child(op);
+        if (rc)
+            bny_op_send_failed(op, -1, rc, "");
+        a->told |= rc != 0;
+    }
+    if (!a->told && bny_op_is_done(&a->child) && !a->child.result && !a->out.n &&
+        !(a->desk && bny_desk_is_needed(a->desk))) {
+        tell_contributors(op);
+        bny_op_complete(op, 0);
+    }
 }
 
 static int advance(struct bny_op *op)
@@ -309,6 +364,10 @@ static int advance(struct bny_op *op)
         say_here(op);
     if (a->out.n)
         moved |= bny_outbox_flush(op, &a->out);
+    if (a->together) {
+        advance_child(op);
+        return moved;
+    }
     moved |= bny_stream_advance(op);
     if (!bny_op_is_active(op) || bny_comm_has_failed(op->comm))
         return moved;
@@ -374,6 +433,17 @@ static void drop(struct bny_op *op, int result)
     a->desk = NULL;
 }
 
+static int is_busy(const struct bny_arrival *a)
+{
+    return a->runs && !a->told && !bny_op_is_done(&a->child);
+}
+
+/* After a failure the child may still be closing: it completes us when it has. */
+static int close_child(struct bny_op *op)
+{
+    return is_busy(bny_arrival_of(op)) ? BNY_AGAIN : 0;
+}
+
 /* ---- who is waited for ---- */
 
 static int waits_on(const struct bny_op *op, int r)
@@ -384,6 +454,8 @@ static int waits_on(const struct bny_op *op, int r)
         return 0;
     if (a->desk && bny_desk_lacks(a->desk, r))
         return 1;
+    if (is_busy(a))
+        return bny_op_waits_on(&a->child, r);
     if (a->server < 0)
         return r == 0 || (r == 1 && op->comm->n >= BNY_DESKS);
     for (int i = 0; i < a->nknown; i++)
@@ -407,6 +479,7 @@ const struct bny_path_ops bny_path_arrival = {
     .message = message,
     .sent = bny_stream_sent,
     .drop = drop,
+    .close = close_child,
     .waits_on = waits_on,
     .sends_to = sends_to,
     .free = arrival_free,

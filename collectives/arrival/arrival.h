@@ -11,6 +11,9 @@
  * it first, else for rank 1 (each of the two hears of the other). So of three voices two agree
  * whichever two are there, and never on both.
  *
+ * Where all come within 2 ms the desk says so, and the call runs a static schedule, as a child
+ * under the second number behind its own.
+ *
  * A desk is an operation of its own, under the number behind that of the call: it outlives the
  * call where others are still to come, for whom it keeps the result (opts.at_least). */
 #ifndef BNY_COLLECTIVES_ARRIVAL_H
@@ -40,6 +43,7 @@ enum bny_arrival_said {
     BNY_SAID_SLOT,     /* to a rank: its slot; rank: its parent, or one of these */
     BNY_SAID_PARENT,   /* to a rank: its parent is `rank` */
     BNY_SAID_LATE,     /* to a rank: its input does not count */
+    BNY_SAID_TOGETHER, /* to a rank: all have come, a static schedule runs */
 };
 #define BNY_NO_PARENT_YET (-1)
 #define BNY_NO_PARENT     (-2) /* the top */
@@ -84,6 +88,8 @@ struct bny_desk;
 struct bny_arrival {
     struct bny_desk *desk; /* this rank's, while it is there; or NULL */
     struct bny_outbox out;
+    struct bny_op child; /* the static schedule's, where all came together */
+    uint8_t together, runs;
     uint8_t begun; /* it has said that it is here */
     uint8_t has_slot, late;
     uint8_t told; /* an error was reported: nothing is tried again */
@@ -91,8 +97,9 @@ struct bny_arrival {
     int slot, slots, parent, nchildren, nknown;
     size_t children_cap;
     struct bny_source *children; /* [nchildren], the first nknown are known */
-    struct bny_feed *feeds;      /* [nchildren]; of a reduce's top: [0] the root */
-    int nfeeds;
+    struct bny_feed *feeds;      /* [feeds_due] of an allreduce */
+    int nfeeds, feeds_due;       /* so many it will have */
+    uint8_t is_chain;            /* the result goes round: top, slot 0, 1, ... */
     struct bny_source result;
     uint32_t nchunks, up_next, up_freed, nhave;
     uint16_t *added;   /* [nchunks] children whose chunk is in the sum */

@@ -12,6 +12,11 @@
 /* Calls whose result a desk keeps for late ranks; the next ones wait for all. */
 #define KEPT_MAX 8
 
+/* So long slots of sums of so many bytes wait for all ranks to come, who then run what is built
+ * for that: it sends 2 (n - 1) / n S a rank, arrival trees 2 S. */
+#define TOGETHER_NS    2000000u
+#define TOGETHER_BYTES (1u << 20)
+
 struct bny_desk {
     struct bny_op op;      /* of_path[BNY_PATH_DESK] is the desk */
     struct bny_op *member; /* the call; NULL: it has ended */
@@ -29,7 +34,8 @@ struct bny_desk {
     int *order;  /* [slots] by slot */
     int *parent; /* [slots] */
     int slots, nfilled, depth;
-    uint8_t root_has_slot;
+    int next, top;     /* the next slot to be given; the last of all sums */
+    uint64_t until_ns; /* 0: slots are given at once */
     /* Who is late */
     struct bny_feed *late; /* [n - slots] */
     int nlate;
@@ -97,45 +103,77 @@ static void elect(struct bny_desk *d)
 
 /* ---- slots ---- */
 
-static void give_slot(struct bny_desk *d, int r)
+/* The next free slot; the top of a reduce is the root's, whenever it comes: the sum ends there.
+ */
+static int free_slot(struct bny_desk *d, int r)
 {
-    int s = d->nfilled++, up = d->parent[s];
+    int is_reduce = d->op.call.collective == BNY_REDUCE;
+
+    if (is_reduce && r == d->op.call.root)
+        return d->top;
+    d->next += is_reduce && d->next == d->top;
+    return d->next < d->slots ? d->next++ : -1;
+}
+
+static void give_slot(struct bny_desk *d, int r, int s)
+{
+    int up = d->parent[s];
     struct bny_arrival_word w = { .said = BNY_SAID_SLOT,
                                   .slot = s,
                                   .slots = d->slots,
                                   .depth = d->depth,
-                                  .rank = up == BNY_SHAPE_TOP ? BNY_NO_PARENT
-                                          : up < s            ? d->order[up]
-                                                              : BNY_NO_PARENT_YET };
+                                  .rank = up == BNY_SHAPE_TOP ? BNY_NO_PARENT : d->order[up] };
 
+    d->nfilled++;
     d->order[s] = r;
-    d->root_has_slot |= r == d->op.call.root;
     tell(d, r, &w);
     w = (struct bny_arrival_word){ .said = BNY_SAID_PARENT, .rank = r };
-    for (int c = 0; c < s; c++)
-        if (d->parent[c] == s)
+    for (int c = 0; c < d->slots; c++)
+        if (d->parent[c] == s && d->order[c] >= 0)
             tell(d, d->order[c], &w);
 }
 
-/* A reduce's root always counts: it is the one who must have the result. */
-static int has_place(const struct bny_desk *d, int r)
+/* All came together: what is built for that is faster. */
+static void run_static(struct bny_desk *d)
 {
-    int root = d->op.call.root, left = d->slots - d->nfilled;
+    struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER };
 
-    if (d->op.call.collective == BNY_REDUCE && r != root && !d->root_has_slot)
-        left--;
-    return left > 0;
+    for (int r = 0; r < d->n; r++)
+        tell(d, r, &w);
+    d->ntaken = d->nqueue;
+    d->nfilled = d->slots;
+}
+
+/* Are slots to wait for a moment, as all may come together? */
+static int waits_for_all(struct bny_desk *d)
+{
+    struct bny_world *w = d->op.comm->world;
+
+    if (!d->until_ns || bny_deadline_passed(d->until_ns)) {
+        d->until_ns = 0;
+        return 0;
+    }
+    if (!w->due_ns || d->until_ns < w->due_ns)
+        w->due_ns = d->until_ns;
+    bny_op_stir(&d->op);
+    return 1;
 }
 
 static void hand_out(struct bny_desk *d)
 {
     struct bny_arrival_word late = { .said = BNY_SAID_LATE };
 
-    while (d->serves == 1 && d->ntaken < d->nqueue) {
-        int r = d->queue[d->ntaken++];
+    if (d->serves != 1 || d->ntaken == d->nqueue)
+        return;
+    if (d->until_ns && d->nqueue == d->n)
+        run_static(d);
+    else if (waits_for_all(d))
+        return;
+    while (d->ntaken < d->nqueue) {
+        int r = d->queue[d->ntaken++], s = free_slot(d, r);
 
-        if (has_place(d, r)) {
-            give_slot(d, r);
+        if (s >= 0) {
+            give_slot(d, r, s);
             continue;
         }
         tell(d, r, &late);
@@ -338,6 +376,12 @@ int bny_desk_open(struct bny_op *op)
     d->depth = bny_shape_choose(d->slots, (double)op->call.count * (double)op->esz,
                                 (double)op->chunk_elems * (double)op->esz, m.alpha_s, m.beta);
     bny_shape_parents(d->slots, d->depth, d->parent);
+    for (int i = 0; i < d->slots; i++) {
+        d->order[i] = BNY_NO_PARENT_YET;
+        d->top = d->parent[i] == BNY_SHAPE_TOP ? i : d->top;
+    }
+    if (!op->call.first && op->call.count * op->esz >= TOGETHER_BYTES)
+        d->until_ns = bny_now_ns() + TOGETHER_NS;
     comes(d, d->me); /* first of all: who serves counts */
     a->desk = d;
     op->comm->had_desk = 1;

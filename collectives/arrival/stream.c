@@ -206,6 +206,26 @@ static void result_set(struct bny_op *op, struct bny_source *s, const uint64_t *
         bny_desk_keep_set(a->desk);
 }
 
+/* May the result come from this rank? The first of a chain is not told who the top is. */
+static int may_have_result(const struct bny_arrival *a, int from)
+{
+    if (a->late)
+        return from == a->server;
+    if (!a->is_chain)
+        return from == a->parent;
+    return a->parent != BNY_NO_PARENT &&
+           (a->nchildren == 0 || (a->nknown && from == a->children[0].rank));
+}
+
+/* Of a chain: the result goes from the top to slot 0, which is the desk's own, and up again. */
+static void feed_chain(struct bny_arrival *a)
+{
+    int to = a->parent == BNY_NO_PARENT ? a->server : a->parent;
+
+    if (a->is_chain && a->nfeeds < a->feeds_due && to >= 0)
+        a->feeds[a->nfeeds++] = (struct bny_feed){ .to = to };
+}
+
 /* Whose stream it is; NULL: of nobody who should send one. */
 static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
 {
@@ -213,12 +233,7 @@ static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
     struct bny_source *s = &a->result;
 
     if (step == BNY_ARRIVAL_DOWN || step == BNY_ARRIVAL_DOWN_SET) {
-        int may = op->call.collective == BNY_REDUCE
-                      ? 1 /* its root is not told who the top is */
-                  : a->late ? from == a->server
-                            : from == a->parent;
-
-        if (s->rank < 0 && may && bny_arrival_wants_result(op) && a->parent != BNY_NO_PARENT)
+        if (s->rank < 0 && op->call.collective == BNY_ALLREDUCE && may_have_result(a, from))
             s->rank = from;
         return s->rank == from ? s : NULL;
     }
@@ -229,7 +244,7 @@ static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
         return NULL;
     s = &a->children[a->nknown];
     s->rank = from;
-    if (op->call.collective == BNY_ALLREDUCE)
+    if (op->call.collective == BNY_ALLREDUCE && !a->is_chain)
         a->feeds[a->nfeeds++] = (struct bny_feed){ .to = from };
     a->nknown++;
     return s;
@@ -446,6 +461,7 @@ int bny_stream_advance(struct bny_op *op)
     moved |= apply_all(op, &a->result);
     if (a->has_slot) {
         top_set(op);
+        feed_chain(a);
         moved |= send_up(op);
     }
     for (int i = 0; i < a->nfeeds; i++)
@@ -467,7 +483,7 @@ int bny_stream_is_done(const struct bny_op *op)
         return 1;
     if (!a->has_slot || (!is_top && (a->up_freed < a->nchunks || !a->up_set_sent)))
         return 0;
-    if (op->call.collective == BNY_ALLREDUCE && a->nfeeds < a->nchildren)
+    if (a->nfeeds < a->feeds_due)
         return 0;
     for (int i = 0; i < a->nfeeds; i++)
         if (a->feeds[i].next < a->nchunks || a->feeds[i].borrowed || !a->feeds[i].set_sent)

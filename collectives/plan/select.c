@@ -349,6 +349,9 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
 {
     int rc = -BANYAN_ENOTSUP;
 
+    if (!strcmp(call->schedule, "static")) /* of arrival/ alone, whose own name may be the
+                                              communicator's */
+        return choose_auto(s, call, plan);
     if (strcmp(call->schedule, "auto") != 0 && call->schedule[0]) {
         rc = choose_forced(s, call, call->schedule, plan);
         if (rc == -BANYAN_ENOTSUP && !strcmp(call->schedule, "arrival"))

@@ -55,7 +55,6 @@ static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint3
     bny_op_header(op, &h, BNY_MSG_DATA);
     h.seq = seq;
     h.step = step;
-    h.chan = step == BNY_ARRIVAL_DOWN_SET;
     h.len = h.codec_len_raw = (uint32_t)bny_arrival_set_bytes(op);
     rc = ep->ops->eager(ep, &h, set);
     if (rc == BNY_AGAIN)
@@ -76,7 +75,6 @@ int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, 
         bny_op_header(op, &h, BNY_MSG_DATA);
         h.seq = seq;
         h.step = BNY_ARRIVAL_DOWN;
-        h.chan = 1;
         h.chunk = feed->next;
         rc = send_to(op, feed->to, &h, result + offset_of(op, h.chunk),
                      bny_arrival_chunk(op, h.chunk) * op->esz, FEED_COOKIE | cookie);

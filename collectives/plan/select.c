@@ -395,6 +395,21 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
     return 0;
 }
 
+#define ARRIVAL_CHUNKS    32u /* a chain is as many chunks longer as it has ranks */
+#define ARRIVAL_CHUNK_MIN (16u << 10)
+
+static size_t arrival_chunk(const struct bny_scope *s, const struct bny_call *call)
+{
+    static const struct bny_program one_block = { .nblocks = 1 };
+    size_t most = bny_chunk_of(s, call, NULL, &one_block), want;
+
+    if (call->chunk_bytes || s->chunk_bytes)
+        return most;
+    want = (size_t)bny_call_bytes(s, call) / ARRIVAL_CHUNKS & ~(size_t)63;
+    want = want < ARRIVAL_CHUNK_MIN ? ARRIVAL_CHUNK_MIN : want;
+    return want < most ? want : most;
+}
+
 static int choose_path(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     int rc;
@@ -415,10 +430,8 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
     if (rc)
         return rc;
     if (!strcmp(plan->schedule, "arrival")) {
-        static const struct bny_program one_block = { .nblocks = 1 };
-
         plan->path = BNY_PATH_ARRIVAL;
-        plan->chunk_bytes = bny_chunk_of(s, call, NULL, &one_block);
+        plan->chunk_bytes = arrival_chunk(s, call);
         return 0;
     }
     if (strcmp(plan->schedule, "oneshot") != 0)

@@ -38,8 +38,8 @@ struct outcome { /* of a seed; from the child that ran it */
     uint64_t hash, events, ns;
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
     uint64_t init_ns, init_messages[2], init_bytes[2]; /* tell_init() */
-    uint64_t after_ns; /* from the last one's begin on */
-    uint64_t half_ns;  /* until half of the ranks were through */
+    uint64_t after_ns;                                 /* from the last one's begin on */
+    uint64_t half_ns; /* until half of the ranks were through */
 };
 
 /* ---- one run ---- */

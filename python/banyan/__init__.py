@@ -56,7 +56,7 @@ class Opts(ctypes.Structure):
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
         ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
-        ("participants", POINTER(c_uint8)),
+        ("participants", POINTER(c_uint8)), ("at_least", c_int), ("contributors", POINTER(c_uint8)),
     ]
 
 
@@ -340,7 +340,7 @@ def _allgather_shim(function):
 
 
 def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, chunk_bytes=0,
-          shape=None, participants=None):
+          shape=None, participants=None, at_least=0, contributors=None):
     dims = [_whole(d, 64, True, "shape") for d in shape or ()]
     return Opts(ctypes.sizeof(Opts), _text(schedule, "schedule") or None, _text(codec, "codec") or None,
                 -1.0 if timeout is None else timeout, _whole(tag, 32, False, "tag"),
@@ -348,7 +348,10 @@ def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, ch
                 _whole(chunk_bytes, 8 * ctypes.sizeof(c_size_t), False, "chunk_bytes"),
                 (c_int64 * len(dims))(*dims) if dims else None, len(dims), None,
                 None if participants is None else
-                (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]))
+                (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]),
+                _int(at_least, "at_least").value,
+                None if contributors is None else
+                (c_uint8 * len(contributors)).from_buffer(contributors))
 
 
 class Comm:
@@ -596,7 +599,7 @@ class Comm:
 
 
 _OPTIONS = ("schedule", "codec", "timeout", "tag", "deterministic", "chunk_bytes", "shape",
-            "participants")
+            "participants", "at_least", "contributors")
 
 
 def _add_collective(name):
@@ -609,6 +612,10 @@ def _add_collective(name):
         if chosen.get("participants") is not None and len(chosen["participants"]) != self.size:
             raise ValueError(f"participants: one for each of the {self.size} ranks, "
                              f"not {len(chosen['participants'])}")
+        if chosen.get("contributors") is not None:
+            if len(chosen["contributors"]) != self.size or memoryview(chosen["contributors"]).itemsize != 1:
+                raise ValueError(f"contributors: a writable buffer with a byte for each of the {self.size} ranks, "
+                                 "such as a bytearray")
         opts = _opts(**chosen)
         return before + [self._live(), byref(opts)], result, keep + [opts]
 

@@ -46,6 +46,8 @@ static void print_opts(void)
     AT(opts, ndim);
     AT(opts, codec_state);
     AT(opts, participants);
+    AT(opts, at_least);
+    AT(opts, contributors);
 }
 
 static void print_values(void)

@@ -65,6 +65,22 @@ class Collectives(unittest.TestCase):
         COMM.broadcast(data)
         self.assertEqual(data, b"seed")
 
+    def test_contributors(self):
+        """The first to come suffice; each learns whose blocks are in the sum."""
+        into = bytearray(self.n)
+        out = COMM.allreduce(block(self.rank), schedule="arrival", at_least=1 if self.n > 1 else 0, contributors=into)
+        self.assertEqual(sum(into), 1)
+        numpy.testing.assert_array_equal(out, block(into.index(1)))
+        COMM.barrier()
+        out = COMM.allreduce(block(self.rank), contributors=into)
+        self.assertEqual(into, bytearray([1]) * self.n)
+        numpy.testing.assert_array_equal(out, sum(block(r) for r in range(self.n)))
+        for wrong in bytearray(self.n + 1), b"x" * self.n, 5, numpy.zeros(self.n, "int32"):
+            with self.assertRaises((ValueError, TypeError, BufferError)):
+                COMM.allreduce(block(self.rank), contributors=wrong)
+        with self.assertRaisesRegex(banyan.Error, "at_least"):
+            COMM.allreduce(block(self.rank), at_least=1)
+
     def test_participants(self):
         chosen = [r % 2 == 0 for r in range(self.n)]
         out = numpy.zeros(5, "float32")

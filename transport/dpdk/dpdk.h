@@ -45,6 +45,7 @@
 #define DP_JOIN_NS     15000000000u /* a pair whose link is not up by then is down */
 #define DP_LINK_NS     5000000000u  /* a device whose link is down for so long is told of */
 #define DP_LINK_EVERY  64u          /* polls between looks at links */
+#define DP_LINGER_NS   500000000u   /* for who said goodbye and may not have got ours */
 #define DP_NAP_NS      50000u       /* no descriptor tells of packets */
 #define DP_FRAME       9216u        /* of memif and ring: bytes of a frame, when not set */
 #define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
@@ -182,6 +183,7 @@ struct dp_ep {
     int used, was_up, up, left, bye,
         down;          /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
     uint64_t first_ns; /* of use */
+    uint64_t left_ns;  /* its goodbye came */
     char reason[200];
 };
 

@@ -236,6 +236,7 @@ static void advance(struct dp_ep *e, struct dp_in *in)
     while ((m = in->list) && m->id == in->next_id) {
         if (m->bye && complete(m)) {
             e->left = 1;
+            e->left_ns = dp_tp_of(e)->now;
             m->dropped = 1;
         } else if (!m->reported && !m->bye) {
             if (!report(e, m))

@@ -531,8 +531,10 @@ static int dpdk_farewell(struct bny_tp *tp)
 
         if (!e || e->down || (!e->port_is_own && !e->used && !e->rx.cum))
             continue;
-        if (bny_dpdk_bye(e) == BNY_AGAIN || (e->bye == 1 && !e->left && !e->down))
+        if (bny_dpdk_bye(e) == BNY_AGAIN)
             rc = BNY_AGAIN;
+        else if (e->bye == 1 && !e->down && (!e->left || t->now - e->left_ns < DP_LINGER_NS))
+            rc = BNY_AGAIN; /* our goodbye, and the answer to its, may both have got lost */
     }
     return rc;
 }

@@ -33,7 +33,9 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
         box->cap = cap;
     }
     box->at[box->n++] = (struct bny_posted){ .to = to, .seq = seq, .word = *word };
-    bny_op_stir(op);
+    /* A desk speaks before it begins: its first turn takes that along. */
+    if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_IDLE)
+        bny_op_stir(op);
 }
 
 int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)

@@ -11,6 +11,8 @@
 #include "base/rng.h"
 #include "tools/predict.h"
 
+TestSuite(predict, .timeout = 120);
+
 #define MOST 30
 
 static uint64_t test_seed(void)
@@ -137,7 +139,7 @@ static void random_world(struct predict_world *w, const struct bny_profile *p, d
 
 /* The plans stay as they are (link_Bps), so that nothing but the wire changes. Queues may serve
  * in another order then, which can cost a little. */
-Test(predict, a_faster_wire_never_costs, .timeout = 120)
+Test(predict, a_faster_wire_never_costs)
 {
     static const uint64_t sizes[] = { 1 << 14, 1 << 17, 1 << 20, 1 << 24 };
     struct bny_profile_tensor t[MOST];
@@ -167,7 +169,7 @@ Test(predict, a_faster_wire_never_costs, .timeout = 120)
     }
 }
 
-Test(predict, what_is_left_out_costs_nothing, .timeout = 60)
+Test(predict, what_is_left_out_costs_nothing)
 {
     struct bny_profile_tensor t[MOST];
     uint64_t s = test_seed();

@@ -211,12 +211,19 @@ static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Dataty
 
 /* Is the one block where this rank's of all blocks is, alike in type and count? An error in
  * MPICH, which it finds before it sends anything: so it is the one to say so. */
+static int FN(on_block)(const void *one, MPI_Datatype one_type, COUNT one_count,
+                        const void *own, MPI_Datatype own_type, COUNT own_count)
+{
+    return !SHIM_TAKES_ALIASES && one && one == own && one_count > 0 && one_type == own_type &&
+           one_count == own_count;
+}
+
 static int FN(on_own_block)(const struct shim_job *j, const void *one, MPI_Datatype one_type,
                             COUNT one_count, const void *all, MPI_Datatype all_type,
                             COUNT all_count)
 {
-    return !SHIM_TAKES_ALIASES && one && one_type == all_type && one_count == all_count &&
-           one == (const char *)all + (size_t)j->c->rank * j->count;
+    return FN(on_block)(one, one_type, one_count,
+                        (const char *)all + (size_t)j->c->rank * j->count, all_type, all_count);
 }
 
 static enum how FN(gather)(struct shim_job *j, const void *send, COUNT scount,
@@ -274,6 +281,10 @@ static enum how FN(gatherv)(struct shim_job *j, const void *send, COUNT scount,
     if (!in_place && (scount < 0 || shim_type_get(stype, &st)))
         return MPIS;
     if (here && (!rcounts || !displs || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt)))
+        return MPIS;
+    if (here && !in_place &&
+        FN(on_block)(send, stype, scount, (char *)recv + (ptrdiff_t)displs[root] * rt.extent,
+                     rtype, rcounts[root]))
         return MPIS;
     j->root = root;
     j->recv = NULL;
@@ -368,6 +379,10 @@ static enum how FN(scatterv)(struct shim_job *j, const void *send, const COUNT s
         return MPIS;
     if (!in_place && (rcount < 0 || shim_type_get(rtype, &rt)))
         return MPIS;
+    if (here && !in_place &&
+        FN(on_block)(recv, rtype, rcount, (char *)send + (ptrdiff_t)displs[root] * st.extent,
+                     stype, scounts[root]))
+        return MPIS;
     j->root = root;
     j->send = NULL;
     j->scounts = j->sdispls = NULL;
@@ -454,6 +469,10 @@ static enum how FN(allgatherv)(struct shim_job *j, const void *send, COUNT scoun
     if (!rcounts || !displs || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt) ||
         (!in_place && (scount < 0 || shim_type_get(stype, &st))))
         return MPIS;
+    if (!in_place &&
+        FN(on_block)(send, stype, scount, (char *)recv + (ptrdiff_t)displs[me] * rt.extent,
+                     rtype, rcounts[me]))
+        return MPIS;
     if (shim_job_vec(j, 4))
         return NO_MEMORY;
     how = FN(receive_blocks)(j, recv, rcounts, displs, &rt);
@@ -505,6 +524,8 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
     if (!rcounts || !rdispls || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt) ||
         (!in_place && (!scounts || !sdispls || shim_type_get(stype, &st))))
         return MPIS;
+    if (!SHIM_TAKES_ALIASES && send == recv && stype == rtype && scounts == rcounts)
+        return MPIS; /* an error there */
     if (shim_job_vec(j, 5))
         return NO_MEMORY;
     if (in_place) { /* banyan has none: a packed copy is sent */

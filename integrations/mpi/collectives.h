@@ -566,6 +566,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         struct shim_comm *c = shim_comm_of(comm, 1);                                           \
         enum how how = MPIS;                                                                   \
         struct shim_job j;                                                                     \
+        int code;                                                                              \
         if (c) {                                                                               \
             shim_job_start(&j, which, c);                                                      \
             shim_lock();                                                                       \
@@ -573,7 +574,11 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
             shim_unlock();                                                                     \
         }                                                                                      \
         switch (how) {                                                                         \
-        case GO: return shim_job_run(&j);                                                      \
+        case GO:                                                                               \
+            code = shim_job_run(&j);                                                           \
+            if (code != SHIM_AGAIN)                                                            \
+                return code;                                                                   \
+            break;                                                                             \
         case NOTHING: return MPI_SUCCESS;                                                      \
         case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM);                               \
         case MPIS: break;                                                                      \

@@ -218,6 +218,7 @@ static void fill(struct shim_comm *c, MPI_Comm comm)
     c->handle = comm;
     c->state = SHIM_FRESH;
     c->calls = c->in_flight = c->said = 0;
+    c->done = c->lost = 0;
     c->banyan = NULL;
     c->line = NULL;
     real.Comm_rank(comm, &c->rank);
@@ -278,6 +279,61 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
     return c;
 }
 
+/* ---- ranks that called different things ---- */
+
+#define DIGIT      5 /* bits that one agreement finds the largest of: as many as 2^DIGIT marks */
+#define DIGIT_MOST ((1u << DIGIT) - 1)
+
+/* The largest of all members' v[i], as *most[i]: digit by digit, each as marks from 0 on, of
+ * which the agreement finds all that any rank has. Not by a call of the MPI's, which ranks that
+ * disagree may have called other things of by now. 0 or banyan's error. */
+static int find_most(struct shim_comm *c, const uint32_t v[2], uint32_t most[2])
+{
+    int still[2] = { 1, 1 }, rc;
+
+    most[0] = most[1] = 0;
+    for (int shift = 32 / DIGIT * DIGIT; shift >= 0; shift -= DIGIT) {
+        uint64_t marks = 0;
+        for (int i = 0; i < 2; i++)
+            if (still[i])
+                marks |= (((uint64_t)2 << (v[i] >> shift & DIGIT_MOST)) - 1) << 32 * i;
+        marks = ~marks;
+        rc = banyan_comm_agree(c->banyan, &marks, NULL, 0);
+        if (rc < 0)
+            return rc;
+        for (int i = 0; i < 2; i++) {
+            uint32_t any = (uint32_t)(~marks >> 32 * i), digit = 0;
+            while (any >>= 1)
+                digit++;
+            most[i] |= digit << shift;
+            still[i] &= digit == (v[i] >> shift & DIGIT_MOST);
+        }
+    }
+    return 0;
+}
+
+/* The rank with the fewest calls behind it is in the one that differs, or before it. */
+void shim_comm_differs(struct shim_comm *c)
+{
+    uint32_t mine[2] = { c->done, ~c->done }, most[2], right;
+
+    c->state = SHIM_PASS;
+    c->lost = 0;
+    if (find_most(c, mine, most))
+        return;
+    right = ~most[1] + 1 > most[0] ? ~most[1] + 1 : most[0];
+    c->lost = right - c->done;
+    if (c->lost)
+        c->state = SHIM_LOST;
+}
+
+void shim_comms_differ(void)
+{
+    for (struct shim_comm *c = all; c; c = c->next)
+        if (c->handle != MPI_COMM_NULL && c->state == SHIM_READY && shim_comm_has_differed(c))
+            shim_comm_differs(c);
+}
+
 /* ---- start and end ---- */
 
 int shim_comms_start(void)
@@ -297,12 +353,8 @@ void shim_comms_stop(void)
         shim_turn(&turns);
         shim_drive_mpi(NULL);
     }
-    for (struct shim_comm *c = all; c; c = c->next) {
-        MPI_Comm comm = c->handle;
-        if (comm != MPI_COMM_NULL && c->state != SHIM_FREED)
-            real.Comm_delete_attr(comm, keyval);
-    }
     shim_world_leave(until);
+    shim_comms_free();
     real.Comm_free_keyval(&keyval);
 }
 
@@ -310,6 +362,11 @@ void shim_comms_free(void)
 {
     struct line *l;
 
+    for (struct shim_comm *c = all; c; c = c->next) {
+        MPI_Comm comm = c->handle;
+        if (comm != MPI_COMM_NULL && c->state != SHIM_FREED)
+            real.Comm_delete_attr(comm, keyval);
+    }
     while ((l = lines)) {
         lines = l->next;
         line_free(l);

@@ -134,25 +134,63 @@ static int run_shared(struct shim_job *j)
     }
     if (req)
         banyan_request_free(req);
-    rc = shim_job_finish(j, rc);
     shim_unlock();
     return rc;
+}
+
+/* Were the user's inputs left as they are, so that the MPI can have the call? */
+static int is_repeatable(const struct shim_job *j)
+{
+    return j->call == SHIM_BCAST || j->call == SHIM_BARRIER || j->send != j->recv;
+}
+
+int shim_job_lose(struct shim_job *j)
+{
+    struct shim_comm *c = j->c;
+
+    shim_job_drop(j);
+    if (--c->lost == 0)
+        c->state = SHIM_PASS;
+    return shim_raise(c->handle,
+                      shim_code(banyan_barrier(c->banyan, NULL))); /* fails at once */
+}
+
+/* The call failed, as ranks differ: in this one or in one before. 1: it is the MPI's. */
+static int is_mpis_now(struct shim_job *j)
+{
+    struct shim_comm *c = j->c;
+    int again = is_repeatable(j);
+
+    c->done += !again;
+    shim_comm_differs(c);
+    if (again && c->state == SHIM_PASS)
+        return 1;
+    if (again && --c->lost == 0)
+        c->state = SHIM_PASS;
+    return 0;
 }
 
 int shim_job_run(struct shim_job *j)
 {
     MPI_Comm comm = j->c->handle;
     double start = 0;
-    int code;
+    int rc, code;
 
+    if (j->c->state == SHIM_LOST)
+        return shim_job_lose(j);
     if (shim.stats) {
         shim_count_codec(j);
         start = shim_now();
     }
-    if (shim.multiple)
-        code = run_shared(j);
-    else
-        code = shim_job_finish(j, shim_job_call(j, NULL));
+    rc = shim.multiple ? run_shared(j) : shim_job_call(j, NULL);
+    if (rc == -BANYAN_EMISMATCH && is_mpis_now(j)) {
+        shim_job_drop(j);
+        return SHIM_AGAIN;
+    }
+    j->c->done += rc == 0;
+    shim_lock();
+    code = shim_job_finish(j, rc);
+    shim_unlock();
     if (shim.stats)
         shim_count(j->call, 0, 1, shim_now() - start, j->bytes);
     return code == MPI_SUCCESS ? code : shim_raise(comm, code);

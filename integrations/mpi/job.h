@@ -10,5 +10,7 @@ int shim_job_call(struct shim_job *j, struct banyan_request **req);
 /* After the operation ended with banyan's code rc: moves results to where the user wants them,
  * frees. Returns an MPI error code. */
 int shim_job_finish(struct shim_job *j, int rc);
+/* A call on a communicator that is SHIM_LOST: banyan's error, after the error handler. */
+int shim_job_lose(struct shim_job *j);
 
 #endif

@@ -154,6 +154,7 @@ void shim_world_leave(double until)
             break;
         rc = real.Test(&req, &done, MPI_STATUS_IGNORE);
         banyan_progress(shim_world);
+        shim_comms_differ(); /* others may wait for that */
         shim_turn(&turns);
     }
     if (shim_now() >= until)

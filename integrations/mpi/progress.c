@@ -170,6 +170,10 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
     MPI_Comm comm = j->c->handle;
     int rc, code;
 
+    if (j->c->state == SHIM_LOST) {
+        free(f);
+        return shim_job_lose(j);
+    }
     if (!f) {
         shim_job_drop(j);
         return shim_raise(comm, MPI_ERR_NO_MEM);
@@ -183,6 +187,7 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
               : real.Grequest_start(query, release, cancel, f, &f->handle);
     if (rc == 0 && code == MPI_SUCCESS) {
         *req = f->handle;
+        j->c->done++;
         add(f);
     } else {
         banyan_request_free(f->req);

@@ -83,6 +83,8 @@ enum shim_comm_state {
     SHIM_PASS,  /* on MPI for ever: inter-communicators, one rank, no line for more, or its
                    ranks have called different things */
     SHIM_READY, /* on banyan */
+    SHIM_LOST,  /* its ranks have called different things: the next `lost` calls are errors, as
+                   other ranks have returned from theirs; then SHIM_PASS */
     SHIM_FREED  /* the MPI communicator is freed, operations are in flight */
 };
 
@@ -94,6 +96,7 @@ struct shim_comm {
     int rank, n, calls;
     struct banyan_comm *banyan; /* the world's, or its line's */
     struct line *line;
+    unsigned done, lost;    /* calls that banyan has had and the user has back; see SHIM_LOST */
     int in_flight;          /* requests of it */
     int said;               /* its failure was told */
     struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle`
@@ -106,7 +109,16 @@ extern struct shim_comm *shim_cache[SHIM_CACHE];
 struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking);
 int shim_comms_start(void); /* at MPI_Init; 0 or -1 */
 void shim_comms_stop(void); /* at MPI_Finalize: waits for the other ranks, a bounded time */
-void shim_comms_free(void); /* what no operation uses any more */
+void shim_comms_free(void); /* all that are left, and what no operation uses any more */
+/* Ranks have called different things on it (banyan says so), which some noticed when they had
+ * returned from later calls already: how many calls are lost is agreed on, and what comes
+ * behind them is the MPI's. Waits for all ranks of it to come to a call, or to MPI_Finalize. */
+void shim_comm_differs(struct shim_comm *c);
+void shim_comms_differ(void); /* that of all communicators, where it is due */
+static inline int shim_comm_has_differed(struct shim_comm *c)
+{
+    return banyan_async_error(c->banyan, NULL, NULL, 0) == -BANYAN_EMISMATCH;
+}
 /* After a request of a freed communicator completed. */
 void shim_comm_settle(struct shim_comm *c);
 
@@ -131,13 +143,11 @@ static inline struct shim_comm *shim_comm_of(MPI_Comm comm, int blocking)
         return NULL;
     if (!c || c->handle != comm || c->state != SHIM_READY)
         c = shim_comm_slow(comm, blocking);
-    if (!c || c->state != SHIM_READY)
+    if (!c || (c->state != SHIM_READY && c->state != SHIM_LOST))
         return NULL;
-    if (banyan_async_error(c->banyan, NULL, NULL, 0) == -BANYAN_EMISMATCH) {
-        c->state = SHIM_PASS; /* its ranks called different things: the MPI's from here on */
-        return NULL;
-    }
-    return c;
+    if (c->state == SHIM_READY && shim_comm_has_differed(c))
+        shim_comm_differs(c);
+    return c->state == SHIM_PASS ? NULL : c;
 }
 
 /* ---- types.c ---- */
@@ -236,9 +246,14 @@ void shim_job_start(struct shim_job *j, enum shim_call call, struct shim_comm *c
 int shim_job_vec(struct shim_job *j, int arrays);
 /* `bytes` bytes as temp[i]; NULL without memory. */
 void *shim_job_temp(struct shim_job *j, int i, size_t bytes);
-/* Runs it, and frees what the job owns. Returns an MPI error code, after the error handler. */
+/* A call that banyan could not serve, as its ranks had called different things before: the
+ * MPI's. */
+#define SHIM_AGAIN (-1)
+/* Runs it, and frees what the job owns. Returns an MPI error code, after the error handler, or
+ * SHIM_AGAIN. */
 int shim_job_run(struct shim_job *j);
-/* Starts it; *req is a generalised request. Takes the job. */
+/* Starts it; *req is a generalised request. Takes the job. Returns an MPI error code, after the
+ * error handler. */
 int shim_job_launch(struct shim_job *j, MPI_Request *req);
 /* A request that is complete: a call without data. */
 int shim_launch_nothing(MPI_Comm comm, MPI_Request *req);

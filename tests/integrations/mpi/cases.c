@@ -245,6 +245,32 @@ static void mismatch(void)
     }
 }
 
+/* A root is calls ahead of what the others find wrong. In place, what banyan had begun is an
+ * error at all; else the call is the MPI's. Whatever became of it, it became at all ranks. */
+static void mismatch_behind(void)
+{
+    int rc, failed, all, some;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Barrier(MPI_COMM_WORLD);
+    rc = MPI_Bcast(c, rank ? 101 : 100, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    check(rank == 0 || rc != MPI_SUCCESS, "no error");
+    for (int i = 0; i < 5; i++)
+        MPI_Bcast(c, 100, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    memcpy(b, a, BIG * sizeof *b);
+    failed = MPI_Allreduce(MPI_IN_PLACE, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) != 0;
+    if (!failed)
+        check_sum(b);
+    for (int i = 0; i < 20; i++) {
+        rc = MPI_Allreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        check(rc == MPI_SUCCESS, "a later right call fails");
+        check_sum(b);
+    }
+    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(&failed, &some, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    check(all == some, "a call failed at some ranks alone");
+}
+
 /* The value of rank r at i: some spread over magnitudes, the same wherever it is computed. */
 static float rough(int r, int i)
 {
@@ -422,6 +448,7 @@ int main(int argc, char **argv)
         { "threads", threads },
         { "lost", lost },
         { "mismatch", mismatch },
+        { "mismatch_behind", mismatch_behind },
         { "codec", codec },
         { "bottom", bottom },
         { "bottom_at_one_rank", bottom_at_one_rank },

@@ -166,6 +166,12 @@ class Cases(Mpi):
         self.assertIn("rank 0 called allreduce(count 101, f32, sum)", err, out)
         self.assertIn("ok", out, err)
 
+    def test_what_comes_behind_a_mismatch_is_alike_at_all_ranks(self):
+        for _ in range(5):
+            _, out, err = self.run_ranks(3, CASES, "mismatch_behind", limit=60)
+            self.assertIn("called broadcast(count 400", err, out)
+            self.assertIn("ok", out, err)
+
     def test_settings_that_differ_keep_all_on_mpi(self):
         shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then BANYAN_MPI_AFTER=7; fi; exec "$0" "$@"'
         out, err = self.good(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_STATS="1")

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Related systems in real trainings, beside dense: losses, accuracy and bytes over several seeds, with what the papers claim.
 
-    perf/train_related.py BUILD [--parts gossip,graph,sketch,stale,study] [--seeds 1,2,3] [--rate MBIT] [--json FILE] [--check]
+    perf/train_related.py BUILD [--parts gossip,graph,sketch,stale,study] [--seeds 1,2,3] [--rate MBIT] [--json FILE] [--svg FILE] [--check]
+    perf/train_related.py --rows FILE,FILE --svg FILE           the picture of what earlier runs wrote with --json
 
 gossip   train_digits on 8 ranks: plain and PowerGossip on graphs, no allreduce at all; with --rate also seconds on links of that
          rate (scripts/netns-cluster, its `ring`: a link to each neighbour alone)
@@ -19,11 +20,14 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from train_methods import middle, table
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
+PLOT = os.path.join(HERE, "..", "tools", "banyan_plot")
+FAMILIES = ["plain gossip", "PowerGossip", "dense, int8", "cached", "variable", "top-k", "FetchSGD", "Adam type"]  # those in the picture
 
 
 def run(command, timeout=1200, diverges=False):
@@ -234,26 +238,52 @@ def study(b):
         compare(b, f"study {momentum}", f"Sparse communication, momentum {momentum}", STUDY, [*SMALL[:-1], rate, "--momentum", momentum], heads)
 
 
+def plot(rows, path):
+    """Loss against bytes, both over dense's: medians of the seeds."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        dense = {}
+        for r in rows:
+            group = (r["part"], r.get("epochs"), r["title"].endswith("mixed"))
+            dense.setdefault(group, r)  # each table begins with dense
+            family = next((f for f in FAMILIES if r["title"].startswith(f)), None)
+            if r["part"] in ("gossip", "graph", "sketch") and family and r["loss"]:
+                sent = r["bytes_part"] if isinstance(r["bytes_part"], list) else [r["bytes_part"]]
+                f.write(json.dumps({"name": family, "label": "", "bytes": 100 * median(sent),
+                                    "loss": median(a / b for a, b in zip(r["loss"], dense[group]["loss"]))}) + "\n")
+        f.flush()
+        subprocess.run([sys.executable, PLOT, f.name, "--x", "bytes", "--y", "loss", "--points", "--xlabel", "bytes (% of dense's)",
+                        "--ylabel", "training loss (times dense's)", "--title", "Related systems beside dense", "-o", path], check=True)
+
+
 PARTS = {"gossip": gossip, "graph": graph, "sketch": sketch, "stale": stale, "study": study}
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("build")
+    ap.add_argument("build", nargs="?")
     ap.add_argument("--parts", default=",".join(PARTS))
     ap.add_argument("--seeds", default="1,2,3")
     ap.add_argument("--rate", type=int, default=0, help="Mbit/s, of `gossip`; 0: without links")
     ap.add_argument("--json", help="write an object a row there")
+    ap.add_argument("--rows", help="files of --json, with commas: draws --svg of them, runs nothing")
+    ap.add_argument("--svg", help="loss against bytes")
     ap.add_argument("--check", action="store_true", help="exit status 1 where an aim is missed")
     args = ap.parse_args()
+    if bool(args.build) == bool(args.rows):
+        ap.error("a build folder, or --rows")
     b = Bench(args)
-    for part in args.parts.split(","):
+    for path in args.rows.split(",") if args.rows else ():
+        with open(path, encoding="utf-8") as f:
+            b.rows += map(json.loads, f)
+    for part in args.parts.split(",") if args.build else ():
         if part not in PARTS:
             ap.error(f"--parts: {part} is none of {', '.join(PARTS)}")
         PARTS[part](b)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(r) + "\n" for r in b.rows)
+    if args.svg:
+        plot(b.rows, args.svg)
     return 1 if args.check and b.missed else 0
 
 

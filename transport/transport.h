@@ -43,6 +43,7 @@ enum bny_tp_caps {
     BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes
                                   registered memory */
     BNY_TP_SHARED = 1 << 7,    /* both ends work on the same memory: nothing crosses a wire */
+    BNY_TP_AREAS = 1 << 8,     /* areas exist */
 };
 
 struct bny_tp;
@@ -225,6 +226,21 @@ struct bny_transport_ops {
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
+
+    /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then read and write by
+     * plain loads and stores whenever they like, without a message. make: of zeros, for
+     * `readers` peers, to each of which it is told once; *mem until area_free. tell: the peer
+     * can take it from the next message on; 0, BNY_AGAIN or an error. take: the area of `bytes`
+     * that the peer told as `id`; the mapping is the caller's, until area_give, whatever
+     * becomes of the peer; NULL: it told no such thing. What others write there is foreign
+     * input. */
+    int (*area_make)(struct bny_tp *tp, size_t bytes, int readers, void **mem, uint32_t *id);
+    int (*area_tell)(struct bny_ep *ep, uint32_t id);
+    void *(*area_take)(struct bny_ep *ep, uint32_t id, size_t bytes);
+    void (*area_give)(struct bny_ep *ep, void *mem, size_t bytes);
+    void (*area_free)(struct bny_tp *tp, uint32_t id);
+    /* Something was written for the peer: if it sleeps, it wakes. */
+    void (*area_wake)(struct bny_ep *ep);
 
     /* BNY_TP_ATTACH. Registers memory of the user (whoever allocated it) with the device, and
      * undoes that; at must be that of an attach. 0, or an error: the memory then travels

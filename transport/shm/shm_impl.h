@@ -29,7 +29,7 @@
 #include "transport/transport.h"
 
 #define SHM_MAGIC     0x6d68736eu /* "nshm" */
-#define SHM_VERSION   3u
+#define SHM_VERSION   4u
 #define SHM_RING      256u         /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE    8u           /* payload bytes in a record */
 #define SHM_MSGS      512u         /* messages that the engine may hold of one peer */
@@ -47,6 +47,7 @@
 #define SHM_ARENAS     256u         /* per rank at one time */
 #define SHM_ARENA_BITS 8            /* id = generation << bits | index */
 #define SHM_SENT       256u         /* SENT events of puts that wait for poll() */
+#define SHM_AREAS_TOLD 4096u        /* of a peer, not taken yet: one for a communicator */
 
 #define SHM_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -85,6 +86,7 @@ enum shm_packet_type {
     SHM_PKT_ARENA,      /* with the arena's descriptor: id, bytes, offset in the file */
     SHM_PKT_ARENA_GONE, /* id */
     SHM_PKT_DOORBELL,
+    SHM_PKT_AREA, /* with the area's descriptor: id, bytes */
 };
 struct shm_packet {
     uint32_t magic, version, type, id;
@@ -123,6 +125,14 @@ struct shm_peer_arena {
     uint32_t id; /* 0: none */
     uint8_t *map, *mem;
     size_t map_bytes, bytes;
+};
+
+struct shm_area { /* ours, or one that a peer told */
+    struct shm_area *next;
+    void *mem;
+    size_t bytes;
+    uint32_t id;
+    int fd, untold; /* ours: peers that are to be told; at 0 fd is closed and -1 */
 };
 
 struct shm_ep {
@@ -172,6 +182,8 @@ struct shm_ep {
     void *send_cookie[SHM_RING];
     void *sent[SHM_SENT];
     uint8_t told[SHM_ARENAS]; /* enum shm_told */
+    struct shm_area *areas;   /* told by the peer, not taken yet */
+    uint32_t nareas;
     struct shm_msg msgs[SHM_MSGS];
 };
 enum shm_told { SHM_UNTOLD, SHM_TOLD, SHM_TELL_GONE };
@@ -199,6 +211,8 @@ struct shm_tp {
     struct shm_conn *conns, *closed;
     struct shm_conn *listener;
     uint32_t narenas, last_arena; /* high-water mark; last hit */
+    struct shm_area *areas;       /* ours */
+    uint32_t area_id;             /* of the latest */
     uint32_t arena_gen[SHM_ARENAS];
     struct shm_arena arenas[SHM_ARENAS];
     uint8_t secret[32];
@@ -282,7 +296,21 @@ int bny_shm_arena_packet(struct shm_ep *ep, const struct shm_packet *p, int fd);
 void bny_shm_arena_gone(struct shm_ep *ep, uint32_t id);
 /* Tells peers of freed arenas; gone_pending stays set when a socket is full. */
 void bny_shm_arena_flush(struct shm_tp *tp);
+/* A sealed memfd of the given size, mapped. flags: of memfd_create. The descriptor or -1. */
+int bny_shm_memfd(size_t bytes, unsigned flags, uint8_t **mem);
 void bny_shm_ep_unmap(struct shm_ep *ep);
 void bny_shm_mem_destroy(struct shm_tp *tp);
+
+/* shm_area.c: areas */
+int bny_shm_area_make(struct bny_tp *tp, size_t bytes, int readers, void **mem, uint32_t *id);
+int bny_shm_area_tell(struct bny_ep *ep, uint32_t id);
+void *bny_shm_area_take(struct bny_ep *ep, uint32_t id, size_t bytes);
+void bny_shm_area_give(struct bny_ep *ep, void *mem, size_t bytes);
+void bny_shm_area_free(struct bny_tp *tp, uint32_t id);
+void bny_shm_area_wake(struct bny_ep *ep);
+/* The peer's packet. Takes fd. Returns 0, or -1 when it makes no sense. */
+int bny_shm_area_packet(struct shm_ep *ep, const struct shm_packet *p, int fd);
+void bny_shm_areas_forget(struct shm_ep *ep); /* those that were not taken */
+void bny_shm_areas_destroy(struct shm_tp *tp);
 
 #endif

@@ -370,6 +370,11 @@ static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
             bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared an arena that cannot be mapped");
         return;
     }
+    if (p->type == SHM_PKT_AREA && fd >= 0) {
+        if (bny_shm_area_packet(ep, p, fd) != 0)
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared an area that cannot be mapped");
+        return;
+    }
     if (fd >= 0)
         close(fd);
     if (p->type == SHM_PKT_ARENA_GONE)

@@ -66,7 +66,7 @@ static struct shm_arena *arena_new(struct shm_tp *tp)
 
 /* A sealed memfd of the given size, mapped; huge pages when asked for. Returns the descriptor
  * or -1. */
-static int arena_map(size_t bytes, unsigned flags, uint8_t **mem)
+int bny_shm_memfd(size_t bytes, unsigned flags, uint8_t **mem)
 {
     int fd = memfd_create("banyan-mem", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
     void *p;
@@ -104,11 +104,11 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
         size_t huge = (room + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
 
         a->bytes = huge; /* reserved at mmap: fails at once where there are not enough pages */
-        a->fd = bny_fd_own(arena_map(huge, MFD_HUGETLB, &a->mem));
+        a->fd = bny_fd_own(bny_shm_memfd(huge, MFD_HUGETLB, &a->mem));
     }
     if (a->fd < 0) {
         a->bytes = room;
-        a->fd = bny_fd_own(arena_map(room, 0, &a->mem));
+        a->fd = bny_fd_own(bny_shm_memfd(room, 0, &a->mem));
         if (a->fd >= 0)
             madvise(a->mem, a->bytes, MADV_HUGEPAGE); /* a hint: refused on many kernels */
     }

@@ -55,8 +55,10 @@ static void shm_destroy(struct bny_tp *btp)
         return;
     bny_shm_link_destroy(tp);
     bny_shm_mem_destroy(tp);
+    bny_shm_areas_destroy(tp);
     for (int r = 0; tp->peers && r < tp->base.nranks; r++)
         if (tp->peers[r]) {
+            bny_shm_areas_forget(tp->peers[r]);
             bny_shm_ep_unmap(tp->peers[r]);
             bny_shm_peer_free(tp->peers[r]);
         }
@@ -255,8 +257,8 @@ static void shm_disarm(struct bny_tp *btp)
 
 const struct bny_transport_ops bny_shm_ops = {
     .name = "shm",
-    .caps =
-        BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_SHARED | BNY_TP_MEM,
+    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_SHARED |
+            BNY_TP_MEM | BNY_TP_AREAS,
     .create = shm_create,
     .address = shm_address,
     .reachable = shm_reachable,
@@ -283,4 +285,10 @@ const struct bny_transport_ops bny_shm_ops = {
     .mem_free = bny_shm_mem_free,
     .mem_register = bny_shm_mem_register,
     .mem_deregister = bny_shm_mem_deregister,
+    .area_make = bny_shm_area_make,
+    .area_tell = bny_shm_area_tell,
+    .area_take = bny_shm_area_take,
+    .area_give = bny_shm_area_give,
+    .area_free = bny_shm_area_free,
+    .area_wake = bny_shm_area_wake,
 };

@@ -12,6 +12,7 @@
 #include "collectives/api/job.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/progress/progress.h"
+#include "collectives/writeback/writeback.h"
 #include "transport/bootstrap/board.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
@@ -125,6 +126,7 @@ void bny_comm_free(struct banyan_comm *c)
         bny_op_finish(op);
         free(op);
     }
+    bny_writeback_end(c);
     bny_plans_free(&c->scope);
     bny_groups_free(c);
     bny_init_free(c->init);

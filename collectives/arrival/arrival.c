@@ -333,6 +333,7 @@ static int start_child(struct bny_op *op)
         if (rc)
             return rc;
     }
+    call.is_stage = 1;
     bny_call_set_schedule(&call, "static");
     rc = bny_op_init(&a->child, op->comm, &call);
     return rc ? rc : bny_op_start_stage(&a->child, op, bny_op_seq(op) + 2);

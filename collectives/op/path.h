@@ -32,6 +32,9 @@ struct bny_path_ops {
     int (*start)(struct bny_op *op);
     /* 1: made progress. */
     int (*advance)(struct bny_op *op);
+    /* The same where peers write into memory and send no message: waiting calls it often. NULL:
+     * messages bring it on. */
+    int (*poll)(struct bny_op *op);
     /* Takes msg. NULL: it gets none, they are released. */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
     /* Memory that a transport borrowed (op/cookie.h) is the operation's again. May be NULL when

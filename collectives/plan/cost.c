@@ -50,6 +50,17 @@ double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
     return m->alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
+/* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
+ * out in lines that change hands both ways at once, and all ranks add a part each. */
+double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,
+                          const struct bny_cost_model *m)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), n = s->n;
+
+    return 2 * m->alpha_s / 3 + (n - 1) * 0.05e-6 +
+           bytes * ((n - 1) / n * m->beta + m->gamma / 2);
+}
+
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
                               const char *schedule, double bytes, struct bny_topology_cost *k)
 {

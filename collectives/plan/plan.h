@@ -8,18 +8,22 @@
 
 /* Ways to run an operation, each with a table of its own: op/path.h. */
 enum bny_path {
-    BNY_PATH_ENGINE,  /* a program, in chunks */
-    BNY_PATH_ONESHOT, /* everybody's whole contribution in one message to everybody */
-    BNY_PATH_STAGES,  /* a linear codec: one operation after another */
-    BNY_PATH_ALONE,   /* a communicator of one rank */
-    BNY_PATH_SELF,    /* a message to oneself: its sending */
-    BNY_PATH_ARRIVAL, /* a reduction in the order in which ranks come */
-    BNY_PATH_DESK,    /* no call's: who hands out the places of such a one */
+    BNY_PATH_ENGINE,    /* a program, in chunks */
+    BNY_PATH_ONESHOT,   /* everybody's whole contribution in one message to everybody */
+    BNY_PATH_STAGES,    /* a linear codec: one operation after another */
+    BNY_PATH_ALONE,     /* a communicator of one rank */
+    BNY_PATH_SELF,      /* a message to oneself: its sending */
+    BNY_PATH_ARRIVAL,   /* a reduction in the order in which ranks come */
+    BNY_PATH_DESK,      /* no call's: who hands out the places of such a one */
+    BNY_PATH_WRITEBACK, /* an allreduce in shared memory, without messages */
     BNY_PATH_COUNT
 };
 
 /* Of a one-shot: the longest that one copy for all serves. */
 #define BNY_BOARD_BYTES (32u << 10)
+
+/* Of a write-back allreduce: longest element that must stay whole. */
+#define BNY_WRITEBACK_ELEM_MAX 4096u
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768

@@ -15,12 +15,13 @@
 
 int bny_schedule_known(const char *name)
 {
-    return !strcmp(name, "oneshot") || !strcmp(name, "arrival") || bny_builder_find(name) ||
-           bny_direct_find(name) || bny_topology_schedule_known(name);
+    return !strcmp(name, "oneshot") || !strcmp(name, "arrival") || !strcmp(name, "writeback") ||
+           bny_builder_find(name) || bny_direct_find(name) || bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
 {
+    static const char *const paths[] = { "oneshot", "arrival", "writeback" };
     size_t nb = 0, nd = 0;
 
     while (bny_builders[nb])
@@ -31,9 +32,9 @@ const char *banyan_schedule_name(size_t i)
         return bny_builders[i]->name;
     if (i < nb + nd)
         return bny_directs[i - nb]->name;
-    if (i < nb + nd + 2)
-        return i == nb + nd ? "oneshot" : "arrival";
-    return bny_topology_schedule_name(i - nb - nd - 2);
+    if (i < nb + nd + sizeof paths / sizeof *paths)
+        return paths[i - nb - nd];
+    return bny_topology_schedule_name(i - nb - nd - sizeof paths / sizeof *paths);
 }
 
 const char *bny_schedule_list(void)

@@ -31,6 +31,28 @@ static int oneshot_possible(const struct bny_scope *s, const struct bny_call *ca
            s->n <= 64 && bytes <= oneshot_max(s, call) && call->count <= bytes + 1;
 }
 
+/* User operations of long elements, which no chunk may cut, go elsewhere; so do stages: their
+ * order of start may differ between ranks, and places are given in that order. */
+static int writeback_possible(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->collective == BNY_ALLREDUCE && s->shares_memory && s->n > 1 && s->n <= 64 &&
+           !call->codec && !call->has_set && !call->first && !call->is_stage &&
+           bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) <=
+               BNY_WRITEBACK_ELEM_MAX;
+}
+
+/* The schedules that are paths of their own. */
+static int is_path(const char *name)
+{
+    return !strcmp(name, "oneshot") || !strcmp(name, "writeback");
+}
+
+static int path_possible(const struct bny_scope *s, const struct bny_call *call,
+                         const char *name)
+{
+    return !strcmp(name, "oneshot") ? oneshot_possible(s, call) : writeback_possible(s, call);
+}
+
 /* Shall sends of several trees to one peer be one step? Not where a tree alone has several
  * chunks and the plan is for a graph: a joined step sends one tree's after the other's, others
  * send them side by side, and the trees wait for both. */
@@ -123,6 +145,8 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
     plan->schedule[0] = '\0';
     if (oneshot_possible(s, call))
         consider(plan, "oneshot", bny_cost_oneshot(s, call, &m));
+    if (writeback_possible(s, call))
+        consider(plan, "writeback", bny_cost_writeback(s, call, &m));
     if (only) {
         const struct bny_direct_ops *d = bny_direct_find(only);
         double cost = d ? bny_cost_direct(s, d, call, bytes, &m)
@@ -250,12 +274,12 @@ static int choose_forced(struct bny_scope *s, const struct bny_call *call, const
         snprintf(plan->schedule, sizeof plan->schedule, "arrival");
         return arrival_lacks(s, call) ? -BANYAN_ENOTSUP : 0;
     }
-    if (!strcmp(name, "oneshot") ? !oneshot_possible(s, call)
-                                 : only && bny_call_is_ordered(call) && strcmp(only, name) != 0)
+    if (is_path(name) ? !path_possible(s, call, name)
+                      : only && bny_call_is_ordered(call) && strcmp(only, name) != 0)
         return -BANYAN_ENOTSUP;
-    if (bny_call_is_lossy(call) && (bny_direct_find(name) || !strcmp(name, "oneshot")))
+    if (bny_call_is_lossy(call) && (bny_direct_find(name) || is_path(name)))
         return -BANYAN_ENOTSUP; /* each hop would quantise for itself: ranks would differ */
-    if (strcmp(name, "oneshot") != 0) {
+    if (!is_path(name)) {
         int rc = bny_program_get(s, call, name, joins_trees(s, call, name), &k);
         if (rc)
             return rc;
@@ -432,6 +456,11 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
     if (!strcmp(plan->schedule, "arrival")) {
         plan->path = BNY_PATH_ARRIVAL;
         plan->chunk_bytes = arrival_chunk(s, call);
+        return 0;
+    }
+    if (!strcmp(plan->schedule, "writeback")) {
+        plan->path = BNY_PATH_WRITEBACK;
+        plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
         return 0;
     }
     if (strcmp(plan->schedule, "oneshot") != 0)

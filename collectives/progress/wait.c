@@ -19,9 +19,10 @@
 #define YIELDS_MIN    8u
 #define NAP_MAX_NS    2000000u
 /* Yields between calls of the hook: an MPI's own progress may yield as well. */
-#define HOOK_EVERY   8u
-#define TICK_EVERY   256u /* yields between ticks, over waits: some hundred microseconds */
-#define LOOKS_SHARED 60   /* with shared CPUs, at peers that run on others; some microseconds */
+#define HOOK_EVERY    8u
+#define TICK_EVERY    256u /* yields between ticks, over waits: some hundred microseconds */
+#define LOOKS_CROWDED 20   /* with shared CPUs, at memory that peers write */
+#define LOOKS_SHARED  60 /* with shared CPUs, at peers that run on others; some microseconds */
 
 void bny_wait_init(struct bny_waiter *wt)
 {
@@ -198,6 +199,23 @@ static int waits_elsewhere(const struct bny_op *op)
     return 1;
 }
 
+/* Memory that peers write shows what has come, and nothing else does. Whom we wait for may need
+ * this CPU where CPUs are shared: then few looks. */
+static int look_at_memory(struct bny_op *op, int tries)
+{
+    if (op->comm->world->oversubscribed)
+        tries = LOOKS_CROWDED;
+    for (int i = 0; i < tries; i++) {
+        if (op->path->poll(op)) {
+            if (bny_op_is_done(op))
+                return 1;
+            i = 0;
+        }
+        bny_pause();
+    }
+    return 0;
+}
+
 /* Some looks under one lock: a lock operation costs as much as several of them. With shared
  * CPUs, one look, unless all that are missing run elsewhere: then they come without this CPU.
  */
@@ -206,6 +224,11 @@ int bny_op_look(struct bny_op *op, int tries)
     struct bny_world *w = op->comm->world;
 
     BNY_ASSERT_LOCKED(w);
+    if (op->path->poll && op->comm->active_first == op && !op->next && !w->held.draining) {
+        if (bny_op_is_done(op) || look_at_memory(op, tries))
+            return 1;
+        return bny_world_progress(w);
+    }
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
     if (op->path->lacks && op->comm->active_first == op && !op->next && !w->held.draining) {

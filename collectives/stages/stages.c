@@ -144,6 +144,7 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
 
     memset(&call, 0, sizeof call);
     call.collective = BNY_ALLREDUCE;
+    call.is_stage = 1;
     call.dtype = stage->dtype;
     call.sendbuf = call.recvbuf = s->l.code;
     call.count = stage->count;

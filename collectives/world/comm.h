@@ -10,6 +10,7 @@
 struct bny_op;
 struct bny_match;
 struct bny_path_ops;
+struct bny_writeback;
 
 struct bny_peer {
     struct bny_ep *ep; /* NULL for this rank */
@@ -41,11 +42,12 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
-    uint8_t had_desk;             /* arrival/: words of others may come when it is gone */
-    uint32_t agree_calls;         /* api/survive.c: on all members alike */
-    struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */
-    struct bny_groups *groups;    /* api/create_group.c */
-    struct bny_position position; /* for the control plane */
+    struct bny_writeback *writeback; /* writeback/: its areas; NULL: none yet */
+    uint8_t had_desk;                /* arrival/: words of others may come when it is gone */
+    uint32_t agree_calls;            /* api/survive.c: on all members alike */
+    struct bny_grow_id *grow_ids;    /* api/grow.c: that this rank made and nobody used yet */
+    struct bny_groups *groups;       /* api/create_group.c */
+    struct bny_position position;    /* for the control plane */
 };
 
 static inline int bny_comm_has_failed(const struct banyan_comm *comm)

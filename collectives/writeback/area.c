@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Areas: made, told, mapped, shared out among operations. */
+#include "collectives/writeback/area.h"
+
+#include <stdlib.h>
+
+#include "collectives/writeback/writeback.h"
+
+struct said { /* wire format */
+    uint32_t id, pad;
+    uint64_t bytes;
+};
+_Static_assert(sizeof(struct said) == 16, "wire format");
+
+/* ---- making ---- */
+
+static struct bny_writeback *make(struct banyan_comm *c)
+{
+    struct bny_writeback *w = calloc(1, sizeof *w);
+    void *mem;
+
+    if (w)
+        w->peers = calloc((size_t)c->n, sizeof *w->peers);
+    if (!w || !w->peers) {
+        free(w);
+        bny_fail(BANYAN_ENOMEM, "no memory for the shared areas of %d ranks", c->n);
+        return NULL;
+    }
+    bny_pass_shape_init(&w->shape, c->n, c->scope.oversubscribed);
+    w->tp = c->peers[c->rank == 0 ? 1 : 0].ep->tp;
+    w->untold = w->unmapped = c->n - 1;
+    if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, c->n - 1, &mem, &w->id) != 0) {
+        free(w->peers);
+        free(w);
+        return NULL;
+    }
+    w->peers[c->rank].area = mem;
+    return w;
+}
+
+struct bny_writeback *bny_area_get(struct banyan_comm *comm)
+{
+    if (!comm->writeback)
+        comm->writeback = make(comm);
+    return comm->writeback;
+}
+
+void bny_writeback_end(struct banyan_comm *comm)
+{
+    struct bny_writeback *w = comm->writeback;
+
+    if (!w)
+        return;
+    for (int r = 0; r < comm->n; r++)
+        if (r != comm->rank && w->peers[r].area)
+            w->tp->ops->area_give(comm->peers[r].ep, w->peers[r].area, w->shape.area_bytes);
+    w->tp->ops->area_free(w->tp, w->id);
+    free(w->peers);
+    free(w);
+    comm->writeback = NULL;
+}
+
+/* ---- meeting ---- */
+
+/* 0, BNY_AGAIN or an error. */
+static int tell(struct bny_writeback *w, struct bny_op *op, int r)
+{
+    struct said said = { .id = w->id, .bytes = w->shape.area_bytes };
+    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_area_peer *p = &w->peers[r];
+    struct bny_hdr h;
+    int rc = p->told ? 0 : w->tp->ops->area_tell(ep, w->id);
+
+    if (rc)
+        return rc;
+    p->told = 1;
+    bny_op_header(op, &h, BNY_MSG_READY);
+    h.len = h.codec_len_raw = sizeof said;
+    rc = ep->ops->eager(ep, &h, &said);
+    if (rc)
+        return rc;
+    p->said = 1;
+    w->untold--;
+    return 0;
+}
+
+int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
+{
+    for (int r = 0; w->untold && r < op->comm->n; r++) {
+        int rc = r == op->comm->rank || w->peers[r].said ? 0 : tell(w, op, r);
+
+        if (rc < 0 && rc != BNY_AGAIN) {
+            *rank = r;
+            return rc;
+        }
+    }
+    return !w->untold && !w->unmapped;
+}
+
+int bny_area_message(struct bny_writeback *w, struct banyan_comm *comm, int from,
+                     const struct bny_msg *msg)
+{
+    struct bny_area_peer *p = &w->peers[from];
+    struct said said;
+
+    if (msg->hdr.kind != BNY_MSG_READY || msg->hdr.len != sizeof said || !msg->data || p->area)
+        return -1;
+    memcpy(&said, msg->data, sizeof said);
+    if (said.bytes != w->shape.area_bytes)
+        return -1;
+    p->area = w->tp->ops->area_take(comm->peers[from].ep, said.id, w->shape.area_bytes);
+    if (!p->area)
+        return -1;
+    w->unmapped--;
+    return 0;
+}
+
+/* ---- places ---- */
+
+/* In order of start, which is the same on all ranks: whoever started first has a place on all,
+ * so the oldest can always go on. */
+int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
+                   uint32_t *slice)
+{
+    uint32_t entry = 1u << seq % BNY_PASS_ENTRIES;
+    uint32_t free_slices = ~w->slices & ((1u << BNY_PASS_SLICES) - 1);
+
+    if (w->queue.next != link || (w->entries & entry) || !free_slices)
+        return 0;
+    *slice = (uint32_t)__builtin_ctz(free_slices); /* the lowest: it is in caches */
+    w->entries |= entry;
+    w->slices |= 1u << *slice;
+    bny_link_out(link);
+    return 1;
+}
+
+void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice)
+{
+    w->entries &= ~(1u << seq % BNY_PASS_ENTRIES);
+    w->slices &= ~(1u << slice);
+}

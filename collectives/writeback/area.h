@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The areas of a communicator: made and told by the first operation that wants them, there
+ * until the communicator is freed. Operations get a place in this rank's in the order of their
+ * start. */
+#ifndef BNY_COLLECTIVES_WRITEBACK_AREA_H
+#define BNY_COLLECTIVES_WRITEBACK_AREA_H
+
+#include "base/ring.h"
+#include "collectives/op/op.h"
+#include "collectives/writeback/pass.h"
+
+struct bny_writeback { /* of a communicator */
+    struct bny_pass_shape shape;
+    struct bny_tp *tp;    /* through which all ranks share memory */
+    uint32_t id;          /* of this rank's area */
+    int untold, unmapped; /* peers */
+    struct bny_area_peer {
+        struct bny_pass_head *area; /* NULL: not mapped yet */
+        uint8_t told, said;         /* the transport has been told, and the peer in a message */
+    } * peers;                      /* [n] */
+    struct bny_link queue;          /* operations without a place, in order */
+    uint32_t entries, slices;       /* in use: bit masks */
+};
+
+/* The communicator's, made when there is none. NULL: an error. */
+struct bny_writeback *bny_area_get(struct banyan_comm *comm);
+/* Tells peers that do not know it yet, under the operation's header. 1: all peers' are mapped,
+ * 0: not yet, or an error, of *rank. */
+int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank);
+/* A peer's message about its area. 0, or -1: it makes no sense. Does not release msg. */
+int bny_area_message(struct bny_writeback *w, struct banyan_comm *comm, int from,
+                     const struct bny_msg *msg);
+/* A place for operation number seq, whose link stands first in the queue, which it leaves: 1
+ * and *slice; 0: none is free. */
+int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
+                   uint32_t *slice);
+void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice);
+
+#endif

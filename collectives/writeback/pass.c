@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One pass: cut, in, add, out. */
+#include "collectives/writeback/pass.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "collectives/local/local.h"
+
+#define LINE 64u
+
+/* ---- shape ---- */
+
+/* A chunk is long enough that its two waits cost little, and so short that the slots of two
+ * ranks stay in a cache. With more ranks than CPUs each wait lets another rank run: few, long
+ * chunks and nothing ahead. */
+#define CHUNK_MAX  (32u << 10)
+#define CHUNK_MIN  (4u << 10)
+#define SLOT_MAX   (128u << 10) /* all parts' chunks of a slot */
+#define LAG        3u
+#define CROWD_STEP (1u << 20) /* of the vector */
+/* Vectors up to this have shorter chunks, or nothing would overlap. */
+#define SHORT_BYTES (128u << 10)
+#define SHORT_CHUNK (16u << 10)
+
+void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded)
+{
+    size_t most = crowded ? CROWD_STEP / (size_t)n : SLOT_MAX / (size_t)n;
+
+    if (!crowded && most > CHUNK_MAX)
+        most = CHUNK_MAX;
+    if (most < CHUNK_MIN)
+        most = CHUNK_MIN;
+    s->n = n;
+    s->lag = crowded ? 0 : LAG;
+    s->slots = 2 * s->lag + 1;
+    s->chunk_max = most & ~(size_t)(LINE - 1);
+    s->slice_bytes = s->slots * ((size_t)n - 1) * s->chunk_max;
+    s->area_bytes = (sizeof(struct bny_pass_head) + BNY_PASS_SLICES * s->slice_bytes + 4095) &
+                    ~(size_t)4095;
+}
+
+int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes)
+{
+    return quantum_bytes <= s->chunk_max && quantum_bytes <= BNY_PASS_TILE;
+}
+
+/* ---- cut ---- */
+
+static size_t round_up(size_t x, size_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* Parts of whole cache lines, as far as elements stay together. */
+void bny_pass_cut(struct bny_pass *p, size_t chunk)
+{
+    size_t quantum = bny_redop_quantum(&p->redop), unit = quantum, longest, want = chunk;
+
+    while (unit * p->esz % LINE && unit * p->esz * 2 <= LINE)
+        unit *= 2;
+    if (p->count < unit * (size_t)p->n)
+        unit = quantum;
+    p->share = round_up((p->count + (size_t)p->n - 1) / (size_t)p->n, unit);
+    if (!want)
+        want = p->count * p->esz <= SHORT_BYTES && p->shape->lag ? SHORT_CHUNK
+                                                                 : p->shape->chunk_max;
+    if (want > p->shape->chunk_max)
+        want = p->shape->chunk_max;
+    longest = want / p->esz / quantum * quantum;
+    if (longest == 0)
+        longest = quantum;
+    p->step = longest < p->share ? longest : p->share;
+    p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
+    p->stride = round_up(p->step * p->esz, LINE);
+    if (p->stride > p->shape->chunk_max) /* its last line is not whole */
+        p->stride = p->shape->chunk_max;
+    p->lag = p->shape->lag;
+    p->tile_elems = BNY_PASS_TILE / p->esz / quantum * quantum;
+    BNY_ASSERT(p->tile_elems && p->step * p->esz <= p->stride);
+}
+
+/* Elements [at, at + return) of part q are its chunk c. */
+static size_t chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at)
+{
+    size_t from = p->share * (size_t)q, to = from + p->share, len;
+
+    if (to > p->count)
+        to = p->count;
+    *at = from + p->step * c;
+    if (from >= to || *at >= to)
+        return 0;
+    len = to - *at;
+    return len < p->step ? len : p->step;
+}
+
+/* Where rank r has its chunk c of part q. */
+static char *slot_of(const struct bny_pass *p, int r, uint32_t c, int q)
+{
+    size_t slot = c % p->shape->slots, nth = (size_t)(q < r ? q : q - 1);
+
+    return p->peers[r].slice + (slot * ((size_t)p->n - 1) + nth) * p->stride;
+}
+
+/* ---- in, add, out ---- */
+
+static void put_in(struct bny_pass *p, uint32_t c)
+{
+    struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
+    size_t at, len;
+
+    for (int i = 1; i < p->n; i++) {
+        int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+
+        len = chunk_of(p, q, c, &at) * p->esz;
+        bny_local_place(slot_of(p, p->rank, c, q), p->in + at * p->esz, len);
+        p->copied += len;
+        p->handed += len;
+    }
+    if (c == 0) {
+        e->sig = p->sig;
+        e->slice = p->slice;
+    }
+    atomic_store_explicit(&e->filled, (uint64_t)p->seq << 32 | (c + 1), memory_order_release);
+    p->told = 1;
+}
+
+static void take_out(struct bny_pass *p, uint32_t c)
+{
+    size_t at, len;
+
+    for (int i = 1; i < p->n; i++) {
+        int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+
+        len = chunk_of(p, q, c, &at) * p->esz;
+        bny_local_place(p->out + at * p->esz, slot_of(p, p->rank, c, q), len);
+        p->copied += len;
+    }
+}
+
+/* Where rank r's input to elements [from, ...) of chunk c of our part is; at: in the vector. */
+static const char *input_of(const struct bny_pass *p, int r, uint32_t c, size_t at, size_t from)
+{
+    return r == p->rank ? p->in + (at + from) * p->esz
+                        : slot_of(p, r, c, p->rank) + from * p->esz;
+}
+
+/* len elements, which fit the tile, from `from` on: of all ranks in their order, to `out` and
+ * to all slots. */
+static void add_tile(struct bny_pass *p, uint32_t c, size_t at, size_t from, size_t len,
+                     bny_reduce2_fn twice)
+{
+    char *out = p->out + (at + from) * p->esz;
+    const char *acc = input_of(p, 0, c, at, from);
+    int last = p->n - 1, first_copy = p->rank == 0 ? 1 : 0, done = -1;
+
+    for (int r = 1; r < last; r++) {
+        bny_local_reduce(&p->redop, p->dtype, p->tile, acc, input_of(p, r, c, at, from), len);
+        acc = p->tile;
+    }
+    if (twice && !p->averages) {
+        twice(out, slot_of(p, first_copy, c, p->rank) + from * p->esz, acc,
+              input_of(p, last, c, at, from), len);
+        done = first_copy;
+    } else {
+        bny_local_reduce(&p->redop, p->dtype, out, acc, input_of(p, last, c, at, from), len);
+        if (p->averages)
+            bny_divide(out, out, len, p->dtype, p->n);
+    }
+    for (int r = 0; r < p->n; r++)
+        if (r != p->rank && r != done)
+            bny_local_place(slot_of(p, r, c, p->rank) + from * p->esz, out, len * p->esz);
+}
+
+static void add(struct bny_pass *p, uint32_t c)
+{
+    struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
+    bny_reduce2_fn twice = bny_redop_twice(&p->redop, p->dtype);
+    size_t at, len = chunk_of(p, p->rank, c, &at);
+    size_t tile = p->n == 2 && twice && !p->averages ? len : p->tile_elems;
+
+    for (size_t from = 0; from < len; from += tile)
+        add_tile(p, c, at, from, len - from < tile ? len - from : tile, twice);
+    p->handed += len * p->esz * ((size_t)p->n - 1);
+    atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | (c + 1), memory_order_release);
+    p->told = 1;
+}
+
+/* ---- what peers have told; foreign input ---- */
+
+/* Chunks of this operation in a count; 0: it is another's. */
+static uint32_t count_of(const struct bny_pass *p, uint64_t word)
+{
+    return (uint32_t)(word >> 32) == p->seq ? (uint32_t)word : 0;
+}
+
+/* The peer's first word: is it the same operation, and where are its slots? */
+static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny_pass_entry *e)
+{
+    uint32_t slice = *(const volatile uint32_t *)&e->slice;
+
+    if (peer->differs)
+        return 0;
+    memcpy(&peer->theirs, &e->sig, sizeof peer->theirs);
+    if (memcmp(&peer->theirs, &p->sig, sizeof p->sig) != 0 || slice >= BNY_PASS_SLICES) {
+        peer->differs = 1;
+        return 0;
+    }
+    peer->slice = (char *)(peer->area + 1) + slice * p->shape->slice_bytes;
+    return 1;
+}
+
+static int has_filled(struct bny_pass *p, int r, uint32_t c)
+{
+    struct bny_pass_peer *peer = &p->peers[r];
+    struct bny_pass_entry *e = &peer->area->entries[p->seq % BNY_PASS_ENTRIES];
+    uint32_t seen;
+
+    if (r == p->rank || peer->filled > c)
+        return 1;
+    seen = count_of(p, atomic_load_explicit(&e->filled, memory_order_acquire));
+    if (seen <= c || (!peer->slice && !meet(p, peer, e)))
+        return 0;
+    peer->filled = seen;
+    return 1;
+}
+
+static int has_added(struct bny_pass *p, int r, uint32_t c)
+{
+    struct bny_pass_peer *peer = &p->peers[r];
+    struct bny_pass_entry *e = &peer->area->entries[p->seq % BNY_PASS_ENTRIES];
+
+    if (r == p->rank || peer->added > c)
+        return 1;
+    peer->added = count_of(p, atomic_load_explicit(&e->added, memory_order_acquire));
+    return peer->added > c;
+}
+
+/* ---- going on ---- */
+
+enum { PHASE_IN, PHASE_ADD, PHASE_OUT };
+
+void bny_pass_begin(struct bny_pass *p)
+{
+    for (int r = 0; r < p->n; r++) {
+        struct bny_pass_peer *peer = &p->peers[r];
+
+        peer->slice = NULL;
+        peer->filled = peer->added = 0;
+        peer->differs = 0;
+    }
+    p->peers[p->rank].slice =
+        (char *)(p->peers[p->rank].area + 1) + p->slice * p->shape->slice_bytes;
+    p->stage = 0;
+    p->phase = PHASE_IN;
+    p->told = 0;
+    p->copied = p->handed = 0;
+}
+
+/* Is it chunk c's turn, c = stage - behind? */
+static int turn(const struct bny_pass *p, uint32_t behind, uint32_t *c)
+{
+    *c = p->stage - behind;
+    return p->stage >= behind && *c < p->nchunks;
+}
+
+static int all(struct bny_pass *p, int (*has)(struct bny_pass *, int, uint32_t), uint32_t c)
+{
+    for (int r = 0; r < p->n; r++)
+        if (!has(p, r, c))
+            return 0;
+    return 1;
+}
+
+int bny_pass_go(struct bny_pass *p)
+{
+    int moved = 0;
+    uint32_t c;
+
+    for (; !bny_pass_is_done(p); p->stage++, p->phase = PHASE_IN) {
+        if (p->phase == PHASE_IN) {
+            if (turn(p, 0, &c)) {
+                put_in(p, c);
+                moved = 1;
+            }
+            p->phase = PHASE_ADD;
+        }
+        if (p->phase == PHASE_ADD) {
+            if (turn(p, p->lag, &c)) {
+                if (!all(p, has_filled, c))
+                    return moved;
+                add(p, c);
+                moved = 1;
+            }
+            p->phase = PHASE_OUT;
+        }
+        if (turn(p, 2 * p->lag, &c)) {
+            if (!all(p, has_added, c))
+                return moved;
+            take_out(p, c);
+            moved = 1;
+        }
+    }
+    return moved;
+}
+
+int bny_pass_lacks(const struct bny_pass *p, int r)
+{
+    const struct bny_pass_peer *peer = &p->peers[r];
+    uint32_t c;
+
+    if (r == p->rank || bny_pass_is_done(p))
+        return 0;
+    if (p->phase == PHASE_OUT)
+        return turn(p, 2 * p->lag, &c) && peer->added <= c;
+    return turn(p, p->lag, &c) && peer->filled <= c;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One pass of a write-back allreduce, on memory that is there already: no communicator, no
+ * operation, no transport. It never waits: it goes on as far as it can and is called again.
+ *
+ * The vector is cut into a part for each rank, its owner, and each part into chunks. Of chunk c
+ *   in    each rank copies its input to the others' parts into its own slot
+ *   add   the owner of a part adds all ranks' inputs to it, in the order of the ranks, and
+ *         stores the sum in its output and back into the slots that the inputs came in
+ *   out   each rank copies the others' sums out of its own slot
+ * Two waits a chunk: an add needs all others' in, an out needs all others' add. So the chunks
+ * overlap: after the in of chunk c come the add of chunk c - lag and the out of chunk c - 2
+ * lag. A slot is used anew only when its own rank has copied the sums out, which is after all
+ * others were there: nothing else guards it.
+ *
+ * Each line written by others lies in their own area, which they alone advance; inputs and sums
+ * change hands in one and the same cache line. Each element is added once, so all ranks have
+ * the same bits, and these depend on nothing but the inputs and the order of the ranks. */
+#ifndef BNY_COLLECTIVES_PASS_H
+#define BNY_COLLECTIVES_PASS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/call/redop.h"
+#include "transport/wire.h"
+
+#define BNY_PASS_ENTRIES 16 /* operations that may be under way, by their number */
+#define BNY_PASS_SLICES  4  /* of these, so many have slots */
+#define BNY_PASS_TILE    4096u
+
+/* What a rank tells of an operation. A count is the operation's number << 32 | chunks: what is
+ * left of an older operation is no count of this one. */
+struct bny_pass_entry {
+    _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
+    struct bny_sig sig;                    /* written before the first, as is: */
+    uint32_t slice;                        /* which it has taken for this operation */
+    _Alignas(128) _Atomic uint64_t added;  /* chunks of its own part that are added */
+};
+
+/* How the areas of a communicator look: the same on all ranks. */
+struct bny_pass_shape {
+    int n;
+    uint32_t slots, lag;
+    size_t chunk_max;   /* bytes of a part */
+    size_t slice_bytes; /* slots * (n - 1) * chunk_max */
+    size_t area_bytes;
+};
+
+/* The beginning of an area; its slices follow. */
+struct bny_pass_head {
+    struct bny_pass_entry entries[BNY_PASS_ENTRIES];
+};
+_Static_assert(sizeof(struct bny_pass_head) == 4096, "a page, then slices");
+
+struct bny_pass_peer {
+    struct bny_pass_head *area;
+    char *slice; /* NULL: it has not told which */
+    uint32_t filled, added;
+    uint8_t differs; /* it runs another operation: theirs */
+    struct bny_sig theirs;
+};
+
+struct bny_pass {
+    const struct bny_pass_shape *shape;
+    struct bny_pass_peer *peers; /* [n]; of this rank its own area and slice */
+    int n, rank, averages;
+    struct bny_redop redop;
+    enum banyan_dtype dtype;
+    const char *in;
+    char *out;
+    size_t count, esz, share, step; /* elements: of all, of a part, of a chunk */
+    size_t stride;                  /* bytes from chunk to chunk in a slot */
+    size_t tile_elems;
+    char *tile; /* [tile_elems * esz] */
+    uint32_t seq, slice, nchunks, stage, lag, phase;
+    struct bny_sig sig;
+    int told;        /* something was written for peers since this was last cleared */
+    uint64_t copied; /* bytes, in and out; goes round */
+    uint64_t handed; /* bytes for others */
+};
+
+/* For n ranks; crowded: more ranks than CPUs. */
+void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded);
+/* May a vector with so long elements that stay together pass through? */
+int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes);
+/* How p->count elements are cut. The caller has set shape, n, rank, redop, dtype, esz and
+ * count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which the caller has
+ * memory. */
+void bny_pass_cut(struct bny_pass *p, size_t chunk);
+/* Begins: seq, sig, slice, in, out and all peers' areas are set. */
+void bny_pass_begin(struct bny_pass *p);
+/* Goes on. 1: something moved. */
+int bny_pass_go(struct bny_pass *p);
+static inline int bny_pass_is_done(const struct bny_pass *p)
+{
+    return p->stage == p->nchunks + 2 * p->lag;
+}
+/* Is it rank r that it waits for? */
+int bny_pass_lacks(const struct bny_pass *p, int r);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The write-back allreduce as a path: where an operation begins, waits its turn and ends.
+ *
+ * Ranks that share memory write into each other's areas (area.c) and look at them: no message
+ * is sent but the first one of a communicator, by which areas become known. So nothing stirs
+ * such an operation; it is looked at whenever its rank waits. What an operation is stands
+ * beside its first count in the area, and is compared as a message's signature would be. An
+ * area is its communicator's alone, and a communicator with a failed operation runs no other
+ * one: a peer that has not heard of the failure yet writes into memory that nobody reads. */
+#include "collectives/writeback/writeback.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/op/op.h"
+#include "collectives/writeback/area.h"
+
+struct wb { /* the path's state of an operation */
+    struct bny_pass pass;
+    struct bny_link link; /* of the queue for a place */
+    struct bny_op *op;
+    uint8_t has_areas, has_place, failed;
+    size_t tile_cap;
+    uint64_t counted; /* of pass.handed */
+    struct bny_pass_peer peers[];
+};
+
+static struct wb *wb_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_WRITEBACK];
+}
+
+static int init(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    int n = op->comm->n;
+
+    if (!s)
+        s = op->of_path[BNY_PATH_WRITEBACK] =
+            calloc(1, sizeof *s + (size_t)n * sizeof s->peers[0]);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->op = op;
+    return bny_grow(&s->pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
+}
+
+static void wb_free(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+
+    free(s->pass.tile);
+    free(s);
+    op->of_path[BNY_PATH_WRITEBACK] = NULL;
+}
+
+static int start(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    struct bny_writeback *w = bny_area_get(op->comm);
+    struct bny_pass *p = &s->pass;
+
+    if (!w)
+        return -BANYAN_ENOMEM;
+    p->shape = &w->shape;
+    p->peers = s->peers;
+    p->n = op->comm->n;
+    p->rank = op->comm->rank;
+    p->averages = bny_call_averages(&op->call);
+    p->redop = op->call.redop;
+    p->dtype = op->call.dtype;
+    p->in = op->in;
+    p->out = op->out;
+    p->count = op->call.count;
+    p->esz = op->esz;
+    p->seq = bny_op_seq(op);
+    p->sig = op->sig;
+    bny_pass_cut(p, op->plan.chunk_bytes);
+    s->has_areas = s->has_place = s->failed = 0;
+    s->counted = 0;
+    bny_link_in(&w->queue, &s->link);
+    return 0;
+}
+
+/* Areas and a place. 1, or 0: not yet. */
+static int settle(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    struct bny_writeback *w = op->comm->writeback;
+    int rank = 0, rc;
+
+    if (!s->has_areas) {
+        rc = bny_area_meet(w, op, &rank);
+        if (rc < 0) {
+            s->failed = 1;
+            bny_op_send_failed(op, rank, rc, "");
+        }
+        if (rc != 1)
+            return 0;
+        for (int r = 0; r < op->comm->n; r++)
+            s->peers[r].area = w->peers[r].area;
+        s->has_areas = 1;
+    }
+    if (!bny_area_claim(w, &s->link, bny_op_seq(op), &s->pass.slice))
+        return 0;
+    s->has_place = 1;
+    bny_pass_begin(&s->pass);
+    return 1;
+}
+
+/* Others are told at once: ranks that sleep wake, and statistics. */
+static void tell(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    struct bny_tp *tp = op->comm->writeback->tp;
+    uint64_t handed = s->pass.handed - s->counted;
+
+    s->pass.told = 0;
+    s->counted = s->pass.handed;
+    op->wire_bytes += handed;
+    bny_counter_add(&tp->wire_bytes, handed);
+    bny_counter_add(&tp->copied_bytes, s->pass.copied);
+    s->pass.copied = 0;
+    for (int r = 0; r < op->comm->n; r++)
+        if (r != op->comm->rank)
+            tp->ops->area_wake(op->comm->peers[r].ep);
+}
+
+/* A peer whose entry says that it runs something else, once. */
+static void compare(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+
+    for (int r = 0; r < op->comm->n && !s->failed; r++)
+        if (s->peers[r].differs) {
+            struct bny_msg msg = { .hdr = { .comm = op->comm->id,
+                                            .seq = bny_op_seq(op),
+                                            .kind = BNY_MSG_DATA,
+                                            .sig = s->peers[r].theirs } };
+            s->failed = 1;
+            bny_mismatch_report(op, r, &msg);
+        }
+}
+
+static int advance(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    int moved = 0;
+
+    if (s->has_place || (!s->failed && settle(op)))
+        moved = bny_pass_go(&s->pass);
+    if (s->pass.told)
+        tell(op);
+    if (s->has_place && bny_pass_is_done(&s->pass)) {
+        bny_op_complete(op, 0);
+        return 1;
+    }
+    if (!moved && s->has_place && !s->failed)
+        compare(op);
+    bny_op_stir(op);
+    return moved;
+}
+
+static void message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct banyan_comm *c = op->comm;
+
+    if (bny_area_message(c->writeback, c, from, msg) != 0)
+        bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_EPROTO, c->peers[from].world_rank,
+                   "rank %d: rank %d sent no area for %s that can be used", c->rank, from,
+                   bny_call_name(&op->call));
+    bny_msg_release(&c->world->held, msg);
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct wb *s = wb_of(op);
+
+    bny_link_out(&s->link);
+    if (s->has_place)
+        bny_area_release(op->comm->writeback, bny_op_seq(op), s->pass.slice);
+    s->has_place = 0;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct wb *s = wb_of(op);
+
+    if (r == op->comm->rank)
+        return 0;
+    if (!s->has_areas)
+        return !op->comm->writeback->peers[r].area || !op->comm->writeback->peers[r].said;
+    return !s->has_place || bny_pass_lacks(&s->pass, r);
+}
+
+const struct bny_path_ops bny_path_writeback = {
+    .init = init,
+    .start = start,
+    .advance = advance,
+    .poll = advance,
+    .message = message,
+    .drop = drop,
+    .waits_on = waits_on,
+    .free = wb_free,
+};

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The write-back allreduce: a path for ranks that share memory, without messages. */
+#ifndef BNY_COLLECTIVES_WRITEBACK_H
+#define BNY_COLLECTIVES_WRITEBACK_H
+
+#include "collectives/op/path.h"
+
+extern const struct bny_path_ops bny_path_writeback;
+
+struct banyan_comm;
+/* What a communicator has of it; its operations are over. Lock held. */
+void bny_writeback_end(struct banyan_comm *comm);
+
+#endif

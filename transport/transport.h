@@ -226,6 +226,8 @@ struct bny_transport_ops {
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
+    /* Is [ptr, ptr + bytes) such memory? */
+    int (*mem_is_shared)(struct bny_tp *tp, const void *ptr, size_t bytes);
 
     /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then read and write by
      * plain loads and stores whenever they like, without a message. make: of zeros, for

@@ -26,7 +26,8 @@ static struct bny_writeback *make(struct banyan_comm *c)
         bny_fail(BANYAN_ENOMEM, "no memory for the shared areas of %d ranks", c->n);
         return NULL;
     }
-    bny_pass_shape_init(&w->shape, c->n, c->scope.oversubscribed);
+    bny_pass_shape_init(&w->shape, c->n, c->scope.oversubscribed,
+                        sizeof(struct bny_area_loan) * BNY_PASS_ENTRIES * (size_t)c->n);
     w->tp = c->peers[c->rank == 0 ? 1 : 0].ep->tp;
     w->untold = w->unmapped = c->n - 1;
     if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, c->n - 1, &mem, &w->id) != 0) {

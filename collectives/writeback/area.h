@@ -22,6 +22,21 @@ struct bny_writeback { /* of a communicator */
     uint32_t entries, slices;       /* in use: bit masks */
 };
 
+/* What a rank lends to another one for an operation: a window over its output, and over its
+ * input where that is other memory (else in.bytes is 0). */
+struct bny_area_loan {
+    _Alignas(128) struct bny_window out, in;
+};
+
+/* The loan of the owner of an area to rank r, of operation number seq. */
+static inline struct bny_area_loan *
+bny_area_loan(const struct bny_pass_shape *s, struct bny_pass_head *area, uint32_t seq, int r)
+{
+    struct bny_area_loan *loans = (struct bny_area_loan *)(void *)(area + 1);
+
+    return &loans[(size_t)(seq % BNY_PASS_ENTRIES) * (size_t)s->n + (size_t)r];
+}
+
 /* The communicator's, made when there is none. NULL: an error. */
 struct bny_writeback *bny_area_get(struct banyan_comm *comm);
 /* Tells peers that do not know it yet, under the operation's header. 1: all peers' are mapped,

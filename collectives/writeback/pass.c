@@ -22,8 +22,9 @@
 /* Vectors up to this have shorter chunks, or nothing would overlap. */
 #define SHORT_BYTES (128u << 10)
 #define SHORT_CHUNK (16u << 10)
+#define RUN_MAX     (1u << 20) /* bytes of lent vectors between two looks at anything else */
 
-void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded)
+void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between)
 {
     size_t most = crowded ? CROWD_STEP / (size_t)n : SLOT_MAX / (size_t)n;
 
@@ -36,8 +37,8 @@ void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded)
     s->slots = 2 * s->lag + 1;
     s->chunk_max = most & ~(size_t)(LINE - 1);
     s->slice_bytes = s->slots * ((size_t)n - 1) * s->chunk_max;
-    s->area_bytes = (sizeof(struct bny_pass_head) + BNY_PASS_SLICES * s->slice_bytes + 4095) &
-                    ~(size_t)4095;
+    s->slices_at = (sizeof(struct bny_pass_head) + between + 4095) & ~(size_t)4095;
+    s->area_bytes = (s->slices_at + BNY_PASS_SLICES * s->slice_bytes + 4095) & ~(size_t)4095;
 }
 
 int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes)
@@ -104,9 +105,22 @@ static char *slot_of(const struct bny_pass *p, int r, uint32_t c, int q)
 
 /* ---- in, add, out ---- */
 
-static void put_in(struct bny_pass *p, uint32_t c)
+/* So many chunks are in; the first time with what they belong to. */
+static void tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
 {
     struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
+
+    if (before == 0) {
+        e->sig = p->sig;
+        e->slice = p->slice;
+        e->lends = (uint32_t)p->lends;
+    }
+    atomic_store_explicit(&e->filled, (uint64_t)p->seq << 32 | now, memory_order_release);
+    p->told = 1;
+}
+
+static void put_in(struct bny_pass *p, uint32_t c)
+{
     size_t at, len;
 
     for (int i = 1; i < p->n; i++) {
@@ -117,12 +131,7 @@ static void put_in(struct bny_pass *p, uint32_t c)
         p->copied += len;
         p->handed += len;
     }
-    if (c == 0) {
-        e->sig = p->sig;
-        e->slice = p->slice;
-    }
-    atomic_store_explicit(&e->filled, (uint64_t)p->seq << 32 | (c + 1), memory_order_release);
-    p->told = 1;
+    tell_filled(p, c, c + 1);
 }
 
 static void take_out(struct bny_pass *p, uint32_t c)
@@ -138,52 +147,94 @@ static void take_out(struct bny_pass *p, uint32_t c)
     }
 }
 
-/* Where rank r's input to elements [from, ...) of chunk c of our part is; at: in the vector. */
-static const char *input_of(const struct bny_pass *p, int r, uint32_t c, size_t at, size_t from)
+/* len elements, which fit the tile, from `from` on: of all ranks in their order, to all. */
+static void add_tile(struct bny_pass *p, size_t from, size_t len, bny_reduce2_fn twice)
 {
-    return r == p->rank ? p->in + (at + from) * p->esz
-                        : slot_of(p, r, c, p->rank) + from * p->esz;
-}
+    const struct bny_pass_peer *peers = p->peers;
+    size_t off = from * p->esz;
+    char *out = peers[p->rank].dst + off;
+    const char *acc = peers[0].src + off, *end = peers[p->n - 1].src + off;
+    int first = p->rank == 0 ? 1 : 0, done = -1;
 
-/* len elements, which fit the tile, from `from` on: of all ranks in their order, to `out` and
- * to all slots. */
-static void add_tile(struct bny_pass *p, uint32_t c, size_t at, size_t from, size_t len,
-                     bny_reduce2_fn twice)
-{
-    char *out = p->out + (at + from) * p->esz;
-    const char *acc = input_of(p, 0, c, at, from);
-    int last = p->n - 1, first_copy = p->rank == 0 ? 1 : 0, done = -1;
-
-    for (int r = 1; r < last; r++) {
-        bny_local_reduce(&p->redop, p->dtype, p->tile, acc, input_of(p, r, c, at, from), len);
+    for (int r = 1; r < p->n - 1; r++) {
+        bny_local_reduce(&p->redop, p->dtype, p->tile, acc, peers[r].src + off, len);
         acc = p->tile;
     }
     if (twice && !p->averages) {
-        twice(out, slot_of(p, first_copy, c, p->rank) + from * p->esz, acc,
-              input_of(p, last, c, at, from), len);
-        done = first_copy;
+        twice(out, peers[first].dst + off, acc, end, len);
+        done = first;
     } else {
-        bny_local_reduce(&p->redop, p->dtype, out, acc, input_of(p, last, c, at, from), len);
+        bny_local_reduce(&p->redop, p->dtype, out, acc, end, len);
         if (p->averages)
             bny_divide(out, out, len, p->dtype, p->n);
     }
     for (int r = 0; r < p->n; r++)
         if (r != p->rank && r != done)
-            bny_local_place(slot_of(p, r, c, p->rank) + from * p->esz, out, len * p->esz);
+            bny_local_place(peers[r].dst + off, out, len * p->esz);
 }
 
-static void add(struct bny_pass *p, uint32_t c)
+static void ungather(struct bny_pass *p, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (r != p->rank && p->peers[r].lends)
+            p->give_back(p->ctx, r);
+}
+
+/* Where the inputs to `len` elements of our part are, and where their sums go. 0: not now. */
+static int gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
+{
+    for (int r = 0; r < p->n; r++) {
+        struct bny_pass_peer *peer = &p->peers[r];
+
+        if (r == p->rank) {
+            peer->src = p->in + at * p->esz;
+            peer->dst = p->out + at * p->esz;
+        } else if (!peer->lends) {
+            peer->src = peer->dst = slot_of(p, r, c, p->rank);
+        } else if (p->borrow(p->ctx, r, at * p->esz, len * p->esz, &peer->src, &peer->dst)) {
+            ungather(p, r);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Chunks from c on that can be added at once: one, or all in reach where none is in a slot. */
+static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t *len)
+{
+    uint32_t next = c + 1;
+    int all_lend = 1;
+    size_t behind;
+
+    *len = chunk_of(p, p->rank, c, at);
+    for (int r = 0; r < p->n; r++)
+        all_lend &= r == p->rank || p->peers[r].lends;
+    for (; all_lend && next < p->nchunks && *len * p->esz < RUN_MAX; next++)
+        *len += chunk_of(p, p->rank, next, &behind);
+    return next - c;
+}
+
+/* 0: not now. */
+static int add(struct bny_pass *p, uint32_t c)
 {
     struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
     bny_reduce2_fn twice = bny_redop_twice(&p->redop, p->dtype);
-    size_t at, len = chunk_of(p, p->rank, c, &at);
-    size_t tile = p->n == 2 && twice && !p->averages ? len : p->tile_elems;
+    size_t at, len, tile = p->tile_elems;
+    uint32_t next = c + run_of(p, c, &at, &len);
 
+    if (p->n == 2 && twice && !p->averages)
+        tile = p->shape->chunk_max;
+    if (len && !gather(p, c, at, len))
+        return 0;
     for (size_t from = 0; from < len; from += tile)
-        add_tile(p, c, at, from, len - from < tile ? len - from : tile, twice);
+        add_tile(p, from, len - from < tile ? len - from : tile, twice);
+    if (len)
+        ungather(p, p->n);
     p->handed += len * p->esz * ((size_t)p->n - 1);
-    atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | (c + 1), memory_order_release);
+    p->nadded = next;
+    atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | next, memory_order_release);
     p->told = 1;
+    return 1;
 }
 
 /* ---- what peers have told; foreign input ---- */
@@ -206,7 +257,8 @@ static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny
         peer->differs = 1;
         return 0;
     }
-    peer->slice = (char *)(peer->area + 1) + slice * p->shape->slice_bytes;
+    peer->lends = *(const volatile uint32_t *)&e->lends == 1 && p->borrow;
+    peer->slice = (char *)peer->area + p->shape->slices_at + slice * p->shape->slice_bytes;
     return 1;
 }
 
@@ -247,14 +299,17 @@ void bny_pass_begin(struct bny_pass *p)
 
         peer->slice = NULL;
         peer->filled = peer->added = 0;
-        peer->differs = 0;
+        peer->differs = peer->lends = 0;
     }
     p->peers[p->rank].slice =
-        (char *)(p->peers[p->rank].area + 1) + p->slice * p->shape->slice_bytes;
+        (char *)p->peers[p->rank].area + p->shape->slices_at + p->slice * p->shape->slice_bytes;
     p->stage = 0;
     p->phase = PHASE_IN;
     p->told = 0;
     p->copied = p->handed = 0;
+    p->nadded = 0;
+    if (p->lends)
+        tell_filled(p, 0, p->nchunks);
 }
 
 /* Is it chunk c's turn, c = stage - behind? */
@@ -279,17 +334,16 @@ int bny_pass_go(struct bny_pass *p)
 
     for (; !bny_pass_is_done(p); p->stage++, p->phase = PHASE_IN) {
         if (p->phase == PHASE_IN) {
-            if (turn(p, 0, &c)) {
+            if (!p->lends && turn(p, 0, &c)) {
                 put_in(p, c);
                 moved = 1;
             }
             p->phase = PHASE_ADD;
         }
         if (p->phase == PHASE_ADD) {
-            if (turn(p, p->lag, &c)) {
-                if (!all(p, has_filled, c))
+            if (turn(p, p->lag, &c) && c >= p->nadded) {
+                if (!all(p, has_filled, c) || !add(p, c))
                     return moved;
-                add(p, c);
                 moved = 1;
             }
             p->phase = PHASE_OUT;
@@ -297,7 +351,8 @@ int bny_pass_go(struct bny_pass *p)
         if (turn(p, 2 * p->lag, &c)) {
             if (!all(p, has_added, c))
                 return moved;
-            take_out(p, c);
+            if (!p->lends)
+                take_out(p, c);
             moved = 1;
         }
     }

@@ -14,7 +14,10 @@
  *
  * Each line written by others lies in their own area, which they alone advance; inputs and sums
  * change hands in one and the same cache line. Each element is added once, so all ranks have
- * the same bits, and these depend on nothing but the inputs and the order of the ranks. */
+ * the same bits, and these depend on nothing but the inputs and the order of the ranks.
+ *
+ * A rank may lend its vector where others can reach it: owners read its input and store their
+ * sums there, and it has no in and no out. */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
@@ -35,7 +38,8 @@ struct bny_pass_entry {
     _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
     struct bny_sig sig;                    /* written before the first, as is: */
     uint32_t slice;                        /* which it has taken for this operation */
-    _Alignas(128) _Atomic uint64_t added;  /* chunks of its own part that are added */
+    uint32_t lends; /* 1: its vector; how others find it is their affair */
+    _Alignas(128) _Atomic uint64_t added; /* chunks of its own part that are added */
 };
 
 /* How the areas of a communicator look: the same on all ranks. */
@@ -44,6 +48,7 @@ struct bny_pass_shape {
     uint32_t slots, lag;
     size_t chunk_max;   /* bytes of a part */
     size_t slice_bytes; /* slots * (n - 1) * chunk_max */
+    size_t slices_at;   /* in an area: behind its head, and what is between them */
     size_t area_bytes;
 };
 
@@ -57,6 +62,9 @@ struct bny_pass_peer {
     struct bny_pass_head *area;
     char *slice; /* NULL: it has not told which */
     uint32_t filled, added;
+    uint8_t lends;
+    const char *src; /* of the chunk that is being added: its input, and where the sum goes */
+    char *dst;
     uint8_t differs; /* it runs another operation: theirs */
     struct bny_sig theirs;
 };
@@ -74,21 +82,28 @@ struct bny_pass {
     size_t tile_elems;
     char *tile; /* [tile_elems * esz] */
     uint32_t seq, slice, nchunks, stage, lag, phase;
+    uint32_t nadded; /* chunks of our own part */
+    int lends;       /* this rank does */
+    /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. */
+    int (*borrow)(void *ctx, int r, size_t at, size_t len, const char **src, char **dst);
+    void (*give_back)(void *ctx, int r);
+    void *ctx;
     struct bny_sig sig;
     int told;        /* something was written for peers since this was last cleared */
     uint64_t copied; /* bytes, in and out; goes round */
     uint64_t handed; /* bytes for others */
 };
 
-/* For n ranks; crowded: more ranks than CPUs. */
-void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded);
+/* For n ranks, `between` bytes of the caller's behind the head; crowded: more ranks than CPUs.
+ */
+void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between);
 /* May a vector with so long elements that stay together pass through? */
 int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes);
 /* How p->count elements are cut. The caller has set shape, n, rank, redop, dtype, esz and
  * count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which the caller has
  * memory. */
 void bny_pass_cut(struct bny_pass *p, size_t chunk);
-/* Begins: seq, sig, slice, in, out and all peers' areas are set. */
+/* Begins: seq, sig, slice, in, out, lends and all peers' areas are set. */
 void bny_pass_begin(struct bny_pass *p);
 /* Goes on. 1: something moved. */
 int bny_pass_go(struct bny_pass *p);

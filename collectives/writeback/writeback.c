@@ -21,7 +21,8 @@ struct wb { /* the path's state of an operation */
     struct bny_op *op;
     uint8_t has_areas, has_place, failed;
     size_t tile_cap;
-    uint64_t counted; /* of pass.handed */
+    uint64_t counted;            /* of pass.handed */
+    struct bny_area_loan *loans; /* [n] windows that are open for others; out.bytes 0: none */
     struct bny_pass_peer peers[];
 };
 
@@ -49,9 +50,110 @@ static void wb_free(struct bny_op *op)
     struct wb *s = wb_of(op);
 
     free(s->pass.tile);
+    free(s->loans);
     free(s);
     op->of_path[BNY_PATH_WRITEBACK] = NULL;
 }
+
+/* ---- lending: buffers that others can reach ---- */
+
+/* Closes what is open. 0, or BNY_AGAIN while somebody writes. */
+static int close_loans(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    int again = 0;
+
+    for (int r = 0; s->loans && r < op->comm->n; r++) {
+        struct bny_ep *ep = op->comm->peers[r].ep;
+        struct bny_window *w[2] = { &s->loans[r].out, &s->loans[r].in };
+
+        for (int i = 0; i < 2; i++) {
+            if (!w[i]->bytes)
+                continue;
+            if (ep->ops->window_close(ep, w[i]) == BNY_AGAIN)
+                again = 1;
+            else
+                w[i]->bytes = 0;
+        }
+    }
+    return again ? BNY_AGAIN : 0;
+}
+
+/* Both windows for rank r, as it will find them. 0 or -1. */
+static int lend_to(struct bny_op *op, int r, size_t bytes)
+{
+    struct wb *s = wb_of(op);
+    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_area_loan *l = &s->loans[r];
+    int rc = ep->ops->window_open(ep, op->out, bytes, &l->out);
+
+    if (rc != 0)
+        l->out.bytes = 0;
+    if (rc == 0 && op->in != op->out) {
+        rc = ep->ops->window_open(ep, (void *)(uintptr_t)op->in, bytes, &l->in);
+        if (rc != 0)
+            l->in.bytes = 0;
+    }
+    if (rc != 0 || !l->out.segment || (op->in != op->out && !l->in.segment))
+        return -1;
+    *bny_area_loan(s->pass.shape, s->peers[op->comm->rank].area, s->pass.seq, r) = *l;
+    return 0;
+}
+
+/* Lends the vector where all of it is shared memory; else it is copied. */
+static int lend(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    struct bny_tp *tp = op->comm->writeback->tp;
+    size_t bytes = op->call.count * op->esz;
+
+    if (!tp->ops->mem_is_shared(tp, op->out, bytes) ||
+        (op->in != op->out && !tp->ops->mem_is_shared(tp, op->in, bytes)))
+        return 0;
+    if (!s->loans)
+        s->loans = aligned_alloc(128, (size_t)op->comm->n * sizeof *s->loans);
+    if (!s->loans)
+        return 0;
+    memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
+    for (int r = 0; r < op->comm->n; r++)
+        if (r != op->comm->rank && lend_to(op, r, bytes) != 0) {
+            close_loans(op); /* nobody has heard of them */
+            return 0;
+        }
+    return 1;
+}
+
+/* What rank r says of its loan is foreign input: put_map checks it, and that it is still open.
+ */
+static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
+{
+    struct bny_op *op = ctx;
+    struct wb *s = wb_of(op);
+    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_area_loan l;
+
+    memcpy(&l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, op->comm->rank),
+           sizeof l);
+    if (l.in.bytes) {
+        *src = ep->ops->put_map(ep, &l.in, at, (uint32_t)len);
+        if (!*src)
+            return -1;
+        ep->ops->put_unmap(ep); /* nothing is written there */
+    }
+    *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
+    if (!l.in.bytes)
+        *src = *dst;
+    return *dst ? 0 : -1;
+}
+
+static void give_back(void *ctx, int r)
+{
+    struct bny_ep *ep = ((struct bny_op *)ctx)->comm->peers[r].ep;
+
+    ep->ops->put_unmap(ep);
+}
+
+/* ---- beginning ---- */
 
 static int start(struct bny_op *op)
 {
@@ -77,9 +179,14 @@ static int start(struct bny_op *op)
     bny_pass_cut(p, op->plan.chunk_bytes);
     s->has_areas = s->has_place = s->failed = 0;
     s->counted = 0;
+    p->borrow = borrow;
+    p->give_back = give_back;
+    p->ctx = op;
     bny_link_in(&w->queue, &s->link);
     return 0;
 }
+
+/* ---- going on ---- */
 
 /* Areas and a place. 1, or 0: not yet. */
 static int settle(struct bny_op *op)
@@ -103,6 +210,7 @@ static int settle(struct bny_op *op)
     if (!bny_area_claim(w, &s->link, bny_op_seq(op), &s->pass.slice))
         return 0;
     s->has_place = 1;
+    s->pass.lends = lend(op);
     bny_pass_begin(&s->pass);
     return 1;
 }
@@ -181,6 +289,15 @@ static void drop(struct bny_op *op, int result)
     s->has_place = 0;
 }
 
+static int close(struct bny_op *op)
+{
+    int rc = close_loans(op);
+
+    if (rc)
+        bny_op_stir(op);
+    return rc;
+}
+
 static int waits_on(const struct bny_op *op, int r)
 {
     const struct wb *s = wb_of(op);
@@ -199,6 +316,7 @@ const struct bny_path_ops bny_path_writeback = {
     .poll = advance,
     .message = message,
     .drop = drop,
+    .close = close,
     .waits_on = waits_on,
     .free = wb_free,
 };

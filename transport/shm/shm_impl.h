@@ -284,6 +284,7 @@ int bny_shm_mem_alloc(struct bny_tp *tp, size_t bytes, void **out);
 int bny_shm_mem_free(struct bny_tp *tp, void *ptr);
 int bny_shm_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
 int bny_shm_mem_deregister(struct bny_tp *tp, void *ptr);
+int bny_shm_mem_is_shared(struct bny_tp *tp, const void *ptr, size_t bytes);
 /* Our arena that holds [addr, addr+len), or NULL. */
 struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t len);
 /* Makes sure that the peer is told of the arena before the next message: 0, BNY_AGAIN, error.

@@ -285,6 +285,7 @@ const struct bny_transport_ops bny_shm_ops = {
     .mem_free = bny_shm_mem_free,
     .mem_register = bny_shm_mem_register,
     .mem_deregister = bny_shm_mem_deregister,
+    .mem_is_shared = bny_shm_mem_is_shared,
     .area_make = bny_shm_area_make,
     .area_tell = bny_shm_area_tell,
     .area_take = bny_shm_area_take,

@@ -22,6 +22,7 @@
 #define HOOK_EVERY    8u
 #define TICK_EVERY    256u /* yields between ticks, over waits: some hundred microseconds */
 #define LOOKS_CROWDED 20   /* with shared CPUs, at memory that peers write */
+#define MOVES_MAX     64   /* of one operation, until others and other threads have a turn */
 #define LOOKS_SHARED  60 /* with shared CPUs, at peers that run on others; some microseconds */
 
 void bny_wait_init(struct bny_waiter *wt)
@@ -203,17 +204,20 @@ static int waits_elsewhere(const struct bny_op *op)
  * this CPU where CPUs are shared: then few looks. */
 static int look_at_memory(struct bny_op *op, int tries)
 {
+    int moves = 0;
+
     if (op->comm->world->oversubscribed)
         tries = LOOKS_CROWDED;
-    for (int i = 0; i < tries; i++) {
+    for (int i = 0; i < tries && moves < MOVES_MAX; i++) {
         if (op->path->poll(op)) {
             if (bny_op_is_done(op))
                 return 1;
+            moves++;
             i = 0;
         }
         bny_pause();
     }
-    return 0;
+    return moves == MOVES_MAX;
 }
 
 /* Some looks under one lock: a lock operation costs as much as several of them. With shared

@@ -64,6 +64,7 @@ extern const struct mp_case cases_lgc[];
 extern const struct mp_case cases_survive[];
 extern const struct mp_case cases_grow[];
 extern const struct mp_case cases_arrival[];
+extern const struct mp_case cases_writeback[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Write-back allreduces: many in flight, on two communicators by turns, of all kinds of memory,
+ * with more of them than there are places; and ranks that differ. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/mp/case.h"
+
+#define FLIGHT 24 /* more than entries, and than slices */
+#define ROUNDS 6
+
+struct flying {
+    uint32_t *in, *out;
+    int shared; /* of banyan_mem_alloc */
+    size_t count;
+    uint32_t first; /* of rank r's input element i: first + r * 3 + i */
+    struct banyan_request *rq;
+};
+
+static uint32_t *memory(struct test *t, int shared, size_t count)
+{
+    void *p = NULL;
+
+    if (!shared)
+        return case_malloc(count * 4 + 4);
+    CHECK_OK(t, banyan_mem_alloc(t->comm, count * 4 + 4, &p));
+    return p;
+}
+
+static void memory_free(struct test *t, int shared, uint32_t *p)
+{
+    if (shared)
+        CHECK_OK(t, banyan_mem_free(t->comm, p));
+    else
+        free(p);
+}
+
+static size_t draw_count(uint64_t *s, int n)
+{
+    static const size_t edges[] = { 1,     2,     15,     16,     512,   1023,
+                                    1024,  4096,  8192,   8193,   16384, 32768,
+                                    40000, 65536, 131072, 262144, 300001 };
+    size_t c = edges[bny_rng_below(s, sizeof edges / sizeof *edges)];
+
+    return bny_rng_below(s, 3) ? c : c * (size_t)n + bny_rng_below(s, 5);
+}
+
+/* s is the same on all ranks, own is this rank's. */
+static void begin(struct test *t, struct flying *f, struct banyan_comm *comm, uint64_t *s,
+                  uint64_t *own)
+{
+    static const size_t chunks[] = { 0, 0, 4096, 20000 };
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    int in_place = (int)bny_rng_below(own, 2);
+
+    f->count = draw_count(s, t->n);
+    f->first = (uint32_t)bny_rng_next(s);
+    f->shared = (int)bny_rng_below(own, 2);
+    f->in = memory(t, f->shared, f->count);
+    f->out = in_place ? f->in : memory(t, f->shared, f->count);
+    for (size_t i = 0; i < f->count; i++)
+        f->in[i] = f->first + (uint32_t)t->rank * 3 + (uint32_t)i;
+    f->in[f->count] = f->out[f->count] = 0xfeedface;
+    o.schedule = bny_rng_below(s, 4) ? "writeback" : "auto";
+    o.chunk_bytes = chunks[bny_rng_below(s, 4)];
+    CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->count, BANYAN_U32, BANYAN_SUM, comm, &o,
+                                      &f->rq));
+}
+
+static void end(struct test *t, struct flying *f)
+{
+    uint32_t n = (uint32_t)t->n;
+
+    for (size_t i = 0; i < f->count; i++)
+        CHECK(t, f->out[i] == n * (f->first + (uint32_t)i) + 3 * (n * (n - 1) / 2),
+              "element %zu of %zu", i, f->count);
+    CHECK(t, f->out[f->count] == 0xfeedface && f->in[f->count] == 0xfeedface,
+          "behind %zu elements", f->count);
+    banyan_request_free(f->rq);
+    if (f->out != f->in)
+        memory_free(t, f->shared, f->out);
+    memory_free(t, f->shared, f->in);
+}
+
+static int writeback(struct test *t)
+{
+    uint64_t s = t->seed, own = t->seed * 977 + (uint64_t)t->rank;
+    struct flying f[FLIGHT] = { 0 };
+    struct banyan_comm *other;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
+    for (int round = 0; round < ROUNDS; round++) {
+        int n = 1 + (int)bny_rng_below(&s, FLIGHT), times = 1 + (int)bny_rng_below(&s, 2);
+
+        for (int i = 0; i < n; i++)
+            begin(t, &f[i], bny_rng_below(&s, 2) ? other : t->comm, &s, &own);
+        for (int k = 0; k < times; k++) {
+            for (int i = 0; k && i < n; i++) /* in place: the sums took its place */
+                for (size_t e = 0; e < f[i].count; e++)
+                    f[i].in[e] = f[i].first + (uint32_t)t->rank * 3 + (uint32_t)e;
+            for (int i = 0; i < n; i++)
+                CHECK_OK(t, banyan_start(f[i].rq));
+            for (int i = 0, at = (int)bny_rng_below(&own, (uint64_t)n); i < n; i++)
+                CHECK_OK(t, banyan_wait(f[(at + i) % n].rq, -1));
+        }
+        for (int i = 0; i < n; i++)
+            end(t, &f[i]);
+    }
+    CHECK_OK(t, banyan_comm_finalize(other));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* The last rank calls something else: the error names both. arg: what differs. */
+static int writeback_differs(struct test *t)
+{
+    static char buf[1 << 20];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t count = 100000;
+    enum banyan_dtype type = BANYAN_F32;
+    banyan_op op = BANYAN_SUM;
+    int other = t->rank == t->n - 1, rc;
+
+    o.schedule = "writeback";
+    CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
+    if (other && !strcmp(t->arg, "count"))
+        count++;
+    if (other && !strcmp(t->arg, "type"))
+        type = BANYAN_I32;
+    if (other && !strcmp(t->arg, "op"))
+        op = BANYAN_MAX;
+    if (other && !strcmp(t->arg, "chunk"))
+        o.chunk_bytes = 8192;
+    if (other && !strcmp(t->arg, "schedule"))
+        o.schedule = "star";
+    rc = other && !strcmp(t->arg, "collective")
+             ? banyan_broadcast(buf, count * 4, BANYAN_U8, 0, t->comm, NULL)
+             : banyan_allreduce(buf, buf, count, type, op, t->comm, &o);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "%s: returned %d (%s)", t->arg, rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "rank");
+    return 0;
+}
+
+const struct mp_case cases_writeback[] = {
+    { "writeback", writeback, 0 },
+    { "writeback_differs", writeback_differs, CASE_FAILS },
+    { NULL, NULL, 0 },
+};

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The write-back allreduce in jobs of 2 to 8 processes; with more ranks than CPUs, too. */
+#include "tests/mp/table.h"
+
+static struct mp_row in_flight[] = {
+    { "writeback", "shm", 2 },
+    { "writeback", "shm", 3 },
+    { "writeback", "shm", 4 },
+    { "writeback", "shm", 5 },
+    { "writeback", "shm", 8, "", 120 },
+    { "writeback", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "writeback", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
+};
+MP_TABLE(writeback, many_in_flight_are_right, in_flight)
+
+static struct mp_row differs[] = {
+    { "writeback_differs", "shm", 2, "count" },
+    { "writeback_differs", "shm", 2, "type" },
+    { "writeback_differs", "shm", 3, "op" },
+    { "writeback_differs", "shm", 2, "chunk" },
+    { "writeback_differs", "shm", 3, "schedule" },
+    { "writeback_differs", "shm", 2, "collective" },
+    { "writeback_differs", "shm", 4, "count" },
+};
+MP_TABLE(writeback, ranks_that_differ_are_told, differs)

@@ -100,6 +100,9 @@ CONFORMANCE(mandatory_members_are_there)
     cr_assert(o->eager && o->reserve && o->commit && o->cancel && o->send);
     cr_assert(o->poll && o->poll_ep && o->view && o->release && o->arm && o->disarm);
     cr_assert_eq(!(o->caps & BNY_TP_PUT), !(o->window_open && o->window_close && o->put));
+    cr_assert_eq(!(o->caps & BNY_TP_AREAS), !(o->area_make && o->area_tell && o->area_take &&
+                                              o->area_give && o->area_free && o->area_wake));
+    cr_assert(!(o->caps & BNY_TP_SHARED) || ((o->caps & BNY_TP_AREAS) && o->mem_is_shared));
     cr_assert_eq(!(o->caps & BNY_TP_MEM),
                  !(o->mem_alloc && o->mem_free && o->mem_register && o->mem_deregister));
 }

@@ -228,3 +228,37 @@ Test(shm_memory, windows_run_out_and_come_back)
     cr_assert_eq(bny_shm_ops.window_open(p.ep[1], mem, 64, &win[SHM_GUARDS]), 0);
     pair_close(&p);
 }
+
+Test(shm_memory, an_area_is_its_takers_whatever_becomes_of_its_owner)
+{
+    struct bny_hdr h = header(4, 1);
+    struct bny_event ev;
+    uint32_t id, other;
+    struct pair p;
+    void *mem, *more, *seen;
+
+    pair_open(&p, "0");
+    cr_assert_eq(bny_shm_ops.area_make(p.tp[0], BYTES, 1, &mem, &id), 0);
+    cr_assert_eq(bny_shm_ops.area_make(p.tp[0], 4096, 1, &more, &other), 0);
+    cr_assert_neq(id, other);
+    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES), "before it was told");
+    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], id), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], other), 0);
+    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], id), -BANYAN_EINVAL, "its readers have it");
+    cr_assert_eq(bny_shm_ops.eager(p.ep[0], &h, &h), 0);
+    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
+    bny_shm_ops.release(ev.msg);
+    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES + 4096), "another length");
+    seen = bny_shm_ops.area_take(p.ep[1], id, BYTES);
+    cr_assert(seen && seen != mem);
+    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES), "taken twice");
+    for (uint32_t i = 0; i < BYTES; i++)
+        cr_assert_eq(((uint8_t *)seen)[i], 0);
+    ((uint8_t *)seen)[BYTES - 1] = 7;
+    cr_assert_eq(((uint8_t *)mem)[BYTES - 1], 7);
+    bny_shm_ops.area_free(p.tp[0], id);
+    ((uint8_t *)seen)[0] = 8; /* it is still there */
+    cr_assert_eq(((uint8_t *)seen)[BYTES - 1], 7);
+    bny_shm_ops.area_give(p.ep[1], seen, BYTES);
+    pair_close(&p); /* the other one goes with its transports, taken or not */
+}

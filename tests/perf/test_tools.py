@@ -228,15 +228,16 @@ class Perf(unittest.TestCase):
             self.assertEqual([c for _, c in found], 2 * list(range(64)))
 
     def test_traces_of_other_plans_and_short_messages(self):
-        for args in (["--transport", "shm"], ["--transport", "tcp"], ["--transport", "loop"],
+        for args in (["--transport", "shm", "--schedule", "star"], ["--transport", "tcp"], ["--transport", "loop"],
                      ["--transport", "tcp", "--codec", "powersgd", "--data", "gauss"]):
             _, tracks, _, text = self.trace("allreduce", "-b", "1M", "-e", "1M", *args)
             for track in ("wire", "decode-add"):
                 self.assertTrue(tracks.get((0, track)) and tracks.get((1, track)), (args, track))
             self.assertEqual(text.count("# trace: "), 1)
-        _, tracks, whole, text = self.trace("allreduce", "-b", "8", "-e", "8", "--transport", "shm")
-        self.assertEqual((tracks, len(whole)), ({}, 2))
-        self.assertIn("no chunks", text)
+        for size in "8", "1M":  # oneshot and writeback send no chunks
+            _, tracks, whole, text = self.trace("allreduce", "-b", size, "-e", size, "--transport", "shm")
+            self.assertEqual((tracks, len(whole)), ({}, 2))
+            self.assertIn("no chunks", text)
 
     def test_rows_without_a_codec_say_so(self):
         self.assertEqual({r["codec"] for r in self.coded("allreduce", "int8", "-o", "min")[0]}, {"none"})

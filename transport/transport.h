@@ -96,9 +96,22 @@ struct bny_msg {
     const void *data;     /* the whole payload, contiguous, lent; NULL: use view() */
     int descriptor;       /* 1: the bytes are still the sender's; holding the message costs the
                              transport nothing */
+    int touch; /* 1: who reads the payload calls bny_touch() for it as it goes; else release()
+                  does */
     void *user;           /* for the holder of the message */
     struct bny_msg *next; /* for the holder of the message */
 };
+
+/* Writes to each line of payload that was read (msg->touch), so that its content is lost: a line
+ * that one core only reads and the other only writes is two transactions a lap, to share it and
+ * to take it back, one that both write is one. The sender takes nothing from it. */
+static inline void bny_touch(const void *payload, size_t bytes)
+{
+    volatile uint8_t *p = (volatile uint8_t *)(uintptr_t)payload;
+
+    for (size_t at = 0; at < bytes; at += 64)
+        p[at] = 0;
+}
 
 enum bny_event_kind {
     BNY_EV_MSG = 1, /* msg: message or descriptor arrived; release() it */

@@ -115,6 +115,42 @@ static void add(struct bny_op *op, const struct bny_step *s, const struct bny_st
         bny_local_reduce(&op->call.redop, op->call.dtype, dst, src, in, n);
 }
 
+/* Payload in memory that is to be touched goes by pieces that stay in the first-level cache. */
+#define PIECE_BYTES 4096u
+
+static void add_and_touch(struct bny_op *op, const struct bny_step *s,
+                          const struct bny_step_state *st, size_t byte_off, struct bny_msg *msg)
+{
+    const char *in = msg->data;
+    size_t len = msg->hdr.len;
+
+    if (op->call.redop.user) { /* its elements may be of any length */
+        add(op, s, st, byte_off, in, len);
+        return;
+    }
+    for (size_t at = 0; at < len; at += PIECE_BYTES) {
+        size_t n = len - at < PIECE_BYTES ? len - at : PIECE_BYTES;
+
+        add(op, s, st, byte_off + at, in + at, n);
+        bny_touch(in + at, n);
+    }
+    msg->touch = 0;
+}
+
+static void place_and_touch(char *dst, struct bny_msg *msg)
+{
+    const char *in = msg->data;
+    size_t len = msg->hdr.len;
+
+    for (size_t at = 0; at < len; at += PIECE_BYTES) {
+        size_t n = len - at < PIECE_BYTES ? len - at : PIECE_BYTES;
+
+        bny_local_place(dst + at, in + at, n);
+        bny_touch(in + at, n);
+    }
+    msg->touch = 0;
+}
+
 /* Adds, and stores the sums in the next rank's window too, where that is memory we can reach.
  * 1: done. */
 static int add_twice(struct bny_op *op, uint32_t i, size_t byte_off, const void *in,
@@ -261,12 +297,19 @@ static int apply_data(struct bny_op *op, uint32_t i)
     if (!data)
         return apply_viewed(op, s, st, msg, base);
     if (s->kind == BNY_RECV_COPY) {
-        bny_local_place(st->dst + base, data, msg->hdr.len);
+        if (msg->touch)
+            place_and_touch(st->dst + base, msg);
+        else
+            bny_local_place(st->dst + base, data, msg->hdr.len);
         if (msg->ep)
             bny_counter_add(&msg->ep->tp->copied_bytes, msg->hdr.len);
         return 1;
     }
-    if (!add_twice(op, i, base, data, msg->hdr.len))
+    if (add_twice(op, i, base, data, msg->hdr.len))
+        return 1;
+    if (msg->touch)
+        add_and_touch(op, s, st, base, msg);
+    else
         add(op, s, st, base, data, msg->hdr.len);
     return 1;
 }

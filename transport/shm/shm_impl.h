@@ -14,6 +14,7 @@
  *          ring looks full.
  *   slots  bulk memory for reserve(). slot_done counts releases, tx knows how often it has
  *          committed.
+ *          Of data and slots rx writes each line that it has read (bny_touch); tx reads neither.
  *   done   ring of finished send() descriptors: (count << 8 | completion index).
  *   guard  windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
 #ifndef BNY_SHM_IMPL_H
@@ -39,6 +40,7 @@
  * and pages come as they are touched. */
 #define SHM_RANKS_FEW  16
 #define SHM_DATA_MANY  (64u << 10)
+#define SHM_TOUCH_MIN  256u /* eager messages of fewer bytes are only read */
 #define SHM_SLOTS      8u
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u

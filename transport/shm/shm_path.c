@@ -300,6 +300,7 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
     m->kind = info & 7;
     m->lines = 0;
     m->base.descriptor = m->kind == SHM_REC_DESC;
+    m->base.touch = 0;
     switch (m->kind) {
     case SHM_REC_INLINE:
         m->base.data = &m->word;
@@ -310,12 +311,14 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
             return "sent an eager message outside of its memory";
         m->lines = (uint16_t)((h->len + 63) / 64);
         m->base.data = ep->in->data + (size_t)at * 64;
+        m->base.touch = h->len >= SHM_TOUCH_MIN;
         return NULL;
     case SHM_REC_SLOT:
         m->index = (uint8_t)(info >> 3);
         if (m->index >= SHM_SLOTS || h->len > SHM_SLOT_BYTES)
             return "sent a slot that does not exist";
         m->base.data = ep->in->slots[m->index];
+        m->base.touch = 1;
         return NULL;
     case SHM_REC_DESC:
         m->index = (uint8_t)(info >> 3);
@@ -561,6 +564,8 @@ void bny_shm_release(struct bny_msg *msg)
     struct shm_ep *ep = (struct shm_ep *)msg->ep;
     int wake = 0;
 
+    if (msg->touch)
+        bny_touch(msg->data, msg->hdr.len);
     /* Release order: our reads of the payload come before the word that gives it back. */
     if (m->kind == SHM_REC_SLOT) {
         atomic_store_explicit(&ep->in->slot_done[m->index], ++ep->slot_done[m->index],

@@ -92,19 +92,19 @@ struct bny_tp_config {
 /* A received message. Lent from the MSG event until release(). */
 struct bny_msg {
     struct bny_ep *ep;
-    struct bny_hdr hdr;   /* a private copy: peers cannot change it after it was checked */
-    const void *data;     /* the whole payload, contiguous, lent; NULL: use view() */
-    int descriptor;       /* 1: the bytes are still the sender's; holding the message costs the
-                             transport nothing */
-    int touch; /* 1: who reads the payload calls bny_touch() for it as it goes; else release()
-                  does */
-    void *user;           /* for the holder of the message */
+    struct bny_hdr hdr; /* a private copy: peers cannot change it after it was checked */
+    const void *data;   /* the whole payload, contiguous, lent; NULL: use view() */
+    int descriptor;     /* 1: the bytes are still the sender's; holding the message costs the
+                           transport nothing */
+    int touch;  /* 1: who reads the payload calls bny_touch() for it as it goes; else release()
+                   does */
+    void *user; /* for the holder of the message */
     struct bny_msg *next; /* for the holder of the message */
 };
 
-/* Writes to each line of payload that was read (msg->touch), so that its content is lost: a line
- * that one core only reads and the other only writes is two transactions a lap, to share it and
- * to take it back, one that both write is one. The sender takes nothing from it. */
+/* Writes to each line of payload that was read (msg->touch), so that its content is lost: a
+ * line that one core only reads and the other only writes is two transactions a lap, to share
+ * it and to take it back, one that both write is one. The sender takes nothing from it. */
 static inline void bny_touch(const void *payload, size_t bytes)
 {
     volatile uint8_t *p = (volatile uint8_t *)(uintptr_t)payload;
@@ -239,8 +239,9 @@ struct bny_transport_ops {
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
-    /* Is [ptr, ptr + bytes) such memory? */
-    int (*mem_is_shared)(struct bny_tp *tp, const void *ptr, size_t bytes);
+    /* 1: [at, at + bytes) is such memory. A send() of it is read by plain loads, so that it
+     * beats a copy whatever zcopy_min says. Present when caps has BNY_TP_SHARED. */
+    int (*mem_is_shared)(struct bny_tp *tp, const void *at, size_t bytes);
 
     /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then read and write by
      * plain loads and stores whenever they like, without a message. make: of zeros, for

@@ -67,11 +67,27 @@ static int by_copy(const struct bny_xfer_send *s, struct bny_hdr *h)
     return rc == 0 ? 1 : rc;
 }
 
+/* A put into memory that both map is a copy, any other on shared memory the kernel's, which may
+ * cost more than one through a slot. */
+static int put_pays(const struct bny_xfer_send *s)
+{
+    return !(s->ep->ops->caps & BNY_TP_SHARED) || s->peer->theirs.segment ||
+           s->len >= s->ep->zcopy_min;
+}
+
+static int reference_pays(const struct bny_xfer_send *s)
+{
+    struct bny_ep *ep = s->ep;
+
+    return s->len >= ep->zcopy_min || s->len > ep->slot_max ||
+           ((ep->ops->caps & BNY_TP_SHARED) && ep->ops->mem_is_shared(ep->tp, s->ptr, s->len));
+}
+
 static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
 {
     struct bny_ep *ep = s->ep;
 
-    if (s->placeable && s->peer->theirs.bytes && s->prefers_put) {
+    if (s->placeable && s->peer->theirs.bytes && s->prefers_put && put_pays(s)) {
         uint8_t kind = h->kind;
         int rc = put(s, h);
         if (rc != -BANYAN_ENOTSUP)
@@ -79,7 +95,7 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
         h->kind = kind; /* this memory is not registered: as any other message */
         h->len = s->len;
     }
-    if (s->len >= ep->zcopy_min || s->len > ep->slot_max) {
+    if (reference_pays(s)) {
         int rc = by_reference(s, h);
         if (rc != -BANYAN_ENOTSUP || s->len > ep->slot_max)
             return rc;
@@ -92,7 +108,7 @@ static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *
 {
     return bny_xfer_needs_ready(s->ep, s->len, s->placeable) ||
            (h->chunk && s->op->call.collective == BNY_SENDRECV &&
-            s->ep->zcopy_min == UINT32_MAX);
+            (s->ep->ops->caps & BNY_TP_DESC) && s->len < s->ep->zcopy_min);
 }
 
 int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)

@@ -14,9 +14,9 @@
  *          ring looks full.
  *   slots  bulk memory for reserve(). slot_done counts releases, tx knows how often it has
  *          committed.
- *          Of data and slots rx writes each line that it has read (bny_touch); tx reads neither.
- *   done   ring of finished send() descriptors: (count << 8 | completion index).
- *   guard  windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
+ *          Of data and slots rx writes each line that it has read (bny_touch); tx reads
+ * neither. done   ring of finished send() descriptors: (count << 8 | completion index). guard
+ * windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
 #ifndef BNY_SHM_IMPL_H
 #define BNY_SHM_IMPL_H
 
@@ -45,7 +45,7 @@
 #define SHM_SLOT_BYTES (128u << 10)
 #define SHM_GUARDS     64u
 #define SHM_TILE       (128u << 10) /* a view's piece: stays in L2 while it is added */
-#define SHM_ZCOPY_MIN  (8u << 10)   /* below, copying through a slot costs less */
+#define SHM_ZCOPY_MIN  (8u << 10)   /* single copy from here on, where nothing was measured */
 #define SHM_ARENAS     256u         /* per rank at one time */
 #define SHM_ARENA_BITS 8            /* id = generation << bits | index */
 #define SHM_SENT       256u         /* SENT events of puts that wait for poll() */
@@ -207,8 +207,9 @@ struct shm_tp {
     uint32_t polls, idle;
     uint64_t serviced_ns, period_ns;
     int epfd, may_be_read, gone_pending;
-    int starved;      /* a peer waits for an answer that we have no descriptor for */
-    uint32_t dropped; /* foreign connections since the latest line about them */
+    uint32_t zcopy_min; /* 0: not looked up yet */
+    int starved;        /* a peer waits for an answer that we have no descriptor for */
+    uint32_t dropped;   /* foreign connections since the latest line about them */
     uint64_t dropped_ns;
     struct shm_conn *conns, *closed;
     struct shm_conn *listener;
@@ -286,7 +287,7 @@ int bny_shm_mem_alloc(struct bny_tp *tp, size_t bytes, void **out);
 int bny_shm_mem_free(struct bny_tp *tp, void *ptr);
 int bny_shm_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
 int bny_shm_mem_deregister(struct bny_tp *tp, void *ptr);
-int bny_shm_mem_is_shared(struct bny_tp *tp, const void *ptr, size_t bytes);
+int bny_shm_mem_is_shared(struct bny_tp *tp, const void *at, size_t bytes);
 /* Our arena that holds [addr, addr+len), or NULL. */
 struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t len);
 /* Makes sure that the peer is told of the arena before the next message: 0, BNY_AGAIN, error.

@@ -48,9 +48,9 @@ struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t
     return NULL;
 }
 
-int bny_shm_mem_is_shared(struct bny_tp *tp, const void *ptr, size_t bytes)
+int bny_shm_mem_is_shared(struct bny_tp *tp, const void *at, size_t bytes)
 {
-    return bny_shm_arena_find((struct shm_tp *)tp, ptr, bytes) != NULL;
+    return bny_shm_arena_find((struct shm_tp *)tp, at, bytes) != NULL;
 }
 
 static struct shm_arena *arena_new(struct shm_tp *tp)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "transport/shm/shm_impl.h"
+#include "transport/shm/shm_tune.h"
 
 /* Longest useful sleep: what a missed doorbell costs (see bny_shm_post). */
 #define SLEEP_NS 1000000u
@@ -173,6 +174,19 @@ static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
     return b->pid == (uint32_t)getpid() ? SHM_COPY_DIRECT : SHM_COPY_NONE;
 }
 
+/* From so many bytes on peers pull: this host's own number, looked up when there is somebody to
+ * pull. */
+static uint32_t zcopy_min(struct shm_tp *tp)
+{
+    struct shm_tune t;
+
+    if (!tp->zcopy_min) {
+        bny_shm_tune(&t);
+        tp->zcopy_min = bny_shm_tune_zcopy_min(&t, SHM_ZCOPY_MIN);
+    }
+    return tp->zcopy_min;
+}
+
 static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t len,
                        struct bny_ep **out)
 {
@@ -193,7 +207,7 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
     if (!ep->pid)
         ep->pid = (pid_t)b.pid;
     ep->copy = (uint8_t)probe(tp, &b);
-    ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : SHM_ZCOPY_MIN;
+    ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : zcopy_min(tp);
     if (ep->copy == SHM_COPY_NONE)
         bny_info(
             "shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",

@@ -249,6 +249,74 @@ static int huge(struct test *t)
     return 0;
 }
 
+/* ---- sizes at which a message goes another way ---- */
+
+static unsigned char edge_byte(int rank, size_t i, uint64_t salt)
+{
+    return (unsigned char)((i * 131 + (size_t)rank * 17 + salt) >> (i & 3));
+}
+
+static void edge_fill(unsigned char *p, int rank, size_t n, uint64_t salt)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = edge_byte(rank, i, salt);
+}
+
+static void edge_check(const struct test *t, const char *what, const unsigned char *p, int rank,
+                       size_t n, uint64_t salt)
+{
+    for (size_t i = 0; i < n; i++)
+        CHECK(t, p[i] == edge_byte(rank, i, salt), "%s of %zu bytes: byte %zu", what, n, i);
+    CHECK(t, p[n] == 0x5a, "%s of %zu bytes wrote behind its end", what, n);
+}
+
+/* Round the ring, both ways at once; from a root; a maximum, which is the last rank's. */
+static void edge_size(struct test *t, unsigned char *in, unsigned char *out, size_t n,
+                      uint64_t salt)
+{
+    int to = (t->rank + 1) % t->n, from = (t->rank + t->n - 1) % t->n,
+        root = (int)(n % (size_t)t->n);
+
+    edge_fill(in, t->rank, n, salt);
+    memset(out, 0x5a, n + 1);
+    CHECK_OK(t, banyan_group_start());
+    CHECK_OK(t, banyan_send(in, n, BANYAN_U8, to, t->comm, NULL));
+    CHECK_OK(t, banyan_recv(out, n, BANYAN_U8, from, t->comm, NULL));
+    CHECK_OK(t, banyan_group_end());
+    edge_check(t, "sendrecv", out, from, n, salt);
+    if (t->rank == root)
+        edge_fill(out, root, n, salt + 1);
+    CHECK_OK(t, banyan_broadcast(out, n, BANYAN_U8, root, t->comm, NULL));
+    edge_check(t, "broadcast", out, root, n, salt + 1);
+    for (size_t i = 0; i < n; i++)
+        in[i] = (unsigned char)(edge_byte(0, i, salt) / 2 + (t->rank == t->n - 1 ? 100 : 0));
+    memset(out, 0x5a, n + 1);
+    CHECK_OK(t, banyan_reduce(in, out, n, BANYAN_U8, BANYAN_MAX, root, t->comm, NULL));
+    for (size_t i = 0; t->rank == root && i < n; i++)
+        CHECK(t, out[i] == (unsigned char)(edge_byte(0, i, salt) / 2 + 100),
+              "reduce of %zu bytes: byte %zu", n, i);
+}
+
+static int edges(struct test *t)
+{
+    static const size_t at[] = { 8,         56,         64,         256,
+                                 4096,      8u << 10,   16u << 10,  32u << 10,
+                                 64u << 10, 128u << 10, 160u << 10, 1u << 20 };
+    unsigned char *in = malloc((1u << 20) + 65), *out = malloc((1u << 20) + 65);
+    uint64_t salt = t->seed;
+
+    CHECK(t, in && out, "no memory");
+    for (size_t k = 0; k < sizeof at / sizeof *at; k++)
+        for (int off = -1; off <= 1; off++)
+            for (int again = 0; again < 3; again++, salt++)
+                edge_size(t, in + again, out + again, at[k] + (size_t)off, salt);
+    for (size_t n = 1; n <= 72; n++)
+        edge_size(t, in, out, n, salt++);
+    free(in);
+    free(out);
+    return 0;
+}
+
 const struct mp_case cases_collectives[] = {
     { "differential", differential, 0 },
     { "sweep", sweep, 0 },
@@ -256,5 +324,6 @@ const struct mp_case cases_collectives[] = {
     { "schedules", schedules, 0 },
     { "ragged_in_place", ragged_in_place, 0 },
     { "huge", huge, CASE_NO_THREADS },
+    { "edges", edges, 0 },
     { 0 },
 };

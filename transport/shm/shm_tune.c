@@ -365,8 +365,13 @@ static int open_folder(const char *path)
     if (!slash)
         return -1;
     *(slash == folder ? slash + 1 : slash) = '\0';
-    if (!strcmp(bny_param_str("BANYAN_TUNE"), "1"))
+    if (!strcmp(bny_param_str("BANYAN_TUNE"), "1") && mkdir(folder, 0700) != 0 &&
+        errno == ENOENT && (slash = strrchr(folder, '/'))) {
+        *slash = '\0'; /* a new user's ~/.cache */
         mkdir(folder, 0700);
+        *slash = '/';
+        mkdir(folder, 0700);
+    }
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && faccessat(fd, ".", W_OK, AT_EACCESS) == 0)
         return fd;

@@ -8,6 +8,7 @@
 #include "tools/topo.h"
 #include "topo/import.h"
 #include "topo/machine.h"
+#include "transport/shm/shm_tune.h"
 
 static const char *const kinds[] = { "compute", "switch", "nic" };
 static const char *const devices[] = { "network", "openfabrics", "gpu" };
@@ -63,6 +64,42 @@ static const char *nic_name(const struct bny_machine *m, int nic)
     return nic < 0 ? "-" : m->devices[nic].name;
 }
 
+/* What is kept of this host, or measured now. */
+static void tune_json(void)
+{
+    struct shm_tune t;
+
+    if (!bny_shm_tune(&t)) {
+        printf(",\"shm\":null");
+        return;
+    }
+    printf(",\"shm\":{\"hand_ns\":%" PRIu32 ",\"sizes\":[", t.hand_ns);
+    for (int i = 0; i < SHM_TUNE_SIZES; i++)
+        printf("%s{\"bytes\":%" PRIu32 ",\"ring_ns\":%" PRIu32 ",\"single_ns\":%" PRIu32 "}",
+               i ? "," : "", bny_shm_tune_sizes[i], t.ring_ns[i], t.single_ns[i]);
+    printf("]}");
+}
+
+static void tune_text(void)
+{
+    struct shm_tune t;
+    uint32_t from;
+
+    if (!bny_shm_tune(&t)) {
+        printf("shared memory: not measured (BANYAN_TUNE)\n");
+        return;
+    }
+    from = bny_shm_tune_zcopy_min(&t, 0);
+    printf("shared memory, one way, us: a word %.2f", t.hand_ns * 1e-3);
+    for (int i = 0; i < SHM_TUNE_SIZES; i++)
+        printf("; %" PRIu32 " KiB %.2f through the ring, %.2f by single copy",
+               bny_shm_tune_sizes[i] >> 10, t.ring_ns[i] * 1e-3, t.single_ns[i] * 1e-3);
+    if (from == SHM_TUNE_NEVER)
+        printf("; always the ring\n");
+    else
+        printf("; single copy from %" PRIu32 " KiB on\n", from >> 10);
+}
+
 static void machine_json(const struct bny_machine *m)
 {
     printf("{\"machine\":");
@@ -89,7 +126,9 @@ static void machine_json(const struct bny_machine *m)
         printf(",\"package\":%d,\"numa\":%d,\"bridge\":%d,\"pci_GBps\":%.6g}", k->package,
                k->numa, k->bridge, k->GBps);
     }
-    printf("]}\n");
+    printf("]");
+    tune_json();
+    printf("}\n");
 }
 
 static void machine_text(const struct bny_machine *m)
@@ -120,6 +159,7 @@ static void machine_text(const struct bny_machine *m)
             printf(", PCI %.1f GB/s", k->GBps);
         printf("\n");
     }
+    tune_text();
     for (int r = 0; core && r < n; r++) {
         struct bny_machine_threads t;
         bny_machine_place(m, n, core);

@@ -83,6 +83,16 @@ expect(code == 2 and "near, list or none" in err, f"--bind=everywhere: {code} {e
 code, out, err = tool("show", "--topo", "machine:6", "--json", HWLOC_SYNTHETIC="package:2 core:4 pu:1")
 expect(code == 0 and json.loads(out)["ranks"] == 6, f"synthetic: {err}")
 
+with tempfile.TemporaryDirectory() as folder:
+    file = os.path.join(folder, "tune")
+    code, out, err = tool("show", BANYAN_TUNE=file)
+    measured = os.path.exists(file)  # not with one CPU, or where processes may not be read
+    expect(code == 0 and ("a word" if measured else "not measured") in out, f"show: {out!r}")
+    code, out, err = tool("show", "--json", BANYAN_TUNE=file)
+    shm = json.loads(out)["shm"]
+    expect(not measured or shm["hand_ns"] > 0 and all(s["ring_ns"] > 0 and s["single_ns"] > 0 for s in shm["sizes"]), f"show --json: {out!r}")
+    code, out, err = tool("show", "--json", BANYAN_TUNE="0")
+    expect(code == 0 and json.loads(out)["shm"] is None, f"show without numbers: {out!r}")
 for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["show", "--topo", "nowhere"], 1, "nowhere"),
                            (["show", "--topo", "./no.json"], 1, "no.json"), (["show", "--bytes", "4"], 2, "--bytes"),
                            (["show", "x"], 2, "x"), (["sho"], 2, "sho"), ([], 2, "command"),

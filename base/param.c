@@ -67,10 +67,20 @@ static const struct param params[] = {
       "times that a verbs device tries a peer that is not ready to receive", 0, 6 },
     { "BANYAN_VERBS_PATH", "list", "",
       "of verbs connections: tc=106,sl=3,timeout=18,retry=6; what is not named is left to "
-      "rdma_cm",
+      "the port or rdma_cm",
       0, 0 },
     { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0,
       1 },
+    { "BANYAN_IB_CONNECT", "auto|qp|cm", "auto",
+      "who connects verbs queue pairs: the ranks, over TCP, or rdma_cm; auto: the ranks but "
+      "for "
+      "iWARP; all ranks alike",
+      0, 0 },
+    { "BANYAN_IB_GID_INDEX", "number", "",
+      "GID of verbs devices, by its place in their table (show_gids); else by its type", 0, 0 },
+    { "BANYAN_IB_PKEY", "number", "",
+      "partition key of verbs devices, as 0x8001; else the first that is a full member's", 0,
+      0 },
     { "BANYAN_DPDK_PORT", "port", "memif",
       "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0,
       0 },

@@ -267,6 +267,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     if (sim_fails("ibv_modify_qp", EIO))
         return EIO;
+    if ((mask & IBV_QP_STATE) && attr->qp_state != IBV_QPS_ERR)
+        return sim_hand_modify((struct sim_qp *)qp, attr, mask);
     if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR)
         sim_qp_error((struct sim_qp *)qp);
     return 0;
@@ -388,7 +390,7 @@ static int is_too_long(struct sim_qp *q, const struct sim_wqe *w)
 static int execute(struct sim_qp *q)
 {
     struct sim_wqe *w = &q->sq[q->sq_done % q->cap.max_send_wr];
-    struct sim_qp *to = q->remote;
+    struct sim_qp *to = q->by_hand ? sim_hand_peer(q) : q->remote;
     enum ibv_wc_status st;
     char *bytes, *dst;
 
@@ -548,7 +550,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     for (; wr; wr = wr->next) {
         if (steal-- > 0 && q->rq_posted > 0)
             continue;
-        if (q->srq || q->rq_posted - q->rq_taken >= q->cap.max_recv_wr) {
+        if (qp->state == IBV_QPS_RESET || q->srq ||
+            q->rq_posted - q->rq_taken >= q->cap.max_recv_wr) {
             *bad = wr;
             return ENOMEM;
         }
@@ -621,6 +624,7 @@ void verbs_sim_use(void)
     };
     sim_mem_functions(&fn);
     sim_cm_functions(&fn);
+    sim_hand_functions(&fn);
     sim_srq_functions(&fn);
     for (int i = 0; i < SIM_DEVICES; i++) {
         sim_context[i].ops.post_send = post_send;

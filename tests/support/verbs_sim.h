@@ -44,6 +44,16 @@ struct verbs_sim {
                     another; packets beyond the smaller one get lost */
     int no_path; /* the connection manager takes no path */
     int tc, sl, timeout, retry; /* what it was told last; -1, where it was put: nothing */
+    /* connected by hand */
+    struct verbs_sim_gid {
+        uint8_t raw[16];
+        int type, netdev; /* enum ibv_gid_type; index of the interface, 0: lo */
+    } gids[4]; /* of all devices, by index; all zero: link-local, v1 and v2, then IPv4, v1 and
+                  v2 */
+    uint16_t pkeys[4]; /* all 0: 0xffff */
+    int link_ib;       /* the ports' link layer is InfiniBand's; lid is theirs then */
+    uint16_t lid;
+    int no_rtr;      /* errno of ibv_modify_qp() to RTR */
     int steal_recvs; /* receive requests that vanish at each post: the credits' arithmetic is
                         wrong */
     int write_delay; /* 1: nothing is executed by polls until it is 0 again */
@@ -51,6 +61,10 @@ struct verbs_sim {
     int event_device;
     uint64_t fail_call; /* the so many-th call that may fail does; 0: none */
     /* what happened */
+    uint64_t early;                      /* packets that met a queue pair which was not ready */
+    uint64_t by_hand;                    /* queue pairs that were made ready so */
+    int used_sgid, used_hops, used_pkey; /* of the latest: index, hop limit, index */
+    uint32_t used_flow;
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */
     int open;                  /* objects of all kinds that were made and not destroyed */

@@ -59,6 +59,12 @@ struct sim_qp {
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
     unsigned mtu; /* bytes */
+    /* of one that was connected by ibv_modify_qp() alone */
+    int by_hand;
+    uint32_t dest, rq_psn, sq_psn;
+    uint8_t sgid, tclass;
+    uint16_t pkey;
+    union ibv_gid dgid;
 };
 
 struct sim_cqe {
@@ -110,5 +116,10 @@ int sim_max_cqe(void);
 int sim_max_send_wr(void);
 void sim_mem_functions(struct vb_fn *fn);
 void sim_cm_functions(struct vb_fn *fn);
+void sim_hand_functions(struct vb_fn *fn);
+/* ibv_modify_qp() on the way to RTS. */
+int sim_hand_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask);
+/* Whom a packet of this queue pair meets; NULL: nobody, it is lost. */
+struct sim_qp *sim_hand_peer(const struct sim_qp *q);
 
 #endif

@@ -82,7 +82,9 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
     memset(a, 0, sizeof *a);
     a->state = sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a->active_mtu = verbs_sim.mtu[0] ? verbs_sim.mtu[ports_asked++ % 2] : IBV_MTU_4096;
-    a->link_layer = IBV_LINK_LAYER_ETHERNET;
+    a->link_layer = verbs_sim.link_ib ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+    a->lid = verbs_sim.link_ib ? verbs_sim.lid : 0;
+    a->pkey_tbl_len = 4;
     a->max_mtu = IBV_MTU_4096;
     a->max_msg_sz = SIM_MSG_MAX;
     a->active_speed = ctx == &sim_context[1] ? 32 : 4; /* 25 and 10 Gbit/s */

@@ -461,6 +461,8 @@ Test(verbs_rails, lanes_that_cannot_be_are_done_without)
 
 /* ---- peers that are not as they should be ---- */
 
+static int (*connect_as_is)(struct rdma_cm_id *id, struct rdma_conn_param *p);
+
 static int older(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct vb_request r;
@@ -468,7 +470,7 @@ static int older(struct rdma_cm_id *id, struct rdma_conn_param *p)
     memcpy(&r, p->private_data, sizeof r);
     r.wire--;
     p->private_data = &r;
-    return bny_verbs_fn()->rdma_connect(id, p);
+    return connect_as_is(id, p);
 }
 
 Test(verbs_rails, another_version_is_told)
@@ -480,7 +482,8 @@ Test(verbs_rails, another_version_is_told)
     if (verbs_real_device())
         return;
     tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
-    fn = *bny_verbs_fn();
+    fn = *((struct vb_tp *)s.tp[0])->fn;
+    connect_as_is = fn.rdma_connect;
     fn.rdma_connect = older;
     ((struct vb_tp *)s.tp[0])->fn = &fn;
     cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);
@@ -495,7 +498,7 @@ static int resuming(struct rdma_cm_id *id, struct rdma_conn_param *p)
     memcpy(&r, p->private_data, sizeof r);
     r.resumes = 1;
     p->private_data = &r;
-    return bny_verbs_fn()->rdma_connect(id, p);
+    return connect_as_is(id, p);
 }
 
 /* A request to resume what never was, to a rank that has not heard of the one that asks. */
@@ -511,7 +514,8 @@ Test(verbs_rails, nothing_is_resumed_that_never_was)
     tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
     known = (struct bny_ep *)((struct vb_tp *)s.tp[1])->eps[0];
     ((struct vb_tp *)s.tp[1])->eps[0] = NULL;
-    fn = *bny_verbs_fn();
+    fn = *((struct vb_tp *)s.tp[0])->fn;
+    connect_as_is = fn.rdma_connect;
     fn.rdma_connect = resuming;
     ((struct vb_tp *)s.tp[0])->fn = &fn;
     cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which device, port and address a rail is, and what is said about them. The address decides:
- * rdma_cm takes the GID that is this address; route.c has the MTU. */
+/* Which device, port and address a rail is, and what is said about them. Where rdma_cm makes
+ * connections the address decides: it takes the GID that is this address; route.c has the MTU,
+ * port.c the choice where the ranks make them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -202,7 +203,13 @@ int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
 
     if (bny_net_device(name, interface, sizeof interface))
         device = &named;
-    if (n < 0) { /* no interface of that name: a device perhaps */
+    if (t->how == VB_HOW_QP) {
+        int rc = bny_verbs_port_listen(t, rail, name);
+
+        if (rc != VB_NO_PORT)
+            return rc;
+        n = 0;
+    } else if (n < 0) { /* no interface of that name: a device perhaps */
         device = &named;
         n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, "");
         if (n < 0)

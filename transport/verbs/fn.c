@@ -25,19 +25,25 @@ static int take(void *lib, const char *name, void **out)
 
 static int load(void)
 {
-    void *lib = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    void *cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE), *lib = cm;
     int rc = 0;
 
     if (!lib)
+        lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (!lib)
         return bny_fail(BANYAN_ENOTSUP,
-                        "librdmacm is not installed (%s): apt-get install librdmacm1 "
+                        "libibverbs is not installed (%s): apt-get install librdmacm1 "
                         "ibverbs-providers",
                         dlerror());
 #define VERBS_TAKE(type, name, args)                                                           \
     if (rc == 0)                                                                               \
         rc = take(lib, #name, (void **)(void *)&real.name);
     VERBS_FUNCTIONS(VERBS_TAKE)
+    if (cm) {
+        VERBS_CM_FUNCTIONS(VERBS_TAKE)
+    }
 #undef VERBS_TAKE
+    *(void **)(void *)&real.query_gid_table = dlsym(lib, "_ibv_query_gid_table");
     return rc;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libibverbs and librdmacm, loaded at run time: the library works where they are absent, and
- * tests put a simulated device behind the same table. Calls that the headers inline
- * (ibv_post_send, ibv_poll_cq ...) go through the device context's own operations and need no
- * entry. */
+/* libibverbs and librdmacm, loaded at run time: the library works where they are absent
+ * (without librdmacm, connections are made by desk.c only), and tests put a simulated device
+ * behind the same table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go
+ * through the device context's own operations and need no entry. */
 #ifndef BNY_VERBS_FN_H
 #define BNY_VERBS_FN_H
 
@@ -15,6 +15,12 @@
 /* return type, name, parameters */
 #define VERBS_FUNCTIONS(X)                                                                     \
     X(struct ibv_device **, ibv_get_device_list, (int *num))                                   \
+    X(struct ibv_context *, ibv_open_device, (struct ibv_device * device))                     \
+    X(int, ibv_close_device, (struct ibv_context * context))                                   \
+    X(int, ibv_query_pkey,                                                                     \
+      (struct ibv_context * context, uint8_t port, int index, __be16 *pkey))                   \
+    X(struct ibv_qp *, ibv_create_qp, (struct ibv_pd * pd, struct ibv_qp_init_attr * attr))    \
+    X(int, ibv_destroy_qp, (struct ibv_qp * qp))                                               \
     X(void, ibv_free_device_list, (struct ibv_device * *list))                                 \
     X(int, ibv_query_device, (struct ibv_context * context, struct ibv_device_attr * attr))    \
     X(int, ibv_query_port,                                                                     \
@@ -41,7 +47,10 @@
     X(int, ibv_query_qp,                                                                       \
       (struct ibv_qp * qp, struct ibv_qp_attr * attr, int mask,                                \
        struct ibv_qp_init_attr *init))                                                         \
-    X(const char *, ibv_wc_status_str, (enum ibv_wc_status status))                            \
+    X(const char *, ibv_wc_status_str, (enum ibv_wc_status status))
+
+/* of librdmacm */
+#define VERBS_CM_FUNCTIONS(X)                                                                  \
     X(struct rdma_event_channel *, rdma_create_event_channel, (void))                          \
     X(void, rdma_destroy_event_channel, (struct rdma_event_channel * channel))                 \
     X(int, rdma_create_id,                                                                     \
@@ -71,7 +80,11 @@
 struct vb_fn {
 #define VERBS_MEMBER(type, name, args) type(*name) args;
     VERBS_FUNCTIONS(VERBS_MEMBER)
+    VERBS_CM_FUNCTIONS(VERBS_MEMBER) /* all NULL: there is no librdmacm */
 #undef VERBS_MEMBER
+    /* as ibv_query_gid_table(), which is inline; NULL: rdma-core is older than 33 */
+    ssize_t (*query_gid_table)(struct ibv_context *context, struct ibv_gid_entry *entries,
+                               size_t max, uint32_t flags, size_t entry_size);
     int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 

@@ -478,6 +478,7 @@ static void hear_hello(struct vb_lane *c)
                 return;
             c->hello_seen = 1;
         } else if (c->active) {
+            c->e->patient = 0; /* it has answered: it is the network that does not carry */
             ask_failed(c, "the connection broke at once");
             return;
         } else {

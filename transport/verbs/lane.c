@@ -105,7 +105,7 @@ static int park(struct vb_lane *c)
 {
     struct vb_parked *p;
 
-    if (!c->id || c->rail->down == 2 || !port_is_down(c))
+    if (!c->id || c->t->how == VB_HOW_QP || c->rail->down == 2 || !port_is_down(c))
         return 0;
     p = malloc(sizeof *p);
     if (!p)

@@ -124,7 +124,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 
     if (rc)
         return rc;
-    memcpy(b->magic, "vrb2", 4);
+    memcpy(b->magic, "vrb3", 4);
     b->rank = t->tp.rank;
     b->nrails = (uint8_t)t->nrails;
     for (int i = 0; i < t->nrails; i++) {
@@ -133,6 +133,10 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
         p->addr = t->rails[i].addr;
         p->mbps = t->rails[i].mbps;
         p->mtu = t->rails[i].mtu;
+        p->how = (uint8_t)t->how;
+        p->pkey = t->rails[i].port.pkey;
+        for (int g = 0; g < t->rails[i].port.ngids; g++)
+            p->kinds |= (uint8_t)(1u << t->rails[i].port.gids[g].type);
         p->transport = (uint8_t)t->rails[i].ctx->device->transport_type;
         snprintf(p->device, sizeof p->device, "%.31s", t->rails[i].device);
     }
@@ -164,13 +168,21 @@ struct vb_rail *bny_verbs_rail_of(struct vb_tp *t, const struct rdma_cm_id *id)
     return NULL;
 }
 
+/* Over rdma_cm, addresses must be of one family; otherwise they only carry the offers. */
+static int is_common(const struct vb_place *mine, const struct vb_place *theirs)
+{
+    if (!theirs->addr.port || theirs->how != mine->how || theirs->transport != mine->transport)
+        return 0;
+    return mine->how == VB_HOW_CM
+               ? theirs->addr.family == mine->addr.family
+               : (theirs->kinds & mine->kinds) && !((theirs->pkey ^ mine->pkey) & 0x7fff);
+}
+
 int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b)
 {
     int n = 0;
 
-    while (n < t->nrails && n < b->nrails && b->rail[n].addr.port &&
-           b->rail[n].addr.family == t->rails[n].addr.family &&
-           b->rail[n].transport == t->blob.rail[n].transport)
+    while (n < t->nrails && n < b->nrails && is_common(&t->blob.rail[n], &b->rail[n]))
         n++;
     return n;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way to a peer's device, and what users may say of it. Over RoCE, rdma_cm takes the MTU of
- * our own interface and tells the peer's kernel to do the same: where the peer's is smaller,
- * what is long is lost without a word, and what is short arrives. So both ends tell their
- * active MTU at init, and the smaller one goes into the path that rdma_cm is given. Over
- * InfiniBand the subnet manager knows the path; iWARP is TCP's. */
+/* The way to a peer's device, and what users may say of it; where rdma_cm makes connections,
+ * how it is told (desk.c does without). Over RoCE, rdma_cm takes the MTU of our own interface
+ * and tells the peer's kernel to do the same: where the peer's is smaller, what is long is lost
+ * without a word, and what is short arrives. So both ends tell their active MTU at init, and
+ * the smaller one goes into the path that rdma_cm is given. Over InfiniBand the subnet manager
+ * knows the path; iWARP is TCP's. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,25 @@
 #define TIMEOUT 18
 #define RETRIES 6 /* never 7 by ourselves: some devices take it for "for ever" */
 
-int bny_verbs_path_settings(struct vb_path *p)
+/* A number of its own setting, or -1 where that is not set. */
+static int number(int rank, const char *name, int most, const char *what, int *out)
+{
+    const char *text = bny_param_str(name);
+    char *end;
+    long v;
+
+    *out = -1;
+    if (!*text)
+        return 0;
+    v = strtol(text, &end, 0);
+    if (end == text || *end || v < 0 || v > most)
+        return bny_fail(BANYAN_ECONFIG, "rank %d: %s=%.40s is no number from 0 to %d: %s", rank,
+                        name, text, most, what);
+    *out = (int)v;
+    return 0;
+}
+
+int bny_verbs_path_settings(int rank, struct vb_path *p)
 {
     const struct {
         const char *name;
@@ -38,6 +57,7 @@ int bny_verbs_path_settings(struct vb_path *p)
     };
     const size_t n = sizeof known / sizeof known[0];
     char copy[200], *save, *end;
+    int rc;
 
     *p = (struct vb_path){ .tc = -1, .sl = -1, .timeout = TIMEOUT, .retry = RETRIES };
     snprintf(copy, sizeof copy, "%s", bny_param_str("BANYAN_VERBS_PATH"));
@@ -57,7 +77,13 @@ int bny_verbs_path_settings(struct vb_path *p)
                             w);
         *known[i].at = (int)v;
     }
-    return 0;
+    rc = number(rank, "BANYAN_IB_GID_INDEX", 65535,
+                "show_gids has the indices; unset it to have one chosen", &p->gid_index);
+    if (rc == 0)
+        rc = number(rank, "BANYAN_IB_PKEY", 0xffff,
+                    "a partition key as in /sys/class/infiniband/*/ports/*/pkeys, 0x8001 say",
+                    &p->pkey);
+    return rc;
 }
 
 void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id)
@@ -117,6 +143,8 @@ int bny_verbs_resolve_route(struct vb_lane *c, int ms)
     unsigned mtu = bny_verbs_path_mtu(c);
     int sl = c->t->path.sl >= 0;
 
+    if (c->t->how == VB_HOW_QP)
+        return c->t->fn->rdma_resolve_route(c->id, ms);
     if (c->rail->ethernet && mtu && (mtu != c->rail->mtu || sl) && set_path(c, mtu) == 0)
         return 0;
     if (sl)

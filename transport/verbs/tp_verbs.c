@@ -40,16 +40,57 @@ static int look_for_devices(const struct vb_fn *fn, int rank)
         rank);
 }
 
-static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
+/* Does any device have queue pairs that we may connect? */
+static int can_connect(const struct vb_fn *fn)
 {
-    int rc;
+    int n = 0, can = 0;
+    struct ibv_device **list = fn->query_gid_table ? fn->ibv_get_device_list(&n) : NULL;
 
+    for (int i = 0; list && i < n; i++)
+        can |= list[i]->transport_type == IBV_TRANSPORT_IB;
+    if (list)
+        fn->ibv_free_device_list(list);
+    return can;
+}
+
+/* Who connects queue pairs. 0, or an error. */
+static int open_events(struct vb_tp *t)
+{
+    const char *text = bny_param_str("BANYAN_IB_CONNECT");
+    int is_auto = !strcmp(text, "auto");
+
+    if (!is_auto && strcmp(text, "qp") != 0 && strcmp(text, "cm") != 0)
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank %d: BANYAN_IB_CONNECT=%.40s is none of auto, qp and cm",
+                        t->tp.rank, text);
+    t->how = !strcmp(text, "qp") || (is_auto && can_connect(t->fn)) ? VB_HOW_QP : VB_HOW_CM;
+    if (t->how == VB_HOW_QP && !t->fn->query_gid_table)
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "rank %d: BANYAN_IB_CONNECT=qp needs rdma-core 33: update it, or set cm "
+            "on all hosts",
+            t->tp.rank);
+    if (t->how == VB_HOW_QP)
+        return bny_verbs_desk_open(t);
+    if (!t->fn->rdma_create_event_channel)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: librdmacm is not installed: apt-get install librdmacm1%s",
+                        t->tp.rank, is_auto ? "" : ", or unset BANYAN_IB_CONNECT");
     t->events = t->fn->rdma_create_event_channel();
     if (!t->events || bny_verbs_nonblocking(t->events->fd) != 0)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: rdma_cm does not start (%s): modprobe rdma_ucm, and see that "
                         "/dev/infiniband/rdma_cm is yours to open",
-                        cfg->rank, strerror(errno));
+                        t->tp.rank, strerror(errno));
+    return 0;
+}
+
+static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
+{
+    int rc = open_events(t);
+
+    if (rc)
+        return rc;
     rc = bny_verbs_rails_open(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
@@ -59,8 +100,9 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     if (rc)
         return rc;
     for (int i = 0; i < t->nrails; i++)
-        bny_info("verbs: device %s (%s), listening", t->rails[i].device,
-                 t->notify ? "without immediates: notes" : "InfiniBand or RoCE");
+        bny_info("verbs: device %s (%s), listening for %s", t->rails[i].device,
+                 t->notify ? "without immediates: notes" : "InfiniBand or RoCE",
+                 t->how == VB_HOW_QP ? "ranks" : "rdma_cm");
     return 0;
 }
 
@@ -92,7 +134,7 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.slot_max = VB_SLOT_MAX;
     t->fn = fn;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
-    rc = bny_verbs_path_settings(&t->path);
+    rc = bny_verbs_path_settings(cfg->rank, &t->path);
     if (rc == 0)
         rc = start(t, cfg);
     if (rc) {
@@ -126,7 +168,7 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
     if (len < blob_bytes(1) || len > sizeof *out)
         return 0;
     memcpy(out, blob, len);
-    return !memcmp(out->magic, "vrb2", 4) && out->rank == peer && peer >= 0 &&
+    return !memcmp(out->magic, "vrb3", 4) && out->rank == peer && peer >= 0 &&
            peer < t->tp.nranks && out->nrails && out->nrails <= VB_RAILS &&
            len == blob_bytes(out->nrails) && out->qps &&
            (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6) &&

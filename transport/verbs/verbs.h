@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the verbs transport: RC queue pairs through rdma_cm, on InfiniBand, RoCE and iWARP
- * with immediates. fn.c: the libraries; device.c: which device; rail.c: several of them;
+/* Inside the verbs transport: RC queue pairs on InfiniBand, RoCE and iWARP, made by ourselves
+ * (desk.c, port.c) or through rdma_cm. fn.c: the libraries; device.c: which device; rail.c:
+ * several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
  * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all of a device;
  * mem.c: registered memory. What two ranks have with each other, slabs and credits, is in
@@ -85,6 +86,7 @@
 #define VB_WR_HELLO     (1ull << 62)
 #define VB_LONG_MAX     (1u << 30)
 #define VB_LONGS        8u   /* they fit into the spare requests: conn_close() */
+#define VB_GIDS         8    /* of a port that its peers are told, at most */
 #define VB_INLINE       220u /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
 #define VB_JOIN_S 15.0
@@ -115,13 +117,18 @@ enum vb_imm {
     VB_IMM_STRIPE
 };
 
+enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* how connections are made: rdma_cm, or desk.c */
+
 struct vb_place { /* a rail, in an address */
     struct bny_addr addr;
     uint32_t mbps; /* of its port; 0: unknown */
     char device[32];
     uint8_t transport; /* enum ibv_transport_type */
     uint8_t mtu;       /* enum ibv_mtu: of its port, now; 0: it has none, or none is known */
-    uint8_t reserved[6];
+    uint8_t how;       /* enum vb_how */
+    uint8_t kinds;     /* VB_HOW_QP: bits, 1 << enum ibv_gid_type of the GIDs that it has */
+    uint16_t pkey;     /* VB_HOW_QP */
+    uint8_t reserved[2];
 };
 _Static_assert(sizeof(struct vb_place) == 64, "wire format");
 struct vb_blob { /* address; as long as it has rails */
@@ -195,9 +202,27 @@ struct vb_parked { /* an identifier whose end would be told over a port that is 
     struct vb_parked *next;
 };
 
+struct vb_gid { /* wire format */
+    uint8_t raw[16];
+    uint8_t type;     /* enum ibv_gid_type */
+    uint8_t bits;     /* of the subnet that its address is on; 0: unknown */
+    uint16_t index;   /* in its owner's table */
+    uint32_t ifindex; /* its owner's interface; 0 on the wire */
+};
+_Static_assert(sizeof(struct vb_gid) == 24, "wire format");
+
+struct vb_port {                 /* what desk.c has to know of a rail's port */
+    struct vb_gid gids[VB_GIDS]; /* that may be used, the best first */
+    int ngids;
+    uint16_t lid, pkey, pkey_index;
+    uint8_t lmc;
+    int tc; /* that the machine's owner set for the port; -1: none */
+};
+
 struct vb_rail { /* a device's port */
     struct rdma_cm_id *listener;
-    struct ibv_context *ctx; /* the listener's device; owned by librdmacm */
+    struct ibv_context *ctx; /* the listener's device; owned by librdmacm, or the desk */
+    struct vb_port port;
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     struct vb_cq *cqs; /* cq.c */
@@ -253,18 +278,22 @@ struct vb_region { /* memory of the user that is registered */
     struct vb_region *next;
 };
 
-/* BANYAN_VERBS_PATH; -1: left to rdma_cm. */
+/* BANYAN_VERBS_PATH; -1: left to rdma_cm, or to the port. */
 struct vb_path {
-    int tc;      /* traffic class: DSCP x 4 + ECN bits */
-    int sl;      /* service level; over RoCE the priority */
-    int timeout; /* 4.096 us x 2^timeout before a packet is sent again */
-    int retry;   /* times that it is */
+    int tc;        /* traffic class: DSCP x 4 + ECN bits */
+    int sl;        /* service level; over RoCE the priority */
+    int timeout;   /* 4.096 us x 2^timeout before a packet is sent again */
+    int retry;     /* times that it is */
+    int gid_index; /* BANYAN_IB_GID_INDEX */
+    int pkey;      /* BANYAN_IB_PKEY; -1: the port's */
 };
 
 struct vb_tp {
     struct bny_tp tp;
     struct vb_path path;
     const struct vb_fn *fn;
+    enum vb_how how;
+    struct vb_fn own; /* VB_HOW_QP: the libraries' but for rdma_cm, which is desk.c */
     uint8_t secret[32];
     struct rdma_event_channel *events;
     struct vb_rail rails[VB_RAILS];
@@ -290,6 +319,20 @@ struct vb_tp {
     int first;          /* rank that is polled first */
     uint32_t turns;
 };
+
+/* desk.c */
+/* Takes rdma_cm's place in t->fn and t->events. 0, or an error. */
+int bny_verbs_desk_open(struct vb_tp *t);
+int bny_verbs_desk_contexts(const struct vb_tp *t, struct ibv_context *const **out);
+
+/* port.c */
+enum { VB_NO_PORT = 1 };
+/* As bny_verbs_listen, for VB_HOW_QP. VB_NO_PORT: nothing has that name. */
+int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
+/* The best pair: *mine of the rail's, *theirs of theirs[n]. 0: no two fit. */
+int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs, int n,
+                        int *mine, int *other);
+const char *bny_verbs_gid_text(const struct vb_gid *g, char *out); /* out[64] */
 
 /* device.c */
 /* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its
@@ -344,7 +387,7 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
 void bny_verbs_grow(struct vb_ep *e); /* asks for further lanes if that is for us to do */
 
 /* route.c */
-int bny_verbs_path_settings(struct vb_path *p);
+int bny_verbs_path_settings(int rank, struct vb_path *p);
 void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id); /* of either end */
 unsigned bny_verbs_mtu_bytes(unsigned code);            /* of an enum ibv_mtu; 0 of 0 */
 unsigned bny_verbs_path_mtu(const struct vb_lane *c);   /* the smaller end's; 0: unknown */

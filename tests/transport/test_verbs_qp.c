@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Queue pairs that the ranks connect by themselves: which GID, key and MTU, what is turned
+ * away, and who dies or lies on the way. Over the simulated device, whose queue pairs lose
+ * every packet that does not fit all that both ends were told. */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/rng.h"
+#include "tests/support/verbs_ranks.h"
+#include "tests/support/verbs_sim.h"
+#include "tests/support/verbs_sim_inside.h"
+
+TestSuite(verbs_qp, .timeout = 60);
+
+static const struct bny_transport_ops *ops;
+
+static void fresh(void)
+{
+    verbs_sim = (struct verbs_sim){ .seed = 5 };
+    setenv("BANYAN_IB_CONNECT", "auto", 1);
+    unsetenv("BANYAN_IB_GID_INDEX");
+    unsetenv("BANYAN_IB_PKEY");
+    ops = bny_transport_find("verbs");
+}
+
+static void gid(int index, const char *text, int type)
+{
+    cr_assert_eq(inet_pton(AF_INET6, text, verbs_sim.gids[index].raw), 1);
+    verbs_sim.gids[index].type = type;
+}
+
+/* A rank by itself; its error. */
+static int make(int rank, const char *ifname, struct bny_tp **tp)
+{
+    static const uint8_t secret[32] = "qp";
+    struct bny_tp_config cfg = { .rank = rank,
+                                 .nranks = 2,
+                                 .nlocal = 2,
+                                 .secret = secret,
+                                 .ifname = ifname,
+                                 .port_range = "" };
+
+    verbs_sim_use();
+    setenv("BANYAN_VERBS_RNR", "0", 1);
+    return ops->create(tp, &cfg);
+}
+
+static void refused(int code, const char *a, const char *b, const char *c)
+{
+    struct bny_tp *tp;
+
+    cr_assert_eq(make(1, "lo", &tp), -code, "%s", banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), a) && strstr(banyan_last_error(), b) &&
+                  strstr(banyan_last_error(), c),
+              "\"%s\" lacks one of \"%s\", \"%s\", \"%s\"", banyan_last_error(), a, b, c);
+    cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
+}
+
+static void streamed(struct tpset *s)
+{
+    verbs_stream(s, &(struct verbs_stream){ .breaks = 0 });
+}
+
+/* ---- the way ---- */
+
+/* Two ranks connect over it, and this is the GID that both use. */
+static void uses(int index)
+{
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    cr_assert_eq(((struct vb_tp *)s.tp[0])->how, (unsigned)VB_HOW_QP);
+    cr_assert_eq(verbs_sim.used_sgid, index, "GID %d, not %d", verbs_sim.used_sgid, index);
+    streamed(&s);
+    cr_assert_eq(verbs_sim.early, 0u, "packets came before their queue pair was ready");
+    verbs_left(&s);
+}
+
+Test(verbs_qp, the_best_gid_of_a_table)
+{
+    fresh();
+    uses(3); /* RoCE v2 with an IPv4 address */
+    cr_assert_eq(verbs_sim.used_hops, 255);
+    cr_assert_eq(verbs_sim.by_hand, 2u);
+    fresh();
+    gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V2);
+    gid(1, "fd00::1", IBV_GID_TYPE_ROCE_V2);
+    gid(2, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1);
+    uses(1); /* v2 before v1, and link-local only where there is nothing else */
+    fresh();
+    gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1);
+    gid(3, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1);
+    uses(3);
+    fresh();
+    gid(2, "fe80::1", IBV_GID_TYPE_ROCE_V2);
+    uses(2);
+    fresh();
+    gid(1, "fd00::1", IBV_GID_TYPE_ROCE_V2);
+    gid(2, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2);
+    uses(2);
+    fresh(); /* an interface of another network namespace is none of ours */
+    gid(1, "::ffff:10.0.0.9", IBV_GID_TYPE_ROCE_V2);
+    verbs_sim.gids[1].netdev = 1 << 20;
+    gid(2, "fd00::1", IBV_GID_TYPE_ROCE_V2);
+    uses(2);
+}
+
+Test(verbs_qp, a_gid_that_was_named)
+{
+    fresh();
+    setenv("BANYAN_IB_GID_INDEX", "2", 1);
+    uses(2);
+    setenv("BANYAN_IB_GID_INDEX", "9", 1);
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_GID_INDEX=9", "device sim0 port 1", "show_gids");
+    setenv("BANYAN_IB_GID_INDEX", "two", 1);
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_GID_INDEX=two", "0 to 65535", "unset it");
+    unsetenv("BANYAN_IB_GID_INDEX");
+    gid(0, "::", IBV_GID_TYPE_ROCE_V2);
+    verbs_sim.gids[0].raw[0] = 1; /* no entry that is usable: an identifier of zeros */
+    refused(BANYAN_ENOTSUP, "rank 1: device sim0 port 1", "no GID", "give it an address");
+}
+
+Test(verbs_qp, partition_keys)
+{
+    struct tpset s;
+
+    fresh();
+    verbs_sim.pkeys[0] = 0x7fff; /* a limited member: two of these do not talk */
+    verbs_sim.pkeys[2] = 0x8001;
+    verbs_joined(&s, 2);
+    cr_assert_eq(verbs_sim.used_pkey, 2);
+    verbs_left(&s);
+    setenv("BANYAN_IB_PKEY", "0x1", 1); /* whatever the membership */
+    verbs_joined(&s, 2);
+    cr_assert_eq(verbs_sim.used_pkey, 2);
+    verbs_left(&s);
+    setenv("BANYAN_IB_PKEY", "0x8005", 1);
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_PKEY=0x8005", "0x7fff, 0x8001",
+            "subnet manager");
+    setenv("BANYAN_IB_PKEY", "0x18005", 1);
+    refused(BANYAN_ECONFIG, "BANYAN_IB_PKEY=0x18005", "0 to 65535", "0x8001");
+}
+
+/* Are ranks of these settings a pair? */
+static int meet(const char *setting, const char *first, const char *second)
+{
+    struct bny_tp *tp[2];
+    uint8_t blob[2][BNY_ADDR_MAX];
+    int len[2], there;
+
+    for (int r = 0; r < 2; r++) {
+        setenv(setting, r ? second : first, 1);
+        cr_assert_eq(make(r, "lo", &tp[r]), 0, "%s", banyan_last_error());
+        len[r] = ops->address(tp[r], blob[r], sizeof blob[r]);
+        cr_assert_gt(len[r], 0);
+    }
+    unsetenv(setting);
+    there = ops->reachable(tp[0], 1, blob[1], (size_t)len[1]);
+    cr_assert_eq(there, ops->reachable(tp[1], 0, blob[0], (size_t)len[0]));
+    for (int r = 0; r < 2; r++)
+        ops->destroy(tp[r]);
+    return there;
+}
+
+Test(verbs_qp, ranks_that_cannot_meet_know_it_at_once)
+{
+    fresh();
+    verbs_sim.pkeys[0] = 0x8001;
+    verbs_sim.pkeys[1] = 0x8002;
+    cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "1", "3"), 1);
+    cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "2", "3"), 0, "RoCE v1 and v2");
+    cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "1"), 1);
+    cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "0x8002"), 0);
+    cr_assert_eq(meet("BANYAN_IB_CONNECT", "qp", "auto"), 1);
+    cr_assert_eq(meet("BANYAN_IB_CONNECT", "cm", "qp"), 0);
+    setenv("BANYAN_IB_CONNECT", "both", 1);
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_CONNECT=both", "auto, qp and cm", "");
+}
+
+/* Of one type, but of two families: only their handshake sees it. */
+Test(verbs_qp, a_pair_without_a_way_is_told)
+{
+    struct tpset s;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+
+    fresh();
+    tpset_open(&s, ops, 2, NULL);
+    for (int r = 0; r < 2; r++) {
+        struct vb_port *p = &((struct vb_tp *)s.tp[r])->rails[0].port;
+
+        p->gids[0] = p->gids[r ? 0 : 1]; /* rank 0: link-local, rank 1: IPv4 */
+        p->ngids = 1;
+    }
+    s.ops->eager(s.ep[0][1], &hdr, NULL);
+    verbs_expect_down(&s, 0, "cannot take the connection");
+    tpset_close(&s);
+}
+
+Test(verbs_qp, infiniband_goes_by_lid)
+{
+    fresh();
+    verbs_sim.link_ib = 1;
+    gid(0, "fe80::2:c903:1", IBV_GID_TYPE_IB);
+    refused(BANYAN_ENOTSUP, "rank 1: device sim0 port 1 has no LID", "subnet manager",
+            "opensm");
+    verbs_sim.lid = 7;
+    uses(-1);
+}
+
+Test(verbs_qp, the_smaller_mtu)
+{
+    struct tpset s;
+
+    fresh();
+    for (int small = 0; small < 2; small++) {
+        tpset_open(&s, ops, 2, NULL);
+        ((struct vb_tp *)s.tp[small])->rails[0].mtu = IBV_MTU_1024;
+        streamed(&s);
+        for (int r = 0; r < 2; r++)
+            cr_assert_eq(((struct sim_qp *)verbs_conn(&s, r, !r)->id->qp)->mtu, 1024u);
+        verbs_left(&s);
+    }
+}
+
+Test(verbs_qp, the_traffic_class_and_the_times)
+{
+    struct tpset s;
+
+    fresh();
+    setenv("BANYAN_VERBS_PATH", "tc=106,sl=3,timeout=16,retry=5", 1);
+    verbs_joined(&s, 2);
+    cr_assert(verbs_sim.tc == 106 && verbs_sim.sl == 3 && verbs_sim.timeout == 16 &&
+              verbs_sim.retry == 5);
+    verbs_left(&s);
+    unsetenv("BANYAN_VERBS_PATH");
+}
+
+Test(verbs_qp, iwarp_is_left_to_rdma_cm)
+{
+    struct tpset s;
+
+    fresh();
+    verbs_sim.no_immediates = 1;
+    verbs_joined(&s, 2);
+    cr_assert_eq(((struct vb_tp *)s.tp[0])->how, (unsigned)VB_HOW_CM);
+    cr_assert_eq(verbs_sim.by_hand, 0u);
+    verbs_left(&s);
+    setenv("BANYAN_IB_CONNECT", "qp", 1);
+    refused(BANYAN_ENOTSUP, "rank 1: no RDMA device", "iWARP", "BANYAN_IB_CONNECT=cm");
+}
+
+/* ---- who lies, and who dies ---- */
+
+static int call_listener(struct tpset *s, int rank)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = bny_addr_sockaddr(&((struct vb_tp *)s->tp[rank])->rails[0].addr, &ss);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    cr_assert_eq(connect(fd, (struct sockaddr *)&ss, len), 0);
+    return fd;
+}
+
+enum { OFFER = 28 + VB_GIDS * 24 + 64 };
+
+/* Bytes of strangers: by chance, and with what an offer begins with; whole, short, and too
+ * long. The ranks do not mind, and nothing stays. */
+Test(verbs_qp, strangers)
+{
+    uint64_t rng = 11;
+    struct tpset s;
+    int fds[40];
+
+    fresh();
+    signal(SIGPIPE, SIG_IGN);
+    setenv("BANYAN_DEBUG", "error", 1);
+    tpset_open(&s, ops, 2, NULL);
+    for (int i = 0; i < 40; i++) {
+        uint8_t bytes[OFFER + 50];
+        size_t len = i % 4 == 3 ? bny_rng_below(&rng, OFFER) : OFFER + (i % 4 == 2 ? 50 : 0);
+
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = (uint8_t)bny_rng_below(&rng, 256);
+        memcpy(bytes, "bnyQ", i % 4 ? 4 : 0);
+        bytes[6] = i % 8 == 1 ? 1 : bytes[6];
+        bytes[7] = i % 8 == 5 ? 200 : bytes[7];
+        fds[i] = call_listener(&s, i & 1);
+        (void)!write(fds[i], bytes, len);
+        for (int k = 0; k < 5; k++)
+            tpset_step(&s);
+    }
+    streamed(&s);
+    for (int i = 0; i < 40; i++)
+        close(fds[i]);
+    cr_assert_gt(
+        ((struct vb_tp *)s.tp[0])->turned_away + ((struct vb_tp *)s.tp[1])->turned_away, 10u);
+    verbs_left(&s);
+}
+
+/* They hold no places that ranks need: more of them than may ring at once. */
+Test(verbs_qp, strangers_that_say_nothing)
+{
+    struct tpset s;
+    int fds[300];
+
+    fresh();
+    tpset_open(&s, ops, 2, NULL);
+    for (int i = 0; i < 300; i++) {
+        fds[i] = call_listener(&s, 1);
+        if (i % 20 == 0)
+            verbs_travel(&s, 0);
+        tpset_step(&s);
+    }
+    streamed(&s);
+    for (int i = 0; i < 300; i++)
+        close(fds[i]);
+    verbs_left(&s);
+}
+
+/* No descriptor for a connection: it is told, and made when there is one. */
+Test(verbs_qp, no_descriptors)
+{
+    struct rlimit old, none;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct tpset s;
+    int fd;
+
+    fresh();
+    tpset_open(&s, ops, 2, NULL);
+    getrlimit(RLIMIT_NOFILE, &old);
+    fd = dup(0);
+    none = old;
+    none.rlim_cur = (rlim_t)fd + 1; /* the asker's is the last */
+    close(fd);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    s.ops->eager(s.ep[0][1], &hdr, NULL);
+    for (int i = 0; i < 2000; i++)
+        tpset_step(&s);
+    cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
+    cr_assert_neq(((struct vb_ep *)s.ep[0][1])->state, (unsigned)VB_OPEN);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    verbs_travel(&s, 0);
+    streamed(&s);
+    verbs_left(&s);
+}
+
+static void until(struct tpset *s, enum vb_state state)
+{
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+
+    while (((struct vb_ep *)s->ep[0][1])->state != state) {
+        cr_assert(!bny_deadline_passed(deadline));
+        tpset_step(s);
+    }
+}
+
+/* At each of its steps: the asked rank is gone, and that is told. */
+Test(verbs_qp, a_rank_that_dies_in_the_handshake)
+{
+    static const enum vb_state states[] = { VB_ADDR, VB_ASKING };
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct tpset s;
+
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+        fresh();
+        tpset_open(&s, ops, 2, NULL);
+        s.paused[1] = 1;
+        s.ops->eager(s.ep[0][1], &hdr, NULL);
+        until(&s, states[i]);
+        tpset_destroy_rank(&s, 1);
+        for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+             !tpset_count(&s, 0, BNY_EV_DOWN);) {
+            cr_assert(!bny_deadline_passed(deadline), "from state %d", states[i]);
+            verbs_travel(&s, 0);
+            s.ops->eager(s.ep[0][1], &hdr, NULL);
+            tpset_step(&s);
+        }
+        verbs_expect_down(&s, 0, "ended");
+        tpset_close(&s);
+        cr_assert_eq(verbs_sim.open, 0);
+    }
+}
+
+/* A number that is no queue pair's any more: what was sent there is lost, and goes once more.
+ */
+Test(verbs_qp, stale_numbers)
+{
+    struct tpset s;
+
+    fresh();
+    verbs_joined(&s, 2);
+    ((struct sim_qp *)verbs_conn(&s, 0, 1)->id->qp)->dest = 0xfffff;
+    streamed(&s);
+    cr_assert_gt(bny_counter_read(&s.tp[0]->replaced), 0u);
+    verbs_left(&s);
+}
+
+/* A device that refuses the way: a sentence says so at both ends. */
+Test(verbs_qp, a_way_that_the_device_refuses)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct tpset s;
+
+    fresh();
+    tpset_open(&s, ops, 2, NULL);
+    verbs_sim.no_rtr = ETIMEDOUT;
+    s.ops->eager(s.ep[0][1], &hdr, NULL);
+    verbs_expect_down(&s, 0, "cannot take the connection of device sim0 port 1");
+    tpset_close(&s);
+}

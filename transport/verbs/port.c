@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which port of which device a rail is where rdma_cm is not asked (desk.c), and with which GIDs
+ * and which partition key. A rank tells its peer all of a port's GIDs that may be used, and who
+ * answers chooses a pair: of one type, as packets of one are noise to the other; where there
+ * are several, in this order:
+ *   RoCE v2 before v1   v1 is not routed, and some switches drop it
+ *   one subnet          before what must be routed
+ *   IPv4-mapped         before IPv6, link-local last: it has no meaning beyond its link
+ * The first that a port names are those of the interface that BANYAN_IFNAME names. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/lane.h"
+
+#define TABLE 512 /* entries of a device's table that are looked at */
+
+static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+static int is_v4(const uint8_t raw[16])
+{
+    return memcmp(raw, mapped, sizeof mapped) == 0;
+}
+
+static int is_link_local(const uint8_t raw[16])
+{
+    return raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80;
+}
+
+const char *bny_verbs_gid_text(const struct vb_gid *g, char *out)
+{
+    static const char *const types[] = { "InfiniBand", "RoCE v1", "RoCE v2" };
+    char text[INET6_ADDRSTRLEN] = "?";
+
+    inet_ntop(AF_INET6, g->raw, text, sizeof text);
+    snprintf(out, 64, "%.45s (%s)", text, g->type < 3 ? types[g->type] : "?");
+    return out;
+}
+
+/* ---- which GIDs ---- */
+
+static uint32_t interface_of(const struct bny_addr *a)
+{
+    struct ifaddrs *list = NULL;
+    struct sockaddr_storage ss;
+    uint32_t index = 0;
+
+    bny_addr_sockaddr(a, &ss);
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (struct ifaddrs *i = list; i && !index; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != ss.ss_family)
+            continue;
+        if (a->family == 4
+                ? !memcmp(&((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr, a->ip, 4)
+                : !memcmp(&((struct sockaddr_in6 *)(void *)i->ifa_addr)->sin6_addr, a->ip, 16))
+            index = if_nametoindex(i->ifa_name);
+    }
+    freeifaddrs(list);
+    return index;
+}
+
+/* Bits of the subnet that this host has the GID's address on; 0: it has it not. */
+static uint8_t subnet_of(const uint8_t raw[16])
+{
+    struct bny_subnet nets[32];
+    int n = bny_net_subnets(nets, 32);
+
+    for (int i = 0; i < n; i++) {
+        const struct bny_addr *a = &nets[i].addr;
+
+        if (a->family == 4 && is_v4(raw) && !memcmp(a->ip, raw + 12, 4))
+            return (uint8_t)(nets[i].prefix + 96);
+        if (a->family == 6 && !memcmp(a->ip, raw, 16))
+            return nets[i].prefix;
+    }
+    return 0;
+}
+
+/* The higher the better. */
+static int worth(const struct vb_gid *g, uint32_t ifindex)
+{
+    return (g->type == IBV_GID_TYPE_ROCE_V1 ? 0 : 8) + (is_link_local(g->raw) ? 0 : 4) +
+           (is_v4(g->raw) ? 2 : 0) + (ifindex && g->ifindex == ifindex);
+}
+
+/* Slots of other network namespaces have an interface that is none of ours. */
+static int is_usable(const struct ibv_gid_entry *e, int ethernet)
+{
+    static const uint8_t none[8];
+    char name[IF_NAMESIZE];
+
+    if (memcmp(e->gid.raw + 8, none, sizeof none) == 0)
+        return 0;
+    if (!ethernet)
+        return e->gid_type == IBV_GID_TYPE_IB;
+    return (e->gid_type == IBV_GID_TYPE_ROCE_V1 || e->gid_type == IBV_GID_TYPE_ROCE_V2) &&
+           e->ndev_ifindex && if_indextoname(e->ndev_ifindex, name);
+}
+
+/* Keeps the best, in order. */
+static void keep(struct vb_port *p, const struct vb_gid *g, uint32_t ifindex)
+{
+    int at = VB_GIDS - 1;
+
+    if (p->ngids < VB_GIDS)
+        at = p->ngids++;
+    else if (worth(&p->gids[at], ifindex) >= worth(g, ifindex))
+        return;
+    for (; at > 0 && worth(&p->gids[at - 1], ifindex) < worth(g, ifindex); at--)
+        p->gids[at] = p->gids[at - 1];
+    p->gids[at] = *g;
+}
+
+/* Fills p->gids. A wanted index that there is not leaves none. */
+static void read_gids(const struct vb_tp *t, struct ibv_context *ctx, int port, int ethernet,
+                      struct vb_port *p)
+{
+    struct ibv_gid_entry *e = calloc(TABLE, sizeof *e);
+    ssize_t n = e ? t->fn->query_gid_table(ctx, e, TABLE, 0, sizeof *e) : 0;
+
+    p->ngids = 0;
+    for (ssize_t i = 0; i < n; i++) {
+        struct vb_gid g = { .type = (uint8_t)e[i].gid_type,
+                            .index = (uint16_t)e[i].gid_index,
+                            .ifindex = e[i].ndev_ifindex };
+
+        if ((int)e[i].port_num != port || !is_usable(&e[i], ethernet) ||
+            (t->path.gid_index >= 0 && (int)e[i].gid_index != t->path.gid_index))
+            continue;
+        memcpy(g.raw, e[i].gid.raw, sizeof g.raw);
+        g.bits = subnet_of(g.raw);
+        keep(p, &g, 0);
+    }
+    free(e);
+}
+
+static void prefer(struct vb_port *p, uint32_t ifindex)
+{
+    struct vb_port old = *p;
+
+    memset(p->gids, 0, sizeof p->gids);
+    p->ngids = 0;
+    for (int i = 0; i < old.ngids; i++)
+        keep(p, &old.gids[i], ifindex);
+}
+
+static int same_subnet(const struct vb_gid *a, const struct vb_gid *b)
+{
+    int whole = a->bits / 8, rest = a->bits % 8;
+
+    return a->bits && !memcmp(a->raw, b->raw, (size_t)whole) &&
+           (!rest || (a->raw[whole] ^ b->raw[whole]) >> (8 - rest) == 0);
+}
+
+int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs, int n,
+                        int *mine, int *other)
+{
+    int best = -1;
+
+    for (int i = 0; i < rail->port.ngids; i++)
+        for (int j = 0; j < n; j++) {
+            const struct vb_gid *a = &rail->port.gids[i], *b = &theirs[j];
+            int score = (a->type == IBV_GID_TYPE_ROCE_V1 ? 0 : 8) +
+                        (same_subnet(a, b) && !is_link_local(a->raw) ? 4 : 0) +
+                        (is_link_local(a->raw) ? 0 : 2) + is_v4(a->raw);
+
+            if (a->type != b->type || is_link_local(a->raw) != is_link_local(b->raw) ||
+                is_v4(a->raw) != is_v4(b->raw) || score <= best)
+                continue;
+            best = score;
+            *mine = i;
+            *other = j;
+        }
+    return best >= 0;
+}
+
+/* ---- partition keys ---- */
+
+/* 0, or an error. The upper bit says that a member is a full one: two others do not talk. */
+static int find_pkey(const struct vb_tp *t, struct ibv_context *ctx, int port, int table,
+                     struct vb_port *p)
+{
+    char there[120] = "";
+    int found = -1;
+
+    for (int i = 0; i < table && i < 128; i++) {
+        __be16 raw;
+        uint16_t key;
+        size_t len = strlen(there);
+
+        if (t->fn->ibv_query_pkey(ctx, (uint8_t)port, i, &raw) != 0)
+            continue;
+        key = ntohs(raw);
+        if (!(key & 0x7fff))
+            continue;
+        snprintf(there + len, sizeof there - len, "%s0x%04x", len ? ", " : "", key);
+        if (t->path.pkey >= 0 && (key & 0x7fff) != (t->path.pkey & 0x7fff))
+            continue;
+        if (found >= 0 && (p->pkey & 0x8000 || !(key & 0x8000)))
+            continue;
+        found = i;
+        p->pkey = key;
+        p->pkey_index = (uint16_t)i;
+    }
+    if (found >= 0)
+        return 0;
+    if (t->path.pkey < 0) { /* a device that tells none has the one that all have */
+        p->pkey = 0xffff;
+        p->pkey_index = 0;
+        return 0;
+    }
+    return bny_fail(
+        BANYAN_ECONFIG,
+        "rank %d: BANYAN_IB_PKEY=0x%04x is not in the table of device %s port %d, "
+        "which has %s: name one of these, or have the subnet manager make this port "
+        "a member",
+        t->tp.rank, (unsigned)t->path.pkey, ctx->device->name, port, there[0] ? there : "none");
+}
+
+/* ---- which port ---- */
+
+struct wanted { /* a part of BANYAN_IFNAME */
+    char name[64];
+    int port;      /* 0: any */
+    int is_device; /* else addrs are what it names */
+    struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
+    int n;
+};
+
+static int is_device(struct ibv_context *const *ctx, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(ctx[i]->device->name, name))
+            return 1;
+    return 0;
+}
+
+static int name_of(struct ibv_context *const *ctx, int n, const char *text, struct wanted *w)
+{
+    size_t len = strcspn(text, ":");
+
+    snprintf(w->name, sizeof w->name, "%.*s", (int)(len < 63 ? len : 63), text);
+    w->port = text[len] ? atoi(text + len + 1) : 0;
+    w->is_device = is_device(ctx, n, w->name);
+    w->n = bny_net_candidates(w->addrs, BNY_NET_CANDIDATES_MAX, w->is_device ? "" : text);
+    return w->n < 0 ? w->n : 0;
+}
+
+/* Does the interface with this address belong to the port? Over RoCE its GIDs say so; of IPoIB
+ * the kernel. */
+static int has_address(const struct vb_tp *t, const struct ibv_context *ctx,
+                       const struct vb_port *p, const struct bny_addr *a)
+{
+    uint32_t index = interface_of(a);
+    char path[200], name[IF_NAMESIZE];
+
+    if (t->fn->loopback)
+        return 1;
+    if (bny_addr_is_loopback(a) || !index)
+        return 0;
+    for (int i = 0; i < p->ngids; i++)
+        if (p->gids[i].ifindex == index)
+            return 1;
+    if (!if_indextoname(index, name))
+        return 0;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.60s/device/net/%s", ctx->device->name,
+             name);
+    return p->ngids && p->gids[0].type == IBV_GID_TYPE_IB && access(path, F_OK) == 0;
+}
+
+/* Which of the addresses is the port's; w->n: none, but it serves all the same. -1: it is not
+ * what is wanted. */
+static int address_of(const struct vb_tp *t, const struct ibv_context *ctx, int port,
+                      const struct vb_port *p, const struct wanted *w)
+{
+    if (w->is_device &&
+        (strcmp(ctx->device->name, w->name) != 0 || (w->port && w->port != port)))
+        return -1;
+    for (int i = 0; i < w->n; i++)
+        if (has_address(t, ctx, p, &w->addrs[i]))
+            return i;
+    /* InfiniBand needs no address of its own: any that the peers reach will do */
+    return w->is_device || (!w->name[0] && p->ngids && p->gids[0].type == IBV_GID_TYPE_IB)
+               ? w->n
+               : -1;
+}
+
+static void read_tc(const char *device, int port, struct vb_port *p)
+{
+    char path[120], line[64];
+    FILE *f;
+
+    p->tc = -1;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.60s/tc/%d/traffic_class", device,
+             port);
+    f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fgets(line, sizeof line, f) && sscanf(line, "Global tclass=%d", &p->tc) == 1 &&
+        (p->tc < 0 || p->tc > 255))
+        p->tc = -1;
+    fclose(f);
+}
+
+struct found {
+    struct ibv_context *ctx;
+    int number, at; /* at: of wanted.addrs */
+    struct vb_port port;
+};
+
+/* 1: this port is better than *best, and is it now. */
+static int consider(struct vb_tp *t, struct ibv_context *ctx, int number,
+                    const struct wanted *w, struct found *best)
+{
+    struct ibv_port_attr a = { .state = IBV_PORT_NOP };
+    struct found f = { .ctx = ctx, .number = number };
+    struct rdma_cm_id probe = { .verbs = ctx, .port_num = (uint8_t)number };
+
+    if (bny_verbs_rail_of(t, &probe) ||
+        t->fn->ibv_query_port(ctx, (uint8_t)number, (struct _compat_ibv_port_attr *)&a) != 0 ||
+        (a.state != IBV_PORT_ACTIVE && !t->fn->loopback))
+        return 0;
+    read_gids(t, ctx, number, a.link_layer == IBV_LINK_LAYER_ETHERNET, &f.port);
+    f.port.lid = a.lid;
+    f.port.lmc = a.lmc;
+    f.at = address_of(t, ctx, number, &f.port, w);
+    if (f.at < 0 || (best->ctx && best->at <= f.at))
+        return 0;
+    if (find_pkey(t, ctx, number, a.pkey_tbl_len, &f.port) != 0)
+        return -1;
+    if (f.at < w->n)
+        prefer(&f.port, interface_of(&w->addrs[f.at]));
+    read_tc(ctx->device->name, number, &f.port);
+    *best = f;
+    return 1;
+}
+
+static int has_a_way(const struct vb_tp *t, const struct found *f)
+{
+    if (f->port.ngids && (f->port.gids[0].type != IBV_GID_TYPE_IB || f->port.lid))
+        return 0;
+    if (t->path.gid_index >= 0 && !f->port.ngids)
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank %d: BANYAN_IB_GID_INDEX=%d: device %s port %d has no GID of this "
+                        "host there (show_gids, or /sys/class/infiniband/%s/ports/%d/gids): "
+                        "name another one, or unset it",
+                        t->tp.rank, t->path.gid_index, f->ctx->device->name, f->number,
+                        f->ctx->device->name, f->number);
+    if (f->port.ngids)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: device %s port %d has no LID: no subnet manager runs on its "
+                        "network (sminfo); start opensm on one host",
+                        t->tp.rank, f->ctx->device->name, f->number);
+    return bny_fail(
+        BANYAN_ENOTSUP,
+        "rank %d: device %s port %d has no GID of an interface of this host: ip link "
+        "set its interface up, and give it an address",
+        t->tp.rank, f->ctx->device->name, f->number);
+}
+
+static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct found *f,
+                        struct bny_addr a)
+{
+    struct sockaddr_storage ss;
+    char text[BNY_ADDR_TEXT];
+    struct rdma_cm_id *id;
+
+    a.port = 0;
+    rail->port = f->port;
+    if (t->fn->rdma_create_id(t->events, &id, NULL, RDMA_PS_TCP) != 0)
+        return bny_fail_errno("rank %d: no memory to listen for connections", t->tp.rank);
+    id->verbs = f->ctx;
+    id->port_num = (uint8_t)f->number;
+    if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(&a, &ss)) != 0 ||
+        t->fn->rdma_listen(id, VB_BACKLOG(t->tp.nranks)) != 0) {
+        int rc =
+            bny_fail(BANYAN_ENOTSUP,
+                     "rank %d: device %s port %d: nothing listens at %s for the data of its "
+                     "connections: %s; BANYAN_IFNAME names another interface",
+                     t->tp.rank, f->ctx->device->name, f->number, bny_addr_text(&a, text),
+                     strerror(errno));
+
+        t->fn->rdma_destroy_id(id);
+        return rc;
+    }
+    rail->listener = id;
+    rail->ctx = f->ctx;
+    snprintf(rail->device, sizeof rail->device, "%s", f->ctx->device->name);
+    snprintf(rail->at, sizeof rail->at, "%s port %d", rail->device, f->number);
+    rail->addr = a;
+    rail->addr.port = ntohs(t->fn->rdma_get_src_port(id));
+    return 0;
+}
+
+int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
+{
+    struct ibv_context *const *ctx;
+    int n = bny_verbs_desk_contexts(t, &ctx), rc;
+    struct found best = { .ctx = NULL };
+    struct wanted w;
+
+    rc = name_of(ctx, n, name, &w);
+    if (rc)
+        return rc;
+    for (int i = 0; i < n; i++) {
+        struct ibv_device_attr a = { .phys_port_cnt = 1 };
+
+        if (t->fn->ibv_query_device(ctx[i], &a) != 0)
+            continue;
+        for (int port = 1; port <= a.phys_port_cnt; port++)
+            if (consider(t, ctx[i], port, &w, &best) < 0)
+                return -BANYAN_ECONFIG;
+    }
+    if (!best.ctx)
+        return VB_NO_PORT; /* device.c says why */
+    rc = has_a_way(t, &best);
+    return rc ? rc : listen_there(t, rail, &best, w.addrs[best.at < w.n ? best.at : 0]);
+}

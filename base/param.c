@@ -71,6 +71,10 @@ static const struct param params[] = {
       0, 0 },
     { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0,
       1 },
+    { "BANYAN_IB_AR", "auto|0|1", "auto",
+      "for networks that route each packet by itself: long writes without an immediate, which "
+      "follows alone; auto: InfiniBand",
+      0, 0 },
     { "BANYAN_IB_CONNECT", "auto|qp|cm", "auto",
       "who connects verbs queue pairs: the ranks, over TCP, or rdma_cm; auto: the ranks but "
       "for "

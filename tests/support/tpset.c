@@ -42,6 +42,8 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
 #ifdef BNY_HAVE_VERBS
     if (rank == 0)
         verbs_sim_use();
+    if (getenv("BANYAN_TEST_REORDERS"))
+        verbs_sim.reorders = 1;
     if (getenv("BANYAN_TEST_RAILS"))
         verbs_sim.devices = atoi(getenv("BANYAN_TEST_RAILS"));
     if (verbs_sim.devices == 2)

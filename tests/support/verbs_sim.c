@@ -386,6 +386,24 @@ static int is_too_long(struct sim_qp *q, const struct sim_wqe *w)
     return 1;
 }
 
+/* Its packets, in any order; some lie there at once, which nobody may rely on: garbage is at
+ * the place of others until a completion vouches for all. */
+static void spray(struct sim_qp *to, char *dst, const char *bytes, uint32_t len)
+{
+    uint32_t n = (len + 4095) / 4096, first = random_below(n), step = n > 2 ? n - 1 : 1;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = (uint32_t)((first + (uint64_t)i * step) % n) * 4096,
+                 m = len - at < 4096 ? len - at : 4096;
+
+        sim_hide(to, dst + at, bytes + at, m);
+        memset(dst + at, 0x5a, m);
+        if (random_below(2))
+            memcpy(dst + at, bytes + at, m);
+        verbs_sim.packets++;
+    }
+}
+
 /* Executes the head of a send queue. 0: it waits. */
 static int execute(struct sim_qp *q)
 {
@@ -424,11 +442,14 @@ static int execute(struct sim_qp *q)
         sim_qp_error(to);
         return 1;
     }
-    if (w->len)
+    if (w->len && verbs_sim.reorders)
+        spray(to, dst, bytes, w->len);
+    else if (w->len)
         sim_hide(to, dst, bytes, w->len);
     free(bytes);
     if (w->opcode != IBV_WR_RDMA_WRITE)
         tell_receiver(to, w);
+    verbs_sim.long_imms += w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && w->len > 8192;
     verbs_sim.executed++;
     q->sq_done++;
     if (w->signaled) {

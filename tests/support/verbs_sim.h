@@ -54,6 +54,7 @@ struct verbs_sim {
     int link_ib;       /* the ports' link layer is InfiniBand's; lid is theirs then */
     uint16_t lid;
     int no_rtr;      /* errno of ibv_modify_qp() to RTR */
+    int reorders;    /* a write's packets come in any order, and some are visible early */
     int steal_recvs; /* receive requests that vanish at each post: the credits' arithmetic is
                         wrong */
     int write_delay; /* 1: nothing is executed by polls until it is 0 again */
@@ -61,8 +62,10 @@ struct verbs_sim {
     int event_device;
     uint64_t fail_call; /* the so many-th call that may fail does; 0: none */
     /* what happened */
-    uint64_t early;                      /* packets that met a queue pair which was not ready */
-    uint64_t by_hand;                    /* queue pairs that were made ready so */
+    uint64_t long_imms, packets; /* writes of more than 8192 bytes with an immediate; of all
+                        writes, where they are reordered */
+    uint64_t early;              /* packets that met a queue pair which was not ready */
+    uint64_t by_hand;            /* queue pairs that were made ready so */
     int used_sgid, used_hops, used_pkey; /* of the latest: index, hop limit, index */
     uint32_t used_flow;
     uint64_t executed, rnr, overflows, bad_keys, registered;

@@ -416,3 +416,53 @@ Test(verbs_qp, a_way_that_the_device_refuses)
     verbs_expect_down(&s, 0, "cannot take the connection of device sim0 port 1");
     tpset_close(&s);
 }
+
+/* ---- packets that take ways of their own ---- */
+
+/* With and without immediates of their own, and ranks that differ in it; whole where queue
+ * pairs break. */
+Test(verbs_qp, adaptive_routing)
+{
+    static const char *const qps[] = { "1", "3" };
+
+    for (int i = 0; i < 8; i++) {
+        struct tpset s;
+        uint64_t before;
+
+        fresh();
+        verbs_sim.seed = 40 + (uint64_t)i;
+        verbs_sim.reorders = 1;
+        setenv("BANYAN_IB_AR", i & 1 ? "1" : "0", 1);
+        setenv("BANYAN_VERBS_QPS", qps[i >> 1 & 1], 1);
+        setenv("BANYAN_DEBUG", "error", 1);
+        verbs_joined(&s, 2);
+        verbs_lanes_joined(&s, (uint32_t)atoi(qps[i >> 1 & 1]));
+        before = verbs_sim.long_imms;
+        verbs_stream(&s, &(struct verbs_stream){ .breaks = i < 4 ? 0 : 3, .seed = 9 });
+        cr_assert_gt(verbs_sim.packets, 1000u);
+        cr_assert_eq(verbs_sim.long_imms == before, i & 1, "%llu long immediates",
+                     (unsigned long long)(verbs_sim.long_imms - before));
+        verbs_left(&s);
+    }
+    fresh();
+    setenv("BANYAN_IB_AR", "sometimes", 1);
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_AR=sometimes", "auto, 0 and 1", "");
+}
+
+/* Auto: InfiniBand, where switches may do it for all that has its service level; not RoCE. */
+Test(verbs_qp, adaptive_routing_by_network)
+{
+    struct bny_tp *tp;
+
+    fresh();
+    unsetenv("BANYAN_IB_AR");
+    cr_assert_eq(make(1, "lo", &tp), 0, "%s", banyan_last_error());
+    cr_assert_eq(((struct vb_tp *)tp)->apart, 0);
+    ops->destroy(tp);
+    verbs_sim.link_ib = 1;
+    verbs_sim.lid = 7;
+    gid(0, "fe80::2:c903:1", IBV_GID_TYPE_IB);
+    cr_assert_eq(make(1, "lo", &tp), 0, "%s", banyan_last_error());
+    cr_assert_eq(((struct vb_tp *)tp)->apart, 1);
+    ops->destroy(tp);
+}

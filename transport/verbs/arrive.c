@@ -41,7 +41,7 @@ static int part_arrived(struct vb_peer *p, uint32_t slot, uint32_t bytes)
     struct vb_msg *m = p->streaming;
 
     if (!m || slot >= VB_BULK_SLOTS || (p->bulk_held >> slot & 1) ||
-        bytes != VB_HEAD + part_bytes(m, m->parts)) {
+        (bytes && bytes != VB_HEAD + part_bytes(m, m->parts))) {
         bny_verbs_down(p->e, "writes a piece of %u bytes into slot %u, where none is expected",
                        bytes, slot);
         return -1;
@@ -104,10 +104,10 @@ static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t 
         return 0;
     mem = bny_verbs_bulk_in(p, slot);
     memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
-    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || bytes != VB_HEAD + VB_SLOT_MAX ||
-                      p->streaming != NULL
-                : bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD ||
-                      m->msg.hdr.len > VB_SLOT_MAX)
+    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || p->streaming != NULL ||
+                      (bytes && bytes != VB_HEAD + VB_SLOT_MAX)
+                : m->msg.hdr.len > VB_SLOT_MAX ||
+                      (bytes && (bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD)))
         return says_wrongly(p, m, bytes);
     m->slot = slot;
     m->bulk = 1;
@@ -164,7 +164,7 @@ static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, ui
     }
     if (kind == VB_IMM_PUT_AGAIN
             ? m->msg.hdr.kind != BNY_MSG_PUT || m->msg.hdr.len ||
-                  m->msg.hdr.codec_len_raw != bytes
+                  (bytes && m->msg.hdr.codec_len_raw != bytes)
             : bytes < head || m->msg.hdr.len != bytes - head || bytes - head > VB_EAGER_MAX)
         return says_wrongly(p, m, bytes);
     p->eager_held[slot] = 1;

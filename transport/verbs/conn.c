@@ -227,7 +227,7 @@ static int fails(const struct vb_lane *c, const char *what)
 
 static uint32_t sends(const struct vb_lane *c)
 {
-    return (1u + (unsigned)c->notify) * VB_SENDS + 1;
+    return bny_verbs_requests(c->t) * VB_SENDS + 1;
 }
 
 /* Why a queue pair was refused, where the device's limits say it; 0: they do not. */

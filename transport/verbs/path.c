@@ -52,8 +52,8 @@ int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests)
     return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
 }
 
-/* Request k as the device takes it: one, or two where immediates travel as messages behind the
- * data. */
+/* Request k as the device takes it: one, or two where immediates travel behind the data, alone
+ * or as messages. */
 static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
@@ -73,6 +73,15 @@ static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, stru
                                     s->nsge && bytes <= c->inline_max ? IBV_SEND_INLINE : 0 };
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
+    if (c->t->apart && s->has_imm && bytes >= VB_APART_MIN) {
+        wr[1] = (struct ibv_send_wr){ .wr_id = k,
+                                      .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                      .imm_data = wr->imm_data,
+                                      .send_flags = signaled };
+        wr[1].wr.rdma = wr->wr.rdma;
+        wr->opcode = IBV_WR_RDMA_WRITE;
+        return 2;
+    }
     if (!c->notify || !s->has_imm) {
         wr->send_flags |= signaled;
         return 1;

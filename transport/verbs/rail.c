@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/lane.h"
 
 #define HOME_NS 1000000000u /* a port that came up must have been so for this long */
@@ -45,6 +46,22 @@ static uint32_t rate(const struct ibv_port_attr *a)
 int bny_verbs_is_iwarp(const struct vb_rail *rail)
 {
     return rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
+uint32_t bny_verbs_requests(const struct vb_tp *t)
+{
+    return t->notify || t->apart ? 2 : 1;
+}
+
+int bny_verbs_apart(struct vb_tp *t)
+{
+    const char *text = bny_param_str("BANYAN_IB_AR");
+
+    if (strcmp(text, "auto") != 0 && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return bny_fail(BANYAN_ECONFIG, "rank %d: BANYAN_IB_AR=%.40s is none of auto, 0 and 1",
+                        t->tp.rank, text);
+    t->apart = !t->notify && (text[0] == '1' || (text[0] == 'a' && !t->rails[0].ethernet));
+    return 0;
 }
 
 /* One part of the list. */

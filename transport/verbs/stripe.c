@@ -237,7 +237,9 @@ int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n)
             struct vb_lane *l = p->e->lanes[__builtin_ctz(m)]->conn;
             uint32_t bytes = l->stripe_bytes[l->stripes_used++ % VB_RECVS];
 
-            if (kind != VB_IMM_EAGER) /* of a put: its data lie elsewhere */
+            if (!bytes || !a.bytes) /* some of it came apart from its immediate */
+                a.bytes = kind == VB_IMM_EAGER ? a.bytes : 0;
+            else if (kind != VB_IMM_EAGER) /* of a put: its data lie elsewhere */
                 a.bytes = bytes > UINT32_MAX - a.bytes ? UINT32_MAX : a.bytes + bytes;
         }
         if (lanes)

@@ -95,6 +95,9 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     if (rc)
         return rc;
     t->notify = bny_verbs_is_iwarp(&t->rails[0]) || bny_param_int("BANYAN_VERBS_NOTIFY");
+    rc = bny_verbs_apart(t);
+    if (rc)
+        return rc;
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
     rc = bny_verbs_srqs_open(t);
     if (rc)

@@ -100,6 +100,13 @@
 #define VB_SRQ_ENTRIES(ranks, lanes)                                                           \
     (((ranks)-1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX(ranks) + VB_SRQ_SPARE)
 
+/* Adaptive routing. Switches that choose a way for each packet spread plain writes only: those
+ * with an immediate keep their order. So where that may be, a long write goes without, and an
+ * empty write with the immediate follows: the device completes it when all before it is there,
+ * in whatever order its packets came. Its length is 0 then, and what was written is what the
+ * header says. */
+#define VB_APART_MIN 8193u
+
 /* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of
  * that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
  * FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot, lanes
@@ -300,6 +307,7 @@ struct vb_tp {
     int nrails;
     uint32_t max_msg; /* bytes of one request; of all rails the least */
     int notify;       /* the devices have no immediates */
+    int apart;        /* BANYAN_IB_AR: long writes have none, it follows alone */
     struct vb_blob blob;
     struct vb_ep **eps;   /* [nranks] */
     struct vb_lane *half; /* incoming, not proven */
@@ -349,6 +357,9 @@ const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status,
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
 int bny_verbs_is_iwarp(const struct vb_rail *rail);
+/* Requests that a record may need: the data, and what tells of them. */
+uint32_t bny_verbs_requests(const struct vb_tp *t);
+int bny_verbs_apart(struct vb_tp *t); /* sets t->apart. 0, or an error */
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one a part of a list */
 void bny_verbs_rails_close(struct vb_tp *t);
 struct vb_rail *bny_verbs_rail_of(struct vb_tp *t,

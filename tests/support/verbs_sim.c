@@ -164,6 +164,16 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 
     if (sim_fails("rdma_create_qp", ENOMEM))
         return NULL;
+    if (verbs_sim.max_qp) {
+        int n = 0;
+
+        for (q = sim_qps; q; q = q->next)
+            n++;
+        if (n >= verbs_sim.max_qp) {
+            errno = ENOMEM;
+            return NULL;
+        }
+    }
     if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl ||
         a->cap.max_send_sge > SIM_SGES) {
         errno = EINVAL;

@@ -56,7 +56,7 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
     if (sim_fails("ibv_query_device", EIO))
         return EIO;
     memset(a, 0, sizeof *a);
-    a->max_qp = 131072;
+    a->max_qp = verbs_sim.max_qp ? verbs_sim.max_qp : 131072;
     a->max_qp_wr = sim_max_send_wr();
     a->max_cqe = sim_max_cqe();
     a->max_sge = 30;
@@ -65,7 +65,7 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
                     : verbs_sim.max_srq_wr   ? verbs_sim.max_srq_wr
                                              : 32767;
     a->max_mr = 16777216;
-    a->max_mr_size = UINT64_MAX;
+    a->max_mr_size = verbs_sim.max_mr_size ? verbs_sim.max_mr_size : UINT64_MAX;
     a->phys_port_cnt = 1;
     return 0;
 }
@@ -117,6 +117,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
         return NULL;
     if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
         errno = ENOMEM;
+        return NULL;
+    }
+    if (verbs_sim.max_mr_size && len > verbs_sim.max_mr_size) {
+        errno = EINVAL;
         return NULL;
     }
     m = calloc(1, sizeof *m);
@@ -210,6 +214,13 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
                                             .element.qp = &q->qp };
             return 0;
         }
+    if (verbs_sim.broken_qp && ((struct ibv_qp *)verbs_sim.broken_qp)->context == ctx) {
+        *ev = (struct ibv_async_event){ .event_type =
+                                            (enum ibv_event_type)verbs_sim.broken_qp_event,
+                                        .element.qp = verbs_sim.broken_qp };
+        verbs_sim.broken_qp = NULL;
+        return 0;
+    }
     if (verbs_sim.broken_srq && ((struct ibv_srq *)verbs_sim.broken_srq)->context == ctx) {
         *ev = (struct ibv_async_event){ .event_type = IBV_EVENT_SRQ_ERR,
                                         .element.srq = verbs_sim.broken_srq };

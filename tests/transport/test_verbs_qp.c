@@ -466,3 +466,83 @@ Test(verbs_qp, adaptive_routing_by_network)
     cr_assert_eq(((struct vb_tp *)tp)->apart, 1);
     ops->destroy(tp);
 }
+
+/* ---- limits, and what the device tells ---- */
+
+static void never_meets(int rank, const char *a, const char *b, const char *c)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_event ev;
+    struct tpset s;
+
+    tpset_open(&s, ops, 2, NULL);
+    s.ops->eager(s.ep[rank][!rank], &hdr, NULL);
+    ev = tpset_wait(&s, rank, BNY_EV_DOWN);
+    cr_assert(strstr(ev.reason, a) && strstr(ev.reason, b) && strstr(ev.reason, c),
+              "\"%s\" lacks one of \"%s\", \"%s\", \"%s\"", ev.reason, a, b, c);
+    tpset_close(&s);
+    cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
+}
+
+static char memory[1 << 20];
+
+Test(verbs_qp, limits_are_told)
+{
+    struct tpset s;
+
+    fresh();
+    verbs_sim.max_cqe = 500;
+    never_meets(0, "needs room for 834 entries", "the device has 500", "BANYAN_IFNAME");
+    fresh();
+    setenv("BANYAN_IB_AR", "1", 1);
+    verbs_sim.max_cqe = 1200;
+    never_meets(0, "needs room for 1346 entries", "the device has 1200",
+                "BANYAN_TRANSPORT=tcp");
+    unsetenv("BANYAN_IB_AR");
+    fresh();
+    verbs_sim.max_cqe = 834; /* as many as one needs: a queue for each */
+    verbs_joined(&s, 4);
+    verbs_left(&s);
+    fresh();
+    verbs_sim.max_qp = 1; /* of both ends together: the answerer has none */
+    never_meets(0, "has no memory", "", "");
+    verbs_sim.max_qp = -1;
+    never_meets(1, "creating a queue pair", "it has -1 for all processes", "rdma resource");
+    fresh();
+    verbs_sim.max_mr_size = 4u << 20;
+    verbs_joined(&s, 2);
+    cr_assert_eq(ops->attach(s.tp[0], memory, 5u << 20), -BANYAN_ENOTSUP);
+    cr_assert(strstr(banyan_last_error(), "rank 0: device sim0 registers 4194304 bytes") &&
+                  strstr(banyan_last_error(), "5242880"),
+              "%s", banyan_last_error());
+    cr_assert_eq(ops->attach(s.tp[0], memory, sizeof memory), 0);
+    cr_assert_eq(ops->detach(s.tp[0], memory), 0);
+    verbs_left(&s);
+}
+
+/* A queue pair in error, of which only an event tells: it is replaced, and nothing is lost.
+ * With notes as well. */
+Test(verbs_qp, events_of_queue_pairs)
+{
+    static const int events[] = { IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+                                  IBV_EVENT_QP_ACCESS_ERR };
+
+    for (int i = 0; i < 6; i++) {
+        struct tpset s;
+
+        fresh();
+        setenv("BANYAN_VERBS_NOTIFY", i & 1 ? "1" : "0", 1);
+        verbs_joined(&s, 2);
+        verbs_sim.broken_qp = verbs_conn(&s, 0, 1)->id->qp;
+        verbs_sim.broken_qp_event = events[i >> 1];
+        for (uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+             !bny_counter_read(&s.tp[0]->replaced);) {
+            cr_assert(!bny_deadline_passed(deadline), "event %d is not heard", events[i >> 1]);
+            verbs_travel(&s, 0);
+            tpset_step(&s);
+        }
+        streamed(&s);
+        verbs_left(&s);
+    }
+    unsetenv("BANYAN_VERBS_NOTIFY");
+}

@@ -230,6 +230,44 @@ static uint32_t sends(const struct vb_lane *c)
     return bny_verbs_requests(c->t) * VB_SENDS + 1;
 }
 
+/* No queue pair: of two causes that the device does not tell apart, or of what its limits say.
+ */
+static int no_qp(const struct vb_lane *c)
+{
+    struct ibv_device_attr a;
+    int err = errno;
+
+    if (err == ENOMEM && c->t->fn->ibv_query_device(c->rail->ctx, &a) == 0)
+        return bny_fail(
+            BANYAN_ENOMEM,
+            "device %s: creating a queue pair fails: %s: it has %d for all processes "
+            "(rdma resource show tells who has them; fewer ranks, or "
+            "BANYAN_VERBS_QPS=1), or raise the limit of locked memory (each peer "
+            "takes 6.1 MiB of every device): ulimit -l unlimited",
+            c->rail->at, strerror(err), a.max_qp);
+    errno = err;
+    return fails(c, "creating a queue pair");
+}
+
+/* The same of its completion queue. */
+static int no_cq(const struct vb_lane *c)
+{
+    uint32_t least = bny_verbs_cq_least(c);
+    struct ibv_device_attr a;
+    int err = errno;
+
+    if (c->t->fn->ibv_query_device(c->rail->ctx, &a) == 0 && a.max_cqe > 0 &&
+        (uint32_t)a.max_cqe < least)
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "device %s: a completion queue needs room for %u entries, the device has "
+            "%d (max_cqe of ibv_devinfo -v): use another device (BANYAN_IFNAME), or "
+            "BANYAN_TRANSPORT=tcp",
+            c->rail->at, least, a.max_cqe);
+    errno = err;
+    return fails(c, "creating a completion queue");
+}
+
 /* Why a queue pair was refused, where the device's limits say it; 0: they do not. */
 static int too_small(const struct vb_lane *c)
 {
@@ -280,7 +318,7 @@ static int make_qp(struct vb_lane *c)
         }
     }
     rc = too_small(c);
-    return rc ? rc : fails(c, "creating a queue pair");
+    return rc ? rc : no_qp(c);
 }
 
 /* What outlives queue pairs. */
@@ -327,7 +365,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
     if (!c->mr_page)
         return fails(c, "registering memory");
     if (bny_verbs_cq_join(c) != 0)
-        return fails(c, "creating a completion queue");
+        return no_cq(c);
     rc = make_qp(c);
     if (rc)
         return rc;

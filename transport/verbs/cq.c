@@ -290,6 +290,13 @@ int bny_verbs_cq_join(struct vb_lane *c)
     return 0;
 }
 
+uint32_t bny_verbs_cq_least(const struct vb_lane *c)
+{
+    uint32_t shared = c->rail->shared.srq ? beyond_shares(c->rail, 1) : 0;
+
+    return most_of(c->t) + shared;
+}
+
 struct ibv_cq *bny_verbs_cq_of(const struct vb_lane *c)
 {
     return c->cq->cq;

@@ -113,6 +113,7 @@ static inline int bny_verbs_cq_has(const struct vb_lane *c)
 }
 /* A place in a queue, before c's queue pair is made. 0; -1 with errno. */
 int bny_verbs_cq_join(struct vb_lane *c);
+uint32_t bny_verbs_cq_least(const struct vb_lane *c); /* entries that its queue must have */
 struct ibv_cq *bny_verbs_cq_of(const struct vb_lane *c);
 void bny_verbs_cq_begin(struct vb_lane *c);                       /* it is made */
 void bny_verbs_cq_pass(struct vb_lane *from, struct vb_lane *to); /* the queue pair does */

@@ -19,6 +19,25 @@ const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t
     return NULL;
 }
 
+/* Why a device does not register so many bytes. */
+static int not_registered(const struct vb_tp *t, const struct vb_rail *rail, const void *at,
+                          size_t bytes, int err)
+{
+    struct ibv_device_attr a;
+
+    if (t->fn->ibv_query_device(rail->ctx, &a) == 0 && a.max_mr_size && bytes > a.max_mr_size)
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "rank %d: device %s registers %llu bytes at once at most (max_mr_size of "
+            "ibv_devinfo -v), and %zu at %p are more: register it in parts",
+            t->tp.rank, rail->device, (unsigned long long)a.max_mr_size, bytes, at);
+    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                    "rank %d: device %s does not register %zu bytes at %p: %s%s", t->tp.rank,
+                    rail->device, bytes, at, strerror(err),
+                    err == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)"
+                                  : "");
+}
+
 static void region_free(struct vb_tp *t, struct vb_region *r)
 {
     for (int i = 0; i < t->nrails; i++)
@@ -43,12 +62,7 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
             int err = errno;
 
             region_free(t, r);
-            return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
-                            "rank %d: device %s does not register %zu bytes at %p: %s%s",
-                            tp->rank, t->rails[i].device, bytes, at, strerror(err),
-                            err == ENOMEM
-                                ? "; raise the limit of locked memory (ulimit -l unlimited)"
-                                : "");
+            return not_registered(t, &t->rails[i], at, bytes, err);
         }
     }
     r->at = at;

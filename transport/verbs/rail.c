@@ -328,9 +328,38 @@ void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const c
 
 /* ---- what devices tell ---- */
 
-/* What befalls a queue pair is told by its completions; a new LID or GID breaks connections
- * that depend on it, and those are made anew from the addresses. Rails may be two ports of one
- * device: an event is for the rail of its port. */
+static struct vb_lane *lane_of(const struct vb_ep *e, const struct ibv_qp *qp)
+{
+    struct vb_lane *c = e ? e->conn : NULL;
+
+    return c && !c->dead && c->id && c->has_qp && c->id->qp == qp ? c : NULL;
+}
+
+/* The device says that a queue pair is in error: its completions say why, but where nothing is
+ * sent and none is to be flushed there are none (a shared receive queue, an idle sender). */
+static void queue_pair_failed(struct vb_tp *t, const struct ibv_qp *qp, const char *how)
+{
+    for (int r = 0; r < t->tp.nranks; r++) {
+        struct vb_ep *e = t->eps[r];
+
+        for (uint32_t k = 0; e && k < e->nlanes; k++) {
+            struct vb_lane *c = lane_of(k ? e->lanes[k] : e, qp);
+
+            if (!c)
+                continue;
+            if (c->cq) /* what came before that, a farewell perhaps */
+                bny_verbs_cq_sweep(c->cq);
+            if (!bny_verbs_cq_has(c))
+                bny_verbs_lost(c, "has a queue pair in error (%s) on device %s; see dmesg", how,
+                               c->rail->at);
+            return;
+        }
+    }
+}
+
+/* What befalls a queue pair is told by its completions, mostly; a new LID or GID breaks
+ * connections that depend on it, and those are made anew from the addresses. Rails may be two
+ * ports of one device: an event is for the rail of its port. */
 static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type, int port)
 {
     char why[128];
@@ -376,6 +405,13 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
     }
 }
 
+static const char *event_text(enum ibv_event_type type)
+{
+    return type == IBV_EVENT_QP_FATAL     ? "fatal"
+           : type == IBV_EVENT_QP_REQ_ERR ? "an invalid request"
+                                          : "access that is not allowed";
+}
+
 /* NULL: none of ours. The device may serve others in this process, too. */
 static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail,
                                      const struct ibv_async_event *ev)
@@ -405,7 +441,10 @@ void bny_verbs_async(struct vb_tp *t)
             if (type == IBV_EVENT_QP_LAST_WQE_REACHED) /* before it may be destroyed */
                 bny_verbs_srq_last(t, ev.element.qp);
             t->fn->ibv_ack_async_event(&ev);
-            if (rail)
+            if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+                type == IBV_EVENT_QP_ACCESS_ERR) /* whose end waits for the acknowledgement */
+                queue_pair_failed(t, ev.element.qp, event_text(type));
+            else if (rail)
                 handle(t, rail, type, port);
         }
 }

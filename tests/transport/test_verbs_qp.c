@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -545,4 +546,46 @@ Test(verbs_qp, events_of_queue_pairs)
         verbs_left(&s);
     }
     unsetenv("BANYAN_VERBS_NOTIFY");
+}
+
+/* ---- memory ---- */
+
+/* Flags of the mapping that has this address, as /proc/self/smaps has them. */
+static void flags_of(const void *at, char *out, size_t cap)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    unsigned long from, to;
+    char line[400];
+    int inside = 0;
+
+    out[0] = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = (uintptr_t)at >= from && (uintptr_t)at < to;
+        if (inside && !strncmp(line, "VmFlags:", 8))
+            snprintf(out, cap, "%s", line + 8);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* Slabs are whole, on large pages where there are such, and no child's. */
+Test(verbs_qp, slabs_are_not_inherited)
+{
+    struct tpset s;
+    char flags[200];
+    char *slab;
+
+    fresh();
+    verbs_joined(&s, 2);
+    slab = verbs_conn(&s, 0, 1)->peer->slab;
+    cr_assert_eq((uintptr_t)slab % (2u << 20), 0u);
+    for (size_t at = 0; at < 2 * (size_t)VB_SLAB_BYTES; at += VB_SLAB_BYTES) {
+        flags_of(slab + at, flags, sizeof flags);
+        cr_assert(strstr(flags, " dc"), "a child gets it: %s", flags);
+    }
+    flags_of(slab + 2 * (size_t)VB_SLAB_BYTES - 1, flags, sizeof flags);
+    cr_assert(strstr(flags, " dc"), "a child gets its end: %s", flags);
+    streamed(&s);
+    verbs_left(&s);
 }

@@ -563,7 +563,7 @@ static void flags_of(const void *at, char *out, size_t cap)
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
             inside = (uintptr_t)at >= from && (uintptr_t)at < to;
         if (inside && !strncmp(line, "VmFlags:", 8))
-            snprintf(out, cap, "%s", line + 8);
+            snprintf(out, cap, "%.150s", line + 8);
     }
     if (f)
         fclose(f);
@@ -588,4 +588,30 @@ Test(verbs_qp, slabs_are_not_inherited)
     cr_assert(strstr(flags, " dc"), "a child gets its end: %s", flags);
     streamed(&s);
     verbs_left(&s);
+}
+
+/* The connections that carry offers keep to the ports that a firewall lets through. */
+Test(verbs_qp, ports)
+{
+    static const uint8_t secret[32] = "qp";
+    struct bny_tp_config cfg = { .nranks = 2, .nlocal = 2, .secret = secret, .ifname = "lo" };
+    struct bny_tp *tp, *none;
+    char range[32];
+    uint16_t port;
+
+    fresh();
+    cr_assert_eq(make(0, "lo", &tp), 0); /* which port is free? */
+    port = ((struct vb_tp *)tp)->rails[0].addr.port;
+    ops->destroy(tp);
+    snprintf(range, sizeof range, "%u-%u", port, port);
+    cfg.port_range = range;
+    cr_assert_eq(ops->create(&tp, &cfg), 0, "%s", banyan_last_error());
+    cr_assert_eq(((struct vb_tp *)tp)->rails[0].addr.port, port);
+    cfg.rank = 1;
+    cr_assert_eq(ops->create(&none, &cfg), -BANYAN_ENOTSUP);
+    cr_assert(strstr(banyan_last_error(), "rank 1: device sim0 port 1") &&
+                  strstr(banyan_last_error(), "BANYAN_PORT_RANGE"),
+              "%s", banyan_last_error());
+    ops->destroy(tp);
+    cr_assert_eq(verbs_sim.open, 0);
 }

@@ -549,9 +549,12 @@ static int start_listening(struct rdma_cm_id *id, int backlog)
 {
     struct call *c = (struct call *)id;
 
-    c->fd = bny_net_listen_at(&c->addr, backlog);
+    const char *range = c->desk->t->port_range;
+
+    c->fd = range && *range ? bny_net_listen(&c->addr, range, backlog)
+                            : bny_net_listen_at(&c->addr, backlog);
     if (c->fd < 0) {
-        errno = -c->fd;
+        errno = range && *range ? EADDRINUSE : -c->fd;
         c->fd = -1;
         return -1;
     }

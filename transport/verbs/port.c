@@ -384,7 +384,8 @@ static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct foun
         int rc =
             bny_fail(BANYAN_ENOTSUP,
                      "rank %d: device %s port %d: nothing listens at %s for the data of its "
-                     "connections: %s; BANYAN_IFNAME names another interface",
+                     "connections: %s; BANYAN_IFNAME names another interface, "
+                     "BANYAN_PORT_RANGE other ports",
                      t->tp.rank, f->ctx->device->name, f->number, bny_addr_text(&a, text),
                      strerror(errno));
 

@@ -136,10 +136,12 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.eager_max = VB_EAGER_MAX;
     t->tp.slot_max = VB_SLOT_MAX;
     t->fn = fn;
+    t->port_range = cfg->port_range;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
     rc = bny_verbs_path_settings(cfg->rank, &t->path);
     if (rc == 0)
         rc = start(t, cfg);
+    t->port_range = NULL;
     if (rc) {
         verbs_destroy(&t->tp);
         return rc;

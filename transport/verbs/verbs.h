@@ -300,7 +300,8 @@ struct vb_tp {
     struct vb_path path;
     const struct vb_fn *fn;
     enum vb_how how;
-    struct vb_fn own; /* VB_HOW_QP: the libraries' but for rdma_cm, which is desk.c */
+    const char *port_range; /* for listeners, while the transport is made */
+    struct vb_fn own;       /* VB_HOW_QP: the libraries' but for rdma_cm, which is desk.c */
     uint8_t secret[32];
     struct rdma_event_channel *events;
     struct vb_rail rails[VB_RAILS];

@@ -69,6 +69,8 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     if ((e && (e->down || e->left)) || (r->resumes && (!l || !l->conn)))
         return VB_GIVEN_UP;
     if (rail->down == 2 ||
+        /* who asks by TCP may come another way than what follows */
+        (t->how == VB_HOW_QP && bny_verbs_port_is_down(t, rail)) ||
         (r->lane &&
          (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
         return VB_NOT_NOW;

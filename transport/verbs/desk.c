@@ -441,6 +441,11 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     (void)dst;
     id->verbs = rail->ctx;
     id->port_num = rail->listener->port_num;
+    if (bny_verbs_port_is_down(c->desk->t, rail)) { /* TCP may find another way, and no lane is
+                                                       to leave one that serves for this */
+        errno = ENETDOWN;
+        return -1;
+    }
     c->fd = bny_net_connect(&e->blob.rail[rail->index].addr);
     if (c->fd < 0) {
         errno = -c->fd;

@@ -88,12 +88,12 @@ int bny_verbs_heard_out(struct vb_lane *c)
     return 1;
 }
 
-static int port_is_down(const struct vb_lane *c)
+int bny_verbs_port_is_down(const struct vb_tp *t, const struct vb_rail *rail)
 {
     struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
 
-    return c->t->fn->ibv_query_port(c->rail->ctx, c->rail->listener->port_num,
-                                    (struct _compat_ibv_port_attr *)&port) == 0 &&
+    return t->fn->ibv_query_port(rail->ctx, rail->listener->port_num,
+                                 (struct _compat_ibv_port_attr *)&port) == 0 &&
            port.state != IBV_PORT_ACTIVE;
 }
 
@@ -105,7 +105,8 @@ static int park(struct vb_lane *c)
 {
     struct vb_parked *p;
 
-    if (!c->id || c->t->how == VB_HOW_QP || c->rail->down == 2 || !port_is_down(c))
+    if (!c->id || c->t->how == VB_HOW_QP || c->rail->down == 2 ||
+        !bny_verbs_port_is_down(c->t, c->rail))
         return 0;
     p = malloc(sizeof *p);
     if (!p)

@@ -122,6 +122,7 @@ void bny_verbs_cq_forget(struct vb_lane *c);                      /* all that ca
 void bny_verbs_cq_leave(struct vb_lane *c);
 
 /* lane.c */
+int bny_verbs_port_is_down(const struct vb_tp *t, const struct vb_rail *rail); /* now */
 /* 1: nothing comes from its queue pair, which broke, any more. */
 int bny_verbs_heard_out(struct vb_lane *c);
 /* Its queue pair is of no use any more. It gets another one, or its peer is down. */

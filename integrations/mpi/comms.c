@@ -281,7 +281,8 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
 
 /* ---- ranks that called different things ---- */
 
-#define DIGIT      5 /* bits that one agreement finds the largest of: as many as 2^DIGIT marks */
+/* Bits that one agreement finds the largest of, by as many as 2^DIGIT marks. */
+#define DIGIT      5
 #define DIGIT_MOST ((1u << DIGIT) - 1)
 
 /* The largest of all members' v[i], as *most[i]: digit by digit, each as marks from 0 on, of

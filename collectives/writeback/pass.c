@@ -63,6 +63,8 @@ void bny_pass_cut(struct bny_pass *p, size_t chunk)
     if (p->count < unit * (size_t)p->n)
         unit = quantum;
     p->share = round_up((p->count + (size_t)p->n - 1) / (size_t)p->n, unit);
+    if (p->share == 0)
+        p->share = unit; /* no element: a chunk all the same, in which ranks meet */
     if (!want)
         want = p->count * p->esz <= SHORT_BYTES && p->shape->lag ? SHORT_CHUNK
                                                                  : p->shape->chunk_max;

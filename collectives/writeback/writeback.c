@@ -107,7 +107,7 @@ static int lend(struct bny_op *op)
     struct bny_tp *tp = op->comm->writeback->tp;
     size_t bytes = op->call.count * op->esz;
 
-    if (!tp->ops->mem_is_shared(tp, op->out, bytes) ||
+    if (!bytes || !tp->ops->mem_is_shared(tp, op->out, bytes) ||
         (op->in != op->out && !tp->ops->mem_is_shared(tp, op->in, bytes)))
         return 0;
     if (!s->loans)

@@ -112,13 +112,13 @@ static void op_make(struct job *j, int o, size_t chunk)
     static const enum banyan_dtype types[] = { BANYAN_F32, BANYAN_F64, BANYAN_F16, BANYAN_BF16,
                                                BANYAN_I8,  BANYAN_U64, BANYAN_I32 };
     static const banyan_op ops[] = { BANYAN_SUM, BANYAN_MAX, BANYAN_PROD, BANYAN_AVG };
-    size_t edges[] = { 1, 15, 16, 17, 1024, 4096, 16384, 32768, 65536, 100000 };
+    size_t edges[] = { 0, 1, 15, 16, 17, 1024, 4096, 16384, 32768, 65536, 100000 };
     size_t n = (size_t)j->n;
 
     j->dtype[o] = types[bny_rng_below(&j->s, 7)];
     j->esz[o] = banyan_dtype_bytes(j->dtype[o]);
     cr_assert_eq(bny_redop_get(&j->redop[o], ops[bny_rng_below(&j->s, 4)], j->dtype[o]), 0);
-    j->count[o] = edges[bny_rng_below(&j->s, 10)] * (1 + bny_rng_below(&j->s, n)) +
+    j->count[o] = edges[bny_rng_below(&j->s, 11)] * (1 + bny_rng_below(&j->s, n)) +
                   bny_rng_below(&j->s, 3);
     j->seq[o] = (o ? j->seq[o - 1] : (uint32_t)bny_rng_next(&j->s)) + 1 +
                 (uint32_t)bny_rng_below(&j->s, 5);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The limit of an allreduce (f32 sum, in place) between two processes, written by hand: no
- * headers, no choice, no checks. Two ways, of which the faster one counts at each size: slots
- * each copies its data into a shared slot, raises its flag, and adds the other's slot; halves
- * each reduces one half: reads the other's half in tiles that stay in L2, adds, and writes the
- * sum back. Private buffers: process_vm_readv/writev. Shared buffers: loads and stores. usage:
- * limit private|shared allreduce ITERS WARMUP 1 SIZE... */
+ * headers, no choice, no checks. Of these ways the fastest counts at each size:
+ *   slots      each copies its data into a shared slot, raises its flag, and adds the other's
+ *   halves     each reduces one half: reads the other's half in tiles that stay in L2, adds,
+ * and writes the sum back. Private buffers: process_vm_readv/writev. Shared buffers: loads and
+ * stores writeback  (private) each puts the half that is not its own into a ring, chunk by
+ * chunk; the other adds it to its own half, and stores the sum there and back into the ring And
+ * the limit of a barrier, a flag each: which tells how near to each other the host has put the
+ * two CPUs at the moment. usage: limit private|shared allreduce|barrier ITERS WARMUP 1 SIZE...
+ */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -22,6 +26,12 @@
 #define TILE_FLOATS   (16 << 10)
 #define INLINE_FLOATS 12 /* fit into the flag's cache line */
 #define TIMES_MAX     100000
+#define RING_SLOTS    8
+#define RING_FLOATS   (8 << 10) /* a slot: 32 KiB */
+#define RING_LAG      3         /* chunks from in to add, and from add to out */
+/* The rank's buffers begin so much later: at a distance of a power of two the lines of both
+ * would share their ways in the caches. */
+#define COLOUR (64 * 37)
 
 struct shared {
     struct side {
@@ -30,7 +40,9 @@ struct shared {
         float small[2][INLINE_FLOATS / 2];
         _Alignas(128) _Atomic uint64_t start, done; /* halves */
         _Alignas(128) _Atomic uint64_t barrier;
+        _Alignas(128) _Atomic uint64_t in, sum; /* writeback: chunks */
         _Alignas(64) float slot[2][SLOT_BYTES / 4];
+        _Alignas(64) float ring[RING_SLOTS][RING_FLOATS];
         float *buffer;
         pid_t pid;
     } side[2];
@@ -40,8 +52,9 @@ struct shared {
 
 struct limit {
     struct shared *sh;
-    int shared, halves;
-    uint64_t op, sync;
+    int shared;
+    enum { SLOTS, HALVES, WRITEBACK, BARRIER } way;
+    uint64_t op, sync, chunks;
     pid_t peer;
     float *theirs;
     size_t used;
@@ -128,14 +141,54 @@ static void by_halves(struct limit *l, int rank, float *buf, size_t n)
     wait_until(&peer->done, op);
 }
 
+/* Flow control is implied: when the other's chunk k is there, it has taken out all up to
+ * k - 2 * RING_LAG, and a slot is used anew after more than that. */
+static void by_writeback(struct limit *l, int rank, float *buf, size_t n)
+{
+    struct side *me = &l->sh->side[rank], *peer = &l->sh->side[!rank];
+    size_t half = n / 2, step = n * 4 > 128 << 10 ? RING_FLOATS : RING_FLOATS / 2;
+    float *own = buf + (rank ? half : 0), *other = buf + (rank ? 0 : half);
+    size_t nown = rank ? n - half : half, nother = n - nown;
+    size_t chunks = (n - half + step - 1) / step;
+    uint64_t base = l->chunks;
+
+    l->chunks += chunks;
+    for (size_t i = 0; i < chunks + 2 * RING_LAG; i++) {
+        size_t add_at = (i - RING_LAG) * step, out_at = (i - 2 * RING_LAG) * step,
+               at = i * step;
+
+        if (i < chunks) {
+            if (at < nother)
+                memcpy(me->ring[i % RING_SLOTS], other + at,
+                       (nother - at < step ? nother - at : step) * 4);
+            atomic_store_explicit(&me->in, base + i + 1, memory_order_release);
+        }
+        if (i >= RING_LAG && i - RING_LAG < chunks) {
+            wait_until(&peer->in, base + i - RING_LAG + 1);
+            if (add_at < nown)
+                add_both(own + add_at, peer->ring[(i - RING_LAG) % RING_SLOTS],
+                         nown - add_at < step ? nown - add_at : step);
+            atomic_store_explicit(&me->sum, base + i - RING_LAG + 1, memory_order_release);
+        }
+        if (i >= 2 * RING_LAG) {
+            wait_until(&peer->sum, base + i - 2 * RING_LAG + 1);
+            if (out_at < nother)
+                memcpy(other + out_at, me->ring[(i - 2 * RING_LAG) % RING_SLOTS],
+                       (nother - out_at < step ? nother - out_at : step) * 4);
+        }
+    }
+}
+
 static int run(struct peer *p, const struct peer_call *c)
 {
     struct limit *l = (struct limit *)p->ctx;
 
-    if (l->halves)
-        by_halves(l, p->rank, c->recv, c->count);
-    else
-        by_slots(l, p->rank, c->recv, c->count);
+    switch (l->way) {
+    case SLOTS: by_slots(l, p->rank, c->recv, c->count); break;
+    case HALVES: by_halves(l, p->rank, c->recv, c->count); break;
+    case WRITEBACK: by_writeback(l, p->rank, c->recv, c->count); break;
+    case BARRIER: barrier(p); break;
+    }
     return 0;
 }
 
@@ -166,10 +219,10 @@ static void prepare(struct peer *p, const struct peer_call *c)
 static float *alloc_shared(struct peer *p, size_t bytes)
 {
     struct limit *l = (struct limit *)p->ctx;
-    char *m = l->sh->arena + (size_t)p->rank * (ARENA_BYTES / 2) + l->used;
+    char *m = l->sh->arena + (size_t)p->rank * (ARENA_BYTES / 2 + COLOUR) + l->used;
 
     l->used += bytes;
-    return l->used <= ARENA_BYTES / 2 ? (float *)m : NULL;
+    return l->used <= ARENA_BYTES / 2 - COLOUR ? (float *)m : NULL;
 }
 
 static void *map_shared(size_t bytes)
@@ -202,11 +255,13 @@ int main(int argc, char **argv)
                       .max_times = max_times,
                       .prepare = prepare };
     pid_t child;
-    int rc = 0, status = 0;
+    static const char *const names[] = { "slots", "halves", "writeback", "barrier" };
+    int rc = 0, status = 0, first, last;
     size_t most = 0;
 
-    if (argc < 7 || strcmp(argv[2], "allreduce")) {
-        fprintf(stderr, "usage: limit private|shared allreduce ITERS WARMUP 1 SIZE...\n");
+    if (argc < 7 || (strcmp(argv[2], "allreduce") && strcmp(argv[2], "barrier"))) {
+        fprintf(stderr,
+                "usage: limit private|shared allreduce|barrier ITERS WARMUP 1 SIZE...\n");
         return 2;
     }
     l.shared = !strcmp(argv[1], "shared");
@@ -222,8 +277,11 @@ int main(int argc, char **argv)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     p.rank = child == 0;
     pin(p.rank);
-    for (l.halves = most > SLOT_BYTES; l.halves < 2 && rc == 0; l.halves++) {
-        p.name = l.halves ? l.shared ? "halves_shared" : "halves" : "slots";
+    first = !strcmp(argv[2], "barrier") ? BARRIER : most > SLOT_BYTES ? HALVES : SLOTS;
+    last = first == BARRIER ? BARRIER : l.shared ? HALVES : WRITEBACK;
+    for (int way = first; way <= last && rc == 0; way++) {
+        l.way = way;
+        p.name = names[way];
         l.used = 0;
         rc = peer_main(&p, argc - 1, argv + 1);
     }

@@ -157,8 +157,10 @@ static int run(struct rig *g, struct shm_tune *t)
         uint32_t messages = i == SHM_TUNE_SIZES - 1 ? STREAM : 1;
 
         t->ring_ns[i] = least(g, WAY_RING, bny_shm_tune_sizes[i], messages);
+        if (!t->ring_ns[i]) /* the other may be in the middle of it */
+            return 0;
         t->single_ns[i] = least(g, WAY_SINGLE, bny_shm_tune_sizes[i], messages);
-        if (!t->ring_ns[i] || !t->single_ns[i])
+        if (!t->single_ns[i])
             return 0;
     }
     return t->hand_ns != 0;

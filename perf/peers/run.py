@@ -310,7 +310,8 @@ def heat_map(record, path):
                          {s: min((v[s] for n, v in r["median_us"].items() if n in r["peers"] and v[s]), default=0) / us
                           for s, us in r["median_us"][ours].items() if us}))
             sizes += [s for s in r["median_us"][ours] if s not in sizes]
-    w, h, left, top = 62, 24, 270, 46
+    sizes.sort()
+    w, h, left, top = 62, 24, 290, 46
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + w * len(sizes) + 12}" height="{top + h * len(rows) + 34}" '
            'font-family="sans-serif" font-size="12">', '<rect width="100%" height="100%" fill="#ffffff"/>',
            '<text x="12" y="18" font-weight="bold">Best peer\'s time / banyan\'s: above 1 banyan is faster</text>']

@@ -25,8 +25,8 @@ extern const uint32_t bny_shm_tune_sizes[SHM_TUNE_SIZES];
 /* As BANYAN_TUNE says: from the file, else measured, and then kept there. Any thread. Returns
  * 1, or 0 when there are no numbers: then *t is zeros, and defaults hold. */
 int bny_shm_tune(struct shm_tune *t);
-/* From so many bytes on the single copy is the faster one; `otherwise` without numbers,
- * SHM_TUNE_NEVER where it never is. */
+/* From so many bytes on the single copy is the faster one, by a quarter at least; `otherwise`
+ * without numbers, SHM_TUNE_NEVER where it never is. */
 uint32_t bny_shm_tune_zcopy_min(const struct shm_tune *t, uint32_t otherwise);
 
 /* The parts of it, for tests and tools. */

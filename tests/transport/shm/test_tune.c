@@ -216,7 +216,7 @@ Test(shm_tune, the_threshold_is_where_the_single_copy_begins_to_win)
                                       : size[0];
 
         for (int i = 0; i < 3; i++)
-            t.single_ns[i] = t.ring_ns[i] + (wins >> i & 1 ? -1u : 1u);
+            t.single_ns[i] = t.ring_ns[i] / 5 * 4 + (wins >> i & 1 ? -8u : 8u);
         cr_assert_eq(bny_shm_tune_zcopy_min(&t, 5), want, "wins %d", wins);
     }
 }

@@ -41,11 +41,6 @@ void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t be
     s->area_bytes = (s->slices_at + BNY_PASS_SLICES * s->slice_bytes + 4095) & ~(size_t)4095;
 }
 
-int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes)
-{
-    return quantum_bytes <= s->chunk_max && quantum_bytes <= BNY_PASS_TILE;
-}
-
 /* ---- cut ---- */
 
 static size_t round_up(size_t x, size_t unit)

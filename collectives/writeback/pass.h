@@ -97,8 +97,6 @@ struct bny_pass {
 /* For n ranks, `between` bytes of the caller's behind the head; crowded: more ranks than CPUs.
  */
 void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between);
-/* May a vector with so long elements that stay together pass through? */
-int bny_pass_fits(const struct bny_pass_shape *s, size_t quantum_bytes);
 /* How p->count elements are cut. The caller has set shape, n, rank, redop, dtype, esz and
  * count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which the caller has
  * memory. */

@@ -15,6 +15,8 @@
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
 
+_Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
+
 struct wb { /* the path's state of an operation */
     struct bny_pass pass;
     struct bny_link link; /* of the queue for a place */

@@ -14,9 +14,9 @@
  *          ring looks full.
  *   slots  bulk memory for reserve(). slot_done counts releases, tx knows how often it has
  *          committed.
- *          Of data and slots rx writes each line that it has read (bny_touch); tx reads
- * neither. done   ring of finished send() descriptors: (count << 8 | completion index). guard
- * windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
+ *          Of data and slots rx writes each line that it has read: tx reads neither.
+ *   done   ring of finished send() descriptors: (count << 8 | completion index).
+ *   guard  windows that tx (their owner) has open for puts by rx; `writing` is rx's. */
 #ifndef BNY_SHM_IMPL_H
 #define BNY_SHM_IMPL_H
 

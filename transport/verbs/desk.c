@@ -304,14 +304,13 @@ static int make_ready(struct call *c, const struct rdma_conn_param *p, int mine,
 }
 
 /* What a refused queue pair is about, and what to do. */
-static const char *remedy(const struct call *c, int err, char *out, size_t cap)
+static const char *remedy(int err, char *out, size_t cap)
 {
     snprintf(out, cap, "the queue pair's way is not made (%s): %s", strerror(err),
              err == ETIMEDOUT ? "its hardware address is not resolved: ping it, see its VLAN"
              : err == EINVAL  ? "see show_gids, BANYAN_IB_GID_INDEX and the MTU of both ends"
              : err == EPERM || err == EACCES ? "this user or container may not"
                                              : "see dmesg");
-    (void)c;
     return out;
 }
 
@@ -351,7 +350,7 @@ static void destroy_qp(struct rdma_cm_id *id)
 static void fill(const struct call *c, enum offer_kind kind, const void *data, size_t len,
                  struct vb_offer *o)
 {
-    *o = (struct vb_offer){ .magic = "bny", .wire = BNY_WIRE_VERSION, .kind = (uint8_t)kind };
+    *o = (struct vb_offer){ .wire = BNY_WIRE_VERSION, .kind = (uint8_t)kind };
     memcpy(o->magic, "bnyQ", 4);
     o->private_len = (uint8_t)(len < PRIVATE_MAX ? len : PRIVATE_MAX);
     if (o->private_len)
@@ -527,7 +526,7 @@ static void answered(struct call *c)
     }
     c->theirs.lane = ((const struct vb_lane *)c->id.context)->request.lane;
     if (make_ready(c, &p, o->chosen, o->gid) != 0) {
-        fails(c, RDMA_CM_EVENT_CONNECT_ERROR, -errno, remedy(c, errno, why, sizeof why));
+        fails(c, RDMA_CM_EVENT_CONNECT_ERROR, -errno, remedy(errno, why, sizeof why));
         return;
     }
     c->state = CALL_UP;
@@ -699,7 +698,7 @@ static int answer(struct rdma_cm_id *id, struct rdma_conn_param *p)
     }
     if (make_ready(c, p, mine, other) != 0) {
         keep = errno;
-        bny_warn("verbs: device %s: %s", rail_of(c)->at, remedy(c, keep, why, sizeof why));
+        bny_warn("verbs: device %s: %s", rail_of(c)->at, remedy(keep, why, sizeof why));
         errno = keep;
         return -1;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A communicator of the survivors. Who they are, and its id, is agreed by all of them in one
- * round; the rest is local: connections stand, what was agreed on at init holds for any of the
- * ranks, and plans are made for the ranks that a communicator has. */
+/* Communicators of the survivors. Who they are, and the id, is agreed by all of them in one
+ * round for each; the rest is local: connections stand, what was agreed on at init holds for
+ * any of the ranks, and plans are made for the ranks that a communicator has. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,42 +9,6 @@
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/progress/progress.h"
-
-/* Everybody brings an id that only it could have drawn; the one of the lowest survivor counts.
- * ranks: as comm numbers them, in order. Returns their number, or an error. */
-static int agree_on_members(struct banyan_comm *comm, int *ranks, uint32_t *id)
-{
-    struct bny_world *w = comm->world;
-    uint32_t drawn = bny_comm_draw(comm), *given = calloc((size_t)w->nranks, sizeof *given);
-    uint64_t *sets = calloc(2 * bny_world_words(w), sizeof *sets);
-    struct bny_contribution mine = { .bits = 1, .each = sizeof drawn, .mine = &drawn };
-    struct bny_agreed out = { .given = (uint8_t *)given };
-    int n = 0, rc;
-
-    if (!given || !sets) {
-        free(given);
-        free(sets);
-        return bny_fail(BANYAN_ENOMEM, "no memory to shrink a communicator");
-    }
-    out.has = sets;
-    out.gone = sets + bny_world_words(w);
-    rc = bny_comm_agree(comm, "banyan_comm_shrink", &mine, &out);
-    *id = 0;
-    for (int r = 0; rc == 0 && r < comm->n; r++) {
-        int world = comm->peers[r].world_rank;
-
-        if (!bny_in_set(out.has, world) || bny_in_set(out.gone, world))
-            continue;
-        ranks[n++] = r;
-        *id = *id ? *id : given[world];
-    }
-    free(given);
-    free(sets);
-    if (rc == 0 && !*id)
-        rc = bny_fail(BANYAN_ENOMEM,
-                      "banyan_comm_shrink: no survivor has a number left for a communicator");
-    return rc ? rc : n;
-}
 
 void bny_comm_not_made(struct banyan_comm *comm, uint32_t id)
 {
@@ -60,28 +24,179 @@ void bny_comm_not_made(struct banyan_comm *comm, uint32_t id)
         bny_control_report(comm->world->control, &f);
 }
 
+/* One communicator on its way. */
+struct shrinking {
+    struct banyan_comm *comm, **out;
+    struct bny_meeting meeting;
+    struct bny_contribution mine;
+    struct bny_agreed got;
+    uint64_t *members, *sets;
+    uint32_t drawn, *given; /* an id that only this rank could have drawn; each rank's */
+    int *ranks, rc, over;
+};
+
+static int prepare(struct shrinking *s, struct banyan_comm *comm, struct banyan_comm **out)
+{
+    size_t words = bny_world_words(comm->world);
+
+    s->comm = comm;
+    s->out = out;
+    s->members = bny_comm_members(comm);
+    s->sets = calloc(3 * words, sizeof *s->sets);
+    s->given = calloc((size_t)comm->world->nranks, sizeof *s->given);
+    s->ranks = malloc((size_t)comm->n * sizeof *s->ranks);
+    if (!s->members || !s->sets || !s->given || !s->ranks)
+        return -BANYAN_ENOMEM;
+    s->drawn = bny_comm_draw(comm);
+    s->mine =
+        (struct bny_contribution){ .bits = 1, .each = sizeof s->drawn, .mine = &s->drawn };
+    s->got = (struct bny_agreed){ .has = s->sets,
+                                  .gone = s->sets + words,
+                                  .late = s->sets + 2 * words,
+                                  .given = (uint8_t *)s->given };
+    return 0;
+}
+
+static void forget(struct shrinking *s, int n)
+{
+    for (int i = 0; s && i < n; i++) {
+        free(s[i].members);
+        free(s[i].sets);
+        free(s[i].given);
+        free(s[i].ranks);
+    }
+    free(s);
+}
+
+/* What was agreed: who lives, and the id of the lowest of them. */
+static int make(struct shrinking *s)
+{
+    struct banyan_comm *comm = s->comm;
+    uint32_t id = 0;
+    int n = 0, rc;
+
+    for (int r = 0; r < comm->n; r++) {
+        int world = comm->peers[r].world_rank;
+
+        if (!bny_in_set(s->got.has, world) || bny_in_set(s->got.gone, world))
+            continue;
+        s->ranks[n++] = r;
+        id = id ? id : s->given[world];
+    }
+    if (!id)
+        return bny_fail(BANYAN_ENOMEM, "%s: no survivor has a number left for a communicator",
+                        s->meeting.what);
+    rc = bny_comm_among(comm, s->ranks, n, s->out);
+    if (rc == 0)
+        bny_comm_name(*s->out, id);
+    else
+        bny_comm_not_made(comm, id);
+    return rc;
+}
+
+/* Returns 1 while its members are waited for; 0 when it is over, made or not. */
+static int look(struct shrinking *s)
+{
+    int rc = bny_meet_look(&s->meeting, &s->mine, &s->got);
+
+    if (rc == 0)
+        return 1;
+    s->rc = rc < 0 ? rc : make(s);
+    return 0;
+}
+
+/* All at once: each is made when its members are there, whatever else they wait for. words: of
+ * the first that failed, as later calls of this thread may leave others. */
+static void meet_all(struct shrinking *all, int n, char *words, size_t cap)
+{
+    struct bny_waiter wt;
+    int open = n;
+
+    words[0] = 0;
+    bny_wait_init(&wt);
+    for (int i = 0; i < n; i++)
+        all[i].rc = bny_meet_begin(&all[i].meeting, &all[i].mine);
+    while (open) {
+        struct shrinking *waits = NULL;
+
+        open = 0;
+        for (int i = 0; i < n; i++) {
+            struct shrinking *s = &all[i];
+
+            if (s->over)
+                continue;
+            s->over = s->rc < 0 || !look(s);
+            if (s->over && s->rc && !words[0])
+                snprintf(words, cap, "%s", banyan_last_error());
+            open += !s->over;
+            waits = s->over ? waits : s;
+            if (!s->over && bny_world_poll(s->comm->world) > 0)
+                bny_wait_found(&wt, s->comm->world);
+        }
+        if (waits)
+            bny_wait_turn(&wt, waits->comm->world, waits->comm);
+    }
+}
+
+static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **out,
+                  const char *what)
+{
+    struct shrinking *all = calloc((size_t)n, sizeof *all);
+    char words[512];
+    int rc = all ? 0 : -BANYAN_ENOMEM;
+
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = prepare(&all[i], comms[i], &out[i]);
+    if (rc) {
+        forget(all, n);
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
+    }
+    for (int i = 0; i < n; i++)
+        bny_comm_give_up(comms[i], "shrank", "its survivors go on with another");
+    for (int i = 0; i < n; i++)
+        bny_meeting_of_all(&all[i].meeting, comms[i], what, all[i].members);
+    meet_all(all, n, words, sizeof words);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = all[i].rc;
+    forget(all, n);
+    return rc ? bny_fail(-rc, "%s", words) : 0;
+}
+
+static int check(struct banyan_comm *comm, struct banyan_comm **out, const char *what)
+{
+    int rc = bny_comm_may_agree(comm, what);
+
+    return rc || out ? rc : bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", what);
+}
+
 int banyan_comm_shrink(struct banyan_comm *comm, struct banyan_comm **out)
 {
-    int rc = bny_comm_enter(comm, "banyan_comm_shrink"), *ranks, n;
-    uint32_t id = 0;
+    static const char what[] = "banyan_comm_shrink";
+    int rc = check(comm, out, what);
 
     if (rc)
         return rc;
-    if (!out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_shrink: out must not be NULL");
     *out = NULL;
-    ranks = malloc((size_t)comm->n * sizeof *ranks);
-    if (!ranks)
-        return bny_fail(BANYAN_ENOMEM, "no memory to shrink a communicator");
-    rc = bny_comm_give_up(comm, "shrank", "its survivors go on with another");
-    n = rc ? rc : agree_on_members(comm, ranks, &id);
-    if (n > 0) {
-        rc = bny_comm_among(comm, ranks, n, out);
-        if (rc == 0)
-            bny_comm_name(*out, id);
-        else
-            bny_comm_not_made(comm, id);
+    return shrink(&comm, 1, out, what);
+}
+
+int banyan_comm_shrink_many(struct banyan_comm *const *comms, int n, struct banyan_comm **out)
+{
+    static const char what[] = "banyan_comm_shrink_many";
+
+    if (n < 1 || !comms)
+        return bny_fail(BANYAN_EINVAL, "%s: %d communicators at %s", what, n,
+                        comms ? "an address" : "NULL");
+    for (int i = 0; i < n; i++) {
+        int rc = check(comms[i], out, what);
+
+        if (rc)
+            return rc;
+        for (int k = 0; k < i; k++)
+            if (comms[k] == comms[i])
+                return bny_fail(BANYAN_EINVAL, "%s: comms[%d] and comms[%d] are the same", what,
+                                k, i);
     }
-    free(ranks);
-    return n < 0 ? n : rc;
+    memset(out, 0, (size_t)n * sizeof(struct banyan_comm *));
+    return shrink(comms, n, out, what);
 }

@@ -90,23 +90,6 @@ static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
              : 0;
 }
 
-static int wait_agreed(const struct bny_meeting *m, const struct bny_agreed *out)
-{
-    struct banyan_comm *comm = m->comm;
-    struct bny_waiter wt;
-    int rc;
-
-    bny_wait_init(&wt);
-    for (;;) {
-        rc = bny_control_agree_test(comm->world->control, m->id, m->call, out);
-        if (rc)
-            return rc < 0 ? rc : 0;
-        bny_wait_turn(&wt, comm->world, comm);
-        if (bny_world_poll(comm->world) > 0)
-            bny_wait_found(&wt, comm->world);
-    }
-}
-
 int bny_comm_may_agree(struct banyan_comm *comm, const char *what)
 {
     int rc = bny_comm_enter(comm, what);
@@ -142,60 +125,102 @@ static void agree_alone(const struct banyan_comm *comm, const struct bny_contrib
         memcpy(out->given + (size_t)comm->world->rank * mine->each, mine->mine, mine->each);
 }
 
-int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct bny_agreed *out)
+int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine)
+{
+    struct bny_control *control = m->comm->world->control;
+    int rc;
+
+    if (!control)
+        return 0;
+    mine->members = m->members;
+    rc = bny_control_agree_start(control, m->id, m->call, mine,
+                                 bny_deadline_after(bny_now_ns(), m->timeout_s));
+    mine->members = NULL;
+    return rc;
+}
+
+int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mine,
+                  const struct bny_agreed *out)
 {
     struct bny_world *w = m->comm->world;
-    size_t words = bny_world_words(w);
-    struct bny_agreed got = *out;
-    uint64_t *sets; /* has, gone, late */
     int rc;
 
     if (!w->control) {
         agree_alone(m->comm, mine, out);
-        return 0;
+        return 1;
     }
-    sets = calloc(3 * words, sizeof *sets);
-    if (!sets)
-        return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
-    mine->members = m->members;
-    got.has = got.has ? got.has : sets;
-    got.gone = got.gone ? got.gone : sets + words;
-    got.late = got.late ? got.late : sets + 2 * words;
-    rc = bny_control_agree_start(w->control, m->id, m->call, mine,
-                                 bny_deadline_after(bny_now_ns(), m->timeout_s));
+    rc = bny_control_agree_test(w->control, m->id, m->call, out);
     if (rc == 0)
-        rc = wait_agreed(m, &got);
-    if (rc == 0)
-        rc = check_late(m, &got);
+        return 0;
+    rc = rc < 0 ? rc : check_late(m, out);
     if (rc == -BANYAN_ERANKDEAD) { /* it is the communicator's failure, too */
         bny_world_lock(w);
         bny_failure_adopt(w);
         bny_world_unlock(w);
     }
-    mine->members = NULL;
+    return rc ? rc : 1;
+}
+
+int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct bny_agreed *out)
+{
+    struct bny_world *w = m->comm->world;
+    size_t words = bny_world_words(w);
+    uint64_t *sets = calloc(3 * words, sizeof *sets); /* has, gone, late */
+    struct bny_agreed got = *out;
+    struct bny_waiter wt;
+    int rc;
+
+    if (!sets)
+        return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
+    got.has = got.has ? got.has : sets;
+    got.gone = got.gone ? got.gone : sets + words;
+    got.late = got.late ? got.late : sets + 2 * words;
+    rc = bny_meet_begin(m, mine);
+    bny_wait_init(&wt);
+    while (rc == 0 && (rc = bny_meet_look(m, mine, &got)) == 0) {
+        bny_wait_turn(&wt, w, m->comm);
+        if (bny_world_poll(w) > 0)
+            bny_wait_found(&wt, w);
+    }
     free(sets);
-    return rc;
+    return rc < 0 ? rc : 0;
+}
+
+uint64_t *bny_comm_members(const struct banyan_comm *comm)
+{
+    uint64_t *members = calloc(bny_world_words(comm->world), sizeof *members);
+
+    for (int r = 0; members && r < comm->n; r++)
+        bny_add_to_set(members, comm->peers[r].world_rank);
+    return members;
+}
+
+void bny_meeting_of_all(struct bny_meeting *m, struct banyan_comm *comm, const char *what,
+                        const uint64_t *members)
+{
+    /* A member may come from an operation that has just waited for its own deadline. */
+    *m = (struct bny_meeting){ .comm = comm,
+                               .what = what,
+                               .how = "",
+                               .members = members,
+                               .id = comm->id,
+                               .call = ++comm->agree_calls,
+                               .timeout_s = 2 * comm->op_timeout_s };
 }
 
 int bny_comm_agree(struct banyan_comm *comm, const char *what, struct bny_contribution *mine,
                    struct bny_agreed *out)
 {
-    /* A member may come from an operation that has just waited for its own deadline. */
-    struct bny_meeting m = {
-        .comm = comm, .what = what, .how = "", .timeout_s = 2 * comm->op_timeout_s
-    };
-    uint64_t *members;
     int rc = bny_comm_may_agree(comm, what);
+    struct bny_meeting m;
+    uint64_t *members;
 
     if (rc)
         return rc;
-    m.members = members = calloc(bny_world_words(comm->world), sizeof *members);
+    members = bny_comm_members(comm);
     if (!members)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
-    for (int r = 0; r < comm->n; r++)
-        bny_add_to_set(members, comm->peers[r].world_rank);
-    m.id = comm->id;
-    m.call = ++comm->agree_calls;
+    bny_meeting_of_all(&m, comm, what, members);
     rc = bny_meet(&m, mine, out);
     free(members);
     return rc;

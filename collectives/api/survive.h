@@ -26,6 +26,17 @@ struct bny_meeting {
 int bny_comm_may_agree(struct banyan_comm *comm, const char *what); /* 0 or an error */
 int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine,
              struct bny_agreed *out);
+/* The same in parts, for several at a time. look: 1 when it is agreed, 0: not yet, or the
+ * error, at which it is over, too; has, gone and late of out are filled, the world polled
+ * between. */
+int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine);
+int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mine,
+                  const struct bny_agreed *out);
+/* The next meeting of all members. members: bny_comm_members, the caller's to free (NULL: no
+ * memory). */
+void bny_meeting_of_all(struct bny_meeting *m, struct banyan_comm *comm, const char *what,
+                        const uint64_t *members);
+uint64_t *bny_comm_members(const struct banyan_comm *comm);
 /* "ranks 1, 4", as many as there is room for. */
 void bny_rank_list(char *buf, size_t cap, const int *ranks, int n);
 /* shrink.c: the others have communicator id, and would wait for this rank. */

@@ -268,6 +268,16 @@ BANYAN_API int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *
  * op_timeout_s twice; -BANYAN_ERANKDEAD when the others took this rank for dead;
  * -BANYAN_EINVAL, -BANYAN_EBUSY, -BANYAN_ENOMEM. Blocks. */
 BANYAN_API int banyan_comm_shrink(struct banyan_comm *comm, struct banyan_comm **out);
+/* All the communicators of a rank that have failed, n at least 1, at once: out[i] is what is
+ * left of comms[i]. Ranks that are in several communicators, each with other ranks, need no
+ * order among them, where banyan_comm_shrink of one after the other wants the same order
+ * everywhere: two ranks that shrink two communicators crosswise wait for each other until a
+ * deadline. Every live member of comms[i] passes it, to this call or to banyan_comm_shrink.
+ * Returns 0, or the error of the first that was not made, as of banyan_comm_shrink; where
+ * out[i] is not NULL it was. -BANYAN_EINVAL also where one is there twice, with nothing given
+ * up. Blocks. */
+BANYAN_API int banyan_comm_shrink_many(struct banyan_comm *const *comms, int n,
+                                       struct banyan_comm **out);
 
 /* Growing: newcomers, processes that are restarted ones or new, become ranks of a job that
  * runs. What grew is a world of its own, as if its members had just been started: with its own

@@ -443,6 +443,21 @@ class Comm:
         _check(_lib.banyan_comm_shrink(self._live(), byref(handle)))
         return Comm(handle, self._keep)
 
+    @staticmethod
+    def shrink_many(comms):
+        """What is left of each of this rank's communicators, at once: no order among them. Then destroy the old ones. Where
+        one could not be made its error is raised, behind destroying the others."""
+        handles = (c_void_p * len(comms))(*[comm._live() for comm in comms])
+        left = (c_void_p * len(comms))()
+        try:
+            _check(_lib.banyan_comm_shrink_many(handles, c_int(len(comms)), left))
+        except Error:
+            for handle in left:
+                if handle:
+                    _lib.banyan_comm_destroy(c_void_p(handle))
+            raise
+        return [Comm(c_void_p(handle), comm._keep) for handle, comm in zip(left, comms)]
+
     def grow_id(self):
         """128 bytes by which newcomers join, once; at one rank, any. Keep them private."""
         ident = Id()

@@ -189,6 +189,141 @@ static int shrink_whole(struct test *t)
     return 0;
 }
 
+/* ---- several communicators ---- */
+
+#define GROUPS 6
+
+/* GROUPS sets of ranks by the seed, two ranks at least, nobody in all of them but by chance. */
+static void draw_groups(const struct test *t, uint32_t *groups)
+{
+    uint64_t s = t->seed;
+
+    for (int g = 0; g < GROUPS; g++)
+        do
+            groups[g] = (uint32_t)bny_rng_below(&s, (uint64_t)1 << t->n);
+        while (__builtin_popcount(groups[g]) < 2);
+}
+
+/* This rank's communicators, in an order of its own. Returns how many; which: of the groups. */
+static int make_groups(struct test *t, const uint32_t *groups, struct banyan_comm **comms,
+                       int *which)
+{
+    uint64_t s = model_mix(t->seed, (uint64_t)t->rank + 1);
+    int mine = 0;
+
+    for (int g = 0; g < GROUPS; g++) {
+        int ranks[MP_RANKS_MAX], n = 0, at;
+
+        if (!(groups[g] >> t->rank & 1))
+            continue;
+        for (int r = 0; r < t->n; r++)
+            if (groups[g] >> r & 1)
+                ranks[n++] = r;
+        at = (int)bny_rng_below(&s, (uint64_t)mine + 1);
+        memmove(&comms[at + 1], &comms[at], (size_t)(mine - at) * sizeof *comms);
+        memmove(&which[at + 1], &which[at], (size_t)(mine - at) * sizeof *which);
+        which[at] = g;
+        mine++;
+        CHECK_OK(t, banyan_comm_create_group(t->comm, ranks, n, g, &comms[at]));
+    }
+    return mine;
+}
+
+/* The members as numbered in the parent; 0 where a victim was still alive as they agreed. */
+static uint32_t members_left(struct test *t, struct banyan_comm *comm)
+{
+    int32_t members[MP_RANKS_MAX] = { 0 };
+    uint32_t mask = 0;
+
+    if (members_of(t, comm, members) != 0)
+        return 0;
+    for (int i = 0; i < banyan_comm_count(comm); i++)
+        mask |= 1u << members[i];
+    return mask;
+}
+
+/* Shrinks all that are not yet what they have to be, until all are. */
+static void shrink_groups(struct test *t, const uint32_t *groups, struct banyan_comm **comms,
+                          const int *which, int mine, uint32_t victims)
+{
+    struct banyan_comm *next[GROUPS];
+
+    CHECK_OK(t, banyan_comm_shrink_many(comms, mine, next));
+    for (int i = 0; i < mine; i++) {
+        banyan_comm_destroy(comms[i]);
+        comms[i] = next[i];
+    }
+    /* By number, as all do: one is an operation, and a shrink where that found a late death. */
+    for (int g = 0; g < GROUPS; g++) {
+        uint32_t left = groups[g] & ~victims;
+
+        for (int i = 0; i < mine; i++) {
+            if (which[i] != g)
+                continue;
+            for (int round = 0; members_left(t, comms[i]) != left; round++) {
+                CHECK(t, round < t->n, "group %x is not %x", groups[g], left);
+                CHECK_OK(t, banyan_comm_shrink_many(&comms[i], 1, &next[0]));
+                banyan_comm_destroy(comms[i]);
+                comms[i] = next[0];
+            }
+            exercise(t, comms[i], t->seed + (uint64_t)g);
+        }
+    }
+}
+
+/* Each rank is in some of several communicators and shrinks them in its own order. arg: how
+ * many die. */
+static int shrink_crosswise(struct test *t)
+{
+    struct banyan_comm *comms[GROUPS + 1], *none;
+    int which[GROUPS + 1], mine, deaths = atoi(t->arg);
+    uint32_t groups[GROUPS], victims = 0;
+    uint64_t s = t->seed + 1;
+
+    draw_groups(t, groups);
+    while (__builtin_popcount(victims) < deaths)
+        victims |= 1u << bny_rng_below(&s, (uint64_t)t->n);
+    mine = make_groups(t, groups, comms, which);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (victims >> t->rank & 1)
+        die_in(bny_rng_below(&s, 3000));
+    while (victims >> t->rank & 1)
+        usleep(1000);
+    usleep((unsigned)model_mix(t->seed, (uint64_t)t->rank) % 5000);
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_shrink_many(comms, 0, &none));
+    if (mine > 0)
+        shrink_groups(t, groups, comms, which, mine, victims);
+    for (int i = 0; i < mine; i++)
+        banyan_comm_destroy(comms[i]);
+    if (deaths == 0) /* the parent, which nobody shrank, works on */
+        exercise(t, t->comm, t->seed);
+    return 0;
+}
+
+/* Two ranks shrink two communicators one after the other, each in another order: neither can
+ * come, and both hear who did not. */
+static int shrink_crossed(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *pair[2], *next[2], *twice[2];
+
+    cfg.op_timeout_s = 0.7;
+    CHECK_OK(t, case_init(t, &cfg, &t->comm));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(t, banyan_comm_dup(t->comm, &pair[i]));
+    twice[0] = twice[1] = pair[0];
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_shrink_many(twice, 2, next));
+    CHECK_OK(t, banyan_barrier(pair[0], NULL));
+    CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_comm_shrink(pair[t->rank], &next[0]));
+    CHECK_HAS(t, banyan_last_error(), t->rank ? "rank 0 did not call" : "rank 1 did not call");
+    for (int i = 0; i < 2; i++)
+        banyan_comm_destroy(pair[i]);
+    return 0;
+}
+
 const struct mp_case cases_shrink[] = { { "shrink_waves", shrink_waves, CASE_NO_THREADS },
                                         { "shrink_whole", shrink_whole, 0 },
+                                        { "shrink_crosswise", shrink_crosswise,
+                                          CASE_NO_THREADS | CASE_FAILS },
+                                        { "shrink_crossed", shrink_crossed, CASE_OWN_INIT },
                                         { NULL, NULL, 0 } };

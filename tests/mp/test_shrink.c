@@ -52,3 +52,43 @@ static struct mp_row whole[] = {
     { "shrink_whole", "tcp", 3 }, { "shrink_whole", "tcp", 9 },
 };
 MP_TABLE(shrink, without_a_death_it_is_a_dup, whole)
+
+struct crosswise {
+    char transport[8];
+    int n, deaths, runs;
+};
+
+static struct crosswise crosswise[] = {
+    { "shm", 4, 0, 1 }, { "shm", 6, 1, 3 }, { "shm", 8, 2, 3 },
+    { "tcp", 5, 1, 3 }, { "tcp", 8, 3, 3 }, { "tcp", 3, 0, 1 },
+};
+
+ParameterizedTestParameters(shrink, several_communicators_in_any_order)
+{
+    return cr_make_param_array(struct crosswise, crosswise,
+                               sizeof crosswise / sizeof crosswise[0]);
+}
+
+ParameterizedTest(struct crosswise *p, shrink, several_communicators_in_any_order,
+                  .timeout = 200)
+{
+    uint64_t seed = mp_seed();
+
+    for (int run = 0; run < p->runs; run++) {
+        char arg[16];
+        struct mp mp = { .n = p->n,
+                         .case_name = "shrink_crosswise",
+                         .transport = p->transport,
+                         .seed = seed + (uint64_t)run,
+                         .may_die = UINT32_MAX,
+                         .arg = arg,
+                         .timeout_s = 60 };
+
+        snprintf(arg, sizeof arg, "%d", p->deaths);
+        MP_CHECK(mp_run(&mp));
+    }
+}
+
+static struct mp_row crossed[] = { { "shrink_crossed", "shm", 2 },
+                                   { "shrink_crossed", "tcp", 2 } };
+MP_TABLE(shrink, one_after_the_other_crosswise_ends_with_words, crossed)

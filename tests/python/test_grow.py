@@ -37,6 +37,18 @@ def step(comm):
     return 0
 
 
+def crosswise(comm):
+    """Two communicators, which every second rank shrinks in the other order."""
+    pair = [comm.dup(), comm.dup()]
+    order = pair[::-1] if comm.rank % 2 else pair
+    shrunk = banyan.Comm.shrink_many(order)
+    for one in order:
+        one.destroy()
+    for one in shrunk[::-1] if comm.rank % 2 else shrunk:
+        same(step(one), 0, "a sum behind shrink_many")
+        one.destroy()
+
+
 def survive(comm):
     """On with those who are left, then with those who come back."""
     bits, dead = comm.agree(0b110)
@@ -46,6 +58,7 @@ def survive(comm):
     left = comm.shrink()
     comm.destroy()
     same(left.size, RANKS - 1, "ranks left")
+    crosswise(left)
     waiting = array.array("i", [0])
     while not waiting[0]:
         waiting[0] = banyan.job_waiting()

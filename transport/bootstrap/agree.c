@@ -210,8 +210,15 @@ static struct bny_instance *instance_get(struct bny_agree *a, struct bny_agree_i
         return it;
     make_room(a, id);
     it = instance_new(a, each);
-    if (!it)
+    if (it && id.kind != BNY_AGREE_CALL &&
+        !(it->records = calloc(BNY_AGREE_RECORDS, sizeof *it->records))) {
+        instance_free(it);
+        it = NULL;
+    }
+    if (!it) {
+        a->starved = 1;
         return NULL;
+    }
     it->id = id;
     for (int r = 0; r < a->nranks; r++)
         if (!members || bny_bit(members, r))
@@ -293,9 +300,7 @@ static int add_record(struct bny_instance *it, const struct bny_failure *f)
 {
     int at = 0;
 
-    if (!it->records)
-        it->records = calloc(BNY_AGREE_RECORDS, sizeof *it->records);
-    if (!it->records)
+    if (!it->records) /* of a call */
         return 0;
     while (at < it->nrecords && !same_failure(&it->records[at], f) &&
            bny_failure_compare(&it->records[at], f) < 0)

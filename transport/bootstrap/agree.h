@@ -73,6 +73,7 @@ struct bny_agree {
     uint32_t view;                  /* the latest that was decided here; they have no gaps */
     int excluded;                   /* others say that we are gone */
     int leaving;                    /* we said farewell: no part in anything any more */
+    int starved;                    /* there was no memory for an instance */
     uint64_t conflicts;             /* decisions that contradict ours: a mistake of this file */
     struct bny_instance *first;     /* from old to new */
     int count;

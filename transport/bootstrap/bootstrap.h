@@ -182,7 +182,7 @@ uint32_t bny_control_gone(struct bny_control *c, uint64_t *gone);
 struct bny_contribution {
     const uint64_t *members;           /* set of ranks, a bit each; NULL: all */
     uint64_t bits;                     /* all contributed: AND */
-    const struct bny_failure *records; /* views only */
+    const struct bny_failure *records; /* not of calls */
     int nrecords;
     unsigned each;    /* bytes of each rank, the same on all, at most BNY_AGREE_EACH; 0: none */
     const void *mine; /* [each] */

@@ -39,6 +39,7 @@ struct link {
     int local;         /* it led over loopback, which is never silent */
     int repaired;      /* made because ranks between us are gone */
     int next_record;   /* records before it were sent to the peer, or came from it */
+    int lacks;         /* errno: the latest attempt failed for want of something here; else 0 */
     int said_farewell; /* we to it */
     int left;          /* it to us */
 };
@@ -89,9 +90,10 @@ struct bny_control {
     } * log; /* in the order that is agreed on */
     int nlog, log_cap;
     int excluded_told;
-    int quorum;         /* ranks that a view needs; 0: most; -1: any */
-    char cut_off[240];  /* in words: we are cut off from most, and do not go on; "": we do */
-    uint64_t *sleepers; /* who was left out of the latest decision */
+    int quorum;        /* ranks that a view needs; 0: most; -1: any */
+    char out_why[240]; /* in words: we take no part any more; "": we do */
+    enum banyan_error out_code;
+    uint64_t *sleepers;             /* who was left out of the latest decision */
     struct bny_position *positions; /* blame.c */
     _Atomic uint64_t here_ns;       /* when this rank was last in the library, waiting */
     /* The thread: control_thread.c */
@@ -103,6 +105,11 @@ struct bny_control {
 
 /* Adds a failure that came from neighbour source (-1: our own), unless it is known. */
 void control_add(struct bny_control *c, const struct bny_failure *f, int source);
+/* For want of memory or descriptors (err) this rank cannot do its part in what is agreed on. It
+ * takes none any more: to the others it is dead, and all its communicators fail. */
+void control_lack(struct bny_control *c, int err);
+/* Does errno err say something of this process, and nothing of the peer? */
+int control_is_lack(int err);
 /* Queues on one link the records and states it has not had. */
 void control_push(struct bny_control *c, struct link *l);
 void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
@@ -137,6 +144,8 @@ void view_finish(struct bny_control *c);
 /* Closes links to the dead and repairs the ring, enters and decides, and says what was decided.
  */
 void view_run(struct bny_control *c);
+/* This rank takes no part any more: f says why, and fails whatever there is. */
+void view_leave(struct bny_control *c, const struct bny_failure *f);
 /* A neighbour's farewell: who is gone, as far as it knew. */
 void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, size_t len);
 size_t view_farewell_make(const struct bny_control *c, uint8_t *out);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 #define MS         1000000u
@@ -96,6 +97,47 @@ void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
 
 #define ENDED "its process ended without leaving the job"
 
+int control_is_lack(int err)
+{
+    return err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
+}
+
+/* The others are told, where there is memory for that. The end of its links and the refusal of
+ * its listener say it once more, as of a rank that is dead. */
+void control_lack(struct bny_control *c, int err)
+{
+    int memory = err == ENOMEM || err == ENOBUFS;
+    struct bny_failure f = { .cause = BNY_CAUSE_DEATH,
+                             .code = BANYAN_ERANKDEAD,
+                             .blamed = c->rank,
+                             .reporter = c->rank };
+
+    if (c->agree.leaving || c->agree.excluded)
+        return;
+    snprintf(f.text, sizeof f.text,
+             "rank %d has %s its links to other ranks, and takes no part any more%s", c->rank,
+             memory ? "no memory for" : "too many open files to make",
+             memory ? "" : "; raise ulimit -n");
+    bny_warn("%s", f.text);
+    for (int i = 0; i < c->nlinks; i++) {
+        struct link *l = &c->links[i];
+
+        if (l->state == LINK_UP)
+            bny_conn_send(l->conn, CONTROL_RECORD, &f,
+                          offsetof(struct bny_failure, text) + strlen(f.text));
+        if (l->state != LINK_GONE)
+            link_close(l);
+    }
+    for (int k = 0; k < 2; k++)
+        if (c->listen_fd[k] >= 0) {
+            bny_fd_close(c->listen_fd[k]);
+            c->listen_fd[k] = -1;
+        }
+    f.cause = BNY_CAUSE_RESET;
+    f.code = memory ? BANYAN_ENOMEM : BANYAN_ESYSTEM;
+    view_leave(c, &f);
+}
+
 /* ---- the life of a link ---- */
 
 void link_close(struct link *l)
@@ -160,6 +202,8 @@ static void link_ended(struct bny_control *c, struct link *l)
 {
     if (l->left) {
         link_close(l);
+    } else if (control_is_lack(l->conn->err)) {
+        control_lack(c, l->conn->err);
     } else if (l->conn->fin) {
         link_close(l);
         control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
@@ -177,8 +221,12 @@ static int link_given_up(struct bny_control *c, struct link *l)
     uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns;
     char how[100];
 
-    if (!l->lost_ns || l->local || c->awake_ns < l->lost_ns + most)
+    if (!l->lost_ns || (l->local && !l->lacks) || c->awake_ns < l->lost_ns + most)
         return 0;
+    if (l->lacks) {
+        control_lack(c, l->lacks);
+        return 1;
+    }
     link_close(l);
     snprintf(how, sizeof how,
              "nothing was heard of it for %.3g s (BANYAN_SILENT_S); its host, or the network",
@@ -248,6 +296,10 @@ static void link_failed(struct bny_control *c, struct link *l, const char *why)
 {
     char text[300], at[BNY_ADDR_TEXT];
 
+    if (l->lacks) {
+        control_lack(c, l->lacks);
+        return;
+    }
     bny_agree_gone(&c->agree, l->peer,
                    link_is_refused(l, REFUSALS_MAX) ? BNY_GONE_PROVEN : BNY_GONE_SILENT);
     link_close(l);
@@ -266,6 +318,7 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
     bny_conn_free(l->conn);
     l->conn = NULL;
     l->refusals[link_turn(l)] += err == ECONNREFUSED;
+    l->lacks = control_is_lack(err) ? err : 0;
     l->by_interface = !l->by_interface;
     l->attempts++;
     if (l->lost_ns) {
@@ -315,7 +368,7 @@ static void link_try(struct bny_control *c, struct link *l)
     if (l->conn && l->lost_ns)
         watch_host(fd);
     if (!l->conn)
-        link_failed(c, l, "no memory");
+        link_retry(c, l, strerror(ENOMEM), ENOMEM);
 }
 
 /* Who has answered a probe closes it, or says before that we were excluded. 1: it may yet. */
@@ -343,6 +396,7 @@ void link_wait(struct bny_control *c, struct link *l)
     if (!l->probe && now >= l->retry_ns) {
         fd = bny_net_connect(a);
         l->attempt_ns = now;
+        l->lacks = fd < 0 && control_is_lack(-fd) ? -fd : 0;
         if (fd >= 0)
             l->probe = bny_conn_new(fd, c->epfd, 1, a, &c->self, 0);
         if (l->probe)
@@ -449,4 +503,6 @@ void link_read(struct bny_control *c, struct link *l)
     }
     if (l->state == LINK_UP && rc < 0)
         link_ended(c, l);
+    if (c->agree.starved)
+        control_lack(c, ENOMEM);
 }

@@ -26,15 +26,18 @@
 #define LATE_NS (2000ull * MS)
 #define LATE_AGAIN_NS                                                                          \
     (100ull * MS) /* for who was left out of the last one and not heard since */
+#define LOG_CAP      16
 #define AWAKE_MAX_NS (300ull * MS) /* of the time between two looks; more: we slept */
 
 int view_init(struct bny_control *c)
 {
     int rc = bny_agree_init(&c->agree, c->rank, c->nranks);
 
+    c->log = rc == 0 ? malloc(LOG_CAP * sizeof *c->log) : NULL;
+    c->log_cap = LOG_CAP;
     c->frame = rc == 0 ? malloc(bny_agree_message_max(c->nranks)) : NULL;
     c->sleepers = rc == 0 ? calloc((size_t)c->agree.words, sizeof *c->sleepers) : NULL;
-    if (rc == 0 && !(c->frame && c->sleepers))
+    if (rc == 0 && !(c->log && c->frame && c->sleepers))
         rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the control plane", c->rank);
     return rc;
 }
@@ -62,11 +65,13 @@ static void tell_waiters(struct bny_control *c)
 static void log_add(struct bny_control *c, const struct bny_failure *f, uint32_t view)
 {
     if (c->nlog == c->log_cap) {
-        int cap = c->log_cap ? 2 * c->log_cap : 16;
+        int cap = 2 * c->log_cap;
         struct log_entry *more = realloc(c->log, (size_t)cap * sizeof *more);
 
-        if (!more)
+        if (!more) {
+            c->agree.starved = 1;
             return;
+        }
         c->log = more;
         c->log_cap = cap;
     }
@@ -110,15 +115,39 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
     };
     int cut, all;
 
-    if (c->quorum < 0 || c->cut_off[0] ||
+    if (c->quorum < 0 || c->out_why[0] ||
         bny_agree_quorum(&c->agree, it, c->quorum, &cut, &all))
         return;
-    snprintf(c->cut_off, sizeof c->cut_off,
+    snprintf(c->out_why, sizeof c->out_why,
              "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
              "heard of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
              c->rank, cut, all, (double)c->silent_ns * 1e-9);
-    snprintf(f.text, sizeof f.text, "%s", c->cut_off);
+    c->out_code = BANYAN_ERANKDEAD;
+    snprintf(f.text, sizeof f.text, "%s", c->out_why);
     log_add(c, &f, it->id.seq);
+}
+
+/* What was logged from `before` on is there for all to see. */
+static void publish_log(struct bny_control *c, int before)
+{
+    if (c->nlog == before)
+        return;
+    atomic_store_explicit(&c->suspect, 1, memory_order_release);
+    atomic_store_explicit(&c->logged, c->nlog, memory_order_release);
+    tell_waiters(c);
+}
+
+void view_leave(struct bny_control *c, const struct bny_failure *f)
+{
+    int before = c->nlog;
+
+    if (c->nlog == c->log_cap) /* no memory for more: the latest makes room */
+        before = --c->nlog;
+    snprintf(c->out_why, sizeof c->out_why, "%.239s", f->text);
+    c->out_code = (enum banyan_error)f->code;
+    c->agree.excluded = c->excluded_told = 1;
+    log_add(c, f, c->agree.view + 1);
+    publish_log(c, before);
 }
 
 static void log_views(struct bny_control *c)
@@ -141,11 +170,7 @@ static void log_views(struct bny_control *c)
         c->known.list[i].told = 1;
     if (c->agree.excluded && !c->excluded_told)
         exclude(c);
-    if (c->nlog == before)
-        return;
-    atomic_store_explicit(&c->suspect, 1, memory_order_release);
-    atomic_store_explicit(&c->logged, c->nlog, memory_order_release);
-    tell_waiters(c);
+    publish_log(c, before);
 }
 
 /* Who aborts may end at once: its end is no cause where its abort is one. */
@@ -377,7 +402,7 @@ static void close_links(struct bny_control *c)
  * whoever died. */
 static void repair(struct bny_control *c)
 {
-    if (c->nranks <= FULL_MESH || !c->connected || c->agree.leaving)
+    if (c->nranks <= FULL_MESH || !c->connected || c->agree.leaving || c->agree.excluded)
         return;
     for (int dir = -1; dir <= 1; dir += 2) {
         int peer = c->rank;
@@ -473,8 +498,8 @@ static int out_of_it(const struct bny_control *c)
 {
     if (c->agree.leaving)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d has left", c->rank);
-    if (c->cut_off[0])
-        return bny_fail(BANYAN_ERANKDEAD, "%s", c->cut_off);
+    if (c->out_why[0])
+        return bny_fail(c->out_code, "%s", c->out_why);
     if (c->agree.excluded)
         return bny_fail(BANYAN_ERANKDEAD,
                         "rank %d was excluded by the others, who had heard nothing of it for "
@@ -528,7 +553,7 @@ int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
 
     pthread_mutex_lock(&c->lock);
     it = bny_agree_find(&c->agree, id);
-    if (it && it->decided && is_viewed(c, it) && !c->cut_off[0]) {
+    if (it && it->decided && is_viewed(c, it) && !c->out_why[0]) {
         rc = 1;
         if (out->bits)
             *out->bits = it->bits;

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Networks that are cut in two under a training (examples/elastic_train), in network namespaces: one part at most goes on, the
+others say that they are cut off; where the way is back in time nobody notices.
+Usage: test_netns_cut.py NETNS_CLUSTER ELASTIC_TRAIN"""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+CLUSTER, TRAIN = sys.argv[1:3]
+
+# Frames to the far side go to a card that nobody has: silence, as on a cable that was pulled. $1: "HOST:FAR,FAR ..." what each host
+# cannot reach; $2: after so many seconds; $3: for so many, 0: for ever.
+SCRIPT = r"""
+far=$(for pair in $1; do case $pair in $NETNS_HOST:*) echo ${pair#*:} | tr , ' ';; esac; done)
+after=$2; lasts=$3; shift 3
+(
+  sleep $after
+  for h in $far; do ip neigh replace 10.77.0.$((h + 1)) lladdr 02:ff:ff:ff:ff:01 nud permanent dev eth0; done
+  [ $lasts = 0 ] && exit
+  sleep $lasts
+  for h in $far; do ip neigh del 10.77.0.$((h + 1)) dev eth0; done
+) >/dev/null 2>&1 &
+"$@"
+echo "rank $RANK: exit $?"
+"""
+
+
+def between(a, b):
+    """What the hosts of both sides cannot reach."""
+    return " ".join([f"{h}:{','.join(map(str, b))}" for h in a] + [f"{h}:{','.join(map(str, a))}" for h in b])
+
+
+class Cut(unittest.TestCase):
+    def train(self, hosts, cut, after=1, lasts=0, silent=2, epochs=40, **env):
+        """Exit statuses by rank, and what was said. The cluster ends what is left of a run."""
+        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", SCRIPT, "sh", cut, str(after),
+                            str(lasts), TRAIN, "--epochs", str(epochs)], capture_output=True, text=True, timeout=120,
+                           env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
+        said = p.stdout + p.stderr
+        status = {int(r): int(s) for r, s in re.findall(r"rank (\d+): exit (\d+)", said)}
+        self.assertEqual(len(status), hosts, said)
+        return status, said
+
+    def right(self, said):
+        """The training of those who went on learnt what it always does."""
+        accuracy = [float(a) for a in re.findall(r"test accuracy ([\d.]+)", said)]
+        self.assertTrue(accuracy and min(accuracy) > 0.94, said)
+
+    def test_most_go_on(self):
+        status, said = self.train(5, between([0, 3, 4], [1, 2]))
+        self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0, 4: 0}, said)
+        self.assertIn("3 of 5 ranks go on", said)
+        self.assertEqual(len(re.findall(r"rank [12] is cut off from 3 of 5 ranks", said)), 2, said)
+        self.right(said)
+
+    def test_of_halves_that_with_the_smallest_rank(self):
+        status, said = self.train(4, between([0, 3], [1, 2]))
+        self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0}, said)
+        self.right(said)
+
+    def test_both_where_that_is_asked_for(self):
+        status, said = self.train(4, between([0, 3], [1, 2]), BANYAN_QUORUM="any")
+        self.assertEqual(set(status.values()), {0}, said)
+        self.assertEqual(len(re.findall(r"2 of 4 ranks go on", said)), 2, said)
+
+    def test_three_parts_and_none_has_most(self):
+        status, said = self.train(5, between([0, 1], [2, 3, 4]) + " 2:0,1,3,4 3:2 4:2")
+        self.assertEqual(set(status.values()), {1}, said)
+        self.assertIn("cut off", said)
+
+    def test_a_cut_that_heals_in_time(self):
+        status, said = self.train(5, between([0, 3, 4], [1, 2]), lasts=2, silent=10)
+        self.assertEqual(set(status.values()), {0}, said)
+        self.assertNotIn("go on from step", said)
+        self.right(said)
+
+    def test_one_direction_alone(self):
+        """What one side sends is lost; it still hears the other."""
+        status, said = self.train(5, "0:1,2 3:1,2 4:1,2")
+        self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0, 4: 0}, said)
+        self.right(said)
+
+    def test_a_way_between_two_that_others_reach(self):
+        """One of the two is excluded: mostly the higher, but each has a clock of its own."""
+        status, said = self.train(4, between([1], [3]))
+        self.assertEqual([status[0], status[2], status[1] + status[3]], [0, 0, 1], said)
+        self.assertIn("3 of 4 ranks go on", said)
+        self.right(said)
+
+
+if __name__ == "__main__":
+    probe = subprocess.run([CLUSTER, "--probe"], capture_output=True, text=True)
+    if probe.returncode == 77:
+        print(probe.stderr.strip())
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])

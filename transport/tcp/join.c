@@ -133,11 +133,22 @@ static int gives_up(const struct tcp_conn *c, uint64_t now)
     return c->round >= ROUNDS_MAX || (now >= c->give_up_ns && c->round >= ROUNDS_MIN);
 }
 
+/* What says nothing of the peer. */
+static int is_ours(int err)
+{
+    return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
+}
+
 static void give_up(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT], reason[180];
 
     bny_tcp_join_end(c);
+    if (c->lacks) { /* the next poll tells; the peer is well */
+        c->tp->lacks = c->lacks;
+        c->state = TCP_CLOSED;
+        return;
+    }
     snprintf(reason, sizeof reason, "cannot connect to it %sat %s: %s",
              c->resuming ? "again " : "", bny_addr_text(&c->addr, text), c->why);
     c->state = TCP_CLOSED;
@@ -206,11 +217,13 @@ static void try_candidate(struct tcp_conn *c)
     }
     c->addr = *a;
     c->tried++;
+    c->lacks = 0;
     c->fd = bny_fd_own(bny_net_connect(a));
     if (c->fd < 0) {
         int err = -c->fd;
 
         c->fd = -1;
+        c->lacks = is_ours(err) ? err : 0;
         c->refused += err == ECONNREFUSED;
         try_next(c, strerror(err));
         return;
@@ -409,6 +422,10 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
             drop_half(oldest, "too many half-open connections");
         }
         fd = bny_net_accept(listener, &addr);
+        if (is_ours(-fd) && !t->starved_ns)
+            t->starved_ns = bny_now_ns();
+        else if (!is_ours(-fd))
+            t->starved_ns = 0;
         if (fd < 0)
             return;
         c = calloc(1, sizeof *c);

@@ -450,6 +450,21 @@ static int tcp_farewell(struct bny_tp *tp)
 
 /* ---- polling ---- */
 
+/* Who connects may be a stranger, and whom we lack a descriptor for may come later. */
+#define STARVED_NS 2000000000u
+
+static int lacks(struct tcp_tp *t)
+{
+    int starved = t->starved_ns && bny_now_ns() - t->starved_ns > STARVED_NS;
+    const char *what = t->lacks ? strerror(t->lacks) : "too many open files to accept them";
+
+    if (!t->lacks && !starved)
+        return 0;
+    return bny_fail(t->lacks == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                    "no connections to other ranks: %s%s", what,
+                    t->lacks == ENOMEM || t->lacks == ENOBUFS ? "" : "; raise ulimit -n");
+}
+
 static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 {
     struct tcp_tp *t = (struct tcp_tp *)tp;
@@ -469,7 +484,7 @@ static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
     for (int r = 0; r < tp->nranks && t->ndown && got < n; r++)
         if (t->eps[r])
             got += take_down(t->eps[r], ev + got);
-    return got;
+    return got ? got : lacks(t);
 }
 
 static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)

@@ -156,6 +156,7 @@ struct tcp_conn {
                      counted */
     int silences; /* attempts that the peer's kernel accepted, and nobody answered */
     char why[64]; /* the latest attempt failed */
+    int lacks;    /* errno, where it failed for want of something here; else 0 */
     /* loss (resume.c) */
     uint32_t epoch;     /* of the latest attempt; incoming: of the latest that was proven */
     int resuming;       /* outgoing: was open, and is being connected again */
@@ -247,6 +248,8 @@ struct tcp_tp {
     struct tcp_msg *all_msgs;
     uint64_t foreign_log_ns;
     uint32_t foreign_held;
+    int lacks;           /* errno: what this process has not got to connect to a peer */
+    uint64_t starved_ns; /* since when it could not accept one that waits; 0: it can */
 };
 
 /* addr.c */

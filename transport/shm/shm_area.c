@@ -120,14 +120,17 @@ int bny_shm_area_packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
     struct shm_area *a = calloc(1, sizeof *a);
     struct stat st;
     void *map = MAP_FAILED;
+    int rc = a ? EPROTO : ENOMEM;
 
     if (a && ep->nareas < SHM_AREAS_TOLD && have >= 0 && (have & seals) == seals &&
-        fstat(fd, &st) == 0 && p->bytes && p->bytes == (uint64_t)st.st_size)
+        fstat(fd, &st) == 0 && p->bytes && p->bytes == (uint64_t)st.st_size) {
         map = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        rc = errno == ENOMEM ? ENOMEM : EPROTO;
+    }
     close(fd);
     if (map == MAP_FAILED) {
         free(a);
-        return -1;
+        return rc;
     }
     *a = (struct shm_area){
         .next = ep->areas, .mem = map, .bytes = p->bytes, .id = p->id, .fd = -1

@@ -208,7 +208,7 @@ struct shm_tp {
     uint64_t serviced_ns, period_ns;
     int epfd, may_be_read, gone_pending;
     uint32_t zcopy_min; /* 0: not looked up yet */
-    int starved;        /* a peer waits for an answer that we have no descriptor for */
+    int starved;        /* errno: a peer waits for what we have no descriptor or memory for */
     uint32_t dropped;   /* foreign connections since the latest line about them */
     uint64_t dropped_ns;
     struct shm_conn *conns, *closed;
@@ -226,7 +226,9 @@ struct shm_tp {
 
 /* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken.
  * receive: 1, 0 when there is none, -1 at the end of the connection; *fd is the caller's, -1
- * without one. Unasked descriptors are closed. */
+ * without one, SHM_FD_LOST when this process has too many to take it. Unasked descriptors are
+ * closed. */
+#define SHM_FD_LOST -2
 int bny_shm_packet_send(int sock, const struct shm_packet *p, int fd);
 int bny_shm_packet_receive(int sock, struct shm_packet *p, int *fd);
 
@@ -250,6 +252,8 @@ void bny_shm_peer_free(struct shm_ep *ep);
 /* Polls look at it from now on, if it is opened and there is anything: in large jobs most peers
  * never connect. */
 void bny_shm_enlist(struct shm_ep *ep);
+/* 0, or the error of what this process has not got. */
+int bny_shm_starves(const struct shm_tp *tp);
 /* Marks the peer as gone for a reason (poll reports it). Returns bny_fail(code, the reason). */
 int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -295,7 +299,7 @@ struct shm_arena *bny_shm_arena_find(struct shm_tp *tp, const void *addr, size_t
 int bny_shm_arena_tell(struct shm_ep *ep, const struct shm_arena *a);
 /* Memory [offset, offset+len) of the peer's arena `id`, or NULL when there is no such thing. */
 uint8_t *bny_shm_peer_arena(struct shm_ep *ep, uint32_t id, uint64_t offset, uint64_t len);
-/* The peer's packets. Takes fd. Return 0, or -1 when they make no sense. */
+/* The peer's packets. Takes fd. Return 0, EPROTO: it makes no sense, or ENOMEM. */
 int bny_shm_arena_packet(struct shm_ep *ep, const struct shm_packet *p, int fd);
 void bny_shm_arena_gone(struct shm_ep *ep, uint32_t id);
 /* Tells peers of freed arenas; gone_pending stays set when a socket is full. */
@@ -312,7 +316,7 @@ void *bny_shm_area_take(struct bny_ep *ep, uint32_t id, size_t bytes);
 void bny_shm_area_give(struct bny_ep *ep, void *mem, size_t bytes);
 void bny_shm_area_free(struct bny_tp *tp, uint32_t id);
 void bny_shm_area_wake(struct bny_ep *ep);
-/* The peer's packet. Takes fd. Returns 0, or -1 when it makes no sense. */
+/* The peer's packet. Takes fd. Returns 0, EPROTO: it makes no sense, or ENOMEM. */
 int bny_shm_area_packet(struct shm_ep *ep, const struct shm_packet *p, int fd);
 void bny_shm_areas_forget(struct shm_ep *ep); /* those that were not taken */
 void bny_shm_areas_destroy(struct shm_tp *tp);

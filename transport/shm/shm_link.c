@@ -190,11 +190,25 @@ struct shm_ep *bny_shm_peer(struct shm_tp *tp, int rank)
     return ep;
 }
 
+int bny_shm_starves(const struct shm_tp *tp)
+{
+    if (!tp->starved)
+        return 0;
+    return tp->starved == ENOMEM
+               ? bny_fail(BANYAN_ENOMEM, "no memory to answer the ranks of this host")
+               : bny_fail(BANYAN_ESYSTEM, "too many open files to answer the ranks of this "
+                                          "host; raise ulimit -n");
+}
+
 int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
 {
+    const struct shm_tp *tp = (const struct shm_tp *)ep->base.tp;
     char text[160];
     va_list ap;
 
+    /* What makes no sense here may speak of what we could not take. */
+    if (code == BANYAN_EPROTO && tp->starved)
+        return bny_shm_starves(tp);
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
@@ -334,10 +348,10 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     if (p->to != tp->base.rank || p->from < 0 || p->from >= tp->base.nranks)
         return "its ranks are out of range";
     ep = bny_shm_peer(tp, p->from);
-    if (!ep || ep->in)
-        return ep ? "its rank is connected already" : "there is no memory for it";
-    if (fd < 0) { /* it did not come for want of one; the connection stays */
-        tp->starved = 1;
+    if (ep && ep->in)
+        return "its rank is connected already";
+    if (!ep || fd < 0) { /* for want of memory or a descriptor; the connection stays */
+        tp->starved = ep ? EMFILE : ENOMEM;
         return NULL;
     }
     have = fcntl(fd, F_GET_SEALS);
@@ -365,14 +379,19 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
 /* One packet of an authenticated peer. Takes fd. */
 static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
 {
-    if (p->type == SHM_PKT_ARENA && fd >= 0) {
-        if (bny_shm_arena_packet(ep, p, fd) != 0)
-            bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared an arena that cannot be mapped");
+    int shares = p->type == SHM_PKT_ARENA || p->type == SHM_PKT_AREA, rc;
+
+    if (shares && fd >= 0) {
+        rc = p->type == SHM_PKT_AREA ? bny_shm_area_packet(ep, p, fd)
+                                     : bny_shm_arena_packet(ep, p, fd);
+        if (rc == ENOMEM)
+            ((struct shm_tp *)ep->base.tp)->starved = ENOMEM;
+        else if (rc)
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared memory that cannot be mapped");
         return;
     }
-    if (p->type == SHM_PKT_AREA && fd >= 0) {
-        if (bny_shm_area_packet(ep, p, fd) != 0)
-            bny_shm_ep_fail(ep, BANYAN_EPROTO, "shared an area that cannot be mapped");
+    if (shares && fd == SHM_FD_LOST) {
+        ((struct shm_tp *)ep->base.tp)->starved = EMFILE;
         return;
     }
     if (fd >= 0)
@@ -465,7 +484,7 @@ static void accept_all(struct shm_tp *tp)
         int fd = accept4(tp->listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !strangers)
-            tp->starved = peer_waits(tp);
+            tp->starved = peer_waits(tp) ? EMFILE : 0;
         if (fd < 0)
             return;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {

@@ -270,15 +270,21 @@ int bny_shm_arena_packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
     struct shm_peer_arena *a;
     struct stat st;
     void *map = MAP_FAILED;
+    int rc = EPROTO;
 
     if (!ep->peer_arenas)
         ep->peer_arenas = calloc(SHM_ARENAS, sizeof *ep->peer_arenas);
-    if (ep->peer_arenas && p->id >> SHM_ARENA_BITS && p->bytes && fstat(fd, &st) == 0 &&
-        p->offset <= (uint64_t)st.st_size && p->bytes <= (uint64_t)st.st_size - p->offset)
+    if (!ep->peer_arenas)
+        rc = ENOMEM;
+    else if (p->id >> SHM_ARENA_BITS && p->bytes && fstat(fd, &st) == 0 &&
+             p->offset <= (uint64_t)st.st_size &&
+             p->bytes <= (uint64_t)st.st_size - p->offset) {
         map = mmap(NULL, p->bytes + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
+        rc = errno == ENOMEM ? ENOMEM : EPROTO;
+    }
     close(fd);
     if (map == MAP_FAILED)
-        return -1;
+        return rc;
     madvise(map, p->bytes + skip, MADV_HUGEPAGE);
     a = &ep->peer_arenas[p->id & (SHM_ARENAS - 1)];
     peer_arena_unmap(a);

@@ -63,6 +63,8 @@ int bny_shm_packet_receive(int sock, struct shm_packet *p, int *fd)
                 close(got);
         }
     }
+    if (*fd < 0 && m.msg_flags & MSG_CTRUNC)
+        *fd = SHM_FD_LOST;
     if (n != (ssize_t)sizeof *p || (m.msg_flags & MSG_TRUNC) || p->magic != SHM_MAGIC ||
         p->version != SHM_VERSION) {
         if (*fd >= 0)

@@ -477,11 +477,7 @@ int bny_shm_poll(struct bny_tp *btp, struct bny_event *ev, int n)
             e + 1 < tp->neps ? e + 1 : 0; /* who comes after the last one waits longest */
     }
     maybe_look(tp, got, &tp->idle);
-    if (SHM_UNLIKELY(got == 0 && tp->starved))
-        return bny_fail(
-            BANYAN_ESYSTEM,
-            "too many open files to answer the ranks of this host; raise ulimit -n");
-    return got;
+    return SHM_UNLIKELY(got == 0 && tp->starved) ? bny_shm_starves(tp) : got;
 }
 
 int bny_shm_ready(struct shm_ep *ep)

@@ -64,15 +64,17 @@ void bny_rank_list(char *buf, size_t cap, const int *ranks, int n)
         snprintf(buf + len, cap - len, "%s %d", i ? "," : "", ranks[i]);
 }
 
+#define NAMES_MAX 40 /* in a sentence */
+
 /* Somebody was left out: an error at all where it had not come, as nobody knows what it would
  * have said. One that came and then slept has its say in the result. */
 static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
 {
     const struct banyan_comm *comm = m->comm;
     char names[200];
-    int n = 0, *late = malloc((size_t)comm->n * sizeof *late);
+    int n = 0, late[NAMES_MAX];
 
-    for (int r = 0; late && r < comm->n; r++) {
+    for (int r = 0; r < comm->n && n < NAMES_MAX; r++) {
         int world = comm->peers[r].world_rank;
 
         if (bny_in_set(m->members, world) && bny_in_set(got->late, world) &&
@@ -81,9 +83,6 @@ static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
     }
     if (n)
         bny_rank_list(names, sizeof names, late, n);
-    free(late);
-    if (!late)
-        return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
     return n ? bny_fail(BANYAN_ETIMEDOUT,
                         "%s: %s did not call it%s within %.3g s, and the others went on",
                         m->what, names, m->how, m->timeout_s)
@@ -136,6 +135,8 @@ int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine)
     rc = bny_control_agree_start(control, m->id, m->call, mine,
                                  bny_deadline_after(bny_now_ns(), m->timeout_s));
     mine->members = NULL;
+    if (rc == 0 && !(m->call & BNY_CALL_OF_SOME))
+        m->comm->agree_calls = m->call; /* else it may be tried again */
     return rc;
 }
 
@@ -204,7 +205,7 @@ void bny_meeting_of_all(struct bny_meeting *m, struct banyan_comm *comm, const c
                                .how = "",
                                .members = members,
                                .id = comm->id,
-                               .call = ++comm->agree_calls,
+                               .call = comm->agree_calls + 1,
                                .timeout_s = 2 * comm->op_timeout_s };
 }
 

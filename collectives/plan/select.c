@@ -535,9 +535,9 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
         bny_plan_drop(&slot->plan);
         plans->starved = 0;
         rc = choose(s, &agreed, &slot->plan);
-        if (rc == 0 && plans->starved) {
+        if (plans->starved) { /* others may have found a cheaper one, or one at all */
             bny_plan_drop(&slot->plan);
-            rc = -BANYAN_ENOMEM;
+            rc = bny_fail(BANYAN_ENOMEM, "no memory for plans");
         }
         if (rc)
             return rc;

@@ -64,6 +64,9 @@ int call_close(const struct test *t, struct bound *b, int rc);
 /* Runs and checks it. Returns 0, or 1 when the library refused (-ENOTSUP) the schedule or codec
  * that was asked for and left every byte alone. */
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c);
+/* Runs it where ranks may die: checks it when it succeeds. Returns 0, or the library's error,
+ * but not -ENOTSUP. */
+int call_try(const struct test *t, struct banyan_comm *comm, const struct call *c);
 /* Two communicators of the same ranks give the same bits, plain and with codecs. */
 void call_same_bits(const struct test *t, struct banyan_comm *a, struct banyan_comm *b);
 

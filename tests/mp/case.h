@@ -62,6 +62,7 @@ extern const struct mp_case cases_buckets[];
 extern const struct mp_case cases_buckets_wrong[];
 extern const struct mp_case cases_lgc[];
 extern const struct mp_case cases_survive[];
+extern const struct mp_case cases_trouble[];
 extern const struct mp_case cases_grow[];
 extern const struct mp_case cases_arrival[];
 extern const struct mp_case cases_writeback[];
@@ -107,5 +108,10 @@ void *case_malloc(size_t bytes);
 unsigned long case_allocations(void);
 /* realloc of this process finds no memory, from now on; 0: it does again. */
 void case_starve(int starve);
+/* Behind so many allocations of this process so many find no memory; case_malloc's never are
+ * among them. */
+void case_starve_after(long calls, long fail);
+/* This thread is left out of that, or no longer. */
+void case_feed(int on);
 
 #endif

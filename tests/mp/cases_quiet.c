@@ -5,6 +5,7 @@
  * are counted by a seccomp filter that traps every call made outside one function, whose
  * handler counts the call and makes it from there. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -41,22 +42,40 @@ void __wrap_free(void *p);
 int __wrap_posix_memalign(void **out, size_t align, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 
+/* ---- memory that is not to be had ---- */
+
+/* Allocations from `first` on, up to `last`, of threads that are not fed. */
+static _Atomic unsigned long taken, first_starved = ULONG_MAX, last_starved;
+static _Thread_local int fed;
+
+static int counts_in(void)
+{
+    unsigned long n;
+
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    if (fed)
+        return 1;
+    n = atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    return n < atomic_load_explicit(&first_starved, memory_order_relaxed) ||
+           n >= atomic_load_explicit(&last_starved, memory_order_relaxed);
+}
+
 void *__wrap_malloc(size_t n)
 {
-    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return __real_malloc(n);
+    return counts_in() ? __real_malloc(n) : NULL;
 }
 
 void *__wrap_calloc(size_t k, size_t n)
 {
-    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return __real_calloc(k, n);
+    return counts_in() ? __real_calloc(k, n) : NULL;
 }
 
 void *__wrap_realloc(void *p, size_t n)
 {
-    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return atomic_load_explicit(&starved, memory_order_relaxed) ? NULL : __real_realloc(p, n);
+    int in = counts_in();
+
+    return !in || atomic_load_explicit(&starved, memory_order_relaxed) ? NULL
+                                                                       : __real_realloc(p, n);
 }
 
 void __wrap_free(void *p)
@@ -67,14 +86,25 @@ void __wrap_free(void *p)
 
 int __wrap_posix_memalign(void **out, size_t align, size_t n)
 {
-    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return __real_posix_memalign(out, align, n);
+    return counts_in() ? __real_posix_memalign(out, align, n) : ENOMEM;
 }
 
 void *__wrap_aligned_alloc(size_t align, size_t n)
 {
-    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return __real_aligned_alloc(align, n);
+    return counts_in() ? __real_aligned_alloc(align, n) : NULL;
+}
+
+void case_starve_after(long calls, long fail)
+{
+    unsigned long first = atomic_load(&taken) + (unsigned long)calls;
+
+    atomic_store(&last_starved, first + (unsigned long)fail);
+    atomic_store(&first_starved, first);
+}
+
+void case_feed(int on)
+{
+    fed = on;
 }
 
 void case_starve(int starve)

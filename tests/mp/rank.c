@@ -43,7 +43,7 @@ static const struct mp_case *const tables[] = {
     cases_buckets,
     cases_buckets_wrong,
     cases_lgc,
-    cases_survive, cases_grow, cases_arrival,
+    cases_survive, cases_trouble, cases_grow, cases_arrival,
     cases_writeback,
 };
 /* clang-format on */
@@ -143,8 +143,11 @@ void case_check_works(const struct test *t, struct banyan_comm *comm)
 
 void *case_malloc(size_t bytes)
 {
-    void *p = malloc(bytes ? bytes : 1);
+    void *p;
 
+    case_feed(1);
+    p = malloc(bytes ? bytes : 1);
+    case_feed(0);
     if (!p) {
         fprintf(stderr, "out of memory for %zu bytes\n", bytes);
         _exit(2);

@@ -30,6 +30,42 @@ static void add_times(const struct mp_shared *out, int n)
     }
 }
 
+static void count(int bad, uint64_t begin, const char *what, const char *where,
+                  const char *transport, int n, uint64_t seed)
+{
+    printf("%s %s %s %d ranks seed %llu: %s in %.2f s\n", what, where, transport, n,
+           (unsigned long long)seed, bad ? "FAILED" : "ok",
+           (double)(bny_now_ns() - begin) * 1e-9);
+    fflush(stdout);
+    total.rounds++;
+    total.failed += (uint64_t)bad;
+}
+
+/* A job that goes on (cases_trouble.c). All who came to the end have the same members. */
+static int trouble(uint64_t seed, const char *which, const char *transport, int n)
+{
+    static struct mp_shared out;
+    struct mp mp = { .n = n,
+                     .case_name = "trouble",
+                     .transport = transport,
+                     .arg = strcmp(which, "all") ? which : "",
+                     .seed = seed,
+                     .out = &out,
+                     .may_die = (1u << n) - 1,
+                     .timeout_s = 120 };
+    uint64_t begin = bny_now_ns(), members = 0;
+    int bad = mp_run(&mp) != 0;
+
+    for (int r = 0; !bad && r < n; r++) {
+        uint64_t theirs = atomic_load(&out.value[r][0]);
+
+        bad = theirs && members && theirs != members;
+        members = theirs ? theirs : members;
+    }
+    count(bad, begin, "trouble", which, transport, n, seed);
+    return bad;
+}
+
 static int one_round(uint64_t seed, const char *kind, const char *place, const char *transport,
                      int n)
 {
@@ -60,14 +96,9 @@ static int one_round(uint64_t seed, const char *kind, const char *place, const c
     mp.may_end = strcmp(kind, "stopcont") ? chosen : 0;
     snprintf(arg, sizeof arg, "%s %s", kind, place);
     bad = mp_run(&mp) != 0;
-    printf("%s %s %s %d ranks seed %llu: %s in %.2f s\n", kind, place, transport, n,
-           (unsigned long long)seed, bad ? "FAILED" : "ok",
-           (double)(bny_now_ns() - begin) * 1e-9);
-    fflush(stdout);
+    count(bad, begin, kind, place, transport, n, seed);
     if (!bad && strcmp(kind, "stop") != 0)
         add_times(&out, n);
-    total.rounds++;
-    total.failed += (uint64_t)bad;
     return bad;
 }
 
@@ -76,6 +107,8 @@ int main(int argc, char **argv)
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
     uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : mp_seed();
 
+    if (argc == 7 && !strcmp(argv[3], "trouble"))
+        return trouble(s, argv[4], argv[5], atoi(argv[6]));
     if (argc == 7)
         return one_round(s, argv[3], argv[4], argv[5], atoi(argv[6]));
     for (uint64_t i = 0; i < rounds; i++) {
@@ -85,6 +118,10 @@ int main(int argc, char **argv)
         const char *transport = transports[bny_rng_below(&pick, 2)];
         int n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
 
+        if (bny_rng_below(&pick, 2)) {
+            trouble(seed, "all", transport, n);
+            continue;
+        }
         /* A stop in init or finalize only waits for deadlines; a sleep needs work to go on. */
         if (!strncmp(kind, "stop", 4) && (!strcmp(place, "init") || !strcmp(place, "finalize")))
             place = "between";

@@ -84,6 +84,21 @@ static inline int bny_call_takes_part(const struct bny_call *call, int rank)
     return !call->has_set || call->present[rank];
 }
 
+/* Does rank `to` need something of rank `from`, where each gives its contribution to all who
+ * need it? */
+static inline int bny_call_sends(const struct bny_call *call, int from, int to)
+{
+    if (from == to || !bny_call_takes_part(call, from))
+        return 0;
+    switch (call->collective) {
+    case BNY_BROADCAST:
+    case BNY_SCATTER: return from == call->root;
+    case BNY_REDUCE:
+    case BNY_GATHER: return to == call->root;
+    default: return 1;
+    }
+}
+
 /* Ranks whose inputs count, of n. */
 static inline int bny_call_parts(const struct bny_call *call, int n)
 {

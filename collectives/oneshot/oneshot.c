@@ -40,20 +40,6 @@ struct bny_boards {
     uint32_t next;
 };
 
-/* Does rank `from` send to rank `to`? */
-static int sends(const struct bny_call *call, int from, int to)
-{
-    if (from == to || !bny_call_takes_part(call, from))
-        return 0;
-    switch (call->collective) {
-    case BNY_BROADCAST:
-    case BNY_SCATTER: return from == call->root;
-    case BNY_REDUCE:
-    case BNY_GATHER: return to == call->root;
-    default: return 1;
-    }
-}
-
 static size_t payload_bytes(const struct bny_op *op)
 {
     return op->call.collective == BNY_BARRIER ? 0 : op->call.count * op->esz;
@@ -152,7 +138,7 @@ static int start(struct bny_op *op)
     s->sent = 0;
     for (int r = 0; r < n; r++) {
         s->of[r] = NULL;
-        s->missing += sends(&op->call, r, me);
+        s->missing += bny_call_sends(&op->call, r, me);
     }
     return 0;
 }
@@ -255,7 +241,8 @@ static int shoot_all(struct bny_op *op)
     h.len = h.codec_len_raw = (uint32_t)payload_bytes(op);
     for (; s->sent < n - 1; s->sent++) {
         int to = me + 1 + s->sent < n ? me + 1 + s->sent : me + 1 + s->sent - n;
-        int rc = sends(&op->call, me, to) ? shoot(op, op->comm->peers[to].ep, &h, to) : 0;
+        int rc =
+            bny_call_sends(&op->call, me, to) ? shoot(op, op->comm->peers[to].ep, &h, to) : 0;
 
         if (rc == BNY_AGAIN)
             bny_op_stir(op);
@@ -263,7 +250,7 @@ static int shoot_all(struct bny_op *op)
             bny_op_send_failed(op, to, rc, "");
         if (rc != 0)
             break;
-        op->wire_bytes += sends(&op->call, me, to) ? h.len : 0;
+        op->wire_bytes += bny_call_sends(&op->call, me, to) ? h.len : 0;
         moved = 1;
     }
     return moved;
@@ -309,7 +296,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
 
     bny_op_stir(op);
     if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != payload_bytes(op) || s->of[from] ||
-        !sends(&op->call, from, op->comm->rank)) {
+        !bny_call_sends(&op->call, from, op->comm->rank)) {
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                    op->comm->peers[from].world_rank,
                    "rank %d sent %u bytes for %s, rank %d expects %zu", from, msg->hdr.len,
@@ -337,7 +324,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
 
 static int sends_to(const struct bny_op *op, int r)
 {
-    return sends(&op->call, op->comm->rank, r);
+    return bny_call_sends(&op->call, op->comm->rank, r);
 }
 
 static int lacks(const struct bny_op *op, int r)
@@ -358,8 +345,8 @@ static int waits_on(const struct bny_op *op, int r)
 
     if (r == me)
         return 0;
-    return (!s->of[r] && sends(&op->call, r, me)) ||
-           (turn >= s->sent && sends(&op->call, me, r));
+    return (!s->of[r] && bny_call_sends(&op->call, r, me)) ||
+           (turn >= s->sent && bny_call_sends(&op->call, me, r));
 }
 
 const struct bny_path_ops bny_path_oneshot = {

@@ -52,7 +52,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         (op->is_for_call || bny_call_same(&op->call, call))) {
         int same_tag = op->call.tag == call->tag;
         op->is_for_call = 0;
-        op->call = *call;
+        memcpy((char *)&op->call + BNY_CALL_KEY_BYTES, (const char *)call + BNY_CALL_KEY_BYTES,
+               sizeof *call - BNY_CALL_KEY_BYTES);
         if (!same_tag)
             make_sig(op);
         return 0;
@@ -236,8 +237,7 @@ static int is_unsent_to(const struct bny_op *op, int r)
 {
     const struct bny_ep *ep = op->comm->peers[r].ep;
 
-    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->path->sends_to &&
-           op->path->sends_to(op, r);
+    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->path->sends_to(op, r);
 }
 
 static int is_unsent(const struct bny_op *op)
@@ -245,6 +245,8 @@ static int is_unsent(const struct bny_op *op)
     const struct bny_world *w = op->comm->world;
     uint64_t any = 0;
 
+    if (!op->path->sends_to)
+        return 0;
     for (int i = 0; i < w->ntps; i++)
         any |= w->tps[i]->unsent;
     for (int r = 0; any && r < op->comm->n; r++)

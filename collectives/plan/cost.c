@@ -50,6 +50,17 @@ double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
     return m->alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
+/* Less than a message's delay, as none is made; each rank reads what n - 1 others show. */
+double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
+                      const struct bny_cost_model *m)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+
+    double per_byte = s->n > 2 ? 0.75 * m->beta : 2.5 * m->beta;
+
+    return m->alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
+}
+
 /* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
  * out in lines that change hands both ways at once, and all ranks add a part each. */
 double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,

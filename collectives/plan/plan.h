@@ -16,6 +16,7 @@ enum bny_path {
     BNY_PATH_ARRIVAL,   /* a reduction in the order in which ranks come */
     BNY_PATH_DESK,      /* no call's: who hands out the places of such a one */
     BNY_PATH_WRITEBACK, /* an allreduce in shared memory, without messages */
+    BNY_PATH_LINES,     /* a short operation in shared memory, without messages */
     BNY_PATH_COUNT
 };
 
@@ -24,6 +25,29 @@ enum bny_path {
 
 /* Of a write-back allreduce: longest element that must stay whole. */
 #define BNY_WRITEBACK_ELEM_MAX 4096u
+
+/* Of a short operation in lines: the most that a rank shows. */
+#define BNY_LINES_BYTES 4096u
+
+/* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
+static inline size_t bny_lines_part(size_t bytes)
+{
+    size_t unit = bytes < 64 ? 8 : 64;
+
+    return (bytes + unit - 1) & ~(unit - 1);
+}
+
+/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
+static inline size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes)
+{
+    switch (collective) {
+    case BNY_BARRIER: return 0;
+    case BNY_ALLTOALL:
+    case BNY_SCATTER:
+    case BNY_REDUCE_SCATTER: return (size_t)n * bny_lines_part(bytes);
+    default: return bytes;
+    }
+}
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768

@@ -16,12 +16,13 @@
 int bny_schedule_known(const char *name)
 {
     return !strcmp(name, "oneshot") || !strcmp(name, "arrival") || !strcmp(name, "writeback") ||
-           bny_builder_find(name) || bny_direct_find(name) || bny_topology_schedule_known(name);
+           !strcmp(name, "lines") || bny_builder_find(name) || bny_direct_find(name) ||
+           bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
 {
-    static const char *const paths[] = { "oneshot", "arrival", "writeback" };
+    static const char *const paths[] = { "oneshot", "arrival", "writeback", "lines" };
     size_t nb = 0, nd = 0;
 
     while (bny_builders[nb])

@@ -41,15 +41,30 @@ static int writeback_possible(const struct bny_scope *s, const struct bny_call *
                BNY_WRITEBACK_ELEM_MAX;
 }
 
+/* Short operations of ranks that share memory; not stages, as above. A rank that has another
+ * part for each of the others shows them side by side. */
+static int lines_possible(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+
+    return bny_call_row(call)->lines && s->shares_memory && s->n > 1 && s->n <= 64 &&
+           !call->codec && !call->vector && !call->has_set && !call->first && !call->is_stage &&
+           call->count <= BNY_LINES_BYTES &&
+           bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) <=
+               BNY_LINES_BYTES;
+}
+
 /* The schedules that are paths of their own. */
 static int is_path(const char *name)
 {
-    return !strcmp(name, "oneshot") || !strcmp(name, "writeback");
+    return !strcmp(name, "oneshot") || !strcmp(name, "writeback") || !strcmp(name, "lines");
 }
 
 static int path_possible(const struct bny_scope *s, const struct bny_call *call,
                          const char *name)
 {
+    if (!strcmp(name, "lines"))
+        return lines_possible(s, call);
     return !strcmp(name, "oneshot") ? oneshot_possible(s, call) : writeback_possible(s, call);
 }
 
@@ -147,6 +162,8 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
         consider(plan, "oneshot", bny_cost_oneshot(s, call, &m));
     if (writeback_possible(s, call))
         consider(plan, "writeback", bny_cost_writeback(s, call, &m));
+    if (lines_possible(s, call))
+        consider(plan, "lines", bny_cost_lines(s, call, &m));
     if (only) {
         const struct bny_direct_ops *d = bny_direct_find(only);
         double cost = d ? bny_cost_direct(s, d, call, bytes, &m)
@@ -461,6 +478,11 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
     if (!strcmp(plan->schedule, "writeback")) {
         plan->path = BNY_PATH_WRITEBACK;
         plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
+        return 0;
+    }
+    if (!strcmp(plan->schedule, "lines")) {
+        plan->path = BNY_PATH_LINES;
+        plan->chunk_bytes = BNY_LINES_BYTES;
         return 0;
     }
     if (strcmp(plan->schedule, "oneshot") != 0)

@@ -201,13 +201,13 @@ static int waits_elsewhere(const struct bny_op *op)
 }
 
 /* Memory that peers write shows what has come, and nothing else does. Whom we wait for may need
- * this CPU where CPUs are shared: then few looks. */
+ * this CPU where CPUs are shared: then few looks, or one where that is known. */
 static int look_at_memory(struct bny_op *op, int tries)
 {
     int moves = 0;
 
     if (op->comm->world->oversubscribed)
-        tries = LOOKS_CROWDED;
+        tries = !op->path->lacks ? LOOKS_CROWDED : waits_elsewhere(op) ? LOOKS_SHARED : 1;
     for (int i = 0; i < tries && moves < MOVES_MAX; i++) {
         if (op->path->poll(op)) {
             if (bny_op_is_done(op))

@@ -14,6 +14,19 @@ _Static_assert(sizeof(struct said) == 16, "wire format");
 
 /* ---- making ---- */
 
+/* Behind the head and the loans, on a page of their own. */
+static size_t cells_at(int n)
+{
+    size_t loans = sizeof(struct bny_area_loan) * BNY_PASS_ENTRIES * (size_t)n;
+
+    return (sizeof(struct bny_pass_head) + loans + 4095) & ~(size_t)4095;
+}
+
+static struct bny_cells *cells_in(void *area, int n)
+{
+    return (struct bny_cells *)(void *)((char *)area + cells_at(n));
+}
+
 static struct bny_writeback *make(struct banyan_comm *c)
 {
     struct bny_writeback *w = calloc(1, sizeof *w);
@@ -27,7 +40,8 @@ static struct bny_writeback *make(struct banyan_comm *c)
         return NULL;
     }
     bny_pass_shape_init(&w->shape, c->n, c->scope.oversubscribed,
-                        sizeof(struct bny_area_loan) * BNY_PASS_ENTRIES * (size_t)c->n);
+                        cells_at(c->n) - sizeof(struct bny_pass_head) +
+                            sizeof(struct bny_cells));
     w->tp = c->peers[c->rank == 0 ? 1 : 0].ep->tp;
     w->untold = w->unmapped = c->n - 1;
     if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, c->n - 1, &mem, &w->id) != 0) {
@@ -36,6 +50,8 @@ static struct bny_writeback *make(struct banyan_comm *c)
         return NULL;
     }
     w->peers[c->rank].area = mem;
+    w->peers[c->rank].cells = cells_in(mem, c->n);
+    bny_cells_init(w->peers[c->rank].cells);
     return w;
 }
 
@@ -98,8 +114,9 @@ int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
     return !w->untold && !w->unmapped;
 }
 
-int bny_area_message(struct bny_writeback *w, struct banyan_comm *comm, int from,
-                     const struct bny_msg *msg)
+/* 0, or -1: it makes no sense. */
+static int take(struct bny_writeback *w, struct banyan_comm *comm, int from,
+                const struct bny_msg *msg)
 {
     struct bny_area_peer *p = &w->peers[from];
     struct said said;
@@ -112,8 +129,20 @@ int bny_area_message(struct bny_writeback *w, struct banyan_comm *comm, int from
     p->area = w->tp->ops->area_take(comm->peers[from].ep, said.id, w->shape.area_bytes);
     if (!p->area)
         return -1;
+    p->cells = cells_in(p->area, comm->n);
     w->unmapped--;
     return 0;
+}
+
+void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct banyan_comm *c = op->comm;
+
+    if (take(c->writeback, c, from, msg) != 0)
+        bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_EPROTO, c->peers[from].world_rank,
+                   "rank %d: rank %d sent no area for %s that can be used", c->rank, from,
+                   bny_call_name(&op->call));
+    bny_msg_release(&c->world->held, msg);
 }
 
 /* ---- places ---- */

@@ -7,6 +7,7 @@
 
 #include "base/ring.h"
 #include "collectives/op/op.h"
+#include "collectives/writeback/cells.h"
 #include "collectives/writeback/pass.h"
 
 struct bny_writeback { /* of a communicator */
@@ -16,10 +17,20 @@ struct bny_writeback { /* of a communicator */
     int untold, unmapped; /* peers */
     struct bny_area_peer {
         struct bny_pass_head *area; /* NULL: not mapped yet */
+        struct bny_cells *cells;    /* in it */
+        uint32_t done;              /* what it has told in them, when they were looked at */
         uint8_t told, said;         /* the transport has been told, and the peer in a message */
     } * peers;                      /* [n] */
     struct bny_link queue;          /* operations without a place, in order */
     uint32_t entries, slices;       /* in use: bit masks */
+    /* Short operations (lines.c), which have cells instead */
+    struct bny_link lines; /* under way, in order */
+    uint32_t lines_next;   /* the number after the latest one's */
+    struct bny_cell_use {
+        uint32_t seq;                                /* for which operation it was used last; */
+        int used;                                    /* 0: for none */
+    } cell_use[BNY_CELLS], slot_use[BNY_CELL_SLOTS]; /* ours */
+    uint16_t history;                                /* of all that have begun */
 };
 
 /* What a rank lends to another one for an operation: a window over its output, and over its
@@ -42,9 +53,8 @@ struct bny_writeback *bny_area_get(struct banyan_comm *comm);
 /* Tells peers that do not know it yet, under the operation's header. 1: all peers' are mapped,
  * 0: not yet, or an error, of *rank. */
 int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank);
-/* A peer's message about its area. 0, or -1: it makes no sense. Does not release msg. */
-int bny_area_message(struct bny_writeback *w, struct banyan_comm *comm, int from,
-                     const struct bny_msg *msg);
+/* A peer's message about its area: one that makes no sense is reported. Takes msg. */
+void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg);
 /* A place for operation number seq, whose link stands first in the queue, which it leaves: 1
  * and *slice; 0: none is free. */
 int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,

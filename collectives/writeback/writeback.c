@@ -227,6 +227,7 @@ static void tell(struct bny_op *op)
     s->pass.told = 0;
     s->counted = s->pass.handed;
     op->wire_bytes += handed;
+    bny_counter_add(&tp->messages, (uint64_t)op->comm->n - 1);
     bny_counter_add(&tp->wire_bytes, handed);
     bny_counter_add(&tp->copied_bytes, s->pass.copied);
     s->pass.copied = 0;
@@ -270,17 +271,6 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static void message(struct bny_op *op, int from, struct bny_msg *msg)
-{
-    struct banyan_comm *c = op->comm;
-
-    if (bny_area_message(c->writeback, c, from, msg) != 0)
-        bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_EPROTO, c->peers[from].world_rank,
-                   "rank %d: rank %d sent no area for %s that can be used", c->rank, from,
-                   bny_call_name(&op->call));
-    bny_msg_release(&c->world->held, msg);
-}
-
 static void drop(struct bny_op *op, int result)
 {
     struct wb *s = wb_of(op);
@@ -316,7 +306,7 @@ const struct bny_path_ops bny_path_writeback = {
     .start = start,
     .advance = advance,
     .poll = advance,
-    .message = message,
+    .message = bny_area_message,
     .drop = drop,
     .close = close,
     .waits_on = waits_on,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The write-back allreduce: a path for ranks that share memory, without messages. */
+/* Two paths for ranks that share memory, without messages: the write-back allreduce, and short
+ * operations in lines that peers read. */
 #ifndef BNY_COLLECTIVES_WRITEBACK_H
 #define BNY_COLLECTIVES_WRITEBACK_H
 
 #include "collectives/op/path.h"
 
-extern const struct bny_path_ops bny_path_writeback;
+extern const struct bny_path_ops bny_path_writeback, bny_path_lines;
 
 struct banyan_comm;
 /* What a communicator has of it; its operations are over. Lock held. */

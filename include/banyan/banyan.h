@@ -342,7 +342,7 @@ struct banyan_stats {
     uint64_t ops; /* operations completed */
     uint64_t
         wire_bytes; /* payload bytes this rank handed to transports (puts and pulls included) */
-    uint64_t messages;     /* messages this rank sent */
+    uint64_t messages; /* messages this rank sent; news for a peer in shared memory are one */
     uint64_t copied_bytes; /* payload bytes copied by the CPU besides the reduction itself */
     uint64_t sleeps;       /* times a wait slept in the kernel */
     uint64_t replaced; /* connections (verbs: queue pairs) of this rank that were replaced, with

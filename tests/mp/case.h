@@ -66,6 +66,7 @@ extern const struct mp_case cases_trouble[];
 extern const struct mp_case cases_grow[];
 extern const struct mp_case cases_arrival[];
 extern const struct mp_case cases_writeback[];
+extern const struct mp_case cases_lines[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */
 void case_fail(const struct test *t, const char *file, int line, const char *what,

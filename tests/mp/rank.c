@@ -45,6 +45,7 @@ static const struct mp_case *const tables[] = {
     cases_lgc,
     cases_survive, cases_trouble, cases_grow, cases_arrival,
     cases_writeback,
+    cases_lines,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Short operations between ranks that share memory. Every rank shows in its cell (cells.h) what
+ * the operation is, and what others need of it; who needs something reads it there, and adds in
+ * the order of the ranks. One line changes hands between two ranks where that is enough. No
+ * message is sent but the first one of a communicator, by which areas become known, and nobody
+ * waits but for what he needs: a root that broadcasts goes on.
+ *
+ * What an operation is is compared by whoever waits. Ranks that differ in one where neither
+ * waits for the other, two roots of broadcasts for example, are told by the next operation in
+ * which one does: `history`. */
+#include "collectives/writeback/writeback.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/local/local.h"
+#include "collectives/op/op.h"
+#include "collectives/writeback/area.h"
+
+struct lines {            /* the path's state of an operation */
+    struct bny_link link; /* of the communicator's, in order */
+    struct bny_op *op;
+    struct bny_cell_key key;
+    size_t bytes, part, all;        /* of the count; from part to part; what a rank shows */
+    int next;                       /* all ranks before it have shown what we need */
+    const struct bny_cell *missing; /* its cell, once we have looked */
+    uint8_t is_shown, failed;
+};
+
+static struct lines *lines_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_LINES];
+}
+
+static int init(struct bny_op *op)
+{
+    struct lines *s = lines_of(op);
+
+    if (!s)
+        s = op->of_path[BNY_PATH_LINES] = calloc(1, sizeof *s);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->op = op;
+    s->bytes = op->call.collective == BNY_BARRIER ? 0 : op->call.count * op->esz;
+    s->part = bny_lines_part(s->bytes);
+    s->all = bny_lines_bytes((enum bny_collective)op->call.collective, op->comm->n, s->bytes);
+    return 0;
+}
+
+static void lines_free(struct bny_op *op)
+{
+    free(lines_of(op));
+    op->of_path[BNY_PATH_LINES] = NULL;
+}
+
+static int start(struct bny_op *op)
+{
+    struct bny_writeback *w = bny_area_get(op->comm);
+    struct lines *s = lines_of(op);
+    uint32_t seq = bny_op_seq(op);
+
+    if (!w)
+        return -BANYAN_ENOMEM;
+    s->key = bny_cell_key(seq, &op->sig, w->history);
+    s->next = 0;
+    s->missing = NULL;
+    s->is_shown = s->failed = 0;
+    w->history = bny_cell_history(&s->key);
+    if (bny_ring_is_empty(&w->lines) && w->lines_next != seq) /* others were no short ones */
+        atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq, memory_order_release);
+    w->lines_next = seq + 1;
+    bny_link_in(&w->lines, &s->link);
+    return 0;
+}
+
+/* ---- showing ---- */
+
+/* Are all ranks done with what it was used for last? */
+static int is_free(struct bny_writeback *w, const struct bny_cell_use *u, uint32_t seq, int n)
+{
+    if (!u->used)
+        return 1;
+    for (int r = 0; r < n; r++) {
+        struct bny_area_peer *p = &w->peers[r];
+
+        if ((int32_t)(p->done - u->seq) > 0)
+            continue;
+        p->done = atomic_load_explicit(&p->cells->done, memory_order_acquire);
+        /* The second: so long ago that numbers have gone half round. */
+        if ((int32_t)(p->done - u->seq) <= 0 && (int32_t)(p->done + BNY_CELL_SLOTS - seq) <= 0)
+            return 0;
+    }
+    return 1;
+}
+
+static void fill(const struct bny_op *op, const struct lines *s, char *to)
+{
+    int n = op->comm->n, me = op->comm->rank;
+    const struct bny_call *call = &op->call;
+
+    switch (call->collective) {
+    case BNY_BARRIER: return;
+    case BNY_BROADCAST:
+        if (me == call->root)
+            bny_local_place(to, op->out, s->bytes);
+        return;
+    case BNY_GATHER:
+        if (me == call->root)
+            return;
+        break;
+    case BNY_SCATTER:
+        if (me != call->root)
+            return; /* fall through */
+    case BNY_ALLTOALL:
+    case BNY_REDUCE_SCATTER:
+        for (int r = 0; r < n; r++)
+            if (r != me || call->collective == BNY_REDUCE_SCATTER)
+                bny_local_place(to + (size_t)r * s->part, op->in + (size_t)r * s->bytes,
+                                s->bytes);
+        return;
+    default: break;
+    }
+    bny_local_place(to, op->in, s->bytes);
+}
+
+/* Ranks that sleep wake, and statistics. */
+static void tell(struct bny_op *op, const struct lines *s)
+{
+    struct bny_tp *tp = op->comm->writeback->tp;
+    uint64_t handed = 0, messages = 0;
+
+    for (int r = 0; r < op->comm->n; r++)
+        if (bny_call_sends(&op->call, op->comm->rank, r)) {
+            tp->ops->area_wake(op->comm->peers[r].ep);
+            handed += s->bytes;
+            messages++;
+        }
+    op->wire_bytes += handed;
+    bny_counter_add(&tp->messages, messages);
+    bny_counter_add(&tp->wire_bytes, handed);
+    bny_counter_add(&tp->copied_bytes, s->bytes);
+}
+
+/* Do all know each other's areas? */
+static int have_met(struct bny_op *op, struct lines *s)
+{
+    struct bny_writeback *w = op->comm->writeback;
+    int rank = 0, rc = bny_area_meet(w, op, &rank);
+
+    if (rc < 0) {
+        s->failed = 1;
+        bny_op_send_failed(op, rank, rc, "");
+    }
+    return rc == 1;
+}
+
+/* 1: shown, 0: not yet. */
+static int show(struct bny_op *op, struct lines *s)
+{
+    struct bny_writeback *w = op->comm->writeback;
+    struct bny_cells *own = w->peers[op->comm->rank].cells;
+    uint32_t seq = bny_op_seq(op);
+    struct bny_cell_use *cell = &w->cell_use[seq % BNY_CELLS],
+                        *slot = &w->slot_use[seq % BNY_CELL_SLOTS];
+
+    if (((w->untold | w->unmapped) && !have_met(op, s)) || !is_free(w, cell, seq, op->comm->n))
+        return 0;
+    if (s->all > BNY_CELL_INLINE) {
+        if (!is_free(w, slot, seq, op->comm->n))
+            return 0;
+        *slot = (struct bny_cell_use){ seq, 1 };
+    }
+    *cell = (struct bny_cell_use){ seq, 1 };
+    fill(op, s, bny_cell_payload(own, seq, s->all));
+    bny_cell_show(bny_cell_of(own, seq), &s->key);
+    s->is_shown = 1;
+    tell(op, s);
+    return 1;
+}
+
+/* ---- reading ---- */
+
+static const char *shown_by(const struct bny_op *op, const struct lines *s, int r)
+{
+    return bny_cell_payload(op->comm->writeback->peers[r].cells, bny_op_seq(op), s->all);
+}
+
+/* Of all ranks' operands, which lie `at` bytes into what they show. */
+static void add(struct bny_op *op, const struct lines *s, size_t at)
+{
+    const struct bny_call *call = &op->call;
+    const char *acc = shown_by(op, s, 0) + at;
+
+    for (int r = 1; r < op->comm->n; r++) {
+        bny_local_reduce(&call->redop, call->dtype, op->out, acc, shown_by(op, s, r) + at,
+                         call->count);
+        acc = op->out;
+    }
+    if (bny_call_averages(call))
+        bny_divide(op->out, op->out, call->count, call->dtype, op->comm->n);
+}
+
+/* Blocks of all ranks to their places. Our own may be there. */
+static void collect(struct bny_op *op, const struct lines *s, size_t at, const char *own)
+{
+    for (int r = 0; r < op->comm->n; r++) {
+        char *to = op->out + (size_t)r * s->bytes;
+
+        if (r == op->comm->rank)
+            bny_local_copy(to, own, s->bytes);
+        else
+            bny_local_place(to, shown_by(op, s, r) + at, s->bytes);
+    }
+}
+
+static void combine(struct bny_op *op, const struct lines *s)
+{
+    int me = op->comm->rank, root = op->call.root;
+
+    switch (op->call.collective) {
+    case BNY_ALLREDUCE: add(op, s, 0); return;
+    case BNY_REDUCE:
+        if (me == root)
+            add(op, s, 0);
+        return;
+    case BNY_REDUCE_SCATTER: add(op, s, (size_t)me * s->part); return;
+    case BNY_BROADCAST:
+        if (me != root)
+            bny_local_place(op->out, shown_by(op, s, root), s->bytes);
+        return;
+    case BNY_SCATTER:
+        if (me != root)
+            bny_local_place(op->out, shown_by(op, s, root) + (size_t)me * s->part, s->bytes);
+        else
+            bny_local_copy(op->out, op->in + (size_t)me * s->bytes, s->bytes);
+        return;
+    case BNY_GATHER:
+        if (me != root)
+            return; /* fall through */
+    case BNY_ALLGATHER: collect(op, s, 0, op->in); return;
+    case BNY_ALLTOALL:
+        collect(op, s, (size_t)me * s->part, op->in + (size_t)me * s->bytes);
+        return;
+    default: return;
+    }
+}
+
+/* ---- ranks that differ ---- */
+
+static struct bny_msg as_message(const struct bny_op *op, const struct bny_cell_key *k)
+{
+    return (struct bny_msg){ .hdr = { .comm = op->comm->id,
+                                      .seq = (uint32_t)(k->word >> 32),
+                                      .kind = BNY_MSG_DATA,
+                                      .sig = bny_cell_sig(k) } };
+}
+
+static const uint64_t history_bits = (uint64_t)0xffff << 16;
+
+/* They called different ones before this: which, if that is still there? */
+static void report_past(struct bny_op *op, int r)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_area_peer *peers = c->writeback->peers;
+
+    for (uint32_t i = 0; i < BNY_CELLS; i++) {
+        struct bny_cell_key theirs = bny_cell_read(&peers[r].cells->cell[i]),
+                            ours = bny_cell_read(&peers[c->rank].cells->cell[i]);
+
+        if (theirs.word >> 32 == ours.word >> 32 &&
+            (theirs.word != ours.word || ((theirs.what ^ ours.what) & ~history_bits))) {
+            struct bny_msg msg = as_message(op, &theirs);
+            bny_mismatch_past(c, r, &msg);
+            return;
+        }
+    }
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[r].world_rank,
+               "rank %d and rank %d called different operations before operation %u",
+               c->rank < r ? c->rank : r, c->rank < r ? r : c->rank, bny_op_seq(op));
+}
+
+/* Rank r runs something else under this number, once. */
+static void differs(struct bny_op *op, struct lines *s, int r, const struct bny_cell_key *k)
+{
+    s->failed = 1;
+    if (k->word == s->key.word && !((k->what ^ s->key.what) & ~history_bits)) {
+        report_past(op, r);
+    } else {
+        struct bny_msg msg = as_message(op, k);
+        bny_mismatch_report(op, r, &msg);
+    }
+}
+
+/* ---- going on ---- */
+
+static const struct bny_cell *cell_of(const struct bny_op *op, int r)
+{
+    return bny_cell_of(op->comm->writeback->peers[r].cells, bny_op_seq(op));
+}
+
+/* 1: something new has been shown. */
+static int look(struct bny_op *op, struct lines *s)
+{
+    int from = s->next;
+
+    for (; s->next < op->comm->n && !s->failed; s->next++) {
+        struct bny_cell_key k;
+
+        if (!bny_call_sends(&op->call, s->next, op->comm->rank))
+            continue;
+        s->missing = cell_of(op, s->next);
+        if (!bny_cell_has(s->missing, bny_op_seq(op)))
+            break;
+        k = bny_cell_read(s->missing);
+        if (k.word != s->key.word || k.what != s->key.what)
+            differs(op, s, s->next, &k);
+    }
+    return s->next > from;
+}
+
+static int advance(struct bny_op *op)
+{
+    struct lines *s = lines_of(op);
+    int moved = 0;
+
+    if (!s->failed && (s->is_shown || (moved = show(op, s))))
+        moved |= look(op, s);
+    if (s->next == op->comm->n && !s->failed) {
+        combine(op, s);
+        bny_op_complete(op, 0);
+        return 1;
+    }
+    bny_op_stir(op);
+    return moved;
+}
+
+/* The same, where most often nothing has come. */
+static int poll(struct bny_op *op)
+{
+    const struct lines *s = lines_of(op);
+
+    return s->missing && !bny_cell_has(s->missing, bny_op_seq(op)) ? 0 : advance(op);
+}
+
+/* Others may use their cells of it again. */
+static void drop(struct bny_op *op, int result)
+{
+    struct bny_writeback *w = op->comm->writeback;
+    struct lines *s = lines_of(op);
+    uint32_t done = w->lines_next;
+
+    bny_link_out(&s->link);
+    if (!bny_ring_is_empty(&w->lines))
+        done = bny_op_seq(BNY_LINK_OF(w->lines.next, struct lines, link)->op);
+    atomic_store_explicit(&w->peers[op->comm->rank].cells->done, done, memory_order_release);
+}
+
+static int lacks(const struct bny_op *op, int r)
+{
+    return bny_call_sends(&op->call, r, op->comm->rank) &&
+           !bny_cell_has(cell_of(op, r), bny_op_seq(op));
+}
+
+static int has_sent(const struct bny_op *op)
+{
+    return lines_of(op)->is_shown;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct bny_writeback *w = op->comm->writeback;
+    const struct lines *s = lines_of(op);
+
+    if (r == op->comm->rank)
+        return 0;
+    if (w->untold || w->unmapped)
+        return !w->peers[r].area || !w->peers[r].said;
+    if (!s->is_shown) {
+        uint32_t done = atomic_load_explicit(&w->peers[r].cells->done, memory_order_relaxed),
+                 before = s->all > BNY_CELL_INLINE ? BNY_CELL_SLOTS : BNY_CELLS;
+
+        if ((int32_t)(done + before - bny_op_seq(op)) <= 0)
+            return 1;
+    }
+    return lacks(op, r);
+}
+
+const struct bny_path_ops bny_path_lines = {
+    .init = init,
+    .start = start,
+    .advance = advance,
+    .poll = poll,
+    .message = bny_area_message,
+    .drop = drop,
+    .waits_on = waits_on,
+    .lacks = lacks,
+    .has_sent = has_sent,
+    .free = lines_free,
+};

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Short operations in lines: any collective, type and operation, many in flight on two
+ * communicators by turns, more of them than there are cells; ranks that run ahead; and ranks
+ * that differ. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/mp/call.h"
+
+#define FLIGHT 40 /* more than cells */
+#define ROUNDS 12
+
+/* s is the same on all ranks, own is this rank's. */
+static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
+{
+    static const size_t edges[] = { 0, 1, 47, 48, 49, 63, 64, 65, 240, 241, 1000 };
+    size_t unit, most;
+
+    do
+        call_random(c, n, 1 << 16, bny_rng_next(s), bny_rng_next(own));
+    while (c->coll == C_SENDRECV);
+    unit = model_unit(c->op);
+    most = 5000 / banyan_dtype_bytes(c->dtype) / unit; /* a little beyond what fits */
+    c->count = edges[bny_rng_below(s, sizeof edges / sizeof *edges)] % (most + 1) * unit;
+    c->schedule = bny_rng_below(s, 3) ? "lines" : NULL;
+    c->chunk_bytes = 0;
+    c->deterministic = (int)bny_rng_below(s, 3) - 1;
+}
+
+static int lines(struct test *t)
+{
+    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
+    struct call call[FLIGHT];
+    struct bound *bound[FLIGHT];
+    struct banyan_request *rq[FLIGHT][2];
+    struct banyan_comm *other;
+    int rc[FLIGHT], refused = 0, all = 0;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
+    for (int round = 0; round < ROUNDS; round++) {
+        int n = 1 + (int)bny_rng_below(&s, FLIGHT), times = 1 + (int)bny_rng_below(&s, 2);
+        int at = (int)bny_rng_below(&own, (uint64_t)n);
+
+        for (int i = 0; i < n; i++) {
+            draw(&call[i], t->n, &s, &own);
+            times = call[i].in_place ? 1 : times;
+            bound[i] = call_open(t, bny_rng_below(&s, 2) ? other : t->comm, &call[i]);
+            memset(rq[i], 0, sizeof rq[i]);
+            rc[i] = call_issue(bound[i], rq[i]);
+            all += rc[i] == 0;
+        }
+        for (int k = 0; k < times; k++) {
+            for (int i = 0; i < n; i++)
+                if (rc[i] == 0)
+                    CHECK_OK(t, banyan_start(rq[i][0]));
+            for (int i = 0; i < n; i++)
+                if (rc[(at + i) % n] == 0)
+                    CHECK_OK(t, banyan_wait(rq[(at + i) % n][0], -1));
+        }
+        for (int i = 0; i < n; i++) {
+            if (rc[i] == 0)
+                CHECK_OK(t, banyan_request_free(rq[i][0]));
+            refused += call_close(t, bound[i], rc[i]);
+        }
+    }
+    CHECK(t, all > refused, "%d calls, %d refused", all, refused);
+    CHECK_OK(t, banyan_comm_finalize(other));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* Blocking calls in which one rank need not wait for the others: it runs ahead as far as there
+ * are cells, and what it showed stays until all have read it. */
+static int lines_ahead(struct test *t)
+{
+    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint32_t buf[1000], all[1000 * MP_RANKS_MAX / 8];
+    int n = t->n, root = 0;
+
+    o.schedule = "lines";
+    for (uint32_t i = 0; i < 3000; i++) {
+        size_t count = 1 + bny_rng_below(&s, i % 7 ? 50 : 900 / (size_t)n);
+
+        if (bny_rng_below(&s, 40) == 0)
+            root = (int)bny_rng_below(&s, (uint64_t)n);
+        for (volatile uint64_t k = bny_rng_below(&own, 300); k; k--)
+            ;
+        for (size_t e = 0; e < count; e++)
+            buf[e] =
+                t->rank == root || i % 3 == 1 ? i + (uint32_t)e * 7 + (uint32_t)t->rank : 0;
+        if (i % 3 == 0) {
+            CHECK_OK(t, banyan_broadcast(buf, count, BANYAN_U32, root, t->comm, &o));
+            for (size_t e = 0; e < count; e++)
+                CHECK(t, buf[e] == i + (uint32_t)e * 7 + (uint32_t)root, "call %u", i);
+        } else if (i % 3 == 1) {
+            CHECK_OK(t, banyan_gather(buf, all, count, BANYAN_U32, root, t->comm, &o));
+            for (size_t e = 0; t->rank == root && e < count * (size_t)n; e++)
+                CHECK(t, all[e] == i + (uint32_t)(e % count) * 7 + (uint32_t)(e / count),
+                      "call %u", i);
+        } else {
+            for (size_t e = 0; e < count * (size_t)n; e++)
+                all[e] = i * 3 + (uint32_t)e;
+            CHECK_OK(t, banyan_scatter(all, buf, count, BANYAN_U32, root, t->comm, &o));
+            for (size_t e = 0; e < count; e++)
+                CHECK(t, buf[e] == i * 3 + (uint32_t)(e + count * (size_t)t->rank), "call %u",
+                      i);
+        }
+    }
+    return 0;
+}
+
+/* The last rank calls something else: the error names both. arg: what differs. */
+static int lines_differs(struct test *t)
+{
+    static char buf[1 << 13];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t count = 100;
+    enum banyan_dtype type = BANYAN_F32;
+    banyan_op op = BANYAN_SUM;
+    int other = t->rank == t->n - 1, rc;
+
+    o.schedule = "lines";
+    CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
+    if (!strcmp(t->arg, "roots")) { /* both complete; the next operation shows it */
+        rc = banyan_broadcast(buf, 1, type, other ? t->rank : 0, t->comm, &o);
+        for (int i = 0; i < 3 && rc == 0; i++)
+            rc = banyan_barrier(t->comm, NULL);
+        CHECK(t, rc == -BANYAN_EMISMATCH, "returned %d (%s)", rc, banyan_strerror(rc));
+        CHECK_HAS(t, banyan_last_error(), "broadcast");
+        return 0;
+    }
+    if (other && !strcmp(t->arg, "count"))
+        count++;
+    if (other && !strcmp(t->arg, "type"))
+        type = BANYAN_I32;
+    if (other && !strcmp(t->arg, "op"))
+        op = BANYAN_MAX;
+    if (other && !strcmp(t->arg, "tag"))
+        o.tag = 7;
+    if (other && !strcmp(t->arg, "schedule"))
+        o.schedule = "star";
+    if (other && !strcmp(t->arg, "barrier"))
+        rc = banyan_barrier(t->comm, NULL);
+    else
+        rc = other && !strcmp(t->arg, "collective")
+                 ? banyan_allgather(buf, buf + 4096, 10, BANYAN_U8, t->comm, NULL)
+                 : banyan_allreduce(buf, buf, count, type, op, t->comm, &o);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "%s: returned %d (%s)", t->arg, rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "rank");
+    return 0;
+}
+
+const struct mp_case cases_lines[] = {
+    { "lines", lines, 0 },
+    { "lines_ahead", lines_ahead, 0 },
+    { "lines_differs", lines_differs, CASE_FAILS },
+    { NULL, NULL, 0 },
+};

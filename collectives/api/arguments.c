@@ -187,14 +187,12 @@ static int is_too_far(const size_t *counts, const size_t *displs, int n, size_t 
     return 0;
 }
 
-int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call)
+static int check_long(const struct banyan_comm *comm, const struct bny_call *call)
 {
     size_t most = PTRDIFF_MAX / banyan_dtype_bytes(call->dtype);
     const size_t *const counts[2] = { call->scounts, call->rcounts };
     const size_t *const displs[2] = { call->sdispls, call->rdispls };
 
-    if (!call->vector && call->count <= UINT32_MAX && comm->n < 1 << 24) /* no division */
-        return 0;
     if (call->count > most / (size_t)comm->n)
         return bny_fail(BANYAN_EINVAL,
                         "count: %zu elements of %s for %d ranks are more than memory can hold",
@@ -209,6 +207,13 @@ int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call
                 "displs: one lies beyond all memory; they count elements from the buffer on");
     }
     return 0;
+}
+
+int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call)
+{
+    if (!call->vector && call->count <= UINT32_MAX && comm->n < 1 << 24) /* no division */
+        return 0;
+    return check_long(comm, call);
 }
 
 static int is_sum(const struct bny_call *call)

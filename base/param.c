@@ -119,8 +119,8 @@ static const struct param params[] = {
     { "BANYAN_CPU_MASK", "bits", "-1",
       "instruction sets to use: 1 AVX2, 2 AVX-512, 4 NEON; 0 scalar", -1, 1 << 30 },
     { "BANYAN_TUNE", "0|1|file", "1",
-      "what this host does faster is measured once, in milliseconds, and kept in the user's "
-      "cache; or in this file; 0: neither, defaults hold",
+      "what this host does faster is measured by its first jobs, in milliseconds, and the best "
+      "kept in the user's cache; or in this file; 0: neither, defaults hold",
       0, 0 },
     { "BANYAN_ID", "hex", "", "the job's id, set by banyan_run", 0, 0 },
     { "BANYAN_RANK", "rank", "", "this process's rank, set by banyan_run", 0, 0 },

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     memcpy(text, data, n);
     if (bny_shm_tune_parse(&t, text, n, HOST)) {
-        EXPECT(t.host == HOST && t.hand_ns > 0);
+        EXPECT(t.host == HOST && t.hand_ns > 0 && t.runs <= SHM_TUNE_RUNS);
         EXPECT(bny_shm_tune_format(&t, again, sizeof again) == n && !memcmp(text, again, n));
         from = bny_shm_tune_zcopy_min(&t, 1);
         EXPECT(from == SHM_TUNE_NEVER || from == bny_shm_tune_sizes[0] ||

@@ -13,7 +13,7 @@
 /* A file of this host by which the single copy wins from the k-th size on; 3: never. */
 static void believe(char *path, size_t cap, int k)
 {
-    struct shm_tune t = { .host = bny_shm_tune_host(), .hand_ns = 100 };
+    struct shm_tune t = { .host = bny_shm_tune_host(), .runs = SHM_TUNE_RUNS, .hand_ns = 100 };
     char text[SHM_TUNE_TEXT];
     size_t n;
     int fd;

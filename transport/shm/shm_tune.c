@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -211,6 +212,7 @@ int bny_shm_tune_measure(struct shm_tune *t)
 
     memset(t, 0, sizeof *t);
     t->host = bny_shm_tune_host();
+    t->runs = 1;
     if (!single_copy_works() || !pick_cpu(&g.cpus))
         return 0;
     mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
@@ -246,6 +248,22 @@ uint32_t bny_shm_tune_zcopy_min(const struct shm_tune *t, uint32_t otherwise)
     for (int i = SHM_TUNE_SIZES; i-- > 0 && t->single_ns[i] / 4 * 5 < t->ring_ns[i];)
         from = bny_shm_tune_sizes[i];
     return from;
+}
+
+static void least_of(uint32_t *a, uint32_t b)
+{
+    if (b && (!*a || b < *a))
+        *a = b;
+}
+
+void bny_shm_tune_merge(struct shm_tune *t, const struct shm_tune *latest)
+{
+    least_of(&t->hand_ns, latest->hand_ns);
+    for (int i = 0; i < SHM_TUNE_SIZES; i++) {
+        least_of(&t->ring_ns[i], latest->ring_ns[i]);
+        least_of(&t->single_ns[i], latest->single_ns[i]);
+    }
+    t->runs += t->runs < SHM_TUNE_RUNS;
 }
 
 /* ---- the file ---- */
@@ -304,10 +322,10 @@ int bny_shm_tune_path(char *path, size_t cap)
 size_t bny_shm_tune_format(const struct shm_tune *t, char *text, size_t cap)
 {
     int n = snprintf(text, cap,
-                     "banyan-tune 1\nhost %016" PRIx64 "\nhand_ns %" PRIu32 "\nring_ns %" PRIu32
-                     " %" PRIu32 " %" PRIu32 "\nsingle_ns %" PRIu32 " %" PRIu32 " %" PRIu32
-                     "\nend\n",
-                     t->host, t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2],
+                     "banyan-tune 2\nhost %016" PRIx64 "\nruns %" PRIu32 "\nhand_ns %" PRIu32
+                     "\nring_ns %" PRIu32 " %" PRIu32 " %" PRIu32 "\nsingle_ns %" PRIu32
+                     " %" PRIu32 " %" PRIu32 "\nend\n",
+                     t->host, t->runs, t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2],
                      t->single_ns[0], t->single_ns[1], t->single_ns[2]);
 
     return n > 0 && (size_t)n < cap ? (size_t)n : 0;
@@ -324,15 +342,16 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
     memcpy(copy, text, len);
     copy[len] = '\0';
     if (sscanf(copy,
-               "banyan-tune 1 host %" SCNx64 " hand_ns %" SCNu32 " ring_ns %" SCNu32 " %" SCNu32
-               " %" SCNu32 " single_ns %" SCNu32 " %" SCNu32 " %" SCNu32,
-               &got.host, &got.hand_ns, &got.ring_ns[0], &got.ring_ns[1], &got.ring_ns[2],
-               &got.single_ns[0], &got.single_ns[1], &got.single_ns[2]) != 8)
+               "banyan-tune 2 host %" SCNx64 " runs %" SCNu32 " hand_ns %" SCNu32
+               " ring_ns %" SCNu32 " %" SCNu32 " %" SCNu32 " single_ns %" SCNu32 " %" SCNu32
+               " %" SCNu32,
+               &got.host, &got.runs, &got.hand_ns, &got.ring_ns[0], &got.ring_ns[1],
+               &got.ring_ns[2], &got.single_ns[0], &got.single_ns[1], &got.single_ns[2]) != 9)
         return 0;
     /* Whatever scanf lets pass, and a file that was cut. */
     if (bny_shm_tune_format(&got, again, sizeof again) != len || memcmp(copy, again, len) != 0)
         return 0;
-    if (got.host != host || !got.hand_ns || got.hand_ns > NS_MAX)
+    if (got.host != host || got.runs > SHM_TUNE_RUNS || !got.hand_ns || got.hand_ns > NS_MAX)
         return 0;
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
         if (!got.ring_ns[i] || got.ring_ns[i] > NS_MAX || !got.single_ns[i] ||
@@ -342,7 +361,9 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
     return 1;
 }
 
-static int read_file(struct shm_tune *t, const char *path)
+/* *lately: it was written a moment ago. A clock that was set back may say so for a while, or
+ * never: then there is a run more, or less. */
+static int read_file(struct shm_tune *t, const char *path, int *lately)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     char text[SHM_TUNE_TEXT];
@@ -351,8 +372,10 @@ static int read_file(struct shm_tune *t, const char *path)
 
     if (fd < 0)
         return 0;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid()) {
         n = read(fd, text, sizeof text);
+        *lately = time(NULL) - st.st_mtime < SHM_TUNE_AGE_S;
+    }
     close(fd);
     return n > 0 && bny_shm_tune_parse(t, text, (size_t)n, bny_shm_tune_host());
 }
@@ -384,13 +407,13 @@ static int open_folder(const char *path)
     return -1;
 }
 
-/* The lock goes with the process that has it. */
-static int lock_folder(int fd)
+/* The lock goes with the process that has it. Who has numbers does not wait for it. */
+static int lock_folder(int fd, int wait)
 {
     uint64_t deadline = bny_now_ns() + LOCK_NS;
 
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || bny_now_ns() > deadline)
+        if (!wait || (errno != EWOULDBLOCK && errno != EINTR) || bny_now_ns() > deadline)
             return 0;
         nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
     }
@@ -412,36 +435,60 @@ static void write_file(int folder, const char *path, const struct shm_tune *t)
         struct stat st;
 
         if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-            unlink(path); /* what another kernel left, or garbage */
+            unlink(path); /* fewer runs, what another kernel left, or garbage */
         if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
             bny_info("shm: %s cannot be written: %s", path, strerror(errno));
     }
     close(fd);
 }
 
+static int is_enough(const struct shm_tune *t, int lately)
+{
+    return lately || t->runs >= SHM_TUNE_RUNS;
+}
+
+/* Measures, unless somebody has done so meanwhile. `have`: *t has numbers. Lock held. */
+static int add_run(int folder, const char *path, struct shm_tune *t, int have)
+{
+    struct shm_tune latest;
+    int lately = 0, ok;
+
+    if (read_file(&latest, path, &lately)) {
+        *t = latest;
+        have = 1;
+        if (is_enough(t, lately))
+            return 1;
+    }
+    ok = bny_shm_tune_measure(&latest);
+    if (have) /* a run that failed counts, or a busy host would try at each job */
+        bny_shm_tune_merge(t, &latest);
+    else
+        *t = latest;
+    if (have || ok)
+        write_file(folder, path, t);
+    return have || ok;
+}
+
 static int find(struct shm_tune *t)
 {
+    int folder, have, lately = 0;
     char path[4096];
-    int folder, ok;
 
     memset(t, 0, sizeof *t);
     if (!bny_shm_tune_path(path, sizeof path))
         return 0;
-    if (read_file(t, path))
+    have = read_file(t, path, &lately);
+    if (have && is_enough(t, lately))
         return 1;
     folder = open_folder(path);
     if (folder < 0)
-        return 0;
-    ok = lock_folder(folder);
-    if (ok && !read_file(t, path)) { /* nobody has written it meanwhile */
-        ok = bny_shm_tune_measure(t);
-        if (ok)
-            write_file(folder, path, t);
-    }
+        return have;
+    if (lock_folder(folder, !have))
+        have = add_run(folder, path, t, have);
     close(folder);
-    if (!ok)
+    if (!have)
         memset(t, 0, sizeof *t);
-    return ok;
+    return have;
 }
 
 int bny_shm_tune(struct shm_tune *t)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Promises: what was measured is written once and read again; what is no such file, of another
+/* Promises: what was measured is written and read again; later runs add to it only what is
+ * better, some time apart and so many at most; what is no such file, of another
  * host, cut or changed in any byte, is measured anew and replaced; where nothing can be written
  * nothing is, and defaults hold; jobs that start at once agree on one file; thresholds follow
  * the numbers. And of slots: the receiver writes what it read, and nothing else. */
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -103,6 +105,69 @@ Test(shm_tune, what_is_measured_is_kept, .init = folder_make, .fini = folder_dro
     cr_assert(same(&a, &b));
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
         cr_assert(a.ring_ns[i] > 0 && a.single_ns[i] > 0);
+}
+
+static void grow_old(void)
+{
+    struct timespec when[2] = { { .tv_nsec = UTIME_OMIT },
+                                { .tv_sec = time(NULL) - SHM_TUNE_AGE_S - 1 } };
+
+    cr_assert_eq(utimensat(AT_FDCWD, path, when, 0), 0);
+}
+
+/* Numbers of a busy moment: no host is as slow, or the single copy as fast. */
+Test(shm_tune, numbers_of_a_busy_moment_do_not_stay, .init = folder_make, .fini = folder_drop,
+     .timeout = 60)
+{
+    struct shm_tune t = sample(), got, before;
+    char text[SHM_TUNE_TEXT];
+
+    if (!can_measure())
+        cr_skip_test("one CPU, or process_vm_readv is not permitted");
+    t.runs = 1;
+    for (int i = 0; i < SHM_TUNE_SIZES; i++)
+        t.ring_ns[i] = t.single_ns[i] = 900000000;
+    t.single_ns[0] = 1;
+    put(text, bny_shm_tune_format(&t, text, sizeof text));
+    cr_assert_eq(bny_shm_tune(&got), 1);
+    cr_assert(same(&got, &t), "a new file is not added to");
+    for (uint32_t run = 2; run <= SHM_TUNE_RUNS; run++) {
+        grow_old();
+        before = got;
+        cr_assert_eq(bny_shm_tune(&got), 1);
+        cr_assert_eq(got.runs, run);
+        cr_assert_eq(got.single_ns[0], 1, "the best is kept");
+        for (int i = 0; i < SHM_TUNE_SIZES; i++)
+            cr_assert(got.ring_ns[i] <= before.ring_ns[i] &&
+                      got.single_ns[i] <= before.single_ns[i]);
+        bny_shm_tune_parse(&before, text, get(text), bny_shm_tune_host());
+        cr_assert(same(&got, &before), "it is what the file has");
+    }
+    for (int i = 0; i < SHM_TUNE_SIZES; i++)
+        cr_assert_lt(got.ring_ns[i], 900000000);
+    grow_old();
+    before = got;
+    cr_assert_eq(bny_shm_tune(&got), 1);
+    cr_assert(same(&got, &before), "more than enough runs");
+}
+
+Test(shm_tune, each_number_is_the_least)
+{
+    struct shm_tune a = sample(), b = sample(), failed = { .host = a.host };
+
+    b.hand_ns = 5;
+    b.ring_ns[1] = 1;
+    b.single_ns[2]++;
+    bny_shm_tune_merge(&a, &b);
+    b.runs++;
+    b.single_ns[2]--;
+    cr_assert(same(&a, &b));
+    bny_shm_tune_merge(&a, &failed);
+    b.runs++;
+    cr_assert(same(&a, &b));
+    for (int i = 0; i < 20; i++)
+        bny_shm_tune_merge(&a, &failed);
+    cr_assert_eq(a.runs, SHM_TUNE_RUNS);
 }
 
 /* Each byte changed to any other one, each length: refused, or it says the same numbers of this

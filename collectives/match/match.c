@@ -267,6 +267,12 @@ int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bn
     return 0;
 }
 
+void bny_match_pass(struct bny_match *m, const struct bny_sig *sig)
+{
+    m->past[m->next_seq % BNY_PAST_SIGS] = *sig;
+    m->next_seq++;
+}
+
 /* A number, and all before it of the same operation, are not to begin any more. */
 static void give_up_kept(struct bny_match *m, uint32_t seq)
 {

@@ -74,6 +74,8 @@ void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
                          const struct bny_sig *sig, uint32_t seq);
 /* Numbers seq .. seq + n - 1 will not begin. */
 void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n);
+/* The next collective, sig, is over already: it needed no message. */
+void bny_match_pass(struct bny_match *m, const struct bny_sig *sig);
 /* Of the next message with this tag to or from a peer. 0 or -BANYAN_ENOMEM. */
 int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, uint32_t tag,
                        int is_send, size_t bytes);

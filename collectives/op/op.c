@@ -83,6 +83,15 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     return rc;
 }
 
+/* Only written under the lock: no locked instruction, which would wait for all stores before
+ * it. */
+static void count_done(struct banyan_comm *c)
+{
+    atomic_store_explicit(&c->ops_done,
+                          atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
 /* ---- start ---- */
 
 static void link_active(struct bny_op *op)
@@ -106,15 +115,6 @@ static void unlink_active(struct bny_op *op)
     *(op->prev ? &op->prev->next : &c->active_first) = op->next;
     *(op->next ? &op->next->prev : &c->active_last) = op->prev;
     bny_link_out(&op->stirred);
-}
-
-/* Only written under the lock: no locked instruction, which would wait for all stores before
- * it. */
-static void count_done(struct banyan_comm *c)
-{
-    atomic_store_explicit(&c->ops_done,
-                          atomic_load_explicit(&c->ops_done, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
 }
 
 /* What came for it before it began. */
@@ -224,6 +224,26 @@ int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
     op->parent = parent;
     bny_match_open_kept(op->comm->match, &op->match, &op->sig, seq);
     return begin(op);
+}
+
+/* What came early, or has to be said, is looked at by whoever begins as usual. */
+int bny_op_quick(struct bny_op *op, int tries)
+{
+    struct banyan_comm *c = op->comm;
+
+    BNY_ASSERT_LOCKED(c->world);
+    if (!op->path->quick || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
+        op->call.contributors || bny_op_is_staged(op) || bny_match_has_early(c->match) ||
+        bny_match_is_busy(c->match))
+        return 0;
+    op->in = op->call.sendbuf;
+    op->out = op->call.recvbuf;
+    if (!op->path->quick(op, bny_match_number(c->match), tries))
+        return 0;
+    note_begun(op);
+    bny_match_pass(c->match, &op->sig);
+    count_done(c);
+    return 1;
 }
 
 /* ---- completion ---- */

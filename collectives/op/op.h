@@ -66,6 +66,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
 int bny_op_start(struct bny_op *op);
 /* The same for a stage of `parent`, with a number that the parent kept. */
 int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
+/* The whole of a blocking call, if its path can do that at once: 1, or 0: bny_op_start(). */
+int bny_op_quick(struct bny_op *op, int tries);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op); /* frees its memory */

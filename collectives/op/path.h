@@ -30,6 +30,10 @@ struct bny_path_ops {
     uint32_t (*numbers)(const struct bny_op *op);
     /* 0 or an error: then the operation has not begun. */
     int (*start)(struct bny_op *op);
+    /* A blocking call, where nothing else of its communicator is under way: runs it, with the
+     * next number of a collective, if that takes `tries` looks at most. 1: it is complete, 0:
+     * it has yet to start, as any. May be NULL. */
+    int (*quick)(struct bny_op *op, uint32_t seq, int tries);
     /* 1: made progress. */
     int (*advance)(struct bny_op *op);
     /* The same where peers write into memory and send no message: waiting calls it often. NULL:

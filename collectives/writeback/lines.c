@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
@@ -25,6 +26,7 @@ struct lines {            /* the path's state of an operation */
     int next;                       /* all ranks before it have shown what we need */
     const struct bny_cell *missing; /* its cell, once we have looked */
     uint8_t is_shown, failed;
+    uint8_t is_early; /* it has been shown before its start, under the same number */
 };
 
 static struct lines *lines_of(const struct bny_op *op)
@@ -53,6 +55,19 @@ static void lines_free(struct bny_op *op)
     op->of_path[BNY_PATH_LINES] = NULL;
 }
 
+/* Before it is shown. */
+static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
+{
+    struct bny_writeback *w = op->comm->writeback;
+
+    s->key = bny_cell_key(seq, &op->sig, w->history);
+    s->next = 0;
+    s->missing = NULL;
+    s->is_shown = s->failed = 0;
+    if (bny_ring_is_empty(&w->lines) && w->lines_next != seq) /* others were no short ones */
+        atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq, memory_order_release);
+}
+
 static int start(struct bny_op *op)
 {
     struct bny_writeback *w = bny_area_get(op->comm);
@@ -61,13 +76,10 @@ static int start(struct bny_op *op)
 
     if (!w)
         return -BANYAN_ENOMEM;
-    s->key = bny_cell_key(seq, &op->sig, w->history);
-    s->next = 0;
-    s->missing = NULL;
-    s->is_shown = s->failed = 0;
+    if (!s->is_early)
+        arm(op, s, seq);
+    s->is_early = 0;
     w->history = bny_cell_history(&s->key);
-    if (bny_ring_is_empty(&w->lines) && w->lines_next != seq) /* others were no short ones */
-        atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq, memory_order_release);
     w->lines_next = seq + 1;
     bny_link_in(&w->lines, &s->link);
     return 0;
@@ -342,6 +354,41 @@ static int poll(struct bny_op *op)
     return s->missing && !bny_cell_has(s->missing, bny_op_seq(op)) ? 0 : advance(op);
 }
 
+/* Shows it under a number that is not taken yet. Whatever is not as it should be is left to
+ * those who begin as usual: they find the cell filled, and the key the same. */
+static int quick(struct bny_op *op, uint32_t seq, int tries)
+{
+    struct bny_writeback *w = op->comm->writeback;
+    struct lines *s = lines_of(op);
+    int n = op->comm->n;
+
+    if (!w || (w->untold | w->unmapped))
+        return 0;
+    op->match.seq = seq;
+    arm(op, s, seq);
+    s->is_early = (uint8_t)show(op, s);
+    if (!s->is_early)
+        return 0;
+    for (int r = 0; r < n; r++) {
+        const struct bny_cell *c = cell_of(op, r);
+
+        if (!bny_call_sends(&op->call, r, op->comm->rank))
+            continue;
+        for (; !bny_cell_has(c, seq); bny_pause())
+            if (tries-- <= 0)
+                return 0;
+        if (c->what != s->key.what ||
+            atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
+            return 0;
+    }
+    combine(op, s);
+    s->is_early = 0;
+    w->history = bny_cell_history(&s->key);
+    w->lines_next = seq + 1;
+    atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq + 1, memory_order_release);
+    return 1;
+}
+
 /* Others may use their cells of it again. */
 static void drop(struct bny_op *op, int result)
 {
@@ -388,6 +435,7 @@ static int waits_on(const struct bny_op *op, int r)
 const struct bny_path_ops bny_path_lines = {
     .init = init,
     .start = start,
+    .quick = quick,
     .advance = advance,
     .poll = poll,
     .message = bny_area_message,

@@ -71,14 +71,22 @@ struct bny_ep {
 
 struct bny_tp {
     const struct bny_transport_ops *ops;
-    int rank, nranks;                                                       /* world */
-    struct bny_counter wire_bytes, messages, copied_bytes, replaced, moved; /* banyan_stats */
+    int rank, nranks; /* world */
+    struct bny_counter wire_bytes, messages, copied_bytes, staged_bytes, replaced,
+        moved;       /* banyan_stats */
     uint64_t unsent; /* of all endpoints */
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
      * whatever its peer. All ranks tell each other. */
     uint32_t eager_max, slot_max, whole_max;
     uint32_t cpu; /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };
+
+/* n bytes of payload were copied before they are sent. */
+static inline void bny_tp_staged(struct bny_tp *tp, uint64_t n)
+{
+    bny_counter_add(&tp->copied_bytes, n);
+    bny_counter_add(&tp->staged_bytes, n);
+}
 
 struct bny_tp_config {
     int rank, nranks;

@@ -62,7 +62,7 @@ static int by_copy(const struct bny_xfer_send *s, struct bny_hdr *h)
         return rc;
     BNY_ASSERT(slot.cap >= s->len);
     bny_local_place(slot.mem, s->ptr, s->len);
-    bny_counter_add(&s->ep->tp->copied_bytes, s->len);
+    bny_tp_staged(s->ep->tp, s->len);
     rc = s->ep->ops->commit(s->ep, &slot, h);
     return rc == 0 ? 1 : rc;
 }

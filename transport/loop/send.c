@@ -179,7 +179,7 @@ static int post(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, v
         } else {
             if (copy) {
                 memcpy(copy, buf, hdr->len);
-                bny_counter_add(&t->tp.copied_bytes, hdr->len);
+                bny_tp_staged(&t->tp, hdr->len);
             }
             out->cookie = cookie;
             out->borrowed = (uint8_t)borrow;

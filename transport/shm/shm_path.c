@@ -122,7 +122,7 @@ static int eager_long(struct shm_ep *ep, const struct bny_hdr *hdr, const void *
             return BNY_AGAIN;
     }
     memcpy(ep->out->data + at, buf, hdr->len);
-    bny_counter_add(&ep->base.tp->copied_bytes, hdr->len);
+    bny_tp_staged(ep->base.tp, hdr->len);
     bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_EAGER | (at / 64) << 3, 0);
     return 0;

@@ -443,7 +443,7 @@ static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
     bny_counter_add(&ep->tp->messages, 1);
     bny_counter_add(&ep->tp->wire_bytes, hdr->len);
     if (copied)
-        bny_counter_add(&ep->tp->copied_bytes, hdr->len);
+        bny_tp_staged(ep->tp, hdr->len);
 }
 
 /* Straight to the socket. 1: all of it went, or the peer is lost. 0: *put bytes went. */

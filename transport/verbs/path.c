@@ -393,7 +393,7 @@ static int write_user(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
         region = NULL;
     if (!region && len) {
         memcpy(bulk_out(c->peer, slot) + VB_HEAD, buf, len);
-        bny_counter_add(&c->t->tp.copied_bytes, len);
+        bny_tp_staged(&c->t->tp, len);
     }
     return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
 }

@@ -23,6 +23,7 @@
 
 /* Messages up to this are encoded into the operation's memory: they go eagerly. */
 #define SMALL_BYTES 4096
+#define PAGE        4096u
 
 static const struct bny_codec *codec_of(const struct bny_op *op)
 {
@@ -345,7 +346,8 @@ static int grow_memory(struct bny_op *op, size_t need)
     if (need <= k->memory_cap)
         return 0;
     memory_free(k);
-    k->memory = malloc(need);
+    need = (need + PAGE - 1) & ~(size_t)(PAGE - 1);
+    k->memory = aligned_alloc(PAGE, need); /* some devices are given whole pages only */
     if (!k->memory)
         return bny_fail(BANYAN_ENOMEM, "no memory for %zu bytes of encoded chunks", need);
     k->memory_cap = need;

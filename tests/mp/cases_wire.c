@@ -132,6 +132,62 @@ static int no_copies(struct test *t)
     return 0;
 }
 
+enum { ELEMS = 3 * 65536, SLACK = 4000 }; /* SLACK: short messages of 6 calls */
+
+/* Bytes that this rank copied to send them, by calls from memory of banyan_mem_alloc. */
+static int copies_nothing(struct test *t, const char *what, const char *codec, float *in,
+                          float *out)
+{
+    struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    size_t each = (size_t)(ELEMS / t->n);
+    uint64_t copied, wire;
+    int rc;
+
+    opts.codec = codec;
+    CHECK_OK(t, banyan_comm_stats(t->comm, &a));
+    for (int turn = 0; turn < 6; turn++) {
+        if (!strcmp(what, "allreduce"))
+            rc = banyan_allreduce(in, out, ELEMS, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+        else if (!strcmp(what, "allgather"))
+            rc = banyan_allgather(in, out, each, BANYAN_F32, t->comm, &opts);
+        else
+            rc = banyan_alltoall(in, out, each, BANYAN_F32, t->comm, &opts);
+        CHECK_OK(t, rc);
+    }
+    CHECK_OK(t, banyan_comm_stats(t->comm, &b));
+    wire = b.wire_bytes - a.wire_bytes;
+    copied = b.staged_bytes - a.staged_bytes;
+    CHECK(t, copied <= b.copied_bytes - a.copied_bytes, "copied in part, not in all");
+    printf("rank %d: %s, %s: %llu bytes copied of %llu sent\n", t->rank, what, codec,
+           (unsigned long long)copied, (unsigned long long)wire);
+    CHECK(t, wire > 6 * each, "%s, %s: %llu bytes sent", what, codec, (unsigned long long)wire);
+    CHECK(t, copied <= SLACK, "%s, %s: %llu bytes copied of %llu sent", what, codec,
+          (unsigned long long)copied, (unsigned long long)wire);
+    return 0;
+}
+
+/* From and to the library's memory a network that reads it itself sends everything from where
+ * it lies, or from where an encoder wrote it. */
+static int zero_copy(struct test *t)
+{
+    static const char *const calls[] = { "allreduce", "allgather", "alltoall" };
+    static const char *const codecs[] = { "none", "int8:force=1" };
+    float *in, *out;
+
+    CHECK_OK(t, banyan_mem_alloc(t->comm, ELEMS * 4, (void **)&in));
+    CHECK_OK(t, banyan_mem_alloc(t->comm, ELEMS * 4, (void **)&out));
+    for (size_t i = 0; i < ELEMS; i++)
+        in[i] = sinf((float)i * 0.37f);
+    for (size_t k = 0; k < sizeof calls / sizeof calls[0]; k++)
+        for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++)
+            if (c == 0 || strcmp(calls[k], "alltoall") != 0) /* takes no codec */
+                copies_nothing(t, calls[k], codecs[c], in, out);
+    CHECK_OK(t, banyan_mem_free(t->comm, in));
+    CHECK_OK(t, banyan_mem_free(t->comm, out));
+    return 0;
+}
+
 /* A child that outlives its parent; the test ends it. Output's end is not to wait for it. */
 static void leave_child(void)
 {
@@ -233,6 +289,7 @@ const struct mp_case cases_wire[] = {
     { "matrix", matrix, 0 },
     { "every_codec", every_codec, 0 },
     { "no_copies", no_copies, 0 },
+    { "zero_copy", zero_copy, 0 },
     { "rank_dies", rank_dies, CASE_FAILS },
     { "until_failure", until_failure, CASE_FAILS },
     { "there_and_back", there_and_back, 0 },

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs over DPDK: memif between ranks of this host, net_ring with faults between threads, other ports in a network namespace
 (test_netns_dpdk.py has af_packet between namespaces); and what goes wrong says one clear line. Prints TAP.
-Usage: test_dpdk.py memif|ring|ports RANK BANYAN_RUN BANYAN_PERF DPDK_HOST"""
+Usage: test_dpdk.py memif|ring|ports|card RANK BANYAN_RUN BANYAN_PERF DPDK_HOST RANK_CARD"""
 import contextlib
 import os
 import random
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-KIND, RANK, RUN, PERF, HOST = sys.argv[1:6]
+KIND, RANK, RUN, PERF, HOST, CARD = sys.argv[1:7]
 PORTS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "dpdk_ports.py")
 OWN_EAL = ["--no-huge", "--no-shconf", "--single-file-segments", "-m", "1024", "--no-pci", "--no-telemetry", "-l", "0"]
 SEED = os.environ.get("BANYAN_TEST_SEED") or str(random.randrange(1, 1 << 31))
@@ -146,10 +146,49 @@ def host():
          job(both + ["none", *OWN_EAL], BANYAN_DPDK_PORT="0000:fe:1f.7"))
 
 
-def port_jobs():
+def need_root():
     if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "ip", "link", "add", "a0", "type", "veth"], capture_output=True).returncode:
         print("1..0 # SKIP network namespaces need root")
         sys.exit(0)
+
+
+def card_job(n, kind, case, arg="", loss=0, limit=90, **kw):
+    """Ranks with a card that only pretends (pretended_card.c): what it reads late must not have changed."""
+    return ports("card", str(n), f"{kind},{loss}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
+
+
+def sent(text):
+    """Payload bytes sent by all ranks, those copied first, and segments that were attached."""
+    counts = [[int(x) for x in m] for m in re.findall(r"(\d+) payload bytes were sent, (\d+) of them copied first", text)]
+    return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(int(x) for x in re.findall(r"(\d+) segments attached", text))
+
+
+def card():
+    need_root()
+    for kind, loss in (("prompt", 0), ("lazy", 0), ("prompt", 20), ("lazy", 20)):
+        name = f"a card that is {kind}, {loss} of 1000 frames lost"
+        works(f"{name}: collectives", card_job(2, kind, "sweep", "brief=1", loss))
+        works(f"{name}: random calls", card_job(3, kind, "differential", "calls=40", loss))
+        works(f"{name}: features together", card_job(3, kind, "product", "10", loss, BANYAN_LINK_GBPS="1"))
+        works(f"{name}: memory of all kinds", card_job(2, kind, "mem_mixed", "", loss))
+    for kind in "prompt", "lazy":
+        code, text = card_job(3, kind, "zero_copy", BANYAN_DEBUG="info")
+        total, copied, attached = sent(text)
+        report(f"a card that is {kind} copies nothing from memory of banyan_mem_alloc", code == 0 and "zero-copy send" in text and attached > 0,
+               f"{code}, {total} sent, {copied} copied, {attached} attached\n{text}")
+        print(f"# {total} payload bytes sent by 3 ranks, {copied} of them copied, {attached} segments attached")
+    for kind, why in (("flat", "the driver sends one segment a frame"), ("physical", "addresses of DMA are physical")):
+        code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_DEBUG="info")
+        total, copied, attached = sent(text)
+        report(f"a card that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
+               and attached == 0, f"{code}, {total} sent, {copied} copied\n{text}")
+    code, text = card_job(3, "lazy", "rank_dies", "")
+    report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
+           and "pretended card: a byte" not in text, f"{code}\n{text}")
+
+
+def port_jobs():
+    need_root()
     job_ = perf("allreduce", "-b", "4", "-e", "1M", "-f", "64", "-c", "1")
     quiet("net_tap: ARP asked, and answered to the kernel", ports("tap", *job_, BANYAN_DEBUG="warn"))
     code, text = ports("tap", *job_, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
@@ -184,7 +223,7 @@ def ring():
 
 start = time.time()
 print(f"# seed {SEED}")
-{"memif": memif, "ring": ring, "ports": port_jobs}[KIND]()
+{"memif": memif, "ring": ring, "ports": port_jobs, "card": card}[KIND]()
 print(f"# {time.time() - start:.0f} s")
 print(f"1..{count}")
 sys.exit(failed > 0)

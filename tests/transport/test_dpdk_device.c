@@ -243,22 +243,24 @@ static uint32_t mbps(struct bny_dpdk_port *p)
     return net.p->mbps;
 }
 
-static const struct bny_dpdk_driver driver = { BNY_DPDK_DRIVER_VERSION,
-                                               start,
-                                               open_port,
-                                               close_port,
-                                               link_up,
-                                               transmit,
-                                               receive,
-                                               give_back,
-                                               reclaim,
-                                               ref_init,
-                                               ref_busy,
-                                               allocate,
-                                               free,
-                                               owns,
-                                               missed,
-                                               mbps };
+static const struct bny_dpdk_driver driver = {
+    .version = BNY_DPDK_DRIVER_VERSION,
+    .start = start,
+    .open = open_port,
+    .close = close_port,
+    .link_up = link_up,
+    .tx = transmit,
+    .rx = receive,
+    .free = give_back,
+    .reclaim = reclaim,
+    .ref_init = ref_init,
+    .ref_busy = ref_busy,
+    .alloc = allocate,
+    .release = free,
+    .owns = owns,
+    .missed = missed,
+    .mbps = mbps,
+};
 
 /* ---- ranks ---- */
 

@@ -2,13 +2,15 @@
 /* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports. tp_dpdk.c: the
  * table, set-up, polling, life and death; settings.c: BANYAN_DPDK_*; ports.c: ports and
  * addresses; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
- * frames; fault.c: seeded faults; load.c, module/: DPDK itself.
+ * frames; held.c: memory that a card may read; fault.c: seeded faults; load.c, module/: DPDK
+ * itself.
  *
  * A message is cut into fragments, one a packet, that say which part of which message they are.
  * Sending: memory is attached to packets where the driver can, and stays borrowed until all
- * fragments are acknowledged and the driver holds none. Receiving: fragments stay in the
- * driver's buffers, and are lent from there; a message in one packet is lent whole. Messages of
- * one channel are reported in order, each when those before it are complete. */
+ * fragments are acknowledged, and the driver holds none that was sent twice (held.c).
+ * Receiving: fragments stay in the driver's buffers, and are lent from there; a message in one
+ * packet is lent whole. Messages of one channel are reported in order, each when those before
+ * it are complete. */
 #ifndef BNY_DPDK_DPDK_H
 #define BNY_DPDK_DPDK_H
 
@@ -92,12 +94,25 @@ struct dp_out {
     struct bny_hdr hdr;
     const uint8_t *buf;
     void *cookie;
-    struct bny_dpdk_ref ref;
-    uint32_t id, off; /* off: bytes that were sent */
-    uint32_t unacked; /* fragments */
-    uint8_t kind, attach, all_sent;
+    struct dp_held *held; /* who reads its memory; NULL: it is copied into packets */
+    uint32_t lo, hi;      /* bytes of it that are attached, held not NULL */
+    uint32_t id, off;     /* off: bytes that were sent */
+    uint32_t unacked;     /* fragments */
+    uint8_t kind, all_sent;
+    uint8_t twice; /* the driver may have had some fragment more than once */
     uint16_t slot;
     uint8_t *own; /* its buffer of DP_EAGER_MAX bytes, or NULL */
+};
+
+/* Memory of a message that frames of the driver point to. */
+struct dp_held {
+    struct dp_held *next;    /* of those that outlive their message's way, or free */
+    struct bny_dpdk_ref ref; /* lives until the driver has given all of them back */
+    struct dp_ep *e;
+    struct dp_out *out; /* waits for that; NULL: nobody does */
+    const uint8_t *buf;
+    uint32_t len;
+    uint64_t since_ns;
 };
 
 struct dp_queue {                /* of one channel: messages in order */
@@ -153,6 +168,7 @@ struct dp_ep {
     uint8_t *memory; /* [DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX] of the driver */
     struct dp_out *free_eagers; /* those with a buffer */
     uint32_t slots_busy;        /* bits */
+    uint32_t ending;            /* messages that wait for the driver alone */
     unsigned turn;              /* channel that is next */
     struct bny_msg_list ready;  /* to be reported */
     struct dp_sent {
@@ -205,9 +221,16 @@ struct dp_tp {
     } * blocks; /* memory of fragments */
     struct dp_mem {
         struct dp_mem *next;
-        void *at;
-        int owned;
-    } * mem; /* of banyan_mem_*(); owned: allocated */
+        uint8_t *at, *lo, *hi; /* lo, hi: whole pages that the port can read */
+        size_t bytes;
+        int kind;
+    } * mem; /* of banyan_mem_*(), and what was attached */
+    struct dp_held *held, *free_held;
+    struct dp_held_block {
+        struct dp_held_block *next;
+        struct dp_held of[64];
+    } * held_blocks;
+    uint64_t nudged_ns, flushed_ns;
     struct dp_faults *faults;
     uint64_t drops[BNY_DPDK_DROPS];
     struct bny_grant_pool grants; /* rate 0: none are given */
@@ -276,6 +299,19 @@ int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
 int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
 int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
 void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
+
+/* Sent: tells its owner, and is free again. */
+void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o);
+
+/* held.c */
+struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len); /* or NULL */
+/* Nobody will send o any more. read: all of it is known to have left the card. */
+void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read);
+void bny_dpdk_held_run(struct dp_tp *t);
+/* 0: no frame points to this memory; -1: the driver keeps some. Waits for it, a second or so.
+ */
+int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes);
+void bny_dpdk_held_free(struct dp_tp *t); /* the ports are closed */
 
 /* recv.c */
 /* Takes a frame; keep: 1 when its buffer is held. */

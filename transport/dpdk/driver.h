@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BNY_DPDK_DRIVER_VERSION 3 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 4 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16
@@ -30,7 +30,7 @@ enum bny_dpdk_kind {
 enum bny_dpdk_caps {
     BNY_DPDK_GATHER = 1 << 0,     /* sends packets of several segments */
     BNY_DPDK_EXT_ANY = 1 << 1,    /* a segment may lie in any memory of the process */
-    BNY_DPDK_EXT_EAL = 1 << 2,    /* ... or only in memory of alloc() */
+    BNY_DPDK_EXT_EAL = 1 << 2,    /* ... or only in memory of alloc() and of map() */
     BNY_DPDK_PAIR = 1 << 3,       /* one port for each peer */
     BNY_DPDK_LOSSLESS = 1 << 4,   /* what the driver takes arrives, in order */
     BNY_DPDK_LINK_TELLS = 1 << 5, /* the link goes down when the peer's process ends */
@@ -65,7 +65,7 @@ struct bny_dpdk_info {
     uint32_t ring;   /* receive places of all queues; 0: not known */
     uint32_t mbps;   /* the link's speed, or the most that the card has; 0: not known, or not to
                         be believed: virtual ports say what they like */
-    char notes[200]; /* what became of queues and steering, for the log */
+    char notes[400]; /* what became of queues, steering and attached memory, for the log */
 };
 
 /* One frame to be sent: head is copied; body is attached where the port can, when ref is set,
@@ -104,14 +104,21 @@ struct bny_dpdk_driver {
     int (*tx)(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);
     int (*rx)(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n);
     void (*free)(void *const *bufs, int n);
-    /* Lets the driver give back what it has sent. */
+    /* Lets the driver give back what it has sent. Many do so only while they are given more. */
     void (*reclaim)(struct bny_dpdk_port *port);
+    /* Has it give back everything, sent or not: stops and starts the port. Frames get lost. */
+    void (*flush)(struct bny_dpdk_port *port);
     void (*ref_init)(struct bny_dpdk_ref *ref);
     int (*ref_busy)(const struct bny_dpdk_ref *ref);
     void *(*alloc)(
         size_t bytes); /* page-aligned memory that ports can send from; NULL: none left */
     void (*release)(void *mem);
     int (*owns)(const void *mem, size_t bytes); /* 1: memory of alloc() */
+    /* Whole pages of any memory, which the port may then read until unmap(); the caller sees to
+     * it that no frame points there any more. */
+    int (*map)(struct bny_dpdk_port *port, void *mem, size_t bytes, char *text);
+    void (*unmap)(struct bny_dpdk_port *port, void *mem, size_t bytes);
+    size_t page; /* bytes of these pages */
     /* Frames that the port dropped or could not keep, since it was opened. */
     uint64_t (*missed)(struct bny_dpdk_port *port);
     /* Of a link that is up, as info->mbps. */

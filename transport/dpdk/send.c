@@ -27,7 +27,6 @@ int bny_dpdk_ep_memory(struct dp_ep *e)
 
         if (i < DP_EAGERS)
             o->own = e->memory + i * DP_EAGER_MAX;
-        drv->ref_init(&o->ref);
         o->next = *list;
         *list = o;
     }
@@ -146,6 +145,11 @@ static int more_to_send(const struct dp_ep *e)
     return 0;
 }
 
+static int is_attached(const struct dp_out *o, uint32_t off, uint32_t len)
+{
+    return o->held && off >= o->lo && off + len <= o->hi;
+}
+
 /* One fragment. */
 static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32_t seq)
 {
@@ -179,9 +183,11 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
                                 .head_len = BNY_DPDK_ETH + length,
                                 .body = o->buf + p->off,
                                 .body_len = p->len,
-                                .ref = o->attach && p->len > DP_COPY_MAX ? &o->ref : NULL };
+                                .ref = is_attached(o, p->off, p->len) ? &o->held->ref : NULL };
     if (!tx->ref)
-        bny_counter_add(&t->tp.copied_bytes, p->len);
+        bny_tp_staged(&t->tp, p->len);
+    if (p->tries > 1 || t->faults) /* faults may double it */
+        o->twice = 1;
     bny_counter_add(&t->tp.wire_bytes, p->len);
     finish(e, head, tx);
 }
@@ -282,34 +288,29 @@ static void tell_sent(struct dp_ep *e, void *cookie)
     e->sent_tail = &s->next;
 }
 
+void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o)
+{
+    if (o->kind == DP_USER)
+        tell_sent(e, o->cookie);
+    give_out(e, o);
+}
+
 void bny_dpdk_reap(struct dp_ep *e)
 {
-    const struct bny_dpdk_driver *drv = dp_tp_of(e)->drv;
-    int asked = 0;
-
     for (int c = 0; c < BNY_CHANNELS; c++) {
         struct dp_queue *q = &e->queue[c];
         struct dp_out *o;
 
         while ((o = q->head) && o->all_sent && o->unacked == 0) {
-            if (o->attach && drv->ref_busy(&o->ref) && !asked) {
-                drv->reclaim(
-                    e->port); /* drivers give back late, and only when they are called */
-                asked = 1;
-            }
-            if (o->attach && drv->ref_busy(&o->ref))
-                break;
             q->head = o->next;
             if (!q->head)
                 q->tail = &q->head;
             e->queued--;
-            if (o->kind == DP_USER) {
-                tell_sent(e, o->cookie);
+            if (o->kind == DP_USER)
                 e->waiting--;
-            }
             if (o->kind == DP_BYE)
                 e->bye = 2;
-            give_out(e, o);
+            bny_dpdk_let_go(e, o, !o->twice);
         }
     }
 }
@@ -323,9 +324,7 @@ void bny_dpdk_give_up(struct dp_ep *e)
             struct dp_out *o = q->head;
 
             q->head = o->next;
-            if (o->kind == DP_USER)
-                tell_sent(e, o->cookie);
-            give_out(e, o);
+            bny_dpdk_let_go(e, o, 0);
         }
         q->tail = &q->head;
         q->sending = NULL;
@@ -365,7 +364,8 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
     o->buf = buf;
     o->id = q->next_id++;
     o->off = o->unacked = 0;
-    o->all_sent = 0;
+    o->all_sent = o->twice = 0;
+    o->held = o->lo < o->hi ? bny_dpdk_hold(e, buf, hdr->len) : NULL;
     o->next = NULL;
     *q->tail = o;
     q->tail = &o->next;
@@ -389,12 +389,27 @@ static struct dp_out *take(struct dp_out **list)
     return o;
 }
 
-static int attachable(const struct dp_ep *e, const void *buf, size_t len)
+/* What of a message the driver can read where it lies: all, nothing, or the whole pages of
+ * registered memory. Short messages are copied, which costs less. */
+static void attach(const struct dp_ep *e, struct dp_out *o, const void *buf, uint32_t len,
+                   int is_ours)
 {
-    if (!(e->info.caps & BNY_DPDK_GATHER))
-        return 0;
-    return (e->info.caps & BNY_DPDK_EXT_ANY) ||
-           ((e->info.caps & BNY_DPDK_EXT_EAL) && dp_tp_of(e)->drv->owns(buf, len));
+    const uint8_t *at = buf;
+
+    o->lo = o->hi = 0;
+    if (!(e->info.caps & BNY_DPDK_GATHER) || len <= DP_COPY_MAX)
+        return;
+    if (is_ours || (e->info.caps & BNY_DPDK_EXT_ANY) ||
+        ((e->info.caps & BNY_DPDK_EXT_EAL) && dp_tp_of(e)->drv->owns(buf, len))) {
+        o->hi = len;
+        return;
+    }
+    for (const struct dp_mem *m = dp_tp_of(e)->mem; m; m = m->next)
+        if (m->lo < m->hi && at < m->hi && m->lo < at + len) {
+            o->lo = at < m->lo ? (uint32_t)(m->lo - at) : 0;
+            o->hi = at + len > m->hi ? (uint32_t)(m->hi - at) : len;
+            return;
+        }
 }
 
 int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
@@ -409,10 +424,10 @@ int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_EAGER;
-    o->attach = hdr->len > DP_COPY_MAX && (e->info.caps & BNY_DPDK_GATHER) != 0;
+    attach(e, o, o->own, hdr->len, 1);
     if (hdr->len)
         memcpy(o->own, buf, hdr->len);
-    bny_counter_add(&ep->tp->copied_bytes, hdr->len);
+    bny_tp_staged(ep->tp, hdr->len);
     enqueue(e, o, hdr, o->own);
     return 0;
 }
@@ -430,7 +445,7 @@ int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
         return BNY_AGAIN;
     o->kind = DP_USER;
     o->cookie = cookie;
-    o->attach = (uint8_t)attachable(e, buf, hdr->len);
+    attach(e, o, buf, hdr->len, 0);
     enqueue(e, o, hdr, buf);
     return 0;
 }
@@ -448,7 +463,6 @@ int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
         return BNY_AGAIN;
     o->kind = DP_SLOT;
     o->slot = (uint16_t)__builtin_ctz(~e->slots_busy);
-    o->attach = (e->info.caps & BNY_DPDK_GATHER) != 0;
     e->slots_busy |= 1u << o->slot;
     slot->index = o->slot;
     slot->mem = e->memory + DP_EAGERS * DP_EAGER_MAX + o->slot * DP_SLOT_MAX;
@@ -469,8 +483,10 @@ int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_h
 
     if (rc)
         give_out(e, slot->impl);
-    else
+    else {
+        attach(e, slot->impl, slot->mem, hdr->len, 1);
         enqueue(e, slot->impl, hdr, slot->mem);
+    }
     return rc;
 }
 
@@ -487,7 +503,7 @@ int bny_dpdk_bye(struct dp_ep *e)
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_BYE;
-    o->attach = 0;
+    o->lo = o->hi = 0;
     e->bye = 1;
     enqueue(e, o, &hdr, NULL);
     return 0;

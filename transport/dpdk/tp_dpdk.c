@@ -21,32 +21,51 @@ static void dpdk_destroy(struct bny_tp *tp);
 
 /* ---- memory ---- */
 
-static int mem_add(struct dp_tp *t, void *at, int owned)
+enum { MEM_USERS, MEM_OURS, MEM_ATTACHED };
+
+static int mem_add(struct dp_tp *t, void *at, size_t bytes, int kind)
 {
     struct dp_mem *m = malloc(sizeof *m);
 
     if (!m)
         return bny_fail(BANYAN_ENOMEM, "no memory to keep account of %p", at);
-    *m = (struct dp_mem){ .next = t->mem, .at = at, .owned = owned };
+    *m = (struct dp_mem){ .next = t->mem, .at = at, .bytes = bytes, .kind = kind };
     t->mem = m;
     return 0;
 }
 
-static int mem_drop(struct dp_tp *t, void *at, int owned)
+/* 0, or what it returns when a card keeps reading. */
+static int withdraw(struct dp_tp *t, struct dp_mem *m)
+{
+    if (bny_dpdk_held_settle(t, m->at, m->bytes) != 0)
+        return bny_fail(BANYAN_ETIMEDOUT,
+                        "rank %d: the driver of %s does not give back frames that point into "
+                        "%p: this memory stays borrowed",
+                        t->tp.rank, t->set.device, (void *)m->at);
+    if (m->lo < m->hi)
+        t->drv->unmap(t->port, m->lo, (size_t)(m->hi - m->lo));
+    m->lo = m->hi = NULL;
+    return 0;
+}
+
+static int mem_drop(struct dp_tp *t, void *at, int kind)
 {
     for (struct dp_mem **p = &t->mem; *p; p = &(*p)->next)
-        if ((*p)->at == at && (*p)->owned == owned) {
+        if ((*p)->at == at && (*p)->kind == kind) {
             struct dp_mem *m = *p;
+            int rc = withdraw(t, m);
 
+            if (rc)
+                return rc;
             *p = m->next;
             free(m);
-            if (owned)
+            if (kind == MEM_OURS)
                 t->drv->release(at);
             return 0;
         }
     return bny_fail(BANYAN_EINVAL, "ptr: %p was not %s with this communicator", at,
-                    owned ? "allocated by banyan_mem_alloc"
-                          : "registered by banyan_mem_register");
+                    kind == MEM_OURS ? "allocated by banyan_mem_alloc"
+                                     : "registered by banyan_mem_register");
 }
 
 static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
@@ -61,7 +80,7 @@ static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
                         "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages",
                         tp->rank, bytes);
     memset(*out, 0, bytes);
-    rc = mem_add(t, *out, 1);
+    rc = mem_add(t, *out, bytes, MEM_OURS);
     if (rc) {
         t->drv->release(*out);
         *out = NULL;
@@ -71,19 +90,58 @@ static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
 
 static int dpdk_mem_free(struct bny_tp *tp, void *ptr)
 {
-    return mem_drop((struct dp_tp *)tp, ptr, 1);
+    return mem_drop((struct dp_tp *)tp, ptr, MEM_OURS);
 }
 
-/* Memory of the user's own is sent as any other: attached where the driver can, else copied. */
+/* Memory of the user's own is sent as any other: from where it lies where the driver gathers
+ * from any memory, or was told of it (attach), else copied. */
 static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd,
                              uint64_t offset)
 {
-    return mem_add((struct dp_tp *)tp, ptr, 0);
+    return mem_add((struct dp_tp *)tp, ptr, bytes, MEM_USERS);
 }
 
 static int dpdk_mem_deregister(struct bny_tp *tp, void *ptr)
 {
-    return mem_drop((struct dp_tp *)tp, ptr, 0);
+    return mem_drop((struct dp_tp *)tp, ptr, MEM_USERS);
+}
+
+/* Whole pages of it, for a card to read. Those that are not wholly in it are copied: the card
+ * would reach what others keep there. */
+static int dpdk_attach(struct bny_tp *tp, void *at, size_t bytes)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+    char text[BNY_DPDK_TEXT] = "";
+    uintptr_t page = t->drv->page, from = (uintptr_t)at, to = from + bytes;
+    int rc;
+
+    if (!t->port || !(t->info.caps & BNY_DPDK_EXT_EAL) || t->drv->owns(at, bytes))
+        return 0;
+    from = (from + page - 1) & ~(page - 1);
+    to &= ~(page - 1);
+    if (from >= to)
+        return 0;
+    rc = mem_add(t, at, bytes, MEM_ATTACHED);
+    if (rc)
+        return rc;
+    if (t->drv->map(t->port, (void *)from, to - from, text) != 0) {
+        mem_drop(t, at, MEM_ATTACHED);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: the card %s cannot read %zu bytes at %p: %s",
+                        tp->rank, t->set.device, bytes, at, text);
+    }
+    t->mem->lo = (uint8_t *)from;
+    t->mem->hi = (uint8_t *)to;
+    return 0;
+}
+
+static int dpdk_detach(struct bny_tp *tp, void *at)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+
+    for (const struct dp_mem *m = t->mem; m; m = m->next)
+        if (m->at == at && m->kind == MEM_ATTACHED)
+            return mem_drop(t, at, MEM_ATTACHED);
+    return 0;
 }
 
 /* ---- set-up ---- */
@@ -242,7 +300,7 @@ static void ep_free(struct dp_ep *e)
     struct dp_tp *t = dp_tp_of(e);
 
     ep_close(e);
-    if (e->memory)
+    if (e->memory && !t->held)
         t->drv->release(e->memory);
     for (struct dp_sent *s = e->sent, *next; s; s = next) {
         next = s->next;
@@ -326,14 +384,23 @@ static void dpdk_destroy(struct bny_tp *tp)
 
     say_goodbye(t);
     tell_drops(t);
+    if (bny_counter_read(&tp->wire_bytes))
+        bny_info("dpdk: %llu payload bytes were sent, %llu of them copied first",
+                 (unsigned long long)bny_counter_read(&tp->wire_bytes),
+                 (unsigned long long)bny_counter_read(&tp->staged_bytes));
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r]) {
             tell(t->eps[r]);
             ep_close(t->eps[r]);
         }
     bny_dpdk_faults_free(t->faults);
+    for (struct dp_mem *m = t->mem; m; m = m->next)
+        if (m->lo < m->hi && withdraw(t, m) != 0)
+            bny_warn("%s", banyan_last_error());
     if (t->port)
         t->drv->close(t->port);
+    t->port = NULL;
+    bny_dpdk_held_free(t);
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r])
             ep_free(t->eps[r]);
@@ -352,8 +419,14 @@ static void dpdk_destroy(struct bny_tp *tp)
         t->blocks = b->next;
         free(b);
     }
-    while (t->mem)
-        mem_drop(t, t->mem->at, t->mem->owned);
+    while (t->mem) {
+        struct dp_mem *m = t->mem;
+
+        t->mem = m->next;
+        if (m->kind == MEM_OURS && !t->held)
+            t->drv->release(m->at);
+        free(m);
+    }
     free(t->eps);
     free(t);
 }
@@ -392,7 +465,7 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
         ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG,
                                         .ep = &e->ep,
                                         .msg = bny_msg_list_pop_front(&e->ready) };
-    if (e->down == 1 && got < n && bny_msg_list_is_empty(&e->ready)) {
+    if (e->down == 1 && got < n && bny_msg_list_is_empty(&e->ready) && !e->ending) {
         e->down = 2;
         ev[got++] =
             (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
@@ -456,6 +529,7 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
     }
     bny_dpdk_grants_run(t);
     tend(e);
+    bny_dpdk_held_run(t);
     return events(e, ev, n);
 }
 
@@ -470,6 +544,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
     if (t->port && !waiting)
         receive(t, t->port, NULL);
     bny_dpdk_grants_run(t);
+    bny_dpdk_held_run(t);
     for (int i = 0; i < tp->nranks; i++) {
         int r = (t->first + i) % tp->nranks;
         struct dp_ep *e = t->eps[r];
@@ -541,7 +616,7 @@ static int dpdk_farewell(struct bny_tp *tp)
 
 const struct bny_transport_ops bny_dpdk_ops = {
     .name = "dpdk",
-    .caps = BNY_TP_MEM,
+    .caps = BNY_TP_MEM | BNY_TP_ATTACH,
     .create = dpdk_create,
     .address = dpdk_address,
     .reachable = dpdk_reachable,
@@ -563,4 +638,6 @@ const struct bny_transport_ops bny_dpdk_ops = {
     .mem_free = dpdk_mem_free,
     .mem_register = dpdk_mem_register,
     .mem_deregister = dpdk_mem_deregister,
+    .attach = dpdk_attach,
+    .detach = dpdk_detach,
 };

@@ -35,6 +35,23 @@ static void close_port(struct bny_dpdk_port *port)
     pthread_mutex_unlock(&lock);
 }
 
+static int map(struct bny_dpdk_port *port, void *mem, size_t bytes, char *text)
+{
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = bny_port_map(port, mem, bytes, text);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static void unmap(struct bny_dpdk_port *port, void *mem, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    bny_port_unmap(port, mem, bytes);
+    pthread_mutex_unlock(&lock);
+}
+
 static const struct bny_dpdk_driver table = {
     .version = BNY_DPDK_DRIVER_VERSION,
     .start = start,
@@ -45,11 +62,15 @@ static const struct bny_dpdk_driver table = {
     .rx = bny_io_rx,
     .free = bny_io_free,
     .reclaim = bny_io_reclaim,
+    .flush = bny_queues_flush,
     .ref_init = bny_io_ref_init,
     .ref_busy = bny_io_ref_busy,
     .alloc = bny_eal_alloc,
     .release = bny_eal_release,
     .owns = bny_eal_owns,
+    .map = map,
+    .unmap = unmap,
+    .page = 4096,
     .missed = bny_port_missed,
     .mbps = bny_port_mbps,
 };

@@ -29,8 +29,10 @@ struct bny_dpdk_port {
     uint32_t taken;       /* longest frame that the interface has taken */
     int rx_sums, tx_sums; /* it looks at checksums; computes them */
     int isolated;         /* all other frames are the kernel's */
-    uint64_t owner;       /* devices: our number as the port's owner; 0: not yet */
-    char iface[16];       /* the kernel's interface behind it; empty: none */
+    uint32_t ip;          /* ours, which the rule steers by */
+    uint16_t udp_port;
+    uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
+    char iface[16]; /* the kernel's interface behind it; empty: none */
     int iface_up;
     uint64_t looked_ns; /* at iface_up */
     char name[64];      /* of the vdev; empty: none to remove */
@@ -59,6 +61,8 @@ void bny_port_close(struct bny_dpdk_port *port);
 int bny_port_link_up(struct bny_dpdk_port *port);
 uint64_t bny_port_missed(struct bny_dpdk_port *port);
 uint32_t bny_port_mbps(struct bny_dpdk_port *port);
+int bny_port_map(struct bny_dpdk_port *port, void *mem, size_t bytes, char *text);
+void bny_port_unmap(struct bny_dpdk_port *port, void *mem, size_t bytes);
 /* Sends a frame past net_af_packet's ring, and remembers that frames of its length are taken.
  * In the ring, one that the other end of a veth does not take (its MTU is smaller) would be
  * tried again for ever, and nothing behind it. */
@@ -68,6 +72,8 @@ void bny_port_try(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx);
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                       struct bny_dpdk_info *info, char *text);
 int bny_queues_start(struct bny_dpdk_port *p);
+/* Has the driver give back every frame that it was given to send. */
+void bny_queues_flush(struct bny_dpdk_port *p);
 void bny_queues_stop(struct bny_dpdk_port *p);
 /* Bytes of a slot of af_packet's rings. */
 uint32_t bny_queues_ring_frame(uint32_t frame_max);

@@ -488,6 +488,35 @@ uint32_t bny_port_mbps(struct bny_dpdk_port *p)
     return link.link_speed;
 }
 
+/* Of ordinary memory: the pages that the caller has, whatever size the kernel gave them. */
+int bny_port_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
+{
+    struct rte_eth_dev_info dev;
+    int rc = rte_eth_dev_info_get(p->id, &dev);
+
+    if (rc == 0 && rte_extmem_register(mem, bytes, NULL, 0, 4096) != 0)
+        rc = -rte_errno;
+    if (rc != 0) {
+        say(text, "DPDK does not register it: %s", rte_strerror(-rc));
+        return -1;
+    }
+    if (rte_dev_dma_map(dev.device, mem, (uintptr_t)mem, bytes) == 0)
+        return 0;
+    say(text, "its bus does not map it for the card: %s%s", rte_strerror(rte_errno),
+        rte_errno == ENOMEM ? " (ulimit -l)" : "");
+    rte_extmem_unregister(mem, bytes);
+    return -1;
+}
+
+void bny_port_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
+{
+    struct rte_eth_dev_info dev;
+
+    if (rte_eth_dev_info_get(p->id, &dev) == 0)
+        rte_dev_dma_unmap(dev.device, mem, (uintptr_t)mem, bytes);
+    rte_extmem_unregister(mem, bytes);
+}
+
 uint64_t bny_port_missed(struct bny_dpdk_port *p)
 {
     struct rte_eth_stats s;

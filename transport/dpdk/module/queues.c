@@ -34,13 +34,12 @@ static int is_bifurcated(const char *driver)
 
 /* Our frames: IPv4 and UDP to our address and port; to one queue, or spread over all. NULL: the
  * driver takes no such rule, and says why. */
-static struct rte_flow *make_rule(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
-                                  struct rte_flow_error *why)
+static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error *why)
 {
     struct rte_flow_attr attr = { .ingress = 1 };
-    struct rte_flow_item_ipv4 ip = { .hdr.dst_addr = rte_cpu_to_be_32(c->ip) };
+    struct rte_flow_item_ipv4 ip = { .hdr.dst_addr = rte_cpu_to_be_32(p->ip) };
     struct rte_flow_item_ipv4 ip_mask = { .hdr.dst_addr = UINT32_MAX };
-    struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(c->udp_port) };
+    struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(p->udp_port) };
     struct rte_flow_item_udp udp_mask = { .hdr.dst_port = UINT16_MAX };
     struct rte_flow_item pattern[] = {
         { .type = RTE_FLOW_ITEM_TYPE_ETH },
@@ -84,7 +83,9 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 
     if (!c->udp_port || !c->ip)
         return;
-    p->rule = make_rule(p, c, &why);
+    p->ip = c->ip;
+    p->udp_port = c->udp_port;
+    p->rule = make_rule(p, &why);
     if (p->rule) {
         note(info,
              p->isolated ? "an rte_flow rule takes our frames, all others are the kernel's"
@@ -102,9 +103,40 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 
 /* ---- set-up ---- */
 
-/* What a card's own description says of frames and memory. Frames are copied into packets: its
- * driver gives attached memory back when it likes, often not before hundreds of further
- * packets, and a message would wait for that. */
+/* Why a card cannot read payload where it lies; NULL: it can. Drivers that are named keep
+ * attached memory until their ring is nearly full, or take one segment a frame whatever they
+ * say. */
+static const char *why_copied(const struct rte_eth_dev_info *dev)
+{
+    static const char *const keepers[] = { "net_virtio", "net_netvsc", "net_vmxnet3" };
+
+    for (size_t i = 0; i < sizeof keepers / sizeof keepers[0]; i++)
+        if (!strncmp(dev->driver_name, keepers[i], strlen(keepers[i])))
+            return "this driver is not trusted with attached memory";
+    if (!(dev->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS))
+        return "the driver sends one segment a frame";
+    if (dev->tx_desc_lim.nb_mtu_seg_max == 1 || dev->tx_desc_lim.nb_seg_max == 1)
+        return "the card has one segment a frame";
+    if (rte_eal_iova_mode() != RTE_IOVA_VA)
+        return "addresses of DMA are physical (no IOMMU)";
+    return NULL;
+}
+
+/* Header and payload as segments of one frame. MBUF_FAST_FREE is never asked for: it promises
+ * that no memory is attached. */
+static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
+                       struct bny_dpdk_info *info)
+{
+    const char *why = why_copied(dev);
+
+    note(info, why ? "frames are copied: " : "zero-copy send", why ? why : "");
+    if (why)
+        return;
+    conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+    info->caps |= BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL;
+}
+
+/* What a card's own description says of frames. */
 static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
                      struct bny_dpdk_info *info)
 {
@@ -247,7 +279,8 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 /* desc: places to receive; as many as there are afterwards. */
 static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t *desc)
 {
-    uint16_t rx = *desc, tx = rx < DEVICE_DESC ? rx : DEVICE_DESC;
+    uint16_t segments = conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS ? 2 : 1;
+    uint16_t rx = *desc, tx = (uint16_t)((rx < DEVICE_DESC ? rx : DEVICE_DESC) * segments);
     int rc = rte_eth_dev_configure(p->id, (uint16_t)p->queues, (uint16_t)p->queues, conf);
 
     if (rc == 0)
@@ -266,6 +299,28 @@ int bny_queues_start(struct bny_dpdk_port *p)
     if (!p->started && rte_eth_dev_start(p->id) == 0)
         p->started = 1;
     return p->started;
+}
+
+/* Queue by queue where the driver can, which loses nothing that comes; else the whole port,
+ * whose rules end with it. */
+void bny_queues_flush(struct bny_dpdk_port *p)
+{
+    struct rte_flow_error why;
+    int rc = 0;
+
+    for (int q = 0; rc == 0 && p->started && q < p->queues; q++) {
+        rc = rte_eth_dev_tx_queue_stop(p->id, (uint16_t)q);
+        if (rc == 0)
+            rc = rte_eth_dev_tx_queue_start(p->id, (uint16_t)q);
+    }
+    if (rc == 0 || !p->started)
+        return;
+    if (p->rule)
+        rte_flow_destroy(p->id, p->rule, &why);
+    rte_eth_dev_stop(p->id);
+    p->started = 0;
+    if (bny_queues_start(p) && p->rule)
+        p->rule = make_rule(p, &why);
 }
 
 void bny_queues_stop(struct bny_dpdk_port *p)
@@ -301,8 +356,10 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     }
     snprintf(info->driver, sizeof info->driver, "%.31s", dev.driver_name);
-    if (p->kind == BNY_DPDK_PCI)
+    if (p->kind == BNY_DPDK_PCI) {
         set_card(&dev, &conf, info);
+        set_gather(&dev, &conf, info);
+    }
     if (choose_queues(p, c, &dev, &conf, info, text) != 0)
         return -1;
     if (p->kind == BNY_DPDK_PCI || !strcmp(info->driver, "net_tap"))

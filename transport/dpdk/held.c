@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that a card may still read. Frames point to it, and a driver gives them back when it
+ * likes: with most cards while it is given further ones, some hundreds later. To wait for that
+ * before a buffer is its owner's again would hold up every operation, so:
+ *
+ *   - What was given to the driver once, and was acknowledged, has been read: its message is
+ *     done. The driver's count of it goes on in a struct dp_held of its own.
+ *   - Of what was given to it twice, or never acknowledged (the peer is gone), a frame may yet
+ * be read. The message waits until the driver has given all back. A driver that dawdles is
+ *     nudged, with frames to ourselves that nobody takes, and in the end its port is stopped
+ * and started.
+ *   - Memory goes back to where it came from, or out of the card's reach, only when no frame
+ *     points to it, whatever was acknowledged. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/dpdk/dpdk.h"
+
+#define NUDGE_NS    100000u /* that a driver may take, and between two nudges */
+#define STUCK_NS    1000000000u
+#define NUDGE_BYTES 60u
+#define ROUNDS      2000 /* of waiting for memory to be free; every one a burst, and 0.5 ms */
+#define ROUND_NS    500000
+
+static struct dp_held *take(struct dp_tp *t)
+{
+    struct dp_held *h = t->free_held;
+    struct dp_held_block *b;
+
+    if (h) {
+        t->free_held = h->next;
+        return h;
+    }
+    b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->next = t->held_blocks;
+    t->held_blocks = b;
+    for (size_t i = 1; i < sizeof b->of / sizeof b->of[0]; i++) {
+        b->of[i].next = t->free_held;
+        t->free_held = &b->of[i];
+    }
+    return &b->of[0];
+}
+
+static void give(struct dp_tp *t, struct dp_held *h)
+{
+    h->next = t->free_held;
+    t->free_held = h;
+}
+
+/* Their number is bounded by what the rings of ports hold, and the messages under way. Without
+ * memory for one, the message is copied. */
+struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    struct dp_held *h = take(t);
+
+    if (!h)
+        return NULL;
+    h->e = e;
+    h->out = NULL;
+    h->buf = buf;
+    h->len = len;
+    t->drv->ref_init(&h->ref);
+    return h;
+}
+
+void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    struct dp_held *h = o->held;
+
+    o->held = NULL;
+    if (h && t->drv->ref_busy(&h->ref)) {
+        h->since_ns = t->now;
+        h->next = t->held;
+        t->held = h;
+        if (!read) {
+            h->out = o;
+            e->ending++;
+            return;
+        }
+    } else if (h) {
+        give(t, h);
+    }
+    bny_dpdk_out_done(e, o);
+}
+
+/* What came back. Returns the oldest message's time that waits for more, or 0. */
+static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
+{
+    uint64_t oldest = 0;
+
+    for (struct dp_held **p = &t->held; *p;) {
+        struct dp_held *h = *p;
+
+        if (t->drv->ref_busy(&h->ref)) {
+            if (h->out && (!oldest || h->since_ns < oldest)) {
+                oldest = h->since_ns;
+                *whose = h->e;
+            }
+            p = &h->next;
+            continue;
+        }
+        *p = h->next;
+        if (h->out) {
+            BNY_ASSERT(h->e->ending > 0);
+            h->e->ending--;
+            bny_dpdk_out_done(h->e, h->out);
+        }
+        give(t, h);
+    }
+    return oldest;
+}
+
+/* Frames from us to us, of a type for local experiments (IEEE Std 802): a switch does not send
+ * them back to where they came from, and we drop what comes. */
+static void nudge(struct dp_tp *t, struct bny_dpdk_port *port)
+{
+    uint8_t frame[NUDGE_BYTES] = { 0 };
+    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
+
+    memcpy(frame, t->blob.mac, 6);
+    memcpy(frame + 6, t->blob.mac, 6);
+    frame[12] = 0x88;
+    frame[13] = 0xb5;
+    for (int i = 0; i < BNY_DPDK_BURST; i++)
+        tx[i] = (struct bny_dpdk_tx){ .head = frame, .head_len = sizeof frame };
+    t->drv->tx(port, tx, BNY_DPDK_BURST);
+    t->drv->reclaim(port);
+}
+
+static void flush(struct dp_tp *t, struct bny_dpdk_port *port)
+{
+    bny_warn("rank %d: the driver of %s does not give back what it was to send: its port is "
+             "stopped and started",
+             t->tp.rank, t->set.device);
+    t->drv->flush(port);
+}
+
+void bny_dpdk_held_run(struct dp_tp *t)
+{
+    struct dp_ep *e = NULL;
+    uint64_t oldest;
+
+    if (!t->held)
+        return;
+    oldest = collect(t, &e);
+    if (!oldest || t->now - oldest < NUDGE_NS || t->now - t->nudged_ns < NUDGE_NS)
+        return;
+    t->nudged_ns = t->now;
+    if (t->now - oldest >= STUCK_NS && t->now - t->flushed_ns >= STUCK_NS) {
+        t->flushed_ns = t->now;
+        flush(t, e->port);
+    } else {
+        nudge(t, e->port);
+    }
+    collect(t, &e);
+}
+
+static struct dp_held *pointing_to(const struct dp_tp *t, const void *at, size_t bytes)
+{
+    const uint8_t *from = at;
+
+    for (struct dp_held *h = t->held; h; h = h->next)
+        if (h->buf < from + bytes && from < h->buf + h->len)
+            return h;
+    return NULL;
+}
+
+int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
+{
+    const struct timespec pause = { .tv_nsec = ROUND_NS };
+    struct dp_held *h;
+    struct dp_ep *e;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        collect(t, &e);
+        h = pointing_to(t, at, bytes);
+        if (!h)
+            return 0;
+        nudge(t, h->e->port);
+        if (i >= 8) /* a driver that has to be given more has it; the card takes its time */
+            nanosleep(&pause, NULL);
+    }
+    flush(t, h->e->port);
+    collect(t, &e);
+    return pointing_to(t, at, bytes) ? -1 : 0;
+}
+
+/* A frame that a driver keeps even of a closed port counts on in its block. */
+void bny_dpdk_held_free(struct dp_tp *t)
+{
+    struct dp_ep *e;
+
+    collect(t, &e);
+    if (t->held) {
+        bny_warn("rank %d: the driver of %s keeps frames of a port that is closed", t->tp.rank,
+                 t->set.device);
+        return;
+    }
+    while (t->held_blocks) {
+        struct dp_held_block *b = t->held_blocks;
+
+        t->held_blocks = b->next;
+        free(b);
+    }
+}

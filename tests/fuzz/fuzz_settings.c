@@ -122,13 +122,11 @@ static void variables(char *text, const char *const *names)
 
 static void dpdk(char *text)
 {
-    static const char *const names[] = { "BANYAN_DPDK_PORT",
-                                         "BANYAN_DPDK_FAULT",
-                                         "BANYAN_DPDK_ADDR",
-                                         "BANYAN_DPDK_CHECK",
-                                         "BANYAN_DPDK_MTU",
-                                         "BANYAN_DPDK_QUEUES",
-                                         NULL };
+    static const char *const names[] = {
+        "BANYAN_DPDK_PORT",    "BANYAN_DPDK_FAULT",  "BANYAN_DPDK_ADDR",
+        "BANYAN_DPDK_GATEWAY", "BANYAN_DPDK_VLAN",   "BANYAN_DPDK_CHECK",
+        "BANYAN_DPDK_MTU",     "BANYAN_DPDK_QUEUES", NULL
+    };
     struct dp_settings s;
 
     variables(text, names);

@@ -7,7 +7,7 @@ Usage: unshare -n python3 dpdk_ports.py HOW BANYAN_RUN COMMAND...
     af MTU      net_af_packet on both ends of a veth; strangers' frames are sent to rank 1 meanwhile
     collide     net_af_packet, both on one interface and in one fan-out group
     narrow      net_af_packet, MTU 9000, but 1500 on the way
-    card N HOW  N ranks on a bridge, each with a card that only pretends (pretended_card.c)
+    card N HOW[+routed]  N ranks on a bridge, each with a card that only pretends (pretended_card.c)
     vhost       net_vhost and net_virtio_user over a socket in a folder of ours"""
 import fcntl
 import os
@@ -184,17 +184,26 @@ def collide():
 
 def card():
     n, how = int(COMMAND.pop(0)), COMMAND.pop(0)
-    ip("link add br0 mtu 9110 type bridge")
+    how, *net = how.split("+")  # routed: a router, and a subnet for each rank
     lines = []
+    ip("link add br0 mtu 9110 type bridge")
     for r in range(n):
         ip(f"link add a{r} mtu 9110 type veth peer name b{r}")
         ip(f"link set b{r} mtu 9110")
-        ip(f"link set b{r} master br0 up")
+        if net == ["routed"]:
+            ip(f"addr add 10.9.{r}.254/24 dev b{r}")
+            ip(f"link set b{r} up")
+        else:
+            ip(f"link set b{r} master br0 up")
         ip(f"link set a{r} up")
-        lines.append(f"if [ $BANYAN_RANK = {r} ]; then export BANYAN_TEST_CARD=a{r},{how} BANYAN_DPDK_ADDR=10.9.0.{r + 1}; fi")
+        address = f"10.9.{r}.1/24 BANYAN_DPDK_GATEWAY=10.9.{r}.254" if net == ["routed"] else f"10.9.0.{r + 1}"
+        lines.append(f"if [ $BANYAN_RANK = {r} ]; then export BANYAN_TEST_CARD=a{r},{how} BANYAN_DPDK_ADDR={address}; fi")
     ip("link set br0 up")
+    if net == ["routed"]:
+        with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
+            f.write("1")
     return subprocess.call([RUN, "-n", str(n), "sh", "-c", "; ".join(lines) + '; exec "$@"', "sh", *COMMAND],
-                           env={**os.environ, "BANYAN_DPDK_PORT": "0000:03:00.0", "BANYAN_DPDK_MTU": "9110"})
+                           env={"BANYAN_DPDK_PORT": "0000:03:00.0", "BANYAN_DPDK_MTU": "9110", **os.environ})
 
 
 def vhost():

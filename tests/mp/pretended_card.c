@@ -13,7 +13,8 @@
  *     lazy        only when its ring is three quarters full
  *     flat        one segment a frame: nothing can be attached
  *     physical    addresses for DMA are not those of the process
- *     LOSS        of 1000 frames */
+ *     LOSS        of 1000 frames
+ *   BANYAN_TEST_VLAN=N     frames that are not of this VLAN do not pass */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -52,7 +53,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_t card;
     int kind, on;
-    unsigned loss;
+    unsigned loss, vlan;
     uint16_t id;
     uint64_t seed, serial, used; /* used: descriptors */
     struct slot slots[RING];
@@ -127,6 +128,10 @@ static uint64_t number_of(const uint8_t *f, uint32_t len)
 {
     uint64_t id;
 
+    if (len > 4 && f[12] == 0x81 && f[13] == 0) {
+        f += 4;
+        len -= 4;
+    }
     if (len < 100 || f[12] != 8 || f[13] || f[42] != 0x42 || f[43] != 0x4e || f[44] != 1)
         return 0;
     memcpy(&id, f + 46, sizeof id);
@@ -148,6 +153,11 @@ static int is_same(const struct slot *s, const uint8_t *bytes, uint32_t len, uin
     return 0;
 }
 
+static int passes(const uint8_t *f)
+{
+    return !c.vlan || (f[12] == 0x81 && f[13] == 0 && ((f[14] & 15u) << 8 | f[15]) == c.vlan);
+}
+
 /* One frame, as DMA does: what stands there now. */
 static void read_one(struct slot *s)
 {
@@ -159,7 +169,7 @@ static void read_one(struct slot *s)
     char *to;
 
     s->is_read = 1;
-    if (dice() % 1000 < c.loss) {
+    if (dice() % 1000 < c.loss || !passes(bytes)) {
         c.lost++;
         return;
     }
@@ -520,6 +530,7 @@ __attribute__((constructor)) static void insert_card(void)
         return;
     snprintf(iface, sizeof iface, "%.*s", (int)(kind - how), how);
     c.kind = kind_of(kind + 1);
+    c.vlan = getenv("BANYAN_TEST_VLAN") ? (unsigned)atoi(getenv("BANYAN_TEST_VLAN")) : 0;
     c.loss = loss ? (unsigned)atoi(loss + 1) : 0;
     c.seed = (now_ns() ^ (uint64_t)getpid() << 32) | 1;
     snprintf(text, sizeof text, "iface=%s,framesz=9216,blocksz=36864,framecnt=512", iface);

@@ -152,9 +152,9 @@ def need_root():
         sys.exit(0)
 
 
-def card_job(n, kind, case, arg="", loss=0, limit=90, **kw):
+def card_job(n, kind, case, arg="", loss=0, limit=90, net="", **kw):
     """Ranks with a card that only pretends (pretended_card.c): what it reads late must not have changed."""
-    return ports("card", str(n), f"{kind},{loss}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
+    return ports("card", str(n), f"{kind},{loss}{net}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
 
 
 def sent(text):
@@ -182,6 +182,13 @@ def card():
         total, copied, attached = sent(text)
         report(f"a card that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
                and attached == 0, f"{code}, {total} sent, {copied} copied\n{text}")
+    works("a VLAN", card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7"))
+    works("a VLAN, checks, losses",
+          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7", BANYAN_DPDK_CHECK="mac"))
+    says("another VLAN than the network's", ["allreduce", "deadline"],
+         card_job(2, "prompt", "mem_mixed", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="8", BANYAN_OP_TIMEOUT="3"))
+    works("ranks in subnets of their own, behind a router", card_job(3, "prompt", "sweep", "brief=1", net="+routed"))
+    works("the same with losses", card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_DPDK_CHECK="crc"))
     code, text = card_job(3, "lazy", "rank_dies", "")
     report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
            and "pretended card: a byte" not in text, f"{code}\n{text}")

@@ -60,6 +60,9 @@ struct dp_settings {
     int queues;
     uint32_t frame; /* 0: by kind */
     uint32_t ip;    /* 0: the interface's */
+    uint32_t mask;  /* of our subnet; 0: the interface's, or none is told */
+    uint32_t gateway;
+    uint16_t vlan; /* 0: frames have no tag */
     enum bny_dpdk_checks checks;
     struct dp_fault {
         double loss, duplicate, reorder, corrupt;
@@ -157,6 +160,8 @@ struct dp_ep {
     uint8_t key[32]; /* of checks */
     uint32_t tag_out, tag_in;
     uint32_t frame, frame_wanted; /* bytes that pass; and that might */
+    uint32_t via;   /* whose MAC frames go to: the peer's address, or the gateway's */
+    int is_routed;  /* the gateway's; until it is resolved nothing is sent */
     unsigned lanes; /* UDP source ports: one, or one a channel where a card spreads by them */
     uint64_t link_lost_ns; /* since when a device's link is down; 0: it is up */
     int link_told;         /* that it is */

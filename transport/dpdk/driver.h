@@ -54,6 +54,7 @@ struct bny_dpdk_conf {
     int queues;         /* devices: each way */
     uint32_t ip;        /* devices: ours, to be steered to us; 0: not known */
     uint16_t udp_port;  /* the same; 0: nothing is steered */
+    uint16_t vlan; /* devices: of all frames, told by none that crosses the table; 0: none */
 };
 
 struct bny_dpdk_info {

@@ -86,6 +86,8 @@ void bny_dpdk_derive(struct dp_ep *e)
     memcpy(e->self.mac, t->blob.mac, 6);
     e->other = (struct bny_dpdk_addr){ .ip = e->blob.ip, .port = e->blob.udp_port };
     memcpy(e->other.mac, e->blob.mac, 6);
+    e->is_routed = t->set.gateway && ((e->blob.ip ^ t->blob.ip) & t->set.mask);
+    e->via = e->is_routed ? t->set.gateway : e->blob.ip;
     bny_dpdk_eth_init(e->eth, &e->self, &e->other);
 }
 
@@ -122,11 +124,12 @@ int bny_dpdk_open_pair(struct dp_ep *e)
     return 0;
 }
 
-static int interface_ip(const char *name, uint32_t *ip)
+/* what: SIOCGIFADDR or SIOCGIFNETMASK. */
+static int interface_ip(const char *name, unsigned long what, uint32_t *ip)
 {
     struct ifreq r;
 
-    if (bny_dpdk_ask_iface(name, SIOCGIFADDR, &r) != 0)
+    if (bny_dpdk_ask_iface(name, what, &r) != 0)
         return -1;
     *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
     return 0;
@@ -163,7 +166,8 @@ int bny_dpdk_open_device(struct dp_tp *t)
                                .frame_max = t->set.frame,
                                .bufs = bny_dpdk_bufs(t),
                                .ring = bny_dpdk_ring(t),
-                               .queues = t->set.queues };
+                               .queues = t->set.queues,
+                               .vlan = t->set.vlan };
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;
@@ -176,7 +180,9 @@ int bny_dpdk_open_device(struct dp_tp *t)
         c.udp_port = t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
     t->blob.ip = t->set.ip;
     if (!t->set.ip && t->set.iface[0])
-        interface_ip(t->set.iface, &t->blob.ip);
+        interface_ip(t->set.iface, SIOCGIFADDR, &t->blob.ip);
+    if (!t->set.mask && t->set.iface[0])
+        interface_ip(t->set.iface, SIOCGIFNETMASK, &t->set.mask);
     c.ip = t->blob.ip;
     if (t->drv->open(&c, &t->port, &t->info, text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", t->tp.rank, text);
@@ -208,7 +214,15 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
     for (int r = 0; what && r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        if (!e || e->other.ip != other.ip || what != 2 || e->resolved || !e->asks)
+        if (!e || e->via != other.ip || e->resolved)
+            continue;
+        if (e->is_routed) {
+            memcpy(e->other.mac, other.mac, 6);
+            bny_dpdk_eth_init(e->eth, &e->self, &e->other);
+            e->resolved = 1;
+            continue;
+        }
+        if (what != 2 || !e->asks)
             continue;
         /* The peer said its MAC at init. Another answer may come from another interface of its
          * host, so it counts only when none confirms the first. */
@@ -233,14 +247,35 @@ static void believe_arp(struct dp_ep *e)
     e->resolved = 1;
 }
 
-/* Who has the peer's address? */
+/* Who has the peer's address, or the gateway's? */
 static void ask_arp(struct dp_ep *e)
 {
     uint8_t frame[BNY_DPDK_ARP];
     struct bny_dpdk_tx tx = { .head = frame, .head_len = sizeof frame };
+    struct bny_dpdk_addr whom = { .ip = e->via };
 
-    bny_dpdk_arp_write(frame, 0, &e->self, &e->other);
+    bny_dpdk_arp_write(frame, 0, &e->self, &whom);
     dp_tp_of(e)->drv->tx(e->port, &tx, 1);
+}
+
+/* More and more rarely. */
+static void ask_gateway(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    unsigned slower = e->asks / 8 < 6 ? e->asks / 8 : 6;
+
+    if (e->used && t->now - e->first_ns > DP_JOIN_NS) {
+        bny_dpdk_down(e,
+                      "is not reached: nobody answers ARP for the gateway (%u.%u.%u.%u, "
+                      "BANYAN_DPDK_GATEWAY)",
+                      e->via >> 24, e->via >> 16 & 255, e->via >> 8 & 255, e->via & 255);
+        return;
+    }
+    if (t->now - e->asked_ns < ASK_NS << slower)
+        return;
+    e->asked_ns = t->now;
+    e->asks++;
+    ask_arp(e);
 }
 
 /* A device's link says nothing of the peer, whose process lives or is told of over the control
@@ -303,6 +338,11 @@ void bny_dpdk_watch(struct dp_ep *e)
     if (e->down)
         return;
     watch_link(e);
+    if (e->is_routed && !e->resolved && e->up && !e->down) {
+        e->up = 0;
+        ask_gateway(e);
+        return;
+    }
     if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
         return;
     if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued &&

@@ -124,11 +124,52 @@ static int parse_checks(struct dp_settings *s)
     return 0;
 }
 
+/* "10.9.0.1", "10.9.0.1/24"; mask 0: no subnet is told. */
+static int parse_ip(const char *name, const char *text, uint32_t *ip, uint32_t *mask)
+{
+    const char *slash = strchr(text, '/');
+    struct in_addr a;
+    char copy[40], *end = NULL;
+    long bits = slash && mask ? strtol(slash + 1, &end, 10) : 32;
+
+    *ip = 0;
+    if (!*text)
+        return 0;
+    snprintf(copy, sizeof copy, "%.*s", (int)(slash ? slash - text : 39), text);
+    if (inet_pton(AF_INET, copy, &a) != 1 || (slash && (!mask || !slash[1] || *end)) ||
+        bits < 1 || bits > 32)
+        return bny_fail(BANYAN_EINVAL, "%s=%.60s is no IPv4 address%s", name, text,
+                        mask ? ", nor one with the bits of its subnet, as 10.9.0.1/24" : "");
+    *ip = ntohl(a.s_addr);
+    if (mask)
+        *mask = slash ? UINT32_MAX << (32 - bits) : 0;
+    return 0;
+}
+
+static int parse_addresses(struct dp_settings *s)
+{
+    int rc = parse_ip("BANYAN_DPDK_ADDR", bny_param_str("BANYAN_DPDK_ADDR"), &s->ip, &s->mask);
+
+    s->vlan = (uint16_t)bny_param_int("BANYAN_DPDK_VLAN");
+    if (rc == 0)
+        rc = parse_ip("BANYAN_DPDK_GATEWAY", bny_param_str("BANYAN_DPDK_GATEWAY"), &s->gateway,
+                      NULL);
+    if (rc == 0 && s->gateway && s->ip && !s->mask)
+        rc = bny_fail(BANYAN_EINVAL,
+                      "BANYAN_DPDK_GATEWAY is for other subnets: BANYAN_DPDK_ADDR=%.40s must "
+                      "say what ours is, as 10.9.0.1/24",
+                      bny_param_str("BANYAN_DPDK_ADDR"));
+    if (rc == 0 && s->mask && s->gateway && ((s->gateway ^ s->ip) & s->mask))
+        rc =
+            bny_fail(BANYAN_EINVAL,
+                     "BANYAN_DPDK_GATEWAY=%.40s is not in the subnet of BANYAN_DPDK_ADDR=%.40s",
+                     bny_param_str("BANYAN_DPDK_GATEWAY"), bny_param_str("BANYAN_DPDK_ADDR"));
+    return rc;
+}
+
 int bny_dpdk_settings(struct dp_settings *s)
 {
-    const char *ip = bny_param_str("BANYAN_DPDK_ADDR"),
-               *fault = bny_param_str("BANYAN_DPDK_FAULT");
-    struct in_addr a;
+    const char *fault = bny_param_str("BANYAN_DPDK_FAULT");
     int64_t mtu = bny_param_int("BANYAN_DPDK_MTU");
     int rc;
 
@@ -138,13 +179,12 @@ int bny_dpdk_settings(struct dp_settings *s)
         rc = parse_checks(s);
     if (rc == 0)
         rc = parse_fault(&s->fault, fault);
+    if (rc == 0)
+        rc = parse_addresses(s);
     if (rc)
         return rc;
     snprintf(s->args, sizeof s->args, "%s", bny_param_str("BANYAN_DPDK_ARGS"));
     s->queues = (int)bny_param_int("BANYAN_DPDK_QUEUES");
     s->frame = mtu ? (uint32_t)mtu + 14 : DP_FRAME;
-    if (*ip && inet_pton(AF_INET, ip, &a) != 1)
-        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_ADDR=%.60s is no IPv4 address", ip);
-    s->ip = *ip ? ntohl(a.s_addr) : 0;
     return 0;
 }

@@ -51,16 +51,17 @@ static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
     return m[0];
 }
 
-/* Has the port compute checksums: the UDP field holds the sum of the pseudo header. */
-static void leave_sums(struct rte_mbuf *m)
+/* Has the port compute checksums: the UDP field holds the sum of the pseudo header. tag: bytes
+ * of a VLAN tag before the type. */
+static void leave_sums(struct rte_mbuf *m, uint32_t tag)
 {
-    struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, struct rte_ether_hdr *);
-    struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)(eth + 1);
+    const rte_be16_t *type = rte_pktmbuf_mtod_offset(m, const rte_be16_t *, 12 + tag);
+    struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(m, struct rte_ipv4_hdr *, 14 + tag);
     struct rte_udp_hdr *udp = (struct rte_udp_hdr *)(ip + 1);
 
-    if (eth->ether_type != rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV4))
+    if (*type != rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV4))
         return;
-    m->l2_len = sizeof *eth;
+    m->l2_len = (14 + tag) & 0x7f;
     m->l3_len = sizeof *ip;
     m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM;
     ip->hdr_checksum = 0;
@@ -99,13 +100,66 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
 static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
 {
     const uint8_t *head = t->head;
+    uint32_t at = port->vlan ? 37 : 33;
 
-    return port->queues > 1 && t->head_len >= 36
-               ? (uint16_t)((head[35] + head[33]) % port->queues)
+    return port->queues > 1 && t->head_len >= at + 3
+               ? (uint16_t)((head[at + 2] + head[at]) % port->queues)
                : 0;
 }
 
+#define TAG       4u
+#define HEAD_MOST 512u /* bytes of a head */
+
+/* Heads with a tag behind the addresses (IEEE Std 802.1Q); to: room for n of them. Returns the
+ * number of frames that have one: all but those from a head on that is too long. */
+static int put_tags(const struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n,
+                    struct bny_dpdk_tx *tagged, uint8_t (*to)[HEAD_MOST + TAG])
+{
+    const uint8_t tag[TAG] = { 0x81, 0, (uint8_t)(p->vlan >> 8), (uint8_t)p->vlan };
+
+    for (int i = 0; i < n; i++) {
+        const uint8_t *head = tx[i].head;
+
+        if (tx[i].head_len > HEAD_MOST)
+            return i;
+        memcpy(to[i], head, 12);
+        memcpy(to[i] + 12, tag, sizeof tag);
+        memcpy(to[i] + 16, head + 12, tx[i].head_len - 12);
+        tagged[i] = tx[i];
+        tagged[i].head = to[i];
+        tagged[i].head_len += TAG;
+    }
+    return n;
+}
+
+/* 1: a frame of our VLAN, which has lost its tag. Cards that took it off say whose it was. */
+static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
+{
+    const uint8_t *at = rte_pktmbuf_mtod(m, const uint8_t *);
+    unsigned vlan;
+
+    if (m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)
+        return (m->vlan_tci & 0xfff) == p->vlan;
+    if (m->data_len < 18 || at[12] != 0x81 || at[13] != 0)
+        return 0;
+    vlan = (at[14] & 0xfu) << 8 | at[15];
+    return vlan == p->vlan && rte_vlan_strip(m) == 0;
+}
+
+static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);
+
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
+{
+    uint8_t heads[BNY_DPDK_BURST][HEAD_MOST + TAG];
+    struct bny_dpdk_tx tagged[BNY_DPDK_BURST];
+
+    if (!port->vlan)
+        return send_burst(port, tx, n);
+    n = put_tags(port, tx, n, tagged, heads);
+    return send_burst(port, tagged, n);
+}
+
+static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
 {
     struct rte_mbuf *m[BNY_DPDK_BURST];
     uint16_t queue;
@@ -127,7 +181,7 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
         if (!m[made])
             break;
         if (port->tx_sums)
-            leave_sums(m[made]);
+            leave_sums(m[made], port->vlan ? TAG : 0);
     }
     if (!made) /* later versions of net_memif look at the first of none */
         return 0;
@@ -155,7 +209,8 @@ int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
     }
     port->turn++;
     for (int i = 0; i < got; i++) {
-        if (m[i]->nb_segs != 1 || is_damaged(port, m[i])) {
+        if (m[i]->nb_segs != 1 || is_damaged(port, m[i]) ||
+            (port->vlan && !take_tag(port, m[i]))) {
             port->refused++;
             rte_pktmbuf_free(m[i]);
             continue;

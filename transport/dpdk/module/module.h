@@ -31,6 +31,7 @@ struct bny_dpdk_port {
     int isolated;         /* all other frames are the kernel's */
     uint32_t ip;          /* ours, which the rule steers by */
     uint16_t udp_port;
+    uint16_t vlan;  /* of all frames; 0: they have no tag */
     uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
     char iface[16]; /* the kernel's interface behind it; empty: none */
     int iface_up;

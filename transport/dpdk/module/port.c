@@ -350,6 +350,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     }
     bny_eal_forget_lines();
     p->kind = c->kind;
+    p->vlan = c->vlan;
     p->iface_up = 1;
     p->try_fd = p->group_fd = -1;
     snprintf(p->iface, sizeof p->iface, "%s", c->iface ? c->iface : "");

@@ -41,12 +41,9 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
     struct rte_flow_item_ipv4 ip_mask = { .hdr.dst_addr = UINT32_MAX };
     struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(p->udp_port) };
     struct rte_flow_item_udp udp_mask = { .hdr.dst_port = UINT16_MAX };
-    struct rte_flow_item pattern[] = {
-        { .type = RTE_FLOW_ITEM_TYPE_ETH },
-        { .type = RTE_FLOW_ITEM_TYPE_IPV4, .spec = &ip, .mask = &ip_mask },
-        { .type = RTE_FLOW_ITEM_TYPE_UDP, .spec = &udp, .mask = &udp_mask },
-        { .type = RTE_FLOW_ITEM_TYPE_END },
-    };
+    struct rte_flow_item_vlan tag = { .tci = rte_cpu_to_be_16(p->vlan) };
+    struct rte_flow_item_vlan tag_mask = { .tci = RTE_BE16(0xfff) };
+    struct rte_flow_item pattern[5] = { { .type = RTE_FLOW_ITEM_TYPE_ETH } }, *item = pattern;
     uint16_t queues[BNY_DPDK_QUEUES];
     struct rte_flow_action_queue one = { .index = 0 };
     struct rte_flow_action_rss all = { .types = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
@@ -60,6 +57,17 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
 
     for (int i = 0; i < p->queues; i++)
         queues[i] = (uint16_t)i;
+    if (p->vlan)
+        *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_VLAN,
+                                          .spec = &tag,
+                                          .mask = &tag_mask };
+    *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_IPV4,
+                                      .spec = &ip,
+                                      .mask = &ip_mask };
+    *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_UDP,
+                                      .spec = &udp,
+                                      .mask = &udp_mask };
+    *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_END };
     memset(why, 0, sizeof *why);
     if (rte_flow_validate(p->id, &attr, pattern, actions, why) != 0)
         return NULL;

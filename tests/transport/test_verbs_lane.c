@@ -3,11 +3,13 @@
  * themselves. Over the simulated device, or a real one where BANYAN_TEST_IFNAMES names two
  * interfaces. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -31,6 +33,60 @@ Test(verbs_lane, a_queue_pair_in_error_is_replaced)
     stream_and_break(0);
     for (int i = 1; i <= (verbs_real_device() ? 3 : 12); i++)
         stream_and_break(i % 4 + 1);
+}
+
+/* Any queue pair there is, of either end: that of a lane, or of one in the making. */
+static struct {
+    uint64_t rng;
+    int breaks, broken;
+    uint32_t steps;
+} early;
+
+static void break_early(struct tpset *s, uint32_t heard)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+    int r = (int)bny_rng_below(&early.rng, 2);
+    struct vb_ep *e = (struct vb_ep *)s->ep[r][!r];
+    uint32_t k = (uint32_t)bny_rng_below(&early.rng, 3);
+    struct vb_ep *l = k ? e->lanes[k] : e;
+    struct vb_lane *c = l && l->trial ? l->trial : l ? l->conn : NULL;
+
+    if (++early.steps % 20 == 0)
+        verbs_travel(s, 0);
+    if (early.broken == early.breaks || bny_rng_below(&early.rng, 6) || !c || !c->has_qp)
+        return;
+    c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
+    early.broken++;
+}
+
+/* One end may have a lane open that the other has not, and each asks for what it lacks: a new
+ * one, or another queue pair for that one. */
+Test(verbs_lane, queue_pairs_break_while_further_ones_are_made, .timeout = 100)
+{
+    const char *told = getenv("BANYAN_TEST_SEED");
+    uint64_t first = told ? strtoull(told, NULL, 0) : 1, broken = 0;
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    setenv("BANYAN_VERBS_QPS", "3", 1);
+    for (uint64_t seed = first; seed < first + (told ? 1 : 100); seed++) {
+        fprintf(stderr, "# BANYAN_TEST_SEED=%llu\n", (unsigned long long)seed);
+        verbs_sim.seed = seed;
+        early.rng = seed * 0x9e3779b97f4a7c15u;
+        early.breaks = (int)(seed % 3) + 1;
+        early.broken = 0;
+        early.steps = 0;
+        tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+        if (verbs_iwarp(&s)) {
+            tpset_close(&s);
+            return;
+        }
+        verbs_stream(&s, &(struct verbs_stream){ .seed = seed, .meddle = break_early });
+        broken += (uint64_t)early.broken;
+        verbs_left(&s);
+    }
+    cr_assert(told || broken > 100, "%llu broken", (unsigned long long)broken);
 }
 
 /* Notes in place of immediates: the same promises. */

@@ -66,7 +66,10 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     }
     e = t->eps[r->from];
     l = e && r->lane ? e->lanes[r->lane] : e;
-    if ((e && (e->down || e->left)) || (r->resumes && (!l || !l->conn)))
+    /* What it has open may never have come up here, where the queue pair broke between the two
+     * hellos: then it is in the making, and begins with this one. */
+    if ((e && (e->down || e->left)) ||
+        (r->resumes && (!l || (!l->conn && l->state == VB_CLOSED))))
         return VB_GIVEN_UP;
     if (rail->down == 2 ||
         /* who asks by TCP may come another way than what follows */
@@ -82,10 +85,18 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     return VB_BUSY;
 }
 
+/* 1: for a lane that is open here, whatever it is there. */
+static int is_another(struct vb_tp *t, const struct vb_request *r)
+{
+    const struct vb_ep *e = t->eps[r->from], *l = e && r->lane ? e->lanes[r->lane] : e;
+
+    return l && l->conn;
+}
+
 /* That a request is about; NULL: a new one. */
 static struct vb_peer *peer_of(struct vb_tp *t, const struct vb_request *r)
 {
-    return r->lane || r->resumes ? t->eps[r->from]->conn->peer : NULL;
+    return r->lane || is_another(t, r) ? t->eps[r->from]->conn->peer : NULL;
 }
 
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
@@ -117,7 +128,8 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     said = bny_verbs_said(c);
     bny_proof_make(a.proof, &said, BNY_PROOF_ANSWERER);
     p = bny_verbs_param(t, &a, sizeof a);
-    rc = bny_verbs_conn_prepare(c, peer_of(t, &r), r.resumes);
+    c->another = is_another(t, &r);
+    rc = bny_verbs_conn_prepare(c, peer_of(t, &r), c->another);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
         why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;
         bny_warn("verbs: rank %d cannot be accepted: %s", r.from,

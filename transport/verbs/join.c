@@ -413,7 +413,7 @@ static int answer_hello(struct vb_lane *c)
     struct vb_hello mine;
 
     if (!e || e->main->down || e->main->left || (e->lane && !e->main->conn) ||
-        (e->conn != NULL) != c->request.resumes || (e->trial && c->t->tp.rank < e->ep.peer)) {
+        (e->conn != NULL) != c->another || (e->trial && c->t->tp.rank < e->ep.peer)) {
         bny_verbs_conn_close(c);
         return 0;
     }
@@ -445,6 +445,11 @@ static void open_up(struct vb_lane *c)
     bny_verbs_made(c);
     if (e->conn) {
         bny_verbs_resume(e->conn, c, &h);
+        return;
+    }
+    if (h.delivered) {
+        bny_verbs_down(e, "says it has had %u messages over a connection that never came up",
+                       h.delivered);
         return;
     }
     if (c->peer->first == c) {

@@ -206,6 +206,12 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
                        c->imm_sent);
         return;
     }
+    if (!e->lane && !h->delivered) { /* it may never have been open there: another slab */
+        bny_verbs_relocate(c, from, h->addr);
+    } else if (!e->lane && h->addr != c->peer->remote_addr) {
+        bny_verbs_down(e, "has other memory than it had; messages are lost");
+        return;
+    }
     bny_counter_add(&c->t->tp.replaced, 1);
     if (c->rail != before) {
         bny_counter_add(&c->t->tp.moved, 1);

@@ -44,6 +44,7 @@ struct vb_lane {
     uint32_t qp_num;  /* by which its completions are known; 0: it gets none yet */
     int has_qp, active, established, dead;
     int making;        /* in t->half, or e->trial */
+    int another;       /* passive: was made for a lane that is open */
     int notify;        /* no immediates: notes */
     int lost, drained; /* the queue pair broke; and nothing comes from it any more */
     uint64_t drain_ns;
@@ -178,6 +179,8 @@ void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_
 uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
 void bny_verbs_rekey(struct vb_lane *c,
                      uint32_t from); /* requests from there on, for another rail */
+/* The same of the first lane, for another slab of the peer, at addr. */
+void bny_verbs_relocate(struct vb_lane *c, uint32_t from, uint64_t addr);
 int bny_verbs_stripes_due(
     const struct vb_lane *c,
     uint32_t lanes); /* 1: those of the oldest such message are not all done */

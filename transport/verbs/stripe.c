@@ -57,6 +57,21 @@ void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
     }
 }
 
+void bny_verbs_relocate(struct vb_lane *c, uint32_t from, uint64_t addr)
+{
+    uint64_t before = c->peer->remote_addr;
+
+    for (uint32_t k = from; k != c->posted; k++) {
+        struct vb_sent *s = &c->sent[k % VB_SENDS];
+
+        if (s->nsge && !is_in(s->remote, before)) /* a window has a key of its own */
+            continue;
+        s->remote = s->remote - before + addr;
+        s->rkey = c->rkey;
+    }
+    c->peer->remote_addr = addr;
+}
+
 /* ---- out ---- */
 
 static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_t at,

@@ -151,7 +151,8 @@ _Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 64, "wire format");
 struct vb_request {
     char magic[4];
     uint16_t wire;
-    uint8_t resumes, notify; /* resumes: gives a connection that broke another queue pair */
+    uint8_t resumes, notify; /* resumes: the connection is open where the request comes from,
+                                and lost its queue pair */
     int32_t from, to;
     uint8_t nonce[16];
     uint8_t lane, rail; /* rail: of both ends */

@@ -150,7 +150,17 @@ Test(verbs_qp, partition_keys)
     refused(BANYAN_ECONFIG, "BANYAN_IB_PKEY=0x18005", "0 to 65535", "0x8001");
 }
 
-/* Are ranks of these settings a pair? */
+static char said[1000];
+
+static void hear(void *ctx, enum banyan_log_level level, const char *text)
+{
+    size_t len = strlen(said);
+
+    if (level <= BANYAN_LOG_WARN)
+        snprintf(said + len, sizeof said - len, "%s\n", text);
+}
+
+/* Are ranks of these settings a pair? If not, both say why. */
 static int meet(const char *setting, const char *first, const char *second)
 {
     struct bny_tp *tp[2];
@@ -164,10 +174,17 @@ static int meet(const char *setting, const char *first, const char *second)
         cr_assert_gt(len[r], 0);
     }
     unsetenv(setting);
+    said[0] = 0;
+    banyan_set_log(hear, NULL, BANYAN_LOG_WARN);
     there = ops->reachable(tp[0], 1, blob[1], (size_t)len[1]);
     cr_assert_eq(there, ops->reachable(tp[1], 0, blob[0], (size_t)len[0]));
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
     for (int r = 0; r < 2; r++)
         ops->destroy(tp[r]);
+    cr_assert_eq(there, !said[0], "%s", said);
+    cr_assert(there || (strstr(said, "rank 0: device sim0 does not reach rank 1 by verbs") &&
+                        strstr(said, "rank 1: device sim0 does not reach rank 0 by verbs")),
+              "%s", said);
     return there;
 }
 
@@ -178,10 +195,13 @@ Test(verbs_qp, ranks_that_cannot_meet_know_it_at_once)
     verbs_sim.pkeys[1] = 0x8002;
     cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "1", "3"), 1);
     cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "2", "3"), 0, "RoCE v1 and v2");
+    cr_assert(strstr(said, "no GID of one type") && strstr(said, "BANYAN_IB_GID_INDEX"));
     cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "1"), 1);
     cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "0x8002"), 0);
+    cr_assert(strstr(said, "8001 and 8002") && strstr(said, "BANYAN_IB_PKEY"));
     cr_assert_eq(meet("BANYAN_IB_CONNECT", "qp", "auto"), 1);
     cr_assert_eq(meet("BANYAN_IB_CONNECT", "cm", "qp"), 0);
+    cr_assert(strstr(said, "by rdma_cm") && strstr(said, "BANYAN_IB_CONNECT"));
     setenv("BANYAN_IB_CONNECT", "both", 1);
     refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_CONNECT=both", "auto, qp and cm", "");
 }

@@ -195,6 +195,42 @@ static int is_common(const struct vb_place *mine, const struct vb_place *theirs)
                : (theirs->kinds & mine->kinds) && !((theirs->pkey ^ mine->pkey) & 0x7fff);
 }
 
+/* Why not, of the first device of both: each end has what the other lacks. */
+static void why_apart(const struct vb_place *mine, const struct vb_place *theirs, char *out,
+                      size_t cap)
+{
+    if (!theirs->addr.port)
+        snprintf(out, cap, "its address is broken");
+    else if (theirs->how != mine->how)
+        snprintf(out, cap,
+                 "it connects queue pairs by %s, we by %s: set BANYAN_IB_CONNECT to %s on all "
+                 "hosts, or install one version of rdma-core on all (qp needs 33)",
+                 theirs->how == VB_HOW_CM ? "rdma_cm" : "itself",
+                 mine->how == VB_HOW_CM ? "rdma_cm" : "ourselves", "cm");
+    else if (theirs->transport != mine->transport)
+        snprintf(out, cap, "one device is of iWARP, the other of InfiniBand or RoCE");
+    else if (mine->how == VB_HOW_CM)
+        snprintf(out, cap, "one device has an IPv4 address, the other an IPv6 one");
+    else if (!(theirs->kinds & mine->kinds))
+        snprintf(out, cap,
+                 "they have no GID of one type (InfiniBand, RoCE v1, RoCE v2): see "
+                 "BANYAN_IB_GID_INDEX");
+    else
+        snprintf(out, cap, "their partition keys are %04x and %04x: see BANYAN_IB_PKEY",
+                 mine->pkey, theirs->pkey);
+}
+
+void bny_verbs_rails_apart(struct vb_tp *t, int peer, const struct vb_blob *b)
+{
+    char why[256];
+
+    if (t->told_apart++) /* one tells for all: they differ alike */
+        return;
+    why_apart(&t->blob.rail[0], &b->rail[0], why, sizeof why);
+    bny_warn("rank %d: device %s does not reach rank %d by verbs: %s", t->tp.rank,
+             t->rails[0].device, peer, why);
+}
+
 int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b)
 {
     int n = 0;

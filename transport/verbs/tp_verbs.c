@@ -176,15 +176,20 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
     return !memcmp(out->magic, "vrb3", 4) && out->rank == peer && peer >= 0 &&
            peer < t->tp.nranks && out->nrails && out->nrails <= VB_RAILS &&
            len == blob_bytes(out->nrails) && out->qps &&
-           (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6) &&
-           bny_verbs_rails_common(t, out) > 0;
+           (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6);
 }
 
 static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
 {
+    struct vb_tp *t = (struct vb_tp *)tp;
     struct vb_blob b;
 
-    return blob_check((struct vb_tp *)tp, peer, blob, len, &b);
+    if (!blob_check(t, peer, blob, len, &b))
+        return 0;
+    if (bny_verbs_rails_common(t, &b) > 0)
+        return 1;
+    bny_verbs_rails_apart(t, peer, &b);
+    return 0;
 }
 
 /* How many rails and queue pairs there are to the peer, and what each rail's share is. */
@@ -218,7 +223,8 @@ static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t l
     struct vb_ep *e;
 
     *out = NULL;
-    if (!blob_check(t, peer, blob, len, &b) || peer == tp->rank)
+    if (!blob_check(t, peer, blob, len, &b) || !bny_verbs_rails_common(t, &b) ||
+        peer == tp->rank)
         return bny_fail(
             BANYAN_EINVAL,
             "rank %d: the verbs address of rank %d is broken, or of another kind of network "

@@ -75,6 +75,8 @@ static const struct param params[] = {
       "for networks that route each packet by itself: long writes without an immediate, which "
       "follows alone; auto: InfiniBand",
       0, 0 },
+    { "BANYAN_IB_RELAXED_ORDERING", "auto|0|1", "auto",
+      "what peers write may pass each other on PCIe; auto: where rdma-core has it", 0, 0 },
     { "BANYAN_IB_CONNECT", "auto|qp|cm", "auto",
       "who connects verbs queue pairs: the ranks, over TCP, or rdma_cm; auto: the ranks but "
       "for "

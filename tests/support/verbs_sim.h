@@ -74,6 +74,8 @@ struct verbs_sim {
     uint32_t used_flow;
     uint64_t executed, rnr, overflows, bad_keys, registered;
     uint64_t registered_bytes; /* now */
+    uint64_t relaxed, strict;  /* registrations for peers to write to, so far */
+    int no_iova2, no_relaxed;  /* rdma-core is old; a device refuses relaxed ordering */
     int open;                  /* objects of all kinds that were made and not destroyed */
     int srqs_open;
     uint64_t calls;     /* that may fail */

@@ -113,6 +113,11 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 {
     struct sim_mr *m;
 
+    if (access & IBV_ACCESS_RELAXED_ORDERING)
+        verbs_sim.relaxed++;
+    else
+        verbs_sim.strict += (access & IBV_ACCESS_REMOTE_WRITE) != 0;
+
     if (sim_fails("ibv_reg_mr", ENOMEM))
         return NULL;
     if (verbs_sim.registrations && verbs_sim.registered >= (uint64_t)verbs_sim.registrations) {
@@ -140,6 +145,17 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     m->next = mrs;
     mrs = m;
     return &m->mr;
+}
+
+static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                   unsigned int access)
+{
+    if (iova != (uintptr_t)addr ||
+        (verbs_sim.no_relaxed && (access & IBV_ACCESS_RELAXED_ORDERING))) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return reg_mr(pd, addr, len, (int)access);
 }
 
 struct sim_mr *sim_find_mr(const struct ibv_context *ctx, uint32_t key, int remote,
@@ -259,5 +275,6 @@ void sim_mem_functions(struct vb_fn *fn)
     fn->ibv_get_async_event = get_async_event;
     fn->ibv_ack_async_event = ack_async_event;
     fn->ibv_reg_mr = reg_mr;
+    fn->reg_mr_iova2 = verbs_sim.no_iova2 ? NULL : reg_mr_iova2;
     fn->ibv_dereg_mr = dereg_mr;
 }

@@ -206,6 +206,41 @@ Test(verbs_qp, ranks_that_cannot_meet_know_it_at_once)
     refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_CONNECT=both", "auto, qp and cm", "");
 }
 
+/* How memory that peers write to is registered, with this setting. */
+static int relaxes(const char *setting, int no_iova2, int no_relaxed)
+{
+    struct tpset s;
+
+    fresh();
+    verbs_sim.no_iova2 = no_iova2;
+    verbs_sim.no_relaxed = no_relaxed;
+    verbs_sim_use();
+    setenv("BANYAN_IB_RELAXED_ORDERING", setting, 1);
+    verbs_joined(&s, 2);
+    verbs_stream(&s, &(struct verbs_stream){ .breaks = 1 });
+    verbs_left(&s);
+    cr_assert(!verbs_sim.relaxed != !verbs_sim.strict, "%llu relaxed, %llu strict",
+              (unsigned long long)verbs_sim.relaxed, (unsigned long long)verbs_sim.strict);
+    return verbs_sim.relaxed > 0;
+}
+
+Test(verbs_qp, relaxed_ordering_is_asked_for_where_it_may_be)
+{
+    cr_assert_eq(relaxes("auto", 0, 0), 1);
+    cr_assert_eq(relaxes("1", 0, 0), 1);
+    cr_assert_eq(relaxes("0", 0, 0), 0);
+    cr_assert_eq(relaxes("auto", 1, 0), 0, "an old rdma-core");
+    cr_assert_eq(relaxes("auto", 0, 1), 0, "a device that refuses it");
+    fresh();
+    verbs_sim.no_iova2 = 1;
+    verbs_sim_use();
+    setenv("BANYAN_IB_RELAXED_ORDERING", "1", 1);
+    refused(BANYAN_ENOTSUP, "rank 1: BANYAN_IB_RELAXED_ORDERING=1 needs rdma-core 28", "update",
+            "");
+    setenv("BANYAN_IB_RELAXED_ORDERING", "some", 1);
+    refused(BANYAN_ECONFIG, "BANYAN_IB_RELAXED_ORDERING=some", "auto, 0 and 1", "");
+}
+
 /* Of one type, but of two families: only their handshake sees it. */
 Test(verbs_qp, a_pair_without_a_way_is_told)
 {

@@ -43,6 +43,7 @@ static int load(void)
         VERBS_CM_FUNCTIONS(VERBS_TAKE)
     }
 #undef VERBS_TAKE
+    *(void **)(void *)&real.reg_mr_iova2 = dlsym(lib, "ibv_reg_mr_iova2");
     *(void **)(void *)&real.query_gid_table = dlsym(lib, "_ibv_query_gid_table");
     return rc;
 }

@@ -85,6 +85,10 @@ struct vb_fn {
     /* as ibv_query_gid_table(), which is inline; NULL: rdma-core is older than 33 */
     ssize_t (*query_gid_table)(struct ibv_context *context, struct ibv_gid_entry *entries,
                                size_t max, uint32_t flags, size_t entry_size);
+    /* as ibv_reg_mr(), which is a macro, with flags that may go unheeded; NULL: rdma-core is
+     * older than 28 */
+    struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                   unsigned int access);
     int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 

@@ -177,6 +177,9 @@ int bny_verbs_post_lanes(struct vb_lane *c,
                          uint32_t lanes); /* what was recorded there and here */
 void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_window *win);
 uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
+/* Memory that peers write to. NULL: errno says why. */
+struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *rail, void *at,
+                                  size_t bytes);
 void bny_verbs_rekey(struct vb_lane *c,
                      uint32_t from); /* requests from there on, for another rail */
 /* The same of the first lane, for another slab of the peer, at addr. */

@@ -38,6 +38,25 @@ static int not_registered(const struct vb_tp *t, const struct vb_rail *rail, con
                                   : "");
 }
 
+/* Relaxed ordering: the device's writes may overtake each other on their way through PCIe, and
+ * a completion is not seen before all of them (ibv_reg_mr(3)). Nobody here looks at what a
+ * write brings before its completion, and no word is polled. */
+struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *rail, void *at,
+                                  size_t bytes)
+{
+    const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    struct ibv_mr *mr;
+
+    if (!t->relaxed)
+        return t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
+    mr = t->fn->reg_mr_iova2(rail->pd, at, bytes, (uintptr_t)at,
+                             access | IBV_ACCESS_RELAXED_ORDERING);
+    /* kernels leave out what a device has not; for one that refuses */
+    return mr || (errno != EINVAL && errno != EOPNOTSUPP)
+               ? mr
+               : t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
+}
+
 static void region_free(struct vb_tp *t, struct vb_region *r)
 {
     for (int i = 0; i < t->nrails; i++)
@@ -54,8 +73,7 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
     for (int i = 0; i < t->nrails; i++) {
-        r->mr[i] = t->fn->ibv_reg_mr(t->rails[i].pd, at, bytes,
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        r->mr[i] = bny_verbs_register(t, &t->rails[i], at, bytes);
         if (!r->mr[i] && t->rails[i].down)
             t->rails[i].down = 2; /* for good: no lane may come back to it */
         if (!r->mr[i] && !t->rails[i].down) {

@@ -52,8 +52,7 @@ int bny_verbs_peer_register(struct vb_peer *p, const struct vb_fn *fn,
     int i = rail->index;
 
     if (!p->mr_in[i])
-        p->mr_in[i] = fn->ibv_reg_mr(rail->pd, p->slab, VB_SLAB_BYTES,
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        p->mr_in[i] = bny_verbs_register(p->t, rail, p->slab, VB_SLAB_BYTES);
     if (p->mr_in[i] && !p->mr_out[i])
         p->mr_out[i] = fn->ibv_reg_mr(rail->pd, p->slab + VB_SLAB_BYTES, VB_SLAB_BYTES,
                                       IBV_ACCESS_LOCAL_WRITE);

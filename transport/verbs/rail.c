@@ -64,6 +64,23 @@ int bny_verbs_apart(struct vb_tp *t)
     return 0;
 }
 
+int bny_verbs_relaxed(struct vb_tp *t)
+{
+    const char *text = bny_param_str("BANYAN_IB_RELAXED_ORDERING");
+
+    if (strcmp(text, "auto") != 0 && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return bny_fail(BANYAN_ECONFIG,
+                        "rank %d: BANYAN_IB_RELAXED_ORDERING=%.40s is none of auto, 0 and 1",
+                        t->tp.rank, text);
+    if (text[0] == '1' && !t->fn->reg_mr_iova2)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: BANYAN_IB_RELAXED_ORDERING=1 needs rdma-core 28: update it, "
+                        "or unset it",
+                        t->tp.rank);
+    t->relaxed = text[0] != '0' && t->fn->reg_mr_iova2;
+    return 0;
+}
+
 /* One part of the list. */
 static int open_rail(struct vb_tp *t, const char *name)
 {

@@ -96,6 +96,8 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
         return rc;
     t->notify = bny_verbs_is_iwarp(&t->rails[0]) || bny_param_int("BANYAN_VERBS_NOTIFY");
     rc = bny_verbs_apart(t);
+    if (rc == 0)
+        rc = bny_verbs_relaxed(t);
     if (rc)
         return rc;
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");

@@ -310,6 +310,7 @@ struct vb_tp {
     uint32_t max_msg; /* bytes of one request; of all rails the least */
     int notify;       /* the devices have no immediates */
     int apart;        /* BANYAN_IB_AR: long writes have none, it follows alone */
+    int relaxed;      /* BANYAN_IB_RELAXED_ORDERING: what is written comes in any order */
     int told_apart;   /* peers that have no rail in common with us */
     struct vb_blob blob;
     struct vb_ep **eps;   /* [nranks] */
@@ -369,6 +370,7 @@ struct vb_rail *bny_verbs_rail_of(struct vb_tp *t,
                                   const struct rdma_cm_id *id); /* NULL: none of ours */
 /* How many rails a rank with this blob and ours have in common; 0: none. */
 int bny_verbs_rails_common(const struct vb_tp *t, const struct vb_blob *b);
+int bny_verbs_relaxed(struct vb_tp *t); /* may what comes be written in any order? 0 or error */
 /* Tells why they have none. */
 void bny_verbs_rails_apart(struct vb_tp *t, int peer, const struct vb_blob *b);
 void bny_verbs_async(struct vb_tp *t); /* what the devices tell by themselves */

@@ -74,9 +74,13 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
 {
     struct sim_cq *cq;
 
-    (void)vector;
     if (sim_fails("ibv_create_cq", ENOMEM))
         return NULL;
+    if (vector < 0 || vector >= ctx->num_comp_vectors) {
+        errno = EINVAL;
+        return NULL;
+    }
+    verbs_sim.vectors |= 1ull << vector;
     if (cqe > sim_max_cqe()) {
         errno = EINVAL;
         return NULL;

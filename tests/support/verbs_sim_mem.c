@@ -13,8 +13,10 @@ static struct ibv_device devices[SIM_DEVICES] = {
     { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
     { .name = "sim1", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
 };
-struct ibv_context sim_context[SIM_DEVICES] = { { .device = &devices[0], .async_fd = -1 },
-                                                { .device = &devices[1], .async_fd = -1 } };
+struct ibv_context sim_context[SIM_DEVICES] = {
+    { .device = &devices[0], .async_fd = -1, .num_comp_vectors = 3 },
+    { .device = &devices[1], .async_fd = -1, .num_comp_vectors = 1 }
+};
 
 static struct ibv_device **get_device_list(int *num)
 {

@@ -202,3 +202,16 @@ Test(verbs_cq, any_of_many_peers_wakes_a_sleeper)
     }
     verbs_left(&s);
 }
+
+/* One interrupt would wake all of a host's ranks on one CPU. */
+Test(verbs_cq, ranks_sleep_on_different_vectors)
+{
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim.vectors = 0;
+    verbs_joined(&s, 3);
+    verbs_left(&s);
+    cr_assert_eq(verbs_sim.vectors, 7u, "%llx", (unsigned long long)verbs_sim.vectors);
+}

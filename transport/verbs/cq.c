@@ -225,6 +225,15 @@ static uint32_t beyond_shares(const struct vb_rail *rail, uint32_t places)
 }
 
 /* For so many queue pairs. NULL with errno. */
+/* Who interrupts whom: the ranks of a host, which have numbers in turn as a rule, sleep on
+ * different vectors of a device, and so does a rank's next queue. */
+static int vector_of(struct vb_tp *t, const struct vb_rail *rail)
+{
+    int n = rail->ctx->num_comp_vectors;
+
+    return n > 1 ? (int)(((unsigned)t->tp.rank + t->ncqs++) % (unsigned)n) : 0;
+}
+
 static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t places)
 {
     uint32_t room = 2, entries = places * most_of(t);
@@ -245,7 +254,7 @@ static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t plac
     q->rail = rail;
     q->places = places;
     q->mask = room - 1;
-    q->cq = t->fn->ibv_create_cq(rail->ctx, (int)entries, q, rail->channel, 0);
+    q->cq = t->fn->ibv_create_cq(rail->ctx, (int)entries, q, rail->channel, vector_of(t, rail));
     if (q->cq)
         return q;
     free(q->lanes);

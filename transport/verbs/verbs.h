@@ -311,6 +311,7 @@ struct vb_tp {
     int notify;       /* the devices have no immediates */
     int apart;        /* BANYAN_IB_AR: long writes have none, it follows alone */
     int relaxed;      /* BANYAN_IB_RELAXED_ORDERING: what is written comes in any order */
+    unsigned ncqs;    /* completion queues, so far */
     int told_apart;   /* peers that have no rail in common with us */
     struct vb_blob blob;
     struct vb_ep **eps;   /* [nranks] */

@@ -285,44 +285,6 @@ static int join(struct banyan_comm *comm)
     return rc;
 }
 
-static void *progress_thread(void *arg)
-{
-    struct bny_world *w = arg;
-    struct bny_waiter wt;
-
-    if (w->thread_cpu >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)w->thread_cpu % CPU_SETSIZE, &set);
-        if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
-            bny_warn("progress thread: cannot bind to CPU %d", w->thread_cpu);
-    }
-    bny_wait_init(&wt);
-    while (!atomic_load_explicit(&w->stop_thread, memory_order_relaxed)) {
-        int n = 0;
-        if (bny_world_trylock(w)) {
-            n = bny_world_progress(w);
-            bny_world_unlock(w);
-        }
-        if (n > 0)
-            bny_wait_found(&wt, w);
-        else
-            bny_wait_turn(&wt, w, NULL);
-    }
-    return NULL;
-}
-
-static int start_thread(struct bny_world *w, const struct banyan_config *cfg)
-{
-    w->thread_cpu = cfg->progress_cpu;
-    if (!cfg->progress_thread)
-        return 0;
-    if (pthread_create(&w->thread, NULL, progress_thread, w) != 0)
-        return bny_fail(BANYAN_ENOMEM, "cannot start a progress thread");
-    w->has_thread = 1;
-    return 0;
-}
-
 /* ---- init ---- */
 
 void bny_init_free(struct bny_init *init)
@@ -609,7 +571,7 @@ static int advance(struct banyan_comm *comm)
     }
     rc = in->w->control ? bny_control_start(in->w->control) : 0;
     if (rc == 0)
-        rc = start_thread(in->w, &in->cfg);
+        rc = in->cfg.progress_thread ? bny_world_thread(in->w, in->cfg.progress_cpu) : 0;
     return rc ? rc : 1;
 }
 

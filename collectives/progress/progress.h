@@ -25,6 +25,12 @@ void bny_worlds_remove(struct bny_world *w);
  * waits in another. No lock held but, perhaps, that of `except`. */
 void bny_worlds_progress(const struct bny_world *except);
 
+/* ---- thread.c ---- */
+
+/* A thread that progresses the world until it is freed, bound to a CPU (-1: unbound); nothing
+ * where it has one. 0 or -BANYAN_ENOMEM. Lock held. */
+int bny_world_thread(struct bny_world *w, int cpu);
+
 /* ---- failure.c ---- */
 
 /* Fails one communicator (not the others of its world), at once. Lock held. */

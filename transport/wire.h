@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 9 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 10 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,   /* one chunk of a step */
@@ -18,6 +18,7 @@ enum bny_msg_kind {
     BNY_MSG_CREDIT = 6, /* of matching alone: collectives/match/ */
     BNY_MSG_ARRIVE = 7, /* to a desk of collectives/arrival/, which may have closed: then it is
                          * dropped */
+    BNY_MSG_OBJECT = 8, /* of an object store: collectives/objects/; step says which */
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */

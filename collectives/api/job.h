@@ -108,10 +108,18 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                struct banyan_request **req);
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
 
+/* Requests that are no operations, but borrow one's state to be waited for. */
+struct bny_request_kind {
+    int (*start)(struct banyan_request *req);    /* lock held; 0 or an error */
+    void (*explain)(struct banyan_request *req); /* sets the last error, of op.result */
+    void (*free)(struct banyan_request *req);    /* it is not active; no lock */
+};
 struct banyan_request {
     struct bny_handle handle;
     uint64_t comm_serial; /* of the communicator's handle */
     struct bny_op op;
+    const struct bny_request_kind *kind; /* NULL: an operation */
+    void *of_kind;
 };
 /* request.c: an inactive request, or NULL. */
 struct banyan_request *bny_request_new(const struct banyan_comm *comm);

@@ -61,7 +61,9 @@ static int is_active(struct banyan_request *req)
 static int harvest(struct banyan_request *req)
 {
     atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
-    if (req->op.result)
+    if (req->op.result && req->kind)
+        req->kind->explain(req);
+    else if (req->op.result)
         bny_comm_error(req->op.comm);
     return req->op.result;
 }
@@ -78,7 +80,7 @@ int banyan_start(struct banyan_request *req)
         return bny_fail(BANYAN_EBUSY,
                         "banyan_start: this request is in flight; wait for it first");
     bny_world_lock(req->op.comm->world);
-    rc = bny_op_start(&req->op);
+    rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
     bny_world_unlock(req->op.comm->world);
     return rc;
 }
@@ -192,6 +194,8 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
 /* Gives back what needs no world: that may be gone, with its devices. */
 static void drop_orphan(struct banyan_request *req)
 {
+    if (req->kind)
+        req->kind->free(req);
     bny_op_finish_orphan(&req->op);
     bny_request_drop(req);
 }
@@ -212,6 +216,8 @@ int banyan_request_free(struct banyan_request *req)
     if (is_active(req))
         return bny_fail(BANYAN_EBUSY,
                         "banyan_request_free: this request is in flight; wait for it first");
+    if (req->kind)
+        req->kind->free(req);
     w = req->op.comm->world;
     bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by
                           progress of all worlds */

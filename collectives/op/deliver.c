@@ -55,6 +55,10 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
     struct bny_receiver *rc;
 
     BNY_ASSERT_LOCKED(c->world);
+    if (c->service && from >= 0) {
+        c->service->ops->message(c, from, msg);
+        return;
+    }
     if (bny_comm_has_failed(c) || from < 0) {
         bny_msg_release(&c->world->held, msg);
         return;

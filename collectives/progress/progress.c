@@ -113,6 +113,8 @@ static int advance_ops(struct bny_world *w, int all)
             bny_op_stir(op);
         if (!bny_ring_is_empty(&c->stirred) || bny_match_is_busy(c->match))
             moved |= advance_comm(c);
+        if (c->service)
+            moved |= c->service->ops->advance(c);
     }
     return moved;
 }
@@ -203,6 +205,8 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         if (atomic_load_explicit(&c->position.wanted, memory_order_relaxed))
             publish(c);
+        if (c->service)
+            c->service->ops->tick(c, now);
         for (struct bny_op *op = c->active_first; op; op = op->next) {
             double timeout = op->call.timeout_s < 0 ? c->op_timeout_s : op->call.timeout_s;
 

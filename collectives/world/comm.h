@@ -17,6 +17,17 @@ struct bny_peer {
     int world_rank;
 };
 
+/* What has a communicator's messages instead of operations; it may outlive its failure. All
+ * with the world's lock held. */
+struct bny_service_ops {
+    void (*message)(struct banyan_comm *c, int from, struct bny_msg *msg); /* takes msg */
+    int (*advance)(struct banyan_comm *c); /* where the world has work; 1: something moved */
+    void (*tick)(struct banyan_comm *c, uint64_t now);
+};
+struct bny_service { /* embedded in what it serves */
+    const struct bny_service_ops *ops;
+};
+
 struct banyan_comm {
     struct bny_handle handle;
     struct bny_world *world;
@@ -48,6 +59,7 @@ struct banyan_comm {
     struct bny_grow_id *grow_ids;    /* api/grow.c: that this rank made and nobody used yet */
     struct bny_groups *groups;       /* api/create_group.c */
     struct bny_position position;    /* for the control plane */
+    struct bny_service *service;     /* objects/; NULL: operations */
 };
 
 static inline int bny_comm_has_failed(const struct banyan_comm *comm)

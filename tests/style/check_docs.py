@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
-and headings, docs/README.md names every document of docs/, the C program in README.md is examples/allreduce.c, that in
+and headings, docs/README.md names every document of docs/, the C programs in README.md and docs/objects.md are those of examples/, that in
 docs/failures.md is part of elastic_train, the table of docs/environment.md is that of base/param.c, the version is the
 same in meson.build, banyan.h and CHANGELOG.md, and files of this tree that documents and sources name (folder/.../name.ext) exist.
 Usage: check_docs.py ROOT [--write copies the program and the table]
@@ -112,7 +112,11 @@ def named_files(root):
 
 
 def program(root, write):
-    readme, source = root / "README.md", root / "examples/allreduce.c"
+    for document, example in (("README.md", "allreduce.c"), ("docs/objects.md", "parameter_server.c")):
+        yield from program_of(root / document, root / "examples" / example, write)
+
+
+def program_of(readme, source, write):
     if not (readme.exists() and source.exists()):
         return
     text, code = readme.read_text(encoding="utf-8"), source.read_text(encoding="utf-8")
@@ -120,9 +124,9 @@ def program(root, write):
     if write:
         readme.write_text(fixed, encoding="utf-8")
     elif fixed != text:
-        yield "README.md: the program is not examples/allreduce.c (check_docs.py ROOT --write)"
+        yield f"{readme.name}: the program is not examples/{source.name} (check_docs.py ROOT --write)"
     if "```c\n" not in fixed:
-        yield "README.md: has no C program"
+        yield f"{readme.name}: has no C program"
 
 
 def excerpts(root):

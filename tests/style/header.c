@@ -2,7 +2,9 @@
 /* Compiled as C11 and as C++17: the public headers need nothing before them and can be included
  * twice. */
 #include <banyan/training.h>
+#include <banyan/objects.h>
 #include <banyan/banyan.h>
+#include <banyan/objects.h>
 #include <banyan/training.h>
 
 int main(void);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages of the store: their form, and those that wait to be sent. Requests and answers go by
+ * one channel, in order, so that what a rank says last is what holds; bytes by another. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/objects/store.h"
+#include "collectives/objects/wire.h"
+
+struct post {
+    struct post *next;
+    struct bny_hdr hdr;
+    char payload[];
+};
+struct bny_outbox {
+    struct post *first, *last;
+};
+
+int bny_obj_outboxes(struct bny_store *st)
+{
+    st->outboxes = calloc((size_t)st->n, sizeof *st->outboxes);
+    return st->outboxes ? 0 : -BANYAN_ENOMEM;
+}
+
+int bny_obj_parse(enum bny_object_msg kind, int n, const void *payload, size_t len,
+                  struct bny_obj_wire *m)
+{
+    size_t more;
+    int brings;
+
+    if (kind < BNY_OBJ_PUT || kind >= BNY_OBJ_MSG_COUNT || kind == BNY_OBJ_DATA ||
+        len < sizeof *m || !payload)
+        return 0;
+    memcpy(m, payload, sizeof *m);
+    more = len - sizeof *m;
+    brings = kind == BNY_OBJ_PUT || kind == BNY_OBJ_INLINE || kind == BNY_OBJ_COPY;
+    if (more > BNY_OBJ_INLINE_MAX || (more && (!brings || more != m->bytes)))
+        return 0;
+    if (kind == BNY_OBJ_INLINE && more != m->bytes)
+        return 0;
+    return m->rank >= -1 && m->rank < n && m->owner >= -1 && m->owner < n &&
+           m->bytes <= SIZE_MAX / 2 && m->offset <= m->bytes && m->code <= 0 &&
+           m->code > -BANYAN_ERROR_COUNT;
+}
+
+static void enqueue(struct bny_store *st, int to, struct post *p)
+{
+    struct bny_outbox *box = &st->outboxes[to];
+
+    if (box->last)
+        box->last->next = p;
+    else
+        box->first = p;
+    box->last = p;
+    st->nposts++;
+    bny_store_stir(st);
+}
+
+void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
+                  const struct bny_obj_wire *m, const void *data, size_t len)
+{
+    struct post *p;
+
+    if (to < 0 || st->dead[to])
+        return;
+    p = malloc(sizeof *p + sizeof *m + len);
+    if (!p) { /* its request ends by its deadline */
+        bny_warn("rank %d: no memory for a message of the object store", st->rank);
+        return;
+    }
+    memset(p, 0, sizeof *p);
+    p->hdr.comm = st->comm->id;
+    p->hdr.kind = BNY_MSG_OBJECT;
+    p->hdr.step = (uint16_t)kind;
+    p->hdr.chan = BNY_OBJ_TALK;
+    p->hdr.len = p->hdr.codec_len_raw = (uint32_t)(sizeof *m + len);
+    memcpy(p->payload, m, sizeof *m);
+    if (len)
+        memcpy(p->payload + sizeof *m, data, len);
+    enqueue(st, to, p);
+}
+
+static struct post *pop(struct bny_store *st, int peer)
+{
+    struct bny_outbox *box = &st->outboxes[peer];
+    struct post *p = box->first;
+
+    if (!p)
+        return NULL;
+    box->first = p->next;
+    if (!box->first)
+        box->last = NULL;
+    st->nposts--;
+    return p;
+}
+
+void bny_obj_outbox_free(struct bny_store *st, int peer)
+{
+    struct post *p;
+
+    while (st->outboxes && (p = pop(st, peer)))
+        free(p);
+}
+
+/* Whom a peer's end refuses is dead or will be said to be: then what it has missed is said to
+ * others again (view.c). */
+int bny_obj_flush(struct bny_store *st)
+{
+    int moved = 0;
+
+    for (int r = 0; r < st->n && st->nposts; r++) {
+        struct bny_ep *ep = st->comm->peers[r].ep;
+
+        while (r != st->rank && st->outboxes[r].first) {
+            struct post *p = st->outboxes[r].first;
+
+            if (ep->ops->eager(ep, &p->hdr, p->payload) == BNY_AGAIN)
+                break;
+            free(pop(st, r));
+            moved = 1;
+        }
+    }
+    if (st->nposts)
+        bny_store_stir(st);
+    return moved;
+}
+
+void bny_obj_drain(struct bny_store *st)
+{
+    struct post *p;
+
+    if (st->draining)
+        return;
+    st->draining = 1;
+    while ((p = pop(st, st->rank))) {
+        struct bny_obj_wire m;
+
+        if (bny_obj_parse((enum bny_object_msg)p->hdr.step, st->n, p->payload, p->hdr.len, &m))
+            bny_store_message(st, st->rank, (enum bny_object_msg)p->hdr.step, &m,
+                              p->hdr.len > sizeof m ? p->payload + sizeof m : NULL);
+        free(p);
+    }
+    st->draining = 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The object store, in jobs of 1 to 8 processes over the local transports. */
+#include "tests/mp/table.h"
+
+static struct mp_row basic[] = {
+    { "objects_basic", "shm", 1 }, { "objects_basic", "shm", 2 }, { "objects_basic", "shm", 5 },
+    { "objects_basic", "tcp", 2 }, { "objects_basic", "tcp", 4 },
+};
+MP_TABLE(objects, what_is_put_is_got_and_deleted, basic)
+
+static struct mp_row others[] = {
+    { "objects_computes", "shm", 3 }, { "objects_computes", "tcp", 3 },
+    { "objects_refused", "shm", 1 },  { "objects_refused", "shm", 3 },
+    { "objects_refused", "tcp", 2 },
+};
+MP_TABLE(objects, who_computes_serves_and_what_is_wrong_is_refused, others)
+
+/* Arguments: steps, threads of each rank, deaths. */
+static struct mp_row programs[] = {
+    { "objects_random", "shm", 1, "20 2", 120 },
+    { "objects_random", "shm", 2, "40 3", 120 },
+    { "objects_random", "shm", 4, "30 2", 120 },
+    { "objects_random", "tcp", 2, "40 3", 120 },
+    { "objects_random", "tcp", 5, "20 2", 120 },
+    { "objects_random", "shm", 8, "12 1" },
+    { "objects_random", "tcp", 3, "30 2", 120, { "BANYAN_TEST_SEED=random" } },
+    { "objects_random", "shm", 3, "30 2", 120, { "BANYAN_TEST_SEED=random" } },
+};
+MP_TABLE(objects, random_programs_get_what_was_put, programs)
+
+struct deaths {
+    char transport[8], arg[16];
+    int n, seeds;
+};
+static struct deaths deaths[] = {
+    { "shm", "20 2 1", 3, 4 }, { "shm", "20 1 2", 5, 4 }, { "tcp", "20 2 1", 3, 4 },
+    { "tcp", "20 1 2", 6, 4 }, { "shm", "12 1 4", 8, 3 }, { "tcp", "20 3 1", 2, 4 },
+};
+
+ParameterizedTestParameters(objects, deaths_cost_what_the_dead_alone_held)
+{
+    return cr_make_param_array(struct deaths, deaths, sizeof deaths / sizeof deaths[0]);
+}
+
+ParameterizedTest(struct deaths *d, objects, deaths_cost_what_the_dead_alone_held,
+                  .timeout = 400)
+{
+    for (int i = 0; i < d->seeds; i++) {
+        struct mp mp = { .n = d->n,
+                         .case_name = "objects_deaths",
+                         .arg = d->arg,
+                         .transport = d->transport,
+                         .timeout_s = 120,
+                         .seed = mp_seed() + (uint64_t)i,
+                         .env = { "BANYAN_QUORUM=any" },
+                         .may_die = (1u << d->n) - 1 };
+
+        MP_CHECK(mp_run(&mp));
+    }
+}

@@ -467,9 +467,15 @@ static void on_done(struct bny_store *st, int from, struct bny_record *rec)
 static void on_forget(struct bny_store *st, int from, struct bny_record *rec,
                       const struct bny_obj_wire *m)
 {
-    const struct holder *h = holder_of(rec, from);
+    struct holder *h = holder_of(rec, from);
 
-    if (h && h->number == m->number && !h->root && !h->watches)
+    if (h && (m->flags & BNY_OBJ_WATCHED)) {
+        h->watches = 0;
+    } else if (h && h->number == m->number) {
+        unlink_up(rec, h);
+        h->wants = h->is_copy = 0;
+    }
+    if (h && !h->root && !h->watches && !h->wants && !h->is_copy)
         remove_holder(rec, from);
     free_if_idle(st, rec);
 }

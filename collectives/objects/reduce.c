@@ -66,19 +66,46 @@ static void let_go(struct source *s)
     struct bny_entry *e = s->entry;
 
     s->entry = NULL;
-    if (e) {
-        e->refs--;
-        bny_entry_reap(e);
+    if (e)
+        bny_entry_drop(e);
+}
+
+static int is_watched(const struct bny_store *st, const struct bny_name *name)
+{
+    for (const struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
+        const struct bny_sum *s = BNY_LINK_OF(l, const struct bny_sum, link);
+
+        for (size_t i = 0; i < s->n; i++)
+            if (s->sources[i].state == SOURCE_WATCHED &&
+                memcmp(&s->sources[i].name, name, sizeof *name) == 0)
+                return 1;
+    }
+    return 0;
+}
+
+/* It needs nothing more: homes need not tell what no other sum of this rank asks for. */
+void bny_sum_stop(struct bny_sum *s)
+{
+    struct bny_store *st;
+
+    if (!s || !bny_link_is_in(&s->link))
+        return;
+    st = s->target->store;
+    bny_link_out(&s->link);
+    for (size_t i = 0; i < s->n; i++) {
+        struct source *from = &s->sources[i];
+        struct bny_obj_wire m = { .name = from->name, .rank = -1, .owner = -1 };
+
+        m.flags = BNY_OBJ_WATCHED;
+        if (from->state == SOURCE_WATCHED && !is_watched(st, &from->name))
+            bny_obj_send(st, bny_home_of(st, &from->name), BNY_OBJ_FORGET, &m, NULL, 0);
+        let_go(from);
     }
 }
 
 void bny_sum_free(struct bny_sum *s)
 {
-    if (!s)
-        return;
-    bny_link_out(&s->link);
-    for (size_t i = 0; i < s->n; i++)
-        let_go(&s->sources[i]);
+    bny_sum_stop(s);
     free(s);
 }
 
@@ -89,7 +116,7 @@ static void fail(struct bny_sum *s, int code)
     struct bny_store *st = target->store;
     struct bny_pending *p;
 
-    bny_link_out(&s->link);
+    bny_sum_stop(s);
     p = bny_pending_new(st, BNY_OBJ_DELETE, &target->node.name, NULL);
     if (p) {
         p->detached = 1;
@@ -103,7 +130,7 @@ static void finish(struct bny_sum *s)
 {
     struct bny_entry *e = s->target;
 
-    bny_link_out(&s->link);
+    bny_sum_stop(s);
     bny_local_finish(bny_redop_averages(&s->op), s->dtype, e->data, e->data, s->count,
                      (int)s->k);
     e->have = e->bytes;

@@ -213,6 +213,7 @@ void bny_entry_end(struct bny_entry *e, int code)
     e->state = BNY_ENTRY_DEAD;
     e->code = code;
     release_incoming(e);
+    bny_sum_stop(e->sum);
     if (!e->data || e->have < e->bytes)
         bny_transfers_end(e);
     end_waiters(e, code);
@@ -297,11 +298,15 @@ static void say_why(struct bny_future *f, int code, const struct bny_entry *e)
         snprintf(f->why, sizeof f->why, "%s", bny_why(code));
 }
 
-/* Nobody else waits for it and nothing has come: its home need not look for it. */
-static void forget(struct bny_entry *e)
+void bny_entry_drop(struct bny_entry *e)
 {
     struct bny_obj_wire m = { .name = e->node.name, .rank = -1, .owner = -1 };
 
+    e->refs--;
+    if (e->state != BNY_ENTRY_WANTED || e->refs || !bny_ring_is_empty(&e->waiters)) {
+        bny_entry_reap(e);
+        return;
+    }
     m.number = e->number;
     bny_obj_send(e->store, bny_home_of(e->store, &e->node.name), BNY_OBJ_FORGET, &m, NULL, 0);
     bny_entry_end(e, -BANYAN_ETIMEDOUT);
@@ -322,18 +327,14 @@ void bny_future_end(struct bny_future *f, int code)
     if (code == 0 && f->out) {
         *f->out = (struct banyan_object){ .data = e->data, .bytes = e->bytes, .ref = e };
         e->store->handles++;
-    } else { /* a view keeps the future's reference */
-        e->refs--;
     }
     f->done = 1;
     if (f->op) {
         f->op->result = code;
         atomic_store_explicit(&f->op->state, BNY_OP_DONE, memory_order_release);
     }
-    if (code && e->state == BNY_ENTRY_WANTED && !e->refs && bny_ring_is_empty(&e->waiters))
-        forget(e);
-    else
-        bny_entry_reap(e);
+    if (code || !f->out) /* a view keeps the future's reference */
+        bny_entry_drop(e);
 }
 
 /* Another rank's object has that name: who waits gets that one. */

@@ -73,9 +73,10 @@ enum bny_object_msg {
 };
 
 enum bny_obj_flag {
-    BNY_OBJ_WHOLE = 1,  /* HOLD, PUT: a copy that needs no source (COPY: bytes follow) */
-    BNY_OBJ_EXISTS = 2, /* COPY */
-    BNY_OBJ_GONE = 4,   /* COPY: deleted or lost; DELETE: it cannot be made: lost */
+    BNY_OBJ_WHOLE = 1,   /* HOLD, PUT: a copy that needs no source (COPY: bytes follow) */
+    BNY_OBJ_EXISTS = 2,  /* COPY */
+    BNY_OBJ_GONE = 4,    /* COPY: deleted or lost; DELETE: it cannot be made: lost */
+    BNY_OBJ_WATCHED = 8, /* FORGET: of what WATCH asked for */
 };
 
 struct bny_obj_wire { /* the payload of a message; small objects' bytes follow */
@@ -219,6 +220,9 @@ void bny_entry_grew(struct bny_entry *e);
 void bny_entry_end(struct bny_entry *e, int code);
 /* As this, where another rank's object has its name: who waits for it here waits for that. */
 void bny_entry_yield(struct bny_entry *e);
+/* A reference less. What nobody waits for any more, and has not come, its home need not look
+ * for. */
+void bny_entry_drop(struct bny_entry *e);
 /* Frees a dead one that nobody uses. */
 void bny_entry_reap(struct bny_entry *e);
 /* Asks its home for a source; bad: the former one, which does not serve, or -1. */
@@ -288,6 +292,7 @@ void bny_sum_lost(struct bny_store *st, const struct bny_obj_wire *m);
 void bny_sum_progress(struct bny_store *st);
 int bny_sums_run(struct bny_store *st);
 void bny_sums_view(struct bny_store *st);
+void bny_sum_stop(struct bny_sum *s); /* its target is no more, or complete; takes NULL */
 void bny_sum_free(struct bny_sum *s); /* takes NULL */
 int bny_sum_contributors(const struct bny_entry *e, uint8_t *in, size_t n);
 

@@ -184,6 +184,27 @@ static void gets_over_limit(struct test *t, struct banyan_objects *s)
     CHECK_OK(t, banyan_object_put(s, &more, data, sizeof data));
 }
 
+/* A sum that waits for what nobody puts can be deleted, and its target then is not waited for.
+ */
+static void sum_is_given_up(struct test *t, struct banyan_objects *s)
+{
+    struct banyan_object_id none = name_of(5, 0), sum = name_of(5, 1 + (uint64_t)t->rank);
+    struct banyan_objects_stats st = { .size = sizeof st };
+    struct banyan_object o;
+
+    CHECK_OK(t, banyan_object_reduce(s, &sum, &none, 1, 1, 10, BANYAN_F32, BANYAN_SUM));
+    CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_object_get(s, &sum, 0.02, &o));
+    CHECK_HAS(t, banyan_last_error(), "still being written");
+    CHECK_OK(t, banyan_object_delete(s, &sum));
+    gone(t, s, &sum);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0)
+        put(t, s, &none, 40); /* nobody asks for it any more */
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_objects_stats(s, &st));
+    CHECK(t, st.objects <= 5, "%llu copies", (unsigned long long)st.objects);
+}
+
 /* What is wrong is refused, and costs nothing. */
 static int objects_refused(struct test *t)
 {
@@ -217,6 +238,7 @@ static int objects_refused(struct test *t)
     CHECK_RC(t, -BANYAN_EINVAL,
              banyan_object_reduce(s, &sum, &id, 1, 2, 1, BANYAN_I32, BANYAN_SUM));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_contributors(s, &sum, in, 1));
+    sum_is_given_up(t, s);
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
     CHECK_OK(t, banyan_objects_finalize(s));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_delete(s, &id));

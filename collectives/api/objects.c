@@ -136,14 +136,13 @@ int banyan_objects_create(struct banyan_comm *comm, const struct banyan_objects_
     return rc;
 }
 
-static void destroy(struct banyan_objects *s, int orderly)
+static void destroy(struct banyan_objects *s)
 {
     struct banyan_comm *own = s->store.comm;
     struct bny_world *w = own->world;
 
     bny_world_lock(w);
     bny_store_end(&s->store);
-    own->finalized = orderly && own->n < w->nranks; /* tells nothing of the world's end */
     bny_unclaimed_end(w, own->id);
     bny_comm_free(own);
     bny_world_unlock(w);
@@ -159,7 +158,7 @@ void banyan_objects_destroy(struct banyan_objects *s)
         bny_warn("%s", banyan_last_error());
         return;
     }
-    destroy(s, 0);
+    destroy(s);
 }
 
 /* The first rank that lives and has not said goodbye; -1: none. */
@@ -190,13 +189,14 @@ static void turn(struct bny_waiter *wt, struct bny_world *w)
 int banyan_objects_finalize(struct banyan_objects *s)
 {
     struct bny_obj_wire bye = { .rank = -1, .owner = -1 };
-    struct bny_store *st = &s->store;
+    struct bny_store *st;
     struct bny_waiter wt;
     uint64_t deadline;
     int rc = check(s, "banyan_objects_finalize"), missing = -1, done = 0;
 
     if (rc)
         return rc;
+    st = &s->store;
     bny_world_lock(st->world);
     if (st->handles)
         rc = bny_fail(BANYAN_EBUSY,
@@ -219,7 +219,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
         if (!done)
             turn(&wt, st->world);
     }
-    destroy(s, missing < 0);
+    destroy(s);
     return missing < 0
                ? 0
                : bny_fail(BANYAN_ETIMEDOUT,

@@ -478,7 +478,8 @@ static void get_some(struct worker *w, int step)
           banyan_strerror(rc));
     CHECK(t, o.bytes == bytes_of(p, at, rank, thread), "%zu bytes", o.bytes);
     check_bytes(t, &id, o.data, o.bytes);
-    t->shared->blob[t->rank][at * 128 + rank * 8 + thread] = 1;
+    __atomic_store_n(&t->shared->blob[t->rank][at * 128 + rank * 8 + thread], 1,
+                     __ATOMIC_RELAXED); /* threads of a rank may have the same one */
     hold(w, &id, &o);
 }
 

@@ -119,9 +119,21 @@ static void nap(struct bny_world *w)
     bny_world_unlock(w);
 }
 
+/* From 1. Threads that wait at the same time may lose some. */
+static uint32_t count_turn(struct banyan_comm *comm)
+{
+    uint32_t turns;
+
+    if (!comm)
+        return 1;
+    turns = atomic_load_explicit(&comm->hook_turns, memory_order_relaxed) + 1;
+    atomic_store_explicit(&comm->hook_turns, turns, memory_order_relaxed);
+    return turns;
+}
+
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
 {
-    uint32_t spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
+    uint32_t turns, spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
     uint32_t yields_max = w->oversubscribed ? YIELDS_SHARED : YIELDS;
 
     if (!w->oversubscribed || !wt->yields_max || wt->yields_max > yields_max)
@@ -141,12 +153,12 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     if (wt->yields < wt->yields_max) {
         wt->yields++;
         sched_yield();
-        if (comm &&
-            ++comm->hook_turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+        turns = count_turn(comm);
+        if (turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);
         /* Also where every wait is short: else ranks whose calls go on succeeding never hear of
          * an abort. */
-        if (wt->yields % 16 == 0 || (comm && comm->hook_turns % TICK_EVERY == 0))
+        if (wt->yields % 16 == 0 || turns % TICK_EVERY == 0)
             tick_if_due(wt, w);
         return;
     }

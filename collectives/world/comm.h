@@ -44,7 +44,7 @@ struct banyan_comm {
     double op_timeout_s;                       /* this rank's own */
     void (*progress_hook)(void *);
     void *progress_hook_ctx;
-    uint32_t hook_turns; /* yields in waits, of which some call the hook */
+    _Atomic uint32_t hook_turns; /* yields in waits, about; some of them call the hook */
     /* failure: code is set last, release */
     atomic_int failed; /* negative code, 0 while healthy */
     int blamed;

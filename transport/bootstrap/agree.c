@@ -669,16 +669,6 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int link, i
     return it;
 }
 
-/* It says that we are gone: only what those decided who may go on counts. Where one direction
- * of a cut is open we hear those who are fewer. */
-static int is_verdict(const struct bny_agree *a, const struct bny_instance *g)
-{
-    int cut, all;
-
-    return a->quorum < 0 || (g->decided && g->id.kind == BNY_AGREE_VIEW &&
-                             bny_agree_quorum(a, g, a->quorum, &cut, &all));
-}
-
 int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data, size_t len)
 {
     struct bny_instance *g = a->got, *it;
@@ -688,9 +678,9 @@ int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data,
         return 0;
     if (decode(a, data, len) != 0)
         return -BANYAN_EPROTO;
-    if (bny_bit(g->gone, a->rank) && is_verdict(a, g))
+    if (bny_bit(g->gone, a->rank))
         a->excluded = a->excluded || !a->leaving;
-    if (a->excluded || a->leaving || bny_bit(g->gone, a->rank))
+    if (a->excluded || a->leaving)
         return 0;
     it = instance_of_message(a, link, &rc);
     if (!it)

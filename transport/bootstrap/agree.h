@@ -19,9 +19,8 @@
  *    gets one adopts it and sends it on.
  * 4. From a rank that is gone nothing is taken any more, nor from one that is late in this
  *    instance: its decision must not overtake a lock already given to a state without it.
- * 5. A rank that is gone in a decided view of those who may go on (quorum) is excluded: it
- * takes no part any more. So is one that was late and had decided otherwise. One that was late
- * and had not decided adopts. Messages in which we are gone otherwise are dropped.
+ * 5. A rank that is told to be gone is excluded: it takes no part any more. So is one that was
+ *    late and had decided otherwise. One that was late and had not decided adopts.
  *
  * Why survivors agree: A decided s. Somebody who decides s' needs A's lock on s', which A does
  * not give any more, or A gone or late in s'. Then either nobody who counts in s' took s from A
@@ -75,7 +74,6 @@ struct bny_agree {
     int excluded;                   /* others say that we are gone */
     int leaving;                    /* we said farewell: no part in anything any more */
     int starved;                    /* there was no memory for an instance */
-    int quorum;                     /* ranks that a view needs; 0: most; -1: any */
     uint64_t conflicts;             /* decisions that contradict ours: a mistake of this file */
     struct bny_instance *first;     /* from old to new */
     int count;

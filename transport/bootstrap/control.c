@@ -95,7 +95,7 @@ static int assign(struct bny_control *c, struct bny_conn *conn)
         peer >= c->nranks)
         return 0;
     if (bny_bit(c->agree.gone, peer)) { /* it has not heard that it was excluded */
-        view_exclude(c, conn, peer);
+        bny_conn_send(conn, CONTROL_EXCLUDED, NULL, 0);
         return 0;
     }
     if (peer >= c->rank)
@@ -309,11 +309,11 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
     c->silent_ns = (uint64_t)(bny_param_real("BANYAN_SILENT_S") * 1e9);
     memcpy(c->secret, secret, sizeof c->secret);
     bny_conn_self_init(&c->self, BNY_CONN_CONTROL, c->secret, job, rank, nranks);
-    rc = bny_failures_init(&c->known, nranks);
+    rc = read_quorum(nranks, &c->quorum);
+    if (rc == 0)
+        rc = bny_failures_init(&c->known, nranks);
     if (rc == 0)
         rc = view_init(c);
-    if (rc == 0)
-        rc = read_quorum(nranks, &c->agree.quorum);
     c->peers = rc == 0 ? calloc((unsigned)nranks, sizeof *c->peers) : NULL;
     if (rc == 0 && !c->peers)
         rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the control plane", rank);

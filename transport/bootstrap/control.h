@@ -19,8 +19,7 @@ enum control_frame {
     CONTROL_RECORD = 1,
     CONTROL_FAREWELL, /* payload: who is gone, who of them left; sets of ranks */
     CONTROL_AGREE,    /* agree.h */
-    CONTROL_EXCLUDED, /* its sender takes nothing from us any more; payload: a byte, whether
-                       * that is decided */
+    CONTROL_EXCLUDED, /* its sender takes nothing from us any more */
 };
 /* Waiting: the peer, a lower rank, is to connect. Lost: it was up. */
 enum link_state { LINK_WAITING, LINK_TRYING, LINK_UP, LINK_GONE };
@@ -53,8 +52,6 @@ struct control_blob { /* the address in the card */
 struct control_peer {
     struct control_blob at;
     uint8_t same_host;
-    uint64_t
-        shuns_ns; /* by awake_ns: it said that we are gone, and no view that it knew of; 0 */
 };
 
 struct bny_control {
@@ -93,6 +90,7 @@ struct bny_control {
     } * log; /* in the order that is agreed on */
     int nlog, log_cap;
     int excluded_told;
+    int quorum;        /* ranks that a view needs; 0: most; -1: any */
     char out_why[240]; /* in words: we take no part any more; "": we do */
     enum banyan_error out_code;
     uint64_t *sleepers;             /* who was left out of the latest decision */
@@ -146,8 +144,6 @@ void view_finish(struct bny_control *c);
 /* Closes links to the dead and repairs the ring, enters and decides, and says what was decided.
  */
 void view_run(struct bny_control *c);
-/* Tells a peer that is gone here so, and whether a view says so. */
-void view_exclude(struct bny_control *c, struct bny_conn *conn, int peer);
 /* This rank takes no part any more: f says why, and fails whatever there is. */
 void view_leave(struct bny_control *c, const struct bny_failure *f);
 /* A neighbour's farewell: who is gone, as far as it knew. */

@@ -25,10 +25,9 @@
 #define AGAIN_NS    (250ull * MS)  /* between attempts to connect what broke */
 #define PATIENCE_NS (1000ull * MS) /* with a lower rank that is to connect */
 /* Whoever was not heard of for so long may have gone on by itself. */
-#define AWAY_NS        (2000ull * MS)
-#define EXCLUDED_BYTES 1 /* of CONTROL_EXCLUDED: all that the answer to a probe may have */
-#define REFUSALS_MAX   7
-#define ATTEMPTS_MAX   40
+#define AWAY_NS      (2000ull * MS)
+#define REFUSALS_MAX 7
+#define ATTEMPTS_MAX 40
 
 /* ---- records ---- */
 
@@ -36,9 +35,6 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 {
     int silent = f->cause == BNY_CAUSE_SILENT;
 
-    /* Not yet decided, and perhaps by those who are fewer. */
-    if (silent && f->blamed == c->rank && c->agree.quorum >= 0)
-        return;
     /* Only its own kernel tells of a death: whoever reports one has seen that. */
     if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed == c->rank)
         c->agree.excluded = 1;
@@ -201,13 +197,6 @@ static void link_lost(struct bny_control *c, struct link *l, int err)
     c->busy = 1;
 }
 
-/* Since when the peer takes nothing from us, and may go on without us: its end then proves
- * nothing. 0: it does not. */
-static uint64_t shuns_ns(const struct bny_control *c, const struct link *l)
-{
-    return c->peers[l->peer].shuns_ns;
-}
-
 /* An established link has ended. */
 static void link_ended(struct bny_control *c, struct link *l)
 {
@@ -215,8 +204,6 @@ static void link_ended(struct bny_control *c, struct link *l)
         link_close(l);
     } else if (control_is_lack(l->conn->err)) {
         control_lack(c, l->conn->err);
-    } else if (l->conn->fin && shuns_ns(c, l)) {
-        link_lost(c, l, ECONNABORTED);
     } else if (l->conn->fin) {
         link_close(l);
         control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
@@ -231,12 +218,10 @@ static void link_ended(struct bny_control *c, struct link *l)
  * only the higher one is excluded. */
 static int link_given_up(struct bny_control *c, struct link *l)
 {
-    uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns,
-             shuns = shuns_ns(c, l);
+    uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns;
     char how[100];
 
-    if (!l->lost_ns || (l->local && !l->lacks && !shuns) ||
-        c->awake_ns < (shuns ? shuns : l->lost_ns) + most)
+    if (!l->lost_ns || (l->local && !l->lacks) || c->awake_ns < l->lost_ns + most)
         return 0;
     if (l->lacks) {
         control_lack(c, l->lacks);
@@ -267,7 +252,7 @@ static int kernel_answers(const struct bny_control *c, struct link *l,
  * repairs the ring may lead to somebody who has left without our hearing of it. */
 static void link_refused(struct bny_control *c, struct link *l)
 {
-    int away = (l->lost_ns && c->awake_ns - l->lost_ns > AWAY_NS) || shuns_ns(c, l);
+    int away = l->lost_ns && c->awake_ns - l->lost_ns > AWAY_NS;
 
     link_close(l);
     if (l->repaired)
@@ -386,11 +371,6 @@ static void link_try(struct bny_control *c, struct link *l)
         link_retry(c, l, strerror(ENOMEM), ENOMEM);
 }
 
-static int is_verdict(const struct bny_control *c, const uint8_t *data, size_t len)
-{
-    return !c->agree.leaving && (c->agree.quorum < 0 || (len == EXCLUDED_BYTES && data[0]));
-}
-
 /* Who has answered a probe closes it, or says before that we were excluded. 1: it may yet. */
 static int probe_may_tell(struct bny_control *c, struct link *l)
 {
@@ -399,7 +379,7 @@ static int probe_may_tell(struct bny_control *c, struct link *l)
     size_t len;
     int rc = bny_conn_next(l->probe, &type, &data, &len);
 
-    if (rc == 1 && type == CONTROL_EXCLUDED && is_verdict(c, data, len))
+    if (rc == 1 && type == CONTROL_EXCLUDED && !c->agree.leaving)
         c->agree.excluded = c->busy = 1;
     return rc == 0 && bny_now_ns() - l->attempt_ns < AGAIN_NS * 4;
 }
@@ -418,7 +398,7 @@ void link_wait(struct bny_control *c, struct link *l)
         l->attempt_ns = now;
         l->lacks = fd < 0 && control_is_lack(-fd) ? -fd : 0;
         if (fd >= 0)
-            l->probe = bny_conn_new(fd, c->epfd, 1, a, &c->self, EXCLUDED_BYTES);
+            l->probe = bny_conn_new(fd, c->epfd, 1, a, &c->self, 0);
         if (l->probe)
             watch_host(fd);
     }
@@ -504,21 +484,6 @@ static void take_agree(struct bny_control *c, struct link *l, const uint8_t *dat
     own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);
 }
 
-/* Where it is not decided they may come to another end, or hear us again: the link is made anew
- * until one of us has decided. */
-static void take_excluded(struct bny_control *c, struct link *l, const uint8_t *data,
-                          size_t len)
-{
-    if (is_verdict(c, data, len)) {
-        c->agree.excluded = c->busy = 1;
-    } else if (!c->agree.leaving) {
-        if (!shuns_ns(c, l))
-            c->peers[l->peer].shuns_ns = c->awake_ns;
-        link_lost(c, l, ECONNABORTED);
-        l->retry_ns = bny_now_ns() + AGAIN_NS / 5;
-    }
-}
-
 void link_read(struct bny_control *c, struct link *l)
 {
     uint32_t type;
@@ -533,8 +498,8 @@ void link_read(struct bny_control *c, struct link *l)
             take_agree(c, l, data, len);
         else if (type == CONTROL_FAREWELL)
             view_farewell(c, l, data, len);
-        else if (type == CONTROL_EXCLUDED)
-            take_excluded(c, l, data, len);
+        else if (type == CONTROL_EXCLUDED && !c->agree.leaving)
+            c->agree.excluded = c->busy = 1;
     }
     if (l->state == LINK_UP && rc < 0)
         link_ended(c, l);

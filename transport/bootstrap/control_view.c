@@ -115,8 +115,8 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
     };
     int cut, all;
 
-    if (c->agree.quorum < 0 || c->out_why[0] ||
-        bny_agree_quorum(&c->agree, it, c->agree.quorum, &cut, &all))
+    if (c->quorum < 0 || c->out_why[0] ||
+        bny_agree_quorum(&c->agree, it, c->quorum, &cut, &all))
         return;
     snprintf(c->out_why, sizeof c->out_why,
              "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
@@ -135,15 +135,6 @@ static void publish_log(struct bny_control *c, int before)
     atomic_store_explicit(&c->suspect, 1, memory_order_release);
     atomic_store_explicit(&c->logged, c->nlog, memory_order_release);
     tell_waiters(c);
-}
-
-void view_exclude(struct bny_control *c, struct bny_conn *conn, int peer)
-{
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = c->view_logged };
-    const struct bny_instance *it = bny_agree_find(&c->agree, id);
-    uint8_t decided = it && bny_bit(it->gone, peer) && !c->out_why[0];
-
-    bny_conn_send(conn, CONTROL_EXCLUDED, &decided, sizeof decided);
 }
 
 void view_leave(struct bny_control *c, const struct bny_failure *f)
@@ -400,7 +391,7 @@ static void close_links(struct bny_control *c)
         } else if (!bny_bit(c->agree.left, l->peer)) {
             link_read(c, l); /* what it reported before its end */
             if (l->state == LINK_UP) {
-                view_exclude(c, l->conn, l->peer);
+                bny_conn_send(l->conn, CONTROL_EXCLUDED, NULL, 0);
                 link_close(l);
             }
         }

@@ -835,34 +835,6 @@ Test(control, who_was_excluded_is_told_when_it_comes_back)
     }
 }
 
-/* Somebody says so whom no view bears out: he may be of those who are fewer. The link is made
- * anew, and nobody is gone. */
-Test(control, an_exclusion_that_is_not_decided_counts_for_nothing)
-{
-    for (int from = 0; from < 3; from++) {
-        uint64_t end = bny_deadline_in(20);
-        uint8_t decided = 0;
-        struct world w;
-        int up = 0;
-
-        world_new(&w, 3);
-        for (int i = 0; i < w.c[from]->nlinks; i++)
-            cr_assert(bny_conn_send(w.c[from]->links[i].conn, CONTROL_EXCLUDED, &decided,
-                                    sizeof decided) == 0);
-        for (int round = 0; round < 50 || up < 6; round++) {
-            world_round(&w);
-            up = 0;
-            for (int r = 0; r < 3; r++)
-                for (int i = 0; i < w.c[r]->nlinks; i++)
-                    up += w.c[r]->links[i].state == LINK_UP;
-            cr_assert(!bny_deadline_passed(end), "%d of 6 ends of links are up", up);
-        }
-        for (int r = 0; r < 3; r++)
-            cr_assert(!w.c[r]->agree.excluded && !bny_control_suspect(w.c[r]), "rank %d", r);
-        world_free(&w);
-    }
-}
-
 /* A rank without memory for its part is dead to the others, who go on; itself it knows why. */
 Test(control, who_lacks_memory_ends_alone)
 {

@@ -293,10 +293,12 @@ static int shrink_crosswise(struct test *t)
     CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_shrink_many(comms, 0, &none));
     if (mine > 0)
         shrink_groups(t, groups, comms, which, mine, victims);
+    mp_shared_barrier(t->shared, t->n - deaths); /* who ends without a farewell is dead */
     for (int i = 0; i < mine; i++)
         banyan_comm_destroy(comms[i]);
     if (deaths == 0) /* the parent, which nobody shrank, works on */
         exercise(t, t->comm, t->seed);
+    mp_shared_barrier(t->shared, t->n - deaths);
     return 0;
 }
 

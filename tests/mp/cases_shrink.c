@@ -284,7 +284,7 @@ static int shrink_crosswise(struct test *t)
     while (__builtin_popcount(victims) < deaths)
         victims |= 1u << bny_rng_below(&s, (uint64_t)t->n);
     mine = make_groups(t, groups, comms, which);
-    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
     if (victims >> t->rank & 1)
         die_in(bny_rng_below(&s, 3000));
     while (victims >> t->rank & 1)

@@ -423,8 +423,11 @@ static void stranger(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_packet p;
     const char *wrong;
-    int fd, rc = bny_shm_packet_receive(c->fd, &p, &fd);
+    int fd, rc;
 
+    if (tp->starved) /* what comes behind a hello that we could not take makes no sense */
+        return;
+    rc = bny_shm_packet_receive(c->fd, &p, &fd);
     if (rc == 0)
         return;
     wrong = rc < 0 ? "it sent no hello" : hello(tp, c, &p, fd);

@@ -233,6 +233,20 @@ static void reset_arrives(void *a, uint64_t b)
     broken(a, ECONNRESET);
 }
 
+/* A reset was lost on the way: who asks now and then whether its peer is there is told then. */
+static void keeps_alive(void *a, uint64_t b)
+{
+    struct sock *s = a;
+
+    (void)b;
+    if (s->state != OPEN || s->peer)
+        return;
+    if (is_cut(s))
+        sim_at(sim_now + (uint64_t)s->idle_s * SIM_S, keeps_alive, s, 0);
+    else
+        broken(s, ECONNRESET);
+}
+
 /* The other end hears of it after what is on its way. */
 static void send_reset(struct sock *s)
 {
@@ -246,6 +260,8 @@ static void send_reset(struct sock *s)
         sim_at((s->last_arrival_ns > sim_now ? s->last_arrival_ns : sim_now) +
                    sim_net_latency(s->host, s->to_host),
                reset_arrives, peer, 0);
+    else if (peer->keepalive && peer->idle_s)
+        sim_at(sim_now + (uint64_t)peer->idle_s * SIM_S, keeps_alive, peer, 0);
 }
 
 static void pump(struct sock *s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Random faults against real processes:
- *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output
+ *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output.
+ *                        Without SEED times BANYAN_TEST_SCALE
  *   soak 1 SEED KIND PLACE TRANSPORT RANKS   one round again
  * Exit status 0 when none failed. scripts/soak builds and runs it. */
 #include <stdio.h>
@@ -106,11 +107,14 @@ int main(int argc, char **argv)
 {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
     uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : mp_seed();
+    const char *scale = getenv("BANYAN_TEST_SCALE");
 
     if (argc == 7 && !strcmp(argv[3], "trouble"))
         return trouble(s, argv[4], argv[5], atoi(argv[6]));
     if (argc == 7)
         return one_round(s, argv[3], argv[4], argv[5], atoi(argv[6]));
+    if (scale && argc < 3)
+        rounds = (uint64_t)((double)rounds * atof(scale)) + 1;
     for (uint64_t i = 0; i < rounds; i++) {
         uint64_t seed = bny_rng_next(&s) >> 16 | 1, pick = seed;
         const char *kind = kinds[bny_rng_below(&pick, sizeof kinds / sizeof kinds[0])];

@@ -2,6 +2,7 @@
 """Networks that are cut in two under a training (examples/elastic_train), in network namespaces: one part at most goes on, the
 others say that they are cut off; where the way is back in time nobody notices.
 Usage: test_netns_cut.py NETNS_CLUSTER ELASTIC_TRAIN"""
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -32,15 +33,39 @@ def between(a, b):
     return " ".join([f"{h}:{','.join(map(str, b))}" for h in a] + [f"{h}:{','.join(map(str, a))}" for h in b])
 
 
+def train(hosts, cut, after=1, lasts=0, silent=2, epochs=40, **env):
+    """Exit statuses by rank, and what was said. The cluster ends what is left of a run."""
+    p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", SCRIPT, "sh", cut, str(after),
+                        str(lasts), TRAIN, "--epochs", str(epochs)], capture_output=True, text=True, timeout=120,
+                       env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
+    said = p.stdout + p.stderr
+    return {int(r): int(s) for r, s in re.findall(r"rank (\d+): exit (\d+)", said)}, said
+
+
+# They wait most of the time: two run beside each other.
+RUNS = {
+    "most": ((5, between([0, 3, 4], [1, 2])), {}),
+    "halves": ((4, between([0, 3], [1, 2])), {}),
+    "any": ((4, between([0, 3], [1, 2])), {"BANYAN_QUORUM": "any"}),
+    "three parts": ((5, between([0, 1], [2, 3, 4]) + " 2:0,1,3,4 3:2 4:2"), {}),
+    "heals": ((5, between([0, 3, 4], [1, 2])), {"lasts": 2, "silent": 10}),
+    "two alone": ((4, between([1], [3])), {}),
+}
+
+
 class Cut(unittest.TestCase):
-    def train(self, hosts, cut, after=1, lasts=0, silent=2, epochs=40, **env):
-        """Exit statuses by rank, and what was said. The cluster ends what is left of a run."""
-        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", SCRIPT, "sh", cut, str(after),
-                            str(lasts), TRAIN, "--epochs", str(epochs)], capture_output=True, text=True, timeout=120,
-                           env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
-        said = p.stdout + p.stderr
-        status = {int(r): int(s) for r, s in re.findall(r"rank (\d+): exit (\d+)", said)}
-        self.assertEqual(len(status), hosts, said)
+    @classmethod
+    def setUpClass(cls):
+        cls.pool = concurrent.futures.ThreadPoolExecutor(2)
+        cls.runs = {name: cls.pool.submit(train, *a, **kw) for name, (a, kw) in RUNS.items()}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.shutdown()
+
+    def ended(self, name):
+        status, said = self.runs[name].result()
+        self.assertEqual(len(status), RUNS[name][0][0], said)
         return status, said
 
     def right(self, said):
@@ -49,36 +74,36 @@ class Cut(unittest.TestCase):
         self.assertTrue(accuracy and min(accuracy) > 0.94, said)
 
     def test_most_go_on(self):
-        status, said = self.train(5, between([0, 3, 4], [1, 2]))
+        status, said = self.ended("most")
         self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0, 4: 0}, said)
         self.assertIn("3 of 5 ranks go on", said)
         self.assertEqual(len(re.findall(r"rank [12] is cut off from 3 of 5 ranks", said)), 2, said)
         self.right(said)
 
     def test_of_halves_that_with_the_smallest_rank(self):
-        status, said = self.train(4, between([0, 3], [1, 2]))
+        status, said = self.ended("halves")
         self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0}, said)
         self.right(said)
 
     def test_both_where_that_is_asked_for(self):
-        status, said = self.train(4, between([0, 3], [1, 2]), BANYAN_QUORUM="any")
+        status, said = self.ended("any")
         self.assertEqual(set(status.values()), {0}, said)
         self.assertEqual(len(re.findall(r"2 of 4 ranks go on", said)), 2, said)
 
     def test_three_parts_and_none_has_most(self):
-        status, said = self.train(5, between([0, 1], [2, 3, 4]) + " 2:0,1,3,4 3:2 4:2")
+        status, said = self.ended("three parts")
         self.assertEqual(set(status.values()), {1}, said)
         self.assertIn("cut off", said)
 
     def test_a_cut_that_heals_in_time(self):
-        status, said = self.train(5, between([0, 3, 4], [1, 2]), lasts=2, silent=10)
+        status, said = self.ended("heals")
         self.assertEqual(set(status.values()), {0}, said)
         self.assertNotIn("go on from step", said)
         self.right(said)
 
     def test_a_way_between_two_that_others_reach(self):
         """One of the two is excluded, or both: each has a clock of its own, and accuses the other."""
-        status, said = self.train(4, between([1], [3]))
+        status, said = self.ended("two alone")
         self.assertEqual([status[0], status[2]], [0, 0], said)
         self.assertGreaterEqual(status[1] + status[3], 1, said)
         self.right(said)

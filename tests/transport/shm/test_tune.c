@@ -115,15 +115,14 @@ static void grow_old(void)
     cr_assert_eq(utimensat(AT_FDCWD, path, when, 0), 0);
 }
 
-/* Numbers of a busy moment: no host is as slow, or the single copy as fast. */
-Test(shm_tune, numbers_of_a_busy_moment_do_not_stay, .init = folder_make, .fini = folder_drop,
-     .timeout = 60)
+/* A file of numbers of a busy moment, until it has had all its runs. Returns whether each has
+ * been replaced: a run that is out of time adds nothing. */
+static int grown_old(void)
 {
     struct shm_tune t = sample(), got, before;
     char text[SHM_TUNE_TEXT];
+    int replaced = 1;
 
-    if (!can_measure())
-        cr_skip_test("one CPU, or process_vm_readv is not permitted");
     t.runs = 1;
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
         t.ring_ns[i] = t.single_ns[i] = 900000000;
@@ -144,11 +143,25 @@ Test(shm_tune, numbers_of_a_busy_moment_do_not_stay, .init = folder_make, .fini 
         cr_assert(same(&got, &before), "it is what the file has");
     }
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        cr_assert_lt(got.ring_ns[i], 900000000);
+        replaced &= got.ring_ns[i] < 900000000;
     grow_old();
     before = got;
     cr_assert_eq(bny_shm_tune(&got), 1);
     cr_assert(same(&got, &before), "more than enough runs");
+    return replaced;
+}
+
+/* No host is as slow, or the single copy as fast. */
+Test(shm_tune, numbers_of_a_busy_moment_do_not_stay, .init = folder_make, .fini = folder_drop,
+     .timeout = 60)
+{
+    int replaced = 0;
+
+    if (!can_measure())
+        cr_skip_test("one CPU, or process_vm_readv is not permitted");
+    for (int i = 0; i < 20 && !replaced; i++)
+        replaced = grown_old();
+    cr_assert(replaced);
 }
 
 Test(shm_tune, each_number_is_the_least)

@@ -298,7 +298,7 @@ static int run(const struct shape *shape, uint64_t fail_call, int *whole)
 static void all_calls(struct shape shape)
 {
     const char *scale = getenv("BANYAN_TEST_SCALE");
-    uint64_t call = 1, stride = scale && atof(scale) < 1 ? 3 * STRIDE : STRIDE;
+    uint64_t call = 1, stride = scale && atof(scale) < 1 ? 2 * STRIDE : STRIDE;
     int whole = 0, tried = 0;
     char qps[8];
 

@@ -122,7 +122,8 @@ static void fill(const struct bny_op *op, const struct lines *s, char *to)
         break;
     case BNY_SCATTER:
         if (me != call->root)
-            return; /* fall through */
+            return;
+        __attribute__((fallthrough));
     case BNY_ALLTOALL:
     case BNY_REDUCE_SCATTER:
         for (int r = 0; r < n; r++)
@@ -248,7 +249,8 @@ static void combine(struct bny_op *op, const struct lines *s)
         return;
     case BNY_GATHER:
         if (me != root)
-            return; /* fall through */
+            return;
+        __attribute__((fallthrough));
     case BNY_ALLGATHER: collect(op, s, 0, op->in); return;
     case BNY_ALLTOALL:
         collect(op, s, (size_t)me * s->part, op->in + (size_t)me * s->bytes);

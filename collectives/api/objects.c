@@ -334,25 +334,35 @@ static int publish(struct bny_entry *e, const char *what)
     return rc;
 }
 
+/* A new copy of that name, to be written to. 0: the lock is held then. missing: there is no
+ * data. */
+static int begin_copy(struct banyan_objects *s, const struct banyan_object_id *id, size_t bytes,
+                      int missing, const char *what, struct bny_entry **e)
+{
+    struct bny_name name;
+    int rc = check_id(s, id, &name, what);
+
+    if (rc == 0 && missing)
+        rc = bny_fail(BANYAN_EINVAL, "%s: data must not be NULL", what);
+    if (rc)
+        return rc;
+    bny_world_lock(s->store.world);
+    rc = new_copy(&s->store, &name, bytes, what, e);
+    if (rc)
+        bny_world_unlock(s->store.world);
+    return rc;
+}
+
 /* The copy is made without the lock: nobody knows of this one yet. */
 int banyan_object_put(struct banyan_objects *s, const struct banyan_object_id *id,
                       const void *data, size_t bytes)
 {
     static const char what[] = "banyan_object_put";
     struct bny_entry *e;
-    struct bny_name name;
-    int rc = check_id(s, id, &name, what);
+    int rc = begin_copy(s, id, bytes, !data && bytes, what, &e);
 
-    if (rc == 0 && !data && bytes)
-        rc = bny_fail(BANYAN_EINVAL, "%s: data must not be NULL", what);
     if (rc)
         return rc;
-    bny_world_lock(s->store.world);
-    rc = new_copy(&s->store, &name, bytes, what, &e);
-    if (rc) {
-        bny_world_unlock(s->store.world);
-        return rc;
-    }
     e->refs++;
     bny_world_unlock(s->store.world);
     if (bytes)
@@ -369,20 +379,13 @@ int banyan_object_create(struct banyan_objects *s, const struct banyan_object_id
 {
     static const char what[] = "banyan_object_create";
     struct bny_entry *e;
-    struct bny_name name;
-    int rc = check_id(s, id, &name, what);
+    int rc;
 
-    if (rc == 0 && !data)
-        rc = bny_fail(BANYAN_EINVAL, "%s: data must not be NULL", what);
+    if (data)
+        *data = NULL;
+    rc = begin_copy(s, id, bytes, !data, what, &e);
     if (rc)
         return rc;
-    *data = NULL;
-    bny_world_lock(s->store.world);
-    rc = new_copy(&s->store, &name, bytes, what, &e);
-    if (rc) {
-        bny_world_unlock(s->store.world);
-        return rc;
-    }
     *data = e->data;
     rc = publish(e, what);
     if (rc)

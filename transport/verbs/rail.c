@@ -220,10 +220,10 @@ static void why_apart(const struct vb_place *mine, const struct vb_place *theirs
         snprintf(out, cap, "its address is broken");
     else if (theirs->how != mine->how)
         snprintf(out, cap,
-                 "it connects queue pairs by %s, we by %s: set BANYAN_IB_CONNECT to %s on all "
+                 "it connects queue pairs by %s, we by %s: set BANYAN_IB_CONNECT=cm on all "
                  "hosts, or install one version of rdma-core on all (qp needs 33)",
                  theirs->how == VB_HOW_CM ? "rdma_cm" : "itself",
-                 mine->how == VB_HOW_CM ? "rdma_cm" : "ourselves", "cm");
+                 mine->how == VB_HOW_CM ? "rdma_cm" : "ourselves");
     else if (theirs->transport != mine->transport)
         snprintf(out, cap, "one device is of iWARP, the other of InfiniBand or RoCE");
     else if (mine->how == VB_HOW_CM)

@@ -170,9 +170,13 @@ static int who_is_missing(const struct bny_store *st)
     return -1;
 }
 
+/* Partial sums are wanted by nobody who has said goodbye. */
 static int everything_went(const struct bny_store *st)
 {
-    return st->nposts == 0 && bny_ring_is_empty(&st->transfers);
+    for (const struct bny_link *l = st->transfers.next; l && l != &st->transfers; l = l->next)
+        if (!BNY_LINK_OF(l, const struct bny_transfer, link)->entry->partial)
+            return 0;
+    return st->nposts == 0;
 }
 
 static void turn(struct bny_waiter *wt, struct bny_world *w)

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reductions of objects: the first k of n that appear are pulled to the rank that asked and
- * added in the order in which they are whole there (Hoplite, section 4.2, the tree of degree
- * n). Nothing of a sum is shown before all k are in it, so that one that is lost halfway can be
- * replaced by another that appears. */
+/* Reductions of objects: the first k of n that appear. Two shapes of Hoplite's (section 4.2),
+ * by size and what the network costs: small ones are pulled to the rank that asked and added in
+ * the order in which they are whole there (its tree of degree n); big ones are added where they
+ * are, in a chain in the order in which they appear (degree 1; partial.c), whose last sum is
+ * pulled. Nothing of a sum is shown before all k are in it, so that one that is lost halfway
+ * can be replaced by another that appears: in a chain those behind it begin again, those before
+ * it do not notice. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/local/local.h"
+#include "collectives/arrival/shape.h"
 #include "collectives/objects/store.h"
+#include "collectives/plan/cost.h"
 
 enum source_state {
     SOURCE_WATCHED, /* its home says when it is there */
     SOURCE_FOUND,   /* it is there, others were before it */
     SOURCE_COMING,  /* it is pulled */
+    SOURCE_CHAINED, /* it is added in the chain */
     SOURCE_ADDED,
     SOURCE_LOST
 };
@@ -21,11 +27,21 @@ struct source {
     struct bny_name name;
     struct bny_entry *entry; /* COMING: with a reference */
     enum source_state state;
+    int rank; /* FOUND: who has it; -1: its home, or nobody knows */
+};
+
+struct slot {             /* of the chain */
+    struct bny_name name; /* of the partial sum up to here */
+    size_t source;
+    int rank; /* who makes it */
 };
 
 struct bny_sum {
     struct bny_link link;
     struct bny_entry *target; /* whose it is; it may be read long after the sum is complete */
+    struct slot *slots;       /* [k]; NULL: a star */
+    size_t nslots;
+    struct bny_entry *in; /* the last partial sum, as it comes; NULL: not yet, or made here */
     size_t n, k, count, added, coming, lost;
     enum banyan_dtype dtype;
     struct bny_redop op;
@@ -39,13 +55,28 @@ static void watch(struct bny_store *st, const struct source *s)
     bny_obj_send(st, bny_home_of(st, &s->name), BNY_OBJ_WATCH, &m, NULL, 0);
 }
 
+/* In a star all k come through this rank's end of the network. */
+static int is_chain(const struct bny_store *st, uint64_t bytes, size_t k)
+{
+    struct bny_cost_model m = bny_cost_model_of(&st->comm->scope);
+
+    return k > 1 && k < INT32_MAX && bytes > BNY_OBJ_INLINE_MAX &&
+           bny_shape_choose((int)k + 1, (double)bytes, BNY_OBJ_CHUNK, m.alpha_s, m.beta) !=
+               BNY_SHAPE_STAR;
+}
+
 int bny_sum_start(struct bny_entry *target, const struct bny_sum_call *call)
 {
     struct bny_store *st = target->store;
     struct bny_sum *s = calloc(1, sizeof *s + call->n * sizeof s->sources[0]);
+    int chain = is_chain(st, target->bytes, call->k);
 
-    if (!s)
+    if (s && chain)
+        s->slots = calloc(call->k, sizeof *s->slots);
+    if (!s || (chain && !s->slots)) {
+        free(s);
         return bny_fail(BANYAN_ENOMEM, "no memory for a reduction of %zu objects", call->n);
+    }
     s->target = target;
     s->n = call->n;
     s->k = call->k;
@@ -83,6 +114,97 @@ static int is_watched(const struct bny_store *st, const struct bny_name *name)
     return 0;
 }
 
+/* ---- a chain ---- */
+
+static void drop_slot(struct bny_store *st, const struct slot *slot)
+{
+    struct bny_obj_wire m = { .name = slot->name, .rank = -1, .owner = -1 };
+
+    bny_obj_send(st, slot->rank, BNY_OBJ_DROP, &m, NULL, 0);
+}
+
+/* Slot i and all behind it are nothing any more; what stands before goes on. */
+static void drop_from(struct bny_sum *s, size_t i)
+{
+    bny_partial_unpull(s->in);
+    s->in = NULL;
+    for (; i < s->nslots; i++)
+        drop_slot(s->target->store, &s->slots[i]);
+}
+
+/* Slot i is asked for, under a name of its own. */
+static void ask_for(struct bny_sum *s, size_t i)
+{
+    struct bny_store *st = s->target->store;
+    struct slot *slot = &s->slots[i];
+    struct bny_add add = { .own = s->sources[slot->source].name,
+                           .count = s->count,
+                           .dtype = (int32_t)s->dtype,
+                           .op = s->op.kind };
+    struct bny_obj_wire m = { .bytes = s->target->bytes, .rank = -1, .owner = -1 };
+
+    slot->name.w[0] = (uint64_t)st->rank;
+    slot->name.w[1] = ++st->partial_names;
+    m.name = slot->name;
+    if (i > 0) {
+        add.before = s->slots[i - 1].name;
+        m.rank = s->slots[i - 1].rank;
+    }
+    bny_obj_send(st, slot->rank, BNY_OBJ_ADD, &m, &add, sizeof add);
+}
+
+static void ask_from(struct bny_sum *s, size_t i)
+{
+    for (; i < s->nslots; i++)
+        ask_for(s, i);
+    bny_sum_progress(s->target->store);
+}
+
+static void remove_slot(struct bny_sum *s, size_t i)
+{
+    memmove(&s->slots[i], &s->slots[i + 1], (--s->nslots - i) * sizeof s->slots[0]);
+}
+
+/* What was found takes the next place. */
+static void extend(struct bny_sum *s)
+{
+    const struct bny_store *st = s->target->store;
+
+    for (size_t i = 0; i < s->n && s->nslots < s->k; i++) {
+        struct source *from = &s->sources[i];
+
+        if (from->state != SOURCE_FOUND)
+            continue;
+        from->state = SOURCE_CHAINED;
+        s->slots[s->nslots] =
+            (struct slot){ .source = i,
+                           .rank = from->rank >= 0 && !st->dead[from->rank] ? from->rank
+                                                                            : st->rank };
+        ask_for(s, s->nslots++);
+    }
+}
+
+/* 1: all of the last partial sum is in the target's memory. */
+static int chain_is_in(struct bny_sum *s)
+{
+    struct bny_store *st = s->target->store;
+    const struct slot *last = &s->slots[s->nslots - 1];
+    const struct bny_entry *e;
+
+    if (s->nslots < s->k)
+        return 0;
+    if (last->rank != st->rank) {
+        if (!s->in) /* no memory: at the next look */
+            s->in = bny_partial_pull(st, &last->name, last->rank, s->target);
+        return s->in && s->in->state == BNY_ENTRY_WHOLE;
+    }
+    e = bny_partial_find(st, &last->name);
+    if (!e || e->state != BNY_ENTRY_WHOLE)
+        return 0;
+    bny_local_copy(s->target->data, e->data, (size_t)e->bytes);
+    return 1;
+}
+
 /* It needs nothing more: homes need not tell what no other sum of this rank asks for. */
 void bny_sum_stop(struct bny_sum *s)
 {
@@ -92,6 +214,7 @@ void bny_sum_stop(struct bny_sum *s)
         return;
     st = s->target->store;
     bny_link_out(&s->link);
+    drop_from(s, 0);
     for (size_t i = 0; i < s->n; i++) {
         struct source *from = &s->sources[i];
         struct bny_obj_wire m = { .name = from->name, .rank = -1, .owner = -1 };
@@ -106,6 +229,8 @@ void bny_sum_stop(struct bny_sum *s)
 void bny_sum_free(struct bny_sum *s)
 {
     bny_sum_stop(s);
+    if (s)
+        free(s->slots);
     free(s);
 }
 
@@ -172,8 +297,24 @@ static void begin(struct bny_sum *s, struct source *from)
     bny_sum_progress(s->target->store); /* it may be whole already */
 }
 
+static int run_chain(struct bny_sum *s)
+{
+    extend(s);
+    if (chain_is_in(s)) {
+        for (size_t i = 0; i < s->nslots; i++)
+            s->sources[s->slots[i].source].state = SOURCE_ADDED;
+        finish(s);
+        return 1;
+    }
+    if (s->n - s->lost < s->k) {
+        fail(s, -BANYAN_ERANKDEAD);
+        return 1;
+    }
+    return 0;
+}
+
 /* 1: it is complete or has failed. */
-static int run(struct bny_sum *s)
+static int run_star(struct bny_sum *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct source *from = &s->sources[i];
@@ -203,7 +344,7 @@ static int run(struct bny_sum *s)
 
 void bny_sum_progress(struct bny_store *st)
 {
-    if (bny_ring_is_empty(&st->sums))
+    if (bny_ring_is_empty(&st->sums) && bny_ring_is_empty(&st->partials_here))
         return;
     st->sums_stirred = 1;
     bny_store_stir(st);
@@ -211,19 +352,22 @@ void bny_sum_progress(struct bny_store *st)
 
 int bny_sums_run(struct bny_store *st)
 {
-    int moved = 0;
+    int moved;
 
     if (!st->sums_stirred)
         return 0;
     st->sums_stirred = 0;
+    moved = bny_partials_run(st);
     for (struct bny_link *l = st->sums.next, *next; l && l != &st->sums; l = next) {
+        struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
+
         next = l->next;
-        moved |= run(BNY_LINK_OF(l, struct bny_sum, link));
+        moved |= s->slots ? run_chain(s) : run_star(s);
     }
     return moved;
 }
 
-static void note(struct bny_store *st, const struct bny_name *name, enum source_state state)
+static void note(struct bny_store *st, const struct bny_obj_wire *m, enum source_state state)
 {
     for (struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
         struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
@@ -231,8 +375,9 @@ static void note(struct bny_store *st, const struct bny_name *name, enum source_
         for (size_t i = 0; i < s->n; i++) {
             struct source *from = &s->sources[i];
 
-            if (memcmp(&from->name, name, sizeof *name) != 0)
+            if (memcmp(&from->name, &m->name, sizeof m->name) != 0)
                 continue;
+            from->rank = m->rank;
             if (state == SOURCE_LOST &&
                 (from->state == SOURCE_WATCHED || from->state == SOURCE_FOUND))
                 lose(s, from);
@@ -245,19 +390,93 @@ static void note(struct bny_store *st, const struct bny_name *name, enum source_
 
 void bny_sum_found(struct bny_store *st, const struct bny_obj_wire *m)
 {
-    note(st, &m->name, SOURCE_FOUND);
+    note(st, m, SOURCE_FOUND);
 }
 
 void bny_sum_lost(struct bny_store *st, const struct bny_obj_wire *m)
 {
-    note(st, &m->name, SOURCE_LOST);
+    note(st, m, SOURCE_LOST);
+}
+
+/* ---- what goes wrong in a chain ---- */
+
+/* A slot that cannot be made where it is: the object may be gone, and another takes the last
+ * place; or it is made here. */
+static void mend(struct bny_sum *s, size_t i, int code)
+{
+    struct bny_store *st = s->target->store;
+    struct slot *slot = &s->slots[i];
+    int gone = code == -BANYAN_EINVAL || code == -BANYAN_ERANKDEAD;
+
+    if (!gone && (code == -BANYAN_EMISMATCH || slot->rank == st->rank)) {
+        fail(s, code);
+        return;
+    }
+    drop_from(s, i);
+    if (gone) {
+        lose(s, &s->sources[slot->source]);
+        remove_slot(s, i);
+    } else {
+        slot->rank = st->rank;
+    }
+    ask_from(s, i);
+}
+
+void bny_sum_broken(struct bny_store *st, int from, const struct bny_obj_wire *m)
+{
+    for (struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
+        struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
+
+        for (size_t i = 0; i < s->nslots; i++)
+            if (s->slots[i].rank == from && m->code &&
+                memcmp(&s->slots[i].name, &m->name, sizeof m->name) == 0) {
+                mend(s, i, m->code);
+                return;
+            }
+    }
+}
+
+int bny_sum_trouble(struct bny_store *st, const struct bny_entry *in, int code)
+{
+    for (struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
+        struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
+
+        if (s->in != in)
+            continue;
+        mend(s, s->nslots - 1, code);
+        return 1;
+    }
+    return 0;
+}
+
+/* What the dead were to add others may have, or it is lost: its home will say. */
+static void bury(struct bny_sum *s)
+{
+    const struct bny_store *st = s->target->store;
+    size_t first = 0;
+
+    while (first < s->nslots && !st->dead[s->slots[first].rank])
+        first++;
+    if (first == s->nslots)
+        return;
+    drop_from(s, first);
+    for (size_t i = first; i < s->nslots;) {
+        if (!st->dead[s->slots[i].rank]) {
+            i++;
+            continue;
+        }
+        s->sources[s->slots[i].source].state = SOURCE_WATCHED;
+        remove_slot(s, i);
+    }
+    ask_from(s, first);
 }
 
 void bny_sums_view(struct bny_store *st)
 {
     for (struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
-        const struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
+        struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
 
+        bury(s);
         for (size_t i = 0; i < s->n; i++)
             if (s->sources[i].state == SOURCE_WATCHED)
                 watch(st, &s->sources[i]);

@@ -93,8 +93,13 @@ struct bny_entry *bny_entry_find(const struct bny_store *st, const struct bny_na
     return (struct bny_entry *)(void *)bny_names_find(&st->entries, name);
 }
 
-struct bny_entry *bny_entry_new(struct bny_store *st, const struct bny_name *name,
-                                enum bny_entry_state state)
+static struct bny_names *table_of(const struct bny_entry *e)
+{
+    return e->partial ? &e->store->partials : &e->store->entries;
+}
+
+static struct bny_entry *new_entry(struct bny_store *st, const struct bny_name *name,
+                                   enum bny_entry_state state, int partial)
 {
     struct bny_entry *e = calloc(1, sizeof *e);
 
@@ -103,14 +108,27 @@ struct bny_entry *bny_entry_new(struct bny_store *st, const struct bny_name *nam
     e->node.name = *name;
     e->store = st;
     e->state = state;
-    e->published = 1;
+    e->partial = (uint8_t)partial;
+    e->published = !partial;
     e->source = -1;
-    if (bny_names_add(&st->entries, &e->node) != 0) {
+    if (bny_names_add(table_of(e), &e->node) != 0) {
         free(e);
         return NULL;
     }
     bny_link_in(&st->all, &e->link);
     return e;
+}
+
+struct bny_entry *bny_entry_new(struct bny_store *st, const struct bny_name *name,
+                                enum bny_entry_state state)
+{
+    return new_entry(st, name, state, 0);
+}
+
+struct bny_entry *bny_entry_new_partial(struct bny_store *st, const struct bny_name *name,
+                                        enum bny_entry_state state)
+{
+    return new_entry(st, name, state, 1);
 }
 
 static const struct bny_entry *biggest(const struct bny_store *st)
@@ -119,7 +137,7 @@ static const struct bny_entry *biggest(const struct bny_store *st)
 
     for (const struct bny_link *l = st->all.next; l && l != &st->all; l = l->next) {
         const struct bny_entry *e = BNY_LINK_OF(l, struct bny_entry, link);
-        if (e->data && (!most || e->bytes > most->bytes))
+        if (e->data && !e->partial && (!most || e->bytes > most->bytes))
             most = e;
     }
     return most;
@@ -190,9 +208,10 @@ void bny_entry_reap(struct bny_entry *e)
         return;
     bny_link_out(&e->link);
     bny_sum_free(e->sum);
-    if (e->data)
+    if (e->data && !e->lender) {
         e->store->bytes -= e->bytes;
-    free(e->data);
+        free(e->data);
+    }
     free(e);
 }
 
@@ -209,12 +228,12 @@ void bny_entry_end(struct bny_entry *e, int code)
     if (e->state == BNY_ENTRY_DEAD)
         return;
     e->refs++; /* until the end of this function */
-    bny_names_remove(&st->entries, &e->node);
+    bny_names_remove(table_of(e), &e->node);
     e->state = BNY_ENTRY_DEAD;
     e->code = code;
     release_incoming(e);
     bny_sum_stop(e->sum);
-    if (!e->data || e->have < e->bytes)
+    if (e->partial || !e->data || e->have < e->bytes)
         bny_transfers_end(e);
     end_waiters(e, code);
     bny_sum_progress(st);
@@ -256,7 +275,7 @@ void bny_entry_grew(struct bny_entry *e)
             bny_obj_send(st, bny_home_of(st, &e->node.name), BNY_OBJ_DONE, &m, NULL, 0);
     }
     look_at_waiters(e);
-    if (e->state == BNY_ENTRY_WHOLE)
+    if (e->state == BNY_ENTRY_WHOLE || !bny_ring_is_empty(&st->partials_here))
         bny_sum_progress(st);
     if (e->nout)
         bny_store_stir(st);
@@ -500,6 +519,12 @@ static void entry_message(struct bny_store *st, int from, enum bny_object_msg ki
     struct bny_entry *e = bny_entry_find(st, &m->name);
     int waits = e && (e->state == BNY_ENTRY_WANTED || e->state == BNY_ENTRY_COMING);
 
+    if (kind == BNY_OBJ_NONE && (m->flags & BNY_OBJ_PARTIAL)) {
+        e = bny_partial_find(st, &m->name);
+        if (e && e->arriving && from == e->source && m->number == e->number && m->code)
+            bny_partial_trouble(e, m->code); /* else: who asked for the sum knows */
+        return;
+    }
     if (kind == BNY_OBJ_LOST)
         bny_sum_lost(st, m);
     if (!e)
@@ -520,7 +545,15 @@ static void entry_message(struct bny_store *st, int from, enum bny_object_msg ki
 void bny_store_message(struct bny_store *st, int from, enum bny_object_msg kind,
                        const struct bny_obj_wire *m, const char *data)
 {
+    struct bny_add add;
+
     switch (kind) {
+    case BNY_OBJ_ADD:
+        memcpy(&add, data, sizeof add);
+        bny_partial_add(st, from, m, &add);
+        break;
+    case BNY_OBJ_DROP: bny_partial_drop(st, from, &m->name); break;
+    case BNY_OBJ_BROKEN: bny_sum_broken(st, from, m); break;
     case BNY_OBJ_PULL: bny_transfer_pull(st, from, m); break;
     case BNY_OBJ_STOP: bny_transfer_stop(st, from, m); break;
     case BNY_OBJ_ACK: acknowledged(st, from, m); break;
@@ -552,7 +585,8 @@ static void message(struct banyan_comm *c, int from, struct bny_msg *msg)
     struct bny_obj_wire m;
     size_t len = msg->hdr.len;
 
-    if (msg->hdr.kind == BNY_MSG_OBJECT && kind == BNY_OBJ_DATA && !st->dead[from]) {
+    if (msg->hdr.kind == BNY_MSG_OBJECT && (kind == BNY_OBJ_DATA || kind == BNY_OBJ_PART) &&
+        !st->dead[from]) {
         bny_transfer_data(st, from, msg);
         return;
     }
@@ -670,6 +704,7 @@ void bny_store_end(struct bny_store *st)
 {
     while (!bny_ring_is_empty(&st->transfers))
         bny_transfer_free(BNY_LINK_OF(st->transfers.next, struct bny_transfer, link));
+    bny_partials_end(st);
     for (struct bny_cookie *ck = st->carrier.cookies; ck; ck = ck->next)
         ck->readers = NULL;
     bny_cookies_drop(&st->carrier);
@@ -685,6 +720,7 @@ void bny_store_end(struct bny_store *st)
     st->comm->service = NULL;
     free(st->entries.buckets);
     free(st->records.buckets);
+    free(st->partials.buckets);
     free(st->outboxes);
     free(st->dead);
     free(st->bye);

@@ -64,8 +64,13 @@ enum bny_object_msg {
     /* between copies */
     BNY_OBJ_PULL, /* send from offset on */
     BNY_OBJ_STOP, /* no more of it */
-    BNY_OBJ_NONE, /* there is no such copy here */
+    BNY_OBJ_NONE, /* there is no such copy here; code: no memory */
     BNY_OBJ_DATA, /* not struct bny_obj_wire: transfer.c */
+    BNY_OBJ_PART, /* the same, of a partial sum */
+    /* of a reduction's partial sums: partial.c */
+    BNY_OBJ_ADD,    /* make one: struct bny_add follows; rank: who has the sum before, or -1 */
+    BNY_OBJ_DROP,   /* it is not needed any more */
+    BNY_OBJ_BROKEN, /* it cannot be made; code: why */
     /* among all */
     BNY_OBJ_SYNC, /* its sender has said all that it had to because of this view */
     BNY_OBJ_BYE,  /* it needs nothing any more */
@@ -77,6 +82,7 @@ enum bny_obj_flag {
     BNY_OBJ_EXISTS = 2,  /* COPY */
     BNY_OBJ_GONE = 4,    /* COPY: deleted or lost; DELETE: it cannot be made: lost */
     BNY_OBJ_WATCHED = 8, /* FORGET: of what WATCH asked for */
+    BNY_OBJ_PARTIAL = 16 /* PULL, STOP, NONE: of a partial sum */
 };
 
 struct bny_obj_wire { /* the payload of a message; small objects' bytes follow */
@@ -90,6 +96,13 @@ struct bny_obj_wire { /* the payload of a message; small objects' bytes follow *
 };
 _Static_assert(sizeof(struct bny_obj_wire) == 56, "wire format");
 #define BNY_OBJ_INLINE_MAX 3968 /* a message with them is eager everywhere (4096) */
+
+struct bny_add {
+    struct bny_name own, before; /* the object to add, and the partial sum to add it to */
+    uint64_t count;
+    int32_t dtype, op;
+};
+_Static_assert(sizeof(struct bny_add) == 48, "wire format");
 
 struct bny_store;
 /* Queues a message; what it says is lost with the peer. data[len]: bytes behind it. */
@@ -134,6 +147,9 @@ struct bny_entry {
     uint64_t taken;      /* of the first message there */
     struct bny_sum *sum; /* it is a reduction's target */
     uint8_t published;   /* its home knows it as that object's */
+    uint8_t partial;     /* a partial sum, in a table of its own */
+    uint8_t arriving;    /* partial: another rank's, on its way into a sum; nobody pulls it */
+    struct bny_entry *lender; /* partial: whose memory it has; NULL: its own */
 };
 
 struct bny_transfer { /* to a peer */
@@ -179,12 +195,14 @@ struct bny_store {
     int rank, n;
     uint64_t limit;
     double timeout_s;
-    struct bny_names entries, records;
+    struct bny_names entries, records, partials;
     struct bny_link all;       /* entries, live and dead */
     struct bny_link moving;    /* entries that take what has come */
     struct bny_link transfers; /* to others */
     struct bny_link pendings, timed;
     struct bny_link sums;
+    struct bny_link partials_here; /* made for sums of any rank */
+    uint64_t partial_names;
     int sums_stirred;
     struct bny_record *ended_first, *ended_last; /* records of objects that are no more */
     size_t nended;
@@ -210,6 +228,9 @@ struct bny_entry *bny_entry_find(const struct bny_store *st, const struct bny_na
 /* A new one, in the table. NULL: no memory. */
 struct bny_entry *bny_entry_new(struct bny_store *st, const struct bny_name *name,
                                 enum bny_entry_state state);
+/* The same of a partial sum: among those. */
+struct bny_entry *bny_entry_new_partial(struct bny_store *st, const struct bny_name *name,
+                                        enum bny_entry_state state);
 /* Gives it memory. 0, or -BANYAN_ENOMEM with a sentence. */
 int bny_entry_room(struct bny_entry *e, uint64_t bytes);
 /* The copy here, or a request to its home for one. NULL: no memory. */
@@ -263,6 +284,7 @@ void bny_directory_free(struct bny_store *st);
 
 /* ---- transfer.c ---- */
 
+#define BNY_OBJ_CHUNK (256u << 10) /* of a message by reference */
 void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg); /* takes msg */
 void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire *m);
 void bny_transfer_stop(struct bny_store *st, int from, const struct bny_obj_wire *m);
@@ -294,6 +316,27 @@ int bny_sums_run(struct bny_store *st);
 void bny_sums_view(struct bny_store *st);
 void bny_sum_stop(struct bny_sum *s); /* its target is no more, or complete; takes NULL */
 void bny_sum_free(struct bny_sum *s); /* takes NULL */
+/* A partial sum of one of this rank's cannot be made at that rank. */
+void bny_sum_broken(struct bny_store *st, int from, const struct bny_obj_wire *m);
+/* 1: it is the last partial sum of one, on its way here, and something is wrong with it. */
+int bny_sum_trouble(struct bny_store *st, const struct bny_entry *in, int code);
 int bny_sum_contributors(const struct bny_entry *e, uint8_t *in, size_t n);
+
+/* ---- partial.c ---- */
+
+struct bny_entry *bny_partial_find(const struct bny_store *st, const struct bny_name *name);
+void bny_partial_add(struct bny_store *st, int from, const struct bny_obj_wire *m,
+                     const struct bny_add *add);
+void bny_partial_drop(struct bny_store *st, int from, const struct bny_name *name);
+/* The partial sum of that name, which rank has or will have, on its way into the memory of
+ * `into`. NULL: no memory, or it is on its way already. */
+struct bny_entry *bny_partial_pull(struct bny_store *st, const struct bny_name *name, int rank,
+                                   struct bny_entry *into);
+void bny_partial_unpull(struct bny_entry *in); /* takes NULL */
+/* What comes is wrong, or will not come. in may be gone behind it. */
+void bny_partial_trouble(struct bny_entry *in, int code);
+int bny_partials_run(struct bny_store *st); /* whether something was added */
+void bny_partials_view(struct bny_store *st);
+void bny_partials_end(struct bny_store *st);
 
 #endif

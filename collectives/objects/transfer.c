@@ -9,8 +9,7 @@
 #include "collectives/objects/wire.h"
 #include "collectives/op/cookie.h"
 
-#define CHUNK (256u << 10) /* of a message by reference */
-#define TURN  4            /* messages of a transfer, until others have their turn */
+#define TURN 4 /* messages of a transfer, until others have their turn */
 
 /* ---- in ---- */
 
@@ -25,7 +24,7 @@ void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg)
     struct bny_entry *e;
 
     memcpy(&name, &msg->hdr.sig, sizeof name);
-    e = bny_entry_find(st, &name);
+    e = msg->hdr.step == BNY_OBJ_PART ? bny_partial_find(st, &name) : bny_entry_find(st, &name);
     if (!e || e->state != BNY_ENTRY_COMING || e->source != from || e->number != msg->hdr.seq) {
         bny_msg_release(&st->world->held, msg);
         return;
@@ -78,6 +77,10 @@ static int take(struct bny_entry *e)
     if (n < 0) { /* a peer that breaks off, or the protocol: another serves */
         bny_msg_list_release(&st->world->held, &e->incoming);
         e->taken = 0;
+        if (e->partial) {
+            bny_partial_trouble(e, -BANYAN_EPROTO);
+            return 1;
+        }
         bny_entry_want(e, from);
     }
     if (!e->incoming.first)
@@ -96,33 +99,58 @@ void bny_transfer_free(struct bny_transfer *t)
     bny_link_out(&t->link);
     free(t);
     e->nout--;
-    bny_entry_reap(e);
+    if (e->partial && e->state == BNY_ENTRY_WANTED && !e->nout)
+        bny_entry_end(e, -BANYAN_EABORTED); /* it stood for those who pull it */
+    else
+        bny_entry_reap(e);
 }
 
 static struct bny_transfer *find(const struct bny_store *st, int peer,
-                                 const struct bny_name *name)
+                                 const struct bny_obj_wire *m)
 {
+    int partial = (m->flags & BNY_OBJ_PARTIAL) != 0;
+
     for (struct bny_link *l = st->transfers.next; l && l != &st->transfers; l = l->next) {
         struct bny_transfer *t = BNY_LINK_OF(l, struct bny_transfer, link);
-        if (t->peer == peer && !memcmp(&t->entry->node.name, name, sizeof *name))
+        if (t->peer == peer && t->entry->partial == partial &&
+            !memcmp(&t->entry->node.name, &m->name, sizeof m->name))
             return t;
     }
     return NULL;
+}
+
+/* What is pulled. A partial sum that this rank has not been told to make yet will be. */
+static struct bny_entry *what_is_pulled(struct bny_store *st, const struct bny_obj_wire *m)
+{
+    struct bny_entry *e;
+
+    if (!(m->flags & BNY_OBJ_PARTIAL))
+        return bny_entry_find(st, &m->name);
+    e = bny_partial_find(st, &m->name);
+    if (e)
+        return e->arriving ? NULL : e;
+    return bny_entry_new_partial(st, &m->name, BNY_ENTRY_WANTED);
 }
 
 /* A copy that has no memory yet will have: its home has sent the peer here because it has sent
  * this rank to another. */
 void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire *m)
 {
-    struct bny_entry *e = bny_entry_find(st, &m->name);
-    struct bny_transfer *t = find(st, from, &m->name);
+    struct bny_transfer *t = find(st, from, m);
     struct bny_obj_wire none = { .name = m->name, .number = m->number, .rank = -1 };
+    struct bny_entry *e;
 
+    none.flags = m->flags & BNY_OBJ_PARTIAL;
     if (t)
         bny_transfer_free(t);
-    t = e && from != st->rank && (!e->data || m->offset <= e->bytes) ? calloc(1, sizeof *t)
-                                                                     : NULL;
+    if (from == st->rank)
+        return; /* no rank of ours says so */
+    e = what_is_pulled(st, m);
+    t = e && (!e->data || m->offset <= e->bytes) ? calloc(1, sizeof *t) : NULL;
     if (!t) {
+        none.code = e && !(e->data && m->offset > e->bytes) ? -BANYAN_ENOMEM : 0;
+        if (e && e->partial && e->state == BNY_ENTRY_WANTED && !e->nout)
+            bny_entry_end(e, -BANYAN_ENOMEM);
         bny_obj_send(st, from, BNY_OBJ_NONE, &none, NULL, 0);
         return;
     }
@@ -136,7 +164,7 @@ void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire
 
 void bny_transfer_stop(struct bny_store *st, int from, const struct bny_obj_wire *m)
 {
-    struct bny_transfer *t = find(st, from, &m->name);
+    struct bny_transfer *t = find(st, from, m);
 
     if (t && t->number == m->number)
         bny_transfer_free(t);
@@ -146,16 +174,17 @@ static int by_reference(struct bny_transfer *t, struct bny_ep *ep, struct bny_hd
 {
     struct bny_store *st = t->entry->store;
     struct bny_cookie *ck = bny_cookie_take(st->world, &st->carrier, 0);
+    struct bny_entry *whose = t->entry->lender ? t->entry->lender : t->entry;
     int rc;
 
     if (!ck)
         return -BANYAN_ENOMEM;
-    ck->readers = &t->entry->sending;
+    ck->readers = &whose->sending;
     rc = ep->ops->send(ep, h, t->entry->data + t->offset, ck);
     if (rc)
         bny_cookie_give(st->world, ck);
     else
-        t->entry->sending++;
+        whose->sending++;
     return rc;
 }
 
@@ -182,12 +211,12 @@ static int send_some(struct bny_transfer *t)
     uint64_t left = e->have - t->offset;
     struct bny_hdr h = { .comm = e->store->comm->id,
                          .seq = t->number,
-                         .step = BNY_OBJ_DATA,
+                         .step = e->partial ? BNY_OBJ_PART : BNY_OBJ_DATA,
                          .kind = BNY_MSG_OBJECT,
                          .chan = BNY_OBJ_BULK };
     int rc = -BANYAN_ENOTSUP;
 
-    h.len = left < CHUNK ? (uint32_t)left : CHUNK;
+    h.len = left < BNY_OBJ_CHUNK ? (uint32_t)left : BNY_OBJ_CHUNK;
     h.codec_len_raw = h.len;
     h.chunk = (uint32_t)t->offset;
     h.started = (uint32_t)(t->offset >> 32);
@@ -288,6 +317,7 @@ void bny_transfers_end(const struct bny_entry *e)
         next = l->next;
         if (t->entry != e)
             continue;
+        none.flags = e->partial ? BNY_OBJ_PARTIAL : 0;
         bny_obj_send(st, t->peer, BNY_OBJ_NONE, &none, NULL, 0);
         bny_transfer_free(t);
     }

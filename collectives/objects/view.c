@@ -63,6 +63,7 @@ static void adopt(struct bny_store *st, uint8_t *was_dead)
     for (struct bny_link *l = st->all.next; l && l != &st->all; l = l->next)
         report(BNY_LINK_OF(l, struct bny_entry, link), was_dead);
     ask_again(st);
+    bny_partials_view(st);
     bny_sums_view(st);
     sync.view = st->ndead;
     for (int r = 0; r < st->n; r++)

@@ -29,12 +29,15 @@ int bny_obj_parse(enum bny_object_msg kind, int n, const void *payload, size_t l
     int brings;
 
     if (kind < BNY_OBJ_PUT || kind >= BNY_OBJ_MSG_COUNT || kind == BNY_OBJ_DATA ||
-        len < sizeof *m || !payload)
+        kind == BNY_OBJ_PART || len < sizeof *m || !payload)
         return 0;
     memcpy(m, payload, sizeof *m);
     more = len - sizeof *m;
     brings = kind == BNY_OBJ_PUT || kind == BNY_OBJ_INLINE || kind == BNY_OBJ_COPY;
-    if (more > BNY_OBJ_INLINE_MAX || (more && (!brings || more != m->bytes)))
+    if (kind == BNY_OBJ_ADD && more != sizeof(struct bny_add))
+        return 0;
+    if (kind != BNY_OBJ_ADD &&
+        (more > BNY_OBJ_INLINE_MAX || (more && (!brings || more != m->bytes))))
         return 0;
     if (kind == BNY_OBJ_INLINE && more != m->bytes)
         return 0;

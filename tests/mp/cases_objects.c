@@ -161,6 +161,45 @@ static int objects_computes(struct test *t)
     return 0;
 }
 
+/* Big objects are added where they are: what comes to who asked is one object's bytes, and once
+ * more where its own stands in the middle. */
+static int objects_chain(struct test *t)
+{
+    enum { COUNT = 1500007 };
+    struct banyan_object_id ids[MP_RANKS_MAX], sum = name_of(8, 99);
+    struct banyan_objects_stats st = { .size = sizeof st };
+    uint64_t bytes = COUNT * sizeof(float);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    float *x;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, NULL, &s));
+    for (int r = 0; r < t->n; r++)
+        ids[r] = name_of(8, (uint64_t)r);
+    if (t->rank == 0)
+        CHECK_OK(t, banyan_object_reduce(s, &sum, ids, (size_t)t->n, (size_t)t->n, COUNT,
+                                         BANYAN_F32, BANYAN_AVG));
+    CHECK_OK(t, banyan_object_create(s, &ids[t->rank], bytes, (void **)&x));
+    for (size_t i = 0; i < COUNT; i++) {
+        x[i] = (float)(i % 1000 + (size_t)t->rank * t->n);
+        if (i % 200000 == 0)
+            CHECK_OK(t, banyan_object_fill(s, &ids[t->rank], i * sizeof *x));
+    }
+    CHECK_OK(t, banyan_object_fill(s, &ids[t->rank], bytes));
+    CHECK_OK(t, banyan_object_get(s, &sum, 30, &o));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(t,
+              ((const float *)o.data)[i] == (float)(i % 1000) + (float)(t->n * (t->n - 1)) / 2,
+              "element %zu: %g", i, (double)((const float *)o.data)[i]);
+    CHECK_OK(t, banyan_object_release(s, &o));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_OK(t, banyan_objects_stats(s, &st));
+    CHECK(t, st.received <= 2 * bytes, "%llu bytes came for a sum of %llu",
+          (unsigned long long)st.received, (unsigned long long)bytes);
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 static void gets_over_limit(struct test *t, struct banyan_objects *s)
 {
     struct banyan_object_id small = name_of(3, 1), big = name_of(3, 2), more = name_of(3, 3);
@@ -618,6 +657,7 @@ static int objects_deaths(struct test *t)
 const struct mp_case cases_objects[] = {
     { "objects_basic", objects_basic, 0 },
     { "objects_computes", objects_computes, 0 },
+    { "objects_chain", objects_chain, 0 },
     { "objects_refused", objects_refused, 0 },
     { "objects_random", objects_random, 0 },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },

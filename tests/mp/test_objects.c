@@ -10,6 +10,7 @@ MP_TABLE(objects, what_is_put_is_got_and_deleted, basic)
 
 static struct mp_row others[] = {
     { "objects_computes", "shm", 3 }, { "objects_computes", "tcp", 3 },
+    { "objects_chain", "shm", 5 },    { "objects_chain", "tcp", 4 },
     { "objects_refused", "shm", 1 },  { "objects_refused", "shm", 3 },
     { "objects_refused", "tcp", 2 },
 };

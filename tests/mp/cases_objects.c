@@ -654,6 +654,58 @@ static int objects_deaths(struct test *t)
     return 0;
 }
 
+/* Every survivor has a sum of as many big objects as survivors have; in the chains of these
+ * sums some die. Whose objects are in is said, and is exactly what the sum is of. */
+static int objects_chain_deaths(struct test *t)
+{
+    enum { COUNT = 400000 };
+    struct worker victim = { .t = t };
+    struct banyan_object_id ids[MP_RANKS_MAX], sum = name_of(9, 100 + (uint64_t)t->rank);
+    uint64_t draws, again = t->seed + (uint64_t)t->rank;
+    uint8_t in[MP_RANKS_MAX];
+    struct banyan_objects *s;
+    struct banyan_object o;
+    int alive, k;
+    struct plan p;
+    float *x;
+
+    plan_of(t, &p);
+    victim.plan = &p;
+    draws = draw(&p, 7, 0, 0);
+    for (int i = 0; i < p.deaths; i++)
+        p.victims |= 1u << bny_rng_below(&draws, (uint64_t)t->n);
+    alive = t->n - __builtin_popcount(p.victims);
+    CHECK_OK(t, banyan_objects_create(t->comm, NULL, &s));
+    for (int r = 0; r < t->n; r++)
+        ids[r] = name_of(9, (uint64_t)r);
+    mp_shared_barrier(t->shared, t->n);
+    if (is_victim(&p, t->rank))
+        CHECK(t, pthread_create(&victim.thread, NULL, die, &victim) == 0, "a thread");
+    usleep((unsigned)bny_rng_below(&again, 150000));
+    CHECK_OK(t, banyan_object_create(s, &ids[t->rank], COUNT * sizeof *x, (void **)&x));
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = (float)(i % 1000 + ((size_t)1 << (10 + t->rank)));
+    CHECK_OK(t, banyan_object_fill(s, &ids[t->rank], COUNT * sizeof *x));
+    CHECK_OK(t, banyan_object_reduce(s, &sum, ids, (size_t)t->n, (size_t)alive, COUNT,
+                                     BANYAN_F32, BANYAN_SUM));
+    CHECK_OK(t, banyan_object_get(s, &sum, 60, &o));
+    if (is_victim(&p, t->rank))
+        pause();
+    k = banyan_object_contributors(s, &sum, in, (size_t)t->n);
+    CHECK(t, k == alive, "%d contributors, not %d", k, alive);
+    for (size_t i = 0; i < COUNT; i++) {
+        size_t want = i % 1000 * (size_t)k;
+
+        for (int r = 0; r < t->n; r++)
+            want += in[r] ? (size_t)1 << (10 + r) : 0;
+        CHECK(t, ((const float *)o.data)[i] == (float)want, "element %zu: %g, not %zu", i,
+              (double)((const float *)o.data)[i], want);
+    }
+    CHECK_OK(t, banyan_object_release(s, &o));
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 const struct mp_case cases_objects[] = {
     { "objects_basic", objects_basic, 0 },
     { "objects_computes", objects_computes, 0 },
@@ -661,5 +713,6 @@ const struct mp_case cases_objects[] = {
     { "objects_refused", objects_refused, 0 },
     { "objects_random", objects_random, 0 },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },
+    { "objects_chain_deaths", objects_chain_deaths, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 },
 };

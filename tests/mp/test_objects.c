@@ -30,12 +30,19 @@ static struct mp_row programs[] = {
 MP_TABLE(objects, random_programs_get_what_was_put, programs)
 
 struct deaths {
-    char transport[8], arg[16];
+    char transport[8], arg[16], name[24];
     int n, seeds;
 };
 static struct deaths deaths[] = {
-    { "shm", "20 2 1", 3, 4 }, { "shm", "20 1 2", 5, 4 }, { "tcp", "20 2 1", 3, 4 },
-    { "tcp", "20 1 2", 6, 4 }, { "shm", "12 1 4", 8, 3 }, { "tcp", "20 3 1", 2, 4 },
+    { "shm", "20 2 1", "objects_deaths", 3, 4 },
+    { "shm", "20 1 2", "objects_deaths", 5, 4 },
+    { "tcp", "20 2 1", "objects_deaths", 3, 4 },
+    { "tcp", "20 1 2", "objects_deaths", 6, 4 },
+    { "shm", "12 1 4", "objects_deaths", 8, 3 },
+    { "tcp", "20 3 1", "objects_deaths", 2, 4 },
+    { "shm", "1 1 1", "objects_chain_deaths", 3, 6 },
+    { "tcp", "1 1 2", "objects_chain_deaths", 5, 6 },
+    { "shm", "1 1 3", "objects_chain_deaths", 6, 6 },
 };
 
 ParameterizedTestParameters(objects, deaths_cost_what_the_dead_alone_held)
@@ -48,7 +55,7 @@ ParameterizedTest(struct deaths *d, objects, deaths_cost_what_the_dead_alone_hel
 {
     for (int i = 0; i < d->seeds; i++) {
         struct mp mp = { .n = d->n,
-                         .case_name = "objects_deaths",
+                         .case_name = d->name,
                          .arg = d->arg,
                          .transport = d->transport,
                          .timeout_s = 120,

@@ -165,23 +165,39 @@ static void remove_slot(struct bny_sum *s, size_t i)
     memmove(&s->slots[i], &s->slots[i + 1], (--s->nslots - i) * sizeof s->slots[0]);
 }
 
-/* What was found takes the next place. */
-static void extend(struct bny_sum *s)
+static int is_here(const struct bny_sum *s, const struct source *from)
 {
     const struct bny_store *st = s->target->store;
 
-    for (size_t i = 0; i < s->n && s->nslots < s->k; i++) {
+    return from->rank < 0 || from->rank == st->rank || st->dead[from->rank];
+}
+
+/* What was found, here or elsewhere, takes the next places, until so many are taken. */
+static void extend_to(struct bny_sum *s, int here, size_t places)
+{
+    for (size_t i = 0; i < s->n && s->nslots < places; i++) {
         struct source *from = &s->sources[i];
 
-        if (from->state != SOURCE_FOUND)
+        if (from->state != SOURCE_FOUND || is_here(s, from) != here)
             continue;
         from->state = SOURCE_CHAINED;
         s->slots[s->nslots] =
-            (struct slot){ .source = i,
-                           .rank = from->rank >= 0 && !st->dead[from->rank] ? from->rank
-                                                                            : st->rank };
+            (struct slot){ .source = i, .rank = here ? s->target->store->rank : from->rank };
         ask_for(s, s->nslots++);
     }
+}
+
+/* In the order in which they appear, but those of this rank last: what comes to it, comes once.
+ */
+static void extend(struct bny_sum *s)
+{
+    size_t here = 0;
+
+    for (size_t i = 0; i < s->n && here < s->k - s->nslots; i++)
+        here += s->sources[i].state == SOURCE_FOUND && is_here(s, &s->sources[i]);
+    extend_to(s, 0, s->k - here);
+    if (s->nslots + here == s->k)
+        extend_to(s, 1, s->k);
 }
 
 /* 1: all of the last partial sum is in the target's memory. */

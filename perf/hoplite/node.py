@@ -75,6 +75,7 @@ class Objects(Banyan):
 
     def close(self):
         self.store.finalize()
+        self.comm.finalize()
 
     def array(self, name):
         return np.frombuffer(self.store.get(name), "float32")
@@ -158,7 +159,7 @@ class Static(Banyan):
         self.how = {"schedule": schedule} if schedule else {}
 
     def close(self):
-        pass
+        self.comm.finalize()
 
     def micro(self, job, nbytes, _step, spread):
         x = np.full(nbytes // 4, self.me + 1, "float32")
@@ -206,23 +207,36 @@ class Ray:
                    "--disable-usage-stats"]
         command += ["--address", master + ":6379"] if me else ["--head", "--port", "6379", "--include-dashboard", "false"]
         if me == 0:
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-            self.door = socket.create_server((ip, DOOR))
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            with socket.create_server((ip, DOOR)) as server:
+                self.doors = [server.accept()[0] for _ in range(1, n)]
+            for door in self.doors:  # one after the other
+                door.send(b"1")
+                door.recv(1)
             return
-        self.wait_for(master)
-        with socket.create_connection((master, DOOR)) as door:
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        with self.connect(master) as door:
+            door.recv(1)
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            door.send(b"1")
             door.recv(1)  # until rank 0 ends
 
     @staticmethod
-    def wait_for(master):
+    def connect(master):
         for _ in range(600):
             try:
-                socket.create_connection((master, DOOR)).close()
-                return
+                return socket.create_connection((master, DOOR))
             except OSError:
                 time.sleep(0.1)
         sys.exit("Ray's head did not start")
+
+    @staticmethod
+    def have_own_files():
+        """Nodes of one machine would meet in /tmp/ray."""
+        os.makedirs("/tmp/ray", exist_ok=True)
+        if not os.environ.get("HOPLITE_OWN_FILES"):
+            os.environ["HOPLITE_OWN_FILES"] = "1"
+            os.execvp("unshare", ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /tmp/ray && exec "$@"', "sh",
+                                  sys.executable, *sys.argv])
 
     def actors(self):
         import ray
@@ -269,7 +283,8 @@ class Ray:
         return (time.monotonic() - began) / rounds
 
     def close(self):
-        pass
+        for door in self.doors:
+            door.close()
 
 
 class Actor:
@@ -307,6 +322,7 @@ def main():
     backend, job, nbytes, rounds, spread = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:5]), float(sys.argv[5])
     me, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if backend == "ray":
+        Ray.have_own_files()
         it = Ray(me, n)
         if me:
             return

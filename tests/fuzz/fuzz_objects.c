@@ -13,7 +13,8 @@
 #include "transport/loop/loop.h"
 
 #define NRANKS 3
-#define LIMIT  (64u << 10)
+#define LIMIT  (2u << 20)
+#define BIG    600000 /* sums of such objects are chains */
 #define GETS   32
 
 static char payload[8192]; /* of messages: borrowed until they are delivered */
@@ -100,13 +101,19 @@ static uint64_t number(struct input *in)
     }
 }
 
+/* Of partial sums: those that this peer, or rank 0, asked for. */
+static struct bny_name partial_of(int from, unsigned n)
+{
+    return (struct bny_name){ { n % 2 ? (uint64_t)from : 0, n / 2 % 4 + 1 } };
+}
+
 static void send_data(struct rig *g, int from, struct input *in, unsigned name)
 {
-    struct bny_name id = name_of(name);
+    struct bny_name id = input_byte(in) % 2 ? name_of(name) : partial_of(from, name);
     uint64_t offset = number(in);
     struct bny_hdr h = { .comm = g->comm->id,
                          .seq = (uint32_t)number(in),
-                         .step = BNY_OBJ_DATA,
+                         .step = input_byte(in) % 2 ? BNY_OBJ_DATA : BNY_OBJ_PART,
                          .kind = BNY_MSG_OBJECT,
                          .chan = 3,
                          .chunk = (uint32_t)offset,
@@ -126,7 +133,7 @@ static void send_words(struct rig *g, int from, struct input *in, unsigned name)
                          .chan = 2 };
     struct bny_obj_wire m = { .name = name_of(name) };
 
-    m.bytes = number(in);
+    m.bytes = input_byte(in) % 8 ? number(in) : BIG;
     m.offset = number(in);
     m.number = (uint32_t)number(in);
     m.view = input_byte(in);
@@ -134,9 +141,19 @@ static void send_words(struct rig *g, int from, struct input *in, unsigned name)
     m.owner = (int32_t)input_byte(in) % (NRANKS + 2) - 1;
     m.code = -(int32_t)(input_byte(in) % 16);
     m.flags = input_byte(in);
+    if (h.step >= BNY_OBJ_ADD || (m.flags & BNY_OBJ_PARTIAL))
+        m.name = partial_of(from, input_byte(in));
     memcpy(payload, &m, sizeof m);
     h.len = sizeof m;
-    if (input_byte(in) % 2 && m.bytes < 4000)
+    if (h.step == BNY_OBJ_ADD) {
+        struct bny_add add = { .own = name_of(name), .count = m.bytes / 4 };
+
+        add.before = partial_of(1 + (from + 1) % (NRANKS - 1), input_byte(in));
+        add.dtype = input_byte(in) % 4 ? BANYAN_F32 : (int32_t)number(in);
+        add.op = input_byte(in) % 4 ? BANYAN_SUM : (int32_t)number(in);
+        memcpy(payload + sizeof m, &add, sizeof add);
+        h.len += sizeof add;
+    } else if (input_byte(in) % 2 && m.bytes < 4000)
         h.len += (uint32_t)m.bytes;
     if (input_byte(in) % 16 == 0)
         h.len = input_short(in) % 4096;
@@ -162,7 +179,7 @@ static void act(struct rig *g, unsigned what, struct input *in, unsigned name)
         if ((e = bny_entry_get(st, &id)))
             bny_future_add(f, e);
     } else if (what == 1 && !e && (e = bny_entry_new(st, &id, BNY_ENTRY_WRITING)) != NULL) {
-        if (bny_entry_room(e, input_short(in) % 9000) == 0) {
+        if (bny_entry_room(e, input_byte(in) % 4 ? input_short(in) % 9000 : BIG) == 0) {
             e->published = 0;
             memset(e->data, 1, (size_t)e->bytes);
             e->have = input_byte(in) % 2 ? e->bytes : 0;

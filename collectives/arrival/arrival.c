@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/arrival/shape.h"
+#include "collectives/plan/shape.h"
 
 /* ---- words ---- */
 

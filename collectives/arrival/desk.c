@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "collectives/arrival/arrival.h"
-#include "collectives/arrival/shape.h"
+#include "collectives/plan/shape.h"
 #include "collectives/local/local.h"
 #include "collectives/plan/cost.h"
 

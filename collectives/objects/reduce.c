@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/arrival/shape.h"
+#include "collectives/plan/shape.h"
 #include "collectives/objects/store.h"
 #include "collectives/plan/cost.h"
 

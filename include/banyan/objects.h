@@ -121,8 +121,9 @@ BANYAN_API int banyan_object_delete(struct banyan_objects *store,
  * count elements), at this rank. Returns as put does, when target's name is known: get target
  * to wait for its bytes. k = n: all of them. Objects that are lost before they were added are
  * replaced by others that appear; where fewer than k are left target is lost too, and so where
- * this rank dies. op: a built-in one; AVG divides by k. Floats are added in an order that may
- * differ from run to run. An object of another size makes target's gets return
+ * this rank dies. Big objects are added at the ranks that have them, which need the memory of
+ * one more for that. op: a built-in one; AVG divides by k. Floats are added in an order that
+ * may differ from run to run. An object of another size makes target's gets return
  * -BANYAN_EMISMATCH here and -BANYAN_ERANKDEAD elsewhere. Errors as put's. */
 BANYAN_API int banyan_object_reduce(struct banyan_objects *store,
                                     const struct banyan_object_id *target,

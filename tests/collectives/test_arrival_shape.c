@@ -4,7 +4,7 @@
  * in the tree. */
 #include <criterion/criterion.h>
 
-#include "collectives/arrival/shape.h"
+#include "collectives/plan/shape.h"
 
 #define SLOTS_MAX 130
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shapes of trees whose slots fill in order. */
-#include "collectives/arrival/shape.h"
+#include "collectives/plan/shape.h"
 
 int bny_shape_depth_max(int slots)
 {

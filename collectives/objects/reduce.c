@@ -313,23 +313,18 @@ static void begin(struct bny_sum *s, struct source *from)
     bny_sum_progress(s->target->store); /* it may be whole already */
 }
 
+/* 1: it is complete. */
 static int run_chain(struct bny_sum *s)
 {
     extend(s);
-    if (chain_is_in(s)) {
-        for (size_t i = 0; i < s->nslots; i++)
-            s->sources[s->slots[i].source].state = SOURCE_ADDED;
-        finish(s);
-        return 1;
-    }
-    if (s->n - s->lost < s->k) {
-        fail(s, -BANYAN_ERANKDEAD);
-        return 1;
-    }
-    return 0;
+    if (!chain_is_in(s))
+        return 0;
+    for (size_t i = 0; i < s->nslots; i++)
+        s->sources[s->slots[i].source].state = SOURCE_ADDED;
+    return 1;
 }
 
-/* 1: it is complete or has failed. */
+/* 1: it is complete; -1: it has failed. */
 static int run_star(struct bny_sum *s)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -340,22 +335,28 @@ static int run_star(struct bny_sum *s)
             lose(s, from);
         else if (from->state == SOURCE_COMING && e->data && e->bytes != s->target->bytes) {
             fail(s, -BANYAN_EMISMATCH);
-            return 1;
+            return -1;
         } else if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_WHOLE && e->published)
             add(s, from);
     }
     for (size_t i = 0; i < s->n && s->added + s->coming < s->k; i++)
         if (s->sources[i].state == SOURCE_FOUND)
             begin(s, &s->sources[i]);
-    if (s->added == s->k) {
+    return s->added == s->k;
+}
+
+/* 1: it is complete or has failed. */
+static int run(struct bny_sum *s)
+{
+    int done = s->slots ? run_chain(s) : run_star(s);
+
+    if (done > 0) {
         finish(s);
-        return 1;
-    }
-    if (s->n - s->lost < s->k) {
+    } else if (!done && s->n - s->lost < s->k) {
         fail(s, -BANYAN_ERANKDEAD);
-        return 1;
+        done = -1;
     }
-    return 0;
+    return done != 0;
 }
 
 void bny_sum_progress(struct bny_store *st)
@@ -378,7 +379,7 @@ int bny_sums_run(struct bny_store *st)
         struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
 
         next = l->next;
-        moved |= s->slots ? run_chain(s) : run_star(s);
+        moved |= run(s);
     }
     return moved;
 }

@@ -627,20 +627,25 @@ static void get_all_that_live_have(struct test *t, const struct plan *p,
             }
 }
 
+/* Returns how many live. */
+static int draw_victims(const struct test *t, struct plan *p)
+{
+    uint64_t draws;
+
+    plan_of(t, p);
+    draws = draw(p, 7, 0, 0);
+    for (int i = 0; i < p->deaths; i++)
+        p->victims |= 1u << bny_rng_below(&draws, (uint64_t)t->n);
+    return t->n - __builtin_popcount(p->victims);
+}
+
 static int objects_deaths(struct test *t)
 {
-    struct worker victim = { .t = t };
-    struct banyan_objects *s;
     struct plan p;
-    uint64_t draws;
-    int alive;
+    struct worker victim = { .t = t, .plan = &p };
+    struct banyan_objects *s;
+    int alive = draw_victims(t, &p);
 
-    plan_of(t, &p);
-    victim.plan = &p;
-    draws = draw(&p, 7, 0, 0);
-    for (int i = 0; i < p.deaths; i++)
-        p.victims |= 1u << bny_rng_below(&draws, (uint64_t)t->n);
-    alive = t->n - __builtin_popcount(p.victims);
     CHECK_OK(t, banyan_objects_create(t->comm, NULL, &s));
     if (is_victim(&p, t->rank))
         CHECK(t, pthread_create(&victim.thread, NULL, die, &victim) == 0, "a thread");
@@ -659,22 +664,16 @@ static int objects_deaths(struct test *t)
 static int objects_chain_deaths(struct test *t)
 {
     enum { COUNT = 400000 };
-    struct worker victim = { .t = t };
+    struct plan p;
+    struct worker victim = { .t = t, .plan = &p };
     struct banyan_object_id ids[MP_RANKS_MAX], sum = name_of(9, 100 + (uint64_t)t->rank);
-    uint64_t draws, again = t->seed + (uint64_t)t->rank;
+    uint64_t again = t->seed + (uint64_t)t->rank;
     uint8_t in[MP_RANKS_MAX];
     struct banyan_objects *s;
     struct banyan_object o;
-    int alive, k;
-    struct plan p;
+    int alive = draw_victims(t, &p), k;
     float *x;
 
-    plan_of(t, &p);
-    victim.plan = &p;
-    draws = draw(&p, 7, 0, 0);
-    for (int i = 0; i < p.deaths; i++)
-        p.victims |= 1u << bny_rng_below(&draws, (uint64_t)t->n);
-    alive = t->n - __builtin_popcount(p.victims);
     CHECK_OK(t, banyan_objects_create(t->comm, NULL, &s));
     for (int r = 0; r < t->n; r++)
         ids[r] = name_of(9, (uint64_t)r);

@@ -133,10 +133,14 @@ static uint32_t count_turn(struct banyan_comm *comm)
 
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
 {
-    uint32_t turns, spins_max = w->oversubscribed ? SPINS_SHARED : SPINS;
-    uint32_t yields_max = w->oversubscribed ? YIELDS_SHARED : YIELDS;
+    /* Threads that wait at the same time: one of them can look, and others, of this process or
+     * of the peers, may need its CPU. */
+    int shared =
+        w->oversubscribed || atomic_load_explicit(&w->waiters, memory_order_relaxed) > 1;
+    uint32_t turns, spins_max = shared ? SPINS_SHARED : SPINS;
+    uint32_t yields_max = shared ? YIELDS_SHARED : YIELDS;
 
-    if (!w->oversubscribed || !wt->yields_max || wt->yields_max > yields_max)
+    if (!shared || !wt->yields_max || wt->yields_max > yields_max)
         wt->yields_max = yields_max;
 
     if (w->spin_us >= 0)
@@ -293,6 +297,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         return op->result;
     bny_wait_init(&wt);
     bny_op_set_deadline(op, deadline_ns);
+    atomic_fetch_add_explicit(&w->waiters, 1, memory_order_relaxed);
     while (!bny_op_is_done(op)) {
         int n = 0;
         bny_wait_turn(
@@ -308,6 +313,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
         if (n > 0)
             bny_wait_found(&wt, w);
     }
+    atomic_fetch_sub_explicit(&w->waiters, 1, memory_order_relaxed);
     if (op->result)
         bny_comm_error(op->comm);
     return op->result;

@@ -92,6 +92,7 @@ struct bny_world {
                         looked last */
     uint32_t quick_calls; /* that were complete at once; goes round */
     int nappers;          /* threads that sleep on the armed transports */
+    atomic_int waiters;   /* threads in bny_op_wait */
     atomic_uint_fast64_t sleeps;
     pthread_t thread; /* progress thread */
     int has_thread;

@@ -28,7 +28,7 @@ struct line {
     struct line *next;
 };
 
-struct shim_comm *shim_cache[SHIM_CACHE];
+_Atomic(struct shim_comm *) shim_cache[SHIM_CACHE];
 static struct shim_comm *all;
 static struct line *lines;
 static int nlines;
@@ -51,10 +51,9 @@ static void recycle(struct shim_comm *c)
  * elsewhere: so this only marks. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
-    struct shim_comm *c = value, **cached = &shim_cache[shim_hash((uintptr_t)comm)];
+    struct shim_comm *c = value, *cached = c;
 
-    if (*cached == c)
-        *cached = NULL;
+    atomic_compare_exchange_strong(&shim_cache[shim_hash((uintptr_t)comm)], &cached, NULL);
     c->state = SHIM_FREED;
     shim_comm_settle(c);
     return MPI_SUCCESS;
@@ -349,7 +348,8 @@ void shim_comms_stop(void)
     double until = shim_now() + CLOSE_S;
     unsigned turns = 0;
 
-    memset(shim_cache, 0, sizeof shim_cache);
+    for (int i = 0; i < SHIM_CACHE; i++)
+        shim_cache[i] = NULL;
     while (shim.in_flight && shim_now() < until) { /* requests that nobody waits for */
         shim_turn(&turns);
         shim_drive_mpi(NULL);

@@ -110,34 +110,6 @@ int shim_job_call(struct shim_job *j, struct banyan_request **req)
     return -BANYAN_EINVAL;
 }
 
-/* Several threads: the lock must not be held while we wait, so the call becomes a request that
- * is tested. */
-static int run_shared(struct shim_job *j)
-{
-    struct banyan_request *req = NULL;
-    unsigned turns = 0;
-    int rc, done = 0;
-
-    shim_lock();
-    rc = shim_job_call(j, &req);
-    if (rc == 0)
-        rc = banyan_start(req);
-    done = rc != 0;
-    while (!done) {
-        rc = banyan_test(req, &done);
-        if (rc || done)
-            break;
-        shim_unlock();
-        shim_turn(&turns);
-        shim_drive_mpi(NULL);
-        shim_lock();
-    }
-    if (req)
-        banyan_request_free(req);
-    shim_unlock();
-    return rc;
-}
-
 /* Were the user's inputs left as they are, so that the MPI can have the call? */
 static int is_repeatable(const struct shim_job *j)
 {
@@ -147,12 +119,15 @@ static int is_repeatable(const struct shim_job *j)
 int shim_job_lose(struct shim_job *j)
 {
     struct shim_comm *c = j->c;
+    int rc = banyan_barrier(c->banyan, NULL), code; /* fails at once */
 
+    shim_lock();
     shim_job_drop(j);
+    code = shim_code(rc);
+    shim_unlock();
     if (--c->lost == 0)
         c->state = SHIM_PASS;
-    return shim_raise(c->handle,
-                      shim_code(banyan_barrier(c->banyan, NULL))); /* fails at once */
+    return shim_raise(c->handle, code);
 }
 
 /* The call failed, as ranks differ: in this one or in one before. 1: it is the MPI's. */
@@ -182,7 +157,7 @@ int shim_job_run(struct shim_job *j)
         shim_count_codec(j);
         start = shim_now();
     }
-    rc = shim.multiple ? run_shared(j) : shim_job_call(j, NULL);
+    rc = shim_job_call(j, NULL); /* banyan has locks of its own, and lets go while it waits */
     if (rc == -BANYAN_EMISMATCH && is_mpis_now(j)) {
         shim_job_drop(j);
         return SHIM_AGAIN;

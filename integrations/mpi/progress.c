@@ -226,11 +226,18 @@ void shim_drive_banyan(void)
 
 /* ---- waiting ---- */
 
+/* Two threads may not test one request at the same time: who finds another at it leaves that to
+ * it. */
 void shim_drive_mpi(void *unused)
 {
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
     int flag;
 
+    if (shim.multiple && atomic_flag_test_and_set_explicit(&busy, memory_order_acquire))
+        return;
     real.Test(&pump_handle, &flag, MPI_STATUS_IGNORE);
+    if (shim.multiple)
+        atomic_flag_clear_explicit(&busy, memory_order_release);
 }
 
 void shim_turn(unsigned *turns)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interposer's own objects. One thread at a time is in here: below MPI_THREAD_MULTIPLE
- * because MPI says so, else by shim_lock, which is never held across a wait. */
+/* The interposer's own objects. One thread at a time changes them: below MPI_THREAD_MULTIPLE
+ * because MPI says so, else by shim_lock, which is never held across a wait. What a collective
+ * call moves is banyan's affair, which has a lock of its own. */
 #ifndef BNY_MPI_SHIM_H
 #define BNY_MPI_SHIM_H
 
@@ -104,7 +105,7 @@ struct shim_comm {
 };
 
 #define SHIM_CACHE 64
-extern struct shim_comm *shim_cache[SHIM_CACHE];
+extern _Atomic(struct shim_comm *) shim_cache[SHIM_CACHE]; /* read without the lock */
 /* Makes what is missing; `blocking` calls may join the ranks. */
 struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking);
 int shim_comms_start(void); /* at MPI_Init; 0 or -1 */

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What MPI programs do besides collectives of MPI_COMM_WORLD (mpi_programs.c), and HPC Challenge, plain and with
+libbanyan-mpi.so preloaded, interleaved: in every round each case runs under each MPI once without and once with it.
+Prints a markdown table: medians over the rounds, and the median of the rounds' ratios.
+
+    perf/peers/mpi_programs.py --build build --rounds 5
+    perf/peers/mpi_programs.py --build build --mpi mpich --case threads --case windows
+
+HPC Challenge is Debian's package hpcc, which is linked with Open MPI; --hpcc names it, and its input is test_mpi.py's
+with a matrix of 1000. Without it, or without an MPI, the rows are left out by name."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import mpi_interposer
+import run
+
+CASES = {
+    "split": "(split, 40 Allreduces of 4 B, free) x 100: ms",
+    "dups": "300 communicators by dup, each 20 Allreduces: ms",
+    "iallreduce": "1000 Iallreduces of 4 B, Waitall: ms",
+    "threads": "four threads of MPI_THREAD_MULTIPLE, each 1000 Allreduces on its own communicator: ms",
+    "one_thread": "one thread of MPI_THREAD_MULTIPLE, 4000 Allreduces: ms",
+    "ping_4": "20000 times 4 B there and back: ms",
+    "ping_8k": "5000 times 8 KiB there and back: ms",
+    "ping_1m": "200 times 1 MiB there and back: ms",
+    "windows": "500 windows of 64 sends and receives, each by MPI_Test: ms",
+}
+HPCC = {"hpcc": "HPC Challenge, all of it: s", "MPIRandomAccess_GUPs": "its RandomAccess: 1 / GUPS",
+        "MPIFFT_Gflops": "its FFT: 1 / Gflops", "PTRANS_GBs": "its PTRANS: s / GB", "HPL_Tflops": "its HPL: 1 / Tflops"}
+
+
+def environment(library):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("BANYAN_", "LD_PRELOAD"))}
+    return {**env, "LD_PRELOAD": library} if library else env
+
+
+def small(exe, mpi, ranks, library, case, limit):
+    """{row: figure} of one run."""
+    job = subprocess.run(mpi_interposer.command(mpi, exe, ranks, [case], case == "threads" or ranks > os.cpu_count()), env=environment(library),
+                         capture_output=True, text=True, timeout=limit, check=False)
+    if job.returncode:
+        raise RuntimeError(f"{mpi} {case}: {job.returncode}: {job.stderr[-500:]}")
+    ms, mib = map(float, job.stdout.split())
+    return {case: ms, **({case + " memory": mib} if case == "dups" else {})}
+
+
+def hpcc_input():
+    text = (pathlib.Path(__file__).parents[2] / "tests/integrations/mpi/test_mpi.py").read_text(encoding="utf-8")
+    text = re.search(r'HPCC_INPUT = """(.*?)"""', text, re.S).group(1)
+    text = re.sub(r"(?m)^400( +Ns)", r"1000\1", text)
+    return re.sub(r"(?m)^2( +Ps)", r"1\1", text)
+
+
+def hpcc(program, ranks, library, limit):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "hpccinf.txt").write_text(hpcc_input(), encoding="ascii")
+        start = time.monotonic()
+        subprocess.run(mpi_interposer.command("openmpi", program, ranks, [], ranks > os.cpu_count()), env=environment(library),
+                       cwd=folder, capture_output=True, timeout=limit, check=True)
+        seconds = time.monotonic() - start
+        said = dict(line.split("=", 1) for line in pathlib.Path(folder, "hpccoutf.txt").read_text(encoding="ascii", errors="replace")
+                    .splitlines() if line.count("=") == 1)
+    if said.get("Success") != "1":
+        raise RuntimeError("hpcc failed")
+    return {"hpcc": seconds, **{k: 1 / float(said[k]) for k in HPCC if k in said and float(said[k]) > 0}}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build")
+    p.add_argument("--mpi", choices=("openmpi", "mpich"), action="append", help="default: both")
+    p.add_argument("--case", choices=(*CASES, "hpcc"), action="append", help="default: all")
+    p.add_argument("--hpcc", default=shutil.which("hpcc"))
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--timeout", type=float, default=120, help="seconds for one run")
+    args = p.parse_args()
+    library = os.path.abspath(os.path.join(args.build, "integrations", "mpi", "libbanyan-mpi.so"))
+    where = os.path.join(args.build, "peers")
+    os.makedirs(where, exist_ok=True)
+    names = {**CASES, "dups memory": "memory they take at rank 0: MiB", **HPCC}
+    got = {}
+    for mpi in args.mpi or ("openmpi", "mpich"):
+        if not shutil.which("mpicc." + mpi):
+            print(f"skipped: no mpicc.{mpi}", file=sys.stderr)
+            continue
+        exe = os.path.abspath(os.path.join(where, "mpi_programs_" + mpi))
+        subprocess.run(["mpicc." + mpi, "-O2", os.path.join(run.HERE, "mpi_programs.c"), "-o", exe, "-lpthread"], check=True)
+        for _ in range(args.rounds):
+            for case in args.case or (*CASES, "hpcc"):
+                for ours in False, True:
+                    if case != "hpcc":
+                        rows = small(exe, mpi, args.ranks, library if ours else None, case, args.timeout)
+                    elif mpi == "openmpi" and args.hpcc:
+                        rows = hpcc(args.hpcc, args.ranks, library if ours else None, args.timeout)
+                    else:
+                        continue
+                    for row, figure in rows.items():
+                        got.setdefault((row, mpi), {False: [], True: []})[ours].append(figure)
+    print(run.header().replace("run.py", "mpi_programs.py") + "\n")
+    mpis = sorted({mpi for _, mpi in got})
+    print("| |" + "".join(f" {m} plain | with interposer | interposed / plain | (spread) |" for m in mpis))
+    print("|---|" + "---:|---:|---:|---:|" * len(mpis))
+    for row, name in names.items():
+        if not any((row, m) in got for m in mpis):
+            continue
+        line = f"| {name} |"
+        for m in mpis:
+            plain, ours = (got.get((row, m), {}).get(k, []) for k in (False, True))
+            ratios = sorted(b / a for a, b in zip(plain, ours) if a > 0)
+            line += (f" {statistics.median(plain):.4g} | {statistics.median(ours):.4g} | {statistics.median(ratios):.2f} |"
+                     f" {ratios[0]:.2f}-{ratios[-1]:.2f} |" if ratios else " - | - | - | - |")
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,8 +35,12 @@ static int oneshot_possible(const struct bny_scope *s, const struct bny_call *ca
  * order of start may differ between ranks, and places are given in that order. */
 static int writeback_possible(const struct bny_scope *s, const struct bny_call *call)
 {
-    return call->collective == BNY_ALLREDUCE && s->shares_memory && s->n > 1 && s->n <= 64 &&
-           !call->codec && !call->has_set && !call->first && !call->is_stage &&
+    int exchanges = (call->collective == BNY_ALLGATHER || call->collective == BNY_ALLTOALL ||
+                     call->collective == BNY_REDUCE_SCATTER) &&
+                    !call->vector;
+
+    return (call->collective == BNY_ALLREDUCE || exchanges) && s->shares_memory && s->n > 1 &&
+           s->n <= 64 && !call->codec && !call->has_set && !call->first && !call->is_stage &&
            bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) <=
                BNY_WRITEBACK_ELEM_MAX;
 }

@@ -48,22 +48,21 @@ static size_t round_up(size_t x, size_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
-/* Parts of whole cache lines, as far as elements stay together. */
-void bny_pass_cut(struct bny_pass *p, size_t chunk)
+/* Elements of whole cache lines, as far as they stay together. */
+size_t bny_pass_unit(const struct bny_pass *p)
 {
-    size_t quantum = bny_redop_quantum(&p->redop), unit = quantum, longest, want = chunk;
+    size_t unit = bny_redop_quantum(&p->redop);
 
     while (unit * p->esz % LINE && unit * p->esz * 2 <= LINE)
         unit *= 2;
-    if (p->count < unit * (size_t)p->n)
-        unit = quantum;
-    p->share = round_up((p->count + (size_t)p->n - 1) / (size_t)p->n, unit);
-    if (p->share == 0)
-        p->share = unit; /* no element: a chunk all the same, in which ranks meet */
-    if (!want)
-        want = p->count * p->esz <= SHORT_BYTES && p->shape->lag ? SHORT_CHUNK
-                                                                 : p->shape->chunk_max;
-    if (want > p->shape->chunk_max)
+    return unit;
+}
+
+void bny_pass_cut_steps(struct bny_pass *p, size_t want)
+{
+    size_t quantum = bny_redop_quantum(&p->redop), longest;
+
+    if (!want || want > p->shape->chunk_max)
         want = p->shape->chunk_max;
     longest = want / p->esz / quantum * quantum;
     if (longest == 0)
@@ -76,6 +75,24 @@ void bny_pass_cut(struct bny_pass *p, size_t chunk)
     p->lag = p->shape->lag;
     p->tile_elems = BNY_PASS_TILE / p->esz / quantum * quantum;
     BNY_ASSERT(p->tile_elems && p->step * p->esz <= p->stride);
+}
+
+void bny_pass_cut(struct bny_pass *p, size_t chunk)
+{
+    size_t unit = bny_pass_unit(p);
+
+    if (p->kind == BNY_PASS_EXCHANGE) {
+        bny_exchange_cut(p, chunk);
+        return;
+    }
+    if (p->count < unit * (size_t)p->n)
+        unit = bny_redop_quantum(&p->redop);
+    p->share = round_up((p->count + (size_t)p->n - 1) / (size_t)p->n, unit);
+    if (p->share == 0)
+        p->share = unit; /* no element: a chunk all the same, in which ranks meet */
+    if (!chunk && p->count * p->esz <= SHORT_BYTES && p->shape->lag)
+        chunk = SHORT_CHUNK;
+    bny_pass_cut_steps(p, chunk);
 }
 
 /* Elements [at, at + return) of part q are its chunk c. */
@@ -92,8 +109,7 @@ static size_t chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at)
     return len < p->step ? len : p->step;
 }
 
-/* Where rank r has its chunk c of part q. */
-static char *slot_of(const struct bny_pass *p, int r, uint32_t c, int q)
+char *bny_pass_slot(const struct bny_pass *p, int r, uint32_t c, int q)
 {
     size_t slot = c % p->shape->slots, nth = (size_t)(q < r ? q : q - 1);
 
@@ -102,17 +118,38 @@ static char *slot_of(const struct bny_pass *p, int r, uint32_t c, int q)
 
 /* ---- in, add, out ---- */
 
+static struct bny_pass_entry *entry_of(const struct bny_pass *p, int r)
+{
+    return &p->peers[r].area->entries[p->seq % BNY_PASS_ENTRIES];
+}
+
+/* What our counts belong to. */
+static void tell_sig(struct bny_pass *p)
+{
+    struct bny_pass_entry *e = entry_of(p, p->rank);
+
+    e->sig = p->sig;
+    e->slice = p->slice;
+    e->lends = (uint32_t)p->lends;
+}
+
 /* So many chunks are in; the first time with what they belong to. */
 static void tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
 {
-    struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
+    struct bny_pass_entry *e = entry_of(p, p->rank);
 
-    if (before == 0) {
-        e->sig = p->sig;
-        e->slice = p->slice;
-        e->lends = (uint32_t)p->lends;
-    }
+    if (before == 0 && !p->has_met)
+        tell_sig(p);
     atomic_store_explicit(&e->filled, (uint64_t)p->seq << 32 | now, memory_order_release);
+    p->told = 1;
+}
+
+static void tell_added(struct bny_pass *p, uint32_t now)
+{
+    struct bny_pass_entry *e = entry_of(p, p->rank);
+
+    p->nadded = now;
+    atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | now, memory_order_release);
     p->told = 1;
 }
 
@@ -124,7 +161,7 @@ static void put_in(struct bny_pass *p, uint32_t c)
         int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
 
         len = chunk_of(p, q, c, &at) * p->esz;
-        bny_local_place(slot_of(p, p->rank, c, q), p->in + at * p->esz, len);
+        bny_local_place(bny_pass_slot(p, p->rank, c, q), p->in + at * p->esz, len);
         p->copied += len;
         p->handed += len;
     }
@@ -139,7 +176,7 @@ static void take_out(struct bny_pass *p, uint32_t c)
         int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
 
         len = chunk_of(p, q, c, &at) * p->esz;
-        bny_local_place(p->out + at * p->esz, slot_of(p, p->rank, c, q), len);
+        bny_local_place(p->out + at * p->esz, bny_pass_slot(p, p->rank, c, q), len);
         p->copied += len;
     }
 }
@@ -187,7 +224,7 @@ static int gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
             peer->src = p->in + at * p->esz;
             peer->dst = p->out + at * p->esz;
         } else if (!peer->lends) {
-            peer->src = peer->dst = slot_of(p, r, c, p->rank);
+            peer->src = peer->dst = bny_pass_slot(p, r, c, p->rank);
         } else if (p->borrow(p->ctx, r, at * p->esz, len * p->esz, &peer->src, &peer->dst)) {
             ungather(p, r);
             return 0;
@@ -214,7 +251,6 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
 /* 0: not now. */
 static int add(struct bny_pass *p, uint32_t c)
 {
-    struct bny_pass_entry *e = &p->peers[p->rank].area->entries[p->seq % BNY_PASS_ENTRIES];
     bny_reduce2_fn twice = bny_redop_twice(&p->redop, p->dtype);
     size_t at, len, tile = p->tile_elems;
     uint32_t next = c + run_of(p, c, &at, &len);
@@ -228,9 +264,7 @@ static int add(struct bny_pass *p, uint32_t c)
     if (len)
         ungather(p, p->n);
     p->handed += len * p->esz * ((size_t)p->n - 1);
-    p->nadded = next;
-    atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | next, memory_order_release);
-    p->told = 1;
+    tell_added(p, next);
     return 1;
 }
 
@@ -262,7 +296,7 @@ static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny
 static int has_filled(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
-    struct bny_pass_entry *e = &peer->area->entries[p->seq % BNY_PASS_ENTRIES];
+    struct bny_pass_entry *e = entry_of(p, r);
     uint32_t seen;
 
     if (r == p->rank || peer->filled > c)
@@ -274,10 +308,39 @@ static int has_filled(struct bny_pass *p, int r, uint32_t c)
     return 1;
 }
 
+/* Of sums, who lends waits until it knows whether all do. 0: it does not know yet. */
+static int knows_loans(struct bny_pass *p)
+{
+    int all = 1;
+
+    if (!p->adds || !p->lends || p->stage)
+        return 1;
+    if (!p->has_met) {
+        p->has_met = 1;
+        tell_sig(p);
+        atomic_store_explicit(&entry_of(p, p->rank)->met, (uint64_t)p->seq << 32 | 1,
+                              memory_order_release);
+        p->told = 1;
+    }
+    for (int r = 0; r < p->n; r++) {
+        struct bny_pass_peer *peer = &p->peers[r];
+
+        if (r == p->rank)
+            continue;
+        if (!peer->slice && !has_filled(p, r, 0) &&
+            (!count_of(p, atomic_load_explicit(&entry_of(p, r)->met, memory_order_acquire)) ||
+             !meet(p, peer, entry_of(p, r))))
+            return 0;
+        all &= peer->lends;
+    }
+    p->lends = all;
+    return 1;
+}
+
 static int has_added(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
-    struct bny_pass_entry *e = &peer->area->entries[p->seq % BNY_PASS_ENTRIES];
+    struct bny_pass_entry *e = entry_of(p, r);
 
     if (r == p->rank || peer->added > c)
         return 1;
@@ -305,7 +368,8 @@ void bny_pass_begin(struct bny_pass *p)
     p->told = 0;
     p->copied = p->handed = 0;
     p->nadded = 0;
-    if (p->lends)
+    p->has_met = 0;
+    if (p->lends && p->kind == BNY_PASS_ALLREDUCE)
         tell_filled(p, 0, p->nchunks);
 }
 
@@ -324,6 +388,37 @@ static int all(struct bny_pass *p, int (*has)(struct bny_pass *, int, uint32_t),
     return 1;
 }
 
+static int in(struct bny_pass *p, uint32_t c)
+{
+    if (p->kind == BNY_PASS_EXCHANGE) {
+        bny_exchange_in(p, c);
+        tell_filled(p, c, c + 1);
+        return 1;
+    }
+    if (!p->lends)
+        put_in(p, c);
+    return !p->lends;
+}
+
+/* 0: not now. */
+static int add_or_swap(struct bny_pass *p, uint32_t c)
+{
+    if (p->kind != BNY_PASS_EXCHANGE)
+        return add(p, c);
+    if (!bny_exchange_swap(p, c))
+        return 0;
+    tell_added(p, c + 1);
+    return 1;
+}
+
+static void out(struct bny_pass *p, uint32_t c)
+{
+    if (p->kind == BNY_PASS_EXCHANGE)
+        bny_exchange_out(p, c);
+    else if (!p->lends)
+        take_out(p, c);
+}
+
 int bny_pass_go(struct bny_pass *p)
 {
     int moved = 0;
@@ -331,15 +426,15 @@ int bny_pass_go(struct bny_pass *p)
 
     for (; !bny_pass_is_done(p); p->stage++, p->phase = PHASE_IN) {
         if (p->phase == PHASE_IN) {
-            if (!p->lends && turn(p, 0, &c)) {
-                put_in(p, c);
-                moved = 1;
-            }
+            if (!knows_loans(p))
+                return moved;
+            if (turn(p, 0, &c))
+                moved |= in(p, c);
             p->phase = PHASE_ADD;
         }
         if (p->phase == PHASE_ADD) {
             if (turn(p, p->lag, &c) && c >= p->nadded) {
-                if (!all(p, has_filled, c) || !add(p, c))
+                if (!all(p, has_filled, c) || !add_or_swap(p, c))
                     return moved;
                 moved = 1;
             }
@@ -348,8 +443,7 @@ int bny_pass_go(struct bny_pass *p)
         if (turn(p, 2 * p->lag, &c)) {
             if (!all(p, has_added, c))
                 return moved;
-            if (!p->lends)
-                take_out(p, c);
+            out(p, c);
             moved = 1;
         }
     }
@@ -363,6 +457,8 @@ int bny_pass_lacks(const struct bny_pass *p, int r)
 
     if (r == p->rank || bny_pass_is_done(p))
         return 0;
+    if (p->phase == PHASE_IN)
+        return !peer->slice;
     if (p->phase == PHASE_OUT)
         return turn(p, 2 * p->lag, &c) && peer->added <= c;
     return turn(p, p->lag, &c) && peer->filled <= c;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One pass of a write-back allreduce, on memory that is there already: no communicator, no
- * operation, no transport. It never waits: it goes on as far as it can and is called again.
+/* One pass of a write-back allreduce, or of an exchange of blocks, on memory that is there
+ * already: no communicator, no operation, no transport. It never waits: it goes on as far as it
+ * can and is called again.
  *
  * The vector is cut into a part for each rank, its owner, and each part into chunks. Of chunk c
  *   in    each rank copies its input to the others' parts into its own slot
@@ -17,7 +18,13 @@
  * the same bits, and these depend on nothing but the inputs and the order of the ranks.
  *
  * A rank may lend its vector where others can reach it: owners read its input and store their
- * sums there, and it has no in and no out. */
+ * sums there, and it has no in and no out.
+ *
+ * An exchange (exchange.c) is the same with other in, add and out: allgather, alltoall and
+ * reduce_scatter, in which each rank has a block for each of the others. One half of a block
+ * goes in; whoever takes it out leaves the other half of its own block for the first rank in
+ * the same lines. So both halves of a slot's way are used, and both ranks write what both read.
+ */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
@@ -38,7 +45,8 @@ struct bny_pass_entry {
     _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
     struct bny_sig sig;                    /* written before the first, as is: */
     uint32_t slice;                        /* which it has taken for this operation */
-    uint32_t lends; /* 1: its vector; how others find it is their affair */
+    uint32_t lends;       /* 1: its vector; how others find it is their affair */
+    _Atomic uint64_t met; /* number << 32 | 1: the three above are written, before any count */
     _Alignas(128) _Atomic uint64_t added; /* chunks of its own part that are added */
 };
 
@@ -63,13 +71,18 @@ struct bny_pass_peer {
     char *slice; /* NULL: it has not told which */
     uint32_t filled, added;
     uint8_t lends;
-    const char *src; /* of the chunk that is being added: its input, and where the sum goes */
+    const char *src;  /* of the chunk that is being added: its input, and where the sum goes */
+    const char *src2; /* exchange: the same of the second half */
     char *dst;
     uint8_t differs; /* it runs another operation: theirs */
     struct bny_sig theirs;
 };
 
+enum bny_pass_kind { BNY_PASS_ALLREDUCE, BNY_PASS_EXCHANGE };
+
 struct bny_pass {
+    enum bny_pass_kind kind;
+    uint8_t adds, same; /* exchange: blocks are added up; our block is the same for all ranks */
     const struct bny_pass_shape *shape;
     struct bny_pass_peer *peers; /* [n]; of this rank its own area and slice */
     int n, rank, averages;
@@ -77,14 +90,16 @@ struct bny_pass {
     enum banyan_dtype dtype;
     const char *in;
     char *out;
-    size_t count, esz, share, step; /* elements: of all, of a part, of a chunk */
+    size_t count, esz, share, step; /* elements: of all or of a block, of a part, of a chunk */
     size_t stride;                  /* bytes from chunk to chunk in a slot */
     size_t tile_elems;
     char *tile; /* [tile_elems * esz] */
     uint32_t seq, slice, nchunks, stage, lag, phase;
     uint32_t nadded; /* chunks of our own part */
-    int lends;       /* this rank does */
-    /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. */
+    int lends;       /* this rank does; of an exchange its input, of sums if all others do */
+    int has_met;     /* others know that it lends */
+    /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Of an
+     * exchange only *src is set, and is good until the end without give_back. */
     int (*borrow)(void *ctx, int r, size_t at, size_t len, const char **src, char **dst);
     void (*give_back)(void *ctx, int r);
     void *ctx;
@@ -97,9 +112,9 @@ struct bny_pass {
 /* For n ranks, `between` bytes of the caller's behind the head; crowded: more ranks than CPUs.
  */
 void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between);
-/* How p->count elements are cut. The caller has set shape, n, rank, redop, dtype, esz and
- * count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which the caller has
- * memory. */
+/* How p->count elements are cut. The caller has set kind, shape, n, rank, redop, dtype, esz and
+ * count, and of an exchange adds and same; chunk: bytes that are wanted, 0: any. Sets
+ * tile_elems, for which the caller has memory. */
 void bny_pass_cut(struct bny_pass *p, size_t chunk);
 /* Begins: seq, sig, slice, in, out, lends and all peers' areas are set. */
 void bny_pass_begin(struct bny_pass *p);
@@ -111,5 +126,21 @@ static inline int bny_pass_is_done(const struct bny_pass *p)
 }
 /* Is it rank r that it waits for? */
 int bny_pass_lacks(const struct bny_pass *p, int r);
+
+/* ---- between pass.c and exchange.c ---- */
+
+/* Elements that are not parted. */
+size_t bny_pass_unit(const struct bny_pass *p);
+/* Steps of `want` bytes (0: any) of parts of p->share elements. */
+void bny_pass_cut_steps(struct bny_pass *p, size_t want);
+/* Where rank r has its chunk c for rank q. */
+char *bny_pass_slot(const struct bny_pass *p, int r, uint32_t c, int q);
+/* Chunk c of our inputs is in. */
+void bny_exchange_in(struct bny_pass *p, uint32_t c);
+/* All others' chunk c is in: takes the first halves, leaves our second ones. 0: not now. */
+int bny_exchange_swap(struct bny_pass *p, uint32_t c);
+/* All others have left theirs. */
+void bny_exchange_out(struct bny_pass *p, uint32_t c);
+void bny_exchange_cut(struct bny_pass *p, size_t chunk);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The write-back allreduce as a path: where an operation begins, waits its turn and ends.
+/* The write-back allreduce, and exchanges of blocks, as a path: where an operation begins,
+ * waits its turn and ends.
  *
  * Ranks that share memory write into each other's areas (area.c) and look at them: no message
  * is sent but the first one of a communicator, by which areas become known. So nothing stirs
@@ -81,25 +82,46 @@ static int close_loans(struct bny_op *op)
     return again ? BNY_AGAIN : 0;
 }
 
-/* Both windows for rank r, as it will find them. 0 or -1. */
-static int lend_to(struct bny_op *op, int r, size_t bytes)
+static int open_window(struct bny_ep *ep, const char *at, size_t bytes, struct bny_window *w)
+{
+    if (ep->ops->window_open(ep, (void *)(uintptr_t)at, bytes, w) != 0) {
+        w->bytes = 0;
+        return -1;
+    }
+    return w->segment ? 0 : -1;
+}
+
+/* The windows for rank r, as it will find them. 0 or -1. */
+static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
 {
     struct wb *s = wb_of(op);
     struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan *l = &s->loans[r];
-    int rc = ep->ops->window_open(ep, op->out, bytes, &l->out);
 
-    if (rc != 0)
-        l->out.bytes = 0;
-    if (rc == 0 && op->in != op->out) {
-        rc = ep->ops->window_open(ep, (void *)(uintptr_t)op->in, bytes, &l->in);
-        if (rc != 0)
-            l->in.bytes = 0;
-    }
-    if (rc != 0 || !l->out.segment || (op->in != op->out && !l->in.segment))
+    if ((out_bytes && open_window(ep, op->out, out_bytes, &l->out) != 0) ||
+        (in_bytes && open_window(ep, op->in, in_bytes, &l->in) != 0))
         return -1;
     *bny_area_loan(s->pass.shape, s->peers[op->comm->rank].area, s->pass.seq, r) = *l;
     return 0;
+}
+
+/* Bytes of input and output that others reach in a loan. Of an exchange the input alone, where
+ * our own results leave it as it is. */
+static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
+{
+    const struct bny_pass *p = &wb_of(op)->pass;
+    size_t bytes = op->call.count * op->esz, all = p->same ? bytes : bytes * (size_t)p->n;
+
+    if (p->kind == BNY_PASS_ALLREDUCE) {
+        *out = bytes;
+        *in = op->in != op->out ? bytes : 0;
+        return;
+    }
+    *out = 0;
+    *in = p->adds && op->out != op->in + bytes * (size_t)p->rank && op->out + bytes > op->in &&
+                  op->out < op->in + all
+              ? 0
+              : all;
 }
 
 /* Lends the vector where all of it is shared memory; else it is copied. */
@@ -107,10 +129,11 @@ static int lend(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
     struct bny_tp *tp = op->comm->writeback->tp;
-    size_t bytes = op->call.count * op->esz;
+    size_t in, out;
 
-    if (!bytes || !tp->ops->mem_is_shared(tp, op->out, bytes) ||
-        (op->in != op->out && !tp->ops->mem_is_shared(tp, op->in, bytes)))
+    loan_bytes(op, &in, &out);
+    if (!(in + out) || (out && !tp->ops->mem_is_shared(tp, op->out, out)) ||
+        (in && !tp->ops->mem_is_shared(tp, op->in, in)))
         return 0;
     if (!s->loans)
         s->loans = aligned_alloc(128, (size_t)op->comm->n * sizeof *s->loans);
@@ -118,7 +141,7 @@ static int lend(struct bny_op *op)
         return 0;
     memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
     for (int r = 0; r < op->comm->n; r++)
-        if (r != op->comm->rank && lend_to(op, r, bytes) != 0) {
+        if (r != op->comm->rank && lend_to(op, r, in, out) != 0) {
             close_loans(op); /* nobody has heard of them */
             return 0;
         }
@@ -142,6 +165,8 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
             return -1;
         ep->ops->put_unmap(ep); /* nothing is written there */
     }
+    if (s->pass.kind == BNY_PASS_EXCHANGE) /* of inputs alone */
+        return l.in.bytes ? 0 : -1;
     *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)
         *src = *dst;
@@ -165,6 +190,9 @@ static int start(struct bny_op *op)
 
     if (!w)
         return -BANYAN_ENOMEM;
+    p->kind = op->call.collective == BNY_ALLREDUCE ? BNY_PASS_ALLREDUCE : BNY_PASS_EXCHANGE;
+    p->adds = op->call.collective == BNY_REDUCE_SCATTER;
+    p->same = op->call.collective == BNY_ALLGATHER;
     p->shape = &w->shape;
     p->peers = s->peers;
     p->n = op->comm->n;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Write-back allreduces: many in flight, on two communicators by turns, of all kinds of memory,
- * with more of them than there are places; and ranks that differ. */
+/* Write-back allreduces and exchanges: many in flight, on two communicators by turns, of all
+ * kinds of memory, with more of them than there are places; and ranks that differ. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "tests/mp/case.h"
+#include "tests/mp/call.h"
 
 #define FLIGHT 24 /* more than entries, and than slices */
 #define ROUNDS 6
@@ -113,6 +113,93 @@ static int writeback(struct test *t)
     return 0;
 }
 
+/* ---- exchanges of blocks ---- */
+
+#define SWAPS       7 /* more than slices */
+#define SWAP_ROUNDS 25
+
+static void draw_exchange(struct call *c, int n, uint64_t *s, uint64_t *own,
+                          struct image_pool *pool)
+{
+    do
+        call_random(c, n, 1 << (bny_rng_below(s, 8) ? 18 : 21), bny_rng_next(s),
+                    bny_rng_next(own));
+    while (c->coll != C_ALLGATHER && c->coll != C_ALLTOALL && c->coll != C_REDUCE_SCATTER &&
+           c->coll != C_ALLREDUCE);
+    c->schedule = bny_rng_below(s, 4) ? "writeback" : NULL;
+    c->deterministic = (int)bny_rng_below(s, 3) - 1;
+    c->pool = bny_rng_below(own, 3) ? pool : NULL; /* often all lend, often some */
+}
+
+static int exchange(struct test *t)
+{
+    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
+    struct image_pool pool[SWAPS];
+    struct call call[SWAPS];
+    struct bound *bound[SWAPS];
+    struct banyan_request *rq[SWAPS][2];
+    struct banyan_comm *other;
+    int rc[SWAPS], refused = 0, all = 0;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
+    for (int i = 0; i < SWAPS; i++)
+        image_pool_make(t, t->comm, &pool[i], IMAGE_BANYAN, (1 << 21) + 4096);
+    for (int round = 0; round < SWAP_ROUNDS; round++) {
+        int n = 1 + (int)bny_rng_below(&s, SWAPS), at = (int)bny_rng_below(&own, (uint64_t)n);
+
+        for (int i = 0; i < n; i++) {
+            draw_exchange(&call[i], t->n, &s, &own, &pool[i]);
+            bound[i] = call_open(t, bny_rng_below(&s, 2) ? other : t->comm, &call[i]);
+            memset(rq[i], 0, sizeof rq[i]);
+            rc[i] = call_issue(bound[i], rq[i]);
+            all += rc[i] == 0;
+        }
+        for (int i = 0; i < n; i++)
+            if (rc[i] == 0)
+                CHECK_OK(t, banyan_start(rq[i][0]));
+        for (int i = 0; i < n; i++)
+            if (rc[(at + i) % n] == 0)
+                CHECK_OK(t, banyan_wait(rq[(at + i) % n][0], -1));
+        for (int i = 0; i < n; i++) {
+            if (rc[i] == 0)
+                CHECK_OK(t, banyan_request_free(rq[i][0]));
+            refused += call_close(t, bound[i], rc[i]);
+        }
+    }
+    CHECK(t, all > refused, "%d calls, %d refused", all, refused);
+    for (int i = 0; i < SWAPS; i++)
+        image_pool_free(t, t->comm, &pool[i]);
+    CHECK_OK(t, banyan_comm_finalize(other));
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* The last rank calls something else: the error names both. arg: what differs. */
+static int exchange_differs(struct test *t)
+{
+    static char in[1 << 19], out[1 << 19];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t count = 20000;
+    int other = t->rank == t->n - 1, rc;
+
+    o.schedule = "writeback";
+    CHECK_OK(t, banyan_alltoall(in, out, count, BANYAN_F32, t->comm, &o));
+    if (other && !strcmp(t->arg, "count"))
+        count--;
+    if (other && !strcmp(t->arg, "chunk"))
+        o.chunk_bytes = 8192;
+    if (!strcmp(t->arg, "op"))
+        rc = banyan_reduce_scatter(in, out, count, BANYAN_F32, other ? BANYAN_MAX : BANYAN_SUM,
+                                   t->comm, &o);
+    else if (other && !strcmp(t->arg, "collective"))
+        rc = banyan_allgather(in, out, count, BANYAN_F32, t->comm, &o);
+    else
+        rc = banyan_alltoall(in, out, count, BANYAN_F32, t->comm, &o);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "%s: returned %d (%s)", t->arg, rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "rank");
+    return 0;
+}
+
 /* The last rank calls something else: the error names both. arg: what differs. */
 static int writeback_differs(struct test *t)
 {
@@ -146,5 +233,7 @@ static int writeback_differs(struct test *t)
 const struct mp_case cases_writeback[] = {
     { "writeback", writeback, 0 },
     { "writeback_differs", writeback_differs, CASE_FAILS },
+    { "exchange", exchange, 0 },
+    { "exchange_differs", exchange_differs, CASE_FAILS },
     { NULL, NULL, 0 },
 };

@@ -23,3 +23,21 @@ static struct mp_row differs[] = {
     { "writeback_differs", "shm", 4, "count" },
 };
 MP_TABLE(writeback, ranks_that_differ_are_told, differs)
+
+static struct mp_row exchanges[] = {
+    { "exchange", "shm", 2 },
+    { "exchange", "shm", 3 },
+    { "exchange", "shm", 4 },
+    { "exchange", "shm", 7, "", 120 },
+    { "exchange", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "exchange", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random" } },
+};
+MP_TABLE(writeback, exchanges_are_right, exchanges)
+
+static struct mp_row exchanges_differ[] = {
+    { "exchange_differs", "shm", 2, "count" },
+    { "exchange_differs", "shm", 3, "chunk" },
+    { "exchange_differs", "shm", 2, "op" },
+    { "exchange_differs", "shm", 3, "collective" },
+};
+MP_TABLE(writeback, exchanges_that_differ_are_told, exchanges_differ)

@@ -15,7 +15,7 @@ enum bny_path {
     BNY_PATH_SELF,      /* a message to oneself: its sending */
     BNY_PATH_ARRIVAL,   /* a reduction in the order in which ranks come */
     BNY_PATH_DESK,      /* no call's: who hands out the places of such a one */
-    BNY_PATH_WRITEBACK, /* an allreduce in shared memory, without messages */
+    BNY_PATH_WRITEBACK, /* longer operations in shared memory, without messages */
     BNY_PATH_LINES,     /* a short operation in shared memory, without messages */
     BNY_PATH_COUNT
 };

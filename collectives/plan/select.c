@@ -45,6 +45,17 @@ static int writeback_possible(const struct bny_scope *s, const struct bny_call *
                BNY_WRITEBACK_ELEM_MAX;
 }
 
+/* Exchanges of longer blocks gain nothing, and lose where both ranks lend them; with more than
+ * two ranks, none was measured. */
+#define EXCHANGE_BYTES (1u << 20)
+
+static int exchange_pays(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->collective != BNY_ALLREDUCE && s->n == 2 &&
+           call->count * banyan_dtype_bytes(call->dtype) <= EXCHANGE_BYTES &&
+           writeback_possible(s, call);
+}
+
 /* Short operations of ranks that share memory; not stages, as above. A rank that has another
  * part for each of the others shows them side by side. */
 static int lines_possible(const struct bny_scope *s, const struct bny_call *call)
@@ -164,8 +175,10 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
     plan->schedule[0] = '\0';
     if (oneshot_possible(s, call))
         consider(plan, "oneshot", bny_cost_oneshot(s, call, &m));
-    if (writeback_possible(s, call))
+    if (writeback_possible(s, call) && call->collective == BNY_ALLREDUCE)
         consider(plan, "writeback", bny_cost_writeback(s, call, &m));
+    if (exchange_pays(s, call))
+        consider(plan, "writeback", bny_cost_exchange(s, call, &m));
     if (lines_possible(s, call))
         consider(plan, "lines", bny_cost_lines(s, call, &m));
     if (only) {

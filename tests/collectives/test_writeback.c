@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Passes of the write-back allreduce, all ranks of a communicator in one thread: they take
- * turns at random, several operations are under way, each rank starts and lends as it likes.
- * The sums are compared byte for byte with a fold in the order of the ranks, and memory beside
- * what an operation owns must stay as it was. Then one rank lies. */
+/* Passes of the write-back allreduce and of exchanges, all ranks of a communicator in one
+ * thread: they take turns at random, several operations are under way, each rank starts and
+ * lends as it likes. The sums are compared byte for byte with a fold in the order of the ranks,
+ * and memory beside what an operation owns must stay as it was. Then one rank lies. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,8 @@ struct job {
     size_t count[OPS], esz[OPS];
     enum banyan_dtype dtype[OPS];
     struct bny_redop redop[OPS];
-    char *want[OPS];
+    size_t in_bytes[OPS], out_bytes[OPS];
+    char *want[OPS][RANKS];
     uint32_t seq[OPS];
 };
 
@@ -62,7 +63,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
 
     if (bny_rng_below(&l->j->s, 4) == 0)
         return -1; /* not now */
-    cr_assert_leq(at + len, l->j->count[l->op] * l->j->esz[l->op]);
+    cr_assert_leq(at + len, l->j->in_bytes[l->op]);
     *src = k->in[l->op].at + at;
     *dst = k->out[l->op].at + at;
     return 0;
@@ -92,19 +93,33 @@ static void vector_check(const struct vector *v, size_t bytes)
             cr_assert_eq((unsigned char)v->mem[i], 0xa5, "byte %zu of %zu", i, all);
 }
 
-/* The fold that defines the result. */
-static void expect(struct job *j, int o)
+/* The fold that defines rank r's result: of the vector, or of everybody's block for it. */
+static void expect_sum(struct job *j, int o, int r)
 {
-    size_t bytes = j->count[o] * j->esz[o];
-    int averages = bny_redop_averages(&j->redop[o]);
+    const struct bny_pass *p = &j->rank[r].pass[o];
+    size_t from = p->kind == BNY_PASS_EXCHANGE ? j->out_bytes[o] * (size_t)r : 0;
 
-    j->want[o] = malloc(bytes + 1);
-    memcpy(j->want[o], j->rank[0].in[o].at, bytes);
-    for (int r = 1; r < j->n; r++)
-        bny_redop_run(&j->redop[o], j->dtype[o], j->want[o], j->want[o], j->rank[r].in[o].at,
-                      j->count[o]);
-    if (averages)
-        bny_divide(j->want[o], j->want[o], j->count[o], j->dtype[o], j->n);
+    memcpy(j->want[o][r], j->rank[0].in[o].at + from, j->out_bytes[o]);
+    for (int q = 1; q < j->n; q++)
+        bny_redop_run(&j->redop[o], j->dtype[o], j->want[o][r], j->want[o][r],
+                      j->rank[q].in[o].at + from, j->count[o]);
+    if (p->averages)
+        bny_divide(j->want[o][r], j->want[o][r], j->count[o], j->dtype[o], j->n);
+}
+
+static void expect(struct job *j, int o, int r)
+{
+    const struct bny_pass *p = &j->rank[r].pass[o];
+    size_t block = j->count[o] * j->esz[o];
+
+    j->want[o][r] = malloc(j->out_bytes[o] + 1);
+    if (p->kind == BNY_PASS_ALLREDUCE || p->adds) {
+        expect_sum(j, o, r);
+        return;
+    }
+    for (int q = 0; q < j->n; q++)
+        memcpy(j->want[o][r] + block * (size_t)q,
+               j->rank[q].in[o].at + (p->same ? 0 : block * (size_t)r), block);
 }
 
 static void op_make(struct job *j, int o, size_t chunk)
@@ -114,24 +129,32 @@ static void op_make(struct job *j, int o, size_t chunk)
     static const banyan_op ops[] = { BANYAN_SUM, BANYAN_MAX, BANYAN_PROD, BANYAN_AVG };
     size_t edges[] = { 0, 1, 15, 16, 17, 1024, 4096, 16384, 32768, 65536, 100000 };
     size_t n = (size_t)j->n;
+    int way = (int)bny_rng_below(&j->s, 6); /* allreduce, or from 3: of blocks */
+    int same = way == 4, adds = way == 5;
 
     j->dtype[o] = types[bny_rng_below(&j->s, 7)];
     j->esz[o] = banyan_dtype_bytes(j->dtype[o]);
     cr_assert_eq(bny_redop_get(&j->redop[o], ops[bny_rng_below(&j->s, 4)], j->dtype[o]), 0);
-    j->count[o] = edges[bny_rng_below(&j->s, 11)] * (1 + bny_rng_below(&j->s, n)) +
-                  bny_rng_below(&j->s, 3);
+    j->count[o] =
+        edges[bny_rng_below(&j->s, 11)] * (1 + bny_rng_below(&j->s, n)) / (way < 3 ? 1 : n) +
+        bny_rng_below(&j->s, 3);
+    j->in_bytes[o] = j->count[o] * j->esz[o] * (way < 3 || same ? 1 : n);
+    j->out_bytes[o] = j->count[o] * j->esz[o] * (way < 3 || adds ? 1 : n);
     j->seq[o] = (o ? j->seq[o - 1] : (uint32_t)bny_rng_next(&j->s)) + 1 +
                 (uint32_t)bny_rng_below(&j->s, 5);
     for (int r = 0; r < j->n; r++) {
         struct bny_pass *p = &j->rank[r].pass[o];
-        size_t bytes = j->count[o] * j->esz[o], shift = bny_rng_below(&j->s, 3) * j->esz[o];
-        int in_place = (int)bny_rng_below(&j->s, 2);
+        size_t shift = bny_rng_below(&j->s, 3) * j->esz[o];
+        int in_place = (int)bny_rng_below(&j->s, 2) && way < 3;
 
         memset(p, 0, sizeof *p);
-        vector_make(&j->rank[r].in[o], bytes, shift, &j->s);
+        vector_make(&j->rank[r].in[o], j->in_bytes[o], shift, &j->s);
         j->rank[r].out[o] = j->rank[r].in[o];
         if (!in_place)
-            vector_make(&j->rank[r].out[o], bytes, shift, &j->s);
+            vector_make(&j->rank[r].out[o], j->out_bytes[o], shift, &j->s);
+        p->kind = way < 3 ? BNY_PASS_ALLREDUCE : BNY_PASS_EXCHANGE;
+        p->same = (uint8_t)same;
+        p->adds = (uint8_t)adds;
         p->shape = &j->shape;
         p->peers = j->rank[r].peers[o];
         p->n = j->n;
@@ -146,7 +169,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->seq = j->seq[o];
         p->sig.count = j->count[o];
         p->slice = ((uint32_t)o + (uint32_t)r) % BNY_PASS_SLICES;
-        p->lends = bny_rng_below(&j->s, 3) == 0;
+        p->lends = bny_rng_below(&j->s, way < 3 || bny_rng_below(&j->s, 2) ? 3 : 1) == 0;
         loans[o] = (struct loan){ j, o };
         p->borrow = borrow;
         p->give_back = give_back;
@@ -157,7 +180,8 @@ static void op_make(struct job *j, int o, size_t chunk)
             p->peers[q].area = (struct bny_pass_head *)(void *)j->area[q];
         j->rank[r].started[o] = j->rank[r].done[o] = 0;
     }
-    expect(j, o);
+    for (int r = 0; r < j->n; r++)
+        expect(j, o, r);
 }
 
 /* One turn of a rank at an operation; operations start in order. 1: it is done now. */
@@ -197,14 +221,14 @@ static void ops_free(struct job *j)
         for (int r = 0; r < j->n; r++) {
             struct rank *k = &j->rank[r];
 
-            vector_check(&k->in[o], j->count[o] * j->esz[o]);
-            vector_check(&k->out[o], j->count[o] * j->esz[o]);
+            vector_check(&k->in[o], j->in_bytes[o]);
+            vector_check(&k->out[o], j->out_bytes[o]);
             if (k->out[o].mem != k->in[o].mem)
                 free(k->out[o].mem);
             free(k->in[o].mem);
             free(k->pass[o].tile);
+            free(j->want[o][r]);
         }
-        free(j->want[o]);
     }
 }
 
@@ -226,7 +250,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
     static struct job j;
     uint64_t seed = seed_of_run();
 
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 80; round++) {
         int n = 2 + round % (RANKS - 1), left;
         job_make(&j, seed + (uint64_t)round, n);
         for (int again = 0; again < 3; again++) { /* in the same areas */
@@ -241,7 +265,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
             }
             for (int o = 0; o < j.ops; o++)
                 for (int r = 0; r < n; r++)
-                    cr_assert_arr_eq(j.rank[r].out[o].at, j.want[o], j.count[o] * j.esz[o],
+                    cr_assert_arr_eq(j.rank[r].out[o].at, j.want[o][r], j.out_bytes[o],
                                      "round %d of seed %llu: rank %d of %d", round,
                                      (unsigned long long)seed, r, n);
             ops_free(&j);

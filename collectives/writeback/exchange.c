@@ -152,7 +152,7 @@ static void swap_blocks(struct bny_pass *p, uint32_t c)
             swap(to + at * p->esz, bny_pass_slot(p, r, c, p->rank), len,
                  block_for(p, r) + at2 * p->esz, p->lends ? 0 : len2);
         }
-        p->copied += len;
+        p->copied += len + (peer->lends ? len2 : 0) + (p->lends ? 0 : len2);
     }
 }
 

@@ -7,17 +7,25 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 CLUSTER, TRAIN = sys.argv[1:3]
 
 # Frames to the far side go to a card that nobody has: silence, as on a cable that was pulled. $1: "HOST:FAR,FAR ..." what each host
-# cannot reach; $2: after so many seconds; $3: for so many, 0: for ever.
+# cannot reach; $2: after host 0 has received so many packets, of the 20000 and more of a training, on a fast machine as on a slow
+# one; $3: for so many seconds, 0: for ever; $4: a file in which host 0 says when, so that all cut at the same time.
 SCRIPT = r"""
 far=$(for pair in $1; do case $pair in $NETNS_HOST:*) echo ${pair#*:} | tr , ' ';; esac; done)
-after=$2; lasts=$3; shift 3
+after=$2; lasts=$3; mark=$4; shift 4
+now() { date +%s%3N; }
 (
-  sleep $after
+  if [ $NETNS_HOST = 0 ]; then
+    until [ "$(awk '/eth0:/ {print $3}' /proc/net/dev)" -gt $after ]; do kill -0 $$ || exit; sleep 0.01; done
+    echo $(($(now) + 150)) > $mark.new && mv $mark.new $mark
+  fi
+  until [ -e $mark ]; do kill -0 $$ || exit; sleep 0.01; done
+  sleep $(echo "$(cat $mark) $(now)" | awk '{print $1 > $2 ? ($1 - $2) / 1000 : 0}')
   for h in $far; do ip neigh replace 10.77.0.$((h + 1)) lladdr 02:ff:ff:ff:ff:01 nud permanent dev eth0; done
   [ $lasts = 0 ] && exit
   sleep $lasts
@@ -33,11 +41,12 @@ def between(a, b):
     return " ".join([f"{h}:{','.join(map(str, b))}" for h in a] + [f"{h}:{','.join(map(str, a))}" for h in b])
 
 
-def train(hosts, cut, after=1, lasts=0, silent=2, epochs=40, **env):
+def train(hosts, cut, after=4000, lasts=0, silent=2, epochs=60, **env):
     """Exit statuses by rank, and what was said. The cluster ends what is left of a run."""
-    p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", SCRIPT, "sh", cut, str(after),
-                        str(lasts), TRAIN, "--epochs", str(epochs)], capture_output=True, text=True, timeout=120,
-                       env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
+    with tempfile.TemporaryDirectory() as folder:
+        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", SCRIPT, "sh", cut, str(after),
+                            str(lasts), folder + "/cut", TRAIN, "--epochs", str(epochs)], capture_output=True, text=True,
+                           timeout=120, env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
     said = p.stdout + p.stderr
     return {int(r): int(s) for r, s in re.findall(r"rank (\d+): exit (\d+)", said)}, said
 

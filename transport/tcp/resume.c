@@ -161,16 +161,26 @@ int bny_tcp_resumed(struct tcp_conn *c)
 
 /* The path to the peer is gone, not only the peer busy: what was sent is not acknowledged,
  * again and again. A peer that does not read has acknowledged what it has no room for the rest
- * of, and its kernel answers each question, so that a zero window looks different. A user
- * timeout would end both alike. */
+ * of, or has dropped the rest when it came (its buffer was made smaller), and its kernel
+ * answers each question: then questions become as rare as on a lost path, but the last answer
+ * is as old as the last question. So it takes two questions without an answer, the last of
+ * them older than the path has been seen to need. A user timeout would end all of these. */
 static int path_is_gone(const struct tcp_conn *c)
 {
     struct tcp_info info = { 0 };
     socklen_t len = sizeof info;
+    uint32_t rto_ms, first_ms, asked_ms, answered_ms;
 
-    return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
-           info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > GONE_MS &&
-           info.tcpi_backoff >= GONE_BACKOFF;
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 || info.tcpi_unacked == 0 ||
+        info.tcpi_backoff < GONE_BACKOFF || info.tcpi_backoff > 31)
+        return 0;
+    rto_ms =
+        info.tcpi_rto / 1000; /* doubled with each question: the last two were half apart */
+    first_ms = rto_ms >> info.tcpi_backoff;
+    asked_ms = info.tcpi_last_data_sent;
+    answered_ms = info.tcpi_last_ack_recv;
+    return answered_ms > GONE_MS && asked_ms > first_ms &&
+           answered_ms > asked_ms + rto_ms / 2 + first_ms;
 }
 
 void bny_tcp_watch_paths(struct tcp_tp *t)

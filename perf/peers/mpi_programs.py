@@ -8,7 +8,8 @@ Prints a markdown table: medians over the rounds, and the median of the rounds' 
     perf/peers/mpi_programs.py --build build --mpi mpich --case threads --case windows
 
 HPC Challenge is Debian's package hpcc, which is linked with Open MPI; --hpcc names it, and its input is test_mpi.py's
-with a matrix of 1000. Without it, or without an MPI, the rows are left out by name."""
+with a matrix of 1000. LAMMPS is Debian's packages lammps and lammps-examples, of Open MPI too: what it prints of each step
+(energies, pressure, momenta) must be the same plain and with the library. What is not there is left out by name."""
 import argparse
 import os
 import pathlib
@@ -36,6 +37,11 @@ CASES = {
 }
 HPCC = {"hpcc": "HPC Challenge, all of it: s", "MPIRandomAccess_GUPs": "its RandomAccess: 1 / GUPS",
         "MPIFFT_Gflops": "its FFT: 1 / Gflops", "PTRANS_GBs": "its PTRANS: s / GB", "HPL_Tflops": "its HPL: 1 / Tflops"}
+
+EXAMPLES = pathlib.Path("/usr/share/lammps/examples")
+LAMMPS = {"lammps_lj": ("LAMMPS, Lennard-Jones liquid, 32000 atoms, 100 steps: s", "melt", [(r"block 0 10 0 10 0 10", "block 0 20 0 20 0 20"),
+                        (r"(?m)^run\t+250", "run 100")]),
+          "lammps_pppm": ("LAMMPS, peptide in water, PPPM, 2004 atoms, 100 steps: s", "peptide", [(r"(?m)^run\t+300", "run 100")])}
 
 
 def environment(library):
@@ -74,12 +80,35 @@ def hpcc(program, ranks, library, limit):
     return {"hpcc": seconds, **{k: 1 / float(said[k]) for k in HPCC if k in said and float(said[k]) > 0}}
 
 
+def lammps(program, case, ranks, library, limit):
+    """({row: seconds}, what it printed of the steps)."""
+    _, folder, changes = LAMMPS[case]
+    text = (EXAMPLES / folder / f"in.{folder}").read_text(encoding="utf-8")
+    for what, by in changes:
+        text, n = re.subn(what, by, text)
+        if n != 1:
+            raise RuntimeError(f"{case}: the example has changed: {what}")
+    with tempfile.TemporaryDirectory() as where:
+        for data in (EXAMPLES / folder).glob("data.*"):
+            shutil.copy(data, where)
+        pathlib.Path(where, "in").write_text(text, encoding="utf-8")
+        job = subprocess.run(mpi_interposer.command("openmpi", program, ranks, ["-in", "in", "-log", "none"], ranks > os.cpu_count()),
+                             env={**environment(library), "OMP_NUM_THREADS": "1"}, cwd=where, capture_output=True, text=True,
+                             timeout=limit, check=True)
+    loop = re.search(r"Loop time of ([\d.]+)", job.stdout)
+    steps = re.search(r"(?s)(Per MPI rank memory.*?)Loop time", job.stdout)
+    if not loop or not steps:
+        raise RuntimeError(f"{case}: no loop time: {job.stdout[-500:]}")
+    return {case: float(loop.group(1))}, re.sub(r"Per MPI rank.*|CPU = *[\d.]+ .*", "", steps.group(1))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build")
     p.add_argument("--mpi", choices=("openmpi", "mpich"), action="append", help="default: both")
-    p.add_argument("--case", choices=(*CASES, "hpcc"), action="append", help="default: all")
+    p.add_argument("--case", choices=(*CASES, "hpcc", *LAMMPS), action="append", help="default: all")
     p.add_argument("--hpcc", default=shutil.which("hpcc"))
+    p.add_argument("--lammps", default=shutil.which("lmp"))
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--timeout", type=float, default=120, help="seconds for one run")
@@ -87,8 +116,12 @@ def main():
     library = os.path.abspath(os.path.join(args.build, "integrations", "mpi", "libbanyan-mpi.so"))
     where = os.path.join(args.build, "peers")
     os.makedirs(where, exist_ok=True)
-    names = {**CASES, "dups memory": "memory they take at rank 0: MiB", **HPCC}
-    got = {}
+    names = {**CASES, "dups memory": "memory they take at rank 0: MiB", **HPCC,
+             **{case: row[0] for case, row in LAMMPS.items()}}
+    got, printed = {}, {}
+    for program, package in (args.hpcc, "hpcc"), (args.lammps and EXAMPLES.is_dir(), "lammps and lammps-examples"):
+        if not program:
+            print(f"skipped: no {package}", file=sys.stderr)
     for mpi in args.mpi or ("openmpi", "mpich"):
         if not shutil.which("mpicc." + mpi):
             print(f"skipped: no mpicc.{mpi}", file=sys.stderr)
@@ -96,12 +129,17 @@ def main():
         exe = os.path.abspath(os.path.join(where, "mpi_programs_" + mpi))
         subprocess.run(["mpicc." + mpi, "-O2", os.path.join(run.HERE, "mpi_programs.c"), "-o", exe, "-lpthread"], check=True)
         for _ in range(args.rounds):
-            for case in args.case or (*CASES, "hpcc"):
+            for case in args.case or (*CASES, "hpcc", *LAMMPS):
                 for ours in False, True:
-                    if case != "hpcc":
-                        rows = small(exe, mpi, args.ranks, library if ours else None, case, args.timeout)
-                    elif mpi == "openmpi" and args.hpcc:
-                        rows = hpcc(args.hpcc, args.ranks, library if ours else None, args.timeout)
+                    preload = library if ours else None
+                    if case in CASES:
+                        rows = small(exe, mpi, args.ranks, preload, case, args.timeout)
+                    elif mpi == "openmpi" and case == "hpcc" and args.hpcc:
+                        rows = hpcc(args.hpcc, args.ranks, preload, args.timeout)
+                    elif mpi == "openmpi" and case in LAMMPS and args.lammps and EXAMPLES.is_dir():
+                        rows, steps = lammps(args.lammps, case, args.ranks, preload, args.timeout)
+                        if printed.setdefault(case, steps) != steps:
+                            raise RuntimeError(f"{case}: other results:\n{printed[case]}\n{steps}")
                     else:
                         continue
                     for row, figure in rows.items():

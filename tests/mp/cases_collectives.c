@@ -212,11 +212,32 @@ static size_t available_bytes(void)
     return (size_t)kib * 1024;
 }
 
-/* Fills with a pattern whose period is no power of two, so that a wrapped 32-bit offset shows.
- */
-static unsigned char huge_byte(size_t i)
+/* A pattern whose period is no power of two, and in each page its place, so that a wrapped
+ * 32-bit offset shows; times n, byte by byte. */
+#define HUGE_PAGE 4096
+static void huge_page(unsigned char *page, size_t at, int n)
 {
-    return (unsigned char)(i % 251 ^ i >> 20);
+    static unsigned char period[HUGE_PAGE + 251];
+    uint64_t place = at;
+
+    for (size_t i = sizeof period; period[1] == 0 && i-- > 1;)
+        period[i] = (unsigned char)(i % 251);
+    memcpy(page, period + at % 251, HUGE_PAGE);
+    memcpy(page, &place, sizeof place);
+    for (size_t i = 0; n != 1 && i < HUGE_PAGE; i++)
+        page[i] = (unsigned char)(page[i] * n);
+}
+
+static void huge_check(const struct test *t, const unsigned char *p, size_t count, int n)
+{
+    unsigned char page[HUGE_PAGE];
+
+    for (size_t at = 0; at < count; at += HUGE_PAGE) {
+        size_t left = count - at < HUGE_PAGE ? count - at : HUGE_PAGE;
+        huge_page(page, at, n);
+        CHECK(t, memcmp(p + at, page, left) == 0, "bytes %zu to %zu, times %d", at, at + left,
+              n);
+    }
 }
 
 #define HUGE_COUNT ((1ull << 31) + 12345)
@@ -231,18 +252,16 @@ static int huge(struct test *t)
         return case_skip(
             "%llu MiB of memory are available, a count of 2^31 + 12345 needs 10 GiB",
             (unsigned long long)atomic_load(&t->shared->value[0][0]) >> 20);
-    p = calloc(HUGE_COUNT + 64, 1);
+    p = calloc(HUGE_COUNT + HUGE_PAGE, 1);
     CHECK(t, p, "no memory");
-    memset(p + HUGE_COUNT, 0x5a, 64);
     if (t->rank == 0)
-        for (size_t i = 0; i < HUGE_COUNT; i++)
-            p[i] = huge_byte(i);
+        for (size_t at = 0; at < HUGE_COUNT; at += HUGE_PAGE)
+            huge_page(p + at, at, 1);
+    memset(p + HUGE_COUNT, 0x5a, 64);
     CHECK_OK(t, banyan_broadcast(p, HUGE_COUNT, BANYAN_U8, 0, t->comm, NULL));
-    for (size_t i = 0; i < HUGE_COUNT; i++)
-        CHECK(t, p[i] == huge_byte(i), "byte %zu", i);
+    huge_check(t, p, HUGE_COUNT, 1);
     CHECK_OK(t, banyan_allreduce(p, p, HUGE_COUNT, BANYAN_U8, BANYAN_SUM, t->comm, NULL));
-    for (size_t i = 0; i < HUGE_COUNT; i++)
-        CHECK(t, p[i] == (unsigned char)(huge_byte(i) * t->n), "byte %zu of the sum", i);
+    huge_check(t, p, HUGE_COUNT, t->n);
     for (size_t i = 0; i < 64; i++)
         CHECK(t, p[HUGE_COUNT + i] == 0x5a, "guard byte %zu", i);
     free(p);

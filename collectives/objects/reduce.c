@@ -204,11 +204,12 @@ static void extend(struct bny_sum *s)
 static int chain_is_in(struct bny_sum *s)
 {
     struct bny_store *st = s->target->store;
-    const struct slot *last = &s->slots[s->nslots - 1];
+    const struct slot *last;
     const struct bny_entry *e;
 
     if (s->nslots < s->k)
         return 0;
+    last = &s->slots[s->nslots - 1];
     if (last->rank != st->rank) {
         if (!s->in) /* no memory: at the next look */
             s->in = bny_partial_pull(st, &last->name, last->rank, s->target);

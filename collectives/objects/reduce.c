@@ -251,6 +251,12 @@ void bny_sum_free(struct bny_sum *s)
     free(s);
 }
 
+void bny_sums_end(struct bny_store *st)
+{
+    while (!bny_ring_is_empty(&st->sums))
+        bny_sum_stop(BNY_LINK_OF(st->sums.next, struct bny_sum, link));
+}
+
 /* It cannot be made: who waits for it anywhere hears so. */
 static void fail(struct bny_sum *s, int code)
 {

@@ -704,6 +704,7 @@ void bny_store_end(struct bny_store *st)
 {
     while (!bny_ring_is_empty(&st->transfers))
         bny_transfer_free(BNY_LINK_OF(st->transfers.next, struct bny_transfer, link));
+    bny_sums_end(st); /* they refer to entries */
     bny_partials_end(st);
     for (struct bny_cookie *ck = st->carrier.cookies; ck; ck = ck->next)
         ck->readers = NULL;

@@ -314,8 +314,9 @@ void bny_sum_lost(struct bny_store *st, const struct bny_obj_wire *m);
 void bny_sum_progress(struct bny_store *st);
 int bny_sums_run(struct bny_store *st);
 void bny_sums_view(struct bny_store *st);
-void bny_sum_stop(struct bny_sum *s); /* its target is no more, or complete; takes NULL */
-void bny_sum_free(struct bny_sum *s); /* takes NULL */
+void bny_sum_stop(struct bny_sum *s);    /* its target is no more, or complete; takes NULL */
+void bny_sum_free(struct bny_sum *s);    /* takes NULL */
+void bny_sums_end(struct bny_store *st); /* all of them */
 /* A partial sum of one of this rank's cannot be made at that rank. */
 void bny_sum_broken(struct bny_store *st, int from, const struct bny_obj_wire *m);
 /* 1: it is the last partial sum of one, on its way here, and something is wrong with it. */

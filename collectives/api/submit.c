@@ -113,12 +113,24 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
 
 /* Calls that never wait look at nothing but their own peers: once in a while at the others,
  * too, and at deadlines and the control plane. */
-#define LOOK_EVERY 4096u
+#define LOOK_EVERY  4096u
+#define QUICK_LOOKS 100
 
 static void look_round(struct bny_world *w)
 {
     bny_world_progress(w);
     bny_world_tick(w);
+}
+
+/* 1: it is complete. */
+static int is_quick(struct bny_op *op, struct bny_world *w)
+{
+    int tries = w->oversubscribed ? 1 : QUICK_LOOKS;
+    uint8_t done;
+
+    if (op->call.collective != BNY_SENDRECV)
+        return bny_op_quick(op, tries);
+    return op->call.is_send ? bny_short_send(op) : bny_short_receive(&op, 1, &done, tries);
 }
 
 /* A blocking call. Small ones are usually complete before the lock is given back: looking at
@@ -135,7 +147,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     bny_world_lock(w);
     op = bny_op_take(comm, call);
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
-    if (rc == 0 && bny_op_quick(op, w->oversubscribed ? 1 : 100)) {
+    if (rc == 0 && is_quick(op, w)) {
         if (++w->quick_calls % LOOK_EVERY == 0)
             look_round(w);
         bny_op_give(op);
@@ -145,7 +157,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     if (rc == 0)
         rc = bny_op_start(op);
     if (rc == 0 && !bny_op_is_done(op))
-        bny_op_look(op, 100);
+        bny_op_look(op, QUICK_LOOKS);
     done = rc || bny_op_is_done(op);
     if (!done) {
         bny_world_unlock(w);
@@ -241,18 +253,58 @@ static int check_call(struct group_call *g)
     return rc;
 }
 
-static int start_call(struct group_call *g)
+static int start_call(struct bny_op *op)
 {
-    struct bny_world *w;
-    int rc = check_call(g);
+    struct bny_world *w = op->comm->world;
+    int rc;
 
-    if (rc)
-        return rc;
-    w = g->op->comm->world;
     bny_world_lock(w);
-    rc = bny_op_start(g->op);
+    rc = bny_op_start(op);
     bny_world_unlock(w);
     return rc;
+}
+
+static int is_receive(const struct bny_op *op)
+{
+    return op->call.collective == BNY_SENDRECV && !op->call.is_send;
+}
+
+static void give_call(struct group_call *g)
+{
+    bny_op_give(g->op);
+    g->op = NULL;
+}
+
+/* The calls of a group that are short messages, where all are of one communicator: sends up to
+ * the first that is none, as those of a tag have an order; receives, if nothing else is left.
+ */
+static void run_short(struct banyan_comm *comm)
+{
+    struct bny_op *receives[BNY_SHORT_MAX];
+    struct group_call *of[BNY_SHORT_MAX];
+    struct bny_world *w = comm->world;
+    uint8_t done[BNY_SHORT_MAX] = { 0 };
+    int n = 0, alone = 1;
+
+    bny_world_lock(w);
+    for (size_t i = 0; alone && i < group.n; i++) {
+        struct group_call *g = &group.calls[i];
+
+        if (g->op && is_receive(g->op) && n < BNY_SHORT_MAX) {
+            of[n] = g;
+            receives[n++] = g->op;
+        } else if (g->op && (alone = bny_short_send(g->op)) != 0) {
+            give_call(g);
+        }
+    }
+    if (alone && n)
+        bny_short_receive(receives, n, done, w->oversubscribed ? 1 : QUICK_LOOKS);
+    for (int i = 0; i < n; i++)
+        if (done[i])
+            give_call(of[i]);
+    if (++w->quick_calls % LOOK_EVERY == 0)
+        look_round(w);
+    bny_world_unlock(w);
 }
 
 static int end_call(struct bny_op *op)
@@ -269,6 +321,8 @@ static int end_call(struct bny_op *op)
 int banyan_group_end(void)
 {
     struct first_error first = { 0 };
+    struct banyan_comm *comm = NULL;
+    int is_one = 1;
 
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_group_end");
@@ -276,8 +330,18 @@ int banyan_group_end(void)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--group.depth)
         return 0;
+    for (size_t i = 0; i < group.n; i++) {
+        note_error(&first, check_call(&group.calls[i]));
+        if (group.calls[i].op && comm && group.calls[i].op->comm != comm)
+            is_one = 0;
+        if (group.calls[i].op)
+            comm = group.calls[i].op->comm;
+    }
+    if (comm && is_one)
+        run_short(comm);
     for (size_t i = 0; i < group.n; i++)
-        note_error(&first, start_call(&group.calls[i]));
+        if (group.calls[i].op)
+            note_error(&first, start_call(group.calls[i].op));
     for (size_t i = 0; i < group.n; i++)
         if (group.calls[i].op)
             note_error(&first, end_call(group.calls[i].op));

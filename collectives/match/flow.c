@@ -216,9 +216,20 @@ int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, u
     return 0;
 }
 
-void bny_match_close(struct bny_match *m, struct bny_receiver *rc, int received)
+/* So much more of a peer's is here, and it may send as much again. */
+static void received(struct bny_match *m, int peer, struct bny_flow *f, uint32_t units)
 {
-    struct bny_flow *f;
+    f->rx.received += units;
+    if (peer == m->rank) {
+        f->tx.acked = f->rx.received;
+    } else if (f->rx.received - f->rx.told >= CREDIT_TELL && !f->rx.say_credit) {
+        f->rx.say_credit = 1;
+        m->news.nsay++;
+    }
+}
+
+void bny_match_close(struct bny_match *m, struct bny_receiver *rc, int is_here)
+{
 
     if (!rc->is_open)
         return;
@@ -226,16 +237,8 @@ void bny_match_close(struct bny_match *m, struct bny_receiver *rc, int received)
     bny_link_out(&rc->changes);
     bny_link_out(&rc->waits);
     rc->changed = 0;
-    if (rc->side != BNY_SIDE_RECEIVES || !received)
-        return;
-    f = m->flows[rc->peer];
-    f->rx.received += rc->units;
-    if (rc->peer == m->rank) {
-        f->tx.acked = f->rx.received;
-    } else if (f->rx.received - f->rx.told >= CREDIT_TELL && !f->rx.say_credit) {
-        f->rx.say_credit = 1;
-        m->news.nsay++;
-    }
+    if (rc->side == BNY_SIDE_RECEIVES && is_here)
+        received(m, rc->peer, m->flows[rc->peer], rc->units);
 }
 
 int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc)
@@ -386,6 +389,95 @@ int bny_flow_held(struct bny_match *m, const struct bny_receiver *key,
     if (f->rx.held >= HELD_FULL && f->rx.held - units < HELD_FULL)
         announce_receives(m, key->peer);
     return 0;
+}
+
+/* ---- without a receiver ---- */
+
+/* Where the next number with this tag is counted, if that takes no memory. */
+static struct bny_tag_count *count_of(const struct bny_tags *t, uint32_t tag)
+{
+    return 2 * (t->used + 1) > t->cap ? NULL : find_tag(t, tag);
+}
+
+static void count_one(struct bny_tags *t, uint32_t tag)
+{
+    struct bny_tag_count *c = find_tag(t, tag);
+
+    t->used += !c->count;
+    c->tag = tag;
+    c->count++;
+}
+
+int bny_match_next_send(struct bny_match *m, int peer, const struct bny_sig *sig, size_t bytes,
+                        struct bny_hdr *hdr)
+{
+    const struct bny_flow *f = bny_flow_of(m, peer);
+    const struct bny_tag_count *c = f ? count_of(&f->tx.tags, sig->root_tag) : NULL;
+
+    if (!c || f->tx.crowded || !bny_ring_is_empty(&f->tx.waiting) ||
+        has_many_tags(f, EPOCH_TAGS) || f->tx.sent + units_of(bytes) - f->tx.acked > BNY_CREDIT)
+        return 0;
+    hdr->seq = c->count;
+    hdr->step = (uint16_t)(f->tx.epoch << 1 | 1);
+    hdr->started = f->rx.received;
+    return 1;
+}
+
+void bny_match_sent(struct bny_match *m, int peer, size_t bytes, const struct bny_hdr *hdr)
+{
+    struct bny_flow *f = m->flows[peer];
+
+    count_one(&f->tx.tags, hdr->sig.root_tag);
+    f->tx.sent += units_of(bytes);
+    f->rx.told = hdr->started;
+}
+
+int bny_match_expect(struct bny_match *m, struct bny_expected *x)
+{
+    const struct bny_flow *f = bny_flow_of(m, x->peer);
+    const struct bny_tag_count *c = f ? count_of(&f->rx.tags, x->sig->root_tag) : NULL;
+
+    if (!c || f->rx.announce_all || f->rx.held >= HELD_FULL)
+        return 0;
+    for (const struct bny_expected *o = m->news.expected; o; o = o->next)
+        if (o->peer == x->peer)
+            return 0;
+    x->seq = c->count;
+    x->step = (uint16_t)(f->rx.epoch << 1 | 1);
+    x->units = units_of(x->len);
+    x->got = 0;
+    x->next = m->news.expected;
+    m->news.expected = x;
+    return 1;
+}
+
+void bny_match_give_up_expected(struct bny_match *m)
+{
+    m->news.expected = NULL;
+}
+
+struct bny_expected *bny_match_is_expected(const struct bny_match *m, int from,
+                                           const struct bny_hdr *hdr)
+{
+    struct bny_expected *x = m->news.expected;
+
+    while (x && x->peer != from)
+        x = x->next;
+    if (!x || x->got || hdr->seq != x->seq || hdr->step != x->step ||
+        hdr->kind != BNY_MSG_DATA || hdr->chunk || hdr->len != x->len ||
+        memcmp(&hdr->sig, x->sig, sizeof hdr->sig) != 0)
+        return NULL;
+    return x->step >> 1 == m->flows[from]->rx.epoch ? x : NULL;
+}
+
+void bny_match_met(struct bny_match *m, struct bny_expected *x, const struct bny_hdr *hdr)
+{
+    struct bny_flow *f = m->flows[x->peer];
+
+    take_credit(m, f, hdr->started);
+    count_one(&f->rx.tags, x->sig->root_tag);
+    received(m, x->peer, f, x->units);
+    x->got = 1;
 }
 
 /* ---- what others must do ---- */

@@ -112,6 +112,38 @@ int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc);
 void bny_match_stamp(struct bny_match *m, const struct bny_receiver *rc, struct bny_hdr *hdr);
 void bny_match_stamped(struct bny_match *m, struct bny_receiver *rc, const struct bny_hdr *hdr);
 
+/* ---- point to point without a receiver: short messages of blocking calls ---- */
+
+/* What a rank looks for now, with the lock held until it is done: the next message with its tag
+ * from its peer. It has no number of its own; who gives up leaves it to bny_match_open_p2p().
+ */
+struct bny_expected {
+    struct bny_expected *next;
+    const struct bny_sig *sig;
+    void *to;
+    uint32_t len, units, seq;
+    int peer;
+    uint16_t step; /* of the header: its epoch */
+    uint8_t got;
+};
+
+/* A message of `bytes` may go at once: 1, and the header says which one it is; 0: open it as
+ * any. */
+int bny_match_next_send(struct bny_match *m, int peer, const struct bny_sig *sig, size_t bytes,
+                        struct bny_hdr *hdr);
+/* It is on its way. */
+void bny_match_sent(struct bny_match *m, int peer, size_t bytes, const struct bny_hdr *hdr);
+/* Expects the message that x->sig, x->to, x->len and x->peer say: 1, or 0: open it as any. One
+ * of a peer at a time. */
+int bny_match_expect(struct bny_match *m, struct bny_expected *x);
+/* Nothing more. */
+void bny_match_give_up_expected(struct bny_match *m);
+/* The one that this message is, or NULL. Foreign input. */
+struct bny_expected *bny_match_is_expected(const struct bny_match *m, int from,
+                                           const struct bny_hdr *hdr);
+/* It has been taken. */
+void bny_match_met(struct bny_match *m, struct bny_expected *x, const struct bny_hdr *hdr);
+
 enum bny_change {
     BNY_CHANGE_NUMBER = 1, /* another number: what both ends announced of it is void */
     BNY_CHANGE_ANNOUNCE,   /* a receive that is to be announced */
@@ -125,10 +157,11 @@ int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
 /* What matching has for the two before; the beginning of struct bny_match. */
 struct bny_match_news {
-    struct bny_link changed;     /* receivers, by ->changes */
-    uint32_t nsay;               /* things that flows have to say */
-    uint32_t nunexpected;        /* operations that messages wait for */
-    struct bny_receiver *latest; /* collective that was opened, while it is open; or NULL */
+    struct bny_link changed;       /* receivers, by ->changes */
+    uint32_t nsay;                 /* things that flows have to say */
+    uint32_t nunexpected;          /* operations that messages wait for */
+    struct bny_receiver *latest;   /* collective that was opened, while it is open; or NULL */
+    struct bny_expected *expected; /* messages that are looked for now */
 };
 /* bny_match_find(), and its most frequent answer: the latest collective. */
 static inline enum bny_verdict bny_match_ask(struct bny_match *m, int from,
@@ -146,6 +179,11 @@ static inline enum bny_verdict bny_match_ask(struct bny_match *m, int from,
 static inline int bny_match_has_early(const struct bny_match *m)
 {
     return ((const struct bny_match_news *)(const void *)m)->nunexpected != 0;
+}
+/* Is any message looked for now? */
+static inline int bny_match_expects(const struct bny_match *m)
+{
+    return ((const struct bny_match_news *)(const void *)m)->expected != NULL;
 }
 /* Is there anything for them? Asked at every look. */
 static inline int bny_match_is_busy(const struct bny_match *m)

@@ -2,6 +2,7 @@
 /* Messages of operations: what each carries, which operation gets it. */
 #include <string.h>
 
+#include "collectives/local/local.h"
 #include "collectives/op/op.h"
 
 void bny_op_header(const struct bny_op *op, struct bny_hdr *h, enum bny_msg_kind kind)
@@ -50,6 +51,21 @@ static void keep(struct banyan_comm *c, int from, struct bny_msg *msg)
                    "rank %d: %s", c->rank, bny_why(rc));
 }
 
+/* Somebody looks for it now: 1, it is his. */
+static int meet(struct banyan_comm *c, int from, struct bny_msg *msg)
+{
+    struct bny_expected *x =
+        bny_match_expects(c->match) ? bny_match_is_expected(c->match, from, &msg->hdr) : NULL;
+
+    if (!x || (!msg->data && x->len))
+        return 0;
+    bny_local_place(x->to, msg->data, x->len);
+    bny_counter_add(&msg->ep->tp->copied_bytes, x->len);
+    bny_match_met(c->match, x, &msg->hdr);
+    bny_msg_release(&c->world->held, msg);
+    return 1;
+}
+
 void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     struct bny_receiver *rc;
@@ -63,6 +79,8 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_msg_release(&c->world->held, msg);
         return;
     }
+    if (meet(c, from, msg))
+        return;
     switch (bny_match_ask(c->match, from, &msg->hdr, &rc)) {
     case BNY_MATCH_FOUND: hand_over(op_of(rc), from, msg); break;
     case BNY_MATCH_EARLY: keep(c, from, msg); break;

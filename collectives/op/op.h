@@ -68,6 +68,8 @@ int bny_op_start(struct bny_op *op);
 int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
 /* The whole of a blocking call, if its path can do that at once: 1, or 0: bny_op_start(). */
 int bny_op_quick(struct bny_op *op, int tries);
+/* It is over without having been started. */
+void bny_op_passed(struct bny_op *op);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op); /* frees its memory */

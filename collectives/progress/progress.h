@@ -47,6 +47,16 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
 /* Progresses, looking up to `tries` times at the peers of an operation that waits for messages
  * of known peers alone; lock held. Returns > 0 when something moved. */
 int bny_op_look(struct bny_op *op, int tries);
+
+/* ---- short.c: messages of blocking calls that need no operation; lock held ---- */
+
+#define BNY_SHORT_MAX 8 /* receives that are looked for together */
+/* 1: it is sent, 0: bny_op_start(), as any. */
+int bny_short_send(struct bny_op *op);
+/* n receives of one communicator, looked for up to `tries` times. done[i]: it is here; others
+ * are to be started. 1: all are here. */
+int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries);
+
 struct bny_waiter {
     uint32_t spins, yields, yields_max, finds;
     int napped;

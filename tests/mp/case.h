@@ -37,6 +37,7 @@ struct mp_case {
 extern const struct mp_case cases_collectives[];
 extern const struct mp_case cases_codecs[];
 extern const struct mp_case cases_flow[];
+extern const struct mp_case cases_short[];
 extern const struct mp_case cases_ops[];
 extern const struct mp_case cases_requests[];
 extern const struct mp_case cases_comms[];

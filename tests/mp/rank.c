@@ -20,6 +20,7 @@ static const struct mp_case *const tables[] = {
     cases_collectives,
     cases_codecs,
     cases_flow,
+    cases_short,
     cases_ops,
     cases_requests,
     cases_comms,

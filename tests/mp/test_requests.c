@@ -57,6 +57,16 @@ static struct mp_row flow[] = {
 };
 MP_TABLE(requests, messages_that_nobody_asked_for, flow)
 
+static struct mp_row short_messages[] = {
+    { "short", "shm", 2, "2000" },
+    { "short", "shm", 2, "1000", .env = { "BANYAN_TEST_SEED=random" } },
+    { "short", "shm", 3, "500", .env = { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
+    { "short", "shm", 5, "200" },
+    { "short", "tcp", 2, "500" },
+    { "short", "tcp", 3, "200", .env = { "BANYAN_TEST_SEED=random" } },
+};
+MP_TABLE(requests, short_messages_in_all_ways, short_messages)
+
 static struct mp_row progress[] = {
     { "progress_hook", "shm", 2 },
     { "progress_hook", "tcp", 3 },

@@ -180,7 +180,7 @@ static int start(struct bny_op *op)
     e->is_coded = 0;
     if (op->plan.codec)
         rc = bny_coded_start(op);
-    else if (op->call.redop.kind != BANYAN_AVG &&
+    else if (bny_call_row(&op->call)->reduces && op->call.redop.kind != BANYAN_AVG &&
              bny_redop_twice(&op->call.redop, op->call.dtype))
         rc = twins_prepare(op);
     if (rc)

@@ -82,6 +82,13 @@ static const struct param params[] = {
       "for "
       "iWARP; all ranks alike",
       0, 0 },
+    { "BANYAN_IB_DEVICES", "0-8", "1",
+      "verbs devices of a rank where BANYAN_IFNAME names none: the nearest to its CPUs; 0: the "
+      "first, however far",
+      0, 8 },
+    { "BANYAN_IB_ROUTED", "0|1", "0",
+      "verbs devices of different subnets reach each other: choose among all by distance", 0,
+      1 },
     { "BANYAN_IB_GID_INDEX", "number", "",
       "GID of verbs devices, by its place in their table (show_gids); else by its type", 0, 0 },
     { "BANYAN_IB_PKEY", "number", "",

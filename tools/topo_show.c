@@ -9,6 +9,7 @@
 #include "topo/import.h"
 #include "topo/machine.h"
 #include "transport/shm/shm_tune.h"
+#include "transport/verbs/near.h"
 
 static const char *const kinds[] = { "compute", "switch", "nic" };
 static const char *const devices[] = { "network", "openfabrics", "gpu" };
@@ -100,6 +101,79 @@ static void tune_text(void)
         printf("; single copy from %" PRIu32 " KiB on\n", from >> 10);
 }
 
+/* ---- which RDMA devices ranks take ---- */
+
+#define NODES 256 /* NUMA nodes that are looked at */
+
+/* Those whose ports are up, as ranks on this node see them. 0: no rank can run there. */
+static int near_from(int node, struct vb_near *d, int n)
+{
+    cpu_set_t cpus;
+
+    if (!bny_verbs_near_cpus(node, &cpus) || !CPU_COUNT(&cpus))
+        return 0;
+    for (int i = 0; i < n; i++)
+        bny_verbs_near_look(&d[i], &cpus);
+    return 1;
+}
+
+/* chosen[]: what the ranks of one node take in turn. Returns how many. */
+static int taken_from(const struct vb_near *d, int n, int *chosen)
+{
+    int distance[VB_NEAR_MAX], equal = 1;
+
+    for (int i = 0; i < n; i++)
+        distance[i] = d[i].distance;
+    for (int r = 0; r < equal; r++)
+        bny_verbs_near_choose(distance, n, r, 1, &chosen[r], &equal);
+    return equal;
+}
+
+static void near_text(void)
+{
+    struct vb_near d[VB_NEAR_MAX];
+    int chosen[VB_NEAR_MAX], n = bny_verbs_near_list(d, VB_NEAR_MAX);
+    char why[160];
+
+    if (!n)
+        printf("verbs: no RDMA device has a port that is up\n");
+    for (int node = 0; n && node < NODES; node++) {
+        int k = near_from(node, d, n) ? taken_from(d, n, chosen) : 0;
+
+        if (!k)
+            continue;
+        printf("verbs: ranks on NUMA node %d take", node);
+        for (int i = 0; i < k; i++)
+            printf(" %s:%d", d[chosen[i]].name, d[chosen[i]].port);
+        printf("%s (%s)\n", k > 1 ? " by turns" : "",
+               bny_verbs_near_why(&d[chosen[0]], k, n, why, sizeof why));
+    }
+}
+
+static void near_json(void)
+{
+    struct vb_near d[VB_NEAR_MAX];
+    int chosen[VB_NEAR_MAX], n = bny_verbs_near_list(d, VB_NEAR_MAX), first = 1;
+
+    printf(",\"verbs\":[");
+    for (int node = 0; n && node < NODES; node++) {
+        int k = near_from(node, d, n) ? taken_from(d, n, chosen) : 0;
+
+        if (!k)
+            continue;
+        printf("%s{\"numa\":%d,\"distance\":%d,\"take\":[", first ? "" : ",", node,
+               d[chosen[0]].distance);
+        for (int i = 0; i < k; i++) {
+            printf("%s{\"device\":", i ? "," : "");
+            topo_json_text(stdout, d[chosen[i]].name);
+            printf(",\"port\":%d}", d[chosen[i]].port);
+        }
+        printf("]}");
+        first = 0;
+    }
+    printf("]");
+}
+
 static void machine_json(const struct bny_machine *m)
 {
     printf("{\"machine\":");
@@ -127,6 +201,7 @@ static void machine_json(const struct bny_machine *m)
                k->numa, k->bridge, k->GBps);
     }
     printf("]");
+    near_json();
     tune_json();
     printf("}\n");
 }
@@ -159,6 +234,7 @@ static void machine_text(const struct bny_machine *m)
             printf(", PCI %.1f GB/s", k->GBps);
         printf("\n");
     }
+    near_text();
     tune_text();
     for (int r = 0; core && r < n; r++) {
         struct bny_machine_threads t;

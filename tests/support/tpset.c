@@ -46,8 +46,15 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
         verbs_sim.reorders = 1;
     if (getenv("BANYAN_TEST_RAILS"))
         verbs_sim.devices = atoi(getenv("BANYAN_TEST_RAILS"));
-    if (verbs_sim.devices == 2)
-        return rank & 1 && verbs_sim.uneven ? "sim0" : "sim0,sim1";
+    if (verbs_sim.unnamed)
+        return "";
+    if (verbs_sim.devices > 1) {
+        first[0] = 0;
+        for (int i = 0; i < (rank & 1 && verbs_sim.uneven ? 1 : verbs_sim.devices); i++)
+            snprintf(first + strlen(first), sizeof first - strlen(first), "%ssim%d",
+                     i ? "," : "", i);
+        return first;
+    }
 #endif
     return "lo";
 }

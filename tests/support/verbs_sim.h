@@ -19,9 +19,11 @@ struct verbs_sim {
     /* what it does; zero: no limit, no fault */
     uint64_t seed;
     int no_device;
-    int devices; /* sim0, sim1; 0: one. Each is on a network of its own; listeners come by turns
-                  */
-    int uneven;  /* odd ranks use the first one only */
+    int devices; /* sim0, sim1 ...; 0: one. Each is on a network of its own; listeners come by
+                    turns */
+    int one_network; /* all devices are on one, where queue pairs are connected by hand */
+    int unnamed;     /* ranks are told no device */
+    int uneven;      /* odd ranks use the first one only */
     int dead_device; /* 1 + its number: nothing goes over its network */
     int deafens;     /* as with rxe: ending a connection over a dead one makes its connection
                         manager deaf */

@@ -184,11 +184,12 @@ int sim_hand_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask)
     return 0;
 }
 
-/* Of the device of `ctx`, which is on a network of its own. */
+/* On the network of `ctx`, which is its own or that of all. */
 static struct sim_qp *number(const struct ibv_context *ctx, uint32_t qpn)
 {
     for (struct sim_qp *q = sim_qps; q; q = q->next)
-        if (q->by_hand && q->qp.qp_num == qpn && q->qp.context == ctx)
+        if (q->by_hand && q->qp.qp_num == qpn &&
+            (q->qp.context == ctx || verbs_sim.one_network))
             return q;
     return NULL;
 }

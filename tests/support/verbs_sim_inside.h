@@ -6,7 +6,7 @@
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/fn.h"
 
-#define SIM_DEVICES 2
+#define SIM_DEVICES 8
 #define SIM_SGES    4
 #define SIM_READY   64
 #define SIM_MSG_MAX (1u << 20) /* bytes of one request */

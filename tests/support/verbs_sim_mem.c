@@ -9,14 +9,19 @@
 
 static struct sim_mr *mrs;
 static uint32_t next_key = 0x100;
-static struct ibv_device devices[SIM_DEVICES] = {
-    { .name = "sim0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
-    { .name = "sim1", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB },
-};
-struct ibv_context sim_context[SIM_DEVICES] = {
-    { .device = &devices[0], .async_fd = -1, .num_comp_vectors = 3 },
-    { .device = &devices[1], .async_fd = -1, .num_comp_vectors = 1 }
-};
+#define DEVICE(i)                                                                              \
+    {                                                                                          \
+        .name = "sim" #i, .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB         \
+    }
+static struct ibv_device devices[SIM_DEVICES] = { DEVICE(0), DEVICE(1), DEVICE(2), DEVICE(3),
+                                                  DEVICE(4), DEVICE(5), DEVICE(6), DEVICE(7) };
+#define CONTEXT(i, vectors)                                                                    \
+    {                                                                                          \
+        .device = &devices[i], .async_fd = -1, .num_comp_vectors = vectors                     \
+    }
+struct ibv_context sim_context[SIM_DEVICES] = { CONTEXT(0, 3), CONTEXT(1, 1), CONTEXT(2, 3),
+                                                CONTEXT(3, 1), CONTEXT(4, 3), CONTEXT(5, 1),
+                                                CONTEXT(6, 3), CONTEXT(7, 1) };
 
 static struct ibv_device **get_device_list(int *num)
 {

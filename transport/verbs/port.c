@@ -18,7 +18,9 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/lane.h"
+#include "transport/verbs/near.h"
 
 #define TABLE 512 /* entries of a device's table that are looked at */
 
@@ -316,23 +318,33 @@ struct found {
     struct vb_port port;
 };
 
+/* 1: this port may serve, and all of f is known but its partition key. */
+static int may_serve(struct vb_tp *t, struct ibv_context *ctx, int number,
+                     const struct wanted *w, struct ibv_port_attr *a, struct found *f)
+{
+    struct rdma_cm_id probe = { .verbs = ctx, .port_num = (uint8_t)number };
+
+    *a = (struct ibv_port_attr){ .state = IBV_PORT_NOP };
+    *f = (struct found){ .ctx = ctx, .number = number };
+    if (bny_verbs_rail_of(t, &probe) ||
+        t->fn->ibv_query_port(ctx, (uint8_t)number, (struct _compat_ibv_port_attr *)a) != 0 ||
+        (a->state != IBV_PORT_ACTIVE && !t->fn->loopback))
+        return 0;
+    read_gids(t, ctx, number, a->link_layer == IBV_LINK_LAYER_ETHERNET, &f->port);
+    f->port.lid = a->lid;
+    f->port.lmc = a->lmc;
+    f->at = address_of(t, ctx, number, &f->port, w);
+    return f->at >= 0;
+}
+
 /* 1: this port is better than *best, and is it now. */
 static int consider(struct vb_tp *t, struct ibv_context *ctx, int number,
                     const struct wanted *w, struct found *best)
 {
-    struct ibv_port_attr a = { .state = IBV_PORT_NOP };
-    struct found f = { .ctx = ctx, .number = number };
-    struct rdma_cm_id probe = { .verbs = ctx, .port_num = (uint8_t)number };
+    struct ibv_port_attr a;
+    struct found f;
 
-    if (bny_verbs_rail_of(t, &probe) ||
-        t->fn->ibv_query_port(ctx, (uint8_t)number, (struct _compat_ibv_port_attr *)&a) != 0 ||
-        (a.state != IBV_PORT_ACTIVE && !t->fn->loopback))
-        return 0;
-    read_gids(t, ctx, number, a.link_layer == IBV_LINK_LAYER_ETHERNET, &f.port);
-    f.port.lid = a.lid;
-    f.port.lmc = a.lmc;
-    f.at = address_of(t, ctx, number, &f.port, w);
-    if (f.at < 0 || (best->ctx && best->at <= f.at))
+    if (!may_serve(t, ctx, number, w, &a, &f) || (best->ctx && best->at <= f.at))
         return 0;
     if (find_pkey(t, ctx, number, a.pkey_tbl_len, &f.port) != 0)
         return -1;
@@ -343,9 +355,14 @@ static int consider(struct vb_tp *t, struct ibv_context *ctx, int number,
     return 1;
 }
 
+static int is_on_a_network(const struct found *f)
+{
+    return f->port.ngids && (f->port.gids[0].type != IBV_GID_TYPE_IB || f->port.lid);
+}
+
 static int has_a_way(const struct vb_tp *t, const struct found *f)
 {
-    if (f->port.ngids && (f->port.gids[0].type != IBV_GID_TYPE_IB || f->port.lid))
+    if (is_on_a_network(f))
         return 0;
     if (t->path.gid_index >= 0 && !f->port.ngids)
         return bny_fail(BANYAN_ECONFIG,
@@ -424,4 +441,107 @@ int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *nam
         return VB_NO_PORT; /* device.c says why */
     rc = has_a_way(t, &best);
     return rc ? rc : listen_there(t, rail, &best, w.addrs[best.at < w.n ? best.at : 0]);
+}
+
+/* ---- where no port is named ---- */
+
+int bny_verbs_port_meets(const struct vb_port *a, const struct vb_port *b)
+{
+    if ((a->pkey ^ b->pkey) & 0x7fff)
+        return 0;
+    for (int i = 0; i < a->ngids; i++)
+        for (int j = 0; j < b->ngids; j++) {
+            const struct vb_gid *g = &a->gids[i], *h = &b->gids[j];
+
+            if (g->type != h->type)
+                continue;
+            if (g->type == IBV_GID_TYPE_IB ? !memcmp(g->raw, h->raw, 8)
+                                           : same_subnet(g, h) && !is_link_local(g->raw))
+                return 1;
+        }
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct found *f = a, *g = b;
+    int c = strverscmp(f->ctx->device->name, g->ctx->device->name);
+
+    return c ? c : f->number - g->number;
+}
+
+/* Ports that are up and reach what the first one reaches, in order of their names: who asks by
+ * the same rule elsewhere has the same numbers. *apart: one that does not, or NULL. */
+static int list_ports(struct vb_tp *t, const struct wanted *w, int routed, struct found *all,
+                      const char **apart)
+{
+    struct ibv_context *const *ctx;
+    int contexts = bny_verbs_desk_contexts(t, &ctx), n = 0, first = 0, kept = 0;
+
+    for (int i = 0; i < contexts; i++) {
+        struct ibv_device_attr a = { .phys_port_cnt = 1 };
+
+        if (t->fn->ibv_query_device(ctx[i], &a) != 0)
+            continue;
+        for (int port = 1; port <= a.phys_port_cnt && n < VB_NEAR_MAX; port++) {
+            struct ibv_port_attr attr;
+
+            if (may_serve(t, ctx[i], port, w, &attr, &all[n]) &&
+                attr.state == IBV_PORT_ACTIVE && is_on_a_network(&all[n]) &&
+                find_pkey(t, ctx[i], port, attr.pkey_tbl_len, &all[n].port) == 0) {
+                first = all[n].at < all[first].at ? n : first;
+                n++;
+            }
+        }
+    }
+    *apart = NULL;
+    for (int i = 0; i < n; i++)
+        if (!routed && i != first && !bny_verbs_port_meets(&all[first].port, &all[i].port)) {
+            all[i].at = -1;
+            *apart = all[i].ctx->device->name;
+        }
+    for (int i = 0; i < n; i++)
+        if (all[i].at >= 0)
+            all[kept++] = all[i];
+    qsort(all, (size_t)kept, sizeof *all, by_name);
+    return kept;
+}
+
+int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
+                        int most)
+{
+    struct found *all = calloc(VB_NEAR_MAX, sizeof *all);
+    int distance[VB_NEAR_MAX], chosen[VB_NEAR_MAX], n = 0, taken = 0, equal,
+                                                    local = bny_verbs_near_local(t->tp.rank);
+    struct vb_near near[VB_NEAR_MAX];
+    const char *apart = NULL;
+    struct wanted w;
+    char why[160];
+    cpu_set_t cpus;
+
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+        memset(&cpus, 0xff, sizeof cpus);
+    if (all && name_of(NULL, 0, ifname, &w) == 0)
+        n = list_ports(t, &w, (int)bny_param_int("BANYAN_IB_ROUTED"), all, &apart);
+    for (int i = 0; i < n; i++) {
+        near[i] = (struct vb_near){ .port = all[i].number };
+        snprintf(near[i].name, sizeof near[i].name, "%s", all[i].ctx->device->name);
+        bny_verbs_near_look(&near[i], &cpus);
+        distance[i] = near[i].distance;
+    }
+    if (apart)
+        bny_info("verbs: device %s is on another network than %s, or another subnet: it is not "
+                 "chosen by its distance; BANYAN_IB_ROUTED=1 where each reaches the other",
+                 apart, n ? near[0].name : "the first");
+    if (n > 1)
+        taken = bny_verbs_near_choose(distance, n, local, most, chosen, &equal);
+    for (int i = 0; i < taken; i++) {
+        const struct vb_near *d = &near[chosen[i]];
+
+        snprintf(names[i], VB_NEAR_NAME, "%.63s:%d", d->name, d->port);
+        bny_info("verbs: device %s port %d for local rank %d: %s", d->name, d->port, local,
+                 bny_verbs_near_why(d, equal, n, why, sizeof why));
+    }
+    free(all);
+    return taken;
 }

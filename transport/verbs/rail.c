@@ -150,11 +150,26 @@ static int open_list(struct vb_tp *t, const char *list)
     return t->nrails ? 0 : rc;
 }
 
+/* Nobody named one. */
+static int open_near(struct vb_tp *t, const char *ifname)
+{
+    int most = (int)bny_param_int("BANYAN_IB_DEVICES"), n = 0, rc = 0;
+    char names[VB_RAILS][VB_NEAR_NAME];
+
+    if (most > 0 && t->how == VB_HOW_QP)
+        n = bny_verbs_port_near(t, ifname, names, most < (int)VB_RAILS ? most : (int)VB_RAILS);
+    for (int i = 0; i < n && !rc; i++)
+        rc = open_rail(t, names[i]);
+    return n ? rc : open_rail(t, ifname);
+}
+
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 {
     struct vb_blob *b = &t->blob;
-    int rc =
-        strchr(ifname, ',') && ifname[0] != '^' ? open_list(t, ifname) : open_rail(t, ifname);
+    int named = ifname[0] && ifname[0] != '^', rc = !named ? open_near(t, ifname)
+                                                    : strchr(ifname, ',')
+                                                        ? open_list(t, ifname)
+                                                        : open_rail(t, ifname);
 
     if (rc)
         return rc;

@@ -346,6 +346,13 @@ int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *nam
 int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs, int n,
                         int *mine, int *other);
 const char *bny_verbs_gid_text(const struct vb_gid *g, char *out); /* out[64] */
+/* Are they of one network, as far as addresses tell? */
+int bny_verbs_port_meets(const struct vb_port *a, const struct vb_port *b);
+#define VB_NEAR_NAME 80
+/* Of all ports that ifname does not exclude, those that are nearest to this rank, at most
+ * `most`: names as BANYAN_IFNAME has them. Returns how many; 0: there is nothing to choose. */
+int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
+                        int most);
 
 /* device.c */
 /* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its

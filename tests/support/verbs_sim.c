@@ -375,7 +375,8 @@ static void tell_receiver(struct sim_qp *to, const struct sim_wqe *w)
 
 int sim_is_dead(const struct ibv_context *ctx)
 {
-    return verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1];
+    return (verbs_sim.dead_device && ctx == &sim_context[verbs_sim.dead_device - 1]) ||
+           ctx - sim_context < verbs_sim.dead_below;
 }
 
 unsigned sim_mtu(void)

@@ -25,6 +25,7 @@ struct verbs_sim {
     int unnamed;     /* ranks are told no device */
     int uneven;      /* odd ranks use the first one only */
     int dead_device; /* 1 + its number: nothing goes over its network */
+    int dead_below;  /* the same of all devices with lower numbers */
     int deafens;     /* as with rxe: ending a connection over a dead one makes its connection
                         manager deaf */
     int deaf;        /* bits: devices whose manager is */

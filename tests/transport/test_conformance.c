@@ -555,9 +555,9 @@ CONFORMANCE(a_sleeper_wakes_on_traffic)
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S), sleep_ns;
     struct bny_hdr hdr = tpset_hdr(0, 3, 4);
     uint8_t buf[4];
-    int fds[16], nfds;
+    int fds[56], nfds;
 
-    while ((sleep_ns = s->ops->arm(s->tp[1], fds, 16, &nfds)) == 0) {
+    while ((sleep_ns = s->ops->arm(s->tp[1], fds, 56, &nfds)) == 0) {
         s->ops->disarm(s->tp[1]);
         tpset_step(s);
         cr_assert(!bny_deadline_passed(deadline), "arm finds something ready for ever");
@@ -588,11 +588,11 @@ CONFORMANCE(arm_sees_what_has_arrived_already)
     struct tpset *s = opened(p, 2);
     struct bny_hdr hdr = tpset_hdr(0, 3, 0);
     struct pollfd pfd[16];
-    int fds[16], nfds;
+    int fds[56], nfds;
 
     s->paused[1] = 1;
     tpset_eager(s, 0, 1, &hdr, NULL);
-    if (s->ops->arm(s->tp[1], fds, 16, &nfds) != 0) {
+    if (s->ops->arm(s->tp[1], fds, 56, &nfds) != 0) {
         for (int i = 0; i < nfds; i++)
             pfd[i] = (struct pollfd){ .fd = fds[i], .events = POLLIN };
         cr_assert(nfds == 0 || poll(pfd, (nfds_t)nfds, 5000) > 0);

@@ -45,7 +45,7 @@ static void check_all_lanes_carried(struct tpset *s, uint32_t lanes)
 
 static const struct {
     int rails, qps;
-} shapes[] = { { 1, 2 }, { 1, 4 }, { 2, 1 }, { 2, 2 }, { 1, 16 } };
+} shapes[] = { { 1, 2 }, { 1, 4 }, { 2, 1 }, { 2, 2 }, { 1, 16 }, { 5, 1 }, { 8, 2 } };
 
 Test(verbs_rails, stripes_come_in_order_and_whole)
 {
@@ -153,6 +153,69 @@ Test(verbs_rails, a_rail_that_dies_in_the_middle_loses_nothing)
         verbs_sim.event = 0;
         verbs_left(&s);
     }
+}
+
+/* ---- more rails than a window has keys for ---- */
+
+static void kill_first_six(struct tpset *s, uint32_t heard)
+{
+    (void)s;
+    verbs_sim.dead_below = heard < 10 ? 0 : 6;
+}
+
+/* Puts go on over devices whose keys the window does not have, those that were under way
+ * included. */
+Test(verbs_rails, further_devices_take_over)
+{
+    for (uint64_t i = 0; i < 3 && !verbs_real_device(); i++) {
+        struct tpset s;
+
+        verbs_sim.dead_below = 0;
+        opened(&s, 8, 1);
+        verbs_stream(&s, &(struct verbs_stream){ .meddle = kill_first_six, .seed = 40 + i });
+        cr_assert_geq(bny_counter_read(&s.tp[0]->moved), 1u);
+        cr_assert_geq(verbs_conn(&s, 0, 1)->rail->index, 6, "%d",
+                      verbs_conn(&s, 0, 1)->rail->index);
+        cr_assert_eq(verbs_sim.bad_keys, 0u);
+        verbs_sim.dead_below = 0;
+        verbs_left(&s);
+    }
+}
+
+/* Each region's keys are told once a peer; a region that takes another's number is told anew.
+ * Beyond the regions that have numbers, messages take the place of puts. */
+Test(verbs_rails, keys_of_further_devices)
+{
+    struct tpset s;
+    static char mem[VB_FURTHER + 1][64];
+    struct bny_window win;
+    struct vb_region *r;
+    uint32_t told;
+
+    if (verbs_real_device())
+        return;
+    opened(&s, 6, 1);
+    for (uint32_t i = 0; i <= VB_FURTHER; i++)
+        cr_assert_eq(s.ops->attach(s.tp[1], mem[i], sizeof mem[i]), 0);
+    cr_assert_eq(s.ops->window_open(s.ep[1][0], mem[VB_FURTHER], 64, &win), -BANYAN_ENOTSUP);
+    told = verbs_conn(&s, 1, 0)->peer->eager_sent;
+    for (int again = 0; again < 2; again++) {
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], mem[7], 64, &win), 0);
+        cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
+    }
+    cr_assert(win.segment == 8 && verbs_conn(&s, 1, 0)->peer->eager_sent == told + 1);
+    cr_assert_eq(s.ops->detach(s.tp[1], mem[7]), 0);
+    cr_assert_eq(s.ops->attach(s.tp[1], mem[7], 64), 0);
+    cr_assert_eq(s.ops->window_open(s.ep[1][0], mem[7], 64, &win), 0);
+    cr_assert(win.segment == 8 && verbs_conn(&s, 1, 0)->peer->eager_sent == told + 2);
+    for (r = ((struct vb_tp *)s.tp[1])->regions; r->at != mem[7];)
+        r = r->next;
+    for (int i = 0; i < 1000; i++)
+        tpset_step(&s);
+    for (uint32_t k = 0; k < 6; k++)
+        cr_assert_eq(bny_verbs_window_key(verbs_lane_conn(&s, 0, 1, k), &win), r->mr[k]->rkey);
+    s.ops->window_close(s.ep[1][0], &win);
+    verbs_left(&s);
 }
 
 /* The first dies, comes back, then the other one dies. */
@@ -535,6 +598,7 @@ Test(verbs_rails, hostile_stripes_end_the_connection)
         { 1, (uint32_t)VB_IMM_STRIPE << 28, VB_RECVS + 1,
           "on lane 1" }, /* no message has such */
         { 0, VB_IMM_BULK << 28 | 0xc << VB_LANES_AT, 1, "no such lane" },
+        { 0, (uint32_t)VB_IMM_KEYS << 28, 1, "not its turn" },
     };
 
     for (size_t i = 0; i < sizeof forged / sizeof forged[0] && !verbs_real_device(); i++) {

@@ -465,10 +465,12 @@ static void open_up(struct vb_lane *c)
     bny_verbs_describe(c, e->ep.peer);
     c->t->joining -= e->growing;
     e->growing = 0;
-    if (e->lane)
+    if (e->lane) {
         bny_verbs_lane_opened(e);
-    else
+    } else {
+        bny_verbs_tell_owed(e);
         bny_verbs_grow(e);
+    }
 }
 
 static void hear_hello(struct vb_lane *c)

@@ -30,6 +30,7 @@ struct vb_note {
 
 struct vb_keys { /* of a window: one a rail, as struct bny_window has them */
     uint64_t low, high;
+    uint32_t segment;
 };
 
 /* The connection of one lane: a queue pair, and all that is under way on it. What is about
@@ -143,6 +144,7 @@ void bny_verbs_record(struct vb_lane *c,
 int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests);
 int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n);
 int bny_verbs_post_hello(struct vb_lane *c, const struct vb_hello *h);
+int bny_verbs_tell_further(struct vb_lane *c, const struct vb_further *f); /* or BNY_AGAIN */
 int bny_verbs_post(struct vb_lane *c);
 /* An immediate without data. 0, BNY_AGAIN, or an error. */
 int bny_verbs_tell(struct vb_lane *c, enum vb_imm kind, uint32_t value);
@@ -176,7 +178,7 @@ uint32_t bny_verbs_stripe(struct vb_lane *c, const struct vb_span *span, uint32_
 int bny_verbs_post_lanes(struct vb_lane *c,
                          uint32_t lanes); /* what was recorded there and here */
 void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_window *win);
-uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail);
+uint32_t bny_verbs_window_key(const struct vb_lane *c, const struct bny_window *win);
 /* Memory that peers write to. NULL: errno says why. */
 struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *rail, void *at,
                                   size_t bytes);

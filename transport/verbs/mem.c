@@ -65,6 +65,19 @@ static void region_free(struct vb_tp *t, struct vb_region *r)
     free(r);
 }
 
+/* The lowest number that no region has; VB_FURTHER: all are taken. */
+static uint32_t free_number(const struct vb_tp *t)
+{
+    uint32_t taken[VB_FURTHER / 32] = { 0 }, n = 0;
+
+    for (const struct vb_region *r = t->regions; r; r = r->next)
+        if (r->number < VB_FURTHER)
+            taken[r->number / 32] |= 1u << r->number % 32;
+    while (n < VB_FURTHER && taken[n / 32] >> n % 32 & 1)
+        n++;
+    return n;
+}
+
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
@@ -85,9 +98,18 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
     }
     r->at = at;
     r->bytes = bytes;
+    r->number = (uint32_t)t->nrails > VB_WINDOW_KEYS ? free_number(t) : VB_FURTHER;
     r->next = t->regions;
     t->regions = r;
     return 0;
+}
+
+/* The next region with its number has keys of its own. */
+static void forget_keys(struct vb_tp *t, const struct vb_region *r)
+{
+    for (int p = 0; r->number < VB_FURTHER && p < t->tp.nranks; p++)
+        if (t->eps[p])
+            t->eps[p]->told_keys[r->number / 32] &= ~(1u << r->number % 32);
 }
 
 int bny_verbs_detach(struct bny_tp *tp, void *at)
@@ -99,6 +121,7 @@ int bny_verbs_detach(struct bny_tp *tp, void *at)
             struct vb_region *r = *p;
 
             *p = r->next;
+            forget_keys(t, r);
             region_free(t, r);
             return 0;
         }
@@ -116,19 +139,56 @@ void bny_verbs_regions_free(struct vb_tp *t)
     }
 }
 
+static int tell_keys(struct vb_ep *e, const struct vb_region *r)
+{
+    struct vb_further f = { .region = r->number };
+
+    for (uint32_t i = VB_WINDOW_KEYS; i < VB_RAILS; i++)
+        f.key[i - VB_WINDOW_KEYS] = r->mr[i] ? r->mr[i]->rkey : 0;
+    return bny_verbs_tell_further(e->conn, &f);
+}
+
+/* The keys that the window has no room for go before it, in order with all that follows. 0, or
+ * BNY_AGAIN: not now. */
+static int tell_first(struct vb_ep *e, const struct vb_region *r)
+{
+    uint32_t *told = &e->told_keys[r->number / 32], bit = 1u << r->number % 32;
+
+    if (*told & bit)
+        return 0;
+    if (e->conn && (e->state != VB_OPEN || tell_keys(e, r) != 0))
+        return BNY_AGAIN;
+    *told |= bit;
+    return 0;
+}
+
+void bny_verbs_tell_owed(struct vb_ep *e)
+{
+    for (const struct vb_region *r = ((struct vb_tp *)e->ep.tp)->regions; r; r = r->next)
+        if (r->number < VB_FURTHER && e->told_keys[r->number / 32] >> r->number % 32 & 1)
+            tell_keys(e, r); /* there are as many slots as regions with numbers */
+}
+
+_Static_assert(VB_FURTHER <= VB_EAGER_SLOTS && VB_FURTHER <= VB_SENDS - VB_SENDS_SPARE, "");
+
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *r = bny_verbs_region(t, addr, bytes);
-    uint64_t keys[VB_RAILS] = { 0 };
+    uint64_t keys[VB_WINDOW_KEYS];
+    int further;
 
     if (!r)
         return -BANYAN_ENOTSUP;
-    for (int i = 0; i < t->nrails; i++)
+    further = (uint32_t)((struct vb_ep *)ep)->nrails > VB_WINDOW_KEYS;
+    if (further && (r->number == VB_FURTHER || tell_first((struct vb_ep *)ep, r) != 0))
+        return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
+    for (uint32_t i = 0; i < VB_WINDOW_KEYS; i++)
         keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
     /* as struct vb_keys: where there is one rail, offset is 0 */
     *out = (struct bny_window){ .addr = (uintptr_t)addr,
                                 .bytes = bytes,
+                                .segment = further ? r->number + 1 : 0,
                                 .key = keys[0] | keys[1] << 32,
                                 .offset = keys[2] | keys[3] << 32 };
     ((struct vb_ep *)ep)->windows++;

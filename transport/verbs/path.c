@@ -242,7 +242,8 @@ static int write_slot(struct vb_lane *c, struct vb_sent s, uint64_t at, char *me
         s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user,
                                             .length = len,
                                             .lkey = region->mr[c->rail->index]->lkey };
-    bny_counter_add(&c->t->tp.messages, s.imm >> 28 != VB_IMM_PART);
+    bny_counter_add(&c->t->tp.messages,
+                    s.imm >> 28 != VB_IMM_PART && s.imm >> 28 != VB_IMM_KEYS);
     bny_counter_add(&c->t->tp.wire_bytes, len);
     bny_verbs_record(c, s);
     return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
@@ -310,6 +311,19 @@ static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *
         memcpy(mem + VB_HEAD, buf, hdr->len);
     c->peer->eager_sent++;
     return write_slot(c, s, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL);
+}
+
+int bny_verbs_tell_further(struct vb_lane *c, const struct vb_further *f)
+{
+    uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS;
+    char *mem = eager_out(c->peer, slot);
+
+    if (eager_full(c->peer) || !bny_verbs_has_room(c, 1))
+        return BNY_AGAIN;
+    memcpy(mem, f, sizeof *f);
+    c->peer->eager_sent++;
+    return write_slot(c, (struct vb_sent){ .imm = (uint32_t)VB_IMM_KEYS << 28 | slot },
+                      (uint64_t)slot * VB_EAGER_STRIDE, mem, 0, 0, NULL, NULL);
 }
 
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
@@ -476,7 +490,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     mr = region ? region->mr[c->rail->index] : NULL;
     if (!mr && len)
         return -BANYAN_ENOTSUP;
-    s.rkey = bny_verbs_window_key(win, c->rail);
+    s.rkey = bny_verbs_window_key(c, win);
     h.len = 0;
     h.codec_len_raw = len;
     bny_counter_add(&t->tp.wire_bytes, len);

@@ -74,5 +74,6 @@ void bny_verbs_peer_free(struct vb_peer *p)
 {
     munmap(p->slab, SLAB_MAPPED);
     free(p->waiting);
+    free(p->further);
     free(p);
 }

@@ -45,7 +45,8 @@ struct vb_peer {
     uint32_t eager_released, eager_told;
     uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
     uint32_t bulk_held;                 /* bits: arrived and not released */
-    uint32_t credits_due; /* bits: bulk slots whose release could not be told yet */
+    uint32_t credits_due;       /* bits: bulk slots whose release could not be told yet */
+    struct vb_further *further; /* [VB_FURTHER] of its regions; NULL: it told none */
 };
 
 struct vb_msg {
@@ -77,6 +78,7 @@ int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes,
 /* stripe.c */
 /* A message's immediate that must wait. */
 void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes);
+void bny_verbs_further_arrived(struct vb_peer *p, const struct vb_further *f); /* checks it */
 int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n);
 
 /* path.c */
@@ -86,6 +88,7 @@ int bny_verbs_push_longs(struct vb_peer *p);
 char *bny_verbs_bulk_in(const struct vb_peer *p, uint32_t slot); /* a bulk slot of ours */
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m);
 void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot);
+void bny_verbs_free_eager(struct vb_peer *p, uint32_t slot);
 void bny_verbs_tell_credits(struct vb_peer *p); /* as far as there is room to send */
 
 #endif

@@ -173,7 +173,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 
     if (rc)
         return rc;
-    memcpy(b->magic, "vrb3", 4);
+    memcpy(b->magic, "vrb4", 4);
     b->rank = t->tp.rank;
     b->nrails = (uint8_t)t->nrails;
     for (int i = 0; i < t->nrails; i++) {
@@ -187,7 +187,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
         for (int g = 0; g < t->rails[i].port.ngids; g++)
             p->kinds |= (uint8_t)(1u << t->rails[i].port.gids[g].type);
         p->transport = (uint8_t)t->rails[i].ctx->device->transport_type;
-        snprintf(p->device, sizeof p->device, "%.31s", t->rails[i].device);
+        snprintf(p->device, sizeof p->device, "%.27s", t->rails[i].device);
     }
     return 0;
 }

@@ -24,6 +24,16 @@ void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot)
     p->credits_due |= 1u << slot;
 }
 
+/* They are told in order: those before one that is held wait for it. */
+void bny_verbs_free_eager(struct vb_peer *p, uint32_t slot)
+{
+    BNY_ASSERT(p->eager_held[slot]);
+    p->eager_held[slot] = 0;
+    while (p->eager_released != p->eager_next &&
+           !p->eager_held[p->eager_released % VB_EAGER_SLOTS])
+        p->eager_released++;
+}
+
 /* Tells the peer which slots are free again. */
 void bny_verbs_tell_credits(struct vb_peer *p)
 {
@@ -130,11 +140,7 @@ void bny_verbs_release(struct bny_msg *msg)
     } else if (m->bulk) {
         bny_verbs_free_bulk(p, m->slot);
     } else {
-        BNY_ASSERT(p->eager_held[m->slot]);
-        p->eager_held[m->slot] = 0;
-        while (p->eager_released != p->eager_next &&
-               !p->eager_held[p->eager_released % VB_EAGER_SLOTS])
-            p->eager_released++;
+        bny_verbs_free_eager(p, m->slot);
     }
     if (!m->is_long || !m->dropped)
         bny_verbs_give_msg(p->t, m);

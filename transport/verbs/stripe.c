@@ -14,15 +14,34 @@
 
 /* ---- keys ---- */
 
-uint32_t bny_verbs_window_key(const struct bny_window *win, const struct vb_rail *rail)
+uint32_t bny_verbs_window_key(const struct vb_lane *c, const struct bny_window *win)
 {
-    return (uint32_t)((rail->index < 2 ? win->key : win->offset) >> (rail->index % 2 * 32));
+    uint32_t i = (uint32_t)c->rail->index;
+
+    if (i < VB_WINDOW_KEYS)
+        return (uint32_t)((i < 2 ? win->key : win->offset) >> (i % 2 * 32));
+    /* no valid key else: the device over there refuses it */
+    return c->peer->further && win->segment && win->segment <= VB_FURTHER
+               ? c->peer->further[win->segment - 1].key[i - VB_WINDOW_KEYS]
+               : 0;
+}
+
+void bny_verbs_further_arrived(struct vb_peer *p, const struct vb_further *f)
+{
+    if (!p->further)
+        p->further = calloc(VB_FURTHER, sizeof *p->further);
+    if (!p->further)
+        bny_verbs_down(p->e, "cannot be heard: no memory for its keys");
+    else if (f->region >= VB_FURTHER)
+        bny_verbs_down(p->e, "tells keys of region %u, of %u", f->region, VB_FURTHER);
+    else
+        p->further[f->region] = *f;
 }
 
 void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_window *win)
 {
     if (c->keys)
-        c->keys[c->posted % VB_SENDS] = (struct vb_keys){ win->key, win->offset };
+        c->keys[c->posted % VB_SENDS] = (struct vb_keys){ win->key, win->offset, win->segment };
     bny_verbs_record(c, s);
 }
 
@@ -38,7 +57,9 @@ void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
     for (uint32_t k = from; k != c->posted; k++) {
         struct vb_sent *s = &c->sent[k % VB_SENDS];
         const struct vb_keys *keys = &c->keys[k % VB_SENDS];
-        struct bny_window win = { .key = keys->low, .offset = keys->high };
+        struct bny_window win = { .key = keys->low,
+                                  .offset = keys->high,
+                                  .segment = keys->segment };
 
         for (uint8_t i = 0; i < s->nsge; i++) {
             uint64_t at = s->sge[i].addr;
@@ -53,7 +74,7 @@ void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
         }
         s->rkey = s->nsge == 0 || is_in(s->remote, p->remote_addr)
                       ? c->rkey
-                      : bny_verbs_window_key(&win, c->rail);
+                      : bny_verbs_window_key(c, &win);
     }
 }
 
@@ -88,7 +109,7 @@ static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_
         n = end - at < l->t->max_msg ? end - at : l->t->max_msg;
         s.sge[0] =
             (struct ibv_sge){ .addr = (uintptr_t)span->from + at, .length = n, .lkey = lkey };
-        s.rkey = span->win ? bny_verbs_window_key(span->win, l->rail) : l->rkey;
+        s.rkey = span->win ? bny_verbs_window_key(l, span->win) : l->rkey;
         s.has_imm = s.signals = at + n == end;
         if (span->win)
             bny_verbs_record_put(l, s, span->win);

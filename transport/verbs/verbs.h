@@ -38,6 +38,10 @@
  * everything recorded on it goes that way, and nothing is lost or doubled (lane.c). When its
  * own serves again, it goes home the same way (rail.c).
  *
+ * Up to VB_RAILS rails. A window has room for the keys of four devices; those of the others go
+ * ahead of it once a region and peer, as VB_IMM_KEYS on lane 0 (mem.c, stripe.c). Who has up to
+ * four never sees it.
+ *
  * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to
  * receive and as much to send, a peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES
  * bounds all of it. A queue pair that breaks is replaced, the slabs stay.
@@ -66,9 +70,11 @@
 #define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
 #define VB_SLAB_EAGER   (VB_EAGER_SLOTS * VB_EAGER_STRIDE)
 #define VB_SLAB_BYTES   (VB_SLAB_EAGER + VB_BULK_SLOTS * VB_BULK_STRIDE)
-#define VB_RAILS        4u  /* devices of a rank, at most: a window has room for so many keys */
-#define VB_LANES        16u /* queue pairs to a peer, at most: bits of an immediate */
-#define VB_LANES_AT     12u /* where they begin in its value */
+#define VB_RAILS        8u   /* devices of a rank, at most: an address has room for so many */
+#define VB_WINDOW_KEYS  4u   /* that a window has room for: further ones are told before */
+#define VB_FURTHER      256u /* regions whose further keys a peer keeps */
+#define VB_LANES        16u  /* queue pairs to a peer, at most: bits of an immediate */
+#define VB_LANES_AT     12u  /* where they begin in its value */
 #define VB_LANE_BYTES   8192u
 /* registered for a peer, at most */
 #define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
@@ -107,8 +113,8 @@
  * header says. */
 #define VB_APART_MIN 8193u
 
-/* Values, 28 bits. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the header of
- * that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
+/* Values, 28 bits. KEYS: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the
+ * header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
  * FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot, lanes
  * << 12. STRIPE: 0. */
 enum vb_imm {
@@ -121,7 +127,8 @@ enum vb_imm {
     VB_IMM_PART,
     VB_IMM_AGAIN,
     VB_IMM_PUT_AGAIN,
-    VB_IMM_STRIPE
+    VB_IMM_STRIPE,
+    VB_IMM_KEYS
 };
 
 enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* how connections are made: rdma_cm, or desk.c */
@@ -129,7 +136,7 @@ enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* how connections are made: rdma_cm, or d
 struct vb_place { /* a rail, in an address */
     struct bny_addr addr;
     uint32_t mbps; /* of its port; 0: unknown */
-    char device[32];
+    char device[28];
     uint8_t transport; /* enum ibv_transport_type */
     uint8_t mtu;       /* enum ibv_mtu: of its port, now; 0: it has none, or none is known */
     uint8_t how;       /* enum vb_how */
@@ -137,7 +144,7 @@ struct vb_place { /* a rail, in an address */
     uint16_t pkey;     /* VB_HOW_QP */
     uint8_t reserved[2];
 };
-_Static_assert(sizeof(struct vb_place) == 64, "wire format");
+_Static_assert(sizeof(struct vb_place) == 60, "wire format");
 struct vb_blob { /* address; as long as it has rails */
     char magic[4];
     int32_t rank;
@@ -145,7 +152,13 @@ struct vb_blob { /* address; as long as it has rails */
     uint8_t reserved[6];
     struct vb_place rail[VB_RAILS];
 };
-_Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 64, "wire format");
+_Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 60, "wire format");
+
+/* Keys of a region with the devices that a window has no room for, told once before the first
+ * window onto it, in an eager slot. The window has the region's number + 1 as its segment. */
+struct vb_further {
+    uint32_t region, key[VB_RAILS - VB_WINDOW_KEYS];
+};
 
 /* Private data of the connection request, and of its acceptance. */
 struct vb_request {
@@ -258,8 +271,10 @@ struct vb_ep {
     uint32_t lanes_open; /* bits: further lanes that may be used now */
     uint32_t nlanes;     /* numbers of lanes that are known; 1: only the first */
     uint32_t weight[VB_RAILS];
-    uint32_t next_lane;  /* that begins the next stripes */
-    int growing;         /* a further lane that is in t->joining */
+    uint32_t told_keys[VB_FURTHER / 32]; /* bits: regions whose further keys it was told, or is
+                                            before anything else when the connection opens */
+    uint32_t next_lane;                  /* that begins the next stripes */
+    int growing;                         /* a further lane that is in t->joining */
     uint64_t leaving_ns; /* its farewell waits for stripes: until then nothing is made of closed
                             connections; 0: it does not */
     struct vb_ep *lanes[VB_LANES]; /* [0] is NULL */
@@ -283,6 +298,7 @@ struct vb_region { /* memory of the user that is registered */
     char *at;
     size_t bytes;
     struct ibv_mr *mr[VB_RAILS];
+    uint32_t number; /* below VB_FURTHER: of those whose further keys may be told */
     struct vb_region *next;
 };
 
@@ -463,6 +479,7 @@ const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at,
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);
 int bny_verbs_detach(struct bny_tp *tp, void *at);
 void bny_verbs_regions_free(struct vb_tp *t);
+void bny_verbs_tell_owed(struct vb_ep *e); /* keys, when the first lane opens */
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out);
 int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win);
 

@@ -44,6 +44,12 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
         verbs_sim_use();
     if (getenv("BANYAN_TEST_REORDERS"))
         verbs_sim.reorders = 1;
+    if (getenv("BANYAN_TEST_SMALL")) { /* the smallest device that serves */
+        verbs_sim.max_send_wr = 64;
+        verbs_sim.max_cqe = 128;
+        verbs_sim.max_sge = 1;
+        verbs_sim.max_inline = UINT32_MAX;
+    }
     if (getenv("BANYAN_TEST_RAILS"))
         verbs_sim.devices = atoi(getenv("BANYAN_TEST_RAILS"));
     if (verbs_sim.unnamed)

@@ -178,8 +178,10 @@ struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
             return NULL;
         }
     }
-    if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() || a->cap.max_inline_data > inl ||
-        a->cap.max_send_sge > SIM_SGES) {
+    if (a->cap.max_send_wr > (uint32_t)sim_max_send_wr() ||
+        a->cap.max_recv_wr > (uint32_t)sim_max_send_wr() ||
+        (verbs_sim.max_sge && a->cap.max_send_sge > (uint32_t)verbs_sim.max_sge) ||
+        a->cap.max_inline_data > inl || a->cap.max_send_sge > SIM_SGES) {
         errno = EINVAL;
         return NULL;
     }

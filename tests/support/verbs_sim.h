@@ -30,11 +30,12 @@ struct verbs_sim {
                         manager deaf */
     int deaf;        /* bits: devices whose manager is */
     int max_qp;      /* 0: as mlx5 */
-    uint64_t max_mr_size;     /* 0: any */
-    void *broken_qp;          /* the event that it is in error is told once, and nothing else */
-    int broken_qp_event;      /* an ibv_event_type */
-    int max_cqe, max_send_wr; /* what the device can do at most; 0: as mlx5 */
-    int max_srq_wr;           /* as well; -1: no shared receive queues */
+    uint64_t max_mr_size; /* 0: any */
+    void *broken_qp;      /* the event that it is in error is told once, and nothing else */
+    int broken_qp_event;  /* an ibv_event_type */
+    int max_cqe, max_send_wr, max_sge; /* what the device can do at most; 0: as mlx5. Receive
+                                          requests as well */
+    int max_srq_wr;                    /* as well; -1: no shared receive queues */
     int srq_forgets; /* a queue pair that ends takes a request from one and tells nothing of it
                       */
     void *broken_srq, *broken_cq; /* the event that it failed is told once */

@@ -66,7 +66,7 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
     a->max_qp = verbs_sim.max_qp ? verbs_sim.max_qp : 131072;
     a->max_qp_wr = sim_max_send_wr();
     a->max_cqe = sim_max_cqe();
-    a->max_sge = 30;
+    a->max_sge = verbs_sim.max_sge ? verbs_sim.max_sge : 30;
     a->max_srq = verbs_sim.max_srq_wr < 0 ? 0 : 8388608;
     a->max_srq_wr = verbs_sim.max_srq_wr < 0 ? 0
                     : verbs_sim.max_srq_wr   ? verbs_sim.max_srq_wr

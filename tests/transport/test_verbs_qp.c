@@ -547,14 +547,18 @@ Test(verbs_qp, limits_are_told)
     struct tpset s;
 
     fresh();
-    verbs_sim.max_cqe = 500;
-    never_meets(0, "needs room for 834 entries", "the device has 500", "BANYAN_IFNAME");
+    verbs_sim.max_cqe = 70;
+    refused(BANYAN_ENOTSUP, "needs room for 78 entries", "the device has 70", "BANYAN_IFNAME");
     fresh();
     setenv("BANYAN_IB_AR", "1", 1);
-    verbs_sim.max_cqe = 1200;
-    never_meets(0, "needs room for 1346 entries", "the device has 1200",
-                "BANYAN_TRANSPORT=tcp");
+    verbs_sim.max_cqe = 80;
+    refused(BANYAN_ENOTSUP, "needs room for 82 entries", "the device has 80",
+            "BANYAN_TRANSPORT=tcp");
     unsetenv("BANYAN_IB_AR");
+    fresh();
+    verbs_sim.max_send_wr = 32;
+    refused(BANYAN_ENOTSUP, "needs room for 39 requests", "the device has 32 (max_qp_wr",
+            "BANYAN_TRANSPORT=tcp");
     fresh();
     verbs_sim.max_cqe = 834; /* as many as one needs: a queue for each */
     verbs_joined(&s, 4);

@@ -235,6 +235,13 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
             return 0;
         }
         break;
+    case VB_IMM_TAKEN:
+        more = (value - c->peer->eager_taken) & 0xffffff;
+        if (more <= c->peer->eager_sent - c->peer->eager_taken) {
+            c->peer->eager_taken += more;
+            return 0;
+        }
+        break;
     case VB_IMM_FREED_BULK:
         if (value < VB_BULK_SLOTS && (c->peer->bulk_busy >> value & 1)) {
             c->peer->bulk_busy &= ~(1u << value);
@@ -288,7 +295,7 @@ static int receive_again(struct vb_lane *c)
 
     if (c->rail->shared.srq) /* for others, too, who may go on while c does not */
         return bny_verbs_srq_fill(c->rail, VB_RECV_BATCH);
-    c->recvs_due = n < VB_RECV_BATCH || c->lost ? n : 0;
+    c->recvs_due = n < c->t->depth.recv_batch || c->lost ? n : 0;
     return c->recvs_due ? 0 : bny_verbs_post_recvs(c, n);
 }
 

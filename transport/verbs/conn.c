@@ -227,7 +227,7 @@ static int fails(const struct vb_lane *c, const char *what)
 
 static uint32_t sends(const struct vb_lane *c)
 {
-    return bny_verbs_requests(c->t) * VB_SENDS + 1;
+    return c->t->depth.requests * c->t->depth.sends + 1;
 }
 
 /* No queue pair: of two causes that the device does not tell apart, or of what its limits say.
@@ -271,7 +271,7 @@ static int no_cq(const struct vb_lane *c)
 /* Why a queue pair was refused, where the device's limits say it; 0: they do not. */
 static int too_small(const struct vb_lane *c)
 {
-    uint32_t most = sends(c) > VB_RECVS + 1 ? sends(c) : VB_RECVS + 1;
+    uint32_t recvs = c->t->depth.recvs + 1, most = sends(c) > recvs ? sends(c) : recvs;
     struct ibv_device_attr a;
     int err = errno;
 
@@ -282,12 +282,6 @@ static int too_small(const struct vb_lane *c)
                             "has %d (max_qp_wr of ibv_devinfo -v): use another device "
                             "(BANYAN_IFNAME), or BANYAN_TRANSPORT=tcp",
                             c->rail->at, most, a.max_qp_wr);
-        if (a.max_sge > 0 && a.max_sge < 2)
-            return bny_fail(BANYAN_ENOTSUP,
-                            "device %s: a request needs 2 pieces of memory, the device takes "
-                            "%d (max_sge of ibv_devinfo -v): use another device "
-                            "(BANYAN_IFNAME), or BANYAN_TRANSPORT=tcp",
-                            c->rail->at, a.max_sge);
     }
     errno = err;
     return 0;
@@ -299,16 +293,17 @@ static int make_qp(struct vb_lane *c)
     int rc;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct ibv_qp_init_attr a = { .send_cq = bny_verbs_cq_of(c),
-                                      .recv_cq = bny_verbs_cq_of(c),
-                                      .qp_type = IBV_QPT_RC,
-                                      .srq = c->rail->shared.srq,
-                                      .cap = { .max_send_wr = sends(c),
-                                               .max_recv_wr =
-                                                   c->rail->shared.srq ? 0 : VB_RECVS + 1,
-                                               .max_send_sge = 2,
-                                               .max_recv_sge = 1,
-                                               .max_inline_data = sizes[i] } };
+        struct ibv_qp_init_attr a = {
+            .send_cq = bny_verbs_cq_of(c),
+            .recv_cq = bny_verbs_cq_of(c),
+            .qp_type = IBV_QPT_RC,
+            .srq = c->rail->shared.srq,
+            .cap = { .max_send_wr = sends(c),
+                     .max_recv_wr = c->rail->shared.srq ? 0 : c->t->depth.recvs + 1,
+                     .max_send_sge = c->t->depth.sges,
+                     .max_recv_sge = 1,
+                     .max_inline_data = sizes[i] }
+        };
 
         if (c->t->fn->rdma_create_qp(c->id, c->rail->pd, &a) == 0) {
             c->has_qp = 1;
@@ -377,7 +372,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
                             .lkey = c->mr_page->lkey };
     rc = ibv_post_recv(c->id->qp, &wr, &bad);
     if (rc == 0)
-        rc = bny_verbs_post_recvs(c, VB_RECVS);
+        rc = bny_verbs_post_recvs(c, t->depth.recvs);
     errno = rc;
     return rc ? fails(c, "posting receive requests") : 0;
 }

@@ -82,7 +82,7 @@ static void take_out(struct vb_cq *q, const struct vb_lane *c)
  * breaks, of each send request. */
 static uint32_t most_of(const struct vb_tp *t)
 {
-    return bny_verbs_requests(t) * VB_SENDS + 1 + VB_RECVS + 1;
+    return t->depth.requests * t->depth.sends + 1 + t->depth.recvs + 1;
 }
 
 /* Puts it before its lane. There is room, unless the peer sends more than it has credits for to

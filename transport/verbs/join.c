@@ -208,6 +208,7 @@ static void fill_hello(const struct vb_lane *c, const struct vb_lane *lasting,
 
     *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
                             .eager_slots = VB_EAGER_SLOTS,
+                            .eager_most = c->t->depth.eager,
                             .bulk_slots = VB_BULK_SLOTS };
     h->addr = (uintptr_t)c->peer->slab;
     h->rkey = c->peer->mr_in[c->rail->index]->rkey;
@@ -381,7 +382,8 @@ static int hello_is_good(struct vb_lane *c, uint32_t len)
         bny_proof_is_good(h->proof, sizeof h->proof, &t,
                           c->active ? BNY_PROOF_OPENER : BNY_PROOF_ASKER) &&
         h->slab_bytes == VB_SLAB_BYTES && h->eager_slots == VB_EAGER_SLOTS &&
-        h->bulk_slots == VB_BULK_SLOTS)
+        h->bulk_slots == VB_BULK_SLOTS && h->eager_most >= VB_EAGER_LEAST &&
+        h->eager_most <= VB_EAGER_SLOTS)
         return 1;
     bny_warn("verbs: whoever says it is rank %d does not prove it; dropped",
              c->active ? c->request.to : c->request.from);
@@ -455,6 +457,7 @@ static void open_up(struct vb_lane *c)
     if (c->peer->first == c) {
         c->peer->e = e;
         c->peer->remote_addr = h.addr;
+        c->peer->eager_most = h.eager_most;
     }
     c->rkey = h.rkey;
     e->conn = c;

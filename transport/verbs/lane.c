@@ -206,6 +206,11 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
                        c->imm_sent);
         return;
     }
+    if (!e->lane && h->eager_most != c->peer->eager_most) {
+        bny_verbs_down(e, "takes %u messages where it took %u", h->eager_most,
+                       c->peer->eager_most);
+        return;
+    }
     if (!e->lane && !h->delivered) { /* it may never have been open there: another slab */
         bny_verbs_relocate(c, from, h->addr);
     } else if (!e->lane && h->addr != c->peer->remote_addr) {

@@ -142,6 +142,7 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
 void bny_verbs_record(struct vb_lane *c,
                       struct vb_sent s); /* to be posted by bny_verbs_post() */
 int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests);
+int bny_verbs_may_have_room(const struct vb_tp *t, uint32_t requests);
 int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n);
 int bny_verbs_post_hello(struct vb_lane *c, const struct vb_hello *h);
 int bny_verbs_tell_further(struct vb_lane *c, const struct vb_further *f); /* or BNY_AGAIN */

@@ -148,6 +148,17 @@ static int tell_keys(struct vb_ep *e, const struct vb_region *r)
     return bny_verbs_tell_further(e->conn, &f);
 }
 
+#define OWED_MAX 4 /* regions whose keys are told when a connection opens */
+
+static int owed(const struct vb_ep *e)
+{
+    int n = 0;
+
+    for (uint32_t i = 0; i < VB_FURTHER / 32; i++)
+        n += __builtin_popcount(e->told_keys[i]);
+    return n;
+}
+
 /* The keys that the window has no room for go before it, in order with all that follows. 0, or
  * BNY_AGAIN: not now. */
 static int tell_first(struct vb_ep *e, const struct vb_region *r)
@@ -156,6 +167,8 @@ static int tell_first(struct vb_ep *e, const struct vb_region *r)
 
     if (*told & bit)
         return 0;
+    if (!e->conn && owed(e) == OWED_MAX)
+        return BNY_AGAIN;
     if (e->conn && (e->state != VB_OPEN || tell_keys(e, r) != 0))
         return BNY_AGAIN;
     *told |= bit;
@@ -166,10 +179,8 @@ void bny_verbs_tell_owed(struct vb_ep *e)
 {
     for (const struct vb_region *r = ((struct vb_tp *)e->ep.tp)->regions; r; r = r->next)
         if (r->number < VB_FURTHER && e->told_keys[r->number / 32] >> r->number % 32 & 1)
-            tell_keys(e, r); /* there are as many slots as regions with numbers */
+            tell_keys(e, r); /* the shortest queues have room for OWED_MAX */
 }
-
-_Static_assert(VB_FURTHER <= VB_EAGER_SLOTS && VB_FURTHER <= VB_SENDS - VB_SENDS_SPARE, "");
 
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
 {

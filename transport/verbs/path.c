@@ -49,19 +49,48 @@ static uint32_t under_way(const struct vb_lane *c)
 /* Room for data requests; the rest is for what must always go. */
 int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests)
 {
-    return under_way(c) + requests <= VB_SENDS - VB_SENDS_SPARE;
+    return under_way(c) + requests <= c->t->depth.sends - c->t->depth.spare;
 }
 
-/* Request k as the device takes it: one, or two where immediates travel behind the data, alone
- * or as messages. */
+/* Would there be, on an idle lane? */
+int bny_verbs_may_have_room(const struct vb_tp *t, uint32_t requests)
+{
+    return requests <= t->depth.sends - t->depth.spare;
+}
+
+/* A note in place of an immediate: that of record k, of so many bytes. wr has its flags. */
+static void fill_note(struct vb_lane *c, uint32_t k, uint32_t bytes, struct ibv_send_wr *wr,
+                      struct ibv_sge *sge)
+{
+    struct vb_note *note = &bny_verbs_notes_out(c)[k % VB_SENDS];
+
+    *note = (struct vb_note){ htonl(c->sent[k % VB_SENDS].imm), bytes };
+    *sge = (struct ibv_sge){ .addr = (uintptr_t)note,
+                             .length = sizeof *note,
+                             .lkey = c->mr_page->lkey };
+    *wr = (struct ibv_send_wr){
+        .wr_id = k,
+        .sg_list = sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .send_flags = wr->send_flags | (sizeof *note <= c->inline_max ? IBV_SEND_INLINE : 0)
+    };
+}
+
+static unsigned inlined(const struct vb_lane *c, uint32_t bytes)
+{
+    return bytes && bytes <= c->inline_max ? IBV_SEND_INLINE : 0;
+}
+
+/* Request k as the device takes it: one; two where immediates travel behind the data, alone or
+ * as messages; or three where header and payload lie apart and the device takes one piece. */
 static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
     uint32_t bytes =
         (s->nsge > 0 ? s->sge[0].length : 0) + (s->nsge > 1 ? s->sge[1].length : 0);
     unsigned signaled =
-        s->tells || s->signals || k % VB_SIGNAL_EVERY == 0 ? IBV_SEND_SIGNALED : 0;
-    struct vb_note *note = &bny_verbs_notes_out(c)[k % VB_SENDS];
+        s->tells || s->signals || k % c->t->depth.signal_every == 0 ? IBV_SEND_SIGNALED : 0;
 
     *wr = (struct ibv_send_wr){ .wr_id = k,
                                 .sg_list = s->sge,
@@ -69,10 +98,26 @@ static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, stru
                                 .opcode =
                                     s->has_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
                                 .imm_data = htonl(s->imm),
-                                .send_flags =
-                                    s->nsge && bytes <= c->inline_max ? IBV_SEND_INLINE : 0 };
+                                .send_flags = inlined(c, bytes) };
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
+    if (s->nsge > (int)c->t->depth.sges) {
+        wr->opcode = IBV_WR_RDMA_WRITE;
+        wr[1] = wr[0];
+        wr[0].num_sge = wr[1].num_sge = 1;
+        wr[0].send_flags = inlined(c, s->sge[0].length);
+        wr[1].send_flags = inlined(c, s->sge[1].length);
+        wr[1].sg_list = &s->sge[1];
+        wr[1].wr.rdma.remote_addr += s->sge[0].length;
+        wr[2] = (struct ibv_send_wr){ .wr_id = k,
+                                      .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                      .imm_data = htonl(s->imm),
+                                      .send_flags = signaled };
+        wr[2].wr.rdma = wr[0].wr.rdma;
+        if (c->notify)
+            fill_note(c, k, bytes, &wr[2], sge);
+        return 3;
+    }
     if (c->t->apart && s->has_imm && bytes >= VB_APART_MIN) {
         wr[1] = (struct ibv_send_wr){ .wr_id = k,
                                       .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -88,17 +133,8 @@ static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, stru
     }
     wr->opcode = IBV_WR_RDMA_WRITE;
     wr += s->nsge > 0;
-    *note = (struct vb_note){ htonl(s->imm), bytes };
-    *sge = (struct ibv_sge){ .addr = (uintptr_t)note,
-                             .length = sizeof *note,
-                             .lkey = c->mr_page->lkey };
-    *wr = (struct ibv_send_wr){
-        .wr_id = k,
-        .sg_list = sge,
-        .num_sge = 1,
-        .opcode = IBV_WR_SEND,
-        .send_flags = signaled | (sizeof *note <= c->inline_max ? IBV_SEND_INLINE : 0)
-    };
+    wr->send_flags = signaled;
+    fill_note(c, k, bytes, wr, sge);
     return 1 + (s->nsge > 0);
 }
 
@@ -106,7 +142,7 @@ static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, stru
  * everything that has not arrived. */
 int bny_verbs_post(struct vb_lane *c)
 {
-    struct ibv_send_wr wr[2 * POST_BATCH], *bad;
+    struct ibv_send_wr wr[3 * POST_BATCH], *bad;
     struct ibv_sge notes[POST_BATCH];
 
     while (c->to_post != c->posted && !c->lost && !c->dead) {
@@ -127,7 +163,8 @@ int bny_verbs_post(struct vb_lane *c)
 
 void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 {
-    BNY_ASSERT(under_way(c) < VB_SENDS); /* or one whose memory is still the device's goes */
+    /* or one whose memory is still the device's goes */
+    BNY_ASSERT(under_way(c) < c->t->depth.sends);
     s.seq = c->imm_sent + 1;
     c->imm_sent += s.has_imm;
     c->sent[c->posted++ % VB_SENDS] = s;
@@ -135,7 +172,7 @@ void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 
 int bny_verbs_tell(struct vb_lane *c, enum vb_imm kind, uint32_t value)
 {
-    if (under_way(c) >= VB_SENDS)
+    if (under_way(c) >= c->t->depth.sends - VB_BULK_SLOTS) /* which reservations hold */
         return BNY_AGAIN;
     bny_verbs_record(c, (struct vb_sent){ .remote = c->peer->remote_addr,
                                           .rkey = c->rkey,
@@ -286,7 +323,8 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
 
 static int eager_full(const struct vb_peer *p)
 {
-    return p->eager_sent - p->eager_freed >= VB_EAGER_SLOTS;
+    return p->eager_sent - p->eager_freed >= VB_EAGER_SLOTS ||
+           (p->eager_most < VB_EAGER_SLOTS && p->eager_sent - p->eager_taken >= p->eager_most);
 }
 
 /* lanes: that carry stripes of what was put. */
@@ -477,7 +515,7 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     struct ibv_mr *mr;
     int rc = 0;
 
-    if (!region && len)
+    if ((!region && len) || !bny_verbs_may_have_room(t, 2 + len / t->max_msg))
         return -BANYAN_ENOTSUP;
     if (offset > win->bytes || len > win->bytes - offset)
         return bny_fail(BANYAN_EINVAL, "verbs: a put of %u bytes at %llu of a window of %llu",

@@ -31,8 +31,9 @@ struct vb_peer {
     struct bny_hdr shapes_out[VB_SHAPES];
     uint32_t shapes_out_set; /* bits */
     uint32_t shapes_next;
-    uint32_t eager_sent, eager_freed; /* counts */
-    uint32_t bulk_busy; /* bits: the peer's slot is taken, by a message or a reservation */
+    uint32_t eager_sent, eager_freed, eager_taken; /* counts */
+    uint32_t eager_most; /* sent and not taken, at most; VB_EAGER_SLOTS: taking is not told */
+    uint32_t bulk_busy;  /* bits: the peer's slot is taken, by a message or a reservation */
     struct vb_long longs[VB_LONGS];
     uint32_t longs_queued, longs_done;
     /* receiving */
@@ -42,7 +43,7 @@ struct vb_peer {
     struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
     uint32_t waits_first, waits_end;
     uint32_t eager_next; /* the slot the next eager message must come in */
-    uint32_t eager_released, eager_told;
+    uint32_t eager_released, eager_told, taken_told;
     uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
     uint32_t bulk_held;                 /* bits: arrived and not released */
     uint32_t credits_due;       /* bits: bulk slots whose release could not be told yet */

@@ -48,11 +48,6 @@ int bny_verbs_is_iwarp(const struct vb_rail *rail)
     return rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
-uint32_t bny_verbs_requests(const struct vb_tp *t)
-{
-    return t->notify || t->apart ? 2 : 1;
-}
-
 int bny_verbs_apart(struct vb_tp *t)
 {
     const char *text = bny_param_str("BANYAN_IB_AR");

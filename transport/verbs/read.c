@@ -40,6 +40,11 @@ void bny_verbs_tell_credits(struct vb_peer *p)
     if (p->eager_released - p->eager_told >= VB_EAGER_REPORT &&
         bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, p->eager_released & 0xffffff) == 0)
         p->eager_told = p->eager_released;
+    /* with fewer receive requests than slots: that these are there again */
+    if (p->t->depth.eager < VB_EAGER_SLOTS &&
+        p->eager_next - p->taken_told >= p->t->depth.eager / 4 &&
+        bny_verbs_tell(p->first, VB_IMM_TAKEN, p->eager_next & 0xffffff) == 0)
+        p->taken_told = p->eager_next;
     while (p->credits_due) {
         uint32_t slot = (uint32_t)__builtin_ctz(p->credits_due);
 

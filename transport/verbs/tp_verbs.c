@@ -98,6 +98,8 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     rc = bny_verbs_apart(t);
     if (rc == 0)
         rc = bny_verbs_relaxed(t);
+    if (rc == 0)
+        rc = bny_verbs_depth(t);
     if (rc)
         return rc;
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");

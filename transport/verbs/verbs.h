@@ -19,7 +19,9 @@
  * The immediate says kind and slot: kind << 28 | value. Whatever is told to a peer is an
  * immediate, so a receiver never looks at memory that no completion vouches for, and a sleeper
  * is woken by all of it. Every immediate consumes a receive request; credits bound how many can
- * be under way (RECVS), so the receiver is always ready (RNR cannot happen).
+ * be under way (RECVS), so the receiver is always ready (RNR cannot happen). Where queues are
+ * short there are fewer requests than slots, and a count of what was taken is told, too
+ * (depth.c).
  *
  * Messages of all channels arrive in the order in which they were sent.
  *
@@ -65,6 +67,7 @@
 #define VB_EAGER_MAX    4096u
 #define VB_EAGER_STRIDE (VB_HEAD + VB_EAGER_MAX)
 #define VB_EAGER_REPORT 64u /* freed slots that are told at once */
+#define VB_EAGER_LEAST  8u  /* messages to them that a rank can take while it does not look */
 #define VB_BULK_SLOTS   8u
 #define VB_SLOT_MAX     262144u
 #define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
@@ -82,18 +85,16 @@
 #define VB_STRIPE_MIN 65536u
 #define VB_ZCOPY_MIN  4097u /* from here on registered memory is sent as it is */
 /* Receive requests posted: all credits, their returns, a farewell, and a batch. */
-#define VB_RECVS        320u
-#define VB_RECV_BATCH   16u
-#define VB_SENDS        512u /* send requests that may be under way; power of two */
-#define VB_SENDS_SPARE  32u  /* kept for credits and farewells */
-#define VB_SIGNAL_EVERY 16u
-#define VB_SHAPES       4u           /* headers that both ends remember */
-#define VB_WR_RECV      (1ull << 63) /* wr_id: of receive requests, with the note */
-#define VB_WR_HELLO     (1ull << 62)
-#define VB_LONG_MAX     (1u << 30)
-#define VB_LONGS        8u   /* they fit into the spare requests: conn_close() */
-#define VB_GIDS         8    /* of a port that its peers are told, at most */
-#define VB_INLINE       220u /* asked for; what the device gives is read back */
+#define VB_RECVS      320u
+#define VB_RECV_BATCH 16u
+#define VB_SENDS      512u         /* send requests that may be under way; power of two */
+#define VB_SHAPES     4u           /* headers that both ends remember */
+#define VB_WR_RECV    (1ull << 63) /* wr_id: of receive requests, with the note */
+#define VB_WR_HELLO   (1ull << 62)
+#define VB_LONG_MAX   (1u << 30)
+#define VB_LONGS      8u   /* they fit into the spare requests: conn_close() */
+#define VB_GIDS       8    /* of a port that its peers are told, at most */
+#define VB_INLINE     220u /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
 #define VB_JOIN_S 15.0
 /* Incoming connections that have not proven themselves, of a rank among so many: each takes
@@ -115,7 +116,8 @@
 
 /* Values, 28 bits. KEYS: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the
  * header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
- * FREED_EAGER: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot, lanes
+ * FREED_EAGER, TAKEN: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot,
+ * lanes
  * << 12. STRIPE: 0. */
 enum vb_imm {
     VB_IMM_EAGER = 1,
@@ -128,7 +130,8 @@ enum vb_imm {
     VB_IMM_AGAIN,
     VB_IMM_PUT_AGAIN,
     VB_IMM_STRIPE,
-    VB_IMM_KEYS
+    VB_IMM_KEYS,
+    VB_IMM_TAKEN
 };
 
 enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* how connections are made: rdma_cm, or desk.c */
@@ -182,8 +185,8 @@ struct vb_hello {
     uint64_t addr;
     uint32_t rkey, slab_bytes;
     uint32_t eager_slots, bulk_slots;
-    uint32_t delivered; /* immediates that came over the connection before */
-    uint32_t reserved;
+    uint32_t delivered;  /* immediates that came over the connection before */
+    uint32_t eager_most; /* messages to eager slots that may be under way */
 };
 _Static_assert(sizeof(struct vb_hello) == 64, "wire format");
 
@@ -312,8 +315,26 @@ struct vb_path {
     int pkey;      /* BANYAN_IB_PKEY; -1: the port's */
 };
 
+/* What a rank's devices allow, of all of them the least; UINT32_MAX: any. */
+struct vb_limits {
+    uint32_t wr, cqe, sge;
+    int shared; /* receive requests are in a queue of all queue pairs */
+};
+/* Queues of a rank: how deep they are, VB_SENDS, VB_RECVS and VB_EAGER_SLOTS at most. */
+struct vb_depth {
+    uint32_t sends;        /* records under way on a lane */
+    uint32_t spare;        /* of them, kept for credits and farewells */
+    uint32_t signal_every; /* records that one completion tells of */
+    uint32_t requests;     /* of the device, that a record may need */
+    uint32_t sges;         /* pieces of memory of a request: 1 or 2 */
+    uint32_t recvs;        /* receive requests of a queue pair, besides the hello's */
+    uint32_t recv_batch;   /* that are posted again at once */
+    uint32_t eager;        /* messages to eager slots that we have not taken, at most */
+};
+
 struct vb_tp {
     struct bny_tp tp;
+    struct vb_depth depth;
     struct vb_path path;
     const struct vb_fn *fn;
     enum vb_how how;
@@ -370,6 +391,12 @@ int bny_verbs_port_meets(const struct vb_port *a, const struct vb_port *b);
 int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
                         int most);
 
+/* depth.c */
+/* The depth within these limits, where a record needs so many requests. 0; or the room for
+ * requests that a queue pair needs at least. Pure. */
+uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t requests);
+int bny_verbs_depth(struct vb_tp *t); /* sets t->depth. 0, or an error */
+
 /* device.c */
 /* Opens a rail at what `name` is: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its
  * port). The rails so far are left out. */
@@ -385,8 +412,6 @@ const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status,
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
 int bny_verbs_is_iwarp(const struct vb_rail *rail);
-/* Requests that a record may need: the data, and what tells of them. */
-uint32_t bny_verbs_requests(const struct vb_tp *t);
 int bny_verbs_apart(struct vb_tp *t); /* sets t->apart. 0, or an error */
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one a part of a list */
 void bny_verbs_rails_close(struct vb_tp *t);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How deep queues are: as deep as is good, or what the devices of a rank allow. A receiver must
+ * have a request for all that its peer may send before it looks. So a rank whose queues are
+ * short says in its hello how many messages may be under way to it (eager_most), and tells when
+ * it has taken some (VB_IMM_TAKEN); the slots themselves are as many as ever, for messages that
+ * are held. What bounds what:
+ *   max_qp_wr  sends and receives of a queue pair, each
+ *   max_cqe    both together, as a queue pair that breaks completes all of them
+ *   max_sge    1: header and payload are two writes, and the immediate follows alone
+ * Inline data is what a queue pair gets (conn.c). */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "transport/verbs/lane.h"
+
+/* Of records: a message's piece and all bulk slots besides (path.c), those that no completion
+ * was asked for, and what always goes. */
+#define LEAST_SENDS 20u
+/* Besides eager messages: bulk slots, and their return; counts of eager slots that were freed
+ * and of those that were taken, each of a quarter; a farewell. */
+#define OTHER_RECVS (2 * VB_BULK_SLOTS + 5 + 5 + 1)
+#define SHALLOW     128u /* receives: from here on not many of them may wait to be posted again */
+#define LEAST_RECVS (VB_EAGER_LEAST + OTHER_RECVS + 3)
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t requests)
+{
+    uint32_t sq, rq, lag;
+
+    d->sges = l->sge < 2 ? 1 : 2;
+    d->requests = d->sges < 2 ? 3 : requests;
+    sq = least(d->requests * VB_SENDS + 1, l->wr);
+    rq = l->shared ? VB_RECVS + 1 : least(VB_RECVS + 1, l->wr);
+    if ((uint64_t)sq + rq > l->cqe) {
+        rq = l->shared ? rq : least(rq, l->cqe / 2);
+        sq = l->cqe > rq ? least(sq, l->cqe - rq) : 0;
+    }
+    d->sends = sq ? (sq - 1) / d->requests : 0;
+    d->recvs = rq ? rq - 1 : 0;
+    if (d->sends < LEAST_SENDS || d->recvs < LEAST_RECVS) {
+        uint32_t need = LEAST_SENDS * d->requests + 1;
+
+        return need < LEAST_RECVS + 1 ? LEAST_RECVS + 1 : need;
+    }
+    d->signal_every = d->sends / 10 < 16 ? d->sends / 10 : 16;
+    d->spare = least(32, d->sends - 1 - VB_BULK_SLOTS - d->signal_every);
+    d->recv_batch = d->recvs < SHALLOW ? 4 : VB_RECV_BATCH;
+    lag = OTHER_RECVS + d->recv_batch - 1;
+    d->eager = VB_EAGER_SLOTS;
+    while (d->eager + lag > d->recvs)
+        d->eager /= 2;
+    return 0;
+}
+
+/* Of all devices the least: a lane may go from one to another. */
+static void read_limits(const struct vb_tp *t, struct vb_limits *l, const char **device)
+{
+    for (int i = 0; i < t->nrails; i++) {
+        struct ibv_device_attr a;
+
+        memset(&a, 0, sizeof a);
+        if (t->fn->ibv_query_device(t->rails[i].ctx, &a) != 0)
+            continue;
+        if ((a.max_qp_wr > 0 && (uint32_t)a.max_qp_wr < l->wr) ||
+            (a.max_cqe > 0 && (uint32_t)a.max_cqe < l->cqe))
+            *device = t->rails[i].device;
+        l->wr = a.max_qp_wr > 0 ? least(l->wr, (uint32_t)a.max_qp_wr) : l->wr;
+        l->cqe = a.max_cqe > 0 ? least(l->cqe, (uint32_t)a.max_cqe) : l->cqe;
+        l->sge = a.max_sge > 0 ? least(l->sge, (uint32_t)a.max_sge) : l->sge;
+    }
+}
+
+int bny_verbs_depth(struct vb_tp *t)
+{
+    struct vb_limits l = { .wr = UINT32_MAX,
+                           .cqe = UINT32_MAX,
+                           .sge = UINT32_MAX,
+                           .shared = (int)bny_param_int("BANYAN_VERBS_SRQ") };
+    const char *device = t->rails[0].device;
+    uint32_t need;
+
+    read_limits(t, &l, &device);
+    need = bny_verbs_depth_of(&t->depth, &l, t->notify || t->apart ? 2 : 1);
+    if (need && l.wr < need)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: device %s: a queue pair needs room for %u requests, the "
+                        "device has %u (max_qp_wr of ibv_devinfo -v): use another device "
+                        "(BANYAN_IFNAME), or BANYAN_TRANSPORT=tcp",
+                        t->tp.rank, device, need, l.wr);
+    if (need)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: device %s: a completion queue needs room for %u entries, the "
+                        "device has %u (max_cqe of ibv_devinfo -v): use another device "
+                        "(BANYAN_IFNAME), %sor BANYAN_TRANSPORT=tcp",
+                        t->tp.rank, device,
+                        l.shared ? LEAST_SENDS * t->depth.requests + VB_RECVS + 2 : 2 * need,
+                        l.cqe, l.shared ? "unset BANYAN_VERBS_SRQ, " : "");
+    if (t->depth.sends < VB_SENDS || t->depth.eager < VB_EAGER_SLOTS || t->depth.sges < 2)
+        bny_info("verbs: by the limits of device %s (max_qp_wr %u, max_cqe %u, max_sge %u) %u "
+                 "requests are under way to a peer and %u short messages from it, not %u and "
+                 "%u, and a message with payload of yours is %u requests",
+                 device, l.wr, l.cqe, l.sge, t->depth.sends, t->depth.eager, VB_SENDS,
+                 VB_EAGER_SLOTS, t->depth.sges < 2 ? 3 : t->depth.requests);
+    return 0;
+}

@@ -215,6 +215,9 @@ Test(verbs_rails, keys_of_further_devices)
     for (uint32_t k = 0; k < 6; k++)
         cr_assert_eq(bny_verbs_window_key(verbs_lane_conn(&s, 0, 1, k), &win), r->mr[k]->rkey);
     s.ops->window_close(s.ep[1][0], &win);
+    bny_verbs_further_arrived(verbs_conn(&s, 0, 1)->peer,
+                              &(struct vb_further){ .region = VB_FURTHER });
+    verbs_expect_down(&s, 0, "tells keys of region 256");
     verbs_left(&s);
 }
 
@@ -599,6 +602,7 @@ Test(verbs_rails, hostile_stripes_end_the_connection)
           "on lane 1" }, /* no message has such */
         { 0, VB_IMM_BULK << 28 | 0xc << VB_LANES_AT, 1, "no such lane" },
         { 0, (uint32_t)VB_IMM_KEYS << 28, 1, "not its turn" },
+        { 0, (uint32_t)VB_IMM_TAKEN << 28 | 0x800000, 1, "means nothing here" },
     };
 
     for (size_t i = 0; i < sizeof forged / sizeof forged[0] && !verbs_real_device(); i++) {

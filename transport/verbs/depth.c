@@ -21,7 +21,7 @@
 /* Besides eager messages: bulk slots, and their return; counts of eager slots that were freed
  * and of those that were taken, each of a quarter; a farewell. */
 #define OTHER_RECVS (2 * VB_BULK_SLOTS + 5 + 5 + 1)
-#define SHALLOW     128u /* receives: from here on not many of them may wait to be posted again */
+#define SHALLOW     128u /* receives: with fewer, few wait until they are posted again */
 #define LEAST_RECVS (VB_EAGER_LEAST + OTHER_RECVS + 3)
 
 static uint32_t least(uint32_t a, uint32_t b)

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -600,5 +601,36 @@ CONFORMANCE(arm_sees_what_has_arrived_already)
     s->ops->disarm(s->tp[1]);
     s->paused[1] = 0;
     expect_message(s, 0, 1, tpset_wait(s, 1, BNY_EV_MSG).msg, &hdr);
+    closed(s);
+}
+
+/* As after an operation that failed: the memory goes away at once, and what was on its way out
+ * of it arrives as it was. */
+CONFORMANCE(recalled_memory_is_not_read_again)
+{
+    const uint32_t len = 3u << 20; /* more than any window: most of it was not sent yet */
+    struct tpset *s = opened(p, 2);
+    struct bny_hdr hdr = tpset_hdr(0, 5, len);
+    uint8_t *dst = malloc(len);
+    void *src = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct bny_msg *msg;
+
+    cr_assert(src != MAP_FAILED && dst);
+    if (s->ops->recall && s->ep[0][1]->zcopy_min != UINT32_MAX) {
+        tpset_fill(src, len, 0, 1, 5);
+        s->paused[1] = 1;
+        tpset_send(s, 0, 1, &hdr, src, src);
+        for (int i = 0; i < 20; i++)
+            tpset_step(s);
+        s->ops->recall(s->tp[0], src);
+        cr_assert_eq(munmap(src, len), 0);
+        s->paused[1] = 0;
+        msg = tpset_wait(s, 1, BNY_EV_MSG).msg;
+        tpset_read(s, msg, dst, 1 << 16, 1);
+        cr_assert_eq(tpset_check(dst, len, 0, 1, 5), -1);
+        s->ops->release(msg);
+        cr_assert_eq(tpset_wait(s, 0, BNY_EV_SENT).cookie, src, "SENT comes all the same");
+    }
+    free(dst);
     closed(s);
 }

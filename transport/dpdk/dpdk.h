@@ -104,7 +104,8 @@ struct dp_out {
     uint8_t kind, all_sent;
     uint8_t twice; /* the driver may have had some fragment more than once */
     uint16_t slot;
-    uint8_t *own; /* its buffer of DP_EAGER_MAX bytes, or NULL */
+    uint8_t *own;  /* its buffer of DP_EAGER_MAX bytes, or NULL */
+    uint8_t *copy; /* of memory that its owner took back, or NULL */
 };
 
 /* Memory of a message that frames of the driver point to. */
@@ -304,6 +305,7 @@ int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
 int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
 int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
 void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
+void bny_dpdk_recall(struct bny_tp *tp, void *cookie);
 
 /* Sent: tells its owner, and is free again. */
 void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o);
@@ -312,6 +314,8 @@ void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o);
 struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len); /* or NULL */
 /* Nobody will send o any more. read: all of it is known to have left the card. */
 void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read);
+/* o goes on without its memory: its frames are copied from now on. */
+void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o);
 void bny_dpdk_held_run(struct dp_tp *t);
 /* 0: no frame points to this memory; -1: the driver keeps some. Waits for it, a second or so.
  */

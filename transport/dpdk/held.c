@@ -91,6 +91,22 @@ void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read)
     bny_dpdk_out_done(e, o);
 }
 
+void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    struct dp_held *h = o->held;
+
+    o->held = NULL;
+    o->lo = o->hi = 0;
+    if (h && t->drv->ref_busy(&h->ref)) {
+        h->since_ns = t->now;
+        h->next = t->held;
+        t->held = h;
+    } else if (h) {
+        give(t, h);
+    }
+}
+
 /* What came back. Returns the oldest message's time that waits for more, or 0. */
 static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
 {

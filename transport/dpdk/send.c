@@ -40,6 +40,8 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
     BNY_ASSERT(o->kind != DP_FREE);
     if (o->kind == DP_SLOT)
         e->slots_busy &= ~(1u << o->slot);
+    free(o->copy);
+    o->copy = NULL;
     o->kind = DP_FREE;
     o->next = *list;
     *list = o;
@@ -448,6 +450,53 @@ int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
     attach(e, o, buf, hdr->len, 0);
     enqueue(e, o, hdr, buf);
     return 0;
+}
+
+/* A copy of our own in place of memory whose owner takes it back. */
+static void take_copy(struct dp_ep *e, struct dp_out *o)
+{
+    o->copy = malloc(o->hdr.len ? o->hdr.len : 1);
+    if (!o->copy) {
+        bny_dpdk_down(e, "gets no more: no memory is left for what is on the way to it");
+        return;
+    }
+    if (o->hdr.len)
+        memcpy(o->copy, o->buf, o->hdr.len);
+    bny_dpdk_detach_out(e, o);
+    o->buf = o->copy;
+}
+
+static struct dp_out *find(const struct dp_ep *e, const void *cookie)
+{
+    for (int c = 0; c < BNY_CHANNELS; c++)
+        for (struct dp_out *o = e->queue[c].head; o; o = o->next)
+            if (o->kind == DP_USER && o->cookie == cookie && !o->copy)
+                return o;
+    return NULL;
+}
+
+/* Fragments that wait to be sent, or to be acknowledged, come from the copy. What the driver
+ * has been given already points to the memory itself until it is sent. */
+void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
+{
+    struct dp_tp *t = (struct dp_tp *)tp;
+
+    t->now = bny_now_ns();
+    for (int r = 0; r < tp->nranks; r++) {
+        struct dp_out *o = t->eps[r] ? find(t->eps[r], cookie) : NULL;
+        const void *mem = o ? o->buf : NULL;
+        uint32_t len = o ? o->hdr.len : 0;
+
+        if (o)
+            take_copy(t->eps[r], o);
+        if (o)
+            bny_dpdk_held_settle(t, mem, len);
+    }
+    for (struct dp_held *h = t->held; h; h = h->next)
+        if (h->out && h->out->cookie == cookie) {
+            bny_dpdk_held_settle(t, h->buf, h->len);
+            break; /* it is another list now */
+        }
 }
 
 int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)

@@ -632,6 +632,7 @@ const struct bny_transport_ops bny_dpdk_ops = {
     .poll_ep = dpdk_poll_ep,
     .view = bny_dpdk_view,
     .release = bny_dpdk_release,
+    .recall = bny_dpdk_recall,
     .arm = dpdk_arm,
     .disarm = dpdk_disarm,
     .mem_alloc = dpdk_mem_alloc,

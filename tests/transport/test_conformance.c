@@ -634,3 +634,25 @@ CONFORMANCE(recalled_memory_is_not_read_again)
     free(dst);
     closed(s);
 }
+
+/* Once ep->unsent is 0 the sender may compute for as long as it likes: what it has sent arrives
+ * all the same, also the first message of all, which may wait for a connection. */
+CONFORMANCE(what_is_under_way_needs_no_sender)
+{
+    struct tpset *s = malloc(sizeof *s);
+    struct bny_hdr hdr = tpset_hdr(0, 3, 1000);
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
+    uint8_t buf[1000];
+
+    tpset_open(s, bny_transports[p->index], 2, NULL);
+    tpset_fill(buf, sizeof buf, 0, 1, 3);
+    tpset_eager(s, 0, 1, &hdr, buf);
+    while (s->ep[0][1]->unsent) {
+        cr_assert(!bny_deadline_passed(deadline), "never under way");
+        tpset_step(s);
+    }
+    s->paused[0] = 1;
+    expect_message(s, 0, 1, tpset_wait(s, 1, BNY_EV_MSG).msg, &hdr);
+    s->paused[0] = 0;
+    closed(s);
+}

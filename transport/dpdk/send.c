@@ -237,7 +237,21 @@ static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
     return seq;
 }
 
-void bny_dpdk_push(struct dp_ep *e)
+/* What the driver has not had yet: operations do not end before it has, as their rank may
+ * compute for long after them. */
+static void count_unsent(struct dp_ep *e)
+{
+    uint32_t n = 0;
+
+    for (int c = 0; c < BNY_CHANNELS && !e->down; c++)
+        n += e->queue[c].sending != NULL;
+    n += !e->down && e->tx.lost > 0;
+    e->ep.tp->unsent += n;
+    e->ep.tp->unsent -= e->ep.unsent;
+    e->ep.unsent = n;
+}
+
+static void push(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint8_t heads[BNY_DPDK_BURST][BNY_DPDK_HEAD_MAX];
@@ -264,6 +278,12 @@ void bny_dpdk_push(struct dp_ep *e)
         if (sent > 0 && !bny_flow_gap(&e->rx))
             e->acks_due = 0; /* they went along */
     } while (n == BNY_DPDK_BURST && sent == n);
+}
+
+void bny_dpdk_push(struct dp_ep *e)
+{
+    push(e);
+    count_unsent(e);
 }
 
 /* ---- what is complete ---- */
@@ -335,6 +355,7 @@ void bny_dpdk_give_up(struct dp_ep *e)
     e->backlog = 0;
     bny_dpdk_grants_end(e);
     bny_flow_tx_init(&e->tx, 1, 0, e->frame);
+    count_unsent(e);
 }
 
 /* ---- the contract ---- */

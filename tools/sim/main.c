@@ -63,11 +63,12 @@ static void tell(const char *what, uint64_t seed)
     for (int r = 0; r < sim_nranks && r < 32; r++) {
         const struct sim_rank *s = &sim_ranks[r];
 
-        printf("  rank %d: %s, %d operations, %d shrinks, %s%d%s%s\n", r,
+        printf("  rank %d: %s, %s%d operations, %d shrinks, %d growths, %s%d%s%s\n", r,
                s->fate == SIM_DEAD ? "dead"
                : s->done           ? "done"
                                    : "waits",
-               s->ops, s->shrinks, s->rc ? "error " : "", s->rc, s->rc ? ": " : "", s->text);
+               s->is_in ? "" : "outside, ", s->ops, s->shrinks, s->growths,
+               s->rc ? "error " : "", s->rc, s->rc ? ": " : "", s->text);
     }
 }
 
@@ -90,7 +91,7 @@ static int went_on_apart(void)
     for (int i = 0; i < sim_nranks; i++) {
         const struct sim_rank *r = &sim_ranks[i];
 
-        if (r->fate == SIM_DEAD || r->rc)
+        if (r->fate == SIM_DEAD || r->rc || !r->is_in)
             continue;
         if (first && (first->lowest != r->lowest || first->left != r->left))
             return 1;
@@ -138,6 +139,8 @@ static const char *verdict(int stuck)
             return "a wrong value";
         if (r->rc && nfaults == 0)
             return "an error without a fault";
+        if (!r->is_in && nfaults == 0)
+            return "a newcomer did not get in, without a fault";
         if (r->rc && sim_work.survive && r->begun_ns && !is_hit(i) && !waited_long(r))
             return "a rank that nothing happened to did not go on";
         if (r->rc == 0 || r->blamed < 0)
@@ -332,6 +335,7 @@ static void usage(void)
          "  --some             at most so many, as the seed decides\n"
          "  --window SECONDS   when faults come (0.2)\n"
          "  --survive          after a failure those who are left shrink and go on\n"
+         "  --grow N           the last N ranks join the running job, one after the other\n"
          "  --think MS         ranks compute between calls, at most so long (0)\n"
          "  --late MS          ranks come to a call at most so late, by chance (0)\n"
          "  --late-rank R      this one alone, by all of it\n"
@@ -357,6 +361,7 @@ enum {
     FAULTS,
     SOME,
     SURVIVE,
+    GROW,
     WINDOW,
     THINK,
     LATE,
@@ -381,6 +386,7 @@ static const struct option options[] = { { "ranks", 1, NULL, RANKS },
                                          { "faults", 1, NULL, FAULTS },
                                          { "some", 0, NULL, SOME },
                                          { "survive", 0, NULL, SURVIVE },
+                                         { "grow", 1, NULL, GROW },
                                          { "window", 1, NULL, WINDOW },
                                          { "think", 1, NULL, THINK },
                                          { "gbps", 1, NULL, GBPS },
@@ -422,6 +428,10 @@ static int take(int o)
     case FAULTS: return sim_faults_parse(opt.faults, optarg);
     case SURVIVE: sim_work.survive = 1; return 0;
     case SOME: opt.some = 1; return 0;
+    case GROW:
+        sim_work.survive = 1;
+        sim_work.newcomers = atoi(optarg);
+        return sim_work.newcomers < 0;
     case WINDOW: opt.window_s = atof(optarg); return 0;
     case THINK: sim_work.think_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
     case LATE: sim_work.late_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
@@ -489,7 +499,7 @@ int main(int argc, char **argv)
         }
         rc = take(o);
     }
-    if (rc || (argc != optind && argc != optind + 2)) {
+    if (rc || sim_work.newcomers >= opt.ranks || (argc != optind && argc != optind + 2)) {
         fprintf(stderr, "banyan_sim: wrong options; see --help\n");
         return 2;
     }

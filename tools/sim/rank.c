@@ -139,15 +139,8 @@ static int join(struct sim_rank *r, struct banyan_comm **comm)
 
     if (rc)
         return rc;
-    r->api->config_default(&cfg);
-    cfg.transport = "tcp";
-    if (sim_work.schedule)
-        cfg.schedule = sim_work.schedule;
-    if (sim_work.topology)
-        cfg.topology = sim_work.topology;
-    cfg.init_timeout_s = sim_work.init_timeout_s;
-    cfg.op_timeout_s = sim_work.op_timeout_s;
-    return r->api->comm_init(comm, &job_id, sim_nranks, r->rank, &cfg);
+    sim_work_config(r, &cfg);
+    return r->api->comm_init(comm, &job_id, sim_nranks - sim_work.newcomers, r->rank, &cfg);
 }
 
 static void note_failure(struct sim_rank *r, struct banyan_comm *comm, int rc)
@@ -165,8 +158,15 @@ static void *rank_main(void *arg)
 {
     struct sim_rank *r = arg;
     struct banyan_comm *comm = NULL;
-    int rc = join(r, &comm);
+    int rc = 0;
 
+    if (r->is_in) {
+        rc = join(r, &comm);
+    } else if (!sim_work_join(r, &comm)) {
+        r->done = 1;
+        r->done_ns = sim_time();
+        return NULL;
+    }
     r->begun_ns = rc ? 0 : sim_time();
     r->init_messages = r->messages;
     r->init_bytes = r->bytes;
@@ -192,6 +192,7 @@ int sim_ranks_start(uint64_t seed, int per_host)
     for (int i = 0; i < sim_nranks; i++) {
         struct sim_rank *r = &sim_ranks[i];
 
+        r->is_in = i < sim_nranks - sim_work.newcomers;
         r->host = i / per_host;
         r->ip = 0x0a000001u + (uint32_t)r->host;
         r->files_max = 1024 + 2 * sim_nranks; /* rank 0 hears of all */

@@ -174,7 +174,8 @@ struct sim_rank {
     uint64_t init_messages, init_bytes; /* until begun_ns */
     uint64_t op_begun_ns, op_ended_ns;  /* the latest one */
     int is_hit;                         /* a fault meets it */
-    int ops, shrinks;
+    int ops, shrinks, growths;
+    int is_in, came;  /* it is a member, or tries to become one at the start; it came later */
     int left, lowest; /* members of its last communicator, and the lowest of them */
     char text[320];
 };

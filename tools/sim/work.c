@@ -42,6 +42,8 @@ struct job {
     uint32_t *in, *out;
     uint8_t *in_sum; /* [n] whose inputs are in the result */
     int op, n, me, root;
+    int round, growths, joined; /* the same at all members */
+    int fresh;                  /* knows none of these yet */
     size_t count;
     uint64_t own; /* chances of this rank alone */
 };
@@ -220,17 +222,118 @@ static int one(struct job *j)
     return rc;
 }
 
-/* Those who are left tell each other who they are, and go on where the furthest is. */
+/* Those who are left tell each other who they are, and where they are: fresh ones do not know.
+ */
 static int meet(struct job *j)
 {
-    int32_t mine[2] = { j->r->rank, j->op }, *all = (int32_t *)j->out;
-    int rc = j->r->api->allgather(mine, all, 2, BANYAN_I32, j->comm, NULL);
+    enum { RANK, OP, ROUND, GROWTHS, JOINED, FRESH, WORDS };
+    int32_t mine[WORDS] = { j->r->rank, j->op, j->round, j->growths, j->joined, j->fresh },
+            *all = (int32_t *)j->out;
+    int rc = j->r->api->allgather(mine, all, WORDS, BANYAN_I32, j->comm, NULL);
 
     for (int r = 0; rc == 0 && r < j->n; r++) {
-        j->members[r] = all[2 * r];
-        j->op = all[2 * r + 1] > j->op ? all[2 * r + 1] : j->op;
+        const int32_t *theirs = all + (ptrdiff_t)r * WORDS;
+
+        j->members[r] = theirs[RANK];
+        if (theirs[FRESH])
+            continue;
+        j->op = theirs[OP] > j->op ? theirs[OP] : j->op;
+        j->round = theirs[ROUND];
+        j->growths = theirs[GROWTHS];
+        j->joined = theirs[JOINED];
     }
+    j->fresh = j->fresh && rc;
     return rc;
+}
+
+/* ---- growing ---- */
+
+#define GROWTHS_MAX 16
+
+/* Ids on their way to those who want in: by memory that all ranks share. */
+static struct {
+    struct banyan_id ids[GROWTHS_MAX];
+    int number;
+} board;
+
+void sim_work_config(const struct sim_rank *r, struct banyan_config *cfg)
+{
+    r->api->config_default(cfg);
+    cfg->transport = "tcp";
+    if (sim_work.schedule)
+        cfg->schedule = sim_work.schedule;
+    if (sim_work.topology)
+        cfg->topology = sim_work.topology;
+    cfg->init_timeout_s = sim_work.init_timeout_s;
+    cfg->op_timeout_s = sim_work.op_timeout_s;
+}
+
+static void grow_config(const struct sim_rank *r, struct banyan_config *cfg)
+{
+    sim_work_config(r, cfg);
+    if (cfg->init_timeout_s > 5)
+        cfg->init_timeout_s = 5;
+}
+
+static int anybody_is_in(void)
+{
+    for (int i = 0; i < sim_nranks; i++)
+        if (sim_ranks[i].is_in && !sim_ranks[i].done && sim_ranks[i].fate != SIM_DEAD)
+            return 1;
+    return 0;
+}
+
+int sim_work_join(struct sim_rank *r, struct banyan_comm **comm)
+{
+    const struct timespec pause = { .tv_nsec = 200 * SIM_US };
+    struct banyan_config cfg;
+    int tried = 0;
+
+    while (tried != board.number || anybody_is_in()) {
+        if (tried == board.number) {
+            nanosleep(&pause, NULL);
+            continue;
+        }
+        tried = board.number;
+        grow_config(r, &cfg);
+        if (r->api->comm_join(comm, &board.ids[tried], &cfg) == 0) {
+            r->is_in = r->came = 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int wants_growth(const struct job *j)
+{
+    return j->joined < sim_work.newcomers && j->growths + 1 < GROWTHS_MAX &&
+           j->growths < sim_work.newcomers + 3 && j->op > 3 * j->growths;
+}
+
+/* By one; all or nobody. 1: it has grown. */
+static int grow(struct job *j)
+{
+    int makes = j->me == 0;
+    struct banyan_config cfg;
+    struct banyan_comm *next;
+    struct banyan_id id;
+
+    j->growths++;
+    makes = makes && j->r->api->comm_grow_id(j->comm, &id) == 0;
+    if (makes) {
+        board.ids[j->growths] = id;
+        board.number = j->growths > board.number ? j->growths : board.number;
+    }
+    grow_config(j->r, &cfg);
+    if (j->r->api->comm_grow(j->comm, makes ? &id : NULL, 1, &cfg, &next))
+        return 0;
+    j->r->api->comm_destroy(j->comm);
+    j->comm = next;
+    j->n = j->r->api->comm_count(next);
+    j->me = j->r->api->comm_rank(next);
+    j->joined++;
+    j->r->growths++;
+    return 1;
 }
 
 static int go_on(struct job *j)
@@ -249,7 +352,7 @@ static int go_on(struct job *j)
 }
 
 /* Is all well with everybody? All who get an answer get the same. 1: they do not. */
-static int agree(struct job *j, int round, int *ok)
+static int agree(struct job *j, int *ok)
 {
     static struct answer {
         uint64_t bits;
@@ -261,15 +364,16 @@ static int agree(struct job *j, int round, int *ok)
     if (dead < 0)
         return dead;
     *ok = (bits & 1) && dead == 0;
-    if (j->r->is_hit) /* the others may go on without it while it thinks otherwise */
+    if (j->r->is_hit || j->fresh) /* the others may go on without it while it thinks otherwise;
+                                     it does not know which agreement this is */
         return 0;
-    a = &answers[round % SIM_ROUNDS_MAX];
+    a = &answers[j->round % SIM_ROUNDS_MAX];
     if (!a->known)
         *a = (struct answer){ bits, dead, 1 };
     if (a->bits == bits && a->dead == dead)
         return 0;
     snprintf(j->r->text, sizeof j->r->text,
-             "agreement %d: bits %llx and %d dead, others have %llx and %d", round,
+             "agreement %d: bits %llx and %d dead, others have %llx and %d", j->round,
              (unsigned long long)bits, dead, (unsigned long long)a->bits, a->dead);
     return 1;
 }
@@ -278,10 +382,10 @@ static int agree(struct job *j, int round, int *ok)
  * those who are left. */
 static int survive(struct job *j, int total)
 {
-    int rc = 0, met = 1, done = 0;
+    int rc = 0, met = !j->fresh, done = 0;
 
-    for (int round = 0; !done; round++) {
-        int ok = met || meet(j) == 0, last = j->op + 1 + round % 5;
+    for (; !done; j->round++) {
+        int ok = met || meet(j) == 0, last = j->op + 1 + j->round % 5;
 
         met = ok;
         while (ok && j->op < last && j->op <= total) {
@@ -292,11 +396,13 @@ static int survive(struct job *j, int total)
             j->op += ok;
             j->r->ops += ok;
         }
-        rc = agree(j, round, &ok);
+        rc = agree(j, &ok);
         done = ok && j->op > total; /* else others may not have come so far */
         if (rc == 0 && !ok) {
             rc = go_on(j);
             met = 0;
+        } else if (rc == 0 && !done && wants_growth(j)) {
+            met = !grow(j);
         }
         if (rc)
             return rc;
@@ -309,7 +415,12 @@ int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
     int total = sim_work.ops ? sim_work.ops : sim_work.repeats, rc = 0;
     uint64_t own = sim_work.seed ^ ((uint64_t)r->rank << 40);
     size_t elems = sim_work.bytes / 4 > ELEMS_MAX ? sim_work.bytes / 4 : ELEMS_MAX;
-    struct job j = { .r = r, .comm = *comm, .n = sim_nranks, .me = r->rank, .own = own };
+    struct job j = { .r = r,
+                     .comm = *comm,
+                     .n = r->api->comm_count(*comm),
+                     .me = r->api->comm_rank(*comm),
+                     .own = own,
+                     .fresh = r->came };
 
     j.in = malloc(elems * 4);
     j.out = malloc(elems * 4);

@@ -16,6 +16,11 @@ struct sim_api {
     void (*comm_destroy)(struct banyan_comm *);
     int (*comm_shrink)(struct banyan_comm *, struct banyan_comm **);
     int (*comm_agree)(struct banyan_comm *, uint64_t *, int *, int);
+    int (*comm_grow_id)(struct banyan_comm *, struct banyan_id *);
+    int (*comm_grow)(struct banyan_comm *, const struct banyan_id *, int,
+                     const struct banyan_config *, struct banyan_comm **);
+    int (*comm_join)(struct banyan_comm **, const struct banyan_id *,
+                     const struct banyan_config *);
     int (*comm_count)(const struct banyan_comm *);
     int (*comm_rank)(const struct banyan_comm *);
     int (*async_error)(struct banyan_comm *, int *, char *, size_t);
@@ -34,7 +39,8 @@ struct sim_api {
 };
 #define SIM_API_NAMES                                                                          \
     "banyan_id_create", "banyan_config_default", "banyan_comm_init", "banyan_comm_finalize",   \
-        "banyan_comm_destroy", "banyan_comm_shrink", "banyan_comm_agree", "banyan_comm_count", \
+        "banyan_comm_destroy", "banyan_comm_shrink", "banyan_comm_agree",                      \
+        "banyan_comm_grow_id", "banyan_comm_grow", "banyan_comm_join", "banyan_comm_count",    \
         "banyan_comm_rank", "banyan_async_error", "banyan_last_error", "banyan_allreduce",     \
         "banyan_reduce", "banyan_broadcast", "banyan_allgather", "banyan_alltoall",            \
         "banyan_barrier"
@@ -48,6 +54,7 @@ struct sim_work {
     const char *schedule; /* NULL: auto */
     const char *topology; /* that the ranks are told; NULL: none */
     int survive;          /* after a failure those who are left go on */
+    int newcomers;        /* the last so many ranks join a job that runs */
     double init_timeout_s, op_timeout_s;
     uint64_t think_ns; /* between operations at most so long */
     uint64_t late_ns;  /* before the call of a rank at most so long, by chance */
@@ -56,6 +63,11 @@ struct sim_work {
 };
 extern struct sim_work sim_work;
 
+/* What all ranks ask for. */
+void sim_work_config(const struct sim_rank *r, struct banyan_config *cfg);
+/* A rank that was not there at the start tries to get in, by each id that members make; 1: it
+ * is in, 0: nobody is left to join. */
+int sim_work_join(struct sim_rank *r, struct banyan_comm **comm);
 /* All operations of a rank; *comm becomes what is left of it. 0, or the first error; 1: a wrong
  * value, told in r->text. */
 int sim_work_run(struct sim_rank *r, struct banyan_comm **comm);

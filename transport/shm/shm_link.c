@@ -632,21 +632,22 @@ int bny_shm_open_out(struct shm_ep *ep)
     }
     t = hello_said(tp, &p, ep->name, &without);
     bny_proof_make(p.proof, &t, BNY_PROOF_ASKER);
+    /* Before the hello: once the peer has that, the connection's end is our death to it. */
+    ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);
+    if (!ep->out_conn) {
+        close(fd);
+        munmap(seg, sizeof *seg);
+        return bny_fail(BANYAN_ENOMEM, "shm: no memory for the connection to rank %d",
+                        ep->base.peer);
+    }
     rc = bny_shm_packet_send(sock, &p, fd);
     close(fd);
-    if (rc == 0) {
-        ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);
-        if (!ep->out_conn)
-            rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for the connection to rank %d",
-                          ep->base.peer);
-    } else {
-        close(sock);
-        if (rc != BNY_AGAIN)
-            rc = bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (it closed the connection)");
-    }
     if (rc != 0) {
+        conn_close(tp, ep->out_conn);
         munmap(seg, sizeof *seg);
-        return rc;
+        return rc == BNY_AGAIN
+                   ? rc
+                   : bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (it closed the connection)");
     }
     ep->out = seg;
     bny_shm_enlist(ep);

@@ -211,12 +211,13 @@ static void use(struct job *j, struct banyan_comm *comm)
     pthread_mutex_unlock(&j->fate->lock);
 }
 
-/* Ends the process where the library says that it lacks something, as is its trouble. */
-static void check_code(struct job *j, int rc, const char *what)
+/* Ends the process where the library says that it lacks something, as is its trouble; or, asks
+ * being true, that it counts as dead: it lacked that for its control links. */
+static void check_code(struct job *j, int rc, const char *what, int asks)
 {
     int own = rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM;
 
-    if (own && may_end(j->fate)) {
+    if ((own || (asks && rc == -BANYAN_ERANKDEAD)) && may_end(j->fate)) {
         printf("%s: gives up: %s\n", what, banyan_last_error());
         use(j, NULL);
         fflush(NULL);
@@ -277,7 +278,7 @@ static void make_id(struct job *j, uint32_t number)
     int rc = banyan_comm_grow_id(j->comm, &id);
 
     if (rc) {
-        check_code(j, rc, "banyan_comm_grow_id");
+        check_code(j, rc, "banyan_comm_grow_id", 0);
         memset(&id, 0, sizeof id);
     }
     memcpy(at, &id, sizeof id);
@@ -302,7 +303,7 @@ static int grow(struct job *j)
     rc = banyan_comm_grow(j->comm, makes ? &id : NULL, 1, &cfg, &next);
     if (rc) {
         if (rc != -BANYAN_ETIMEDOUT && rc != -BANYAN_EINVAL && rc != -BANYAN_EPROTO)
-            check_code(j, rc, "banyan_comm_grow");
+            check_code(j, rc, "banyan_comm_grow", 0);
         return 0;
     }
     use(j, next);
@@ -317,7 +318,7 @@ static void shrink(struct job *j)
     int rc = banyan_comm_shrink(j->comm, &next);
 
     if (rc)
-        check_code(j, rc, "banyan_comm_shrink");
+        check_code(j, rc, "banyan_comm_shrink", 1);
     CHECK(j->t, rc == 0, "banyan_comm_shrink returned %d (%s)", rc, banyan_strerror(rc));
     use(j, next);
 }
@@ -341,11 +342,11 @@ static void go_on(struct job *j)
         if (rc == 0 && !last)
             rc = work(j);
         if (rc)
-            check_code(j, rc, "an operation");
+            check_code(j, rc, "an operation", 0);
         word = rc == 0;
         dead = banyan_comm_agree(j->comm, &word, NULL, 0);
         if (dead < 0)
-            check_code(j, dead, "banyan_comm_agree");
+            check_code(j, dead, "banyan_comm_agree", 1);
         CHECK(j->t, dead >= 0, "banyan_comm_agree returned %d (%s)", dead,
               banyan_strerror(dead));
         well = word & 1;

@@ -2,6 +2,7 @@
 /* Random faults against real processes:
  *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output.
  *                        Without SEED times BANYAN_TEST_SCALE
+ *   soak ROUNDS SEED TRANSPORT   over that one only; SEED 0: BANYAN_TEST_SEED, as without any
  *   soak 1 SEED KIND PLACE TRANSPORT RANKS   one round again
  * Exit status 0 when none failed. scripts/soak builds and runs it. */
 #include <stdio.h>
@@ -106,14 +107,16 @@ static int one_round(uint64_t seed, const char *kind, const char *place, const c
 int main(int argc, char **argv)
 {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
-    uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : mp_seed();
-    const char *scale = getenv("BANYAN_TEST_SCALE");
+    uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    const char *scale = getenv("BANYAN_TEST_SCALE"), *only = argc == 4 ? argv[3] : NULL;
+    int fixed = s != 0;
 
+    s = fixed ? s : mp_seed();
     if (argc == 7 && !strcmp(argv[3], "trouble"))
         return trouble(s, argv[4], argv[5], atoi(argv[6]));
     if (argc == 7)
         return one_round(s, argv[3], argv[4], argv[5], atoi(argv[6]));
-    if (scale && argc < 3)
+    if (scale && !fixed)
         rounds = (uint64_t)((double)rounds * atof(scale)) + 1;
     for (uint64_t i = 0; i < rounds; i++) {
         uint64_t seed = bny_rng_next(&s) >> 16 | 1, pick = seed;
@@ -122,6 +125,7 @@ int main(int argc, char **argv)
         const char *transport = transports[bny_rng_below(&pick, 2)];
         int n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
 
+        transport = only ? only : transport;
         if (bny_rng_below(&pick, 2)) {
             trouble(seed, "all", transport, n);
             continue;

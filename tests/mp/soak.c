@@ -50,7 +50,10 @@ static int trouble(uint64_t seed, const char *which, const char *transport, int 
     struct mp mp = { .n = n,
                      .case_name = "trouble",
                      .transport = transport,
-                     .arg = strcmp(which, "all") ? which : "",
+                     .arg = strcmp(which, "all") ? which
+                            : strcmp(transport, "dpdk") /* panics without descriptors */
+                                ? ""
+                                : "kill,exit,stop,slow,nomem",
                      .seed = seed,
                      .out = &out,
                      .may_die = (1u << n) - 1,

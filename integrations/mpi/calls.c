@@ -134,7 +134,7 @@ static enum how scattered_in_place(struct shim_job *j, void *recv, size_t before
 #define FN(name) name
 #include "integrations/mpi/collectives.h"
 
-#ifdef MPICH_VERSION
+#if SHIM_HAS_LARGE
 #undef COUNT
 #undef DISPL
 #undef FN

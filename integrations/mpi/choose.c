@@ -41,8 +41,8 @@ static void tell(const char *why, const char *more)
     }
     fprintf(stderr,
             "banyan-mpi: %s%s: all calls go to the MPI library; there are interposers for Open "
-            "MPI, and for MPICH and what shares its binary interface (Intel MPI, MVAPICH, "
-            "Cray)\n",
+            "MPI, for MPICH and what shares its binary interface (Intel MPI, MVAPICH, Cray), "
+            "and for MPI 5's standard interface\n",
             why, more);
 }
 

@@ -214,7 +214,7 @@ static enum how FN(bcast)(struct shim_job *j, void *buf, COUNT count, MPI_Dataty
 static int FN(on_block)(const void *one, MPI_Datatype one_type, COUNT one_count,
                         const void *own, MPI_Datatype own_type, COUNT own_count)
 {
-    return !SHIM_TAKES_ALIASES && one && one == own && one_count > 0 && one_type == own_type &&
+    return !shim.open_mpi && one && one == own && one_count > 0 && one_type == own_type &&
            one_count == own_count;
 }
 
@@ -427,7 +427,7 @@ static enum how FN(equal_blocks)(struct shim_job *j, const void *send, COUNT sco
         return NOTHING;
     if ((!in_place && st->plain && !send) || (rt->plain && !recv))
         return MPIS;
-    if (send == recv && send && !(j->call == SHIM_ALLGATHER && SHIM_TAKES_ALIASES))
+    if (send == recv && send && !(j->call == SHIM_ALLGATHER && shim.open_mpi))
         return MPIS; /* MPI_BOTTOM may be both */
     j->bytes = j->count * n;
     j->recv = received(j, recv, n * (size_t)rcount, rt);
@@ -524,7 +524,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
     if (!rcounts || !rdispls || recv == MPI_IN_PLACE || shim_type_get(rtype, &rt) ||
         (!in_place && (!scounts || !sdispls || shim_type_get(stype, &st))))
         return MPIS;
-    if (!SHIM_TAKES_ALIASES && send == recv && stype == rtype && scounts == rcounts)
+    if (!shim.open_mpi && send == recv && stype == rtype && scounts == rcounts)
         return MPIS; /* an error there */
     if (shim_job_vec(j, 5))
         return NO_MEMORY;

@@ -113,6 +113,22 @@ void bny_mpi_find(struct bny_mpi_lib *out, const char *symbol)
     dl_iterate_phdr(look, &s);
 }
 
+/* The number behind it is 0 or 1: MPICH 5.0.1's, by mistake, and 5.0.2's of one interface. */
+int bny_mpi_is_standard(const struct bny_mpi_lib *found)
+{
+    return strstr(found->soname, "mpi_abi.so") != NULL;
+}
+
+/* Libraries from before the standard, as MPICH 4.3's, cannot say which version theirs is, and
+ * some of their constants are others. */
+static int is_version_1(void *lib)
+{
+    int (*version)(int *, int *), major = 0, minor = 0;
+
+    *(void **)&version = dlsym(lib, "PMPI_Abi_get_version");
+    return version && version(&major, &minor) == 0 && major == 1;
+}
+
 const char *bny_mpi_family(const struct bny_mpi_lib *found, char *said, int cap)
 {
     static const char *const mpichs[] = { "MPICH", "Intel(R) MPI", "MVAPICH" };
@@ -127,11 +143,12 @@ const char *bny_mpi_family(const struct bny_mpi_lib *found, char *said, int cap)
     snprintf(said, (size_t)cap, "%.*s", (int)strcspn(text, "\n"), text);
     if (!lib)
         return NULL;
+    if (bny_mpi_is_standard(found))
+        return is_version_1(lib) ? "abi" : NULL;
     if (strstr(text, "Open MPI"))
         return dlsym(lib, "ompi_mpi_comm_world") ? "openmpi" : NULL;
-    /* The interface that MPICH, Intel, Cray and MVAPICH keep in common has number 12. The same
-     * makers' libraries of the interface that MPI-5 standardised have other handles. */
-    if (!strncmp(found->soname, "libmpi_abi", 10) || !strstr(found->soname, ".so.12"))
+    /* The interface that MPICH, Intel, Cray and MVAPICH keep in common has number 12. */
+    if (!strstr(found->soname, ".so.12"))
         return NULL;
     for (size_t i = 0; i < sizeof mpichs / sizeof mpichs[0]; i++)
         if (strstr(text, mpichs[i]))

@@ -16,8 +16,10 @@ struct bny_mpi_lib {
  * looks whether it defines `symbol` (may be NULL). Calls nothing that waits for the dynamic
  * linker's work: it runs inside relocation, too. */
 void bny_mpi_find(struct bny_mpi_lib *out, const char *symbol);
-/* "mpich", "openmpi": whose binary interface the library has, by what it says of itself; NULL:
- * none that is known here. `said` gets its first line. */
+/* Is it the library of MPI 5's standard interface, by its name? Whoever made it. */
+int bny_mpi_is_standard(const struct bny_mpi_lib *lib);
+/* "mpich", "openmpi", "abi" (MPI 5's standard one): whose binary interface the library has, by
+ * what it says of itself; NULL: none that is known here. `said` gets its first line. */
 const char *bny_mpi_family(const struct bny_mpi_lib *lib, char *said, int cap);
 
 #pragma GCC visibility pop

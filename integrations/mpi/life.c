@@ -15,11 +15,8 @@
  * of 4 bytes costs 1 to 10 us there and some 50 us here (a generalised request, and progress in
  * every call that waits); of 4 MiB banyan's is faster under both, of 1 MiB only MPICH's is
  * slower. */
-#ifdef MPICH_VERSION
-#define NONBLOCKING (1 << 20)
-#else
-#define NONBLOCKING (4 << 20)
-#endif
+#define NONBLOCKING_MPICH (1 << 20)
+#define NONBLOCKING_OPEN  (4 << 20)
 
 struct shim_state shim;
 _Thread_local int shim_nested;
@@ -166,18 +163,29 @@ static int agree(void)
     return 0;
 }
 
+static int is_open_mpi(void)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int unused;
+
+    real.Get_library_version(text, &unused);
+    return strstr(text, "Open MPI") != NULL;
+}
+
 static void start(void)
 {
     const char *codec = getenv("BANYAN_MPI_CODEC");
     int level = MPI_THREAD_SINGLE;
 
+    shim.open_mpi = is_open_mpi();
     real.Query_thread(&level);
     shim.multiple = level == MPI_THREAD_MULTIPLE;
     real.Comm_rank(MPI_COMM_WORLD, &shim.rank);
     real.Comm_size(MPI_COMM_WORLD, &shim.n);
     shim.stats = setting("BANYAN_MPI_STATS", 0);
     shim.after = setting("BANYAN_MPI_AFTER", 128);
-    shim.nonblocking = (size_t)setting("BANYAN_MPI_NONBLOCKING", NONBLOCKING);
+    shim.nonblocking = (size_t)setting("BANYAN_MPI_NONBLOCKING",
+                                       shim.open_mpi ? NONBLOCKING_OPEN : NONBLOCKING_MPICH);
     snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");
     shim_types_start();
     shim.ready = agree() && shim_progress_start() == 0 && shim_comms_start() == 0;

@@ -21,7 +21,7 @@ static const char *take(void)
     bny_mpi_find(&found, "ompi_mpi_comm_world");
     if (found.count == 0)
         return "the program has loaded no MPI library";
-    family = found.has_symbol ? "openmpi" : "mpich";
+    family = bny_mpi_is_standard(&found) ? "abi" : found.has_symbol ? "openmpi" : "mpich";
     if (strcmp(family, SHIM_FAMILY) != 0) {
         snprintf(refused, sizeof refused, "the program has loaded %s", found.path);
         return refused;

@@ -17,15 +17,23 @@
 #include "integrations/mpi/names.h"
 
 #ifdef MPICH_VERSION
-#define SHIM_BUILT_FOR     "MPICH"
-#define SHIM_FAMILY        "mpich"
-#define SHIM_TAKES_ALIASES 0 /* MPI_Allgather from where it gathers to, at rank 0: an error */
-#define SHIM_NAMES(X)      BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
+#define SHIM_BUILT_FOR "MPICH"
+#define SHIM_FAMILY    "mpich"
+#define SHIM_HAS_LARGE 1
+#elif defined(OPEN_MPI)
+#define SHIM_BUILT_FOR "Open MPI"
+#define SHIM_FAMILY    "openmpi"
+#define SHIM_HAS_LARGE 0
 #else
-#define SHIM_BUILT_FOR     "Open MPI"
-#define SHIM_FAMILY        "openmpi"
-#define SHIM_TAKES_ALIASES 1
-#define SHIM_NAMES(X)      BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
+#define SHIM_BUILT_FOR "MPI 5's standard interface"
+#define SHIM_FAMILY    "abi"
+#define SHIM_HAS_LARGE 1
+#endif
+
+#if SHIM_HAS_LARGE
+#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
+#else
+#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
 #endif
 
 /* ---- real.c: the MPI library's own functions ---- */
@@ -48,6 +56,7 @@ __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
 /* ---- life.c ---- */
 struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
+    int open_mpi; /* the library is Open MPI, whose interface says nothing: it may be MPI 5's */
     int multiple;         /* MPI_THREAD_MULTIPLE */
     int stats;            /* BANYAN_MPI_STATS */
     int after;            /* BANYAN_MPI_AFTER */

@@ -119,8 +119,8 @@ int bny_mpi_is_standard(const struct bny_mpi_lib *found)
     return strstr(found->soname, "mpi_abi.so") != NULL;
 }
 
-/* Libraries from before the standard, as MPICH 4.3's, cannot say which version theirs is, and
- * some of their constants are others. */
+/* Libraries from before the standard (MPICH 4.3's) cannot say which version theirs is, and need
+ * not have its constants. */
 static int is_version_1(void *lib)
 {
     int (*version)(int *, int *), major = 0, minor = 0;

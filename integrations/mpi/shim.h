@@ -57,9 +57,9 @@ __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
 struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
     int open_mpi; /* the library is Open MPI, whose interface says nothing: it may be MPI 5's */
-    int multiple;         /* MPI_THREAD_MULTIPLE */
-    int stats;            /* BANYAN_MPI_STATS */
-    int after;            /* BANYAN_MPI_AFTER */
+    int multiple; /* MPI_THREAD_MULTIPLE */
+    int stats;    /* BANYAN_MPI_STATS */
+    int after;    /* BANYAN_MPI_AFTER */
     size_t nonblocking;   /* BANYAN_MPI_NONBLOCKING, bytes */
     int rank, n;          /* in MPI_COMM_WORLD */
     atomic_int in_flight; /* our operations that are not complete */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI interposer under one MPI: the same random calls with and without it, and the cases of cases.c.
-Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES UNKNOWN FORTRAN,... [OTHER_INTERPOSER]
-UNKNOWN: a program of an MPI that no interposer is for. FORTRAN: the programs of fortran.F90, or "none".
+Usage: test_mpi.py openmpi|mpich LIBBANYAN_MPI RANDOM_CALLS CASES UNKNOWN STANDARD FORTRAN,... [OTHER_INTERPOSER]
+UNKNOWN: a program of an MPI that no interposer is for, STANDARD: one whose MPI has the standard interface, but few functions. FORTRAN: the programs of fortran.F90, or "none".
 
 BANYAN_TEST_SEED repeats a run, BANYAN_TEST_SCALE scales the number of random calls."""
 import os
@@ -18,9 +18,9 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import tap
 
-MPI, LIBRARY, RANDOM_CALLS, CASES, UNKNOWN = sys.argv[1:6]
-FORTRAN = [] if sys.argv[6] == "none" else sys.argv[6].split(",")
-OTHER = sys.argv[7] if len(sys.argv) > 7 else None
+MPI, LIBRARY, RANDOM_CALLS, CASES, UNKNOWN, STANDARD = sys.argv[1:7]
+FORTRAN = [] if sys.argv[7] == "none" else sys.argv[7].split(",")
+OTHER = sys.argv[8] if len(sys.argv) > 8 else None
 MPIRUN = "mpirun." + MPI
 # What another launcher, around this test, may have left.
 FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
@@ -270,6 +270,13 @@ class Cases(Mpi):
             done = subprocess.run([UNKNOWN], env=dict(os.environ, LD_PRELOAD=LIBRARY, PMI_RANK=rank), capture_output=True, text=True, timeout=20, check=True)
             self.assertEqual(done.stdout, "ok\n")
             self.assertEqual(done.stderr.count("no interposer for Nobody's MPI 1.0: all calls go to the MPI library"), lines, done.stderr)
+
+    def test_standard_interface_is_told_by_name_and_version(self):
+        for version, said in ("1", "the program's MPI has no function PMPI_"), ("2", "no interposer for Nobody's MPI 1.0"):
+            done = subprocess.run([STANDARD], env=dict(os.environ, LD_PRELOAD=LIBRARY, PMI_RANK="0", TEST_ABI_VERSION=version), capture_output=True,
+                                  text=True, timeout=20, check=True)
+            self.assertEqual(done.stdout, "ok\n")
+            self.assertIn(said, done.stderr)
 
     def test_preloaded_into_a_program_without_mpi(self):
         done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=LIBRARY), capture_output=True, timeout=20)

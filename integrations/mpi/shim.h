@@ -56,7 +56,7 @@ __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
 /* ---- life.c ---- */
 struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
-    int open_mpi; /* the library is Open MPI, whose interface says nothing: it may be MPI 5's */
+    int open_mpi; /* else MPICH or what follows it; the interface may be MPI 5's of either */
     int multiple; /* MPI_THREAD_MULTIPLE */
     int stats;    /* BANYAN_MPI_STATS */
     int after;    /* BANYAN_MPI_AFTER */

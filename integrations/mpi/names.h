@@ -22,7 +22,7 @@
 #define BNY_MPI_REQUESTS(X) \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
     X(Request_get_status) X(Send) X(Ssend) X(Rsend) X(Recv) X(Sendrecv) X(Probe) X(Mprobe) \
-    X(Mrecv) X(Iprobe) X(Improbe)
+    X(Mrecv) X(Iprobe) X(Improbe) X(Win_test)
 
 /* Other calls that may block: a thread progresses what is in flight meanwhile. guarded.c has
  * their arguments. */

@@ -107,6 +107,17 @@ int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *mess
     LOOK(Improbe(source, tag, comm, flag, message, status));
 }
 
+/* MPICH looks first and makes progress then, so the first look misses what came while the
+ * program was in a collective of ours: a barrier of the MPI's would have made that progress. */
+int MPI_Win_test(MPI_Win win, int *flag)
+{
+    int rc = real.Win_test(win, flag);
+
+    if (rc != MPI_SUCCESS || *flag || !shim.ready || shim_inside())
+        return rc;
+    LOOK(Win_test(win, flag));
+}
+
 int MPI_Send(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
     MPI_Request req;

@@ -230,6 +230,7 @@ F(Mprobe, int, int, MPI_Comm, MPI_Message *, MPI_Status *)
 F(Mrecv, void *, int, MPI_Datatype, MPI_Message *, MPI_Status *)
 F(Iprobe, int, int, MPI_Comm, int *, MPI_Status *)
 F(Improbe, int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *)
+F(Win_test, MPI_Win, int *)
 
 F(Sendrecv_replace, void *, int, MPI_Datatype, int, int, int, int, MPI_Comm, MPI_Status *)
 F(Bsend, const void *, int, MPI_Datatype, int, int, MPI_Comm)

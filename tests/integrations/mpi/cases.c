@@ -117,6 +117,36 @@ static void mixed(void)
     blocked(3);
 }
 
+/* Rank 0 has completed its access before the second barrier: what the others know then. */
+static void window_tested(void)
+{
+    MPI_Group all, zero;
+    MPI_Win win;
+    int flag;
+
+    MPI_Win_create(b, BIG * sizeof *b, sizeof *b, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_get_group(win, &all);
+    MPI_Group_incl(all, 1, &(int){ 0 }, &zero);
+    MPI_Group_excl(all, 1, &(int){ 0 }, &all);
+    for (int k = 0; k < 20; k++) {
+        if (rank == 0) {
+            MPI_Win_start(all, 0, win);
+            MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Win_complete(win);
+            MPI_Barrier(MPI_COMM_WORLD);
+            continue;
+        }
+        MPI_Win_post(zero, 0, win);
+        MPI_Win_test(win, &flag);
+        check(!flag, "too early");
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_test(win, &flag);
+        check(flag, "not complete behind a barrier");
+    }
+    MPI_Win_free(&win);
+}
+
 static void twice(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     for (int i = 0; i < *count; i++)
@@ -461,6 +491,7 @@ int main(int argc, char **argv)
         { "blocked_dup", blocked_dup },
         { "blocked_window", blocked_window },
         { "mixed", mixed },
+        { "window_tested", window_tested },
         { "freed_in_flight", freed_in_flight },
         { "reduce_in_place", reduce_in_place },
         { "threads", threads },

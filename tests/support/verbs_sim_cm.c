@@ -27,6 +27,7 @@ struct sim_events {
     struct rdma_event_channel ch;
     struct sim_event *first, **end;
     unsigned number; /* the so many-th that was made */
+    unsigned binds;  /* its identifiers are of the devices by turns */
 };
 
 struct sim_id {
@@ -226,6 +227,7 @@ static struct ibv_context *device_of(uint16_t port)
 
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+    struct sim_events *ch = (struct sim_events *)id->channel;
     struct sim_id *s = (struct sim_id *)id;
 
     if (sim_fails("rdma_bind_addr", EIO))
@@ -234,6 +236,9 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
         errno = EADDRNOTAVAIL;
         return -1;
     }
+    while (next_port % sim_devices() != (int)(ch->binds % (unsigned)sim_devices()))
+        next_port++;
+    ch->binds++;
     s->port = next_port++;
     id->verbs = device_of(s->port);
     id->port_num = 1;

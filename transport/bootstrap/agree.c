@@ -631,8 +631,24 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
     }
 }
 
+/* Was `from` left out of a decision of the same communicator? It may have decided otherwise,
+ * and gone another way since then: it is told of the decision, which excludes it. */
+static int left_behind(const struct bny_agree *a, int from, int link)
+{
+    const struct bny_agree_id *id = &a->got->id;
+
+    for (struct bny_instance *it = a->first; it; it = it->next)
+        if (it->decided && it->id.kind == id->kind && it->id.comm == id->comm &&
+            bny_bit(it->late, from)) {
+            tell_again(it, link);
+            return 1;
+        }
+    return 0;
+}
+
 /* NULL: nothing to do with it. */
-static struct bny_instance *instance_of_message(struct bny_agree *a, int link, int *rc)
+static struct bny_instance *instance_of_message(struct bny_agree *a, int from, int link,
+                                                int *rc)
 {
     struct bny_instance *g = a->got, *it = bny_agree_find(a, g->id);
     struct bny_agree_id want = { .kind = BNY_AGREE_VIEW, .seq = a->view + 1 };
@@ -663,7 +679,7 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int link, i
             *rc = -BANYAN_ENOMEM;
     } else if (it->each != g->each ||
                memcmp(it->members, g->members, (size_t)a->words * sizeof *g->members) != 0) {
-        *rc = -BANYAN_EPROTO;
+        *rc = left_behind(a, from, link) ? 0 : -BANYAN_EPROTO;
         it = NULL;
     }
     return it;
@@ -682,7 +698,7 @@ int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data,
         a->excluded = a->excluded || !a->leaving;
     if (a->excluded || a->leaving)
         return 0;
-    it = instance_of_message(a, link, &rc);
+    it = instance_of_message(a, from, link, &rc);
     if (!it)
         return rc;
     if (AGREE_MUTANT == NOT_STICKY && it->decided && !g->decided && g->key != it->key)

@@ -552,3 +552,67 @@ Test(agree, the_model_notices_a_broken_rule)
         cr_assert(bad, "%s: not noticed in %d seeds", broken[i].name, broken[i].seeds);
     }
 }
+
+/* ---- two ranks by hand ---- */
+
+static void enter(struct bny_agree *a, uint32_t seq, unsigned each)
+{
+    static const uint8_t mine[BNY_AGREE_EACH];
+    struct bny_agree_id id = { .kind = BNY_AGREE_CALL, .comm = COMM, .seq = seq };
+    struct bny_contribution c = { .bits = 1, .each = each, .mine = mine };
+
+    cr_assert_not_null(bny_agree_enter(a, id, &c));
+}
+
+/* All that `from` has to say, or the first `most` of it. The answer to the last. */
+static int carry(struct bny_agree *from, struct bny_agree *to, int most)
+{
+    static uint8_t buf[1 << 16];
+    size_t len;
+    int rc = 0;
+
+    cr_assert_leq(bny_agree_message_max(2), sizeof buf);
+    while (most-- && (len = bny_agree_next(from, 0, buf)) != 0)
+        rc = bny_agree_take(to, from->rank, 0, buf, len);
+    return rc;
+}
+
+/* Rank 0 decides, and stops before it says so. Rank 1 waits for long, decides without it, and
+ * goes another way. What rank 0 says when it wakes is not broken: it is told that it is out. */
+Test(agree, who_was_left_behind_is_told_so)
+{
+    struct bny_agree a[2];
+
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(bny_agree_init(&a[r], r, 2), 0);
+        enter(&a[r], 1, 4);
+    }
+    carry(&a[0], &a[1], 1); /* its state, in which rank 1 locks it */
+    carry(&a[1], &a[0], -1);
+    cr_assert(a[0].first->decided && !a[1].first->decided);
+    cr_assert_eq(bny_agree_late(&a[1], a[1].first), 1);
+    cr_assert(a[1].first->decided);
+    bny_agree_again(&a[1], 0); /* a new connection, on which rank 0 is the first to speak */
+    bny_agree_again(&a[0], 0);
+    enter(&a[0], 2, 12);
+    enter(&a[1], 2, 4);
+    cr_assert_eq(carry(&a[0], &a[1], -1), 0);
+    cr_assert_eq(carry(&a[1], &a[0], -1), 0);
+    cr_assert(a[0].excluded && !a[1].excluded);
+    for (int r = 0; r < 2; r++)
+        bny_agree_finish(&a[r]);
+}
+
+/* Where nobody was left out, two ways at once are a mistake of the peer's. */
+Test(agree, another_call_of_the_same_number_is_broken)
+{
+    struct bny_agree a[2];
+
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(bny_agree_init(&a[r], r, 2), 0);
+        enter(&a[r], 1, r ? 4 : 12);
+    }
+    cr_assert_eq(carry(&a[0], &a[1], -1), -BANYAN_EPROTO);
+    for (int r = 0; r < 2; r++)
+        bny_agree_finish(&a[r]);
+}

@@ -289,21 +289,27 @@ static int gather_newcomers(struct growth *g)
 
 /* ---- 5 ---- */
 
+/* Who came, and was not heard of then, would count in other agreements; here it would wake
+ * outside: it may be the last of those who grow, and goes on without the newcomers. */
 int bny_grow_settle(struct banyan_comm *next, const char *what)
 {
     size_t words = bny_world_words(next->world);
-    uint64_t *gone = calloc(words, sizeof *gone);
+    uint64_t *sets = calloc(2 * words, sizeof *sets); /* gone, late */
     struct bny_contribution c = { .bits = 1 };
-    struct bny_agreed out = { .gone = gone };
-    int rc, dead;
+    struct bny_agreed out = { .gone = sets, .late = sets + words };
+    int rc, rank;
 
-    if (!gone)
+    if (!sets)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
     rc = bny_comm_agree(next, what, &c, &out);
-    if (rc == 0 && bny_comm_members_in(next, gone, &dead, 1) > 0)
+    if (rc == 0 && bny_comm_members_in(next, out.gone, &rank, 1) > 0)
         rc = bny_fail(BANYAN_ERANKDEAD, "%s: rank %d of the %d ended before all had joined",
-                      what, dead, next->n);
-    free(gone);
+                      what, rank, next->n);
+    if (rc == 0 && bny_comm_members_in(next, out.late, &rank, 1) > 0)
+        rc = bny_fail(BANYAN_ETIMEDOUT,
+                      "%s: nothing was heard of rank %d of the %d before all had joined", what,
+                      rank, next->n);
+    free(sets);
     return rc;
 }
 

@@ -171,10 +171,20 @@ int bny_entry_room(struct bny_entry *e, uint64_t bytes)
                     (unsigned long long)st->limit, hex, (unsigned long long)most->bytes);
 }
 
+static void release_incoming(struct bny_entry *e)
+{
+    bny_msg_list_release(&e->store->world->held, &e->incoming);
+    bny_link_out(&e->moving);
+    e->taken = 0;
+}
+
+/* What has come of the former source and is not taken is dropped: the next one is asked for all
+ * that this copy does not have then. */
 void bny_entry_want(struct bny_entry *e, int bad)
 {
     struct bny_obj_wire m = { .name = e->node.name, .rank = bad, .owner = -1 };
 
+    release_incoming(e);
     e->source = -1;
     e->number = m.number = ++e->store->numbers;
     m.bytes = e->data ? e->bytes : 0;
@@ -192,13 +202,6 @@ struct bny_entry *bny_entry_get(struct bny_store *st, const struct bny_name *nam
     if (e)
         bny_entry_want(e, -1);
     return e;
-}
-
-static void release_incoming(struct bny_entry *e)
-{
-    bny_msg_list_release(&e->store->world->held, &e->incoming);
-    bny_link_out(&e->moving);
-    e->taken = 0;
 }
 
 /* A reduction reads copies that have ended, too: it looks at them itself. */

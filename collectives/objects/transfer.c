@@ -34,7 +34,8 @@ void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg)
     bny_store_stir(st);
 }
 
-/* Bytes of the first message that have been placed, 0: none yet, or -1: they make no sense. */
+/* Bytes of the first message that have been placed, 0: none yet, or an error: the transport's, or
+ * -BANYAN_EPROTO where they make no sense. */
 static long place(struct bny_entry *e, const struct bny_msg *msg)
 {
     struct bny_msg *first = e->incoming.first;
@@ -44,7 +45,7 @@ static long place(struct bny_entry *e, const struct bny_msg *msg)
 
     if (!msg->hdr.len || offset_of(&msg->hdr) + e->taken != e->have ||
         left > e->bytes - e->have)
-        return -1;
+        return -BANYAN_EPROTO;
     if (msg->data) {
         bny_local_place(e->data + e->have, (const char *)msg->data + e->taken, left);
         return (long)left;
@@ -74,14 +75,17 @@ static int take(struct bny_entry *e)
             bny_msg_release(&st->world->held, bny_msg_list_pop_front(&e->incoming));
         }
     }
-    if (n < 0) { /* a peer that breaks off, or the protocol: another serves */
+    if (n < 0) {
         bny_msg_list_release(&st->world->held, &e->incoming);
         e->taken = 0;
-        if (e->partial) {
-            bny_partial_trouble(e, -BANYAN_EPROTO);
+        if (n == -BANYAN_ERANKDEAD) {
+            /* This process knows first. All that follows from a death waits for the view. */
+        } else if (e->partial) {
+            bny_partial_trouble(e, (int)n);
             return 1;
+        } else {
+            bny_entry_want(e, from); /* a peer that breaks the protocol: another serves */
         }
-        bny_entry_want(e, from);
     }
     if (!e->incoming.first)
         bny_link_out(&e->moving);

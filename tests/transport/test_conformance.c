@@ -656,3 +656,47 @@ CONFORMANCE(what_is_under_way_needs_no_sender)
     s->paused[0] = 0;
     closed(s);
 }
+
+/* The same of registered memory, which is registered no more when it goes: nobody may be cut
+ * off for that, and what is on its way arrives. */
+CONFORMANCE(recalled_memory_may_be_unregistered)
+{
+    static const uint32_t lens[] = { 5000, 100000, 262144, 3u << 20, 70000 };
+    enum { N = sizeof lens / sizeof lens[0] };
+    const size_t bytes = 4u << 20;
+    struct tpset *s = opened(p, 2);
+    int may = s->ops->recall && (s->ops->caps & BNY_TP_ATTACH) &&
+              s->ep[0][1]->zcopy_min != UINT32_MAX;
+    uint8_t *src[N] = { NULL };
+
+    for (uint32_t i = 0; i < N && may; i++) {
+        struct bny_hdr hdr = tpset_hdr(0, i, lens[i]);
+        src[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        cr_assert(src[i] != MAP_FAILED);
+        cr_assert_eq(s->ops->attach(s->tp[0], src[i], bytes), 0, "%s", banyan_last_error());
+        tpset_fill(src[i], lens[i], 0, 1, i);
+        tpset_send(s, 0, 1, &hdr, src[i], src[i]);
+    }
+    s->paused[1] = 1;
+    for (uint32_t i = 0; i < N && may; i++) {
+        s->ops->recall(s->tp[0], src[i]);
+        cr_assert_eq(s->ops->detach(s->tp[0], src[i]), 0, "%s", banyan_last_error());
+        cr_assert_eq(munmap(src[i], bytes), 0);
+    }
+    s->paused[1] = 0;
+    for (uint32_t i = 0; i < N && may; i++) {
+        struct bny_hdr hdr = tpset_hdr(0, i, lens[i]);
+        expect_message(s, 0, 1, tpset_wait(s, 1, BNY_EV_MSG).msg, &hdr);
+    }
+    for (uint32_t i = 0; i < N && may; i++) {
+        const void *cookie = tpset_wait(s, 0, BNY_EV_SENT).cookie;
+        uint32_t k = 0;
+
+        while (k < N && src[k] != cookie)
+            k++;
+        cr_assert_lt(k, N, "SENT comes all the same, once");
+        src[k] = NULL;
+    }
+    cr_assert_eq(tpset_count(s, 0, BNY_EV_DOWN) + tpset_count(s, 1, BNY_EV_DOWN), 0);
+    closed(s);
+}

@@ -286,6 +286,8 @@ static void failed(struct vb_lane *c, const struct ibv_wc *wc)
                        bny_verbs_remedy(c, wc->status, remedy));
     if (wc->wr_id & VB_WR_RECV)
         c->drained = 1;
+    else if (!(wc->wr_id & VB_WR_HELLO))
+        c->ended = (uint32_t)wc->wr_id + 1;
 }
 
 /* In place of what came. */
@@ -360,6 +362,8 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         return got;
     while (got < n && !e->down && bny_verbs_cq_next(c, &wc))
         got += bny_verbs_complete(c, &wc, &ev[got]);
+    if (c->copies)
+        bny_verbs_copies_drop(c);
     if (c->overrun && !c->dead)
         bny_verbs_down(e, "sends more than it has credits for");
     if (e->state == VB_OPEN) {

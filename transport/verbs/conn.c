@@ -97,10 +97,12 @@ static void memory_free(struct vb_lane *c)
 /* Long messages that have not begun end as others do: SENT is told of them. */
 static void end_longs(struct vb_lane *c, struct vb_peer *p)
 {
-    while (p->longs_done != p->longs_queued)
-        c->sent[c->posted++ % VB_SENDS] =
-            (struct vb_sent){ .cookie = p->longs[p->longs_done++ % VB_LONGS].cookie,
-                              .tells = 1 };
+    while (p->longs_done != p->longs_queued) {
+        const struct vb_long *l = &p->longs[p->longs_done++ % VB_LONGS];
+
+        free(l->own);
+        c->sent[c->posted++ % VB_SENDS] = (struct vb_sent){ .cookie = l->cookie, .tells = 1 };
+    }
 }
 
 void bny_verbs_conn_close(struct vb_lane *c)
@@ -121,7 +123,8 @@ void bny_verbs_conn_close(struct vb_lane *c)
         c->peer = NULL;
     }
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
-    if (!c->e || c->e->conn != c)     /* it never was open: nothing is lent */
+    bny_verbs_copies_drop(c);
+    if (!c->e || c->e->conn != c) /* it never was open: nothing is lent */
         memory_free(c);
     c->next = t->dead;
     t->dead = c;

@@ -240,7 +240,7 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
             "verbs: rank %d has another connection, number %u; %u requests are posted again",
             e->ep.peer, c->epoch + 1, c->posted - from);
     }
-    c->done = c->to_post = from;
+    c->done = c->to_post = c->ended = from;
     if (e->lane) {
         c->reported = from;
         c->imm_done = h->delivered;

@@ -10,7 +10,7 @@
 /* A send request under way, and all it takes to post it once more: its memory is ours until the
  * peer has it. */
 struct vb_sent {
-    void *cookie;
+    void *cookie; /* of the message whose memory it reads */
     uint64_t remote;
     struct ibv_sge sge[2];
     uint32_t rkey, imm;
@@ -67,7 +67,9 @@ struct vb_lane {
     uint32_t imm_done; /* of these the peer's device has */
     uint32_t
         stripes_told; /* of the stripes that are done: accounted for by their messages' SENT */
-    struct vb_keys *keys; /* [VB_SENDS] of puts under way; NULL: there is one rail */
+    uint32_t ended;   /* requests that a queue pair which broke does not keep any more */
+    struct vb_copy *copies; /* recall.c */
+    struct vb_keys *keys;   /* [VB_SENDS] of puts under way; NULL: there is one rail */
     /* receiving */
     uint32_t recvs_posted, recvs_due; /* due: requests to be posted again */
     uint32_t share;                   /* of the shared receive queue, in requests; 0: of none */
@@ -138,6 +140,9 @@ void bny_verbs_unpark(const struct vb_fn *fn,
                       struct vb_rail *rail); /* the port is up for certain, or all ends */
 void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_hello *h);
 
+/* recall.c */
+void bny_verbs_copies_drop(struct vb_lane *c); /* those whose requests are done */
+
 /* path.c */
 void bny_verbs_record(struct vb_lane *c,
                       struct vb_sent s); /* to be posted by bny_verbs_post() */
@@ -169,6 +174,7 @@ static inline uint32_t bny_verbs_lanes_of(uint32_t imm)
 struct vb_span { /* what is to be written where */
     const char *from;
     const struct vb_region *user; /* that from is in; NULL: our slab */
+    void *cookie;                 /* of the user's memory */
     uint64_t to;                  /* in the peer's slab, or its window */
     const struct bny_window *win; /* NULL: the slab */
     uint32_t len;

@@ -57,12 +57,11 @@ struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *r
                : t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
 }
 
-static void region_free(struct vb_tp *t, struct vb_region *r)
+static void deregister(struct vb_tp *t, struct vb_region *r)
 {
     for (int i = 0; i < t->nrails; i++)
         if (r->mr[i])
             t->fn->ibv_dereg_mr(r->mr[i]);
-    free(r);
 }
 
 /* The lowest number that no region has; VB_FURTHER: all are taken. */
@@ -78,13 +77,8 @@ static uint32_t free_number(const struct vb_tp *t)
     return n;
 }
 
-int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
+int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes)
 {
-    struct vb_tp *t = (struct vb_tp *)tp;
-    struct vb_region *r = calloc(1, sizeof *r);
-
-    if (!r)
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
     for (int i = 0; i < t->nrails; i++) {
         r->mr[i] = bny_verbs_register(t, &t->rails[i], at, bytes);
         if (!r->mr[i] && t->rails[i].down)
@@ -92,16 +86,40 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
         if (!r->mr[i] && !t->rails[i].down) {
             int err = errno;
 
-            region_free(t, r);
+            deregister(t, r);
             return not_registered(t, &t->rails[i], at, bytes, err);
         }
     }
     r->at = at;
     r->bytes = bytes;
-    r->number = (uint32_t)t->nrails > VB_WINDOW_KEYS ? free_number(t) : VB_FURTHER;
     r->next = t->regions;
     t->regions = r;
     return 0;
+}
+
+void bny_verbs_region_end(struct vb_tp *t, struct vb_region *r)
+{
+    struct vb_region **p = &t->regions;
+
+    while (*p != r)
+        p = &(*p)->next;
+    *p = r->next;
+    deregister(t, r);
+}
+
+int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
+{
+    struct vb_tp *t = (struct vb_tp *)tp;
+    struct vb_region *r = calloc(1, sizeof *r);
+    int rc;
+
+    if (!r)
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to register a region", tp->rank);
+    r->number = (uint32_t)t->nrails > VB_WINDOW_KEYS ? free_number(t) : VB_FURTHER;
+    rc = bny_verbs_region_add(t, r, at, bytes);
+    if (rc)
+        free(r);
+    return rc;
 }
 
 /* The next region with its number has keys of its own. */
@@ -116,13 +134,11 @@ int bny_verbs_detach(struct bny_tp *tp, void *at)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
 
-    for (struct vb_region **p = &t->regions; *p; p = &(*p)->next)
-        if ((*p)->at == at) {
-            struct vb_region *r = *p;
-
-            *p = r->next;
+    for (struct vb_region *r = t->regions; r; r = r->next)
+        if (r->at == at && !r->ours) {
             forget_keys(t, r);
-            region_free(t, r);
+            bny_verbs_region_end(t, r);
+            free(r);
             return 0;
         }
     return bny_fail(BANYAN_EINVAL, "rank %d: %p is not registered with device %s", tp->rank, at,
@@ -134,8 +150,8 @@ void bny_verbs_regions_free(struct vb_tp *t)
     while (t->regions) {
         struct vb_region *r = t->regions;
 
-        t->regions = r->next;
-        region_free(t, r);
+        bny_verbs_region_end(t, r);
+        free(r);
     }
 }
 

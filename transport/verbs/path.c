@@ -292,15 +292,18 @@ static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
 {
     struct vb_sent s = { .cookie = cookie,
                          .tells = tells != 0,
+                         .signals = user != NULL, /* who takes it back waits for its end */
                          .imm = (uint32_t)kind << 28 | slot };
     uint64_t at = VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE;
     char *mem = bulk_out(c->peer, slot);
     uint32_t first = len;
 
+    c->peer->lent[slot] = user ? cookie : NULL;
     memcpy(mem, hdr, sizeof *hdr);
     if (len >= VB_STRIPE_MIN && c->e->lanes_open) {
         struct vb_span span = { .from = user ? user : mem + VB_HEAD,
                                 .user = region,
+                                .cookie = cookie,
                                 .len = len,
                                 .to = c->peer->remote_addr + at + VB_HEAD };
         uint32_t lanes = bny_verbs_stripe(c, &span, &first);
@@ -384,6 +387,7 @@ static int take_bulk(struct vb_peer *p, uint32_t *slot)
         return BNY_AGAIN;
     *slot = (uint32_t)__builtin_ctz(idle);
     p->bulk_busy |= 1u << *slot;
+    p->lent[*slot] = NULL;
     return 0;
 }
 
@@ -464,7 +468,11 @@ int bny_verbs_push_longs(struct vb_peer *p)
             !bny_verbs_has_room(p->first, 1 + VB_BULK_SLOTS) || take_bulk(p, &k) != 0)
             return 0;
         rc = write_user(p->first, l->off ? VB_IMM_PART : VB_IMM_LONG, k, &l->hdr,
-                        l->buf + l->off, len, last, l->cookie);
+                        l->buf + (l->off - l->from), len, last, l->cookie);
+        if (last) {
+            free(l->own);
+            l->own = NULL;
+        }
         if (rc)
             return rc;
         l->off += len;
@@ -489,7 +497,7 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
         if (c->peer->longs_queued - c->peer->longs_done == VB_LONGS)
             return BNY_AGAIN;
         c->peer->longs[c->peer->longs_queued++ % VB_LONGS] =
-            (struct vb_long){ *hdr, buf, cookie, 0 };
+            (struct vb_long){ .hdr = *hdr, .buf = buf, .cookie = cookie };
         return bny_verbs_push_longs(c->peer);
     }
     if (!bny_verbs_has_room(c, 1 + VB_BULK_SLOTS))
@@ -505,10 +513,13 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *region = bny_verbs_region(t, src, len);
-    struct vb_span span = {
-        .from = src, .user = region, .to = win->addr + offset, .win = win, .len = len
-    };
-    struct vb_sent s = { .remote = span.to, .nsge = 1 };
+    struct vb_span span = { .from = src,
+                            .user = region,
+                            .to = win->addr + offset,
+                            .win = win,
+                            .len = len,
+                            .cookie = cookie };
+    struct vb_sent s = { .remote = span.to, .nsge = 1, .cookie = cookie };
     struct bny_hdr h = *hdr;
     struct vb_lane *c;
     uint32_t value, lanes = 0, first = len;
@@ -538,7 +549,6 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         s.sge[0] = (struct ibv_sge){ .addr = (uintptr_t)src, .length = len, .lkey = mr->lkey };
         s.imm = (uint32_t)VB_IMM_PUT_AGAIN << 28 | value;
         s.has_imm = s.tells = 1;
-        s.cookie = cookie;
         bny_counter_add(&t->tp.messages, 1);
         c->peer->eager_sent++;
         bny_verbs_record_put(c, s, win);

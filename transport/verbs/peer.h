@@ -12,6 +12,8 @@ struct vb_long { /* a message longer than a slot, on its way out */
     const char *buf;
     void *cookie;
     uint32_t off;
+    char *own; /* a copy of buf, from there on, as its owner took it back; or NULL */
+    uint32_t from;
 };
 
 struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
@@ -34,6 +36,7 @@ struct vb_peer {
     uint32_t eager_sent, eager_freed, eager_taken; /* counts */
     uint32_t eager_most; /* sent and not taken, at most; VB_EAGER_SLOTS: taking is not told */
     uint32_t bulk_busy;  /* bits: the peer's slot is taken, by a message or a reservation */
+    const void *lent[VB_BULK_SLOTS]; /* cookie of the user's memory that is written there */
     struct vb_long longs[VB_LONGS];
     uint32_t longs_queued, longs_done;
     /* receiving */

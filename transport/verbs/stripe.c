@@ -104,6 +104,7 @@ static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_
     for (uint32_t end = at + len, n; at < end; at += n) {
         struct vb_sent s = { .remote = span->to + at,
                              .nsge = 1,
+                             .cookie = span->cookie,
                              .imm = (uint32_t)VB_IMM_STRIPE << 28 };
 
         n = end - at < l->t->max_msg ? end - at : l->t->max_msg;
@@ -312,6 +313,8 @@ static void poll_lane(struct vb_lane *l)
     l->imm_done =
         l->sent[(l->done - 1) % VB_SENDS].seq - !l->sent[(l->done - 1) % VB_SENDS].has_imm;
     l->reported = l->done;
+    if (l->copies)
+        bny_verbs_copies_drop(l);
 }
 
 void bny_verbs_poll_lanes(struct vb_ep *e)

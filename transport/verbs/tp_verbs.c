@@ -475,6 +475,7 @@ const struct bny_transport_ops bny_verbs_ops = {
     .poll_ep = verbs_poll_ep,
     .view = bny_verbs_view,
     .release = bny_verbs_release,
+    .recall = bny_verbs_recall,
     .arm = verbs_arm,
     .disarm = verbs_disarm,
     .attach = bny_verbs_attach,

@@ -7,7 +7,7 @@
  * mem.c: registered memory. What two ranks have with each other, slabs and credits, is in
  * peer.h: peer.c, its memory; read.c, the ends of messages. A queue pair and its requests are
  * in lane.h: conn.c makes it; lane.c has another one for one that broke; path.c: on their way
- * out; arrive.c: in; stripe.c: over several of them.
+ * out; arrive.c: in; stripe.c: over several of them; recall.c: without the user's memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
@@ -302,6 +302,7 @@ struct vb_region { /* memory of the user that is registered */
     size_t bytes;
     struct ibv_mr *mr[VB_RAILS];
     uint32_t number; /* below VB_FURTHER: of those whose further keys may be told */
+    int ours;        /* not the user's: nothing is detached */
     struct vb_region *next;
 };
 
@@ -498,7 +499,13 @@ long bny_verbs_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
                     const void **ptr);
 void bny_verbs_release(struct bny_msg *msg);
 
+/* recall.c */
+void bny_verbs_recall(struct bny_tp *tp, void *cookie);
+
 /* mem.c */
+/* Registers memory of our own, or of the user. 0, or an error. The caller keeps r. */
+int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes);
+void bny_verbs_region_end(struct vb_tp *t, struct vb_region *r);
 const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at,
                                          size_t bytes); /* NULL: not registered */
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What verbs does when an operation fails: memory goes back to its owner, and nobody who lives
+ * is cut off for it. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/support/verbs_ranks.h"
+#include "tests/support/verbs_sim.h"
+
+TestSuite(verbs_recall, .timeout = 60);
+
+struct taken { /* memory that is sent or put, and where it goes */
+    uint8_t *src, *dst;
+    uint32_t len;
+    int is_put;
+};
+
+static uint8_t *pages(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    cr_assert(at != MAP_FAILED);
+    return at;
+}
+
+static void start_all(struct tpset *s, struct taken *m, int n, const struct bny_window *win)
+{
+    for (int i = 0; i < n; i++) {
+        struct bny_hdr hdr = tpset_hdr(0, (uint32_t)i, m[i].len);
+
+        m[i].src = pages(m[i].len);
+        cr_assert_eq(s->ops->attach(s->tp[0], m[i].src, m[i].len), 0);
+        tpset_fill(m[i].src, m[i].len, 0, 1, (uint32_t)i);
+        if (m[i].is_put) {
+            hdr.kind = BNY_MSG_PUT;
+            cr_assert_eq(s->ops->put(s->ep[0][1], &hdr, m[i].src, m[i].len, win,
+                                     (uint64_t)(m[i].dst - (uint8_t *)win->addr), m[i].src),
+                         0);
+        } else {
+            cr_assert_eq(s->ops->send(s->ep[0][1], &hdr, m[i].src, m[i].src), 0);
+        }
+    }
+}
+
+static void take_all(struct tpset *s, const struct taken *m, int n)
+{
+    for (int i = 0; i < n; i++) {
+        s->ops->recall(s->tp[0], m[i].src);
+        memset(m[i].src, 0xee, m[i].len);
+        cr_assert_eq(s->ops->detach(s->tp[0], m[i].src), 0);
+        cr_assert_eq(munmap(m[i].src, m[i].len), 0);
+    }
+}
+
+static void expect_all(struct tpset *s, struct taken *m, int n)
+{
+    uint8_t *got = malloc(2u << 20);
+
+    for (int i = 0; i < n; i++) {
+        struct bny_msg *msg = tpset_wait(s, 1, BNY_EV_MSG).msg;
+
+        cr_assert_eq(msg->hdr.seq, (uint32_t)i);
+        if (!m[i].is_put)
+            tpset_read(s, msg, got, 1 << 16, 1);
+        cr_assert_eq(tpset_check(m[i].is_put ? m[i].dst : got, m[i].len, 0, 1, (uint32_t)i), -1,
+                     "message %d", i);
+        s->ops->release(msg);
+    }
+    for (int i = 0; i < n; i++) {
+        const void *cookie = tpset_wait(s, 0, BNY_EV_SENT).cookie;
+        int k = 0;
+
+        while (k < n && m[k].src != cookie)
+            k++;
+        cr_assert_lt(k, n, "SENT comes once");
+        m[k].src = NULL;
+    }
+    cr_assert_eq(tpset_count(s, 0, BNY_EV_DOWN) + tpset_count(s, 1, BNY_EV_DOWN), 0);
+    free(got);
+}
+
+/* The wire may stand still meanwhile: what was on its way arrives as it was, by another queue
+ * pair, and nobody is cut off. */
+Test(verbs_recall, memory_that_is_taken_back_is_not_read)
+{
+    enum { WIN = 1u << 20 };
+    uint8_t *dst = malloc(WIN);
+
+    for (int still = 0; still < (verbs_real_device() ? 1 : 2); still++)
+        for (int lanes = 1; lanes <= 3; lanes++) {
+            struct taken m[] = {
+                { .len = 5000 },
+                { .len = 262144 },
+                { .len = 300000, .is_put = 1, .dst = dst },
+                { .len = 1500000 },
+                { .len = 70000, .is_put = 1, .dst = dst + 400000 },
+                { .len = 70000, .is_put = 1, .dst = dst + 500000 },
+            };
+            struct bny_window win;
+            struct tpset s;
+
+            setenv("BANYAN_VERBS_QPS", lanes == 1 ? "1" : lanes == 2 ? "2" : "3", 1);
+            memset(dst, 0, WIN);
+            verbs_joined(&s, 2);
+            verbs_lanes_joined(&s, (uint32_t)lanes);
+            cr_assert_eq(s.ops->attach(s.tp[1], dst, WIN), 0);
+            cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, WIN, &win), 0);
+            verbs_sim.write_delay = still;
+            start_all(&s, m, 6, &win);
+            take_all(&s, m, 6);
+            verbs_sim.write_delay = 0;
+            expect_all(&s, m, 6);
+            if (!verbs_real_device())
+                cr_assert_eq(bny_counter_read(&s.tp[0]->replaced),
+                             still ? (unsigned)lanes : 0u);
+            cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
+            verbs_left(&s);
+        }
+    unsetenv("BANYAN_VERBS_QPS");
+    free(dst);
+}
+
+/* While its queue pair is being replaced, too. */
+Test(verbs_recall, memory_is_taken_back_while_there_is_no_queue_pair)
+{
+    uint8_t *dst = malloc(200000);
+    struct taken m[] = { { .len = 100000 },
+                         { .len = 200000, .is_put = 1, .dst = dst },
+                         { .len = 1500000 } };
+    struct bny_window win;
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    cr_assert_eq(s.ops->attach(s.tp[1], dst, 200000), 0);
+    cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 200000, &win), 0);
+    verbs_sim.write_delay = 1;
+    start_all(&s, m, 3, &win);
+    verbs_break_pair(&s, 0, 1);
+    s.paused[1] = 1;
+    while (!verbs_conn(&s, 0, 1)->lost)
+        tpset_step(&s);
+    for (int i = 0; i < 20; i++)
+        tpset_step(&s);
+    take_all(&s, m, 3);
+    verbs_sim.write_delay = 0;
+    s.paused[1] = 0;
+    expect_all(&s, m, 3);
+    verbs_left(&s);
+    free(dst);
+}

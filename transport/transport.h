@@ -271,10 +271,11 @@ struct bny_transport_ops {
      * through slots. */
     int (*attach)(struct bny_tp *tp, void *at, size_t bytes);
     int (*detach)(struct bny_tp *tp, void *at);
-    /* After an operation that failed: makes sure that nothing of the peer can write into a
-     * window of ours any more, which may break the connection (DOWN). NULL: window_close does
-     * that by itself. */
-    void (*fence)(struct bny_ep *ep);
+    /* After an operation that failed, before each window_close: from now on that answers
+     * BNY_AGAIN until nothing of the peer can write into this window any more. A peer that does
+     * not look for most of a second is cut off for it (DOWN). NULL: window_close does that by
+     * itself. */
+    void (*fence)(struct bny_ep *ep, const struct bny_window *win);
 };
 
 /* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and

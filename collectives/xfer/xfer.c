@@ -165,7 +165,7 @@ int bny_xfer_close(struct bny_ep *ep, struct bny_xfer *x, int fence)
     if (!x->ours.bytes)
         return 0;
     if (fence && ep->ops->fence)
-        ep->ops->fence(ep);
+        ep->ops->fence(ep, &x->ours);
     if (ep->ops->window_close(ep, &x->ours) == BNY_AGAIN)
         return BNY_AGAIN;
     memset(&x->ours, 0, sizeof x->ours);

@@ -91,6 +91,8 @@ Test(verbs, hostile_immediates_end_the_connection)
         { VB_IMM_FREED_EAGER << 28 | 200, 0, 0, 0, "means nothing" }, /* more than were sent */
         { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" },    /* that slot is free */
         { VB_IMM_FREED_BULK << 28 | 31, 0, 0, 0, "means nothing" },
+        { (uint32_t)VB_IMM_CLOSE << 28 | 1, 0, 0, 0, "not its turn" },
+        { (uint32_t)VB_IMM_CLOSE << 28 | 1, VB_EAGER_STRIDE, 64, 0, "which is not closed" },
     };
 
     for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/err.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -149,4 +150,167 @@ Test(verbs_recall, memory_is_taken_back_while_there_is_no_queue_pair)
     expect_all(&s, m, 3);
     verbs_left(&s);
     free(dst);
+}
+
+/* ---- windows of operations that failed ---- */
+
+/* Of three ranks one dies: the other two go on with each other, whatever they put. */
+Test(verbs_recall, survivors_of_a_failed_operation_keep_each_other)
+{
+    enum { LEN = 200000 };
+    uint8_t *mem[2] = { calloc(1, LEN), calloc(1, LEN) };
+    struct bny_window win[2];
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct tpset s;
+
+    verbs_joined(&s, 3);
+    hdr.kind = BNY_MSG_PUT;
+    hdr.codec_len_raw = LEN;
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(s.ops->attach(s.tp[r], mem[r], LEN), 0);
+        cr_assert_eq(s.ops->window_open(s.ep[r][!r], mem[r], LEN, &win[r]), 0);
+    }
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(s.ops->put(s.ep[r][!r], &hdr, mem[r], LEN, &win[!r], 0, mem[r]), 0);
+    tpset_destroy_rank(&s, 2);
+    for (int r = 0; r < 2; r++)
+        tpset_wait(&s, r, BNY_EV_DOWN);
+    for (int r = 0; r < 2; r++) /* the operation fails */
+        s.ops->recall(s.tp[r], mem[r]);
+    for (int open = 3; open;)
+        for (int r = 0; r < 2; r++) {
+            if (open >> r & 1) {
+                s.ops->fence(s.ep[r][!r], &win[r]);
+                open &= ~((s.ops->window_close(s.ep[r][!r], &win[r]) == 0) << r);
+            }
+            tpset_step(&s);
+        }
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(s.ops->detach(s.tp[r], mem[r]), 0);
+    for (int r = 0; r < 2; r++) {
+        struct bny_hdr after = tpset_hdr(0, 2, 0);
+
+        tpset_eager(&s, r, !r, &after, NULL);
+        while (tpset_count(&s, !r, BNY_EV_MSG) < 2)
+            tpset_step(&s);
+        cr_assert_eq(tpset_count(&s, r, BNY_EV_SENT), 1);
+        cr_assert_eq(tpset_count(&s, r, BNY_EV_DOWN), 0, "a survivor was cut off");
+        cr_assert_eq(bny_counter_read(&s.tp[r]->replaced), 0u);
+    }
+    tpset_close(&s);
+    free(mem[0]);
+    free(mem[1]);
+}
+
+static void put_on(struct tpset *s, uint8_t *src, uint32_t len, const struct bny_window *win)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    int rc;
+
+    hdr.kind = BNY_MSG_PUT;
+    hdr.codec_len_raw = len;
+    rc = s->ops->put(s->ep[0][1], &hdr, src, len, win, 0, src);
+    cr_assert(rc == 0 || rc == BNY_AGAIN || rc == -BANYAN_ENOTSUP, "%s", banyan_last_error());
+    tpset_step(s);
+    while (tpset_count(s, 1, BNY_EV_MSG))
+        s->ops->release(tpset_wait(s, 1, BNY_EV_MSG).msg);
+    s->nevents[0] = 0;
+}
+
+/* Nothing lands after the end of a window, over however many lanes, and whether or not a queue
+ * pair breaks: what it carried is posted again. */
+Test(verbs_recall, a_window_ends_while_queue_pairs_are_replaced)
+{
+    enum { LEN = 300000, ROUNDS = 30 };
+    uint8_t *dst = calloc(1, LEN), *src = calloc(1, LEN);
+    struct bny_window win;
+    struct tpset s;
+
+    setenv("BANYAN_VERBS_QPS", "3", 1);
+    verbs_joined(&s, 2);
+    verbs_lanes_joined(&s, 3);
+    cr_assert_eq(s.ops->attach(s.tp[0], src, LEN), 0);
+    cr_assert_eq(s.ops->attach(s.tp[1], dst, LEN), 0);
+    for (int round = 0; round < ROUNDS && !verbs_iwarp(&s); round++) {
+        uint32_t lane = (uint32_t)round % 4; /* 3: none */
+        struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+        struct vb_lane *c =
+            lane < 3 ? verbs_lane_conn(&s, round & 1, !(round & 1), lane) : NULL;
+
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, LEN, &win), 0);
+        for (int i = 0; i < 5 + round; i++)
+            put_on(&s, src, LEN, &win);
+        if (c)
+            c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
+        do {
+            s.ops->fence(s.ep[1][0], &win);
+            put_on(&s, src, LEN, &win);
+        } while (s.ops->window_close(s.ep[1][0], &win) == BNY_AGAIN);
+        memset(dst, 0xa5, LEN);
+        for (int i = 0; i < 60; i++)
+            put_on(&s, src, LEN, &win);
+        verbs_lanes_joined(&s, 3);
+        for (int i = 0; i < LEN; i++)
+            cr_assert_eq(dst[i], 0xa5, "round %d: a put landed at %d", round, i);
+        cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN) + tpset_count(&s, 1, BNY_EV_DOWN), 0);
+    }
+    unsetenv("BANYAN_VERBS_QPS");
+    verbs_left(&s);
+    free(dst);
+    free(src);
+}
+
+/* Who does not look cannot say that it writes nothing more. */
+Test(verbs_recall, a_peer_that_stands_still_is_cut_off)
+{
+    uint8_t *dst = calloc(1, 8192);
+    struct bny_window win;
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    cr_assert_eq(s.ops->attach(s.tp[1], dst, 8192), 0);
+    cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, 8192, &win), 0);
+    s.paused[0] = 1;
+    do {
+        s.ops->fence(s.ep[1][0], &win);
+        tpset_step(&s);
+    } while (s.ops->window_close(s.ep[1][0], &win) == BNY_AGAIN);
+    verbs_expect_down(&s, 1, "has not answered for");
+    tpset_close(&s);
+    free(dst);
+}
+
+/* More than have numbers are as good until their operation fails. */
+Test(verbs_recall, windows_without_a_number_end_with_the_connection)
+{
+    enum { LEN = 5000, N = VB_WINDOWS + 1 };
+    uint8_t *dst = calloc(1, LEN), *src = calloc(1, LEN);
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_window win[N];
+    struct tpset s;
+
+    verbs_joined(&s, 2);
+    hdr.kind = BNY_MSG_PUT;
+    cr_assert_eq(s.ops->attach(s.tp[0], src, LEN), 0);
+    cr_assert_eq(s.ops->attach(s.tp[1], dst, LEN), 0);
+    for (int i = 0; i < N; i++)
+        cr_assert_eq(s.ops->window_open(s.ep[1][0], dst, LEN, &win[i]), 0);
+    for (int i = 0; i < N; i++) {
+        memset(src, i + 1, LEN);
+        cr_assert_eq(s.ops->put(s.ep[0][1], &hdr, src, LEN, &win[i], 0, src), 0);
+        s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
+        cr_assert(dst[0] == i + 1 && dst[LEN - 1] == i + 1, "window %d", i);
+        tpset_wait(&s, 0, BNY_EV_SENT);
+    }
+    for (int i = 0; i < N; i++) {
+        cr_assert_eq(tpset_count(&s, 1, BNY_EV_DOWN), 0);
+        do {
+            s.ops->fence(s.ep[1][0], &win[i]);
+            tpset_step(&s);
+        } while (s.ops->window_close(s.ep[1][0], &win[i]) == BNY_AGAIN);
+    }
+    verbs_expect_down(&s, 1, "too many windows");
+    tpset_close(&s);
+    free(dst);
+    free(src);
 }

@@ -175,22 +175,27 @@ static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, ui
     return give(p, m, ev);
 }
 
-/* Keys of a region of the peer's, in an eager slot. */
-static void keys_arrived(struct vb_peer *p, uint32_t value, uint32_t bytes)
+/* Keys of a region of the peer's, or the end of a window, in an eager slot. */
+static void told_ahead(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes)
 {
     uint32_t slot = p->eager_next % VB_EAGER_SLOTS;
+    struct vb_closing c;
     struct vb_further f;
 
     if (p->eager_held[slot] || value != slot || bytes != VB_HEAD) {
-        bny_verbs_down(p->e, "writes keys of %u bytes into slot %u, which is not its turn",
-                       bytes, value);
+        bny_verbs_down(p->e, "writes %s of %u bytes into slot %u, which is not its turn",
+                       kind == VB_IMM_KEYS ? "keys" : "the end of a window", bytes, value);
         return;
     }
     memcpy(&f, eager_in(p, slot), sizeof f);
+    memcpy(&c, eager_in(p, slot), sizeof c);
     p->eager_held[slot] = 1;
     p->eager_next++;
     bny_verbs_free_eager(p, slot);
-    bny_verbs_further_arrived(p, &f);
+    if (kind == VB_IMM_KEYS)
+        bny_verbs_further_arrived(p, &f);
+    else
+        bny_verbs_closing_arrived(p->e, &c);
 }
 
 int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes, struct bny_event *ev)
@@ -202,7 +207,8 @@ int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes, struct bn
     case VB_IMM_LONG: return bulk_arrived(p, imm >> 28 == VB_IMM_LONG, value, bytes, ev);
     case VB_IMM_PART: part_arrived(p, value, bytes); return 0;
     case VB_IMM_FAREWELL: p->e->left = 1; return 0;
-    case VB_IMM_KEYS: keys_arrived(p, value, bytes); return 0;
+    case VB_IMM_KEYS:
+    case VB_IMM_CLOSE: told_ahead(p, (enum vb_imm)(imm >> 28), value, bytes); return 0;
     default: return eager_arrived(p, (enum vb_imm)(imm >> 28), value, bytes, ev);
     }
 }
@@ -224,6 +230,7 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
     case VB_IMM_PUT_AGAIN:
     case VB_IMM_FAREWELL:
     case VB_IMM_KEYS:
+    case VB_IMM_CLOSE:
         if (!bny_verbs_lanes_of(imm) && c->peer->waits_first == c->peer->waits_end)
             return bny_verbs_message(c->peer, imm, bytes, ev);
         bny_verbs_wait(c->peer, imm, bytes);

@@ -150,7 +150,8 @@ int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests);
 int bny_verbs_may_have_room(const struct vb_tp *t, uint32_t requests);
 int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n);
 int bny_verbs_post_hello(struct vb_lane *c, const struct vb_hello *h);
-int bny_verbs_tell_further(struct vb_lane *c, const struct vb_further *f); /* or BNY_AGAIN */
+/* In an eager slot, for the transport over there. 0, BNY_AGAIN, or an error. */
+int bny_verbs_tell_ahead(struct vb_lane *c, enum vb_imm kind, const void *what, size_t len);
 int bny_verbs_post(struct vb_lane *c);
 /* An immediate without data. 0, BNY_AGAIN, or an error. */
 int bny_verbs_tell(struct vb_lane *c, enum vb_imm kind, uint32_t value);

@@ -6,8 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/lane.h"
+
+#define CUT_S 0.8 /* for a peer to answer that it puts nothing more */
+_Static_assert(VB_WINDOWS == 32, "bits, and a window is number and generation");
 
 const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
 {
@@ -161,7 +165,7 @@ static int tell_keys(struct vb_ep *e, const struct vb_region *r)
 
     for (uint32_t i = VB_WINDOW_KEYS; i < VB_RAILS; i++)
         f.key[i - VB_WINDOW_KEYS] = r->mr[i] ? r->mr[i]->rkey : 0;
-    return bny_verbs_tell_further(e->conn, &f);
+    return bny_verbs_tell_ahead(e->conn, VB_IMM_KEYS, &f, sizeof f);
 }
 
 #define OWED_MAX 4 /* regions whose keys are told when a connection opens */
@@ -202,7 +206,9 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *r = bny_verbs_region(t, addr, bytes);
+    struct vb_windows *w = &((struct vb_ep *)ep)->windows;
     uint64_t keys[VB_WINDOW_KEYS];
+    uint32_t n = 0, slot = VB_NO_NUMBER;
     int further;
 
     if (!r)
@@ -212,14 +218,24 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
         return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
     for (uint32_t i = 0; i < VB_WINDOW_KEYS; i++)
         keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
+    if (~w->open) {
+        n = (uint32_t)__builtin_ctz(~w->open);
+        slot = n + w->generation[n] * VB_WINDOWS;
+        w->open |= 1u << n;
+    }
     /* as struct vb_keys: where there is one rail, offset is 0 */
     *out = (struct bny_window){ .addr = (uintptr_t)addr,
                                 .bytes = bytes,
                                 .segment = further ? r->number + 1 : 0,
+                                .slot = slot,
                                 .key = keys[0] | keys[1] << 32,
                                 .offset = keys[2] | keys[3] << 32 };
-    ((struct vb_ep *)ep)->windows++;
     return 0;
+}
+
+static uint32_t number_of(const struct bny_window *win)
+{
+    return win->slot % VB_WINDOWS;
 }
 
 /* The key stays valid as long as the region is registered. After an operation that ended well
@@ -227,6 +243,90 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
  * one that failed the caller fences. */
 int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
 {
-    ((struct vb_ep *)ep)->windows--;
+    struct vb_ep *e = (struct vb_ep *)ep;
+    struct vb_windows *w = &e->windows;
+    uint32_t n = number_of(win), bit = 1u << n;
+
+    if (win->slot == VB_NO_NUMBER)
+        return 0;
+    if (w->closing & ~w->closed & bit && e->conn && !e->conn->dead)
+        return BNY_AGAIN;
+    w->generation[n] += (w->closing & bit) != 0;
+    w->open &= ~bit;
+    w->closing &= ~bit;
+    w->asked &= ~bit;
+    w->closed &= ~bit;
     return 0;
+}
+
+/* ---- windows of operations that failed ---- */
+
+/* The key of a region cannot be taken back alone, so the peer is asked to put nothing more.
+ * Who does not answer is kept out by the end of the queue pair; before the operation gives its
+ * memory up (CLOSE_NS of collectives/engine/open.c). */
+void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win)
+{
+    struct vb_ep *e = (struct vb_ep *)ep;
+    struct vb_windows *w = &e->windows;
+    uint32_t n = number_of(win), bit = 1u << n;
+    struct vb_closing ask = { .window = win->slot };
+
+    if (!e->conn || e->conn->dead)
+        return;
+    if (win->slot == VB_NO_NUMBER) {
+        bny_verbs_down(e, "was cut off after an operation that failed, so that it writes "
+                          "nothing more: too many windows were open to ask it");
+        return;
+    }
+    if (!(w->closing & bit))
+        w->cut_ns[n] = bny_deadline_in(CUT_S);
+    w->closing |= bit;
+    if (e->left) /* it says so behind all that it put */
+        w->closed |= bit;
+    if (!(w->asked & bit) && e->state == VB_OPEN &&
+        bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &ask, sizeof ask) == 0)
+        w->asked |= bit;
+    if (!(w->closed & bit) && bny_deadline_passed(w->cut_ns[n]))
+        bny_verbs_down(e,
+                       "was cut off after an operation that failed, so that it writes "
+                       "nothing more: it has not answered for %.1f s",
+                       CUT_S);
+}
+
+int bny_verbs_window_is_open(const struct vb_ep *e, const struct bny_window *win)
+{
+    uint32_t ahead = win->slot / VB_WINDOWS - e->windows.shut[number_of(win)];
+
+    return win->slot == VB_NO_NUMBER ||
+           ahead % (UINT32_MAX / VB_WINDOWS + 1) <= UINT32_MAX / VB_WINDOWS / 2;
+}
+
+void bny_verbs_answer_closing(struct vb_ep *e)
+{
+    struct vb_windows *w = &e->windows;
+
+    for (uint32_t m = w->answers_due; m && e->state == VB_OPEN; m &= m - 1) {
+        uint32_t n = (uint32_t)__builtin_ctz(m);
+        struct vb_closing c = { .window = n + (w->shut[n] - 1) * VB_WINDOWS, .answer = 1 };
+
+        if (bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &c, sizeof c) != 0)
+            return;
+        w->answers_due &= ~(1u << n);
+    }
+}
+
+void bny_verbs_closing_arrived(struct vb_ep *e, const struct vb_closing *c)
+{
+    struct vb_windows *w = &e->windows;
+    uint32_t n = c->window % VB_WINDOWS, generation = c->window / VB_WINDOWS, bit = 1u << n;
+
+    if (!c->answer) {
+        w->shut[n] = generation + 1;
+        w->answers_due |= bit;
+    } else if (w->asked & bit &&
+               w->generation[n] % (UINT32_MAX / VB_WINDOWS + 1) == generation) {
+        w->closed |= bit;
+    } else {
+        bny_verbs_down(e, "answers about window %u, which is not closed", n);
+    }
 }

@@ -279,8 +279,9 @@ static int write_slot(struct vb_lane *c, struct vb_sent s, uint64_t at, char *me
         s.sge[s.nsge++] = (struct ibv_sge){ .addr = (uintptr_t)user,
                                             .length = len,
                                             .lkey = region->mr[c->rail->index]->lkey };
-    bny_counter_add(&c->t->tp.messages,
-                    s.imm >> 28 != VB_IMM_PART && s.imm >> 28 != VB_IMM_KEYS);
+    bny_counter_add(&c->t->tp.messages, s.imm >> 28 != VB_IMM_PART &&
+                                            s.imm >> 28 != VB_IMM_KEYS &&
+                                            s.imm >> 28 != VB_IMM_CLOSE);
     bny_counter_add(&c->t->tp.wire_bytes, len);
     bny_verbs_record(c, s);
     return s.stripes ? bny_verbs_post_lanes(c, s.stripes) : bny_verbs_post(c);
@@ -354,16 +355,17 @@ static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *
     return write_slot(c, s, (uint64_t)slot * VB_EAGER_STRIDE, mem, skip, hdr->len, NULL, NULL);
 }
 
-int bny_verbs_tell_further(struct vb_lane *c, const struct vb_further *f)
+int bny_verbs_tell_ahead(struct vb_lane *c, enum vb_imm kind, const void *what, size_t len)
 {
     uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS;
     char *mem = eager_out(c->peer, slot);
 
     if (eager_full(c->peer) || !bny_verbs_has_room(c, 1))
         return BNY_AGAIN;
-    memcpy(mem, f, sizeof *f);
+    BNY_ASSERT(len <= VB_HEAD);
+    memcpy(mem, what, len);
     c->peer->eager_sent++;
-    return write_slot(c, (struct vb_sent){ .imm = (uint32_t)VB_IMM_KEYS << 28 | slot },
+    return write_slot(c, (struct vb_sent){ .imm = (uint32_t)kind << 28 | slot },
                       (uint64_t)slot * VB_EAGER_STRIDE, mem, 0, 0, NULL, NULL);
 }
 
@@ -534,6 +536,8 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
+    if (!bny_verbs_window_is_open((struct vb_ep *)ep, win))
+        return -BANYAN_ENOTSUP;
     if (eager_full(c->peer) || !bny_verbs_has_room(c, 2 + len / t->max_msg))
         return BNY_AGAIN;
     mr = region ? region->mr[c->rail->index] : NULL;

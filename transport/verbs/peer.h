@@ -85,6 +85,10 @@ void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes);
 void bny_verbs_further_arrived(struct vb_peer *p, const struct vb_further *f); /* checks it */
 int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n);
 
+/* mem.c */
+void bny_verbs_closing_arrived(struct vb_ep *e, const struct vb_closing *c); /* checks it */
+void bny_verbs_answer_closing(struct vb_ep *e); /* as far as there is room to send */
+
 /* path.c */
 int bny_verbs_push_longs(struct vb_peer *p);
 

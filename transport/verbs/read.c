@@ -37,6 +37,8 @@ void bny_verbs_free_eager(struct vb_peer *p, uint32_t slot)
 /* Tells the peer which slots are free again. */
 void bny_verbs_tell_credits(struct vb_peer *p)
 {
+    if (p->e->windows.answers_due)
+        bny_verbs_answer_closing(p->e);
     if (p->eager_released - p->eager_told >= VB_EAGER_REPORT &&
         bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, p->eager_released & 0xffffff) == 0)
         p->eager_told = p->eager_released;

@@ -443,17 +443,6 @@ static void verbs_disarm(struct bny_tp *tp)
     t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
 }
 
-/* Only the end of the queue pair keeps the peer's writes out: the key of a region cannot be
- * taken back alone. */
-static void verbs_fence(struct bny_ep *ep)
-{
-    struct vb_ep *e = (struct vb_ep *)ep;
-
-    if (e->windows > 0 && e->conn && !e->conn->dead)
-        bny_verbs_down(
-            e, "was cut off after an operation that failed, so that it writes nothing more");
-}
-
 const struct bny_transport_ops bny_verbs_ops = {
     .name = "verbs",
     .caps = BNY_TP_PUT | BNY_TP_ATTACH,
@@ -480,5 +469,5 @@ const struct bny_transport_ops bny_verbs_ops = {
     .disarm = verbs_disarm,
     .attach = bny_verbs_attach,
     .detach = bny_verbs_detach,
-    .fence = verbs_fence,
+    .fence = bny_verbs_fence,
 };

@@ -76,8 +76,10 @@
 #define VB_RAILS        8u   /* devices of a rank, at most: an address has room for so many */
 #define VB_WINDOW_KEYS  4u   /* that a window has room for: further ones are told before */
 #define VB_FURTHER      256u /* regions whose further keys a peer keeps */
-#define VB_LANES        16u  /* queue pairs to a peer, at most: bits of an immediate */
-#define VB_LANES_AT     12u  /* where they begin in its value */
+#define VB_WINDOWS      32u  /* that are open to a peer at a time and have numbers, at most */
+#define VB_NO_NUMBER    UINT32_MAX
+#define VB_LANES        16u /* queue pairs to a peer, at most: bits of an immediate */
+#define VB_LANES_AT     12u /* where they begin in its value */
 #define VB_LANE_BYTES   8192u
 /* registered for a peer, at most */
 #define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
@@ -114,10 +116,10 @@
  * header says. */
 #define VB_APART_MIN 8193u
 
-/* Values, 28 bits. KEYS: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN: what the
- * header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of started.
- * FREED_EAGER, TAKEN: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot,
- * lanes
+/* Values, 28 bits. KEYS, CLOSE: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN:
+ * what the header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of
+ * started. FREED_EAGER, TAKEN: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
+ * PART: slot, lanes
  * << 12. STRIPE: 0. */
 enum vb_imm {
     VB_IMM_EAGER = 1,
@@ -131,7 +133,8 @@ enum vb_imm {
     VB_IMM_PUT_AGAIN,
     VB_IMM_STRIPE,
     VB_IMM_KEYS,
-    VB_IMM_TAKEN
+    VB_IMM_TAKEN,
+    VB_IMM_CLOSE
 };
 
 enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* how connections are made: rdma_cm, or desk.c */
@@ -161,6 +164,13 @@ _Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 60, "wire format");
  * window onto it, in an eager slot. The window has the region's number + 1 as its segment. */
 struct vb_further {
     uint32_t region, key[VB_RAILS - VB_WINDOW_KEYS];
+};
+
+/* A window of an operation that failed, in an eager slot: whoever puts to it stops and answers;
+ * what it put is here when its answer is, as messages arrive in order. */
+struct vb_closing {
+    uint32_t window; /* number | generation << 5 */
+    uint32_t answer;
 };
 
 /* Private data of the connection request, and of its acceptance. */
@@ -262,6 +272,16 @@ struct vb_rail { /* a device's port */
     char at[80]; /* "mlx5_0 port 1" */
 };
 
+/* Windows of ours, by number, and of the peer's. A number's generation grows with each window
+ * that was closed while the peer might still put. */
+struct vb_windows {
+    uint32_t open, closing, asked, closed; /* bits; closing: fenced; closed: the peer says so */
+    uint32_t generation[VB_WINDOWS];
+    uint64_t cut_ns[VB_WINDOWS]; /* of closing ones: the peer is waited for until then */
+    uint32_t shut[VB_WINDOWS];   /* of the peer's: the first generation that may be put to */
+    uint32_t answers_due;        /* bits */
+};
+
 /* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about
  * them count. */
 struct vb_ep {
@@ -287,11 +307,11 @@ struct vb_ep {
     struct vb_lane *conn,
         *trial; /* trial: our attempt to make one, or to replace its queue pair */
     uint64_t deadline_ns, again_ns;
-    uint32_t busy;                 /* times in a row that the peer was busy */
-    int patient;                   /* the deadline passed in silence, which is waited out */
-    char broke[300];               /* why the queue pair is being replaced */
-    int claimed;                   /* connect() was called */
-    int windows;                   /* open ones */
+    uint32_t busy;   /* times in a row that the peer was busy */
+    int patient;     /* the deadline passed in silence, which is waited out */
+    char broke[300]; /* why the queue pair is being replaced */
+    int claimed;     /* connect() was called */
+    struct vb_windows windows;
     int left, farewell_sent, gone; /* gone: the connection was ended by the peer */
     int down;                      /* 1: to be reported, 2: was */
     char reason[460];
@@ -514,5 +534,8 @@ void bny_verbs_regions_free(struct vb_tp *t);
 void bny_verbs_tell_owed(struct vb_ep *e); /* keys, when the first lane opens */
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out);
 int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win);
+void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win);
+/* May it be put to? Not after the peer has told that it closes it. */
+int bny_verbs_window_is_open(const struct vb_ep *e, const struct bny_window *win);
 
 #endif

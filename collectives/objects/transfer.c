@@ -34,8 +34,8 @@ void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg)
     bny_store_stir(st);
 }
 
-/* Bytes of the first message that have been placed, 0: none yet, or an error: the transport's, or
- * -BANYAN_EPROTO where they make no sense. */
+/* Bytes of the first message that have been placed, 0: none yet, or an error: the transport's,
+ * or -BANYAN_EPROTO where they make no sense. */
 static long place(struct bny_entry *e, const struct bny_msg *msg)
 {
     struct bny_msg *first = e->incoming.first;

@@ -13,10 +13,10 @@
 #include "base/rng.h"
 #include "tests/support/tpset.h"
 
-#define RANKS    4   /* at most */
-#define MESSAGES 120 /* per ordered pair */
-#define LONGEST  200000u
-#define HELD_MAX 3
+#define RANKS       4   /* at most */
+#define MESSAGES    120 /* per ordered pair */
+#define HELD_MAX    3
+#define LONGEST(ep) (3 * (ep)->slot_max) /* of a send: several slots */
 
 struct param {
     int index, ranks;
@@ -94,7 +94,7 @@ static struct criterion_test_params traffic_params(void)
 
 static uint32_t length_of(struct traffic *t, const struct bny_ep *ep, int how)
 {
-    uint32_t max = how == 0 ? ep->eager_max : how == 1 ? ep->slot_max : LONGEST;
+    uint32_t max = how == 0 ? ep->eager_max : how == 1 ? ep->slot_max : LONGEST(ep);
     uint64_t dice = bny_rng_below(&t->rng, 8);
 
     if (dice == 0)

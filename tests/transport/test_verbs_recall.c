@@ -29,7 +29,7 @@ static uint8_t *pages(size_t bytes)
 static void start_all(struct tpset *s, struct taken *m, int n, const struct bny_window *win)
 {
     for (int i = 0; i < n; i++) {
-        struct bny_hdr hdr = tpset_hdr(0, (uint32_t)i, m[i].len);
+        struct bny_hdr hdr = tpset_hdr(i % BNY_CHANNELS, (uint32_t)i, m[i].len);
 
         m[i].src = pages(m[i].len);
         cr_assert_eq(s->ops->attach(s->tp[0], m[i].src, m[i].len), 0);

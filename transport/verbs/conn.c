@@ -98,9 +98,11 @@ static void memory_free(struct vb_lane *c)
 static void end_longs(struct vb_lane *c, struct vb_peer *p)
 {
     while (p->longs_done != p->longs_queued) {
-        const struct vb_long *l = &p->longs[p->longs_done++ % VB_LONGS];
+        const struct vb_long *l = &p->longs[p->longs_done++ % VB_WAITING];
 
         free(l->own);
+        if (l->is_short)
+            continue;
         c->sent[c->posted++ % VB_SENDS] = (struct vb_sent){ .cookie = l->cookie, .tells = 1 };
     }
 }

@@ -325,6 +325,21 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
                     ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
 }
 
+/* Messages of a channel keep their order: is one of this channel still waiting for slots? */
+static int is_behind(const struct vb_peer *p, uint32_t chan)
+{
+    for (uint32_t i = p->longs_done; i != p->longs_queued; i++)
+        if (p->longs[i % VB_WAITING].hdr.chan == chan)
+            return 1;
+    return 0;
+}
+
+/* Of long messages; what is reserved may follow them all the same. */
+static int is_full(const struct vb_peer *p)
+{
+    return p->longs_queued - p->longs_done >= VB_LONGS;
+}
+
 static int eager_full(const struct vb_peer *p)
 {
     return p->eager_sent - p->eager_freed >= VB_EAGER_SLOTS ||
@@ -339,7 +354,7 @@ static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *
     uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
     char *mem = eager_out(c->peer, slot);
 
-    if (eager_full(c->peer) || !bny_verbs_has_room(c, 1))
+    if (eager_full(c->peer) || is_behind(c->peer, hdr->chan) || !bny_verbs_has_room(c, 1))
         return BNY_AGAIN;
     if (!lanes && known_shape(c->peer, hdr, &value)) {
         s.imm = (uint32_t)VB_IMM_AGAIN << 28 | value;
@@ -406,7 +421,7 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     if (!c)
         return rc;
     /* a reservation holds room for its request: commit never fails for want of it */
-    if (!bny_verbs_has_room(c, VB_BULK_SLOTS))
+    if (!bny_verbs_has_room(c, VB_BULK_SLOTS) || is_full(c->peer))
         return BNY_AGAIN;
     rc = take_bulk(c->peer, &k);
     if (rc)
@@ -414,6 +429,22 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     *slot = (struct bny_slot){
         .mem = bulk_out(c->peer, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c
     };
+    return 0;
+}
+
+/* The slot is free again: those before it may need it. */
+static int commit_later(struct vb_peer *p, const struct bny_slot *slot,
+                        const struct bny_hdr *hdr)
+{
+    char *own = malloc(hdr->len ? hdr->len : 1);
+
+    if (!own)
+        return bny_fail(BANYAN_ENOMEM, "verbs: no memory for a message that waits for another");
+    memcpy(own, slot->mem, hdr->len);
+    p->bulk_busy &= ~(1u << slot->index);
+    BNY_ASSERT(p->longs_queued - p->longs_done < VB_WAITING);
+    p->longs[p->longs_queued++ % VB_WAITING] =
+        (struct vb_long){ .hdr = *hdr, .buf = own, .own = own, .is_short = 1 };
     return 0;
 }
 
@@ -426,6 +457,8 @@ int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_
         return bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer);
     if (hdr->len > slot->cap)
         return bny_fail(BANYAN_EINVAL, "verbs: %u bytes in a slot of %u", hdr->len, slot->cap);
+    if (is_behind(c->peer, hdr->chan))
+        return commit_later(c->peer, slot, hdr);
     return write_bulk(c, VB_IMM_BULK, slot->index, hdr, hdr->len, NULL, NULL, 0, NULL);
 }
 
@@ -456,21 +489,28 @@ static int write_user(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
     return write_bulk(c, kind, slot, hdr, len, region ? buf : NULL, region, tells, cookie);
 }
 
+static enum vb_imm kind_of(const struct vb_long *l)
+{
+    if (l->is_short)
+        return VB_IMM_BULK;
+    return l->off ? VB_IMM_PART : VB_IMM_LONG;
+}
+
 /* Sends pieces of long messages, one message after the other, as far as credits go. They leave
  * half of the slots to others: a receiver that holds a long message must still hear what it
  * waits for. */
 int bny_verbs_push_longs(struct vb_peer *p)
 {
     while (p->longs_done != p->longs_queued) {
-        struct vb_long *l = &p->longs[p->longs_done % VB_LONGS];
+        struct vb_long *l = &p->longs[p->longs_done % VB_WAITING];
         uint32_t len = l->hdr.len - l->off < VB_SLOT_MAX ? l->hdr.len - l->off : VB_SLOT_MAX, k;
         int last = l->off + len == l->hdr.len, rc;
 
-        if (__builtin_popcount(p->bulk_busy) >= (int)VB_BULK_SLOTS / 2 ||
+        if ((!l->is_short && __builtin_popcount(p->bulk_busy) >= (int)VB_BULK_SLOTS / 2) ||
             !bny_verbs_has_room(p->first, 1 + VB_BULK_SLOTS) || take_bulk(p, &k) != 0)
             return 0;
-        rc = write_user(p->first, l->off ? VB_IMM_PART : VB_IMM_LONG, k, &l->hdr,
-                        l->buf + (l->off - l->from), len, last, l->cookie);
+        rc = write_user(p->first, kind_of(l), k, &l->hdr, l->buf + (l->off - l->from), len,
+                        last && !l->is_short, l->cookie);
         if (last) {
             free(l->own);
             l->own = NULL;
@@ -496,13 +536,13 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     if (!c)
         return rc;
     if (hdr->len > ep->slot_max) {
-        if (c->peer->longs_queued - c->peer->longs_done == VB_LONGS)
+        if (is_full(c->peer))
             return BNY_AGAIN;
-        c->peer->longs[c->peer->longs_queued++ % VB_LONGS] =
+        c->peer->longs[c->peer->longs_queued++ % VB_WAITING] =
             (struct vb_long){ .hdr = *hdr, .buf = buf, .cookie = cookie };
         return bny_verbs_push_longs(c->peer);
     }
-    if (!bny_verbs_has_room(c, 1 + VB_BULK_SLOTS))
+    if (is_behind(c->peer, hdr->chan) || !bny_verbs_has_room(c, 1 + VB_BULK_SLOTS))
         return BNY_AGAIN;
     rc = take_bulk(c->peer, &k);
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
@@ -538,7 +578,8 @@ int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src,
         return rc;
     if (!bny_verbs_window_is_open((struct vb_ep *)ep, win))
         return -BANYAN_ENOTSUP;
-    if (eager_full(c->peer) || !bny_verbs_has_room(c, 2 + len / t->max_msg))
+    if (eager_full(c->peer) || is_behind(c->peer, hdr->chan) ||
+        !bny_verbs_has_room(c, 2 + len / t->max_msg))
         return BNY_AGAIN;
     mr = region ? region->mr[c->rail->index] : NULL;
     if (!mr && len)

@@ -14,6 +14,7 @@ struct vb_long { /* a message longer than a slot, on its way out */
     uint32_t off;
     char *own; /* a copy of buf, from there on, as its owner took it back; or NULL */
     uint32_t from;
+    int is_short; /* what was committed behind a long one of its channel: in `own` */
 };
 
 struct vb_arrival { /* an immediate that waits for stripes, or behind one that does */
@@ -37,7 +38,7 @@ struct vb_peer {
     uint32_t eager_most; /* sent and not taken, at most; VB_EAGER_SLOTS: taking is not told */
     uint32_t bulk_busy;  /* bits: the peer's slot is taken, by a message or a reservation */
     const void *lent[VB_BULK_SLOTS]; /* cookie of the user's memory that is written there */
-    struct vb_long longs[VB_LONGS];
+    struct vb_long longs[VB_WAITING];
     uint32_t longs_queued, longs_done;
     /* receiving */
     struct bny_hdr shapes_in[VB_SHAPES];

@@ -196,7 +196,7 @@ static void recall_lane(struct vb_lane *c, const void *cookie)
 static void recall_longs(struct vb_peer *p, const void *cookie)
 {
     for (uint32_t i = p->longs_done; i != p->longs_queued; i++) {
-        struct vb_long *l = &p->longs[i % VB_LONGS];
+        struct vb_long *l = &p->longs[i % VB_WAITING];
 
         if (l->cookie != cookie || l->own)
             continue;

@@ -23,7 +23,8 @@
  * short there are fewer requests than slots, and a count of what was taken is told, too
  * (depth.c).
  *
- * Messages of all channels arrive in the order in which they were sent.
+ * Messages arrive in the order in which they were sent, but that those of other channels may
+ * pass one that is longer than a slot and waits for slots.
  *
  * Rails and lanes. A rank may use several devices (rails: rail i of one rank joins rail i of
  * the other) and several queue pairs on each (BANYAN_VERBS_QPS). A lane is the connection of
@@ -94,9 +95,11 @@
 #define VB_WR_RECV    (1ull << 63) /* wr_id: of receive requests, with the note */
 #define VB_WR_HELLO   (1ull << 62)
 #define VB_LONG_MAX   (1u << 30)
-#define VB_LONGS      8u   /* they fit into the spare requests: conn_close() */
-#define VB_GIDS       8    /* of a port that its peers are told, at most */
-#define VB_INLINE     220u /* asked for; what the device gives is read back */
+#define VB_LONGS      8u /* they fit into the spare requests: conn_close() */
+#define VB_WAITING                                                                             \
+    (VB_LONGS + VB_BULK_SLOTS) /* with what was reserved, and committed behind them */
+#define VB_GIDS   8            /* of a port that its peers are told, at most */
+#define VB_INLINE 220u         /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
 #define VB_JOIN_S 15.0
 /* Incoming connections that have not proven themselves, of a rank among so many: each takes

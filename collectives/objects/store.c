@@ -171,7 +171,7 @@ int bny_entry_room(struct bny_entry *e, uint64_t bytes)
                     (unsigned long long)st->limit, hex, (unsigned long long)most->bytes);
 }
 
-static void release_incoming(struct bny_entry *e)
+void bny_entry_forget_incoming(struct bny_entry *e)
 {
     bny_msg_list_release(&e->store->world->held, &e->incoming);
     bny_link_out(&e->moving);
@@ -184,7 +184,7 @@ void bny_entry_want(struct bny_entry *e, int bad)
 {
     struct bny_obj_wire m = { .name = e->node.name, .rank = bad, .owner = -1 };
 
-    release_incoming(e);
+    bny_entry_forget_incoming(e);
     e->source = -1;
     e->number = m.number = ++e->store->numbers;
     m.bytes = e->data ? e->bytes : 0;
@@ -234,7 +234,7 @@ void bny_entry_end(struct bny_entry *e, int code)
     bny_names_remove(table_of(e), &e->node);
     e->state = BNY_ENTRY_DEAD;
     e->code = code;
-    release_incoming(e);
+    bny_entry_forget_incoming(e);
     bny_sum_stop(e->sum);
     if (e->partial || !e->data || e->have < e->bytes)
         bny_transfers_end(e);

@@ -246,6 +246,8 @@ void bny_entry_yield(struct bny_entry *e);
 void bny_entry_drop(struct bny_entry *e);
 /* Frees a dead one that nobody uses. */
 void bny_entry_reap(struct bny_entry *e);
+/* What has come and is not taken is dropped. */
+void bny_entry_forget_incoming(struct bny_entry *e);
 /* Asks its home for a source; bad: the former one, which does not serve, or -1. */
 void bny_entry_want(struct bny_entry *e, int bad);
 void bny_future_add(struct bny_future *f, struct bny_entry *e);

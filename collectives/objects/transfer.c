@@ -76,8 +76,7 @@ static int take(struct bny_entry *e)
         }
     }
     if (n < 0) {
-        bny_msg_list_release(&st->world->held, &e->incoming);
-        e->taken = 0;
+        bny_entry_forget_incoming(e);
         if (n == -BANYAN_ERANKDEAD) {
             /* This process knows first. All that follows from a death waits for the view. */
         } else if (e->partial) {
@@ -301,11 +300,8 @@ void bny_transfers_deaths(struct bny_store *st)
     for (struct bny_link *l = st->all.next; l && l != &st->all; l = l->next) {
         struct bny_entry *e = BNY_LINK_OF(l, struct bny_entry, link);
 
-        if (e->source < 0 || !st->dead[e->source])
-            continue;
-        bny_msg_list_release(&st->world->held, &e->incoming);
-        bny_link_out(&e->moving);
-        e->taken = 0;
+        if (e->source >= 0 && st->dead[e->source])
+            bny_entry_forget_incoming(e);
     }
 }
 

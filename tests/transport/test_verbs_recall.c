@@ -152,6 +152,57 @@ Test(verbs_recall, memory_is_taken_back_while_there_is_no_queue_pair)
     free(dst);
 }
 
+/* ---- farewells ---- */
+
+/* Neither is lost that waits for slots when its sender says goodbye and goes: a long message,
+ * and one that was committed behind it. */
+Test(verbs_recall, what_waits_for_slots_comes_before_a_farewell)
+{
+    enum { LONG = 3 << 20, SHORT = 1000 };
+    struct bny_hdr hdr[2] = { tpset_hdr(0, 0, LONG), tpset_hdr(0, 1, SHORT) };
+    uint8_t *src = malloc(LONG), *got = malloc(LONG);
+    struct bny_slot slot;
+    struct tpset s;
+    int heard = 0, rc;
+
+    verbs_joined(&s, 2);
+    tpset_fill(src, LONG, 0, 1, 0);
+    cr_assert_eq(s.ops->reserve(s.ep[0][1], SHORT, &slot), 0);
+    cr_assert_eq(s.ops->send(s.ep[0][1], &hdr[0], src, src), 0);
+    tpset_fill(slot.mem, SHORT, 0, 1, 1);
+    cr_assert_eq(s.ops->commit(s.ep[0][1], &slot, &hdr[1]), 0);
+    s.paused[1] = 1;
+    for (int i = 0; i < 50; i++) { /* the receiver computes */
+        cr_assert_eq(s.ops->farewell(s.tp[0]), BNY_AGAIN);
+        tpset_step(&s);
+    }
+    s.paused[1] = 0;
+    do {
+        rc = s.ops->farewell(s.tp[0]);
+        cr_assert(rc == 0 || rc == BNY_AGAIN);
+        tpset_step(&s);
+        if (tpset_count(&s, 1, BNY_EV_MSG)) {
+            struct bny_msg *msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+
+            cr_assert_eq(msg->hdr.seq, (uint32_t)heard);
+            tpset_read(&s, msg, got, 1 << 16, 1);
+            cr_assert_eq(tpset_check(got, msg->hdr.len, 0, 1, msg->hdr.seq), -1);
+            s.ops->release(msg);
+            heard++;
+        }
+    } while (rc);
+    tpset_destroy_rank(&s, 0);
+    for (; heard < 2; heard++) {
+        struct bny_msg *msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+
+        cr_assert_eq(msg->hdr.seq, (uint32_t)heard);
+        s.ops->release(msg);
+    }
+    tpset_close(&s);
+    free(src);
+    free(got);
+}
+
 /* ---- windows of operations that failed ---- */
 
 /* Of three ranks one dies: the other two go on with each other, whatever they put. */

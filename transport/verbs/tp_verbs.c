@@ -306,6 +306,12 @@ static int lanes_busy(const struct vb_ep *e)
     return 0;
 }
 
+/* Does something wait for slots that the peer may still free? */
+static int is_sending(const struct vb_ep *e)
+{
+    return !e->left && e->conn->peer->longs_done != e->conn->peer->longs_queued;
+}
+
 /* The farewell goes behind everything sent; when its completion is here, the peer's device has
  * all of it. */
 static int verbs_farewell(struct bny_tp *tp)
@@ -321,7 +327,8 @@ static int verbs_farewell(struct bny_tp *tp)
             waiting++; /* what its next queue pair must carry */
         if (!e || e->state != VB_OPEN || !e->conn)
             continue;
-        if (!e->farewell_sent && bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
+        if (!e->farewell_sent && !is_sending(e) &&
+            bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
             e->farewell_sent = 1;
         /* Who said goodbye need not take ours, but may still look: others keep it. */
         waiting += e->state == VB_OPEN && !e->left &&

@@ -96,10 +96,10 @@
 #define VB_WR_HELLO   (1ull << 62)
 #define VB_LONG_MAX   (1u << 30)
 #define VB_LONGS      8u /* they fit into the spare requests: conn_close() */
-#define VB_WAITING                                                                             \
-    (VB_LONGS + VB_BULK_SLOTS) /* with what was reserved, and committed behind them */
-#define VB_GIDS   8            /* of a port that its peers are told, at most */
-#define VB_INLINE 220u         /* asked for; what the device gives is read back */
+/* with what was reserved, and committed behind them; power of two */
+#define VB_WAITING (VB_LONGS + VB_BULK_SLOTS)
+#define VB_GIDS    8    /* of a port that its peers are told, at most */
+#define VB_INLINE  220u /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
 #define VB_JOIN_S 15.0
 /* Incoming connections that have not proven themselves, of a rank among so many: each takes
@@ -122,8 +122,7 @@
 /* Values, 28 bits. KEYS, CLOSE: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN:
  * what the header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of
  * started. FREED_EAGER, TAKEN: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
- * PART: slot, lanes
- * << 12. STRIPE: 0. */
+ * PART: slot, lanes << 12. STRIPE: 0. */
 enum vb_imm {
     VB_IMM_EAGER = 1,
     VB_IMM_BULK,

@@ -41,6 +41,11 @@ def between(a, b):
     return " ".join([f"{h}:{','.join(map(str, b))}" for h in a] + [f"{h}:{','.join(map(str, a))}" for h in b])
 
 
+def one_way(a, b):
+    """a's packets do not reach b."""
+    return " ".join(f"{h}:{','.join(map(str, b))}" for h in a)
+
+
 def train(hosts, cut, after=4000, lasts=0, silent=2, epochs=60, **env):
     """Exit statuses by rank, and what was said. The cluster ends what is left of a run."""
     with tempfile.TemporaryDirectory() as folder:
@@ -59,6 +64,11 @@ RUNS = {
     "three parts": ((5, between([0, 1], [2, 3, 4]) + " 2:0,1,3,4 3:2 4:2"), {}),
     "heals": ((5, between([0, 3, 4], [1, 2])), {"lasts": 2, "silent": 10}),
     "two alone": ((4, between([1], [3])), {}),
+    # One way only: what the others send still arrives.
+    "few do not hear": ((5, one_way([0, 3, 4], [1, 2])), {}),
+    # One host misses four, whom the rest reach: that one is left out.
+    "one misses many": ((7, between([1], [3, 4, 5, 6])), {"silent": 5}),
+    "one is deaf to many": ((7, one_way([3, 4, 5, 6], [1])), {}),
 }
 
 
@@ -116,6 +126,17 @@ class Cut(unittest.TestCase):
         self.assertEqual([status[0], status[2]], [0, 0], said)
         self.assertGreaterEqual(status[1] + status[3], 1, said)
         self.right(said)
+
+    def test_a_minority_that_does_not_hear(self):
+        status, said = self.ended("few do not hear")
+        self.assertEqual(status, {0: 0, 1: 1, 2: 1, 3: 0, 4: 0}, said)
+        self.right(said)
+
+    def test_one_that_misses_many(self):
+        for name in ("one misses many", "one is deaf to many"):
+            status, said = self.ended(name)
+            self.assertEqual(status, {0: 0, 1: 1, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0}, name + said)
+            self.right(said)
 
 
 if __name__ == "__main__":

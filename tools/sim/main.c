@@ -100,21 +100,36 @@ static int went_on_apart(void)
     return 0;
 }
 
-/* One split that lasts for longer than silence may, and nothing else: its larger part goes on.
- */
+/* One split that lasts for longer than silence may (half as long again where many hosts are
+ * missed, from when the kernel gave up), and nothing else: its larger part goes on. */
 static int larger_part_failed(void)
 {
     const struct sim_fault *f = &faults[0];
     int size[2] = { 0, 0 }, larger;
 
-    if (nfaults != 1 || f->kind != SIM_SPLIT || f->bridge >= 0 ||
-        f->for_ns < 6 * (uint64_t)SIM_S)
+    if (nfaults != 1 || (f->kind != SIM_SPLIT && f->kind != SIM_ONEWAY) || f->bridge >= 0 ||
+        f->for_ns < 12 * (uint64_t)SIM_S)
         return 0;
     for (int r = 0; r < sim_nranks; r++)
         size[sim_fault_part(f, r)]++;
     larger = size[0] == size[1] ? sim_fault_part(f, 0) : size[1] > size[0];
     for (int r = 0; r < sim_nranks; r++)
         if (sim_fault_part(f, r) == larger && sim_ranks[r].rc && sim_ranks[r].begun_ns)
+            return 1;
+    return 0;
+}
+
+/* One host that misses at least two others, whom all the rest reach: it is the one who is left
+ * out. */
+static int many_pay_for_one(void)
+{
+    const struct sim_fault *f = &faults[0];
+
+    if (nfaults != 1 || f->kind != SIM_PARTIAL || f->number < 2 ||
+        f->for_ns < 12 * (uint64_t)SIM_S || f->number + 2 > (uint64_t)sim_net_nhosts())
+        return 0;
+    for (int r = 0; r < sim_nranks; r++)
+        if (sim_fault_part(f, r) != 0 && sim_ranks[r].rc && sim_ranks[r].begun_ns)
             return 1;
     return 0;
 }
@@ -128,6 +143,8 @@ static const char *verdict(int stuck)
         return "two parts of the job went on";
     if (sim_work.survive && larger_part_failed())
         return "the larger part did not go on";
+    if (sim_work.survive && many_pay_for_one())
+        return "one host is cut off, and others were left out";
     for (int i = 0; i < sim_nranks; i++) {
         const struct sim_rank *r = &sim_ranks[i];
 
@@ -331,7 +348,7 @@ static void usage(void)
          "  --seeds COUNT      runs, of the seeds from S on (1)\n"
          "  --ops N            random calls, or repetitions of the one that is given (20)\n"
          "  --faults LIST      kill=N, crash=N, stop=N, cut=N, split=N, vanish=N,\n"
-         "                     reset=N, break=N\n"
+         "                     reset=N, break=N, oneway=N, partial=N\n"
          "  --some             at most so many, as the seed decides\n"
          "  --window SECONDS   when faults come (0.2)\n"
          "  --survive          after a failure those who are left shrink and go on\n"

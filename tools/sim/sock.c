@@ -205,9 +205,21 @@ int sim_sock_name(struct sim_file *f, struct sockaddr *sa, unsigned *len, int of
 
 /* ---- streams ---- */
 
+/* What we send gets lost. */
+static int out_is_cut(const struct sock *s)
+{
+    return sim_net_is_cut(s->host, s->to_host);
+}
+
+/* What the other sends gets lost, its acknowledgements with it. */
+static int in_is_cut(const struct sock *s)
+{
+    return sim_net_is_cut(s->to_host, s->host);
+}
+
 static int is_cut(const struct sock *s)
 {
-    return sim_net_is_cut(s->host, s->to_host) || sim_net_is_cut(s->to_host, s->host);
+    return out_is_cut(s) || in_is_cut(s);
 }
 
 static void broken(struct sock *s, int err)
@@ -256,7 +268,7 @@ static void send_reset(struct sock *s)
         return;
     peer->peer = NULL;
     s->peer = NULL;
-    if (!is_cut(s))
+    if (!out_is_cut(s))
         sim_at((s->last_arrival_ns > sim_now ? s->last_arrival_ns : sim_now) +
                    sim_net_latency(s->host, s->to_host),
                reset_arrives, peer, 0);
@@ -301,12 +313,18 @@ static void stall(struct sock *s)
     sim_at(sim_now + (wait < RTO_MAX_NS ? wait : RTO_MAX_NS), again, s, 0);
 }
 
+/* What has arrived without our hearing so is sent again, and acknowledged again, when its time
+ * comes. */
 static void ack_arrives(void *a, uint64_t bytes)
 {
     struct sock *s = a;
 
     if (s->state != OPEN || s->outq < bytes)
         return;
+    if (in_is_cut(s)) {
+        sim_at(sim_now + RTO_NS, ack_arrives, s, bytes);
+        return;
+    }
     s->outq -= bytes;
     s->acked += bytes;
     s->last_ack_ns = sim_now;
@@ -325,7 +343,7 @@ static void arrives(void *a, uint64_t number)
 
     if (s->state != OPEN || !seg || seg->number != number)
         return;
-    if (is_cut(s)) {
+    if (out_is_cut(s)) {
         stall(s);
         return;
     }
@@ -354,7 +372,7 @@ static void fin_arrives(void *a, uint64_t b)
     struct sock *s = a, *peer = s->peer;
 
     (void)b;
-    if (is_cut(s) && peer) {
+    if (out_is_cut(s) && peer) {
         sim_at(sim_now + RTO_NS, fin_arrives, s, 0);
         return;
     }
@@ -388,7 +406,7 @@ static void pump(struct sock *s)
 
         if (s->peer->unread + s->inflight + seg->len > RCVBUF && s->peer->unread + s->inflight)
             return; /* no window */
-        if (is_cut(s)) {
+        if (out_is_cut(s)) {
             stall(s);
             return;
         }
@@ -699,12 +717,18 @@ int sim_sock_queue(struct sim_file *f, unsigned long request, int *out)
 
 static void tell_info(const struct sock *s, struct tcp_info *i)
 {
+    uint64_t acked_ns = s->last_ack_ns;
+
     memset(i, 0, sizeof *i);
     i->tcpi_state = s->state == OPEN ? TCP_ESTABLISHED : TCP_CLOSE;
     i->tcpi_unacked = (uint32_t)((s->inflight + (s->retrying ? s->queued : 0) + MSS - 1) / MSS);
     i->tcpi_backoff = (uint8_t)s->backoff;
     i->tcpi_retransmits = (uint8_t)s->backoff;
-    i->tcpi_last_ack_recv = (uint32_t)((sim_now - s->last_ack_ns) / SIM_MS);
+    if (s->keepalive && !s->cut_since_ns)
+        acked_ns = sim_now; /* it has just answered a question */
+    else if (s->keepalive && s->cut_since_ns > acked_ns)
+        acked_ns = s->cut_since_ns;
+    i->tcpi_last_ack_recv = (uint32_t)((sim_now - acked_ns) / SIM_MS);
 }
 
 int sim_sock_get(struct sim_file *f, int level, int name, void *val, unsigned *len)

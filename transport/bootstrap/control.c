@@ -150,9 +150,9 @@ static void sweep_links(struct bny_control *c)
         control_push(c, l);
         if (l->state == LINK_UP)
             bny_conn_progress(l->conn);
-        c->busy |= l->state == LINK_TRYING || l->state == LINK_WAITING ||
-                   (l->state == LINK_UP &&
-                    (bny_conn_unsent(l->conn) || l->next_record < c->known.count));
+        c->busy |=
+            l->state == LINK_TRYING || l->state == LINK_WAITING ||
+            (l->state == LINK_UP && (bny_conn_unsent(l->conn) || control_has_news(c, l)));
     }
 }
 

@@ -11,15 +11,21 @@
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
-#define HALF_MAX  64              /* connections that have not proven themselves */
-#define FULL_MESH 8               /* ranks that all have links to each other */
+#define LINKS_MAX        BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
+#define HALF_MAX         64              /* connections that have not proven themselves */
+#define CONTROL_QUIET_MS 3500 /* what a link may be silent while it owes us an answer */
+#define FULL_MESH        8    /* ranks that all have links to each other */
 
 enum control_frame {
     CONTROL_RECORD = 1,
     CONTROL_FAREWELL, /* payload: who is gone, who of them left; sets of ranks */
     CONTROL_AGREE,    /* agree.h */
     CONTROL_EXCLUDED, /* its sender takes nothing from us any more */
+    CONTROL_MISSED,   /* who hears nothing of whom: struct control_missed */
+};
+struct control_missed { /* who got it from `by` passes it on to `rank` */
+    int32_t by, rank;
+    uint32_t ms; /* for so long */
 };
 /* Waiting: the peer, a lower rank, is to connect. Lost: it was up. */
 enum link_state { LINK_WAITING, LINK_TRYING, LINK_UP, LINK_GONE };
@@ -35,10 +41,11 @@ struct link {
     int attempts, silences;
     int refusals[2]; /* of either address: the dead refuse at both */
     uint64_t retry_ns, attempt_ns, since_ns;
-    uint64_t lost_ns;  /* by awake_ns: it was up until then; 0: never, or it is again */
-    int local;         /* it led over loopback, which is never silent */
-    int repaired;      /* made because ranks between us are gone */
-    int next_record;   /* records before it were sent to the peer, or came from it */
+    uint64_t lost_ns;   /* by awake_ns: it was up until then; 0: never, or it is again */
+    uint64_t missed_ns; /* by awake_ns: the peer has not heard of us since; 0: it has */
+    int local;          /* it led over loopback, which is never silent */
+    int repaired;       /* made because ranks between us are gone */
+    int next_record;    /* records before it were sent to the peer, or came from it */
     int lacks;         /* errno: the latest attempt failed for want of something here; else 0 */
     int said_farewell; /* we to it */
     int left;          /* it to us */
@@ -110,7 +117,9 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 void control_lack(struct bny_control *c, int err);
 /* Does errno err say something of this process, and nothing of the peer? */
 int control_is_lack(int err);
-/* Queues on one link the records and states it has not had. */
+/* Is there a record or a state that the link has not had? */
+int control_has_news(const struct bny_control *c, const struct link *l);
+/* Queues them, if the link is sure to be there. */
 void control_push(struct bny_control *c, struct link *l);
 void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
                           const char *how);
@@ -129,6 +138,20 @@ void link_wait(struct bny_control *c, struct link *l);
 /* Takes what the peer sent, its end included. */
 void link_read(struct bny_control *c, struct link *l);
 void link_close(struct link *l);
+
+/* control_silence.c: how long the peer's kernel has not answered; unknown where
+ * ours does not say so. */
+uint64_t silence_unanswered_ns(const struct link *l, uint64_t unknown);
+/* The link was lost, and the peer had not answered for so long before. */
+void silence_begins(struct bny_control *c, struct link *l, uint64_t silent_ns);
+/* A neighbour's CONTROL_MISSED. Foreign bytes. */
+void silence_told(struct bny_control *c, const struct link *from, const uint8_t *data,
+                  size_t len);
+/* The link may be lost, and will be known to be in a moment: nothing is sent until it has
+ * answered. */
+int silence_may_begin(const struct link *l);
+/* Is the peer of a lost link to count as dead? */
+int silence_is_over(const struct bny_control *c, const struct link *l);
 
 /* control_blame.c: tells others where we are, when they ask; finds who is to blame. */
 void blame_run(struct bny_control *c);

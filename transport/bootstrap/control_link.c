@@ -21,7 +21,6 @@
 #define CONNECT_AGAIN_NS (1000ull * MS)
 /* Of one address, while there is another; doubles up to 16 s. */
 #define SILENCE_NS  (500ull * MS)
-#define QUIET_MS    3500           /* what a link may be silent while it owes us an answer */
 #define AGAIN_NS    (250ull * MS)  /* between attempts to connect what broke */
 #define PATIENCE_NS (1000ull * MS) /* with a lower rank that is to connect */
 /* Whoever was not heard of for so long may have gone on by itself. */
@@ -47,12 +46,26 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
     bny_info("failure known (from rank %d): %s", source < 0 ? c->rank : source, f->text);
 }
 
+int control_has_news(const struct bny_control *c, const struct link *l)
+{
+    if (l->state != LINK_UP || c->agree.excluded)
+        return 0;
+    if (l->next_record < c->known.count)
+        return 1;
+    for (const struct bny_instance *it = c->agree.first; it && !c->agree.leaving; it = it->next)
+        if (it->unsent >> (l - c->links) & 1)
+            return 1;
+    return 0;
+}
+
 void control_push(struct bny_control *c, struct link *l)
 {
     size_t len;
 
     if (c->agree.excluded) /* nobody is to believe us any more */
         l->next_record = c->known.count;
+    if (!control_has_news(c, l) || silence_may_begin(l))
+        return;
     while (l->state == LINK_UP && l->next_record < c->known.count) {
         const struct bny_record *r = &c->known.list[l->next_record++];
         struct bny_failure f = r->f;
@@ -183,18 +196,21 @@ static int link_is_refused(const struct link *l, int attempts)
 static void link_lost(struct bny_control *c, struct link *l, int err)
 {
     uint64_t now = bny_now_ns();
+    uint64_t silent =
+        err == ETIMEDOUT ? silence_unanswered_ns(l, CONTROL_QUIET_MS * (uint64_t)MS) : 0;
 
     bny_info("rank %d: the control link to rank %d broke (%s): connecting again", c->rank,
              l->peer, err ? strerror(err) : "its bytes make no sense");
     bny_conn_break(l->conn); /* an orderly end would say that we died */
     l->conn = NULL;
     l->state = l->peer > c->rank ? LINK_TRYING : LINK_WAITING;
-    l->lost_ns = c->awake_ns - (err == ETIMEDOUT ? QUIET_MS * (uint64_t)MS : 0);
+    l->lost_ns = c->awake_ns - silent;
     l->attempts = l->silences = 0;
     forget_refusals(l);
     l->retry_ns = 0;
     l->since_ns = now;
     c->busy = 1;
+    silence_begins(c, l, silent);
 }
 
 /* An established link has ended. */
@@ -212,16 +228,12 @@ static void link_ended(struct bny_control *c, struct link *l)
     }
 }
 
-/* Not heard of since it was lost: 1 when that is too long, and the peer counts as dead. Time
- * counts in which we looked: a rank that hardly runs itself accuses nobody. Where
- * the way between two is cut that others still reach, the lower one is the first to say so, and
- * only the higher one is excluded. */
+/* Not heard of since it was lost: 1 when that is too long, and the peer counts as dead. */
 static int link_given_up(struct bny_control *c, struct link *l)
 {
-    uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns;
     char how[100];
 
-    if (!l->lost_ns || (l->local && !l->lacks) || c->awake_ns < l->lost_ns + most)
+    if (!l->lost_ns || (l->local && !l->lacks) || !silence_is_over(c, l))
         return 0;
     if (l->lacks) {
         control_lack(c, l->lacks);
@@ -268,7 +280,7 @@ static void link_refused(struct bny_control *c, struct link *l)
  * limit counts; with it the number of probes does not. */
 static void watch_host(int fd)
 {
-    int one = 1, idle = 1, every = 1, times = 3, limit_ms = QUIET_MS;
+    int one = 1, idle = 1, every = 1, times = 3, limit_ms = CONTROL_QUIET_MS;
 
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -284,7 +296,7 @@ void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn)
     l->probe = NULL;
     l->conn = conn;
     l->state = LINK_UP;
-    l->lost_ns = 0;
+    l->lost_ns = l->missed_ns = 0;
     l->local = bny_addr_is_loopback(&conn->peer);
     l->repaired = 0;
     l->next_record = 0;
@@ -498,6 +510,8 @@ void link_read(struct bny_control *c, struct link *l)
             take_agree(c, l, data, len);
         else if (type == CONTROL_FAREWELL)
             view_farewell(c, l, data, len);
+        else if (type == CONTROL_MISSED)
+            silence_told(c, l, data, len);
         else if (type == CONTROL_EXCLUDED && !c->agree.leaving)
             c->agree.excluded = c->busy = 1;
     }

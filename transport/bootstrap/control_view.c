@@ -390,10 +390,13 @@ static void close_links(struct bny_control *c)
             link_close(l);
         } else if (!bny_bit(c->agree.left, l->peer)) {
             link_read(c, l); /* what it reported before its end */
-            if (l->state == LINK_UP) {
+            if (silence_may_begin(l)) {
+                bny_conn_break(l->conn); /* an orderly end would say that we died */
+                l->conn = NULL;
+            } else if (l->state == LINK_UP) {
                 bny_conn_send(l->conn, CONTROL_EXCLUDED, NULL, 0);
-                link_close(l);
             }
+            link_close(l);
         }
     }
 }
@@ -463,9 +466,14 @@ int view_wait_ms(const struct bny_control *c)
         ms = now >= c->view_due_ns ? 0 : (int)((c->view_due_ns - now) / MS) + 1;
     else if (view_active(c))
         ms = blame_asked(c) ? 2 : 50;
-    for (int i = 0; i < c->nlinks; i++)
-        if (c->links[i].state == LINK_TRYING || c->links[i].state == LINK_WAITING)
-            ms = ms < 0 || ms > 10 ? 10 : ms;
+    for (int i = 0; i < c->nlinks; i++) {
+        const struct link *l = &c->links[i];
+        int soon = l->state == LINK_TRYING || l->state == LINK_WAITING ? 10
+                   : control_has_news(c, l)                            ? 50
+                                                                       : ms;
+
+        ms = soon >= 0 && (ms < 0 || ms > soon) ? soon : ms;
+    }
     return ms;
 }
 

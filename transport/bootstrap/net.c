@@ -77,6 +77,11 @@ int bny_addr_is_loopback(const struct bny_addr *a)
     return a->family == 4 ? a->ip[0] == 127 : !memcmp(a->ip, one, 16);
 }
 
+int bny_addr_is_same_host(const struct bny_addr *a, const struct bny_addr *b)
+{
+    return a->family == b->family && !memcmp(a->ip, b->ip, a->family == 4 ? 4 : 16);
+}
+
 struct bny_addr bny_addr_loopback(uint16_t port)
 {
     return (struct bny_addr){ .family = 4, .port = port, .ip = { 127, 0, 0, 1 } };

@@ -25,6 +25,8 @@ const char *bny_addr_text(const struct bny_addr *a, char *text);
 /* As the sockets have it; returns its length. */
 socklen_t bny_addr_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 int bny_addr_is_loopback(const struct bny_addr *a);
+/* The same address, whatever the port. */
+int bny_addr_is_same_host(const struct bny_addr *a, const struct bny_addr *b);
 /* 127.0.0.1 with a port. */
 struct bny_addr bny_addr_loopback(uint16_t port);
 

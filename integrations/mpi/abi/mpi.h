@@ -120,16 +120,18 @@ typedef struct {
 #define MPI_REQUEST_NULL  ((MPI_Request)0x180)
 /* clang-format on */
 
-#define MPI_BOTTOM        ((void *)0)
-#define MPI_IN_PLACE      ((void *)1)
-#define MPI_STATUS_IGNORE ((MPI_Status *)0)
+#define MPI_BOTTOM          ((void *)0)
+#define MPI_IN_PLACE        ((void *)1)
+#define MPI_STATUS_IGNORE   ((MPI_Status *)0)
+#define MPI_STATUSES_IGNORE ((MPI_Status *)0)
 
-#define MPI_SUCCESS      0
-#define MPI_ERR_ARG      13
-#define MPI_ERR_TRUNCATE 15
-#define MPI_ERR_OTHER    16
-#define MPI_ERR_INTERN   17
-#define MPI_ERR_NO_MEM   39
+#define MPI_SUCCESS       0
+#define MPI_ERR_ARG       13
+#define MPI_ERR_TRUNCATE  15
+#define MPI_ERR_OTHER     16
+#define MPI_ERR_INTERN    17
+#define MPI_ERR_IN_STATUS 19
+#define MPI_ERR_NO_MEM    39
 
 #define MPI_ANY_SOURCE     (-1)
 #define MPI_UNDEFINED      (-32766)

@@ -460,6 +460,25 @@ static void large_counts(void)
           "MPI_Allreduce_c is there without the MPI's, or the other way");
 }
 
+/* A persistent collective of the MPI's beside an operation of ours. */
+static void persistent_of_the_mpi(void)
+{
+    int (*barrier_init)(MPI_Comm, MPI_Info, MPI_Request *);
+    MPI_Request reqs[2];
+
+    *(void **)&barrier_init = dlsym(RTLD_DEFAULT, "MPI_Barrier_init");
+    if (!barrier_init)
+        return;
+    barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &reqs[1]);
+    for (int k = 0; k < 20; k++) {
+        MPI_Iallreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &reqs[0]);
+        MPI_Start(&reqs[1]);
+        MPI_Waitall(2, reqs, MPI_STATUSES_IGNORE);
+        check_sum(b);
+    }
+    MPI_Request_free(&reqs[1]);
+}
+
 static void wrong_arguments(void)
 {
     check(bad_arguments(results, rank, n),
@@ -506,6 +525,7 @@ int main(int argc, char **argv)
         { "overlap", overlap },
         { "found_init", mixed },
         { "large_counts", large_counts },
+        { "persistent_of_the_mpi", persistent_of_the_mpi },
         { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";

@@ -262,6 +262,9 @@ class Cases(Mpi):
         for library in None, LIBRARY:
             self.case("large_counts", library=library)
 
+    def test_persistent_collective_of_the_mpi_beside_one_of_ours(self):
+        self.case("persistent_of_the_mpi")
+
     def test_library_of_another_name(self):
         """MPICH 4.3, Intel MPI and MVAPICH are libmpi.so.12."""
         own = next(line.split()[2] for line in subprocess.run(["ldd", CASES], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -18,12 +18,12 @@ enum how {
 #define UNWRAP(...) __VA_ARGS__
 
 /* A call that stays with the MPI library. */
-#define PASS(which, nonblocking, expression)                                                   \
+#define PASS(which, form, expression)                                                          \
     __extension__({                                                                            \
         double start_ = shim.stats ? shim_now() : 0;                                           \
-        int rc_ = nonblocking ? (expression) : SHIM_GUARD(expression);                         \
+        int rc_ = (form) == SHIM_NONBLOCKING ? (expression) : SHIM_GUARD(expression);          \
         if (shim.stats)                                                                        \
-            shim_count(which, nonblocking, 0, shim_now() - start_, 0);                         \
+            shim_count(which, form, 0, shim_now() - start_, 0);                                \
         rc_;                                                                                   \
     })
 
@@ -144,6 +144,79 @@ static enum how scattered_in_place(struct shim_job *j, void *recv, size_t before
 #include "integrations/mpi/collectives.h"
 #endif
 
+/* ---- persistent ---- */
+
+static enum how persistent(struct shim_job *j, const struct shim_args *a)
+{
+    MPI_Comm comm = j->c->handle;
+
+    switch (a->call) {
+    case SHIM_ALLREDUCE:
+        return allreduce(j, a->send, a->recv, a->scount, a->stype, a->op, comm);
+    case SHIM_REDUCE:
+        return reduce(j, a->send, a->recv, a->scount, a->stype, a->op, a->root, comm);
+    case SHIM_REDUCE_SCATTER_BLOCK:
+        return reduce_scatter_block(j, a->send, a->recv, a->scount, a->stype, a->op, comm);
+    case SHIM_BCAST: return bcast(j, a->recv, a->scount, a->stype, a->root, comm);
+    case SHIM_ALLGATHER:
+        return allgather(j, a->send, a->scount, a->stype, a->recv, a->rcount, a->rtype, comm);
+    case SHIM_ALLTOALL:
+        return alltoall(j, a->send, a->scount, a->stype, a->recv, a->rcount, a->rtype, comm);
+    case SHIM_GATHER:
+        return gather(j, a->send, a->scount, a->stype, a->recv, a->rcount, a->rtype, a->root,
+                      comm);
+    case SHIM_SCATTER:
+        return scatter(j, a->send, a->scount, a->stype, a->recv, a->rcount, a->rtype, a->root,
+                       comm);
+    default: return MPIS;
+    }
+}
+
+int shim_prepare(struct shim_job *j, const struct shim_args *args)
+{
+    return prepared(j, persistent(j, args)) == GO ? 0 : -1;
+}
+
+#define INIT(name, which, parameters, arguments, ...)                                          \
+    int MPI_##name##_init(UNWRAP parameters, MPI_Comm comm, MPI_Info info,                     \
+                          MPI_Request *request)                                                \
+    {                                                                                          \
+        const struct shim_args args = { .call = which, __VA_ARGS__ };                          \
+        if (shim_persistent_init(&args, comm, request))                                        \
+            return MPI_SUCCESS;                                                                \
+        return PASS(which, SHIM_PERSISTENT,                                                    \
+                    real.name##_init(UNWRAP arguments, comm, info, request));                  \
+    }
+#define SUM .send = send, .recv = recv, .scount = count, .stype = type, .rtype = type, .op = op
+#define BLOCKS                                                                                 \
+    .send = send, .scount = scount, .stype = stype, .recv = recv, .rcount = rcount,            \
+    .rtype = rtype, .op = MPI_OP_NULL
+#define BLOCK_PARAMETERS                                                                       \
+    const void *send, int scount, MPI_Datatype stype, void *recv, int rcount, MPI_Datatype rtype
+
+INIT(Allreduce, SHIM_ALLREDUCE,
+     (const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op),
+     (send, recv, count, type, op), SUM)
+INIT(Reduce_scatter_block, SHIM_REDUCE_SCATTER_BLOCK,
+     (const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op),
+     (send, recv, count, type, op), SUM)
+INIT(Reduce, SHIM_REDUCE,
+     (const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, int root),
+     (send, recv, count, type, op, root), SUM, .root = root)
+INIT(Bcast, SHIM_BCAST, (void *buf, int count, MPI_Datatype type, int root),
+     (buf, count, type, root), .recv = buf, .scount = count, .stype = type, .rtype = type,
+     .op = MPI_OP_NULL, .root = root)
+INIT(Allgather, SHIM_ALLGATHER, (BLOCK_PARAMETERS), (send, scount, stype, recv, rcount, rtype),
+     BLOCKS)
+INIT(Alltoall, SHIM_ALLTOALL, (BLOCK_PARAMETERS), (send, scount, stype, recv, rcount, rtype),
+     BLOCKS)
+INIT(Gather, SHIM_GATHER, (BLOCK_PARAMETERS, int root),
+     (send, scount, stype, recv, rcount, rtype, root), BLOCKS, .root = root)
+INIT(Scatter, SHIM_SCATTER, (BLOCK_PARAMETERS, int root),
+     (send, scount, stype, recv, rcount, rtype, root), BLOCKS, .root = root)
+
+/* ---- without data ---- */
+
 int MPI_Barrier(MPI_Comm comm)
 {
     struct shim_comm *c = shim_comm_of(comm, 1);
@@ -154,7 +227,7 @@ int MPI_Barrier(MPI_Comm comm)
         shim_job_start(&j, SHIM_BARRIER, c);
         code = shim_job_run(&j);
     }
-    return code == SHIM_AGAIN ? PASS(SHIM_BARRIER, 0, real.Barrier(comm)) : code;
+    return code == SHIM_AGAIN ? PASS(SHIM_BARRIER, SHIM_BLOCKING, real.Barrier(comm)) : code;
 }
 
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
@@ -163,7 +236,7 @@ int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
     struct shim_job j;
 
     if (!c)
-        return PASS(SHIM_BARRIER, 1, real.Ibarrier(comm, request));
+        return PASS(SHIM_BARRIER, SHIM_NONBLOCKING, real.Ibarrier(comm, request));
     shim_job_start(&j, SHIM_BARRIER, c);
     return shim_job_launch(&j, request);
 }

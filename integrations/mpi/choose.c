@@ -195,4 +195,5 @@ __asm__(".text\n"
                                                    ", %gnu_indirect_function\n" OFFER(#name));
 
 BNY_MPI_COMMON(PROFILED)
+BNY_MPI_PERSISTENT(OFFERED)
 BNY_MPI_LARGE(OFFERED)

@@ -583,7 +583,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         case NO_MEMORY: return shim_raise(comm, MPI_ERR_NO_MEM);                               \
         case MPIS: break;                                                                      \
         }                                                                                      \
-        return PASS(which, 0, real.FN(name) arguments);                                        \
+        return PASS(which, SHIM_BLOCKING, real.FN(name) arguments);                            \
     }                                                                                          \
     int FN(MPI_I##prepare)(UNWRAP parameters, MPI_Request * request)                           \
     {                                                                                          \
@@ -603,7 +603,7 @@ static enum how FN(alltoallv)(struct shim_job *j, const void *send, const COUNT 
         case NOTHING: return shim_launch_nothing(comm, request);                               \
         case MPIS: break;                                                                      \
         }                                                                                      \
-        return PASS(which, 1, real.FN(I##prepare)(UNWRAP arguments, request));                 \
+        return PASS(which, SHIM_NONBLOCKING, real.FN(I##prepare)(UNWRAP arguments, request));  \
     }
 
 COLLECTIVE(Allreduce, SHIM_ALLREDUCE, allreduce,

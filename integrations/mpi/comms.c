@@ -61,7 +61,7 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra)
 
 void shim_comm_settle(struct shim_comm *c)
 {
-    if (c->state == SHIM_FREED && c->in_flight == 0)
+    if (c->state == SHIM_FREED && c->in_flight == 0 && c->holds == 0)
         recycle(c);
 }
 
@@ -177,20 +177,19 @@ static struct line *take(struct line *made, uint32_t id)
     return l;
 }
 
-/* All members are in the same call. */
-static void join(struct shim_comm *c)
+/* All members are in the same call. NULL at all of them: there is none. */
+static struct line *agree_on_line(const struct shim_comm *c, int cannot)
 {
     unsigned mine[WORDS], sum[WORDS] = { 0, 1 };
     int out_of_memory, *ranks = members(c, &out_of_memory);
     struct line *made, *line = NULL;
     MPI_Request req;
 
-    if (!ranks && !out_of_memory) {
-        c->state = SHIM_PASS;
-        return;
-    }
+    if (!ranks && !out_of_memory)
+        return NULL;
     shim_lock();
     propose(c, ranks, &made, mine);
+    mine[CANNOT] |= (unsigned)cannot;
     shim_unlock();
     /* A sum, as MPICH takes the maximum of unsigned numbers for signed ones. */
     if (real.Iallreduce(mine, sum, WORDS, MPI_UNSIGNED, MPI_SUM, c->handle, &req) !=
@@ -202,10 +201,41 @@ static void join(struct shim_comm *c)
         line_free(made);
     else
         line = take(made, sum[ID]);
+    shim_unlock();
+    return line;
+}
+
+static void join(struct shim_comm *c)
+{
+    struct line *line = agree_on_line(c, 0);
+
+    shim_lock();
     c->line = line;
     c->banyan = line ? line->banyan : NULL;
     c->state = line ? SHIM_READY : SHIM_PASS;
     shim_unlock();
+}
+
+int shim_line_get(const struct shim_comm *c, int cannot, struct shim_comm *own)
+{
+    struct line *line = agree_on_line(c, cannot);
+
+    if (!line)
+        return -1;
+    *own = (struct shim_comm){ .handle = c->handle,
+                               .state = SHIM_READY,
+                               .rank = c->rank,
+                               .n = c->n,
+                               .banyan = line->banyan,
+                               .line = line };
+    return 0;
+}
+
+void shim_line_put(struct shim_comm *own)
+{
+    if (own->line)
+        own->line->refs--;
+    own->line = NULL;
 }
 
 /* ---- finding ---- */
@@ -216,7 +246,7 @@ static void fill(struct shim_comm *c, MPI_Comm comm)
 
     c->handle = comm;
     c->state = SHIM_FRESH;
-    c->calls = c->in_flight = c->said = 0;
+    c->calls = c->in_flight = c->holds = c->said = 0;
     c->done = c->lost = 0;
     c->banyan = NULL;
     c->line = NULL;
@@ -354,6 +384,7 @@ void shim_comms_stop(void)
         shim_turn(&turns);
         shim_drive_mpi(NULL);
     }
+    shim_persistent_stop();
     shim_world_leave(until);
     shim_comms_free();
     real.Comm_free_keyval(&keyval);

@@ -167,6 +167,6 @@ int shim_job_run(struct shim_job *j)
     code = shim_job_finish(j, rc);
     shim_unlock();
     if (shim.stats)
-        shim_count(j->call, 0, 1, shim_now() - start, j->bytes);
+        shim_count(j->call, SHIM_BLOCKING, 1, shim_now() - start, j->bytes);
     return code == MPI_SUCCESS ? code : shim_raise(comm, code);
 }

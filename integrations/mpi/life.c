@@ -102,6 +102,30 @@ int shim_raise(MPI_Comm comm, int code)
     return code;
 }
 
+static MPI_Comm raise_comm;
+static int raise_code;
+
+void shim_raise_soon(MPI_Comm comm, int code)
+{
+    raise_comm = comm;
+    raise_code = code;
+    shim.raise = 1;
+}
+
+void shim_raise_late(void)
+{
+    MPI_Comm comm;
+    int code, due;
+
+    shim_lock();
+    comm = raise_comm;
+    code = raise_code;
+    due = atomic_exchange(&shim.raise, 0);
+    shim_unlock();
+    if (due)
+        shim_raise(comm, code);
+}
+
 /* ---- init ---- */
 
 static int setting(const char *name, int dflt)
@@ -232,7 +256,7 @@ int MPI_Finalize(void)
 
 int MPI_Op_free(MPI_Op *op)
 {
-    if (shim.in_flight && op && shim_free_op_later(*op)) {
+    if ((shim.in_flight || shim.persistent) && op && shim_free_op_later(*op)) {
         *op = MPI_OP_NULL;
         return MPI_SUCCESS;
     }
@@ -241,7 +265,7 @@ int MPI_Op_free(MPI_Op *op)
 
 int MPI_Type_free(MPI_Datatype *type)
 {
-    if (shim.in_flight && type && shim_free_type_later(*type)) {
+    if ((shim.in_flight || shim.persistent) && type && shim_free_type_later(*type)) {
         *type = MPI_DATATYPE_NULL;
         return MPI_SUCCESS;
     }

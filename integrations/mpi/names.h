@@ -22,7 +22,8 @@
 #define BNY_MPI_REQUESTS(X) \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
     X(Request_get_status) X(Send) X(Ssend) X(Rsend) X(Recv) X(Sendrecv) X(Probe) X(Mprobe) \
-    X(Mrecv) X(Iprobe) X(Improbe) X(Win_test)
+    X(Mrecv) X(Iprobe) X(Improbe) X(Win_test) X(Start) X(Startall) \
+    X(Request_free)
 
 /* Other calls that may block: a thread progresses what is in flight meanwhile. guarded.c has
  * their arguments. */
@@ -43,6 +44,11 @@
     X(File_write_at_all_end) X(File_read_ordered_end) X(File_write_ordered_end) \
     X(File_seek_shared)
 
+/* MPI-4's persistent collectives, of MPICH 4 and Open MPI 5. Offered as large counts are. */
+#define BNY_MPI_PERSISTENT(X) \
+    X(Allreduce_init) X(Reduce_init) X(Reduce_scatter_block_init) X(Bcast_init) \
+    X(Allgather_init) X(Alltoall_init) X(Gather_init) X(Scatter_init)
+
 /* MPI-4's large counts: MPICH 4 has them, Open MPI 4 does not. Programs ask the dynamic linker
  * whether they are there (mpi4py's wheels), so choose.c offers what the MPI library has. */
 #define BNY_MPI_LARGE(X) \
@@ -61,7 +67,8 @@
     X(Comm_set_errhandler) X(Comm_size) X(Comm_test_inter) X(Errhandler_free) \
     X(Error_string) X(Get_library_version) X(Grequest_complete) X(Grequest_start) \
     X(Group_free) X(Group_size) X(Group_translate_ranks) X(Imrecv) X(Irecv) X(Irsend) \
-    X(Isend) X(Issend) X(Op_commutative) X(Pack) X(Query_thread) X(Reduce_local) \
+    X(Isend) X(Issend) X(Op_commutative) X(Pack) X(Query_thread) X(Recv_init) \
+    X(Reduce_local) \
     X(Status_set_cancelled) X(Status_set_elements) X(Type_commit) X(Type_contiguous) \
     X(Type_create_struct) X(Type_get_contents) X(Type_get_envelope) X(Type_get_extent) \
     X(Type_size) X(Type_size_x) X(Unpack)

@@ -10,18 +10,16 @@
 #define SPINS 200 /* turns before the CPU is offered to others */
 
 struct flight {
-    struct shim_job job;
-    struct banyan_request *req;
+    struct shim_flight flight; /* must be first */
     MPI_Request handle;
     int code;       /* for the status */
     atomic_int end; /* enum end: the later of both frees it */
-    struct flight *next;
 };
 
 /* MPICH calls free_fn in MPI_Request_free already, Open MPI after completion. */
 enum end { FLYING, LANDED, RELEASED };
 
-static struct flight *first, **last = &first;
+static struct shim_flight *first, **last = &first;
 /* A receive that nothing matches before the end: to test it makes the MPI library progress.
  * (MPI_Iprobe does not always: MPICH leaves a rendezvous of other communicators alone in it.)
  */
@@ -40,14 +38,14 @@ static struct later *laters;
 
 static int uses(MPI_Op op, MPI_Datatype type)
 {
-    for (struct flight *f = first; f; f = f->next) {
+    for (const struct shim_flight *f = first; f; f = f->next) {
         if (op != MPI_OP_NULL && shim_user_has_op(f->job.r.user, op))
             return 1;
         if (type != MPI_DATATYPE_NULL && (shim_user_has_type(f->job.r.user, type) ||
                                           (f->job.out && f->job.out_type.handle == type)))
             return 1;
     }
-    return 0;
+    return shim_persistent_uses(op, type);
 }
 
 static int keep(MPI_Op op, MPI_Datatype type)
@@ -73,6 +71,7 @@ int shim_free_type_later(MPI_Datatype type)
     return type != MPI_DATATYPE_NULL && keep(MPI_OP_NULL, type);
 }
 
+/* Lock held. */
 static void free_laters(void)
 {
     struct later **at = &laters, *l;
@@ -89,6 +88,14 @@ static void free_laters(void)
             real.Type_free(&l->type);
         free(l);
     }
+}
+
+void shim_free_laters(void)
+{
+    shim_lock();
+    if (laters)
+        free_laters();
+    shim_unlock();
 }
 
 /* ---- generalised requests ---- */
@@ -118,15 +125,14 @@ static int cancel(void *extra, int complete)
     return MPI_SUCCESS; /* collectives cannot be cancelled: it completes */
 }
 
-static void land(struct flight *f, int rc)
+static void landed(struct shim_flight *flight, int rc)
 {
-    struct shim_comm *c = f->job.c;
+    struct flight *f = (struct flight *)flight;
+    struct shim_comm *c = flight->job.c;
     MPI_Request handle = f->handle;
 
-    banyan_request_free(f->req);
-    f->code = shim_job_finish(&f->job, rc);
-    shim.in_flight--;
-    c->in_flight--;
+    banyan_request_free(flight->req);
+    f->code = shim_job_finish(&flight->job, rc);
     if (atomic_exchange(&f->end, LANDED) == RELEASED)
         free(f);
     real.Grequest_complete(handle); /* f may be gone afterwards */
@@ -135,8 +141,8 @@ static void land(struct flight *f, int rc)
 
 void shim_progress(void)
 {
-    struct flight **at = &first, *f;
-    int landed = 0;
+    struct shim_flight **at = &first, *f;
+    int any = 0;
 
     while ((f = *at)) {
         int done = 0, rc = banyan_test(f->req, &done);
@@ -147,14 +153,16 @@ void shim_progress(void)
         *at = f->next;
         if (!f->next)
             last = at;
-        land(f, rc);
-        landed = 1;
+        shim.in_flight--;
+        f->job.c->in_flight--;
+        f->landed(f, rc);
+        any = 1;
     }
-    if (landed && laters)
+    if (any && laters)
         free_laters();
 }
 
-static void add(struct flight *f)
+void shim_flight_add(struct shim_flight *f)
 {
     f->next = NULL;
     *last = f;
@@ -178,24 +186,25 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
         shim_job_drop(j);
         return shim_raise(comm, MPI_ERR_NO_MEM);
     }
-    f->job = *j;
+    f->flight.job = *j;
+    f->flight.landed = landed;
     shim_lock();
-    rc = shim_job_call(&f->job, &f->req);
+    rc = shim_job_call(&f->flight.job, &f->flight.req);
     if (rc == 0)
-        rc = banyan_start(f->req);
-    code = rc ? shim_job_finish(&f->job, rc)
+        rc = banyan_start(f->flight.req);
+    code = rc ? shim_job_finish(&f->flight.job, rc)
               : real.Grequest_start(query, release, cancel, f, &f->handle);
     if (rc == 0 && code == MPI_SUCCESS) {
         *req = f->handle;
         j->c->done++;
-        add(f);
+        shim_flight_add(&f->flight);
     } else {
-        banyan_request_free(f->req);
+        banyan_request_free(f->flight.req);
         free(f);
     }
     shim_unlock();
     if (shim.stats) {
-        shim_count(j->call, 1, 1, shim_now() - start, j->bytes);
+        shim_count(j->call, SHIM_NONBLOCKING, 1, shim_now() - start, j->bytes);
         shim_count_codec(j);
     }
     return code == MPI_SUCCESS ? code : shim_raise(comm, code);
@@ -245,6 +254,7 @@ void shim_turn(unsigned *turns)
     shim_lock();
     shim_progress();
     shim_unlock();
+    shim_raise_now();
     if (++*turns > SPINS)
         sched_yield();
 }

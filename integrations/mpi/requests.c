@@ -17,6 +17,7 @@
             shim_lock();                                                                       \
             shim_progress();                                                                   \
             shim_unlock();                                                                     \
+            shim_raise_now();                                                                  \
         }                                                                                      \
         return real.call;                                                                      \
     } while (0)

@@ -31,10 +31,28 @@
 #endif
 
 #if SHIM_HAS_LARGE
-#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_LARGE(X)
+#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X) BNY_MPI_LARGE(X)
 #else
-#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X)
+#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X)
 #endif
+
+/* MPI 4's, which the header of Open MPI 4 has not, though the library may be Open MPI 5's. */
+#define SHIM_DECLARE(name, ...)                                                                \
+    int MPI_##name(__VA_ARGS__, MPI_Comm, MPI_Info, MPI_Request *);                            \
+    int PMPI_##name(__VA_ARGS__, MPI_Comm, MPI_Info, MPI_Request *);
+#pragma GCC visibility push(default)
+/* clang-format off */
+SHIM_DECLARE(Allreduce_init, const void *, void *, int, MPI_Datatype, MPI_Op)
+SHIM_DECLARE(Reduce_init, const void *, void *, int, MPI_Datatype, MPI_Op, int)
+SHIM_DECLARE(Reduce_scatter_block_init, const void *, void *, int, MPI_Datatype, MPI_Op)
+SHIM_DECLARE(Bcast_init, void *, int, MPI_Datatype, int)
+SHIM_DECLARE(Allgather_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype)
+SHIM_DECLARE(Alltoall_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype)
+SHIM_DECLARE(Gather_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int)
+SHIM_DECLARE(Scatter_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int)
+/* clang-format on */
+#pragma GCC visibility pop
+#undef SHIM_DECLARE
 
 /* ---- real.c: the MPI library's own functions ---- */
 /* Called by pointer: choose.c also takes the names PMPI_*, for Open MPI's Fortran functions
@@ -60,10 +78,12 @@ struct shim_state {
     int multiple; /* MPI_THREAD_MULTIPLE */
     int stats;    /* BANYAN_MPI_STATS */
     int after;    /* BANYAN_MPI_AFTER */
-    size_t nonblocking;   /* BANYAN_MPI_NONBLOCKING, bytes */
-    int rank, n;          /* in MPI_COMM_WORLD */
-    atomic_int in_flight; /* our operations that are not complete */
-    atomic_int nested;    /* calls into the MPI library that any thread is in */
+    size_t nonblocking;    /* BANYAN_MPI_NONBLOCKING, bytes */
+    int rank, n;           /* in MPI_COMM_WORLD */
+    atomic_int in_flight;  /* our operations that are not complete */
+    atomic_int nested;     /* calls into the MPI library that any thread is in */
+    atomic_int persistent; /* persistent requests of ours */
+    atomic_int raise;      /* shim_raise_soon was called */
     char codec[64];
 };
 extern struct shim_state shim;
@@ -86,6 +106,15 @@ void shim_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int shim_code(int banyan_rc);
 /* Gives an MPI error code to the communicator's error handler and returns it. */
 int shim_raise(MPI_Comm comm, int code);
+/* The same as soon as the lock is free, as a handler may call anything. One at a time: of those
+ * that come together the last. */
+void shim_raise_soon(MPI_Comm comm, int code);
+void shim_raise_late(void);
+static inline void shim_raise_now(void)
+{
+    if (shim.raise)
+        shim_raise_late();
+}
 
 /* ---- comms.c ---- */
 enum shim_comm_state {
@@ -108,6 +137,7 @@ struct shim_comm {
     struct line *line;
     unsigned done, lost;    /* calls that banyan has had and the user has back; see SHIM_LOST */
     int in_flight;          /* requests of it */
+    int holds;              /* persistent ones, active or not */
     int said;               /* its failure was told */
     struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle`
                                is always legal */
@@ -129,8 +159,13 @@ static inline int shim_comm_has_differed(struct shim_comm *c)
 {
     return banyan_async_error(c->banyan, NULL, NULL, 0) == -BANYAN_EMISMATCH;
 }
-/* After a request of a freed communicator completed. */
+/* After a request of a freed communicator completed, or was freed. */
 void shim_comm_settle(struct shim_comm *c);
+/* A line for the ranks of c, all of which call this together: `own`, a communicator's object
+ * that only the caller knows. cannot: this rank does not want one any more (own may be NULL).
+ * 0, or -1 at all ranks. Waits; lock not held. */
+int shim_line_get(const struct shim_comm *c, int cannot, struct shim_comm *own);
+void shim_line_put(struct shim_comm *own); /* lock held; it may have none */
 
 /* ---- join.c ---- */
 extern struct banyan_comm *shim_world; /* all ranks of the job; NULL: all stays on MPI */
@@ -270,6 +305,26 @@ int shim_launch_nothing(MPI_Comm comm, MPI_Request *req);
 /* Frees what a job owns that did not start. */
 void shim_job_drop(struct shim_job *j);
 
+/* ---- persist.c ---- */
+/* The arguments of a collective whose blocks are of one size. What it does not have is null. */
+struct shim_args {
+    enum shim_call call;
+    const void *send;
+    void *recv;
+    int scount, rcount; /* the one that it has is scount; the buffer of a broadcast is recv */
+    MPI_Datatype stype, rtype;
+    MPI_Op op;
+    int root;
+};
+/* Collective and waiting, as the call that makes such a request may be. 1: *request is made;
+ * 0: it is the MPI's, at all ranks. Lock not held. */
+int shim_persistent_init(const struct shim_args *args, MPI_Comm comm, MPI_Request *request);
+int shim_persistent_uses(MPI_Op op, MPI_Datatype type); /* lock held */
+void shim_persistent_stop(void);                        /* at MPI_Finalize */
+/* calls.c: the job of these arguments, on the job's communicator. 0; or -1: there is none, and
+ * the job owns nothing. Lock held. */
+int shim_prepare(struct shim_job *j, const struct shim_args *args);
+
 /* ---- progress.c ---- */
 /* Tests everything of ours in flight. Lock held. */
 void shim_progress(void);
@@ -286,10 +341,13 @@ int shim_wait_native(MPI_Request *req);
  */
 int shim_free_op_later(MPI_Op op);
 int shim_free_type_later(MPI_Datatype type);
+void shim_free_laters(void); /* those that nothing uses any more */
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);
-extern MPI_Comm shim_self; /* a duplicate of MPI_COMM_SELF; tag 0 is progress.c's */
+/* A duplicate of MPI_COMM_SELF. Tag 0 is progress.c's, up to 30000 types.c's, then persist.c's.
+ */
+extern MPI_Comm shim_self;
 void shim_progress_stop(void);
 
 /* ---- guarded.c: a thread progresses while MPI blocks ---- */
@@ -316,7 +374,8 @@ void shim_guard_stop(void);
 
 /* ---- stats.c ---- */
 double shim_now(void);
-void shim_count(enum shim_call call, int nonblocking, int handled, double seconds,
+enum shim_form { SHIM_BLOCKING, SHIM_NONBLOCKING, SHIM_PERSISTENT, SHIM_FORMS };
+void shim_count(enum shim_call call, enum shim_form form, int handled, double seconds,
                 size_t bytes);
 /* Whether the call, if it is a sum that BANYAN_MPI_CODEC is for, was encoded. */
 void shim_count_codec(const struct shim_job *j);

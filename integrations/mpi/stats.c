@@ -8,8 +8,8 @@
 
 enum { CALLS, SECONDS, BYTES, FIELDS };
 
-/* [non-blocking][on banyan]; kept as doubles, so that one MPI_Reduce sums them. */
-static double counts[SHIM_CALLS][2][2][FIELDS];
+/* [form][on banyan]; kept as doubles, so that one MPI_Reduce sums them. */
+static double counts[SHIM_CALLS][SHIM_FORMS][2][FIELDS];
 
 static const char *const names[SHIM_CALLS] = {
     "allreduce", "reduce",     "bcast",     "reduce_scatter", "reduce_scatter_block",
@@ -30,9 +30,10 @@ double shim_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-void shim_count(enum shim_call call, int nonblocking, int handled, double seconds, size_t bytes)
+void shim_count(enum shim_call call, enum shim_form form, int handled, double seconds,
+                size_t bytes)
 {
-    double *at = counts[call][nonblocking][handled];
+    double *at = counts[call][form][handled];
 
     shim_lock();
     at[CALLS] += 1;
@@ -68,7 +69,8 @@ static void line(const char *prefix, const char *name, double ours[FIELDS], doub
 
 void shim_report(void)
 {
-    static double sum[SHIM_CALLS][2][2][FIELDS];
+    static double sum[SHIM_CALLS][SHIM_FORMS][2][FIELDS];
+    static const char *const prefixes[SHIM_FORMS] = { " ", "i", "p" };
     double coded_sum[2];
 
     if (real.Reduce(counts, sum, (int)(sizeof sum / sizeof(double)), MPI_DOUBLE, MPI_SUM, 0,
@@ -82,15 +84,15 @@ void shim_report(void)
         "banyan-mpi: sums over %d ranks       on banyan: calls, ms, MB     on " SHIM_BUILT_FOR
         ": calls, ms\n",
         shim.n);
-    for (int c = 0; c < SHIM_CALLS; c++) {
-        line(" ", names[c], sum[c][0][1], sum[c][0][0]);
-        line("i", names[c], sum[c][1][1], sum[c][1][0]);
-    }
+    for (int c = 0; c < SHIM_CALLS; c++)
+        for (int form = 0; form < SHIM_FORMS; form++)
+            line(prefixes[form], names[c], sum[c][form][1], sum[c][form][0]);
     if (strcmp(shim.codec, "none") != 0)
         fprintf(stderr,
                 "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was "
                 "predicted to gain "
                 "nothing\n",
                 shim.codec, coded_sum[0], coded_sum[1]);
-    fprintf(stderr, "banyan-mpi: (i...: non-blocking calls, the time to start them)\n");
+    fprintf(stderr, "banyan-mpi: (i...: non-blocking calls, the time to start them; p...: "
+                    "persistent requests, the time to make them)\n");
 }

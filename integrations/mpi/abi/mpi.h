@@ -126,6 +126,7 @@ typedef struct {
 #define MPI_STATUSES_IGNORE ((MPI_Status *)0)
 
 #define MPI_SUCCESS       0
+#define MPI_ERR_REQUEST   7
 #define MPI_ERR_ARG       13
 #define MPI_ERR_TRUNCATE  15
 #define MPI_ERR_OTHER     16
@@ -233,6 +234,10 @@ F(Mrecv, void *, int, MPI_Datatype, MPI_Message *, MPI_Status *)
 F(Iprobe, int, int, MPI_Comm, int *, MPI_Status *)
 F(Improbe, int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *)
 F(Win_test, MPI_Win, int *)
+F(Start, MPI_Request *)
+F(Startall, int, MPI_Request *)
+F(Request_free, MPI_Request *)
+F(Recv_init, void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *)
 
 F(Sendrecv_replace, void *, int, MPI_Datatype, int, int, int, int, MPI_Comm, MPI_Status *)
 F(Bsend, const void *, int, MPI_Datatype, int, int, MPI_Comm)

@@ -460,6 +460,88 @@ static void large_counts(void)
           "MPI_Allreduce_c is there without the MPI's, or the other way");
 }
 
+/* MPI 4's, which Open MPI 4 has not. */
+static int (*allreduce_init)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm,
+                             MPI_Info, MPI_Request *);
+static int (*bcast_init)(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
+static int (*alltoall_init)(const void *, int, MPI_Datatype, void *, int, MPI_Datatype,
+                            MPI_Comm, MPI_Info, MPI_Request *);
+
+static int has_persistent(void)
+{
+    *(void **)&allreduce_init = dlsym(RTLD_DEFAULT, "MPI_Allreduce_init");
+    *(void **)&bcast_init = dlsym(RTLD_DEFAULT, "MPI_Bcast_init");
+    *(void **)&alltoall_init = dlsym(RTLD_DEFAULT, "MPI_Alltoall_init");
+    if (!allreduce_init && rank == 0)
+        printf("no persistent collectives\n");
+    return allreduce_init && bcast_init && alltoall_init;
+}
+
+/* A sum by an operation, a broadcast of a type and blocks on a communicator that are all freed
+ * before they are used, and messages; started in another order at each rank, completed in one
+ * call. */
+static void persistent(void)
+{
+    enum { SUM, BCAST, BLOCKS, RECV, SEND, REQS };
+    int out[2] = { 0 }, in[2] = { 0 }, blocks[2][64];
+    MPI_Request reqs[REQS];
+    MPI_Datatype gaps;
+    MPI_Comm dup;
+    MPI_Op op;
+
+    if (!has_persistent())
+        return;
+    MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+    MPI_Barrier(dup);
+    MPI_Op_create(twice, 1, &op);
+    MPI_Type_vector(BIG / 4, 1, 2, MPI_FLOAT, &gaps);
+    MPI_Type_commit(&gaps);
+    allreduce_init(a, b, BIG, MPI_FLOAT, op, MPI_COMM_WORLD, MPI_INFO_NULL, &reqs[SUM]);
+    bcast_init(c, 1, gaps, n - 1, dup, MPI_INFO_NULL, &reqs[BCAST]);
+    alltoall_init(blocks[0], 1, MPI_INT, blocks[1], 1, MPI_INT, dup, MPI_INFO_NULL,
+                  &reqs[BLOCKS]);
+    MPI_Recv_init(in, 2, MPI_INT, (rank + 1) % n, 6, MPI_COMM_WORLD, &reqs[RECV]);
+    MPI_Send_init(out, 2, MPI_INT, (rank + n - 1) % n, 6, MPI_COMM_WORLD, &reqs[SEND]);
+    MPI_Op_free(&op);
+    MPI_Type_free(&gaps);
+    MPI_Comm_free(&dup);
+    for (int k = 0; k < 20; k++) {
+        out[0] = k + rank;
+        a[0] = (float)(k + rank);
+        for (int i = 0; i < n; i++)
+            blocks[0][i] = 100 * k + 10 * rank + i;
+        memset(c, 0, BIG * sizeof *c);
+        for (int i = 0; rank == n - 1 && i < BIG; i++)
+            c[i] = (float)(i + k);
+        if (k % 2)
+            MPI_Startall(REQS, reqs);
+        for (int i = 0; k % 2 == 0 && i < REQS; i++)
+            MPI_Start(&reqs[(i + rank * 2) % REQS]);
+        if (k % 3 == 2)
+            MPI_Waitall(REQS, reqs, MPI_STATUSES_IGNORE);
+        for (int left = k % 3 == 2 ? 0 : REQS, which, flag; left > 0;) {
+            if (k % 3 == 0)
+                flag = MPI_Waitany(REQS, reqs, &which, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+            else
+                MPI_Testany(REQS, reqs, &which, &flag, MPI_STATUS_IGNORE);
+            left -= flag;
+            check(!flag || which != MPI_UNDEFINED, "more were started");
+        }
+        check(b[0] == (float)(n * k + n * (n - 1) / 2) &&
+                  b[77] == (float)(n * (n - 1) / 2 + n * 77),
+              "wrong sum");
+        check(c[2] == (float)(2 + k) && (rank == n - 1 || c[3] == 0), "wrong broadcast");
+        for (int i = 0; i < n; i++)
+            check(blocks[1][i] == 100 * k + 10 * i + rank, "wrong block");
+        check(in[0] == k + (rank + 1) % n, "wrong message");
+        for (int i = 0; i < REQS; i++)
+            check(reqs[i] != MPI_REQUEST_NULL, "a persistent request is gone");
+    }
+    for (int i = 0; i < REQS; i++)
+        MPI_Request_free(&reqs[i]);
+    check(reqs[SUM] == MPI_REQUEST_NULL, "a freed request is there");
+}
+
 /* A persistent collective of the MPI's beside an operation of ours. */
 static void persistent_of_the_mpi(void)
 {
@@ -477,6 +559,46 @@ static void persistent_of_the_mpi(void)
         check_sum(b);
     }
     MPI_Request_free(&reqs[1]);
+}
+
+/* More than a process may have lines: the rest are the MPI's. Twice, as what is freed serves
+ * again. */
+static void many_persistent(void)
+{
+    enum { MANY = 520 };
+    static int x[MANY], y[MANY];
+    static MPI_Request reqs[MANY];
+
+    for (int k = 0; k < 2 && has_persistent(); k++) {
+        for (int i = 0; i < MANY; i++) {
+            x[i] = i + rank;
+            allreduce_init(&x[i], &y[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                           &reqs[i]);
+        }
+        MPI_Startall(MANY, reqs);
+        MPI_Waitall(MANY, reqs, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < MANY; i++) {
+            check(y[i] == n * i + n * (n - 1) / 2, "wrong sum");
+            MPI_Request_free(&reqs[i]);
+        }
+    }
+}
+
+/* Ranks whose persistent sums differ: who waits hears of it, and what was not wrong goes on. */
+static void persistent_mismatch(void)
+{
+    MPI_Request req;
+
+    if (!has_persistent())
+        return;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    allreduce_init(a, b, rank ? 100 : 101, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                   &req);
+    MPI_Start(&req);
+    check(MPI_Wait(&req, MPI_STATUS_IGNORE) != MPI_SUCCESS, "no error");
+    MPI_Request_free(&req);
+    MPI_Allreduce(a, b, BIG, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    check_sum(b);
 }
 
 static void wrong_arguments(void)
@@ -526,6 +648,9 @@ int main(int argc, char **argv)
         { "found_init", mixed },
         { "large_counts", large_counts },
         { "persistent_of_the_mpi", persistent_of_the_mpi },
+        { "persistent", persistent },
+        { "many_persistent", many_persistent },
+        { "persistent_mismatch", persistent_mismatch },
         { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";

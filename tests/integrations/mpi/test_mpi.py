@@ -265,6 +265,24 @@ class Cases(Mpi):
     def test_persistent_collective_of_the_mpi_beside_one_of_ours(self):
         self.case("persistent_of_the_mpi")
 
+    def persistent(self, name, made, ranks=3):
+        code, out, err = self.run_ranks(ranks, CASES, name, limit=60, BANYAN_MPI_STATS="1")
+        self.assertEqual(code, 0, out + err)
+        if "no persistent collectives" in out:
+            self.skipTest("this MPI has no persistent collectives")
+        self.assertIn("ok", out)
+        self.assertRegex(err, rf" pallreduce +{made} ")
+        return err
+
+    def test_persistent_collectives_beside_messages(self):
+        self.persistent("persistent", 3)
+
+    def test_more_persistent_collectives_than_a_process_may_have(self):
+        self.persistent("many_persistent", 2 * 2 * 512, ranks=2)
+
+    def test_persistent_collectives_that_differ(self):
+        self.assertIn("rank 0 called allreduce(count 101, f32, sum)", self.persistent("persistent_mismatch", 3))
+
     def test_library_of_another_name(self):
         """MPICH 4.3, Intel MPI and MVAPICH are libmpi.so.12."""
         own = next(line.split()[2] for line in subprocess.run(["ldd", CASES], capture_output=True, text=True, check=True).stdout.splitlines()

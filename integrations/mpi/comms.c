@@ -4,7 +4,8 @@
  * each has of its own is a line, an order of operations among its ranks. MPI makes
  * communicators from any subset of ranks, so a line is made by its members alone, in a blocking
  * collective (a non-blocking call may wait for nobody): the `after`th on this communicator, as
- * one that is made for a few broadcasts should cost nothing. A line outlives its communicator,
+ * one that is made for a few broadcasts should cost nothing. Non-blocking calls have a line of
+ * their own, made at the same time. A line outlives its communicator,
  * and serves the next one of the same ranks: what is in flight on it comes before what that
  * starts, at all ranks alike. */
 #include <stdlib.h>
@@ -16,9 +17,11 @@
 /* At MPI_Finalize: for ranks that come later, or hold an operation that we have left. */
 #define CLOSE_S 20.0
 
-/* Lines that a process may have; beyond, communicators stay on the MPI library. Rank 0 of each
- * decides; the others bear more, as they are rank 0 elsewhere. */
-#define LINES_MAX 512
+/* Lines that a process may have for communicators, two each, and for persistent requests;
+ * beyond, those stay on the MPI library. Rank 0 of each decides; the others bear more, as they
+ * are rank 0 elsewhere. */
+#define LINES_MAX      1024
+#define PERSISTENT_MAX 512
 
 struct line {
     struct banyan_comm *banyan;
@@ -36,14 +39,18 @@ static int keyval = MPI_KEYVAL_INVALID;
 
 /* ---- freeing ---- */
 
-static void recycle(struct shim_comm *c)
+static void reset(struct shim_comm *c)
 {
-    if (c->line)
-        c->line->refs--;
-    c->line = NULL;
+    shim_line_put(c);
     c->banyan = NULL;
     c->state = SHIM_FRESH;
     c->handle = MPI_COMM_NULL;
+}
+
+static void recycle(struct shim_comm *c)
+{
+    reset(c->later);
+    reset(c);
 }
 
 /* The attribute's end: MPI_Comm_free was called here. Operations may be in flight. The MPI
@@ -54,14 +61,16 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra)
     struct shim_comm *c = value, *cached = c;
 
     atomic_compare_exchange_strong(&shim_cache[shim_hash((uintptr_t)comm)], &cached, NULL);
-    c->state = SHIM_FREED;
+    c->state = c->later->state = SHIM_FREED;
     shim_comm_settle(c);
     return MPI_SUCCESS;
 }
 
 void shim_comm_settle(struct shim_comm *c)
 {
-    if (c->state == SHIM_FREED && c->in_flight == 0 && c->holds == 0)
+    if (c->of)
+        c = c->of;
+    if (c->state == SHIM_FREED && c->later->in_flight == 0 && c->holds == 0)
         recycle(c);
 }
 
@@ -133,8 +142,8 @@ static struct line *new_line(int *ranks, int n)
  * it cannot. */
 enum { ID, CANNOT, WORDS };
 
-/* A line for these ranks, in `made` if it is new. */
-static void propose(const struct shim_comm *c, int *ranks, struct line **made,
+/* A line for these ranks, in `made` if it is new. most: lines, where this rank decides. */
+static void propose(const struct shim_comm *c, int most, int *ranks, struct line **made,
                     unsigned said[WORDS])
 {
     struct line *idle = ranks && c->rank == 0 ? idle_line(ranks, c->n) : NULL;
@@ -144,7 +153,7 @@ static void propose(const struct shim_comm *c, int *ranks, struct line **made,
     if (idle) {
         said[ID] = idle->id;
         free(ranks);
-    } else if (nlines < (c->rank ? 2 * LINES_MAX : LINES_MAX)) {
+    } else if (nlines < (c->rank ? 2 * LINES_MAX : most)) {
         *made = new_line(ranks, c->n);
         if (c->rank == 0)
             said[ID] = bny_comm_draw(shim_world);
@@ -178,7 +187,7 @@ static struct line *take(struct line *made, uint32_t id)
 }
 
 /* All members are in the same call. NULL at all of them: there is none. */
-static struct line *agree_on_line(const struct shim_comm *c, int cannot)
+static struct line *agree_on_line(const struct shim_comm *c, int most, int cannot)
 {
     unsigned mine[WORDS], sum[WORDS] = { 0, 1 };
     int out_of_memory, *ranks = members(c, &out_of_memory);
@@ -188,7 +197,7 @@ static struct line *agree_on_line(const struct shim_comm *c, int cannot)
     if (!ranks && !out_of_memory)
         return NULL;
     shim_lock();
-    propose(c, ranks, &made, mine);
+    propose(c, most, ranks, &made, mine);
     mine[CANNOT] |= (unsigned)cannot;
     shim_unlock();
     /* A sum, as MPICH takes the maximum of unsigned numbers for signed ones. */
@@ -205,20 +214,28 @@ static struct line *agree_on_line(const struct shim_comm *c, int cannot)
     return line;
 }
 
-static void join(struct shim_comm *c)
+/* Lock held. */
+static void use(struct shim_comm *c, struct line *line)
 {
-    struct line *line = agree_on_line(c, 0);
-
-    shim_lock();
     c->line = line;
     c->banyan = line ? line->banyan : NULL;
     c->state = line ? SHIM_READY : SHIM_PASS;
+}
+
+static void join(struct shim_comm *c)
+{
+    struct line *line = agree_on_line(c, LINES_MAX, 0);
+    struct line *later = line ? agree_on_line(c, LINES_MAX, 0) : NULL;
+
+    shim_lock();
+    use(c, line);
+    use(c->later, later);
     shim_unlock();
 }
 
 int shim_line_get(const struct shim_comm *c, int cannot, struct shim_comm *own)
 {
-    struct line *line = agree_on_line(c, cannot);
+    struct line *line = agree_on_line(c, PERSISTENT_MAX, cannot);
 
     if (!line)
         return -1;
@@ -259,6 +276,24 @@ static void fill(struct shim_comm *c, MPI_Comm comm)
         c->banyan = shim_world;
         c->state = SHIM_READY;
     }
+    *c->later = (struct shim_comm){ .handle = comm,
+                                    .state = c->state == SHIM_FRESH ? SHIM_FRESH : SHIM_PASS,
+                                    .rank = c->rank,
+                                    .n = c->n,
+                                    .of = c };
+}
+
+/* An object, and that of its non-blocking calls. */
+static struct shim_comm *add(void)
+{
+    struct shim_comm *c = calloc(2, sizeof *c);
+
+    if (!c)
+        return NULL;
+    c->later = c + 1;
+    c->next = all;
+    all = c;
+    return c;
 }
 
 static struct shim_comm *find(MPI_Comm comm)
@@ -272,13 +307,10 @@ static struct shim_comm *find(MPI_Comm comm)
         return c;
     for (c = all; c && c->handle != MPI_COMM_NULL; c = c->next)
         ;
-    if (!c) {
-        c = calloc(1, sizeof *c);
-        if (!c)
-            return NULL;
-        c->next = all;
-        all = c;
-    }
+    if (!c)
+        c = add();
+    if (!c)
+        return NULL;
     fill(c, comm);
     if (real.Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
         c->handle = MPI_COMM_NULL;
@@ -360,8 +392,10 @@ void shim_comm_differs(struct shim_comm *c)
 void shim_comms_differ(void)
 {
     for (struct shim_comm *c = all; c; c = c->next)
-        if (c->handle != MPI_COMM_NULL && c->state == SHIM_READY && shim_comm_has_differed(c))
-            shim_comm_differs(c);
+        for (struct shim_comm *one = c; one; one = one->later)
+            if (one->handle != MPI_COMM_NULL && one->state == SHIM_READY &&
+                shim_comm_has_differed(one))
+                shim_comm_differs(one);
 }
 
 /* ---- start and end ---- */
@@ -371,6 +405,23 @@ int shim_comms_start(void)
     return real.Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS
                ? 0
                : -1;
+}
+
+void shim_comms_first(void)
+{
+    struct shim_comm *c;
+    struct line *later;
+
+    const struct shim_comm world = { .handle = MPI_COMM_WORLD, .rank = shim.rank, .n = shim.n };
+
+    shim_lock();
+    c = find(MPI_COMM_WORLD);
+    shim_unlock();
+    later = agree_on_line(&world, LINES_MAX, !c);
+    shim_lock();
+    if (c)
+        use(c->later, later);
+    shim_unlock();
 }
 
 void shim_comms_stop(void)

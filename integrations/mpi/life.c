@@ -215,6 +215,8 @@ static void start(void)
     shim.ready = agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
     if (shim.ready)
         shim_world_join();
+    if (shim_world)
+        shim_comms_first();
 }
 
 int MPI_Init(int *argc, char ***argv)

@@ -135,10 +135,14 @@ struct shim_comm {
     int rank, n, calls;
     struct banyan_comm *banyan; /* the world's, or its line's */
     struct line *line;
-    unsigned done, lost;    /* calls that banyan has had and the user has back; see SHIM_LOST */
-    int in_flight;          /* requests of it */
-    int holds;              /* persistent ones, active or not */
-    int said;               /* its failure was told */
+    unsigned done, lost; /* calls that banyan has had and the user has back; see SHIM_LOST */
+    int in_flight;       /* requests of it */
+    int holds;           /* persistent ones, active or not */
+    int said;            /* its failure was told */
+    /* Its non-blocking calls, which have a line of their own: ranks that call one of these and
+     * a blocking one in another order are wrong, but no MPI minds. NULL in that object, whose
+     * `of` this is. */
+    struct shim_comm *later, *of;
     struct shim_comm *next; /* of all; never given back to the heap, so that a look at `handle`
                                is always legal */
 };
@@ -148,6 +152,8 @@ extern _Atomic(struct shim_comm *) shim_cache[SHIM_CACHE]; /* read without the l
 /* Makes what is missing; `blocking` calls may join the ranks. */
 struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking);
 int shim_comms_start(void); /* at MPI_Init; 0 or -1 */
+void shim_comms_first(
+    void);                  /* all ranks, when they have joined: MPI_COMM_WORLD is made ready */
 void shim_comms_stop(void); /* at MPI_Finalize: waits for the other ranks, a bounded time */
 void shim_comms_free(void); /* all that are left, and what no operation uses any more */
 /* Ranks have called different things on it (banyan says so), which some noticed when they had
@@ -188,6 +194,8 @@ static inline struct shim_comm *shim_comm_of(MPI_Comm comm, int blocking)
         return NULL;
     if (!c || c->handle != comm || c->state != SHIM_READY)
         c = shim_comm_slow(comm, blocking);
+    if (c && !blocking)
+        c = c->later;
     if (!c || (c->state != SHIM_READY && c->state != SHIM_LOST))
         return NULL;
     if (c->state == SHIM_READY && shim_comm_has_differed(c))

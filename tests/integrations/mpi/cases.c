@@ -460,6 +460,31 @@ static void large_counts(void)
           "MPI_Allreduce_c is there without the MPI's, or the other way");
 }
 
+/* Wrong, and done (mpi4py's tests do): a non-blocking call and a blocking one in another order
+ * at each rank. */
+static void crossed(void)
+{
+    MPI_Request req;
+    MPI_Comm dup;
+    int x, y;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+    MPI_Barrier(dup);
+    for (int k = 0; k < 4 * n; k++) {
+        MPI_Comm comm = k % 2 ? dup : MPI_COMM_WORLD;
+        x = k + rank;
+        if (rank != k % n)
+            MPI_Barrier(comm);
+        MPI_Iallreduce(&x, &y, 1, MPI_INT, MPI_SUM, comm, &req);
+        if (rank == k % n)
+            MPI_Barrier(comm);
+        if (k == 4 * n - 1)
+            MPI_Comm_free(&dup);
+        MPI_Wait(&req, MPI_STATUS_IGNORE);
+        check(y == n * k + n * (n - 1) / 2, "wrong sum");
+    }
+}
+
 /* MPI 4's, which Open MPI 4 has not. */
 static int (*allreduce_init)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm,
                              MPI_Info, MPI_Request *);
@@ -647,6 +672,7 @@ int main(int argc, char **argv)
         { "overlap", overlap },
         { "found_init", mixed },
         { "large_counts", large_counts },
+        { "crossed", crossed },
         { "persistent_of_the_mpi", persistent_of_the_mpi },
         { "persistent", persistent },
         { "many_persistent", many_persistent },

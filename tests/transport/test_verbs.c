@@ -89,7 +89,11 @@ Test(verbs, hostile_immediates_end_the_connection)
           "writes 8" }, /* the header says none */
         { (uint32_t)VB_IMM_PUT_AGAIN << 28 | 1 << 8, 0, 8, 0, "writes 8" }, /* it was no put */
         { VB_IMM_FREED_EAGER << 28 | 200, 0, 0, 0, "means nothing" }, /* more than were sent */
-        { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" },    /* that slot is free */
+        { VB_IMM_FREED_EAGER << 28 | 1 << 12 | 1, 0, 0, 0, "means nothing" },
+        { VB_IMM_FREED_EAGER << 28 | 0xffff << 12 | 1, 0, 0, 0, "means nothing" },
+        { VB_IMM_FREED_EAGER << 28 | 0xfff, 0, 0, 0, "means nothing" },
+        { VB_IMM_FREED_EAGER << 28, 0, 0, 0, "means nothing" },    /* none at all */
+        { VB_IMM_FREED_BULK << 28 | 3, 0, 0, 0, "means nothing" }, /* that slot is free */
         { VB_IMM_FREED_BULK << 28 | 31, 0, 0, 0, "means nothing" },
         { (uint32_t)VB_IMM_CLOSE << 28 | 1, 0, 0, 0, "not its turn" },
         { (uint32_t)VB_IMM_CLOSE << 28 | 1, VB_EAGER_STRIDE, 64, 0, "which is not closed" },

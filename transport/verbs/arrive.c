@@ -14,6 +14,17 @@ static char *eager_in(const struct vb_peer *p, uint32_t slot)
     return p->slab + (size_t)slot * VB_EAGER_STRIDE;
 }
 
+/* Of the next message: both ends know it. */
+static uint32_t eager_slot(const struct vb_peer *p)
+{
+    return p->order_in[p->eager_next % VB_EAGER_SLOTS];
+}
+
+static int has_credit(const struct vb_peer *p)
+{
+    return p->eager_next - p->eager_told < VB_EAGER_SLOTS;
+}
+
 static struct vb_msg *take_msg(struct vb_tp *t)
 {
     struct vb_msg *m = (struct vb_msg *)bny_msg_list_pop_front(&t->free_msgs);
@@ -140,12 +151,12 @@ static int shape_of(struct vb_peer *p, uint32_t value, struct bny_hdr *hdr)
 static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes,
                          struct bny_event *ev)
 {
-    uint32_t slot = p->eager_next % VB_EAGER_SLOTS, shape = value >> 8,
+    uint32_t slot = eager_slot(p), shape = value >> 8,
              head = kind == VB_IMM_EAGER ? VB_HEAD : 0;
     const char *mem = eager_in(p, slot);
     struct vb_msg *m;
 
-    if (p->eager_held[slot] ||
+    if (!has_credit(p) ||
         (kind == VB_IMM_EAGER && ((value & 0xff) != slot || shape >= VB_SHAPES))) {
         bny_verbs_down(p->e, "writes into slot %u, which it has no credit for", value & 0xff);
         return 0;
@@ -178,11 +189,11 @@ static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, ui
 /* Keys of a region of the peer's, or the end of a window, in an eager slot. */
 static void told_ahead(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes)
 {
-    uint32_t slot = p->eager_next % VB_EAGER_SLOTS;
+    uint32_t slot = eager_slot(p);
     struct vb_closing c;
     struct vb_further f;
 
-    if (p->eager_held[slot] || value != slot || bytes != VB_HEAD) {
+    if (!has_credit(p) || value != slot || bytes != VB_HEAD) {
         bny_verbs_down(p->e, "writes %s of %u bytes into slot %u, which is not its turn",
                        kind == VB_IMM_KEYS ? "keys" : "the end of a window", bytes, value);
         return;
@@ -235,14 +246,15 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
             return bny_verbs_message(c->peer, imm, bytes, ev);
         bny_verbs_wait(c->peer, imm, bytes);
         return 0;
-    case VB_IMM_FREED_EAGER: /* the low 24 bits of a count */
-        more = (value - c->peer->eager_freed) & 0xffffff;
-        if (more <= c->peer->eager_sent - c->peer->eager_freed) {
+    case VB_IMM_FREED_EAGER:
+        more = value & 0xfff;
+        if (more && (value >> 12) + more <= c->peer->eager_sent - c->peer->eager_freed) {
+            bny_verbs_free_order(c->peer->order_out, c->peer->eager_freed, value >> 12, more);
             c->peer->eager_freed += more;
             return 0;
         }
         break;
-    case VB_IMM_TAKEN:
+    case VB_IMM_TAKEN: /* the low 24 bits of a count */
         more = (value - c->peer->eager_taken) & 0xffffff;
         if (more <= c->peer->eager_sent - c->peer->eager_taken) {
             c->peer->eager_taken += more;

@@ -346,12 +346,18 @@ static int eager_full(const struct vb_peer *p)
            (p->eager_most < VB_EAGER_SLOTS && p->eager_sent - p->eager_taken >= p->eager_most);
 }
 
+/* That the next message takes, if there is one. */
+static uint32_t eager_slot(const struct vb_peer *p)
+{
+    return p->order_out[p->eager_sent % VB_EAGER_SLOTS];
+}
+
 /* lanes: that carry stripes of what was put. */
 static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *buf,
                       uint32_t lanes, int tells, void *cookie)
 {
     struct vb_sent s = { .cookie = cookie, .tells = tells != 0, .stripes = (uint16_t)lanes };
-    uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS, value = 0, skip = VB_HEAD;
+    uint32_t slot = eager_slot(c->peer), value = 0, skip = VB_HEAD;
     char *mem = eager_out(c->peer, slot);
 
     if (eager_full(c->peer) || is_behind(c->peer, hdr->chan) || !bny_verbs_has_room(c, 1))
@@ -372,7 +378,7 @@ static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *
 
 int bny_verbs_tell_ahead(struct vb_lane *c, enum vb_imm kind, const void *what, size_t len)
 {
-    uint32_t slot = c->peer->eager_sent % VB_EAGER_SLOTS;
+    uint32_t slot = eager_slot(c->peer);
     char *mem = eager_out(c->peer, slot);
 
     if (eager_full(c->peer) || !bny_verbs_has_room(c, 1))

@@ -39,6 +39,10 @@ struct vb_peer *bny_verbs_peer_new(struct vb_lane *first)
         return NULL;
     p->t = first->t;
     p->first = first;
+    for (uint32_t i = 0; i < VB_EAGER_SLOTS; i++)
+        p->order_out[i] = p->order_in[i] = (uint8_t)i;
+    for (uint32_t i = 0; i < VB_EAGER_TELLS; i++)
+        p->tell_at[i] = UINT32_MAX - VB_EAGER_SLOTS; /* long taken */
     p->slab = map_slabs();
     if (p->slab)
         return p;
@@ -76,4 +80,18 @@ void bny_verbs_peer_free(struct vb_peer *p)
     free(p->waiting);
     free(p->further);
     free(p);
+}
+
+void bny_verbs_free_order(uint8_t *order, uint32_t freed, uint32_t skip, uint32_t n)
+{
+    uint8_t held[VB_EAGER_SLOTS];
+
+    if (!skip) /* they stand where they must already */
+        return;
+    for (uint32_t i = 0; i < skip; i++)
+        held[i] = order[(freed + i) % VB_EAGER_SLOTS];
+    for (uint32_t i = 0; i < n; i++)
+        order[(freed + i) % VB_EAGER_SLOTS] = order[(freed + skip + i) % VB_EAGER_SLOTS];
+    for (uint32_t i = 0; i < skip; i++)
+        order[(freed + n + i) % VB_EAGER_SLOTS] = held[i];
 }

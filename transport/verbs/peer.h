@@ -35,6 +35,7 @@ struct vb_peer {
     uint32_t shapes_out_set; /* bits */
     uint32_t shapes_next;
     uint32_t eager_sent, eager_freed, eager_taken; /* counts */
+    uint8_t order_out[VB_EAGER_SLOTS];             /* slot of message n: [n % VB_EAGER_SLOTS] */
     uint32_t eager_most; /* sent and not taken, at most; VB_EAGER_SLOTS: taking is not told */
     uint32_t bulk_busy;  /* bits: the peer's slot is taken, by a message or a reservation */
     const void *lent[VB_BULK_SLOTS]; /* cookie of the user's memory that is written there */
@@ -46,8 +47,12 @@ struct vb_peer {
     struct vb_msg *streaming;   /* a long message whose pieces still come */
     struct vb_arrival *waiting; /* [VB_RECVS], a ring; NULL: there is one lane */
     uint32_t waits_first, waits_end;
-    uint32_t eager_next; /* the slot the next eager message must come in */
-    uint32_t eager_released, eager_told, taken_told;
+    uint32_t eager_next, eager_told, taken_told; /* counts: came; freed, and told so; came, and
+                                                    told so */
+    uint32_t eager_idle;                         /* freed, and not told yet */
+    uint32_t tell_at[VB_EAGER_TELLS], oldest;    /* eager_told before each of the latest
+                                                    tellings; the oldest of them */
+    uint8_t order_in[VB_EAGER_SLOTS];
     uint8_t eager_held[VB_EAGER_SLOTS]; /* 1: arrived and not released */
     uint32_t bulk_held;                 /* bits: arrived and not released */
     uint32_t credits_due;       /* bits: bulk slots whose release could not be told yet */
@@ -75,6 +80,10 @@ int bny_verbs_peer_register(struct vb_peer *p, const struct vb_fn *fn,
 void bny_verbs_peer_deregister(struct vb_peer *p,
                                const struct vb_fn *fn); /* no queue pair is left */
 void bny_verbs_peer_free(struct vb_peer *p);
+/* Eager slots of messages [freed + skip, freed + skip + n), which are free again, come before
+ * those of the `skip` before them: the caller adds n to `freed`, and then they stand at the
+ * order's end. skip + n <= VB_EAGER_SLOTS. */
+void bny_verbs_free_order(uint8_t *order, uint32_t freed, uint32_t skip, uint32_t n);
 
 /* arrive.c */
 int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes,

@@ -24,14 +24,56 @@ void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot)
     p->credits_due |= 1u << slot;
 }
 
-/* They are told in order: those before one that is held wait for it. */
 void bny_verbs_free_eager(struct vb_peer *p, uint32_t slot)
 {
     BNY_ASSERT(p->eager_held[slot]);
     p->eager_held[slot] = 0;
-    while (p->eager_released != p->eager_next &&
-           !p->eager_held[p->eager_released % VB_EAGER_SLOTS])
-        p->eager_released++;
+    p->eager_idle++;
+}
+
+/* Of the messages whose freedom was not told the longest run that is free: its length, behind
+ * *skip others. There is one. */
+static uint32_t longest_run(const struct vb_peer *p, uint32_t *skip)
+{
+    uint32_t best = 0, all = p->eager_next - p->eager_told;
+
+    for (uint32_t i = 0; i < all && best < VB_EAGER_REPORT; i++) {
+        uint32_t from = i;
+
+        while (i < all && !p->eager_held[p->order_in[(p->eager_told + i) % VB_EAGER_SLOTS]])
+            i++;
+        if (i - from <= best)
+            continue;
+        best = i - from;
+        *skip = from;
+    }
+    return best;
+}
+
+/* Is it time to tell of free eager slots? When they are many, or the peer has used all others.
+ * And it must have taken all but a few of the tellings, each of which costs it a receive
+ * request: it has taken the one that freed a slot which it has used since. */
+static int may_tell_eager(const struct vb_peer *p)
+{
+    if (p->eager_idle < VB_EAGER_REPORT &&
+        (!p->eager_idle || p->eager_next - p->eager_told < VB_EAGER_SLOTS))
+        return 0;
+    return p->eager_next - p->tell_at[p->oldest] > VB_EAGER_SLOTS;
+}
+
+static void tell_eager(struct vb_peer *p)
+{
+    while (may_tell_eager(p)) {
+        uint32_t skip = 0, n = longest_run(p, &skip);
+
+        if (bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, skip << 12 | n) != 0)
+            return;
+        bny_verbs_free_order(p->order_in, p->eager_told, skip, n);
+        p->tell_at[p->oldest] = p->eager_told;
+        p->oldest = (p->oldest + 1) % VB_EAGER_TELLS;
+        p->eager_told += n;
+        p->eager_idle -= n;
+    }
 }
 
 /* Tells the peer which slots are free again. */
@@ -39,9 +81,7 @@ void bny_verbs_tell_credits(struct vb_peer *p)
 {
     if (p->e->windows.answers_due)
         bny_verbs_answer_closing(p->e);
-    if (p->eager_released - p->eager_told >= VB_EAGER_REPORT &&
-        bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, p->eager_released & 0xffffff) == 0)
-        p->eager_told = p->eager_released;
+    tell_eager(p);
     /* with fewer receive requests than slots: that these are there again */
     if (p->t->depth.eager < VB_EAGER_SLOTS &&
         p->eager_next - p->taken_told >= p->t->depth.eager / 4 &&

@@ -12,7 +12,10 @@
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
  * credit. There are two kinds of slots:
- *   eager  256 of 4 KiB, used round about; freed in order, told by one count for many
+ *   eager  256 of 4 KiB. Both ends keep them in one order: message n takes the n-th of it, and
+ *            those that are freed are put at its end, so no message says where it is. They are
+ *            freed in any order, many told at once: of the messages that are not told yet, so
+ *            many after skipping those that are held (bny_verbs_free_order)
  *   bulk     8 of 256 KiB, used in any order; each one's freedom is told as it comes. Longer
  *            messages travel in pieces, one such message at a time, in at most half of the
  *            slots
@@ -68,6 +71,7 @@
 #define VB_EAGER_MAX    4096u
 #define VB_EAGER_STRIDE (VB_HEAD + VB_EAGER_MAX)
 #define VB_EAGER_REPORT 64u /* freed slots that are told at once */
+#define VB_EAGER_TELLS  5u  /* such tellings that the peer may not have taken yet */
 #define VB_EAGER_LEAST  8u  /* messages to them that a rank can take while it does not look */
 #define VB_BULK_SLOTS   8u
 #define VB_SLOT_MAX     262144u
@@ -121,8 +125,8 @@
 
 /* Values, 28 bits. KEYS, CLOSE: slot. EAGER: slot, shape << 8, lanes << 12. AGAIN, PUT_AGAIN:
  * what the header of that shape became: shape << 26, chunk << 16, growth of seq << 8, growth of
- * started. FREED_EAGER, TAKEN: the low 24 bits of a count. FREED_BULK: a slot. BULK, LONG,
- * PART: slot, lanes << 12. STRIPE: 0. */
+ * started. FREED_EAGER: how many are free, those before them that are not << 12. TAKEN: the low
+ * 24 bits of a count. FREED_BULK: a slot. BULK, LONG, PART: slot, lanes << 12. STRIPE: 0. */
 enum vb_imm {
     VB_IMM_EAGER = 1,
     VB_IMM_BULK,

@@ -69,6 +69,10 @@ static const struct param params[] = {
       "of verbs connections: tc=106,sl=3,timeout=18,retry=6; what is not named is left to "
       "the port or rdma_cm",
       0, 0 },
+    { "BANYAN_VERBS_MEMORY", "bytes", "256M",
+      "registered for all peers of a rank, with each device, at most: by it large jobs have "
+      "smaller slots; all ranks alike",
+      65536, INT64_MAX },
     { "BANYAN_VERBS_SRQ", "0|1", "0", "one receive queue for all queue pairs of a device", 0,
       1 },
     { "BANYAN_IB_AR", "auto|0|1", "auto",

@@ -12,8 +12,8 @@
  * sent by eager(): it is copied and needs no co-operation of the receiver beyond polling.
  * Longer payload goes by reserve/commit or send: the caller (engine) sends those only after the
  * peer has announced that it started the operation (READY), unless caps has BNY_TP_DESC, where
- * a send posts only a descriptor. A held eager message may keep its place in a ring: at least
- * 200 further messages fit behind it, then senders get BNY_AGAIN until it is released.
+ * a send posts only a descriptor. A sender may get BNY_AGAIN while 8 of its eager messages are
+ * not released; of those that are released at least 200 fit behind one that is held.
  * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or
  * copied to the heap and released, so that one channel or operation never blocks another.
  *
@@ -72,9 +72,9 @@ struct bny_ep {
 struct bny_tp {
     const struct bny_transport_ops *ops;
     int rank, nranks; /* world */
-    struct bny_counter wire_bytes, messages, copied_bytes, staged_bytes, replaced,
-        moved;       /* banyan_stats */
-    uint64_t unsent; /* of all endpoints */
+    struct bny_counter wire_bytes, messages, copied_bytes, staged_bytes, replaced, moved,
+        pinned_bytes; /* banyan_stats; pinned_bytes may fall */
+    uint64_t unsent;  /* of all endpoints */
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
      * whatever its peer. All ranks tell each other. */
     uint32_t eager_max, slot_max, whole_max;

@@ -572,6 +572,7 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
         s.replaced += bny_counter_read(&w->tps[i]->replaced);
         s.moved += bny_counter_read(&w->tps[i]->moved);
         s.staged_bytes += bny_counter_read(&w->tps[i]->staged_bytes);
+        s.pinned_bytes += bny_counter_read(&w->tps[i]->pinned_bytes);
     }
     s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
     s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);

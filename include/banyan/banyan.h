@@ -350,6 +350,8 @@ struct banyan_stats {
     uint64_t moved;    /* of these, those that went on over another network device */
     uint64_t staged_bytes; /* of copied_bytes: copied before they were sent, to where the
                               network or the peer reads them */
+    uint64_t pinned_bytes; /* registered with network devices now, for slots and queues of the
+                              peers so far (verbs); memory that you registered is not in it */
 };
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ,

@@ -467,12 +467,13 @@ CONFORMANCE(a_peer_that_died_before_the_first_word_is_down)
 
 CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
 {
+    enum { MESSAGES = 7 }; /* more need not fit until the first is released */
     struct tpset *s = opened(p, 2);
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
-    uint8_t buf[1000];
+    uint8_t buf[4000];
     int rc;
 
-    for (uint32_t i = 0; i < 20; i++) {
+    for (uint32_t i = 0; i < MESSAGES; i++) {
         struct bny_hdr hdr = tpset_hdr((int)i % BNY_CHANNELS, i, sizeof buf);
 
         tpset_fill(buf, sizeof buf, 1, 0, i);
@@ -484,7 +485,7 @@ CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
         tpset_step(s);
     }
     tpset_destroy_rank(s, 1);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < MESSAGES; i++) {
         struct bny_msg *msg = tpset_wait(s, 0, BNY_EV_MSG).msg;
         struct bny_hdr hdr = tpset_hdr(msg->hdr.chan, msg->hdr.seq, sizeof buf);
 

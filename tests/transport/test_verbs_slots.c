@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Eager slots, which are given back in any order: held messages take their own slots and no
- * others, whatever else happens. Over the simulated device. */
+ * others, whatever else happens. And how large slabs are in jobs of how many ranks. Over the
+ * simulated device. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,4 +213,132 @@ Test(verbs_slots, released_in_any_order)
         verbs_left(&s);
     }
     unsetenv("BANYAN_VERBS_NOTIFY");
+}
+
+/* ---- shapes ---- */
+
+enum { MIB = 1 << 20 };
+
+Test(verbs_slots, shapes_keep_the_contract_and_the_bound)
+{
+    struct vb_slab before = bny_verbs_slab(1, 256 * MIB);
+
+    cr_assert_eq(before.bytes, VB_SLAB_BYTES);
+    for (int n = 2; n <= 8192; n++) {
+        struct vb_slab s = bny_verbs_slab(n, 256 * MIB);
+
+        cr_assert(s.number >= before.number && s.bytes <= before.bytes, "%d ranks", n);
+        cr_assert(s.eager >= VB_EAGER_LEAST && s.eager <= VB_EAGER_SLOTS);
+        cr_assert_eq(s.eager & (s.eager - 1), 0u);
+        cr_assert(s.bulk >= 4 && s.bulk <= VB_BULK_SLOTS);
+        cr_assert(s.slot_max >= 16384 && s.slot_max <= VB_SLOT_MAX);
+        cr_assert_eq(s.bytes, s.eager * VB_EAGER_STRIDE + s.bulk * (VB_HEAD + s.slot_max));
+        cr_assert(n > 43 || s.bytes == VB_SLAB_BYTES, "%d ranks have less than before", n);
+        cr_assert(n > 1024 || (uint64_t)(n - 1) * bny_verbs_peer_bytes(&s, 1) < 256ull * MIB,
+                  "%d ranks", n);
+        before = s;
+    }
+}
+
+/* Two of a job of so many: what they register is what the formula says, and all peers together
+ * stay below the bound. */
+Test(verbs_slots, a_thousand_ranks)
+{
+    static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
+    const struct bny_transport_ops *ops = bny_transport_find("verbs");
+    static const int ranks[] = { 2, 64, 256, 1024 };
+
+    for (size_t k = 0; k < sizeof ranks / sizeof ranks[0] && !verbs_real_device(); k++) {
+        struct bny_tp_config cfg = {
+            .nranks = ranks[k], .secret = secret, .ifname = "lo", .port_range = ""
+        };
+        struct vb_slab slab = bny_verbs_slab(ranks[k], 256 * MIB);
+        struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+        uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S), pinned;
+        uint8_t blob[2][BNY_ADDR_MAX];
+        struct bny_event ev[8];
+        struct bny_ep *ep[2];
+        struct bny_tp *tp[2];
+        int len[2], got = 0, rc = BNY_AGAIN;
+
+        verbs_sim_use();
+        for (int r = 0; r < 2; r++) {
+            cfg.rank = r;
+            cr_assert_eq(ops->create(&tp[r], &cfg), 0, "%s", banyan_last_error());
+            len[r] = ops->address(tp[r], blob[r], BNY_ADDR_MAX);
+        }
+        for (int r = 0; r < 2; r++)
+            cr_assert_eq(ops->connect(tp[r], !r, blob[!r], (size_t)len[!r], &ep[r]), 0, "%s",
+                         banyan_last_error());
+        while (!got) {
+            cr_assert(!bny_deadline_passed(deadline));
+            rc = rc ? ops->eager(ep[0], &hdr, NULL) : 0;
+            cr_assert(rc == 0 || rc == BNY_AGAIN, "%s", banyan_last_error());
+            ops->poll(tp[0], ev, 8);
+            if (ops->poll(tp[1], ev, 8) == 1) {
+                cr_assert_eq(ev[0].kind, BNY_EV_MSG);
+                ops->release(ev[0].msg);
+                got = 1;
+            }
+        }
+        pinned = bny_counter_read(&tp[0]->pinned_bytes);
+        cr_assert_eq(verbs_sim.registered_bytes,
+                     pinned + bny_counter_read(&tp[1]->pinned_bytes));
+        cr_assert_leq(pinned, bny_verbs_peer_bytes(&slab, 1));
+        cr_assert_gt(pinned, 2ull * slab.bytes);
+        cr_assert(ranks[k] < 64 || pinned * (uint64_t)(ranks[k] - 1) < 256ull * MIB);
+        for (int r = 0; r < 2; r++)
+            ops->destroy(tp[r]);
+        cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
+    }
+}
+
+/* Queue pairs break in the middle of streams over slots of each shape. */
+Test(verbs_slots, streams_over_each_shape)
+{
+    static const char *const memory[] = { "64K", "400K", "1M", "2M", "4M" };
+    uint32_t before = 0;
+
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0] && !verbs_real_device(); i++) {
+        struct tpset s;
+
+        verbs_sim = (struct verbs_sim){ .seed = 0 };
+        setenv("BANYAN_VERBS_MEMORY", memory[i], 1);
+        verbs_joined(&s, 2);
+        cr_assert_gt(((struct vb_tp *)s.tp[0])->slab.bytes, before, "another shape");
+        before = ((struct vb_tp *)s.tp[0])->slab.bytes;
+        verbs_stream(&s, &(struct verbs_stream){ .breaks = 2, .seed = 40 + i });
+        verbs_left(&s);
+    }
+    unsetenv("BANYAN_VERBS_MEMORY");
+}
+
+Test(verbs_slots, ranks_that_differ_are_told)
+{
+    static const uint8_t secret[32] = "a secret of the tests, 32 bytes";
+    const struct bny_transport_ops *ops = bny_transport_find("verbs");
+    struct bny_tp_config cfg = {
+        .nranks = 2, .secret = secret, .ifname = "lo", .port_range = ""
+    };
+    uint8_t blob[BNY_ADDR_MAX];
+    struct bny_tp *tp[2];
+    struct bny_ep *ep;
+    int len;
+
+    if (verbs_real_device())
+        return;
+    verbs_sim_use();
+    cr_assert_eq(ops->create(&tp[0], &cfg), 0, "%s", banyan_last_error());
+    setenv("BANYAN_VERBS_MEMORY", "1M", 1);
+    cfg.rank = 1;
+    cr_assert_eq(ops->create(&tp[1], &cfg), 0, "%s", banyan_last_error());
+    unsetenv("BANYAN_VERBS_MEMORY");
+    len = ops->address(tp[1], blob, sizeof blob);
+    cr_assert_eq(ops->reachable(tp[0], 1, blob, (size_t)len), 0);
+    cr_assert_eq(ops->connect(tp[0], 1, blob, (size_t)len, &ep), -BANYAN_ECONFIG);
+    cr_assert_not_null(strstr(banyan_last_error(), "set BANYAN_VERBS_MEMORY to the same"));
+    blob[offsetof(struct vb_blob, slab)] = VB_SLAB_SHAPES; /* no such one */
+    cr_assert_eq(ops->reachable(tp[0], 1, blob, (size_t)len), 0);
+    for (int r = 0; r < 2; r++)
+        ops->destroy(tp[r]);
 }

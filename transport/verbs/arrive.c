@@ -17,12 +17,12 @@ static char *eager_in(const struct vb_peer *p, uint32_t slot)
 /* Of the next message: both ends know it. */
 static uint32_t eager_slot(const struct vb_peer *p)
 {
-    return p->order_in[p->eager_next % VB_EAGER_SLOTS];
+    return p->order_in[p->eager_next & (p->shape.eager - 1)];
 }
 
 static int has_credit(const struct vb_peer *p)
 {
-    return p->eager_next - p->eager_told < VB_EAGER_SLOTS;
+    return p->eager_next - p->eager_told < p->shape.eager;
 }
 
 static struct vb_msg *take_msg(struct vb_tp *t)
@@ -39,11 +39,11 @@ static struct vb_msg *take_msg(struct vb_tp *t)
     return m;
 }
 
-static uint32_t part_bytes(const struct vb_msg *m, uint32_t part)
+static uint32_t part_bytes(const struct vb_peer *p, const struct vb_msg *m, uint32_t part)
 {
-    uint32_t left = m->msg.hdr.len - part * VB_SLOT_MAX;
+    uint32_t left = m->msg.hdr.len - part * p->shape.slot_max;
 
-    return left < VB_SLOT_MAX ? left : VB_SLOT_MAX;
+    return left < p->shape.slot_max ? left : p->shape.slot_max;
 }
 
 /* A piece of the long message that is arriving. */
@@ -51,15 +51,15 @@ static int part_arrived(struct vb_peer *p, uint32_t slot, uint32_t bytes)
 {
     struct vb_msg *m = p->streaming;
 
-    if (!m || slot >= VB_BULK_SLOTS || (p->bulk_held >> slot & 1) ||
-        (bytes && bytes != VB_HEAD + part_bytes(m, m->parts))) {
+    if (!m || slot >= p->shape.bulk || (p->bulk_held >> slot & 1) ||
+        (bytes && bytes != VB_HEAD + part_bytes(p, m, m->parts))) {
         bny_verbs_down(p->e, "writes a piece of %u bytes into slot %u, where none is expected",
                        bytes, slot);
         return -1;
     }
     p->bulk_held |= 1u << slot;
     m->part_slot[m->parts++ % VB_BULK_SLOTS] = (uint8_t)slot;
-    if ((uint64_t)m->parts * VB_SLOT_MAX >= m->msg.hdr.len)
+    if ((uint64_t)m->parts * p->shape.slot_max >= m->msg.hdr.len)
         p->streaming = NULL;
     if (!m->dropped)
         return 0;
@@ -106,7 +106,7 @@ static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t 
     const char *mem;
     struct vb_msg *m;
 
-    if (slot >= VB_BULK_SLOTS || (p->bulk_held >> slot & 1)) {
+    if (slot >= p->shape.bulk || (p->bulk_held >> slot & 1)) {
         bny_verbs_down(p->e, "writes into slot %u, which it has no credit for", slot);
         return 0;
     }
@@ -115,9 +115,9 @@ static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t 
         return 0;
     mem = bny_verbs_bulk_in(p, slot);
     memcpy(&m->msg.hdr, mem, sizeof m->msg.hdr);
-    if (is_long ? m->msg.hdr.len <= VB_SLOT_MAX || p->streaming != NULL ||
-                      (bytes && bytes != VB_HEAD + VB_SLOT_MAX)
-                : m->msg.hdr.len > VB_SLOT_MAX ||
+    if (is_long ? m->msg.hdr.len <= p->shape.slot_max || p->streaming != NULL ||
+                      (bytes && bytes != p->shape.stride)
+                : m->msg.hdr.len > p->shape.slot_max ||
                       (bytes && (bytes < VB_HEAD || m->msg.hdr.len != bytes - VB_HEAD)))
         return says_wrongly(p, m, bytes);
     m->slot = slot;
@@ -249,7 +249,8 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
     case VB_IMM_FREED_EAGER:
         more = value & 0xfff;
         if (more && (value >> 12) + more <= c->peer->eager_sent - c->peer->eager_freed) {
-            bny_verbs_free_order(c->peer->order_out, c->peer->eager_freed, value >> 12, more);
+            bny_verbs_free_order(c->peer->order_out, c->peer->shape.eager, c->peer->eager_freed,
+                                 value >> 12, more);
             c->peer->eager_freed += more;
             return 0;
         }
@@ -262,7 +263,7 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
         }
         break;
     case VB_IMM_FREED_BULK:
-        if (value < VB_BULK_SLOTS && (c->peer->bulk_busy >> value & 1)) {
+        if (value < c->peer->shape.bulk && (c->peer->bulk_busy >> value & 1)) {
             c->peer->bulk_busy &= ~(1u << value);
             return 0;
         }

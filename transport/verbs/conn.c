@@ -67,8 +67,10 @@ void bny_verbs_made(struct vb_lane *c)
 
 void bny_verbs_page_free(struct vb_lane *c)
 {
-    if (c->mr_page)
+    if (c->mr_page) {
         c->t->fn->ibv_dereg_mr(c->mr_page);
+        bny_counter_add(&c->t->tp.pinned_bytes, -(uint64_t)sizeof *c->page);
+    }
     c->mr_page = NULL;
     free(c->page);
     c->page = NULL;
@@ -217,17 +219,23 @@ struct vb_lane *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma
     return c;
 }
 
+static double peer_mib(const struct vb_lane *c)
+{
+    return (double)bny_verbs_peer_bytes(&c->t->slab, 1) / (1 << 20);
+}
+
 static int fails(const struct vb_lane *c, const char *what)
 {
     int err = errno;
 
-    return bny_fail(
-        err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM, "device %s: %s fails: %s%s",
-        c->rail->at, what, strerror(err),
-        err == ENOMEM
-            ? " (each peer takes 6.1 MiB of every device; raise the limit of locked memory: "
-              "ulimit -l unlimited)"
-            : "");
+    if (err != ENOMEM)
+        return bny_fail(BANYAN_ESYSTEM, "device %s: %s fails: %s", c->rail->at, what,
+                        strerror(err));
+    return bny_fail(BANYAN_ENOMEM,
+                    "device %s: %s fails: %s (each peer takes %.2f MiB of every device; raise "
+                    "the limit of locked memory: ulimit -l unlimited, or set a lower "
+                    "BANYAN_VERBS_MEMORY on all ranks)",
+                    c->rail->at, what, strerror(err), peer_mib(c));
 }
 
 static uint32_t sends(const struct vb_lane *c)
@@ -248,8 +256,8 @@ static int no_qp(const struct vb_lane *c)
             "device %s: creating a queue pair fails: %s: it has %d for all processes "
             "(rdma resource show tells who has them; fewer ranks, or "
             "BANYAN_VERBS_QPS=1), or raise the limit of locked memory (each peer "
-            "takes 6.1 MiB of every device): ulimit -l unlimited",
-            c->rail->at, strerror(err), a.max_qp);
+            "takes %.2f MiB of every device): ulimit -l unlimited",
+            c->rail->at, strerror(err), a.max_qp, peer_mib(c));
     errno = err;
     return fails(c, "creating a queue pair");
 }
@@ -364,6 +372,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
         t->fn->ibv_reg_mr(c->rail->pd, c->page, sizeof *c->page, IBV_ACCESS_LOCAL_WRITE);
     if (!c->mr_page)
         return fails(c, "registering memory");
+    bny_counter_add(&t->tp.pinned_bytes, sizeof *c->page);
     if (bny_verbs_cq_join(c) != 0)
         return no_cq(c);
     rc = make_qp(c);

@@ -107,5 +107,6 @@ int bny_verbs_depth(struct vb_tp *t)
                  "%u, and a message with payload of yours is %u requests",
                  device, l.wr, l.cqe, l.sge, t->depth.sends, t->depth.eager, VB_SENDS,
                  VB_EAGER_SLOTS, t->depth.sges < 2 ? 3 : t->depth.requests);
+    t->depth.eager = least(t->depth.eager, t->slab.eager);
     return 0;
 }

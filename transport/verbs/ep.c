@@ -17,7 +17,7 @@ struct vb_ep *bny_verbs_ep(struct vb_tp *t, int peer)
                              .ops = t->tp.ops,
                              .peer = peer,
                              .eager_max = VB_EAGER_MAX,
-                             .slot_max = VB_SLOT_MAX,
+                             .slot_max = t->slab.slot_max,
                              .zcopy_min = VB_ZCOPY_MIN };
     e->main = e;
     e->nlanes = 1;

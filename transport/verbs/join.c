@@ -206,10 +206,10 @@ static void fill_hello(const struct vb_lane *c, const struct vb_lane *lasting,
     struct bny_transcript t;
     struct greeted g;
 
-    *h = (struct vb_hello){ .slab_bytes = VB_SLAB_BYTES,
-                            .eager_slots = VB_EAGER_SLOTS,
+    *h = (struct vb_hello){ .slab_bytes = c->t->slab.bytes,
+                            .eager_slots = c->t->slab.eager,
                             .eager_most = c->t->depth.eager,
-                            .bulk_slots = VB_BULK_SLOTS };
+                            .bulk_slots = c->t->slab.bulk };
     h->addr = (uintptr_t)c->peer->slab;
     h->rkey = c->peer->mr_in[c->rail->index]->rkey;
     h->delivered = lasting->imm_taken;
@@ -381,9 +381,9 @@ static int hello_is_good(struct vb_lane *c, uint32_t len)
     if (len == sizeof *h &&
         bny_proof_is_good(h->proof, sizeof h->proof, &t,
                           c->active ? BNY_PROOF_OPENER : BNY_PROOF_ASKER) &&
-        h->slab_bytes == VB_SLAB_BYTES && h->eager_slots == VB_EAGER_SLOTS &&
-        h->bulk_slots == VB_BULK_SLOTS && h->eager_most >= VB_EAGER_LEAST &&
-        h->eager_most <= VB_EAGER_SLOTS)
+        h->slab_bytes == c->t->slab.bytes && h->eager_slots == c->t->slab.eager &&
+        h->bulk_slots == c->t->slab.bulk && h->eager_most >= VB_EAGER_LEAST &&
+        h->eager_most <= c->t->slab.eager)
         return 1;
     bny_warn("verbs: whoever says it is rank %d does not prove it; dropped",
              c->active ? c->request.to : c->request.from);

@@ -15,12 +15,12 @@
 
 static char *eager_out(const struct vb_peer *p, uint32_t slot)
 {
-    return p->slab + VB_SLAB_BYTES + (size_t)slot * VB_EAGER_STRIDE;
+    return p->slab + p->shape.bytes + (size_t)slot * VB_EAGER_STRIDE;
 }
 
 static char *bulk_out(const struct vb_peer *p, uint32_t slot)
 {
-    return p->slab + VB_SLAB_BYTES + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
+    return p->slab + p->shape.bytes + p->shape.bulk_at + (size_t)slot * p->shape.stride;
 }
 
 /* Also while the queue pair is being replaced: then NULL and BNY_AGAIN. */
@@ -295,7 +295,7 @@ static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
                          .tells = tells != 0,
                          .signals = user != NULL, /* who takes it back waits for its end */
                          .imm = (uint32_t)kind << 28 | slot };
-    uint64_t at = VB_SLAB_EAGER + (uint64_t)slot * VB_BULK_STRIDE;
+    uint64_t at = c->peer->shape.bulk_at + (uint64_t)slot * c->peer->shape.stride;
     char *mem = bulk_out(c->peer, slot);
     uint32_t first = len;
 
@@ -342,14 +342,14 @@ static int is_full(const struct vb_peer *p)
 
 static int eager_full(const struct vb_peer *p)
 {
-    return p->eager_sent - p->eager_freed >= VB_EAGER_SLOTS ||
-           (p->eager_most < VB_EAGER_SLOTS && p->eager_sent - p->eager_taken >= p->eager_most);
+    return p->eager_sent - p->eager_freed >= p->shape.eager ||
+           (p->eager_most < p->shape.eager && p->eager_sent - p->eager_taken >= p->eager_most);
 }
 
 /* That the next message takes, if there is one. */
 static uint32_t eager_slot(const struct vb_peer *p)
 {
-    return p->order_out[p->eager_sent % VB_EAGER_SLOTS];
+    return p->order_out[p->eager_sent & (p->shape.eager - 1)];
 }
 
 /* lanes: that carry stripes of what was put. */
@@ -404,7 +404,7 @@ int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *bu
 
 static int take_bulk(struct vb_peer *p, uint32_t *slot)
 {
-    uint32_t idle = ~p->bulk_busy & ((1u << VB_BULK_SLOTS) - 1);
+    uint32_t idle = ~p->bulk_busy & ((1u << p->shape.bulk) - 1);
 
     if (!idle)
         return BNY_AGAIN;
@@ -433,7 +433,7 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     if (rc)
         return rc;
     *slot = (struct bny_slot){
-        .mem = bulk_out(c->peer, k) + VB_HEAD, .cap = VB_SLOT_MAX, .index = k, .impl = c
+        .mem = bulk_out(c->peer, k) + VB_HEAD, .cap = ep->slot_max, .index = k, .impl = c
     };
     return 0;
 }
@@ -507,12 +507,14 @@ static enum vb_imm kind_of(const struct vb_long *l)
  * waits for. */
 int bny_verbs_push_longs(struct vb_peer *p)
 {
+    const uint32_t each = p->shape.slot_max;
+
     while (p->longs_done != p->longs_queued) {
         struct vb_long *l = &p->longs[p->longs_done % VB_WAITING];
-        uint32_t len = l->hdr.len - l->off < VB_SLOT_MAX ? l->hdr.len - l->off : VB_SLOT_MAX, k;
+        uint32_t len = l->hdr.len - l->off < each ? l->hdr.len - l->off : each, k;
         int last = l->off + len == l->hdr.len, rc;
 
-        if ((!l->is_short && __builtin_popcount(p->bulk_busy) >= (int)VB_BULK_SLOTS / 2) ||
+        if ((!l->is_short && __builtin_popcount(p->bulk_busy) >= (int)p->shape.bulk / 2) ||
             !bny_verbs_has_room(p->first, 1 + VB_BULK_SLOTS) || take_bulk(p, &k) != 0)
             return 0;
         rc = write_user(p->first, kind_of(l), k, &l->hdr, l->buf + (l->off - l->from), len,

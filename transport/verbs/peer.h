@@ -27,7 +27,8 @@ struct vb_peer {
     struct vb_tp *t;
     struct vb_ep *e;       /* NULL: not proven */
     struct vb_lane *first; /* whose it is */
-    char *slab;            /* [2 * VB_SLAB_BYTES]: to receive, to send */
+    struct vb_slab shape;
+    char *slab; /* [2 * shape.bytes]: to receive, to send */
     struct ibv_mr *mr_in[VB_RAILS], *mr_out[VB_RAILS];
     uint64_t remote_addr; /* the peer's slab */
     /* sending */
@@ -35,8 +36,8 @@ struct vb_peer {
     uint32_t shapes_out_set; /* bits */
     uint32_t shapes_next;
     uint32_t eager_sent, eager_freed, eager_taken; /* counts */
-    uint8_t order_out[VB_EAGER_SLOTS];             /* slot of message n: [n % VB_EAGER_SLOTS] */
-    uint32_t eager_most; /* sent and not taken, at most; VB_EAGER_SLOTS: taking is not told */
+    uint8_t order_out[VB_EAGER_SLOTS];             /* slot of message n: [n % shape.eager] */
+    uint32_t eager_most; /* sent and not taken, at most; shape.eager: taking is not told */
     uint32_t bulk_busy;  /* bits: the peer's slot is taken, by a message or a reservation */
     const void *lent[VB_BULK_SLOTS]; /* cookie of the user's memory that is written there */
     struct vb_long longs[VB_WAITING];
@@ -82,8 +83,9 @@ void bny_verbs_peer_deregister(struct vb_peer *p,
 void bny_verbs_peer_free(struct vb_peer *p);
 /* Eager slots of messages [freed + skip, freed + skip + n), which are free again, come before
  * those of the `skip` before them: the caller adds n to `freed`, and then they stand at the
- * order's end. skip + n <= VB_EAGER_SLOTS. */
-void bny_verbs_free_order(uint8_t *order, uint32_t freed, uint32_t skip, uint32_t n);
+ * order's end. skip + n <= slots. */
+void bny_verbs_free_order(uint8_t *order, uint32_t slots, uint32_t freed, uint32_t skip,
+                          uint32_t n);
 
 /* arrive.c */
 int bny_verbs_message(struct vb_peer *p, uint32_t imm, uint32_t bytes,

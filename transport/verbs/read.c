@@ -9,7 +9,7 @@
 
 char *bny_verbs_bulk_in(const struct vb_peer *p, uint32_t slot)
 {
-    return p->slab + VB_SLAB_EAGER + (size_t)slot * VB_BULK_STRIDE;
+    return p->slab + p->shape.bulk_at + (size_t)slot * p->shape.stride;
 }
 
 void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
@@ -19,7 +19,7 @@ void bny_verbs_give_msg(struct vb_tp *t, struct vb_msg *m)
 
 void bny_verbs_free_bulk(struct vb_peer *p, uint32_t slot)
 {
-    BNY_ASSERT(slot < VB_BULK_SLOTS && p->bulk_held >> slot & 1);
+    BNY_ASSERT(slot < p->shape.bulk && p->bulk_held >> slot & 1);
     p->bulk_held &= ~(1u << slot);
     p->credits_due |= 1u << slot;
 }
@@ -37,10 +37,11 @@ static uint32_t longest_run(const struct vb_peer *p, uint32_t *skip)
 {
     uint32_t best = 0, all = p->eager_next - p->eager_told;
 
-    for (uint32_t i = 0; i < all && best < VB_EAGER_REPORT; i++) {
+    for (uint32_t i = 0; i < all && best < p->shape.report; i++) {
         uint32_t from = i;
 
-        while (i < all && !p->eager_held[p->order_in[(p->eager_told + i) % VB_EAGER_SLOTS]])
+        while (i < all &&
+               !p->eager_held[p->order_in[(p->eager_told + i) & (p->shape.eager - 1)]])
             i++;
         if (i - from <= best)
             continue;
@@ -55,10 +56,13 @@ static uint32_t longest_run(const struct vb_peer *p, uint32_t *skip)
  * request: it has taken the one that freed a slot which it has used since. */
 static int may_tell_eager(const struct vb_peer *p)
 {
-    if (p->eager_idle < VB_EAGER_REPORT &&
-        (!p->eager_idle || p->eager_next - p->eager_told < VB_EAGER_SLOTS))
+    uint32_t all = p->eager_next - p->eager_told; /* with those that are held */
+
+    if (all < p->shape.report)
         return 0;
-    return p->eager_next - p->tell_at[p->oldest] > VB_EAGER_SLOTS;
+    if (p->eager_idle < p->shape.report && (!p->eager_idle || all < p->shape.eager))
+        return 0;
+    return p->eager_next - p->tell_at[p->oldest] > p->shape.eager;
 }
 
 static void tell_eager(struct vb_peer *p)
@@ -68,7 +72,7 @@ static void tell_eager(struct vb_peer *p)
 
         if (bny_verbs_tell(p->first, VB_IMM_FREED_EAGER, skip << 12 | n) != 0)
             return;
-        bny_verbs_free_order(p->order_in, p->eager_told, skip, n);
+        bny_verbs_free_order(p->order_in, p->shape.eager, p->eager_told, skip, n);
         p->tell_at[p->oldest] = p->eager_told;
         p->oldest = (p->oldest + 1) % VB_EAGER_TELLS;
         p->eager_told += n;
@@ -83,7 +87,7 @@ void bny_verbs_tell_credits(struct vb_peer *p)
         bny_verbs_answer_closing(p->e);
     tell_eager(p);
     /* with fewer receive requests than slots: that these are there again */
-    if (p->t->depth.eager < VB_EAGER_SLOTS &&
+    if (p->t->depth.eager < p->shape.eager &&
         p->eager_next - p->taken_told >= p->t->depth.eager / 4 &&
         bny_verbs_tell(p->first, VB_IMM_TAKEN, p->eager_next & 0xffffff) == 0)
         p->taken_told = p->eager_next;
@@ -99,9 +103,11 @@ void bny_verbs_tell_credits(struct vb_peer *p)
 /* Long messages: copies [off, off + len), which has arrived, from the pieces' slots. */
 static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst)
 {
+    const uint32_t each = m->peer->shape.slot_max;
+
     while (len) {
-        uint32_t part = off / VB_SLOT_MAX, at = off % VB_SLOT_MAX;
-        uint32_t n = len < VB_SLOT_MAX - at ? len : VB_SLOT_MAX - at;
+        uint32_t part = off / each, at = off % each;
+        uint32_t n = len < each - at ? len : each - at;
 
         memcpy(dst,
                bny_verbs_bulk_in(m->peer, m->part_slot[part % VB_BULK_SLOTS]) + VB_HEAD + at,
@@ -117,7 +123,7 @@ static void free_parts(struct vb_msg *m, uint32_t off)
 {
     struct vb_peer *p = m->peer;
 
-    while (m->parts_freed < m->parts && m->parts_freed < off / VB_SLOT_MAX)
+    while (m->parts_freed < m->parts && m->parts_freed < off / p->shape.slot_max)
         bny_verbs_free_bulk(p, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
     if (!p->first->dead && p->e->state == VB_OPEN)
         bny_verbs_tell_credits(p);
@@ -125,8 +131,9 @@ static void free_parts(struct vb_msg *m, uint32_t off)
 
 static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, const void **ptr)
 {
-    uint64_t there = (uint64_t)m->parts * VB_SLOT_MAX;
-    uint32_t at = off % VB_SLOT_MAX, n = len;
+    const uint32_t each = m->peer->shape.slot_max;
+    uint64_t there = (uint64_t)m->parts * each;
+    uint32_t at = off % each, n = len;
 
     free_parts(m, off);
     if (there < (uint64_t)off + len) {
@@ -137,8 +144,8 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
                                   "rank %d: its connection broke in a message", m->msg.ep->peer)
                        : BNY_AGAIN;
     }
-    if (!dst && n > VB_SLOT_MAX - at) { /* reaches into the next piece */
-        n = VB_SLOT_MAX - at;
+    if (!dst && n > each - at) { /* reaches into the next piece */
+        n = each - at;
         if (n >= 64) {
             n &= ~63u;
         } else {
@@ -152,8 +159,8 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
     if (dst)
         gather(m, off, n, dst);
     else
-        *ptr = bny_verbs_bulk_in(m->peer, m->part_slot[off / VB_SLOT_MAX % VB_BULK_SLOTS]) +
-               VB_HEAD + at;
+        *ptr =
+            bny_verbs_bulk_in(m->peer, m->part_slot[off / each % VB_BULK_SLOTS]) + VB_HEAD + at;
     return n;
 }
 

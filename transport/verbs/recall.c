@@ -27,12 +27,12 @@ struct vb_copy {
 
 static char *own_slots(const struct vb_lane *c)
 {
-    return c->peer->slab + VB_SLAB_BYTES;
+    return c->peer->slab + c->peer->shape.bytes;
 }
 
 static int is_own(const struct vb_lane *c, uint64_t at)
 {
-    return at >= (uintptr_t)own_slots(c) && at - (uintptr_t)own_slots(c) < VB_SLAB_BYTES;
+    return at >= (uintptr_t)own_slots(c) && at - (uintptr_t)own_slots(c) < c->peer->shape.bytes;
 }
 
 static int borrows(const struct vb_lane *c, const struct vb_sent *s, const void *cookie)
@@ -94,7 +94,7 @@ static void copy_to_slot(const struct vb_lane *c, struct vb_sent *s, const void 
 {
     struct vb_peer *p = c->peer;
     uint64_t at = s->remote - p->remote_addr;
-    uint64_t slot = (at - VB_SLAB_EAGER) / VB_BULK_STRIDE;
+    uint64_t slot = (at - p->shape.bulk_at) / p->shape.stride;
 
     if (p->lent[slot] != cookie) { /* the peer has it: it gave the slot back */
         s->nsge = 0;
@@ -156,7 +156,7 @@ static void copy_all(struct vb_lane *c, const void *cookie)
 
         if (!borrows(c, s, cookie))
             continue;
-        if (s->remote - c->peer->remote_addr < VB_SLAB_BYTES) {
+        if (s->remote - c->peer->remote_addr < c->peer->shape.bytes) {
             copy_to_slot(c, s, cookie);
         } else if (copy_apart(c, s, k) != 0) {
             bny_verbs_down(c->e,

@@ -68,6 +68,7 @@ static int open_one(struct vb_tp *t, struct vb_rail *rail)
     }
     s->mr =
         t->fn->ibv_reg_mr(rail->pd, s->bytes, s->n * sizeof *s->bytes, IBV_ACCESS_LOCAL_WRITE);
+    bny_counter_add(&t->tp.pinned_bytes, s->mr ? s->n * sizeof *s->bytes : 0);
     s->srq = s->mr ? t->fn->ibv_create_srq(rail->pd, &init) : NULL;
     if (s->srq)
         return 0;
@@ -96,8 +97,10 @@ void bny_verbs_srq_close(struct vb_tp *t, struct vb_rail *rail)
 
     if (s->srq)
         t->fn->ibv_destroy_srq(s->srq);
-    if (s->mr)
+    if (s->mr) {
         t->fn->ibv_dereg_mr(s->mr);
+        bny_counter_add(&t->tp.pinned_bytes, -(uint64_t)(s->n * sizeof *s->bytes));
+    }
     free(s->bytes);
     free(s->idle);
     *s = (struct vb_srq){ .srq = NULL };

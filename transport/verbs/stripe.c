@@ -45,9 +45,9 @@ void bny_verbs_record_put(struct vb_lane *c, struct vb_sent s, const struct bny_
     bny_verbs_record(c, s);
 }
 
-static int is_in(uint64_t at, uint64_t from)
+static int is_in(const struct vb_peer *p, uint64_t at, uint64_t from)
 {
-    return at >= from && at - from < VB_SLAB_BYTES;
+    return at >= from && at - from < p->shape.bytes;
 }
 
 void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
@@ -65,14 +65,14 @@ void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
             uint64_t at = s->sge[i].addr;
             const struct vb_region *r;
 
-            if (is_in(at, (uintptr_t)p->slab + VB_SLAB_BYTES)) {
+            if (is_in(p, at, (uintptr_t)p->slab + p->shape.bytes)) {
                 s->sge[i].lkey = p->mr_out[c->rail->index]->lkey;
                 continue;
             }
             r = bny_verbs_region(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
             s->sge[i].lkey = r && r->mr[c->rail->index] ? r->mr[c->rail->index]->lkey : 0;
         }
-        s->rkey = s->nsge == 0 || is_in(s->remote, p->remote_addr)
+        s->rkey = s->nsge == 0 || is_in(p, s->remote, p->remote_addr)
                       ? c->rkey
                       : bny_verbs_window_key(c, &win);
     }
@@ -85,7 +85,7 @@ void bny_verbs_relocate(struct vb_lane *c, uint32_t from, uint64_t addr)
     for (uint32_t k = from; k != c->posted; k++) {
         struct vb_sent *s = &c->sent[k % VB_SENDS];
 
-        if (s->nsge && !is_in(s->remote, before)) /* a window has a key of its own */
+        if (s->nsge && !is_in(c->peer, s->remote, before)) /* a window has a key of its own */
             continue;
         s->remote = s->remote - before + addr;
         s->rkey = c->rkey;

@@ -103,6 +103,7 @@ static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
     if (rc)
         return rc;
     t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
+    t->blob.slab = t->slab.number;
     rc = bny_verbs_srqs_open(t);
     if (rc)
         return rc;
@@ -138,7 +139,8 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
     t->tp.eager_max = VB_EAGER_MAX;
-    t->tp.slot_max = VB_SLOT_MAX;
+    t->slab = bny_verbs_slab(cfg->nranks, (uint64_t)bny_param_int("BANYAN_VERBS_MEMORY"));
+    t->tp.slot_max = t->slab.slot_max;
     t->fn = fn;
     t->port_range = cfg->port_range;
     memcpy(t->secret, cfg->secret, sizeof t->secret);
@@ -179,9 +181,14 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
     memcpy(out, blob, len);
     return !memcmp(out->magic, "vrb5", 4) && out->rank == peer && peer >= 0 &&
            peer < t->tp.nranks && out->nrails && out->nrails <= VB_RAILS &&
-           len == blob_bytes(out->nrails) && out->qps &&
+           len == blob_bytes(out->nrails) && out->qps && out->slab < VB_SLAB_SHAPES &&
            (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6);
 }
+
+/* Where init did not compare settings. */
+#define OTHER_SLOTS                                                                            \
+    "rank %d has slots of another size than rank %d: set BANYAN_VERBS_MEMORY to the same on "  \
+    "all ranks"
 
 static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
 {
@@ -190,6 +197,10 @@ static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t
 
     if (!blob_check(t, peer, blob, len, &b))
         return 0;
+    if (b.slab != t->slab.number) {
+        bny_warn("verbs: " OTHER_SLOTS, tp->rank, peer);
+        return 0;
+    }
     if (bny_verbs_rails_common(t, &b) > 0)
         return 1;
     bny_verbs_rails_apart(t, peer, &b);
@@ -234,6 +245,8 @@ static int verbs_connect(struct bny_tp *tp, int peer, const void *blob, size_t l
             "rank %d: the verbs address of rank %d is broken, or of another kind of network "
             "than device %s",
             tp->rank, peer, t->rails[0].device);
+    if (b.slab != t->slab.number)
+        return bny_fail(BANYAN_ECONFIG, OTHER_SLOTS, tp->rank, peer);
     e = bny_verbs_ep(t, peer);
     if (!e)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",

@@ -4,21 +4,22 @@
  * several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
  * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all of a device;
- * mem.c: registered memory. What two ranks have with each other, slabs and credits, is in
- * peer.h: peer.c, its memory; read.c, the ends of messages. A queue pair and its requests are
- * in lane.h: conn.c makes it; lane.c has another one for one that broke; path.c: on their way
- * out; arrive.c: in; stripe.c: over several of them; recall.c: without the user's memory.
+ * mem.c: registered memory; slab.c: how much of it. What two ranks have with each other, slabs
+ * and credits, is in peer.h: peer.c, its memory; read.c, the ends of messages. A queue pair and
+ * its requests are in lane.h: conn.c makes it; lane.c has another one for one that broke;
+ * path.c: on their way out; arrive.c: in; stripe.c: over several of them; recall.c: without the
+ * user's memory.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab, which it may use because it has its
  * credit. There are two kinds of slots:
- *   eager  256 of 4 KiB. Both ends keep them in one order: message n takes the n-th of it, and
- *            those that are freed are put at its end, so no message says where it is. They are
+ *   eager  up to 256 of 4 KiB. Both ends keep them in one order: message n takes the n-th of
+ * it, and those that are freed are put at its end, so no message says where it is. They are
  *            freed in any order, many told at once: of the messages that are not told yet, so
  *            many after skipping those that are held (bny_verbs_free_order)
- *   bulk     8 of 256 KiB, used in any order; each one's freedom is told as it comes. Longer
- *            messages travel in pieces, one such message at a time, in at most half of the
- *            slots
+ *   bulk   up to 8 of up to 256 KiB, used in any order; each one's freedom is told as it
+ *            comes. Longer messages travel in pieces, one such message at a time, in at most
+ *            half of the slots
  * The immediate says kind and slot: kind << 28 | value. Whatever is told to a peer is an
  * immediate, so a receiver never looks at memory that no completion vouches for, and a sleeper
  * is woken by all of it. Every immediate consumes a receive request; credits bound how many can
@@ -49,8 +50,9 @@
  * four never sees it.
  *
  * Slots are in a slab of our own at either end, registered once with each device: 3.02 MiB to
- * receive and as much to send, a peer and device, and VB_LANE_BYTES a lane; VB_PEER_BYTES
- * bounds all of it. A queue pair that breaks is replaced, the slabs stay.
+ * receive and as much to send, a peer and device, in jobs of up to 43 ranks, and less in larger
+ * ones (slab.h); and VB_LANE_BYTES a lane. VB_PEER_BYTES bounds all of it. A queue pair that
+ * breaks is replaced, the slabs stay.
  *
  * Devices without immediates (iWARP) get a note behind the data instead: a message of 8 bytes,
  * the immediate and the length. */
@@ -65,27 +67,16 @@
 #include "transport/proof.h"
 #include "transport/transport.h"
 #include "transport/verbs/fn.h"
+#include "transport/verbs/slab.h"
 
-#define VB_HEAD         64u  /* of a slot: header, padded so that payload is aligned */
-#define VB_EAGER_SLOTS  256u /* power of two */
-#define VB_EAGER_MAX    4096u
-#define VB_EAGER_STRIDE (VB_HEAD + VB_EAGER_MAX)
-#define VB_EAGER_REPORT 64u /* freed slots that are told at once */
-#define VB_EAGER_TELLS  5u  /* such tellings that the peer may not have taken yet */
-#define VB_EAGER_LEAST  8u  /* messages to them that a rank can take while it does not look */
-#define VB_BULK_SLOTS   8u
-#define VB_SLOT_MAX     262144u
-#define VB_BULK_STRIDE  (VB_HEAD + VB_SLOT_MAX)
-#define VB_SLAB_EAGER   (VB_EAGER_SLOTS * VB_EAGER_STRIDE)
-#define VB_SLAB_BYTES   (VB_SLAB_EAGER + VB_BULK_SLOTS * VB_BULK_STRIDE)
-#define VB_RAILS        8u   /* devices of a rank, at most: an address has room for so many */
-#define VB_WINDOW_KEYS  4u   /* that a window has room for: further ones are told before */
-#define VB_FURTHER      256u /* regions whose further keys a peer keeps */
-#define VB_WINDOWS      32u  /* that are open to a peer at a time and have numbers, at most */
-#define VB_NO_NUMBER    UINT32_MAX
-#define VB_LANES        16u /* queue pairs to a peer, at most: bits of an immediate */
-#define VB_LANES_AT     12u /* where they begin in its value */
-#define VB_LANE_BYTES   8192u
+#define VB_EAGER_TELLS 5u   /* tellings of freed slots that the peer may not have taken yet */
+#define VB_RAILS       8u   /* devices of a rank, at most: an address has room for so many */
+#define VB_WINDOW_KEYS 4u   /* that a window has room for: further ones are told before */
+#define VB_FURTHER     256u /* regions whose further keys a peer keeps */
+#define VB_WINDOWS     32u  /* that are open to a peer at a time and have numbers, at most */
+#define VB_NO_NUMBER   UINT32_MAX
+#define VB_LANES       16u /* queue pairs to a peer, at most: bits of an immediate */
+#define VB_LANES_AT    12u /* where they begin in its value */
 /* registered for a peer, at most */
 #define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
 /* Shortest payload that goes over other lanes, and about the shortest stripe. */
@@ -161,7 +152,8 @@ struct vb_blob { /* address; as long as it has rails */
     char magic[4];
     int32_t rank;
     uint8_t nrails, qps; /* qps: queue pairs on each */
-    uint8_t reserved[6];
+    uint8_t slab;        /* its shape's number */
+    uint8_t reserved[5];
     struct vb_place rail[VB_RAILS];
 };
 _Static_assert(sizeof(struct vb_blob) == 16 + VB_RAILS * 60, "wire format");
@@ -362,6 +354,7 @@ struct vb_depth {
 struct vb_tp {
     struct bny_tp tp;
     struct vb_depth depth;
+    struct vb_slab slab; /* all ranks' */
     struct vb_path path;
     const struct vb_fn *fn;
     enum vb_how how;

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/param.h"
 #include "tools/topo.h"
 #include "topo/import.h"
 #include "topo/machine.h"
 #include "transport/shm/shm_tune.h"
 #include "transport/verbs/near.h"
+#include "transport/verbs/slab.h"
 
 static const char *const kinds[] = { "compute", "switch", "nic" };
 static const char *const devices[] = { "network", "openfabrics", "gpu" };
@@ -174,6 +176,37 @@ static void near_json(void)
     printf("]");
 }
 
+/* ---- what verbs registers with each device ---- */
+
+static const int job_sizes[] = { 2, 8, 64, 256, 1024, 4096 };
+
+/* For a peer of a job of n ranks. */
+static uint64_t peer_bytes(int n)
+{
+    struct vb_slab s = bny_verbs_slab(n, (uint64_t)bny_param_int("BANYAN_VERBS_MEMORY"));
+
+    return bny_verbs_peer_bytes(&s, 1);
+}
+
+static void pinned_text(void)
+{
+    printf("verbs: MiB that a rank registers with each device, for a peer, and for all peers:");
+    for (size_t i = 0; i < sizeof job_sizes / sizeof job_sizes[0]; i++)
+        printf("%s %d ranks %.2f, %.0f", i ? ";" : "", job_sizes[i],
+               (double)peer_bytes(job_sizes[i]) / (1 << 20),
+               (double)peer_bytes(job_sizes[i]) * (job_sizes[i] - 1) / (1 << 20));
+    printf("\n");
+}
+
+static void pinned_json(void)
+{
+    printf(",\"verbs_memory\":[");
+    for (size_t i = 0; i < sizeof job_sizes / sizeof job_sizes[0]; i++)
+        printf("%s{\"ranks\":%d,\"peer_bytes\":%" PRIu64 "}", i ? "," : "", job_sizes[i],
+               peer_bytes(job_sizes[i]));
+    printf("]");
+}
+
 static void machine_json(const struct bny_machine *m)
 {
     printf("{\"machine\":");
@@ -202,6 +235,7 @@ static void machine_json(const struct bny_machine *m)
     }
     printf("]");
     near_json();
+    pinned_json();
     tune_json();
     printf("}\n");
 }
@@ -235,6 +269,7 @@ static void machine_text(const struct bny_machine *m)
         printf("\n");
     }
     near_text();
+    pinned_text();
     tune_text();
     for (int r = 0; core && r < n; r++) {
         struct bny_machine_threads t;

@@ -88,7 +88,7 @@ int clock_gettime(clockid_t clock, struct timespec *ts)
     if (!sim_self())
         return found()->clock_gettime(clock, ts);
     sim_charge(CLOCK_NS);
-    ns = sim_time();
+    ns = sim_clock();
     ts->tv_sec = (time_t)(ns / SIM_S) + (clock == CLOCK_REALTIME ? REALTIME_S : MONOTONIC_S);
     ts->tv_nsec = (long)(ns % SIM_S);
     return 0;

@@ -185,21 +185,24 @@ static int by_time(const void *a, const void *b)
 static void op_times(struct outcome *o)
 {
     uint64_t first = UINT64_MAX, begun = 0, *ended = malloc((size_t)sim_nranks * sizeof *ended);
+    int n = 0;
 
     for (int r = 0; r < sim_nranks && ended; r++) {
         const struct sim_rank *s = &sim_ranks[r];
 
+        if (s->fate == SIM_DEAD)
+            continue;
         first = s->op_begun_ns < first ? s->op_begun_ns : first;
         begun = s->op_begun_ns > begun ? s->op_begun_ns : begun;
-        ended[r] = s->op_ended_ns;
+        ended[n++] = s->op_ended_ns;
     }
     if (!ended)
         return;
-    qsort(ended, (size_t)sim_nranks, sizeof *ended, by_time);
-    if (ended[0] > first) {
-        o->op_ns = ended[sim_nranks - 1] - first;
-        o->after_ns = ended[sim_nranks - 1] > begun ? ended[sim_nranks - 1] - begun : 0;
-        o->half_ns = ended[(sim_nranks - 1) / 2] - first;
+    qsort(ended, (size_t)n, sizeof *ended, by_time);
+    if (n && ended[0] > first) {
+        o->op_ns = ended[n - 1] - first;
+        o->after_ns = ended[n - 1] > begun ? ended[n - 1] - begun : 0;
+        o->half_ns = ended[(n - 1) / 2] - first;
     }
     free(ended);
 }
@@ -235,9 +238,12 @@ static void run(struct outcome *o, uint64_t seed)
         sim_ranks_start(bny_rng_next(&s), opt.per_host) != 0)
         exit(2);
     nfaults = sim_faults_draw(faults, opt.faults, opt.some, (uint64_t)(opt.window_s * 1e9), &s);
+    sim_faults_plan(faults, nfaults);
+    if (sim_work.kill_rank >= 0) /* work.c kills it */
+        faults[nfaults++] =
+            (struct sim_fault){ .kind = SIM_KILL, .victim = sim_work.kill_rank, .bridge = -1 };
     for (int r = 0; r < sim_nranks; r++)
         sim_ranks[r].is_hit = is_hit(r);
-    sim_faults_plan(faults, nfaults);
     stuck = sim_run((uint64_t)(opt.until_s * 1e9));
     bad = verdict(stuck);
     op_times(o);
@@ -351,6 +357,7 @@ static void usage(void)
          "                     reset=N, break=N, oneway=N, partial=N\n"
          "  --some             at most so many, as the seed decides\n"
          "  --window SECONDS   when faults come (0.2)\n"
+         "  --kill R@MS        rank R dies MS after the last call has begun\n"
          "  --survive          after a failure those who are left shrink and go on\n"
          "  --grow N           the last N ranks join the running job, one after the other\n"
          "  --think MS         ranks compute between calls, at most so long (0)\n"
@@ -380,6 +387,7 @@ enum {
     SURVIVE,
     GROW,
     WINDOW,
+    KILL,
     THINK,
     LATE,
     LATE_RANK,
@@ -405,6 +413,7 @@ static const struct option options[] = { { "ranks", 1, NULL, RANKS },
                                          { "survive", 0, NULL, SURVIVE },
                                          { "grow", 1, NULL, GROW },
                                          { "window", 1, NULL, WINDOW },
+                                         { "kill", 1, NULL, KILL },
                                          { "think", 1, NULL, THINK },
                                          { "gbps", 1, NULL, GBPS },
                                          { "latency", 1, NULL, LATENCY },
@@ -434,6 +443,16 @@ static size_t size_of(const char *text)
     return (size_t)x;
 }
 
+static int take_kill(const char *text)
+{
+    double ms;
+
+    if (sscanf(text, "%d@%lf", &sim_work.kill_rank, &ms) != 2 || ms < 0)
+        return 1;
+    sim_work.kill_ns = (uint64_t)(ms * 1e6);
+    return sim_work.kill_rank < 0;
+}
+
 static int take(int o)
 {
     switch (o) {
@@ -450,6 +469,7 @@ static int take(int o)
         sim_work.newcomers = atoi(optarg);
         return sim_work.newcomers < 0;
     case WINDOW: opt.window_s = atof(optarg); return 0;
+    case KILL: return take_kill(optarg);
     case THINK: sim_work.think_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
     case LATE: sim_work.late_ns = (uint64_t)(atof(optarg) * 1e6); return 0;
     case LATE_RANK: sim_work.late_rank = atoi(optarg); return sim_work.late_rank < 0;
@@ -506,9 +526,12 @@ int main(int argc, char **argv)
     int o, rc = 0;
 
     sim_real_find();
-    sim_work = (struct sim_work){
-        .ops = 20, .repeats = 1, .init_timeout_s = 60, .op_timeout_s = 30, .late_rank = -1
-    };
+    sim_work = (struct sim_work){ .ops = 20,
+                                  .repeats = 1,
+                                  .init_timeout_s = 60,
+                                  .op_timeout_s = 30,
+                                  .late_rank = -1,
+                                  .kill_rank = -1 };
     while (!rc && (o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (o == HELP || o == 'h') {
             usage();
@@ -516,7 +539,8 @@ int main(int argc, char **argv)
         }
         rc = take(o);
     }
-    if (rc || sim_work.newcomers >= opt.ranks || (argc != optind && argc != optind + 2)) {
+    if (rc || sim_work.newcomers >= opt.ranks || sim_work.kill_rank >= opt.ranks ||
+        (argc != optind && argc != optind + 2)) {
         fprintf(stderr, "banyan_sim: wrong options; see --help\n");
         return 2;
     }

@@ -212,6 +212,14 @@ uint64_t sim_time(void)
     return sim_now + (self ? self->ahead : 0);
 }
 
+uint64_t sim_clock(void)
+{
+    uint64_t *seen = &self->rank->clock_ns, ns = sim_time();
+
+    *seen = ns > *seen ? ns : *seen;
+    return *seen;
+}
+
 void sim_charge(uint64_t ns)
 {
     struct sim_rank *r = self->rank;

@@ -64,6 +64,9 @@ void sim_wake(struct sim_thread *t);
 void sim_wake_all(struct sim_rank *rank, const void *what, int most);
 /* The time as the running thread sees it; and: its call took so long. */
 uint64_t sim_time(void);
+/* What this thread's clock says: the same, but no earlier than another thread of its rank was
+ * told. */
+uint64_t sim_clock(void);
 void sim_charge(uint64_t ns);
 /* Others may run; the time that this thread has used passes. */
 void sim_yield(void);
@@ -165,6 +168,7 @@ struct sim_rank {
     uint64_t random;
     uint32_t ip;                 /* 10.x.y.z, host order */
     uint64_t calls, die_at_call; /* calls into libc.c; 0: never */
+    uint64_t clock_ns;           /* the latest that a thread of it was told */
     uint64_t messages, bytes;    /* over sockets, both ways: pieces as they were sent */
     void *lib;
     const struct sim_api *api;

@@ -44,6 +44,7 @@ struct job {
     int op, n, me, root;
     int round, growths, joined; /* the same at all members */
     int fresh;                  /* knows none of these yet */
+    int total, tried;           /* operations; the one that was begun last */
     size_t count;
     uint64_t own; /* chances of this rank alone */
 };
@@ -200,6 +201,28 @@ static void be_late(struct job *j)
     nanosleep(&ts, NULL);
 }
 
+static void dies(void *a, uint64_t b)
+{
+    (void)b;
+    sim_rank_kill(a);
+}
+
+/* Its times are those from when it was begun first: it may be tried again. */
+static void begins(struct job *j)
+{
+    static int has_killer;
+
+    if (j->tried == j->op)
+        return;
+    j->tried = j->op;
+    be_late(j);
+    j->r->op_begun_ns = sim_time();
+    if (sim_work.kill_rank >= 0 && j->op + 1 == j->total && !has_killer) {
+        has_killer = 1;
+        sim_at(sim_now + sim_work.kill_ns, dies, &sim_ranks[sim_work.kill_rank], 0);
+    }
+}
+
 /* The operation with the job's number: what it is depends on the seed and the number alone. */
 static int one(struct job *j)
 {
@@ -215,8 +238,7 @@ static int one(struct job *j)
         j->count = sim_work.bytes / 4;
         rc = j->r->api->barrier(j->comm, NULL);
     }
-    be_late(j);
-    j->r->op_begun_ns = sim_time();
+    begins(j);
     rc = rc ? rc : calls[which].run(j);
     think(&j->own);
     return rc;
@@ -378,6 +400,15 @@ static int agree(struct job *j, int *ok)
     return 1;
 }
 
+/* A call that is measured is taken again by all, by those too whose part in it was done. */
+static void take_again(struct job *j, int op)
+{
+    if (sim_work.ops)
+        return;
+    j->r->ops -= j->op - op;
+    j->op = op;
+}
+
 /* Rounds of operations, after each of which all ask each other whether to go on so, or with
  * those who are left. */
 static int survive(struct job *j, int total)
@@ -385,7 +416,8 @@ static int survive(struct job *j, int total)
     int rc = 0, met = !j->fresh, done = 0;
 
     for (; !done; j->round++) {
-        int ok = met || meet(j) == 0, last = j->op + 1 + j->round % 5;
+        int ok = met || meet(j) == 0, first = j->op,
+            last = first + 1 + (sim_work.ops ? j->round % 5 : 0);
 
         met = ok;
         while (ok && j->op < last && j->op <= total) {
@@ -401,6 +433,7 @@ static int survive(struct job *j, int total)
         if (rc == 0 && !ok) {
             rc = go_on(j);
             met = 0;
+            take_again(j, first);
         } else if (rc == 0 && !done && wants_growth(j)) {
             met = !grow(j);
         }
@@ -420,7 +453,9 @@ int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
                      .n = r->api->comm_count(*comm),
                      .me = r->api->comm_rank(*comm),
                      .own = own,
-                     .fresh = r->came };
+                     .fresh = r->came,
+                     .total = total,
+                     .tried = -1 };
 
     j.in = malloc(elems * 4);
     j.out = malloc(elems * 4);

@@ -60,6 +60,8 @@ struct sim_work {
     uint64_t late_ns;  /* before the call of a rank at most so long, by chance */
     int late_rank;     /* this one alone is late, by all of it; -1: all are, by chance */
     int at_least;      /* of arrival reductions */
+    int kill_rank;     /* dies in the last operation; -1: nobody */
+    uint64_t kill_ns;  /* so long after the first rank has come to it */
 };
 extern struct sim_work sim_work;
 

@@ -75,7 +75,8 @@ int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *ou
 
 /* ---- a slot ---- */
 
-static int children_of(const struct bny_arrival_word *w, int *parent, int *children)
+/* below: slots whose sums come through this one, and itself. */
+static int children_of(const struct bny_arrival_word *w, int *parent, int *children, int *below)
 {
     int *parents = malloc((size_t)w->slots * sizeof *parents);
 
@@ -86,6 +87,7 @@ static int children_of(const struct bny_arrival_word *w, int *parent, int *child
     *children = 0;
     for (int s = 0; s < w->slots; s++)
         *children += parents[s] == w->slot;
+    *below = bny_shape_below(w->slots, parents, w->slot);
     free(parents);
     return 0;
 }
@@ -123,9 +125,9 @@ static int make_children(struct bny_arrival *a, int n)
 static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    int me = op->comm->rank, wants = bny_arrival_wants_result(op), parent = 0, rc;
+    int me = op->comm->rank, wants = bny_arrival_wants_result(op), parent = 0, below = 1, rc;
 
-    rc = children_of(w, &parent, &a->nchildren);
+    rc = children_of(w, &parent, &a->nchildren, &below);
     if (rc == 0)
         rc = make_children(a, a->nchildren);
     if (rc == 0 && !wants && a->nchildren)
@@ -148,6 +150,9 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
                    : !a->is_chain                       ? a->nchildren
                                   : w->slots > 1 && w->slot != w->slots - 2;
     a->set[me / 64] |= 1ull << me % 64;
+    rc = bny_arrival_coded_takes_part(op, below);
+    if (rc)
+        return rc;
     for (uint32_t c = 0; a->nchildren == 0 && c < a->nchunks; c++)
         bny_stream_added(op, c);
     return 0;
@@ -187,6 +192,9 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
             bny_op_send_failed(op, -1, rc, "");
         a->server = from;
     } else if (is_desk && is_new && w->said == BNY_SAID_LATE && op->call.first) {
+        int rc = bny_arrival_coded_is_late(op);
+        if (rc)
+            bny_op_send_failed(op, -1, rc, "");
         a->late = 1;
         a->server = from;
     } else if (is_desk && is_new && w->said == BNY_SAID_TOGETHER && !op->call.first) {
@@ -219,7 +227,7 @@ static int make_marks(struct bny_op *op)
     a->is_freed = a->marks + 2 * n;
     a->have = a->marks + 3 * n;
     a->result.seen = a->marks + 4 * n;
-    return rc;
+    return rc ? rc : bny_arrival_coded_init(op);
 }
 
 static int init(struct bny_op *op)
@@ -248,6 +256,7 @@ static void arrival_free(struct bny_op *op)
     free(a->marks);
     free(a->set);
     free(a->scratch);
+    bny_arrival_coded_free(&a->coded);
     free(a->result.tile);
     if (a->child.comm && op->comm)
         bny_op_finish(&a->child);
@@ -281,6 +290,7 @@ static int start(struct bny_op *op)
     a->result.view_off = a->result.has_set = 0;
     a->acc = op->out;
     a->out.n = 0;
+    bny_arrival_coded_start(op);
     return 0;
 }
 
@@ -336,7 +346,14 @@ static int start_child(struct bny_op *op)
     call.is_stage = 1;
     bny_call_set_schedule(&call, "static");
     rc = bny_op_init(&a->child, op->comm, &call);
-    return rc ? rc : bny_op_start_stage(&a->child, op, bny_op_seq(op) + 2);
+    if (rc)
+        return rc;
+    if (a->child.plan.codec)
+        bny_arrival_coded_release(op);
+    else
+        bny_arrival_coded_end(op,
+                              0); /* the child is faster raw; the step counts all the same */
+    return bny_op_start_stage(&a->child, op, bny_op_seq(op) + 2);
 }
 
 static void advance_child(struct bny_op *op)
@@ -425,6 +442,7 @@ static void drop(struct bny_op *op, int result)
     struct bny_held_pool *pool = &op->comm->world->held;
 
     note_served(op);
+    bny_arrival_coded_end(op, result);
     bny_msg_list_release(pool, &a->early);
     bny_msg_list_release(pool, &a->result.arrived);
     for (int i = 0; i < a->nknown; i++)

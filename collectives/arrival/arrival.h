@@ -2,7 +2,8 @@
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
  * up nobody but those who need its data, and that for one hop. shape.c: the tree. desk.c: who
- * gets which slot. stream.c: chunks. arrival.c: where an operation begins and ends.
+ * gets which slot. stream.c: chunks. coded.c: their codec. arrival.c: where an operation begins
+ * and ends.
  *
  * The desk is a rank that knows who has come. Every rank sends it a word; it answers with a
  * slot, and tells each rank its parent as soon as there is one. It has to be there itself, so
@@ -64,6 +65,16 @@ struct bny_outbox {
     size_t n, cap;
 };
 
+#define BNY_ARRIVAL_RAW UINT32_MAX
+
+/* A result: chunk c is `len[c]` bytes at coded + c * coded_stride, or, where that is
+ * BNY_ARRIVAL_RAW, and everywhere when len is NULL, elements at raw + c * raw_stride. */
+struct bny_kept {
+    const char *raw, *coded;
+    size_t raw_stride, coded_stride;
+    const uint32_t *len;
+};
+
 /* A stream of result chunks to a rank. */
 struct bny_feed {
     int to;
@@ -81,6 +92,19 @@ struct bny_source {
     struct bny_msg_list arrived; /* front to back, one at a time */
     char *tile;                  /* where a message must be in one piece */
     size_t tile_cap;
+};
+
+/* What a codec needs: coded.c. */
+struct bny_arrival_coded {
+    char *wire;    /* [nchunks] of stride bytes: of our sum; then of the result */
+    uint32_t *len; /* [nchunks] bytes there, BNY_ARRIVAL_RAW, or 0: not encoded yet */
+    char *stats;   /* [nchunks] of ops->stats_bytes */
+    char *part;    /* a chunk encoded, and behind that decoded */
+    size_t wire_cap, len_cap, stats_cap, part_cap, stride, nencodings;
+    struct banyan_codec_state *held; /* the call's, until it is known whether it takes part */
+    struct banyan_codec_state *lent; /* to this operation; or NULL */
+    uint32_t step, nsum;             /* inputs in our sum */
+    uint8_t thins;                   /* our own part is made sparse before it is added */
 };
 
 struct bny_desk;
@@ -114,6 +138,7 @@ struct bny_arrival {
     char *acc; /* the sum; the output where there is one */
     char *scratch;
     size_t scratch_cap;
+    struct bny_arrival_coded coded;
 };
 
 static inline struct bny_arrival *bny_arrival_of(const struct bny_op *op)
@@ -172,7 +197,7 @@ int bny_stream_advance(struct bny_op *op);
 /* Sends the chunks of a result that are there, and its set, under number seq. have [nchunks],
  * set NULL: not yet. 1: moved something. */
 int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, uint32_t seq,
-                     const char *result, const uint8_t *have, const uint64_t *set);
+                     const struct bny_kept *result, const uint8_t *have, const uint64_t *set);
 /* It needs nothing of anybody any more, and all that it sent is there. */
 int bny_stream_is_done(const struct bny_op *op);
 /* Chunk c needs nothing more to be the sum of this rank's tree. */
@@ -180,6 +205,34 @@ void bny_stream_added(struct bny_op *op, uint32_t c);
 /* The transport has given memory back. */
 void bny_stream_sent(struct bny_op *op, uint32_t cookie);
 void bny_source_free(struct bny_source *s);
+
+/* ---- coded.c: nothing where the plan has no codec ---- */
+
+/* Memory, for a plan. 0 or an error. */
+int bny_arrival_coded_init(struct bny_op *op);
+/* Takes the call's codec state, for whatever comes. */
+void bny_arrival_coded_start(struct bny_op *op);
+/* This rank's input counts, and with its children's there are nsum of them in its sum. Its slot
+ * and parent are known. 0 or an error. */
+int bny_arrival_coded_takes_part(struct bny_op *op, int nsum);
+/* Its input does not count: the state's step passes, residuals stay. 0 or an error. */
+int bny_arrival_coded_is_late(struct bny_op *op);
+/* Gives the state to the child. */
+void bny_arrival_coded_release(struct bny_op *op);
+/* It is over: the state's step has passed. Idempotent. */
+void bny_arrival_coded_end(struct bny_op *op, int result);
+void bny_arrival_coded_free(struct bny_arrival_coded *k);
+/* Encodes chunk c of our sum, if that is yet to be done. 0 or an error. */
+int bny_arrival_encode(struct bny_op *op, uint32_t c);
+/* Encodes chunk c of the result, at the top; the output is what all others will decode. 0 or an
+ * error. */
+int bny_arrival_encode_result(struct bny_op *op, uint32_t c);
+/* May a message be a chunk of n elements? */
+int bny_arrival_coded_fits(const struct bny_op *op, const struct bny_hdr *h, size_t n);
+/* Adds the chunk h->chunk of a child's sum, or places one of the result. data: all of it, of a
+ * peer. 0, or an error: then nothing of it is written. */
+int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const struct bny_hdr *h,
+                            const void *data);
 
 /* ---- desk.c ---- */
 

@@ -39,7 +39,10 @@ struct bny_desk {
     /* Who is late */
     struct bny_feed *late; /* [n - slots] */
     int nlate;
-    char *kept;    /* the result; NULL: not needed, or none of it is here yet */
+    char *kept; /* the result; NULL: not needed, or none of it is here yet */
+    uint32_t
+        *kept_len; /* [nchunks] of encoded chunks, BNY_ARRIVAL_RAW; NULL: there is no codec */
+    size_t stride; /* of chunks in `kept` */
     uint8_t *have; /* [nchunks] */
     uint64_t *set; /* of it; NULL: not here yet */
 };
@@ -234,19 +237,25 @@ int bny_desk_is_needed(const struct bny_desk *d)
 void bny_desk_keep(struct bny_desk *d, uint32_t c)
 {
     size_t at = (size_t)c * d->op.chunk_elems * d->op.esz;
+    const struct bny_arrival_coded *k = &bny_arrival_of(d->member)->coded;
 
     if (!keeps(d) || d->serves != 1)
         return;
     if (!d->kept)
-        d->kept = malloc(d->op.call.count * d->op.esz);
+        d->kept = malloc(d->stride * bny_arrival_chunks(&d->op));
     if (!d->kept) {
         bny_op_send_failed(&d->op, -1,
                            bny_fail(BANYAN_ENOMEM, "no memory to keep a result for late ranks"),
                            "");
         return;
     }
-    bny_local_place(d->kept + at, d->member->out + at,
-                    bny_arrival_chunk(&d->op, c) * d->op.esz);
+    if (d->kept_len)
+        d->kept_len[c] = k->len[c];
+    if (d->kept_len && k->len[c] != BNY_ARRIVAL_RAW)
+        bny_local_place(d->kept + d->stride * c, k->wire + k->stride * c, k->len[c]);
+    else
+        bny_local_place(d->kept + d->stride * c, d->member->out + at,
+                        bny_arrival_chunk(&d->op, c) * d->op.esz);
     d->have[c] = 1;
     bny_op_stir(&d->op);
 }
@@ -300,6 +309,15 @@ static int memory_of(struct bny_desk *d)
     d->late = calloc(n, sizeof *d->late);
     d->have = calloc((size_t)bny_arrival_chunks(&d->op) + 1, 1);
     d->op.asked = calloc(n, sizeof *d->op.asked);
+    d->stride = d->op.chunk_elems * d->op.esz;
+    if (d->member->plan.codec && keeps(d)) { /* a chunk lies there as it travels */
+        size_t coded = bny_arrival_of(d->member)->coded.stride;
+
+        d->stride = d->stride > coded ? d->stride : coded;
+        d->kept_len = calloc((size_t)bny_arrival_chunks(&d->op) + 1, sizeof *d->kept_len);
+        if (!d->kept_len)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+    }
     return d->here && d->queue && d->order && d->parent && d->late && d->have && d->op.asked
                ? 0
                : bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
@@ -316,6 +334,7 @@ static void desk_free(struct bny_op *op)
     free(d->parent);
     free(d->late);
     free(d->kept);
+    free(d->kept_len);
     free(d->have);
     free(d->set);
     op->of_path[BNY_PATH_DESK] = NULL;
@@ -404,6 +423,11 @@ static int start(struct bny_op *op)
 static int advance(struct bny_op *op)
 {
     struct bny_desk *d = desk_of(op);
+    struct bny_kept kept = { .raw = d->kept,
+                             .coded = d->kept,
+                             .raw_stride = d->stride,
+                             .coded_stride = d->stride,
+                             .len = d->kept_len };
     int moved = 0;
 
     elect(d);
@@ -413,8 +437,7 @@ static int advance(struct bny_op *op)
     if (d->member && !bny_desk_is_needed(d)) /* it may have waited for that */
         bny_op_stir(d->member);
     for (int i = 0; i < d->nlate; i++)
-        moved |=
-            bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, d->kept, d->have, d->set);
+        moved |= bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, &kept, d->have, d->set);
     if (!is_over(d) || bny_comm_has_failed(op->comm))
         return moved;
     bny_op_complete(op, 0); /* and it is gone */

@@ -6,10 +6,12 @@
  * tree can be stuck for want of buffers. Two things are waited for: another child's half-viewed
  * copy of the same chunk, and, for a result, that our own chunk is back from the transport,
  * which may read it from where the result goes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/arrival/arrival.h"
+#include "base/crc32c.h"
 #include "collectives/local/local.h"
 
 #define TILE_BYTES  (128u << 10) /* as the engine's */
@@ -23,6 +25,17 @@ static size_t offset_of(const struct bny_op *op, uint32_t c)
 }
 
 /* ---- sending ---- */
+
+/* Said once: the communicator fails of it, but not at once. Of a desk (no `a`) each time. */
+static void failed(struct bny_op *op, int with, int rc, const char *what)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+
+    if (!a || !a->told)
+        bny_op_send_failed(op, with, rc, what);
+    if (a)
+        a->told = 1;
+}
 
 /* 1: handed over; 2: and borrowed; 0: not now. */
 static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr, size_t bytes,
@@ -41,7 +54,7 @@ static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr
     if (rc == BNY_AGAIN)
         bny_op_stir(op);
     else if (rc < 0)
-        bny_op_send_failed(op, to, rc, "");
+        failed(op, to, rc, "");
     return rc > 0 ? rc : 0;
 }
 
@@ -60,12 +73,37 @@ static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint3
     if (rc == BNY_AGAIN)
         bny_op_stir(op);
     else if (rc < 0)
-        bny_op_send_failed(op, to, rc, "");
+        failed(op, to, rc, "");
     return rc == 0;
 }
 
+/* What the codec has declined: as it is. */
+static int send_declined(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr,
+                         uint32_t cookie)
+{
+    size_t bytes = bny_arrival_chunk(op, h->chunk) * op->esz;
+
+    h->kind = BNY_MSG_RAW;
+    h->crc = op->comm->world->codec_crc ? bny_crc32c(0, ptr, bytes) : 0;
+    return send_to(op, to, h, ptr, bytes, cookie);
+}
+
+/* A chunk of what `from` says. As send_to. */
+static int send_kept(struct bny_op *op, int to, struct bny_hdr *h, const struct bny_kept *from,
+                     uint32_t cookie)
+{
+    uint32_t c = h->chunk;
+    const char *raw = from->raw + from->raw_stride * c;
+
+    if (!from->len)
+        return send_to(op, to, h, raw, bny_arrival_chunk(op, c) * op->esz, cookie);
+    if (from->len[c] == BNY_ARRIVAL_RAW)
+        return send_declined(op, to, h, raw, cookie);
+    return send_to(op, to, h, from->coded + from->coded_stride * c, from->len[c], cookie);
+}
+
 int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, uint32_t seq,
-                     const char *result, const uint8_t *have, const uint64_t *set)
+                     const struct bny_kept *result, const uint8_t *have, const uint64_t *set)
 {
     uint32_t nchunks = bny_arrival_chunks(op);
     struct bny_hdr h;
@@ -76,8 +114,7 @@ int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, 
         h.seq = seq;
         h.step = BNY_ARRIVAL_DOWN;
         h.chunk = feed->next;
-        rc = send_to(op, feed->to, &h, result + offset_of(op, h.chunk),
-                     bny_arrival_chunk(op, h.chunk) * op->esz, FEED_COOKIE | cookie);
+        rc = send_kept(op, feed->to, &h, result, FEED_COOKIE | cookie);
         if (!rc)
             return moved;
         feed->borrowed += rc == 2;
@@ -98,13 +135,26 @@ static void freed(struct bny_arrival *a, uint32_t c)
     a->is_freed[c] = 1;
 }
 
+/* Where what this rank sends lies: `raw` is its sum, or the result. */
+static struct bny_kept kept_of(const struct bny_op *op, const char *raw)
+{
+    const struct bny_arrival_coded *k = &bny_arrival_of(op)->coded;
+
+    return (struct bny_kept){ .raw = raw,
+                              .coded = k->wire,
+                              .raw_stride = op->chunk_elems * op->esz,
+                              .coded_stride = k->stride,
+                              .len = op->plan.codec ? k->len : NULL };
+}
+
 static int send_up(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_kept sum = kept_of(op, a->nchildren ? a->acc : op->in);
     struct bny_hdr h;
     int moved = 0, rc;
 
-    if (a->parent < 0)
+    if (a->parent < 0 || a->told)
         return 0;
     while (a->up_next < a->nchunks && a->added[a->up_next] == a->nchildren) {
         uint32_t c = a->up_next;
@@ -112,8 +162,12 @@ static int send_up(struct bny_op *op)
         bny_op_header(op, &h, BNY_MSG_DATA);
         h.step = BNY_ARRIVAL_UP;
         h.chunk = c;
-        rc = send_to(op, a->parent, &h, (a->nchildren ? a->acc : op->in) + offset_of(op, c),
-                     bny_arrival_chunk(op, c) * op->esz, c);
+        rc = op->plan.codec ? bny_arrival_encode(op, c) : 0;
+        if (rc < 0) {
+            failed(op, -1, rc, "a chunk could not be encoded");
+            return moved;
+        }
+        rc = send_kept(op, a->parent, &h, &sum, c);
         if (!rc)
             return moved;
         if (rc == 1)
@@ -251,12 +305,13 @@ static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
 /* 0: nobody may send this now. */
 static int takes(const struct bny_op *op, const struct bny_source *s, const struct bny_hdr *h)
 {
-    if (h->kind != BNY_MSG_DATA)
-        return 0;
     if (h->step == BNY_ARRIVAL_UP_SET || h->step == BNY_ARRIVAL_DOWN_SET)
-        return !s->has_set && h->len == bny_arrival_set_bytes(op);
-    return h->chunk < bny_arrival_of(op)->nchunks && !s->seen[h->chunk] &&
-           h->len == bny_arrival_chunk(op, h->chunk) * op->esz;
+        return h->kind == BNY_MSG_DATA && !s->has_set && h->len == bny_arrival_set_bytes(op);
+    if (h->chunk >= bny_arrival_of(op)->nchunks || s->seen[h->chunk])
+        return 0;
+    if (op->plan.codec)
+        return bny_arrival_coded_fits(op, h, bny_arrival_chunk(op, h->chunk));
+    return h->kind == BNY_MSG_DATA && h->len == bny_arrival_chunk(op, h->chunk) * op->esz;
 }
 
 static void take_set(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
@@ -319,6 +374,15 @@ void bny_stream_added(struct bny_op *op, uint32_t c)
 
     if (a->parent != BNY_NO_PARENT)
         return;
+    if (op->plan.codec && op->call.collective == BNY_ALLREDUCE) {
+        int rc = bny_arrival_encode_result(op, c);
+        if (rc < 0) {
+            failed(op, -1, rc, "a chunk of the result could not be encoded");
+            return;
+        }
+        mark_result(op, c);
+        return;
+    }
     bny_local_finish(bny_call_averages(&op->call), op->call.dtype, a->acc + off,
                      (a->nchildren ? a->acc : op->in) + off, bny_arrival_chunk(op, c),
                      a->slots);
@@ -399,17 +463,22 @@ static int apply_viewed(struct bny_op *op, struct bny_source *s, struct bny_msg 
 /* 1: all of the message is applied, 0: not yet, or an error. */
 static int apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
 {
+    int is_result = s == &bny_arrival_of(op)->result;
     const void *data = msg->data;
 
-    if (!data && s != &bny_arrival_of(op)->result && op->call.redop.elem_bytes) {
+    if (!data && ((!is_result && op->call.redop.elem_bytes) || op->plan.codec)) {
         int rc = to_tile(s, msg);
         if (rc != 1)
             return rc;
         data = s->tile;
     }
+    if (op->plan.codec) {
+        int rc = bny_arrival_apply_coded(op, s->rank, is_result, &msg->hdr, data);
+        return rc < 0 ? rc : 1;
+    }
     if (!data)
         return apply_viewed(op, s, msg);
-    if (s == &bny_arrival_of(op)->result)
+    if (is_result)
         bny_local_place(op->out + offset_of(op, msg->hdr.chunk), data, msg->hdr.len);
     else
         add(op, msg->hdr.chunk, 0, data, msg->hdr.len);
@@ -427,9 +496,11 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
         int rc = apply(op, s, msg);
 
         moved |= rc == 1 || s->view_off != before;
-        if (rc < 0 && !a->told) {
-            a->told = 1;
-            bny_op_send_failed(op, s->rank, rc, "a chunk could not be read");
+        if (rc < 0) {
+            char what[64];
+
+            snprintf(what, sizeof what, "chunk %u of rank %d failed", c, s->rank);
+            failed(op, s->rank, rc, what);
         }
         if (rc == 0) /* the rest of it is on its way: nobody tells when it is here */
             bny_op_stir(op);
@@ -452,6 +523,7 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
 int bny_stream_advance(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_kept result = kept_of(op, a->acc);
     int moved = 0;
 
     for (int i = 0; i < a->nknown; i++)
@@ -463,7 +535,7 @@ int bny_stream_advance(struct bny_op *op)
         moved |= send_up(op);
     }
     for (int i = 0; i < a->nfeeds; i++)
-        moved |= bny_feed_advance(op, &a->feeds[i], (uint32_t)i, bny_op_seq(op), a->acc,
+        moved |= bny_feed_advance(op, &a->feeds[i], (uint32_t)i, bny_op_seq(op), &result,
                                   a->have, a->has_result_set ? a->set : NULL);
     return moved;
 }

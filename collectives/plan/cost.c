@@ -214,3 +214,24 @@ double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, si
                fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
     return wire + work + fill;
 }
+
+/* A rank's port takes a sum of full length and gives one, and then the result. Each rank
+ * decodes what comes, adds, and encodes it once. */
+double bny_cost_arrival(const struct bny_scope *s, const struct bny_call *call, int is_coded)
+{
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, bytes = bny_call_bytes(s, call),
+           elems = bytes / (double)banyan_dtype_bytes(call->dtype), wire, work;
+    struct bny_codec_speed k;
+
+    if (!is_coded)
+        return phases * (m.alpha_s + bytes * m.beta);
+    k = bny_codec_speed(call->codec, call->dtype);
+    wire = phases * elems * result_bytes(s, call, &k) * m.beta;
+    work = elems * (k.encode_s + phases * k.decode_s);
+    if (s->oversubscribed)
+        work *= 2;
+    if (!s->one_host || s->link_Bps > 0)
+        return phases * m.alpha_s + fmax(wire, work);
+    return phases * m.alpha_s + wire + work;
+}

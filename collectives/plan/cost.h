@@ -52,6 +52,8 @@ double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m);
 double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk);
+/* In order of arrival, when all have come; with the call's codec, or raw. */
+double bny_cost_arrival(const struct bny_scope *s, const struct bny_call *call, int is_coded);
 
 /* chunk.c: bytes before encoding. schedule: NULL for messages between two ranks. */
 size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,

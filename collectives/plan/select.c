@@ -289,9 +289,17 @@ static const char *arrival_lacks(const struct bny_scope *s, const struct bny_cal
         return "it adds in order of arrival, and the operation does not commute";
     if (call->has_set)
         return "it takes no participation set; at_least counts those who come first";
-    if (call->codec)
-        return "its sums travel raw; use codec none";
+    if (call->codec && call->codec->ops->linear)
+        return "codes of linear codecs are summed in stages of all ranks; use another codec";
     return s->n > BNY_ARRIVAL_RANKS_MAX ? "it is for up to 32768 ranks" : NULL;
+}
+
+static int asks_for_arrival(const struct bny_scope *s, const struct bny_call *call)
+{
+    int is_auto = !call->schedule[0] || !strcmp(call->schedule, "auto");
+
+    return !strcmp(is_auto ? s->schedule : call->schedule, "arrival") &&
+           !arrival_lacks(s, call);
 }
 
 /* A schedule that the call, or the communicator's settings, asked for. Returns 0 when it can
@@ -363,7 +371,8 @@ static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_p
 static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     struct bny_call raw = *call;
-    double coded = bny_cost_coded(s, call, 256 << 10);
+    double coded = asks_for_arrival(s, call) ? bny_cost_arrival(s, call, 1)
+                                             : bny_cost_coded(s, call, 256 << 10);
     int rc;
 
     if (call->codec->force || s->codec_force)
@@ -490,6 +499,7 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
     if (!strcmp(plan->schedule, "arrival")) {
         plan->path = BNY_PATH_ARRIVAL;
         plan->chunk_bytes = arrival_chunk(s, call);
+        plan->predicted_s = bny_cost_arrival(s, call, plan->codec != NULL);
         return 0;
     }
     if (!strcmp(plan->schedule, "writeback")) {
@@ -512,8 +522,12 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
 /* plan: of zeros. */
 static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
-    int rc = call->codec ? refuse_codec(s, call, plan) : 0;
+    int rc;
 
+    if (call->codec && call->codec->ops->linear && !strcmp(call->schedule, "arrival"))
+        return bny_fail(BANYAN_ENOTSUP, "schedule: arrival cannot serve this %s: %s",
+                        bny_call_name(call), arrival_lacks(s, call));
+    rc = call->codec ? refuse_codec(s, call, plan) : 0;
     if (rc)
         return rc < 0 ? rc : 0;
     plan->path = BNY_PATH_ENGINE;

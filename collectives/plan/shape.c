@@ -60,6 +60,30 @@ void bny_shape_parents(int slots, int depth, int *parent)
     }
 }
 
+int bny_shape_below(int slots, int *parent, int slot)
+{
+    enum { IN = -2, OUT = -3 }; /* what is known of those that were passed */
+    int below = 0;
+
+    parent[slot] = IN;
+    for (int s = 0; s < slots; s++) {
+        int at = s, what;
+
+        while (parent[at] >= 0)
+            at = parent[at];
+        what = parent[at] == IN ? IN : OUT;
+        below += what == IN;
+        for (at = s; parent[at] >= 0;) {
+            int up = parent[at];
+
+            parent[at] = what;
+            at = up;
+        }
+        parent[at] = what;
+    }
+    return below;
+}
+
 static double time_of(int slots, int depth, double bytes, double chunk, double alpha,
                       double beta)
 {

@@ -14,6 +14,8 @@
 int bny_shape_depth_max(int slots);
 /* parent [slots]: the slot that each one's sum goes to; BNY_SHAPE_TOP for the top. */
 void bny_shape_parents(int slots, int depth, int *parent);
+/* So many slots' sums come through `slot`, its own among them. Spoils parent [slots]. */
+int bny_shape_below(int slots, int *parent, int slot);
 /* The fastest for a sum of `bytes`: message delay alpha_s, beta seconds a byte, chunks of
  * `chunk` bytes. */
 int bny_shape_choose(int slots, double bytes, double chunk, double alpha_s, double beta);

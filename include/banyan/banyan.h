@@ -502,9 +502,11 @@ struct banyan_opts {
  * through it at once, chunk by chunk, so that who is late holds up nobody but its own data.
  * Results are bit-identical on all ranks of a call, but not from run to run: additions follow
  * the order of arrival. Refused with -ENOTSUP: deterministic, operations that do not commute,
- * codecs, participation sets. Who has come is known to rank 0 or 1 (of ranks 0, 1 and 2, two
- * must be there, of two ranks, rank 0; before, nobody's sums flow); in a reduce that rank stays
- * until all whose inputs count have come. A failure is as that of any call: all get its error.
+ * linear codecs, participation sets. With any other codec each rank encodes its sum once; a
+ * rank whose input does not count keeps its residuals as they are. Who has come is known to
+ * rank 0 or 1 (of ranks 0, 1 and 2, two must be there, of two ranks, rank 0; before, nobody's
+ * sums flow); in a reduce that rank stays until all whose inputs count have come. A failure is
+ * as that of any call: all get its error.
  *
  * at_least k, 0 < k < ranks, the same on all: the result is that of the first k ranks to come
  * (today of no more), which return without waiting for the others. In a reduce the root is

@@ -143,6 +143,7 @@ static inline int coded_is_linear(size_t i)
 void coded_law(const char *codec, const char *other, int n, size_t count);
 /* test_coded_peers.c: spoils one chunk of an allreduce. 1: it was spoilt, and the peer named
  * for it. */
-int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int round);
+int coded_lie(const struct bny_codec_ops *codec, const char *schedule, enum lie lie, int crc,
+              int round);
 
 #endif

@@ -3,6 +3,7 @@
  * of few children, whose subtrees are runs of slots, so that neighbours in time are neighbours
  * in the tree. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "collectives/plan/shape.h"
 
@@ -26,7 +27,7 @@ static int climb(int s, int slots)
 static void check(int slots, int depth)
 {
     int tops = 0, most = depth == BNY_SHAPE_STAR ? slots : depth ? 2 : 1;
-    int sizes[SLOTS_MAX] = { 0 };
+    int sizes[SLOTS_MAX] = { 0 }, spoilt[SLOTS_MAX];
 
     bny_shape_parents(slots, depth, parent);
     for (int s = 0; s < slots; s++) {
@@ -48,6 +49,9 @@ static void check(int slots, int depth)
                       depth, s, children[s]);
         cr_assert_eq(sizes[s], high[s] - low[s] + 1,
                      "%d slots, depth %d: what is below slot %d is no run", slots, depth, s);
+        memcpy(spoilt, parent, sizeof spoilt);
+        cr_assert_eq(bny_shape_below(slots, spoilt, s), sizes[s],
+                     "%d slots, depth %d: not so many are below slot %d", slots, depth, s);
     }
 }
 

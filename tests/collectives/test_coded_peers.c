@@ -51,7 +51,8 @@ static void check_untouched(struct rig *g, uint32_t chunk, size_t elems, const c
         cr_assert_eq(at[i], 0x55, "%s: byte %zu of the chunk was written", what, i);
 }
 
-int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int round)
+int coded_lie(const struct bny_codec_ops *codec, const char *schedule, enum lie lie, int crc,
+              int round)
 {
     enum { ELEMS = 1024 };
     struct banyan_opts o = BANYAN_OPTS_INIT;
@@ -60,8 +61,8 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
     char what[100];
     int d = 0, rc = 0, lied = 0;
 
-    snprintf(what, sizeof what, "%s, lie %d, crc %d, round %d", codec->name, (int)lie, crc,
-             round);
+    snprintf(what, sizeof what, "%s, %s, lie %d, crc %d, round %d", codec->name, schedule,
+             (int)lie, crc, round);
     setenv("BANYAN_CODEC_CRC", crc ? "1" : "0", 1);
     rig_open(&g, 2, 8 * ELEMS, NULL);
     unsetenv("BANYAN_CODEC_CRC");
@@ -70,7 +71,7 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
     memset(g.out[0], 0x55, 4 * g.count);
     o.codec = codec->name;
     o.chunk_bytes = 4 * ELEMS;
-    o.schedule = "star";
+    o.schedule = schedule;
     for (int r = 0; r < 2; r++) {
         o.codec_state = codec->flags & BNY_CODEC_FEEDBACK ? g.state[r] : NULL;
         cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
@@ -92,9 +93,11 @@ int coded_lie(const struct bny_codec_ops *codec, enum lie lie, int crc, int roun
         char name[40];
         unsigned bad = 99;
         cr_assert(strstr(banyan_last_error(), "rank 1"), "%s: %s", what, banyan_last_error());
-        cr_assert_eq(sscanf(banyan_last_error(), "%39[a-z]: chunk %u of message 0", name, &bad),
-                     2, "%s: %s", what, banyan_last_error());
-        cr_assert_eq(bad, chunk, "%s: %s", what, banyan_last_error());
+        if (sscanf(banyan_last_error(), "%39[a-z]: chunk %u of ", name, &bad) == 2)
+            cr_assert_eq(bad, chunk, "%s: %s", what, banyan_last_error());
+        else /* a length that cannot be */
+            cr_assert(!strcmp(schedule, "arrival") && lie == TRUNCATE, "%s: %s", what,
+                      banyan_last_error());
         check_untouched(&g, chunk, ELEMS, what);
     }
     for (int r = 0; r < 2; r++) { /* the other one is still in it */
@@ -114,8 +117,9 @@ Test(coded, a_lying_peer_is_named, .timeout = 200)
     fprintf(stderr, "seed %llu\n", (unsigned long long)seed_of_run());
     for (size_t i = 0; bny_codecs[i]; i++)
         for (int lie = 0; lie < LIES && !coded_is_linear(i); lie++)
-            for (int round = 0; round < 8; round++, tried++)
-                lied += coded_lie(bny_codecs[i], (enum lie)lie, round & 1, round);
+            for (int round = 0; round < 16; round++, tried++)
+                lied += coded_lie(bny_codecs[i], round < 8 ? "star" : "arrival", (enum lie)lie,
+                                  round & 1, round);
     cr_assert_gt(lied, tried / 2, "%d of %d lies were told", lied, tried);
 }
 

@@ -15,7 +15,8 @@
 /* One call; the same on all ranks. */
 struct arrival {
     int reduce, root, in_place, at_least;
-    int mode; /* 0: blocking, 1: a request, twice, 2: in a group with another call */
+    int is_coded; /* by a codec that changes no bit */
+    int mode;     /* 0: blocking, 1: a request, twice, 2: in a group with another call */
     enum banyan_dtype dtype;
     enum model_op op;
     size_t count, chunk_bytes;
@@ -40,6 +41,7 @@ static void draw(struct arrival *c, int n, uint64_t *s)
     c->count = counts[bny_rng_below(s, sizeof counts / sizeof counts[0])] / unit * unit;
     c->chunk_bytes = bny_rng_below(s, 2) ? 8192 : 0;
     c->mode = (int)bny_rng_below(s, 3);
+    c->is_coded = bny_rng_below(s, 3) == 0;
     c->seed = bny_rng_next(s);
 }
 
@@ -81,6 +83,7 @@ static void run(struct test *t, const struct arrival *c, void *in, void *out, ba
     o.at_least = c->at_least;
     o.contributors = in_sum;
     o.chunk_bytes = c->chunk_bytes;
+    o.codec = c->is_coded ? "blocksparse:force=1" : "none";
     for (int i = 0; i < (c->mode == 1 ? 2 : 1); i++) {
         memset(in_sum, 7, (size_t)t->n);
         model_fill(in, 0, c->count, c->dtype, c->op, t->rank, c->seed);
@@ -143,9 +146,10 @@ static void one(struct test *t, const struct arrival *c, uint64_t *own)
         model_of(want, c, in_sum, t->n);
         bad = model_compare(out, want, c->count, c->dtype, c->op);
         CHECK(t, bad == c->count,
-              "%s of %zu %s, op %d, at least %d of %d, mode %d, in place %d: element %zu",
+              "%s of %zu %s, op %d, at least %d of %d, mode %d, in place %d, coded %d: element "
+              "%zu",
               c->reduce ? "reduce" : "allreduce", c->count, banyan_dtype_name(c->dtype),
-              (int)c->op, c->at_least, t->n, c->mode, c->in_place, bad);
+              (int)c->op, c->at_least, t->n, c->mode, c->in_place, c->is_coded, bad);
     }
     if (!c->reduce)
         case_check_agree(t, t->comm, case_hash(out, bytes), "arrival");
@@ -193,6 +197,11 @@ static int arrival_refused(struct test *t)
     o.participants = NULL;
     CHECK_RC(t, -BANYAN_ENOTSUP, banyan_allgather(x, y, 8, BANYAN_F32, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "allreduce and reduce");
+    o.codec = "powersgd";
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
+    CHECK_HAS(t, banyan_last_error(), "linear codecs");
+    o.codec = NULL;
     o.at_least = t->n + 1;
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "at_least");

@@ -11,10 +11,11 @@
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX        BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
-#define HALF_MAX         64              /* connections that have not proven themselves */
-#define CONTROL_QUIET_MS 3500 /* what a link may be silent while it owes us an answer */
-#define FULL_MESH        8    /* ranks that all have links to each other */
+#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
+#define HALF_MAX  64              /* connections that have not proven themselves */
+/* What a link may be silent while it owes us an answer. */
+#define CONTROL_QUIET_MS 3500
+#define FULL_MESH        8 /* ranks that all have links to each other */
 
 enum control_frame {
     CONTROL_RECORD = 1,

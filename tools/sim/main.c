@@ -44,7 +44,7 @@ struct outcome { /* of a seed; from the child that ran it */
 
 /* ---- one run ---- */
 
-static struct sim_fault faults[SIM_FAULTS_MAX];
+static struct sim_fault faults[SIM_FAULTS_MAX + 1]; /* and --kill */
 static int nfaults;
 
 static int is_hit(int r)

@@ -28,8 +28,10 @@
 
 #define MS 1000000ull
 /* A link that has had no answer for so long may be lost: two of the kernel's questions. */
-#define UNSURE_NS  (1500 * MS)
-#define AGE_MAX_NS (2 * CONTROL_QUIET_MS * MS)
+#define UNSURE_NS (1500 * MS)
+/* Silence before the end of a link counts up to this: when it has ended there is always time to
+ * connect again, and for one of two to speak first. */
+#define AGE_MAX_NS (CONTROL_QUIET_MS * MS)
 #define MORE_MAX   4 /* hosts for which an accusation is put off */
 
 /* An idle link asks every second (watch_host). */
@@ -77,12 +79,15 @@ static int silent_hosts(const struct bny_control *c)
 
 int silence_is_over(const struct bny_control *c, const struct link *l)
 {
-    uint64_t most = l->peer > c->rank ? c->silent_ns / 8 * 7 : c->silent_ns;
-    uint64_t since = c->awake_ns - l->lost_ns, turn;
+    uint64_t turn = c->silent_ns / 8, most = c->silent_ns, since = c->awake_ns - l->lost_ns;
     int more = silent_hosts(c) - 1;
 
-    more = more < 0 ? 0 : more < MORE_MAX ? more : MORE_MAX;
-    turn = c->silent_ns / 8 * (uint64_t)more;
+    if (more <= 0) {
+        most -= l->peer > c->rank ? turn : 0;
+        turn = 0;
+    } else {
+        turn *= (uint64_t)(more < MORE_MAX ? more : MORE_MAX);
+    }
     return since >= most + turn && bny_now_ns() - l->since_ns >= turn;
 }
 
@@ -90,7 +95,8 @@ void silence_begins(struct bny_control *c, struct link *l, uint64_t silent_ns)
 {
     struct control_missed m = { c->rank, l->peer, (uint32_t)(silent_ns / MS) };
 
-    if (l->missed_ns && l->missed_ns < l->lost_ns && l->missed_ns + AGE_MAX_NS > c->awake_ns)
+    if (l->missed_ns && l->missed_ns < l->lost_ns &&
+        l->missed_ns + 3 * AGE_MAX_NS > c->awake_ns)
         l->lost_ns = l->missed_ns;
     for (int i = 0; i < c->nlinks && silent_ns; i++) /* what does not fit is not said */
         if (c->links[i].state == LINK_UP)

@@ -188,7 +188,8 @@ def card():
     lines = []
     ip("link add br0 mtu 9110 type bridge")
     for r in range(n):
-        ip(f"link add a{r} mtu 9110 type veth peer name b{r}")
+        # Indices far apart, as in veth().
+        ip(f"link add a{r} index {4096 * (r + 1) + 1} mtu 9110 type veth peer name b{r} index {4096 * (r + 8) + 1}")
         ip(f"link set b{r} mtu 9110")
         if net == ["routed"]:
             ip(f"addr add 10.9.{r}.254/24 dev b{r}")

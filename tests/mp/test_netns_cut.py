@@ -25,7 +25,7 @@ now() { date +%s%3N; }
     echo $(($(now) + 150)) > $mark.new && mv $mark.new $mark
   fi
   until [ -e $mark ]; do kill -0 $$ || exit; sleep 0.01; done
-  sleep $(echo "$(cat $mark) $(now)" | awk '{print $1 > $2 ? ($1 - $2) / 1000 : 0}')
+  sleep $(echo "$(cat $mark) $(now)" | awk '{print ($1 > $2 ? ($1 - $2) / 1000 : 0)}')
   for h in $far; do ip neigh replace 10.77.0.$((h + 1)) lladdr 02:ff:ff:ff:ff:01 nud permanent dev eth0; done
   [ $lasts = 0 ] && exit
   sleep $lasts

@@ -36,6 +36,17 @@ static inline uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 0) : 4711;
 }
 
+/* A network that loses, doubles and reorders. */
+static inline struct bny_loop_faults faults_of_run(void)
+{
+    return (struct bny_loop_faults){ .seed = seed_of_run(),
+                                     .loss = 0.1,
+                                     .duplicate = 0.1,
+                                     .reorder = 0.2,
+                                     .delay_polls_max = 5,
+                                     .queue_max = 4 };
+}
+
 static inline void rig_open(struct rig *g, int n, size_t count,
                             const struct bny_loop_faults *faults)
 {

@@ -270,12 +270,7 @@ Test(arrival_coded, each_input_is_once_in_result_and_residuals, .timeout = 120)
 
 Test(arrival_coded, the_same_under_faults, .timeout = 120)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run(),
-                                 .loss = 0.1,
-                                 .duplicate = 0.1,
-                                 .reorder = 0.2,
-                                 .delay_polls_max = 5,
-                                 .queue_max = 4 };
+    struct bny_loop_faults f = faults_of_run();
 
     many(20, &f);
 }

@@ -36,12 +36,7 @@ Test(coded, ranks_agree_on_every_forest, .timeout = 120)
 
 Test(coded, ranks_agree_under_faults, .timeout = 120)
 {
-    struct bny_loop_faults f = { .seed = seed_of_run(),
-                                 .loss = 0.1,
-                                 .duplicate = 0.1,
-                                 .reorder = 0.2,
-                                 .delay_polls_max = 5,
-                                 .queue_max = 4 };
+    struct bny_loop_faults f = faults_of_run();
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)f.seed);
     for (int n = 2; n <= 4; n++) {

@@ -94,12 +94,7 @@ Test(coded, stages_keep_the_law, .timeout = 60)
 Test(coded, stages_of_many_operations_in_flight, .timeout = 120)
 {
     enum { OPS = 12, N = 4 };
-    struct bny_loop_faults f = { .seed = seed_of_run(),
-                                 .loss = 0.1,
-                                 .duplicate = 0.1,
-                                 .reorder = 0.2,
-                                 .delay_polls_max = 5,
-                                 .queue_max = 4 };
+    struct bny_loop_faults f = faults_of_run();
     static float x[N][OPS][700];
     struct banyan_request *req[N][OPS];
     int done[N][OPS] = { { 0 } }, left = N * OPS;

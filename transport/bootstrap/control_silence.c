@@ -5,19 +5,16 @@
  * the way of one rank to some others, or to all, or only one direction of it, while the rest
  * reach everybody; and whoever is accused is excluded. So
  *
- * - who misses few hosts speaks before who misses many: that one is excluded by them, and not
- *   they by it. Of two that miss each other the lower one speaks first.
- * - all count from the same moment. Where one still hears the other, which does not hear it,
- * the end of the link comes to it seconds later than to the other; so who misses somebody says
- * so to its neighbours, who pass it on (CONTROL_MISSED). Two ranks with a link have a neighbour
- * in common: their distance is a power of two, or all have links to all.
- * - nothing is sent over a link that may be lost: where our packets arrive and theirs do not,
- * an accusation, or a decision without them, would be heard just before the end of the link
- * that carries it.
+ * 1. Who misses few hosts speaks before who misses many: that one is excluded by them, and not
+ *    they by it. Of two that miss each other the lower one speaks first.
+ * 2. All count from the same moment. Where one still hears the other, which does not hear it,
+ *    the end of the link comes to it seconds later than to the other. So who misses somebody
+ *    says so to its neighbours, who pass it on (CONTROL_MISSED). Two ranks with a link have a
+ *    neighbour in common: their distance is a power of two, or all have links to all.
+ * 3. No accusation and no decision is sent over a link that may be lost: where our packets
+ *    arrive and theirs do not, it would be heard just before the end of the link.
  *
- * Indirect questions and suspicions before accusations: SWIM (Das, Gupta, Motivala 2002), 3
- * and 4.
- */
+ * Suspicion before accusation, and asking others: SWIM (Das, Gupta, Motivala 2002), 3 and 4. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>

@@ -236,6 +236,46 @@ static int rank_dies(struct test *t)
     return 0;
 }
 
+/* Lines of this process's memory map with that word; -1: there is no map. */
+static int mappings(const char *word)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, word) != NULL;
+    if (f)
+        fclose(f);
+    return f ? n : -1;
+}
+
+/* The last rank kills itself; what the others share with it stays mapped until they close their
+ * ends, as they may be in a burst there. arg: what the mappings have in their name. */
+static int rings_outlive_the_dead(struct test *t)
+{
+    struct rlimit no_core = { 0, 0 };
+    struct timespec nap = { .tv_nsec = 300000000 };
+    uint32_t x = 0;
+    int before, after, rc = 0;
+
+    CHECK_OK(t, banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    if (t->rank == t->n - 1) {
+        setrlimit(RLIMIT_CORE, &no_core);
+        raise(SIGKILL);
+    }
+    before = mappings(t->arg);
+    nanosleep(&nap, NULL);
+    after = mappings(t->arg);
+    CHECK(t, before > 0 && before == after, "%d mappings of %s before the death, %d after",
+          before, t->arg, after);
+    while (rc == 0)
+        rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL);
+    CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d: %s", rc, banyan_last_error());
+    printf("rank %d: %d mappings stay\n", t->rank, after);
+    return 0;
+}
+
 /* Calls until one fails, with something to fail: the test takes the device away meanwhile. */
 static int until_failure(struct test *t)
 {
@@ -291,6 +331,7 @@ const struct mp_case cases_wire[] = {
     { "no_copies", no_copies, 0 },
     { "zero_copy", zero_copy, 0 },
     { "rank_dies", rank_dies, CASE_FAILS },
+    { "rings_outlive_the_dead", rings_outlive_the_dead, CASE_FAILS },
     { "until_failure", until_failure, CASE_FAILS },
     { "there_and_back", there_and_back, 0 },
     { 0 },

@@ -106,6 +106,9 @@ def memif():
                 os.kill(int(pid), signal.SIGKILL)
         report("a killed rank is named by all survivors" + (", whose child lives on" if arg else ""), # whoever hears it first
                code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2, f"{code}\n{text}")
+    code, text = ranks(3, "rings_outlive_the_dead", "memif")
+    report("a dead rank's rings stay mapped until their port is closed",
+           code == 137 and len(re.findall(r"\d mappings stay", text)) == 2, f"{code}\n{text}")
     stays = remains(before)
     report("no socket and no file is left", not stays, str(stays))
     works("and the next start works", job(perf("allreduce", "-P", "2", "-b", "1M", "-e", "1M", "-c", "1")))

@@ -146,6 +146,12 @@ static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
     return vlan == p->vlan && rte_vlan_strip(m) == 0;
 }
 
+/* A memif link belongs to the driver until it was seen to be up (link.c). */
+static int is_ready(const struct bny_dpdk_port *p)
+{
+    return p->started && (p->was_up || p->kind != BNY_DPDK_MEMIF);
+}
+
 static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);
 
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
@@ -165,7 +171,7 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
     uint16_t queue;
     int made = 0, sent;
 
-    if (!port->started || !port->iface_up)
+    if (!is_ready(port) || !port->iface_up)
         return 0;
     if (port->try_fd >= 0 && n && tx[0].head_len + tx[0].body_len > port->taken) {
         bny_port_try(port, &tx[0]);
@@ -200,7 +206,7 @@ int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
     struct rte_mbuf *m[BNY_DPDK_BURST];
     int got = 0, kept = 0;
 
-    if (!port->started)
+    if (!is_ready(port))
         return 0;
     for (int i = 0; i < port->queues && got < n; i++) {
         uint16_t q = (uint16_t)((port->turn + (unsigned)i) % (unsigned)port->queues);

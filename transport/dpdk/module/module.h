@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the
- * EAL and its memory; port.c: ports; queues.c: their queues, and what comes to them; io.c:
- * packets. It knows nothing of ranks and messages (driver.h is all that the library sees). */
+ * EAL and its memory; port.c: ports; link.c: the end of memif's links; queues.c: queues, and
+ * what comes to them; io.c: packets. It knows nothing of ranks and messages (driver.h is all
+ * that the library sees). */
 #ifndef BNY_DPDK_MODULE_H
 #define BNY_DPDK_MODULE_H
 
@@ -35,7 +36,11 @@ struct bny_dpdk_port {
     uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
     char iface[16]; /* the kernel's interface behind it; empty: none */
     int iface_up;
-    uint64_t looked_ns; /* at iface_up */
+    uint64_t looked_ns; /* at iface_up, or the end of link_fd */
+    char link[64];      /* memif: the abstract name of its control socket */
+    int server;         /* memif: ours is the end that listened */
+    int link_fd;        /* memif: the control socket, once it is up; -1: the driver's */
+    int ended;          /* memif: the peer's end of it is closed */
     char name[64];      /* of the vdev; empty: none to remove */
     uint64_t refused;   /* frames in several segments, without memory, or damaged */
 };
@@ -68,6 +73,13 @@ void bny_port_unmap(struct bny_dpdk_port *port, void *mem, size_t bytes);
  * In the ring, one that the other end of a veth does not take (its MTU is smaller) would be
  * tried again for ever, and nothing behind it. */
 void bny_port_try(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx);
+
+/* link.c, of memif. In the interrupt thread: takes the control socket of a port that is up from
+ * the driver; without descriptors it stays the driver's, which then unmaps the rings when it
+ * likes. */
+void bny_link_take(void *port);
+void bny_link_drain(void); /* in the interrupt thread: when ports were closed */
+int bny_link_ended(const struct bny_dpdk_port *p);
 
 /* queues.c: of a port that is stopped; configures it, starts it when that can be done now */
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,

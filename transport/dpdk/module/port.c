@@ -35,6 +35,7 @@
 #define HANDSHAKE_MS  50
 #define RETRY_NS      1000000u  /* between two tries of a client to find its server */
 #define LOOK_NS       10000000u /* ... looks at an interface */
+#define ENDED_NS      1000000u  /* ... at the end of a memif link */
 
 /* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a
  * frame. */
@@ -352,7 +353,10 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     p->kind = c->kind;
     p->vlan = c->vlan;
     p->iface_up = 1;
-    p->try_fd = p->group_fd = -1;
+    p->try_fd = p->group_fd = p->link_fd = -1;
+    p->server = c->server;
+    if (c->kind == BNY_DPDK_MEMIF)
+        snprintf(p->link, sizeof p->link, "%s", c->link);
     snprintf(p->iface, sizeof p->iface, "%s", c->iface ? c->iface : "");
     look_up(c->kind == BNY_DPDK_MEMIF       ? "net_memif"
             : c->kind == BNY_DPDK_RING      ? "net_ring"
@@ -394,6 +398,8 @@ static void unmake(void *arg)
         rte_eth_dev_owner_unset(p->id, p->owner);
     if (p->name[0])
         rte_vdev_uninit(p->name);
+    if (p->kind == BNY_DPDK_MEMIF)
+        bny_link_drain();
 }
 
 /* virtio_user writes to its socket when it is closed, and the other end may be gone. */
@@ -430,6 +436,8 @@ void bny_port_close(struct bny_dpdk_port *p)
         bny_eal_call(unmake, p);
     else
         unmake_quietly(p);
+    if (p->link_fd >= 0)
+        close(p->link_fd); /* tells the peer */
     if (p->pool &&
         rte_mempool_full(
             p->pool)) /* else the driver, or the other end of a ring, has frames of it still */
@@ -457,9 +465,22 @@ static int interface_up(struct bny_dpdk_port *p)
     return p->iface_up;
 }
 
+/* Of a memif link that came up once and was taken from the driver. */
+static int is_open(struct bny_dpdk_port *p)
+{
+    if (!p->ended && now_ns() - p->looked_ns > ENDED_NS) {
+        p->looked_ns = now_ns();
+        p->ended = bny_link_ended(p);
+    }
+    return !p->ended;
+}
+
 int bny_port_link_up(struct bny_dpdk_port *p)
 {
     struct rte_eth_link link;
+
+    if (p->link_fd >= 0)
+        return is_open(p);
 
     if (!p->started && now_ns() - p->tried_ns > RETRY_NS) {
         bny_eal_call(start_there, p);
@@ -474,6 +495,8 @@ int bny_port_link_up(struct bny_dpdk_port *p)
     memset(&link, 0, sizeof link);
     if (rte_eth_link_get_nowait(p->id, &link) != 0 || link.link_status != RTE_ETH_LINK_UP)
         return 0;
+    if (p->kind == BNY_DPDK_MEMIF && !p->was_up)
+        bny_eal_call(bny_link_take, p);
     p->was_up = 1;
     return 1;
 }

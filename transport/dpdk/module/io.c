@@ -146,7 +146,7 @@ static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
     return vlan == p->vlan && rte_vlan_strip(m) == 0;
 }
 
-/* A memif link belongs to the driver until it was seen to be up (link.c). */
+/* A memif link belongs to the driver until it was seen to be up (memif.c). */
 static int is_ready(const struct bny_dpdk_port *p)
 {
     return p->started && (p->was_up || p->kind != BNY_DPDK_MEMIF);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the
- * EAL and its memory; port.c: ports; link.c: the end of memif's links; queues.c: queues, and
+ * EAL and its memory; port.c: ports; memif.c: the end of memif's links; queues.c: queues, and
  * what comes to them; io.c: packets. It knows nothing of ranks and messages (driver.h is all
  * that the library sees). */
 #ifndef BNY_DPDK_MODULE_H
@@ -74,12 +74,12 @@ void bny_port_unmap(struct bny_dpdk_port *port, void *mem, size_t bytes);
  * tried again for ever, and nothing behind it. */
 void bny_port_try(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx);
 
-/* link.c, of memif. In the interrupt thread: takes the control socket of a port that is up from
+/* memif.c. In the interrupt thread: takes the control socket of a port that is up from
  * the driver; without descriptors it stays the driver's, which then unmaps the rings when it
  * likes. */
-void bny_link_take(void *port);
-void bny_link_drain(void); /* in the interrupt thread: when ports were closed */
-int bny_link_ended(const struct bny_dpdk_port *p);
+void bny_memif_take(void *port);
+void bny_memif_drain(void); /* in the interrupt thread: when ports were closed */
+int bny_memif_ended(const struct bny_dpdk_port *p);
 
 /* queues.c: of a port that is stopped; configures it, starts it when that can be done now */
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,

@@ -399,7 +399,7 @@ static void unmake(void *arg)
     if (p->name[0])
         rte_vdev_uninit(p->name);
     if (p->kind == BNY_DPDK_MEMIF)
-        bny_link_drain();
+        bny_memif_drain();
 }
 
 /* virtio_user writes to its socket when it is closed, and the other end may be gone. */
@@ -470,7 +470,7 @@ static int is_open(struct bny_dpdk_port *p)
 {
     if (!p->ended && now_ns() - p->looked_ns > ENDED_NS) {
         p->looked_ns = now_ns();
-        p->ended = bny_link_ended(p);
+        p->ended = bny_memif_ended(p);
     }
     return !p->ended;
 }
@@ -481,7 +481,6 @@ int bny_port_link_up(struct bny_dpdk_port *p)
 
     if (p->link_fd >= 0)
         return is_open(p);
-
     if (!p->started && now_ns() - p->tried_ns > RETRY_NS) {
         bny_eal_call(start_there, p);
         p->tried_ns = now_ns();
@@ -496,7 +495,7 @@ int bny_port_link_up(struct bny_dpdk_port *p)
     if (rte_eth_link_get_nowait(p->id, &link) != 0 || link.link_status != RTE_ETH_LINK_UP)
         return 0;
     if (p->kind == BNY_DPDK_MEMIF && !p->was_up)
-        bny_eal_call(bny_link_take, p);
+        bny_eal_call(bny_memif_take, p);
     p->was_up = 1;
     return 1;
 }

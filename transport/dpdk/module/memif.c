@@ -4,7 +4,7 @@
  * closed, whoever is in a burst there: SIGSEGV inside the driver. Once a link is up nothing
  * comes over that socket but its end. So it is taken from the driver then, which gets one on
  * which nothing ever comes: the rings stay mapped until the port is closed, and who makes the
- * bursts asks the socket itself (bny_link_ended). */
+ * bursts asks the socket itself (bny_memif_ended). */
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -76,7 +76,7 @@ static int renew_poll_set(void)
     return rc;
 }
 
-void bny_link_take(void *port)
+void bny_memif_take(void *port)
 {
     struct bny_dpdk_port *p = port;
     int fd = find_end(p->server, p->link);
@@ -94,7 +94,7 @@ void bny_link_take(void *port)
     p->link_fd = -1;
 }
 
-void bny_link_drain(void)
+void bny_memif_drain(void)
 {
     char message[256];
 
@@ -102,7 +102,7 @@ void bny_link_drain(void)
         continue;
 }
 
-int bny_link_ended(const struct bny_dpdk_port *p)
+int bny_memif_ended(const struct bny_dpdk_port *p)
 {
     struct pollfd f = { .fd = p->link_fd, .events = POLLRDHUP };
 

@@ -31,12 +31,13 @@ static void nothing(void *arg)
 static int is_end(int fd, int server, const char *link)
 {
     struct sockaddr_un a = { 0 };
+    struct sockaddr *at = (struct sockaddr *)&a;
     socklen_t len = sizeof a, size = sizeof(int);
     int listens = 1;
 
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens)
         return 0;
-    if ((server ? getsockname : getpeername)(fd, (struct sockaddr *)&a, &len) != 0)
+    if ((server ? getsockname(fd, at, &len) : getpeername(fd, at, &len)) != 0)
         return 0;
     return a.sun_family == AF_UNIX && a.sun_path[0] == '\0' &&
            !strncmp(a.sun_path + 1, link, sizeof a.sun_path - 1);

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 12 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 13 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,   /* one chunk of a step */
@@ -22,10 +22,12 @@ enum bny_msg_kind {
 };
 
 /* What an operation is, in 16 bytes, so that a receiver can name both sides of a mismatch. */
+#define BNY_SIG_COUNT_BITS (((uint64_t)1 << 48) - 1)
+
 struct bny_sig {
     uint64_t count;    /* elements of the call (0 for v-variants whose counts are local); with a
-                          participation set they have 48 bits, and above them is its sign,
-                          which begins with a 1 */
+                          participation set, or counts by rank, they (their sum) have 48 bits,
+                          and above them is a sign of those, which begins with a 1 */
     uint32_t root_tag; /* root rank (collectives with root), xor opts.tag rotated by 16 bits;
                           point to point: tag */
     uint8_t collective;  /* enum bny_collective */

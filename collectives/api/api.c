@@ -35,12 +35,14 @@ static size_t count_all(const struct banyan_comm *comm, const size_t *counts, si
 }
 
 /* Either runs the call (req BNY_RUN) or makes a request of it. */
-static int submit(struct banyan_comm *comm, const struct bny_call *call,
-                  struct banyan_request **req)
+static int submit(struct banyan_comm *comm, struct bny_call *call, struct banyan_request **req)
 {
     int rc = bny_check_extent(comm, call);
 
-    return rc ? rc : bny_submit(comm, call, req);
+    if (rc)
+        return rc;
+    bny_call_even(call, comm);
+    return bny_submit(comm, call, req);
 }
 
 /* The last checks, and submit. send and recv: NULL where the call ignores them. */

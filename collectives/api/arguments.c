@@ -304,3 +304,34 @@ void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_
     call->scounts = NULL;
     bny_call_set_schedule(call, "auto");
 }
+
+/* Longer results would take longer by the private copy. */
+#define EVEN_BYTES (1u << 20)
+
+static int lie_together(const struct bny_call *call, int n)
+{
+    for (int r = 0; call->rdispls && r < n; r++)
+        if (call->rdispls[r] != (size_t)r * call->count)
+            return 0;
+    return 1;
+}
+
+void bny_call_even(struct bny_call *call, const struct banyan_comm *comm)
+{
+    int gathers = call->collective == BNY_ALLGATHER;
+    const size_t *counts = gathers ? call->rcounts : call->scounts;
+
+    if (!call->vector || (!gathers && call->collective != BNY_REDUCE_SCATTER) || call->codec ||
+        comm->n == 1)
+        return;
+    for (int r = 1; r < comm->n; r++)
+        if (counts[r] != counts[0])
+            return;
+    if (gathers && counts[0] > EVEN_BYTES / banyan_dtype_bytes(call->dtype) / (size_t)comm->n)
+        return;
+    call->vector = 0;
+    call->count = counts[0];
+    if (!lie_together(call, comm->n))
+        call->spread = call->rdispls;
+    call->scounts = call->rcounts = call->rdispls = NULL;
+}

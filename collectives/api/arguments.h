@@ -33,5 +33,9 @@ int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
  */
 void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
                     size_t own, size_t total);
+/* An allgatherv or reduce_scatterv of equal counts becomes the plain collective, which has the
+ * short paths: every rank knows all counts, so all do it alike. What only this rank knows, its
+ * displacements, is its own affair: `spread`. */
+void bny_call_even(struct bny_call *call, const struct banyan_comm *comm);
 
 #endif

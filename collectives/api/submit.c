@@ -36,10 +36,10 @@ static void group_key_make(void)
 static int copy_vectors(struct bny_op *op, int n)
 {
     struct bny_call *c = &op->call;
-    size_t need = 4 * (size_t)n, *at;
-    size_t **arrays[4] = { &c->scounts, &c->sdispls, &c->rcounts, &c->rdispls };
+    size_t **arrays[] = { &c->scounts, &c->sdispls, &c->rcounts, &c->rdispls, &c->spread };
+    size_t narrays = sizeof arrays / sizeof arrays[0], need = narrays * (size_t)n, *at;
 
-    if (!c->vector)
+    if (!c->vector && !c->spread)
         return 0;
     if (op->vcap < need) {
         free(op->vcounts);
@@ -49,7 +49,7 @@ static int copy_vectors(struct bny_op *op, int n)
             return bny_fail(BANYAN_ENOMEM, "no memory for counts of %d ranks", n);
     }
     at = op->vcounts;
-    for (int i = 0; i < 4; i++, at += n)
+    for (size_t i = 0; i < narrays; i++, at += n)
         if (*arrays[i]) {
             bny_local_place(at, *arrays[i], (size_t)n * sizeof *at);
             *arrays[i] = at;

@@ -40,11 +40,13 @@ struct bny_call {
     const void *sendbuf;
     void *recvbuf;
     size_t *scounts, *sdispls, *rcounts, *rdispls; /* [n], owned by the op; vector only */
-    size_t own_at, own_count;                      /* via_allreduce */
-    struct banyan_codec_state *state;              /* or NULL */
-    uint8_t *contributors;  /* [n] or NULL: told whose inputs are in the result */
-    const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
-    double timeout_s;       /* < 0: the communicator's */
+    size_t *spread; /* [n] or NULL, owned by the op: an even allgatherv's displacements, to
+                       which its blocks go from a private copy */
+    size_t own_at, own_count;         /* via_allreduce */
+    struct banyan_codec_state *state; /* or NULL */
+    uint8_t *contributors;            /* [n] or NULL: told whose inputs are in the result */
+    const uint8_t *present;           /* [n] has_set: the set, 0 or 1; of an op its own copy */
+    double timeout_s;                 /* < 0: the communicator's */
 };
 
 #define BNY_CALL_KEY_BYTES offsetof(struct bny_call, tag)

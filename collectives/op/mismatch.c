@@ -17,8 +17,6 @@
 #define PROBE_AGAIN_NS 1000000000u /* the peer may have had no such communicator */
 #define PROBE_RETRY_NS 20000000u   /* while connecting, or while the peer's ring is full */
 
-#define COUNT_BITS (((uint64_t)1 << 48) - 1) /* of a signature with a participation set */
-
 /* The sign of a signature's participation set (wire.h); 0: all ranks take part. A count that
  * fills 64 bits is no collective's. */
 static unsigned set_of(const struct bny_sig *sig)
@@ -64,6 +62,20 @@ append(char buf[TEXT_MAX], const char *fmt, ...)
     va_end(ap);
 }
 
+/* "count 7, f32", or "counts by rank of 7 in all, hash 8a3f, f32" */
+static void describe_count(const struct bny_sig *sig, char buf[TEXT_MAX])
+{
+    int has_sign = (int)(sig->count >> 63);
+    unsigned long long count = has_sign ? sig->count & BNY_SIG_COUNT_BITS : sig->count;
+
+    if (has_sign && !set_of(sig))
+        append(buf, "counts by rank of %llu in all, hash %04llx, ", count,
+               (unsigned long long)(sig->count >> 48));
+    else
+        append(buf, "count %llu, ", count);
+    append(buf, "%s", banyan_dtype_name((enum banyan_dtype)sig->dtype));
+}
+
 /* "allreduce(count 7, f32, sum)". A tag is named when it is set, here or at the other rank. */
 static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX])
 {
@@ -72,9 +84,7 @@ static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX]
     buf[0] = '\0';
     append(buf, "%s(", bny_collective_name((enum bny_collective)sig->collective));
     if (!barrier)
-        append(buf, "count %llu, %s",
-               (unsigned long long)(set_of(sig) ? sig->count & COUNT_BITS : sig->count),
-               banyan_dtype_name((enum banyan_dtype)sig->dtype));
+        describe_count(sig, buf);
     if (has_redop(sig))
         append(buf, ", %s", bny_redop_name(sig->op));
     if (has_root(sig))

@@ -26,6 +26,25 @@ static uint64_t set_sign(const struct bny_call *c, int n)
     return (x & 0x7fff) | 0x8000;
 }
 
+/* Of a v-variant: its counts, where all ranks know them all (their sum, and a sign of them);
+ * else 0. */
+static uint64_t counts_sign(const struct bny_call *c, int n)
+{
+    const size_t *counts = c->collective == BNY_ALLGATHER        ? c->rcounts
+                           : c->collective == BNY_REDUCE_SCATTER ? c->scounts
+                                                                 : NULL;
+    uint64_t sum = 0, x = 0;
+
+    if (!counts)
+        return 0;
+    for (int r = 0; r < n; r++) {
+        sum += counts[r];
+        x = (x ^ counts[r]) * 0x9e3779b97f4a7c15u;
+        x ^= x >> 32;
+    }
+    return (x | 0x8000) << 48 | (sum & BNY_SIG_COUNT_BITS);
+}
+
 static void make_sig(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -35,7 +54,9 @@ static void make_sig(struct bny_op *op)
     op->sig.dtype = (uint8_t)c->dtype;
     op->sig.op = c->redop.wire;
     op->sig.codec_sched = op->plan.hash;
-    op->sig.count = c->vector || c->collective == BNY_BARRIER ? 0 : c->count;
+    op->sig.count = c->vector                      ? counts_sign(c, op->comm->n)
+                    : c->collective == BNY_BARRIER ? 0
+                                                   : c->count;
     op->sig.count |= set_sign(c, op->comm->n) << 48;
     op->sig.root_tag = c->collective == BNY_SENDRECV ? c->tag
                                                      : (uint32_t)(c->root < 0 ? 0 : c->root) ^

@@ -159,7 +159,7 @@ static inline int bny_op_is_staged(const struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
 
-    return c->redop.wire == 0xfd || c->via_allreduce || bny_mem_has_others() ||
+    return c->redop.wire == 0xfd || c->via_allreduce || c->spread || bny_mem_has_others() ||
            (c->collective == BNY_ALLTOALL && c->sendbuf == c->recvbuf);
 }
 /* Sets op->in and op->out: the user's buffers, or a private copy. 0 or an error. */

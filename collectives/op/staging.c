@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that run on a private copy: sums that are scaled first, an all-to-all in place, a
- * reduce_scatter in order of ranks, and buffers that are not in ordinary memory. */
+ * reduce_scatter in order of ranks, an even allgatherv whose blocks lie apart, and buffers that
+ * are not in ordinary memory. */
 #include <stdlib.h>
 
 #include "collectives/local/local.h"
@@ -86,7 +87,7 @@ static int stage_kinds(struct bny_op *op)
     const struct bny_mem_kind *in = bny_mem_kind_of(c->sendbuf),
                               *out = bny_mem_kind_of(c->recvbuf);
     size_t in_bytes = input_elems(op) * op->esz,
-           out_bytes = (c->via_allreduce ? 0 : output_elems(op)) * op->esz;
+           out_bytes = (c->via_allreduce || c->spread ? 0 : output_elems(op)) * op->esz;
     int same = c->sendbuf == c->recvbuf && c->collective != BNY_ALLTOALL, rc;
     size_t at;
 
@@ -114,7 +115,7 @@ static int stage_kinds(struct bny_op *op)
 /* ---- staging ---- */
 
 /* premul sums scale into a copy; an in-place all-to-all sends from one; an ordered
- * reduce_scatter is an allreduce into one. */
+ * reduce_scatter is an allreduce into one; so is an even allgatherv whose blocks lie apart. */
 int bny_op_stage(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -126,9 +127,9 @@ int bny_op_stage(struct bny_op *op)
     if (bny_mem_has_others())
         rc = stage_kinds(op);
     inplace_a2a = c->collective == BNY_ALLTOALL && op->in == op->out && !c->vector;
-    if (rc || (!premul && !inplace_a2a && !c->via_allreduce))
+    if (rc || (!premul && !inplace_a2a && !c->via_allreduce && !c->spread))
         return rc;
-    elems = input_elems(op);
+    elems = c->spread ? output_elems(op) : input_elems(op);
     rc = bny_grow(&op->staging, &op->staging_cap, elems * op->esz + 64, 1,
                   "a private copy of the input");
     if (rc)
@@ -139,9 +140,21 @@ int bny_op_stage(struct bny_op *op)
         bny_local_place(op->staging, op->in, elems * op->esz);
     if (premul || inplace_a2a)
         op->in = op->staging;
-    if (c->via_allreduce)
+    if (c->via_allreduce || c->spread)
         op->out = op->staging;
     return 0;
+}
+
+static int spread_blocks(const struct bny_op *op, const struct bny_mem_kind *to)
+{
+    const struct bny_call *c = &op->call;
+    size_t bytes = c->count * op->esz;
+    int rc = 0;
+
+    for (int r = 0; r < op->comm->n && rc == 0 && bytes; r++)
+        rc = to->copy((char *)c->recvbuf + c->spread[r] * op->esz,
+                      op->staging + (size_t)r * bytes, bytes);
+    return rc;
 }
 
 int bny_op_unstage(struct bny_op *op)
@@ -153,6 +166,8 @@ int bny_op_unstage(struct bny_op *op)
         out = bny_mem_kind_of(c->recvbuf);
     if (c->via_allreduce && c->own_count)
         return out->copy(c->recvbuf, op->staging + c->own_at * op->esz, c->own_count * op->esz);
+    if (c->spread)
+        return spread_blocks(op, out);
     return bny_mem_has_others() && op->staged_out && !out->direct
                ? out->copy(c->recvbuf, op->out, op->staged_out)
                : 0;

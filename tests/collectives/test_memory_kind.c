@@ -164,16 +164,16 @@ static void rig_close(struct rig *g)
     free(g->host);
 }
 
-/* Blocks of different lengths with holes between them, not in order of ranks; rank 0's first,
- * so that its part in place begins where the whole does. */
-static void lay_out(struct rig *g, size_t count)
+/* Blocks of different lengths (of `skew` elements more by rank) with holes between them, not in
+ * order of ranks; rank 0's first, so that its part in place begins where the whole does. */
+static void lay_out(struct rig *g, size_t count, size_t skew)
 {
     size_t at = 0;
 
     for (int k = 0; k < g->n; k++) {
         int r = k ? g->n - k : 0;
 
-        g->counts[r] = count + (count ? (size_t)r * 3 : 0);
+        g->counts[r] = count + (count ? (size_t)r * skew : 0);
         g->displs[r] = at;
         at += g->counts[r] + 5;
     }
@@ -355,13 +355,13 @@ static char *buffer(struct rig *g, int is_device, int r, int which)
 }
 
 /* kinds: bit 0, the send buffers are of the kind; bit 1, the others. */
-static void compare(struct rig *g, enum what what, size_t count, int kinds)
+static void compare(struct rig *g, enum what what, size_t count, size_t skew, int kinds)
 {
     struct banyan_request *host[2 * MAX_N], *dev[2 * MAX_N];
     int n = 0, m = 0;
     unsigned before = copies;
 
-    lay_out(g, count);
+    lay_out(g, count, skew);
     for (int r = 0; r < g->n; r++) {
         n += requests(g, what, count, r, buffer(g, 0, r, 0), buffer(g, 0, r, 1), host + n);
         m += requests(g, what, count, r, buffer(g, kinds & 1, r, 0), buffer(g, kinds & 2, r, 1),
@@ -412,9 +412,9 @@ static void all(int n)
         for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
             for (int kinds = 1; kinds < 4; kinds++) {
                 g.root = (int)(k + (size_t)what) % n;
-                compare(&g, (enum what)what, counts[k], kinds);
+                compare(&g, (enum what)what, counts[k], 3, kinds);
                 g.root = 0;
-                compare(&g, (enum what)what, counts[k], kinds);
+                compare(&g, (enum what)what, counts[k], k % 2 ? 3 : 0, kinds);
             }
     rig_close(&g);
 }

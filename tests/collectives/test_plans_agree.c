@@ -134,8 +134,10 @@ static void draw_call(struct job *j, struct drawn *d, char codec[64])
 /* Counts by rank: all alike where the collective says so, else of this rank alone. */
 static void draw_counts(struct job *j, const struct drawn *d, size_t *counts, uint64_t *s)
 {
+    int even = bny_rng_below(s, 3) == 0;
+
     for (int r = 0; r < j->n; r++)
-        counts[r] = bny_rng_below(s, 3) ? bny_rng_below(s, d->count + 1) : 0;
+        counts[r] = even ? d->count : bny_rng_below(s, 3) ? bny_rng_below(s, d->count + 1) : 0;
 }
 
 /* Rank r's request, with what is its own affair drawn anew. */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "transport/bootstrap/id.h"
@@ -27,6 +28,11 @@ void test_fill(uint64_t *seed, void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         ((uint8_t *)data)[i] = (uint8_t)bny_rng_next(seed);
+}
+
+void test_round_over(void)
+{
+    usleep(50);
 }
 
 int test_raw_connect(const struct bny_id *id)

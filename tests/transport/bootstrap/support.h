@@ -14,6 +14,8 @@ uint64_t test_seed(void);
 void test_fill(uint64_t *seed, void *data, size_t len);
 /* A blocking plain TCP connection to the id's root; the fd. */
 int test_raw_connect(const struct bny_id *id);
+/* Between two rounds of polling all ranks: leaves the core to other tests for a moment. */
+void test_round_over(void);
 /* Swallows log lines and counts those that contain text. */
 void test_catch_log(const char *text);
 int test_caught(void);

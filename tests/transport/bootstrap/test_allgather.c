@@ -76,6 +76,7 @@ static int job_drive(struct job *j)
             }
             open += !j->rc[i];
         }
+        test_round_over();
     } while (open && !bny_deadline_passed(end));
     return open;
 }
@@ -501,6 +502,7 @@ static void job_gather(struct job *j)
                 j->rc[i] = bny_bootstrap_progress(j->b[i], j->got[i]);
             open += j->rc[i] == 0;
         }
+        test_round_over();
     } while (open && !bny_deadline_passed(end));
     for (int i = 0; i < j->nranks; i++) {
         cr_assert_eq(j->rc[i], 1);
@@ -524,6 +526,7 @@ static int job_settle(struct job *j, unsigned ready, double seconds)
                 snprintf(j->text[i], sizeof j->text[i], "%s", banyan_last_error());
             open += j->b[i] && !j->rc[i];
         }
+        test_round_over();
     } while (open && !bny_deadline_passed(end));
     return open;
 }
@@ -702,7 +705,7 @@ Test(abort, of_a_stranger_is_nothing)
         job_start(&j, r, 4, NULL, 20);
     abort_as(&wrong, 3, 1);
     abort_as(&wrong, 1, 0);
-    for (uint64_t end = bny_deadline_in(1); !bny_deadline_passed(end);)
+    for (uint64_t end = bny_deadline_in(1); !bny_deadline_passed(end); test_round_over())
         for (int r = 0; r < 3; r++)
             cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
     job_start(&j, 3, 4, NULL, 20);
@@ -819,6 +822,7 @@ static void tree_until(struct job *j, int without, int (*holds)(const struct bny
             cr_assert_eq(bny_bootstrap_progress(j->b[i], j->got[i]), 0);
             open += !holds(j->b[i]);
         }
+        test_round_over();
     } while (open && !bny_deadline_passed(end));
     cr_assert_eq(open, 0);
 }
@@ -895,7 +899,8 @@ Test(tree, a_rank_in_the_middle_that_stops_is_named_alone)
 
     tree_of(&j, 12, 3);
     tree_until(&j, -1, has_asked);
-    for (uint64_t end = bny_deadline_in(20); !j.rc[0] && !bny_deadline_passed(end);)
+    for (uint64_t end = bny_deadline_in(20); !j.rc[0] && !bny_deadline_passed(end);
+         test_round_over())
         for (int r = 0; r < 12; r++)
             if (r != 2 && !j.rc[r])
                 j.rc[r] = bny_bootstrap_progress(j.b[r], j.got[r]);

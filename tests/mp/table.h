@@ -13,7 +13,7 @@ struct mp_row {
     char case_name[24], transport[8];
     int n;
     char arg[80];
-    double timeout_s; /* 0: 60 */
+    double timeout_s; /* 0: MP_TIMEOUT_S */
     char env[3][80];  /* as struct mp.env; "" none */
 };
 

@@ -338,7 +338,7 @@ static void maybe_signal(struct run *r)
 
 static void watch(struct run *r)
 {
-    uint64_t deadline = bny_deadline_in(r->mp->timeout_s > 0 ? r->mp->timeout_s : 60);
+    uint64_t deadline = bny_deadline_in(r->mp->timeout_s > 0 ? r->mp->timeout_s : MP_TIMEOUT_S);
     uint64_t failed_at = 0;
 
     for (;;) {
@@ -353,7 +353,7 @@ static void watch(struct run *r)
             return;
         if (bny_deadline_passed(deadline)) {
             say("mp: %s: the run did not end within its %g s\n", r->mp->case_name,
-                r->mp->timeout_s > 0 ? r->mp->timeout_s : 60.0);
+                r->mp->timeout_s > 0 ? r->mp->timeout_s : MP_TIMEOUT_S);
             return;
         }
         poll(NULL, 0, r->mp->kill.signal && !r->signalled ? 1 : 3);

@@ -26,6 +26,10 @@ struct mp_shared {
     unsigned char blob[MP_RANKS_MAX][16384]; /* the cases' own all-gather */
 };
 
+/* Of a run that says nothing else: far more than any takes, even under a sanitizer and beside
+ * other programs. */
+#define MP_TIMEOUT_S 150.0
+
 /* One signal, sent when rank `rank` has set its marker to at least `marker` and delay_us have
  * passed. The rank that got it need not end well: the run passes when the others do. */
 struct mp_signal {
@@ -38,7 +42,7 @@ struct mp {
     int n;
     const char *case_name;
     const char *transport; /* BANYAN_TRANSPORT; NULL: unset */
-    double timeout_s;      /* the whole run; 0: 60 */
+    double timeout_s;      /* the whole run; 0: MP_TIMEOUT_S */
     uint64_t seed;         /* 0: mp_seed() */
     const char *arg;       /* handed to the case; NULL: "" */
     const char

@@ -177,6 +177,14 @@ int shim_prepare(struct shim_job *j, const struct shim_args *args)
     return prepared(j, persistent(j, args)) == GO ? 0 : -1;
 }
 
+/* By an alias, because a call could go to choose.c's jump, which Open MPI 4 has nothing for. */
+#ifdef OPEN_MPI
+#define ALSO_X(name)                                                                           \
+    __typeof__(MPI_##name##_init) MPIX_##name##_init                                           \
+        __attribute__((alias("MPI_" #name "_init")));
+#else
+#define ALSO_X(name)
+#endif
 #define INIT(name, which, parameters, arguments, ...)                                          \
     int MPI_##name##_init(UNWRAP parameters, MPI_Comm comm, MPI_Info info,                     \
                           MPI_Request *request)                                                \
@@ -186,7 +194,8 @@ int shim_prepare(struct shim_job *j, const struct shim_args *args)
             return MPI_SUCCESS;                                                                \
         return PASS(which, SHIM_PERSISTENT,                                                    \
                     real.name##_init(UNWRAP arguments, comm, info, request));                  \
-    }
+    }                                                                                          \
+    ALSO_X(name)
 #define SUM .send = send, .recv = recv, .scount = count, .stype = type, .rtype = type, .op = op
 #define BLOCKS                                                                                 \
     .send = send, .scount = scount, .stype = stype, .recv = recv, .rcount = rcount,            \

@@ -138,10 +138,10 @@ __asm__(".text\n"
                "bny_mpi_first_" name ": leaq bny_mpi_row_" name "(%rip), %r11\n"               \
                "    jmp bny_mpi_first\n"
 /* A resolver of the dynamic linker: MPI_... is a name whose address this code tells. */
-#define OFFER(name)                                                                            \
-    "MPI_" name ": leaq bny_mpi_called_" name "(%rip), %rdi\n"                                 \
-    "    leaq bny_mpi_jump_" name "(%rip), %rsi\n"                                             \
-    "    jmp bny_mpi_offer\n"
+#define OFFER(label, name)                                                                     \
+    label ": leaq bny_mpi_called_" name "(%rip), %rdi\n"                                       \
+          "    leaq bny_mpi_jump_" name "(%rip), %rsi\n"                                       \
+          "    jmp bny_mpi_offer\n"
 #elif defined(__aarch64__)
 __asm__(".text\n"
         "bny_mpi_first:\n"
@@ -162,38 +162,43 @@ __asm__(".text\n"
                "bny_mpi_first_" name ": adrp x16, bny_mpi_row_" name "\n"                      \
                "    add x16, x16, #:lo12:bny_mpi_row_" name "\n"                               \
                "    b bny_mpi_first\n"
-#define OFFER(name)                                                                            \
-    "MPI_" name ": adrp x0, bny_mpi_called_" name "\n"                                         \
-    "    add x0, x0, #:lo12:bny_mpi_called_" name "\n"                                         \
-    "    adrp x1, bny_mpi_jump_" name "\n"                                                     \
-    "    add x1, x1, #:lo12:bny_mpi_jump_" name "\n"                                           \
-    "    b bny_mpi_offer\n"
+#define OFFER(label, name)                                                                     \
+    label ": adrp x0, bny_mpi_called_" name "\n"                                               \
+          "    add x0, x0, #:lo12:bny_mpi_called_" name "\n"                                   \
+          "    adrp x1, bny_mpi_jump_" name "\n"                                               \
+          "    add x1, x1, #:lo12:bny_mpi_jump_" name "\n"                                     \
+          "    b bny_mpi_offer\n"
 #else
 #error "write the two jumps for this processor"
 #endif
 
-#define ROW(name)                                                                              \
+/* `name` is unique here, `label` the function's name. */
+#define ROW(name, label)                                                                       \
     extern void *bny_mpi_slot_##name __attribute__((visibility("hidden")));                    \
     extern const struct row bny_mpi_row_##name __attribute__((visibility("hidden")));          \
     extern char bny_mpi_first_##name[] __attribute__((visibility("hidden"))); /* code */       \
     void *bny_mpi_slot_##name = bny_mpi_first_##name;                                          \
-    const struct row bny_mpi_row_##name = { "MPI_" #name, &bny_mpi_slot_##name };              \
+    const struct row bny_mpi_row_##name = { label, &bny_mpi_slot_##name };                     \
     __asm__(".text\n.globl bny_mpi_first_" #name "\n.hidden bny_mpi_first_" #name "\n");
 /* The jump itself bears the name, and PMPI_... too. */
 #define PROFILED(name)                                                                         \
-    ROW(name)                                                                                  \
+    ROW(name, "MPI_" #name)                                                                    \
     __asm__(".text\n.globl MPI_" #name "\n.type MPI_" #name                                    \
             ", %function\n" JUMP("MPI_", #name));                                              \
     __asm__(".globl PMPI_" #name "\n.type PMPI_" #name ", %function\n"                         \
             ".set PMPI_" #name ", MPI_" #name "\n");
 /* There only if the MPI library has it. */
-#define OFFERED(name)                                                                          \
-    ROW(name)                                                                                  \
+#define OFFERED_AS(name, label)                                                                \
+    ROW(name, label)                                                                           \
     extern const char bny_mpi_called_##name[] __attribute__((visibility("hidden")));           \
-    const char bny_mpi_called_##name[] = "MPI_" #name;                                         \
-    __asm__(".text\n" JUMP("bny_mpi_jump_", #name) ".globl MPI_" #name "\n.type MPI_" #name    \
-                                                   ", %gnu_indirect_function\n" OFFER(#name));
+    const char bny_mpi_called_##name[] = label;                                                \
+    __asm__(".text\n" JUMP("bny_mpi_jump_", #name) ".globl " label "\n.type " label            \
+                                                   ", %gnu_indirect_function\n" OFFER(label,   \
+                                                                                      #name));
+#define OFFERED(name)   OFFERED_AS(name, "MPI_" #name)
+#define OFFERED_X(name) OFFERED_AS(x_##name, "MPIX_" #name)
 
 BNY_MPI_COMMON(PROFILED)
 BNY_MPI_PERSISTENT(OFFERED)
+BNY_MPI_PERSISTENT(OFFERED_X)
 BNY_MPI_LARGE(OFFERED)

@@ -44,7 +44,8 @@
     X(File_write_at_all_end) X(File_read_ordered_end) X(File_write_ordered_end) \
     X(File_seek_shared)
 
-/* MPI-4's persistent collectives, of MPICH 4 and Open MPI 5. Offered as large counts are. */
+/* MPI-4's persistent collectives, of MPICH 4 and Open MPI 5; Open MPI 4 has them as MPIX_...
+ * Offered as large counts are. */
 #define BNY_MPI_PERSISTENT(X) \
     X(Allreduce_init) X(Reduce_init) X(Reduce_scatter_block_init) X(Bcast_init) \
     X(Allgather_init) X(Alltoall_init) X(Gather_init) X(Scatter_init)

@@ -23,6 +23,7 @@ struct persistent {
     int tag;
     int is_active, is_freed; /* between start and end; MPI_Request_free was called */
     int is_kept;             /* flight.req serves the next start as well */
+    int is_left;             /* the handle is the MPI's to free */
     struct shim_comm own;    /* its line, as a communicator of the job */
     struct shim_comm *of;    /* the user's, which lasts until this is freed */
     struct persistent *next; /* in its chain */
@@ -71,11 +72,35 @@ static void drop(struct persistent *p)
     }
     banyan_request_free(p->flight.req);
     shim_line_put(&p->own);
-    if (p->handle != MPI_REQUEST_NULL)
+    if (p->handle != MPI_REQUEST_NULL && !p->is_left)
         real.Request_free(&p->handle);
     if (p->tag)
         tags[p->tag - TAG_FIRST] = 0;
     free(p);
+}
+
+/* Open MPI 4 frees a persistent request when it tells its error, and its handle may be
+ * another's from then on; others keep it. Found out by a request that fails. */
+static int frees_what_failed(void)
+{
+    static int known, frees;
+    MPI_Request probe = MPI_REQUEST_NULL;
+    int flag = 0, tag = draw_tag();
+
+    if (!known && tag &&
+        real.Recv_init(NULL, 0, MPI_BYTE, 0, tag, shim_self, &probe) == MPI_SUCCESS) {
+        known = 1;
+        real.Start(&probe);
+        real.Send("", 1, MPI_BYTE, 0, tag, shim_self);
+        while (!flag && real.Test(&probe, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+            ;
+        frees = probe == MPI_REQUEST_NULL;
+        if (!frees)
+            real.Request_free(&probe);
+    }
+    if (tag)
+        tags[tag - TAG_FIRST] = 0;
+    return frees;
 }
 
 /* The end of one operation. The message is received at once: its receive is there. One byte is
@@ -93,7 +118,8 @@ static void landed(struct shim_flight *f, int rc)
     real.Send("", code != MPI_SUCCESS, MPI_BYTE, 0, p->tag, shim_self);
     if (code != MPI_SUCCESS)
         shim_raise_soon(p->of->handle, code);
-    if (p->is_freed)
+    p->is_left = code != MPI_SUCCESS && !p->is_freed && frees_what_failed();
+    if (p->is_freed || p->is_left)
         drop(p);
 }
 

@@ -34,6 +34,11 @@ static const char *take(void)
 #undef X
 #define X(name)                                                                                \
     if (!real.name)                                                                            \
+        *(void **)&real.name = dlsym(lib, "PMPIX_" #name);
+    BNY_MPI_PERSISTENT(X)
+#undef X
+#define X(name)                                                                                \
+    if (!real.name)                                                                            \
         missing = "PMPI_" #name;
     BNY_MPI_ASKED(X)
     BNY_MPI_COLLECTIVES(X)

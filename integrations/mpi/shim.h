@@ -36,9 +36,11 @@
 #define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X)
 #endif
 
-/* MPI 4's, which the header of Open MPI 4 has not, though the library may be Open MPI 5's. */
+/* MPI 4's, which the header of Open MPI 4 has not, though the library may be Open MPI 5's; Open
+ * MPI 4's library has them as MPIX_. */
 #define SHIM_DECLARE(name, ...)                                                                \
     int MPI_##name(__VA_ARGS__, MPI_Comm, MPI_Info, MPI_Request *);                            \
+    int MPIX_##name(__VA_ARGS__, MPI_Comm, MPI_Info, MPI_Request *);                           \
     int PMPI_##name(__VA_ARGS__, MPI_Comm, MPI_Info, MPI_Request *);
 #pragma GCC visibility push(default)
 /* clang-format off */

@@ -101,17 +101,20 @@ static int went_on_apart(void)
 }
 
 /* One split that lasts for longer than silence may (half as long again where many hosts are
- * missed, from when the kernel gave up), and nothing else: its larger part goes on. */
+ * missed, from when the kernel gave up), or for so short that nobody is silent, and nothing
+ * else: its larger part goes on. */
 static int larger_part_failed(void)
 {
     const struct sim_fault *f = &faults[0];
-    int size[2] = { 0, 0 }, larger;
+    int size[2] = { 0, 0 }, larger, brief = f->for_ns < 5 * (uint64_t)SIM_S;
 
     if (nfaults != 1 || (f->kind != SIM_SPLIT && f->kind != SIM_ONEWAY) || f->bridge >= 0 ||
-        f->for_ns < 12 * (uint64_t)SIM_S)
+        (!brief && f->for_ns < 12 * (uint64_t)SIM_S))
         return 0;
     for (int r = 0; r < sim_nranks; r++)
         size[sim_fault_part(f, r)]++;
+    if (brief && size[0] == size[1])
+        return 0;
     larger = size[0] == size[1] ? sim_fault_part(f, 0) : size[1] > size[0];
     for (int r = 0; r < sim_nranks; r++)
         if (sim_fault_part(f, r) == larger && sim_ranks[r].rc && sim_ranks[r].begun_ns)

@@ -15,7 +15,7 @@
 #ifndef AGREE_MUTANT
 #define AGREE_MUTANT 0
 #endif
-enum agree_mutant { NOT_STICKY = 1, LOCK_EARLY, NO_RULE_4, LOCKS_STAY };
+enum agree_mutant { NOT_STICKY = 1, LOCK_EARLY, NO_RULE_4, LOCKS_STAY, FEW_EXCLUDE };
 
 struct agree_head { /* of a message; then the sets, then `each` bytes of all in has, records */
     uint32_t kind, comm, seq, nranks;
@@ -605,6 +605,32 @@ static int theirs_counts(const struct bny_agree *a, const struct bny_instance *o
     return more > 0 || (more == 0 && smallest > 0);
 }
 
+/* Do two decisions differ only in who was left out? Then they are the same to who asked. */
+static int says_same(const struct bny_agree *a, const struct bny_instance *x,
+                     const struct bny_instance *y)
+{
+    size_t sets = (size_t)(x->late - x->has) * sizeof *x->has;
+    int same = memcmp(x->has, y->has, sets) == 0 && x->bits == y->bits &&
+               memcmp(x->given, y->given, (size_t)a->nranks * x->each) == 0 &&
+               x->nrecords == y->nrecords;
+
+    for (int i = 0; i < x->nrecords && same; i++)
+        same = !bny_failure_compare(&x->records[i], &y->records[i]);
+    return same;
+}
+
+/* Did those who decided this leave out more than they are, as in the smaller part of a network
+ * that is cut? */
+static int leaves_out_most(const struct bny_agree *a, const struct bny_instance *it)
+{
+    int more = 0;
+
+    for (int r = 0; r < a->nranks; r++)
+        if (!bny_bit(it->gone, r))
+            more += bny_bit(it->late, r) ? 1 : -1;
+    return more > 0;
+}
+
 /* All about this instance and its likes is told again. */
 static void tell_again(struct bny_instance *it, int link)
 {
@@ -622,6 +648,9 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
     if (!g->decided) {
         tell_again(it, link);
     } else if (g->key != it->key) {
+        if (without_us && AGREE_MUTANT != FEW_EXCLUDE && leaves_out_most(a, g) &&
+            says_same(a, it, g))
+            return; /* both stand */
         if (without_us && (!without_it || theirs_counts(a, it, g)))
             it->excluded = a->excluded = 1;
         else if (without_it)

@@ -616,3 +616,101 @@ Test(agree, another_call_of_the_same_number_is_broken)
     for (int r = 0; r < 2; r++)
         bny_agree_finish(&a[r]);
 }
+
+#define PARTS 5
+
+/* What each has to say to the others whom it reaches, until nobody has any more. */
+static void carry_all(struct bny_agree *a, int (*reaches)(int from, int to))
+{
+    static uint8_t buf[1 << 16];
+    size_t len;
+
+    for (int said = 1; said;) {
+        said = 0;
+        for (int i = 0; i < PARTS * PARTS; i++) {
+            int from = i / PARTS, to = i % PARTS;
+
+            while (from != to && (len = bny_agree_next(&a[from], to, buf)) != 0) {
+                said = 1;
+                if (reaches(from, to))
+                    cr_assert_eq(bny_agree_take(&a[to], from, from, buf, len), 0);
+            }
+        }
+    }
+}
+
+static int all_ways(int from, int to)
+{
+    (void)from;
+    (void)to;
+    return 1;
+}
+
+static int few; /* ranks below it */
+
+/* Ranks below `few` do not hear the others, who hear them. */
+static int one_way(int from, int to)
+{
+    return from < few || to >= few;
+}
+
+/* A call in which all have come; ranks below `few` are cut off behind that, leave out the
+ * others, and then the way is back. Returns how many are excluded. */
+static int cut_for_a_while(int below, int also_dead)
+{
+    struct bny_agree a[PARTS];
+    int excluded = 0;
+
+    few = below;
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert_eq(bny_agree_init(&a[r], r, PARTS), 0);
+        enter(&a[r], 1, 4);
+    }
+    for (int r = 0; r < few; r++) /* they know of all contributions, and lock */
+        for (int q = 0; q < PARTS; q++) {
+            static uint8_t buf[1 << 16];
+            size_t len = r == q ? 0 : bny_agree_next(&a[q], r, buf);
+
+            if (len)
+                cr_assert_eq(bny_agree_take(&a[r], q, q, buf, len), 0);
+        }
+    carry_all(a, one_way);
+    if (also_dead)
+        for (int r = 0; r < few; r++)
+            bny_agree_gone(&a[r], PARTS - 1, BNY_GONE_PROVEN);
+    for (int r = 0; r < few; r++) {
+        bny_agree_late(&a[r], a[r].first);
+        carry_all(a, one_way);
+    }
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert(a[r].first->decided, "rank %d", r);
+        for (int q = 0; q < PARTS; q++)
+            bny_agree_again(&a[r], q);
+    }
+    carry_all(a, all_ways);
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert_eq(a[r].conflicts, 0);
+        excluded += a[r].excluded;
+        bny_agree_finish(&a[r]);
+    }
+    return excluded;
+}
+
+Test(agree, fewer_that_heard_nothing_do_not_exclude_the_others)
+{
+    for (int below = 1; below <= 2; below++)
+        cr_assert_eq(cut_for_a_while(below, 0), 0, "%d of %d", below, PARTS);
+    mutant = FEW_EXCLUDE;
+    cr_assert_eq(cut_for_a_while(2, 0), 3);
+    mutant = 0;
+}
+
+Test(agree, more_that_went_on_exclude_who_was_left_out)
+{
+    cr_assert_eq(cut_for_a_while(3, 0), 2);
+}
+
+Test(agree, fewer_that_decided_something_else_exclude_the_others)
+{
+    cr_assert_eq(cut_for_a_while(2, 1), 3);
+}

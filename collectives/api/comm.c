@@ -242,6 +242,7 @@ static int check_idle(struct banyan_comm *comm)
                  : 0;
 }
 
+/* A barrier and no agreement: docs/failures.md, "Why finalize does not agree". */
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
     int rc = bny_comm_enter(comm, "banyan_comm_finalize");

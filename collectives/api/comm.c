@@ -577,6 +577,8 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     }
     s.ops = atomic_load_explicit(&comm->ops_done, memory_order_relaxed);
     s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
+    s.sums_asked = atomic_load_explicit(&comm->sums_asked, memory_order_relaxed);
+    s.sums_by_arrival = atomic_load_explicit(&comm->sums_by_arrival, memory_order_relaxed);
     memcpy(out, &s, size);
     return 0;
 }

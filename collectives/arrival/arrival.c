@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/arrival/lateness.h"
 #include "collectives/plan/shape.h"
 
 /* ---- words ---- */
@@ -178,29 +179,60 @@ static void take_early(struct bny_op *op)
         bny_stream_message(op, bny_rank_of(&op->comm->ranks, msg->ep->peer), msg);
 }
 
+/* Calls that began and could not know yet how they are run. */
+static void wake_others(struct bny_op *op)
+{
+    for (struct bny_op *o = op->comm->active_first; o; o = o->next)
+        if (o->plan.late_s > 0 && bny_op_is_active(o) && !bny_arrival_of(o)->begun)
+            bny_op_stir(o);
+}
+
+/* All ranks are told the same of this sum. */
+static void settle(struct bny_op *op, int was_late)
+{
+    bny_arrival_of(op)->is_settled = 1;
+    bny_lateness_settle(&op->comm->lateness, bny_arrival_of(op)->number, was_late);
+    wake_others(op);
+}
+
+/* Of counts for statistics: only written under the lock. */
+static void count(atomic_uint_fast64_t *n)
+{
+    atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
 void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int n = op->comm->n, is_new = !a->has_slot && !a->late && !a->together;
     int is_desk =
         a->server < 0 ? from == 0 || (from == 1 && n >= BNY_DESKS) : from == a->server;
+    uint32_t said = op->plan.late_s > 0 ? w->said & ~(uint32_t)BNY_SAID_WAS_LATE : w->said;
 
     bny_op_stir(op);
-    if (is_desk && is_new && w->said == BNY_SAID_SLOT && is_slot(op, w)) {
+    if (is_desk && is_new && a->begun && said == BNY_SAID_SLOT && is_slot(op, w)) {
         int rc = take_slot(op, w);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
         a->server = from;
-    } else if (is_desk && is_new && w->said == BNY_SAID_LATE && op->call.first) {
+        if (op->plan.late_s > 0) {
+            count(&op->comm->sums_by_arrival);
+            settle(op, w->said != said);
+        }
+    } else if (is_desk && is_new && said == BNY_SAID_LATE && op->call.first) {
         int rc = bny_arrival_coded_is_late(op);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
         a->late = 1;
         a->server = from;
-    } else if (is_desk && is_new && w->said == BNY_SAID_TOGETHER && !op->call.first) {
+    } else if (is_desk && (is_new || (a->asks && !a->is_settled)) && a->begun &&
+               said == BNY_SAID_TOGETHER && !op->call.first) {
         a->together = 1;
         a->server = from;
-    } else if (is_desk && w->said == BNY_SAID_PARENT && !a->late && !a->together &&
+        if (op->plan.late_s > 0)
+            settle(op, w->said != said);
+    } else if (is_desk && said == BNY_SAID_PARENT && !a->late && !a->together &&
                a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
                w->rank != op->comm->rank) {
         a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
@@ -279,7 +311,10 @@ static int start(struct bny_op *op)
     memset(a->marks, 0, 5 * (size_t)a->nchunks);
     memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
     a->begun = a->has_slot = a->late = a->told = 0;
-    a->together = a->runs = 0;
+    a->together = a->runs = a->asks = 0;
+    a->is_settled = op->plan.late_s <= 0;
+    if (!a->is_settled)
+        a->number = op->comm->lateness.begun++;
     a->up_set_sent = a->has_result_set = 0;
     a->server = -1;
     a->parent = BNY_NO_PARENT_YET;
@@ -309,6 +344,29 @@ static void say_here(struct bny_op *op)
         rc = bny_desk_open(op);
     if (rc)
         bny_op_send_failed(op, -1, rc, "");
+}
+
+/* 1: it has begun. */
+static int begin(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    enum bny_lateness_how how = op->plan.late_s > 0
+                                    ? bny_lateness_of(&op->comm->lateness, a->number)
+                                    : BNY_LATENESS_ARRIVAL;
+
+    if (how == BNY_LATENESS_UNKNOWN)
+        return 0;
+    if (op->plan.late_s > 0 && how != BNY_LATENESS_STATIC)
+        count(&op->comm->sums_asked);
+    a->together = how != BNY_LATENESS_ARRIVAL;
+    a->asks = how == BNY_LATENESS_ASKS;
+    if (how == BNY_LATENESS_STATIC) {
+        a->begun = 1;
+        settle(op, 0);
+    } else {
+        say_here(op);
+    }
+    return 1;
 }
 
 static void tell_contributors(const struct bny_op *op)
@@ -368,8 +426,8 @@ static void advance_child(struct bny_op *op)
             bny_op_send_failed(op, -1, rc, "");
         a->told |= rc != 0;
     }
-    if (!a->told && bny_op_is_done(&a->child) && !a->child.result && !a->out.n &&
-        !(a->desk && bny_desk_is_needed(a->desk))) {
+    if (!a->told && a->is_settled && bny_op_is_done(&a->child) && !a->child.result &&
+        !a->out.n && !(a->desk && bny_desk_is_needed(a->desk))) {
         tell_contributors(op);
         bny_op_complete(op, 0);
     }
@@ -380,8 +438,8 @@ static int advance(struct bny_op *op)
     struct bny_arrival *a = bny_arrival_of(op);
     int moved = !a->begun;
 
-    if (!a->begun)
-        say_here(op);
+    if (!a->begun && !begin(op))
+        return 0;
     if (a->out.n)
         moved |= bny_outbox_flush(op, &a->out);
     if (a->together) {

@@ -26,6 +26,9 @@
 
 extern const struct bny_path_ops bny_path_arrival, bny_path_desk;
 
+/* Schedule auto takes this path for sums that would be faster so if ranks are late: lateness.h
+ * says when they are. */
+
 #define BNY_DESKS 3 /* ranks that have one: two that may serve, and the third voice */
 
 /* What a message of this path is: hdr.step. */
@@ -45,6 +48,8 @@ enum bny_arrival_said {
     BNY_SAID_PARENT,   /* to a rank: its parent is `rank` */
     BNY_SAID_LATE,     /* to a rank: its input does not count */
     BNY_SAID_TOGETHER, /* to a rank: all have come, a static schedule runs */
+    /* Beside SLOT or TOGETHER of a sum that asks: somebody was late by what pays. */
+    BNY_SAID_WAS_LATE = 0x100,
 };
 #define BNY_NO_PARENT_YET (-1)
 #define BNY_NO_PARENT     (-2) /* the top */
@@ -114,7 +119,10 @@ struct bny_arrival {
     struct bny_outbox out;
     struct bny_op child; /* the static schedule's, where all came together */
     uint8_t together, runs;
-    uint8_t begun; /* it has said that it is here */
+    uint8_t begun;      /* it has said that it is here, or need not */
+    uint8_t asks;       /* it has begun, and its desk is to tell who was late */
+    uint8_t is_settled; /* what its desk has to tell of that is known, or nothing */
+    uint32_t number;    /* of the sums of lateness.h */
     uint8_t has_slot, late;
     uint8_t told; /* an error was reported: nothing is tried again */
     int server;   /* whose desk answered; -1 */
@@ -236,7 +244,8 @@ int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const st
 
 /* ---- desk.c ---- */
 
-/* Opens this rank's desk for the operation. 0 or an error. */
+/* Opens this rank's desk for the operation; of a call that asks it only tells when all have
+ * come. 0 or an error. */
 int bny_desk_open(struct bny_op *op);
 /* A word for this rank's own. */
 void bny_desk_word(struct bny_desk *desk, int from, const struct bny_arrival_word *word);

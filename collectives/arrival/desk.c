@@ -36,6 +36,11 @@ struct bny_desk {
     int slots, nfilled, depth;
     int next, top;     /* the next slot to be given; the last of all sums */
     uint64_t until_ns; /* 0: slots are given at once */
+    /* Of a sum of schedule auto */
+    uint8_t adapts, asks; /* the call does not wait for the answer, which comes when all have */
+    uint8_t has_told;     /* somebody has an answer: all are told the same */
+    uint32_t was_late;    /* BNY_SAID_WAS_LATE or 0, once one has */
+    uint64_t opened_ns, late_ns;
     /* Who is late */
     struct bny_feed *late; /* [n - slots] */
     int nlate;
@@ -106,6 +111,16 @@ static void elect(struct bny_desk *d)
 
 /* ---- slots ---- */
 
+/* What is known of it when the first answer goes: of this sum if all have come, else of the one
+ * before. */
+static uint32_t lateness_word(struct bny_desk *d)
+{
+    if (d->adapts && !d->has_told && d->op.comm->lateness.was_late)
+        d->was_late = BNY_SAID_WAS_LATE;
+    d->has_told = 1;
+    return d->was_late;
+}
+
 /* The next free slot; the top of a reduce is the root's, whenever it comes: the sum ends there.
  */
 static int free_slot(struct bny_desk *d, int r)
@@ -121,7 +136,7 @@ static int free_slot(struct bny_desk *d, int r)
 static void give_slot(struct bny_desk *d, int r, int s)
 {
     int up = d->parent[s];
-    struct bny_arrival_word w = { .said = BNY_SAID_SLOT,
+    struct bny_arrival_word w = { .said = BNY_SAID_SLOT | lateness_word(d),
                                   .slot = s,
                                   .slots = d->slots,
                                   .depth = d->depth,
@@ -139,7 +154,7 @@ static void give_slot(struct bny_desk *d, int r, int s)
 /* All came together: what is built for that is faster. */
 static void run_static(struct bny_desk *d)
 {
-    struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER };
+    struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER | lateness_word(d) };
 
     for (int r = 0; r < d->n; r++)
         tell(d, r, &w);
@@ -168,9 +183,9 @@ static void hand_out(struct bny_desk *d)
 
     if (d->serves != 1 || d->ntaken == d->nqueue)
         return;
-    if (d->until_ns && d->nqueue == d->n)
+    if ((d->until_ns || d->asks) && d->nqueue == d->n)
         run_static(d);
-    else if (waits_for_all(d))
+    else if (d->asks || waits_for_all(d))
         return;
     while (d->ntaken < d->nqueue) {
         int r = d->queue[d->ntaken++], s = free_slot(d, r);
@@ -189,6 +204,8 @@ static void comes(struct bny_desk *d, int r)
 {
     d->here[r] = 1;
     d->queue[d->nqueue++] = r;
+    if (d->adapts && d->nqueue == d->n)
+        d->op.comm->lateness.was_late = bny_now_ns() - d->opened_ns >= d->late_ns;
 }
 
 void bny_desk_word(struct bny_desk *d, int from, const struct bny_arrival_word *w)
@@ -399,7 +416,11 @@ int bny_desk_open(struct bny_op *op)
         d->order[i] = BNY_NO_PARENT_YET;
         d->top = d->parent[i] == BNY_SHAPE_TOP ? i : d->top;
     }
-    if (!op->call.first && op->call.count * op->esz >= TOGETHER_BYTES)
+    d->adapts = op->plan.late_s > 0;
+    d->asks = a->asks;
+    d->late_ns = (uint64_t)(op->plan.late_s * 1e9);
+    d->opened_ns = d->adapts ? bny_now_ns() : 0;
+    if (d->adapts || (!op->call.first && op->call.count * op->esz >= TOGETHER_BYTES))
         d->until_ns = bny_now_ns() + TOGETHER_NS;
     comes(d, d->me); /* first of all: who serves counts */
     a->desk = d;

@@ -96,7 +96,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     }
     quantum = bny_redop_quantum(&call->redop);
-    op->chunk_elems = op->plan.chunk_bytes / op->esz / quantum * quantum;
+    op->chunk_elems = (op->plan.late_s > 0 ? op->plan.arrival_chunk : op->plan.chunk_bytes) /
+                      op->esz / quantum * quantum;
     if (op->chunk_elems == 0)
         op->chunk_elems = quantum;
     rc = op->path->init ? op->path->init(op) : 0;

@@ -62,11 +62,14 @@ struct bny_plan {
     double refused_s;                  /* its prediction; 0 */
     size_t chunk_bytes;
     double predicted_s;
-    double pace_s;       /* > 0: a step's chunks are sent evenly over so many seconds */
-    double step_s;       /* > 0: lock-step, a time step of the program takes so long */
-    uint8_t by_chunk;    /* sends to a peer: the oldest chunk first, few at a time */
-    uint8_t raw_in_host; /* a lossy codec: between ranks of one host nothing is encoded */
-    uint8_t hash;        /* of what ranks must agree on */
+    double late_s; /* > 0: a sum that is run in order of arrival while ranks are late by so
+                    * much (arrival/lateness.h); the rest of the plan is what is run else */
+    size_t arrival_chunk; /* of that one, in bytes */
+    double pace_s;        /* > 0: a step's chunks are sent evenly over so many seconds */
+    double step_s;        /* > 0: lock-step, a time step of the program takes so long */
+    uint8_t by_chunk;     /* sends to a peer: the oldest chunk first, few at a time */
+    uint8_t raw_in_host;  /* a lossy codec: between ranks of one host nothing is encoded */
+    uint8_t hash;         /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];
 };
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/shape.h"
 #include "collectives/program/directs.h"
 
 /* Longest contribution of a one-shot: what the rings take, or a board where one copy serves
@@ -294,11 +295,15 @@ static const char *arrival_lacks(const struct bny_scope *s, const struct bny_cal
     return s->n > BNY_ARRIVAL_RANKS_MAX ? "it is for up to 32768 ranks" : NULL;
 }
 
+/* Does the call leave the schedule to the communicator? */
+static int is_open(const struct bny_call *call)
+{
+    return !call->schedule[0] || !strcmp(call->schedule, "auto");
+}
+
 static int asks_for_arrival(const struct bny_scope *s, const struct bny_call *call)
 {
-    int is_auto = !call->schedule[0] || !strcmp(call->schedule, "auto");
-
-    return !strcmp(is_auto ? s->schedule : call->schedule, "arrival") &&
+    return !strcmp(is_open(call) ? s->schedule : call->schedule, "arrival") &&
            !arrival_lacks(s, call);
 }
 
@@ -378,6 +383,8 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
     if (call->codec->force || s->codec_force)
         return 0;
     raw.codec = NULL;
+    if (is_open(call) && !strcmp(s->schedule, "auto") && !call->has_set)
+        bny_call_set_schedule(&raw, "static"); /* its state is that of a call with a codec */
     rc = choose(s, &raw, plan);
     if (rc == -BANYAN_ENOTSUP)
         return 0;
@@ -477,6 +484,48 @@ static size_t arrival_chunk(const struct bny_scope *s, const struct bny_call *ca
     return want < most ? want : most;
 }
 
+/* ---- auto, where ranks are late ---- */
+
+#define LATE_S_MIN 2e-3 /* less is the work of schedulers */
+#define LATE_SUM_S 5e-3 /* shorter sums have little to gain beside what ranks are late by */
+#define LATE_GAIN  0.85 /* of the schedule's time, for what the model does not see */
+
+/* Has each rank a port of its own, which both schedules share with nobody? Chains in order of
+ * arrival know nothing of hosts and graphs. */
+static int has_ports(const struct bny_scope *s)
+{
+    int alone = bny_topology_nhosts(s) == s->n;
+
+    if (s->shares_memory || bny_topology_beta(s) > 0)
+        return 0;
+    if (s->link_Bps > 0)
+        return s->one_host || alone;
+    return alone && !s->one_host && !s->oversubscribed;
+}
+
+/* So late must a rank be for the sum to be faster in order of arrival; 0: it is not, or the
+ * call has no use for that. A reduce gains too little: S a port are needed after the last has
+ * come, either way. Of a lossy codec ranks in a chain would encode more often than it promises.
+ */
+static double pays_from(const struct bny_scope *s, const struct bny_call *call,
+                        const struct bny_plan *plan)
+{
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double bytes = bny_call_bytes(s, call), chunk = (double)arrival_chunk(s, call), after, late;
+
+    if (call->collective != BNY_ALLREDUCE || !is_open(call) ||
+        strcmp(s->schedule, "auto") != 0 || call->codec || call->is_stage ||
+        call->via_allreduce || arrival_lacks(s, call) || s->n < 3 ||
+        plan->predicted_s < LATE_SUM_S || !has_ports(s))
+        return 0;
+    after = bny_shape_seconds(s->n, bny_shape_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
+                              bytes, chunk, m.alpha_s, m.beta);
+    if (after > LATE_GAIN * plan->predicted_s)
+        return 0;
+    late = 2 * after - plan->predicted_s; /* where the others' sum was not done before */
+    return late > LATE_S_MIN ? late : LATE_S_MIN;
+}
+
 static int choose_path(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     int rc;
@@ -512,8 +561,14 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
         plan->chunk_bytes = BNY_LINES_BYTES;
         return 0;
     }
-    if (strcmp(plan->schedule, "oneshot") != 0)
+    if (strcmp(plan->schedule, "oneshot") != 0) {
+        plan->late_s = pays_from(s, call, plan);
+        if (plan->late_s > 0) {
+            plan->path = BNY_PATH_ARRIVAL;
+            plan->arrival_chunk = arrival_chunk(s, call);
+        }
         return set_program(s, call, plan);
+    }
     plan->path = BNY_PATH_ONESHOT;
     plan->chunk_bytes = s->eager_max;
     return 0;

@@ -84,8 +84,8 @@ int bny_shape_below(int slots, int *parent, int slot)
     return below;
 }
 
-static double time_of(int slots, int depth, double bytes, double chunk, double alpha,
-                      double beta)
+double bny_shape_seconds(int slots, int depth, double bytes, double chunk, double alpha,
+                         double beta)
 {
     double hop, hops;
 
@@ -101,10 +101,10 @@ static double time_of(int slots, int depth, double bytes, double chunk, double a
 int bny_shape_choose(int slots, double bytes, double chunk, double alpha_s, double beta)
 {
     int best = BNY_SHAPE_STAR, most = bny_shape_depth_max(slots);
-    double least = time_of(slots, best, bytes, chunk, alpha_s, beta);
+    double least = bny_shape_seconds(slots, best, bytes, chunk, alpha_s, beta);
 
     for (int depth = 0; depth <= most; depth++) {
-        double t = time_of(slots, depth, bytes, chunk, alpha_s, beta);
+        double t = bny_shape_seconds(slots, depth, bytes, chunk, alpha_s, beta);
 
         if (t < least) {
             least = t;

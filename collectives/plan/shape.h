@@ -16,6 +16,11 @@ int bny_shape_depth_max(int slots);
 void bny_shape_parents(int slots, int depth, int *parent);
 /* So many slots' sums come through `slot`, its own among them. Spoils parent [slots]. */
 int bny_shape_below(int slots, int *parent, int slot);
+/* From when the last one has come until all have the result of a sum of `bytes`, where all
+ * others had the time to add before: message delay alpha_s, beta seconds a byte, chunks of
+ * `chunk` bytes. */
+double bny_shape_seconds(int slots, int depth, double bytes, double chunk, double alpha,
+                         double beta);
 /* The fastest for a sum of `bytes`: message delay alpha_s, beta seconds a byte, chunks of
  * `chunk` bytes. */
 int bny_shape_choose(int slots, double bytes, double chunk, double alpha_s, double beta);

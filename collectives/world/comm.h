@@ -28,6 +28,14 @@ struct bny_service { /* embedded in what it serves */
     const struct bny_service_ops *ops;
 };
 
+/* Of the sums that schedule auto may run in order of arrival, counted as they begin:
+ * arrival/lateness.h. The same at all ranks, but for was_late. */
+struct bny_lateness {
+    uint32_t begun, known; /* it is known of the first so many whether ranks were late */
+    uint64_t told, late;   /* of sum k, bit k % 64 */
+    uint8_t was_late;      /* what this rank's desk saw of the latest one that it served */
+};
+
 struct banyan_comm {
     struct bny_handle handle;
     struct bny_world *world;
@@ -55,11 +63,13 @@ struct banyan_comm {
     int finalized;
     struct bny_writeback *writeback; /* writeback/: its areas; NULL: none yet */
     uint8_t had_desk;                /* arrival/: words of others may come when it is gone */
-    uint32_t agree_calls;            /* api/survive.c: on all members alike */
-    struct bny_grow_id *grow_ids;    /* api/grow.c: that this rank made and nobody used yet */
-    struct bny_groups *groups;       /* api/create_group.c */
-    struct bny_position position;    /* for the control plane */
-    struct bny_service *service;     /* objects/; NULL: operations */
+    struct bny_lateness lateness;
+    atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */
+    uint32_t agree_calls;                             /* api/survive.c: on all members alike */
+    struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */
+    struct bny_groups *groups;    /* api/create_group.c */
+    struct bny_position position; /* for the control plane */
+    struct bny_service *service;  /* objects/; NULL: operations */
 };
 
 static inline int bny_comm_has_failed(const struct banyan_comm *comm)

@@ -352,6 +352,8 @@ struct banyan_stats {
                               network or the peer reads them */
     uint64_t pinned_bytes; /* registered with network devices now, for slots and queues of the
                               peers so far (verbs); memory that you registered is not in it */
+    uint64_t sums_asked; /* allreduces of schedule "auto" in which ranks told when they came */
+    uint64_t sums_by_arrival; /* of these, run in order of arrival, as ranks had been late */
 };
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan chosen for such a call: schedule, transport ("shm+tcp" when peers differ,
@@ -517,7 +519,13 @@ struct banyan_opts {
  * the library, or by its progress thread; of so many calls as 8 results are kept for late
  * ranks, the next call waits for all ranks. Finalize such a communicator, do not destroy it:
  * that takes the results from ranks that are still to come. -EINVAL without schedule
- * "arrival". */
+ * "arrival".
+ *
+ * Schedule "auto" does this by itself for long allreduces (predicted to take 5 ms or more) of 3
+ * or more ranks with a network port each, without a codec, while ranks are late by so much that
+ * it pays; all ranks change over and back at the same call (sums_asked and sums_by_arrival of
+ * struct banyan_stats). Such sums have the same bits on all ranks, but not from run to run:
+ * where that matters ask for deterministic, or for a schedule by name. */
 
 /* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all
  * ranks. In place when sendbuf == recvbuf. */

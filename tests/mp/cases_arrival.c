@@ -255,9 +255,142 @@ static int arrival_late(struct test *t)
     return 0;
 }
 
+/* ---- schedule auto ---- */
+
+enum { AUTO_COUNT = 250000 };
+
+struct auto_run {
+    struct test *t;
+    uint32_t *x;
+    int late, calls; /* who; -1: nobody */
+    uint64_t asked, by_arrival;
+};
+
+static void take_counts(struct auto_run *a)
+{
+    struct banyan_stats s = { .size = sizeof s };
+
+    CHECK_OK(a->t, banyan_comm_stats(a->t->comm, &s));
+    a->asked = s.sums_asked;
+    a->by_arrival = s.sums_by_arrival;
+}
+
+static void fill(struct auto_run *a, uint32_t *x)
+{
+    for (size_t k = 0; k < AUTO_COUNT; k++)
+        x[k] = (uint32_t)(a->t->rank + 1) * (uint32_t)(k + (size_t)a->calls);
+}
+
+static void check_sum(struct auto_run *a, const uint32_t *x, int call)
+{
+    uint32_t all = (uint32_t)(a->t->n * (a->t->n + 1) / 2);
+
+    for (size_t k = 0; k < AUTO_COUNT; k++)
+        CHECK(a->t, x[k] == all * (uint32_t)(k + (size_t)call),
+              "call %d: element %zu is %u, not %u", call, k, x[k],
+              all * (uint32_t)(k + (size_t)call));
+}
+
+/* Eight sums. How many of them asked who was late, and how many ran in order of arrival, is
+ * added to a; all ranks must say the same. */
+static void eight(struct auto_run *a, const struct banyan_opts *o)
+{
+    uint64_t was[2] = { a->asked, a->by_arrival };
+    struct timespec late = { .tv_nsec = 200000000 };
+
+    for (int i = 0; i < 8; i++, a->calls++) {
+        fill(a, a->x);
+        if (a->late == a->t->rank)
+            nanosleep(&late, NULL);
+        CHECK_OK(a->t, banyan_allreduce(a->x, a->x, AUTO_COUNT, BANYAN_U32, BANYAN_SUM,
+                                        a->t->comm, o));
+        check_sum(a, a->x, a->calls);
+    }
+    take_counts(a);
+    case_check_agree(a->t, a->t->comm, a->asked * 1000003 + a->by_arrival, "counts of sums");
+    a->asked -= was[0];
+    a->by_arrival -= was[1];
+}
+
+/* Runs eights until they are as wanted: this many of the next eight ran in order of arrival. */
+static void until(struct auto_run *a, uint64_t by_arrival, int most, const char *what)
+{
+    int i = 0;
+
+    do {
+        take_counts(a);
+        eight(a, NULL);
+    } while (a->by_arrival != by_arrival && ++i < most);
+    CHECK(a->t, a->by_arrival == by_arrival, "%s: %d of 8 sums in order of arrival", what,
+          (int)a->by_arrival);
+    CHECK(a->t, a->asked == (by_arrival ? 8 : 1) || by_arrival == 0, "%s: %d of 8 sums asked",
+          what, (int)a->asked);
+}
+
+/* arg: who is late for a while. Others of the machine may make ranks late, too, so that only
+ * changes are checked, and how fast they come when all is as it seems is test_lateness. */
+static int arrival_auto(struct test *t)
+{
+    struct auto_run a = { .t = t, .x = case_malloc(AUTO_COUNT * 4), .late = -1 };
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+
+    until(&a, 0, 100, "nobody was late");
+    a.late = atoi(t->arg);
+    until(&a, 8, 5, "somebody was late");
+    o.deterministic = 1; /* demanded: never */
+    take_counts(&a);
+    eight(&a, &o);
+    CHECK(t, !a.asked && !a.by_arrival, "deterministic: %d asked", (int)a.asked);
+    o.deterministic = -1;
+    o.schedule = "ring";
+    take_counts(&a);
+    eight(&a, &o);
+    CHECK(t, !a.asked && !a.by_arrival, "by name: %d asked", (int)a.asked);
+    a.late = -1;
+    until(&a, 0, 100, "nobody is late any more");
+    free(a.x);
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* arg: who is late. Many sums are begun before any has ended, so that how later ones are run is
+ * not known when they begin. */
+static int arrival_ahead(struct test *t)
+{
+    enum { CALLS = 40 };
+    struct auto_run a = { .t = t, .late = atoi(t->arg) };
+    struct timespec late = { .tv_nsec = 300000000 };
+    struct banyan_request *rq[CALLS];
+    uint32_t *x = case_malloc((size_t)CALLS * AUTO_COUNT * 4);
+
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(t, banyan_allreduce_init(x + (size_t)i * AUTO_COUNT,
+                                          x + (size_t)i * AUTO_COUNT, AUTO_COUNT, BANYAN_U32,
+                                          BANYAN_SUM, t->comm, NULL, &rq[i]));
+    for (int round = 0; round < 3; round++) {
+        for (a.calls = 0; a.calls < CALLS; a.calls++)
+            fill(&a, x + (size_t)a.calls * AUTO_COUNT);
+        if (a.late == t->rank)
+            nanosleep(&late, NULL);
+        for (int i = 0; i < CALLS; i++)
+            CHECK_OK(t, banyan_start(rq[i]));
+        for (int i = CALLS; i-- > 0;)
+            CHECK_OK(t, banyan_wait(rq[i], -1));
+        for (int i = 0; i < CALLS; i++)
+            check_sum(&a, x + (size_t)i * AUTO_COUNT, i);
+        take_counts(&a);
+        case_check_agree(t, t->comm, a.asked * 1000003 + a.by_arrival, "counts of sums");
+        CHECK(t, a.asked >= (uint64_t)(5 * (round + 1)), "%d asked", (int)a.asked);
+    }
+    CHECK(t, a.by_arrival >= 1, "none in order of arrival");
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(t, banyan_request_free(rq[i]));
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_arrival[] = {
-    { "arrival", arrival, 0 },
-    { "arrival_refused", arrival_refused, 0 },
-    { "arrival_late", arrival_late, 0 },
-    { 0 },
+    { "arrival_auto", arrival_auto, 0 }, { "arrival_ahead", arrival_ahead, 0 },
+    { "arrival", arrival, 0 },           { "arrival_refused", arrival_refused, 0 },
+    { "arrival_late", arrival_late, 0 }, { 0 },
 };

@@ -29,3 +29,20 @@ static struct mp_row late[] = {
     { "arrival_late", "tcp", 4, "3" },
 };
 MP_TABLE(arrival, who_is_late_is_not_waited_for, late)
+
+/* A link of so little makes a sum of 1 MB take so long that a machine with much to do makes no
+ * rank late by as much as pays. */
+#define SLOW "BANYAN_LINK_GBPS=0.1"
+
+static struct mp_row by_itself[] = {
+    { "arrival_auto", "tcp", 3, "1", 200, { SLOW } },
+    { "arrival_auto", "tcp", 4, "0", 200, { SLOW } },
+    { "arrival_auto", "tcp", 5, "4", 200, { SLOW } },
+};
+MP_TABLE(arrival, auto_changes_over_and_back, by_itself)
+
+static struct mp_row ahead[] = {
+    { "arrival_ahead", "tcp", 3, "2", 200, { SLOW } },
+    { "arrival_ahead", "tcp", 4, "1", 200, { SLOW } },
+};
+MP_TABLE(arrival, sums_begun_before_it_is_known, ahead)

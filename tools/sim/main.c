@@ -36,6 +36,7 @@ struct outcome { /* of a seed; from the child that ran it */
     int failed;
     int deaths, errors;
     uint64_t hash, events, ns;
+    uint64_t sums_asked, sums_by_arrival; /* of a rank, at most */
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
     uint64_t init_ns, init_messages[2], init_bytes[2]; /* tell_init() */
     uint64_t after_ns;                                 /* from the last one's begin on */
@@ -137,6 +138,25 @@ static int many_pay_for_one(void)
     return 0;
 }
 
+/* Ranks that come to the end together have run each sum alike. */
+static int chose_apart(void)
+{
+    const struct sim_rank *first = NULL;
+
+    for (int i = 0; i < sim_nranks; i++) {
+        const struct sim_rank *r = &sim_ranks[i];
+
+        if (r->fate == SIM_DEAD || !r->done || r->rc || is_hit(i))
+            continue;
+        if (first && first->left == r->left &&
+            (first->sums_asked != r->sums_asked ||
+             first->sums_by_arrival != r->sums_by_arrival))
+            return 1;
+        first = r;
+    }
+    return 0;
+}
+
 /* NULL, or what is wrong with how the run went. */
 static const char *verdict(int stuck)
 {
@@ -175,7 +195,7 @@ static const char *verdict(int stuck)
             return "survivors blame different ranks";
         first = r;
     }
-    return NULL;
+    return chose_apart() ? "ranks chose differently when to add in order of arrival" : NULL;
 }
 
 static int by_time(const void *a, const void *b)
@@ -253,6 +273,10 @@ static void run(struct outcome *o, uint64_t seed)
     tell_init(o);
     for (int r = 0; r < sim_nranks; r++) {
         o->deaths += sim_ranks[r].fate == SIM_DEAD;
+        if (sim_ranks[r].sums_asked > o->sums_asked)
+            o->sums_asked = sim_ranks[r].sums_asked;
+        if (sim_ranks[r].sums_by_arrival > o->sums_by_arrival)
+            o->sums_by_arrival = sim_ranks[r].sums_by_arrival;
         o->errors += sim_ranks[r].fate != SIM_DEAD && sim_ranks[r].rc != 0;
         if (sim_ranks[r].done && sim_ranks[r].done_ns > o->ns)
             o->ns = sim_ranks[r].done_ns;
@@ -304,7 +328,7 @@ static double seconds(void)
 static int run_all(void)
 {
     double begin = seconds();
-    uint64_t events = 0;
+    uint64_t events = 0, asked = 0, by_arrival = 0;
     long failed = 0, deaths = 0, errors = 0;
     struct outcome o, twice;
 
@@ -312,6 +336,8 @@ static int run_all(void)
         failed += run_in_child(&o, opt.seed + (uint64_t)i);
         events += o.events;
         deaths += o.deaths;
+        asked += o.sums_asked;
+        by_arrival += o.sums_by_arrival;
         errors += o.errors;
         if (opt.seeds == 1 || i % 100 != 0 || o.failed)
             continue;
@@ -326,6 +352,10 @@ static int run_all(void)
     printf("%ld seeds of %d ranks: %ld failed, %ld deaths, %ld ranks with errors, %.3g events, "
            "%.1f s\n",
            opt.seeds, opt.ranks, failed, deaths, errors, (double)events, seconds() - begin);
+    if (asked)
+        printf(
+            "auto: %llu allreduces asked who was late, of these %llu ran in order of arrival\n",
+            (unsigned long long)asked, (unsigned long long)by_arrival);
     if (opt.seeds == 1)
         printf("hash %016llx, %.6f s of virtual time\n", (unsigned long long)o.hash,
                (double)o.ns * 1e-9);

@@ -179,6 +179,7 @@ struct sim_rank {
     uint64_t op_begun_ns, op_ended_ns;  /* the latest one */
     int is_hit;                         /* a fault meets it */
     int ops, shrinks, growths;
+    uint64_t sums_asked, sums_by_arrival; /* of its last communicator, at the end */
     int is_in, came;  /* it is a member, or tries to become one at the start; it came later */
     int left, lowest; /* members of its last communicator, and the lowest of them */
     char text[320];

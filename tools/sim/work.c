@@ -469,6 +469,13 @@ int sim_work_run(struct sim_rank *r, struct banyan_comm **comm)
         rc = one(&j);
         r->ops += rc == 0;
     }
+    if (rc == 0) {
+        struct banyan_stats st = { .size = sizeof st };
+
+        rc = r->api->comm_stats(j.comm, &st);
+        r->sums_asked = st.sums_asked;
+        r->sums_by_arrival = st.sums_by_arrival;
+    }
     *comm = j.comm;
     r->left = j.n;
     r->lowest = j.members[0];

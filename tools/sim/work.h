@@ -23,6 +23,7 @@ struct sim_api {
                      const struct banyan_config *);
     int (*comm_count)(const struct banyan_comm *);
     int (*comm_rank)(const struct banyan_comm *);
+    int (*comm_stats)(struct banyan_comm *, struct banyan_stats *);
     int (*async_error)(struct banyan_comm *, int *, char *, size_t);
     const char *(*last_error)(void);
     int (*allreduce)(const void *, void *, size_t, enum banyan_dtype, banyan_op,
@@ -41,9 +42,9 @@ struct sim_api {
     "banyan_id_create", "banyan_config_default", "banyan_comm_init", "banyan_comm_finalize",   \
         "banyan_comm_destroy", "banyan_comm_shrink", "banyan_comm_agree",                      \
         "banyan_comm_grow_id", "banyan_comm_grow", "banyan_comm_join", "banyan_comm_count",    \
-        "banyan_comm_rank", "banyan_async_error", "banyan_last_error", "banyan_allreduce",     \
-        "banyan_reduce", "banyan_broadcast", "banyan_allgather", "banyan_alltoall",            \
-        "banyan_barrier"
+        "banyan_comm_rank", "banyan_comm_stats", "banyan_async_error", "banyan_last_error",    \
+        "banyan_allreduce", "banyan_reduce", "banyan_broadcast", "banyan_allgather",           \
+        "banyan_alltoall", "banyan_barrier"
 
 struct sim_work {
     uint64_t seed;

@@ -401,6 +401,7 @@ static void usage(void)
          "  --latency US       from host to host (20)\n"
          "  --topo GRAPH       a network, such as fattree:1024, in place of these two\n"
          "  --schedule NAME    of the calls (auto)\n"
+         "  --codec SPEC       of reductions, one that changes no bit (none)\n"
          "  --timeout SECONDS  of operations (30) and init (60)\n"
          "  --until SECONDS    of virtual time; who waits then has failed (600)\n"
          "  --library FILE     of which copies are made\n"
@@ -429,6 +430,7 @@ enum {
     LATENCY,
     TOPO,
     SCHEDULE,
+    CODEC,
     TIMEOUT,
     UNTIL,
     LIBRARY,
@@ -452,6 +454,7 @@ static const struct option options[] = { { "ranks", 1, NULL, RANKS },
                                          { "latency", 1, NULL, LATENCY },
                                          { "topo", 1, NULL, TOPO },
                                          { "schedule", 1, NULL, SCHEDULE },
+                                         { "codec", 1, NULL, CODEC },
                                          { "timeout", 1, NULL, TIMEOUT },
                                          { "until", 1, NULL, UNTIL },
                                          { "late", 1, NULL, LATE },
@@ -511,6 +514,7 @@ static int take(int o)
     case LATENCY: opt.latency_us = atof(optarg); return opt.latency_us < 0;
     case TOPO: opt.graph = sim_work.topology = optarg; return 0;
     case SCHEDULE: sim_work.schedule = optarg; return 0;
+    case CODEC: sim_work.codec = optarg; return 0;
     case TIMEOUT: sim_work.op_timeout_s = atof(optarg); return sim_work.op_timeout_s <= 0;
     case UNTIL: opt.until_s = atof(optarg); return opt.until_s <= 0;
     case LIBRARY: opt.library = optarg; return 0;

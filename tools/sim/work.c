@@ -85,6 +85,7 @@ static int reduction(struct job *j, int is_reduce)
         o.schedule = "arrival";
         o.at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
     }
+    o.codec = sim_work.codec;
     o.contributors = j->in_sum;
     if (is_reduce)
         rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root,

@@ -53,6 +53,7 @@ struct sim_work {
     size_t bytes;
     int repeats;
     const char *schedule; /* NULL: auto */
+    const char *codec;    /* of reductions; NULL: none */
     const char *topology; /* that the ranks are told; NULL: none */
     int survive;          /* after a failure those who are left go on */
     int newcomers;        /* the last so many ranks join a job that runs */

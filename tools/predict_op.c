@@ -356,6 +356,23 @@ static int make_call(struct bny_call *call, const struct predict_op *op)
     return rc;
 }
 
+/* Nobody is late here. */
+static int add_path(struct build *b, struct bny_scope *scopes)
+{
+    const struct bny_plan *plan = &b->plans[0];
+
+    if (plan->path == BNY_PATH_ENGINE || plan->late_s > 0)
+        return add_program(b);
+    if (plan->path == BNY_PATH_STAGES)
+        return add_linear(b, scopes);
+    if (plan->path == BNY_PATH_ONESHOT)
+        add_oneshot(b);
+    else if (plan->path != BNY_PATH_ALONE)
+        return bny_fail(BANYAN_ENOTSUP, "schedule %s is not predicted; name another",
+                        plan->schedule);
+    return 0;
+}
+
 int predict_op_add(struct predict_job *j, struct bny_scope *scopes, struct predict_op *op)
 {
     struct build b = { .j = j, .op = op, .n = j->sim.nranks };
@@ -374,12 +391,7 @@ int predict_op_add(struct predict_job *j, struct bny_scope *scopes, struct predi
         memcpy(op->chosen, plan->schedule, sizeof op->chosen);
         b.is_lossy = plan->codec && plan->codec->ops->family != BNY_CODEC_EXACT;
         b.rates = rates_of(j, plan->codec, op->dtype);
-        if (plan->path == BNY_PATH_ENGINE)
-            rc = add_program(&b);
-        else if (plan->path == BNY_PATH_ONESHOT)
-            add_oneshot(&b);
-        else if (plan->path == BNY_PATH_STAGES)
-            rc = add_linear(&b, scopes);
+        rc = add_path(&b, scopes);
         for (int r = 0; r < b.n; r++) { /* also where nothing was to be done */
             predict_after(j, op->sent[r], op->start[r]);
             predict_after(j, op->finish[r], op->start[r]);

@@ -102,6 +102,7 @@ def check_errors(path, folder):
                                ([path, *net, "--schedule", "nope"], 2, "nope"), ([path, *net, "--progress", "slow"], 2, "slow"),
                                ([path, *net, "--latency", "x"], 2, "latency"), ([path, *net, "--burst", "-1"], 2, "burst"),
                                ([path, *net, "--cores", "0"], 2, "cores"), ([path, *net, "--from", "x"], 2, "from"),
+                               ([path, *net, "--schedule", "arrival"], 1, "arrival"),
                                ([path, *net, "--topo", "torus:3x3"], 1, "9 ranks"), ([path, *net, "--lockstep"], 2, "lockstep"),
                                ([path, *net, "--trace", "/nowhere/x"], 1, "/nowhere/x")]:
         code, out, err = predict(*args)

@@ -81,6 +81,12 @@ static const struct param params[] = {
       0, 0 },
     { "BANYAN_IB_RELAXED_ORDERING", "auto|0|1", "auto",
       "what peers write may pass each other on PCIe; auto: where rdma-core has it", 0, 0 },
+    { "BANYAN_IB_CACHE", "off|uffd", "off",
+      "uffd: buffers that nobody registered are, from 64 KiB on, and stay so from call to call "
+      "until userfaultfd tells that they changed (docs/rdma.md)",
+      0, 0 },
+    { "BANYAN_IB_CACHE_BYTES", "bytes", "1G", "that BANYAN_IB_CACHE keeps registered, at most",
+      65536, INT64_MAX },
     { "BANYAN_IB_CONNECT", "auto|qp|cm", "auto",
       "who connects verbs queue pairs: the ranks, over TCP, or rdma_cm; auto: the ranks but "
       "for "

@@ -271,6 +271,10 @@ struct bny_transport_ops {
      * through slots. */
     int (*attach)(struct bny_tp *tp, void *at, size_t bytes);
     int (*detach)(struct bny_tp *tp, void *at);
+    /* An operation is about to send from this memory, or to open windows onto it, and until it
+     * ends the memory is what it is now. The device may get to know it; nothing depends on
+     * that. NULL: of no use. */
+    void (*use)(struct bny_tp *tp, void *at, size_t bytes);
     /* After an operation that failed, before each window_close: from now on that answers
      * BNY_AGAIN until nothing of the peer can write into this window any more. A peer that does
      * not look for most of a second is cut off for it (DOWN). NULL: window_close does that by

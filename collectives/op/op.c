@@ -216,7 +216,7 @@ static int may_start(struct bny_op *op)
     op->cookies = NULL;
     if (op->has_asked)
         memset(op->asked, 0, (size_t)c->n * sizeof *op->asked);
-    op->has_asked = 0;
+    op->has_asked = op->is_used = 0;
     return 0;
 }
 

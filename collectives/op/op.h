@@ -44,6 +44,7 @@ struct bny_op {
     size_t esz;              /* bytes of the datatype */
     size_t chunk_elems;
     uint8_t has_asked;          /* something of it is set */
+    uint8_t is_used;            /* a transport knows which memory it works on */
     uint8_t is_detached;        /* nobody's call: it goes on when a call has ended, and frees
                                  * itself */
     struct bny_asked *asked;    /* [n] */
@@ -164,6 +165,8 @@ static inline int bny_op_is_staged(const struct bny_op *op)
 }
 /* Sets op->in and op->out: the user's buffers, or a private copy. 0 or an error. */
 int bny_op_stage(struct bny_op *op);
+/* Tells a transport that has use() which memory the operation works on; once. */
+void bny_op_use(struct bny_op *op, struct bny_tp *tp);
 /* The result is complete: to where the user wants it. 0 or an error. */
 int bny_op_unstage(struct bny_op *op);
 

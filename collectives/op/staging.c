@@ -77,6 +77,17 @@ static size_t output_elems(const struct bny_op *op)
     }
 }
 
+void bny_op_use(struct bny_op *op, struct bny_tp *tp)
+{
+    if (op->is_used || op->call.via_allreduce || op->call.spread)
+        return;
+    op->is_used = 1;
+    if (op->out) /* the longer one first: the other may be in it */
+        tp->ops->use(tp, op->out, output_elems(op) * op->esz);
+    if (op->in)
+        tp->ops->use(tp, (void *)(uintptr_t)op->in, input_elems(op) * op->esz);
+}
+
 /* ---- other kinds of memory ---- */
 
 /* Where the user's buffers are in memory that only its kind can copy: op->in and op->out become

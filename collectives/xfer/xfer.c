@@ -87,6 +87,8 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
 {
     struct bny_ep *ep = s->ep;
 
+    if (ep->ops->use)
+        bny_op_use(s->op, ep->tp);
     if (s->placeable && s->peer->theirs.bytes && s->prefers_put && put_pays(s)) {
         uint8_t kind = h->kind;
         int rc = put(s, h);
@@ -135,6 +137,8 @@ int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, 
     int rc;
 
     BNY_ASSERT(x->ready_wanted && !x->ready_sent);
+    if (x->window_wanted && !x->ours.bytes && ep->ops->use)
+        bny_op_use(op, ep->tp);
     if (x->window_wanted && !x->ours.bytes &&
         ep->ops->window_open(ep, memory, bytes, &x->ours) != 0) {
         memset(&x->ours, 0, sizeof x->ours); /* none: the peer sends by another way */

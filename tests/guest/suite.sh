@@ -212,6 +212,10 @@ for ((round = 0; round < repeat; round++)); do
     BANYAN_TOPO=ring:4 side "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
     side "every codec, 2 ranks" 80 cases 2 every_codec
     side "encoders write into registered memory" 80 cases 2 no_copies
+    side "nothing is copied from registered memory" 80 cases 2 zero_copy
+    BANYAN_IB_CACHE=uffd side "nothing is copied from memory that is cached" 80 cases 2 zero_copy_cached
+    BANYAN_IB_CACHE=uffd side "random calls from memory that is cached, 3 ranks" 80 cases 3 differential "calls=40 max=80000"
+    side "memory that is cached changes" 80 program verbs_cache --filter "*/@(what_changes*|the_heap*)"
     side "windows of banyan_perf: bandwidth" 60 put put_bw
     side "windows of banyan_perf: latency" 60 put put_lat
     side "a rank is killed" 60 rank_dies

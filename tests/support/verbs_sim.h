@@ -80,6 +80,7 @@ struct verbs_sim {
     uint64_t registered_bytes; /* now */
     uint64_t relaxed, strict;  /* registrations for peers to write to, so far */
     uint64_t vectors;          /* completion vectors that were asked for: bits */
+    int no_fork;               /* a fork would take the device's pages from its parent */
     int no_iova2, no_relaxed;  /* rdma-core is old; a device refuses relaxed ordering */
     int open;                  /* objects of all kinds that were made and not destroyed */
     int srqs_open;

@@ -227,6 +227,11 @@ static int dereg_mr(struct ibv_mr *mr)
     return EINVAL;
 }
 
+static enum ibv_fork_status fork_status(void)
+{
+    return verbs_sim.no_fork ? IBV_FORK_DISABLED : IBV_FORK_UNNEEDED;
+}
+
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
     for (struct sim_qp *q = sim_qps; q; q = q->next)
@@ -284,4 +289,5 @@ void sim_mem_functions(struct vb_fn *fn)
     fn->ibv_reg_mr = reg_mr;
     fn->reg_mr_iova2 = verbs_sim.no_iova2 ? NULL : reg_mr_iova2;
     fn->ibv_dereg_mr = dereg_mr;
+    fn->fork_status = fork_status;
 }

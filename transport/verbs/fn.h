@@ -89,6 +89,8 @@ struct vb_fn {
      * older than 28 */
     struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
                                    unsigned int access);
+    /* as ibv_is_fork_initialized(); NULL: rdma-core is older than 35 */
+    enum ibv_fork_status (*fork_status)(void);
     int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 

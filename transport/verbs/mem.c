@@ -1,26 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of the user: registered regions, and windows onto them. Nothing is registered behind
- * the user's back: no cache, no hooks into malloc. What is not registered travels through
- * slabs, with one copy. */
+ * the user's back unless the cache is asked for (cache.h), and malloc is never hooked. What is
+ * not registered travels through slabs, with one copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "transport/verbs/cache.h"
 #include "transport/verbs/lane.h"
 
 #define CUT_S 0.8 /* for a peer to answer that it puts nothing more */
 _Static_assert(VB_WINDOWS == 32, "bits, and a window is number and generation");
 
-const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at, size_t bytes)
+const struct vb_region *bny_verbs_listed(const struct vb_tp *t, const void *at, size_t bytes)
 {
     const char *p = at;
 
-    for (struct vb_region *r = t->regions; r; r = r->next)
+    for (const struct vb_region *r = t->regions; r; r = r->next)
         if (p >= r->at && bytes <= r->bytes && (size_t)(p - r->at) <= r->bytes - bytes)
             return r;
     return NULL;
+}
+
+const struct vb_region *bny_verbs_region(const struct vb_tp *t, const void *at, size_t bytes)
+{
+    const struct vb_region *r = bny_verbs_listed(t, at, bytes);
+
+    return r || !t->cache ? r : bny_verbs_cached(t, at, bytes);
+}
+
+const struct vb_region *bny_verbs_region_before(const struct vb_tp *t, const void *at,
+                                                size_t bytes)
+{
+    const struct vb_region *r = bny_verbs_listed(t, at, bytes);
+
+    return r || !t->cache ? r : bny_verbs_cached_before(t, at, bytes);
 }
 
 /* Why a device does not register so many bytes. */
@@ -61,7 +77,7 @@ struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *r
                : t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
 }
 
-static void deregister(struct vb_tp *t, struct vb_region *r)
+void bny_verbs_region_unmake(const struct vb_tp *t, struct vb_region *r)
 {
     for (int i = 0; i < t->nrails; i++)
         if (r->mr[i])
@@ -81,7 +97,7 @@ static uint32_t free_number(const struct vb_tp *t)
     return n;
 }
 
-int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes)
+int bny_verbs_region_make(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes)
 {
     for (int i = 0; i < t->nrails; i++) {
         r->mr[i] = bny_verbs_register(t, &t->rails[i], at, bytes);
@@ -90,12 +106,21 @@ int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t 
         if (!r->mr[i] && !t->rails[i].down) {
             int err = errno;
 
-            deregister(t, r);
+            bny_verbs_region_unmake(t, r);
             return not_registered(t, &t->rails[i], at, bytes, err);
         }
     }
     r->at = at;
     r->bytes = bytes;
+    return 0;
+}
+
+int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes)
+{
+    int rc = bny_verbs_region_make(t, r, at, bytes);
+
+    if (rc)
+        return rc;
     r->next = t->regions;
     t->regions = r;
     return 0;
@@ -108,7 +133,7 @@ void bny_verbs_region_end(struct vb_tp *t, struct vb_region *r)
     while (*p != r)
         p = &(*p)->next;
     *p = r->next;
-    deregister(t, r);
+    bny_verbs_region_unmake(t, r);
 }
 
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
@@ -202,12 +227,22 @@ void bny_verbs_tell_owed(struct vb_ep *e)
             tell_keys(e, r); /* the shortest queues have room for OWED_MAX */
 }
 
+/* As struct vb_keys: where there is one rail, offset is 0. */
+void bny_verbs_region_keys(const struct vb_region *r, struct bny_window *out)
+{
+    uint64_t keys[VB_WINDOW_KEYS];
+
+    for (uint32_t i = 0; i < VB_WINDOW_KEYS; i++)
+        keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
+    out->key = keys[0] | keys[1] << 32;
+    out->offset = keys[2] | keys[3] << 32;
+}
+
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *r = bny_verbs_region(t, addr, bytes);
     struct vb_windows *w = &((struct vb_ep *)ep)->windows;
-    uint64_t keys[VB_WINDOW_KEYS];
     uint32_t n = 0, slot = VB_NO_NUMBER;
     int further;
 
@@ -216,20 +251,17 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
     further = (uint32_t)((struct vb_ep *)ep)->nrails > VB_WINDOW_KEYS;
     if (further && (r->number == VB_FURTHER || tell_first((struct vb_ep *)ep, r) != 0))
         return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
-    for (uint32_t i = 0; i < VB_WINDOW_KEYS; i++)
-        keys[i] = r->mr[i] ? r->mr[i]->rkey : 0;
     if (~w->open) {
         n = (uint32_t)__builtin_ctz(~w->open);
         slot = n + w->generation[n] * VB_WINDOWS;
         w->open |= 1u << n;
     }
-    /* as struct vb_keys: where there is one rail, offset is 0 */
     *out = (struct bny_window){ .addr = (uintptr_t)addr,
                                 .bytes = bytes,
                                 .segment = further ? r->number + 1 : 0,
-                                .slot = slot,
-                                .key = keys[0] | keys[1] << 32,
-                                .offset = keys[2] | keys[3] << 32 };
+                                .slot = slot };
+    bny_verbs_region_keys(r, out);
+    bny_verbs_cache_hold(t, r);
     return 0;
 }
 
@@ -247,8 +279,10 @@ int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
     struct vb_windows *w = &e->windows;
     uint32_t n = number_of(win), bit = 1u << n;
 
-    if (win->slot == VB_NO_NUMBER)
+    if (win->slot == VB_NO_NUMBER) {
+        bny_verbs_cache_let((struct vb_tp *)ep->tp, win);
         return 0;
+    }
     if (w->closing & ~w->closed & bit && e->conn && !e->conn->dead)
         return BNY_AGAIN;
     w->generation[n] += (w->closing & bit) != 0;
@@ -256,6 +290,7 @@ int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
     w->closing &= ~bit;
     w->asked &= ~bit;
     w->closed &= ~bit;
+    bny_verbs_cache_let((struct vb_tp *)ep->tp, win);
     return 0;
 }
 

@@ -69,7 +69,7 @@ void bny_verbs_rekey(struct vb_lane *c, uint32_t from)
                 s->sge[i].lkey = p->mr_out[c->rail->index]->lkey;
                 continue;
             }
-            r = bny_verbs_region(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
+            r = bny_verbs_region_before(c->t, (const void *)(uintptr_t)at, s->sge[i].length);
             s->sge[i].lkey = r && r->mr[c->rail->index] ? r->mr[c->rail->index]->lkey : 0;
         }
         s->rkey = s->nsge == 0 || is_in(p, s->remote, p->remote_addr)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "transport/verbs/cache.h"
 #include "transport/verbs/lane.h"
 
 /* Polls between two looks at connection events, when none is expected. */
@@ -147,6 +148,8 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     rc = bny_verbs_path_settings(cfg->rank, &t->path);
     if (rc == 0)
         rc = start(t, cfg);
+    if (rc == 0)
+        rc = bny_verbs_cache_open(t);
     t->port_range = NULL;
     if (rc) {
         verbs_destroy(&t->tp);
@@ -299,6 +302,7 @@ static void verbs_destroy(struct bny_tp *tp)
         t->all_msgs = m->all;
         free(m);
     }
+    bny_verbs_cache_close(t);
     bny_verbs_regions_free(t);
     bny_verbs_rails_close(t);
     if (t->events)
@@ -489,5 +493,6 @@ const struct bny_transport_ops bny_verbs_ops = {
     .disarm = verbs_disarm,
     .attach = bny_verbs_attach,
     .detach = bny_verbs_detach,
+    .use = bny_verbs_use,
     .fence = bny_verbs_fence,
 };

@@ -4,7 +4,8 @@
  * several of them;
  * tp_verbs.c: the table, polling, life and death; join.c, accept.c: connecting and proving the
  * secret; cq.c, srq.c: a completion queue, and perhaps a receive queue, for all of a device;
- * mem.c: registered memory; slab.c: how much of it. What two ranks have with each other, slabs
+ * mem.c: registered memory, cache.c: what nobody registered, watch.c: while it stays what it
+ * is; slab.c: how much of ours. What two ranks have with each other, slabs
  * and credits, is in peer.h: peer.c, its memory; read.c, the ends of messages. A queue pair and
  * its requests are in lane.h: conn.c makes it; lane.c has another one for one that broke;
  * path.c: on their way out; arrive.c: in; stripe.c: over several of them; recall.c: without the
@@ -214,6 +215,7 @@ enum vb_state {
 struct vb_tp;
 struct vb_ep;
 struct vb_msg;
+struct vb_cache;
 struct vb_cq;   /* cq.c */
 struct vb_lane; /* lane.h */
 struct vb_peer; /* peer.h */
@@ -376,6 +378,7 @@ struct vb_tp {
     uint32_t nhalf;
     struct vb_lane *dead; /* to be freed once no message is lent from them */
     struct vb_region *regions;
+    struct vb_cache *cache; /* cache.c; NULL: there is none */
     struct bny_msg_list free_msgs;
     struct vb_msg *all_msgs;
     int joining;               /* connections in the making */
@@ -525,8 +528,18 @@ void bny_verbs_recall(struct bny_tp *tp, void *cookie);
 /* Registers memory of our own, or of the user. 0, or an error. The caller keeps r. */
 int bny_verbs_region_add(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes);
 void bny_verbs_region_end(struct vb_tp *t, struct vb_region *r);
-const struct vb_region *bny_verbs_region(struct vb_tp *t, const void *at,
+/* The same for one that no list has. */
+int bny_verbs_region_make(struct vb_tp *t, struct vb_region *r, void *at, size_t bytes);
+void bny_verbs_region_unmake(const struct vb_tp *t, struct vb_region *r);
+/* key and offset of a window onto it */
+void bny_verbs_region_keys(const struct vb_region *r, struct bny_window *out);
+const struct vb_region *bny_verbs_region(const struct vb_tp *t, const void *at,
                                          size_t bytes); /* NULL: not registered */
+/* That the user registered, or the library. */
+const struct vb_region *bny_verbs_listed(const struct vb_tp *t, const void *at, size_t bytes);
+/* For a request that is under way: also what the cache keeps for such alone. */
+const struct vb_region *bny_verbs_region_before(const struct vb_tp *t, const void *at,
+                                                size_t bytes);
 int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes);
 int bny_verbs_detach(struct bny_tp *tp, void *at);
 void bny_verbs_regions_free(struct vb_tp *t);

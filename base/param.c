@@ -105,8 +105,9 @@ static const struct param params[] = {
       "partition key of verbs devices, as 0x8001; else the first that is a full member's", 0,
       0 },
     { "BANYAN_DPDK_PORT", "port", "memif",
-      "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0", 0,
-      0 },
+      "memif, ring, af_packet:iface=veth0, a DPDK vdev, or a PCI address as 0000:03:00.0, with "
+      "its driver's arguments as 0000:03:00.0,mprq_en=1",
+      0, 0 },
     { "BANYAN_DPDK_ARGS", "text", "", "further arguments of DPDK's EAL", 0, 0 },
     { "BANYAN_DPDK_MTU", "bytes", "0",
       "longest packet; 0: the interface's, 9202 between ranks of a host", 0, 64000 },

@@ -118,6 +118,10 @@ def memif():
          job(one, BANYAN_DPDK_PORT="af_packet:iface=nosuch0"))
     says("no such card", ["0000:fe:1f.7", "vfio"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7", BANYAN_DPDK_ARGS="--no-huge -m 256"))
+    says("no such card, with arguments for its driver", ["0000:fe:1f.7: bind it", "vfio"],
+         job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,mprq_en=1", BANYAN_DPDK_ARGS="--no-huge -m 256"))
+    says("a card without the arguments that its comma tells of", ["BANYAN_DPDK_PORT=0000:fe:1f.7,", "is no port"],
+         job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,"))
     says("DPDK refuses an argument", ["DPDK does not start", "BANYAN_DPDK_ARGS"], job(one, BANYAN_DPDK_ARGS="--nonsense"))
     says("too little memory", ["memory", "BANYAN_DPDK_ARGS"],
          job(one, BANYAN_DPDK_ARGS="--no-huge --no-shconf --single-file-segments -m 8"))

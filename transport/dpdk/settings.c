@@ -9,12 +9,14 @@
 #include "base/param.h"
 #include "transport/dpdk/dpdk.h"
 
+/* "0000:03:00.0", perhaps with arguments for its driver: "0000:03:00.0,mprq_en=1". */
 static int is_pci(const char *text)
 {
     unsigned a, b, c, d;
-    char end;
+    int end = 0;
 
-    return sscanf(text, "%4x:%2x:%2x.%1x%c", &a, &b, &c, &d, &end) == 4;
+    return sscanf(text, "%4x:%2x:%2x.%1x%n", &a, &b, &c, &d, &end) == 4 &&
+           (!text[end] || (text[end] == ',' && text[end + 1]));
 }
 
 /* "net_af_xdp0,iface=veth0,...": veth0. Other drivers' interfaces are made by them, and are the
@@ -40,6 +42,10 @@ static int parse_port(struct dp_settings *s, const char *text)
 {
     const char *iface;
 
+    if (strlen(text) >= sizeof s->device)
+        return bny_fail(BANYAN_EINVAL,
+                        "BANYAN_DPDK_PORT=%.60s... has %zu characters, at most %zu", text,
+                        strlen(text), sizeof s->device - 1);
     snprintf(s->device, sizeof s->device, "%s", text);
     iface = !strncmp(text, "af_packet:iface=", 16) ? value_of(text) : NULL;
     if (!strcmp(text, "memif")) {
@@ -64,8 +70,7 @@ static int parse_port(struct dp_settings *s, const char *text)
             BANYAN_EINVAL,
             "BANYAN_DPDK_PORT=%.60s is no port: memif (ranks of one host), ring (ranks of one "
             "process), af_packet:iface=veth0, a vdev as net_af_xdp0,iface=veth0, or a PCI "
-            "address as "
-            "0000:03:00.0",
+            "address as 0000:03:00.0, with its driver's arguments behind a comma",
             text);
     }
     return 0;

@@ -120,7 +120,7 @@ static int has(const char *args, const char *what)
 
 static int run_eal(const char *args, const char *device, char *text)
 {
-    static char cores[8 * CPU_SETSIZE], extra[1024], allow[64]; /* the EAL keeps pointers */
+    static char cores[8 * CPU_SETSIZE], extra[1024], allow[256]; /* the EAL keeps pointers */
     char *argv[ARGS_MAX], *save;
     int argc = 0;
     int own_memory = has(args, "--in-memory") || has(args, "--huge-dir") ||

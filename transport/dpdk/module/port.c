@@ -295,7 +295,7 @@ static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, c
         hear_bpf(name);
         return plug(p, comma ? comma + 1 : "", text) == 0 ? own(p, name, text) : -1;
     }
-    if (rte_dev_probe(name) != 0 || rte_eth_dev_get_port_by_name(name, &p->id) != 0) {
+    if (rte_dev_probe(c->device) != 0 || rte_eth_dev_get_port_by_name(name, &p->id) != 0) {
         say(text,
             "DPDK finds no port %s: bind it to vfio-pci (dpdk-devbind.py -b vfio-pci %s; "
             "Mellanox cards keep "

@@ -254,6 +254,16 @@ static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, u
     return mp;
 }
 
+/* Memory of the port's NUMA node where there is some; a bus that knows no nodes says -1. */
+static struct rte_mempool *pool_near(const char *name, uint32_t count, uint16_t room, int node)
+{
+    struct rte_mempool *mp = NULL;
+
+    if (node >= 0)
+        mp = rte_pktmbuf_pool_create(name, count, CACHE, 0, room, node);
+    return mp ? mp : rte_pktmbuf_pool_create(name, count, CACHE, 0, room, SOCKET_ID_ANY);
+}
+
 static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                      const struct bny_dpdk_info *info, uint32_t desc, char *text)
 {
@@ -269,10 +279,9 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
     snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
-    p->pool =
-        !strcmp(info->driver, "net_af_xdp")
-            ? pool_without_gaps(name, count, (uint16_t)room)
-            : rte_pktmbuf_pool_create(name, count, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY);
+    p->pool = !strcmp(info->driver, "net_af_xdp")
+                  ? pool_without_gaps(name, count, (uint16_t)room)
+                  : pool_near(name, count, (uint16_t)room, rte_eth_dev_socket_id(p->id));
     if (p->pool)
         return 0;
     mib = ((uint64_t)count * (room + sizeof(struct rte_mbuf) + RTE_CACHE_LINE_SIZE) >> 20) + 1;
@@ -289,14 +298,15 @@ static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, u
 {
     uint16_t segments = conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS ? 2 : 1;
     uint16_t rx = *desc, tx = (uint16_t)((rx < DEVICE_DESC ? rx : DEVICE_DESC) * segments);
+    unsigned node = (unsigned)p->pool->socket_id; /* where there is memory */
     int rc = rte_eth_dev_configure(p->id, (uint16_t)p->queues, (uint16_t)p->queues, conf);
 
     if (rc == 0)
         rte_eth_dev_adjust_nb_rx_tx_desc(p->id, &rx, &tx);
     for (int q = 0; rc == 0 && q < p->queues; q++) {
-        rc = rte_eth_rx_queue_setup(p->id, (uint16_t)q, rx, SOCKET_ID_ANY, NULL, p->pool);
+        rc = rte_eth_rx_queue_setup(p->id, (uint16_t)q, rx, node, NULL, p->pool);
         if (rc == 0)
-            rc = rte_eth_tx_queue_setup(p->id, (uint16_t)q, tx, SOCKET_ID_ANY, NULL);
+            rc = rte_eth_tx_queue_setup(p->id, (uint16_t)q, tx, node, NULL);
     }
     *desc = rx;
     return rc;

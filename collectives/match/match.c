@@ -245,7 +245,8 @@ static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct 
     rc->announce = rc->changed = 0;
     rc->is_open = 1;
     rc->waits = rc->changes = (struct bny_link){ 0 };
-    m->past[seq % BNY_PAST_SIGS] = *sig;
+    if (m->next_seq - seq - 1 < BNY_PAST_SIGS) /* else the place is a later one's */
+        m->past[seq % BNY_PAST_SIGS] = *sig;
     m->news.latest = rc;
 }
 

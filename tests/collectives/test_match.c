@@ -176,6 +176,26 @@ Test(match, the_latest_signatures_are_remembered)
     cr_assert_null(bny_match_past(m, 0));
 }
 
+/* A stage that begins when many operations after its own have begun: their signatures stay. */
+Test(match, old_numbers_do_not_take_the_place_of_later_ones)
+{
+    struct bny_receiver parent, stage, rc;
+    struct bny_sig sig = sig_of(1000);
+
+    bny_match_open(m, &parent, &sig, 2);
+    for (uint32_t i = 3; i < 200; i++) {
+        struct bny_sig one = sig_of(i);
+        bny_match_open(m, &rc, &one, 0);
+        bny_match_close(m, &rc, 1);
+    }
+    bny_match_open_kept(m, &stage, &sig, 2);
+    bny_match_close(m, &stage, 1);
+    for (uint32_t i = 136; i < 200; i++)
+        cr_assert_eq(bny_match_past(m, i)->count, i, "operation %u", i);
+    cr_assert_null(bny_match_past(m, 2));
+    bny_match_close(m, &parent, 1);
+}
+
 Test(match, kept_numbers_are_no_past)
 {
     struct bny_sig sig = sig_of(1);

@@ -350,6 +350,7 @@ static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *c
     for (const char *s = plan->codec ? plan->codec->spec : ""; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
     h = (h ^ (uint32_t)plan->chunk_bytes) * 16777619u;
+    h = (h ^ (uint32_t)(plan->late_s > 0 ? plan->arrival_chunk : 0)) * 16777619u;
     h = (h ^ (uint32_t)asked) * 16777619u;
     h = (h ^ (uint32_t)call->first) * 16777619u;
     h = (h ^ (call->deterministic && bny_call_row(call)->reduces)) * 16777619u;

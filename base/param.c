@@ -28,7 +28,9 @@ static const struct param params[] = {
     { "BANYAN_ALLOW_TCP", "0|1", "0",
       "where verbs was asked for: use tcp with ranks that it does not reach", 0, 1 },
     { "BANYAN_SCHEDULE", "name|file", "auto",
-      "schedule of every collective that can use it, or a plan's file", 0, 0 },
+      "schedule of every collective that can use it: auto, static (auto, but never in order of "
+      "arrival), a name, or a plan's file",
+      0, 0 },
     { "BANYAN_TOPO", "text|file", "",
       "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
     { "BANYAN_PACE", "0|1", "1", "plans for a topology send at the rate that they are made for",

@@ -324,8 +324,8 @@ static int cross_check(struct perf_opts *o)
         return bad("-P wants 2 ranks for ", o->what->name);
     if (bny_codec_parse(&codec, o->codec) != 0)
         return bad("--", banyan_last_error()); /* it begins with the word codec */
-    if (strcmp(o->schedule, "auto") && !bny_schedule_known(o->schedule)) {
-        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown%s; there are: auto, %s\n",
+    if (!bny_schedule_known(o->schedule)) {
+        fprintf(stderr, "banyan_perf: --schedule \"%s\" is unknown%s; there are: %s\n",
                 o->schedule, bny_did_you_mean(o->schedule, banyan_schedule_name, "auto"),
                 bny_schedule_list());
         return 2;

@@ -145,8 +145,7 @@ static int check_codecs(const struct wish *w)
             return topo_failed(w->profile.tensors[i].name);
     }
     for (size_t i = 0; i < w->schedules.n; i++)
-        if (strcmp(w->schedules.at[i], "auto") != 0 &&
-            !bny_schedule_known(w->schedules.at[i])) {
+        if (!bny_schedule_known(w->schedules.at[i])) {
             fprintf(stderr, "banyan_topo: --schedule %s is unknown; there are %s\n",
                     w->schedules.at[i], bny_schedule_list());
             return 2;

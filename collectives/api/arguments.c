@@ -41,11 +41,11 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
         return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
                         opts->size);
     if (opts->schedule) {
-        if (strcmp(opts->schedule, "auto") != 0 && !bny_schedule_known(opts->schedule))
-            return bny_fail(
-                BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: auto, %s",
-                opts->schedule, bny_did_you_mean(opts->schedule, banyan_schedule_name, "auto"),
-                bny_schedule_list());
+        if (!bny_schedule_known(opts->schedule))
+            return bny_fail(BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: %s",
+                            opts->schedule,
+                            bny_did_you_mean(opts->schedule, banyan_schedule_name, "auto"),
+                            bny_schedule_list());
         bny_call_set_schedule(call, opts->schedule);
     }
     if (opts->codec) {

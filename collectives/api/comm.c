@@ -675,12 +675,11 @@ int bny_config_take(struct banyan_config *out, const struct banyan_config *given
             "auto, %s",
             out->transport, bny_did_you_mean(out->transport, banyan_transport_name, "auto"),
             transport_list());
-    if (out->schedule && strcmp(out->schedule, "auto") != 0 &&
-        !bny_schedule_known(out->schedule))
+    if (out->schedule && !bny_schedule_known(out->schedule))
         return bny_fail(
             BANYAN_EINVAL,
             "schedule (of the config or BANYAN_SCHEDULE): \"%s\" is unknown%s; there are: "
-            "auto, %s",
+            "%s",
             out->schedule, bny_did_you_mean(out->schedule, banyan_schedule_name, "auto"),
             bny_schedule_list());
     return out->codec ? bny_codec_parse(&codec, out->codec) : 0;

@@ -82,7 +82,10 @@ void bny_plan_drop(struct bny_plan *plan);
 /* All that the scope keeps. Plans that are still held stay valid. */
 void bny_plans_free(struct bny_scope *s);
 
+/* "auto": the cheapest, by who is late perhaps; "static": the cheapest for ranks that are
+ * there; or a name of banyan_schedule_name(). */
 int bny_schedule_known(const char *name);
-const char *bny_schedule_list(void); /* "ring, star, ..." for messages */
+int bny_schedule_is_auto(const char *name); /* it names none: "", "auto" or "static" */
+const char *bny_schedule_list(void);        /* "auto, static, ring, ..." for messages */
 
 #endif

@@ -13,11 +13,16 @@
 
 /* ---- names ---- */
 
+int bny_schedule_is_auto(const char *name)
+{
+    return !name[0] || !strcmp(name, "auto") || !strcmp(name, "static");
+}
+
 int bny_schedule_known(const char *name)
 {
-    return !strcmp(name, "oneshot") || !strcmp(name, "arrival") || !strcmp(name, "writeback") ||
-           !strcmp(name, "lines") || bny_builder_find(name) || bny_direct_find(name) ||
-           bny_topology_schedule_known(name);
+    return (name[0] && bny_schedule_is_auto(name)) || !strcmp(name, "oneshot") ||
+           !strcmp(name, "arrival") || !strcmp(name, "writeback") || !strcmp(name, "lines") ||
+           bny_builder_find(name) || bny_direct_find(name) || bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
@@ -41,12 +46,11 @@ const char *banyan_schedule_name(size_t i)
 const char *bny_schedule_list(void)
 {
     static _Thread_local char text[400];
-    size_t at = 0;
+    size_t at = (size_t)snprintf(text, sizeof text, "auto, static");
     const char *name;
 
-    text[0] = '\0';
     for (size_t i = 0; (name = banyan_schedule_name(i)) && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+        at += (size_t)snprintf(text + at, sizeof text - at, ", %s", name);
     return text;
 }
 

@@ -424,10 +424,9 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
 {
     int rc = -BANYAN_ENOTSUP;
 
-    if (!strcmp(call->schedule, "static")) /* of arrival/ alone, whose own name may be the
-                                              communicator's */
-        return choose_auto(s, call, plan);
-    if (strcmp(call->schedule, "auto") != 0 && call->schedule[0]) {
+    if (!strcmp(call->schedule, "static")) /* whatever the communicator's is */
+        return choose_auto_or_part(s, call, plan);
+    if (!is_open(call)) {
         rc = choose_forced(s, call, call->schedule, plan);
         if (rc == -BANYAN_ENOTSUP && !strcmp(call->schedule, "arrival"))
             return bny_fail(BANYAN_ENOTSUP, "schedule: arrival cannot serve this %s: %s",
@@ -440,7 +439,7 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
                 banyan_dtype_name(call->dtype), s->n,
                 call->has_set ? " with a participation set" : "",
                 call->codec ? " with this codec" : "");
-    } else if (strcmp(s->schedule, "auto") != 0) {
+    } else if (!bny_schedule_is_auto(s->schedule)) {
         rc = choose_forced(s, call, s->schedule, plan); /* where it does not fit, auto */
     }
     return rc == -BANYAN_ENOTSUP ? choose_auto_or_part(s, call, plan) : rc;

@@ -171,8 +171,9 @@ struct banyan_config {
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
     const char *transport;  /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default
                                BANYAN_TRANSPORT or auto */
-    const char *schedule;   /* default schedule: "auto", a builder's name, or the path of a plan
-                               (JSON or MSCCL XML) */
+    const char *schedule;   /* default schedule: "auto", "static", a name of
+                               banyan_schedule_name(), or the path of a plan (JSON or MSCCL XML)
+                             */
     const char *codec;      /* default codec: "none" or a codec's name */
     const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
                              * exclude; for verbs also an RDMA device: "mlx5_0:1" */
@@ -459,7 +460,8 @@ BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
  */
 struct banyan_opts {
     size_t size;          /* sizeof(struct banyan_opts) of the caller */
-    const char *schedule; /* NULL: the communicator's; else a builder's name */
+    const char *schedule; /* NULL: the communicator's; else "static", or a name of
+                           * banyan_schedule_name() */
     const char *codec;    /* NULL: the communicator's; else "none", or name:param=value,...: may
                            * be used where it is predicted to gain; force=1 insists */
     double timeout_s;     /* < 0: the communicator's; 0: none */
@@ -525,7 +527,8 @@ struct banyan_opts {
  * or more ranks with a network port each, without a codec, while ranks are late by so much that
  * it pays; all ranks change over and back at the same call (sums_asked and sums_by_arrival of
  * struct banyan_stats). Such sums have the same bits on all ranks, but not from run to run:
- * where that matters ask for deterministic, or for a schedule by name. */
+ * where that matters ask for deterministic, for a schedule by name, or for "static", which
+ * chooses as "auto" does for ranks that are there. */
 
 /* recvbuf = op over all ranks of sendbuf, [count] elements, on every rank; bit-identical on all
  * ranks. In place when sendbuf == recvbuf. */

@@ -83,6 +83,8 @@ static int init(void)
         return rc;
     banyan_config_default(&cfg);
     cfg.codec = shim.codec;
+    if (!getenv("BANYAN_SCHEDULE"))
+        cfg.schedule = "static"; /* MPI wants the same bits in each run (advice of 6.9.1) */
     if (!getenv("BANYAN_OP_TIMEOUT"))
         cfg.op_timeout_s = 0; /* MPI waits for ever; a death is noticed by other means */
     cfg.allgather = gather;

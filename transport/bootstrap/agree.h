@@ -35,9 +35,10 @@
  * Why rule 6 does no harm: what a call answers is has, gone, bits and what each gave; of a view
  * also its records. They are alike, so nobody computes otherwise. Whether a view may be gone on
  * from is asked for by bny_agree_quorum, which counts those left out as lost: where anybody is
- * silent it fails those who are fewer. Late is an answer only in a growth's last call: those
- * who are fewer have not joined, as behind a longer cut. Where the two say different things
- * rule 5 stands.
+ * silent it fails those who are fewer, by default; with BANYAN_QUORUM=any or a number it need
+ * not, and both parts may go on. Late is an answer only in a growth's last call: those who are
+ * fewer have not joined, as behind a longer cut. (Of views and of growth's last call this was
+ * argued, and not seen in a test.) Where the two say different things rule 5 stands.
  *
  * Why rule 5 believes whoever says that we are gone, also those who are too few to go on: an
  * accuser takes nothing from us any more, nor does who has heard it, so it is too late to

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -636,6 +637,42 @@ static int leave_early(struct test *t)
     return 0;
 }
 
+static void die(int signal)
+{
+    (void)signal;
+    kill(getpid(), SIGKILL);
+}
+
+/* arg: who dies while all leave, and after how many microseconds of that. The others return 0,
+ * or whose death they heard of; value[0]: how long that took, [1]: what finalize returned. */
+static int dies_while_leaving(struct test *t)
+{
+    struct itimerval after = { .it_value = { 0 } };
+    int victim = 0, delay = 0, rc;
+    char name[32];
+    uint64_t from;
+
+    CHECK(t, sscanf(t->arg, "%d %d", &victim, &delay) == 2, "%s", t->arg);
+    case_check_works(t, t->comm);
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == victim) {
+        after.it_value.tv_usec = delay + 1;
+        signal(SIGALRM, die);
+        setitimer(ITIMER_REAL, &after, NULL);
+    }
+    from = bny_now_ns();
+    rc = banyan_comm_finalize(t->comm);
+    t->comm = NULL;
+    atomic_store(&t->shared->value[t->rank][0], bny_now_ns() - from);
+    atomic_store(&t->shared->value[t->rank][1], (uint64_t)-rc);
+    snprintf(name, sizeof name, "rank %d ", victim);
+    CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD, "finalize returned %d (%s)", rc,
+          banyan_last_error());
+    if (rc)
+        CHECK_HAS(t, banyan_last_error(), name);
+    return 0;
+}
+
 /* ---- a codec that finds only from the ranks' values that it cannot encode them ---- */
 static int codec_refuses(struct test *t)
 {
@@ -668,5 +705,6 @@ const struct mp_case cases_failures[] = {
     { "fork_locked", fork_locked, CASE_NO_THREADS },
     { "fork_busy", fork_busy, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
+    { "dies_while_leaving", dies_while_leaving, CASE_FAILS },
     { 0 },
 };

@@ -91,6 +91,54 @@ ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survi
     cr_expect_eq(count_leftovers(), before, "files were left in /dev/shm or /tmp");
 }
 
+static struct death leaving[] = {
+    { "shm", "", 3, 0, 10 },
+    { "shm", "", 4, 3, 10 },
+    { "tcp", "", 3, 2, 10 },
+    { "tcp", "", 5, 0, 10 },
+};
+
+ParameterizedTestParameters(failures, who_dies_while_all_leave_holds_up_nobody)
+{
+    return cr_make_param_array(struct death, leaving, sizeof leaving / sizeof leaving[0]);
+}
+
+/* Leaving takes a millisecond or two. Nobody waits for a deadline; of a death that nobody is
+ * harmed by some may hear, and whoever does hears of that one. */
+ParameterizedTest(struct death *d, failures, who_dies_while_all_leave_holds_up_nobody,
+                  .timeout = 300)
+{
+    static struct mp_shared out;
+    int before = count_leftovers(), heard = 0;
+    uint64_t s = mp_seed();
+    char arg[32];
+
+    for (int run = 0; run < d->runs; run++) {
+        int delay = (int)bny_rng_below(&s, 2000);
+        struct mp mp = { .n = d->n,
+                         .case_name = "dies_while_leaving",
+                         .transport = d->transport,
+                         .arg = arg,
+                         .may_die = 1u << d->victim,
+                         .out = &out,
+                         .timeout_s = 40 };
+
+        snprintf(arg, sizeof arg, "%d %d", d->victim, delay);
+        MP_CHECK(mp_run(&mp));
+        for (int r = 0; r < d->n; r++) {
+            if (r == d->victim)
+                continue;
+            cr_expect_lt(atomic_load(&out.value[r][0]), 4500000000u,
+                         "rank %d left after %.1f s; a death after %d us", r,
+                         (double)atomic_load(&out.value[r][0]) * 1e-9, delay);
+            heard += atomic_load(&out.value[r][1]) != 0;
+        }
+    }
+    fprintf(stderr, "# %s n=%d: %d of %d ranks heard of it\n", d->transport, d->n, heard,
+            d->runs * (d->n - 1));
+    cr_expect_eq(count_leftovers(), before, "files were left in /dev/shm or /tmp");
+}
+
 struct stop {
     char transport[8];
     int n, victim;

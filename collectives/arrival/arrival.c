@@ -39,6 +39,17 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
         bny_op_stir(op);
 }
 
+/* Does it tell of a parent whose own place is still to be told? What comes there before that is
+ * only in its way: the word may need a connection first, which then stands behind the sums. */
+static int is_ahead(const struct bny_posted *p, const struct bny_outbox *box, size_t kept)
+{
+    for (size_t i = 0; p->word.said == BNY_SAID_PARENT && i < kept; i++)
+        if (box->at[i].to == p->word.rank &&
+            (box->at[i].word.said & ~BNY_SAID_WAS_LATE) == BNY_SAID_SLOT)
+            return 1;
+    return 0;
+}
+
 int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
 {
     size_t kept = 0, before = box->n;
@@ -49,6 +60,14 @@ int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
         struct bny_ep *ep = op->comm->peers[p->to].ep;
         int rc;
 
+        if (is_ahead(p, box, kept)) {
+            box->at[kept++] = *p;
+            continue;
+        }
+        if (p->to == op->comm->rank) {
+            bny_desk_own(op, &p->word);
+            continue;
+        }
         bny_op_header(op, &h, p->word.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
         h.seq = p->seq;
         h.step = BNY_ARRIVAL_WORD;

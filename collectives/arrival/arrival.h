@@ -247,6 +247,8 @@ int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const st
 /* Opens this rank's desk for the operation; of a call that asks it only tells when all have
  * come. 0 or an error. */
 int bny_desk_open(struct bny_op *op);
+/* What a desk has to tell its own rank. */
+void bny_desk_own(struct bny_op *op, const struct bny_arrival_word *w);
 /* A word for this rank's own. */
 void bny_desk_word(struct bny_desk *desk, int from, const struct bny_arrival_word *word);
 /* Chunk c of the result is in its member's output: to be kept for those who are late. */

@@ -66,10 +66,15 @@ static int keeps(const struct bny_desk *d)
 
 static void tell(struct bny_desk *d, int r, const struct bny_arrival_word *w)
 {
-    if (r != d->me)
-        bny_outbox_add(&d->op, &d->out, r, d->seq, w);
-    else if (d->member)
-        bny_arrival_word(d->member, r, w);
+    bny_outbox_add(&d->op, &d->out, r, d->seq, w);
+}
+
+void bny_desk_own(struct bny_op *op, const struct bny_arrival_word *w)
+{
+    struct bny_desk *d = desk_of(op);
+
+    if (d->member)
+        bny_arrival_word(d->member, d->me, w);
 }
 
 static void tell_desk(struct bny_desk *d, int r, uint32_t said, int rank)

@@ -469,17 +469,22 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
     return 0;
 }
 
-#define ARRIVAL_CHUNKS    32u /* a chain is as many chunks longer as it has ranks */
-#define ARRIVAL_CHUNK_MIN (16u << 10)
+/* The last chunk is through so many chunks after the last byte could be as a chain has hops, up
+ * and down: a tenth of all of them, or less. */
+#define ARRIVAL_CHUNKS     32u /* at least */
+#define ARRIVAL_CHUNKS_HOP 16u
+#define ARRIVAL_CHUNK_MIN  (16u << 10)
 
 static size_t arrival_chunk(const struct bny_scope *s, const struct bny_call *call)
 {
     static const struct bny_program one_block = { .nblocks = 1 };
-    size_t most = bny_chunk_of(s, call, NULL, &one_block), want;
+    size_t most = bny_chunk_of(s, call, NULL, &one_block), want,
+           chunks = ARRIVAL_CHUNKS_HOP * (size_t)(s->n - 1);
 
     if (call->chunk_bytes || s->chunk_bytes)
         return most;
-    want = (size_t)bny_call_bytes(s, call) / ARRIVAL_CHUNKS & ~(size_t)63;
+    chunks = chunks < ARRIVAL_CHUNKS ? ARRIVAL_CHUNKS : chunks;
+    want = (size_t)bny_call_bytes(s, call) / chunks & ~(size_t)63;
     want = want < ARRIVAL_CHUNK_MIN ? ARRIVAL_CHUNK_MIN : want;
     return want < most ? want : most;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -420,6 +421,35 @@ Test(verbs_cache, several_devices_and_lanes)
     cr_assert_eq(verbs_sim.bad_keys, 0u);
     verbs_left(&s);
     unsetenv("BANYAN_VERBS_QPS");
+}
+
+/* A child lives on when the cache has ended: memory that was watched can still be unmapped. */
+Test(verbs_cache, a_child_holds_nothing_up)
+{
+    const uint32_t len = 256 * KIB;
+    uint8_t *src = pages(len), *dst = pages(len);
+    int ends[2], status;
+    struct tpset s;
+    char byte;
+    pid_t pid;
+
+    cached(&s, "64M");
+    round_of(&s, src, dst, len, 0);
+    cr_assert_eq(pipe(ends), 0);
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        close(ends[1]);
+        _exit(read(ends[0], &byte, 1) != 0); /* until its parent has closed the other end */
+    }
+    close(ends[0]);
+    round_of(&s, src, dst, len, 1);
+    verbs_left(&s);
+    munmap(src, len);
+    munmap(dst, len);
+    close(ends[1]);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
 }
 
 /* ---- what does not work ---- */

@@ -353,10 +353,14 @@ static int begin(struct vb_watch **out)
 static struct vb_watch *the_watch;
 static int users;
 
-/* A child of fork has neither the thread nor its parent's memory: it begins anew. */
+/* A child of fork has neither the thread nor its parent's memory: it begins anew. The
+ * descriptor is its parent's: as long as it is open anywhere, the kernel tells of changes, and
+ * when the parent has closed it, who makes one there would wait for ever. */
 static void in_child(struct bny_lock *l)
 {
     (void)l;
+    if (the_watch)
+        close(the_watch->fd);
     the_watch = NULL;
     users = 0;
 }

@@ -50,7 +50,8 @@ double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
     return m->alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
-/* Less than a message's delay, as none is made; each rank reads what n - 1 others show. */
+/* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
+ * a broadcast, what one does. */
 double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
                       const struct bny_cost_model *m)
 {
@@ -58,29 +59,36 @@ double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
 
     double per_byte = s->n > 2 ? 0.75 * m->beta : 2.5 * m->beta;
 
+    if (call->collective == BNY_BROADCAST && s->n > 2)
+        return m->alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m->beta;
     return m->alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
 }
 
 /* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
- * out in lines that change hands both ways at once, and all ranks add a part each. */
+ * out in lines that change hands both ways at once, and all ranks add a part each. Exchanges
+ * have two waits, too: blocks that are only copied are dearer than a one-shot up to about 12
+ * KiB, as measured, whose price above has an addition in it. */
 double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,
                           const struct bny_cost_model *m)
 {
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), n = s->n;
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), n = s->n,
+           waits = (n - 1) * 0.05e-6;
 
-    return 2 * m->alpha_s / 3 + (n - 1) * 0.05e-6 +
-           bytes * ((n - 1) / n * m->beta + m->gamma / 2);
-}
-
-/* Two waits, as a write-back allreduce has. Blocks that are only copied: dearer than a one-shot
- * up to about 12 KiB, as measured, whose price above has an addition in it. */
-double bny_cost_exchange(const struct bny_scope *s, const struct bny_call *call,
-                         const struct bny_cost_model *m)
-{
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
-    double waits = call->collective == BNY_REDUCE_SCATTER ? 2.0 / 3 : 4.0 / 3;
-
-    return waits * m->alpha_s + (s->n - 1) * (0.05e-6 + bytes * m->beta);
+    switch (call->collective) {
+    case BNY_ALLREDUCE:
+        return 2 * m->alpha_s / 3 + waits + bytes * ((n - 1) / n * m->beta + m->gamma / 2);
+    case BNY_REDUCE_SCATTER: return 2 * m->alpha_s / 3 + waits + (n - 1) * bytes * m->beta;
+    case BNY_REDUCE:
+    case BNY_BROADCAST:
+        if (n > 2)
+            return 1.6 * m->alpha_s + 2 * waits + bytes * 2 * m->beta;
+        return 2 * m->alpha_s / 3 + waits + bytes * 0.7 * m->beta;
+    case BNY_GATHER:
+    case BNY_SCATTER: return 2 * m->alpha_s / 3 + waits + (n - 1) * bytes * 0.7 * m->beta;
+    default:
+        return (n > 2 ? 2 : 4) * m->alpha_s / 3 + waits +
+               (n - 1) * bytes * (n > 2 ? 0.7 : 1) * m->beta;
+    }
 }
 
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,

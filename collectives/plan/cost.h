@@ -25,8 +25,6 @@ struct bny_cost_model bny_cost_model_of(const struct bny_scope *s);
 double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call);
 double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,
                           const struct bny_cost_model *m);
-double bny_cost_exchange(const struct bny_scope *s, const struct bny_call *call,
-                         const struct bny_cost_model *m);
 double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
                       const struct bny_cost_model *m);
 double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,

@@ -33,28 +33,50 @@ static int oneshot_possible(const struct bny_scope *s, const struct bny_call *ca
 }
 
 /* User operations of long elements, which no chunk may cut, go elsewhere; so do stages: their
- * order of start may differ between ranks, and places are given in that order. */
+ * order of start may differ between ranks, and places are given in that order. A reduction to a
+ * root adds the root's input last. */
 static int writeback_possible(const struct bny_scope *s, const struct bny_call *call)
 {
-    int exchanges = (call->collective == BNY_ALLGATHER || call->collective == BNY_ALLTOALL ||
-                     call->collective == BNY_REDUCE_SCATTER) &&
-                    !call->vector;
-
-    return (call->collective == BNY_ALLREDUCE || exchanges) && s->shares_memory && s->n > 1 &&
+    return bny_call_row(call)->writeback && !call->vector && s->shares_memory && s->n > 1 &&
            s->n <= 64 && !call->codec && !call->has_set && !call->first && !call->is_stage &&
+           !(call->collective == BNY_REDUCE && bny_call_is_ordered(call)) &&
            bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) <=
                BNY_WRITEBACK_ELEM_MAX;
 }
 
-/* Exchanges of longer blocks gain nothing, and lose where both ranks lend them; with more than
- * two ranks, none was measured. */
-#define EXCHANGE_BYTES (1u << 20)
+/* From how many bytes of the whole vector passes are faster than what else there is, as
+ * measured with 2, 4, 8 and 16 ranks (perf/RESULTS.md); NEVER: by name only. A root that writes
+ * into the buffers of all others at once, or reads them, does as well in gather and scatter. */
+#define NEVER SIZE_MAX
 
-static int exchange_pays(const struct bny_scope *s, const struct bny_call *call)
+static size_t writeback_from(const struct bny_scope *s, const struct bny_call *call)
 {
-    return call->collective != BNY_ALLREDUCE && s->n == 2 &&
-           call->count * banyan_dtype_bytes(call->dtype) <= EXCHANGE_BYTES &&
-           writeback_possible(s, call);
+    int pair = s->n == 2, crowded = s->oversubscribed;
+
+    switch (call->collective) {
+    case BNY_REDUCE: return pair || crowded ? 128 << 10 : 0;
+    case BNY_BROADCAST: return pair ? NEVER : crowded ? 128 << 10 : 0;
+    case BNY_SCATTER: return pair ? 1 << 20 : crowded ? 128 << 10 : NEVER;
+    case BNY_GATHER: return NEVER;
+    case BNY_ALLGATHER: return pair ? 0 : crowded ? 512 << 10 : 256 << 10;
+    case BNY_REDUCE_SCATTER: return pair ? 0 : crowded ? 4 << 20 : 256 << 10;
+    case BNY_ALLTOALL: return pair ? 0 : (size_t)s->n * (crowded ? 16 << 10 : 4 << 10);
+    default: return 0;
+    }
+}
+
+static int writeback_pays(const struct bny_scope *s, const struct bny_call *call)
+{
+    return writeback_possible(s, call) &&
+           bny_call_bytes(s, call) >= (double)writeback_from(s, call);
+}
+
+/* Forests, in which a root copies its vector for each child, and takes one of each, are left
+ * out where a pass copies it once; no model of a message says what that costs. */
+static int needs_no_forest(const struct bny_scope *s, const struct bny_call *call)
+{
+    return s->n > 2 && writeback_pays(s, call) &&
+           (call->collective == BNY_REDUCE || call->collective == BNY_BROADCAST);
 }
 
 /* Short operations of ranks that share memory; not stages, as above. A rank that has another
@@ -176,10 +198,8 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
     plan->schedule[0] = '\0';
     if (oneshot_possible(s, call))
         consider(plan, "oneshot", bny_cost_oneshot(s, call, &m));
-    if (writeback_possible(s, call) && call->collective == BNY_ALLREDUCE)
+    if (writeback_pays(s, call))
         consider(plan, "writeback", bny_cost_writeback(s, call, &m));
-    if (exchange_pays(s, call))
-        consider(plan, "writeback", bny_cost_exchange(s, call, &m));
     if (lines_possible(s, call))
         consider(plan, "lines", bny_cost_lines(s, call, &m));
     if (only) {
@@ -194,7 +214,7 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
             call->collective == BNY_ALLREDUCE)
             consider(plan, bny_directs[i]->name,
                      bny_cost_direct(s, bny_directs[i], call, bytes, &m));
-    if (row->has_use)
+    if (row->has_use && !needs_no_forest(s, call))
         choose_forest(s, call, row->use, bytes, &m, plan);
     return plan->schedule[0] ? 0
                              : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",

@@ -50,8 +50,8 @@ static struct bny_writeback *make(struct banyan_comm *c)
         return NULL;
     }
     w->peers[c->rank].area = mem;
-    w->peers[c->rank].cells = cells_in(mem, c->n);
-    bny_cells_init(w->peers[c->rank].cells);
+    w->own = w->peers[c->rank].cells = cells_in(mem, c->n);
+    bny_cells_init(w->own);
     return w;
 }
 
@@ -147,25 +147,64 @@ void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg)
 
 /* ---- places ---- */
 
+static void tell_done(struct bny_writeback *w, uint32_t seq)
+{
+    atomic_store_explicit(&w->own->passes_done, seq, memory_order_release);
+}
+
+/* Are all ranks done with what its counts belong to? Ranks need not wait for each other. */
+static int is_free(struct bny_writeback *w, uint32_t seq)
+{
+    const struct bny_area_use *u = &w->entry_use[seq % BNY_PASS_ENTRIES];
+
+    for (int r = 0; u->used && r < w->shape.n; r++) {
+        struct bny_area_peer *p = &w->peers[r];
+
+        if (p->cells == w->own || (int32_t)(p->passes_done - u->seq) > 0)
+            continue;
+        p->passes_done = atomic_load_explicit(&p->cells->passes_done, memory_order_acquire);
+        /* The second: so long ago that numbers have gone half round. */
+        if ((int32_t)(p->passes_done - u->seq) <= 0 &&
+            (int32_t)(p->passes_done + BNY_PASS_ENTRIES - seq) <= 0)
+            return 0;
+    }
+    return 1;
+}
+
 /* In order of start, which is the same on all ranks: whoever started first has a place on all,
  * so the oldest can always go on. */
 int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
                    uint32_t *slice)
 {
-    uint32_t entry = 1u << seq % BNY_PASS_ENTRIES;
+    uint32_t nth = seq % BNY_PASS_ENTRIES;
     uint32_t free_slices = ~w->slices & ((1u << BNY_PASS_SLICES) - 1);
 
-    if (w->queue.next != link || (w->entries & entry) || !free_slices)
+    if (w->queue.next != link || (w->entries & 1u << nth) || !free_slices)
+        return 0;
+    if (!w->entries && w->passes_next != seq) /* others had no place */
+        tell_done(w, seq);
+    if (!is_free(w, seq))
         return 0;
     *slice = (uint32_t)__builtin_ctz(free_slices); /* the lowest: it is in caches */
-    w->entries |= entry;
+    w->entries |= 1u << nth;
     w->slices |= 1u << *slice;
+    w->entry_use[nth] = (struct bny_area_use){ seq, 1 };
+    w->passes_next = seq + 1;
     bny_link_out(link);
     return 1;
 }
 
 void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice)
 {
+    uint32_t done = w->passes_next;
+
     w->entries &= ~(1u << seq % BNY_PASS_ENTRIES);
     w->slices &= ~(1u << slice);
+    for (uint32_t left = w->entries; left; left &= left - 1) {
+        uint32_t other = w->entry_use[__builtin_ctz(left)].seq;
+
+        if ((int32_t)(other - done) < 0)
+            done = other;
+    }
+    tell_done(w, done);
 }

@@ -18,19 +18,22 @@ struct bny_writeback { /* of a communicator */
     struct bny_area_peer {
         struct bny_pass_head *area; /* NULL: not mapped yet */
         struct bny_cells *cells;    /* in it */
-        uint32_t done;              /* what it has told in them, when they were looked at */
+        uint32_t done, passes_done; /* what it has told in them, when they were looked at */
         uint8_t told, said;         /* the transport has been told, and the peer in a message */
     } * peers;                      /* [n] */
-    struct bny_link queue;          /* operations without a place, in order */
-    uint32_t entries, slices;       /* in use: bit masks */
+    struct bny_cells *own;
+    struct bny_link queue;    /* operations without a place, in order */
+    uint32_t entries, slices; /* in use: bit masks */
+    struct bny_area_use {
+        uint32_t seq; /* for which operation it was used last; */
+        int used;     /* 0: for none */
+    } entry_use[BNY_PASS_ENTRIES];
+    uint32_t passes_next; /* the number after the latest one's that has a place */
     /* Short operations (lines.c), which have cells instead */
     struct bny_link lines; /* under way, in order */
     uint32_t lines_next;   /* the number after the latest one's */
-    struct bny_cell_use {
-        uint32_t seq;                                /* for which operation it was used last; */
-        int used;                                    /* 0: for none */
-    } cell_use[BNY_CELLS], slot_use[BNY_CELL_SLOTS]; /* ours */
-    uint16_t history;                                /* of all that have begun */
+    struct bny_area_use cell_use[BNY_CELLS], slot_use[BNY_CELL_SLOTS]; /* ours */
+    uint16_t history; /* of all that have begun */
 };
 
 /* What a rank lends to another one for an operation: a window over its output, and over its

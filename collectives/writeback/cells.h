@@ -33,6 +33,7 @@ _Static_assert(sizeof(struct bny_cell) == 320, "a cell is five lines");
 
 struct bny_cells {                       /* of an area; its owner writes, all others read */
     _Alignas(128) _Atomic uint32_t done; /* all before this number are over here */
+    _Atomic uint32_t passes_done;        /* the same of those that have entries instead */
     _Alignas(128) struct bny_cell cell[BNY_CELLS];
     _Alignas(64) char slot[BNY_CELL_SLOTS][BNY_CELL_SLOT];
 };

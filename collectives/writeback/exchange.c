@@ -14,7 +14,8 @@
 #include "collectives/local/local.h"
 #include "collectives/writeback/pass.h"
 
-#define SWAP_TILE   4096u /* bytes that are taken before their place is used */
+#define SWAP_TILE   4096u      /* bytes that are taken before their place is used */
+#define RUN_MAX     (1u << 20) /* bytes of lent blocks between two looks at anything else */
 #define SHORT_BYTES (128u << 10)
 #define SHORT_CHUNK (16u << 10)
 
@@ -97,11 +98,41 @@ static const char *lent(struct bny_pass *p, int r, size_t at, size_t len)
     return src;
 }
 
-/* Where all others' chunks of both halves are; 0: not now. */
-static int find(struct bny_pass *p, uint32_t c)
-{
-    size_t at, len = chunk_of(p, 0, c, &at), at2, len2 = chunk_of(p, 1, c, &at2);
+/* A piece of both halves of a block: len elements from at on, len2 from at2 on. */
+struct piece {
+    size_t at, len, at2, len2;
+};
 
+static struct piece piece_of(const struct bny_pass *p, uint32_t c)
+{
+    struct piece k;
+
+    k.len = chunk_of(p, 0, c, &k.at);
+    k.len2 = chunk_of(p, 1, c, &k.at2);
+    return k;
+}
+
+/* From chunk c on what can be taken at once: one chunk, or more where none is in a slot. */
+static uint32_t run_of(const struct bny_pass *p, uint32_t c, struct piece *k)
+{
+    uint32_t next = c + 1;
+
+    *k = piece_of(p, c);
+    for (int r = 0; r < p->n; r++)
+        if (r == p->rank ? !p->lends : !p->peers[r].lends)
+            return next;
+    for (; !p->adds && next < p->nchunks && (k->len + k->len2) * p->esz < RUN_MAX; next++) {
+        struct piece more = piece_of(p, next);
+
+        k->len += more.len;
+        k->len2 += more.len2;
+    }
+    return next;
+}
+
+/* Where all others have a piece; 0: not now. */
+static int find(struct bny_pass *p, uint32_t c, const struct piece *k)
+{
     for (int r = 0; r < p->n; r++) {
         struct bny_pass_peer *peer = &p->peers[r];
 
@@ -111,9 +142,9 @@ static int find(struct bny_pass *p, uint32_t c)
         peer->src2 = bny_pass_slot(p, p->rank, c, r);
         if (!peer->lends || (p->adds && !p->lends))
             continue;
-        if (len && !(peer->src = lent(p, r, at, len)))
+        if (k->len && !(peer->src = lent(p, r, k->at, k->len)))
             return 0;
-        if (len2 && !(peer->src2 = lent(p, r, at2, len2)))
+        if (k->len2 && !(peer->src2 = lent(p, r, k->at2, k->len2)))
             return 0;
     }
     return 1;
@@ -132,10 +163,9 @@ static void swap(char *out, char *slot, size_t len, const char *in, size_t len2)
     bny_local_place(slot + at, in + at, len2 - at);
 }
 
-static void swap_blocks(struct bny_pass *p, uint32_t c)
+static void swap_blocks(struct bny_pass *p, uint32_t c, const struct piece *k)
 {
-    size_t at, len = chunk_of(p, 0, c, &at) * p->esz, at2,
-               len2 = chunk_of(p, 1, c, &at2) * p->esz;
+    size_t at = k->at, len = k->len * p->esz, at2 = k->at2, len2 = k->len2 * p->esz;
 
     for (int i = 1; i < p->n; i++) {
         int r = nth(p, i);
@@ -212,15 +242,17 @@ static void swap_sums(struct bny_pass *p, uint32_t c)
 
 int bny_exchange_swap(struct bny_pass *p, uint32_t c)
 {
-    size_t at;
+    struct piece k;
+    uint32_t next = run_of(p, c, &k);
 
-    if (!find(p, c))
+    if (!find(p, c, &k))
         return 0;
     if (p->adds)
         swap_sums(p, c);
     else
-        swap_blocks(p, c);
-    p->handed += chunk_of(p, 1, c, &at) * p->esz * ((size_t)p->n - 1);
+        swap_blocks(p, c, &k);
+    p->handed += k.len2 * p->esz * ((size_t)p->n - 1);
+    bny_pass_tell_added(p, next);
     return 1;
 }
 
@@ -228,10 +260,11 @@ int bny_exchange_swap(struct bny_pass *p, uint32_t c)
 
 void bny_exchange_out(struct bny_pass *p, uint32_t c)
 {
-    size_t at, len = chunk_of(p, 1, c, &at) * p->esz;
+    struct piece k = piece_of(p, c);
+    size_t at = k.at2, len = k.len2 * p->esz;
 
     if (p->adds) {
-        if (!p->lends && find(p, c))
+        if (!p->lends && find(p, c, &k))
             sum_half(p, 1, c);
         return;
     }

@@ -88,7 +88,7 @@ static int start(struct bny_op *op)
 /* ---- showing ---- */
 
 /* Are all ranks done with what it was used for last? */
-static int is_free(struct bny_writeback *w, const struct bny_cell_use *u, uint32_t seq, int n)
+static int is_free(struct bny_writeback *w, const struct bny_area_use *u, uint32_t seq, int n)
 {
     if (!u->used)
         return 1;
@@ -173,7 +173,7 @@ static int show(struct bny_op *op, struct lines *s)
     struct bny_writeback *w = op->comm->writeback;
     struct bny_cells *own = w->peers[op->comm->rank].cells;
     uint32_t seq = bny_op_seq(op);
-    struct bny_cell_use *cell = &w->cell_use[seq % BNY_CELLS],
+    struct bny_area_use *cell = &w->cell_use[seq % BNY_CELLS],
                         *slot = &w->slot_use[seq % BNY_CELL_SLOTS];
 
     if (((w->untold | w->unmapped) && !have_met(op, s)) || !is_free(w, cell, seq, op->comm->n))
@@ -181,9 +181,9 @@ static int show(struct bny_op *op, struct lines *s)
     if (s->all > BNY_CELL_INLINE) {
         if (!is_free(w, slot, seq, op->comm->n))
             return 0;
-        *slot = (struct bny_cell_use){ seq, 1 };
+        *slot = (struct bny_area_use){ seq, 1 };
     }
-    *cell = (struct bny_cell_use){ seq, 1 };
+    *cell = (struct bny_area_use){ seq, 1 };
     fill(op, s, bny_cell_payload(own, seq, s->all));
     bny_cell_show(bny_cell_of(own, seq), &s->key);
     s->is_shown = 1;

@@ -14,9 +14,12 @@
 /* A chunk is long enough that its two waits cost little, and so short that the slots of two
  * ranks stay in a cache. With more ranks than CPUs each wait lets another rank run: few, long
  * chunks and nothing ahead. */
-#define CHUNK_MAX  (32u << 10)
-#define CHUNK_MIN  (4u << 10)
-#define SLOT_MAX   (128u << 10) /* all parts' chunks of a slot */
+#define CHUNK_MAX (32u << 10)
+#define CHUNK_MIN (4u << 10)
+#define SLOT_MAX  (256u << 10) /* all parts' chunks of a slot; */
+#define SLOT_SHORT                                                                             \
+    (128u << 10) /* of short vectors, so that a part has a few chunks at least                 \
+                  */
 #define LAG        3u
 #define CROWD_STEP (1u << 20) /* of the vector */
 /* Vectors up to this have shorter chunks, or nothing would overlap. */
@@ -60,8 +63,12 @@ size_t bny_pass_unit(const struct bny_pass *p)
 
 void bny_pass_cut_steps(struct bny_pass *p, size_t want)
 {
-    size_t quantum = bny_redop_quantum(&p->redop), longest;
+    size_t quantum = bny_redop_quantum(&p->redop), longest, least = SLOT_SHORT / (size_t)p->n;
 
+    if (!want && p->shape->lag) {
+        want = p->share * p->esz / (p->kind == BNY_PASS_REDUCE ? 8 : 4);
+        want = want < least ? least : want;
+    }
     if (!want || want > p->shape->chunk_max)
         want = p->shape->chunk_max;
     longest = want / p->esz / quantum * quantum;
@@ -77,17 +84,13 @@ void bny_pass_cut_steps(struct bny_pass *p, size_t want)
     BNY_ASSERT(p->tile_elems && p->step * p->esz <= p->stride);
 }
 
-void bny_pass_cut(struct bny_pass *p, size_t chunk)
+void bny_pass_cut_parts(struct bny_pass *p, int owners, size_t chunk)
 {
-    size_t unit = bny_pass_unit(p);
+    size_t unit = bny_pass_unit(p), n = (size_t)owners;
 
-    if (p->kind == BNY_PASS_EXCHANGE) {
-        bny_exchange_cut(p, chunk);
-        return;
-    }
-    if (p->count < unit * (size_t)p->n)
+    if (p->count < unit * n)
         unit = bny_redop_quantum(&p->redop);
-    p->share = round_up((p->count + (size_t)p->n - 1) / (size_t)p->n, unit);
+    p->share = round_up((p->count + n - 1) / n, unit);
     if (p->share == 0)
         p->share = unit; /* no element: a chunk all the same, in which ranks meet */
     if (!chunk && p->count * p->esz <= SHORT_BYTES && p->shape->lag)
@@ -95,8 +98,17 @@ void bny_pass_cut(struct bny_pass *p, size_t chunk)
     bny_pass_cut_steps(p, chunk);
 }
 
-/* Elements [at, at + return) of part q are its chunk c. */
-static size_t chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at)
+void bny_pass_cut(struct bny_pass *p, size_t chunk)
+{
+    switch (p->kind) {
+    case BNY_PASS_ALLREDUCE: bny_pass_cut_parts(p, p->n, chunk); return;
+    case BNY_PASS_EXCHANGE: bny_exchange_cut(p, chunk); return;
+    case BNY_PASS_REDUCE: bny_reduce_cut(p, chunk); return;
+    case BNY_PASS_BLOCKS: bny_blocks_cut(p, chunk); return;
+    }
+}
+
+size_t bny_pass_chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at)
 {
     size_t from = p->share * (size_t)q, to = from + p->share, len;
 
@@ -134,7 +146,7 @@ static void tell_sig(struct bny_pass *p)
 }
 
 /* So many chunks are in; the first time with what they belong to. */
-static void tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
+void bny_pass_tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
 {
     struct bny_pass_entry *e = entry_of(p, p->rank);
 
@@ -144,7 +156,7 @@ static void tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
     p->told = 1;
 }
 
-static void tell_added(struct bny_pass *p, uint32_t now)
+void bny_pass_tell_added(struct bny_pass *p, uint32_t now)
 {
     struct bny_pass_entry *e = entry_of(p, p->rank);
 
@@ -160,12 +172,12 @@ static void put_in(struct bny_pass *p, uint32_t c)
     for (int i = 1; i < p->n; i++) {
         int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
 
-        len = chunk_of(p, q, c, &at) * p->esz;
+        len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
         bny_local_place(bny_pass_slot(p, p->rank, c, q), p->in + at * p->esz, len);
         p->copied += len;
         p->handed += len;
     }
-    tell_filled(p, c, c + 1);
+    bny_pass_tell_filled(p, c, c + 1);
 }
 
 static void take_out(struct bny_pass *p, uint32_t c)
@@ -175,7 +187,7 @@ static void take_out(struct bny_pass *p, uint32_t c)
     for (int i = 1; i < p->n; i++) {
         int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
 
-        len = chunk_of(p, q, c, &at) * p->esz;
+        len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
         bny_local_place(p->out + at * p->esz, bny_pass_slot(p, p->rank, c, q), len);
         p->copied += len;
     }
@@ -240,11 +252,11 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
     int all_lend = 1;
     size_t behind;
 
-    *len = chunk_of(p, p->rank, c, at);
+    *len = bny_pass_chunk_of(p, p->rank, c, at);
     for (int r = 0; r < p->n; r++)
         all_lend &= r == p->rank || p->peers[r].lends;
     for (; all_lend && next < p->nchunks && *len * p->esz < RUN_MAX; next++)
-        *len += chunk_of(p, p->rank, next, &behind);
+        *len += bny_pass_chunk_of(p, p->rank, next, &behind);
     return next - c;
 }
 
@@ -264,7 +276,7 @@ static int add(struct bny_pass *p, uint32_t c)
     if (len)
         ungather(p, p->n);
     p->handed += len * p->esz * ((size_t)p->n - 1);
-    tell_added(p, next);
+    bny_pass_tell_added(p, next);
     return 1;
 }
 
@@ -293,7 +305,7 @@ static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny
     return 1;
 }
 
-static int has_filled(struct bny_pass *p, int r, uint32_t c)
+int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
     struct bny_pass_entry *e = entry_of(p, r);
@@ -308,6 +320,26 @@ static int has_filled(struct bny_pass *p, int r, uint32_t c)
     return 1;
 }
 
+void bny_pass_tell_met(struct bny_pass *p)
+{
+    if (p->has_met)
+        return;
+    p->has_met = 1;
+    tell_sig(p);
+    atomic_store_explicit(&entry_of(p, p->rank)->met, (uint64_t)p->seq << 32 | 1,
+                          memory_order_release);
+    p->told = 1;
+}
+
+int bny_pass_has_met(struct bny_pass *p, int r)
+{
+    struct bny_pass_entry *e = entry_of(p, r);
+
+    return r == p->rank || p->peers[r].slice || bny_pass_has_filled(p, r, 0) ||
+           (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) &&
+            meet(p, &p->peers[r], e));
+}
+
 /* Of sums, who lends waits until it knows whether all do. 0: it does not know yet. */
 static int knows_loans(struct bny_pass *p)
 {
@@ -315,35 +347,27 @@ static int knows_loans(struct bny_pass *p)
 
     if (!p->adds || !p->lends || p->stage)
         return 1;
-    if (!p->has_met) {
-        p->has_met = 1;
-        tell_sig(p);
-        atomic_store_explicit(&entry_of(p, p->rank)->met, (uint64_t)p->seq << 32 | 1,
-                              memory_order_release);
-        p->told = 1;
-    }
+    bny_pass_tell_met(p);
     for (int r = 0; r < p->n; r++) {
-        struct bny_pass_peer *peer = &p->peers[r];
-
         if (r == p->rank)
             continue;
-        if (!peer->slice && !has_filled(p, r, 0) &&
-            (!count_of(p, atomic_load_explicit(&entry_of(p, r)->met, memory_order_acquire)) ||
-             !meet(p, peer, entry_of(p, r))))
+        if (!bny_pass_has_met(p, r))
             return 0;
-        all &= peer->lends;
+        all &= p->peers[r].lends;
     }
     p->lends = all;
     return 1;
 }
 
-static int has_added(struct bny_pass *p, int r, uint32_t c)
+int bny_pass_has_added(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
     struct bny_pass_entry *e = entry_of(p, r);
 
     if (r == p->rank || peer->added > c)
         return 1;
+    if (!peer->slice && !bny_pass_has_met(p, r))
+        return 0;
     peer->added = count_of(p, atomic_load_explicit(&e->added, memory_order_acquire));
     return peer->added > c;
 }
@@ -370,7 +394,11 @@ void bny_pass_begin(struct bny_pass *p)
     p->nadded = 0;
     p->has_met = 0;
     if (p->lends && p->kind == BNY_PASS_ALLREDUCE)
-        tell_filled(p, 0, p->nchunks);
+        bny_pass_tell_filled(p, 0, p->nchunks);
+    if (p->kind == BNY_PASS_REDUCE)
+        bny_reduce_begin(p);
+    if (p->kind == BNY_PASS_BLOCKS)
+        bny_blocks_begin(p);
 }
 
 /* Is it chunk c's turn, c = stage - behind? */
@@ -392,29 +420,34 @@ static int in(struct bny_pass *p, uint32_t c)
 {
     if (p->kind == BNY_PASS_EXCHANGE) {
         bny_exchange_in(p, c);
-        tell_filled(p, c, c + 1);
+        bny_pass_tell_filled(p, c, c + 1);
         return 1;
     }
-    if (!p->lends)
+    if (p->lends)
+        return 0;
+    if (p->kind == BNY_PASS_REDUCE)
+        bny_reduce_in(p, c);
+    else
         put_in(p, c);
-    return !p->lends;
+    return 1;
 }
 
 /* 0: not now. */
 static int add_or_swap(struct bny_pass *p, uint32_t c)
 {
-    if (p->kind != BNY_PASS_EXCHANGE)
+    if (p->kind == BNY_PASS_REDUCE)
+        return bny_reduce_add(p, c);
+    if (p->kind == BNY_PASS_ALLREDUCE)
         return add(p, c);
-    if (!bny_exchange_swap(p, c))
-        return 0;
-    tell_added(p, c + 1);
-    return 1;
+    return bny_exchange_swap(p, c);
 }
 
 static void out(struct bny_pass *p, uint32_t c)
 {
     if (p->kind == BNY_PASS_EXCHANGE)
         bny_exchange_out(p, c);
+    else if (p->kind == BNY_PASS_REDUCE)
+        bny_reduce_out(p, c);
     else if (!p->lends)
         take_out(p, c);
 }
@@ -424,6 +457,8 @@ int bny_pass_go(struct bny_pass *p)
     int moved = 0;
     uint32_t c;
 
+    if (p->kind == BNY_PASS_BLOCKS)
+        return bny_blocks_go(p);
     for (; !bny_pass_is_done(p); p->stage++, p->phase = PHASE_IN) {
         if (p->phase == PHASE_IN) {
             if (!knows_loans(p))
@@ -434,14 +469,14 @@ int bny_pass_go(struct bny_pass *p)
         }
         if (p->phase == PHASE_ADD) {
             if (turn(p, p->lag, &c) && c >= p->nadded) {
-                if (!all(p, has_filled, c) || !add_or_swap(p, c))
+                if (!all(p, bny_pass_has_filled, c) || !add_or_swap(p, c))
                     return moved;
                 moved = 1;
             }
             p->phase = PHASE_OUT;
         }
         if (turn(p, 2 * p->lag, &c)) {
-            if (!all(p, has_added, c))
+            if (!all(p, bny_pass_has_added, c))
                 return moved;
             out(p, c);
             moved = 1;
@@ -457,6 +492,8 @@ int bny_pass_lacks(const struct bny_pass *p, int r)
 
     if (r == p->rank || bny_pass_is_done(p))
         return 0;
+    if (p->kind == BNY_PASS_BLOCKS)
+        return bny_blocks_lacks(p, r);
     if (p->phase == PHASE_IN)
         return !peer->slice;
     if (p->phase == PHASE_OUT)

@@ -24,7 +24,14 @@
  * reduce_scatter, in which each rank has a block for each of the others. One half of a block
  * goes in; whoever takes it out leaves the other half of its own block for the first rank in
  * the same lines. So both halves of a slot's way are used, and both ranks write what both read.
- */
+ *
+ * A reduction to a root (reduce.c) has an owner for each part but the root's; the sums go into
+ * the root's slots, and the root adds its input as it takes them out.
+ *
+ * Blocks (blocks.c) are copied in once and out by whoever needs them: broadcast, gather,
+ * scatter, and allgather between more than two ranks. No rank waits but for what it needs: who
+ * gives, for those who take it; so a rank may be operations ahead of others. Its counts are
+ * there until all are done with them (area.c). */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
@@ -78,11 +85,14 @@ struct bny_pass_peer {
     struct bny_sig theirs;
 };
 
-enum bny_pass_kind { BNY_PASS_ALLREDUCE, BNY_PASS_EXCHANGE };
+enum bny_pass_kind { BNY_PASS_ALLREDUCE, BNY_PASS_EXCHANGE, BNY_PASS_REDUCE, BNY_PASS_BLOCKS };
 
 struct bny_pass {
     enum bny_pass_kind kind;
-    uint8_t adds, same; /* exchange: blocks are added up; our block is the same for all ranks */
+    uint8_t adds;      /* exchange: blocks are added up */
+    uint8_t same;      /* exchange, blocks: our block is the same for all ranks */
+    uint8_t from_root; /* blocks: the root gives, else it takes */
+    int root;          /* reduce, blocks; -1: all ranks give and take */
     const struct bny_pass_shape *shape;
     struct bny_pass_peer *peers; /* [n]; of this rank its own area and slice */
     int n, rank, averages;
@@ -95,11 +105,15 @@ struct bny_pass {
     size_t tile_elems;
     char *tile; /* [tile_elems * esz] */
     uint32_t seq, slice, nchunks, stage, lag, phase;
-    uint32_t nadded; /* chunks of our own part */
-    int lends;       /* this rank does; of an exchange its input, of sums if all others do */
+    uint32_t nadded; /* chunks of our own part; blocks: that we have taken */
+    uint32_t nin;    /* blocks: chunks that we have given */
+    uint32_t nslots; /* blocks: chunks that there is room for */
+    int lends;       /* this rank does; its input alone, but for sums to all and a root's; of
+                        an exchange's sums, if all others do */
     int has_met;     /* others know that it lends */
-    /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Of an
-     * exchange only *src is set, and is good until the end without give_back. */
+    /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Where
+     * it lends its input alone only *src is set, and is good until the end without give_back.
+     */
     int (*borrow)(void *ctx, int r, size_t at, size_t len, const char **src, char **dst);
     void (*give_back)(void *ctx, int r);
     void *ctx;
@@ -112,9 +126,9 @@ struct bny_pass {
 /* For n ranks, `between` bytes of the caller's behind the head; crowded: more ranks than CPUs.
  */
 void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between);
-/* How p->count elements are cut. The caller has set kind, shape, n, rank, redop, dtype, esz and
- * count, and of an exchange adds and same; chunk: bytes that are wanted, 0: any. Sets
- * tile_elems, for which the caller has memory. */
+/* How p->count elements are cut. The caller has set kind and what goes with it, shape, n, rank,
+ * redop, dtype, esz and count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which
+ * the caller has memory. */
 void bny_pass_cut(struct bny_pass *p, size_t chunk);
 /* Begins: seq, sig, slice, in, out, lends and all peers' areas are set. */
 void bny_pass_begin(struct bny_pass *p);
@@ -127,14 +141,27 @@ static inline int bny_pass_is_done(const struct bny_pass *p)
 /* Is it rank r that it waits for? */
 int bny_pass_lacks(const struct bny_pass *p, int r);
 
-/* ---- between pass.c and exchange.c ---- */
+/* ---- between pass.c and the kinds ---- */
 
 /* Elements that are not parted. */
 size_t bny_pass_unit(const struct bny_pass *p);
 /* Steps of `want` bytes (0: any) of parts of p->share elements. */
 void bny_pass_cut_steps(struct bny_pass *p, size_t want);
+/* Parts for so many owners, and their steps. */
+void bny_pass_cut_parts(struct bny_pass *p, int owners, size_t chunk);
+/* Elements [at, at + return) of part q are its chunk c. */
+size_t bny_pass_chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at);
 /* Where rank r has its chunk c for rank q. */
 char *bny_pass_slot(const struct bny_pass *p, int r, uint32_t c, int q);
+/* What we tell, and what rank r has told: that it takes part; that chunk c is in; that it is
+ * added, or taken. What is told of another operation counts for nothing. */
+void bny_pass_tell_met(struct bny_pass *p);
+void bny_pass_tell_filled(struct bny_pass *p, uint32_t before, uint32_t now);
+void bny_pass_tell_added(struct bny_pass *p, uint32_t now);
+int bny_pass_has_met(struct bny_pass *p, int r);
+int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c);
+int bny_pass_has_added(struct bny_pass *p, int r, uint32_t c);
+
 /* Chunk c of our inputs is in. */
 void bny_exchange_in(struct bny_pass *p, uint32_t c);
 /* All others' chunk c is in: takes the first halves, leaves our second ones. 0: not now. */
@@ -142,5 +169,19 @@ int bny_exchange_swap(struct bny_pass *p, uint32_t c);
 /* All others have left theirs. */
 void bny_exchange_out(struct bny_pass *p, uint32_t c);
 void bny_exchange_cut(struct bny_pass *p, size_t chunk);
+
+void bny_reduce_cut(struct bny_pass *p, size_t chunk);
+void bny_reduce_begin(struct bny_pass *p);
+void bny_reduce_in(struct bny_pass *p, uint32_t c);
+/* All others' chunk c is in: adds it up for the root. 0: not now. */
+int bny_reduce_add(struct bny_pass *p, uint32_t c);
+/* All owners have added: the root takes it. */
+void bny_reduce_out(struct bny_pass *p, uint32_t c);
+
+void bny_blocks_cut(struct bny_pass *p, size_t chunk);
+int bny_blocks_gives(const struct bny_pass *p, int r);
+void bny_blocks_begin(struct bny_pass *p);
+int bny_blocks_go(struct bny_pass *p);
+int bny_blocks_lacks(const struct bny_pass *p, int r);
 
 #endif

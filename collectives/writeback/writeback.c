@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The write-back allreduce, and exchanges of blocks, as a path: where an operation begins,
- * waits its turn and ends.
+/* The write-back allreduce, and what else is a pass (pass.h), as a path: where an operation
+ * begins, waits its turn and ends.
  *
  * Ranks that share memory write into each other's areas (area.c) and look at them: no message
  * is sent but the first one of a communicator, by which areas become known. So nothing stirs
@@ -105,19 +105,33 @@ static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
     return 0;
 }
 
-/* Bytes of input and output that others reach in a loan. Of an exchange the input alone, where
- * our own results leave it as it is. */
+/* Do others store into what rank r lends, beside reading it? */
+static int lends_both(const struct bny_pass *p, int r)
+{
+    return p->kind == BNY_PASS_ALLREDUCE || (p->kind == BNY_PASS_REDUCE && r == p->root);
+}
+
+/* Bytes of input and output that others reach in a loan. The input alone of an exchange, where
+ * our own results leave it as it is, of a block, and of what is added for a root. */
 static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 {
     const struct bny_pass *p = &wb_of(op)->pass;
     size_t bytes = op->call.count * op->esz, all = p->same ? bytes : bytes * (size_t)p->n;
 
-    if (p->kind == BNY_PASS_ALLREDUCE) {
+    *out = *in = 0;
+    if (lends_both(p, p->rank)) {
         *out = bytes;
         *in = op->in != op->out ? bytes : 0;
         return;
     }
-    *out = 0;
+    if (p->kind == BNY_PASS_REDUCE) {
+        *in = bytes;
+        return;
+    }
+    if (p->kind == BNY_PASS_BLOCKS) {
+        *in = bny_blocks_gives(p, p->rank) ? all : 0;
+        return;
+    }
     *in = p->adds && op->out != op->in + bytes * (size_t)p->rank && op->out + bytes > op->in &&
                   op->out < op->in + all
               ? 0
@@ -165,7 +179,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
             return -1;
         ep->ops->put_unmap(ep); /* nothing is written there */
     }
-    if (s->pass.kind == BNY_PASS_EXCHANGE) /* of inputs alone */
+    if (!lends_both(&s->pass, r))
         return l.in.bytes ? 0 : -1;
     *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)
@@ -182,6 +196,24 @@ static void give_back(void *ctx, int r)
 
 /* ---- beginning ---- */
 
+static void set_kind(struct bny_pass *p, const struct bny_call *call)
+{
+    enum bny_collective c = (enum bny_collective)call->collective;
+
+    p->adds = c == BNY_REDUCE_SCATTER;
+    p->same = c == BNY_ALLGATHER || c == BNY_BROADCAST || c == BNY_GATHER;
+    p->from_root = c == BNY_BROADCAST || c == BNY_SCATTER;
+    p->root = bny_collective_row(c)->rooted ? call->root : -1;
+    if (c == BNY_ALLREDUCE)
+        p->kind = BNY_PASS_ALLREDUCE;
+    else if (c == BNY_REDUCE)
+        p->kind = BNY_PASS_REDUCE;
+    else if (p->root >= 0 || (c == BNY_ALLGATHER && p->n > 2))
+        p->kind = BNY_PASS_BLOCKS;
+    else
+        p->kind = BNY_PASS_EXCHANGE;
+}
+
 static int start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
@@ -190,13 +222,11 @@ static int start(struct bny_op *op)
 
     if (!w)
         return -BANYAN_ENOMEM;
-    p->kind = op->call.collective == BNY_ALLREDUCE ? BNY_PASS_ALLREDUCE : BNY_PASS_EXCHANGE;
-    p->adds = op->call.collective == BNY_REDUCE_SCATTER;
-    p->same = op->call.collective == BNY_ALLGATHER;
-    p->shape = &w->shape;
-    p->peers = s->peers;
     p->n = op->comm->n;
     p->rank = op->comm->rank;
+    set_kind(p, &op->call);
+    p->shape = &w->shape;
+    p->peers = s->peers;
     p->averages = bny_call_averages(&op->call);
     p->redop = op->call.redop;
     p->dtype = op->call.dtype;

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
+#include "collectives/writeback/pass.h"
 #include "tests/mp/call.h"
 
 #define FLIGHT 24 /* more than entries, and than slices */
@@ -118,14 +120,17 @@ static int writeback(struct test *t)
 #define SWAPS       7 /* more than slices */
 #define SWAP_ROUNDS 25
 
+static const unsigned taken = 1u << C_ALLGATHER | 1u << C_ALLTOALL | 1u << C_REDUCE_SCATTER |
+                              1u << C_ALLREDUCE | 1u << C_REDUCE | 1u << C_BROADCAST |
+                              1u << C_GATHER | 1u << C_SCATTER;
+
 static void draw_exchange(struct call *c, int n, uint64_t *s, uint64_t *own,
                           struct image_pool *pool)
 {
     do
         call_random(c, n, 1 << (bny_rng_below(s, 8) ? 18 : 21), bny_rng_next(s),
                     bny_rng_next(own));
-    while (c->coll != C_ALLGATHER && c->coll != C_ALLTOALL && c->coll != C_REDUCE_SCATTER &&
-           c->coll != C_ALLREDUCE);
+    while (!(taken & 1u << c->coll));
     c->schedule = bny_rng_below(s, 4) ? "writeback" : NULL;
     c->deterministic = (int)bny_rng_below(s, 3) - 1;
     c->pool = bny_rng_below(own, 3) ? pool : NULL; /* often all lend, often some */
@@ -174,6 +179,51 @@ static int exchange(struct test *t)
     return 0;
 }
 
+/* ---- ranks that do not wait for each other ---- */
+
+#define RACES     400
+#define RACE_MOST 30000u
+
+/* Blocking broadcasts, gathers and reductions of all roots, in which most ranks need nothing of
+ * most others: some sleep now and then, so that others are many operations ahead. */
+static int race(struct test *t)
+{
+    static uint32_t in[RACE_MOST], out[RACE_MOST * 8];
+    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint32_t n = (uint32_t)t->n, me = (uint32_t)t->rank;
+
+    CHECK(t, n <= 8, "%u ranks", n);
+    o.schedule = "writeback";
+    for (uint32_t round = 0; round < RACES; round++) {
+        size_t count = 1 + bny_rng_below(&s, bny_rng_below(&s, 8) ? 600 : RACE_MOST);
+        int root = (int)bny_rng_below(&s, 3) ? (int)(round % n) : (int)bny_rng_below(&s, n),
+            what = (int)bny_rng_below(&s, 3), gets = t->rank == root;
+        uint32_t base = (uint32_t)bny_rng_next(&s);
+
+        if (bny_rng_below(&own, 40) == 0)
+            usleep(5000);
+        for (size_t i = 0; i < count; i++)
+            in[i] = base + (uint32_t)i + me;
+        if (what == 0) {
+            CHECK_OK(t, banyan_broadcast(in, count, BANYAN_U32, root, t->comm, &o));
+            for (size_t i = 0; i < count; i++)
+                CHECK(t, in[i] == base + (uint32_t)i + (uint32_t)root, "round %u", round);
+        } else if (what == 1) {
+            CHECK_OK(t, banyan_gather(in, out, count, BANYAN_U32, root, t->comm, &o));
+            for (size_t i = 0; gets && i < count * n; i++)
+                CHECK(t, out[i] == base + (uint32_t)(i % count + i / count), "round %u", round);
+        } else {
+            CHECK_OK(t,
+                     banyan_reduce(in, out, count, BANYAN_U32, BANYAN_SUM, root, t->comm, &o));
+            for (size_t i = 0; gets && i < count; i++)
+                CHECK(t, out[i] == n * (base + (uint32_t)i) + n * (n - 1) / 2, "round %u",
+                      round);
+        }
+    }
+    return 0;
+}
+
 /* The last rank calls something else: the error names both. arg: what differs. */
 static int exchange_differs(struct test *t)
 {
@@ -195,6 +245,69 @@ static int exchange_differs(struct test *t)
         rc = banyan_allgather(in, out, count, BANYAN_F32, t->comm, &o);
     else
         rc = banyan_alltoall(in, out, count, BANYAN_F32, t->comm, &o);
+    CHECK(t, rc == -BANYAN_EMISMATCH, "%s: returned %d (%s)", t->arg, rc, banyan_strerror(rc));
+    CHECK_HAS(t, banyan_last_error(), "rank");
+    return 0;
+}
+
+/* Rank 0 gives a block and sleeps before it looks who has taken it, while all others take that
+ * and those of further roots. Which needs as many operations as have counts side by side. */
+#define AHEAD (BNY_PASS_ENTRIES + 4)
+
+static int ahead(struct test *t)
+{
+    static uint32_t buf[AHEAD][5000];
+    struct banyan_request *rq[AHEAD];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+
+    o.schedule = "writeback";
+    for (int k = 0; k < AHEAD; k++) {
+        int root = k ? 1 + (k - 1) % (t->n - 1) : 0;
+
+        memset(buf[k], t->rank == root ? k + 1 : 0, sizeof buf[k]);
+        CHECK_OK(t, banyan_broadcast_init(buf[k], 5000, BANYAN_U32, root, t->comm, &o, &rq[k]));
+    }
+    CHECK_OK(t, banyan_allreduce(NULL, NULL, 0, BANYAN_U32, BANYAN_SUM, t->comm, &o));
+    for (int k = 0; k < AHEAD; k++) {
+        int root = k ? 1 + (k - 1) % (t->n - 1) : 0;
+
+        CHECK_OK(t, banyan_start(rq[k]));
+        if (t->rank != root)
+            CHECK_OK(t, banyan_wait(rq[k], -1));
+        else if (k == 0)
+            usleep(100000);
+    }
+    for (int k = 0; k < AHEAD; k++) {
+        CHECK_OK(t, banyan_wait(rq[k], -1));
+        CHECK(t, buf[k][4999] == 0x01010101u * (uint32_t)(k + 1), "operation %d", k);
+        CHECK_OK(t, banyan_request_free(rq[k]));
+    }
+    case_check_works(t, t->comm);
+    return 0;
+}
+
+/* All call the same but for one thing. arg: what. */
+static int roots_differ(struct test *t)
+{
+    static char in[1 << 19], out[1 << 22];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    size_t count = 20000;
+    int other = t->rank == t->n - 1, rc, root;
+
+    o.schedule = "writeback";
+    CHECK_OK(t, banyan_broadcast(in, count, BANYAN_F32, 1, t->comm, &o));
+    root = other && !strcmp(t->arg, "root") ? t->n - 1 : 0;
+    if (other && !strcmp(t->arg, "count"))
+        count--;
+    if (!strcmp(t->arg, "op"))
+        rc = banyan_reduce(in, out, count, BANYAN_F32, other ? BANYAN_MAX : BANYAN_SUM, root,
+                           t->comm, &o);
+    else if (other && !strcmp(t->arg, "collective"))
+        rc = banyan_gather(in, out, count, BANYAN_F32, root, t->comm, &o);
+    else
+        rc = banyan_broadcast(in, count, BANYAN_F32, root, t->comm, &o);
+    for (int i = 0; i < 20 && rc == 0; i++) /* who needed nothing of the other is told later */
+        rc = banyan_barrier(t->comm, NULL);
     CHECK(t, rc == -BANYAN_EMISMATCH, "%s: returned %d (%s)", t->arg, rc, banyan_strerror(rc));
     CHECK_HAS(t, banyan_last_error(), "rank");
     return 0;
@@ -235,5 +348,8 @@ const struct mp_case cases_writeback[] = {
     { "writeback_differs", writeback_differs, CASE_FAILS },
     { "exchange", exchange, 0 },
     { "exchange_differs", exchange_differs, CASE_FAILS },
+    { "race", race, 0 },
+    { "ahead", ahead, 0 },
+    { "roots_differ", roots_differ, CASE_FAILS },
     { NULL, NULL, 0 },
 };

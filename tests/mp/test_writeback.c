@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The write-back allreduce in jobs of 2 to 8 processes; with more ranks than CPUs, too. */
+/* The write-back allreduce and other passes in jobs of 2 to 8 processes; with more ranks than
+ * CPUs, too. */
 #include "tests/mp/table.h"
 
 static struct mp_row in_flight[] = {
@@ -41,3 +42,21 @@ static struct mp_row exchanges_differ[] = {
     { "exchange_differs", "shm", 3, "collective" },
 };
 MP_TABLE(writeback, exchanges_that_differ_are_told, exchanges_differ)
+
+static struct mp_row races[] = {
+    { "ahead", "shm", 5 },
+    { "ahead", "shm", 8 },
+    { "race", "shm", 2 },
+    { "race", "shm", 3 },
+    { "race", "shm", 5 },
+    { "race", "shm", 8, "", 120 },
+    { "race", "shm", 4, "", 0, { "BANYAN_TEST_SEED=random" } },
+};
+MP_TABLE(writeback, ranks_that_are_ahead_are_right, races)
+
+static struct mp_row rooted_differ[] = {
+    { "roots_differ", "shm", 2, "root" },       { "roots_differ", "shm", 4, "root" },
+    { "roots_differ", "shm", 3, "count" },      { "roots_differ", "shm", 2, "op" },
+    { "roots_differ", "shm", 3, "collective" },
+};
+MP_TABLE(writeback, rooted_ones_that_differ_are_told, rooted_differ)

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Blocks as passes (pass.h): broadcast, gather, scatter, allgather. Whoever gives a block
+ * copies a chunk of it into a slot of its own, once for all ranks that need the same one, and
+ * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
+ * told that they did; the latest of these tells the giver that it may go.
+ *
+ * Who lends its input puts nothing into slots: others take it from there. */
+#include "collectives/local/local.h"
+#include "collectives/writeback/pass.h"
+#include "transport/transport.h"
+
+#define CHUNK       (32u << 10)
+#define SLOTS_MAX   8u
+#define SHORT_BYTES (128u << 10)
+#define SHORT_CHUNK (16u << 10)
+#define LONG_BYTES  (1u << 20)
+#define LONG_CHUNK  (64u << 10) /* where several ranks wait for each other */
+#define AHEAD       3u          /* chunks that a rank gives before it takes */
+#define TILE        4096u       /* bytes that are read, then written: bny_touch() */
+#define RUN_MAX     (1u << 20)  /* bytes of lent blocks between two looks at anything else */
+
+int bny_blocks_gives(const struct bny_pass *p, int r)
+{
+    return p->root < 0 || (r == p->root) == p->from_root;
+}
+
+static int takes(const struct bny_pass *p, int r)
+{
+    return p->root < 0 || (r == p->root) != p->from_root;
+}
+
+/* Slots side by side for one chunk. */
+static size_t width(const struct bny_pass *p)
+{
+    return p->same ? 1 : (size_t)p->n - 1;
+}
+
+static size_t round_up(size_t x, size_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* All ranks' areas have the same shape, so all cut alike. */
+void bny_blocks_cut(struct bny_pass *p, size_t chunk)
+{
+    size_t room = p->shape->slice_bytes / width(p) & ~(size_t)63, bytes = p->count * p->esz;
+
+    if (!chunk && p->shape->lag && bytes <= SHORT_BYTES)
+        chunk = SHORT_CHUNK;
+    if (!chunk && p->shape->lag && p->n > 2 &&
+        bytes * (p->root < 0 ? (size_t)p->n : 1) >= LONG_BYTES)
+        chunk = LONG_CHUNK;
+    if (!chunk) /* with more ranks than CPUs each wait lets another one run */
+        chunk = p->shape->lag ? CHUNK : room / 2;
+    if (chunk > room)
+        chunk = room;
+    p->step = chunk / p->esz ? chunk / p->esz : 1;
+    p->share = p->count ? p->count : 1; /* no element: a chunk all the same */
+    if (p->step > p->share)
+        p->step = p->share;
+    p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
+    p->stride = round_up(p->step * p->esz, 64);
+    if (p->stride > room)
+        p->stride = room;
+    p->nslots = (uint32_t)(room / p->stride);
+    if (p->nslots > SLOTS_MAX)
+        p->nslots = SLOTS_MAX;
+    p->lag = 0;
+    p->tile_elems = 0; /* nothing is added */
+}
+
+void bny_blocks_begin(struct bny_pass *p)
+{
+    p->nin = 0;
+    if (!bny_blocks_gives(p, p->rank))
+        bny_pass_tell_met(p);
+    else if (p->lends)
+        bny_pass_tell_filled(p, 0, p->nchunks);
+}
+
+/* Where rank r has chunk c of its block for rank q. */
+static char *slot_of(const struct bny_pass *p, int r, uint32_t c, int q)
+{
+    size_t nth = p->same ? 0 : (size_t)(q < r ? q : q - 1);
+
+    return p->peers[r].slice + (c % p->nslots * width(p) + nth) * p->stride;
+}
+
+/* Elements of chunk c, from *at on in its block. */
+static size_t chunk_of(const struct bny_pass *p, uint32_t c, size_t *at)
+{
+    *at = p->step * c;
+    if (*at >= p->count)
+        return 0;
+    return p->count - *at < p->step ? p->count - *at : p->step;
+}
+
+/* Bytes of a giver's input before its block for rank q. */
+static size_t block_at(const struct bny_pass *p, int q)
+{
+    return p->same ? 0 : (size_t)q * p->count * p->esz;
+}
+
+static char *place_of(const struct bny_pass *p, int r)
+{
+    return p->out + (p->from_root ? 0 : (size_t)r * p->count * p->esz);
+}
+
+static int nth(const struct bny_pass *p, int i)
+{
+    return p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+}
+
+/* Our block for ourselves; a broadcast has none. */
+static void keep_own(const struct bny_pass *p, size_t at, size_t len)
+{
+    if (p->root < 0 || (p->rank == p->root && !(p->from_root && p->same)))
+        bny_local_copy(place_of(p, p->rank) + at, p->in + block_at(p, p->rank) + at, len);
+}
+
+/* ---- giving ---- */
+
+static int all_have_taken(struct bny_pass *p, uint32_t c)
+{
+    for (int i = 1; i < p->n; i++)
+        if (takes(p, nth(p, i)) && !bny_pass_has_added(p, nth(p, i), c))
+            return 0;
+    return 1;
+}
+
+static void give(struct bny_pass *p, uint32_t c)
+{
+    size_t at, len = chunk_of(p, c, &at) * p->esz;
+
+    at *= p->esz;
+    p->handed += len * (p->root < 0 || p->from_root ? (size_t)p->n - 1 : 1);
+    for (int i = 1; i < p->n && !p->lends; i++) {
+        int q = nth(p, i);
+
+        if (!takes(p, q))
+            continue;
+        bny_local_place(slot_of(p, p->rank, c, q), p->in + block_at(p, q) + at, len);
+        p->copied += len;
+        if (p->same)
+            break;
+    }
+    if (p->root < 0 || !takes(p, p->rank))
+        keep_own(p, at, len);
+    if (!p->lends)
+        bny_pass_tell_filled(p, c, c + 1);
+    p->nin = c + 1;
+}
+
+/* ---- taking ---- */
+
+/* Where all blocks for us have [at, at + len), from chunk c on. 0: not now. */
+static int find(struct bny_pass *p, uint32_t c, size_t at, size_t len)
+{
+    for (int i = 1; i < p->n; i++) {
+        int r = nth(p, i);
+        struct bny_pass_peer *peer = &p->peers[r];
+        char *unused;
+
+        if (!bny_blocks_gives(p, r))
+            continue;
+        peer->src = slot_of(p, r, c, p->rank);
+        if (peer->lends && len &&
+            p->borrow(p->ctx, r, block_at(p, p->rank) + at, len, &peer->src, &unused) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* A slot that only one rank reads changes hands faster if that one writes it, too. */
+static void place(char *to, char *slot, size_t len)
+{
+    for (size_t at = 0, n; at < len; at += n) {
+        n = len - at < TILE ? len - at : TILE;
+        bny_local_place(to + at, slot + at, n);
+        bny_touch(slot + at, n);
+    }
+}
+
+/* Chunks from c on that can be taken at once: one, or more where none is in a slot. */
+static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t *len)
+{
+    uint32_t next = c + 1;
+    size_t behind;
+
+    *len = chunk_of(p, c, at);
+    for (int r = 0; r < p->n; r++)
+        if (r != p->rank && bny_blocks_gives(p, r) && !p->peers[r].lends)
+            return next;
+    for (; next < p->nchunks && *len * p->esz < RUN_MAX &&
+           (!bny_blocks_gives(p, p->rank) || next < p->nin);
+         next++)
+        *len += chunk_of(p, next, &behind);
+    return next;
+}
+
+static int take(struct bny_pass *p, uint32_t c)
+{
+    size_t at, len;
+    uint32_t next;
+    int alone = p->n == 2 || !p->same || (p->root >= 0 && !p->from_root);
+
+    for (int i = 1; i < p->n; i++)
+        if (bny_blocks_gives(p, nth(p, i)) && !bny_pass_has_filled(p, nth(p, i), c))
+            return 0;
+    next = run_of(p, c, &at, &len);
+    at *= p->esz;
+    len *= p->esz;
+    if (!find(p, c, at, len))
+        return 0;
+    for (int i = 1; i < p->n; i++) {
+        int r = nth(p, i);
+        const struct bny_pass_peer *peer = &p->peers[r];
+
+        if (!bny_blocks_gives(p, r))
+            continue;
+        if (alone && !peer->lends)
+            place(place_of(p, r) + at, slot_of(p, r, c, p->rank), len);
+        else
+            bny_local_place(place_of(p, r) + at, peer->src, len);
+        p->copied += len;
+    }
+    if (!bny_blocks_gives(p, p->rank))
+        keep_own(p, at, len);
+    bny_pass_tell_added(p, next);
+    return 1;
+}
+
+/* ---- going on ---- */
+
+/* Who has a block of its own to give takes as it gives. */
+static int may_give(struct bny_pass *p)
+{
+    uint32_t c = p->nin;
+
+    return bny_blocks_gives(p, p->rank) && c < p->nchunks &&
+           (!takes(p, p->rank) || c <= p->nadded + AHEAD) &&
+           (p->lends || c < p->nslots || all_have_taken(p, c - p->nslots));
+}
+
+static int may_take(const struct bny_pass *p)
+{
+    return takes(p, p->rank) && p->nadded < p->nchunks &&
+           (!bny_blocks_gives(p, p->rank) || p->nin > p->nadded);
+}
+
+int bny_blocks_go(struct bny_pass *p)
+{
+    int moved = 0, again = !bny_pass_is_done(p);
+
+    while (again) {
+        again = 0;
+        if (may_give(p)) {
+            give(p, p->nin);
+            again = 1;
+        }
+        if (may_take(p))
+            again |= take(p, p->nadded);
+        moved |= again;
+    }
+    if (bny_pass_is_done(p) ||
+        (bny_blocks_gives(p, p->rank) &&
+         (p->nin < p->nchunks || !all_have_taken(p, p->nchunks - 1))) ||
+        (takes(p, p->rank) && p->nadded < p->nchunks))
+        return moved;
+    p->stage = p->nchunks;
+    return 1;
+}
+
+int bny_blocks_lacks(const struct bny_pass *p, int r)
+{
+    const struct bny_pass_peer *peer = &p->peers[r];
+    uint32_t before = p->nin < p->nchunks ? p->nslots - 1 : 0; /* that may be untaken */
+
+    if (takes(p, p->rank) && bny_blocks_gives(p, r) && p->nadded < p->nchunks &&
+        peer->filled <= p->nadded)
+        return 1;
+    return bny_blocks_gives(p, p->rank) && takes(p, r) && p->nin > before &&
+           peer->added < p->nin - before;
+}

@@ -20,13 +20,19 @@
  * partition key, flow label (another one for each queue pair, for switches that spread by it)
  * and packet numbers (random) are ours to say. iWARP has nothing but rdma_cm.
  *
+ * A rank that computes accepts nothing: its kernel does, and keeps the offer. So silence after
+ * TCP connected is waited out while the peer's kernel answers, over this device, however many
+ * others there are: what is given up stays in that kernel's queue, whose places are few.
+ *
  * Nothing that comes is trusted: an offer is checked, what it does not prove (join.c has the
  * proofs) opens nothing, and a connection that sends none is closed in time, at the latest when
- * others need its place. */
+ * others need its place. It is told to come again, and not before its offer was looked for:
+ * both ends may have been away for longer than any clock allows. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +49,10 @@
 #include "transport/verbs/lane.h"
 
 #define CONTEXTS_MAX  32
-#define RINGING_MAX   128   /* connections that have sent no offer yet */
+#define RINGING_MIN   128   /* connections that have sent no offer yet; or VB_HALF_MAX */
 #define RINGING_S     15.0  /* in which they must: who connects may compute then */
 #define UNANSWERED_MS 60000 /* what TCP may try, until an end counts as unreachable */
+#define WAITING_MS    10000 /* the same, of a connection whose answer is waited for */
 #define LOOKS_MAX     256   /* events that one call takes */
 #define PRIVATE_MAX   64
 #define REFUSED       8  /* status of a rejection, as rdma_cm's: nobody listens there */
@@ -220,6 +227,17 @@ static void call_free(struct call *c)
             break;
         }
     free(c);
+}
+
+/* While an answer is waited for the peer's kernel is asked whether it is there. */
+static void keep_asking(const struct call *c, int on)
+{
+    int idle_s = 5, every_s = 1, ms = on ? WAITING_MS : UNANSWERED_MS;
+
+    setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
 /* It is over before it was up. */
@@ -453,7 +471,8 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     }
     setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
     c->state = CALL_CONNECTS;
-    time_it(c, timeout_ms / 1e3);
+    /* half of it by chance: who found the queue full is not to come back with all others */
+    time_it(c, (timeout_ms + (int)randombytes_uniform((uint32_t)timeout_ms)) / 1e3);
     if (watch(c, EPOLLOUT) == 0)
         return 0;
     hang_up(c);
@@ -498,6 +517,7 @@ static int ask(struct rdma_cm_id *id, struct rdma_conn_param *p)
     if (send_offer(c, &o) != 0)
         return -1;
     c->state = CALL_WAITS;
+    keep_asking(c, 1);
     return watch(c, EPOLLIN | EPOLLRDHUP);
 }
 
@@ -530,6 +550,7 @@ static void answered(struct call *c)
         return;
     }
     c->state = CALL_UP;
+    keep_asking(c, 0);
     tell(c, RDMA_CM_EVENT_ESTABLISHED, 0, "");
 }
 
@@ -571,11 +592,57 @@ static __be16 get_src_port(struct rdma_cm_id *id)
     return htons(((struct call *)id)->addr.port);
 }
 
-/* The one that rings longest goes where there are too many: who is in earnest asks again. */
+/* A connection whose offer is not decided on: no, for this reason. */
+static void say_no(struct call *c, enum vb_refusal why)
+{
+    struct vb_offer o;
+    uint8_t byte = (uint8_t)why;
+
+    fill(c, OFFER_REFUSES, &byte, 1, &o);
+    send_offer(c, &o);
+}
+
+static void asked(struct call *c)
+{
+    if (!is_sound(&c->theirs) || c->theirs.kind != OFFER_ASKS) {
+        c->theirs.private_len = 0; /* told as a request that is not from a rank of this job */
+        c->theirs.ngids = 0;
+    }
+    time_it(c, 0);
+    c->state = CALL_ASKED;
+    watch(c, 0); /* its end is noticed by the answer */
+    tell(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "");
+}
+
+/* 1: it rings still. An asker that gave up has closed, and may be here in another call. */
+static int hear_ringing(struct call *c)
+{
+    struct pollfd p = { .fd = c->fd, .events = POLLRDHUP };
+    int rc = poll(&p, 1, 0) > 0 ? -1 : receive(c);
+
+    if (rc == 0)
+        return 1;
+    if (rc < 0)
+        call_free(c);
+    else
+        asked(c);
+    return 0;
+}
+
+/* One that rings has waited for long enough, if its offer is not here by now. */
+static void send_away(struct call *c)
+{
+    if (!hear_ringing(c))
+        return;
+    say_no(c, VB_BUSY);
+    call_free(c);
+}
+
+/* The one that rings longest goes where there are too many: it asks again. */
 static void make_room(struct desk *d)
 {
+    uint32_t n = 0, most = VB_HALF_MAX(d->t->tp.nranks);
     struct call *oldest = NULL;
-    int n = 0;
 
     for (struct call *c = d->calls; c; c = c->next)
         if (c->state == CALL_RINGS) {
@@ -583,20 +650,22 @@ static void make_room(struct desk *d)
             if (!oldest || c->deadline_ns < oldest->deadline_ns)
                 oldest = c;
         }
-    if (n >= RINGING_MAX)
-        call_free(oldest);
+    if (n >= (most < RINGING_MIN ? RINGING_MIN : most))
+        send_away(oldest);
 }
 
 /* No descriptor is left: whoever came is turned away, or it would be told of for ever. */
 static void turn_away(struct desk *d, int listener)
 {
+    struct call c = { .desk = d };
     struct bny_addr from;
-    int fd;
 
     close(d->spare);
-    fd = bny_net_accept(listener, &from);
-    if (fd >= 0)
-        close(fd);
+    c.fd = bny_net_accept(listener, &from);
+    if (c.fd >= 0) {
+        say_no(&c, VB_NO_DESCRIPTOR);
+        close(c.fd);
+    }
     d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     d->turned++;
     if ((d->turned & (d->turned - 1)) == 0)
@@ -629,18 +698,6 @@ static void rings(struct call *listener)
     time_it(c, RINGING_S);
     if (watch(c, EPOLLIN | EPOLLRDHUP) != 0)
         call_free(c);
-}
-
-static void asked(struct call *c)
-{
-    if (!is_sound(&c->theirs) || c->theirs.kind != OFFER_ASKS) {
-        c->theirs.private_len = 0; /* told as a request that is not from a rank of this job */
-        c->theirs.ngids = 0;
-    }
-    time_it(c, 0);
-    c->state = CALL_ASKED;
-    watch(c, 0); /* its end is noticed by the answer */
-    tell(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "");
 }
 
 static int reject(struct rdma_cm_id *id, const void *data, uint8_t len)
@@ -733,6 +790,14 @@ static int destroy_id(struct rdma_cm_id *id)
 
 /* ---- looking ---- */
 
+/* Nobody answered TCP for so long. */
+static void silent(struct call *c)
+{
+    fails(c, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT,
+          "it does not answer over TCP: a firewall, perhaps, or more connections wait for it "
+          "than its net.core.somaxconn allows");
+}
+
 /* The other end closed, or says what it should not. */
 static void cut(struct call *c)
 {
@@ -748,12 +813,10 @@ static void heard(struct call *c)
 {
     int rc = receive(c);
 
-    if (rc < 0 && c->state == CALL_RINGS)
-        call_free(c);
+    if (rc < 0 && errno == ETIMEDOUT)
+        silent(c);
     else if (rc < 0)
         cut(c);
-    else if (rc && c->state == CALL_RINGS)
-        asked(c);
     else if (rc)
         answered(c);
 }
@@ -763,8 +826,8 @@ static void look_at(struct call *c, uint32_t events)
     switch (c->state) {
     case CALL_LISTENS: rings(c); break;
     case CALL_CONNECTS: connected(c); break;
-    case CALL_WAITS:
-    case CALL_RINGS: heard(c); break;
+    case CALL_WAITS: heard(c); break;
+    case CALL_RINGS: hear_ringing(c); break;
     case CALL_ASKED: /* only EPOLLERR and EPOLLHUP are told: its answer will fail */
         epoll_ctl(c->desk->ch.fd, EPOLL_CTL_DEL, c->fd, NULL);
         break;
@@ -774,6 +837,17 @@ static void look_at(struct call *c, uint32_t events)
     }
 }
 
+/* TCP did not connect in time, unless it did and that was not looked at. */
+static void end_connecting(struct call *c)
+{
+    struct pollfd p = { .fd = c->fd, .events = POLLOUT };
+
+    if (poll(&p, 1, 0) > 0)
+        connected(c);
+    else
+        silent(c);
+}
+
 static void look_at_clock(struct desk *d)
 {
     for (struct call *c = d->calls, *next; c && d->timed; c = next) {
@@ -781,10 +855,9 @@ static void look_at_clock(struct desk *d)
         if (!c->deadline_ns || !bny_deadline_passed(c->deadline_ns))
             continue;
         if (c->state == CALL_RINGS)
-            call_free(c);
+            send_away(c);
         else
-            fails(c, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT,
-                  "it does not answer over TCP (a firewall, perhaps)");
+            end_connecting(c);
     }
 }
 

@@ -14,7 +14,7 @@
  * silence after a request was sent is no failure, nor is what became of an attempt while we
  * were away ourselves: who waits is bounded by the operation's deadline, and a peer that dies
  * closes what it has. Networks that do not carry the request are failures: the kernel gives up
- * after about a minute. */
+ * after about a minute, and so do we where it is TCP that does not connect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -167,9 +167,25 @@ void bny_verbs_ask(struct vb_ep *e)
 
 static void resolved_addr(struct vb_lane *c)
 {
+    c->e->unheard = 0;
     step(c->e, VB_ROUTE);
     if (bny_verbs_resolve_route(c, RESOLVE_MS) != 0)
         ask_failed(c, strerror(errno));
+}
+
+/* The way there, or the connection, did not come about. */
+static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int status)
+{
+    struct vb_ep *e = c->e;
+    int by_tcp = c->t->how == VB_HOW_QP;
+
+    if (by_tcp && status == -ETIMEDOUT && !e->conn && !e->unheard) {
+        e->unheard = 1;
+        e->deadline_ns = bny_deadline_in(VB_SILENCE_S);
+    }
+    if (!by_tcp || type != RDMA_CM_EVENT_UNREACHABLE) /* a connection that stood says little */
+        e->patient = 0;
+    ask_failed(c, c->t->fn->rdma_event_str(type));
 }
 
 static void resolved_route(struct vb_lane *c)
@@ -223,6 +239,7 @@ static void say_hello(struct vb_lane *c)
 
     fill_hello(c, c->e->conn ? c->e->conn : c, BNY_PROOF_ASKER, &h);
     c->e->state = VB_HELLO;
+    c->e->attempt_ns = bny_deadline_in(ATTEMPT_S); /* it may have been silent for long */
     if (bny_verbs_post_hello(c, &h) != 0)
         ask_failed(c, "the hello is not sent");
 }
@@ -236,7 +253,7 @@ static void busy_there(struct vb_lane *c)
 
     bny_verbs_conn_close(c);
     e->busy++;
-    e->patient = 0;
+    e->patient = e->unheard = 0;
     if (!e->conn) /* a queue pair to be replaced has its own, BANYAN_VERBS_REPLACE */
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     if (e->state != VB_DRAINING)
@@ -343,6 +360,8 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         busy_there(c);
     else if (why == VB_NOT_NOW)
         ask_failed(c, "it is not ready there");
+    else if (why == VB_NO_DESCRIPTOR)
+        ask_failed(c, "it has no descriptor left: ulimit -n 65536 there");
     else if (why == VB_OTHER_VERSION)
         bny_verbs_down(e,
                        "runs another version of banyan, which connects otherwise (ours: wire "
@@ -560,10 +579,9 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
                            "is not reached over device %s any more: %s; see that the ports of "
                            "both ends are up",
                            c->rail->at, t->fn->rdma_event_str(ev->type));
-        else if (c->active) {
-            c->e->patient = 0;
-            ask_failed(c, t->fn->rdma_event_str(ev->type));
-        } else
+        else if (c->active)
+            unreached(c, ev->type, ev->status);
+        else
             bny_verbs_conn_close(c);
         break;
     case RDMA_CM_EVENT_REJECTED:
@@ -629,6 +647,12 @@ static int waits_out(struct vb_ep *e)
     return 1;
 }
 
+/* The request is at the peer's kernel, which answers TCP: no other device does better. */
+static int is_kept(const struct vb_ep *e)
+{
+    return ((struct vb_tp *)e->ep.tp)->how == VB_HOW_QP && e->state == VB_ASKING && !e->conn;
+}
+
 /* One lane in the making, or one whose queue pair is being replaced. */
 static void advance(struct vb_ep *e)
 {
@@ -652,7 +676,7 @@ static void advance(struct vb_ep *e)
         bny_verbs_down(
             e, "does not come to terms with device %s within %.0f s; is it still alive?",
             bny_verbs_rail_next(e)->at, VB_JOIN_S);
-    else if (e->trial && bny_deadline_passed(e->attempt_ns) &&
+    else if (e->trial && bny_deadline_passed(e->attempt_ns) && !is_kept(e) &&
              bny_verbs_rail_others(e, e->trial->rail))
         ask_failed(e->trial, "no answer");
     else if ((e->conn || e->lane) && (e->state == VB_IDLE || e->state == VB_YIELDED) &&

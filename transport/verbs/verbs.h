@@ -98,6 +98,9 @@
 #define VB_INLINE  220u /* asked for; what the device gives is read back */
 /* A network that does not carry a first connection by then: the peer is down. */
 #define VB_JOIN_S 15.0
+/* The same where its kernel does not answer TCP: that happens also while it computes, where
+ * more come to it than it keeps. */
+#define VB_SILENCE_S 60.0
 /* Incoming connections that have not proven themselves, of a rank among so many: each takes
  * locked memory (VB_PEER_BYTES). Who comes on top is told to ask again. */
 #define VB_HALF_MAX(ranks) ((ranks) < 64 ? 64u : (ranks) > 256 ? 256u : (uint32_t)(ranks))
@@ -309,6 +312,7 @@ struct vb_ep {
     uint64_t deadline_ns, again_ns;
     uint32_t busy;   /* times in a row that the peer was busy */
     int patient;     /* the deadline passed in silence, which is waited out */
+    int unheard;     /* the deadline is that of silence over TCP */
     char broke[300]; /* why the queue pair is being replaced */
     int claimed;     /* connect() was called */
     struct vb_windows windows;
@@ -467,7 +471,8 @@ enum vb_refusal {
     VB_GIVEN_UP /* it will not talk to us again */,
     VB_OTHER_VERSION,
     VB_NOT_NOW /* or not over this rail */,
-    VB_BUSY /* too many ask at once: ask again, later each time */
+    VB_BUSY /* too many ask at once: ask again, later each time */,
+    VB_NO_DESCRIPTOR
 };
 
 /* ep.c */

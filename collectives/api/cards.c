@@ -10,6 +10,37 @@
 #include "collectives/api/job.h"
 #include "collectives/plan/topology.h"
 
+/* Where each word of the settings' line comes from. */
+static const struct {
+    const char *word, *set;
+} origins[] = {
+    { "transport=", "BANYAN_TRANSPORT or config.transport" },
+    { "schedule=", "BANYAN_SCHEDULE or config.schedule" },
+    { "topology=", "BANYAN_TOPO or config.topology" },
+    { "codec=", "BANYAN_CODEC or config.codec" },
+    { "chunk=", "BANYAN_CHUNK or config.chunk_bytes" },
+    { "deterministic=", "BANYAN_DETERMINISTIC or config.deterministic" },
+    { "crc=", "BANYAN_CODEC_CRC" },
+    { "force=", "BANYAN_CODEC_FORCE" },
+    { "link=", "BANYAN_LINK_GBPS" },
+    { "integrity=", "BANYAN_TCP_INTEGRITY" },
+    { "verbs_memory=", "BANYAN_VERBS_MEMORY" },
+};
+
+/* What to set alike where these two lines differ first. */
+static const char *origin(const char *a, const char *b)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < BNY_SETTINGS_MAX && a[i] && a[i] == b[i]; i++)
+        if (a[i] == ' ')
+            at = i + 1;
+    for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++)
+        if (!strncmp(a + at, origins[i].word, strlen(origins[i].word)))
+            return origins[i].set;
+    return "the BANYAN_* variables and the config";
+}
+
 /* The first card is kept beside the one that is read. */
 static int check_all(struct bny_deck *deck, struct bny_card *first)
 {
@@ -27,9 +58,9 @@ static int check_all(struct bny_deck *deck, struct bny_card *first)
         if (strncmp(c->settings, first->settings, sizeof c->settings) != 0)
             return bny_fail(
                 BANYAN_ECONFIG,
-                "settings differ: rank 0 has \"%.240s\", rank %d has \"%.240s\"; set the "
-                "BANYAN_* variables and the config alike on all ranks",
-                first->settings, r, c->settings);
+                "settings differ: set %s alike on all ranks; rank %d has \"%.240s\", rank 0 "
+                "has \"%.240s\"",
+                origin(first->settings, c->settings), r, c->settings, first->settings);
     }
     return 0;
 }

@@ -195,6 +195,12 @@ one_of_two() {
 # One receive queue for all peers, with two queue pairs to each: collectives, then streams with queue pairs that break.
 shared_queue() { BANYAN_VERBS_SRQ=1 BANYAN_VERBS_QPS=2 limit=120 cases 4 sweep brief=1 && program verbs_srq; }
 
+# Ranks that would have slots of different sizes end in init.
+other_slots() {
+    says 'set BANYAN_VERBS_MEMORY alike on all ranks; rank 1 has' \
+        job 2 bash -c '[ $BANYAN_RANK = 0 ] || export BANYAN_VERBS_MEMORY=1M; exec "$@"' - "$rank" sweep env 0 1 brief=1
+}
+
 # How long connections took, as the library says at level info. The slowest is printed.
 set_up() { # RANKS MILLISECONDS
     local slowest
@@ -211,6 +217,13 @@ for ((round = 0; round < repeat; round++)); do
     side "random calls, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
     BANYAN_TOPO=ring:4 side "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
     side "every codec, 2 ranks" 80 cases 2 every_codec
+    # the slots, and the queues, of jobs of a thousand ranks
+    BANYAN_VERBS_MEMORY=64K side "all collectives with few slots, 4 ranks" 120 cases 4 sweep brief=1
+    BANYAN_VERBS_MEMORY=64K side "random calls with few slots, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
+    BANYAN_VERBS_MEMORY=64K BANYAN_TOPO=ring:4 side "forests and codecs with few slots, 4 ranks" 90 cases 4 matrix
+    BANYAN_VERBS_MEMORY=64K side "every codec with few slots, 2 ranks" 80 cases 2 every_codec
+    BANYAN_VERBS_MEMORY=64K side "in order of arrival with few slots, 3 ranks" 120 cases 3 arrival
+    side "slots of two sizes" 60 other_slots
     side "encoders write into registered memory" 80 cases 2 no_copies
     side "nothing is copied from registered memory" 80 cases 2 zero_copy
     BANYAN_IB_CACHE=uffd side "nothing is copied from memory that is cached" 80 cases 2 zero_copy_cached

@@ -380,7 +380,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
         return rc;
     if (c->rail->shared.srq) /* whoever asked us sends a hello, and nothing more before we
                                 answer: join.c */
-        return bny_verbs_srq_share(c, c->active ? VB_RECVS + 1 : 1);
+        return bny_verbs_srq_share(c, c->active ? t->depth.recvs + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c),
                             .length = sizeof(struct vb_hello),
                             .lkey = c->mr_page->lkey };

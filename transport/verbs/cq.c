@@ -217,9 +217,10 @@ void bny_verbs_cqs_disarm(struct vb_tp *t)
 /* ---- making and ending ---- */
 
 /* One peer that keeps to nothing may take all that a shared receive queue has. */
-static uint32_t beyond_shares(const struct vb_rail *rail, uint32_t places)
+static uint32_t beyond_shares(const struct vb_tp *t, const struct vb_rail *rail,
+                              uint32_t places)
 {
-    uint32_t shares = places * (VB_RECVS + 1);
+    uint32_t shares = places * (t->depth.recvs + 1);
 
     return rail->shared.n > shares ? rail->shared.n - shares : 0;
 }
@@ -242,7 +243,7 @@ static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t plac
     while (room < 2 * places)
         room *= 2;
     if (rail->shared.srq)
-        entries += beyond_shares(rail, places);
+        entries += beyond_shares(t, rail, places);
     if (q)
         q->lanes = calloc(room, sizeof(struct vb_lane *));
     if (!q || !q->lanes) {
@@ -267,7 +268,7 @@ static uint32_t places_for(const struct vb_tp *t, const struct vb_rail *rail)
 {
     uint64_t lanes = (uint64_t)(t->tp.nranks - 1) * t->blob.qps + CQ_SPARE;
     uint32_t shared = rail->shared.srq ? rail->shared.n : 0, fit;
-    uint32_t each = most_of(t) - (shared ? VB_RECVS + 1 : 0);
+    uint32_t each = most_of(t) - (shared ? t->depth.recvs + 1 : 0);
     struct ibv_device_attr attr;
 
     if (lanes > CQ_PLACES)
@@ -301,7 +302,7 @@ int bny_verbs_cq_join(struct vb_lane *c)
 
 uint32_t bny_verbs_cq_least(const struct vb_lane *c)
 {
-    uint32_t shared = c->rail->shared.srq ? beyond_shares(c->rail, 1) : 0;
+    uint32_t shared = c->rail->shared.srq ? beyond_shares(c->t, c->rail, 1) : 0;
 
     return most_of(c->t) + shared;
 }

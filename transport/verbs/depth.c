@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How deep queues are: as deep as is good, or what the devices of a rank allow. A receiver must
+/* How deep queues are: as deep as the slots that there are need (slab.c), which are fewer in
+ * larger jobs, or what the devices of a rank allow. A receiver must
  * have a request for all that its peer may send before it looks. So a rank whose queues are
  * short says in its hello how many messages may be under way to it (eager_most), and tells when
  * it has taken some (VB_IMM_TAKEN); the slots themselves are as many as ever, for messages that
@@ -29,14 +30,15 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t requests)
+uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t eager,
+                            uint32_t requests)
 {
-    uint32_t sq, rq, lag;
+    uint32_t sends = VB_SENDS_OF(eager), recvs = VB_RECVS_OF(eager), sq, rq, lag;
 
     d->sges = l->sge < 2 ? 1 : 2;
     d->requests = d->sges < 2 ? 3 : requests;
-    sq = least(d->requests * VB_SENDS + 1, l->wr);
-    rq = l->shared ? VB_RECVS + 1 : least(VB_RECVS + 1, l->wr);
+    sq = least(d->requests * sends + 1, l->wr);
+    rq = l->shared ? recvs + 1 : least(recvs + 1, l->wr);
     if ((uint64_t)sq + rq > l->cqe) {
         rq = l->shared ? rq : least(rq, l->cqe / 2);
         sq = l->cqe > rq ? least(sq, l->cqe - rq) : 0;
@@ -52,7 +54,7 @@ uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint3
     d->spare = least(32, d->sends - 1 - VB_BULK_SLOTS - d->signal_every);
     d->recv_batch = d->recvs < SHALLOW ? 4 : VB_RECV_BATCH;
     lag = OTHER_RECVS + d->recv_batch - 1;
-    d->eager = VB_EAGER_SLOTS;
+    d->eager = eager;
     while (d->eager + lag > d->recvs)
         d->eager /= 2;
     return 0;
@@ -86,7 +88,7 @@ int bny_verbs_depth(struct vb_tp *t)
     uint32_t need;
 
     read_limits(t, &l, &device);
-    need = bny_verbs_depth_of(&t->depth, &l, t->notify || t->apart ? 2 : 1);
+    need = bny_verbs_depth_of(&t->depth, &l, t->slab.eager, t->notify || t->apart ? 2 : 1);
     if (need && l.wr < need)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: device %s: a queue pair needs room for %u requests, the "
@@ -99,14 +101,17 @@ int bny_verbs_depth(struct vb_tp *t)
                         "device has %u (max_cqe of ibv_devinfo -v): use another device "
                         "(BANYAN_IFNAME), %sor BANYAN_TRANSPORT=tcp",
                         t->tp.rank, device,
-                        l.shared ? LEAST_SENDS * t->depth.requests + VB_RECVS + 2 : 2 * need,
+                        l.shared
+                            ? LEAST_SENDS * t->depth.requests + VB_RECVS_OF(t->slab.eager) + 2
+                            : 2 * need,
                         l.cqe, l.shared ? "unset BANYAN_VERBS_SRQ, " : "");
-    if (t->depth.sends < VB_SENDS || t->depth.eager < VB_EAGER_SLOTS || t->depth.sges < 2)
+    if (t->depth.sends < VB_SENDS_OF(t->slab.eager) || t->depth.eager < t->slab.eager ||
+        t->depth.sges < 2)
         bny_info("verbs: by the limits of device %s (max_qp_wr %u, max_cqe %u, max_sge %u) %u "
                  "requests are under way to a peer and %u short messages from it, not %u and "
                  "%u, and a message with payload of yours is %u requests",
-                 device, l.wr, l.cqe, l.sge, t->depth.sends, t->depth.eager, VB_SENDS,
-                 VB_EAGER_SLOTS, t->depth.sges < 2 ? 3 : t->depth.requests);
-    t->depth.eager = least(t->depth.eager, t->slab.eager);
+                 device, l.wr, l.cqe, l.sge, t->depth.sends, t->depth.eager,
+                 VB_SENDS_OF(t->slab.eager), t->slab.eager,
+                 t->depth.sges < 2 ? 3 : t->depth.requests);
     return 0;
 }

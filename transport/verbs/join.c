@@ -449,7 +449,7 @@ static int answer_hello(struct vb_lane *c)
         bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
     fill_hello(c, e->conn ? e->conn : c, BNY_PROOF_OPENER, &mine);
     /* from here on it may send all that it has credits for */
-    if ((c->share && bny_verbs_srq_share(c, VB_RECVS + 1) != 0) ||
+    if ((c->share && bny_verbs_srq_share(c, c->t->depth.recvs + 1) != 0) ||
         bny_verbs_post_hello(c, &mine) != 0) {
         bny_verbs_conn_close(c);
         return 0;

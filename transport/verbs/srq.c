@@ -14,7 +14,7 @@
  * message: at its end at most one is neither in the queue nor told of, that of the message that
  * just came. The standard has it flushed; a device that forgets it costs one entry. So one more
  * is posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has
- * some more beyond what credits allow (VB_RECVS): a device that forgets starves nobody for
+ * some more beyond what credits allow (depth.c): a device that forgets starves nobody for
  * hundreds of breaks.
  *
  * A queue pair that broke flushes nothing here, which otherwise tells that nothing more comes.
@@ -39,7 +39,7 @@ static int open_one(struct vb_tp *t, struct vb_rail *rail)
     unsigned lanes = (unsigned)t->nrails * t->blob.qps < VB_LANES
                          ? (unsigned)t->nrails * t->blob.qps
                          : VB_LANES;
-    unsigned long long n = VB_SRQ_ENTRIES((unsigned)t->tp.nranks, lanes);
+    unsigned long long n = VB_SRQ_ENTRIES((unsigned)t->tp.nranks, lanes, t->depth.recvs);
     struct vb_srq *s = &rail->shared;
     struct ibv_srq_init_attr init = { .attr = { .max_wr = (uint32_t)n, .max_sge = 1 } };
     struct ibv_device_attr attr;

@@ -83,15 +83,18 @@
 /* Shortest payload that goes over other lanes, and about the shortest stripe. */
 #define VB_STRIPE_MIN 65536u
 #define VB_ZCOPY_MIN  4097u /* from here on registered memory is sent as it is */
-/* Receive requests posted: all credits, their returns, a farewell, and a batch. */
-#define VB_RECVS      320u
-#define VB_RECV_BATCH 16u
-#define VB_SENDS      512u         /* send requests that may be under way; power of two */
-#define VB_SHAPES     4u           /* headers that both ends remember */
-#define VB_WR_RECV    (1ull << 63) /* wr_id: of receive requests, with the note */
-#define VB_WR_HELLO   (1ull << 62)
-#define VB_LONG_MAX   (1u << 30)
-#define VB_LONGS      8u /* they fit into the spare requests: conn_close() */
+/* Receive requests posted, at most: all credits, their returns, a farewell, and a batch; and
+ * those of ranks with so many eager slots, which shrink in larger jobs (slab.h). */
+#define VB_RECVS           320u
+#define VB_RECVS_OF(eager) ((eager) + 64u)
+#define VB_RECV_BATCH      16u
+#define VB_SENDS           512u /* send requests that may be under way, at most; power of two */
+#define VB_SENDS_OF(eager) ((eager) < 32u ? 64u : 2u * (eager))
+#define VB_SHAPES          4u           /* headers that both ends remember */
+#define VB_WR_RECV         (1ull << 63) /* wr_id: of receive requests, with the note */
+#define VB_WR_HELLO        (1ull << 62)
+#define VB_LONG_MAX        (1u << 30)
+#define VB_LONGS           8u /* they fit into the spare requests: conn_close() */
 /* with what was reserved, and committed behind them; power of two */
 #define VB_WAITING (VB_LONGS + VB_BULK_SLOTS)
 #define VB_GIDS    8    /* of a port that its peers are told, at most */
@@ -107,9 +110,10 @@
 /* Requests that the kernel keeps for us while we compute: of every peer one. */
 #define VB_BACKLOG(ranks) ((ranks) < 64 ? 64 : (ranks))
 #define VB_SRQ_SPARE      256u /* of a shared receive queue: srq.c */
-/* its entries; each has as much memory as a hello. lanes: of each rank, at most */
-#define VB_SRQ_ENTRIES(ranks, lanes)                                                           \
-    (((ranks)-1ull) * (lanes) * (VB_RECVS + 1) + VB_HALF_MAX(ranks) + VB_SRQ_SPARE)
+/* its entries; each has as much memory as a hello. lanes: of each rank, at most; recvs: of a
+ * queue pair */
+#define VB_SRQ_ENTRIES(ranks, lanes, recvs)                                                    \
+    (((ranks)-1ull) * (lanes) * ((recvs) + 1) + VB_HALF_MAX(ranks) + VB_SRQ_SPARE)
 
 /* Adaptive routing. Switches that choose a way for each packet spread plain writes only: those
  * with an immediate keep their order. So where that may be, a long write goes without, and an
@@ -345,7 +349,7 @@ struct vb_limits {
     uint32_t wr, cqe, sge;
     int shared; /* receive requests are in a queue of all queue pairs */
 };
-/* Queues of a rank: how deep they are, VB_SENDS, VB_RECVS and VB_EAGER_SLOTS at most. */
+/* Queues of a rank: how deep they are. */
 struct vb_depth {
     uint32_t sends;        /* records under way on a lane */
     uint32_t spare;        /* of them, kept for credits and farewells */
@@ -419,9 +423,10 @@ int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NE
                         int most);
 
 /* depth.c */
-/* The depth within these limits, where a record needs so many requests. 0; or the room for
- * requests that a queue pair needs at least. Pure. */
-uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t requests);
+/* The depth within these limits for so many eager slots, where a record needs so many requests.
+ * 0; or the room for requests that a queue pair needs at least. Pure. */
+uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint32_t eager,
+                            uint32_t requests);
 int bny_verbs_depth(struct vb_tp *t); /* sets t->depth. 0, or an error */
 
 /* device.c */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Links, and how long a segment takes. A segment takes its share of each link on its way when
- * it is sent: it begins on a link when its first byte is there and the link is free, and bytes
- * follow each other through (cut-through). Without a graph a host has one port of each
- * direction, and what joins the ports is never busy. */
+/* Links, and how long a segment takes. Links serve segments in the order in which their first
+ * bytes come to them: one begins when it is there and the link is free, and its bytes follow
+ * each other through (cut-through). So it takes its share of a link when it comes there, and
+ * not when it is sent: who waits for a port keeps nobody from the links behind it. Without a
+ * graph a host has one port of each direction, and what joins the ports is never busy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,22 +86,61 @@ static int way(int from, int to, struct link **out, int max)
     return n;
 }
 
-uint64_t sim_net_send(int from, int to, size_t bytes)
+/* ---- segments on their way ---- */
+
+struct segment {
+    void (*fn)(void *a, uint64_t b);
+    void *a;
+    uint64_t b, tail_ns; /* tail: when its last byte is at the link */
+    size_t bytes;
+    int n, at;
+    struct link *on[];
+};
+
+static void comes(void *a, uint64_t b);
+
+/* Its first byte is at its next link. */
+static void passes(struct segment *s, uint64_t head_ns)
+{
+    struct link *l = s->on[s->at++];
+    uint64_t begin = head_ns > l->free_ns ? head_ns : l->free_ns,
+             end = begin + (uint64_t)((double)s->bytes * l->ns_per_byte);
+
+    l->free_ns = end;
+    end = end > s->tail_ns ? end : s->tail_ns; /* no byte leaves before it came */
+    s->tail_ns = end + l->latency_ns;
+    if (s->at < s->n) {
+        sim_at(begin + l->latency_ns, comes, s, 0);
+        return;
+    }
+    sim_at(s->tail_ns, s->fn, s->a, s->b);
+    free(s);
+}
+
+static void comes(void *a, uint64_t b)
+{
+    (void)b;
+    passes(a, sim_now);
+}
+
+void sim_net_send(int from, int to, size_t bytes, void (*fn)(void *a, uint64_t b), void *a,
+                  uint64_t b)
 {
     struct link *on[64];
     int n = way(from, to, on, 64);
-    uint64_t head = sim_time(), tail = head;
+    struct segment *s = malloc(sizeof *s + (size_t)n * sizeof on[0]);
 
-    for (int i = 0; i < n; i++) {
-        uint64_t begin = head > on[i]->free_ns ? head : on[i]->free_ns, end;
-
-        end = begin + (uint64_t)((double)bytes * on[i]->ns_per_byte);
-        end = end > tail ? end : tail; /* no byte leaves before it came */
-        on[i]->free_ns = end;
-        head = begin + on[i]->latency_ns;
-        tail = end + on[i]->latency_ns;
+    if (!s)
+        abort();
+    *s = (struct segment){ .fn = fn, .a = a, .b = b, .bytes = bytes, .n = n };
+    memcpy(s->on, on, (size_t)n * sizeof on[0]);
+    s->tail_ns = sim_time();
+    if (n > 0) {
+        passes(s, s->tail_ns);
+        return;
     }
-    return tail;
+    sim_at(s->tail_ns, fn, a, b); /* no way is known: as if it took no time */
+    free(s);
 }
 
 uint64_t sim_net_latency(int from, int to)

@@ -83,10 +83,10 @@ void sim_mix(uint64_t x); /* into the hash */
 /* The network: link_Bps, latency_ns of each host's port; or a graph, where text is one. 0 or -1
  * after a message. */
 int sim_net_open(int nhosts, double link_Bps, uint64_t latency_ns, const char *graph);
-/* When a segment that leaves now has arrived at the other host; it takes its share of the
- * links.
- */
-uint64_t sim_net_send(int from, int to, size_t bytes);
+/* A segment leaves now; fn(a, b) is called when all of it has arrived at the other host. Those
+ * of two hosts arrive in order. */
+void sim_net_send(int from, int to, size_t bytes, void (*fn)(void *a, uint64_t b), void *a,
+                  uint64_t b);
 uint64_t sim_net_latency(int from, int to); /* of something tiny, without taking a share */
 /* Nothing passes from one to the other. */
 void sim_net_cut(int from, int to, int is_cut);

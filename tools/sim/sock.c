@@ -58,7 +58,7 @@ struct sock {
     int tries;
     struct queue rx, tx, flight;
     size_t unread, queued, inflight, outq; /* outq: taken from the program, not acknowledged */
-    uint64_t numbers, last_arrival_ns, acked, last_ack_ns;
+    uint64_t numbers, acked, last_ack_ns;
     int wants_space, closing, fin_sent, fin_got, retrying, backoff;
     int keepalive, idle_s, every_s, times;
     unsigned user_timeout_ms;
@@ -269,9 +269,7 @@ static void send_reset(struct sock *s)
     peer->peer = NULL;
     s->peer = NULL;
     if (!out_is_cut(s))
-        sim_at((s->last_arrival_ns > sim_now ? s->last_arrival_ns : sim_now) +
-                   sim_net_latency(s->host, s->to_host),
-               reset_arrives, peer, 0);
+        sim_net_send(s->host, s->to_host, FRAME_BYTES, reset_arrives, peer, 0);
     else if (peer->keepalive && peer->idle_s)
         sim_at(sim_now + (uint64_t)peer->idle_s * SIM_S, keeps_alive, peer, 0);
 }
@@ -402,7 +400,6 @@ static void pump(struct sock *s)
     }
     while (s->tx.first) {
         struct segment *seg = s->tx.first;
-        uint64_t at;
 
         if (s->peer->unread + s->inflight + seg->len > RCVBUF && s->peer->unread + s->inflight)
             return; /* no window */
@@ -412,17 +409,13 @@ static void pump(struct sock *s)
         }
         shift(&s->tx);
         s->queued -= seg->len;
-        at = sim_net_send(s->host, s->to_host, on_wire(seg->len));
-        s->last_arrival_ns = at > s->last_arrival_ns ? at : s->last_arrival_ns;
         push(&s->flight, seg);
         s->inflight += seg->len;
-        sim_at(s->last_arrival_ns, arrives, s, seg->number);
+        sim_net_send(s->host, s->to_host, on_wire(seg->len), arrives, s, seg->number);
     }
     if (s->closing && !s->fin_sent) {
-        uint64_t at = sim_time() + sim_net_latency(s->host, s->to_host);
-
         s->fin_sent = 1;
-        sim_at(at > s->last_arrival_ns ? at : s->last_arrival_ns, fin_arrives, s, 0);
+        sim_net_send(s->host, s->to_host, FRAME_BYTES, fin_arrives, s, 0);
     }
 }
 

@@ -28,7 +28,7 @@ struct topo_opts {
         TOPO_REDUCE
     } collective; /* --collective */
     int root, trees, height, slots, seconds;
-    int lockstep, joint;
+    int lockstep, joint, tcp;
     int json;
     uint64_t bytes, chunk;
     int nargs; /* words that are no options */

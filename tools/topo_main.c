@@ -34,7 +34,8 @@ enum {
     OPT_CORES = 'E',
     OPT_LATENCY = 'U',
     OPT_FORCE = 'X',
-    OPT_BURST = 'Q'
+    OPT_BURST = 'Q',
+    OPT_TCP = 'N'
 };
 
 /* The letter is the option's name in topo_command.options; upper case ones have no short form.
@@ -62,6 +63,8 @@ static const struct {
     { { "seconds", required_argument, NULL, OPT_SECONDS },
       "N  soft limit on the time to compute" },
     { { "lockstep", no_argument, NULL, OPT_LOCKSTEP }, "steps wait for each other" },
+    { { "tcp", no_argument, NULL, OPT_TCP },
+      "as over TCP: its headers, one way for each pair of hosts, links serve as it comes" },
     { { "joint", no_argument, NULL, OPT_JOINT },
       "roots where they serve best, both phases at once" },
     { { "ranks", required_argument, NULL, OPT_RANKS },
@@ -196,6 +199,7 @@ static int take(struct topo_opts *o, int c, const char *arg)
                    ? bad("--chunk wants a size such as 64K, got ", arg)
                    : 0;
     case OPT_LOCKSTEP: o->lockstep = 1; return 0;
+    case OPT_TCP: o->tcp = 1; return 0;
     case OPT_JOINT: o->joint = 1; return 0;
     case OPT_JSON: o->json = 1; return 0;
     default: return take_predict(&o->predict, c, arg);

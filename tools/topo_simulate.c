@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* banyan_topo simulate: what a schedule takes on a graph (topo/simulate.h), beside what the cut
  * bound allows. The forest's own routes are taken, or for schedules that know no graph the
- * shortest ones; links serve earlier steps first. */
+ * shortest ones; links serve earlier steps first. --tcp: as sockets have it, and banyan_sim:
+ * switches choose the way of each pair, by hash where there are several, links serve what comes
+ * first, and each 1448 bytes have the headers of a frame. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +12,11 @@
 #include "banyan/banyan.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
+#include "topo/route.h"
 #include "topo/simulate.h"
 
-#define CHUNKS_MAX 4000000 /* in one simulation: some seconds */
+#define CHUNKS_MAX 4000000         /* in one simulation: some seconds */
+#define TCP_HEADER (1526.0 / 1448) /* of Ethernet, IPv4 and TCP, with a preamble and a gap */
 
 static unsigned phases_of(const struct topo_opts *o)
 {
@@ -66,7 +70,14 @@ static int simulate(struct bny_sim_result *r, const struct bny_graph *g,
                               .chunks = chunks_of(f, o),
                               .slots = o->slots,
                               .order = BNY_SIM_PRIORITY };
+    struct bny_grid grid;
 
+    if (o->tcp) {
+        s.order = BNY_SIM_FIFO;
+        s.routing = bny_grid_of(&grid, g) ? BNY_ROUTE_DIMENSIONS : BNY_ROUTE_ECMP;
+        s.seed = 1; /* banyan_sim's */
+        s.header = TCP_HEADER;
+    }
     return bny_sim_forest(r, g, f, phases_of(o), &s);
 }
 
@@ -196,7 +207,7 @@ static int run(const struct topo_opts *o)
 
 const struct topo_command topo_simulate = {
     .name = "simulate",
-    .options = "tscrbkHCSnLoJ",
+    .options = "tscrbkHCSnLNoJ",
     .usage = "predicts the time of a schedule",
     .run = run,
 };

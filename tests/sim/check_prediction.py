@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The library in virtual time beside banyan_topo simulate --tcp, with the same chunks: on an idle network neither takes 10 %
+more than the other, so that what plans are predicted to take is what they take. The first operation makes connections; the
+last one counts. Usage: check_prediction.py BANYAN_SIM BANYAN_TOPO [all]; all: those of 1024 ranks, too, minutes and 6 GB."""
+import os
+import re
+import subprocess
+import sys
+
+sim, topo = sys.argv[1:3]
+CASES = [("torus:4x4", 16, "16M", "64K", ("ring", "multitree", "packed")),
+         ("fattree:64", 64, "16M", "64K", ("ring", "multitree", "packed")),
+         ("fattree:64", 64, "16M", "256K", ("multitree",))]
+if sys.argv[3:] == ["all"]:
+    CASES += [("torus:32x32", 1024, "1M", "4K", ("ring",)), ("fattree:1024", 1024, "1M", "4K", ("ring", "halving"))]
+bad = 0
+
+for graph, ranks, size, chunk, schedules in CASES:
+    for schedule in schedules:
+        ran = subprocess.run([sim, "--ranks", str(ranks), "--topo", graph, "--ops", "2", "--schedule", schedule, "allreduce", size],
+                             env={**os.environ, "BANYAN_CHUNK": chunk}, capture_output=True, text=True)
+        said = subprocess.run([topo, "simulate", "--topo", graph, "--schedule", schedule, "--bytes", size, "--chunk", chunk,
+                               "--tcp"], capture_output=True, text=True)
+        took = re.search(r"allreduce of \d+ bytes: ([\d.]+) us", ran.stdout)
+        predicted = re.search(r"bytes: ([\d.e+]+) us", said.stdout)
+        if ran.returncode or said.returncode or not took or not predicted:
+            sys.exit(f"{graph} {schedule}: {ran.stdout}{ran.stderr}{said.stdout}{said.stderr}")
+        share = float(took[1]) / float(predicted[1])
+        print(f"{graph} {size} chunk {chunk} {schedule}: {float(took[1]) / 1000:.2f} ms, predicted "
+              f"{float(predicted[1]) / 1000:.2f}, {share:.3f}")
+        bad += not 1 / 1.1 <= share <= 1.1
+sys.exit(f"{bad} of them lie more than 10 % apart" if bad else 0)

@@ -957,8 +957,9 @@ static void open_devices(struct desk *d)
     for (int i = 0; list && i < n && d->ncontexts < CONTEXTS_MAX; i++) {
         struct ibv_context *ctx;
 
-        if (list[i]->transport_type != IBV_TRANSPORT_IB)
-            continue;
+        if (list[i]->transport_type != IBV_TRANSPORT_IB &&
+            !(d->t->datagrams && list[i]->transport_type == IBV_TRANSPORT_UNSPECIFIED))
+            continue; /* the latter: EFA */
         ctx = d->fn->ibv_open_device(list[i]);
         if (ctx)
             d->contexts[d->ncontexts++] = ctx;

@@ -46,6 +46,7 @@ static int load(void)
     *(void **)(void *)&real.reg_mr_iova2 = dlsym(lib, "ibv_reg_mr_iova2");
     *(void **)(void *)&real.fork_status = dlsym(lib, "ibv_is_fork_initialized");
     *(void **)(void *)&real.query_gid_table = dlsym(lib, "_ibv_query_gid_table");
+    bny_verbs_efa_load(&real);
     return rc;
 }
 

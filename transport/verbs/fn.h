@@ -21,6 +21,8 @@
       (struct ibv_context * context, uint8_t port, int index, __be16 *pkey))                   \
     X(struct ibv_qp *, ibv_create_qp, (struct ibv_pd * pd, struct ibv_qp_init_attr * attr))    \
     X(int, ibv_destroy_qp, (struct ibv_qp * qp))                                               \
+    X(struct ibv_ah *, ibv_create_ah, (struct ibv_pd * pd, struct ibv_ah_attr * attr))         \
+    X(int, ibv_destroy_ah, (struct ibv_ah * ah))                                               \
     X(void, ibv_free_device_list, (struct ibv_device * *list))                                 \
     X(int, ibv_query_device, (struct ibv_context * context, struct ibv_device_attr * attr))    \
     X(int, ibv_query_port,                                                                     \
@@ -77,6 +79,12 @@
     X(int, rdma_ack_cm_event, (struct rdma_cm_event * event))                                  \
     X(const char *, rdma_event_str, (enum rdma_cm_event_type event))
 
+/* What an Amazon EFA says of its SRD queue pairs: messages arrive once, in any order. */
+struct vb_efa {
+    uint32_t max_send, max_recv, max_send_sge;
+    int retries_rnr; /* it tries again where the receiver has no request posted */
+};
+
 struct vb_fn {
 #define VERBS_MEMBER(type, name, args) type(*name) args;
     VERBS_FUNCTIONS(VERBS_MEMBER)
@@ -91,9 +99,14 @@ struct vb_fn {
                                    unsigned int access);
     /* as ibv_is_fork_initialized(); NULL: rdma-core is older than 35 */
     enum ibv_fork_status (*fork_status)(void);
+    /* of libefa, as struct vb_efa has them; NULL: there is none */
+    int (*efa_query)(struct ibv_context *context, struct vb_efa *out);
+    struct ibv_qp *(*efa_create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
     int loopback; /* 1: takes addresses of lo (simulated devices) */
 };
 
+/* Fills in what libefa has, where it is installed. */
+void bny_verbs_efa_load(struct vb_fn *fn);
 /* The table; NULL with the reason as the thread's error (-BANYAN_ENOTSUP's sentence) when a
  * library is missing. Loaded once per process and never unloaded. Any thread. */
 const struct vb_fn *bny_verbs_fn(void);

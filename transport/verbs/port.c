@@ -355,14 +355,16 @@ static int consider(struct vb_tp *t, struct ibv_context *ctx, int number,
     return 1;
 }
 
-static int is_on_a_network(const struct found *f)
+static int is_on_a_network(const struct vb_tp *t, const struct found *f)
 {
+    if (t->datagrams && f->ctx->device->transport_type == IBV_TRANSPORT_UNSPECIFIED)
+        return f->port.ngids > 0;
     return f->port.ngids && (f->port.gids[0].type != IBV_GID_TYPE_IB || f->port.lid);
 }
 
 static int has_a_way(const struct vb_tp *t, const struct found *f)
 {
-    if (is_on_a_network(f))
+    if (is_on_a_network(t, f))
         return 0;
     if (t->path.gid_index >= 0 && !f->port.ngids)
         return bny_fail(BANYAN_ECONFIG,
@@ -418,14 +420,14 @@ static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct foun
     return 0;
 }
 
-int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
+/* The best port that has this name. 0, VB_NO_PORT or an error. */
+static int best_port(struct vb_tp *t, const char *name, struct wanted *w, struct found *best)
 {
     struct ibv_context *const *ctx;
     int n = bny_verbs_desk_contexts(t, &ctx), rc;
-    struct found best = { .ctx = NULL };
-    struct wanted w;
 
-    rc = name_of(ctx, n, name, &w);
+    *best = (struct found){ .ctx = NULL };
+    rc = name_of(ctx, n, name, w);
     if (rc)
         return rc;
     for (int i = 0; i < n; i++) {
@@ -434,13 +436,37 @@ int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *nam
         if (t->fn->ibv_query_device(ctx[i], &a) != 0)
             continue;
         for (int port = 1; port <= a.phys_port_cnt; port++)
-            if (consider(t, ctx[i], port, &w, &best) < 0)
+            if (consider(t, ctx[i], port, w, best) < 0)
                 return -BANYAN_ECONFIG;
     }
-    if (!best.ctx)
+    if (!best->ctx)
         return VB_NO_PORT; /* device.c says why */
-    rc = has_a_way(t, &best);
+    return has_a_way(t, best);
+}
+
+int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
+{
+    struct found best;
+    struct wanted w;
+    int rc = best_port(t, name, &w, &best);
+
     return rc ? rc : listen_there(t, rail, &best, w.addrs[best.at < w.n ? best.at : 0]);
+}
+
+int bny_verbs_port_find(struct vb_tp *t, struct vb_rail *rail, const char *name, int *number)
+{
+    struct found best;
+    struct wanted w;
+    int rc = best_port(t, name, &w, &best);
+
+    if (rc)
+        return rc;
+    rail->ctx = best.ctx;
+    rail->port = best.port;
+    *number = best.number;
+    snprintf(rail->device, sizeof rail->device, "%s", best.ctx->device->name);
+    snprintf(rail->at, sizeof rail->at, "%s port %d", rail->device, best.number);
+    return 0;
 }
 
 /* ---- where no port is named ---- */
@@ -487,7 +513,7 @@ static int list_ports(struct vb_tp *t, const struct wanted *w, int routed, struc
             struct ibv_port_attr attr;
 
             if (may_serve(t, ctx[i], port, w, &attr, &all[n]) &&
-                attr.state == IBV_PORT_ACTIVE && is_on_a_network(&all[n]) &&
+                attr.state == IBV_PORT_ACTIVE && is_on_a_network(t, &all[n]) &&
                 find_pkey(t, ctx[i], port, attr.pkey_tbl_len, &all[n].port) == 0) {
                 first = all[n].at < all[first].at ? n : first;
                 n++;

@@ -367,6 +367,7 @@ struct vb_tp {
     struct vb_slab slab; /* all ranks' */
     struct vb_path path;
     const struct vb_fn *fn;
+    int datagrams; /* transport/ud: devices that have no connected queue pairs serve, too */
     enum vb_how how;
     const char *port_range; /* for listeners, while the transport is made */
     struct vb_fn own;       /* VB_HOW_QP: the libraries' but for rdma_cm, which is desk.c */
@@ -410,6 +411,9 @@ int bny_verbs_desk_contexts(const struct vb_tp *t, struct ibv_context *const **o
 enum { VB_NO_PORT = 1 };
 /* As bny_verbs_listen, for VB_HOW_QP. VB_NO_PORT: nothing has that name. */
 int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
+/* The port alone, and its number: rail has device, context and port. 0, VB_NO_PORT or an error.
+ */
+int bny_verbs_port_find(struct vb_tp *t, struct vb_rail *rail, const char *name, int *number);
 /* The best pair: *mine of the rail's, *theirs of theirs[n]. 0: no two fit. */
 int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs, int n,
                         int *mine, int *other);

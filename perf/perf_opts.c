@@ -33,7 +33,7 @@ static const char usage[] =
     "      --bind              with -P: one CPU per rank\n"
     "      --inplace 0|1|both  (both)\n"
     "      --mem malloc|banyan buffers from malloc (default) or banyan_mem_alloc\n"
-    "      --transport auto|shm|verbs|dpdk|tcp|loop     --schedule auto|NAME|FILE\n"
+    "      --transport auto|shm|verbs|ud|dpdk|tcp|loop  --schedule auto|NAME|FILE\n"
     "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; "
     "banyan_topo --help\n"
     "      --codec none|NAME[:PARAM=VALUE,...]  auto:NAME: only where it is predicted to gain\n"

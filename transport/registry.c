@@ -5,12 +5,12 @@
 #include "transport/transport.h"
 
 extern const struct bny_transport_ops bny_loop_ops, bny_shm_ops, bny_verbs_ops, bny_tcp_ops,
-    bny_dpdk_ops;
+    bny_ud_ops, bny_dpdk_ops;
 
 const struct bny_transport_ops *const bny_transports[] = {
     &bny_loop_ops,  &bny_shm_ops,
 #ifdef BNY_HAVE_VERBS
-    &bny_verbs_ops,
+    &bny_verbs_ops, &bny_ud_ops,
 #endif
     &bny_dpdk_ops,  &bny_tcp_ops, NULL,
 };

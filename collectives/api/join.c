@@ -68,7 +68,7 @@ static int place_card(struct bny_card *card)
 static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
-        return strcmp(name, "loop") != 0 &&
+        return strcmp(name, "loop") != 0 && strcmp(name, "ud") != 0 &&
                (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
     return !strcmp(transport, name) || (!strcmp(transport, "verbs") && !strcmp(name, "tcp") &&
                                         bny_param_int("BANYAN_ALLOW_TCP"));

@@ -169,7 +169,7 @@ struct banyan_config {
     size_t size;            /* sizeof(struct banyan_config) of the caller */
     double init_timeout_s;  /* deadline of init; default 60 */
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;  /* "auto", "shm", "verbs", "dpdk", "tcp", "loop"; default
+    const char *transport;  /* "auto", "shm", "verbs", "ud", "dpdk", "tcp", "loop"; default
                                BANYAN_TRANSPORT or auto */
     const char *schedule;   /* default schedule: "auto", "static", a name of
                                banyan_schedule_name(), or the path of a plan (JSON or MSCCL XML)

@@ -26,7 +26,7 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
                *comma = names ? strchr(names, ',') : NULL;
     static char first[64];
 
-    if (strcmp(ops->name, "verbs") != 0)
+    if (strcmp(ops->name, "verbs") != 0 && strcmp(ops->name, "ud") != 0)
         return "";
     setenv("BANYAN_VERBS_RNR", "0",
            1); /* a receiver that is not ready is a mistake in the credits */
@@ -44,6 +44,16 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
         verbs_sim_use();
     if (getenv("BANYAN_TEST_REORDERS"))
         verbs_sim.reorders = 1;
+    if (getenv("BANYAN_TEST_LOSSY")) {
+        verbs_sim.ud_loss = verbs_sim.ud_double = 0.05;
+        verbs_sim.ud_late = 0.2;
+        verbs_sim.seed = strtoull(getenv("BANYAN_TEST_LOSSY"), NULL, 0);
+    }
+    if (getenv("BANYAN_TEST_SRD")) {
+        verbs_sim.srd = verbs_sim.link_ib = 1;
+        verbs_sim.ud_late = 0.5;
+        verbs_sim.gids[0] = (struct verbs_sim_gid){ .raw = { 0xfe, 0x80, [15] = 7 } };
+    }
     if (getenv("BANYAN_TEST_SMALL")) { /* the smallest device that serves */
         verbs_sim.max_send_wr = 64;
         verbs_sim.max_cqe = 128;

@@ -23,6 +23,11 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)bny_rng_below(&verbs_sim.seed, n);
 }
 
+uint32_t sim_random(uint32_t n)
+{
+    return random_below(n);
+}
+
 int sim_fails(const char *what, int err)
 {
     if (++verbs_sim.calls != verbs_sim.fail_call)
@@ -157,6 +162,11 @@ static void add_cqe(struct sim_cq *cq, const struct sim_cqe *e)
     }
 }
 
+void sim_add_cqe(struct ibv_cq *cq, const struct sim_cqe *e)
+{
+    add_cqe((struct sim_cq *)cq, e);
+}
+
 /* ---- queue pairs ---- */
 
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
@@ -221,6 +231,12 @@ static void orphan(struct ibv_cq *ibcq, const struct sim_qp *q)
     }
 }
 
+void sim_orphan(const struct sim_qp *q)
+{
+    orphan(q->qp.send_cq, q);
+    orphan(q->qp.recv_cq, q);
+}
+
 void sim_qp_free(struct sim_qp *q)
 {
     sim_place(q, UINT64_MAX);
@@ -232,8 +248,7 @@ void sim_qp_free(struct sim_qp *q)
     for (struct sim_qp *o = sim_qps; o; o = o->next)
         if (o->remote == q)
             o->remote = NULL;
-    orphan(q->qp.send_cq, q);
-    orphan(q->qp.recv_cq, q);
+    sim_orphan(q);
     if (nfree_qpns < sizeof free_qpns / sizeof free_qpns[0])
         free_qpns[nfree_qpns++] = q->qp.qp_num;
     for (uint32_t i = q->sq_done; i != q->sq_posted; i++)
@@ -303,8 +318,7 @@ static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
     return 0;
 }
 
-/* The head of a send queue fails. */
-static void fail_head(struct sim_qp *q, enum ibv_wc_status status)
+void sim_fail_head(struct sim_qp *q, enum ibv_wc_status status)
 {
     struct sim_wqe *w = &q->sq[q->sq_done++ % q->cap.max_send_wr];
 
@@ -314,9 +328,7 @@ static void fail_head(struct sim_qp *q, enum ibv_wc_status status)
     sim_qp_error(q);
 }
 
-/* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered.
- */
-static char *collect(const struct sim_qp *q, const struct sim_wqe *w)
+char *sim_collect(const struct sim_qp *q, const struct sim_wqe *w)
 {
     char *bytes = malloc(w->len + 1);
     size_t at = 0;
@@ -425,13 +437,15 @@ static void spray(struct sim_qp *to, char *dst, const char *bytes, uint32_t len)
 static int execute(struct sim_qp *q)
 {
     struct sim_wqe *w = &q->sq[q->sq_done % q->cap.max_send_wr];
-    struct sim_qp *to = q->by_hand ? sim_hand_peer(q) : q->remote;
+    struct sim_qp *to = q->sort ? NULL : q->by_hand ? sim_hand_peer(q) : q->remote;
     enum ibv_wc_status st;
     char *bytes, *dst;
 
+    if (q->sort != SIM_CONNECTED)
+        return sim_ud_execute(q);
     if (!to || to->qp.state == IBV_QPS_ERR || sim_is_dead(q->qp.context) || is_too_long(q, w) ||
         (verbs_sim.cut_after && verbs_sim.executed >= verbs_sim.cut_after)) {
-        fail_head(q, IBV_WC_RETRY_EXC_ERR);
+        sim_fail_head(q, IBV_WC_RETRY_EXC_ERR);
         return 1;
     }
     if (is_lost(q, w)) {
@@ -442,20 +456,20 @@ static int execute(struct sim_qp *q)
         verbs_sim.rnr++;
         if (q->rnr_retry == 7 || q->rnr_tries++ < q->rnr_retry)
             return 0;
-        fail_head(q, IBV_WC_RNR_RETRY_EXC_ERR);
+        sim_fail_head(q, IBV_WC_RNR_RETRY_EXC_ERR);
         return 1;
     }
     q->rnr_tries = 0;
-    bytes = collect(q, w);
+    bytes = sim_collect(q, w);
     if (!bytes || w->len > SIM_MSG_MAX) {
         free(bytes);
-        fail_head(q, bytes ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+        sim_fail_head(q, bytes ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
         return 1;
     }
     st = target(to, w, &dst);
     if (st) {
         free(bytes);
-        fail_head(q, st);
+        sim_fail_head(q, st);
         sim_qp_error(to);
         return 1;
     }
@@ -489,6 +503,7 @@ static void run(int all)
 
     if (verbs_sim.write_delay)
         return;
+    sim_ud_run();
     while (moved) {
         moved = 0;
         for (struct sim_qp *q = sim_qps; q; q = q->next)
@@ -524,6 +539,13 @@ static int post_one(struct sim_qp *q, const struct ibv_send_wr *wr)
                            .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
                            .remote_addr = wr->wr.rdma.remote_addr,
                            .rkey = wr->wr.rdma.rkey };
+    if (q->sort != SIM_CONNECTED) {
+        w->ah = (struct sim_ah *)wr->wr.ud.ah;
+        w->to_qpn = wr->wr.ud.remote_qpn;
+        w->to_qkey = wr->wr.ud.remote_qkey;
+        if (wr->opcode != IBV_WR_SEND || !w->ah || w->ah->ah.pd != q->qp.pd)
+            return EINVAL;
+    }
     for (int i = 0; i < wr->num_sge; i++) {
         w->sge[i] = wr->sg_list[i];
         w->len += wr->sg_list[i].length;
@@ -593,6 +615,12 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
             *bad = wr;
             return ENOMEM;
         }
+        if (q->sort != SIM_CONNECTED &&
+            !sim_find_mr(qp->context, wr->sg_list[0].lkey, 0, wr->sg_list[0].addr,
+                         wr->sg_list[0].length)) {
+            *bad = wr;
+            return EINVAL;
+        }
         q->rq[q->rq_posted++ % q->cap.max_recv_wr] =
             (struct sim_rwqe){ .wr_id = wr->wr_id,
                                .addr =
@@ -620,7 +648,9 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
         cq->count--;
         if (!e->qp)
             continue;
-        if (e->send)
+        if (e->send && e->qp->sort == SIM_SRD)
+            e->qp->sq_retired++; /* in any order */
+        else if (e->send)
             e->qp->sq_retired = e->retire;
         else if (e->wc.status == IBV_WC_SUCCESS)
             sim_place(e->qp, e->apply);
@@ -664,6 +694,7 @@ void verbs_sim_use(void)
     sim_cm_functions(&fn);
     sim_hand_functions(&fn);
     sim_srq_functions(&fn);
+    sim_ud_functions(&fn);
     for (int i = 0; i < SIM_DEVICES; i++) {
         sim_context[i].ops.post_send = post_send;
         sim_context[i].ops.post_recv = post_recv;

@@ -69,7 +69,16 @@ struct verbs_sim {
     int event;       /* an ibv_event_type + 1 that event_device tells once */
     int event_device;
     uint64_t fail_call; /* the so many-th call that may fail does; 0: none */
+    /* datagrams: queue pairs that are connected to nobody */
+    double ud_loss, ud_double, ud_late; /* shares of them that get lost, come twice, are
+                                           overtaken */
+    int srd;                            /* an Amazon EFA: its queue pairs are of SRD */
+    int no_ah;                          /* errno of ibv_create_ah() */
+    uint64_t ud_fail;                   /* the so many-th datagram breaks its queue pair */
     /* what happened */
+    uint64_t ud_sent, ud_lost, ud_doubled, ud_overtaken, ud_no_room, ud_bad_key;
+    uint64_t resets;
+    int ahs_open;
     uint64_t long_imms, packets; /* writes of more than 8192 bytes with an immediate; of all
                         writes, where they are reordered */
     uint64_t early;              /* packets that met a queue pair which was not ready */

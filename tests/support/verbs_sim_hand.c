@@ -108,6 +108,9 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
     if (!q)
         return NULL;
     q->by_hand = 1;
+    q->sort = a->qp_type == IBV_QPT_UD       ? SIM_UD
+              : a->qp_type == IBV_QPT_DRIVER ? SIM_SRD
+                                             : SIM_CONNECTED;
     q->qp.state = IBV_QPS_RESET;
     return &q->qp;
 }
@@ -166,6 +169,8 @@ int sim_hand_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask)
 {
     if (!q->by_hand)
         return EINVAL;
+    if (q->sort != SIM_CONNECTED)
+        return sim_ud_modify(q, a, mask);
     if (a->qp_state == IBV_QPS_INIT)
         return to_init(q, a, mask);
     if (a->qp_state == IBV_QPS_RTR)
@@ -185,7 +190,7 @@ int sim_hand_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask)
 }
 
 /* On the network of `ctx`, which is its own or that of all. */
-static struct sim_qp *number(const struct ibv_context *ctx, uint32_t qpn)
+struct sim_qp *sim_hand_number(const struct ibv_context *ctx, uint32_t qpn)
 {
     for (struct sim_qp *q = sim_qps; q; q = q->next)
         if (q->by_hand && q->qp.qp_num == qpn &&
@@ -194,9 +199,23 @@ static struct sim_qp *number(const struct ibv_context *ctx, uint32_t qpn)
     return NULL;
 }
 
+int sim_hand_has_gid(const struct ibv_context *ctx, const struct ibv_context *other,
+                     unsigned index, const uint8_t raw[16])
+{
+    struct ibv_gid_entry mine, theirs;
+
+    if (!gid_at(other, index, &theirs))
+        return 0;
+    for (unsigned i = 0; i < GIDS; i++)
+        if (gid_at(ctx, i, &mine) && mine.gid_type == theirs.gid_type &&
+            !memcmp(mine.gid.raw, raw, 16))
+            return 1;
+    return 0;
+}
+
 struct sim_qp *sim_hand_peer(const struct sim_qp *q)
 {
-    struct sim_qp *to = number(q->qp.context, q->dest);
+    struct sim_qp *to = sim_hand_number(q->qp.context, q->dest);
     struct ibv_gid_entry mine, theirs;
 
     if (!to || to->qp.state == IBV_QPS_RESET || to->qp.state == IBV_QPS_INIT) {

@@ -9,6 +9,7 @@
 #define SIM_DEVICES 8
 #define SIM_SGES    4
 #define SIM_READY   64
+#define SIM_SRD_MAX 8928       /* bytes of a datagram, as an EFA has it */
 #define SIM_MSG_MAX (1u << 20) /* bytes of one request */
 
 struct sim_mr {
@@ -31,6 +32,13 @@ struct sim_wqe {
     int signaled, nsge;
     struct ibv_sge sge[SIM_SGES];
     char *inlined;
+    struct sim_ah *ah; /* of a datagram, as what follows */
+    uint32_t to_qpn, to_qkey;
+};
+
+struct sim_ah {
+    struct ibv_ah ah;
+    struct ibv_ah_attr attr;
 };
 
 struct sim_rwqe {
@@ -59,6 +67,8 @@ struct sim_qp {
     struct sim_data *hidden, **hidden_end;
     uint64_t brought, placed;
     unsigned mtu; /* bytes */
+    enum { SIM_CONNECTED, SIM_UD, SIM_SRD } sort;
+    uint32_t qkey;
     /* of one that was connected by ibv_modify_qp() alone */
     int by_hand;
     uint32_t dest, rq_psn, sq_psn;
@@ -98,6 +108,24 @@ void sim_fd_set(int fd, int ready);
 /* The next receive request that this queue pair takes; NULL: there is none. */
 struct sim_rwqe *sim_recv_next(struct sim_qp *q);
 void sim_recv_taken(struct sim_qp *q);
+uint32_t sim_random(uint32_t n);
+/* The head of a send queue fails. */
+void sim_fail_head(struct sim_qp *q, enum ibv_wc_status status);
+/* The request's bytes in one piece (freed by the caller); NULL: memory that is not registered.
+ */
+char *sim_collect(const struct sim_qp *q, const struct sim_wqe *w);
+void sim_add_cqe(struct ibv_cq *cq, const struct sim_cqe *e);
+/* What is in completion queues of it counts for nothing any more. */
+void sim_orphan(const struct sim_qp *q);
+/* Datagrams. */
+int sim_ud_execute(struct sim_qp *q);
+int sim_ud_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask);
+void sim_ud_run(void); /* those that were overtaken arrive in the end */
+void sim_ud_functions(struct vb_fn *fn);
+struct sim_qp *sim_hand_number(const struct ibv_context *ctx, uint32_t qpn);
+/* Has the device this GID, of the type of entry `index` of another one? */
+int sim_hand_has_gid(const struct ibv_context *ctx, const struct ibv_context *other,
+                     unsigned index, const uint8_t raw[16]);
 void sim_srq_functions(struct vb_fn *fn);
 struct sim_qp *sim_qp_new(struct ibv_pd *pd, struct ibv_qp_init_attr *a);
 void sim_qp_free(struct sim_qp *q);

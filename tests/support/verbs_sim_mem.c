@@ -30,8 +30,9 @@ static struct ibv_device **get_device_list(int *num)
 
     *num = verbs_sim.no_device ? 0 : sim_devices();
     for (int i = 0; i < SIM_DEVICES; i++)
-        devices[i].transport_type =
-            verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+        devices[i].transport_type = verbs_sim.no_immediates ? IBV_TRANSPORT_IWARP
+                                    : verbs_sim.srd         ? IBV_TRANSPORT_UNSPECIFIED
+                                                            : IBV_TRANSPORT_IB;
     for (int i = 0; list && i < *num; i++)
         list[i] = &devices[i];
     return list;
@@ -93,7 +94,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
     a->lid = verbs_sim.link_ib ? verbs_sim.lid : 0;
     a->pkey_tbl_len = 4;
     a->max_mtu = IBV_MTU_4096;
-    a->max_msg_sz = SIM_MSG_MAX;
+    a->max_msg_sz = verbs_sim.srd ? SIM_SRD_MAX : SIM_MSG_MAX;
     a->active_speed = ctx == &sim_context[1] ? 32 : 4; /* 25 and 10 Gbit/s */
     a->active_width = 1;
     return 0;

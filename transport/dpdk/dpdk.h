@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports. tp_dpdk.c: the
- * table, set-up, polling, life and death; settings.c: BANYAN_DPDK_*; ports.c: ports and
- * addresses; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
- * frames; held.c: memory that a card may read; fault.c: seeded faults; load.c, module/: DPDK
- * itself.
+/* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports; with another
+ * driver the ud transport, whose frames are datagrams of RDMA devices (transport/ud).
+ * tp_dpdk.c: the table, set-up, polling, life and death; settings.c: BANYAN_DPDK_*; ports.c:
+ * ports and addresses; send.c, recv.c: messages to packets and back; flow.c: reliability;
+ * packet.c: frames; held.c: memory that a card may read; fault.c: seeded faults; load.c,
+ * module/: DPDK itself.
  *
  * A message is cut into fragments, one a packet, that say which part of which message they are.
  * Sending: memory is attached to packets where the driver can, and stays borrowed until all
@@ -29,7 +30,9 @@
 #define DP_SLOTS     32u
 #define DP_EAGERS    256u                          /* messages with a buffer of their own */
 #define DP_MESSAGES  (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
-#define DP_COPY_MAX  320u /* fragments up to this are copied into the packet */
+#define DP_EP_BYTES  (DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX)
+#define DP_MAP_MOST  (64u << 20) /* of UD: registered for all endpoints together, at most */
+#define DP_COPY_MAX  320u        /* fragments up to this are copied into the packet */
 /* Received buffers of one peer that may be held: no more credit is told, and what lies
  * beyond it is dropped. */
 #define DP_BUDGET 512u
@@ -171,7 +174,8 @@ struct dp_ep {
     struct dp_queue queue[BNY_CHANNELS];
     struct dp_in in[BNY_CHANNELS];
     struct dp_out *outs, *free_outs;
-    uint8_t *memory; /* [DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX] of the driver */
+    uint8_t *memory;            /* [DP_EP_BYTES] of the driver */
+    int is_unmapped;            /* UD: the device does not read it, frames are copied */
     struct dp_out *free_eagers; /* those with a buffer */
     uint32_t slots_busy;        /* bits */
     uint32_t ending;            /* messages that wait for the driver alone */
@@ -265,10 +269,12 @@ static inline uint32_t dp_budget(const struct dp_ep *e)
 
 /* settings.c */
 int bny_dpdk_settings(struct dp_settings *s);
+int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
 
 /* ports.c */
-int bny_dpdk_open_device(struct dp_tp *t); /* the transport's own port, if its kind has one */
-int bny_dpdk_open_pair(struct dp_ep *e);   /* the port to one peer */
+/* The transport's own port, if its kind has one. ifname: of UD. */
+int bny_dpdk_open_device(struct dp_tp *t, const char *ifname);
+int bny_dpdk_open_pair(struct dp_ep *e); /* the port to one peer */
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16]);
 void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
 /* What becomes due without a packet: links, ARP, longer frames, credit. */
@@ -289,7 +295,8 @@ void bny_dpdk_grants_ask(struct dp_ep *e); /* where all is used up and more wait
 
 /* send.c */
 int bny_dpdk_ep_memory(struct dp_ep *e);
-uint32_t bny_dpdk_credit(const struct dp_ep *e); /* packets that the peer may send now */
+const char *bny_dpdk_more(const struct dp_tp *t); /* how to have more memory: "; ..." or "" */
+uint32_t bny_dpdk_credit(const struct dp_ep *e);  /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
 uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
 void bny_dpdk_push(struct dp_ep *e); /* sends what may be sent */

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BNY_DPDK_DRIVER_VERSION 4 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 5 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16
@@ -22,7 +22,8 @@ enum bny_dpdk_kind {
     BNY_DPDK_RING,
     BNY_DPDK_AF_PACKET,
     BNY_DPDK_VDEV,
-    BNY_DPDK_PCI
+    BNY_DPDK_PCI,
+    BNY_DPDK_UD /* none of DPDK: transport/ud */
 };
 
 /* What a driver really does; what it reports itself is wrong in places (docs/dpdk-inside.md).
@@ -37,6 +38,7 @@ enum bny_dpdk_caps {
     BNY_DPDK_KERNEL_IP = 1 << 6,  /* the kernel has the interface too, and answers ARP */
     BNY_DPDK_CSUM = 1 << 7,       /* computes IP and UDP checksums */
     BNY_DPDK_VERIFIES = 1 << 8,   /* drops frames whose UDP checksum is wrong; 0 is none */
+    BNY_DPDK_UNORDERED = 1 << 9,  /* repairs losses itself, and keeps no order */
 };
 
 struct bny_dpdk_conf {
@@ -55,6 +57,9 @@ struct bny_dpdk_conf {
     uint32_t ip;        /* devices: ours, to be steered to us; 0: not known */
     uint16_t udp_port;  /* the same; 0: nothing is steered */
     uint16_t vlan; /* devices: of all frames, told by none that crosses the table; 0: none */
+    /* BNY_DPDK_UD */
+    int rank, nranks;
+    const char *ifname; /* BANYAN_IFNAME syntax */
 };
 
 struct bny_dpdk_info {
@@ -66,6 +71,8 @@ struct bny_dpdk_info {
     uint32_t ring;   /* receive places of all queues; 0: not known */
     uint32_t mbps;   /* the link's speed, or the most that the card has; 0: not known, or not to
                         be believed: virtual ports say what they like */
+    uint64_t pinned; /* bytes of its buffers, where the caller counts them */
+    char name[96];   /* what was opened; "": as it was asked for */
     char notes[400]; /* what became of queues, steering and attached memory, for the log */
 };
 
@@ -124,11 +131,22 @@ struct bny_dpdk_driver {
     uint64_t (*missed)(struct bny_dpdk_port *port);
     /* Of a link that is up, as info->mbps. */
     uint32_t (*mbps)(struct bny_dpdk_port *port);
+    /* The rest only where ranks have addresses of the driver's own (BNY_DPDK_UD), which stand
+     * behind those of ports.c; else NULL. Ours: its length, or -1. */
+    int (*address)(struct bny_dpdk_port *port, void *out, size_t cap);
+    /* 1: a rank with this address is reached. Foreign input, here and in peer(). */
+    int (*reaches)(struct bny_dpdk_port *port, const void *addr, size_t len);
+    /* Frames to a rank's MAC (ports.c) go to this address from now on. */
+    int (*peer)(struct bny_dpdk_port *port, int rank, const void *addr, size_t len, char *text);
+    /* 0: there is a way to the rank, or none was needed yet; -1: not now, -2: never again. */
+    int (*way)(struct bny_dpdk_port *port, int rank, char *text);
 };
 
 /* The module's only symbol. */
 typedef const struct bny_dpdk_driver *bny_dpdk_driver_fn(void);
 
+/* RDMA devices (transport/ud); no module. */
+const struct bny_dpdk_driver *bny_ud_driver(void);
 /* Loads the module; NULL, with the sentence, where it or DPDK is absent. */
 const struct bny_dpdk_driver *bny_dpdk_driver(void);
 /* Tests: this table instead; NULL: the real one again. */

@@ -41,6 +41,12 @@ void bny_flow_at_most(struct bny_flow_tx *f, uint32_t packets)
     f->floor = f->floor < f->most / 2 ? f->floor : f->most / 2;
 }
 
+void bny_flow_unordered(struct bny_flow_tx *f)
+{
+    f->unordered = 1;
+    f->rto = BNY_FLOW_LATE_NS;
+}
+
 void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over)
 {
     f->granted = 1;
@@ -180,9 +186,10 @@ static uint64_t target_ns(const struct bny_flow_tx *f)
 
 static uint64_t base_rto(const struct bny_flow_tx *f)
 {
-    uint64_t rto = f->srtt ? 4 * f->srtt + 2 * f->rttvar : BNY_FLOW_RTO_START;
+    uint64_t rto = f->srtt ? 4 * f->srtt + 2 * f->rttvar : BNY_FLOW_RTO_START,
+             least = f->unordered ? BNY_FLOW_LATE_NS : BNY_FLOW_RTO_MIN;
 
-    rto = rto < BNY_FLOW_RTO_MIN ? BNY_FLOW_RTO_MIN : rto;
+    rto = rto < least ? least : rto;
     return rto > BNY_FLOW_RTO_MAX ? BNY_FLOW_RTO_MAX : rto;
 }
 
@@ -340,7 +347,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
         f->highest = f->una;
     if (f->lossless)
         return 0;
-    if (bny_flow_before(f->una, f->highest))
+    if (bny_flow_before(f->una, f->highest) && !f->unordered)
         find_losses(f, now);
     if (bny_flow_before(f->round_end, f->newest) && f->round_delay)
         adjust(f);
@@ -388,7 +395,8 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     silent = now > since ? now - since : 0;
     if (now > f->last_ack_ns && now - f->last_ack_ns > BNY_FLOW_DEAD_NS)
         return -1;
-    if (!f->probed && f->srtt && silent > 2 * usual + BNY_FLOW_RTO_MIN / 4 && silent < f->rto) {
+    if (!f->probed && f->srtt && !f->unordered && silent > 2 * usual + BNY_FLOW_RTO_MIN / 4 &&
+        silent < f->rto) {
         f->probed = 1;
         f->probes++;
         f->urgent = 1;
@@ -411,7 +419,7 @@ void bny_flow_resume(struct bny_flow_tx *f, uint64_t now)
     f->probed = 0;
     if (f->lossless)
         return;
-    f->rto = BNY_FLOW_RTO_MIN;
+    f->rto = f->unordered ? BNY_FLOW_LATE_NS : BNY_FLOW_RTO_MIN;
     if (f->cwnd > BNY_FLOW_START)
         f->cwnd = BNY_FLOW_START;
 }

@@ -34,6 +34,7 @@
 #define BNY_FLOW_RTO_START 3000000u
 #define BNY_FLOW_RTO_MIN   500000u
 #define BNY_FLOW_RTO_MAX   200000000u
+#define BNY_FLOW_LATE_NS   50000000u     /* least timeout of unordered paths */
 #define BNY_FLOW_DEAD_NS   300000000000u /* a peer that computes acknowledges nothing */
 /* Packets under way on a link that loses nothing. A memif ring has 128 places, each packet may
  * cause an acknowledgement: the ring is never full, and what is under way stays in a cache. */
@@ -74,7 +75,7 @@ struct bny_flow_tx {
     uint32_t guessed,
         judged;          /* sent again for a timer, as lost; less those that then came twice */
     uint64_t suspect_ns; /* when what was overtaken counts as lost; 0: nothing was */
-    int lossless;
+    int lossless, unordered;
     double cwnd, floor, most;
     /* grants; UNITs */
     int granted;                /* the receiver says how much may be sent */
@@ -125,6 +126,9 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint
 void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t size);
 /* The window of one whose ring has room for so many packets of ours. */
 void bny_flow_at_most(struct bny_flow_tx *f, uint32_t packets);
+/* The path repairs losses itself and keeps no order: what is overtaken is late, never lost, and
+ * timers are a last resort. */
+void bny_flow_unordered(struct bny_flow_tx *f);
 /* The receiver grants what may be sent, from now on; units: before its first word. */
 void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over);
 /* What it grants now. */

@@ -149,15 +149,12 @@ static int plausible(const struct bny_dpdk_packet *p)
     return h->type >= BNY_DPDK_PROBE && h->type <= BNY_DPDK_ABORT;
 }
 
-enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
-                                  const struct bny_dpdk_addr *self, struct bny_dpdk_packet *p)
+/* What is behind the network's headers. */
+static enum bny_dpdk_drop read_packet(const uint8_t *u, uint32_t bytes,
+                                      struct bny_dpdk_packet *p)
 {
-    enum bny_dpdk_drop why;
-    uint32_t bytes = 0, need = BNY_DPDK_HEAD, at;
-    const uint8_t *u = unwrap(frame, len, self, &bytes, p, &why);
+    uint32_t need = BNY_DPDK_HEAD, at;
 
-    if (!u)
-        return why;
     if (bytes < BNY_DPDK_HEAD)
         return BNY_DPDK_SHORT;
     memcpy(&p->head, u, BNY_DPDK_HEAD);
@@ -181,6 +178,24 @@ enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
     p->payload = u + p->head.length;
     p->len = bytes - p->head.length;
     return plausible(p) ? BNY_DPDK_OK : BNY_DPDK_BAD_HEAD;
+}
+
+enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
+                                  const struct bny_dpdk_addr *self, struct bny_dpdk_packet *p)
+{
+    enum bny_dpdk_drop why;
+    uint32_t bytes = 0;
+    const uint8_t *u = unwrap(frame, len, self, &bytes, p, &why);
+
+    return u ? read_packet(u, bytes, p) : why;
+}
+
+enum bny_dpdk_drop bny_dpdk_parse_bare(const uint8_t *frame, uint32_t len,
+                                       struct bny_dpdk_packet *p)
+{
+    p->ip = p->udp_port = 0;
+    return len < BNY_DPDK_ETH ? BNY_DPDK_SHORT
+                              : read_packet(frame + BNY_DPDK_ETH, len - BNY_DPDK_ETH, p);
 }
 
 uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head,

@@ -131,6 +131,9 @@ void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32
 enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
                                   const struct bny_dpdk_addr *self,
                                   struct bny_dpdk_packet *out);
+/* The same of a frame whose first 42 bytes are nobody's: the network has headers of its own. */
+enum bny_dpdk_drop bny_dpdk_parse_bare(const uint8_t *frame, uint32_t len,
+                                       struct bny_dpdk_packet *out);
 /* The check of a packet: head from struct bny_dpdk_head on, with the check's 8 bytes taken as
  * zero. */
 uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head,

@@ -20,6 +20,8 @@
 #define ASK_NS    10000000u
 #define ASKS      5u
 
+#define ASK_LATE_NS 1000000000u
+
 /* ---- addresses ---- */
 
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
@@ -73,6 +75,14 @@ static void digest(const struct dp_ep *e, const char *what, int from, int to, vo
     memcpy(out, hash, len);
 }
 
+/* Where there is none: it tells the rank. */
+static void mac_of(uint8_t mac[6], int32_t rank)
+{
+    mac[0] = 2;
+    mac[1] = 0;
+    memcpy(mac + 2, &rank, 4);
+}
+
 void bny_dpdk_derive(struct dp_ep *e)
 {
     const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
@@ -86,6 +96,8 @@ void bny_dpdk_derive(struct dp_ep *e)
     memcpy(e->self.mac, t->blob.mac, 6);
     e->other = (struct bny_dpdk_addr){ .ip = e->blob.ip, .port = e->blob.udp_port };
     memcpy(e->other.mac, e->blob.mac, 6);
+    if (t->set.kind == BNY_DPDK_UD)
+        mac_of(e->other.mac, peer);
     e->is_routed = t->set.gateway && ((e->blob.ip ^ t->blob.ip) & t->set.mask);
     e->via = e->is_routed ? t->set.gateway : e->blob.ip;
     bny_dpdk_eth_init(e->eth, &e->self, &e->other);
@@ -157,7 +169,29 @@ static int guard(struct dp_tp *t)
     return 0;
 }
 
-int bny_dpdk_open_device(struct dp_tp *t)
+/* The network has addresses of its own. */
+static int open_ud(struct dp_tp *t, const char *ifname)
+{
+    char text[BNY_DPDK_TEXT] = "";
+    struct bny_dpdk_conf c = { .kind = t->set.kind,
+                               .device = "",
+                               .iface = "",
+                               .frame_max = t->set.frame,
+                               .queues = 1,
+                               .rank = t->tp.rank,
+                               .nranks = t->tp.nranks,
+                               .ifname = ifname };
+
+    if (t->drv->open(&c, &t->port, &t->info, text) != 0)
+        return bny_fail(BANYAN_ENOTSUP, "%s", text);
+    snprintf(t->set.device, sizeof t->set.device, "%s", t->info.name);
+    t->blob.frame = t->info.frame_max;
+    bny_counter_add(&t->tp.pinned_bytes, t->info.pinned);
+    bny_dpdk_grants_open(t);
+    return 0;
+}
+
+int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
 {
     char text[BNY_DPDK_TEXT] = "";
     struct bny_dpdk_conf c = { .kind = t->set.kind,
@@ -172,10 +206,11 @@ int bny_dpdk_open_device(struct dp_tp *t)
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;
     t->blob.ip = 0x0a000001u + (uint32_t)t->tp.rank; /* pairs: seen on their own link only */
-    t->blob.mac[0] = 2;
-    memcpy(t->blob.mac + 2, &t->tp.rank, 4);
+    mac_of(t->blob.mac, t->tp.rank);
     if (t->set.kind == BNY_DPDK_MEMIF || t->set.kind == BNY_DPDK_RING)
         return 0;
+    if (t->set.kind == BNY_DPDK_UD)
+        return open_ud(t, ifname);
     if (t->set.kind != BNY_DPDK_AF_PACKET)
         c.udp_port = t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
     t->blob.ip = t->set.ip;
@@ -331,6 +366,33 @@ static void watch_link(struct dp_ep *e)
                       t->set.device);
 }
 
+/* A driver with addresses of its own may find no way to a rank, for a while or for good. */
+static void watch_way(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    char text[BNY_DPDK_TEXT] = "";
+    int state = t->drv->way(e->port, e->ep.peer, text);
+
+    if (state == -2 || (state == -1 && e->used && !e->tx.una && t->now > e->first_ns &&
+                        t->now - e->first_ns > DP_JOIN_NS))
+        bny_dpdk_down(e, "is not reached: %.150s", text);
+}
+
+/* For its MAC, or whether a longer frame passes. Of datagrams (UD) many ranks ask one at the
+ * same time, and there may be no room for all: they ask more and more rarely, and go on. */
+static int asks_again(const struct dp_ep *e)
+{
+    const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
+    int is_ud = t->set.kind == BNY_DPDK_UD;
+    uint64_t since = t->now - e->asked_ns;
+
+    if (e->port_is_own || !e->used || (e->resolved && e->frame >= e->frame_wanted))
+        return 0;
+    if (e->asks == ASKS)
+        return is_ud && since >= ASK_LATE_NS;
+    return !is_ud || since >= ASK_NS << e->asks;
+}
+
 void bny_dpdk_watch(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -338,6 +400,8 @@ void bny_dpdk_watch(struct dp_ep *e)
     if (e->down)
         return;
     watch_link(e);
+    if (t->drv->way && !e->down)
+        watch_way(e);
     if (e->is_routed && !e->resolved && e->up && !e->down) {
         e->up = 0;
         ask_gateway(e);
@@ -349,8 +413,7 @@ void bny_dpdk_watch(struct dp_ep *e)
         !e->tx.flying) { /* the news of more credit may be lost */
         e->asked_ns = t->now;
         bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
-    } else if (!e->port_is_own && e->asks < ASKS &&
-               (!e->resolved || e->frame < e->frame_wanted) && e->used) {
+    } else if (asks_again(e)) {
         e->asked_ns = t->now;
         if (!e->resolved)
             ask_arp(e);
@@ -359,12 +422,14 @@ void bny_dpdk_watch(struct dp_ep *e)
         if (e->ever_heard && !e->heard) /* it does not poll now: silence tells nothing */
             return;
         e->heard = 0;
+        if (e->asks == ASKS)
+            return;
         if (++e->asks == ASKS)
             believe_arp(e);
         if (e->asks == ASKS && e->frame < e->frame_wanted && e->ever_heard)
             bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see "
-                     "the MTU of every switch "
-                     "and interface on the way, or set BANYAN_DPDK_MTU",
-                     t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame);
+                     "the MTU of every switch and interface on the way%s",
+                     t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame,
+                     t->set.kind == BNY_DPDK_UD ? "" : ", or set BANYAN_DPDK_MTU");
     }
 }

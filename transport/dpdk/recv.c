@@ -371,7 +371,9 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
 {
     struct bny_dpdk_addr self = { .port = t->blob.udp_port, .ip = e ? e->self.ip : t->blob.ip };
     struct bny_dpdk_packet p;
-    enum bny_dpdk_drop why = bny_dpdk_parse(rx->data, rx->len, &self, &p);
+    enum bny_dpdk_drop why = t->set.kind == BNY_DPDK_UD
+                                 ? bny_dpdk_parse_bare(rx->data, rx->len, &p)
+                                 : bny_dpdk_parse(rx->data, rx->len, &self, &p);
 
     if (why == BNY_DPDK_OK) {
         e = sender(t, e, &p.head);
@@ -379,7 +381,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
             why = BNY_DPDK_BAD_TAG;
         else if (!bny_dpdk_check_ok(t->set.checks, e->key, &p))
             why = BNY_DPDK_BAD_CHECK;
-    } else if (why == BNY_DPDK_FOREIGN && !e) {
+    } else if (why == BNY_DPDK_FOREIGN && !e && t->set.kind != BNY_DPDK_UD) {
         bny_dpdk_arp(t, rx->data, rx->len);
     }
     if (why != BNY_DPDK_OK) {

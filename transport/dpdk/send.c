@@ -10,17 +10,39 @@
 
 /* ---- memory of an endpoint ---- */
 
+const char *bny_dpdk_more(const struct dp_tp *t)
+{
+    return t->set.kind == BNY_DPDK_UD
+               ? ""
+               : "; give DPDK more: BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages";
+}
+
+/* Only where there are few peers, so that what is pinned does not grow with their number. Else
+ * frames are copied from there. */
+static void register_memory(struct dp_ep *e)
+{
+    struct dp_tp *t = dp_tp_of(e);
+    char text[BNY_DPDK_TEXT];
+
+    if ((uint64_t)t->tp.nranks * DP_EP_BYTES > DP_MAP_MOST ||
+        t->drv->map(t->port, e->memory, DP_EP_BYTES, text) != 0) {
+        e->is_unmapped = 1;
+        return;
+    }
+    bny_counter_add(&t->tp.pinned_bytes, DP_EP_BYTES);
+}
+
 int bny_dpdk_ep_memory(struct dp_ep *e)
 {
     const struct bny_dpdk_driver *drv = dp_tp_of(e)->drv;
 
     e->outs = calloc(DP_MESSAGES, sizeof *e->outs);
-    e->memory = drv->alloc(DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX);
+    e->memory = drv->alloc(DP_EP_BYTES);
     if (!e->outs || !e->memory)
-        return bny_fail(BANYAN_ENOMEM,
-                        "rank %d: no DPDK memory for messages to rank %d; give it more: "
-                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages",
-                        e->ep.tp->rank, e->ep.peer);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for messages to rank %d%s",
+                        e->ep.tp->rank, e->ep.peer, bny_dpdk_more(dp_tp_of(e)));
+    if (dp_tp_of(e)->set.kind == BNY_DPDK_UD)
+        register_memory(e);
     for (uint32_t i = DP_MESSAGES; i-- > 0;) {
         struct dp_out *o = &e->outs[i];
         struct dp_out **list = i < DP_EAGERS ? &e->free_eagers : &e->free_outs;
@@ -87,6 +109,8 @@ static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
         memcpy(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, &v, sizeof v);
     }
     memcpy(head, e->eth, BNY_DPDK_ETH);
+    if (t->set.kind == BNY_DPDK_UD)
+        return; /* the driver takes the destination, the rest is not sent */
     if (e->lanes > 1)
         bny_dpdk_eth_lane(head, &e->self,
                           head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
@@ -447,7 +471,7 @@ int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_EAGER;
-    attach(e, o, o->own, hdr->len, 1);
+    attach(e, o, o->own, hdr->len, !e->is_unmapped);
     if (hdr->len)
         memcpy(o->own, buf, hdr->len);
     bny_tp_staged(ep->tp, hdr->len);
@@ -554,7 +578,7 @@ int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_h
     if (rc)
         give_out(e, slot->impl);
     else {
-        attach(e, slot->impl, slot->mem, hdr->len, 1);
+        attach(e, slot->impl, slot->mem, hdr->len, !e->is_unmapped);
         enqueue(e, slot->impl, hdr, slot->mem);
     }
     return rc;

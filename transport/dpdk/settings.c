@@ -85,8 +85,9 @@ static double parse_rate(const char *text)
     return v / 8 * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'k' ? 1e3 : 1);
 }
 
-static int parse_fault(struct dp_fault *f, const char *text)
+static int parse_fault(struct dp_fault *f, const char *name)
 {
+    const char *text = bny_param_str(name);
     char copy[200], *save;
 
     snprintf(copy, sizeof copy, "%s", text);
@@ -106,26 +107,24 @@ static int parse_fault(struct dp_fault *f, const char *text)
         else if (eq && !strncmp(w, "rate=", 5) && v > 0)
             f->rate = parse_rate(eq + 1);
         else
-            return bny_fail(
-                BANYAN_EINVAL,
-                "BANYAN_DPDK_FAULT: \"%.40s\" is none of loss, dup, reorder, corrupt "
-                "(0 to 0.9), rate (as 1G) and seed",
-                w);
+            return bny_fail(BANYAN_EINVAL,
+                            "%s: \"%.40s\" is none of loss, dup, reorder, corrupt "
+                            "(0 to 0.9), rate (as 1G) and seed",
+                            name, w);
         f->on |= at || f->rate > 0;
     }
     return 0;
 }
 
-static int parse_checks(struct dp_settings *s)
+static int parse_checks(struct dp_settings *s, const char *name)
 {
-    const char *text = bny_param_str("BANYAN_DPDK_CHECK");
+    const char *text = bny_param_str(name);
 
     s->checks = !strcmp(text, "crc")   ? BNY_DPDK_CRC
                 : !strcmp(text, "mac") ? BNY_DPDK_MAC
                                        : BNY_DPDK_NO_CHECK;
     if (s->checks == BNY_DPDK_NO_CHECK && strcmp(text, "none") != 0)
-        return bny_fail(BANYAN_EINVAL, "BANYAN_DPDK_CHECK=%.40s is none of none, crc and mac",
-                        text);
+        return bny_fail(BANYAN_EINVAL, "%s=%.40s is none of none, crc and mac", name, text);
     return 0;
 }
 
@@ -174,16 +173,15 @@ static int parse_addresses(struct dp_settings *s)
 
 int bny_dpdk_settings(struct dp_settings *s)
 {
-    const char *fault = bny_param_str("BANYAN_DPDK_FAULT");
     int64_t mtu = bny_param_int("BANYAN_DPDK_MTU");
     int rc;
 
     memset(s, 0, sizeof *s);
     rc = parse_port(s, bny_param_str("BANYAN_DPDK_PORT"));
     if (rc == 0)
-        rc = parse_checks(s);
+        rc = parse_checks(s, "BANYAN_DPDK_CHECK");
     if (rc == 0)
-        rc = parse_fault(&s->fault, fault);
+        rc = parse_fault(&s->fault, "BANYAN_DPDK_FAULT");
     if (rc == 0)
         rc = parse_addresses(s);
     if (rc)
@@ -192,4 +190,16 @@ int bny_dpdk_settings(struct dp_settings *s)
     s->queues = (int)bny_param_int("BANYAN_DPDK_QUEUES");
     s->frame = mtu ? (uint32_t)mtu + 14 : DP_FRAME;
     return 0;
+}
+
+int bny_ud_settings(struct dp_settings *s)
+{
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    s->kind = BNY_DPDK_UD;
+    s->queues = 1;
+    s->frame = DP_FRAME + BNY_DPDK_ETH;
+    rc = parse_checks(s, "BANYAN_UD_CHECK");
+    return rc ? rc : parse_fault(&s->fault, "BANYAN_UD_FAULT");
 }

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
 
-extern const struct bny_transport_ops bny_dpdk_ops;
+extern const struct bny_transport_ops bny_dpdk_ops, bny_ud_ops;
 
 static void dpdk_destroy(struct bny_tp *tp);
 
@@ -34,6 +34,27 @@ static int mem_add(struct dp_tp *t, void *at, size_t bytes, int kind)
     return 0;
 }
 
+/* Of UD what is pinned is counted: other kinds' drivers have hugepages, or a bus's mappings. */
+static int map(struct dp_tp *t, struct dp_mem *m, void *from, size_t bytes, char *text)
+{
+    if (t->drv->map(t->port, from, bytes, text) != 0)
+        return -1;
+    m->lo = from;
+    m->hi = m->lo + bytes;
+    if (t->set.kind == BNY_DPDK_UD)
+        bny_counter_add(&t->tp.pinned_bytes, bytes);
+    return 0;
+}
+
+static void unmap(struct dp_tp *t, const struct dp_mem *m)
+{
+    size_t bytes = (size_t)(m->hi - m->lo);
+
+    t->drv->unmap(t->port, m->lo, bytes);
+    if (t->set.kind == BNY_DPDK_UD)
+        bny_counter_add(&t->tp.pinned_bytes, -(uint64_t)bytes);
+}
+
 /* 0, or what it returns when a card keeps reading. */
 static int withdraw(struct dp_tp *t, struct dp_mem *m)
 {
@@ -43,7 +64,7 @@ static int withdraw(struct dp_tp *t, struct dp_mem *m)
                         "%p: this memory stays borrowed",
                         t->tp.rank, t->set.device, (void *)m->at);
     if (m->lo < m->hi)
-        t->drv->unmap(t->port, m->lo, (size_t)(m->hi - m->lo));
+        unmap(t, m);
     m->lo = m->hi = NULL;
     return 0;
 }
@@ -71,16 +92,21 @@ static int mem_drop(struct dp_tp *t, void *at, int kind)
 static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
+    char text[BNY_DPDK_TEXT] = "";
     int rc;
 
     *out = t->drv->alloc(bytes);
     if (!*out)
-        return bny_fail(BANYAN_ENOMEM,
-                        "rank %d: no %zu bytes of DPDK memory left; give it more: "
-                        "BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages",
-                        tp->rank, bytes);
+        return bny_fail(BANYAN_ENOMEM, "rank %d: no %zu bytes of memory left%s", tp->rank,
+                        bytes, bny_dpdk_more(t));
     memset(*out, 0, bytes);
     rc = mem_add(t, *out, bytes, MEM_OURS);
+    if (rc == 0 && t->set.kind == BNY_DPDK_UD && map(t, t->mem, *out, bytes, text) != 0) {
+        mem_drop(t, *out, MEM_OURS);
+        *out = NULL;
+        return bny_fail(BANYAN_ENOMEM, "rank %d: device %s does not register %zu bytes: %s",
+                        tp->rank, t->set.device, bytes, text);
+    }
     if (rc) {
         t->drv->release(*out);
         *out = NULL;
@@ -124,13 +150,11 @@ static int dpdk_attach(struct bny_tp *tp, void *at, size_t bytes)
     rc = mem_add(t, at, bytes, MEM_ATTACHED);
     if (rc)
         return rc;
-    if (t->drv->map(t->port, (void *)from, to - from, text) != 0) {
+    if (map(t, t->mem, (void *)from, to - from, text) != 0) {
         mem_drop(t, at, MEM_ATTACHED);
         return bny_fail(BANYAN_ENOMEM, "rank %d: the card %s cannot read %zu bytes at %p: %s",
                         tp->rank, t->set.device, bytes, at, text);
     }
-    t->mem->lo = (uint8_t *)from;
-    t->mem->hi = (uint8_t *)to;
     return 0;
 }
 
@@ -145,6 +169,8 @@ static int dpdk_detach(struct bny_tp *tp, void *at)
 }
 
 /* ---- set-up ---- */
+
+#define NO_MEMORY "rank %d: no memory for transport %s"
 
 static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
 {
@@ -161,27 +187,30 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
     t->blob.checks = (uint8_t)t->set.checks;
     rc = bny_dpdk_place(t->set.kind, t->blob.place);
     if (rc == 0)
-        rc = bny_dpdk_open_device(t);
+        rc = bny_dpdk_open_device(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
     if (t->set.fault.on) {
         t->faults = bny_dpdk_faults_new(&t->set.fault, (uint64_t)cfg->rank);
         if (!t->faults)
-            return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
-        bny_warn("rank %d: BANYAN_DPDK_FAULT is set: packets are lost, doubled, delayed or "
+            return bny_fail(BANYAN_ENOMEM, NO_MEMORY, cfg->rank, t->tp.ops->name);
+        bny_warn("rank %d: BANYAN_%s_FAULT is set: packets are lost, doubled, delayed or "
                  "changed on purpose",
-                 cfg->rank);
+                 cfg->rank, t->set.kind == BNY_DPDK_UD ? "UD" : "DPDK");
     }
-    bny_info("dpdk: port %s, frames up to %u bytes%s%s", t->set.device, t->blob.frame,
-             t->info.notes[0] ? "; " : "", t->info.notes);
+    bny_info("%s: port %s, frames up to %u bytes%s%s", t->tp.ops->name, t->set.device,
+             t->blob.frame, t->info.notes[0] ? "; " : "", t->info.notes);
     return 0;
 }
 
-static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+static int create(struct bny_tp **out, const struct bny_tp_config *cfg,
+                  const struct bny_transport_ops *ops,
+                  const struct bny_dpdk_driver *(*driver)(void),
+                  int (*settings)(struct dp_settings *s))
 {
     struct dp_settings set;
     struct dp_tp *t;
-    int rc = bny_dpdk_settings(&set);
+    int rc = settings(&set);
 
     *out = NULL;
     if (rc)
@@ -189,16 +218,16 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     if (sodium_init() < 0)
         return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
     if (cfg->nranks > UINT16_MAX)
-        return bny_fail(BANYAN_ENOTSUP, "transport dpdk: %d ranks are more than 65535",
+        return bny_fail(BANYAN_ENOTSUP, "transport %s: %d ranks are more than 65535", ops->name,
                         cfg->nranks);
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
     if (!t || !t->eps) {
         free(t);
-        return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport dpdk", cfg->rank);
+        return bny_fail(BANYAN_ENOMEM, NO_MEMORY, cfg->rank, ops->name);
     }
-    t->tp.ops = &bny_dpdk_ops;
+    t->tp.ops = ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
     t->tp.eager_max = DP_EAGER_MAX;
@@ -207,7 +236,7 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->set = set;
     t->now = bny_now_ns();
     memcpy(t->secret, cfg->secret, sizeof t->secret);
-    t->drv = bny_dpdk_driver();
+    t->drv = driver();
     rc = t->drv ? start(t, cfg) : -BANYAN_ENOTSUP;
     if (rc) {
         dpdk_destroy(&t->tp);
@@ -218,15 +247,33 @@ static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     return 0;
 }
 
+static int dpdk_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    return create(out, cfg, &bny_dpdk_ops, bny_dpdk_driver, bny_dpdk_settings);
+}
+
+#ifdef BNY_HAVE_VERBS
+static int ud_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    return create(out, cfg, &bny_ud_ops, bny_ud_driver, bny_ud_settings);
+}
+#endif
+
 static int dpdk_address(struct bny_tp *tp, void *blob, size_t cap)
 {
     const struct dp_tp *t = (struct dp_tp *)tp;
+    int more = 0;
 
-    if (cap < sizeof t->blob)
-        return bny_fail(BANYAN_EINVAL, "dpdk address needs %zu bytes, has %zu", sizeof t->blob,
-                        cap);
-    memcpy(blob, &t->blob, sizeof t->blob);
-    return (int)sizeof t->blob;
+    if (cap >= sizeof t->blob) {
+        memcpy(blob, &t->blob, sizeof t->blob);
+        if (t->drv->address)
+            more = t->drv->address(t->port, (uint8_t *)blob + sizeof t->blob,
+                                   cap - sizeof t->blob);
+    }
+    if (cap < sizeof t->blob || more < 0)
+        return bny_fail(BANYAN_EINVAL, "%zu bytes do not hold an address of transport %s", cap,
+                        tp->ops->name);
+    return (int)sizeof t->blob + more;
 }
 
 static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
@@ -234,9 +281,13 @@ static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t 
     const struct dp_tp *t = (struct dp_tp *)tp;
     struct dp_blob b;
 
-    if (len != sizeof b || peer < 0 || peer >= tp->nranks)
+    if (len < sizeof b || (len != sizeof b && !t->drv->reaches) || peer < 0 ||
+        peer >= tp->nranks)
         return 0;
     memcpy(&b, blob, sizeof b);
+    if (t->drv->reaches &&
+        !t->drv->reaches(t->port, (const uint8_t *)blob + sizeof b, len - sizeof b))
+        return 0;
     return !memcmp(b.magic, "bdp2", 4) && b.rank == peer && b.kind == t->blob.kind &&
            b.checks == t->blob.checks && b.frame >= 256 && b.frame <= 65535 && b.ip &&
            b.ip != t->blob.ip && !memcmp(b.place, t->blob.place, sizeof b.place);
@@ -251,7 +302,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
                         t->tp.rank, peer);
     e->ep = (struct bny_ep){ .tp = &t->tp,
-                             .ops = &bny_dpdk_ops,
+                             .ops = t->tp.ops,
                              .peer = peer,
                              .eager_max = DP_EAGER_MAX,
                              .slot_max = DP_SLOT_MAX,
@@ -266,6 +317,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         e->info = t->info;
         e->frame_wanted = e->blob.frame < t->info.frame_max ? e->blob.frame : t->info.frame_max;
         e->frame = e->frame_wanted < DP_SAFE_FRAME ? e->frame_wanted : DP_SAFE_FRAME;
+        e->resolved = t->set.kind == BNY_DPDK_UD;
         rc = 0;
     } else {
         rc = bny_dpdk_open_pair(e);
@@ -278,6 +330,8 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,
                      e->frame_wanted);
     e->limit_told = BNY_DPDK_WINDOW;
+    if ((e->info.caps & BNY_DPDK_UNORDERED) && !t->faults)
+        bny_flow_unordered(&e->tx);
     if (rc == 0)
         rc = bny_dpdk_grants_new(e);
     *out = e;
@@ -300,6 +354,10 @@ static void ep_free(struct dp_ep *e)
     struct dp_tp *t = dp_tp_of(e);
 
     ep_close(e);
+    if (e->memory && t->port && t->set.kind == BNY_DPDK_UD && !e->is_unmapped) {
+        t->drv->unmap(t->port, e->memory, DP_EP_BYTES);
+        bny_counter_add(&t->tp.pinned_bytes, -(uint64_t)DP_EP_BYTES);
+    }
     if (e->memory && !t->held)
         t->drv->release(e->memory);
     for (struct dp_sent *s = e->sent, *next; s; s = next) {
@@ -319,6 +377,7 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
                         struct bny_ep **out)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
+    char text[BNY_DPDK_TEXT] = "";
     struct dp_ep *e = NULL;
     int rc;
 
@@ -326,9 +385,13 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
     if (!dpdk_reachable(tp, peer, blob, len) || peer == tp->rank || t->eps[peer])
         return bny_fail(
             BANYAN_EINVAL,
-            "rank %d: peer %d has no dpdk address that is reached from here, or was connected "
+            "rank %d: peer %d has no %s address that is reached from here, or was connected "
             "before",
-            tp->rank, peer);
+            tp->rank, peer, tp->ops->name);
+    if (t->drv->peer &&
+        t->drv->peer(t->port, peer, (const uint8_t *)blob + sizeof(struct dp_blob),
+                     len - sizeof(struct dp_blob), text) != 0)
+        return bny_fail(BANYAN_EINVAL, "rank %d: rank %d: %s", tp->rank, peer, text);
     rc = ep_new(t, peer, blob, &e);
     if (rc) {
         if (e)
@@ -346,10 +409,10 @@ static void tell(const struct dp_ep *e)
 {
     const struct bny_flow_tx *f = &e->tx;
 
-    bny_debug("dpdk: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, "
+    bny_debug("%s: to rank %d: %u packets, %llu again, %llu timeouts; %u under way, %u lost, "
               "credit %u, window %.0f, "
               "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held",
-              e->ep.peer, f->next, (unsigned long long)f->resent,
+              e->ep.ops->name, e->ep.peer, f->next, (unsigned long long)f->resent,
               (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una, f->cwnd,
               (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
 }
@@ -363,8 +426,8 @@ static void tell_drops(const struct dp_tp *t)
 
     for (int i = 1; i < BNY_DPDK_DROPS; i++)
         if (t->drops[i])
-            bny_info("dpdk: %llu frames dropped: %s", (unsigned long long)t->drops[i],
-                     names[i]);
+            bny_info("%s: %llu frames dropped: %s", t->tp.ops->name,
+                     (unsigned long long)t->drops[i], names[i]);
 }
 
 static void say_goodbye(struct dp_tp *t)
@@ -385,7 +448,7 @@ static void dpdk_destroy(struct bny_tp *tp)
     say_goodbye(t);
     tell_drops(t);
     if (bny_counter_read(&tp->wire_bytes))
-        bny_info("dpdk: %llu payload bytes were sent, %llu of them copied first",
+        bny_info("%s: %llu payload bytes were sent, %llu of them copied first", tp->ops->name,
                  (unsigned long long)bny_counter_read(&tp->wire_bytes),
                  (unsigned long long)bny_counter_read(&tp->staged_bytes));
     for (int r = 0; r < tp->nranks; r++)
@@ -614,31 +677,23 @@ static int dpdk_farewell(struct bny_tp *tp)
     return rc;
 }
 
+#define COMMON                                                                                 \
+    .address = dpdk_address, .reachable = dpdk_reachable, .connect = dpdk_connect,             \
+    .destroy = dpdk_destroy, .farewell = dpdk_farewell, .eager = bny_dpdk_eager,               \
+    .reserve = bny_dpdk_reserve, .commit = bny_dpdk_commit, .cancel = bny_dpdk_cancel,         \
+    .send = bny_dpdk_send, .poll = dpdk_poll, .poll_ep = dpdk_poll_ep, .view = bny_dpdk_view,  \
+    .release = bny_dpdk_release, .recall = bny_dpdk_recall, .arm = dpdk_arm,                   \
+    .disarm = dpdk_disarm, .mem_alloc = dpdk_mem_alloc, .mem_free = dpdk_mem_free,             \
+    .mem_register = dpdk_mem_register, .mem_deregister = dpdk_mem_deregister,                  \
+    .attach = dpdk_attach, .detach = dpdk_detach
+
 const struct bny_transport_ops bny_dpdk_ops = {
-    .name = "dpdk",
-    .caps = BNY_TP_MEM | BNY_TP_ATTACH,
-    .create = dpdk_create,
-    .address = dpdk_address,
-    .reachable = dpdk_reachable,
-    .connect = dpdk_connect,
-    .destroy = dpdk_destroy,
-    .farewell = dpdk_farewell,
-    .eager = bny_dpdk_eager,
-    .reserve = bny_dpdk_reserve,
-    .commit = bny_dpdk_commit,
-    .cancel = bny_dpdk_cancel,
-    .send = bny_dpdk_send,
-    .poll = dpdk_poll,
-    .poll_ep = dpdk_poll_ep,
-    .view = bny_dpdk_view,
-    .release = bny_dpdk_release,
-    .recall = bny_dpdk_recall,
-    .arm = dpdk_arm,
-    .disarm = dpdk_disarm,
-    .mem_alloc = dpdk_mem_alloc,
-    .mem_free = dpdk_mem_free,
-    .mem_register = dpdk_mem_register,
-    .mem_deregister = dpdk_mem_deregister,
-    .attach = dpdk_attach,
-    .detach = dpdk_detach,
+    .name = "dpdk", .caps = BNY_TP_MEM | BNY_TP_ATTACH, .create = dpdk_create, COMMON
 };
+
+#ifdef BNY_HAVE_VERBS
+/* The same over datagrams of RDMA devices (transport/ud). */
+const struct bny_transport_ops bny_ud_ops = {
+    .name = "ud", .caps = BNY_TP_MEM | BNY_TP_ATTACH, .create = ud_create, COMMON
+};
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Transport ud: the dpdk transport's messages (transport/dpdk/dpdk.h) over one unconnected
+ * queue pair of an RDMA device, for all peers: UD, or SRD of an Amazon EFA. This is a driver as
+ * transport/dpdk/driver.h describes it. table.c: the driver's table; open.c: device, queue pair
+ * and memory; way.c: addresses; io.c: frames.
+ *
+ * A frame is sent without its first 42 bytes (Ethernet, IPv4, UDP): the network has headers of
+ * its own. Their destination MAC tells the driver the rank. A frame lies at FRAME_AT of its
+ * place, so that payload is aligned as it is over Ethernet; there, before it, is the global
+ * routing header that UD brings.
+ *
+ *   sends     a ring of places. A head is copied there; a body that lies in registered memory
+ * is read from where it is (a second piece of the request), another one is copied behind its
+ * head. receives  a pool of places, posted or lent. When more than half of it is lent, frames
+ * are copied to memory of their own, and their place is posted again at once: what waits for
+ * its reader never keeps the rank from hearing. */
+#ifndef BNY_UD_UD_H
+#define BNY_UD_UD_H
+
+#include "transport/dpdk/driver.h"
+#include "transport/verbs/verbs.h"
+
+#define UD_GRH       40u
+#define UD_FRAME_AT  42u /* 2 + UD_GRH = BNY_DPDK_ETH */
+#define UD_NONE      UINT32_MAX
+#define UD_SENDS     512u      /* places, at most */
+#define UD_LEAST     64u       /* of receives */
+#define UD_LOOK_NS   50000000u /* between two looks at the port's state */
+#define UD_FINISH_NS 50000000u /* that the last frames may take to leave */
+#define UD_AGAIN_NS  10000000u /* until a way that was refused is tried again */
+
+struct ud_addr { /* a rank's, behind its struct dp_blob */
+    char magic[4];
+    uint8_t srd, ngids, lmc, reserved;
+    uint16_t lid, pkey;
+    uint32_t qpn, qkey;
+    struct vb_gid gids[VB_GIDS];
+};
+_Static_assert(sizeof(struct ud_addr) == 20 + 24 * VB_GIDS, "wire format");
+
+struct ud_way {           /* to a rank */
+    struct ud_addr *addr; /* NULL: not known */
+    struct ibv_ah *ah;    /* made for the first frame */
+    uint64_t tried_ns;
+    int err; /* errno of the latest try */
+};
+
+struct ud_mem { /* registered */
+    struct ud_mem *next;
+    const uint8_t *at;
+    size_t bytes;
+    struct ibv_mr *mr;
+};
+
+struct ud_place {
+    struct bny_dpdk_port *port;
+    uint32_t next; /* of those that are idle */
+    int is_posted;
+    uint8_t *outside; /* a copy in memory of its own, not a place of the pool */
+};
+
+struct ud_out {
+    struct bny_dpdk_ref *ref;
+    int done;
+};
+
+struct bny_dpdk_port {
+    struct vb_tp vt; /* settings, and the devices */
+    struct vb_rail rail;
+    int number;
+    const struct vb_fn *fn;
+    struct vb_efa efa;
+    int srd;
+    struct ud_addr addr;
+    struct ibv_cq *scq, *rcq;
+    struct ibv_qp *qp;
+    uint32_t payload; /* bytes of a datagram */
+    uint32_t sges;
+    size_t stride; /* of places */
+    uint8_t *pool;
+    size_t pool_bytes;
+    struct ibv_mr *mr;
+    struct ud_out *outs;
+    uint32_t nouts, out_head, out_tail; /* counted on and on */
+    struct ud_place *places;
+    uint32_t nplaces, idle, nidle, posted;
+    uint32_t turn; /* of the queue pair's lives: completions of another one do not count */
+    struct ud_mem *mems, *latest;
+    struct ud_way *ways; /* [nranks] */
+    int nranks, broken, dead;
+    uint64_t looked_ns;
+    int is_up;
+    uint64_t missed, copied, restarts;
+};
+
+/* open.c */
+int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
+                struct bny_dpdk_info *info, char *text);
+void bny_ud_close(struct bny_dpdk_port *p);
+/* Begins the queue pair anew. What was under way is lost. */
+void bny_ud_restart(struct bny_dpdk_port *p);
+int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text);
+void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes);
+int bny_ud_link_up(struct bny_dpdk_port *p);
+
+/* way.c */
+int bny_ud_address(struct bny_dpdk_port *p, void *out, size_t cap);
+int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len);
+int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len, char *text);
+int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text);
+struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank); /* NULL: there is none */
+void bny_ud_ways_close(struct bny_dpdk_port *p);
+
+/* io.c */
+int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n);
+int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n);
+void bny_ud_free(void *const *bufs, int n);
+void bny_ud_reclaim(struct bny_dpdk_port *p);
+void bny_ud_post(struct bny_dpdk_port *p);             /* what is idle */
+void bny_ud_give(struct bny_dpdk_port *p, uint32_t i); /* place i is idle */
+void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i);
+
+#endif

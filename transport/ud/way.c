@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Addresses of ranks, and the ways to them: an address handle each, made when the first frame
+ * goes there. Making one may ask the kernel for a hardware address, and fail for a while. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "transport/ud/ud.h"
+
+int bny_ud_address(struct bny_dpdk_port *p, void *out, size_t cap)
+{
+    if (cap < sizeof p->addr)
+        return -1;
+    memcpy(out, &p->addr, sizeof p->addr);
+    return (int)sizeof p->addr;
+}
+
+static int parse(const void *from, size_t len, struct ud_addr *a)
+{
+    if (len != sizeof *a)
+        return -1;
+    memcpy(a, from, len);
+    return !memcmp(a->magic, "ud01", 4) && a->srd <= 1 && a->ngids > 0 && a->ngids <= VB_GIDS &&
+                   a->qpn > 0 && a->qpn <= 0xffffff
+               ? 0
+               : -1;
+}
+
+/* Two limited members of a partition do not talk. */
+static int same_partition(uint16_t a, uint16_t b)
+{
+    return !((a ^ b) & 0x7fff) && ((a | b) & 0x8000);
+}
+
+int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len)
+{
+    struct ud_addr a;
+    int mine, other;
+
+    return parse(addr, len, &a) == 0 && a.srd == p->srd &&
+           same_partition(a.pkey, p->rail.port.pkey) &&
+           bny_verbs_port_pair(&p->rail, a.gids, a.ngids, &mine, &other);
+}
+
+int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len, char *text)
+{
+    struct ud_addr a;
+
+    if (rank < 0 || rank >= p->nranks || p->ways[rank].addr || parse(addr, len, &a) != 0) {
+        snprintf(text, BNY_DPDK_TEXT, "its address is none of transport ud");
+        return -1;
+    }
+    p->ways[rank].addr = malloc(sizeof a);
+    if (!p->ways[rank].addr) {
+        snprintf(text, BNY_DPDK_TEXT, "no memory");
+        return -1;
+    }
+    *p->ways[rank].addr = a;
+    return 0;
+}
+
+static void make(struct bny_dpdk_port *p, struct ud_way *w)
+{
+    const struct ud_addr *to = w->addr;
+    const struct vb_path *path = &p->vt.path;
+    const struct vb_gid *mine, *other;
+    struct ibv_ah_attr ah;
+    int i = 0, k = 0;
+
+    bny_verbs_port_pair(&p->rail, to->gids, to->ngids, &i, &k);
+    mine = &p->rail.port.gids[i];
+    other = &to->gids[k];
+    memset(&ah, 0, sizeof ah);
+    ah.port_num = (uint8_t)p->number;
+    ah.sl = (uint8_t)(path->sl >= 0 ? path->sl : 0);
+    if (mine->type == IBV_GID_TYPE_IB)
+        ah.dlid = to->lid;
+    /* InfiniBand goes by LID within a subnet; RoCE and EFA have none. */
+    ah.is_global =
+        mine->type != IBV_GID_TYPE_IB || !to->lid || memcmp(mine->raw, other->raw, 8) != 0;
+    if (ah.is_global) {
+        memcpy(ah.grh.dgid.raw, other->raw, sizeof other->raw);
+        ah.grh.sgid_index = (uint8_t)mine->index;
+        ah.grh.hop_limit = 255;
+        ah.grh.traffic_class = (uint8_t)(path->tc >= 0         ? path->tc
+                                         : p->rail.port.tc > 0 ? p->rail.port.tc
+                                                               : 0);
+    }
+    errno = 0;
+    w->ah = p->fn->ibv_create_ah(p->rail.pd, &ah);
+    w->err = w->ah ? 0 : errno ? errno : EIO;
+    w->tried_ns = bny_now_ns();
+}
+
+struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank)
+{
+    struct ud_way *w = rank < (uint32_t)p->nranks ? &p->ways[rank] : NULL;
+
+    if (!w || !w->addr)
+        return NULL;
+    if (!w->ah && (!w->err || bny_now_ns() - w->tried_ns >= UD_AGAIN_NS))
+        make(p, w);
+    return w->ah ? w : NULL;
+}
+
+int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text)
+{
+    const struct ud_way *w = &p->ways[rank];
+
+    if (p->dead) {
+        snprintf(text, BNY_DPDK_TEXT, "device %s takes nothing any more; see dmesg",
+                 p->rail.at);
+        return -2;
+    }
+    if (!w->err)
+        return 0;
+    snprintf(text, BNY_DPDK_TEXT, "device %s finds no way there (%s): %s", p->rail.at,
+             strerror(w->err),
+             w->err == ETIMEDOUT || w->err == EHOSTUNREACH
+                 ? "its hardware address is not resolved: ping it, see its VLAN"
+                 : "see show_gids, BANYAN_IB_GID_INDEX and dmesg");
+    return -1;
+}
+
+void bny_ud_ways_close(struct bny_dpdk_port *p)
+{
+    for (int r = 0; r < p->nranks && p->ways; r++) {
+        if (p->ways[r].ah)
+            p->fn->ibv_destroy_ah(p->ways[r].ah);
+        free(p->ways[r].addr);
+    }
+    free(p->ways);
+}

@@ -46,8 +46,8 @@ side() {
     (one "$@") &
 }
 
-# job RANKS COMMAND...: over verbs, ranks on the two hosts by turns.
-job() { timeout -k 5 $((${limit:-60} * patience)) "$build/tools/banyan_run" -n "$1" on-host env BANYAN_TRANSPORT=verbs "${@:2}"; }
+# job RANKS COMMAND...: over verbs (or $transport), ranks on the two hosts by turns.
+job() { timeout -k 5 $((${limit:-60} * patience)) "$build/tools/banyan_run" -n "$1" on-host env BANYAN_TRANSPORT="${transport:-verbs}" "${@:2}"; }
 # cases RANKS CASE [ARGUMENT]: a case of the multi-process tests' worker.
 cases() { job "$1" "$rank" "$2" env 0 "${seed:-$RANDOM}" "${3:-}"; }
 # says TEXT COMMAND...: it must fail, and say this (a pattern) within its deadline.
@@ -59,7 +59,7 @@ says() {
     [ $rc -ne 0 ] && [ $rc -ne 124 ] || { echo "exit status $rc"; return 1; }
     grep -Eq "$text" "$tmp/says" || { echo "nothing like: $text"; return 1; }
 }
-program() { timeout -k 5 $((150 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0,w1 "$build/tests/transport/test_transport_$1" -j1 "${@:2}"; }
+program() { timeout -k 5 $((150 * patience)) env BANYAN_TEST_TRANSPORT="${transport:-verbs}" BANYAN_TEST_IFNAMES=w0,w1 "$build/tests/transport/test_transport_$1" -j1 "${@:2}"; }
 counter() { cat /sys/class/infiniband/rxe*/ports/1/hw_counters/"$1" | paste -sd+ | bc; }
 
 put() { job 2 "$build/perf/banyan_perf" "$1" -b 8 -e 256K -f 32 -n 2 -w 1 -c 1 --inplace 0 --no-roofline; }
@@ -82,6 +82,18 @@ impaired() {
     after=$(counter completer_retry_err) && after=$((after + $(counter duplicate_request) + $(counter out_of_seq_request)))
     echo "note:$1: $((after - before)) packets repeated or out of order; $(grep -o 'Sent.*' <<<"$sent" | tr '\n' ' ')"
     [ "$1" = delay ] || [ $after -gt $before ] || { echo "netem touched nothing"; return 1; }
+    return $rc
+}
+
+# Datagrams have nobody but the library to send them again.
+lost_datagrams() {
+    local rc=0 i
+    for i in 0 1; do tc qdisc add dev w$i root netem limit 2000 loss 1% || return 1; done
+    BANYAN_DEBUG=debug limit=90 transport=ud cases 2 sweep brief=1 >"$tmp/lossy" 2>&1 || rc=1
+    for i in 0 1; do tc qdisc del dev w$i root; done
+    grep -v 'ud: to rank' "$tmp/lossy" | tail -n 5
+    grep -m 2 'ud: to rank' "$tmp/lossy"
+    grep -Eq 'ud: to rank [01]: [0-9]+ packets, [1-9][0-9]* again' "$tmp/lossy" || { echo "nothing was sent again"; rc=1; }
     return $rc
 }
 
@@ -165,7 +177,7 @@ device_removed() {
 # Two devices for each host: both carry, one goes away in the middle, and the results stay right.
 two_devices() {
     local i rc=0
-    timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT=verbs BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1 --filter "*/lanes_that_break*" || return 1
+    timeout -k 5 $((100 * patience)) env BANYAN_TEST_TRANSPORT="${transport:-verbs}" BANYAN_TEST_IFNAMES=w0+v0,w1+v1 "$build/tests/transport/test_transport_verbs_rails" -j1 --filter "*/lanes_that_break*" || return 1
     # packets vanish until both ranks have moved their lane away; then it comes home
     GUEST_RAILS=2 BANYAN_DEBUG=info limit=80 cases 2 there_and_back >"$tmp/back" 2>&1 &
     for _ in {1..300}; do [ "$(grep -c 'lane 1: MTU' "$tmp/back")" = 2 ] && break; sleep 0.1; done
@@ -229,6 +241,11 @@ for ((round = 0; round < repeat; round++)); do
     BANYAN_IB_CACHE=uffd side "nothing is copied from memory that is cached" 80 cases 2 zero_copy_cached
     BANYAN_IB_CACHE=uffd side "random calls from memory that is cached, 3 ranks" 80 cases 3 differential "calls=40 max=80000"
     side "memory that is cached changes" 80 program verbs_cache --filter "*/@(what_changes*|the_heap*)"
+    for p in conformance traffic; do transport=ud side "datagrams, transport $p" 160 program $p; done
+    transport=ud side "datagrams, all collectives, 2 ranks" 80 cases 2 sweep brief=1
+    transport=ud side "datagrams, random calls, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
+    transport=ud BANYAN_TOPO=ring:4 side "datagrams, ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
+    transport=ud side "datagrams, a rank is killed" 60 rank_dies
     side "windows of banyan_perf: bandwidth" 60 put put_bw
     side "windows of banyan_perf: latency" 60 put put_lat
     side "a rank is killed" 60 rank_dies
@@ -247,6 +264,7 @@ for ((round = 0; round < repeat; round++)); do
         check "1 % of packets lost" 200 impaired loss loss 1%
         check "2 % of packets doubled" 200 impaired duplicate duplicate 2%
         check "packets delayed by 2 ms" 200 impaired delay delay 2ms
+        check "datagrams, 1 % of packets lost" 200 lost_datagrams
         check "int8 is encoded while the wire is busy" 60 overlap
         check "a port is down" 60 port_down
         check "a device goes and comes back" 100 device_removed

@@ -10,8 +10,10 @@
 #include "tests/support/verbs_sim_inside.h"
 
 #define GRH    40
-#define LATEST 200 /* calls until one that was overtaken arrives */
-#define AGAIN  20  /* calls until SRD tries again */
+#define LATEST 200  /* calls until one that was overtaken arrives */
+#define GHOSTS 8    /* each way */
+#define HAUNTS 1500 /* calls until their completions come */
+#define AGAIN  20   /* calls until SRD tries again */
 
 struct late {
     struct late *next;
@@ -24,6 +26,13 @@ struct late {
 };
 
 static struct late *lates;
+
+/* Of requests that a reset queue pair had. */
+static struct ghost {
+    struct ibv_cq *cq;
+    uint64_t wr_id;
+    uint32_t qpn, wait;
+} ghosts[2 * GHOSTS];
 
 static int by_chance(double share)
 {
@@ -92,8 +101,26 @@ static int arrive(struct late *l)
     return 1;
 }
 
+static void haunt(void)
+{
+    for (int i = 0; i < 2 * GHOSTS; i++) {
+        struct ghost *g = &ghosts[i];
+        struct sim_cqe e = { .send = 1 };
+
+        if (!g->cq || g->wait-- > 0)
+            continue;
+        memset(&e.wc, 0xa5, sizeof e.wc);
+        e.wc.wr_id = g->wr_id;
+        e.wc.status = IBV_WC_WR_FLUSH_ERR;
+        e.wc.qp_num = g->qpn;
+        sim_add_cqe(g->cq, &e);
+        g->cq = NULL;
+    }
+}
+
 void sim_ud_run(void)
 {
+    haunt();
     for (struct late **at = &lates; *at;) {
         struct late *l = *at, *next = l->next;
 
@@ -183,8 +210,14 @@ int sim_ud_execute(struct sim_qp *q)
 
 static void reset(struct sim_qp *q)
 {
+    uint64_t recv = q->rq_posted ? q->rq[0].wr_id : 0, send = q->sq[0].wr_id;
+
     sim_place(q, UINT64_MAX);
     sim_orphan(q);
+    for (uint32_t i = 0; i < GHOSTS && q->rq_posted > GHOSTS; i++) {
+        ghosts[2 * i] = (struct ghost){ q->qp.recv_cq, recv, q->qp.qp_num, HAUNTS + i };
+        ghosts[2 * i + 1] = (struct ghost){ q->qp.send_cq, send, q->qp.qp_num, HAUNTS + i };
+    }
     q->sq_done = q->sq_retired = q->sq_posted;
     q->rq_taken = q->rq_posted;
     q->qp.state = IBV_QPS_RESET;

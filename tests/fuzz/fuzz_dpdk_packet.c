@@ -25,6 +25,9 @@ static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, const uint8_t *b
     bny_dpdk_eth_init(f, &from, &to);
     memcpy(f + BNY_DPDK_ETH, body, n);
     bny_dpdk_eth_length(f, BNY_DPDK_ETH + n);
+    if (bny_dpdk_parse_bare(f, BNY_DPDK_ETH + n, &p) == BNY_DPDK_OK &&
+        p.payload + p.len != f + BNY_DPDK_ETH + n)
+        abort();
     if (bny_dpdk_parse(f, BNY_DPDK_ETH + n, &to, &p) == BNY_DPDK_OK) {
         if (p.payload + p.len != f + BNY_DPDK_ETH + n)
             abort();

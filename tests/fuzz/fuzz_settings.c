@@ -122,14 +122,22 @@ static void variables(char *text, const char *const *names)
 
 static void dpdk(char *text)
 {
-    static const char *const names[] = {
-        "BANYAN_DPDK_PORT",    "BANYAN_DPDK_FAULT",  "BANYAN_DPDK_ADDR",
-        "BANYAN_DPDK_GATEWAY", "BANYAN_DPDK_VLAN",   "BANYAN_DPDK_CHECK",
-        "BANYAN_DPDK_MTU",     "BANYAN_DPDK_QUEUES", NULL
-    };
+    static const char *const names[] = { "BANYAN_DPDK_PORT",
+                                         "BANYAN_DPDK_FAULT",
+                                         "BANYAN_DPDK_ADDR",
+                                         "BANYAN_DPDK_GATEWAY",
+                                         "BANYAN_DPDK_VLAN",
+                                         "BANYAN_DPDK_CHECK",
+                                         "BANYAN_DPDK_MTU",
+                                         "BANYAN_DPDK_QUEUES",
+                                         "BANYAN_UD_CHECK",
+                                         "BANYAN_UD_FAULT",
+                                         NULL };
     struct dp_settings s;
 
     variables(text, names);
+    if (bny_ud_settings(&s) == 0)
+        EXPECT(s.fault.loss >= 0 && s.fault.loss <= 1 && s.fault.rate >= 0);
     if (bny_dpdk_settings(&s) != 0)
         return;
     EXPECT(s.queues >= 1 && s.queues <= 16 && s.fault.loss >= 0 && s.fault.loss <= 1 &&

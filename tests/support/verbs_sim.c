@@ -503,7 +503,7 @@ static void run(int all)
 
     if (verbs_sim.write_delay)
         return;
-    sim_ud_run();
+    sim_ud_run(all);
     while (moved) {
         moved = 0;
         for (struct sim_qp *q = sim_qps; q; q = q->next)
@@ -513,6 +513,7 @@ static void run(int all)
         if (!all)
             return;
     }
+    sim_ud_run(all);
 }
 
 static int anybody_sleeps(void)

@@ -120,7 +120,7 @@ void sim_orphan(const struct sim_qp *q);
 /* Datagrams. */
 int sim_ud_execute(struct sim_qp *q);
 int sim_ud_modify(struct sim_qp *q, const struct ibv_qp_attr *a, int mask);
-void sim_ud_run(void); /* those that were overtaken arrive in the end */
+void sim_ud_run(int all); /* those that were overtaken arrive in the end; all: now */
 void sim_ud_functions(struct vb_fn *fn);
 struct sim_qp *sim_hand_number(const struct ibv_context *ctx, uint32_t qpn);
 /* Has the device this GID, of the type of entry `index` of another one? */

@@ -118,9 +118,11 @@ static void haunt(void)
     }
 }
 
-void sim_ud_run(void)
+void sim_ud_run(int all)
 {
     haunt();
+    for (struct late *l = lates; all && l; l = l->next)
+        l->wait = 0;
     for (struct late **at = &lates; *at;) {
         struct late *l = *at, *next = l->next;
 

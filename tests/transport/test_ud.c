@@ -3,6 +3,7 @@
  * not ask. Time is what each test says. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -168,6 +169,43 @@ Test(ud, a_queue_pair_that_does_not_begin_anew_ends_its_peers)
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert_str_eq(verbs_sim.failed, "ibv_modify_qp");
     cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+    tpset_close(&s);
+    cr_assert_eq(verbs_sim.open, 0);
+}
+
+static int is_readable(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+
+    return poll(&p, 1, 0) == 1;
+}
+
+Test(ud, who_sleeps_is_woken_by_a_frame)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 1, 100);
+    uint8_t buf[100] = { 5 };
+    struct bny_event ev[8];
+    struct tpset s;
+    int fd, n;
+
+    tpset_open(&s, ud, 2, NULL);
+    stream(&s, 2, 100);
+    for (int i = 0; i < 3; i++) {
+        while (ud->arm(s.tp[1], &fd, 1, &n) != DP_SLEEP_NS) { /* nothing is due any more */
+            ud->disarm(s.tp[1]);
+            tpset_step(&s);
+        }
+        cr_assert_eq(n, 1);
+        cr_assert_eq(ud->poll(s.tp[1], ev, 8), 0);
+        cr_assert(!is_readable(fd));
+        tpset_eager(&s, 0, 1, &hdr, buf);
+        cr_assert(is_readable(fd));
+        ud->disarm(s.tp[1]);
+        cr_assert(!is_readable(fd));
+        cr_assert_leq(ud->arm(s.tp[0], &fd, 1, &n), DP_NAP_NS, "it waits for news of it");
+        ud->disarm(s.tp[0]);
+        ud->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
+    }
     tpset_close(&s);
     cr_assert_eq(verbs_sim.open, 0);
 }

@@ -51,7 +51,8 @@
 #define DP_LINK_NS     5000000000u  /* a device whose link is down for so long is told of */
 #define DP_LINK_EVERY  64u          /* polls between looks at links */
 #define DP_LINGER_NS   500000000u   /* for who said goodbye and may not have got ours */
-#define DP_NAP_NS      50000u       /* no descriptor tells of packets */
+#define DP_NAP_NS      50000u       /* no descriptor tells of packets, or timers run */
+#define DP_SLEEP_NS    1000000u     /* one does: until links are looked at */
 #define DP_FRAME       9216u        /* of memif and ring: bytes of a frame, when not set */
 #define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
 

@@ -131,6 +131,11 @@ struct bny_dpdk_driver {
     uint64_t (*missed)(struct bny_dpdk_port *port);
     /* Of a link that is up, as info->mbps. */
     uint32_t (*mbps)(struct bny_dpdk_port *port);
+    /* Asks for a sign of the next frame, and returns the descriptor that becomes readable with
+     * it; -1: nobody wakes. Frames that are there already give none. disarm: it was looked at.
+     * NULL: as -1. */
+    int (*arm)(struct bny_dpdk_port *port);
+    void (*disarm)(struct bny_dpdk_port *port);
     /* The rest only where ranks have addresses of the driver's own (BNY_DPDK_UD), which stand
      * behind those of ports.c; else NULL. Ours: its length, or -1. */
     int (*address)(struct bny_dpdk_port *port, void *out, size_t cap);

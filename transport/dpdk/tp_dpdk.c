@@ -641,21 +641,46 @@ static int dpdk_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return poll_one(e, ev, n);
 }
 
-/* Drivers wake nobody. */
+/* Something becomes due without a frame. */
+static int has_timers(const struct dp_tp *t)
+{
+    int any = t->held != NULL || t->faults != NULL;
+
+    for (int r = 0; r < t->tp.nranks && !any; r++) {
+        const struct dp_ep *e = t->eps[r];
+
+        any = e && !e->down && (e->queued || e->acks_due || e->starved);
+    }
+    return any;
+}
+
+/* DPDK's drivers wake nobody. */
 static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
+    int fd;
 
     *nfds = 0;
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r] && (!bny_msg_list_is_empty(&t->eps[r]->ready) || t->eps[r]->sent ||
                           t->eps[r]->down == 1))
             return 0;
-    return DP_NAP_NS;
+    fd = t->drv->arm && cap > 0 ? t->drv->arm(t->port) : -1;
+    if (fd < 0)
+        return DP_NAP_NS;
+    t->now = bny_now_ns();
+    if (receive(t, t->port, NULL) > 0) /* they came before, and wake nobody */
+        return 0;
+    fds[(*nfds)++] = fd;
+    return has_timers(t) ? DP_NAP_NS : DP_SLEEP_NS;
 }
 
 static void dpdk_disarm(struct bny_tp *tp)
 {
+    struct dp_tp *t = (struct dp_tp *)tp;
+
+    if (t->drv->disarm)
+        t->drv->disarm(t->port);
 }
 
 static int dpdk_farewell(struct bny_tp *tp)

@@ -316,3 +316,24 @@ int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
         bny_ud_post(p);
     return frames;
 }
+
+/* ---- sleep ---- */
+
+int bny_ud_arm(struct bny_dpdk_port *p)
+{
+    if (!p->channel || p->dead || ibv_req_notify_cq(p->rcq, 0) != 0)
+        return -1;
+    return p->channel->fd;
+}
+
+void bny_ud_disarm(struct bny_dpdk_port *p)
+{
+    unsigned events = 0;
+    struct ibv_cq *cq;
+    void *context;
+
+    while (p->channel && p->fn->ibv_get_cq_event(p->channel, &cq, &context) == 0)
+        events++;
+    if (events)
+        p->fn->ibv_ack_cq_events(p->rcq, events);
+}

@@ -210,8 +210,13 @@ static int make_qp(struct bny_dpdk_port *p)
     const char *what = "completion queues";
     int err = 0;
 
+    p->channel = p->fn->ibv_create_comp_channel(p->rail.ctx);
+    if (p->channel && bny_verbs_nonblocking(p->channel->fd) != 0) {
+        p->fn->ibv_destroy_comp_channel(p->channel);
+        p->channel = NULL;
+    }
     p->scq = p->fn->ibv_create_cq(p->rail.ctx, (int)p->nouts, NULL, NULL, 0);
-    p->rcq = p->fn->ibv_create_cq(p->rail.ctx, (int)p->nplaces, NULL, NULL, 0);
+    p->rcq = p->fn->ibv_create_cq(p->rail.ctx, (int)p->nplaces, NULL, p->channel, 0);
     if (p->scq && p->rcq) {
         what = p->srd ? "an SRD queue pair" : "a UD queue pair";
         init.send_cq = p->scq;
@@ -334,8 +339,12 @@ void bny_ud_close(struct bny_dpdk_port *p)
     bny_ud_ways_close(p);
     if (p->scq)
         fn->ibv_destroy_cq(p->scq);
-    if (p->rcq)
+    if (p->rcq) {
+        bny_ud_disarm(p);
         fn->ibv_destroy_cq(p->rcq);
+    }
+    if (p->channel)
+        fn->ibv_destroy_comp_channel(p->channel);
     while (p->mems)
         bny_ud_unmap(p, (void *)(uintptr_t)p->mems->at, p->mems->bytes);
     if (p->mr)

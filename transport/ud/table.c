@@ -84,6 +84,8 @@ const struct bny_dpdk_driver *bny_ud_driver(void)
         .page = 1,
         .missed = missed,
         .mbps = mbps,
+        .arm = bny_ud_arm,
+        .disarm = bny_ud_disarm,
         .address = bny_ud_address,
         .reaches = bny_ud_reaches,
         .peer = bny_ud_peer,

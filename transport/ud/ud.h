@@ -73,6 +73,7 @@ struct bny_dpdk_port {
     int srd;
     struct ud_addr addr;
     struct ibv_cq *scq, *rcq;
+    struct ibv_comp_channel *channel; /* rcq's; NULL: nothing wakes */
     struct ibv_qp *qp;
     uint32_t payload; /* bytes of a datagram */
     uint32_t sges;
@@ -116,6 +117,8 @@ int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n);
 int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n);
 void bny_ud_free(void *const *bufs, int n);
 void bny_ud_reclaim(struct bny_dpdk_port *p);
+int bny_ud_arm(struct bny_dpdk_port *p);
+void bny_ud_disarm(struct bny_dpdk_port *p);
 void bny_ud_post(struct bny_dpdk_port *p);             /* what is idle */
 void bny_ud_give(struct bny_dpdk_port *p, uint32_t i); /* place i is idle */
 void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i);

@@ -223,6 +223,8 @@ struct dp_tp {
     struct bny_dpdk_info info;
     struct dp_blob blob;
     struct dp_ep **eps; /* [nranks] */
+    uint8_t *active;    /* [nranks] 1: there may be something to do for it at each poll; others
+                           are looked at with their links */
     int guard; /* UDP socket that keeps the port number and swallows what the kernel sees; -1 */
     struct bny_msg_list free_msgs;
     struct dp_msg *all_msgs;
@@ -254,6 +256,12 @@ struct dp_tp {
 static inline struct dp_tp *dp_tp_of(const struct dp_ep *e)
 {
     return (struct dp_tp *)e->ep.tp;
+}
+
+static inline void dp_wake(const struct dp_ep *e)
+{
+    if (dp_tp_of(e)->active)
+        dp_tp_of(e)->active[e->ep.peer] = 1;
 }
 
 /* Packets beyond the oldest missing one that the peer may send; received buffers of it that may

@@ -71,6 +71,7 @@ static void drop_front(struct dp_ep *e, struct dp_msg *m)
         m->tail = &m->frags;
     t->drv->free(&f->buf, 1);
     e->held--;
+    dp_wake(e); /* for its credit */
     f->next = t->free_frags;
     t->free_frags = f;
 }
@@ -390,6 +391,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
     }
     if (e->down)
         return 0;
+    dp_wake(e);
     if (!e->ever_heard)
         e->asks = 0; /* nobody was there to answer */
     e->heard = e->ever_heard = 1;

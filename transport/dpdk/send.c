@@ -328,6 +328,7 @@ static void tell_sent(struct dp_ep *e, void *cookie)
         s = malloc(sizeof *s);
     if (!s)
         return; /* the caller waits for it until its deadline: there is no memory left */
+    dp_wake(e);
     s->next = NULL;
     s->cookie = cookie;
     *e->sent_tail = s;
@@ -406,6 +407,7 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
 {
     struct dp_queue *q = &e->queue[hdr->chan];
 
+    dp_wake(e);
     dp_tp_of(e)->now = bny_now_ns();
     o->hdr = *hdr;
     o->buf = buf;

@@ -221,9 +221,15 @@ static int create(struct bny_tp **out, const struct bny_tp_config *cfg,
         return bny_fail(BANYAN_ENOTSUP, "transport %s: %d ranks are more than 65535", ops->name,
                         cfg->nranks);
     t = calloc(1, sizeof *t);
-    if (t)
+    if (t) {
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
-    if (!t || !t->eps) {
+        t->active = calloc((size_t)cfg->nranks, 1);
+    }
+    if (!t || !t->eps || !t->active) {
+        if (t) {
+            free(t->eps);
+            free(t->active);
+        }
         free(t);
         return bny_fail(BANYAN_ENOMEM, NO_MEMORY, cfg->rank, ops->name);
     }
@@ -490,6 +496,7 @@ static void dpdk_destroy(struct bny_tp *tp)
             t->drv->release(m->at);
         free(m);
     }
+    free(t->active);
     free(t->eps);
     free(t);
 }
@@ -507,6 +514,7 @@ void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...)
     va_end(ap);
     bny_dpdk_give_up(e);
     e->down = 1;
+    dp_wake(e);
 }
 
 static int events(struct dp_ep *e, struct bny_event *ev, int n)
@@ -596,6 +604,12 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
     return events(e, ev, n);
 }
 
+static int is_active(const struct dp_ep *e)
+{
+    return e->queued || e->acks_due || e->starved || e->sent || e->ending || e->down == 1 ||
+           !bny_msg_list_is_empty(&e->ready);
+}
+
 static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
@@ -603,16 +617,17 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
     t->now = bny_now_ns();
     for (int r = 0; r < tp->nranks && t->port; r++)
-        waiting |= t->eps[r] && !bny_msg_list_is_empty(&t->eps[r]->ready);
+        waiting |= t->active[r] && !bny_msg_list_is_empty(&t->eps[r]->ready);
     if (t->port && !waiting)
         receive(t, t->port, NULL);
     bny_dpdk_grants_run(t);
     bny_dpdk_held_run(t);
-    for (int i = 0; i < tp->nranks; i++) {
-        int r = (t->first + i) % tp->nranks;
-        struct dp_ep *e = t->eps[r];
+    for (int i = 0, r = t->first; i < tp->nranks; i++, r++) {
+        struct dp_ep *e;
 
-        if (!e)
+        r = r < tp->nranks ? r : 0;
+        e = t->eps[r];
+        if (!e || (!look && !t->active[r] && !e->port_is_own))
             continue;
         if (look)
             bny_dpdk_watch(e);
@@ -621,6 +636,7 @@ static int dpdk_poll(struct bny_tp *tp, struct bny_event *ev, int n)
         tend(e);
         if (got < n)
             got += events(e, ev + got, n - got);
+        t->active[r] = (uint8_t)is_active(e);
     }
     t->first = t->first + 1 < tp->nranks ? t->first + 1 : 0;
     if (t->faults)

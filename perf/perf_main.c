@@ -310,7 +310,8 @@ static int join(struct perf_run *run, const struct banyan_id *id, int rank, int 
     int rc;
 
     banyan_config_default(&cfg);
-    if (!strncmp(o->what->name, "put_", 4) && !strcmp(o->transport, "dpdk"))
+    if (!strncmp(o->what->name, "put_", 4) &&
+        (!strcmp(o->transport, "dpdk") || !strcmp(o->transport, "ud")))
         cfg.transport = "tcp"; /* the ports are for what is measured */
     else if (strcmp(o->transport, "auto"))
         cfg.transport = o->transport;

@@ -290,9 +290,9 @@ static int set_up(struct perf_run *run)
     int rc, len;
 
     put.ops = bny_transport_find(name);
-    if (!put.ops || (by_messages() && strcmp(name, "dpdk") != 0))
+    if (!put.ops || (by_messages() && strcmp(name, "dpdk") != 0 && strcmp(name, "ud") != 0))
         return bny_fail(BANYAN_ENOTSUP,
-                        "transport %s has no windows to put into; use shm, verbs or dpdk",
+                        "transport %s has no windows to put into; use shm, verbs, ud or dpdk",
                         name);
     memset(&me, 0, sizeof me);
     for (int i = 0; i < 32; i++)

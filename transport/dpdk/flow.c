@@ -382,7 +382,8 @@ static int send_oldest(struct bny_flow_tx *f)
 
 int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
 {
-    uint64_t silent, since, usual = f->srtt < target_ns(f) ? f->srtt : target_ns(f);
+    uint64_t silent, since,
+        usual = f->srtt < target_ns(f) || f->patient ? f->srtt : target_ns(f);
 
     if (!f->flying || f->lossless)
         return 0;

@@ -76,6 +76,8 @@ struct bny_flow_tx {
         judged;          /* sent again for a timer, as lost; less those that then came twice */
     uint64_t suspect_ns; /* when what was overtaken counts as lost; 0: nothing was */
     int lossless, unordered;
+    int patient; /* a tail probe waits for round trips as they are, not as they should be: the
+                    path loses little, and CPUs are shared; the caller's */
     double cwnd, floor, most;
     /* grants; UNITs */
     int granted;                /* the receiver says how much may be sent */

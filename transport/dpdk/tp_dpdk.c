@@ -336,6 +336,7 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     bny_flow_tx_init(&e->tx, (e->info.caps & BNY_DPDK_LOSSLESS) && !t->faults, BNY_DPDK_WINDOW,
                      e->frame_wanted);
     e->limit_told = BNY_DPDK_WINDOW;
+    e->tx.patient = t->set.kind == BNY_DPDK_UD;
     if ((e->info.caps & BNY_DPDK_UNORDERED) && !t->faults)
         bny_flow_unordered(&e->tx);
     if (rc == 0)

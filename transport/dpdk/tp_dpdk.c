@@ -658,17 +658,23 @@ static int dpdk_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return poll_one(e, ev, n);
 }
 
-/* Something becomes due without a frame. */
-static int has_timers(const struct dp_tp *t)
+/* What becomes due without a frame: acknowledgements of ours soon, timers of what waits for
+ * the peers' later. */
+static uint64_t sleep_ns(const struct dp_tp *t)
 {
-    int any = t->held != NULL || t->faults != NULL;
+    uint64_t ns = t->held || t->faults ? DP_NAP_NS : DP_SLEEP_NS;
 
-    for (int r = 0; r < t->tp.nranks && !any; r++) {
+    for (int r = 0; r < t->tp.nranks && ns > DP_NAP_NS; r++) {
         const struct dp_ep *e = t->eps[r];
 
-        any = e && !e->down && (e->queued || e->acks_due || e->starved);
+        if (!e || e->down)
+            continue;
+        if (e->acks_due || e->starved)
+            ns = DP_NAP_NS;
+        else if (e->queued)
+            ns = BNY_FLOW_RTO_MIN;
     }
-    return any;
+    return ns;
 }
 
 /* DPDK's drivers wake nobody. */
@@ -689,7 +695,7 @@ static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     if (receive(t, t->port, NULL) > 0) /* they came before, and wake nobody */
         return 0;
     fds[(*nfds)++] = fd;
-    return has_timers(t) ? DP_NAP_NS : DP_SLEEP_NS;
+    return sleep_ns(t);
 }
 
 static void dpdk_disarm(struct bny_tp *tp)

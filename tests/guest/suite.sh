@@ -97,6 +97,25 @@ lost_datagrams() {
     return $rc
 }
 
+# An interface goes away for 2 s in the middle, and comes back. A queue pair that was sending breaks, and begins anew.
+interface_flaps() {
+    local rc=0 job
+    BANYAN_DEBUG=info transport=ud limit=90 job 2 "$build/perf/banyan_perf" allreduce -b 64K -e 64K -n 2500 -w 1 -c 1 --inplace 0 --no-roofline >"$tmp/flaps" 2>&1 &
+    job=$!
+    for _ in {1..100}; do grep -q 'plan: allreduce of 16384' "$tmp/flaps" && break; sleep 0.1; done
+    sleep 0.3
+    ip link set w1 down
+    sleep 2
+    kill -0 $job || { echo "it was over before"; rc=1; }
+    ip link set w1 up
+    ip route add 10.9.0.0/24 dev w1 src 10.9.0.2 table 101
+    wait $job || rc=1
+    tail -n 8 "$tmp/flaps"
+    echo "note:the queue pair was $(grep -o 'begun anew [0-9]* times' "$tmp/flaps" || echo not begun anew)"
+    grep -q '#wrong' "$tmp/flaps" && grep -q 'Out of bounds values : 0 OK' "$tmp/flaps" || rc=1
+    return $rc
+}
+
 # Chunks are encoded while others travel: by the trace, where the wire is 200 Mbit/s and not these CPUs.
 overlap() {
     local rc=0 i
@@ -265,6 +284,7 @@ for ((round = 0; round < repeat; round++)); do
         check "2 % of packets doubled" 200 impaired duplicate duplicate 2%
         check "packets delayed by 2 ms" 200 impaired delay delay 2ms
         check "datagrams, 1 % of packets lost" 200 lost_datagrams
+        check "datagrams, an interface goes and comes" 100 interface_flaps
         check "int8 is encoded while the wire is busy" 60 overlap
         check "a port is down" 60 port_down
         check "a device goes and comes back" 100 device_removed

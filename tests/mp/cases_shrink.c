@@ -189,6 +189,32 @@ static int shrink_whole(struct test *t)
     return 0;
 }
 
+/* Many communicators are given up one after the other, and then a rank dies: it is missed as
+ * the first would have been. arg: how many. */
+static int shrink_often(struct test *t)
+{
+    int times = atoi(t->arg), last = t->rank == t->n - 1;
+    struct banyan_comm *next;
+    uint32_t x = 1;
+
+    for (int i = 0; i <= times; i++) {
+        if (i == times && last)
+            die_in(0);
+        if (i == times) {
+            CHECK_RC(t, -BANYAN_ERANKDEAD,
+                     banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+            CHECK_HAS(t, banyan_last_error(), "rank");
+        }
+        CHECK_OK(t, banyan_comm_shrink(t->comm, &next));
+        CHECK(t, banyan_comm_count(next) == t->n - (i == times), "%d ranks",
+              banyan_comm_count(next));
+        banyan_comm_destroy(t->comm);
+        t->comm = next;
+    }
+    exercise(t, next, t->seed);
+    return 0;
+}
+
 /* ---- several communicators ---- */
 
 #define GROUPS 6
@@ -325,6 +351,7 @@ static int shrink_crossed(struct test *t)
 
 const struct mp_case cases_shrink[] = { { "shrink_waves", shrink_waves, CASE_NO_THREADS },
                                         { "shrink_whole", shrink_whole, 0 },
+                                        { "shrink_often", shrink_often, CASE_NO_THREADS },
                                         { "shrink_crosswise", shrink_crosswise,
                                           CASE_NO_THREADS | CASE_FAILS },
                                         { "shrink_crossed", shrink_crossed, CASE_OWN_INIT },

@@ -53,6 +53,26 @@ static struct mp_row whole[] = {
 };
 MP_TABLE(shrink, without_a_death_it_is_a_dup, whole)
 
+/* More failures than a table of them once held. */
+static struct waves often[] = { { "shm", 3 }, { "tcp", 2 } };
+
+ParameterizedTestParameters(shrink, after_many_a_death_is_missed)
+{
+    return cr_make_param_array(struct waves, often, sizeof often / sizeof often[0]);
+}
+
+ParameterizedTest(struct waves *p, shrink, after_many_a_death_is_missed, .timeout = 100)
+{
+    struct mp mp = { .n = p->n,
+                     .case_name = "shrink_often",
+                     .transport = p->transport,
+                     .arg = "100",
+                     .may_die = 1u << (p->n - 1),
+                     .timeout_s = 60 };
+
+    MP_CHECK(mp_run(&mp));
+}
+
 struct crosswise {
     char transport[8];
     int n, deaths, runs;

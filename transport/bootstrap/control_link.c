@@ -32,7 +32,7 @@
 
 void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 {
-    int silent = f->cause == BNY_CAUSE_SILENT;
+    int silent = f->cause == BNY_CAUSE_SILENT, rc;
 
     /* Only its own kernel tells of a death: whoever reports one has seen that. */
     if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed == c->rank)
@@ -40,7 +40,10 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
     else if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed >= 0)
         bny_agree_gone(&c->agree, f->blamed, silent ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
     c->busy = 1;
-    if (!bny_failures_add(&c->known, f, bny_now_ns(), source))
+    rc = bny_failures_add(&c->known, f, bny_now_ns(), source);
+    if (rc < 0)
+        c->agree.starved = 1;
+    if (rc <= 0)
         return;
     atomic_store_explicit(&c->suspect, 1, memory_order_release);
     bny_info("failure known (from rank %d): %s", source < 0 ? c->rank : source, f->text);

@@ -161,7 +161,8 @@ static void log_views(struct bny_control *c)
         if (it)
             ask_quorum(c, it);
         for (int i = 0; it && i < it->nrecords; i++) {
-            bny_failures_add(&c->known, &it->records[i], 0, -1);
+            if (bny_failures_add(&c->known, &it->records[i], 0, -1) < 0)
+                c->agree.starved = 1;
             mark_told(c, &it->records[i]);
             log_add(c, &it->records[i], id.seq);
         }

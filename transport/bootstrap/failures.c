@@ -31,8 +31,14 @@ int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64
         if (have->cause == f->cause && have->blamed == f->blamed && have->comm == f->comm)
             return 0;
     }
-    if (t->count == t->cap)
-        return 0;
+    if (t->count == t->cap) {
+        struct bny_record *more = reallocarray(t->list, 2 * (size_t)t->cap, sizeof *more);
+
+        if (!more)
+            return bny_fail(BANYAN_ENOMEM, "no memory for %d failure records", 2 * t->cap);
+        t->list = more;
+        t->cap *= 2;
+    }
     t->list[t->count++] = (struct bny_record){ .f = *f, .known_ns = now, .source = source };
     return 1;
 }

@@ -23,8 +23,9 @@ struct bny_failures {
 /* Returns 0 or -BANYAN_ENOMEM. */
 int bny_failures_init(struct bny_failures *t, int nranks);
 void bny_failures_finish(struct bny_failures *t);
-/* 1: it was new. 0: known already, or the table is full (it has room for every rank's
- * death). */
+/* 1: it was new. 0: known already. -BANYAN_ENOMEM: it is not, and will not be. As many as there
+ * are: each communicator that is given up leaves one of each member that does, for good, since
+ * it may come again from a rank that heard of it late. */
 int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64_t now,
                      int source);
 /* Does it concern this communicator, as far as its number tells? BNY_ALL_COMMS: any. */

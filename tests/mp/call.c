@@ -595,6 +595,14 @@ int call_close(const struct test *t, struct bound *b, int rc)
     return rc != 0;
 }
 
+int call_close_any(const struct test *t, struct bound *b, int rc)
+{
+    if (rc == 0 || rc == -BANYAN_ENOTSUP)
+        return call_close(t, b, rc);
+    give_back(t, b);
+    return rc;
+}
+
 int call_try(const struct test *t, struct banyan_comm *comm, const struct call *c)
 {
     struct bound *b = call_open(t, comm, c);
@@ -602,13 +610,8 @@ int call_try(const struct test *t, struct banyan_comm *comm, const struct call *
 
     if (b->own.mode == MODE_TEST) /* which looks no more at the others when one fails */
         b->own.mode = MODE_WAIT;
-    rc = run(b, comm);
-    if (rc == 0 || rc == -BANYAN_ENOTSUP) {
-        call_close(t, b, rc);
-        return 0;
-    }
-    give_back(t, b);
-    return rc;
+    rc = call_close_any(t, b, run(b, comm));
+    return rc > 0 ? 0 : rc;
 }
 
 int call_check(const struct test *t, struct banyan_comm *comm, const struct call *c)

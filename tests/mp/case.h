@@ -101,6 +101,9 @@ struct banyan_config case_config(const struct test *t);
 /* Every rank's x is the same, or the test fails saying `what`. */
 void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
                       const char *what);
+/* The same where ranks may die: 0, or the library's error. */
+int case_try_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
+                   const char *what);
 /* FNV-1a, for comparing large results between ranks. */
 uint64_t case_hash(const void *data, size_t bytes);
 /* A u32 sum allreduce whose result is known: does the communicator work? */

@@ -7,61 +7,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "tests/mp/case.h"
-#include "tests/mp/model.h"
-
-#define RANKS_MAX 64
-
-/* One call; the same on all ranks. */
-struct arrival {
-    int reduce, root, in_place, at_least;
-    int is_coded; /* by a codec that changes no bit */
-    int mode;     /* 0: blocking, 1: a request, twice, 2: in a group with another call */
-    enum banyan_dtype dtype;
-    enum model_op op;
-    size_t count, chunk_bytes;
-    uint64_t seed;
-};
-
-static void draw(struct arrival *c, int n, uint64_t *s)
-{
-    static const size_t counts[] = { 0, 1, 3, 17, 240, 1000, 4096, 9000, 70000, 300000 };
-    size_t unit;
-
-    memset(c, 0, sizeof *c);
-    do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(s, BANYAN_DTYPE_COUNT);
-        c->op = (enum model_op)bny_rng_below(s, M_MATRIX);
-    } while (!model_op_fits(c->op, c->dtype));
-    unit = model_unit(c->op);
-    c->reduce = (int)bny_rng_below(s, 2);
-    c->root = (int)bny_rng_below(s, (uint64_t)n);
-    c->in_place = (int)bny_rng_below(s, 2);
-    c->at_least = (int)bny_rng_below(s, 3) ? 0 : 1 + (int)bny_rng_below(s, (uint64_t)n);
-    c->count = counts[bny_rng_below(s, sizeof counts / sizeof counts[0])] / unit * unit;
-    c->chunk_bytes = bny_rng_below(s, 2) ? 8192 : 0;
-    c->mode = (int)bny_rng_below(s, 3);
-    c->is_coded = bny_rng_below(s, 3) == 0;
-    c->seed = bny_rng_next(s);
-}
-
-static void model_of(void *dst, const struct arrival *c, const uint8_t *in_sum, int n)
-{
-    size_t esz = banyan_dtype_bytes(c->dtype);
-    void *in = case_malloc(c->count * esz + 1);
-    int m = 0;
-
-    for (int r = 0; r < n; r++) {
-        if (!in_sum[r])
-            continue;
-        model_fill(m ? in : dst, 0, c->count, c->dtype, c->op, r, c->seed);
-        model_begin(m ? in : dst, c->count, c->dtype, c->op, r);
-        if (m++)
-            model_add(dst, in, c->count, c->dtype, c->op);
-    }
-    model_end(dst, c->count, c->dtype, c->op, m);
-    free(in);
-}
+#include "tests/mp/arrival_call.h"
 
 /* One of four is late, by up to 3 ms. */
 static void be_late(uint64_t *s)
@@ -72,93 +18,35 @@ static void be_late(uint64_t *s)
         nanosleep(&ts, NULL);
 }
 
-static void run(struct test *t, const struct arrival *c, void *in, void *out, banyan_op op,
-                uint8_t *in_sum, uint64_t *own)
+enum manner { BLOCKING, REQUEST_TWICE, IN_GROUP, MANNERS };
+
+static void one(struct test *t, const struct arrival_call *c, enum manner manner, uint64_t *own)
 {
-    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct arrived *a = arrival_open(t, t->comm, c);
     struct banyan_request *rq = NULL;
     uint32_t other = 1;
 
-    o.schedule = "arrival";
-    o.at_least = c->at_least;
-    o.contributors = in_sum;
-    o.chunk_bytes = c->chunk_bytes;
-    o.codec = c->is_coded ? "blocksparse:force=1" : "none";
-    for (int i = 0; i < (c->mode == 1 ? 2 : 1); i++) {
-        memset(in_sum, 7, (size_t)t->n);
-        model_fill(in, 0, c->count, c->dtype, c->op, t->rank, c->seed);
+    if (manner == BLOCKING) {
         be_late(own);
-        if (c->mode == 2)
-            CHECK_OK(t, banyan_group_start());
-        if (c->mode != 1 && c->reduce)
-            CHECK_OK(t, banyan_reduce(in, out, c->count, c->dtype, op, c->root, t->comm, &o));
-        if (c->mode != 1 && !c->reduce)
-            CHECK_OK(t, banyan_allreduce(in, out, c->count, c->dtype, op, t->comm, &o));
-        if (c->mode == 1 && !rq)
-            CHECK_OK(t, c->reduce ? banyan_reduce_init(in, out, c->count, c->dtype, op, c->root,
-                                                       t->comm, &o, &rq)
-                                  : banyan_allreduce_init(in, out, c->count, c->dtype, op,
-                                                          t->comm, &o, &rq));
-        if (rq) {
+        CHECK_OK(t, arrival_issue(a, NULL));
+    } else if (manner == REQUEST_TWICE) {
+        CHECK_OK(t, arrival_issue(a, &rq));
+        for (int i = 0; i < 2; i++) {
+            arrival_fill(a);
+            be_late(own);
             CHECK_OK(t, banyan_start(rq));
             CHECK_OK(t, banyan_wait(rq, -1));
         }
-        if (c->mode == 2) {
-            CHECK_OK(
-                t, banyan_allreduce(&other, &other, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
-            CHECK_OK(t, banyan_group_end());
-            CHECK(t, other == (uint32_t)t->n, "the other call of the group: %u", other);
-        }
+    } else {
+        be_late(own);
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, arrival_issue(a, NULL));
+        CHECK_OK(t, banyan_allreduce(&other, &other, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        CHECK_OK(t, banyan_group_end());
+        CHECK(t, other == (uint32_t)t->n, "the other call of the group: %u", other);
     }
     CHECK_OK(t, banyan_request_free(rq));
-}
-
-static void check_contributors(struct test *t, const struct arrival *c, const uint8_t *in_sum)
-{
-    int want = c->at_least ? c->at_least : t->n, m = 0;
-
-    for (int r = 0; r < t->n; r++) {
-        CHECK(t, in_sum[r] <= 1, "contributors[%d] is %u", r, in_sum[r]);
-        m += in_sum[r];
-    }
-    if (!c->reduce || c->root == t->rank) /* of results that must wait for too many: all */
-        CHECK(t, m == want || m == t->n, "%d of %d contributed, not %d", m, t->n, want);
-    if (c->reduce && c->root == t->rank)
-        CHECK(t, in_sum[t->rank], "the root did not contribute");
-    if (!c->reduce)
-        case_check_agree(t, t->comm, case_hash(in_sum, (size_t)t->n), "contributors");
-}
-
-static void one(struct test *t, const struct arrival *c, uint64_t *own)
-{
-    size_t bytes = c->count * banyan_dtype_bytes(c->dtype), bad;
-    char *in = case_malloc(bytes + 1), *out = case_malloc(bytes + 1),
-         *want = case_malloc(bytes + 1);
-    int gets = !c->reduce || c->root == t->rank, made;
-    uint8_t in_sum[RANKS_MAX];
-    banyan_op op;
-
-    memset(out, 0x5a, bytes + 1);
-    CHECK_OK(t, model_op_create(c->op, t->rank, &op, &made));
-    run(t, c, c->in_place && gets ? out : in, gets ? out : NULL, op, in_sum, own);
-    check_contributors(t, c, in_sum);
-    if (gets) {
-        model_of(want, c, in_sum, t->n);
-        bad = model_compare(out, want, c->count, c->dtype, c->op);
-        CHECK(t, bad == c->count,
-              "%s of %zu %s, op %d, at least %d of %d, mode %d, in place %d, coded %d: element "
-              "%zu",
-              c->reduce ? "reduce" : "allreduce", c->count, banyan_dtype_name(c->dtype),
-              (int)c->op, c->at_least, t->n, c->mode, c->in_place, c->is_coded, bad);
-    }
-    if (!c->reduce)
-        case_check_agree(t, t->comm, case_hash(out, bytes), "arrival");
-    CHECK(t, out[bytes] == 0x5a, "written behind the result");
-    if (made)
-        CHECK_OK(t, banyan_op_free(op));
-    free(in);
-    free(out);
-    free(want);
+    CHECK_OK(t, arrival_close(t, a, 0));
 }
 
 /* arg: calls. */
@@ -168,10 +56,10 @@ static int arrival(struct test *t)
     uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 77);
 
     for (int i = 0; i < calls; i++) {
-        struct arrival c;
+        struct arrival_call c;
 
-        draw(&c, t->n, &s);
-        one(t, &c, &own);
+        arrival_random(&c, t->n, bny_rng_next(&s));
+        one(t, &c, (enum manner)bny_rng_below(&s, MANNERS), &own);
     }
     case_check_works(t, t->comm);
     return 0;
@@ -182,7 +70,7 @@ static int arrival_refused(struct test *t)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT;
     float x[8] = { 0 }, y[64];
-    uint8_t set[RANKS_MAX] = { 1 };
+    uint8_t set[MP_RANKS_MAX] = { 1 };
 
     o.schedule = "arrival";
     o.deterministic = 1;
@@ -228,7 +116,7 @@ static int arrival_late(struct test *t)
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint32_t *x = case_malloc(COUNT * 4);
     int late = atoi(t->arg), want = t->n * (t->n + 1) / 2 - (late + 1);
-    uint8_t in_sum[RANKS_MAX];
+    uint8_t in_sum[MP_RANKS_MAX];
 
     o.schedule = "arrival";
     o.at_least = t->n - 1;

@@ -4,201 +4,37 @@
  * Some of its processes are in trouble at random moments, wherever they are by then: in init,
  * in an operation, in agree, shrink or grow. Every result is right or an error, nobody hangs,
  * and all who are left end with the same ranks. */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/rng.h"
 #include "collectives/world/comm.h"
-#include "tests/mp/call.h"
-#include "tests/support/cut.h"
-#include "transport/tcp/tcp.h"
+#include "tests/mp/fate.h"
+#include "tests/mp/trouble_work.h"
 
 #define STEPS   8
 #define GROWTHS 4 /* ids that members make, at most */
-
-/* ---- trouble ---- */
-
-enum trouble { KILL, EXIT, STOP, SLOW, RESET, NO_FD, NO_MEMORY, TROUBLES };
-static const char *const names[TROUBLES] = { "kill",  "exit", "stop", "slow",
-                                             "reset", "nofd", "nomem" };
-
-struct fate {
-    struct test *t;
-    int n; /* troubles of this rank */
-    struct {
-        enum trouble kind;
-        uint32_t after_us, lasts_us;
-    } at[3];
-    int in_init; /* the time runs from before init */
-    atomic_int slow_us, over;
-    _Atomic(struct bny_world *) world; /* whose connections are reset; locked below */
-    pthread_mutex_t lock;
-    pthread_t thread;
-};
-
-/* Troubles of the job by its seed: one to three, of ranks that may be the same. */
-static void draw_fate(struct test *t, struct fate *f)
-{
-    static const uint32_t scales[] = { 2000, 20000, 200000 };
-    uint64_t s = t->seed;
-    int n = 1 + (int)bny_rng_below(&s, 3), ends = 0;
-
-    f->in_init = bny_rng_below(&s, 4) == 0;
-    for (int i = 0; i < n; i++) {
-        int rank = (int)bny_rng_below(&s, (uint64_t)t->n);
-        enum trouble kind = (enum trouble)bny_rng_below(&s, TROUBLES);
-        uint32_t scale = scales[bny_rng_below(&s, 3)],
-                 after = (uint32_t)bny_rng_below(&s, scale),
-                 lasts = (uint32_t)bny_rng_below(&s, kind == STOP ? 400000 : 3000);
-
-        if (*t->arg && !strstr(t->arg, names[kind]))
-            continue;
-        ends += kind == KILL || kind == EXIT || kind == NO_FD || kind == NO_MEMORY;
-        if (ends >= t->n / 2 || rank != t->rank)
-            continue;
-        f->at[f->n].kind = kind;
-        f->at[f->n].after_us = after;
-        f->at[f->n++].lasts_us = lasts;
-        printf("trouble: %s after %u us, for %u us\n", names[kind], after, lasts);
-    }
-}
-
-static int may_end(const struct fate *f)
-{
-    for (int i = 0; i < f->n; i++)
-        if (f->at[i].kind == NO_FD || f->at[i].kind == NO_MEMORY)
-            return 1;
-    return 0;
-}
-
-static void sleep_a_while(uint32_t us)
-{
-    pid_t me = getpid(), child = fork();
-    int status;
-
-    if (child == 0) {
-        kill(me, SIGSTOP);
-        usleep(us);
-        kill(me, SIGCONT);
-        _exit(0);
-    }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-}
-
-/* One of its data connections, if it has any. */
-static void reset_one(struct fate *f, uint64_t *s)
-{
-    struct bny_world *w;
-
-    pthread_mutex_lock(&f->lock);
-    w = atomic_load(&f->world);
-    if (w) {
-        bny_world_lock(w);
-        for (int i = 0; i < w->ntps; i++) {
-            struct tcp_tp *tp = (struct tcp_tp *)w->tps[i];
-            struct tcp_ep *e;
-            struct tcp_conn *c;
-
-            if (strcmp(tp->tp.ops->name, "tcp") != 0)
-                continue;
-            e = tp->eps[bny_rng_below(s, (uint64_t)tp->tp.nranks)];
-            c = e ? &e->out[bny_rng_below(s, TCP_LANES)] : NULL;
-            if (c && c->state == TCP_OPEN && c->fd >= 0)
-                cut(c->fd);
-        }
-        bny_world_unlock(w);
-    }
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* From now on no descriptor is to be had. */
-static void use_up_descriptors(void)
-{
-    int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
-    struct rlimit limit;
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = next > 0 ? (rlim_t)next : 3;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    close(next);
-}
-
-static void strike(struct fate *f, int i, uint64_t *s)
-{
-    uint32_t lasts = f->at[i].lasts_us;
-
-    switch (f->at[i].kind) {
-    case KILL: raise(SIGKILL); return;
-    case EXIT: _exit(0);
-    case STOP: sleep_a_while(lasts); return;
-    case SLOW: atomic_store(&f->slow_us, (int)(lasts * 20)); return;
-    case NO_FD: use_up_descriptors(); return;
-    case NO_MEMORY: case_starve_after((long)bny_rng_below(s, 60), 1 + lasts / 200); return;
-    default:
-        for (int k = 0; k < 5; k++) {
-            reset_one(f, s);
-            usleep(lasts);
-        }
-    }
-}
-
-static void *fate_main(void *arg)
-{
-    struct fate *f = arg;
-    uint64_t s = f->t->seed + (uint64_t)f->t->rank, begin = bny_now_ns();
-    uint32_t done = 0;
-
-    while (!atomic_load(&f->over) && done != (1u << f->n) - 1) {
-        for (int i = 0; i < f->n; i++)
-            if (!(done >> i & 1) && bny_now_ns() - begin >= f->at[i].after_us * 1000ull) {
-                done |= 1u << i;
-                strike(f, i, &s);
-            }
-        usleep(200);
-    }
-    return NULL;
-}
-
-static void begin_fate(struct fate *f)
-{
-    CHECK(f->t, pthread_create(&f->thread, NULL, fate_main, f) == 0, "a thread");
-}
-
-static void end_fate(struct fate *f)
-{
-    struct rlimit limit;
-
-    atomic_store(&f->over, 1);
-    pthread_join(f->thread, NULL);
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max; /* a sanitizer looks for leaks in files of /proc */
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
+#define OP_S    20
 
 /* ---- the job ---- */
 
 struct state {                             /* the same at all members */
     uint32_t step, growths, joined, fresh; /* fresh: has none yet */
+    uint32_t round;                        /* of agreement */
 };
 
 struct job {
     struct test *t;
     struct fate *fate;
     struct banyan_comm *comm;
+    struct work *work;
     struct state state;
     int newcomers;
-    uint32_t members; /* as the harness numbers them, a bit each */
+    uint32_t members;  /* as the harness numbers them, a bit each */
+    uint64_t worst_ns; /* of a step, an agreement, a shrink */
 };
 
 static void use(struct job *j, struct banyan_comm *comm)
@@ -217,8 +53,9 @@ static void check_code(struct job *j, int rc, const char *what, int asks)
 {
     int own = rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM;
 
-    if ((own || (asks && rc == -BANYAN_ERANKDEAD)) && may_end(j->fate)) {
+    if ((own || (asks && rc == -BANYAN_ERANKDEAD)) && fate_may_end(j->fate)) {
         printf("%s: gives up: %s\n", what, banyan_last_error());
+        work_leave(j->work);
         use(j, NULL);
         fflush(NULL);
         _exit(0);
@@ -236,38 +73,48 @@ static int meet(struct job *j)
         uint32_t who;
     } mine = { j->state, 1u << j->t->rank }, all[MP_RANKS_MAX];
     int rc = banyan_allgather(&mine, all, sizeof mine, BANYAN_U8, j->comm, NULL), known = -1;
+    int fresh = 0;
 
     if (rc)
         return rc;
     j->members = 0;
     for (int r = 0; r < banyan_comm_count(j->comm); r++) {
         j->members |= all[r].who;
+        fresh += (int)all[r].state.fresh;
         if (all[r].state.fresh)
             continue;
         CHECK(j->t, known < 0 || !memcmp(&all[known].state, &all[r].state, sizeof mine.state),
               "step %u, growths %u at one member, %u, %u at another", all[known].state.step,
               all[known].state.growths, all[r].state.step, all[r].state.growths);
-        known = r;
+        known = known < 0 ? r : known;
     }
     CHECK(j->t, known >= 0, "nobody knows where we are");
+    if (fresh)
+        rc = work_hand_over(j->work, j->comm, known, (int)mine.state.fresh);
     j->state = all[known].state;
-    return 0;
+    j->state.fresh = rc ? mine.state.fresh : 0;
+    return rc;
+}
+
+/* Nothing takes longer than its deadline, and what the agreement behind that may take. */
+static void check_time(struct job *j, uint64_t begin, const char *what)
+{
+    uint64_t ns = bny_now_ns() - begin;
+
+    j->worst_ns = ns > j->worst_ns ? ns : j->worst_ns;
+    CHECK(j->t, ns < (2 * OP_S + 10) * 1000000000ull, "%s took %.1f s", what,
+          (double)ns * 1e-9);
 }
 
 /* Calls of any kind; 0, or the first error. */
 static int work(struct job *j)
 {
-    uint64_t s = j->t->seed + 77 + j->state.step, local = s + (uint64_t)j->t->rank;
-    int rc = 0;
+    struct work_place at = { j->comm, j->members, j->state.step, j->state.round,
+                             &j->fate->slow_us };
+    uint64_t begin = bny_now_ns();
+    int rc = work_step(j->work, &at);
 
-    for (int i = 0; i < 6 && rc == 0; i++) {
-        struct call c;
-
-        usleep((useconds_t)atomic_load(&j->fate->slow_us));
-        call_random(&c, banyan_comm_count(j->comm), i % 3 ? 20000 : 1u << 20, bny_rng_next(&s),
-                    bny_rng_next(&local));
-        rc = call_try(j->t, j->comm, &c);
-    }
+    check_time(j, begin, "a step");
     return rc;
 }
 
@@ -295,7 +142,7 @@ static int grow(struct job *j)
     struct banyan_id id;
 
     cfg.init_timeout_s = 3;
-    cfg.op_timeout_s = 20;
+    cfg.op_timeout_s = OP_S;
     if (makes) {
         make_id(j, number);
         memcpy(&id, j->t->shared->blob[0] + number * sizeof id, sizeof id);
@@ -306,6 +153,7 @@ static int grow(struct job *j)
             check_code(j, rc, "banyan_comm_grow", 0);
         return 0;
     }
+    work_leave(j->work);
     use(j, next);
     j->state.joined++;
     return 1;
@@ -314,9 +162,11 @@ static int grow(struct job *j)
 /* On with those who live. */
 static void shrink(struct job *j)
 {
-    struct banyan_comm *next;
-    int rc = banyan_comm_shrink(j->comm, &next);
+    struct banyan_comm *next = NULL;
+    uint64_t begin = bny_now_ns();
+    int rc = work_shrink(j->work, j->comm, &next);
 
+    check_time(j, begin, "shrink");
     if (rc)
         check_code(j, rc, "banyan_comm_shrink", 1);
     CHECK(j->t, rc == 0, "banyan_comm_shrink returned %d (%s)", rc, banyan_strerror(rc));
@@ -329,27 +179,59 @@ static int wants_growth(const struct job *j)
            j->state.step > 2 * j->state.growths;
 }
 
+/* All who got an answer of this round got the same. */
+static void check_alike(struct job *j, int table, uint64_t mine, const char *what)
+{
+    _Atomic uint64_t *all = (_Atomic uint64_t *)(void *)j->t->shared->blob[table];
+    uint64_t theirs = 0;
+
+    if (j->state.fresh) /* it has not been told which round this is */
+        return;
+    CHECK(j->t, j->state.round < sizeof j->t->shared->blob[0] / sizeof *all, "no end");
+    if (!atomic_compare_exchange_strong(&all[j->state.round], &theirs, mine))
+        CHECK(j->t, theirs == mine, "round %u: %s: %llx here, %llx at another", j->state.round,
+              what, (unsigned long long)mine, (unsigned long long)theirs);
+}
+
+/* Did it go well at all? *dead: how many are gone. */
+static int agree(struct job *j, int went_well, int *dead)
+{
+    int ranks[MP_RANKS_MAX], blamed = -1, code;
+    uint64_t word = (uint64_t)went_well, mask = 0, begin = bny_now_ns();
+
+    j->state.round++;
+    *dead = banyan_comm_agree(j->comm, &word, ranks, MP_RANKS_MAX);
+    check_time(j, begin, "agree");
+    if (*dead < 0)
+        check_code(j, *dead, "banyan_comm_agree", 1);
+    CHECK(j->t, *dead >= 0, "banyan_comm_agree returned %d (%s)", *dead,
+          banyan_strerror(*dead));
+    for (int i = 0; i < *dead; i++)
+        mask |= 1u << ranks[i];
+    check_alike(j, 1, mask << 8 | (word & 1) << 1 | 1, "the answer");
+    code = banyan_async_error(j->comm, &blamed, NULL, 0);
+    if (code)
+        check_alike(j, 2, (uint64_t)(-code) << 16 | (uint64_t)(blamed + 1) << 1 | 1,
+                    "to blame");
+    return (int)(word & 1);
+}
+
 /* Steps until all are done; met: this rank knows where the others are. */
 static void go_on(struct job *j)
 {
     int met = 0, done = 0;
 
-    for (int round = 0; !done; round++) {
-        int rc = met ? 0 : meet(j), last = j->state.step == STEPS, dead, well;
-        uint64_t word;
+    while (!done) {
+        int rc = met ? 0 : meet(j), last = j->state.step == STEPS, works = !rc && !last, dead;
+        int well;
 
-        CHECK(j->t, round < 200, "no end");
-        if (rc == 0 && !last)
+        if (works)
             rc = work(j);
         if (rc)
             check_code(j, rc, "an operation", 0);
-        word = rc == 0;
-        dead = banyan_comm_agree(j->comm, &word, NULL, 0);
-        if (dead < 0)
-            check_code(j, dead, "banyan_comm_agree", 1);
-        CHECK(j->t, dead >= 0, "banyan_comm_agree returned %d (%s)", dead,
-              banyan_strerror(dead));
-        well = word & 1;
+        well = agree(j, rc == 0, &dead);
+        if (!last || !well)
+            work_settle(j->work, well, dead);
         met = well && dead == 0;
         j->state.step += well && !last;
         done = met && last;
@@ -368,7 +250,7 @@ static int join(struct job *j)
     struct banyan_comm *comm;
 
     cfg.init_timeout_s = 3;
-    cfg.op_timeout_s = 20;
+    cfg.op_timeout_s = OP_S;
     for (uint32_t tried = 0;;) {
         uint32_t number = (uint32_t)atomic_load(&shared->value[0][7]);
         struct banyan_id id;
@@ -401,7 +283,7 @@ static int start(struct job *j, int n)
     int rc;
 
     cfg.init_timeout_s = 10;
-    cfg.op_timeout_s = 20;
+    cfg.op_timeout_s = OP_S;
     if (j->t->rank == 0) {
         CHECK_OK(j->t, banyan_id_create(&id));
         memcpy(at, &id, sizeof id);
@@ -409,34 +291,49 @@ static int start(struct job *j, int n)
     mp_shared_barrier(j->t->shared, j->t->n);
     memcpy(&id, at, sizeof id);
     if (j->fate->in_init)
-        begin_fate(j->fate);
+        fate_begin(j->fate);
     rc = banyan_comm_init(&comm, &id, n, j->t->rank, &cfg);
     CHECK(j->t, rc == 0 || j->fate->in_init, "banyan_comm_init returned %d (%s)", rc,
           banyan_strerror(rc));
     if (!j->fate->in_init)
-        begin_fate(j->fate);
+        fate_begin(j->fate);
     if (rc == 0)
         use(j, comm);
     return rc == 0;
 }
 
+static int descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
 /* arg: kinds of trouble; "": all. value[r][0]: the members at its end, + 1 << 32, where rank r
- * came to it. */
+ * came to it; [5]: whose objects were lost for it. */
 static int trouble(struct test *t)
 {
     struct fate fate = { .t = t, .lock = PTHREAD_MUTEX_INITIALIZER };
     struct job j = { .t = t, .fate = &fate };
-    int in;
+    int in, before, members;
 
     j.newcomers = (int)(t->seed % 3) < t->n - 2 ? (int)(t->seed % 3) : 0;
+    members = t->n - j.newcomers;
     if (getenv("BANYAN_TEST_DEBUG"))
         setenv("BANYAN_DEBUG", getenv("BANYAN_TEST_DEBUG"), 1);
-    draw_fate(t, &fate);
-    if (t->rank < t->n - j.newcomers) {
-        in = start(&j, t->n - j.newcomers);
+    j.work = work_make(t);
+    fate_draw(t, members, &fate);
+    before = descriptors();
+    if (t->rank < members) {
+        in = start(&j, members);
     } else {
         mp_shared_barrier(t->shared, t->n);
-        begin_fate(&fate);
+        fate_begin(&fate);
         in = join(&j);
     }
     if (in) {
@@ -444,7 +341,8 @@ static int trouble(struct test *t)
         atomic_store(&t->shared->value[t->rank][0], j.members | (uint64_t)1 << 32);
     }
     atomic_store(&t->shared->value[1][7], 1);
-    end_fate(&fate);
+    fate_end(&fate);
+    work_free(j.work, 0);
     if (in) {
         atomic_store(&fate.world, NULL);
         if (fate.n == 0)
@@ -452,6 +350,8 @@ static int trouble(struct test *t)
         else
             banyan_comm_destroy(j.comm);
     }
+    printf("worst %.0f ms\n", (double)j.worst_ns * 1e-6);
+    CHECK(t, descriptors() == before, "%d descriptors, %d before", descriptors(), before);
     return 0;
 }
 

@@ -24,10 +24,13 @@ struct lossy_call {
 /* Elements of the tensors: 0 small, 1 of a few chunks, 2 of many; multiples of 1 to 8. */
 size_t lossy_count(int which);
 void lossy_random(struct lossy_call *c, int which, int n, uint64_t seed);
-/* As the functions of call.h. open and close are collective: they add up residuals. */
+/* As the functions of call.h. lossy_begin, behind open, and close are collective: they add up
+ * residuals. Both return the library's error where that fails, or 0. */
 struct lossy *lossy_open(const struct test *t, struct banyan_comm *comm,
                          const struct lossy_call *c);
+int lossy_begin(struct lossy *y);
 int lossy_issue(struct lossy *y, struct banyan_request **rq);
+/* rc: of the call. 1: refused (-ENOTSUP). Another error is returned, and nothing looked at. */
 int lossy_close(const struct test *t, struct lossy *y, int rc);
 
 #endif

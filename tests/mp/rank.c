@@ -121,16 +121,22 @@ uint64_t case_hash(const void *data, size_t bytes)
     return h;
 }
 
-void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
-                      const char *what)
+int case_try_agree(const struct test *t, struct banyan_comm *comm, uint64_t x, const char *what)
 {
     uint64_t all[MP_RANKS_MAX];
     int n = banyan_comm_count(comm);
+    int rc = banyan_allgather(&x, all, 1, BANYAN_U64, comm, NULL);
 
-    CHECK_OK(t, banyan_allgather(&x, all, 1, BANYAN_U64, comm, NULL));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && rc == 0; i++)
         CHECK(t, all[i] == x, "%s: rank %d has %llx, this one %llx", what, i,
               (unsigned long long)all[i], (unsigned long long)x);
+    return rc;
+}
+
+void case_check_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
+                      const char *what)
+{
+    CHECK_OK(t, case_try_agree(t, comm, x, what));
 }
 
 void case_check_works(const struct test *t, struct banyan_comm *comm)

@@ -2,7 +2,8 @@
 /* Random faults against real processes:
  *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output.
  *                        Without SEED times BANYAN_TEST_SCALE
- *   soak ROUNDS SEED TRANSPORT   over that one only; SEED 0: BANYAN_TEST_SEED, as without any
+ *   soak ROUNDS SEED TRANSPORT [trouble]   over that one only (any: shm and tcp), and that
+ *                        half of the rounds only; SEED 0: BANYAN_TEST_SEED, as without any
  *   soak 1 SEED KIND PLACE TRANSPORT RANKS   one round again
  * Exit status 0 when none failed. scripts/soak builds and runs it. */
 #include <stdio.h>
@@ -67,6 +68,12 @@ static int trouble(uint64_t seed, const char *which, const char *transport, int 
         bad = theirs && members && theirs != members;
         members = theirs ? theirs : members;
     }
+    for (int r = 0; !bad && r < n; r++)
+        if (atomic_load(&out.value[r][5]) & members) {
+            fprintf(stderr, "rank %d was told that an object of a rank that lives is lost\n",
+                    r);
+            bad = 1;
+        }
     count(bad, begin, "trouble", which, transport, n, seed);
     return bad;
 }
@@ -111,8 +118,9 @@ int main(int argc, char **argv)
 {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
     uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-    const char *scale = getenv("BANYAN_TEST_SCALE"), *only = argc == 4 ? argv[3] : NULL;
-    int fixed = s != 0;
+    const char *scale = getenv("BANYAN_TEST_SCALE"),
+               *only = argc == 4 || argc == 5 ? argv[3] : "any";
+    int fixed = s != 0, only_trouble = argc == 5 && !strcmp(argv[4], "trouble");
 
     s = fixed ? s : mp_seed();
     if (argc == 7 && !strcmp(argv[3], "trouble"))
@@ -128,8 +136,9 @@ int main(int argc, char **argv)
         const char *transport = transports[bny_rng_below(&pick, 2)];
         int n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
 
-        transport = only ? only : transport;
-        if (bny_rng_below(&pick, 2)) {
+        transport = strcmp(only, "any") ? only : transport;
+        if (bny_rng_below(&pick, 2) || only_trouble) {
+            n = 2 + (int)bny_rng_below(&pick, 6);
             trouble(seed, "all", transport, n);
             continue;
         }

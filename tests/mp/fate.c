@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Trouble at random moments. */
+#include "tests/mp/fate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "collectives/world/world.h"
+#include "tests/support/cut.h"
+#include "transport/tcp/tcp.h"
+
+static const char *const names[TROUBLES] = { "kill",  "exit", "stop", "slow",
+                                             "reset", "nofd", "nomem" };
+
+void fate_draw(struct test *t, int members, struct fate *f)
+{
+    static const uint32_t scales[] = { 2000, 20000, 200000 };
+    uint64_t s = t->seed;
+    int n = 1 + (int)bny_rng_below(&s, 3), ends = 0, is_double = bny_rng_below(&s, 4) == 0;
+    uint32_t first = 0;
+
+    f->in_init = bny_rng_below(&s, 4) == 0;
+    for (int i = 0; i < n; i++) {
+        int rank = (int)bny_rng_below(&s, (uint64_t)t->n);
+        enum trouble kind = (enum trouble)bny_rng_below(&s, TROUBLES);
+        uint32_t scale = scales[bny_rng_below(&s, 3)],
+                 after = (uint32_t)bny_rng_below(&s, scale),
+                 lasts = (uint32_t)bny_rng_below(&s, kind == STOP ? 400000 : 3000);
+
+        if (is_double && i < 2) {
+            kind = KILL;
+            after = i ? first + (uint32_t)bny_rng_below(&s, 100000) : after;
+            first = after;
+        }
+        if (*t->arg && !strstr(t->arg, names[kind]))
+            continue;
+        ends += kind == KILL || kind == EXIT || kind == NO_FD || kind == NO_MEMORY;
+        if (ends >= members)
+            return;
+        if (rank != t->rank)
+            continue;
+        f->at[f->n].kind = kind;
+        f->at[f->n].after_us = after;
+        f->at[f->n++].lasts_us = lasts;
+        printf("trouble: %s after %u us, for %u us\n", names[kind], after, lasts);
+    }
+}
+
+int fate_may_end(const struct fate *f)
+{
+    for (int i = 0; i < f->n; i++)
+        if (f->at[i].kind == NO_FD || f->at[i].kind == NO_MEMORY)
+            return 1;
+    return 0;
+}
+
+static void sleep_a_while(uint32_t us)
+{
+    pid_t me = getpid(), child = fork();
+    int status;
+
+    if (child == 0) {
+        kill(me, SIGSTOP);
+        usleep(us);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+}
+
+/* One of its data connections, if it has any. */
+static void reset_one(struct fate *f, uint64_t *s)
+{
+    struct bny_world *w;
+
+    pthread_mutex_lock(&f->lock);
+    w = atomic_load(&f->world);
+    if (w) {
+        bny_world_lock(w);
+        for (int i = 0; i < w->ntps; i++) {
+            struct tcp_tp *tp = (struct tcp_tp *)w->tps[i];
+            struct tcp_ep *e;
+            struct tcp_conn *c;
+
+            if (strcmp(tp->tp.ops->name, "tcp") != 0)
+                continue;
+            e = tp->eps[bny_rng_below(s, (uint64_t)tp->tp.nranks)];
+            c = e ? &e->out[bny_rng_below(s, TCP_LANES)] : NULL;
+            if (c && c->state == TCP_OPEN && c->fd >= 0)
+                cut(c->fd);
+        }
+        bny_world_unlock(w);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fate_use_up_descriptors(void)
+{
+    int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = next > 0 ? (rlim_t)next : 3;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    close(next);
+}
+
+static void strike(struct fate *f, int i, uint64_t *s)
+{
+    uint32_t lasts = f->at[i].lasts_us;
+
+    switch (f->at[i].kind) {
+    case KILL: raise(SIGKILL); return;
+    case EXIT: _exit(0);
+    case STOP: sleep_a_while(lasts); return;
+    case SLOW: atomic_store(&f->slow_us, (int)(lasts * 20)); return;
+    case NO_FD: fate_use_up_descriptors(); return;
+    case NO_MEMORY: case_starve_after((long)bny_rng_below(s, 60), 1 + lasts / 200); return;
+    default:
+        for (int k = 0; k < 5; k++) {
+            reset_one(f, s);
+            usleep(lasts);
+        }
+    }
+}
+
+static void *fate_main(void *arg)
+{
+    struct fate *f = arg;
+    uint64_t s = f->t->seed + (uint64_t)f->t->rank, begin = bny_now_ns();
+    uint32_t done = 0;
+
+    while (!atomic_load(&f->over) && done != (1u << f->n) - 1) {
+        for (int i = 0; i < f->n; i++)
+            if (!(done >> i & 1) && bny_now_ns() - begin >= f->at[i].after_us * 1000ull) {
+                done |= 1u << i;
+                strike(f, i, &s);
+            }
+        usleep(200);
+    }
+    return NULL;
+}
+
+void fate_begin(struct fate *f)
+{
+    CHECK(f->t, pthread_create(&f->thread, NULL, fate_main, f) == 0, "a thread");
+}
+
+void fate_end(struct fate *f)
+{
+    struct rlimit limit;
+
+    atomic_store(&f->over, 1);
+    pthread_join(f->thread, NULL);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max; /* a sanitizer looks for leaks in files of /proc */
+    setrlimit(RLIMIT_NOFILE, &limit);
+}

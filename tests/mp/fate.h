@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What happens to the process of a rank at moments that are drawn from the seed of the job:
+ * it dies, ends, sleeps, is slow, loses connections, finds no descriptor or no memory. */
+#ifndef BNY_TESTS_MP_FATE_H
+#define BNY_TESTS_MP_FATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "tests/mp/case.h"
+
+struct bny_world;
+
+enum trouble { KILL, EXIT, STOP, SLOW, RESET, NO_FD, NO_MEMORY, TROUBLES };
+
+struct fate {
+    struct test *t;
+    int n; /* troubles of this rank */
+    struct {
+        enum trouble kind;
+        uint32_t after_us, lasts_us;
+    } at[3];
+    int in_init; /* the time runs from before init */
+    atomic_int slow_us, over;
+    _Atomic(struct bny_world *) world; /* whose connections are reset; locked below */
+    pthread_mutex_t lock;
+    pthread_t thread;
+};
+
+/* Troubles of the job by its seed: one to three, of ranks that may be the same, sometimes two
+ * deaths within 100 ms; of so many first members one is left. t->arg: only these kinds; "":
+ * all. */
+void fate_draw(struct test *t, int members, struct fate *f);
+/* May it find that it lacks something, and end? */
+int fate_may_end(const struct fate *f);
+void fate_begin(struct fate *f);
+void fate_end(struct fate *f);
+/* From now on no descriptor is to be had in this process. */
+void fate_use_up_descriptors(void);
+
+#endif

@@ -207,6 +207,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
                       "banyan_objects_finalize: %u views or requests of objects were not given "
                       "back",
                       st->handles);
+    st->finalizes = rc == 0;
     for (int r = 0; rc == 0 && r < st->n; r++)
         if (r != st->rank)
             bny_obj_send(st, r, BNY_OBJ_BYE, &bye, NULL, 0);
@@ -277,7 +278,8 @@ static int wait_pending(struct bny_store *st, struct bny_pending *p, const char 
                  p->kind == BNY_OBJ_DELETE ? "there is no object of this name"
                                            : "an object of this name was deleted or lost");
     else if (code)
-        bny_fail((enum banyan_error) - code, "%s: %s", what, banyan_strerror(code));
+        bny_fail((enum banyan_error) - code, "%s: %s", what,
+                 code == st->world->broken ? st->world->broken_why : bny_why(code));
     free(p);
     return code;
 }

@@ -80,7 +80,7 @@ static struct bny_record *get(struct bny_store *st, const struct bny_name *name)
 {
     struct bny_record *r = find(st, name);
 
-    if (r || !(r = calloc(1, sizeof *r)))
+    if (r || !(r = bny_spare_alloc(st, sizeof *r)))
         return r;
     r->node.name = *name;
     r->owner = r->client = -1;
@@ -99,11 +99,11 @@ static struct holder *holder_of(const struct bny_record *rec, int rank)
     return h;
 }
 
-static struct holder *holder_get(struct bny_record *rec, int rank)
+static struct holder *holder_get(struct bny_store *st, struct bny_record *rec, int rank)
 {
     struct holder *h = holder_of(rec, rank);
 
-    if (h || !(h = calloc(1, sizeof *h)))
+    if (h || !(h = bny_spare_alloc(st, sizeof *h)))
         return h;
     h->rank = rank;
     h->up = h->down = -1;
@@ -121,9 +121,9 @@ static void unlink_up(struct bny_record *rec, struct holder *h)
     h->up = -1;
 }
 
-static void link_up(struct bny_record *rec, struct holder *h, int source)
+static void link_up(struct bny_store *st, struct bny_record *rec, struct holder *h, int source)
 {
-    struct holder *up = holder_get(rec, source);
+    struct holder *up = holder_get(st, rec, source);
 
     unlink_up(rec, h);
     if (!up)
@@ -320,7 +320,7 @@ static void serve(struct bny_store *st, struct bny_record *rec)
         h->wants = 0;
         h->is_copy = 1;
         if (from) {
-            link_up(rec, h, from->rank);
+            link_up(st, rec, h, from->rank);
             m.rank = from->rank;
             bny_obj_send(st, h->rank, BNY_OBJ_SOURCE, &m, NULL, 0);
         } else {
@@ -380,7 +380,7 @@ static void on_put(struct bny_store *st, int from, struct bny_record *rec,
         acknowledge(st, from, rec, m->number, rec->gone ? -BANYAN_EINVAL : -BANYAN_EBUSY);
         return;
     }
-    h = holder_get(rec, from);
+    h = holder_get(st, rec, from);
     if (!h)
         return; /* it asks until its deadline */
     rec->exists = 1;
@@ -415,7 +415,7 @@ static void on_want(struct bny_store *st, int from, struct bny_record *rec,
             return;
         }
     }
-    h = holder_get(rec, from);
+    h = holder_get(st, rec, from);
     if (!h)
         return;
     if (watch) {
@@ -439,7 +439,7 @@ static void on_hold(struct bny_store *st, int from, struct bny_record *rec,
         say_lost(st, rec, from, m->number);
         return;
     }
-    h = rec->exists && rec->bytes != m->bytes ? NULL : holder_get(rec, from);
+    h = rec->exists && rec->bytes != m->bytes ? NULL : holder_get(st, rec, from);
     if (!h)
         return;
     rec->exists = 1;
@@ -448,13 +448,13 @@ static void on_hold(struct bny_store *st, int from, struct bny_record *rec,
     if (m->flags & BNY_OBJ_WHOLE)
         h->root = 1;
     else if (m->rank >= 0 && m->rank != from && !st->dead[m->rank])
-        link_up(rec, h, m->rank);
+        link_up(st, rec, h, m->rank);
     serve(st, rec);
 }
 
 static void on_done(struct bny_store *st, int from, struct bny_record *rec)
 {
-    struct holder *h = rec->exists && !rec->gone ? holder_get(rec, from) : NULL;
+    struct holder *h = rec->exists && !rec->gone ? holder_get(st, rec, from) : NULL;
 
     if (!h)
         return;

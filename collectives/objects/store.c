@@ -627,11 +627,62 @@ static int advance(struct banyan_comm *c)
     return moved | bny_obj_flush(st);
 }
 
+/* Some or all others are out of this rank's reach: what it waits for may never come. */
+static void give_up(struct bny_store *st, int code)
+{
+    while (!bny_ring_is_empty(&st->timed))
+        bny_future_end(BNY_LINK_OF(st->timed.next, struct bny_future, timed), code);
+    while (!bny_ring_is_empty(&st->pendings))
+        bny_pending_end(BNY_LINK_OF(st->pendings.next, struct bny_pending, link), code);
+}
+
+static int waits(const struct bny_store *st)
+{
+    return !bny_ring_is_empty(&st->timed) || !bny_ring_is_empty(&st->pendings) || st->finalizes;
+}
+
+/* Who leaves in order is no failure, until somebody waits for what it may have to say: here any
+ * call does. Then it becomes one, as all must agree that it is gone. */
+static void miss_who_left(struct bny_store *st)
+{
+    struct bny_world *w = st->world;
+
+    for (int r = 0; r < st->n; r++) {
+        int peer = st->comm->peers[r].world_rank;
+
+        if (r != st->rank && !st->dead[r] && !st->bye[r] && bny_control_left(w->control, peer))
+            bny_report(w, NULL, BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, peer,
+                       "rank %d has left, and is missed by the object store", peer);
+    }
+}
+
+#define LOOK_NS 20000000u
+
+/* What no view tells of. */
+static void look_at_ranks(struct bny_store *st, uint64_t now)
+{
+    struct bny_world *w = st->world;
+    int rc = w->broken;
+
+    if (now < st->look_ns || !waits(st))
+        return;
+    st->look_ns = now + LOOK_NS;
+    if (rc)
+        bny_fail((enum banyan_error) - rc, "%s", w->broken_why);
+    else if (w->control)
+        rc = bny_control_out(w->control);
+    if (rc)
+        give_up(st, rc);
+    else if (w->control)
+        miss_who_left(st);
+}
+
 static void tick(struct banyan_comm *c, uint64_t now)
 {
     struct bny_store *st = store_of(c);
 
     bny_view_look(st);
+    look_at_ranks(st, now);
     for (struct bny_link *l = st->timed.next, *next; l && l != &st->timed; l = next) {
         struct bny_future *f = BNY_LINK_OF(l, struct bny_future, timed);
 
@@ -677,7 +728,11 @@ int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
     st->bye = calloc(n, sizeof *st->bye);
     st->synced = calloc(n, sizeof *st->synced);
     st->gone = calloc(((size_t)comm->world->nranks + 63) / 64, sizeof *st->gone);
-    if (!st->dead || !st->bye || !st->synced || !st->gone || bny_obj_outboxes(st) != 0) {
+    if (!st->dead || !st->bye || !st->synced || !st->gone || bny_obj_outboxes(st) != 0 ||
+        grow(&st->records) != 0) {
+        free(st->records.buckets);
+        free(st->outboxes);
+        bny_spares_free(st);
         free(st->dead);
         free(st->bye);
         free(st->synced);
@@ -726,6 +781,7 @@ void bny_store_end(struct bny_store *st)
     free(st->records.buckets);
     free(st->partials.buckets);
     free(st->outboxes);
+    bny_spares_free(st);
     free(st->dead);
     free(st->bye);
     free(st->synced);

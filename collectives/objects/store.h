@@ -105,6 +105,14 @@ struct bny_add {
 _Static_assert(sizeof(struct bny_add) == 48, "wire format");
 
 struct bny_store;
+enum { BNY_SPARES = 2 }; /* sizes of what is kept for want of memory */
+struct bny_spare {
+    struct bny_spare *next;
+};
+/* What this rank owes to others, messages and what a directory keeps, finds some memory when
+ * there is no other: without it they would wait for this rank until their deadlines. Zeroed,
+ * freed by free. NULL: that is used up, too. */
+void *bny_spare_alloc(struct bny_store *st, size_t bytes);
 /* Queues a message; what it says is lost with the peer. data[len]: bytes behind it. */
 void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
                   const struct bny_obj_wire *m, const void *data, size_t len);
@@ -207,7 +215,9 @@ struct bny_store {
     struct bny_record *ended_first, *ended_last; /* records of objects that are no more */
     size_t nended;
     struct bny_outbox *outboxes; /* [n] */
-    size_t nposts;               /* in all of them */
+    struct bny_spare *spares[BNY_SPARES];
+    int nspares[BNY_SPARES];
+    size_t nposts; /* in all of them */
     int draining;
     uint32_t numbers;
     uint64_t orders;
@@ -216,7 +226,9 @@ struct bny_store {
     uint8_t *bye;   /* [n] */
     uint32_t ndead; /* the view: how many are dead; all survivors see the same sets */
     uint32_t *synced;
-    uint32_t views; /* of the control plane */
+    uint32_t views;   /* of the control plane */
+    uint64_t look_ns; /* no look before that at what views do not tell of */
+    int finalizes;
     uint64_t bytes, sent, received;
     struct bny_op carrier; /* of cookies: what transports borrow */
     int sweep;             /* a transport has given memory back */

@@ -19,7 +19,65 @@ struct bny_outbox {
 int bny_obj_outboxes(struct bny_store *st)
 {
     st->outboxes = calloc((size_t)st->n, sizeof *st->outboxes);
-    return st->outboxes ? 0 : -BANYAN_ENOMEM;
+    return st->outboxes ? bny_spares_fill(st) : -BANYAN_ENOMEM;
+}
+
+/* ---- memory that is kept for when there is no other ---- */
+
+static const size_t spare_bytes[BNY_SPARES] = {
+    128, sizeof(struct post) + sizeof(struct bny_obj_wire) + BNY_OBJ_INLINE_MAX
+};
+static const int spare_counts[BNY_SPARES] = { 64, 32 };
+
+static int fill_one(struct bny_store *st, int kind)
+{
+    struct bny_spare *p = malloc(spare_bytes[kind]);
+
+    if (!p)
+        return -BANYAN_ENOMEM;
+    p->next = st->spares[kind];
+    st->spares[kind] = p;
+    st->nspares[kind]++;
+    return 0;
+}
+
+int bny_spares_fill(struct bny_store *st)
+{
+    int rc = 0;
+
+    for (int kind = 0; kind < BNY_SPARES; kind++)
+        while (st->nspares[kind] < spare_counts[kind] && rc == 0)
+            rc = fill_one(st, kind);
+    return rc;
+}
+
+void bny_spares_free(struct bny_store *st)
+{
+    for (int kind = 0; kind < BNY_SPARES; kind++)
+        while (st->spares[kind]) {
+            struct bny_spare *p = st->spares[kind];
+
+            st->spares[kind] = p->next;
+            free(p);
+        }
+}
+
+void *bny_spare_alloc(struct bny_store *st, size_t bytes)
+{
+    int kind = bytes <= spare_bytes[0] ? 0 : 1;
+    struct bny_spare *spare = st->spares[kind];
+    void *p = calloc(1, bytes);
+
+    if (p) {
+        for (int i = 0; i < 2 && st->nspares[kind] < spare_counts[kind]; i++)
+            fill_one(st, kind);
+        return p;
+    }
+    if (!spare || bytes > spare_bytes[kind])
+        return NULL;
+    st->spares[kind] = spare->next;
+    st->nspares[kind]--;
+    return memset(spare, 0, bytes);
 }
 
 int bny_obj_parse(enum bny_object_msg kind, int n, const void *payload, size_t len,
@@ -66,12 +124,11 @@ void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
 
     if (to < 0 || st->dead[to])
         return;
-    p = malloc(sizeof *p + sizeof *m + len);
+    p = bny_spare_alloc(st, sizeof *p + sizeof *m + len);
     if (!p) { /* its request ends by its deadline */
         bny_warn("rank %d: no memory for a message of the object store", st->rank);
         return;
     }
-    memset(p, 0, sizeof *p);
     p->hdr.comm = st->comm->id;
     p->hdr.kind = BNY_MSG_OBJECT;
     p->hdr.step = (uint16_t)kind;

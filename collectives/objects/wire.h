@@ -9,5 +9,7 @@
 #define BNY_OBJ_BULK 3 /* and of objects' bytes, which do not hold those up */
 
 int bny_obj_outboxes(struct bny_store *st); /* makes them: 0 or -BANYAN_ENOMEM */
+int bny_spares_fill(struct bny_store *st);  /* 0 or -BANYAN_ENOMEM */
+void bny_spares_free(struct bny_store *st);
 
 #endif

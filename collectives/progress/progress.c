@@ -63,8 +63,13 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev)
 /* A whole transport that does not work any more: whoever needs it would wait for ever. */
 static void transport_failed(struct bny_world *w, int i, int rc)
 {
-    bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc, w->rank,
-               "rank %d: transport %s failed: %s", w->rank, w->tps[i]->ops->name, bny_why(rc));
+    if (w->broken) /* it fails at every look */
+        return;
+    snprintf(w->broken_why, sizeof w->broken_why, "rank %d: transport %s failed: %s", w->rank,
+             w->tps[i]->ops->name, bny_why(rc));
+    w->broken = rc;
+    bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc, w->rank, "%s",
+               w->broken_why);
 }
 
 /* ---- progress ---- */

@@ -62,6 +62,8 @@ struct bny_world {
     /* Failures: report.c */
     int has_local_failure; /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
+    int broken; /* a transport of this rank does not work any more: its code, < 0; else 0 */
+    char broken_why[300];
     /* Owned by folders above, which name them */
     struct banyan_comm *comms;       /* by ->next_comm */
     struct banyan_comm *last_comm;   /* of the latest message: most messages are for it */

@@ -17,6 +17,8 @@
  *              its deadline returns -BANYAN_ETIMEDOUT and fails nothing else.
  *   Failures   ranks that die or leave cost what they alone held. Others go on; no call of the
  *              store fails its communicator, and a communicator that failed does not hinder it.
+ *              A rank that has no descriptors or memory for its connections to others gets
+ *              -BANYAN_ESYSTEM or -BANYAN_ENOMEM for all that it waits for, and should end.
  *   Names      a name is used for one object ever: a deleted one is not put again.
  */
 #ifndef BANYAN_OBJECTS_H

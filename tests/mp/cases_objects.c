@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
+#include "tests/mp/fate.h"
 
 /* ---- the model: an object's bytes follow from its name ---- */
 
@@ -705,12 +706,150 @@ static int objects_chain_deaths(struct test *t)
     return 0;
 }
 
+/* ---- a rank that lacks something ---- */
+
+/* Rank 0 finds no descriptor for its connections: it is told so at once, ends, and is a rank
+ * that died to the others. */
+static int objects_no_descriptors(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
+    struct banyan_object_id own = name_of(1, (uint64_t)t->rank);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    uint64_t begin;
+    int rc = 0;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    put(t, s, &own, 300000);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0)
+        fate_use_up_descriptors();
+    mp_shared_barrier(t->shared, t->n);
+    begin = bny_now_ns();
+    for (int i = 1; i < t->n && rc == 0; i++) {
+        struct banyan_object_id id = name_of(1, (uint64_t)((t->rank + i) % t->n));
+
+        rc = banyan_object_get(s, &id, 60, &o);
+        if (t->rank && rc == -BANYAN_ERANKDEAD && (t->rank + i) % t->n == 0)
+            rc = 0; /* rank 0 has ended, and nobody else had it */
+        else if (rc == 0)
+            CHECK_OK(t, banyan_object_release(s, &o));
+    }
+    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    if (t->rank == 0) {
+        CHECK(t, rc == -BANYAN_ESYSTEM, "returned %d", rc);
+        CHECK_HAS(t, banyan_last_error(), "too many open files");
+        raise(SIGKILL);
+    }
+    CHECK(t, rc == 0, "returned %d", rc);
+    mp_shared_barrier(t->shared, t->n - 1);
+    banyan_objects_destroy(s);
+    return 0;
+}
+
+/* Rank 0 leaves, in order, and its process lives on: what it alone held is lost at once, and
+ * another keeps its part of the directory. arg: "put": that is asked first. */
+static int objects_left(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
+    struct banyan_object_id big = name_of(1, 0), small = name_of(2, 0), later = name_of(3, 0);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    uint64_t begin;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    if (t->rank == 0) {
+        put(t, s, &big, 300000);
+        put(t, s, &small, 100);
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0) {
+        banyan_objects_destroy(s);
+        banyan_comm_destroy(t->comm);
+        t->comm = NULL;
+        mp_shared_barrier(t->shared, t->n);
+        return 0;
+    }
+    begin = bny_now_ns();
+    for (int i = 0; i < 20 && *t->arg; i++) {
+        struct banyan_object_id id = name_of(4, (uint64_t)(t->rank * 100 + i));
+
+        put(t, s, &id, 5000);
+    }
+    CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_object_get(s, &big, -1, &o));
+    get(t, s, &small, 100);
+    if (t->rank == t->n - 1)
+        put(t, s, &later, 300000);
+    get(t, s, &later, 300000);
+    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    mp_shared_barrier(t->shared, t->n);
+    banyan_objects_destroy(s);
+    return 0;
+}
+
+/* Connections are made, and all that is made once. */
+static void objects_warm(struct test *t, struct banyan_objects *s)
+{
+    for (int i = 0; i < 4 * t->n; i++) {
+        struct banyan_object_id id = name_of(2, (uint64_t)i);
+
+        if (i % t->n == t->rank)
+            put(t, s, &id, 200);
+        get(t, s, &id, 200);
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+}
+
+/* Rank 0, which serves the others, finds no memory again and again, a few allocations long.
+ * Whoever asks gets an answer, if only that one. arg: how many rounds. */
+static int objects_starved(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 20 };
+    struct banyan_objects *s;
+    uint64_t own = t->seed + (uint64_t)t->rank;
+    int rounds = atoi(t->arg), failed = 0;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    objects_warm(t, s);
+    for (int i = 0; i < rounds; i++) {
+        struct banyan_object_id id = name_of(3, (uint64_t)(i * t->n + t->rank));
+        struct banyan_object o;
+        char data[200];
+        int rc;
+
+        if (t->rank == 0) { /* its progress thread serves */
+            case_starve_after((long)bny_rng_below(&own, 5), 1 + (long)bny_rng_below(&own, 6));
+            usleep(4000);
+            continue;
+        }
+        fill(data, &id, 0, sizeof data);
+        rc = banyan_object_put(s, &id, data, sizeof data);
+        if (rc == 0)
+            rc = banyan_object_get(s, &id, -1, &o);
+        if (rc == 0)
+            CHECK_OK(t, banyan_object_release(s, &o));
+        CHECK(t, rc == 0 || rc == -BANYAN_ENOMEM, "round %d: %d (%s)", i, rc,
+              banyan_strerror(rc));
+        failed += rc != 0;
+    }
+    case_starve_after(0, 0);
+    printf("note: %d of %d found no memory\n", failed, rounds);
+    mp_shared_barrier(t->shared, t->n);
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 const struct mp_case cases_objects[] = {
     { "objects_basic", objects_basic, 0 },
     { "objects_computes", objects_computes, 0 },
     { "objects_chain", objects_chain, 0 },
     { "objects_refused", objects_refused, 0 },
     { "objects_random", objects_random, 0 },
+    { "objects_no_descriptors", objects_no_descriptors, CASE_FAILS | CASE_NO_THREADS },
+    { "objects_left", objects_left, CASE_FAILS },
+    { "objects_starved", objects_starved, CASE_NO_THREADS },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },
     { "objects_chain_deaths", objects_chain_deaths, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 },

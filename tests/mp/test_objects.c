@@ -29,6 +29,31 @@ static struct mp_row programs[] = {
 };
 MP_TABLE(objects, random_programs_get_what_was_put, programs)
 
+static struct mp_row starved[] = {
+    { "objects_starved", "shm", 2, "300" },
+    { "objects_starved", "shm", 4, "300" },
+    { "objects_starved", "tcp", 3, "300" },
+};
+MP_TABLE(objects, who_asks_a_rank_without_memory_gets_an_answer, starved)
+
+static struct mp_row left[] = {
+    { "objects_left", "shm", 3 },         { "objects_left", "tcp", 4 },
+    { "objects_left", "shm", 2, "put" },  { "objects_left", "tcp", 3, "put" },
+    { "objects_left", "tcp", 12, "put" },
+};
+MP_TABLE(objects, who_leaves_takes_what_it_alone_held, left)
+
+Test(objects, a_rank_without_descriptors_is_told_so, .timeout = 100)
+{
+    struct mp mp = { .n = 4,
+                     .case_name = "objects_no_descriptors",
+                     .transport = "tcp",
+                     .may_die = 1,
+                     .timeout_s = 90 };
+
+    MP_CHECK(mp_run(&mp));
+}
+
 struct deaths {
     char transport[8], arg[16], name[24];
     int n, seeds;

@@ -173,6 +173,11 @@ int bny_control_pending(struct bny_control *c, uint32_t comm);
 /* The ranks that are dead or have left, agreed on with the latest view, whose number is
  * returned: 0 while there was none. gone: a bit a rank, [(nranks + 63) / 64]. Any thread. */
 uint32_t bny_control_gone(struct bny_control *c, uint64_t *gone);
+/* This rank takes no part any more: the others took it for dead, it is cut off from too many of
+ * them, or lacks what its links need. Its error, with the sentence, or 0. Any thread. */
+int bny_control_out(struct bny_control *c);
+/* 1: this rank has said its farewell, of which no view tells by itself. Any thread. */
+int bny_control_left(struct bny_control *c, int rank);
 /* Agreement of the ranks `members` (NULL: all) on what they contribute, by communicator and
  * number of the call; a rank begins call i + 1 behind call i. Ranks that die do not hinder it,
  * and it ends behind the view that says so; with an error for those who are cut off from most;

@@ -252,6 +252,16 @@ uint32_t bny_control_gone(struct bny_control *c, uint64_t *gone)
     return id.seq;
 }
 
+int bny_control_left(struct bny_control *c, int rank)
+{
+    int left;
+
+    pthread_mutex_lock(&c->lock);
+    left = bny_bit(c->agree.left, rank);
+    pthread_mutex_unlock(&c->lock);
+    return left;
+}
+
 /* ---- what is to be decided ---- */
 
 static const struct bny_instance *last_view(const struct bny_control *c)
@@ -515,6 +525,16 @@ static int out_of_it(const struct bny_control *c)
                         "too long; was it stopped, or its network cut?",
                         c->rank);
     return 0;
+}
+
+int bny_control_out(struct bny_control *c)
+{
+    int rc;
+
+    pthread_mutex_lock(&c->lock);
+    rc = c->agree.leaving ? 0 : out_of_it(c);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
 }
 
 /* Is there a view that says who is gone in this decision? Only then is it known whether those

@@ -17,10 +17,17 @@ struct group_call {
     struct bny_op *op;
     uint64_t comm_serial; /* of the communicator's handle */
 };
+/* The first error of a group, with its sentence. */
+struct first_error {
+    int rc;
+    char text[512];
+};
 static _Thread_local struct {
     int depth;
     struct group_call *calls;
     size_t n, cap;
+    int lacks; /* of a call that could not be kept: the group does not run; < 0 */
+    char why[256];
 } group;
 static pthread_key_t
     group_key; /* its value is this thread's group.calls, freed with the thread */
@@ -83,21 +90,30 @@ static int prepare(struct bny_op *op, struct banyan_comm *comm, const struct bny
     return rc;
 }
 
-static int group_add(struct banyan_comm *comm, const struct bny_call *call)
+static int group_room(void)
+{
+    size_t cap = group.cap ? 2 * group.cap : 16;
+    struct group_call *more;
+
+    if (group.n < group.cap)
+        return 0;
+    more = realloc(group.calls, cap * sizeof *more);
+    if (!more)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
+    group.calls = more;
+    group.cap = cap;
+    pthread_once(&group_once, group_key_make);
+    pthread_setspecific(group_key, more);
+    return 0;
+}
+
+static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_op *op;
-    int rc;
+    int rc = group_room();
 
-    if (group.n == group.cap) {
-        size_t cap = group.cap ? 2 * group.cap : 16;
-        struct group_call *more = realloc(group.calls, cap * sizeof *more);
-        if (!more)
-            return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
-        group.calls = more;
-        group.cap = cap;
-        pthread_once(&group_once, group_key_make);
-        pthread_setspecific(group_key, more);
-    }
+    if (rc)
+        return rc;
     bny_world_lock(comm->world);
     op = bny_op_take(comm, call);
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
@@ -108,6 +124,19 @@ static int group_add(struct banyan_comm *comm, const struct bny_call *call)
     bny_world_unlock(comm->world);
     if (rc == 0)
         group.calls[group.n++] = (struct group_call){ op, comm->handle.serial };
+    return rc;
+}
+
+/* What is refused, is at all ranks. What this one lacks the memory for the others run: were the
+ * rest of the group to run here, it would be taken for that. */
+static int group_add(struct banyan_comm *comm, const struct bny_call *call)
+{
+    int rc = keep_call(comm, call);
+
+    if (rc == -BANYAN_ENOMEM && !group.lacks) {
+        group.lacks = rc;
+        snprintf(group.why, sizeof group.why, "the group did not run: %.200s", bny_why(rc));
+    }
     return rc;
 }
 
@@ -218,12 +247,6 @@ int banyan_group_start(void)
     return 0;
 }
 
-/* The first error of a group, with its sentence. */
-struct first_error {
-    int rc;
-    char text[512];
-};
-
 static void note_error(struct first_error *first, int rc)
 {
     if (rc == 0 || first->rc)
@@ -318,6 +341,24 @@ static int end_call(struct bny_op *op)
     return rc;
 }
 
+/* None of them has begun: the group may be tried again. */
+static int drop_calls(void)
+{
+    int rc = group.lacks;
+
+    for (size_t i = 0; i < group.n; i++)
+        if (group.calls[i].op) {
+            struct bny_world *w = group.calls[i].op->comm->world;
+
+            bny_world_lock(w);
+            give_call(&group.calls[i]);
+            bny_world_unlock(w);
+        }
+    group.n = 0;
+    group.lacks = 0;
+    return bny_fail((enum banyan_error) - rc, "%s", group.why);
+}
+
 int banyan_group_end(void)
 {
     struct first_error first = { 0 };
@@ -336,6 +377,11 @@ int banyan_group_end(void)
             is_one = 0;
         if (group.calls[i].op)
             comm = group.calls[i].op->comm;
+    }
+    if (group.lacks) {
+        first.rc = 0; /* it comes before what else is wrong with calls */
+        note_error(&first, drop_calls());
+        comm = NULL;
     }
     if (comm && is_one)
         run_short(comm);

@@ -613,9 +613,10 @@ BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtyp
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 
-/* Between these, blocking calls of this thread only queue (and return 0 or -EINVAL); group_end
- * runs them together and returns the first error. Groups nest. Needed for several send/recv
- * that depend on each other. */
+/* Between these, blocking calls of this thread only queue (and return 0, -EINVAL or -ENOMEM);
+ * group_end runs them together and returns the first error. Where one could not be queued for
+ * want of memory none runs, and group_end returns -ENOMEM: the group may be tried again. Groups
+ * nest. Needed for several send/recv that depend on each other. */
 BANYAN_API int banyan_group_start(void);
 BANYAN_API int banyan_group_end(void);
 

@@ -662,7 +662,54 @@ static int any_thread_looks(struct test *t)
     return 0;
 }
 
+/* Rank 0 queues groups, each longer by one call, whose memory it does not find at first: then
+ * nothing of it has begun, and it tries again. The others take no part in that. */
+static int group_lacks(struct test *t)
+{
+    enum { CALLS = 40, N = 5000 };
+    uint32_t *x = case_malloc(CALLS * N * sizeof *x);
+    size_t counts[MP_RANKS_MAX];
+    int lacked = 0;
+
+    for (int r = 0; r < t->n; r++)
+        counts[r] = N / (size_t)t->n;
+    for (int calls = 1; calls <= CALLS; calls++) {
+        int rc = 0, begun;
+
+        for (int tries = 0; tries == 0 || rc == -BANYAN_ENOMEM; tries++) {
+            CHECK(t, tries < 2, "it lacks memory that is there");
+            for (size_t i = 0; i < CALLS * N; i++)
+                x[i] = (uint32_t)i;
+            if (t->rank == 0 && tries == 0)
+                case_starve_after(calls % 3, 1);
+            rc = banyan_group_start();
+            begun = rc == 0;
+            for (int i = 0; i < calls; i++) {
+                uint32_t *buf = x + i * N;
+                int rc2 = i % 2 ? banyan_allreduce(buf, buf, (size_t)(N - i), BANYAN_U32,
+                                                   BANYAN_SUM, t->comm, NULL)
+                                : banyan_allgatherv(buf + (size_t)t->rank * counts[0], buf,
+                                                    counts, NULL, BANYAN_U32, t->comm, NULL);
+                rc = rc ? rc : rc2;
+            }
+            case_starve_after(0, 0);
+            if (begun)
+                CHECK_RC(t, rc, banyan_group_end());
+            lacked += rc == -BANYAN_ENOMEM;
+        }
+        CHECK_OK(t, rc);
+        for (int i = 1; i < calls; i += 2)
+            for (size_t k = 0; k < (size_t)(N - i); k++)
+                CHECK(t, x[i * N + (int)k] == (uint32_t)t->n * (uint32_t)(i * N + (int)k),
+                      "call %d, element %zu", i, k);
+    }
+    CHECK(t, lacked > 5 || t->rank, "it lacked memory %d times", lacked);
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_requests[] = {
+    { "group_lacks", group_lacks, CASE_NO_THREADS },
     { "request_stats", request_stats, CASE_NO_THREADS },
     { "persistent", persistent, 0 },
     { "persistent_large", persistent_large, 0 },

@@ -31,6 +31,8 @@ static struct mp_row flight[] = {
 MP_TABLE(requests, several_in_flight_in_any_order, flight)
 
 static struct mp_row groups[] = {
+    { "group_lacks", "shm", 2 },
+    { "group_lacks", "tcp", 3 },
     { "groups", "shm", 1 },
     { "groups", "shm", 2 },
     { "groups", "shm", 4 },

@@ -165,6 +165,14 @@ rank_dies() {
     echo "$out"
     [ $rc = 137 ] && [ "$(grep -c 'rank [01]: after .*rank 2' <<<"$out")" = 2 ]
 }
+# Whole jobs of 2 to 4 ranks lose some at random moments, agree, shrink and grow: tests/mp/soak.c.
+faults() { # ROUNDS SEED
+    timeout -k 5 $((200 * patience)) env -u BANYAN_TEST_ALONE -u BANYAN_INIT_TIMEOUT -u BANYAN_OP_TIMEOUT BANYAN_TEST_IFNAMES=w0,w1 \
+        BANYAN_TEST_WORKER="$rank" BANYAN_TEST_PATIENCE=$((3 * patience)) "$build/tests/mp/soak" "$1" "$2" verbs >"$tmp/faults" 2>&1
+    local rc=$?
+    sed 's/^.* rounds, .*failed/note:&/' "$tmp/faults"
+    return $rc
+}
 by_name() {
     BANYAN_IFNAME=rxe0:1 BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/name" 2>&1
     local rc=$?
@@ -268,6 +276,7 @@ for ((round = 0; round < repeat; round++)); do
     side "windows of banyan_perf: bandwidth" 60 put put_bw
     side "windows of banyan_perf: latency" 60 put put_lat
     side "a rank is killed" 60 rank_dies
+    side "whole jobs lose ranks and go on" 200 faults 8 32
     side "tcp where it is allowed" 60 tcp_if_allowed
     side "no device" 60 no_device
     if [ -e /sys/class/infiniband/rxe0 ]; then # what follows speaks of soft-RoCE

@@ -173,7 +173,7 @@ static uint64_t agree_on(struct test *t, uint64_t *bits)
 
 static void survivors_agree(struct test *t, const struct fault *f)
 {
-    uint64_t end = bny_deadline_in(8), dead = 0, bits;
+    uint64_t end = bny_deadline_in(8 * mp_patience()), dead = 0, bits;
     int ranks[MP_RANKS_MAX];
 
     do { /* those who were to die later than the first have done so */
@@ -241,8 +241,8 @@ static int fault_at_the_edge(struct test *t, const struct fault *f, struct sente
     struct banyan_config cfg = case_config(t);
     int rc;
 
-    cfg.init_timeout_s = 10;
-    cfg.op_timeout_s = 10;
+    cfg.init_timeout_s = 10 * mp_patience();
+    cfg.op_timeout_s = 10 * mp_patience();
     mp_shared_barrier(t->shared, t->n);
     if (at_place(f, "init"))
         condemn(s, t, f);
@@ -282,7 +282,7 @@ static int survive(struct test *t)
     s.f = f;
     if (at_place(&f, "init") || at_place(&f, "finalize"))
         return fault_at_the_edge(t, &f, &s);
-    cfg.op_timeout_s = is_kind(&f, "stop") ? 2 : 30;
+    cfg.op_timeout_s = (is_kind(&f, "stop") ? 2 : 30) * mp_patience();
     CHECK_OK(t, case_init(t, &cfg, &t->comm));
     if (is_kind(&f, "stopcont"))
         return sleep_and_wake(t, &f);

@@ -95,7 +95,7 @@ struct banyan_config case_config(const struct test *t)
     banyan_config_default(&cfg);
     if (t->transport)
         cfg.transport = t->transport;
-    if (!getenv("BANYAN_TEST_ALONE"))
+    if (!getenv("BANYAN_TEST_ALONE") && !getenv("BANYAN_TEST_IFNAMES"))
         cfg.ifname = "lo";
     return cfg;
 }
@@ -260,6 +260,25 @@ static void share_one_cpu(void)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+/* BANYAN_TEST_IFNAMES: of hosts, "w0+v0,w1": ranks are on them by turns. */
+static void choose_interfaces(int rank)
+{
+    const char *all = getenv("BANYAN_TEST_IFNAMES"), *at = all;
+    char names[128];
+    int hosts = 1;
+
+    for (const char *p = all; p && *p; p++)
+        hosts += *p == ',';
+    for (int i = 0; at && i < rank % hosts; i++)
+        at = strchr(at, ',') + 1;
+    if (!at)
+        return;
+    snprintf(names, sizeof names, "%.*s", (int)strcspn(at, ","), at);
+    for (char *p = names; *p; p++)
+        *p = *p == '+' ? ',' : *p;
+    setenv("BANYAN_IFNAME", names, 1);
+}
+
 int main(int argc, char **argv)
 {
     struct test t = { 0 };
@@ -289,5 +308,6 @@ int main(int argc, char **argv)
     t.arg = argv[5];
     t.transport = getenv("BANYAN_TRANSPORT");
     t.shared = mp_shared_map();
+    choose_interfaces(t.rank);
     return run_case(find(argv[1]), &t);
 }

@@ -270,7 +270,7 @@ static int reduce_some(struct work *w, uint32_t round)
 /* Objects of the step before are got, then one of this rank's own is put. */
 static int use_objects(struct work *w, const struct work_place *at)
 {
-    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 20 };
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 20 * mp_patience() };
     int rc = 0;
 
     if (!w->store) {

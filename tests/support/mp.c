@@ -68,6 +68,19 @@ const char *mp_skip_reason(void)
     return skip_reason;
 }
 
+double mp_patience(void)
+{
+    const char *text = getenv("BANYAN_TEST_PATIENCE");
+    double factor = text ? atof(text) : 1;
+
+    return factor > 1 ? factor : 1;
+}
+
+static double timeout_of(const struct mp *mp)
+{
+    return (mp->timeout_s > 0 ? mp->timeout_s : MP_TIMEOUT_S) * mp_patience();
+}
+
 uint64_t mp_seed(void)
 {
     const char *text = getenv("BANYAN_TEST_SEED");
@@ -338,7 +351,7 @@ static void maybe_signal(struct run *r)
 
 static void watch(struct run *r)
 {
-    uint64_t deadline = bny_deadline_in(r->mp->timeout_s > 0 ? r->mp->timeout_s : MP_TIMEOUT_S);
+    uint64_t deadline = bny_deadline_in(timeout_of(r->mp));
     uint64_t failed_at = 0;
 
     for (;;) {
@@ -353,7 +366,7 @@ static void watch(struct run *r)
             return;
         if (bny_deadline_passed(deadline)) {
             say("mp: %s: the run did not end within its %g s\n", r->mp->case_name,
-                r->mp->timeout_s > 0 ? r->mp->timeout_s : MP_TIMEOUT_S);
+                timeout_of(r->mp));
             return;
         }
         poll(NULL, 0, r->mp->kill.signal && !r->signalled ? 1 : 3);

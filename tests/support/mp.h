@@ -64,6 +64,8 @@ const char *mp_skip_reason(void);
 const char *mp_report(void);
 /* BANYAN_TEST_SEED; a random one where that is "random"; else always the same. */
 uint64_t mp_seed(void);
+/* BANYAN_TEST_PATIENCE, a factor of all deadlines, for slow machines; else 1. */
+double mp_patience(void);
 
 /* In a worker: the shared memory; exits when there is none. With BANYAN_TEST_ALONE set, private
  * memory. */

@@ -404,6 +404,7 @@ static void usage(void)
          "  --topo GRAPH       a network, such as fattree:1024, in place of these two\n"
          "  --schedule NAME    of the calls (auto)\n"
          "  --codec SPEC       of reductions, one that changes no bit (none)\n"
+         "  --mix              calls with codecs, lossy ones too, by arrival, and v-variants\n"
          "  --timeout SECONDS  of operations (30) and init (60)\n"
          "  --until SECONDS    of virtual time; who waits then has failed (600)\n"
          "  --library FILE     of which copies are made\n"
@@ -433,6 +434,7 @@ enum {
     TOPO,
     SCHEDULE,
     CODEC,
+    MIX,
     TIMEOUT,
     UNTIL,
     LIBRARY,
@@ -457,6 +459,7 @@ static const struct option options[] = { { "ranks", 1, NULL, RANKS },
                                          { "topo", 1, NULL, TOPO },
                                          { "schedule", 1, NULL, SCHEDULE },
                                          { "codec", 1, NULL, CODEC },
+                                         { "mix", 0, NULL, MIX },
                                          { "timeout", 1, NULL, TIMEOUT },
                                          { "until", 1, NULL, UNTIL },
                                          { "late", 1, NULL, LATE },
@@ -517,6 +520,7 @@ static int take(int o)
     case TOPO: opt.graph = sim_work.topology = optarg; return 0;
     case SCHEDULE: sim_work.schedule = optarg; return 0;
     case CODEC: sim_work.codec = optarg; return 0;
+    case MIX: sim_work.mix = 1; return 0;
     case TIMEOUT: sim_work.op_timeout_s = atof(optarg); return sim_work.op_timeout_s <= 0;
     case UNTIL: opt.until_s = atof(optarg); return opt.until_s <= 0;
     case LIBRARY: opt.library = optarg; return 0;

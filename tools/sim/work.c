@@ -47,6 +47,7 @@ struct job {
     int total, tried;           /* operations; the one that was begun last */
     size_t count;
     uint64_t own; /* chances of this rank alone */
+    uint64_t mix; /* chances of the operation, the same at all */
 };
 
 static uint32_t sum(const struct job *j, size_t i)
@@ -65,13 +66,33 @@ static void ended(const struct job *j)
 }
 
 /* Of whom the result is, as the call says: of ranks of the communicator. 1: that cannot be. */
-static int contributors_wrong(const struct job *j)
+static int contributors_wrong(const struct job *j, int at_least)
 {
     int m = 0;
 
     for (int r = 0; r < j->n; r++)
         m += j->in_sum[r];
-    return m != j->n && (m != sim_work.at_least || !sim_work.at_least);
+    return m != j->n && (m != at_least || !at_least);
+}
+
+/* Of a reduction. */
+static void draw_opts(struct job *j, struct banyan_opts *o)
+{
+    static const char *const codecs[] = { NULL, NULL, "blocksparse:force=1" };
+    static const char *const schedules[] = { NULL, "arrival", "arrival" };
+
+    o->codec = sim_work.codec;
+    if (sim_work.at_least) {
+        o->schedule = "arrival";
+        o->at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
+    }
+    if (!sim_work.mix)
+        return;
+    o->codec = codecs[bny_rng_below(&j->mix, sizeof codecs / sizeof codecs[0])];
+    o->schedule = schedules[bny_rng_below(&j->mix, sizeof schedules / sizeof schedules[0])];
+    if (o->schedule && !strcmp(o->schedule, "arrival") && bny_rng_below(&j->mix, 2))
+        o->at_least = 1 + (int)bny_rng_below(&j->mix, (uint64_t)j->n);
+    o->chunk_bytes = bny_rng_below(&j->mix, 2) ? 8192 : 0;
 }
 
 static int reduction(struct job *j, int is_reduce)
@@ -81,11 +102,7 @@ static int reduction(struct job *j, int is_reduce)
 
     for (size_t i = 0; i < j->count; i++)
         j->in[i] = value(j->op, j->r->rank, i);
-    if (sim_work.at_least) {
-        o.schedule = "arrival";
-        o.at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
-    }
-    o.codec = sim_work.codec;
+    draw_opts(j, &o);
     o.contributors = j->in_sum;
     if (is_reduce)
         rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root,
@@ -95,7 +112,7 @@ static int reduction(struct job *j, int is_reduce)
     ended(j);
     if (rc || !gets)
         return rc;
-    if (contributors_wrong(j)) {
+    if (contributors_wrong(j, o.at_least)) {
         snprintf(j->r->text, sizeof j->r->text, "operation %d: the contributors are wrong",
                  j->op);
         return 1;
@@ -165,13 +182,120 @@ static int run_barrier(struct job *j)
     return j->r->api->barrier(j->comm, NULL);
 }
 
+/* ---- of --mix only ---- */
+
+/* Elements of block i, of so many that all could have. */
+static size_t share(const struct job *j, int i)
+{
+    uint64_t s = sim_work.seed + (uint64_t)j->op * 31u + (uint64_t)i;
+
+    return bny_rng_below(&s, j->count / (size_t)j->n + 1);
+}
+
+static int run_allgatherv(struct job *j)
+{
+    size_t *counts = calloc((size_t)j->n, sizeof *counts), at = 0;
+    int rc;
+
+    if (!counts)
+        return -BANYAN_ENOMEM;
+    for (int r = 0; r < j->n; r++)
+        counts[r] = share(j, r);
+    for (size_t i = 0; i < counts[j->me]; i++)
+        j->in[i] = value(j->op, j->r->rank, i);
+    rc = j->r->api->allgatherv(j->in, j->out, counts, NULL, BANYAN_U32, j->comm, NULL);
+    ended(j);
+    for (int r = 0; r < j->n && rc == 0; at += counts[r++])
+        for (size_t i = 0; i < counts[r] && rc == 0; i++)
+            if (j->out[at + i] != value(j->op, j->members[r], i))
+                rc = wrong(j->r, "allgatherv", j->op, at + i);
+    free(counts);
+    return rc;
+}
+
+/* Rank r has for rank k as many as their numbers together draw. */
+static int run_alltoallv(struct job *j)
+{
+    size_t *counts = calloc((size_t)j->n, sizeof *counts), at = 0;
+    int rc;
+
+    if (!counts)
+        return -BANYAN_ENOMEM;
+    for (int r = 0; r < j->n; r++) {
+        counts[r] = share(j, j->me + r);
+        for (size_t i = 0; i < counts[r]; i++)
+            j->in[at++] = value(j->op + r, j->r->rank, i);
+    }
+    rc = j->r->api->alltoallv(j->in, counts, NULL, j->out, counts, NULL, BANYAN_U32, j->comm,
+                              NULL);
+    ended(j);
+    at = 0;
+    for (int r = 0; r < j->n && rc == 0; at += counts[r++])
+        for (size_t i = 0; i < counts[r] && rc == 0; i++)
+            if (j->out[at + i] != value(j->op + j->me, j->members[r], i))
+                rc = wrong(j->r, "alltoallv", j->op, at + i);
+    free(counts);
+    return rc;
+}
+
+/* What the first rank of the same members got of each operation: all get the same bits. */
+static struct {
+    uint64_t members, bits;
+} got[SIM_ROUNDS_MAX];
+
+static uint64_t hash_of(const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* A sum of floats by a codec that loses some of it. */
+static int run_lossy(struct job *j)
+{
+    static const char *const codecs[] = {
+        "int8:force=1", "topk:delta=0.1,force=1",  "powersgd:rank=2",         "randomk:force=1",
+        "e4m3:force=1", "gtopk:delta=0.1,force=1", "sidco:delta=0.1,force=1", "bf16:force=1"
+    };
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint64_t members = hash_of(j->members, (size_t)j->n * sizeof *j->members), bits;
+    float *in = (float *)j->in;
+    int rc;
+
+    for (size_t i = 0; i < j->count; i++)
+        in[i] = (float)(int32_t)value(j->op, j->r->rank, i) * 0x1p-31f;
+    o.codec = codecs[bny_rng_below(&j->mix, sizeof codecs / sizeof codecs[0])];
+    rc = j->r->api->allreduce(j->in, j->out, j->count, BANYAN_F32, BANYAN_SUM, j->comm, &o);
+    ended(j);
+    if (rc == -BANYAN_ENOTSUP) /* at all: so few elements */
+        return 0;
+    if (rc || j->op >= SIM_ROUNDS_MAX)
+        return rc;
+    members += sim_work.seed + (uint64_t)j->round; /* tried again: other random numbers */
+    bits = hash_of(j->out, j->count * sizeof *j->out) | 1;
+    if (got[j->op].bits && got[j->op].members == members && got[j->op].bits != bits) {
+        snprintf(j->r->text, sizeof j->r->text, "operation %d: %s gives ranks other bits",
+                 j->op, o.codec);
+        return 1;
+    }
+    got[j->op].members = members;
+    got[j->op].bits = bits;
+    return 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(struct job *j);
-} calls[] = { { "allreduce", run_allreduce }, { "reduce", run_reduce },
-              { "broadcast", run_broadcast }, { "allgather", run_allgather },
-              { "alltoall", run_alltoall },   { "barrier", run_barrier } };
+} calls[] = { { "allreduce", run_allreduce },   { "reduce", run_reduce },
+              { "broadcast", run_broadcast },   { "allgather", run_allgather },
+              { "alltoall", run_alltoall },     { "barrier", run_barrier },
+              { "allgatherv", run_allgatherv }, { "alltoallv", run_alltoallv },
+              { "lossy", run_lossy },           { "lossy", run_lossy } };
 #define NCALLS (sizeof calls / sizeof calls[0])
+#define PLAIN  6 /* calls without --mix */
 
 static size_t find(const char *name)
 {
@@ -228,7 +352,8 @@ static void begins(struct job *j)
 static int one(struct job *j)
 {
     uint64_t s = sim_work.seed + (uint64_t)j->op * 0x9e3779b97f4a7c15u;
-    size_t which = bny_rng_below(&s, NCALLS), bits = bny_rng_below(&s, 17);
+    size_t which = bny_rng_below(&s, sim_work.mix ? NCALLS : PLAIN),
+           bits = bny_rng_below(&s, 17);
     int rc = 0;
 
     j->count = bny_rng_below(&s, (uint64_t)1 << bits) + (bits > 4 ? 16 : 0);
@@ -239,6 +364,7 @@ static int one(struct job *j)
         j->count = sim_work.bytes / 4;
         rc = j->r->api->barrier(j->comm, NULL);
     }
+    j->mix = s;
     begins(j);
     rc = rc ? rc : calls[which].run(j);
     think(&j->own);

@@ -37,6 +37,11 @@ struct sim_api {
     int (*alltoall)(const void *, void *, size_t, enum banyan_dtype, struct banyan_comm *,
                     const struct banyan_opts *);
     int (*barrier)(struct banyan_comm *, const struct banyan_opts *);
+    int (*allgatherv)(const void *, void *, const size_t *, const size_t *, enum banyan_dtype,
+                      struct banyan_comm *, const struct banyan_opts *);
+    int (*alltoallv)(const void *, const size_t *, const size_t *, void *, const size_t *,
+                     const size_t *, enum banyan_dtype, struct banyan_comm *,
+                     const struct banyan_opts *);
 };
 #define SIM_API_NAMES                                                                          \
     "banyan_id_create", "banyan_config_default", "banyan_comm_init", "banyan_comm_finalize",   \
@@ -44,7 +49,7 @@ struct sim_api {
         "banyan_comm_grow_id", "banyan_comm_grow", "banyan_comm_join", "banyan_comm_count",    \
         "banyan_comm_rank", "banyan_comm_stats", "banyan_async_error", "banyan_last_error",    \
         "banyan_allreduce", "banyan_reduce", "banyan_broadcast", "banyan_allgather",           \
-        "banyan_alltoall", "banyan_barrier"
+        "banyan_alltoall", "banyan_barrier", "banyan_allgatherv", "banyan_alltoallv"
 
 struct sim_work {
     uint64_t seed;
@@ -54,6 +59,7 @@ struct sim_work {
     int repeats;
     const char *schedule; /* NULL: auto */
     const char *codec;    /* of reductions; NULL: none */
+    int mix;              /* other codecs and schedules in each call, and v-variants */
     const char *topology; /* that the ranks are told; NULL: none */
     int survive;          /* after a failure those who are left go on */
     int newcomers;        /* the last so many ranks join a job that runs */

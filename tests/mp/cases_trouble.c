@@ -351,7 +351,8 @@ static int trouble(struct test *t)
             banyan_comm_destroy(j.comm);
     }
     printf("worst %.0f ms\n", (double)j.worst_ns * 1e-6);
-    CHECK(t, descriptors() == before, "%d descriptors, %d before", descriptors(), before);
+    if (strcmp(t->transport, "dpdk") != 0) /* whose EAL stays, and has some */
+        CHECK(t, descriptors() == before, "%d descriptors, %d before", descriptors(), before);
     return 0;
 }
 

@@ -397,14 +397,14 @@ def main():
                                "rounds_us": got, "median_us": med, "ours": [c.name for c in cols if c.ours],
                                "peers": [c.name for c in cols if not c.ours and not c.is_limit and not c.failed],
                                "classed_us": {f"{n}, {s}": v for (n, s), v in classed.items()}})
+                if args.json:  # after each table: a run may be ended
+                    with open(args.json, "w", encoding="utf-8") as f:
+                        json.dump({"header": header(), "tables": record}, f, indent=1)
     text = "\n\n".join(parts) + "\n"
     print(text)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
             f.write(text)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({"header": header(), "tables": record}, f, indent=1)
     if args.svg:
         heat_map([r for r in record if r["collective"] != "barrier"], args.svg)
     return 0 if any(v for r in record for c in r["rounds_us"].values() for v in c.values()) else 1

@@ -83,7 +83,6 @@ double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call
         if (n > 2)
             return 1.6 * m->alpha_s + 2 * waits + bytes * 2 * m->beta;
         return 2 * m->alpha_s / 3 + waits + bytes * 0.7 * m->beta;
-    case BNY_GATHER:
     case BNY_SCATTER: return 2 * m->alpha_s / 3 + waits + (n - 1) * bytes * 0.7 * m->beta;
     default:
         return (n > 2 ? 2 : 4) * m->alpha_s / 3 + waits +

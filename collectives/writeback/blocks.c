@@ -9,15 +9,12 @@
 #include "collectives/writeback/pass.h"
 #include "transport/transport.h"
 
-#define CHUNK       (32u << 10)
-#define SLOTS_MAX   8u
-#define SHORT_BYTES (128u << 10)
-#define SHORT_CHUNK (16u << 10)
-#define LONG_BYTES  (1u << 20)
-#define LONG_CHUNK  (64u << 10) /* where several ranks wait for each other */
-#define AHEAD       3u          /* chunks that a rank gives before it takes */
-#define TILE        4096u       /* bytes that are read, then written: bny_touch() */
-#define RUN_MAX     (1u << 20)  /* bytes of lent blocks between two looks at anything else */
+#define CHUNK      (32u << 10)
+#define SLOTS_MAX  8u
+#define LONG_BYTES (1u << 20)
+#define LONG_CHUNK (64u << 10) /* where several ranks wait for each other */
+#define AHEAD      3u          /* chunks that a rank gives before it takes */
+#define TILE       4096u       /* bytes that are read, then written: bny_touch() */
 
 int bny_blocks_gives(const struct bny_pass *p, int r)
 {
@@ -35,18 +32,14 @@ static size_t width(const struct bny_pass *p)
     return p->same ? 1 : (size_t)p->n - 1;
 }
 
-static size_t round_up(size_t x, size_t unit)
-{
-    return (x + unit - 1) / unit * unit;
-}
-
 /* All ranks' areas have the same shape, so all cut alike. */
 void bny_blocks_cut(struct bny_pass *p, size_t chunk)
 {
-    size_t room = p->shape->slice_bytes / width(p) & ~(size_t)63, bytes = p->count * p->esz;
+    size_t room = p->shape->slice_bytes / width(p) & ~(size_t)(BNY_PASS_LINE - 1),
+           bytes = p->count * p->esz;
 
-    if (!chunk && p->shape->lag && bytes <= SHORT_BYTES)
-        chunk = SHORT_CHUNK;
+    if (!chunk && p->shape->lag && bytes <= BNY_PASS_SHORT_BYTES)
+        chunk = BNY_PASS_SHORT_CHUNK;
     if (!chunk && p->shape->lag && p->n > 2 &&
         bytes * (p->root < 0 ? (size_t)p->n : 1) >= LONG_BYTES)
         chunk = LONG_CHUNK;
@@ -59,7 +52,7 @@ void bny_blocks_cut(struct bny_pass *p, size_t chunk)
     if (p->step > p->share)
         p->step = p->share;
     p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
-    p->stride = round_up(p->step * p->esz, 64);
+    p->stride = bny_pass_round_up(p->step * p->esz, BNY_PASS_LINE);
     if (p->stride > room)
         p->stride = room;
     p->nslots = (uint32_t)(room / p->stride);
@@ -106,11 +99,6 @@ static char *place_of(const struct bny_pass *p, int r)
     return p->out + (p->from_root ? 0 : (size_t)r * p->count * p->esz);
 }
 
-static int nth(const struct bny_pass *p, int i)
-{
-    return p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
-}
-
 /* Our block for ourselves; a broadcast has none. */
 static void keep_own(const struct bny_pass *p, size_t at, size_t len)
 {
@@ -123,7 +111,7 @@ static void keep_own(const struct bny_pass *p, size_t at, size_t len)
 static int all_have_taken(struct bny_pass *p, uint32_t c)
 {
     for (int i = 1; i < p->n; i++)
-        if (takes(p, nth(p, i)) && !bny_pass_has_added(p, nth(p, i), c))
+        if (takes(p, bny_pass_nth(p, i)) && !bny_pass_has_added(p, bny_pass_nth(p, i), c))
             return 0;
     return 1;
 }
@@ -135,7 +123,7 @@ static void give(struct bny_pass *p, uint32_t c)
     at *= p->esz;
     p->handed += len * (p->root < 0 || p->from_root ? (size_t)p->n - 1 : 1);
     for (int i = 1; i < p->n && !p->lends; i++) {
-        int q = nth(p, i);
+        int q = bny_pass_nth(p, i);
 
         if (!takes(p, q))
             continue;
@@ -157,7 +145,7 @@ static void give(struct bny_pass *p, uint32_t c)
 static int find(struct bny_pass *p, uint32_t c, size_t at, size_t len)
 {
     for (int i = 1; i < p->n; i++) {
-        int r = nth(p, i);
+        int r = bny_pass_nth(p, i);
         struct bny_pass_peer *peer = &p->peers[r];
         char *unused;
 
@@ -191,7 +179,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
     for (int r = 0; r < p->n; r++)
         if (r != p->rank && bny_blocks_gives(p, r) && !p->peers[r].lends)
             return next;
-    for (; next < p->nchunks && *len * p->esz < RUN_MAX &&
+    for (; next < p->nchunks && *len * p->esz < BNY_PASS_RUN_MAX &&
            (!bny_blocks_gives(p, p->rank) || next < p->nin);
          next++)
         *len += chunk_of(p, next, &behind);
@@ -205,7 +193,8 @@ static int take(struct bny_pass *p, uint32_t c)
     int alone = p->n == 2 || !p->same || (p->root >= 0 && !p->from_root);
 
     for (int i = 1; i < p->n; i++)
-        if (bny_blocks_gives(p, nth(p, i)) && !bny_pass_has_filled(p, nth(p, i), c))
+        if (bny_blocks_gives(p, bny_pass_nth(p, i)) &&
+            !bny_pass_has_filled(p, bny_pass_nth(p, i), c))
             return 0;
     next = run_of(p, c, &at, &len);
     at *= p->esz;
@@ -213,7 +202,7 @@ static int take(struct bny_pass *p, uint32_t c)
     if (!find(p, c, at, len))
         return 0;
     for (int i = 1; i < p->n; i++) {
-        int r = nth(p, i);
+        int r = bny_pass_nth(p, i);
         const struct bny_pass_peer *peer = &p->peers[r];
 
         if (!bny_blocks_gives(p, r))

@@ -14,10 +14,7 @@
 #include "collectives/local/local.h"
 #include "collectives/writeback/pass.h"
 
-#define SWAP_TILE   4096u      /* bytes that are taken before their place is used */
-#define RUN_MAX     (1u << 20) /* bytes of lent blocks between two looks at anything else */
-#define SHORT_BYTES (128u << 10)
-#define SHORT_CHUNK (16u << 10)
+#define SWAP_TILE 4096u /* bytes that are taken before their place is used */
 
 void bny_exchange_cut(struct bny_pass *p, size_t chunk)
 {
@@ -26,8 +23,8 @@ void bny_exchange_cut(struct bny_pass *p, size_t chunk)
     p->share = ((p->count + 1) / 2 + unit - 1) / unit * unit;
     if (p->share == 0)
         p->share = unit; /* no element: ranks meet all the same */
-    if (!chunk && p->count * p->esz <= SHORT_BYTES && p->shape->lag)
-        chunk = SHORT_CHUNK;
+    if (!chunk && p->count * p->esz <= BNY_PASS_SHORT_BYTES && p->shape->lag)
+        chunk = BNY_PASS_SHORT_CHUNK;
     bny_pass_cut_steps(p, chunk);
 }
 
@@ -57,11 +54,6 @@ static char *place_of(const struct bny_pass *p, int r)
     return p->out + (size_t)r * p->count * p->esz;
 }
 
-static int nth(const struct bny_pass *p, int i)
-{
-    return p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
-}
-
 /* ---- in ---- */
 
 void bny_exchange_in(struct bny_pass *p, uint32_t c)
@@ -70,7 +62,7 @@ void bny_exchange_in(struct bny_pass *p, uint32_t c)
                len2 = chunk_of(p, 1, c, &at2) * p->esz;
 
     for (int i = 1; i < p->n && !p->lends; i++) {
-        int q = nth(p, i);
+        int q = bny_pass_nth(p, i);
 
         bny_local_place(bny_pass_slot(p, p->rank, c, q), block_for(p, q) + at * p->esz, len);
         p->copied += len;
@@ -121,7 +113,8 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, struct piece *k)
     for (int r = 0; r < p->n; r++)
         if (r == p->rank ? !p->lends : !p->peers[r].lends)
             return next;
-    for (; !p->adds && next < p->nchunks && (k->len + k->len2) * p->esz < RUN_MAX; next++) {
+    for (; !p->adds && next < p->nchunks && (k->len + k->len2) * p->esz < BNY_PASS_RUN_MAX;
+         next++) {
         struct piece more = piece_of(p, next);
 
         k->len += more.len;
@@ -168,7 +161,7 @@ static void swap_blocks(struct bny_pass *p, uint32_t c, const struct piece *k)
     size_t at = k->at, len = k->len * p->esz, at2 = k->at2, len2 = k->len2 * p->esz;
 
     for (int i = 1; i < p->n; i++) {
-        int r = nth(p, i);
+        int r = bny_pass_nth(p, i);
         const struct bny_pass_peer *peer = &p->peers[r];
         char *to = place_of(p, r);
 
@@ -233,7 +226,7 @@ static void swap_sums(struct bny_pass *p, uint32_t c)
         return;
     }
     for (int i = 1; i < p->n; i++) {
-        int r = nth(p, i);
+        int r = bny_pass_nth(p, i);
 
         bny_local_place(bny_pass_slot(p, r, c, p->rank), block_for(p, r) + at * p->esz, len);
         p->copied += len;
@@ -269,7 +262,7 @@ void bny_exchange_out(struct bny_pass *p, uint32_t c)
         return;
     }
     for (int i = 1; i < p->n; i++) {
-        int r = nth(p, i);
+        int r = bny_pass_nth(p, i);
 
         if (p->peers[r].lends)
             continue;

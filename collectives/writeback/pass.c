@@ -7,8 +7,6 @@
 #include "base/assert.h"
 #include "collectives/local/local.h"
 
-#define LINE 64u
-
 /* ---- shape ---- */
 
 /* A chunk is long enough that its two waits cost little, and so short that the slots of two
@@ -22,10 +20,6 @@
                   */
 #define LAG        3u
 #define CROWD_STEP (1u << 20) /* of the vector */
-/* Vectors up to this have shorter chunks, or nothing would overlap. */
-#define SHORT_BYTES (128u << 10)
-#define SHORT_CHUNK (16u << 10)
-#define RUN_MAX     (1u << 20) /* bytes of lent vectors between two looks at anything else */
 
 void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between)
 {
@@ -38,7 +32,7 @@ void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t be
     s->n = n;
     s->lag = crowded ? 0 : LAG;
     s->slots = 2 * s->lag + 1;
-    s->chunk_max = most & ~(size_t)(LINE - 1);
+    s->chunk_max = most & ~(size_t)(BNY_PASS_LINE - 1);
     s->slice_bytes = s->slots * ((size_t)n - 1) * s->chunk_max;
     s->slices_at = (sizeof(struct bny_pass_head) + between + 4095) & ~(size_t)4095;
     s->area_bytes = (s->slices_at + BNY_PASS_SLICES * s->slice_bytes + 4095) & ~(size_t)4095;
@@ -46,17 +40,12 @@ void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t be
 
 /* ---- cut ---- */
 
-static size_t round_up(size_t x, size_t unit)
-{
-    return (x + unit - 1) / unit * unit;
-}
-
 /* Elements of whole cache lines, as far as they stay together. */
 size_t bny_pass_unit(const struct bny_pass *p)
 {
     size_t unit = bny_redop_quantum(&p->redop);
 
-    while (unit * p->esz % LINE && unit * p->esz * 2 <= LINE)
+    while (unit * p->esz % BNY_PASS_LINE && unit * p->esz * 2 <= BNY_PASS_LINE)
         unit *= 2;
     return unit;
 }
@@ -76,7 +65,7 @@ void bny_pass_cut_steps(struct bny_pass *p, size_t want)
         longest = quantum;
     p->step = longest < p->share ? longest : p->share;
     p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
-    p->stride = round_up(p->step * p->esz, LINE);
+    p->stride = bny_pass_round_up(p->step * p->esz, BNY_PASS_LINE);
     if (p->stride > p->shape->chunk_max) /* its last line is not whole */
         p->stride = p->shape->chunk_max;
     p->lag = p->shape->lag;
@@ -90,11 +79,11 @@ void bny_pass_cut_parts(struct bny_pass *p, int owners, size_t chunk)
 
     if (p->count < unit * n)
         unit = bny_redop_quantum(&p->redop);
-    p->share = round_up((p->count + n - 1) / n, unit);
+    p->share = bny_pass_round_up((p->count + n - 1) / n, unit);
     if (p->share == 0)
         p->share = unit; /* no element: a chunk all the same, in which ranks meet */
-    if (!chunk && p->count * p->esz <= SHORT_BYTES && p->shape->lag)
-        chunk = SHORT_CHUNK;
+    if (!chunk && p->count * p->esz <= BNY_PASS_SHORT_BYTES && p->shape->lag)
+        chunk = BNY_PASS_SHORT_CHUNK;
     bny_pass_cut_steps(p, chunk);
 }
 
@@ -170,7 +159,7 @@ static void put_in(struct bny_pass *p, uint32_t c)
     size_t at, len;
 
     for (int i = 1; i < p->n; i++) {
-        int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+        int q = bny_pass_nth(p, i);
 
         len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
         bny_local_place(bny_pass_slot(p, p->rank, c, q), p->in + at * p->esz, len);
@@ -185,7 +174,7 @@ static void take_out(struct bny_pass *p, uint32_t c)
     size_t at, len;
 
     for (int i = 1; i < p->n; i++) {
-        int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+        int q = bny_pass_nth(p, i);
 
         len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
         bny_local_place(p->out + at * p->esz, bny_pass_slot(p, p->rank, c, q), len);
@@ -255,7 +244,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
     *len = bny_pass_chunk_of(p, p->rank, c, at);
     for (int r = 0; r < p->n; r++)
         all_lend &= r == p->rank || p->peers[r].lends;
-    for (; all_lend && next < p->nchunks && *len * p->esz < RUN_MAX; next++)
+    for (; all_lend && next < p->nchunks && *len * p->esz < BNY_PASS_RUN_MAX; next++)
         *len += bny_pass_chunk_of(p, p->rank, next, &behind);
     return next - c;
 }

@@ -143,6 +143,23 @@ int bny_pass_lacks(const struct bny_pass *p, int r);
 
 /* ---- between pass.c and the kinds ---- */
 
+/* Vectors and blocks up to this have shorter chunks, or nothing would overlap. */
+#define BNY_PASS_SHORT_BYTES (128u << 10)
+#define BNY_PASS_SHORT_CHUNK (16u << 10)
+#define BNY_PASS_RUN_MAX     (1u << 20) /* bytes of what is lent between two looks elsewhere */
+#define BNY_PASS_LINE        64u
+
+static inline size_t bny_pass_round_up(size_t x, size_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* The i-th rank behind ours: ranks begin at different ones. */
+static inline int bny_pass_nth(const struct bny_pass *p, int i)
+{
+    return p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+}
+
 /* Elements that are not parted. */
 size_t bny_pass_unit(const struct bny_pass *p);
 /* Steps of `want` bytes (0: any) of parts of p->share elements. */

@@ -47,7 +47,7 @@ void bny_reduce_in(struct bny_pass *p, uint32_t c)
     size_t at, len;
 
     for (int i = 1; i < p->n && !is_root(p); i++) {
-        int q = p->rank + i < p->n ? p->rank + i : p->rank + i - p->n;
+        int q = bny_pass_nth(p, i);
 
         if (q == p->root)
             continue;

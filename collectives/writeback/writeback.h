@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two paths for ranks that share memory, without messages: write-back allreduces and exchanges,
- * and short operations in lines that peers read. */
+/* Two paths for ranks that share memory, without messages: passes (pass.h), of which the
+ * write-back allreduce was the first, and short operations in lines that peers read. */
 #ifndef BNY_COLLECTIVES_WRITEBACK_H
 #define BNY_COLLECTIVES_WRITEBACK_H
 

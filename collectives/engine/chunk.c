@@ -115,8 +115,10 @@ static void add(struct bny_op *op, const struct bny_step *s, const struct bny_st
         bny_local_reduce(&op->call.redop, op->call.dtype, dst, src, in, n);
 }
 
-/* Payload in memory that is to be touched goes by pieces that stay in the first-level cache. */
-#define PIECE_BYTES 4096u
+/* Payload in memory that is to be touched goes by pieces that stay in the first-level cache,
+ * with what is added to them or not. */
+#define ADD_PIECE   4096u
+#define PLACE_PIECE 16384u
 
 static void add_and_touch(struct bny_op *op, const struct bny_step *s,
                           const struct bny_step_state *st, size_t byte_off, struct bny_msg *msg)
@@ -128,8 +130,8 @@ static void add_and_touch(struct bny_op *op, const struct bny_step *s,
         add(op, s, st, byte_off, in, len);
         return;
     }
-    for (size_t at = 0; at < len; at += PIECE_BYTES) {
-        size_t n = len - at < PIECE_BYTES ? len - at : PIECE_BYTES;
+    for (size_t at = 0; at < len; at += ADD_PIECE) {
+        size_t n = len - at < ADD_PIECE ? len - at : ADD_PIECE;
 
         add(op, s, st, byte_off + at, in + at, n);
         bny_touch(in + at, n);
@@ -142,8 +144,8 @@ static void place_and_touch(char *dst, struct bny_msg *msg)
     const char *in = msg->data;
     size_t len = msg->hdr.len;
 
-    for (size_t at = 0; at < len; at += PIECE_BYTES) {
-        size_t n = len - at < PIECE_BYTES ? len - at : PIECE_BYTES;
+    for (size_t at = 0; at < len; at += PLACE_PIECE) {
+        size_t n = len - at < PLACE_PIECE ? len - at : PLACE_PIECE;
 
         bny_local_place(dst + at, in + at, n);
         bny_touch(in + at, n);

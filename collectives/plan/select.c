@@ -55,7 +55,7 @@ static size_t writeback_from(const struct bny_scope *s, const struct bny_call *c
 
     switch (call->collective) {
     case BNY_REDUCE: return pair || crowded ? 128 << 10 : 0;
-    case BNY_BROADCAST: return pair ? NEVER : crowded ? 128 << 10 : 0;
+    case BNY_BROADCAST: return pair ? 32 << 10 : crowded ? 128 << 10 : 0;
     case BNY_SCATTER: return pair ? 1 << 20 : crowded ? 128 << 10 : NEVER;
     case BNY_GATHER: return NEVER;
     case BNY_ALLGATHER: return pair ? 0 : crowded ? 512 << 10 : 256 << 10;

@@ -4,17 +4,21 @@
  * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
  * told that they did; the latest of these tells the giver that it may go.
  *
- * Who lends its input puts nothing into slots: others take it from there. */
+ * Who lends its input puts nothing into slots: others take it from there. In a broadcast each
+ * rank that lends its output as well takes only the chunks before p->taken_to; the root stores
+ * the others there, a rank after the other, and tells for whom it has. */
 #include "collectives/local/local.h"
 #include "collectives/writeback/pass.h"
 #include "transport/transport.h"
 
 #define CHUNK      (32u << 10)
 #define SLOTS_MAX  8u
-#define LONG_BYTES (1u << 20)
+#define LONG_BYTES (1u << 20) /* of several ranks */
+#define LONG_PAIR  (256u << 10)
 #define LONG_CHUNK (64u << 10) /* where several ranks wait for each other */
 #define AHEAD      3u          /* chunks that a rank gives before it takes */
-#define TILE       4096u       /* bytes that are read, then written: bny_touch() */
+#define STORED_MAX 32          /* ranks: bits of what the root tells */
+#define TILE       16384u      /* bytes that are read, then written: bny_touch() */
 
 int bny_blocks_gives(const struct bny_pass *p, int r)
 {
@@ -24,6 +28,17 @@ int bny_blocks_gives(const struct bny_pass *p, int r)
 static int takes(const struct bny_pass *p, int r)
 {
     return p->root < 0 || (r == p->root) != p->from_root;
+}
+
+int bny_blocks_stores(const struct bny_pass *p)
+{
+    return p->from_root && p->same && p->n <= 1 + STORED_MAX;
+}
+
+int bny_blocks_reaches(const struct bny_pass *p, int r)
+{
+    return (bny_blocks_gives(p, p->rank) && takes(p, r)) ||
+           (bny_blocks_stores(p) && r == p->root);
 }
 
 /* Slots side by side for one chunk. */
@@ -40,8 +55,8 @@ void bny_blocks_cut(struct bny_pass *p, size_t chunk)
 
     if (!chunk && p->shape->lag && bytes <= BNY_PASS_SHORT_BYTES)
         chunk = BNY_PASS_SHORT_CHUNK;
-    if (!chunk && p->shape->lag && p->n > 2 &&
-        bytes * (p->root < 0 ? (size_t)p->n : 1) >= LONG_BYTES)
+    if (!chunk && p->shape->lag &&
+        bytes * (p->root < 0 ? (size_t)p->n : 1) >= (p->n == 2 ? LONG_PAIR : LONG_BYTES))
         chunk = LONG_CHUNK;
     if (!chunk) /* with more ranks than CPUs each wait lets another one run */
         chunk = p->shape->lag ? CHUNK : room / 2;
@@ -60,11 +75,16 @@ void bny_blocks_cut(struct bny_pass *p, size_t chunk)
         p->nslots = SLOTS_MAX;
     p->lag = 0;
     p->tile_elems = 0; /* nothing is added */
+    p->taken_to = p->nchunks;
+    if (bny_blocks_stores(p)) /* so that all copy as much */
+        p->taken_to -= p->nchunks / (uint32_t)p->n;
 }
 
 void bny_blocks_begin(struct bny_pass *p)
 {
-    p->nin = 0;
+    p->nin = p->stored = 0;
+    p->stores_for = 0;
+    p->nstored = p->taken_to;
     if (!bny_blocks_gives(p, p->rank))
         bny_pass_tell_met(p);
     else if (p->lends)
@@ -139,6 +159,85 @@ static void give(struct bny_pass *p, uint32_t c)
     p->nin = c + 1;
 }
 
+/* ---- storing ---- */
+
+static uint32_t bit_of(const struct bny_pass *p, int r)
+{
+    return 1u << ((r < p->root ? r : r - 1) & (STORED_MAX - 1));
+}
+
+/* Does the root store chunks for rank r? Both know it once they have heard from each other. */
+static int stores_for(const struct bny_pass *p, int r)
+{
+    int root = p->rank == p->root ? p->lends : p->peers[p->root].lends;
+    int other = p->rank == r ? p->lends : p->peers[r].lends;
+
+    return p->taken_to < p->nchunks && root && other;
+}
+
+/* The next rank that waits for what we store; 0: none does yet, or ever. */
+static int next_stored(struct bny_pass *p)
+{
+    for (int i = 1; i < p->n; i++) {
+        int r = bny_pass_nth(p, i);
+
+        if (!(p->stored & bit_of(p, r)) && bny_pass_has_met(p, r) && stores_for(p, r))
+            return i;
+    }
+    return 0;
+}
+
+/* Elements of the chunks from c to `to`, as many as go at once, and how many these are. */
+static uint32_t run_to(const struct bny_pass *p, uint32_t c, uint32_t to, size_t *at,
+                       size_t *len)
+{
+    uint32_t next = c + 1;
+    size_t behind;
+
+    *len = chunk_of(p, c, at);
+    for (; next < to && *len * p->esz < BNY_PASS_RUN_MAX; next++)
+        *len += chunk_of(p, next, &behind);
+    return next;
+}
+
+static int store(struct bny_pass *p)
+{
+    const char *unused;
+    size_t at, len;
+    uint32_t next;
+    char *to;
+    int r;
+
+    if (!p->stores_for)
+        p->stores_for = next_stored(p);
+    if (!p->stores_for)
+        return 0;
+    r = bny_pass_nth(p, p->stores_for);
+    next = run_to(p, p->nstored, p->nchunks, &at, &len);
+    if (p->borrow(p->ctx, r, at * p->esz, len * p->esz, &unused, &to) != 0)
+        return 0;
+    bny_local_place(to, p->in + at * p->esz, len * p->esz);
+    p->give_back(p->ctx, r);
+    p->copied += len * p->esz;
+    p->nstored = next;
+    if (next == p->nchunks) {
+        p->stored |= bit_of(p, r);
+        bny_pass_tell_added(p, p->stored);
+        p->stores_for = 0;
+        p->nstored = p->taken_to;
+    }
+    return 1;
+}
+
+/* We have taken our chunks: has the root stored the others? */
+static int has_stored(struct bny_pass *p)
+{
+    if (!(bny_pass_added_of(p, p->root) & bit_of(p, p->rank)))
+        return 0;
+    bny_pass_tell_added(p, p->nchunks);
+    return 1;
+}
+
 /* ---- taking ---- */
 
 /* Where all blocks for us have [at, at + len), from chunk c on. 0: not now. */
@@ -172,18 +271,14 @@ static void place(char *to, char *slot, size_t len)
 /* Chunks from c on that can be taken at once: one, or more where none is in a slot. */
 static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t *len)
 {
-    uint32_t next = c + 1;
-    size_t behind;
+    uint32_t to = bny_blocks_gives(p, p->rank)                     ? p->nin
+                  : bny_blocks_stores(p) && stores_for(p, p->rank) ? p->taken_to
+                                                                   : p->nchunks;
 
-    *len = chunk_of(p, c, at);
     for (int r = 0; r < p->n; r++)
         if (r != p->rank && bny_blocks_gives(p, r) && !p->peers[r].lends)
-            return next;
-    for (; next < p->nchunks && *len * p->esz < BNY_PASS_RUN_MAX &&
-           (!bny_blocks_gives(p, p->rank) || next < p->nin);
-         next++)
-        *len += chunk_of(p, next, &behind);
-    return next;
+            to = c + 1;
+    return run_to(p, c, to, at, len);
 }
 
 static int take(struct bny_pass *p, uint32_t c)
@@ -196,6 +291,8 @@ static int take(struct bny_pass *p, uint32_t c)
         if (bny_blocks_gives(p, bny_pass_nth(p, i)) &&
             !bny_pass_has_filled(p, bny_pass_nth(p, i), c))
             return 0;
+    if (bny_blocks_stores(p) && c == p->taken_to && stores_for(p, p->rank))
+        return has_stored(p);
     next = run_of(p, c, &at, &len);
     at *= p->esz;
     len *= p->esz;
@@ -247,6 +344,8 @@ int bny_blocks_go(struct bny_pass *p)
             give(p, p->nin);
             again = 1;
         }
+        if (p->lends && p->rank == p->root && bny_blocks_stores(p))
+            again |= store(p);
         if (may_take(p))
             again |= take(p, p->nadded);
         moved |= again;
@@ -266,7 +365,8 @@ int bny_blocks_lacks(const struct bny_pass *p, int r)
     uint32_t before = p->nin < p->nchunks ? p->nslots - 1 : 0; /* that may be untaken */
 
     if (takes(p, p->rank) && bny_blocks_gives(p, r) && p->nadded < p->nchunks &&
-        peer->filled <= p->nadded)
+        (peer->filled <= p->nadded ||
+         (bny_blocks_stores(p) && p->nadded == p->taken_to && stores_for(p, p->rank))))
         return 1;
     return bny_blocks_gives(p, p->rank) && takes(p, r) && p->nin > before &&
            peer->added < p->nin - before;

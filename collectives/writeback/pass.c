@@ -348,16 +348,20 @@ static int knows_loans(struct bny_pass *p)
     return 1;
 }
 
+uint32_t bny_pass_added_of(struct bny_pass *p, int r)
+{
+    if (!p->peers[r].slice && !bny_pass_has_met(p, r))
+        return 0;
+    return count_of(p, atomic_load_explicit(&entry_of(p, r)->added, memory_order_acquire));
+}
+
 int bny_pass_has_added(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
-    struct bny_pass_entry *e = entry_of(p, r);
 
     if (r == p->rank || peer->added > c)
         return 1;
-    if (!peer->slice && !bny_pass_has_met(p, r))
-        return 0;
-    peer->added = count_of(p, atomic_load_explicit(&e->added, memory_order_acquire));
+    peer->added = bny_pass_added_of(p, r);
     return peer->added > c;
 }
 

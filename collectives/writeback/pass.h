@@ -105,12 +105,15 @@ struct bny_pass {
     size_t tile_elems;
     char *tile; /* [tile_elems * esz] */
     uint32_t seq, slice, nchunks, stage, lag, phase;
-    uint32_t nadded; /* chunks of our own part; blocks: that we have taken */
-    uint32_t nin;    /* blocks: chunks that we have given */
-    uint32_t nslots; /* blocks: chunks that there is room for */
-    int lends;       /* this rank does; its input alone, but for sums to all and a root's; of
-                        an exchange's sums, if all others do */
-    int has_met;     /* others know that it lends */
+    uint32_t nadded;                    /* chunks of our own part; blocks: that we have taken */
+    uint32_t nin;                       /* blocks: chunks that we have given */
+    uint32_t nslots;                    /* blocks: chunks that there is room for */
+    uint32_t taken_to, nstored, stored; /* a broadcast whose root stores the chunks from
+                                           taken_to on: now from here on; for whom it has */
+    int stores_for;                     /* for which rank, as bny_pass_nth(); 0: none */
+    int lends;   /* this rank does; its input alone, but for sums to all and a root's; of
+                    an exchange's sums, if all others do */
+    int has_met; /* others know that it lends */
     /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Where
      * it lends its input alone only *src is set, and is good until the end without give_back.
      */
@@ -178,6 +181,7 @@ void bny_pass_tell_added(struct bny_pass *p, uint32_t now);
 int bny_pass_has_met(struct bny_pass *p, int r);
 int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c);
 int bny_pass_has_added(struct bny_pass *p, int r, uint32_t c);
+uint32_t bny_pass_added_of(struct bny_pass *p, int r); /* the word; 0: none yet */
 
 /* Chunk c of our inputs is in. */
 void bny_exchange_in(struct bny_pass *p, uint32_t c);
@@ -197,6 +201,9 @@ void bny_reduce_out(struct bny_pass *p, uint32_t c);
 
 void bny_blocks_cut(struct bny_pass *p, size_t chunk);
 int bny_blocks_gives(const struct bny_pass *p, int r);
+/* May the root store into what others lend? And shall we lend to rank r? */
+int bny_blocks_stores(const struct bny_pass *p);
+int bny_blocks_reaches(const struct bny_pass *p, int r);
 void bny_blocks_begin(struct bny_pass *p);
 int bny_blocks_go(struct bny_pass *p);
 int bny_blocks_lacks(const struct bny_pass *p, int r);

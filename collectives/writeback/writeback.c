@@ -111,6 +111,12 @@ static int lends_both(const struct bny_pass *p, int r)
     return p->kind == BNY_PASS_ALLREDUCE || (p->kind == BNY_PASS_REDUCE && r == p->root);
 }
 
+static int lends_output(const struct bny_pass *p, int r)
+{
+    return lends_both(p, r) ||
+           (p->kind == BNY_PASS_BLOCKS && bny_blocks_stores(p) && r != p->root);
+}
+
 /* Bytes of input and output that others reach in a loan. The input alone of an exchange, where
  * our own results leave it as it is, of a block, and of what is added for a root. */
 static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
@@ -130,6 +136,7 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
     }
     if (p->kind == BNY_PASS_BLOCKS) {
         *in = bny_blocks_gives(p, p->rank) ? all : 0;
+        *out = lends_output(p, p->rank) ? bytes : 0;
         return;
     }
     *in = p->adds && op->out != op->in + bytes * (size_t)p->rank && op->out + bytes > op->in &&
@@ -155,7 +162,9 @@ static int lend(struct bny_op *op)
         return 0;
     memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
     for (int r = 0; r < op->comm->n; r++)
-        if (r != op->comm->rank && lend_to(op, r, in, out) != 0) {
+        if (r != op->comm->rank &&
+            (s->pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->pass, r)) &&
+            lend_to(op, r, in, out) != 0) {
             close_loans(op); /* nobody has heard of them */
             return 0;
         }
@@ -179,7 +188,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
             return -1;
         ep->ops->put_unmap(ep); /* nothing is written there */
     }
-    if (!lends_both(&s->pass, r))
+    if (!lends_output(&s->pass, r))
         return l.in.bytes ? 0 : -1;
     *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)

@@ -284,6 +284,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
 {
     static struct job j;
     uint64_t seed = seed_of_run();
+    int stored = 0; /* broadcasts whose root stored into others' vectors */
 
     for (int round = 0; round < 80; round++) {
         int n = 2 + round % (RANKS - 1), left;
@@ -299,6 +300,8 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
                              (unsigned long long)seed);
             }
             for (int o = 0; o < j.ops; o++)
+                stored += j.way[o] == BROADCAST && j.rank[j.root[o]].pass[o].stored;
+            for (int o = 0; o < j.ops; o++)
                 for (int r = 0; r < n; r++)
                     cr_assert_arr_eq(j.rank[r].out[o].at, j.want[o][r], j.out_bytes[o],
                                      "round %d of seed %llu: rank %d of %d", round,
@@ -307,6 +310,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
         }
         job_free(&j);
     }
+    cr_assert_gt(stored, 0);
 }
 
 /* Rank n - 1 writes anything anywhere into all areas, also what looks like a count. Nothing

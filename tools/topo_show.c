@@ -78,9 +78,11 @@ static void tune_json(void)
     }
     printf(",\"shm\":{\"hand_ns\":%" PRIu32 ",\"sizes\":[", t.hand_ns);
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        printf("%s{\"bytes\":%" PRIu32 ",\"ring_ns\":%" PRIu32 ",\"single_ns\":%" PRIu32 "}",
-               i ? "," : "", bny_shm_tune_sizes[i], t.ring_ns[i], t.single_ns[i]);
-    printf("]}");
+        printf("%s{\"bytes\":%" PRIu32 ",\"ring_ns\":%" PRIu32 ",\"plain_ns\":%" PRIu32
+               ",\"single_ns\":%" PRIu32 "}",
+               i ? "," : "", bny_shm_tune_sizes[i], t.ring_ns[i], t.plain_ns[i],
+               t.single_ns[i]);
+    printf("],\"touches\":%s}", bny_shm_tune_touches(&t) ? "true" : "false");
 }
 
 static void tune_text(void)
@@ -95,8 +97,10 @@ static void tune_text(void)
     from = bny_shm_tune_zcopy_min(&t, 0);
     printf("shared memory, one way, us: a word %.2f", t.hand_ns * 1e-3);
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        printf("; %" PRIu32 " KiB %.2f through the ring, %.2f by single copy",
-               bny_shm_tune_sizes[i] >> 10, t.ring_ns[i] * 1e-3, t.single_ns[i] * 1e-3);
+        printf("; %" PRIu32 " KiB %.2f through the ring, %.2f untouched, %.2f by single copy",
+               bny_shm_tune_sizes[i] >> 10, t.ring_ns[i] * 1e-3, t.plain_ns[i] * 1e-3,
+               t.single_ns[i] * 1e-3);
+    printf("; lines are %stouched", bny_shm_tune_touches(&t) ? "" : "not ");
     if (from == SHM_TUNE_NEVER)
         printf("; always the ring\n");
     else

@@ -78,7 +78,8 @@ struct bny_tp {
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
      * whatever its peer. All ranks tell each other. */
     uint32_t eager_max, slot_max, whole_max;
-    uint32_t cpu; /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
+    uint32_t touches; /* shared memory: who reads what another rank wrote calls bny_touch() */
+    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
 };
 
 /* n bytes of payload were copied before they are sent. */
@@ -110,9 +111,10 @@ struct bny_msg {
     struct bny_msg *next; /* for the holder of the message */
 };
 
-/* Writes to each line of payload that was read (msg->touch), so that its content is lost: a
- * line that one core only reads and the other only writes is two transactions a lap, to share
- * it and to take it back, one that both write is one. The sender takes nothing from it. */
+/* Writes to each line of payload that was read (msg->touch), so that its content is lost: on
+ * some CPUs a line that one core only reads and the other only writes is two transactions a
+ * lap, to share it and to take it back, one that both write is one. On others the writes only
+ * cost, so the transport says (tp->touches). The sender takes nothing from it. */
 static inline void bny_touch(const void *payload, size_t bytes)
 {
     volatile uint8_t *p = (volatile uint8_t *)(uintptr_t)payload;

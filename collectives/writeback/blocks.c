@@ -304,7 +304,7 @@ static int take(struct bny_pass *p, uint32_t c)
 
         if (!bny_blocks_gives(p, r))
             continue;
-        if (alone && !peer->lends)
+        if (alone && p->touches && !peer->lends)
             place(place_of(p, r) + at, slot_of(p, r, c, p->rank), len);
         else
             bny_local_place(place_of(p, r) + at, peer->src, len);

@@ -91,6 +91,7 @@ struct bny_pass {
     enum bny_pass_kind kind;
     uint8_t adds;      /* exchange: blocks are added up */
     uint8_t same;      /* exchange, blocks: our block is the same for all ranks */
+    uint8_t touches;   /* who reads a slot writes it, too */
     uint8_t from_root; /* blocks: the root gives, else it takes */
     int root;          /* reduce, blocks; -1: all ranks give and take */
     const struct bny_pass_shape *shape;

@@ -131,7 +131,7 @@ int bny_reduce_add(struct bny_pass *p, uint32_t c)
 /* Who reads a line of a slot writes it, too: it changes hands faster next time. */
 static void add_own(struct bny_pass *p, char *slot, size_t at, size_t len)
 {
-    bny_reduce2_fn twice = bny_redop_twice(&p->redop, p->dtype);
+    bny_reduce2_fn twice = p->touches ? bny_redop_twice(&p->redop, p->dtype) : NULL;
     const char *in = p->in + at * p->esz;
     char *out = p->out + at * p->esz;
 
@@ -139,7 +139,8 @@ static void add_own(struct bny_pass *p, char *slot, size_t at, size_t len)
         twice(out, slot, slot, in, len);
     } else {
         bny_local_reduce(&p->redop, p->dtype, out, slot, in, len);
-        bny_touch(slot, len * p->esz);
+        if (p->touches)
+            bny_touch(slot, len * p->esz);
     }
     if (p->averages)
         bny_divide(out, out, len, p->dtype, p->n);

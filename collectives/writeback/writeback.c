@@ -235,6 +235,7 @@ static int start(struct bny_op *op)
     p->rank = op->comm->rank;
     set_kind(p, &op->call);
     p->shape = &w->shape;
+    p->touches = w->tp->touches != 0;
     p->peers = s->peers;
     p->averages = bny_call_averages(&op->call);
     p->redop = op->call.redop;

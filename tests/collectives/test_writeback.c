@@ -194,6 +194,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->peers = j->rank[r].peers[o];
         p->n = j->n;
         p->rank = r;
+        p->touches = (uint8_t)bny_rng_below(&j->s, 2);
         p->averages = bny_redop_averages(&j->redop[o]);
         p->redop = j->redop[o];
         p->dtype = j->dtype[o];

@@ -19,7 +19,7 @@ static void believe(char *path, size_t cap, int k)
     int fd;
 
     for (int i = 0; i < SHM_TUNE_SIZES; i++) {
-        t.ring_ns[i] = 1000;
+        t.ring_ns[i] = t.plain_ns[i] = 1000;
         t.single_ns[i] = i < k ? 2000 : 500;
     }
     snprintf(path, cap, "/tmp/banyan-tune-XXXXXX");

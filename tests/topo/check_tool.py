@@ -90,7 +90,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect(code == 0 and ("a word" if measured else "not measured") in out, f"show: {out!r}")
     code, out, err = tool("show", "--json", BANYAN_TUNE=file)
     shm = json.loads(out)["shm"]
-    expect(not measured or shm["hand_ns"] > 0 and all(s["ring_ns"] > 0 and s["single_ns"] > 0 for s in shm["sizes"]), f"show --json: {out!r}")
+    expect(not measured or shm["hand_ns"] > 0 and all(s["ring_ns"] > 0 and s["plain_ns"] > 0 and s["single_ns"] > 0 for s in shm["sizes"]), f"show --json: {out!r}")
     code, out, err = tool("show", "--json", BANYAN_TUNE="0")
     expect(code == 0 and json.loads(out)["shm"] is None, f"show without numbers: {out!r}")
 for args, status, word in [(["show", "--topo", "torus:4y"], 1, "torus:AxB"), (["show", "--topo", "nowhere"], 1, "nowhere"),

@@ -311,14 +311,14 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
             return "sent an eager message outside of its memory";
         m->lines = (uint16_t)((h->len + 63) / 64);
         m->base.data = ep->in->data + (size_t)at * 64;
-        m->base.touch = h->len >= SHM_TOUCH_MIN;
+        m->base.touch = h->len >= SHM_TOUCH_MIN && ep->base.tp->touches;
         return NULL;
     case SHM_REC_SLOT:
         m->index = (uint8_t)(info >> 3);
         if (m->index >= SHM_SLOTS || h->len > SHM_SLOT_BYTES)
             return "sent a slot that does not exist";
         m->base.data = ep->in->slots[m->index];
-        m->base.touch = 1;
+        m->base.touch = ep->base.tp->touches != 0;
         return NULL;
     case SHM_REC_DESC:
         m->index = (uint8_t)(info >> 3);

@@ -39,6 +39,7 @@
 #define TRIES    7
 #define STREAM   4 /* messages of the last size, through as many slots */
 #define HANDS    50
+#define PIECE    16384u /* copied, then touched; all sizes are multiples of it or less */
 #define NS_MAX   1000000000u
 
 const uint32_t bny_shm_tune_sizes[SHM_TUNE_SIZES] = { 8u << 10, 32u << 10, 128u << 10 };
@@ -55,7 +56,7 @@ struct rig {
     cpu_set_t cpus;
     atomic_int placed; /* 1: on another CPU, -1: not */
 };
-enum way { WAY_HAND, WAY_RING, WAY_SINGLE, WAY_END };
+enum way { WAY_HAND, WAY_RING, WAY_PLAIN, WAY_SINGLE, WAY_END };
 
 static void relax(void)
 {
@@ -80,14 +81,16 @@ static int take(struct rig *g, uint32_t number)
 {
     struct iovec local = { g->to, g->bytes }, remote = { g->from, g->bytes };
     const uint8_t *slot = g->slot + (size_t)(number % g->slots) * g->bytes;
+    int way = atomic_load_explicit(&g->way, memory_order_relaxed);
+    uint32_t n = g->bytes < PIECE ? g->bytes : PIECE;
 
-    if (atomic_load_explicit(&g->way, memory_order_relaxed) == WAY_SINGLE)
+    if (way == WAY_SINGLE)
         return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)g->bytes;
-    if (atomic_load_explicit(&g->way, memory_order_relaxed) == WAY_RING)
-        for (uint32_t at = 0; at < g->bytes; at += 4096) {
-            memcpy(g->to + at, slot + at, 4096);
-            bny_touch(slot + at, 4096);
-        }
+    for (uint32_t at = 0; way != WAY_HAND && at < g->bytes; at += n) {
+        memcpy(g->to + at, slot + at, n);
+        if (way == WAY_RING)
+            bny_touch(slot + at, n);
+    }
     return 1;
 }
 
@@ -108,9 +111,11 @@ static void *receiver(void *arg)
 /* `messages` of them one way, on the average; 0: it failed. */
 static uint32_t once(struct rig *g, enum way way, uint32_t bytes, uint32_t messages)
 {
-    uint32_t n = atomic_load(&g->done), first = n, slots = way == WAY_RING ? STREAM : 1;
+    uint32_t n = atomic_load(&g->done), first = n, slots = 1;
     uint64_t t0;
 
+    if (way == WAY_RING || way == WAY_PLAIN)
+        slots = STREAM;
     g->bytes = bytes;
     g->slots = STREAM;
     atomic_store(&g->way, way);
@@ -120,7 +125,7 @@ static uint32_t once(struct rig *g, enum way way, uint32_t bytes, uint32_t messa
     for (uint32_t i = 0; i < messages; i++, n++) {
         if (n - first >= slots && !await(g, &g->done, n - slots + 1))
             return 0;
-        if (way == WAY_RING)
+        if (slots == STREAM)
             memcpy(g->slot + (size_t)(n % STREAM) * bytes, g->from, bytes);
         atomic_store_explicit(&g->asked, n + 1, memory_order_release);
     }
@@ -159,6 +164,9 @@ static int run(struct rig *g, struct shm_tune *t)
 
         t->ring_ns[i] = least(g, WAY_RING, bny_shm_tune_sizes[i], messages);
         if (!t->ring_ns[i]) /* the other may be in the middle of it */
+            return 0;
+        t->plain_ns[i] = least(g, WAY_PLAIN, bny_shm_tune_sizes[i], messages);
+        if (!t->plain_ns[i])
             return 0;
         t->single_ns[i] = least(g, WAY_SINGLE, bny_shm_tune_sizes[i], messages);
         if (!t->single_ns[i])
@@ -240,14 +248,23 @@ int bny_shm_tune_measure(struct shm_tune *t)
 uint32_t bny_shm_tune_zcopy_min(const struct shm_tune *t, uint32_t otherwise)
 {
     uint32_t from = SHM_TUNE_NEVER;
+    const uint32_t *ring;
 
     if (!t->hand_ns)
         return otherwise;
     /* By a quarter at least: a virtual machine's ring is two to three times as fast at one
      * moment as at another, its single copy hardly, and the numbers are of one moment. */
-    for (int i = SHM_TUNE_SIZES; i-- > 0 && t->single_ns[i] / 4 * 5 < t->ring_ns[i];)
+    ring = bny_shm_tune_touches(t) ? t->ring_ns : t->plain_ns;
+    for (int i = SHM_TUNE_SIZES; i-- > 0 && t->single_ns[i] / 4 * 5 < ring[i];)
         from = bny_shm_tune_sizes[i];
     return from;
+}
+
+int bny_shm_tune_touches(const struct shm_tune *t)
+{
+    uint32_t touched = t->ring_ns[SHM_TUNE_SIZES - 1], plain = t->plain_ns[SHM_TUNE_SIZES - 1];
+
+    return !t->hand_ns || plain > touched - touched / 20;
 }
 
 static void least_of(uint32_t *a, uint32_t b)
@@ -261,6 +278,7 @@ void bny_shm_tune_merge(struct shm_tune *t, const struct shm_tune *latest)
     least_of(&t->hand_ns, latest->hand_ns);
     for (int i = 0; i < SHM_TUNE_SIZES; i++) {
         least_of(&t->ring_ns[i], latest->ring_ns[i]);
+        least_of(&t->plain_ns[i], latest->plain_ns[i]);
         least_of(&t->single_ns[i], latest->single_ns[i]);
     }
     t->runs += t->runs < SHM_TUNE_RUNS;
@@ -321,12 +339,14 @@ int bny_shm_tune_path(char *path, size_t cap)
 
 size_t bny_shm_tune_format(const struct shm_tune *t, char *text, size_t cap)
 {
-    int n = snprintf(text, cap,
-                     "banyan-tune 2\nhost %016" PRIx64 "\nruns %" PRIu32 "\nhand_ns %" PRIu32
-                     "\nring_ns %" PRIu32 " %" PRIu32 " %" PRIu32 "\nsingle_ns %" PRIu32
-                     " %" PRIu32 " %" PRIu32 "\nend\n",
-                     t->host, t->runs, t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2],
-                     t->single_ns[0], t->single_ns[1], t->single_ns[2]);
+    int n =
+        snprintf(text, cap,
+                 "banyan-tune 3\nhost %016" PRIx64 "\nruns %" PRIu32 "\nhand_ns %" PRIu32
+                 "\nring_ns %" PRIu32 " %" PRIu32 " %" PRIu32 "\nplain_ns %" PRIu32 " %" PRIu32
+                 " %" PRIu32 "\nsingle_ns %" PRIu32 " %" PRIu32 " %" PRIu32 "\nend\n",
+                 t->host, t->runs, t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2],
+                 t->plain_ns[0], t->plain_ns[1], t->plain_ns[2], t->single_ns[0],
+                 t->single_ns[1], t->single_ns[2]);
 
     return n > 0 && (size_t)n < cap ? (size_t)n : 0;
 }
@@ -342,11 +362,12 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
     memcpy(copy, text, len);
     copy[len] = '\0';
     if (sscanf(copy,
-               "banyan-tune 2 host %" SCNx64 " runs %" SCNu32 " hand_ns %" SCNu32
-               " ring_ns %" SCNu32 " %" SCNu32 " %" SCNu32 " single_ns %" SCNu32 " %" SCNu32
-               " %" SCNu32,
+               "banyan-tune 3 host %" SCNx64 " runs %" SCNu32 " hand_ns %" SCNu32
+               " ring_ns %" SCNu32 " %" SCNu32 " %" SCNu32 " plain_ns %" SCNu32 " %" SCNu32
+               " %" SCNu32 " single_ns %" SCNu32 " %" SCNu32 " %" SCNu32,
                &got.host, &got.runs, &got.hand_ns, &got.ring_ns[0], &got.ring_ns[1],
-               &got.ring_ns[2], &got.single_ns[0], &got.single_ns[1], &got.single_ns[2]) != 9)
+               &got.ring_ns[2], &got.plain_ns[0], &got.plain_ns[1], &got.plain_ns[2],
+               &got.single_ns[0], &got.single_ns[1], &got.single_ns[2]) != 12)
         return 0;
     /* Whatever scanf lets pass, and a file that was cut. */
     if (bny_shm_tune_format(&got, again, sizeof again) != len || memcmp(copy, again, len) != 0)
@@ -354,8 +375,8 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
     if (got.host != host || got.runs > SHM_TUNE_RUNS || !got.hand_ns || got.hand_ns > NS_MAX)
         return 0;
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        if (!got.ring_ns[i] || got.ring_ns[i] > NS_MAX || !got.single_ns[i] ||
-            got.single_ns[i] > NS_MAX)
+        if (!got.ring_ns[i] || got.ring_ns[i] > NS_MAX || !got.plain_ns[i] ||
+            got.plain_ns[i] > NS_MAX || !got.single_ns[i] || got.single_ns[i] > NS_MAX)
             return 0;
     *t = got;
     return 1;
@@ -497,9 +518,9 @@ int bny_shm_tune(struct shm_tune *t)
 
     if (ok)
         bny_debug(
-            "shm: a word takes %u ns; 8, 32, 128 KiB: ring %u %u %u ns, single copy %u %u "
-            "%u ns",
-            t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2], t->single_ns[0],
-            t->single_ns[1], t->single_ns[2]);
+            "shm: a word takes %u ns; 8, 32, 128 KiB: ring %u %u %u ns, untouched %u %u %u ns, "
+            "single copy %u %u %u ns",
+            t->hand_ns, t->ring_ns[0], t->ring_ns[1], t->ring_ns[2], t->plain_ns[0],
+            t->plain_ns[1], t->plain_ns[2], t->single_ns[0], t->single_ns[1], t->single_ns[2]);
     return ok;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What this host does faster: copying through a ring, or the kernel's single copy. Measured
+/* What this host does faster: copying through a ring, whose lines are touched (bny_touch()) or
+ * not as they are read, or the kernel's single copy. Measured
  * between two of its CPUs, in about two milliseconds, and kept in a file for the next job. A
  * host may be busy at that moment, so the first jobs measure again, some time apart, and the
  * best of each number is kept: what disturbs makes nothing faster. */
@@ -22,6 +23,7 @@ struct shm_tune {
     uint32_t runs;                      /* measurements so far; failed ones, too */
     uint32_t hand_ns;                   /* a word to the other CPU and one back, halved */
     uint32_t ring_ns[SHM_TUNE_SIZES];   /* copied in, copied out and touched */
+    uint32_t plain_ns[SHM_TUNE_SIZES];  /* copied in and out */
     uint32_t single_ns[SHM_TUNE_SIZES]; /* process_vm_readv */
 };
 extern const uint32_t bny_shm_tune_sizes[SHM_TUNE_SIZES];
@@ -33,6 +35,10 @@ int bny_shm_tune(struct shm_tune *t);
 /* From so many bytes on the single copy is the faster one, by a quarter at least; `otherwise`
  * without numbers, SHM_TUNE_NEVER where it never is. */
 uint32_t bny_shm_tune_zcopy_min(const struct shm_tune *t, uint32_t otherwise);
+
+/* Shall who reads a line of the ring touch it? Not where a stream is faster without, by a
+ * twentieth at least. */
+int bny_shm_tune_touches(const struct shm_tune *t);
 
 /* The parts of it, for tests and tools. */
 uint64_t bny_shm_tune_host(void);

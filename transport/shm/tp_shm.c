@@ -82,7 +82,8 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
                                 .rank = cfg->rank,
                                 .nranks = cfg->nranks,
                                 .eager_max = SHM_EAGER_MAX,
-                                .slot_max = SHM_SLOT_BYTES };
+                                .slot_max = SHM_SLOT_BYTES,
+                                .touches = 1 };
     tp->peers = calloc((size_t)cfg->nranks, sizeof *tp->peers);
     tp->eps = calloc((size_t)cfg->nranks, sizeof *tp->eps);
     if (cfg->secret)
@@ -175,7 +176,7 @@ static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
 }
 
 /* From so many bytes on peers pull: this host's own number, looked up when there is somebody to
- * pull. */
+ * pull, with what else it says. */
 static uint32_t zcopy_min(struct shm_tp *tp)
 {
     struct shm_tune t;
@@ -183,6 +184,7 @@ static uint32_t zcopy_min(struct shm_tp *tp)
     if (!tp->zcopy_min) {
         bny_shm_tune(&t);
         tp->zcopy_min = bny_shm_tune_zcopy_min(&t, SHM_ZCOPY_MIN);
+        tp->base.touches = (uint32_t)bny_shm_tune_touches(&t);
     }
     return tp->zcopy_min;
 }

@@ -61,6 +61,7 @@ static struct shm_tune sample(void)
     return (struct shm_tune){ .host = bny_shm_tune_host(),
                               .hand_ns = 77,
                               .ring_ns = { 1001, 2002, 900000003 },
+                              .plain_ns = { 1003, 2003, 900000001 },
                               .single_ns = { 1002, 2001, 900000002 } };
 }
 
@@ -104,7 +105,7 @@ Test(shm_tune, what_is_measured_is_kept, .init = folder_make, .fini = folder_dro
     cr_assert_eq(bny_shm_tune(&b), 1);
     cr_assert(same(&a, &b));
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        cr_assert(a.ring_ns[i] > 0 && a.single_ns[i] > 0);
+        cr_assert(a.ring_ns[i] > 0 && a.plain_ns[i] > 0 && a.single_ns[i] > 0);
 }
 
 static void grow_old(void)
@@ -125,7 +126,7 @@ static int grown_old(void)
 
     t.runs = 1;
     for (int i = 0; i < SHM_TUNE_SIZES; i++)
-        t.ring_ns[i] = t.single_ns[i] = 900000000;
+        t.ring_ns[i] = t.plain_ns[i] = t.single_ns[i] = 900000000;
     t.single_ns[0] = 1;
     put(text, bny_shm_tune_format(&t, text, sizeof text));
     cr_assert_eq(bny_shm_tune(&got), 1);
@@ -138,6 +139,7 @@ static int grown_old(void)
         cr_assert_eq(got.single_ns[0], 1, "the best is kept");
         for (int i = 0; i < SHM_TUNE_SIZES; i++)
             cr_assert(got.ring_ns[i] <= before.ring_ns[i] &&
+                      got.plain_ns[i] <= before.plain_ns[i] &&
                       got.single_ns[i] <= before.single_ns[i]);
         bny_shm_tune_parse(&before, text, get(text), bny_shm_tune_host());
         cr_assert(same(&got, &before), "it is what the file has");
@@ -297,6 +299,22 @@ Test(shm_tune, the_threshold_is_where_the_single_copy_begins_to_win)
             t.single_ns[i] = t.ring_ns[i] / 5 * 4 + (wins >> i & 1 ? -8u : 8u);
         cr_assert_eq(bny_shm_tune_zcopy_min(&t, 5), want, "wins %d", wins);
     }
+}
+
+Test(shm_tune, lines_are_touched_but_where_that_costs_a_twentieth)
+{
+    struct shm_tune t = sample(), none = { 0 };
+
+    cr_assert_eq(bny_shm_tune_touches(&none), 1, "not measured");
+    t.ring_ns[2] = 2000;
+    t.plain_ns[2] = 1901;
+    cr_assert_eq(bny_shm_tune_touches(&t), 1);
+    t.plain_ns[2] = 1900;
+    cr_assert_eq(bny_shm_tune_touches(&t), 0);
+    t.single_ns[2] = 1519; /* by a quarter faster than the way that is taken */
+    cr_assert_eq(bny_shm_tune_zcopy_min(&t, 5), bny_shm_tune_sizes[2]);
+    t.single_ns[2] = 1521;
+    cr_assert_eq(bny_shm_tune_zcopy_min(&t, 5), SHM_TUNE_NEVER);
 }
 
 /* ---- what the receiver writes ---- */

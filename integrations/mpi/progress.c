@@ -2,6 +2,7 @@
 /* Operations in flight: each is a banyan request and, for the user, a generalised MPI request
  * that we complete. The MPI library does not progress ours and banyan does not progress MPI's,
  * so what may block here is a loop over both. */
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -162,6 +163,46 @@ void shim_progress(void)
         free_laters();
 }
 
+/* ---- who gets the calls that may complete something ---- */
+
+static void (*lead)(int here);
+static pthread_mutex_t leading = PTHREAD_MUTEX_INITIALIZER; /* the last to be taken */
+
+void bny_mpi_take_switch(void (*fn)(int here))
+{
+    lead = fn;
+}
+
+static void come_here(void)
+{
+    if (!lead || shim.led_here)
+        return;
+    if (shim.multiple)
+        pthread_mutex_lock(&leading);
+    lead(1);
+    shim.led_here = 1;
+    if (shim.multiple)
+        pthread_mutex_unlock(&leading);
+}
+
+/* Not as soon as the last operation is complete, as a program that starts one after another
+ * would lead all calls to and fro. Another thread may start one now: either it finds led_here 0
+ * and waits for the mutex, or its operation is seen here. */
+void shim_go_straight(void)
+{
+    if (!shim.led_here)
+        return;
+    if (shim.multiple)
+        pthread_mutex_lock(&leading);
+    shim.led_here = 0;
+    if (shim.in_flight)
+        shim.led_here = 1;
+    else
+        lead(0);
+    if (shim.multiple)
+        pthread_mutex_unlock(&leading);
+}
+
 void shim_flight_add(struct shim_flight *f)
 {
     f->next = NULL;
@@ -169,6 +210,7 @@ void shim_flight_add(struct shim_flight *f)
     last = &f->next;
     shim.in_flight++;
     f->job.c->in_flight++;
+    come_here();
 }
 
 int shim_job_launch(struct shim_job *j, MPI_Request *req)

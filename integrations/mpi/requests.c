@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Completion and point to point. While nothing of ours is in flight each call goes straight to
- * the MPI library; else what blocks becomes a loop of its testing form. */
+ * the MPI library, mostly without coming here; else what blocks becomes a loop of its testing
+ * form. */
 #include "integrations/mpi/shim.h"
 
 /* The MPI library's own call, where nothing else needs us. */
 #define STRAIGHT(call)                                                                         \
     do {                                                                                       \
-        if (!shim.in_flight || shim_inside())                                                  \
+        if (!shim.in_flight || shim_inside()) {                                                \
+            shim_go_straight();                                                                \
             return real.call;                                                                  \
+        }                                                                                      \
     } while (0)
 
 /* Progress of ours, then one look. */
@@ -18,6 +21,8 @@
             shim_progress();                                                                   \
             shim_unlock();                                                                     \
             shim_raise_now();                                                                  \
+        } else {                                                                               \
+            shim_go_straight();                                                                \
         }                                                                                      \
         return real.call;                                                                      \
     } while (0)

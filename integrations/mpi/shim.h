@@ -72,6 +72,9 @@ extern struct shim_real real;
 void shim_real_find(void);
 /* Why `real` cannot be used, for choose.c; NULL: it can. */
 __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
+/* choose.c's function that leads the calls of BNY_MPI_STRAIGHT here (1), or straight to the MPI
+ * library (0, as at first). Who was preloaded directly gets none: all calls come here. */
+__attribute__((visibility("default"))) void bny_mpi_take_switch(void (*lead)(int here));
 
 /* ---- life.c ---- */
 struct shim_state {
@@ -86,6 +89,7 @@ struct shim_state {
     atomic_int nested;     /* calls into the MPI library that any thread is in */
     atomic_int persistent; /* persistent requests of ours */
     atomic_int raise;      /* shim_raise_soon was called */
+    atomic_int led_here;   /* see bny_mpi_take_switch */
     char codec[64];
 };
 extern struct shim_state shim;
@@ -338,6 +342,8 @@ int shim_prepare(struct shim_job *j, const struct shim_args *args);
 /* ---- progress.c ---- */
 /* Tests everything of ours in flight. Lock held. */
 void shim_progress(void);
+/* Nothing of ours is in flight: the next calls of BNY_MPI_STRAIGHT need not come here. */
+void shim_go_straight(void);
 /* The same from a loop that waits, then leaves the CPU to others for a moment. Lock not held.
  */
 void shim_turn(unsigned *turns);

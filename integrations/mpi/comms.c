@@ -270,7 +270,7 @@ static void fill(struct shim_comm *c, MPI_Comm comm)
     real.Comm_rank(comm, &c->rank);
     real.Comm_size(comm, &c->n);
     real.Comm_test_inter(comm, &inter);
-    if (!shim_world || inter || c->n == 1) {
+    if (!shim_world || inter || c->n == 1 || shim_is_of_session(comm)) {
         c->state = SHIM_PASS;
     } else if (comm == MPI_COMM_WORLD) {
         c->banyan = shim_world;

@@ -85,6 +85,13 @@ void shim_guard_stop(void)
         return SHIM_GUARD(real.name arguments);                                                \
     }
 
+/* Which communicator it makes from which. */
+#define MAKES_COMM(name, parameters, arguments, parent, child)                                 \
+    int MPI_##name parameters                                                                  \
+    {                                                                                          \
+        return shim_comm_born(SHIM_GUARD(real.name arguments), parent, child);                 \
+    }
+
 GUARDED(Sendrecv_replace,
         (void *a, int b, MPI_Datatype c, int d, int e, int f, int g, MPI_Comm h, MPI_Status *i),
         (a, b, c, d, e, f, g, h, i))
@@ -113,16 +120,16 @@ GUARDED(Neighbor_alltoallw,
         (const void *a, const int b[], const MPI_Aint c[], const MPI_Datatype d[], void *e,
          const int f[], const MPI_Aint g[], const MPI_Datatype h[], MPI_Comm i),
         (a, b, c, d, e, f, g, h, i))
-GUARDED(Comm_dup, (MPI_Comm a, MPI_Comm *b), (a, b))
-GUARDED(Comm_dup_with_info, (MPI_Comm a, MPI_Info b, MPI_Comm *c), (a, b, c))
-GUARDED(Comm_split, (MPI_Comm a, int b, int c, MPI_Comm *d), (a, b, c, d))
-GUARDED(Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm *e), (a, b, c, d, e))
-GUARDED(Comm_create, (MPI_Comm a, MPI_Group b, MPI_Comm *c), (a, b, c))
-GUARDED(Comm_create_group, (MPI_Comm a, MPI_Group b, int c, MPI_Comm *d), (a, b, c, d))
-GUARDED(Comm_free, (MPI_Comm * a), (a))
-GUARDED(Intercomm_create, (MPI_Comm a, int b, MPI_Comm c, int d, int e, MPI_Comm *f),
-        (a, b, c, d, e, f))
-GUARDED(Intercomm_merge, (MPI_Comm a, int b, MPI_Comm *c), (a, b, c))
+MAKES_COMM(Comm_dup, (MPI_Comm a, MPI_Comm *b), (a, b), a, b)
+MAKES_COMM(Comm_dup_with_info, (MPI_Comm a, MPI_Info b, MPI_Comm *c), (a, b, c), a, c)
+MAKES_COMM(Comm_split, (MPI_Comm a, int b, int c, MPI_Comm *d), (a, b, c, d), a, d)
+MAKES_COMM(Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm *e),
+           (a, b, c, d, e), a, e)
+MAKES_COMM(Comm_create, (MPI_Comm a, MPI_Group b, MPI_Comm *c), (a, b, c), a, c)
+MAKES_COMM(Comm_create_group, (MPI_Comm a, MPI_Group b, int c, MPI_Comm *d), (a, b, c, d), a, d)
+MAKES_COMM(Intercomm_create, (MPI_Comm a, int b, MPI_Comm c, int d, int e, MPI_Comm *f),
+           (a, b, c, d, e, f), a, f)
+MAKES_COMM(Intercomm_merge, (MPI_Comm a, int b, MPI_Comm *c), (a, b, c), a, c)
 GUARDED(Comm_accept, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e),
         (a, b, c, d, e))
 GUARDED(Comm_connect, (const char *a, MPI_Info b, int c, MPI_Comm d, MPI_Comm *e),
@@ -135,19 +142,19 @@ GUARDED(Comm_spawn_multiple,
         (int a, char *b[], char **c[], const int d[], const MPI_Info e[], int f, MPI_Comm g,
          MPI_Comm *h, int i[]),
         (a, b, c, d, e, f, g, h, i))
-GUARDED(Cart_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
-        (a, b, c, d, e, f))
-GUARDED(Cart_sub, (MPI_Comm a, const int b[], MPI_Comm *c), (a, b, c))
-GUARDED(Graph_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
-        (a, b, c, d, e, f))
-GUARDED(Dist_graph_create,
-        (MPI_Comm a, int b, const int c[], const int d[], const int e[], const int f[],
-         MPI_Info g, int h, MPI_Comm *i),
-        (a, b, c, d, e, f, g, h, i))
-GUARDED(Dist_graph_create_adjacent,
-        (MPI_Comm a, int b, const int c[], const int d[], int e, const int f[], const int g[],
-         MPI_Info h, int i, MPI_Comm *j),
-        (a, b, c, d, e, f, g, h, i, j))
+MAKES_COMM(Cart_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
+           (a, b, c, d, e, f), a, f)
+MAKES_COMM(Cart_sub, (MPI_Comm a, const int b[], MPI_Comm *c), (a, b, c), a, c)
+MAKES_COMM(Graph_create, (MPI_Comm a, int b, const int c[], const int d[], int e, MPI_Comm *f),
+           (a, b, c, d, e, f), a, f)
+MAKES_COMM(Dist_graph_create,
+           (MPI_Comm a, int b, const int c[], const int d[], const int e[], const int f[],
+            MPI_Info g, int h, MPI_Comm *i),
+           (a, b, c, d, e, f, g, h, i), a, i)
+MAKES_COMM(Dist_graph_create_adjacent,
+           (MPI_Comm a, int b, const int c[], const int d[], int e, const int f[],
+            const int g[], MPI_Info h, int i, MPI_Comm *j),
+           (a, b, c, d, e, f, g, h, i, j), a, j)
 GUARDED(Win_create, (void *a, MPI_Aint b, int c, MPI_Info d, MPI_Comm e, MPI_Win *f),
         (a, b, c, d, e, f))
 GUARDED(Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
@@ -196,8 +203,17 @@ GUARDED(File_read_ordered_end, (MPI_File a, void *b, MPI_Status *c), (a, b, c))
 GUARDED(File_write_ordered_end, (MPI_File a, const void *b, MPI_Status *c), (a, b, c))
 GUARDED(File_seek_shared, (MPI_File a, MPI_Offset b, int c), (a, b, c))
 
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    if (comm)
+        shim_comm_forgotten(*comm);
+    return SHIM_GUARD(real.Comm_free(comm));
+}
+
 int MPI_Comm_disconnect(MPI_Comm *comm)
 {
+    if (comm)
+        shim_comm_forgotten(*comm);
     if (shim.in_flight && comm && *comm != MPI_COMM_NULL)
         shim_drain(*comm);
     return SHIM_GUARD(real.Comm_disconnect(comm));

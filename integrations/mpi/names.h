@@ -8,7 +8,7 @@
 /* Lists with as many names a line as fit. */
 /* clang-format off */
 #define BNY_MPI_LIFE(X) \
-    X(Init) X(Init_thread) X(Finalize) X(Op_free) X(Type_free) X(Comm_disconnect)
+    X(Init) X(Init_thread) X(Finalize) X(Op_free) X(Type_free) X(Comm_disconnect) X(Comm_idup)
 
 /* Collectives that run on banyan, and their non-blocking forms. */
 #define BNY_MPI_COLLECTIVES(X) \
@@ -51,6 +51,10 @@
 #define BNY_MPI_PERSISTENT(X) \
     X(Allreduce_init) X(Reduce_init) X(Reduce_scatter_block_init) X(Bcast_init) \
     X(Allgather_init) X(Alltoall_init) X(Gather_init) X(Scatter_init)
+
+/* MPI-4's ways to a communicator that Open MPI 4 has not. Offered as large counts are. */
+#define BNY_MPI_SESSIONS(X) \
+    X(Comm_create_from_group) X(Intercomm_create_from_groups) X(Comm_idup_with_info)
 
 /* MPI-4's large counts: MPICH 4 has them, Open MPI 4 does not. Programs ask the dynamic linker
  * whether they are there (mpi4py's wheels), so choose.c offers what the MPI library has. */

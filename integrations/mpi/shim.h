@@ -31,9 +31,12 @@
 #endif
 
 #if SHIM_HAS_LARGE
-#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X) BNY_MPI_LARGE(X)
+#define SHIM_NAMES(X)                                                                          \
+    BNY_MPI_COMMON(X)                                                                          \
+    BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X) BNY_MPI_SESSIONS(X) BNY_MPI_LARGE(X)
 #else
-#define SHIM_NAMES(X) BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X)
+#define SHIM_NAMES(X)                                                                          \
+    BNY_MPI_COMMON(X) BNY_MPI_ASKED(X) BNY_MPI_PERSISTENT(X) BNY_MPI_SESSIONS(X)
 #endif
 
 /* MPI 4's, which the header of Open MPI 4 has not, though the library may be Open MPI 5's; Open
@@ -53,6 +56,15 @@ SHIM_DECLARE(Alltoall_init, const void *, int, MPI_Datatype, void *, int, MPI_Da
 SHIM_DECLARE(Gather_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int)
 SHIM_DECLARE(Scatter_init, const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int)
 /* clang-format on */
+#undef SHIM_DECLARE
+#define SHIM_DECLARE(name, ...)                                                                \
+    int MPI_##name(__VA_ARGS__);                                                               \
+    int PMPI_##name(__VA_ARGS__);
+SHIM_DECLARE(Comm_create_from_group, MPI_Group, const char *, MPI_Info, MPI_Errhandler,
+             MPI_Comm *)
+SHIM_DECLARE(Intercomm_create_from_groups, MPI_Group, int, MPI_Group, int, const char *,
+             MPI_Info, MPI_Errhandler, MPI_Comm *)
+SHIM_DECLARE(Comm_idup_with_info, MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *)
 #pragma GCC visibility pop
 #undef SHIM_DECLARE
 
@@ -178,6 +190,12 @@ void shim_comm_settle(struct shim_comm *c);
  * 0, or -1 at all ranks. Waits; lock not held. */
 int shim_line_get(const struct shim_comm *c, int cannot, struct shim_comm *own);
 void shim_line_put(struct shim_comm *own); /* lock held; it may have none */
+
+/* ---- sessions.c: communicators that stay with the MPI library ---- */
+int shim_is_of_session(MPI_Comm comm);
+/* After a call that makes one communicator from another; returns rc. */
+int shim_comm_born(int rc, MPI_Comm parent, const MPI_Comm *child);
+void shim_comm_forgotten(MPI_Comm comm); /* before it is freed */
 
 /* ---- join.c ---- */
 extern struct banyan_comm *shim_world; /* all ranks of the job; NULL: all stays on MPI */

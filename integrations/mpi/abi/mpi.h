@@ -253,6 +253,7 @@ F(Neighbor_alltoallv, const void *, const int *, const int *, MPI_Datatype, void
 F(Neighbor_alltoallw, const void *, const int *, const MPI_Aint *, const MPI_Datatype *,
   void *, const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm)
 F(Comm_dup, MPI_Comm, MPI_Comm *)
+F(Comm_idup, MPI_Comm, MPI_Comm *, MPI_Request *)
 F(Comm_dup_with_info, MPI_Comm, MPI_Info, MPI_Comm *)
 F(Comm_split, MPI_Comm, int, int, MPI_Comm *)
 F(Comm_split_type, MPI_Comm, int, int, MPI_Info, MPI_Comm *)

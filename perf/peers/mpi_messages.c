@@ -2,19 +2,24 @@
 /* What the interposer costs messages, within one pair of processes: the MPI library's own
  * functions and the program's (which are the interposer's, where it is preloaded) are called by
  * turns, in blocks whose order is drawn. So where the processes and their memory lie is the
- * same for both, which is not so between runs. Usage: mpi_messages PAIRS; rank 0 prints of each
- * case its name, the median us of a step plain and through the program's functions, and the
- * median of the pairs' ratios plain / interposed with its first and third quartile. Run by
- * mpi_messages.py. */
+ * same for both, which is not so between runs. Broadcasts and scatters of few bytes as well,
+ * each after a barrier as IMB has them, but the same barrier for both: the MPI's, then the
+ * program's. Usage: mpi_messages PAIRS; rank 0 prints of each case its name, the median us of a
+ * step at the slower rank, plain and through the program's functions, and the median of the
+ * pairs' ratios plain / interposed with its first and third quartile. Run by mpi_messages.py.
+ */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FUNCTIONS(X) X(Send) X(Recv) X(Isend) X(Irecv) X(Waitall) X(Test) X(Sendrecv)
-#define WINDOW       64
-#define PAIRS_MOST   10000
+#define FUNCTIONS(X)                                                                           \
+    X(Send)                                                                                    \
+    X(Recv)                                                                                    \
+    X(Isend) X(Irecv) X(Waitall) X(Test) X(Sendrecv) X(Bcast) X(Scatter) X(Barrier)
+#define WINDOW     64
+#define PAIRS_MOST 10000
 
 struct functions {
 #define X(name) __typeof__(&MPI_##name) name;
@@ -81,10 +86,21 @@ static void tested_window(const struct functions *f, int bytes)
             f->Test(&reqs[k], &done, MPI_STATUS_IGNORE);
 }
 
+static void bcast(const struct functions *f, int bytes)
+{
+    f->Bcast(out, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+static void scatter(const struct functions *f, int bytes)
+{
+    f->Scatter(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
 static const struct {
     const char *name;
     void (*step)(const struct functions *, int);
     int bytes, steps;
+    const struct functions *barrier; /* before each step */
 } cases[] = {
     { "ping_pong", ping_pong, 8, 400 },
     { "ping_pong", ping_pong, 64, 400 },
@@ -99,6 +115,16 @@ static const struct {
     { "window", window, 65536, 2 },
     { "tested_window", tested_window, 8, 20 },
     { "tested_window", tested_window, 1024, 20 },
+    { "bcast_after_the_MPI's_barrier", bcast, 4, 200, &plain },
+    { "bcast_after_the_MPI's_barrier", bcast, 1024, 200, &plain },
+    { "bcast_after_the_MPI's_barrier", bcast, 4096, 200, &plain },
+    { "bcast_after_banyan's_barrier", bcast, 4, 200, &ours },
+    { "bcast_after_banyan's_barrier", bcast, 1024, 200, &ours },
+    { "bcast_after_banyan's_barrier", bcast, 4096, 200, &ours },
+    { "scatter_after_the_MPI's_barrier", scatter, 4, 200, &plain },
+    { "scatter_after_the_MPI's_barrier", scatter, 64, 200, &plain },
+    { "scatter_after_banyan's_barrier", scatter, 4, 200, &ours },
+    { "scatter_after_banyan's_barrier", scatter, 64, 200, &ours },
 };
 
 static int by_size(const void *a, const void *b)
@@ -108,17 +134,28 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* us of one step. Both ranks begin together, by messages that are the MPI's own. */
+/* us of one step at the slower rank. Both begin together, by messages that are the MPI's own.
+ */
 static double block(size_t which, const struct functions *f)
 {
-    double t;
+    const int bytes = cases[which].bytes, steps = cases[which].steps;
+    double t, other;
 
     plain.Sendrecv(out, 1, MPI_BYTE, !rank, 2, in, 1, MPI_BYTE, !rank, 2, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE);
-    t = MPI_Wtime();
-    for (int i = 0; i < cases[which].steps; i++)
-        cases[which].step(f, cases[which].bytes);
-    return (MPI_Wtime() - t) * 1e6 / cases[which].steps;
+    t = -MPI_Wtime();
+    for (int i = 0; i < steps && !cases[which].barrier; i++)
+        cases[which].step(f, bytes);
+    t += MPI_Wtime();
+    for (int i = 0; i < steps && cases[which].barrier; i++) {
+        cases[which].barrier->Barrier(MPI_COMM_WORLD);
+        t -= MPI_Wtime();
+        cases[which].step(f, bytes);
+        t += MPI_Wtime();
+    }
+    plain.Sendrecv(&t, 1, MPI_DOUBLE, !rank, 3, &other, 1, MPI_DOUBLE, !rank, 3, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
+    return (other > t ? other : t) * 1e6 / steps;
 }
 
 static void measure(size_t which, int pairs)

@@ -2,6 +2,7 @@
 /* What random calls do not reach: who progresses whom, communicators and handles that end
  * early, threads, lost ranks. Usage: cases NAME [FILE]; prints "ok" from rank 0. test_mpi.py
  * bounds the time of each. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -675,6 +676,64 @@ static void persistent_mismatch(void)
     MPI_Errhandler_free(&handler);
 }
 
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static double resident_mib(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    long pages = 0;
+
+    check(f && fscanf(f, "%*s %ld", &pages) == 1, "no statm");
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1048576.0;
+}
+
+static void sum_on(MPI_Comm comm)
+{
+    int x = rank, sum = -1;
+
+    MPI_Allreduce(&x, &sum, 1, MPI_INT, MPI_SUM, comm);
+    check(sum == n * (n - 1) / 2, "wrong sum");
+}
+
+/* More than go to banyan, at once, and then others. All share connections and segments. */
+static void many_comms(void)
+{
+    enum { COMMS = 600, COUNTED = 300 };
+    static MPI_Comm comms[COMMS];
+    double before;
+    int open;
+
+    sum_on(MPI_COMM_WORLD);
+    open = descriptors();
+    before = resident_mib();
+    for (int i = 0; i < COMMS; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+        sum_on(comms[i]);
+        if (i == COUNTED - 1)
+            check(resident_mib() - before < 40,
+                  "too much memory"); /* 26; 232 with a world each */
+    }
+    for (int i = 0; i < COMMS; i++)
+        sum_on(comms[i]);
+    check(descriptors() == open, "communicators have descriptors of their own");
+    for (int i = 0; i < COMMS; i++)
+        MPI_Comm_free(&comms[i]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+    sum_on(comms[0]);
+    MPI_Comm_free(&comms[0]);
+}
+
 static void wrong_arguments(void)
 {
     check(bad_arguments(results, rank, n),
@@ -726,6 +785,7 @@ int main(int argc, char **argv)
         { "persistent", persistent },
         { "many_persistent", many_persistent },
         { "persistent_mismatch", persistent_mismatch },
+        { "many_comms", many_comms },
         { "wrong_arguments", wrong_arguments },
     };
     const char *name = argc > 1 ? argv[1] : "";

@@ -285,9 +285,9 @@ class Cases(Mpi):
         self.persistent("many_persistent", 2 * 2 * 511, ranks=2)
 
     def test_more_communicators_than_go_to_banyan(self):
-        """511 beside MPI_COMM_WORLD, two sums each, at two ranks; then one on a line that is free again."""
+        """512 beside MPI_COMM_WORLD, two sums each, at two ranks; then one on a line that is free again."""
         err = self.case("many_comms", ranks=2, BANYAN_MPI_STATS="1")
-        self.assertRegex(err, rf" allreduce +{2 * (1 + 2 * 511 + 1)} ")
+        self.assertRegex(err, rf" allreduce +{2 * (1 + 2 * 512 + 1)} ")
 
     def test_persistent_collectives_that_differ(self):
         self.assertIn("rank 0 called allreduce(count 101, f32, sum)", self.persistent("persistent_mismatch", 6))

@@ -246,7 +246,7 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
         a->late = 1;
         a->server = from;
     } else if (is_desk && (is_new || (a->asks && !a->is_settled)) && a->begun &&
-               said == BNY_SAID_TOGETHER && !op->call.first) {
+               said == BNY_SAID_TOGETHER) {
         a->together = 1;
         a->server = from;
         if (op->plan.late_s > 0)
@@ -415,6 +415,7 @@ static int start_child(struct bny_op *op)
     call.sendbuf = op->in;
     call.recvbuf = op->out;
     call.contributors = NULL;
+    call.first = 0;                /* they all count */
     if (call.redop.wire == 0xfd) { /* op->in is scaled already */
         rc = bny_redop_get(&call.redop, BANYAN_SUM, call.dtype);
         if (rc)

@@ -12,8 +12,9 @@
  * it first, else for rank 1 (each of the two hears of the other). So of three voices two agree
  * whichever two are there, and never on both.
  *
- * Where all come within 2 ms the desk says so, and the call runs a static schedule, as a child
- * under the second number behind its own.
+ * Where all come within plan.together_s the desk says so, and the call runs a static schedule,
+ * as a child under the second number behind its own. Then all inputs count, whatever at_least
+ * asks for.
  *
  * A desk is an operation of its own, under the number behind that of the call: it outlives the
  * call where others are still to come, for whom it keeps the result (opts.at_least). */

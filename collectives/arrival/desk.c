@@ -12,11 +12,6 @@
 /* Calls whose result a desk keeps for late ranks; the next ones wait for all. */
 #define KEPT_MAX 8
 
-/* So long slots of sums of so many bytes wait for all ranks to come, who then run what is built
- * for that: it sends 2 (n - 1) / n S a rank, arrival trees 2 S. */
-#define TOGETHER_NS    2000000u
-#define TOGETHER_BYTES (1u << 20)
-
 struct bny_desk {
     struct bny_op op;      /* of_path[BNY_PATH_DESK] is the desk */
     struct bny_op *member; /* the call; NULL: it has ended */
@@ -425,8 +420,8 @@ int bny_desk_open(struct bny_op *op)
     d->asks = a->asks;
     d->late_ns = (uint64_t)(op->plan.late_s * 1e9);
     d->opened_ns = d->adapts ? bny_now_ns() : 0;
-    if (d->adapts || (!op->call.first && op->call.count * op->esz >= TOGETHER_BYTES))
-        d->until_ns = bny_now_ns() + TOGETHER_NS;
+    if (op->plan.together_s > 0)
+        d->until_ns = bny_now_ns() + (uint64_t)(op->plan.together_s * 1e9);
     comes(d, d->me); /* first of all: who serves counts */
     a->desk = d;
     op->comm->had_desk = 1;

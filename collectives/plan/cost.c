@@ -3,6 +3,7 @@
  * measured speed of codecs, and, on a graph that the user gave, the plan's own prediction. Pure
  * functions of the call and of constants that all ranks agreed on. */
 #include <math.h>
+#include <string.h>
 
 #include "collectives/plan/cost.h"
 #include "compress/speed.h"
@@ -135,6 +136,25 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
     return hierarchical_cost(s, schedule, use, bytes, m);
 }
 
+/* Long sums of ranks with a port each, 4 to 16 ranks, 1 and 10 Gbit/s, in virtual time
+ * (perf/RESULTS.md). Where partners change ports stand idle between them, and several streams
+ * share one. Round a ring both ways a chunk is waited for, one way a block, as soon as ranks do
+ * not begin at the same time. */
+#define GAPS       1.05
+#define RING_CHUNK (256e3)
+
+static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b, double nranks,
+                     enum bny_forest_use use, double bytes, double beta)
+{
+    double block = bytes / nranks;
+
+    if (s->link_Bps <= 0 || s->shares_memory || use != BNY_FOREST_ALLREDUCE)
+        return 0;
+    if (!(b->traits & BNY_BUILDER_NEIGHBOURS))
+        return (GAPS - 1) * 2 * (nranks - 1) * block * beta;
+    return beta * (!strcmp(b->name, "ring_uni") ? block : fmin(block, RING_CHUNK));
+}
+
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages
  * of a star queue at, as the closed forms have it. What counts is how often ranks wait for each
  * other, and the memory's speed. */
@@ -155,7 +175,8 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
     }
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(nranks, use, bytes, m->alpha_s, shared.beta, m->gamma);
+    return b->cost(nranks, use, bytes, m->alpha_s, shared.beta, m->gamma) +
+           idle_s(s, b, n, use, bytes, shared.beta);
 }
 
 double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,

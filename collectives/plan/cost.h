@@ -20,6 +20,11 @@ struct bny_cost_model {
 };
 
 /* cost.c: seconds */
+/* A chunk's own, on links whose speed is told. */
+static inline double bny_cost_chunk_s(const struct bny_scope *s)
+{
+    return BNY_NETWORK_ALPHA_S * (s->oversubscribed ? 5 : 1); /* as a message's: cost.c */
+}
 struct bny_cost_model bny_cost_model_of(const struct bny_scope *s);
 /* Bytes of the whole vector that a collective's cost formula counts. */
 double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call);

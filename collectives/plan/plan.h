@@ -65,6 +65,7 @@ struct bny_plan {
     double late_s; /* > 0: a sum that is run in order of arrival while ranks are late by so
                     * much (arrival/lateness.h); the rest of the plan is what is run else */
     size_t arrival_chunk; /* of that one, in bytes */
+    double together_s;    /* in order of arrival: so long slots wait for all ranks to come */
     double pace_s;        /* > 0: a step's chunks are sent evenly over so many seconds */
     double step_s;        /* > 0: lock-step, a time step of the program takes so long */
     uint8_t by_chunk;     /* sends to a peer: the oldest chunk first, few at a time */

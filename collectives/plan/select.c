@@ -4,6 +4,7 @@
  * The choice is a pure function of the call (collective, count, type, op, codec, root) and of
  * constants that all ranks agreed on at init, so every rank chooses alike without asking.
  * v-variants choose without counts. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -494,18 +495,29 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
 #define ARRIVAL_CHUNKS     32u /* at least */
 #define ARRIVAL_CHUNKS_HOP 16u
 #define ARRIVAL_CHUNK_MIN  (16u << 10)
+#define ARRIVAL_CHUNK_SLOW (4u << 10) /* where a link takes long for it */
+
+/* A chunk's own cost is to be no more than its time on the link. */
+static size_t arrival_chunk_least(const struct bny_scope *s)
+{
+    double least = s->link_Bps * bny_cost_chunk_s(s);
+
+    if (s->link_Bps <= 0 || s->shares_memory || least > ARRIVAL_CHUNK_MIN)
+        return ARRIVAL_CHUNK_MIN;
+    return least < ARRIVAL_CHUNK_SLOW ? ARRIVAL_CHUNK_SLOW : (size_t)least & ~(size_t)63;
+}
 
 static size_t arrival_chunk(const struct bny_scope *s, const struct bny_call *call)
 {
     static const struct bny_program one_block = { .nblocks = 1 };
-    size_t most = bny_chunk_of(s, call, NULL, &one_block), want,
+    size_t most = bny_chunk_of(s, call, NULL, &one_block), want, least = arrival_chunk_least(s),
            chunks = ARRIVAL_CHUNKS_HOP * (size_t)(s->n - 1);
 
     if (call->chunk_bytes || s->chunk_bytes)
         return most;
     chunks = chunks < ARRIVAL_CHUNKS ? ARRIVAL_CHUNKS : chunks;
     want = (size_t)bny_call_bytes(s, call) / chunks & ~(size_t)63;
-    want = want < ARRIVAL_CHUNK_MIN ? ARRIVAL_CHUNK_MIN : want;
+    want = want < least ? least : want;
     return want < most ? want : most;
 }
 
@@ -551,6 +563,24 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
     return late > LATE_S_MIN ? late : LATE_S_MIN;
 }
 
+/* Slots of long sums wait for all ranks to come, who then run what is built for that: it sends
+ * 2 (n - 1) / n S a rank, arrival trees 2 S. A reduce needs S a port either way, and a chain
+ * gets by with that. Where some ranks are enough they wait for the others so long only as is
+ * nothing beside the sum. */
+#define TOGETHER_S     2e-3
+#define TOGETHER_BYTES (1u << 20)
+#define TOGETHER_PART  16
+
+static double together_s(const struct bny_scope *s, const struct bny_call *call,
+                         const struct bny_plan *plan)
+{
+    if (bny_call_bytes(s, call) < TOGETHER_BYTES)
+        return 0;
+    if (call->collective == BNY_REDUCE && !plan->codec && has_ports(s))
+        return 0;
+    return call->first ? fmin(TOGETHER_S, plan->predicted_s / TOGETHER_PART) : TOGETHER_S;
+}
+
 static int choose_path(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     int rc;
@@ -574,6 +604,7 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
         plan->path = BNY_PATH_ARRIVAL;
         plan->chunk_bytes = arrival_chunk(s, call);
         plan->predicted_s = bny_cost_arrival(s, call, plan->codec != NULL);
+        plan->together_s = together_s(s, call, plan);
         return 0;
     }
     if (!strcmp(plan->schedule, "writeback")) {
@@ -591,6 +622,7 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
         if (plan->late_s > 0) {
             plan->path = BNY_PATH_ARRIVAL;
             plan->arrival_chunk = arrival_chunk(s, call);
+            plan->together_s = TOGETHER_S;
         }
         return set_program(s, call, plan);
     }

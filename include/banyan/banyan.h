@@ -512,10 +512,11 @@ struct banyan_opts {
  * sums flow); in a reduce that rank stays until all whose inputs count have come. A failure is
  * as that of any call: all get its error.
  *
- * at_least k, 0 < k < ranks, the same on all: the result is that of the first k ranks to come
- * (today of no more), which return without waiting for the others. In a reduce the root is
- * always one of them. AVG divides by k. Who comes later gets the same result, and finds its own
- * entry in contributors 0: its input is in no sum, and it may be kept for the next call. In an
+ * at_least k, 0 < k < ranks, the same on all: the result is that of the first k ranks to come,
+ * or, of a long sum, of all where they come within 2 ms; they return without waiting for the
+ * others. In a reduce the root is always one of them. AVG divides by the number of inputs. Who
+ * comes later gets the same result, and finds its own entry in contributors 0: its input is in
+ * no sum, and it may be kept for the next call. In an
  * allreduce contributors is the same set on all ranks; in a reduce it is whole at the root, and
  * elsewhere only [own rank] is set. Who is late is answered by rank 0 or 1, when that one calls
  * the library, or by its progress thread; of so many calls as 8 results are kept for late

@@ -105,7 +105,7 @@ def launch(command):
 
 # ---- the columns -----------------------------------------------------------------------------------
 
-def mpi(kind, exe, n, agent, nbytes, iters):
+def mpi(kind, exe, n, agent, *loop):
     hosts = ",".join(address(h) for h in range(n))
     if kind == "openmpi":
         start = ["mpirun.openmpi", "--allow-run-as-root", "-H", hosts, "-n", str(n), "--map-by", "node", "--bind-to", "none", "--mca",
@@ -115,7 +115,7 @@ def mpi(kind, exe, n, agent, nbytes, iters):
         start = ["env", "MPIR_CVAR_NOLOCAL=1", "UCX_TLS=self,tcp", "UCX_NET_DEVICES=eth0", "FI_PROVIDER=tcp", "FI_TCP_IFACE=eth0",
                  "mpirun.mpich", "-launcher", "ssh", "-launcher-exec", agent, "-iface", "eth0", "-hosts", hosts, "-n", str(n), "-ppn",
                  "1"]
-    return [sys.executable, __file__, "--launch", *start, exe, "allreduce", str(iters), "1", "1", str(nbytes)]
+    return [sys.executable, __file__, "--launch", *start, exe, *loop]
 
 
 def command_of(args, have, column, n, nbytes, folder):
@@ -125,7 +125,8 @@ def command_of(args, have, column, n, nbytes, folder):
         line = f'PEER_ADDRESS=10.77.0.$((RANK + 1)) exec {have["gloo"]} $RANK {n} {folder} allreduce {args.iters} 1 1 {nbytes}'
         return ["sh", "-c", line]
     if column in ("openmpi", "mpich"):
-        return mpi(column, have[column], n, os.path.join(folder, "agent"), nbytes, args.iters)
+        return mpi(column, have[column], n, os.path.join(folder, "agent"), "allreduce", str(args.iters), "1", "1",
+                   str(nbytes))
     name, _, chunk = column.partition("@")
     codec, dtype, *more = OURS[name]
     return [os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(nbytes), "-e", str(nbytes), "-w", "1", "-n",

@@ -6,6 +6,7 @@ of medians (least .. most), milliseconds; writes all numbers as JSON and a pictu
 
     perf/hoplite/run.py --build build --ray ~/ray-venv --json hoplite.json --svg hoplite.svg
     perf/hoplite/run.py --build build --parts apps --rounds 1          without Ray
+    perf/hoplite/run.py --build build --parts micro --peers            Open MPI and Gloo beside them (Debian's packages)
 
 --ray: a virtual environment with Ray; made by pip when it is not there (some 300 MB). Ray's nodes need 0.5 GB each.
 Needs what scripts/netns-cluster needs, root for Ray (each node has a /tmp/ray of its own), and unshare."""
@@ -15,11 +16,16 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "perf"))
+import codec_wire  # noqa: E402
+
 MICRO = ["broadcast", "gather", "reduce", "allreduce"]
 APPS = {"sgd": "asynchronous SGD", "serving": "ensemble serving", "rl": "reinforcement learning"}
-COLOURS = {"objects": "#2a6fbb", "static": "#8aa1b5", "arrival": "#5fa777", "ray": "#d98b3a"}
+COLOURS = {"objects": "#2a6fbb", "static": "#8aa1b5", "arrival": "#5fa777", "ray": "#d98b3a", "openmpi": "#b5545c", "gloo": "#8d6cab"}
+PEERS = ("openmpi", "gloo")
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
@@ -27,8 +33,31 @@ def bytes_of(text):
     return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
 
 
+def measure_peer(args, backend, job, size, steps, spread):
+    """The same microbenchmark by another library's collective: perf/peers/peer_loop.h."""
+    nbytes, n = bytes_of(size), args.hosts
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "agent"), "w", encoding="utf-8") as f:
+            f.write(codec_wire.AGENT)
+        os.chmod(f.name, 0o755)
+        loop = [job, str(steps), "1", "0" if job == "gather" else "1", str(nbytes * (n if job == "gather" else 1))]
+        if backend == "gloo":
+            command = ["sh", "-c", f"PEER_ADDRESS=10.77.0.$((RANK + 1)) exec {args.have['gloo']} $RANK {n} {folder} {' '.join(loop)}"]
+        else:
+            command = codec_wire.mpi("openmpi", args.have["openmpi"], n, f.name, *loop)
+        done = subprocess.run([os.path.join(ROOT, "scripts", "netns-cluster"), "--net", f"star:{args.gbps * 1000:g}*{n}", "--timeout",
+                               "120", "--", *command], capture_output=True, text=True, check=False,
+                              env=dict(os.environ, WIRE_DIR=folder, PEER_SPREAD=str(spread), OMPI_MCA_btl_base_warn_component_unused="0"))
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines or lines[0]["wrong"]:
+        sys.exit(f"{backend} {job} {size} failed ({done.returncode}):\n{(done.stdout + done.stderr)[-3000:]}")
+    return [us / 1e6 for us in lines[0]["us"]]
+
+
 def measure(args, backend, job, size, steps, spread):
     """Seconds, of each step; of an application's steps in the mean."""
+    if backend in PEERS:
+        return measure_peer(args, backend, job, size, steps, spread)
     python = os.path.join(args.ray, "bin", "python") if backend == "ray" else sys.executable
     library = os.path.join(os.path.abspath(args.build), "libbanyan.so")
     env = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), BANYAN_LIBRARY=library, PYTHONDONTWRITEBYTECODE="1",
@@ -48,7 +77,7 @@ def plan(args):
     """(job, size, spread) of every cell."""
     cells = []
     if "micro" in args.parts:
-        cells += [(job, size, spread) for job in MICRO for size in args.sizes for spread in (0, 1)]
+        cells += [(job, size, spread) for job in args.jobs for size in args.sizes for spread in (0, 1)]
     if "apps" in args.parts:
         cells += [(job, args.model, 0) for job in APPS]
     return cells
@@ -56,7 +85,9 @@ def plan(args):
 
 def backends_of(args, job):
     names = ["objects", "static"] + (["arrival"] if job in ("reduce", "allreduce") else [])
-    return names + (["ray"] if args.ray else [])
+    names += ["ray"] if args.ray else []
+    names += [b for b in PEERS if b in args.have and job in MICRO]
+    return [b for b in names if not args.only or b in args.only]
 
 
 def text_of(values):
@@ -69,13 +100,14 @@ def text_of(values):
 def table(args, rows):
     print(f"{args.hosts} hosts, {args.gbps:g} Gbit/s a port; milliseconds, from the last arrival to the last end; applications: "
           "a round.\n")
-    print("| job | bytes | arrivals | objects | static | arrival | Ray | Ray / objects |\n|---|---|---|---:|---:|---:|---:|---:|")
+    print("| job | bytes | arrivals | objects | static | arrival | Ray | Ray / objects | Open MPI | Gloo |\n"
+          "|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for row in rows:
         t = row["seconds"]
-        ratio = (f"{statistics.median(t['ray']) / statistics.median(t['objects']):.2f}" if t.get("ray") else "")
+        ratio = (f"{statistics.median(t['ray']) / statistics.median(t['objects']):.2f}" if t.get("ray") and t.get("objects") else "")
         arrivals = "" if row["job"] in APPS else "over 1 s" if row["spread"] else "all ready"
-        cells = [text_of(t.get(b)) for b in ("objects", "static", "arrival", "ray")]
-        print(f"| {APPS.get(row['job'], row['job'])} | {row['size']} | {arrivals} | " + " | ".join(cells) + f" | {ratio} |")
+        cells = [text_of(t.get(b)) for b in ("objects", "static", "arrival", "ray")] + [ratio] + [text_of(t.get(b)) for b in PEERS]
+        print(f"| {APPS.get(row['job'], row['job'])} | {row['size']} | {arrivals} | " + " | ".join(cells) + " |")
 
 
 def picture(rows):
@@ -118,11 +150,17 @@ def main():
     p.add_argument("--model", default="32M", help="bytes of the applications' models and queries")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=8, help="of an application in a round; microbenchmarks: 3")
+    p.add_argument("--jobs", default=MICRO, type=lambda t: t.split(","), help="of the microbenchmarks")
+    p.add_argument("--peers", action="store_true", help="Open MPI and Gloo, too, where they are installed")
+    p.add_argument("--only", type=lambda t: t.split(","), help="these columns alone: static,arrival,openmpi,gloo")
     p.add_argument("--json")
     p.add_argument("--svg")
     args = p.parse_args()
     if subprocess.run([os.path.join(ROOT, "scripts", "netns-cluster"), "--probe"], check=False).returncode:
         return 77
+    args.have = {}
+    if args.peers:
+        args.have = codec_wire.peers.build(os.path.join(args.build, "peers"), {})
     if args.ray:
         args.ray = os.path.abspath(args.ray)
         print(f"Ray {make_ray(args.ray)}")
@@ -132,10 +170,10 @@ def main():
             for backend, values in row["seconds"].items():
                 values += measure(args, backend, row["job"], row["size"], args.steps if row["job"] in APPS else 3,
                                   row["spread"])
+            if args.json:  # what is there, should the run be ended
+                with open(args.json, "w", encoding="utf-8") as f:
+                    json.dump({"hosts": args.hosts, "gbps": args.gbps, "rows": rows}, f, indent=1)
     table(args, rows)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({"hosts": args.hosts, "gbps": args.gbps, "rows": rows}, f, indent=1)
     if args.svg:
         with open(args.svg, "w", encoding="utf-8") as f:
             f.write(picture(rows))

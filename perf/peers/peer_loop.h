@@ -6,7 +6,7 @@
  *
  * Arguments: COLLECTIVE ITERS WARMUP INPLACE SIZE... ; sizes in bytes, as banyan_perf counts
  * them (allgather, reduce_scatter, alltoall, gather, scatter: of the larger side). Output of
- * rank 0: JSON lines. */
+ * rank 0: JSON lines. PEER_SPREAD=SECONDS: ranks come to each operation one after the other. */
 #ifndef PEER_LOOP_H
 #define PEER_LOOP_H
 
@@ -103,6 +103,53 @@ static inline size_t peer_check(struct peer *p, struct peer_size *s)
     return wrong;
 }
 
+static inline void peer_sleep_us(double us)
+{
+    struct timespec ts = { (time_t)(us / 1e6), (long)(us * 1e3) % 1000000000 };
+
+    if (us > 0)
+        nanosleep(&ts, NULL);
+}
+
+/* Ranks 1 to n-1 come one after the other over so long, rank 0 with those in the middle
+ * (perf/hoplite/node.py). Prints each time from the last arrival to the last end, microseconds.
+ */
+static inline int peer_time_spread(struct peer *p, struct peer_size *s, size_t bytes, int iters,
+                                   int warmup, double spread_us)
+{
+    double *came = (double *)calloc((size_t)iters * 2, sizeof(double)), *gone = came + iters;
+    int place = p->rank ? p->rank : p->nranks / 2;
+    size_t wrong = peer_check(p, s);
+
+    for (int it = -warmup; it < iters; it++) {
+        double t0;
+
+        peer_rewrite(s);
+        p->barrier(p);
+        peer_sleep_us(spread_us * place / (p->nranks - 1));
+        t0 = peer_now_us();
+        if (p->run(p, &s->call) != 0)
+            return -1;
+        if (it >= 0) {
+            came[it] = t0;
+            gone[it] = peer_now_us();
+        }
+    }
+    p->max_times(p, came, 2 * iters);
+    if (p->rank == 0) {
+        printf(
+            "{\"peer\":\"%s\",\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"wrong\":%zu,"
+            "\"us\":[",
+            p->name, s->call.collective, p->nranks, bytes, wrong);
+        for (int it = 0; it < iters; it++)
+            printf("%s%.3f", it ? "," : "", gone[it] - came[it]);
+        printf("]}\n");
+        fflush(stdout);
+    }
+    free(came);
+    return wrong ? -1 : 0;
+}
+
 static inline int peer_time(struct peer *p, struct peer_size *s, size_t bytes, int iters,
                             int warmup)
 {
@@ -178,8 +225,12 @@ static inline int peer_main(struct peer *p, int argc, char **argv)
             s.send_bytes = 0;
         if (p->prepare)
             p->prepare(p, &s.call);
-        rc =
-            peer_time(p, &s, s.call.count * 4 * (blocks ? n : 1), atoi(argv[2]), atoi(argv[3]));
+        bytes = s.call.count * 4 * (blocks ? n : 1);
+        if (getenv("PEER_SPREAD"))
+            rc = peer_time_spread(p, &s, bytes, atoi(argv[2]), atoi(argv[3]),
+                                  atof(getenv("PEER_SPREAD")) * 1e6);
+        else
+            rc = peer_time(p, &s, bytes, atoi(argv[2]), atoi(argv[3]));
         if (p->forget)
             p->forget(p);
     }

@@ -148,6 +148,8 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     int me = op->comm->rank, wants = bny_arrival_wants_result(op), parent = 0, below = 1, rc;
 
     rc = children_of(w, &parent, &a->nchildren, &below);
+    if (rc == 0 && (parent == BNY_SHAPE_TOP) != (w->rank == BNY_NO_PARENT))
+        rc = bny_fail(BANYAN_EPROTO, "rank %d was told a slot that has another parent", me);
     if (rc == 0)
         rc = make_children(a, a->nchildren);
     if (rc == 0 && !wants && a->nchildren)

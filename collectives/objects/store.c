@@ -541,7 +541,7 @@ static void entry_message(struct bny_store *st, int from, enum bny_object_msg ki
         else if (kind == BNY_OBJ_INLINE)
             take_inline(e, m, data);
         else if (kind == BNY_OBJ_NONE && from == e->source)
-            bny_entry_want(e, from);
+            bny_entry_want(e, m->code ? -1 : from); /* it has a copy, but no memory now */
     }
 }
 

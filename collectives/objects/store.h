@@ -64,7 +64,7 @@ enum bny_object_msg {
     /* between copies */
     BNY_OBJ_PULL, /* send from offset on */
     BNY_OBJ_STOP, /* no more of it */
-    BNY_OBJ_NONE, /* there is no such copy here; code: no memory */
+    BNY_OBJ_NONE, /* there is no such copy here; code: there is, but no memory to send it */
     BNY_OBJ_DATA, /* not struct bny_obj_wire: transfer.c */
     BNY_OBJ_PART, /* the same, of a partial sum */
     /* of a reduction's partial sums: partial.c */

@@ -149,7 +149,7 @@ void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire
     if (from == st->rank)
         return; /* no rank of ours says so */
     e = what_is_pulled(st, m);
-    t = e && (!e->data || m->offset <= e->bytes) ? calloc(1, sizeof *t) : NULL;
+    t = e && (!e->data || m->offset <= e->bytes) ? bny_spare_alloc(st, sizeof *t) : NULL;
     if (!t) {
         none.code = e && !(e->data && m->offset > e->bytes) ? -BANYAN_ENOMEM : 0;
         if (e && e->partial && e->state == BNY_ENTRY_WANTED && !e->nout)
@@ -239,7 +239,19 @@ static int send_some(struct bny_transfer *t)
     return rc;
 }
 
-/* Whom nothing can be sent to is dead, or will ask another. */
+/* The copy is here, but no memory to send from it: who pulls is told, and asks again. */
+static void say_none(const struct bny_transfer *t, int code)
+{
+    const struct bny_entry *e = t->entry;
+    struct bny_obj_wire none = {
+        .name = e->node.name, .number = t->number, .rank = -1, .code = code
+    };
+
+    none.flags = e->partial ? BNY_OBJ_PARTIAL : 0;
+    bny_obj_send(e->store, t->peer, BNY_OBJ_NONE, &none, NULL, 0);
+}
+
+/* Whom nothing can be sent to is dead, or is told why. */
 static int serve(struct bny_transfer *t)
 {
     struct bny_entry *e = t->entry;
@@ -253,6 +265,8 @@ static int serve(struct bny_transfer *t)
     }
     if (rc == BNY_AGAIN || (rc == 0 && t->offset < e->have))
         bny_store_stir(e->store);
+    if (rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM)
+        say_none(t, -BANYAN_ENOMEM);
     if ((rc && rc != BNY_AGAIN) || t->offset == e->bytes)
         bny_transfer_free(t);
     return n > 0;
@@ -312,13 +326,11 @@ void bny_transfers_end(const struct bny_entry *e)
 
     for (struct bny_link *l = st->transfers.next, *next; l && l != &st->transfers; l = next) {
         struct bny_transfer *t = BNY_LINK_OF(l, struct bny_transfer, link);
-        struct bny_obj_wire none = { .name = e->node.name, .number = t->number, .rank = -1 };
 
         next = l->next;
         if (t->entry != e)
             continue;
-        none.flags = e->partial ? BNY_OBJ_PARTIAL : 0;
-        bny_obj_send(st, t->peer, BNY_OBJ_NONE, &none, NULL, 0);
+        say_none(t, 0);
         bny_transfer_free(t);
     }
 }

@@ -31,6 +31,7 @@ struct work {
     struct kept kept[STATES];
     struct banyan_objects *store;
     int store_is_sure;        /* all members have it */
+    int has_put;              /* in this step */
     uint32_t put_round;       /* of the objects of the present step */
     uint32_t round, who;      /* of objects that are there, and who put them */
     size_t count, put_count;  /* their elements */
@@ -159,6 +160,7 @@ static int put_mine(struct work *w, const struct work_place *at)
     int rc;
 
     w->put_round = at->round;
+    w->has_put = 1;
     w->put_count = counts[bny_rng_below(&s, sizeof counts / sizeof counts[0])];
     x = case_malloc(w->put_count * 4);
     for (size_t i = 0; i < w->put_count; i++)
@@ -168,20 +170,33 @@ static int put_mine(struct work *w, const struct work_place *at)
     return rc;
 }
 
-/* By any of the ways to get one. */
-static int get_any(struct work *w, const struct banyan_object_id *id, struct banyan_object *o)
+/* That an object was put is known to two ranks and to those that have it (docs/objects.md):
+ * where so many are gone it may be known to nobody. Then it is waited for. */
+static int may_be_forgotten(const struct work *w, const struct work_place *at)
 {
-    int how = (int)bny_rng_below(&w->own, 3), rc, rc2;
+    int ranks[MP_RANKS_MAX];
+
+    return __builtin_popcount(w->who & ~at->members) +
+               banyan_comm_failed(at->comm, ranks, MP_RANKS_MAX) >=
+           2;
+}
+#define FORGOTTEN_S 1
+
+/* By any of the ways to get one. */
+static int get_any(struct work *w, const struct banyan_object_id *id, double timeout_s,
+                   struct banyan_object *o)
+{
+    int how = (int)bny_rng_below(&w->own, timeout_s < 0 ? 3 : 2), rc, rc2;
     struct banyan_request *rq = NULL;
     size_t have;
 
     if (how == 0)
-        return banyan_object_get(w->store, id, -1, o);
+        return banyan_object_get(w->store, id, timeout_s, o);
     if (how == 1) {
-        rc = banyan_object_open(w->store, id, -1, o);
+        rc = banyan_object_open(w->store, id, timeout_s, o);
         if (rc)
             return rc;
-        rc = banyan_object_wait(w->store, o, o->bytes, -1, &have);
+        rc = banyan_object_wait(w->store, o, o->bytes, timeout_s, &have);
         if (rc)
             banyan_object_release(w->store, o);
         return rc;
@@ -196,7 +211,7 @@ static int get_any(struct work *w, const struct banyan_object_id *id, struct ban
 }
 
 /* An object that was there when all agreed last: it comes, or all who had it are dead. */
-static int get_one(struct work *w)
+static int get_one(struct work *w, const struct work_place *at)
 {
     int who = (int)bny_rng_below(&w->own, MP_RANKS_MAX), rc;
     struct banyan_object_id id;
@@ -205,8 +220,10 @@ static int get_one(struct work *w)
     while (!(w->who >> who & 1))
         who = (who + 1) % MP_RANKS_MAX;
     id = name_of(1, w->round, who);
-    rc = get_any(w, &id, &o);
+    rc = get_any(w, &id, may_be_forgotten(w, at) ? FORGOTTEN_S : -1, &o);
     w->gets++;
+    if (rc == -BANYAN_ETIMEDOUT && may_be_forgotten(w, at))
+        return 0;
     if (rc == -BANYAN_ERANKDEAD) {
         w->lost++;
         atomic_fetch_or(&w->t->shared->value[w->t->rank][5], 1u << who);
@@ -239,9 +256,9 @@ static void check_reduced(struct work *w, const int *who, int n, int k, const ui
 }
 
 /* The sum of some of the objects that are there; where too few are left it is lost. */
-static int reduce_some(struct work *w, uint32_t round)
+static int reduce_some(struct work *w, const struct work_place *at)
 {
-    struct banyan_object_id ids[MP_RANKS_MAX], target = name_of(2, round, w->t->rank);
+    struct banyan_object_id ids[MP_RANKS_MAX], target = name_of(2, at->round, w->t->rank);
     int who[MP_RANKS_MAX], n = 0, k, rc;
     struct banyan_object o;
 
@@ -254,8 +271,11 @@ static int reduce_some(struct work *w, uint32_t round)
     rc = banyan_object_reduce(w->store, &target, ids, (size_t)n, (size_t)k, w->count,
                               BANYAN_U32, BANYAN_SUM);
     if (rc == 0)
-        rc = banyan_object_get(w->store, &target, -1, &o);
+        rc = banyan_object_get(w->store, &target, may_be_forgotten(w, at) ? FORGOTTEN_S : -1,
+                               &o);
     w->reduces++;
+    if (rc == -BANYAN_ETIMEDOUT && may_be_forgotten(w, at))
+        return banyan_object_delete(w->store, &target);
     if (rc == -BANYAN_ERANKDEAD) {
         w->lost++;
         return 0;
@@ -267,7 +287,9 @@ static int reduce_some(struct work *w, uint32_t round)
     return banyan_object_delete(w->store, &target);
 }
 
-/* Objects of the step before are got, then one of this rank's own is put. */
+/* Objects of the step before are got, then one of this rank's own is put. A new store is used
+ * from the next step on: where somebody dies while it is made, some may have it and some not.
+ */
 static int use_objects(struct work *w, const struct work_place *at)
 {
     struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 20 * mp_patience() };
@@ -277,10 +299,12 @@ static int use_objects(struct work *w, const struct work_place *at)
         rc = banyan_objects_create(at->comm, &cfg, &w->store);
         w->who = 0;
     }
+    if (rc || !w->store_is_sure)
+        return rc;
     for (int i = 0; i < 2 && rc == 0 && w->who; i++)
-        rc = get_one(w);
+        rc = get_one(w, at);
     if (rc == 0 && w->who && bny_rng_below(&w->own, 3) == 0)
-        rc = reduce_some(w, at->round);
+        rc = reduce_some(w, at);
     return rc ? rc : put_mine(w, at);
 }
 
@@ -376,6 +400,7 @@ int work_step(struct work *w, const struct work_place *at)
     int rounds = w->undoes ? 1 : 1 + (int)bny_rng_below(&s, 3), rc = 0;
 
     w->own = bny_rng_next(&s) + (uint64_t)w->t->rank + at->round;
+    w->has_put = 0;
     w->step_who = at->members;
     w->mix.comm[0] = at->comm;
     if (!w->open)
@@ -405,9 +430,9 @@ void work_settle(struct work *w, int well, int dead)
     }
     w->open = 1;
     w->store_is_sure = w->store != NULL;
-    if (dead == 0) { /* who died may have put nothing */
+    if (dead == 0 && w->has_put) { /* who died may have put nothing */
         w->round = w->put_round;
-        w->who = w->store ? w->step_who : 0;
+        w->who = w->step_who;
         w->count = w->put_count;
     }
     note_states(w);

@@ -84,6 +84,21 @@ static int waited_long(const struct sim_rank *r)
     return r->rc == -BANYAN_ETIMEDOUT && most > sim_work.op_timeout_s * 0.9e9;
 }
 
+/* A view in which somebody is silent fails where no more than half are left, and who stands
+ * still then is not (docs/failures.md): one is silent behind a long cut, others are stopped. */
+static int too_few_may_be_left(void)
+{
+    int alive = 0, missed = 0, silent = 0;
+
+    for (int r = 0; r < sim_nranks; r++)
+        alive += sim_ranks[r].fate != SIM_DEAD;
+    for (int i = 0; i < nfaults; i++) {
+        silent += faults[i].kind == SIM_CUT && faults[i].for_ns >= 4 * (uint64_t)SIM_S;
+        missed += faults[i].kind == SIM_STOP && faults[i].for_ns >= 2 * (uint64_t)SIM_S;
+    }
+    return silent && 2 * (alive - silent - missed) <= alive;
+}
+
 /* Two that were through with different members: both parts of a network went on. Who was
  * through before it had to shrink did all its calls with everybody: others may have missed it
  * in their last one. */
@@ -183,7 +198,8 @@ static const char *verdict(int stuck)
             return "an error without a fault";
         if (!r->is_in && nfaults == 0)
             return "a newcomer did not get in, without a fault";
-        if (r->rc && sim_work.survive && r->begun_ns && !is_hit(i) && !waited_long(r))
+        if (r->rc && sim_work.survive && r->begun_ns && !is_hit(i) && !waited_long(r) &&
+            !too_few_may_be_left())
             return "a rank that nothing happened to did not go on";
         if (r->rc == 0 || r->blamed < 0)
             continue;

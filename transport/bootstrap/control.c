@@ -98,9 +98,12 @@ static int assign(struct bny_control *c, struct bny_conn *conn)
         bny_conn_send(conn, CONTROL_EXCLUDED, NULL, 0);
         return 0;
     }
-    if (peer >= c->rank)
-        return 0;
     l = control_link_to(c, peer);
+    if (peer >= c->rank) {
+        if (l)
+            link_asked(c, l);
+        return 0;
+    }
     if (!l)
         l = control_add_link(c, peer);
     if (!l || l->left)

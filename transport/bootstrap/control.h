@@ -43,6 +43,7 @@ struct link {
     int refusals[2]; /* of either address: the dead refuse at both */
     uint64_t retry_ns, attempt_ns, since_ns;
     uint64_t lost_ns;   /* by awake_ns: it was up until then; 0: never, or it is again */
+    uint64_t heard_ns;  /* lost: when it was heard of last, by the clock */
     uint64_t missed_ns; /* by awake_ns: the peer has not heard of us since; 0: it has */
     int local;          /* it led over loopback, which is never silent */
     int repaired;       /* made because ranks between us are gone */
@@ -132,6 +133,8 @@ void control_progress_locked(struct bny_control *c);
 
 /* A proven connection becomes the link's. */
 void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn);
+/* The peer, a higher rank, has made a proven connection to ask whether we live. */
+void link_asked(struct bny_control *c, struct link *l);
 /* Goes on connecting, retries, and gives up with a failure. */
 void link_connect(struct bny_control *c, struct link *l);
 /* The lower rank is to connect: does it still live? */

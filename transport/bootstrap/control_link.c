@@ -199,8 +199,10 @@ static int link_is_refused(const struct link *l, int attempts)
 static void link_lost(struct bny_control *c, struct link *l, int err)
 {
     uint64_t now = bny_now_ns();
-    uint64_t silent =
-        err == ETIMEDOUT ? silence_unanswered_ns(l, CONTROL_QUIET_MS * (uint64_t)MS) : 0;
+    int is_silence = err == ETIMEDOUT;
+    uint64_t unheard =
+        silence_unanswered_ns(l, is_silence ? CONTROL_QUIET_MS * (uint64_t)MS : 0);
+    uint64_t silent = is_silence ? unheard : 0;
 
     bny_info("rank %d: the control link to rank %d broke (%s): connecting again", c->rank,
              l->peer, err ? strerror(err) : "its bytes make no sense");
@@ -208,6 +210,7 @@ static void link_lost(struct bny_control *c, struct link *l, int err)
     l->conn = NULL;
     l->state = l->peer > c->rank ? LINK_TRYING : LINK_WAITING;
     l->lost_ns = c->awake_ns - silent;
+    l->heard_ns = now - unheard;
     l->attempts = l->silences = 0;
     forget_refusals(l);
     l->retry_ns = 0;
@@ -262,12 +265,13 @@ static int kernel_answers(const struct bny_control *c, struct link *l,
     return 1;
 }
 
-/* Nobody listens there any more. After a time in which the way may have been cut that is no
- * proof that it died: it may have gone on with others, to the job's end. A link that only
- * repairs the ring may lead to somebody who has left without our hearing of it. */
+/* Nobody listens there any more. After a time in which nothing was heard of it that is no proof
+ * that it died: it may have gone on with others, to the job's end. That time counts though we
+ * stood still in it ourselves, and though it answered probes. A link that only repairs the
+ * ring may lead to somebody who has left without our hearing of it. */
 static void link_refused(struct bny_control *c, struct link *l)
 {
-    int away = l->lost_ns && c->awake_ns - l->lost_ns > AWAY_NS;
+    int away = l->lost_ns && bny_now_ns() - l->heard_ns > AWAY_NS;
 
     link_close(l);
     if (l->repaired)
@@ -437,6 +441,20 @@ void link_wait(struct bny_control *c, struct link *l)
     }
     if (link_is_refused(l, 3))
         link_refused(c, l);
+}
+
+/* The peer, which waits for us, has asked whether we live. So the way is there, and an attempt
+ * that was begun before may wait for long yet. */
+void link_asked(struct bny_control *c, struct link *l)
+{
+    if (l->state != LINK_TRYING || !l->lost_ns)
+        return;
+    l->lost_ns = c->awake_ns;
+    if (l->conn && l->conn->state == BNY_CONN_CONNECTING) {
+        bny_conn_free(l->conn);
+        l->conn = NULL;
+        l->retry_ns = 0;
+    }
 }
 
 void link_connect(struct bny_control *c, struct link *l)

@@ -430,6 +430,7 @@ static void repair(struct bny_control *c)
             if (l) {
                 l->repaired = 1;
                 l->lost_ns = c->awake_ns;
+                l->heard_ns = bny_now_ns();
             }
         }
     }

@@ -671,6 +671,7 @@ static void link_reset(struct bny_control *c, int peer)
     l->conn = NULL;
     l->state = peer > c->rank ? LINK_TRYING : LINK_WAITING;
     l->lost_ns = c->awake_ns;
+    l->heard_ns = bny_now_ns();
     l->attempts = l->refusals[0] = l->refusals[1] = 0;
     l->retry_ns = 0;
     c->busy = 1;
@@ -859,23 +860,29 @@ Test(control, who_lacks_memory_ends_alone)
     }
 }
 
-/* It broke because the peer's process was killed with bytes unread: nobody listens any more. */
+/* It broke because the peer's process was killed with bytes unread: nobody listens any more.
+ * That proves its death, unless it was last heard of long ago: then it may have gone on without
+ * who finds that, and ended. */
 Test(control, a_reset_by_the_dead_is_a_death)
 {
-    for (int victim = 0; victim < 3; victim++) {
+    for (int i = 0; i < 6; i++) {
+        int victim = i / 2, is_late = i % 2;
+        enum bny_cause cause = is_late ? BNY_CAUSE_SILENT : BNY_CAUSE_DEATH;
         struct world w;
         struct bny_failure got;
 
         world_new(&w, 3);
         for (int r = 0; r < 3; r++)
-            if (r != victim)
+            if (r != victim) {
                 link_reset(w.c[r], victim);
-        for (int i = 0; i < w.c[victim]->nlinks; i++)
-            w.c[victim]->links[i].left = 1;
+                control_link_to(w.c[r], victim)->heard_ns -= is_late * 3000000000u;
+            }
+        for (int k = 0; k < w.c[victim]->nlinks; k++)
+            w.c[victim]->links[k].left = 1;
         bny_control_destroy(w.c[victim]);
         w.c[victim] = NULL;
         got = world_agreed(&w);
-        cr_assert(got.cause == BNY_CAUSE_DEATH && got.blamed == victim, "%s", got.text);
+        cr_assert(got.cause == cause && got.blamed == victim, "%s", got.text);
         world_free(&w);
     }
 }

@@ -349,10 +349,107 @@ static int shrink_crossed(struct test *t)
     return 0;
 }
 
-const struct mp_case cases_shrink[] = { { "shrink_waves", shrink_waves, CASE_NO_THREADS },
-                                        { "shrink_whole", shrink_whole, 0 },
-                                        { "shrink_often", shrink_often, CASE_NO_THREADS },
-                                        { "shrink_crosswise", shrink_crosswise,
-                                          CASE_NO_THREADS | CASE_FAILS },
-                                        { "shrink_crossed", shrink_crossed, CASE_OWN_INIT },
-                                        { NULL, NULL, 0 } };
+/* ---- a second death while survivors agree, shrink or grow ---- */
+
+/* All who get as far as this in round i found the same. */
+static void check_alike(struct test *t, int i, uint64_t mine)
+{
+    _Atomic uint64_t *all = (_Atomic uint64_t *)(void *)t->shared->blob[1];
+    uint64_t theirs = 0;
+
+    CHECK(t, i < (int)(sizeof t->shared->blob[1] / sizeof *all), "round %d", i);
+    if (!atomic_compare_exchange_strong(&all[i], &theirs, mine))
+        CHECK(t, theirs == mine, "round %d: %llx here, %llx at another", i,
+              (unsigned long long)mine, (unsigned long long)theirs);
+}
+
+/* How many members of comm are dead, as all agree. */
+static int agree_alike(struct test *t, struct banyan_comm *comm, int i)
+{
+    int dead[MP_RANKS_MAX], n;
+    uint64_t mask = 0;
+
+    n = banyan_comm_agree(comm, NULL, dead, MP_RANKS_MAX);
+    CHECK(t, n >= 0, "banyan_comm_agree returned %d (%s)", n, banyan_strerror(n));
+    for (int k = 0; k < n; k++)
+        mask |= 1u << dead[k];
+    check_alike(t, i, mask << 1 | 1);
+    return n;
+}
+
+static void shrink_alike(struct test *t, struct banyan_comm **comm, int i)
+{
+    struct banyan_comm *next;
+
+    CHECK_OK(t, banyan_comm_shrink(*comm, &next));
+    check_alike(t, i, (uint64_t)banyan_comm_count(next));
+    banyan_comm_destroy(*comm);
+    *comm = next;
+}
+
+/* By one who does not come. */
+static void grow_in_vain(struct test *t, struct banyan_comm *comm)
+{
+    int makes = banyan_comm_rank(comm) == 0, rc = 0;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *next;
+    struct banyan_id id;
+
+    cfg.init_timeout_s = 0.02;
+    cfg.op_timeout_s = 20;
+    if (makes)
+        rc = banyan_comm_grow_id(comm, &id);
+    CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD, "banyan_comm_grow_id returned %d", rc);
+    rc = banyan_comm_grow(comm, makes && rc == 0 ? &id : NULL, 1, &cfg, &next);
+    CHECK(t, rc == -BANYAN_ETIMEDOUT || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_EINVAL,
+          "banyan_comm_grow returned %d (%s)", rc, banyan_strerror(rc));
+}
+
+/* Two die, the second 0 to 100 ms behind the first, while all do nothing else than that. arg:
+ * agree, shrink or grow. */
+static int second_death(struct test *t)
+{
+    uint64_t s = t->seed, first = bny_rng_below(&s, 5000), gap = bny_rng_below(&s, 100000);
+    int a = (int)bny_rng_below(&s, (uint64_t)t->n), b = a, n = t->n, i = 0;
+    int32_t members[MP_RANKS_MAX] = { 0 };
+
+    while (b == a)
+        b = (int)bny_rng_below(&s, (uint64_t)t->n);
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == a || t->rank == b)
+        die_in(first + (t->rank == b ? gap : 0));
+    while (n > t->n - 2) {
+        int dead;
+
+        if (*t->arg == 'g')
+            grow_in_vain(t, t->comm);
+        dead = *t->arg == 's' ? 1 : agree_alike(t, t->comm, i++);
+        if (*t->arg == 'a')
+            n = t->n - dead;
+        else if (dead)
+            shrink_alike(t, &t->comm, i++);
+        if (*t->arg != 'a')
+            n = banyan_comm_count(t->comm);
+        usleep(*t->arg == 's' ? 1000 : 300);
+    }
+    CHECK(t, t->rank != a && t->rank != b, "a victim is a survivor");
+    if (*t->arg == 'a')
+        shrink_alike(t, &t->comm, i);
+    CHECK_OK(t, members_of(t, t->comm, members));
+    for (int r = 0, k = 0; r < t->n; r++)
+        if (r != a && r != b)
+            CHECK(t, members[k++] == r, "rank %d is missing", r);
+    exercise(t, t->comm, t->seed);
+    mp_shared_barrier(t->shared, t->n - 2); /* who ends without a farewell is dead */
+    return 0;
+}
+
+const struct mp_case cases_shrink[] = {
+    { "shrink_waves", shrink_waves, CASE_NO_THREADS },
+    { "shrink_whole", shrink_whole, 0 },
+    { "shrink_often", shrink_often, CASE_NO_THREADS },
+    { "shrink_crosswise", shrink_crosswise, CASE_NO_THREADS | CASE_FAILS },
+    { "shrink_crossed", shrink_crossed, CASE_OWN_INIT },
+    { "second_death", second_death, CASE_NO_THREADS | CASE_FAILS },
+    { NULL, NULL, 0 }
+};

@@ -17,6 +17,9 @@
 #include "collectives/world/world.h"
 #include "tests/support/cut.h"
 #include "transport/tcp/tcp.h"
+#ifdef BNY_HAVE_VERBS
+#include "transport/verbs/lane.h"
+#endif
 
 static const char *const names[TROUBLES] = { "kill",  "exit", "stop", "slow",
                                              "reset", "nofd", "nomem" };
@@ -78,6 +81,28 @@ static void sleep_a_while(uint32_t us)
         ;
 }
 
+static void reset_tcp(struct tcp_tp *tp, uint64_t *s)
+{
+    struct tcp_ep *e = tp->eps[bny_rng_below(s, (uint64_t)tp->tp.nranks)];
+    struct tcp_conn *c = e ? &e->out[bny_rng_below(s, TCP_LANES)] : NULL;
+
+    if (c && c->state == TCP_OPEN && c->fd >= 0)
+        cut(c->fd);
+}
+
+/* A queue pair in error: both ends find it broken. */
+static void reset_verbs(struct bny_tp *any, uint64_t *s)
+{
+#ifdef BNY_HAVE_VERBS
+    struct vb_tp *tp = (struct vb_tp *)any;
+    struct vb_ep *e = tp->eps[bny_rng_below(s, (uint64_t)any->nranks)];
+    struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+
+    if (e && e->state == VB_OPEN && e->conn && e->conn->has_qp)
+        tp->fn->ibv_modify_qp(e->conn->id->qp, &a, IBV_QP_STATE);
+#endif
+}
+
 /* One of its data connections, if it has any. */
 static void reset_one(struct fate *f, uint64_t *s)
 {
@@ -88,16 +113,12 @@ static void reset_one(struct fate *f, uint64_t *s)
     if (w) {
         bny_world_lock(w);
         for (int i = 0; i < w->ntps; i++) {
-            struct tcp_tp *tp = (struct tcp_tp *)w->tps[i];
-            struct tcp_ep *e;
-            struct tcp_conn *c;
+            const char *name = w->tps[i]->ops->name;
 
-            if (strcmp(tp->tp.ops->name, "tcp") != 0)
-                continue;
-            e = tp->eps[bny_rng_below(s, (uint64_t)tp->tp.nranks)];
-            c = e ? &e->out[bny_rng_below(s, TCP_LANES)] : NULL;
-            if (c && c->state == TCP_OPEN && c->fd >= 0)
-                cut(c->fd);
+            if (!strcmp(name, "tcp"))
+                reset_tcp((struct tcp_tp *)w->tps[i], s);
+            else if (!strcmp(name, "verbs"))
+                reset_verbs(w->tps[i], s);
         }
         bny_world_unlock(w);
     }

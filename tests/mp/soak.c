@@ -45,13 +45,10 @@ static void count(int bad, uint64_t begin, const char *what, const char *where,
     total.failed += (uint64_t)bad;
 }
 
-/* DPDK's interrupt thread panics without descriptors. A rank that has no memory for a
- * connection over verbs is said to be gone, which does not end it. */
+/* DPDK's interrupt thread panics without descriptors. */
 static const char *all_of(const char *transport)
 {
-    return !strcmp(transport, "dpdk")    ? "kill,exit,stop,slow,nomem"
-           : !strcmp(transport, "verbs") ? "kill,exit,stop,slow"
-                                         : "";
+    return !strcmp(transport, "dpdk") ? "kill,exit,stop,slow,nomem" : "";
 }
 
 /* A job that goes on (cases_trouble.c). All who came to the end have the same members. */

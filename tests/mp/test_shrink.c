@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* banyan_comm_shrink in jobs of up to 8 processes. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/mp/table.h"
 
@@ -52,6 +53,37 @@ static struct mp_row whole[] = {
     { "shrink_whole", "tcp", 3 }, { "shrink_whole", "tcp", 9 },
 };
 MP_TABLE(shrink, without_a_death_it_is_a_dup, whole)
+
+struct second {
+    char transport[8], what[8];
+};
+static struct second seconds[] = { { "shm", "agree" }, { "shm", "shrink" }, { "shm", "grow" },
+                                   { "tcp", "agree" }, { "tcp", "shrink" }, { "tcp", "grow" } };
+
+ParameterizedTestParameters(shrink, a_second_death_in_agree_shrink_and_grow)
+{
+    return cr_make_param_array(struct second, seconds, sizeof seconds / sizeof seconds[0]);
+}
+
+ParameterizedTest(struct second *p, shrink, a_second_death_in_agree_shrink_and_grow,
+                  .timeout = 400)
+{
+    const char *scale = getenv("BANYAN_TEST_SCALE");
+    int runs = (int)(6 * (scale ? atof(scale) : 1)) + 1;
+    uint64_t seed = mp_seed();
+
+    for (int run = 0; run < runs; run++) {
+        struct mp mp = { .n = 4 + run % 3,
+                         .case_name = "second_death",
+                         .transport = p->transport,
+                         .arg = p->what,
+                         .seed = seed + (uint64_t)run,
+                         .may_die = UINT32_MAX,
+                         .timeout_s = 60 };
+
+        MP_CHECK(mp_run(&mp));
+    }
+}
 
 /* More failures than a table of them once held. */
 static struct waves often[] = { { "shm", 3 }, { "tcp", 2 } };

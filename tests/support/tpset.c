@@ -128,8 +128,24 @@ void tpset_close(struct tpset *s)
     bny_loop_fabric_destroy(s->fabric);
 }
 
+static void tell_lack(struct tpset *s)
+{
+    if (s->lacked++)
+        return;
+    snprintf(s->lack_why, sizeof s->lack_why, "%s", banyan_last_error());
+    for (int r = 0; r < s->n; r++)
+        if (s->tp[r])
+            s->events[r][s->nevents[r]++] = (struct bny_event){ .kind = BNY_EV_DOWN,
+                                                                .ep = s->ep[r][r ? 0 : 1],
+                                                                .reason = s->lack_why };
+}
+
 static void take(struct tpset *s, int rank, const struct bny_event *ev, int n)
 {
+    if (s->lack_is_down && (n == -BANYAN_ENOMEM || n == -BANYAN_ESYSTEM)) {
+        tell_lack(s);
+        return;
+    }
     cr_assert_geq(n, 0, "%s: rank %d: poll: %s", s->ops->name, rank, banyan_last_error());
     for (int i = 0; i < n; i++) {
         if (s->sink && s->sink(s, rank, &ev[i]))

@@ -24,7 +24,11 @@ struct tpset {
     struct bny_loop_fabric *fabric;
     uint64_t steps;
     int paused[TPSET_RANKS]; /* a paused rank is not polled */
-    tpset_sink sink;         /* may be NULL */
+    int lack_is_down;        /* where a rank's poll fails for want of something here all get a
+                              * DOWN with its sentence, once, as the control plane tells it */
+    int lacked;
+    char lack_why[400];
+    tpset_sink sink; /* may be NULL */
     void *user;
     struct bny_event *events[TPSET_RANKS]; /* [TPSET_EVENTS] not taken yet, oldest first */
     int nevents[TPSET_RANKS];

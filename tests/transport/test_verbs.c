@@ -455,6 +455,7 @@ static void expect_no_connection(int *limit, int value, const char *part)
     int rc;
 
     tpset_open(&s, bny_transport_find("verbs"), 2, NULL);
+    s.lack_is_down = 1;
     *limit = value;
     rc = s.ops->eager(s.ep[0][1], &hdr, NULL);
     cr_assert(rc == BNY_AGAIN, "%d", rc);

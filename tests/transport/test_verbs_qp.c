@@ -4,6 +4,7 @@
  * every packet that does not fit all that both ends were told. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -525,19 +526,81 @@ Test(verbs_qp, adaptive_routing_by_network)
 
 /* ---- limits, and what the device tells ---- */
 
-static void never_meets(int rank, const char *a, const char *b, const char *c)
+/* Rank 0 sends until rank `who` fails, for want of what only it lacks. Nobody is said to be
+ * gone.
+ */
+static void lacks(struct tpset *s, int who, int code, const char *a, const char *b)
 {
+    uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
     struct bny_hdr hdr = tpset_hdr(0, 1, 0);
     struct bny_event ev;
+    int rc;
+
+    do {
+        cr_assert(!bny_deadline_passed(deadline), "rank %d does not fail", who);
+        cr_assert_eq(s->ops->eager(s->ep[0][1], &hdr, NULL), BNY_AGAIN);
+        cr_assert_eq(s->ops->poll(s->tp[!who], &ev, 1), 0);
+        rc = s->ops->poll(s->tp[who], &ev, 1);
+        cr_assert_leq(rc, 0, "an event, of kind %d", (int)ev.kind);
+    } while (rc == 0);
+    cr_assert_eq(rc, code);
+    cr_assert(strstr(banyan_last_error(), "no connections to other ranks: ") &&
+                  strstr(banyan_last_error(), a) && strstr(banyan_last_error(), b),
+              "\"%s\" lacks \"%s\" or \"%s\"", banyan_last_error(), a, b);
+}
+
+static void lacks_queue_pairs(int max_qp, int who, const char *a, const char *b)
+{
     struct tpset s;
 
+    fresh();
+    verbs_sim.max_qp = max_qp;
     tpset_open(&s, ops, 2, NULL);
-    s.ops->eager(s.ep[rank][!rank], &hdr, NULL);
-    ev = tpset_wait(&s, rank, BNY_EV_DOWN);
-    cr_assert(strstr(ev.reason, a) && strstr(ev.reason, b) && strstr(ev.reason, c),
-              "\"%s\" lacks one of \"%s\", \"%s\", \"%s\"", ev.reason, a, b, c);
+    lacks(&s, who, -BANYAN_ENOMEM, a, b);
+    verbs_sim.max_qp = 0;
     tpset_close(&s);
     cr_assert_eq(verbs_sim.open, 0, "%d objects leaked", verbs_sim.open);
+}
+
+/* What a rank lacks for a connection is its own failure, and not its peer's; what comes before
+ * that is noticed at all, or behind it, is there. */
+Test(verbs_qp, who_lacks_something_is_told)
+{
+    struct rlimit limit, none;
+    struct tpset s;
+    uint64_t until;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    int next;
+
+    lacks_queue_pairs(-1, 0, "creating a queue pair", "it has -1 for all processes");
+    lacks_queue_pairs(1, 1, "creating a queue pair", "rdma resource"); /* of both together */
+
+    fresh(); /* for a second only */
+    verbs_sim.max_qp = 1;
+    tpset_open(&s, ops, 2, NULL);
+    until = bny_deadline_in(1);
+    do {
+        cr_assert_eq(s.ops->eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);
+        tpset_step(&s);
+    } while (!bny_deadline_passed(until));
+    verbs_sim.max_qp = 0;
+    tpset_eager(&s, 0, 1, &hdr, NULL);
+    tpset_wait(&s, 1, BNY_EV_MSG);
+    tpset_close(&s);
+
+    fresh(); /* descriptors */
+    tpset_open(&s, ops, 2, NULL);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    next = open("/dev/null", O_RDONLY);
+    none = limit;
+    none.rlim_cur = (rlim_t)next;
+    setrlimit(RLIMIT_NOFILE, &none);
+    close(next);
+    while (dup(0) >= 0) /* what is free below it */
+        ;
+    lacks(&s, 0, -BANYAN_ESYSTEM, "Too many open files", "raise ulimit -n");
+    setrlimit(RLIMIT_NOFILE, &limit);
+    tpset_close(&s);
 }
 
 static char memory[1 << 20];
@@ -563,11 +626,6 @@ Test(verbs_qp, limits_are_told)
     verbs_sim.max_cqe = 834; /* as many as one needs: a queue for each */
     verbs_joined(&s, 4);
     verbs_left(&s);
-    fresh();
-    verbs_sim.max_qp = 1; /* of both ends together: the answerer has none */
-    never_meets(0, "has no memory", "", "");
-    verbs_sim.max_qp = -1;
-    never_meets(1, "creating a queue pair", "it has -1 for all processes", "rdma resource");
     fresh();
     verbs_sim.max_mr_size = 4u << 20;
     verbs_joined(&s, 2);

@@ -115,6 +115,11 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     rc = refusal(t, &r, len, rail);
     why = (uint8_t)rc;
     c = rc ? NULL : bny_verbs_conn_new(t, NULL, id, 0);
+    if (!c && rc == 0) {
+        bny_verbs_starves(t, ENOMEM, "no memory for one that a rank asks for");
+        why = VB_NO_MEMORY;
+        rc = why;
+    }
     if (!c) {
         t->fn->rdma_reject(id, rc > 0 ? &why : NULL, rc > 0);
         t->fn->rdma_destroy_id(id);
@@ -131,12 +136,18 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     c->another = is_another(t, &r);
     rc = bny_verbs_conn_prepare(c, peer_of(t, &r), c->another);
     if (rc != 0 || t->fn->rdma_accept(id, &p) != 0) {
-        why = rc == -BANYAN_ENOMEM ? VB_NO_MEMORY : VB_NOT_ABLE;
-        bny_warn("verbs: rank %d cannot be accepted: %s", r.from,
-                 rc ? banyan_last_error() : strerror(errno));
+        int err = rc == -BANYAN_ENOMEM ? ENOMEM : rc ? EIO : errno;
+        const char *what = rc ? banyan_last_error() : strerror(err);
+
+        why = bny_verbs_is_lack(err) ? VB_NO_MEMORY : VB_NOT_ABLE;
+        if (why != VB_NO_MEMORY || !t->lack.first_ns) /* it asks again and again */
+            bny_warn("verbs: rank %d cannot be accepted: %s", r.from, what);
+        if (why == VB_NO_MEMORY)
+            bny_verbs_starves(t, err, what);
         t->fn->rdma_reject(id, &why, 1);
         bny_verbs_conn_close(c);
         return;
     }
     c->established = 1;
+    t->lack.first_ns = 0;
 }

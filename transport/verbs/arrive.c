@@ -83,7 +83,8 @@ static struct vb_msg *new_msg(struct vb_peer *p, int is_long)
     struct vb_msg *m = take_msg(p->t);
 
     if (!m) {
-        bny_verbs_down(p->e, "cannot be heard: no memory for a message");
+        bny_verbs_lacks(p->t, ENOMEM, "no memory for a message");
+        bny_verbs_deaf(p->e);
         return NULL;
     }
     m->is_long = is_long;

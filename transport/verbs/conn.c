@@ -192,6 +192,13 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     e->down = 1;
 }
 
+void bny_verbs_deaf(struct vb_ep *e)
+{
+    bny_verbs_down(e, "is not heard any more, for want of memory here");
+    if (e->main->down == 1)
+        e->main->down = 2;
+}
+
 /* ---- resources ---- */
 
 struct vb_lane *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,

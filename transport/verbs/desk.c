@@ -667,6 +667,7 @@ static void turn_away(struct desk *d, int listener)
         close(c.fd);
     }
     d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    bny_verbs_starves(d->t, EMFILE, "too many open files to accept them");
     d->turned++;
     if ((d->turned & (d->turned - 1)) == 0)
         bny_warn("verbs: rank %d has no descriptor left for another connection, which each "
@@ -688,6 +689,7 @@ static void rings(struct call *listener)
     make_room(d);
     c = call_new(d);
     if (!c) {
+        bny_verbs_starves(d->t, ENOMEM, "no memory for one that a rank asks for");
         close(fd);
         return;
     }

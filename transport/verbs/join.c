@@ -123,6 +123,27 @@ static void ask_failed(struct vb_lane *c, const char *what)
                        bny_verbs_path_remedy(e, c->rail, remedy));
 }
 
+/* For want of something here. It may be there at the next attempt. */
+static void wait_for_want(struct vb_ep *e)
+{
+    if (e->state != VB_DRAINING)
+        e->state = VB_IDLE;
+    e->again_ns = bny_now_ns() + AGAIN_NS;
+}
+
+/* There is no attempt, for want of memory or of descriptors: err. */
+static void no_attempt(struct vb_ep *e, const struct vb_rail *rail, int err)
+{
+    struct vb_tp *t = (struct vb_tp *)e->ep.tp;
+
+    if (e->lane && !e->conn) {
+        bny_verbs_down(e, "is not reached: device %s: %s", rail->at, strerror(err));
+        return;
+    }
+    bny_verbs_lacks(t, err, "device %s: %s", rail->at, strerror(err));
+    wait_for_want(e);
+}
+
 void bny_verbs_ask(struct vb_ep *e)
 {
     struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -144,25 +165,36 @@ void bny_verbs_ask(struct vb_ep *e)
     c = bny_verbs_conn_new(t, e, NULL, 1);
     if (!c) {
         if (!bny_verbs_serves(e))
-            bny_verbs_down(e, "is not reached: no memory for a connection");
+            no_attempt(e, rail, ENOMEM);
         return;
     }
     c->rail = rail;
     if (t->fn->rdma_create_id(t->events, &c->id, c, RDMA_PS_TCP) != 0) {
+        int err = errno;
+
         c->id = NULL;
-        if (bny_verbs_serves(e))
+        if (bny_verbs_serves(e) || bny_verbs_is_lack(err))
             bny_verbs_conn_close(c);
+        if (bny_verbs_serves(e))
+            return;
+        if (bny_verbs_is_lack(err))
+            no_attempt(e, rail, err);
         else
             bny_verbs_down(e, "is not reached: device %s has no connection left: %s", rail->at,
-                           strerror(errno));
+                           strerror(err));
         return;
     }
     bny_verbs_path_options(t, c->id);
     step(e, VB_ADDR);
     if (t->fn->rdma_resolve_addr(c->id, bny_verbs_sockaddr(&mine, &from),
                                  bny_verbs_sockaddr(&e->main->blob.rail[rail->index].addr, &to),
-                                 RESOLVE_MS) != 0)
-        ask_failed(c, strerror(errno));
+                                 RESOLVE_MS) != 0) {
+        int err = errno;
+
+        if (bny_verbs_is_lack(err) && !bny_verbs_serves(e) && !e->lane)
+            bny_verbs_lacks(t, err, "device %s: %s", rail->at, strerror(err));
+        ask_failed(c, strerror(err));
+    }
 }
 
 static void resolved_addr(struct vb_lane *c)
@@ -191,26 +223,33 @@ static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int statu
 static void resolved_route(struct vb_lane *c)
 {
     struct rdma_conn_param p;
+    struct vb_ep *e = c->e;
+    int rc =
+        bny_verbs_conn_prepare(c, e->main->conn ? e->main->conn->peer : NULL, e->conn != NULL);
 
-    if (bny_verbs_conn_prepare(c, c->e->main->conn ? c->e->main->conn->peer : NULL,
-                               c->e->conn != NULL) != 0) {
-        if (bny_verbs_serves(c->e) || (c->e->conn && bny_verbs_rail_others(c->e, c->rail)))
+    if (rc) {
+        if (bny_verbs_serves(e) || (e->conn && bny_verbs_rail_others(e, c->rail))) {
             ask_failed(c, banyan_last_error());
-        else
-            bny_verbs_down(c->e, "is not reached: %s", banyan_last_error());
+        } else if ((rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM) && (!e->lane || e->conn)) {
+            bny_verbs_lacks(c->t, rc == -BANYAN_ENOMEM ? ENOMEM : EIO, "%s",
+                            banyan_last_error());
+            bny_verbs_conn_close(c);
+            wait_for_want(e);
+        } else
+            bny_verbs_down(e, "is not reached: %s", banyan_last_error());
         return;
     }
     memcpy(c->request.magic, "bnyV", 4);
     c->request.wire = BNY_WIRE_VERSION;
-    c->request.resumes = c->e->conn != NULL;
+    c->request.resumes = e->conn != NULL;
     c->request.notify = (uint8_t)c->notify;
     c->request.from = c->t->tp.rank;
-    c->request.to = c->e->ep.peer;
-    c->request.lane = (uint8_t)c->e->lane;
+    c->request.to = e->ep.peer;
+    c->request.lane = (uint8_t)e->lane;
     c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
     p = bny_verbs_param(c->t, &c->request, sizeof c->request);
-    step(c->e, VB_ASKING);
+    step(e, VB_ASKING);
     if (c->t->fn->rdma_connect(c->id, &p) != 0)
         ask_failed(c, strerror(errno));
 }
@@ -360,8 +399,11 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         busy_there(c);
     else if (why == VB_NOT_NOW)
         ask_failed(c, "it is not ready there");
-    else if (why == VB_NO_DESCRIPTOR)
+    else if (why == VB_NO_DESCRIPTOR) /* of this and the next it tells all, where it lasts */
         ask_failed(c, "it has no descriptor left: ulimit -n 65536 there");
+    else if (why == VB_NO_MEMORY)
+        ask_failed(c, "it has no memory that its device may lock for a connection: raise the "
+                      "limit of locked memory there (ulimit -l unlimited)");
     else if (why == VB_OTHER_VERSION)
         bny_verbs_down(e,
                        "runs another version of banyan, which connects otherwise (ours: wire "
@@ -372,12 +414,6 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         bny_verbs_down(e, "%s; it gave this connection up", e->broke);
     else if (e->conn && (why == 0 || why == VB_TURNED_AWAY))
         lane_is_refused(c);
-    else if (why == VB_NO_MEMORY)
-        bny_verbs_down(e,
-                       "has no memory that its device may lock for a connection with device "
-                       "%s: raise the limit of "
-                       "locked memory there (ulimit -l unlimited)",
-                       c->rail->at);
     else if (why == VB_NOT_ABLE)
         bny_verbs_down(e, "cannot take the connection of device %s; its log says why",
                        c->rail->at);

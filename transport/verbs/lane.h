@@ -100,6 +100,20 @@ void bny_verbs_conn_close(struct vb_lane *c);
 void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Ends the connection for want of memory to take what came over it: the peer is not at fault,
+ * and is not said to be gone. */
+void bny_verbs_deaf(struct vb_ep *e);
+
+/* lack.c */
+/* Does errno err say something of this process, and nothing of the peer? */
+int bny_verbs_is_lack(int err);
+/* This process lacks something that a connection needs, and fails by that. */
+void bny_verbs_lacks(struct vb_tp *t, int err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* It cannot answer a peer, who will ask again: it fails where that lasts. */
+void bny_verbs_starves(struct vb_tp *t, int err, const char *why);
+int bny_verbs_lack(const struct vb_tp *t); /* 0, or that failure: poll's */
+
 /* cq.c */
 /* Polls each completion queue once; puts what came before its lane. A rail whose queue fails is
  * down. */

@@ -30,9 +30,10 @@ void bny_verbs_further_arrived(struct vb_peer *p, const struct vb_further *f)
 {
     if (!p->further)
         p->further = calloc(VB_FURTHER, sizeof *p->further);
-    if (!p->further)
-        bny_verbs_down(p->e, "cannot be heard: no memory for its keys");
-    else if (f->region >= VB_FURTHER)
+    if (!p->further) {
+        bny_verbs_lacks(p->t, ENOMEM, "no memory for keys");
+        bny_verbs_deaf(p->e);
+    } else if (f->region >= VB_FURTHER)
         bny_verbs_down(p->e, "tells keys of region %u, of %u", f->region, VB_FURTHER);
     else
         p->further[f->region] = *f;

@@ -402,7 +402,7 @@ static int verbs_poll(struct bny_tp *tp, struct bny_event *ev, int n)
             got += poll_one(e, ev + got, n - got);
     }
     t->first = (t->first + 1) % tp->nranks; /* nobody is always last */
-    return got;
+    return got ? got : bny_verbs_lack(t);
 }
 
 static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)

@@ -395,6 +395,11 @@ struct vb_tp {
                                   more after the one before */
     uint64_t turned_away;      /* requests that were not from ranks of this job */
     uint64_t told_busy;        /* requests that were answered so */
+    struct {
+        int err; /* errno: what this process lacks for connections; 0: nothing */
+        char why[400];
+        uint64_t first_ns, last_ns; /* requests that could not be answered */
+    } lack;                         /* lack.c */
     uint64_t home_ns; /* when lanes that are not at home are tried there next; 0: none moved */
     uint64_t home_wait; /* ns between two such times */
     int came_home;      /* one did, since the last time */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Want of memory, descriptors or locked memory for a connection: what this process lacks says
+ * nothing of the peer, who is well. It is told as this rank's own failure, by the next poll. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "transport/verbs/lane.h"
+
+/* Whom we cannot answer asks again, and what we lack may come: it counts when it has lasted for
+ * so long, without a pause in which nobody asked. */
+#define LASTS_NS 2000000000u
+#define PAUSE_NS 1000000000u
+
+int bny_verbs_is_lack(int err)
+{
+    return err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
+}
+
+void bny_verbs_lacks(struct vb_tp *t, int err, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (t->lack.err)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(t->lack.why, sizeof t->lack.why, fmt, ap);
+    va_end(ap);
+    t->lack.err = err;
+}
+
+void bny_verbs_starves(struct vb_tp *t, int err, const char *why)
+{
+    uint64_t now = bny_now_ns();
+
+    if (!t->lack.first_ns || now - t->lack.last_ns > PAUSE_NS)
+        t->lack.first_ns = now;
+    t->lack.last_ns = now;
+    if (now - t->lack.first_ns > LASTS_NS)
+        bny_verbs_lacks(t, err, "%s", why);
+}
+
+int bny_verbs_lack(const struct vb_tp *t)
+{
+    int err = t->lack.err;
+
+    if (!err)
+        return 0;
+    return bny_fail(err == ENOMEM || err == ENOBUFS ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                    "no connections to other ranks: %s%s", t->lack.why,
+                    err == EMFILE || err == ENFILE ? "; raise ulimit -n" : "");
+}

@@ -444,11 +444,7 @@ static int start(struct bny_op *op)
 static int advance(struct bny_op *op)
 {
     struct bny_desk *d = desk_of(op);
-    struct bny_kept kept = { .raw = d->kept,
-                             .coded = d->kept,
-                             .raw_stride = d->stride,
-                             .coded_stride = d->stride,
-                             .len = d->kept_len };
+    struct bny_kept kept;
     int moved = 0;
 
     elect(d);
@@ -457,6 +453,11 @@ static int advance(struct bny_op *op)
         moved |= bny_outbox_flush(op, &d->out);
     if (d->member && !bny_desk_is_needed(d)) /* it may have waited for that */
         bny_op_stir(d->member);
+    kept = (struct bny_kept){ .raw = d->kept, /* there since our own slot was told, perhaps */
+                              .coded = d->kept,
+                              .raw_stride = d->stride,
+                              .coded_stride = d->stride,
+                              .len = d->kept_len };
     for (int i = 0; i < d->nlate; i++)
         moved |= bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, &kept, d->have, d->set);
     if (!is_over(d) || bny_comm_has_failed(op->comm))

@@ -34,15 +34,31 @@ static void message(struct bny_world *w, struct bny_msg *msg)
     bny_comm_message(c, bny_rank_of(&c->ranks, msg->ep->peer), msg);
 }
 
+/* Does anything in flight here wait for the rank? */
+static int is_missed(const struct bny_world *w, int peer)
+{
+    for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        int r = bny_rank_of(&c->ranks, peer);
+
+        for (const struct bny_op *op = r < 0 ? NULL : c->active_first; op; op = op->next)
+            if (bny_op_waits_on(op, r))
+                return 1;
+    }
+    return 0;
+}
+
 /* On this host a process that is gone without a farewell died. Over a network a connection can
  * also break because its peer, having heard of a failure, left with our bytes unread: then the
- * failure counts, and a true death is told by the control plane. */
+ * failure counts, and a true death is told by the control plane. That one may say, too, that
+ * the peer left in order: it could not wait for ever until this connection had its farewell. */
 static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
 
     if (!sure)
         bny_control_hear(w->control); /* what it left for may be waiting there */
+    if (!sure && bny_control_left(w->control, ep->peer) && !is_missed(w, ep->peer))
+        return;
     bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
                "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank,
                ep->ops->name, reason ? reason : "connection lost");

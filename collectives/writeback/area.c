@@ -171,21 +171,56 @@ static int is_free(struct bny_writeback *w, uint32_t seq)
     return 1;
 }
 
+#define LONG_AGO (1u << 30) /* numbers go round */
+
+/* Have all ranks read what operation number u->seq left in a slice? */
+static int is_read(struct bny_writeback *w, const struct bny_area_use *u, uint32_t seq)
+{
+    for (int r = 0; r < w->shape.n; r++) {
+        struct bny_area_peer *p = &w->peers[r];
+
+        if (p->cells == w->own || (int32_t)(p->passes_done - u->seq) > 0)
+            continue;
+        p->passes_done = atomic_load_explicit(&p->cells->passes_done, memory_order_acquire);
+        if (seq - u->seq < LONG_AGO ? (int32_t)(p->passes_done - u->seq) <= 0
+                                    : seq - p->passes_done >= LONG_AGO)
+            return 0;
+    }
+    return 1;
+}
+
+/* The lowest, which is in caches. -1: none is free. */
+static int free_slice(struct bny_writeback *w, uint32_t seq)
+{
+    for (int i = 0; i < BNY_PASS_SLICES; i++) {
+        struct bny_area_use *u = &w->slice_use[i];
+
+        if (w->slices & 1u << i || (u->used && !is_read(w, u, seq)))
+            continue;
+        u->used = 0;
+        return i;
+    }
+    return -1;
+}
+
 /* In order of start, which is the same on all ranks: whoever started first has a place on all,
  * so the oldest can always go on. */
 int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
                    uint32_t *slice)
 {
     uint32_t nth = seq % BNY_PASS_ENTRIES;
-    uint32_t free_slices = ~w->slices & ((1u << BNY_PASS_SLICES) - 1);
+    int free;
 
-    if (w->queue.next != link || (w->entries & 1u << nth) || !free_slices)
+    if (w->queue.next != link || (w->entries & 1u << nth))
         return 0;
     if (!w->entries && w->passes_next != seq) /* others had no place */
         tell_done(w, seq);
     if (!is_free(w, seq))
         return 0;
-    *slice = (uint32_t)__builtin_ctz(free_slices); /* the lowest: it is in caches */
+    free = free_slice(w, seq);
+    if (free < 0)
+        return 0;
+    *slice = (uint32_t)free;
     w->entries |= 1u << nth;
     w->slices |= 1u << *slice;
     w->entry_use[nth] = (struct bny_area_use){ seq, 1 };
@@ -194,10 +229,12 @@ int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
     return 1;
 }
 
-void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice)
+void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int is_read_on)
 {
     uint32_t done = w->passes_next;
 
+    if (is_read_on)
+        w->slice_use[slice] = (struct bny_area_use){ seq, 1 };
     w->entries &= ~(1u << seq % BNY_PASS_ENTRIES);
     w->slices &= ~(1u << slice);
     for (uint32_t left = w->entries; left; left &= left - 1) {

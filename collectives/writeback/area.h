@@ -27,7 +27,7 @@ struct bny_writeback { /* of a communicator */
     struct bny_area_use {
         uint32_t seq; /* for which operation it was used last; */
         int used;     /* 0: for none */
-    } entry_use[BNY_PASS_ENTRIES];
+    } entry_use[BNY_PASS_ENTRIES], slice_use[BNY_PASS_SLICES]; /* slices: that others read on */
     uint32_t passes_next; /* the number after the latest one's that has a place */
     /* Short operations (lines.c), which have cells instead */
     struct bny_link lines; /* under way, in order */
@@ -62,6 +62,7 @@ void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg);
  * and *slice; 0: none is free. */
 int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
                    uint32_t *slice);
-void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice);
+/* is_read_on: others may read the slice until they tell that they are done. */
+void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int is_read_on);
 
 #endif

@@ -2,7 +2,7 @@
 /* Blocks as passes (pass.h): broadcast, gather, scatter, allgather. Whoever gives a block
  * copies a chunk of it into a slot of its own, once for all ranks that need the same one, and
  * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
- * told that they did; the latest of these tells the giver that it may go.
+ * told that they did. What lies in slots is left there for those who come later.
  *
  * Who lends its input puts nothing into slots: others take it from there. In a broadcast each
  * rank that lends its output as well takes only the chunks before p->taken_to; the root stores
@@ -352,7 +352,7 @@ int bny_blocks_go(struct bny_pass *p)
     }
     if (bny_pass_is_done(p) ||
         (bny_blocks_gives(p, p->rank) &&
-         (p->nin < p->nchunks || !all_have_taken(p, p->nchunks - 1))) ||
+         (p->nin < p->nchunks || (p->lends && !all_have_taken(p, p->nchunks - 1)))) ||
         (takes(p, p->rank) && p->nadded < p->nchunks))
         return moved;
     p->stage = p->nchunks;
@@ -362,7 +362,9 @@ int bny_blocks_go(struct bny_pass *p)
 int bny_blocks_lacks(const struct bny_pass *p, int r)
 {
     const struct bny_pass_peer *peer = &p->peers[r];
-    uint32_t before = p->nin < p->nchunks ? p->nslots - 1 : 0; /* that may be untaken */
+    uint32_t before = p->nin < p->nchunks ? p->nslots - 1 : /* chunks that may be untaken */
+                          p->lends ? 0
+                                   : p->nchunks;
 
     if (takes(p, p->rank) && bny_blocks_gives(p, r) && p->nadded < p->nchunks &&
         (peer->filled <= p->nadded ||

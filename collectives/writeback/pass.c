@@ -132,6 +132,7 @@ static void tell_sig(struct bny_pass *p)
     e->sig = p->sig;
     e->slice = p->slice;
     e->lends = (uint32_t)p->lends;
+    e->history = p->history;
 }
 
 /* So many chunks are in; the first time with what they belong to. */
@@ -285,7 +286,8 @@ static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny
     if (peer->differs)
         return 0;
     memcpy(&peer->theirs, &e->sig, sizeof peer->theirs);
-    if (memcmp(&peer->theirs, &p->sig, sizeof p->sig) != 0 || slice >= BNY_PASS_SLICES) {
+    if (memcmp(&peer->theirs, &p->sig, sizeof p->sig) != 0 || slice >= BNY_PASS_SLICES ||
+        *(const volatile uint32_t *)&e->history != p->history) {
         peer->differs = 1;
         return 0;
     }
@@ -476,6 +478,11 @@ int bny_pass_go(struct bny_pass *p)
         }
     }
     return moved;
+}
+
+int bny_pass_is_read_on(const struct bny_pass *p)
+{
+    return p->kind == BNY_PASS_BLOCKS && !p->lends && bny_blocks_gives(p, p->rank);
 }
 
 int bny_pass_lacks(const struct bny_pass *p, int r)

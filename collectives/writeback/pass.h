@@ -30,8 +30,8 @@
  *
  * Blocks (blocks.c) are copied in once and out by whoever needs them: broadcast, gather,
  * scatter, and allgather between more than two ranks. No rank waits but for what it needs: who
- * gives, for those who take it; so a rank may be operations ahead of others. Its counts are
- * there until all are done with them (area.c). */
+ * gives, for room in its slots, or until what it lends is taken; so a rank may be operations
+ * ahead of others. Its counts and slots are there until all are done with them (area.c). */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
@@ -53,7 +53,8 @@ struct bny_pass_entry {
     struct bny_sig sig;                    /* written before the first, as is: */
     uint32_t slice;                        /* which it has taken for this operation */
     uint32_t lends;       /* 1: its vector; how others find it is their affair */
-    _Atomic uint64_t met; /* number << 32 | 1: the three above are written, before any count */
+    uint32_t history;     /* a hash of its operations before this one */
+    _Atomic uint64_t met; /* number << 32 | 1: the four above are written, before any count */
     _Alignas(128) _Atomic uint64_t added; /* chunks of its own part that are added */
 };
 
@@ -122,6 +123,7 @@ struct bny_pass {
     void (*give_back)(void *ctx, int r);
     void *ctx;
     struct bny_sig sig;
+    uint32_t history;
     int told;        /* something was written for peers since this was last cleared */
     uint64_t copied; /* bytes, in and out; goes round */
     uint64_t handed; /* bytes for others */
@@ -142,6 +144,8 @@ static inline int bny_pass_is_done(const struct bny_pass *p)
 {
     return p->stage == p->nchunks + 2 * p->lag;
 }
+/* May others still read our slots when it is done? */
+int bny_pass_is_read_on(const struct bny_pass *p);
 /* Is it rank r that it waits for? */
 int bny_pass_lacks(const struct bny_pass *p, int r);
 

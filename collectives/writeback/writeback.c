@@ -228,6 +228,7 @@ static int start(struct bny_op *op)
     struct wb *s = wb_of(op);
     struct bny_writeback *w = bny_area_get(op->comm);
     struct bny_pass *p = &s->pass;
+    struct bny_cell_key next;
 
     if (!w)
         return -BANYAN_ENOMEM;
@@ -246,6 +247,10 @@ static int start(struct bny_op *op)
     p->esz = op->esz;
     p->seq = bny_op_seq(op);
     p->sig = op->sig;
+    p->history = w->history;
+    next = bny_cell_key(p->seq, &p->sig, w->history);
+    next.what += p->sig.count; /* of which a cell has but a part */
+    w->history = bny_cell_history(&next);
     bny_pass_cut(p, op->plan.chunk_bytes);
     s->has_areas = s->has_place = s->failed = 0;
     s->counted = 0;
@@ -304,6 +309,17 @@ static void tell(struct bny_op *op)
             tp->ops->area_wake(op->comm->peers[r].ep);
 }
 
+/* In one where neither needed anything of the other, or it would have been seen then. */
+static void differed_before(struct bny_op *op, int r)
+{
+    int me = op->comm->rank;
+
+    bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+               op->comm->peers[r].world_rank,
+               "rank %d and rank %d called different operations before operation %u",
+               me < r ? me : r, me < r ? r : me, bny_op_seq(op));
+}
+
 /* A peer whose entry says that it runs something else, once. */
 static void compare(struct bny_op *op)
 {
@@ -316,20 +332,36 @@ static void compare(struct bny_op *op)
                                             .kind = BNY_MSG_DATA,
                                             .sig = s->peers[r].theirs } };
             s->failed = 1;
-            bny_mismatch_report(op, r, &msg);
+            if (memcmp(&msg.hdr.sig, &op->sig, sizeof op->sig) != 0)
+                bny_mismatch_report(op, r, &msg);
+            else
+                differed_before(op, r);
         }
+}
+
+static void give_place_back(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+
+    if (s->has_place)
+        bny_area_release(op->comm->writeback, bny_op_seq(op), s->pass.slice,
+                         bny_pass_is_read_on(&s->pass));
+    s->has_place = 0;
 }
 
 static int advance(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    int moved = 0;
+    int moved = 0, is_done;
 
     if (s->has_place || (!s->failed && settle(op)))
         moved = bny_pass_go(&s->pass);
+    is_done = s->has_place && bny_pass_is_done(&s->pass);
+    if (is_done)
+        give_place_back(op); /* before others wake, who may wait for that */
     if (s->pass.told)
         tell(op);
-    if (s->has_place && bny_pass_is_done(&s->pass)) {
+    if (is_done) {
         bny_op_complete(op, 0);
         return 1;
     }
@@ -344,9 +376,7 @@ static void drop(struct bny_op *op, int result)
     struct wb *s = wb_of(op);
 
     bny_link_out(&s->link);
-    if (s->has_place)
-        bny_area_release(op->comm->writeback, bny_op_seq(op), s->pass.slice);
-    s->has_place = 0;
+    give_place_back(op);
 }
 
 static int close(struct bny_op *op)

@@ -369,7 +369,9 @@ Test(writeback, another_operation_of_the_same_number_is_seen)
         }
         of_0 = &j.rank[0].peers[0][1];
         of_1 = &j.rank[1].peers[0][0];
-        cr_assert(!j.rank[0].done[0] && !j.rank[1].done[0]);
+        /* who only gives, into slots, need not look at the other */
+        cr_assert((!j.rank[0].done[0] || bny_pass_is_read_on(&j.rank[0].pass[0])) &&
+                  (!j.rank[1].done[0] || bny_pass_is_read_on(&j.rank[1].pass[0])));
         cr_assert(of_0->differs || of_1->differs, "round %d", (int)round);
         cr_assert(!of_0->differs ||
                   (of_0->theirs.op == 77 && bny_pass_lacks(&j.rank[0].pass[0], 1)));

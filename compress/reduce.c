@@ -27,6 +27,16 @@ bny_reduce2_fn bny_reduce2_get(enum banyan_dtype dtype, enum banyan_op_kind op,
     return bny_kernels_for(cpu_flags)->sum2[dtype];
 }
 
+bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_kind op,
+                                       int arrays, unsigned cpu_flags)
+{
+    const struct bny_kernels *k = bny_kernels_for(cpu_flags);
+
+    if (!is_builtin(dtype, op) || (op != BANYAN_SUM && op != BANYAN_AVG))
+        return NULL;
+    return arrays == 4 ? k->sum4[dtype] : arrays == 8 ? k->sum8[dtype] : NULL;
+}
+
 /* Division has no vector instruction: plain loops. wide is the type of the division, no
  * narrower than an int, so that a divisor above the element's range (i8 on 200 ranks) is
  * right. */

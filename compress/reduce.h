@@ -24,6 +24,12 @@ typedef void (*bny_reduce2_fn)(void *dst, void *copy, const void *a, const void 
 bny_reduce2_fn bny_reduce2_get(enum banyan_dtype dtype, enum banyan_op_kind op,
                                unsigned cpu_flags);
 
+/* dst[i] = in[0][i] + in[1][i] + ..., from the first on: the bits of one addition after the
+ * other. Of 4 or 8 arrays; dst may be one of them. For SUM of f32 and f64; else NULL. */
+typedef void (*bny_reduce_many_fn)(void *dst, const void *const in[], size_t n);
+bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_kind op,
+                                       int arrays, unsigned cpu_flags);
+
 /* dst[i] = src[i] / divisor (floats: multiplied in f32/f64 by 1/divisor, rounded once;
  * integers: truncated division). For AVG. dst may be src. */
 void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, int divisor);

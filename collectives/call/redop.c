@@ -18,6 +18,8 @@ static struct bny_redop *table[MAX_HANDLES];
 static pthread_once_t kernels_once = PTHREAD_ONCE_INIT;
 static bny_reduce_fn kernels[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
 static bny_reduce2_fn kernels2[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+static bny_reduce_many_fn kernels4[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+static bny_reduce_many_fn kernels8[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
 
 static const char *const op_names[BANYAN_OP_BUILTIN_COUNT] = { "sum",  "avg",  "min", "max",
                                                                "prod", "band", "bor", "bxor" };
@@ -59,6 +61,10 @@ static void fill_kernels(void)
             kernels[d][k] = bny_reduce_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
             kernels2[d][k] =
                 bny_reduce2_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
+            kernels4[d][k] =
+                bny_reduce_many_get((enum banyan_dtype)d, (enum banyan_op_kind)k, 4, flags);
+            kernels8[d][k] =
+                bny_reduce_many_get((enum banyan_dtype)d, (enum banyan_op_kind)k, 8, flags);
         }
 }
 
@@ -207,4 +213,28 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
         run_user(op, dtype, dst, a, b, n * dtypes[dtype].bytes);
     else
         kernels[dtype][op->kind](dst, a, b, n);
+}
+
+/* As many at once as there is a kernel for: what is between two additions is neither stored nor
+ * read again, and the processor reads several arrays ahead. */
+void bny_redop_all(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, void *work,
+                   const void *const in[], int k, size_t n)
+{
+    bny_reduce_many_fn sum4 = op->user ? NULL : kernels4[dtype][op->kind];
+    bny_reduce_many_fn sum8 = op->user ? NULL : kernels8[dtype][op->kind];
+    const void *some[8] = { in[0] };
+
+    for (int from = 1; from < k;) {
+        int left = k - from, add = sum8 && left >= 7 ? 7 : sum4 && left >= 3 ? 3 : 1;
+        void *to = add == left ? dst : work;
+
+        for (int i = 0; i < add; i++)
+            some[1 + i] = in[from + i];
+        if (add == 1)
+            bny_redop_run(op, dtype, to, some[0], some[1], n);
+        else
+            (add == 7 ? sum8 : sum4)(to, some, n);
+        some[0] = work;
+        from += add;
+    }
 }

@@ -29,6 +29,11 @@ bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dty
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
                    const void *a, const void *b, size_t n);
 
+/* dst = in[0] (op) in[1] (op) ... of k >= 2 operands, in this order and from the first on, n
+ * elements. dst may be one of them; work: n elements that are nobody else's. */
+void bny_redop_all(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, void *work,
+                   const void *const in[], int k, size_t n);
+
 /* This thread runs a user's function, and holds the lock of a world: a call that needs a lock
  * would wait for itself. */
 extern _Thread_local int bny_in_user_op;

@@ -30,6 +30,14 @@ static inline void bny_local_reduce(const struct bny_redop *op, enum banyan_dtyp
     bny_redop_run(op, dtype, dst, a, b, n);
 }
 
+/* dst = in[0] (op) in[1] (op) ... of k >= 2 (bny_redop_all). */
+static inline void bny_local_reduce_all(const struct bny_redop *op, enum banyan_dtype dtype,
+                                        void *dst, void *work, const void *const in[], int k,
+                                        size_t n)
+{
+    bny_redop_all(op, dtype, dst, work, in, k, n);
+}
+
 /* A sum's last step: divided by the number of ranks (averages) or copied. */
 static inline void bny_local_finish(int averages, enum banyan_dtype dtype, void *dst,
                                     const void *src, size_t n, int nranks)

@@ -24,7 +24,8 @@ enum bny_path {
 #define BNY_BOARD_BYTES (32u << 10)
 
 /* Of a write-back allreduce: longest element that must stay whole. */
-#define BNY_WRITEBACK_ELEM_MAX 4096u
+#define BNY_WRITEBACK_ELEM_MAX  4096u
+#define BNY_WRITEBACK_RANKS_MAX 64
 
 /* Of a short operation in lines: the most that a rank shows. */
 #define BNY_LINES_BYTES 4096u

@@ -39,8 +39,8 @@ static int oneshot_possible(const struct bny_scope *s, const struct bny_call *ca
 static int writeback_possible(const struct bny_scope *s, const struct bny_call *call)
 {
     return bny_call_row(call)->writeback && !call->vector && s->shares_memory && s->n > 1 &&
-           s->n <= 64 && !call->codec && !call->has_set && !call->first && !call->is_stage &&
-           !(call->collective == BNY_REDUCE && bny_call_is_ordered(call)) &&
+           s->n <= BNY_WRITEBACK_RANKS_MAX && !call->codec && !call->has_set && !call->first &&
+           !call->is_stage && !(call->collective == BNY_REDUCE && bny_call_is_ordered(call)) &&
            bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) <=
                BNY_WRITEBACK_ELEM_MAX;
 }

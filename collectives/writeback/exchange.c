@@ -186,18 +186,14 @@ static void swap_blocks(struct bny_pass *p, uint32_t c, const struct piece *k)
 static void sum(struct bny_pass *p, char *out, size_t len, int second)
 {
     size_t tile = p->n == 2 ? len : p->tile_elems;
+    const void *in[BNY_PASS_RANKS_MAX];
 
     for (size_t from = 0; from < len; from += tile) {
         size_t n = len - from < tile ? len - from : tile, off = from * p->esz;
-        const char *acc = (second ? p->peers[0].src2 : p->peers[0].src) + off;
 
-        for (int r = 1; r < p->n; r++) {
-            const char *add = (second ? p->peers[r].src2 : p->peers[r].src) + off;
-            char *to = r == p->n - 1 ? out + off : p->tile;
-
-            bny_local_reduce(&p->redop, p->dtype, to, acc, add, n);
-            acc = to;
-        }
+        for (int r = 0; r < p->n; r++)
+            in[r] = (second ? p->peers[r].src2 : p->peers[r].src) + off;
+        bny_local_reduce_all(&p->redop, p->dtype, out + off, p->tile, in, p->n, n);
         if (p->averages)
             bny_divide(out + off, out + off, n, p->dtype, p->n);
     }

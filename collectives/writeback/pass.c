@@ -189,23 +189,19 @@ static void add_tile(struct bny_pass *p, size_t from, size_t len, bny_reduce2_fn
     const struct bny_pass_peer *peers = p->peers;
     size_t off = from * p->esz;
     char *out = peers[p->rank].dst + off;
-    const char *acc = peers[0].src + off, *end = peers[p->n - 1].src + off;
-    int first = p->rank == 0 ? 1 : 0, done = -1;
+    const void *in[BNY_PASS_RANKS_MAX];
 
-    for (int r = 1; r < p->n - 1; r++) {
-        bny_local_reduce(&p->redop, p->dtype, p->tile, acc, peers[r].src + off, len);
-        acc = p->tile;
-    }
-    if (twice && !p->averages) {
-        twice(out, peers[first].dst + off, acc, end, len);
-        done = first;
-    } else {
-        bny_local_reduce(&p->redop, p->dtype, out, acc, end, len);
-        if (p->averages)
-            bny_divide(out, out, len, p->dtype, p->n);
+    if (p->n == 2 && twice && !p->averages) {
+        twice(out, peers[!p->rank].dst + off, peers[0].src + off, peers[1].src + off, len);
+        return;
     }
     for (int r = 0; r < p->n; r++)
-        if (r != p->rank && r != done)
+        in[r] = peers[r].src + off;
+    bny_local_reduce_all(&p->redop, p->dtype, out, p->tile, in, p->n, len);
+    if (p->averages)
+        bny_divide(out, out, len, p->dtype, p->n);
+    for (int r = 0; r < p->n; r++)
+        if (r != p->rank)
             bny_local_place(peers[r].dst + off, out, len * p->esz);
 }
 

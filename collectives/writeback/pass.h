@@ -42,9 +42,10 @@
 #include "collectives/call/redop.h"
 #include "transport/wire.h"
 
-#define BNY_PASS_ENTRIES 16 /* operations that may be under way, by their number */
-#define BNY_PASS_SLICES  4  /* of these, so many have slots */
-#define BNY_PASS_TILE    4096u
+#define BNY_PASS_ENTRIES   16 /* operations that may be under way, by their number */
+#define BNY_PASS_SLICES    4  /* of these, so many have slots */
+#define BNY_PASS_TILE      4096u
+#define BNY_PASS_RANKS_MAX 64
 
 /* What a rank tells of an operation. A count is the operation's number << 32 | chunks: what is
  * left of an older operation is no count of this one. */

@@ -90,23 +90,19 @@ static void add_tile(struct bny_pass *p, size_t from, size_t len)
 {
     const struct bny_pass_peer *root = &p->peers[p->root];
     size_t off = from * p->esz;
-    int left = p->n - 2 + (root->src != NULL); /* additions */
-    const char *acc = NULL;
+    const void *in[BNY_PASS_RANKS_MAX];
     char *out = root->dst + off;
+    int k;
 
-    for (int i = 0; i < p->n; i++) {
-        int r = i < p->n - 1 ? owner_of(p, i) : p->root;
-        const char *src = p->peers[r].src;
-
-        if (!src)
-            continue;
-        src += off;
-        if (acc)
-            bny_local_reduce(&p->redop, p->dtype, --left ? p->tile : out, acc, src, len);
-        acc = acc ? p->tile : src;
-    }
-    if (p->n == 2 && !root->src)
-        bny_local_place(out, acc, len * p->esz);
+    in[0] = p->peers[owner_of(p, 0)].src + off;
+    for (k = 1; k < p->n - 1; k++)
+        in[k] = p->peers[owner_of(p, k)].src + off;
+    if (root->src)
+        in[k++] = root->src + off;
+    if (k > 1)
+        bny_local_reduce_all(&p->redop, p->dtype, out, p->tile, in, k, len);
+    else
+        bny_local_place(out, in[0], len * p->esz);
     if (root->src && p->averages)
         bny_divide(out, out, len, p->dtype, p->n);
 }

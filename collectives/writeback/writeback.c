@@ -16,6 +16,7 @@
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
 
+_Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
 _Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
 
 struct wb { /* the path's state of an operation */

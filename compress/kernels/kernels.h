@@ -27,6 +27,7 @@ struct bny_kernels {
     char name[8];
     bny_reduce_fn reduce[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT]; /* NULL: not defined */
     bny_reduce2_fn sum2[BANYAN_DTYPE_COUNT];                           /* NULL: not offered */
+    bny_reduce_many_fn sum4[BANYAN_DTYPE_COUNT], sum8[BANYAN_DTYPE_COUNT]; /* NULL: the same */
     /* Floats; f32, f16 and bf16 are multiplied by (float)scalar in f32. dst may be src. */
     void (*scale[BANYAN_DTYPE_COUNT])(void *dst, const void *src, size_t n, double scalar);
     struct bny_half_kernels f16, bf16;

@@ -172,6 +172,32 @@ LOOP2(plain2_f32, f32, sum_one_f32(x, y))
 LOOP2(plain2_f64, f64, sum_one_f64(x, y))
 #undef LOOP2
 
+/* Several arrays in one pass, from the first on. A NaN stays one whatever is added to it, so
+ * that the last addition alone makes it the canonical one. */
+#define LOOPS(name, elem, last)                                                                \
+    static void name##4(void *dst, const void *const in[], size_t n)                           \
+    {                                                                                          \
+        elem##_at *d = dst;                                                                    \
+        const elem##_at *a = in[0], *b = in[1], *e = in[2], *f = in[3];                        \
+                                                                                               \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < n; i++)                                                         \
+            d[i] = last(a[i] + b[i] + e[i], f[i]);                                             \
+    }                                                                                          \
+    static void name##8(void *dst, const void *const in[], size_t n)                           \
+    {                                                                                          \
+        elem##_at *d = dst;                                                                    \
+        const elem##_at *a = in[0], *b = in[1], *e = in[2], *f = in[3], *g = in[4],            \
+                        *h = in[5], *k = in[6], *l = in[7];                                    \
+                                                                                               \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < n; i++)                                                         \
+            d[i] = last(a[i] + b[i] + e[i] + f[i] + g[i] + h[i] + k[i], l[i]);                 \
+    }
+LOOPS(sums_f32_, f32, sum_one_f32)
+LOOPS(sums_f64_, f64, sum_one_f64)
+#undef LOOPS
+
 static void scale_f32(void *dst, const void *src, size_t n, double scalar)
 {
     f32_at *d = dst;
@@ -397,6 +423,8 @@ const struct bny_kernels KERNELS = {
         [BANYAN_F16] = sum2_f16,
         [BANYAN_BF16] = sum2_bf16,
     },
+    .sum4 = { [BANYAN_F32] = sums_f32_4, [BANYAN_F64] = sums_f64_4 },
+    .sum8 = { [BANYAN_F32] = sums_f32_8, [BANYAN_F64] = sums_f64_8 },
     .scale = {
         [BANYAN_F32] = scale_f32,
         [BANYAN_F64] = scale_f64,

@@ -152,6 +152,67 @@ ParameterizedTest(struct level *level, reduce, sum2_is_sum_and_copy)
     }
 }
 
+/* Sums of several arrays must have the bits of one addition after the other, in place, too. */
+static void compare_many(const struct level *level, int t, int arrays, size_t n, size_t offset,
+                         uint64_t *rng)
+{
+    unsigned char mem[8][ARRAY], want[ARRAY], got[ARRAY];
+    const void *in[8];
+    bny_reduce_fn sum = bny_reduce_get((enum banyan_dtype)t, BANYAN_SUM, 0);
+    int into = (int)(n % 9);
+
+    fill(mem[0], sizeof mem, rng);
+    for (int i = 0; i < arrays; i++)
+        in[i] = mem[i] + GUARD + (i % 2 ? offset : 0);
+    memcpy(want, into < arrays ? mem[into] : mem[0], ARRAY);
+    memcpy(got, want, ARRAY);
+    if (into < arrays)
+        in[into] = got + GUARD + (into % 2 ? offset : 0);
+    {
+        unsigned char *to = want + GUARD + (into < arrays && into % 2 ? offset : 0);
+        unsigned char acc[ARRAY];
+
+        memcpy(acc, in[0], n * elem_bytes[t]);
+        for (int i = 1; i < arrays; i++)
+            sum(acc, acc, in[i], n);
+        memcpy(to, acc, n * elem_bytes[t]);
+        bny_reduce_many_get((enum banyan_dtype)t, BANYAN_SUM, arrays,
+                            level->flags)(got + (to - want), in, n);
+    }
+    if (memcmp(want, got, ARRAY))
+        cr_assert_fail("%s sum of %d: type %d n %zu offset %zu into %d seed %#x", level->name,
+                       arrays, t, n, offset, into, SEED);
+}
+
+ParameterizedTestParameters(reduce, sums_of_several_arrays_are_sums_of_two)
+{
+    static struct level levels[] = { { "scalar", 0 },
+                                     { "avx2", BNY_CPU_AVX2 },
+                                     { "avx512", BNY_CPU_AVX2 | BNY_CPU_AVX512 } };
+
+    return cr_make_param_array(struct level, levels, 3);
+}
+
+ParameterizedTest(struct level *level, reduce, sums_of_several_arrays_are_sums_of_two)
+{
+    uint64_t rng = SEED;
+
+    if ((bny_cpu_flags() & level->flags) != level->flags)
+        cr_skip_test("this machine lacks the instruction set");
+    for (int t = 0; t < BANYAN_DTYPE_COUNT; t++)
+        for (int arrays = 4; arrays <= 8; arrays += 4) {
+            int has = t == BANYAN_F32 || t == BANYAN_F64;
+
+            cr_expect_eq(bny_reduce_many_get((enum banyan_dtype)t, BANYAN_SUM, arrays,
+                                             level->flags) != NULL,
+                         has, "type %d", t);
+            for (size_t n = 0; n <= N_MAX && has; n++)
+                compare_many(level, t, arrays, n, n % 5, &rng);
+        }
+    cr_expect(bny_reduce_many_get(BANYAN_F32, BANYAN_MAX, 8, level->flags) == NULL);
+    cr_expect(bny_reduce_many_get(BANYAN_F32, BANYAN_SUM, 3, level->flags) == NULL);
+}
+
 Test(reduce, table_has_exactly_the_defined_functions)
 {
     for (int t = 0; t < BANYAN_DTYPE_COUNT; t++) {

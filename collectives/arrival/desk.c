@@ -458,7 +458,8 @@ static int advance(struct bny_op *op)
                               .raw_stride = d->stride,
                               .coded_stride = d->stride,
                               .len = d->kept_len };
-    for (int i = 0; i < d->nlate; i++)
+    /* Not before our own call has ended: those who came in time have the port to themselves. */
+    for (int i = 0; !d->member && i < d->nlate; i++)
         moved |= bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, &kept, d->have, d->set);
     if (!is_over(d) || bny_comm_has_failed(op->comm))
         return moved;

@@ -706,6 +706,37 @@ static int objects_chain_deaths(struct test *t)
     return 0;
 }
 
+/* Receivers come one after the other, so that they are a chain; the second rank dies when half
+ * of the object has come. Each goes on where it stood: no byte is taken twice. */
+static int objects_go_on(struct test *t)
+{
+    enum { BYTES = 32 << 20, VICTIM = 1 };
+    struct banyan_object_id id = name_of(9, 200);
+    struct banyan_objects_stats st = { .size = sizeof st };
+    struct banyan_objects *s;
+    struct banyan_object o;
+    size_t have;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, NULL, &s));
+    if (t->rank == 0)
+        put(t, s, &id, BYTES);
+    mp_shared_barrier(t->shared, t->n);
+    usleep(2000 * (unsigned)t->rank);
+    if (t->rank == VICTIM) {
+        CHECK_OK(t, banyan_object_open(s, &id, 60, &o));
+        CHECK_OK(t, banyan_object_wait(s, &o, BYTES / 2, 60, &have));
+        raise(SIGKILL);
+    }
+    if (t->rank)
+        get(t, s, &id, BYTES);
+    CHECK_OK(t, banyan_objects_stats(s, &st));
+    CHECK(t, st.received == (t->rank ? BYTES : 0), "%llu bytes came",
+          (unsigned long long)st.received);
+    mp_shared_barrier(t->shared, t->n - 1); /* all have what they want */
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 /* ---- a rank that lacks something ---- */
 
 /* Rank 0 finds no descriptor for its connections: it is told so at once, ends, and is a rank
@@ -867,5 +898,6 @@ const struct mp_case cases_objects[] = {
     { "objects_starved", objects_starved, CASE_NO_THREADS },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },
     { "objects_chain_deaths", objects_chain_deaths, CASE_FAILS | CASE_NO_THREADS },
+    { "objects_go_on", objects_go_on, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 },
 };

@@ -68,6 +68,9 @@ static struct deaths deaths[] = {
     { "shm", "1 1 1", "objects_chain_deaths", 3, 6 },
     { "tcp", "1 1 2", "objects_chain_deaths", 5, 6 },
     { "shm", "1 1 3", "objects_chain_deaths", 6, 6 },
+    { "shm", "", "objects_go_on", 4, 4 },
+    { "tcp", "", "objects_go_on", 4, 4 },
+    { "tcp", "", "objects_go_on", 6, 2 },
 };
 
 ParameterizedTestParameters(objects, deaths_cost_what_the_dead_alone_held)

@@ -457,6 +457,10 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t,
 /* ---- cache ---- */
 
 #define MADE_MAX 256
+/* Forests of more ranks are not kept, only what they cost: with their routes they take 100
+ * bytes for each pair of ranks, and auto looks at nearly ten. The one that is run is made
+ * again. */
+#define KEPT_RANKS_MAX 64
 
 /* Where many roots are asked for by turns: those of the longest ago go. */
 static void make_room(struct bny_topology *t)
@@ -527,10 +531,29 @@ int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const ch
         made_free(m);
         return bny_plans_starve(s);
     }
+    if (t->nranks > KEPT_RANKS_MAX) {
+        bny_forest_free(m->forest);
+        m->forest = NULL;
+    }
     make_room(t);
     m->next = t->made;
     t->made = m;
     *out = m;
+    return rc;
+}
+
+/* The program of m, whose forest was not kept. */
+static int compile_again(struct bny_program **out, const struct bny_made *m,
+                         const struct bny_topology *t, const struct bny_scope *s,
+                         enum bny_collective coll, int coalesce)
+{
+    struct bny_made again = { .use = m->use, .root = m->root };
+    int rc;
+
+    memcpy(again.schedule, m->schedule, sizeof again.schedule);
+    make(&again, t);
+    rc = again.rc ? again.rc : bny_compile(out, again.forest, coll, s->rank, coalesce);
+    bny_forest_free(again.forest);
     return rc;
 }
 
@@ -677,5 +700,7 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
         return t->set.collective == coll ? 0 : -BANYAN_ENOTSUP;
     }
     rc = bny_topology_make(&m, s, schedule, coll, root);
+    if (rc == 0 && !m->forest)
+        return compile_again(out, m, t, s, coll, coalesce);
     return rc ? rc : bny_compile(out, m->forest, coll, s->rank, coalesce);
 }

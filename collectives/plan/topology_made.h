@@ -18,9 +18,9 @@ struct bny_made { /* a forest of the communicator's ranks */
     char schedule[BNY_NAME_MAX];
     enum bny_forest_use use;
     int root;
-    int rc; /* 0, or why there is none */
-    struct bny_forest *forest;
-    int height; /* time steps a phase */
+    int rc;                    /* 0, or why there is none */
+    struct bny_forest *forest; /* NULL with rc 0: not kept, of many ranks */
+    int height;                /* time steps a phase */
     struct bny_topology_cost cost;
 };
 

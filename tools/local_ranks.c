@@ -130,6 +130,8 @@ static void become_rank(const struct job *j, int r, pid_t parent, int listener, 
                 o->bindings[r].text, strerror(errno));
     set_number("BANYAN_RANK", r);
     set_number("BANYAN_WORLD_SIZE", o->nranks);
+    set_number("BANYAN_LOCAL_RANK", r);
+    set_number("BANYAN_LOCAL_SIZE", o->nranks);
     if (r == 0 && listener >= 0) {
         set_number("BANYAN_LISTEN_FD", listener);
         fcntl(listener, F_SETFD, 0);

@@ -109,8 +109,10 @@ static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks
     b->card_bytes = card_bytes;
     b->start_ns = bny_now_ns();
     b->deadline_ns = deadline_ns;
-    b->below.listen_fd = b->epfd = -1;
+    b->below.listen_fd = b->below.near_fd = b->epfd = -1;
     b->tree = purpose == BNY_CONN_BOOTSTRAP && nranks >= bny_param_int("BANYAN_INIT_TREE");
+    if (b->tree)
+        bny_near_get(&b->near, rank, nranks);
     b->table = calloc((size_t)nranks, card_bytes);
     if (!b->table) {
         rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d cards", rank, nranks);
@@ -119,6 +121,7 @@ static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks
     if (card)
         bny_bootstrap_card(b, card);
     bny_conn_self_init(&b->self, purpose, b->id.secret, b->id.job, rank, nranks);
+    b->self.tally = &b->tally;
     if (nranks == 1) {
         fd = id ? bny_id_take_fd(id) : -1; /* nobody will come */
         if (fd >= 0)
@@ -163,10 +166,12 @@ void bny_bootstrap_card(struct bny_bootstrap *b, const void *card)
 /* A rank with others below it, or above, tells them. 1: they know. */
 static int relay_failure(struct bny_bootstrap *b)
 {
-    if (!b->client.told && gather_client_reaches(b)) {
+    /* Of our host's ranks the root hears by us alone. */
+    if (!b->client.told && (gather_client_reaches(b) || b->near.count > 1)) {
         gather_client_tell(b, b->deadline_ns, TELL_SILENT_NS);
         b->client.told = 1;
     }
+    gather_look_around(b);
     return gather_tell_all(b);
 }
 

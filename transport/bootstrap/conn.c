@@ -182,6 +182,14 @@ static int append(struct bny_conn *c, const void *data, size_t len)
     return 0;
 }
 
+static void count(const struct bny_conn *c, size_t bytes)
+{
+    if (!c->self->tally)
+        return;
+    c->self->tally->frames++;
+    c->self->tally->bytes += bytes;
+}
+
 static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_t first_len,
                      const void *data, size_t len, int tagged)
 {
@@ -202,6 +210,7 @@ static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_
         c->out_len = start;
         return rc;
     }
+    count(c, c->out_len - start);
     flush(c);
     arm(c);
     return 0;
@@ -285,6 +294,7 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
                 *data = frame + HEADER;
                 *len = head[0];
                 c->in_used = need;
+                count(c, need);
                 return 1;
             }
         }

@@ -42,6 +42,11 @@ struct bny_hello {
 };
 _Static_assert(sizeof(struct bny_hello) == 64, "wire format");
 
+/* Frames in and out, those of the handshake among them, and their bytes. */
+struct bny_conn_tally {
+    uint64_t frames, bytes;
+};
+
 /* Who we are. The secret is borrowed for the life of the connection. */
 struct bny_conn_self {
     const uint8_t *secret; /* [32] */
@@ -49,6 +54,7 @@ struct bny_conn_self {
     int rank, nranks;
     uint16_t purpose, wire;
     uint32_t version;
+    struct bny_conn_tally *tally; /* of all its connections; NULL: nobody counts */
 };
 void bny_conn_self_init(struct bny_conn_self *self, enum bny_conn_purpose purpose,
                         const uint8_t *secret, const uint8_t *job, int rank, int nranks);

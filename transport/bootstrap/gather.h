@@ -3,14 +3,19 @@
  *
  * A rank has ranks below it, whom it serves (gather_below.c; what the root alone does:
  * gather_root.c), and all but the root have somebody above (gather_client.c). In small jobs
- * everybody is below the root. From BANYAN_INIT_TREE ranks on the root only says to each where
- * its place is: below rank r / 2, and rank 1 below the root. Cards then go up that tree, each
- * rank's with those of all below it, and the table comes down: no rank sends it more than
- * twice. Who does not reach its place, or comes to it in vain, is served by the root itself.
- * Every rank stays connected to the root until it has the table.
+ * everybody is below the root. From BANYAN_INIT_TREE ranks on cards go up a tree, each rank's
+ * with those of all below it, and the table comes down. Where the launcher says who is on one
+ * host its ranks are a tree of their own, over Unix sockets (near.h), and one of them, its
+ * head, speaks for all with the root: it says who has come. Who is alone on its host, or is not
+ * let in there, is a head too. Once all have come the root makes a tree of the heads and says
+ * to each where its place is, and how many come below it; those who came when time was up are a
+ * tree of their own. So nobody guesses what to wait for. Who does not reach its place, or comes
+ * to it in vain, is served by the root itself. A head stays connected to the root until it has
+ * the table.
  *
  * Frames after the handshake, from below:
- *   HERE   struct gather_here: to the root, in large jobs: where are others to find this rank?
+ *   HERE   struct gather_here, so many ranks (u32): of a head to the root, in large jobs: where
+ *          are others to find it, who of its host has come? Again for those who come later
  *   CARD   struct gather_card, the card of who sends it
  *   CARDS  struct gather_cards, so many ranks (u32), their cards, each packed as differences
  *          from the one before (pack.h): also those from below
@@ -28,6 +33,7 @@
 
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/conn.h"
+#include "transport/bootstrap/near.h"
 
 #define GATHER_PIECE      65536 /* bytes of cards in one frame, about */
 #define GATHER_FRAME_MAX  (2 * GATHER_PIECE)
@@ -62,15 +68,18 @@ struct gather_all {
 
 struct gather_here {
     struct bny_addr addr; /* family 0: nobody is served there */
+    uint32_t count;       /* ranks that follow; the first HERE names its sender as well */
 };
 
 struct gather_place {
     struct bny_addr addr; /* family 0: stay */
     int32_t rank;
+    uint32_t below; /* so many ranks of other hosts come below it */
 };
 
 struct gather_below {
     int listen_fd;          /* -1: nobody is served, or no more */
+    int near_fd;            /* the same of those on our host */
     struct bny_conn **half; /* they have not said what they come for */
     int nhalf, half_cap;
     struct bny_conn **ranks;   /* [nranks], by rank: who has come */
@@ -86,14 +95,18 @@ struct gather_below {
     struct bny_conn **leaving; /* were sent a failure; closed when they close, or when time is
                                   up */
     int nleaving, leaving_cap;
+    int near_told;           /* of those who come by near_fd */
     uint64_t first_deadline; /* the earliest of all ranks that are there; 0: none */
     uint64_t linger_until;   /* after a failure */
     struct bny_foreign foreign;
     /* The root's. */
-    uint64_t placed_ns; /* when those were looked at who wait for a place */
+    uint64_t waits_ns; /* since when somebody waits for a place; 0: nobody does */
+    int nhere, nwait;  /* ranks that have come, the root among them; heads that wait */
     struct gather_spot {
         struct bny_addr addr;
-        uint8_t here, placed;
+        int32_t above;  /* who speaks for it; of a head whom it is below; 0: the root */
+        uint32_t ranks; /* of a head: it speaks for so many */
+        uint8_t here, asked, waits;
     } * spots;              /* [nranks] of large jobs */
     struct gather_strange { /* a rank that says it is of this job, with another secret */
         uint8_t times;
@@ -116,11 +129,15 @@ struct gather_client {
     struct bny_conn *up; /* to the rank above us */
     struct bny_addr up_addr;
     int up_rank; /* 0: the root */
-    enum { PLACE_NONE, PLACE_ASKED, PLACE_UP, PLACE_ROOT } place;
+    enum { PLACE_NONE, PLACE_NEAR, PLACE_ASKED, PLACE_UP, PLACE_ROOT } place;
+    uint64_t near_end_ns;           /* then somebody must listen on our host */
+    int expected;                   /* ranks that come below us */
     uint64_t up_end_ns;             /* it must have proven itself by then */
     struct gather_here here;        /* where we serve others */
     uint64_t give_ns, give_wait_ns; /* when what has come is given on, complete or not */
     int given;                      /* cards of others */
+    int looked;                     /* arrived when the root was told of them */
+    uint8_t *said;                  /* [nranks], these */
     uint8_t *gave;                  /* [nranks] */
     int nready_said;
 };
@@ -133,6 +150,8 @@ struct bny_bootstrap {
     uint64_t start_ns, deadline_ns;
     int epfd;
     struct bny_conn_self self;
+    struct bny_conn_tally tally;
+    struct bny_near near;
     uint8_t *table;  /* [nranks * card_bytes], our card at its place, and those from below:
                         what nobody writes to takes no memory */
     int has_card;    /* ours */
@@ -158,22 +177,10 @@ int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t 
 /* What to do about it, for ids of that kind. */
 const char *gather_strange_remedy(const struct bny_id *id);
 
-/* Whom rank is below in large jobs; and is it `above`, or below it through others? */
-static inline int gather_above(int rank)
-{
-    return rank / 2;
-}
-static inline int gather_is_below(int rank, int above)
-{
-    while (rank > above)
-        rank /= 2;
-    return rank == above;
-}
-
 /* ---- gather_below.c: both kinds ---- */
 
-/* Serves those who come to listen_fd, which is taken. */
-int gather_below_start(struct bny_bootstrap *b, int listen_fd);
+/* Serves those who come to listen_fd and near_fd, which are taken; -1: none. */
+int gather_below_start(struct bny_bootstrap *b, int listen_fd, int near_fd);
 void gather_below_finish(struct bny_bootstrap *b);
 void gather_stop_listening(struct gather_below *r);
 /* Who has come, spoken, ended. */
@@ -201,7 +208,9 @@ int gather_root_settle(struct bny_bootstrap *b, int ready);
 int gather_root_tell(struct bny_bootstrap *b);
 /* Where the root listens, as text[BNY_ADDR_TEXT]. */
 const char *gather_root_text(const struct bny_bootstrap *b, char *text);
-/* A rank of a large job asks for its place. */
+/* Of large jobs: the card of a rank has come by another's connection, or its own. */
+void gather_root_came(struct bny_bootstrap *b, int rank, int from);
+/* A head says who of its host has come, and asks for its place. */
 void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
                       size_t len);
 /* A connection that says that our secret is another one. */
@@ -209,7 +218,9 @@ void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c);
 
 /* ---- gather_client.c ---- */
 
-/* Of large jobs: opens what others come to, if this rank is above any. */
+/* What the ranks of our host come to, if any are below us; -1: nothing. */
+int gather_near_start(struct bny_bootstrap *b);
+/* Of large jobs: opens what others come to, if this rank may be above any. */
 int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char *port_range);
 /* Sets b->done or b->error. */
 void gather_client_progress(struct bny_bootstrap *b);

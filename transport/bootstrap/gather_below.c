@@ -24,13 +24,14 @@
 #define EVENTS     256          /* connections looked at per progress */
 #define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
 
-int gather_below_start(struct bny_bootstrap *b, int listen_fd)
+int gather_below_start(struct bny_bootstrap *b, int listen_fd, int near_fd)
 {
     struct gather_below *r = &b->below;
     struct epoll_event ev = { .events = EPOLLIN };
     size_t n = (size_t)b->nranks;
 
     r->listen_fd = listen_fd;
+    r->near_fd = near_fd;
     r->half_cap = (b->rank ? 2 : b->nranks) + HALF_EXTRA;
     r->leaving_cap = r->half_cap;
     r->half = calloc((size_t)r->half_cap, sizeof *r->half);
@@ -47,7 +48,8 @@ int gather_below_start(struct bny_bootstrap *b, int listen_fd)
                         b->nranks);
     memset(r->via, -1, n * sizeof *r->via);
     r->first_deadline = b->deadline_ns;
-    if (epoll_ctl(b->epfd, EPOLL_CTL_ADD, r->listen_fd, &ev) != 0)
+    if ((listen_fd >= 0 && epoll_ctl(b->epfd, EPOLL_CTL_ADD, listen_fd, &ev) != 0) ||
+        (near_fd >= 0 && epoll_ctl(b->epfd, EPOLL_CTL_ADD, near_fd, &ev) != 0))
         return bny_fail_errno("rank %d: epoll_ctl", b->rank);
     return 0;
 }
@@ -56,7 +58,9 @@ void gather_stop_listening(struct gather_below *r)
 {
     if (r->listen_fd >= 0)
         close(r->listen_fd);
-    r->listen_fd = -1;
+    if (r->near_fd >= 0)
+        close(r->near_fd);
+    r->listen_fd = r->near_fd = -1;
 }
 
 void gather_below_finish(struct bny_bootstrap *b)
@@ -113,14 +117,16 @@ static int oldest_stranger(const struct gather_below *r)
     return -1;
 }
 
-static void accept_all(struct bny_bootstrap *b)
+static void accept_from(struct bny_bootstrap *b, int listen_fd)
 {
     struct gather_below *r = &b->below;
 
-    for (int i = 0; i < ACCEPTS && r->listen_fd >= 0; i++) {
+    for (int i = 0; i < ACCEPTS && listen_fd >= 0; i++) {
         struct bny_addr peer;
         struct bny_conn *c;
-        int fd = bny_net_accept(r->listen_fd, &peer), old = oldest_stranger(r);
+        int fd = listen_fd == r->near_fd ? bny_near_accept(listen_fd, &peer)
+                                         : bny_net_accept(listen_fd, &peer);
+        int old = oldest_stranger(r);
 
         if (fd == -EMFILE || fd == -ENFILE) {
             /* A rank needs a moment for its proof: it may be the last one we have room for. */
@@ -162,6 +168,7 @@ static void tell(struct bny_bootstrap *b, struct bny_conn *c)
 
     if (c->theirs.rank > 0 && c->theirs.rank < b->nranks)
         r->told[c->theirs.rank] = 1;
+    r->near_told += c->peer.family == 1;
     if (bny_conn_send(c, GATHER_FAIL, frame, gather_pack_failure(b, frame)) != 0 ||
         r->nleaving == r->leaving_cap) {
         bny_conn_free(c);
@@ -215,14 +222,17 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
     return 0;
 }
 
-/* Who brings cards is served from now on. */
-static void add_member(struct gather_below *r, int rank)
+/* A card has come by that member, which is served from now on. */
+static void came(struct bny_bootstrap *b, int rank, int from)
 {
-    if (r->via[rank] == rank)
-        return;
-    r->members[r->nmembers++] = rank;
-    r->via[rank] = rank;
+    struct gather_below *r = &b->below;
+
+    if (rank == from)
+        r->members[r->nmembers++] = rank;
+    r->via[rank] = from;
     r->arrived++;
+    if (b->rank == 0)
+        gather_root_came(b, rank, from);
 }
 
 static void hurry(struct gather_below *r, uint32_t remaining_ms)
@@ -258,7 +268,7 @@ static void take_card(struct bny_bootstrap *b, const struct bny_conn *c, const u
         return;
     }
     memcpy(b->table + (size_t)rank * b->card_bytes, data + sizeof head, head.bytes);
-    add_member(&b->below, rank);
+    came(b, rank, rank);
     hurry(&b->below, head.remaining_ms);
 }
 
@@ -275,9 +285,13 @@ static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, 
         size_t took;
 
         memcpy(&rank, list + 4 * (size_t)i, 4);
-        if (rank < 1 || rank >= (uint32_t)b->nranks || !gather_is_below((int)rank, from) ||
-            (int)rank == b->rank || r->via[rank] >= 0)
+        if (rank < 1 || rank >= (uint32_t)b->nranks)
             return -1;
+        if ((int)rank == b->rank || r->via[rank] >= 0)
+            return gather_fail(b, BANYAN_EPROTO,
+                               "two processes joined as rank %u, one of them by rank %d; give "
+                               "each process its own rank",
+                               rank, from);
         card = b->table + (size_t)rank * b->card_bytes;
         took = bny_card_unpack(before, card, b->card_bytes, packed, len);
         if (!took)
@@ -285,12 +299,7 @@ static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, 
         packed += took;
         len -= took;
         before = card;
-        if ((int)rank == from) {
-            add_member(r, from);
-        } else {
-            r->via[rank] = from;
-            r->arrived++;
-        }
+        came(b, (int)rank, from);
     }
     return len ? -1 : 0;
 }
@@ -430,11 +439,10 @@ static int take_first(struct bny_bootstrap *b, struct bny_conn *c, uint32_t type
     return !b->error;
 }
 
-/* Only the root takes whoever comes. */
+/* Only the root takes who will not join. */
 static int is_elsewhere(const struct bny_bootstrap *b, const struct bny_conn *c)
 {
-    return b->rank != 0 &&
-           (c->theirs.purpose != BNY_CONN_BOOTSTRAP || gather_above(c->theirs.rank) != b->rank);
+    return b->rank != 0 && c->theirs.purpose != BNY_CONN_BOOTSTRAP;
 }
 
 /* One connection that has not said what it comes for, the i-th: is it a rank, is it dead? */
@@ -466,7 +474,8 @@ static void look_at_half(struct bny_bootstrap *b, int i)
         if (take_first(b, c, type, data, len))
             watch_rank(b, c); /* what came behind it is told by no event */
     } else if (rc < 0 && c->state == BNY_CONN_READY) {
-        if (c->theirs.purpose == BNY_CONN_BOOTSTRAP && b->rank == 0)
+        /* Of our host it is known to us alone. */
+        if (c->theirs.purpose == BNY_CONN_BOOTSTRAP && (b->rank == 0 || c->peer.family == 1))
             rank_left(b, c);
         half_remove(r, i);
         bny_conn_free(c);
@@ -511,7 +520,8 @@ void gather_look_around(struct bny_bootstrap *b)
         if (ev[i].data.ptr)
             happened(b, ev[i].data.ptr);
     expire_half(&b->below);
-    accept_all(b);
+    accept_from(b, b->below.listen_fd);
+    accept_from(b, b->below.near_fd);
 }
 
 /* ---- the table, and what comes after it ---- */
@@ -625,5 +635,7 @@ int gather_tell_all(struct bny_bootstrap *b)
             r->leaving[i--] = r->leaving[--r->nleaving];
         }
     }
+    if (r->near_fd >= 0 && r->near_told < bny_near_direct(&b->near))
+        told = 0; /* who comes to us finds nobody else */
     return (told == b->nranks - 1 && r->nleaving == 0) || now >= r->linger_until;
 }

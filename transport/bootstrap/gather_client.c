@@ -28,48 +28,63 @@
 #define GIVE_MAX_NS (2000ull * MS)
 #define GIVE_CARDS  4096u /* in one frame */
 #define BACKLOG     16
+#define HERE_RANKS  16384u /* in one frame */
+/* Who is above on our host may start as much later; else it has another network namespace. */
+#define NEAR_NS       (1000ull * MS)
+#define NEAR_RETRY_NS (5ull * MS)
 
 /* ---- those below ---- */
 
+int gather_near_start(struct bny_bootstrap *b)
+{
+    int fd;
+
+    if (!b->tree || !bny_near_below(&b->near))
+        return -1;
+    fd = bny_near_listen(&b->near, &b->id);
+    if (fd < 0)
+        bny_info("rank %d: serves no rank of its host at init: %s", b->rank, strerror(-fd));
+    return fd;
+}
+
 int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char *port_range)
 {
+    struct gather_client *k = &b->client;
     struct bny_addr at = { 0 };
-    int fd = -1;
+    int fd = -1, near_fd = gather_near_start(b), alone = b->near.count < 2;
 
-    if (!b->tree || 2 * (int64_t)b->rank >= b->nranks)
+    if (!b->tree)
         return 0;
-    bny_id_addr(&b->id, &at);
-    if (bny_addr_is_loopback(&at) || bny_net_choose(&at, ifname ? ifname : "") == 0)
-        fd = bny_net_listen(&at, port_range ? port_range : "", BACKLOG);
-    if (fd < 0) {
-        bny_info("rank %d: serves nobody at init: %s", b->rank, banyan_last_error());
-        return 0;
+    k->expected = bny_near_below(&b->near);
+    if (!alone && b->near.rank > 0) {
+        k->place = PLACE_NEAR;
+        k->near_end_ns = bny_now_ns() + NEAR_NS;
+    } else if (!alone || 2 * (int64_t)b->rank < b->nranks) {
+        bny_id_addr(&b->id, &at);
+        if (bny_addr_is_loopback(&at) || bny_net_choose(&at, ifname ? ifname : "") == 0)
+            fd = bny_net_listen(&at, port_range ? port_range : "", BACKLOG);
+        if (fd < 0)
+            bny_info("rank %d: serves no other host at init: %s", b->rank, banyan_last_error());
+        else
+            k->here.addr = at;
     }
-    b->client.here.addr = at;
-    b->client.gave = calloc((size_t)b->nranks, 1);
-    if (!b->client.gave) {
-        close(fd);
+    if (fd < 0 && near_fd < 0)
+        return 0;
+    k->gave = calloc((size_t)b->nranks, 1);
+    k->said = calloc((size_t)b->nranks, 1);
+    if (!k->gave || !k->said) {
+        if (fd >= 0)
+            close(fd);
+        if (near_fd >= 0)
+            close(near_fd);
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d ranks", b->rank, b->nranks);
     }
-    return gather_below_start(b, fd);
+    return gather_below_start(b, fd, near_fd);
 }
 
 static int serves(const struct bny_bootstrap *b)
 {
-    return b->client.here.addr.family != 0;
-}
-
-/* Ranks below this one. */
-static int all_below(const struct bny_bootstrap *b)
-{
-    int64_t lo = b->rank, hi = b->rank, n = b->nranks, count = 0;
-
-    while (lo < n) {
-        count += (hi < n ? hi : n - 1) - lo + 1;
-        lo = 2 * lo;
-        hi = 2 * hi + 1;
-    }
-    return (int)count - 1;
+    return b->below.ranks != NULL;
 }
 
 static uint32_t remaining_ms(const struct bny_bootstrap *b)
@@ -254,7 +269,6 @@ static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
     struct gather_client *k = &b->client;
     size_t most = bny_cards_packed_max(1, b->card_bytes);
     struct batch *f = malloc(sizeof *f + GATHER_PIECE + most);
-    int64_t n = b->nranks, lo = b->rank, hi = b->rank;
     int rc = 0;
 
     if (!f) {
@@ -268,22 +282,44 @@ static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
     if (!k->joined)
         rc = give_one(b, to, f, b->rank);
     k->joined = 1;
-    for (; lo < n && rc == 0; lo = 2 * lo, hi = 2 * hi + 1)
-        for (int64_t r = lo; r <= hi && r < n && rc == 0; r++)
-            if (b->below.via[r] >= 0 && !k->gave[r]) {
-                k->gave[r] = 1;
-                k->given++;
-                rc = give_one(b, to, f, (int)r);
-            }
+    for (int r = 1; r < b->nranks && rc == 0; r++)
+        if (b->below.via[r] >= 0 && !k->gave[r]) {
+            k->gave[r] = 1;
+            k->given++;
+            rc = give_one(b, to, f, r);
+        }
     if (rc == 0)
         give_batch(b, to, f);
     free(f);
 }
 
-static void give(struct bny_bootstrap *b, struct bny_conn *to)
+/* All have come whom we wait for, or time is up for those who have. */
+static int is_due(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
-    uint64_t now = bny_now_ns();
+    uint64_t now = bny_now_ns(), end = b->deadline_ns, wait;
+
+    if (b->below.arrived >= k->expected)
+        return 1;
+    if (!k->give_ns) {
+        k->give_wait_ns = GIVE_NS;
+        k->give_ns = now + GIVE_NS;
+    }
+    if (now < k->give_ns)
+        return 0;
+    k->give_wait_ns = k->give_wait_ns < GIVE_MAX_NS ? 2 * k->give_wait_ns : GIVE_MAX_NS;
+    wait = k->give_wait_ns;
+    if (b->below.first_deadline && serves(b))
+        end = b->below.first_deadline;
+    if (end > now && (end - now) / 8 < wait) /* the root shall know who is here when it ends */
+        wait = (end - now) / 8;
+    k->give_ns = now + wait;
+    return 1;
+}
+
+static void give(struct bny_bootstrap *b, struct bny_conn *to, int due)
+{
+    struct gather_client *k = &b->client;
 
     if (!b->has_card || b->full || b->error)
         return;
@@ -292,17 +328,42 @@ static void give(struct bny_bootstrap *b, struct bny_conn *to)
             give_own(b, to);
         return;
     }
-    if (k->joined && k->given == b->below.arrived)
+    if (due && (!k->joined || k->given != b->below.arrived))
+        give_all(b, to);
+}
+
+/* Of a head: who of its host has come, that the root does not know. */
+static void say_here(struct bny_bootstrap *b, int due)
+{
+    struct gather_client *k = &b->client;
+    uint32_t *list = NULL;
+    int rc = 0;
+
+    if (!due || (k->place != PLACE_NONE && k->looked == b->below.arrived))
         return;
-    if (!k->give_ns) {
-        k->give_wait_ns = GIVE_NS;
-        k->give_ns = now + GIVE_NS;
+    k->here.count = 0;
+    k->looked = b->below.arrived;
+    if (k->looked)
+        list = malloc((size_t)k->looked * sizeof *list);
+    for (int r = 1; list && r < b->nranks; r++) {
+        int via = b->below.via[r];
+
+        if (via < 0 || k->said[r] || !b->below.ranks[via] ||
+            b->below.ranks[via]->peer.family != 1 || k->here.count == HERE_RANKS)
+            continue;
+        k->said[r] = 1;
+        list[k->here.count++] = (uint32_t)r;
     }
-    if (b->below.arrived < all_below(b) && now < k->give_ns)
-        return;
-    give_all(b, to);
-    k->give_wait_ns = k->give_wait_ns < GIVE_MAX_NS ? 2 * k->give_wait_ns : GIVE_MAX_NS;
-    k->give_ns = now + k->give_wait_ns;
+    if (k->here.count == HERE_RANKS)
+        k->looked = -1; /* there may be more */
+    if (k->place == PLACE_NONE || k->here.count)
+        rc = bny_conn_send_parts(k->conn, GATHER_HERE, &k->here, sizeof k->here, list,
+                                 k->here.count * sizeof *list);
+    free(list);
+    if (rc != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
+    if (k->place == PLACE_NONE)
+        k->place = PLACE_ASKED;
 }
 
 /* The first piece says how long the packed table is. */
@@ -409,7 +470,9 @@ static void take_place(struct bny_bootstrap *b, const uint8_t *data, size_t len)
     }
     memcpy(&there, data, sizeof there);
     k->place = PLACE_ROOT;
-    if (there.rank != gather_above(b->rank) || there.rank < 1 ||
+    if (there.below < (uint32_t)b->nranks)
+        k->expected += (int)there.below;
+    if (there.rank < 1 || there.rank >= b->nranks || there.rank == b->rank ||
         (there.addr.family != 4 && there.addr.family != 6))
         return;
     k->up_addr = there.addr;
@@ -427,7 +490,7 @@ static void take_place(struct bny_bootstrap *b, const uint8_t *data, size_t len)
  * connection has ended. */
 static int read_from(struct bny_bootstrap *b, struct bny_conn *c, int from)
 {
-    int serves_us = (b->client.place == PLACE_UP) == (from != 0), rc = 0;
+    int serves_us = (b->client.place == PLACE_UP) == (c == b->client.up), rc = 0;
     uint32_t type;
     const uint8_t *data;
     size_t len;
@@ -437,7 +500,7 @@ static int read_from(struct bny_bootstrap *b, struct bny_conn *c, int from)
             take_all(b, from, data, len);
         else if (type == GATHER_FAIL)
             client_take_fail(b, data, len);
-        else if (type == GATHER_PLACE && from == 0 && b->tree)
+        else if (type == GATHER_PLACE && c == b->client.conn && b->tree)
             take_place(b, data, len);
         else
             gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a frame of unknown type %u",
@@ -447,17 +510,14 @@ static int read_from(struct bny_bootstrap *b, struct bny_conn *c, int from)
 }
 
 /* The connection to the root has proven itself. */
-static void root_progress(struct bny_bootstrap *b)
+static void root_progress(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
 
-    if (b->tree && k->place == PLACE_NONE) {
-        if (bny_conn_send(k->conn, GATHER_HERE, &k->here, sizeof k->here) != 0)
-            gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
-        k->place = PLACE_ASKED;
-    }
+    if (b->tree)
+        say_here(b, due);
     if (!b->tree || k->place == PLACE_ROOT)
-        give(b, k->conn);
+        give(b, k->conn, due);
     if (read_from(b, k->conn, 0) >= 0)
         return;
     if (k->place != PLACE_UP || !k->joined) {
@@ -468,17 +528,44 @@ static void root_progress(struct bny_bootstrap *b)
     k->conn = NULL;
 }
 
-/* The place that the root gave us. Who is not reached there, or ends before we have given it
- * cards, is looked at by the root: it serves us then. */
-static void up_progress(struct bny_bootstrap *b)
+/* Who is above us on our host. */
+static void near_connect(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
-    int rc = bny_conn_progress(k->up);
+    uint64_t now = bny_now_ns();
+    int fd;
+
+    if (now < k->retry_ns)
+        return;
+    fd = bny_near_connect(&b->near, &b->id);
+    k->up_addr = (struct bny_addr){ .family = 1 };
+    k->up_rank = -1;
+    if (fd >= 0)
+        k->up = bny_conn_new(fd, b->epfd, 1, &k->up_addr, &b->self, GATHER_FRAME_MAX);
+    k->retry_ns = now + NEAR_RETRY_NS;
+    if (k->up) {
+        k->place = PLACE_UP;
+        k->up_end_ns = now + GATHER_ATTEMPT_NS;
+    } else if (now >= k->near_end_ns) {
+        bny_info("rank %d: nobody is above it on its host: goes to the root", b->rank);
+        k->place = PLACE_NONE;
+    }
+}
+
+/* The place that we have on our host, or that the root gave us. Who is not reached there, or
+ * ends before we have given it cards, is looked at by the root: it serves us then. */
+static void up_progress(struct bny_bootstrap *b, int due)
+{
+    struct gather_client *k = &b->client;
+    int rc = bny_conn_progress(k->up), near = k->up_addr.family == 1;
+
+    if (rc == 1 && k->up_rank < 0)
+        k->up_rank = k->up->theirs.rank;
 
     if (rc == 1 && k->up->theirs.rank != k->up_rank)
         rc = -1;
     if (rc == 1) {
-        give(b, k->up);
+        give(b, k->up, due);
         if (read_from(b, k->up, k->up_rank) >= 0)
             return;
         if (k->joined) {
@@ -492,8 +579,8 @@ static void up_progress(struct bny_bootstrap *b)
     bny_info("rank %d: rank %d is not reached: stays with the root", b->rank, k->up_rank);
     bny_conn_free(k->up);
     k->up = NULL;
-    k->place = PLACE_ROOT;
-    if (!k->conn)
+    k->place = near ? PLACE_NONE : PLACE_ROOT;
+    if (!k->conn && !near)
         left(b, k->up_rank, &(struct bny_conn){ .why = "it was not reached" });
 }
 
@@ -513,6 +600,11 @@ static void client_deadline(struct bny_bootstrap *b)
                     "rank %d: joined the root at %s, but not every rank came within "
                     "%.1f s",
                     b->rank, at, seconds);
+    else if (k->up && k->up_addr.family == 1)
+        gather_fail(b, BANYAN_ETIMEDOUT,
+                    "rank %d: process %d of this host, by which it joins, did not answer "
+                    "within %.1f s; has it entered init?",
+                    b->rank, bny_near_above(b->near.rank), seconds);
     else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
         gather_fail(b, BANYAN_ETIMEDOUT,
                     "rank %d: the root at %s accepted the connection but did not "
@@ -528,7 +620,7 @@ static void client_deadline(struct bny_bootstrap *b)
             *k->last ? k->last : "it does not accept the connection");
 }
 
-static void connection_progress(struct bny_bootstrap *b)
+static void connection_progress(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
     int rc = bny_conn_progress(k->conn);
@@ -536,7 +628,7 @@ static void connection_progress(struct bny_bootstrap *b)
     if (rc < 0) {
         client_attempt_failed(b);
     } else if (rc == 1) {
-        root_progress(b);
+        root_progress(b, due);
     } else if (bny_now_ns() >= k->attempt_end_ns) {
         client_strange(b);
         client_retry(b, "it did not answer in time");
@@ -546,13 +638,16 @@ static void connection_progress(struct bny_bootstrap *b)
 void gather_client_progress(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
+    int due = is_due(b);
 
-    if (!k->conn && !b->full && k->place != PLACE_UP)
+    if (k->place == PLACE_NEAR && !b->full)
+        near_connect(b);
+    if (!k->conn && !b->full && k->place != PLACE_UP && k->place != PLACE_NEAR)
         client_connect(b);
     if (k->conn && !b->full && !b->error)
-        connection_progress(b);
+        connection_progress(b, due);
     if (k->up && !b->full && !b->error)
-        up_progress(b);
+        up_progress(b, due);
     if (serves(b) && !b->error) {
         gather_look_around(b);
         b->done = !b->error && gather_serve(b) && b->full;
@@ -709,4 +804,5 @@ void gather_client_finish(struct bny_bootstrap *b)
     bny_conn_free(b->client.up);
     bny_conn_free(b->client.conn);
     free(b->client.gave);
+    free(b->client.said);
 }

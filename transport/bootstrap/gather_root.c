@@ -16,9 +16,9 @@
 #include "transport/bootstrap/pack.h"
 #include "transport/wire.h"
 
-#define MS             1000000u
-#define PLACE_NS       (2000ull * MS) /* who waits so long for a place stays with the root */
-#define PLACE_EVERY_NS (100ull * MS)
+#define MS 1000000u
+/* So long a head waits for a place while ranks are missing. */
+#define PLACE_NS (2000ull * MS)
 
 /* Binds the id's address when the listening socket was not made by this process. */
 static int bind_root(struct bny_bootstrap *b)
@@ -60,7 +60,8 @@ int gather_root_start(struct bny_bootstrap *b)
         fd = bind_root(b);
     if (fd < 0)
         return fd;
-    rc = gather_below_start(b, fd);
+    rc = gather_below_start(b, fd, gather_near_start(b));
+    r->nhere = 1;
     r->strange = calloc(n, sizeof *r->strange);
     r->spots = b->tree ? calloc(n, sizeof *r->spots) : NULL;
     if (rc == 0 && (!r->strange || (b->tree && !r->spots)))
@@ -97,64 +98,129 @@ void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c)
 
 /* ---- places ---- */
 
-/* Says to a rank where its place is. While whom it is below has not come it waits, unless late:
- * then it stays with us, as it does when nobody is served there. */
-static void place(struct bny_bootstrap *b, int rank, int late)
+void gather_root_came(struct bny_bootstrap *b, int rank, int from)
 {
     struct gather_below *r = &b->below;
     struct gather_spot *s = r->spots ? &r->spots[rank] : NULL;
-    struct gather_place there = { .rank = gather_above(rank) };
 
-    if (s && (!s->here || s->placed || !r->ranks[rank]))
+    if (!s)
         return;
-    if (s && there.rank && r->spots[there.rank].here)
+    r->nwait -= s->waits;
+    s->waits = 0;
+    if (s->here)
+        return;
+    s->here = 1;
+    s->above = rank == from ? 0 : from;
+    r->nhere++;
+}
+
+static void say_place(struct bny_bootstrap *b, int rank, uint32_t below)
+{
+    struct gather_below *r = &b->below;
+    struct gather_place there = { .below = below };
+
+    if (r->spots && r->spots[rank].above) {
+        there.rank = r->spots[rank].above;
         there.addr = r->spots[there.rank].addr;
-    else if (s && there.rank && r->via[there.rank] < 0 && !late)
-        return;
-    if (!there.addr.family)
-        there.rank = 0;
+    }
     if (bny_conn_send(r->ranks[rank], GATHER_PLACE, &there, sizeof there) != 0)
         gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory for a frame");
-    if (s)
-        s->placed = 1;
+}
+
+/* One of those that a head says have come. */
+static void take_here(struct bny_bootstrap *b, int rank, uint32_t who)
+{
+    struct gather_below *r = &b->below;
+
+    if (who < 1 || who >= (uint32_t)b->nranks) {
+        gather_fail(b, BANYAN_EPROTO, "rank %d says that rank %u has come, of %d", rank, who,
+                    b->nranks);
+        return;
+    }
+    if (r->spots[who].here || ((int)who != rank && r->ranks[who])) {
+        gather_fail(b, BANYAN_EPROTO,
+                    "two processes joined as rank %u, one of them on the host of rank %d; give "
+                    "each process its own rank",
+                    who, rank);
+        return;
+    }
+    r->spots[who].here = 1;
+    r->spots[who].above = (int)who == rank ? 0 : rank;
+    r->spots[rank].ranks++;
+    r->nhere++;
 }
 
 void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
                       size_t len)
 {
     struct gather_below *r = &b->below;
-    struct gather_here here;
     int rank = c->theirs.rank;
+    struct gather_here here;
+    struct gather_spot *s = r->spots ? &r->spots[rank] : NULL;
 
-    if (len != sizeof here || (r->spots && r->spots[rank].here)) {
+    if (len >= sizeof here)
+        memcpy(&here, data, sizeof here);
+    if (len < sizeof here || here.count > len / 4 || len != sizeof here + 4 * here.count) {
         gather_fail(b, BANYAN_EPROTO, "rank %d sent no address where it serves others", rank);
         return;
     }
-    memcpy(&here, data, sizeof here);
-    if (r->spots) {
-        if ((here.addr.family == 4 || here.addr.family == 6) && here.addr.port)
-            r->spots[rank].addr = here.addr;
-        r->spots[rank].here = 1;
+    if (!s) { /* it takes the job for a large one */
+        say_place(b, rank, 0);
+        return;
     }
-    place(b, rank, 0);
-    for (int64_t i = 2 * (int64_t)rank; r->spots && i <= 2 * (int64_t)rank + 1; i++)
-        if (i < b->nranks)
-            place(b, (int)i, 0);
+    if (!s->asked) {
+        take_here(b, rank, (uint32_t)rank);
+        if ((here.addr.family == 4 || here.addr.family == 6) && here.addr.port)
+            s->addr = here.addr;
+        s->asked = s->waits = 1;
+        if (!r->nwait++)
+            r->waits_ns = bny_now_ns();
+    }
+    for (uint32_t i = 0; i < here.count && !b->error; i++) {
+        uint32_t who;
+
+        memcpy(&who, data + sizeof here + 4 * (size_t)i, 4);
+        take_here(b, rank, who);
+    }
 }
 
-/* Those who wait for somebody who has not come. */
-static void place_late(struct bny_bootstrap *b)
+/* Makes a tree of the heads that wait, in order of ranks, below the root: when all ranks have
+ * come, or time is up. Head i, from 1 on, is below i / 2; or, where nobody is served
+ * there, below whom that one is. */
+static void place_heads(struct bny_bootstrap *b)
 {
     struct gather_below *r = &b->below;
-    uint64_t now = bny_now_ns();
+    struct gather_spot *s = r->spots;
+    uint32_t *below;
+    int *heads, n = 0;
 
-    if (!r->spots || now - r->placed_ns < PLACE_EVERY_NS)
+    if (!r->nwait || (r->nhere < b->nranks && bny_now_ns() - r->waits_ns < PLACE_NS))
         return;
-    r->placed_ns = now;
-    for (int rank = 1; rank < b->nranks; rank++)
-        if (r->spots[rank].here && !r->spots[rank].placed && r->ranks[rank] &&
-            now - r->ranks[rank]->since_ns > PLACE_NS)
-            place(b, rank, 1);
+    heads = malloc((size_t)r->nwait * sizeof *heads);
+    below = calloc((size_t)b->nranks, sizeof *below);
+    for (int i = 1; heads && below && i < b->nranks; i++)
+        if (s[i].waits && r->ranks[i])
+            heads[n++] = i;
+    for (int i = 0; i < n; i++) {
+        int up = (i + 1) / 2;
+
+        while (up && !s[heads[up - 1]].addr.family)
+            up /= 2;
+        s[heads[i]].above = up ? heads[up - 1] : 0;
+        s[heads[i]].waits = 0;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        int above = s[heads[i]].above;
+
+        if (above)
+            below[above] += below[heads[i]] + s[heads[i]].ranks;
+        say_place(b, heads[i], below[heads[i]]);
+    }
+    if (!heads || !below)
+        gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to place %d ranks", r->nwait);
+    r->nwait = 0;
+    free(heads);
+    free(below);
 }
 
 /* ---- the table, and failures ---- */
@@ -186,6 +252,15 @@ static int lacks(const struct bny_bootstrap *b, int rank, enum lack what)
     return r->via[rank] < 0 && (what == LACK_CARD || !r->spots || !r->spots[rank].here);
 }
 
+/* Through whom rank's word comes; 0: the root hears it, or does not know. Never a later rank
+ * than this one, so that a loop over ranks meets all below one before it. */
+static int above(const struct bny_bootstrap *b, int rank)
+{
+    const struct gather_spot *s = b->below.spots;
+
+    return s && s[rank].above < rank ? s[rank].above : 0;
+}
+
 /* Who lacks it, a byte a rank, in memory that is the caller's to free; NULL without. Where
  * nothing came of a rank and of all those whose word goes through it, it is the one. */
 static uint8_t *who_lacks(const struct bny_bootstrap *b, enum lack what, int *count)
@@ -194,15 +269,13 @@ static uint8_t *who_lacks(const struct bny_bootstrap *b, enum lack what, int *co
     uint8_t *who = calloc((size_t)n, 1);
 
     *count = 0;
+    for (int r = 1; who && r < n; r++)
+        who[r] = lacks(b, r, what) ? 2 : 0; /* 2: so do all below it, as far as is known */
+    for (int r = n - 1; who && r > 0; r--)
+        if (who[r] != 2 && who[above(b, r)] == 2)
+            who[above(b, r)] = 1;
     for (int r = n - 1; who && r > 0; r--) {
-        int64_t left = 2 * (int64_t)r, right = left + 1;
-
-        who[r] = (uint8_t)lacks(b, r, what);
-        if (who[r] && (left >= n || who[left] == 2) && (right >= n || who[right] == 2))
-            who[r] = 2; /* and all below it */
-    }
-    for (int r = n - 1; who && r > 0; r--) {
-        if (b->tree && what != LACK_COMING && gather_above(r) && who[gather_above(r)] == 2)
+        if (what != LACK_COMING && above(b, r) && who[above(b, r)] == 2)
             who[r] = 0;
         *count += who[r] != 0;
     }
@@ -292,7 +365,7 @@ int gather_root_progress(struct bny_bootstrap *b)
         return 1;
     gather_look_around(b);
     if (!b->error)
-        place_late(b);
+        place_heads(b);
     if (!b->error && b->has_card && b->below.arrived == b->nranks - 1 &&
         (b->packed || pack(b) == 0))
         b->done = gather_serve(b);

@@ -60,7 +60,9 @@ const char *bny_addr_text(const struct bny_addr *a, char *text)
 {
     char ip[INET6_ADDRSTRLEN] = "?";
 
-    if (a->family == 6) {
+    if (a->family == 1) {
+        snprintf(text, BNY_ADDR_TEXT, "on its host");
+    } else if (a->family == 6) {
         inet_ntop(AF_INET6, a->ip, ip, sizeof ip);
         snprintf(text, BNY_ADDR_TEXT, "[%s]:%u", ip, a->port);
     } else {

@@ -51,7 +51,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
     if (opts->codec) {
         rc = bny_codec_parse(&call->codec, opts->codec);
         if (rc)
-            return rc;
+            return bny_group_lacks(rc);
         if (call->codec->ops->family == BNY_CODEC_RAW)
             call->codec = NULL;
     }

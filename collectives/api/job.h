@@ -107,6 +107,8 @@ void bny_groups_free(struct banyan_comm *comm);
 int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                struct banyan_request **req);
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
+/* rc, of a call: inside a group that found no memory for it the group will not run. */
+int bny_group_lacks(int rc);
 
 /* Requests that are no operations, but borrow one's state to be waited for. */
 struct bny_request_kind {

@@ -129,11 +129,9 @@ static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
 
 /* What is refused, is at all ranks. What this one lacks the memory for the others run: were the
  * rest of the group to run here, it would be taken for that. */
-static int group_add(struct banyan_comm *comm, const struct bny_call *call)
+int bny_group_lacks(int rc)
 {
-    int rc = keep_call(comm, call);
-
-    if (rc == -BANYAN_ENOMEM && !group.lacks) {
+    if (rc == -BANYAN_ENOMEM && group.depth && !group.lacks) {
         group.lacks = rc;
         snprintf(group.why, sizeof group.why, "the group did not run: %.200s", bny_why(rc));
     }
@@ -172,7 +170,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     int rc, done;
 
     if (group.depth)
-        return group_add(comm, call);
+        return bny_group_lacks(keep_call(comm, call));
     bny_world_lock(w);
     op = bny_op_take(comm, call);
     rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
@@ -276,6 +274,12 @@ static int check_call(struct group_call *g)
     return rc;
 }
 
+static void give_call(struct group_call *g)
+{
+    bny_op_give(g->op);
+    g->op = NULL;
+}
+
 static int start_call(struct bny_op *op)
 {
     struct bny_world *w = op->comm->world;
@@ -283,19 +287,58 @@ static int start_call(struct bny_op *op)
 
     bny_world_lock(w);
     rc = bny_op_start(op);
+    if (rc == -BANYAN_ENOMEM)
+        bny_report(w, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank, "rank %d: %s",
+                   op->comm->rank, bny_why(rc));
     bny_world_unlock(w);
     return rc;
+}
+
+/* It has not begun. */
+static void drop_call(struct group_call *g)
+{
+    struct bny_world *w = g->op->comm->world;
+
+    bny_world_lock(w);
+    give_call(g);
+    bny_world_unlock(w);
+}
+
+/* What was reported is agreed on soon. */
+static void await_failure(struct banyan_comm *comm)
+{
+    uint64_t deadline = bny_deadline_after(bny_now_ns(), comm->op_timeout_s);
+    struct bny_waiter wt;
+
+    bny_wait_init(&wt);
+    while (!bny_comm_has_failed(comm) && !bny_deadline_passed(deadline)) {
+        bny_wait_turn(&wt, comm->world, comm);
+        if (bny_world_poll(comm->world) > 0)
+            bny_wait_found(&wt, comm->world);
+    }
+}
+
+/* The group has begun, here or elsewhere. Behind a call that found no memory none of its
+ * communicator may start, of this group or a later one: it would take that one's number, and be
+ * taken for it. */
+static void start_calls(struct first_error *first)
+{
+    for (size_t i = 0; i < group.n; i++) {
+        const struct bny_op *op = group.calls[i].op;
+        int rc = op ? start_call(group.calls[i].op) : 0;
+
+        note_error(first, rc);
+        if (rc == -BANYAN_ENOMEM)
+            await_failure(op->comm);
+        for (size_t k = i + 1; k < group.n && rc == -BANYAN_ENOMEM; k++)
+            if (group.calls[k].op && group.calls[k].op->comm == op->comm)
+                drop_call(&group.calls[k]);
+    }
 }
 
 static int is_receive(const struct bny_op *op)
 {
     return op->call.collective == BNY_SENDRECV && !op->call.is_send;
-}
-
-static void give_call(struct group_call *g)
-{
-    bny_op_give(g->op);
-    g->op = NULL;
 }
 
 /* The calls of a group that are short messages, where all are of one communicator: sends up to
@@ -347,13 +390,8 @@ static int drop_calls(void)
     int rc = group.lacks;
 
     for (size_t i = 0; i < group.n; i++)
-        if (group.calls[i].op) {
-            struct bny_world *w = group.calls[i].op->comm->world;
-
-            bny_world_lock(w);
-            give_call(&group.calls[i]);
-            bny_world_unlock(w);
-        }
+        if (group.calls[i].op)
+            drop_call(&group.calls[i]);
     group.n = 0;
     group.lacks = 0;
     return bny_fail((enum banyan_error) - rc, "%s", group.why);
@@ -385,9 +423,7 @@ int banyan_group_end(void)
     }
     if (comm && is_one)
         run_short(comm);
-    for (size_t i = 0; i < group.n; i++)
-        if (group.calls[i].op)
-            note_error(&first, start_call(group.calls[i].op));
+    start_calls(&first);
     for (size_t i = 0; i < group.n; i++)
         if (group.calls[i].op)
             note_error(&first, end_call(group.calls[i].op));

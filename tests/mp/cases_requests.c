@@ -708,8 +708,110 @@ static int group_lacks(struct test *t)
     return 0;
 }
 
+/* The first time that rank 0 names a codec it finds no memory for that: the group does not run
+ * there, and is tried again. */
+static int group_lacks_codec(struct test *t)
+{
+    static float x[5000];
+    static uint32_t y[700];
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    char codec[64];
+    int lacked = 0;
+
+    opts.codec = codec;
+    for (int i = 1; i <= 20; i++) {
+        int rc = -BANYAN_ENOMEM;
+
+        snprintf(codec, sizeof codec, "%s:delta=0.%03d,force=1", i % 2 ? "topk" : "randomk", i);
+        for (int tries = 0; rc == -BANYAN_ENOMEM; tries++) {
+            int rc2;
+
+            CHECK(t, tries < 2, "it lacks memory that is there");
+            for (size_t k = 0; k < 700; k++)
+                y[k] = (uint32_t)k;
+            CHECK_OK(t, banyan_group_start());
+            if (t->rank == 0 && tries == 0)
+                case_starve_after(0, 1);
+            rc = banyan_allreduce(x, x, 5000, BANYAN_F32, BANYAN_SUM, t->comm, &opts);
+            case_starve_after(0, 0);
+            rc2 = banyan_allreduce(y, y, 700, BANYAN_U32, BANYAN_SUM, t->comm, NULL);
+            rc = rc ? rc : rc2;
+            CHECK_RC(t, rc, banyan_group_end());
+            lacked += rc == -BANYAN_ENOMEM;
+        }
+        CHECK_OK(t, rc);
+        for (size_t k = 0; k < 700; k++)
+            CHECK(t, y[k] == (uint32_t)t->n * (uint32_t)k, "element %zu", k);
+    }
+    CHECK(t, lacked == 20 || t->rank, "it lacked memory %d times", lacked);
+    return 0;
+}
+
+/* A group, the calls of which need memory for their numbers when they begin: two sums by a
+ * linear codec, which takes several, a plain sum, and two messages of one tag. */
+static int starts_of_group(struct test *t, struct banyan_comm *comm, long starve_after)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    static float x[2][840];
+    static uint32_t y[700], z[2][2000], got[2][2000];
+    int to = (t->rank + 1) % t->n, from = (t->rank + t->n - 1) % t->n, rc;
+
+    opts.codec = "randomk:delta=0.2,force=1";
+    for (uint32_t k = 0; k < 2000; k++) {
+        z[0][k] = (uint32_t)t->rank * 10000 + k;
+        z[1][k] = ~z[0][k];
+        y[k % 700] = k % 700;
+    }
+    CHECK_OK(t, banyan_group_start());
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(t, banyan_allreduce(x[i], x[i], 840, BANYAN_F32, BANYAN_SUM, comm, &opts));
+        CHECK_OK(t, banyan_send(z[i], 2000, BANYAN_U32, to, comm, NULL));
+        CHECK_OK(t, banyan_recv(got[i], 2000, BANYAN_U32, from, comm, NULL));
+    }
+    CHECK_OK(t, banyan_allreduce(y, y, 700, BANYAN_U32, BANYAN_SUM, comm, NULL));
+    if (t->rank == 0 && starve_after >= 0)
+        case_starve_after(starve_after, 1);
+    rc = banyan_group_end();
+    case_starve_after(0, 0);
+    for (uint32_t k = 0; k < 2000 && rc == 0; k++) {
+        CHECK(t, got[0][k] == (uint32_t)from * 10000 + k && got[1][k] == ~got[0][k],
+              "message: element %u: %u, %u", k, got[0][k], got[1][k]);
+        CHECK(t, y[k % 700] == (uint32_t)t->n * (k % 700), "sum: element %u", k);
+    }
+    return rc;
+}
+
+/* Rank 0 lacks memory once, while its group begins. The others have begun it: the communicator
+ * fails for want of memory at rank 0, or everything is right; and no rank takes one call for
+ * another. */
+static int group_lacks_start(struct test *t)
+{
+    int lacked = 0;
+
+    for (long after = 0; after < 12; after++) {
+        struct banyan_comm *comm;
+        int rc, code, blamed = -1;
+
+        CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+        rc = starts_of_group(t, comm, after);
+        if (rc) {
+            code = banyan_async_error(comm, &blamed, NULL, 0);
+            CHECK(t, rc == -BANYAN_ENOMEM && code == rc && blamed == 0,
+                  "after %ld: %d (%s), the communicator %d, rank %d to blame", after, rc,
+                  banyan_last_error(), code, blamed);
+            lacked++;
+        }
+        banyan_comm_destroy(comm);
+        mp_shared_barrier(t->shared, t->n);
+    }
+    CHECK(t, lacked > 2 || t->rank, "it lacked memory %d times", lacked);
+    return 0;
+}
+
 const struct mp_case cases_requests[] = {
     { "group_lacks", group_lacks, CASE_NO_THREADS },
+    { "group_lacks_codec", group_lacks_codec, CASE_NO_THREADS },
+    { "group_lacks_start", group_lacks_start, CASE_NO_THREADS | CASE_FAILS },
     { "request_stats", request_stats, CASE_NO_THREADS },
     { "persistent", persistent, 0 },
     { "persistent_large", persistent_large, 0 },

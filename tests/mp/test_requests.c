@@ -33,6 +33,12 @@ MP_TABLE(requests, several_in_flight_in_any_order, flight)
 static struct mp_row groups[] = {
     { "group_lacks", "shm", 2 },
     { "group_lacks", "tcp", 3 },
+    { "group_lacks_codec", "shm", 2 },
+    { "group_lacks_codec", "tcp", 3 },
+    { "group_lacks_start", "shm", 2 },
+    { "group_lacks_start", "shm", 3 },
+    { "group_lacks_start", "tcp", 2 },
+    { "group_lacks_start", "tcp", 3 },
     { "groups", "shm", 1 },
     { "groups", "shm", 2 },
     { "groups", "shm", 4 },

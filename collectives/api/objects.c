@@ -2,6 +2,7 @@
 /* The public functions of banyan/objects.h: arguments, locks, waiting. */
 #include "banyan/objects.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
     struct bny_waiter wt;
     uint64_t deadline;
     int rc = check(s, "banyan_objects_finalize"), missing = -1, done = 0;
+    char why[256] = "";
 
     if (rc)
         return rc;
@@ -220,11 +222,17 @@ int banyan_objects_finalize(struct banyan_objects *s)
         bny_world_lock(st->world);
         missing = who_is_missing(st);
         done = (missing < 0 && everything_went(st)) || bny_deadline_passed(deadline);
+        if (!done && st->hopeless) {
+            done = rc = st->hopeless;
+            snprintf(why, sizeof why, "%s", st->hopeless_why);
+        }
         bny_world_unlock(st->world);
         if (!done)
             turn(&wt, st->world);
     }
     destroy(s);
+    if (rc)
+        return bny_fail((enum banyan_error) - rc, "banyan_objects_finalize: %s", why);
     return missing < 0
                ? 0
                : bny_fail(BANYAN_ETIMEDOUT,

@@ -656,6 +656,26 @@ static void miss_who_left(struct bny_store *st)
     }
 }
 
+static int lives_here(const void *store, int rank)
+{
+    const struct bny_store *st = (const struct bny_store *)store;
+    int r = bny_rank_of(&st->comm->ranks, rank);
+
+    return r >= 0 && !st->dead[r];
+}
+
+/* A rank that lacks what its connections need lives, and none of its answers come. When it has
+ * ended that is a death. */
+static int who_lacks(const struct bny_store *st)
+{
+    struct bny_failure f;
+
+    if (!bny_control_lacking(st->world->control, lives_here, st, &f))
+        return 0;
+    f.text[sizeof f.text - 1] = '\0';
+    return bny_fail((enum banyan_error)f.code, "%s", f.text);
+}
+
 #define LOOK_NS 20000000u
 
 /* What no view tells of. */
@@ -671,10 +691,15 @@ static void look_at_ranks(struct bny_store *st, uint64_t now)
         bny_fail((enum banyan_error) - rc, "%s", w->broken_why);
     else if (w->control)
         rc = bny_control_out(w->control);
-    if (rc)
+    if (rc == 0 && w->control)
+        rc = who_lacks(st);
+    st->hopeless = rc;
+    if (rc) {
+        snprintf(st->hopeless_why, sizeof st->hopeless_why, "%s", bny_why(rc));
         give_up(st, rc);
-    else if (w->control)
+    } else if (w->control) {
         miss_who_left(st);
+    }
 }
 
 static void tick(struct banyan_comm *c, uint64_t now)

@@ -229,6 +229,8 @@ struct bny_store {
     uint32_t views;   /* of the control plane */
     uint64_t look_ns; /* no look before that at what views do not tell of */
     int finalizes;
+    int hopeless; /* 0, or why nothing is waited for as things are: */
+    char hopeless_why[256];
     uint64_t bytes, sent, received;
     struct bny_op carrier; /* of cookies: what transports borrow */
     int sweep;             /* a transport has given memory back */

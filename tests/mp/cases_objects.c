@@ -779,6 +779,41 @@ static int objects_no_descriptors(struct test *t)
     return 0;
 }
 
+/* Rank 0 finds no descriptor for its connections, and asks for nothing: it waits for the
+ * others, and lives. Who waits for what it has, or for its answer, is told why at once. */
+static int objects_out_of_reach(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
+    struct banyan_object_id own = name_of(1, (uint64_t)t->rank), zero = name_of(1, 0);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    uint64_t begin, word = 1;
+    int rc;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    put(t, s, &own, 300000);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0)
+        fate_use_up_descriptors();
+    mp_shared_barrier(t->shared, t->n);
+    begin = bny_now_ns();
+    if (t->rank) {
+        rc = banyan_object_get(s, &zero, -1, &o);
+        CHECK(t, rc == -BANYAN_ESYSTEM, "get returned %d (%s)", rc, banyan_last_error());
+        CHECK_HAS(t, banyan_last_error(), "rank 0: ");
+        CHECK_HAS(t, banyan_last_error(), "too many open files");
+        rc = banyan_objects_finalize(s);
+        CHECK(t, rc == -BANYAN_ESYSTEM, "finalize returned %d (%s)", rc, banyan_last_error());
+    }
+    rc = banyan_comm_agree(t->comm, &word, NULL, 0);
+    CHECK(t, rc == 0, "agree returned %d (%s)", rc, banyan_last_error());
+    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    if (t->rank == 0)
+        banyan_objects_destroy(s);
+    return 0;
+}
+
 /* Rank 0 leaves, in order, and its process lives on: what it alone held is lost at once, and
  * another keeps its part of the directory. arg: "put": that is asked first. */
 static int objects_left(struct test *t)
@@ -894,6 +929,7 @@ const struct mp_case cases_objects[] = {
     { "objects_refused", objects_refused, 0 },
     { "objects_random", objects_random, 0 },
     { "objects_no_descriptors", objects_no_descriptors, CASE_FAILS | CASE_NO_THREADS },
+    { "objects_out_of_reach", objects_out_of_reach, CASE_FAILS | CASE_NO_THREADS },
     { "objects_left", objects_left, CASE_FAILS },
     { "objects_starved", objects_starved, CASE_NO_THREADS },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },

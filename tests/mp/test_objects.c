@@ -54,6 +54,12 @@ Test(objects, a_rank_without_descriptors_is_told_so, .timeout = 100)
     MP_CHECK(mp_run(&mp));
 }
 
+static struct mp_row out_of_reach[] = {
+    { "objects_out_of_reach", "tcp", 2 },
+    { "objects_out_of_reach", "tcp", 3 },
+};
+MP_TABLE(objects, nobody_waits_for_a_rank_without_descriptors, out_of_reach)
+
 struct deaths {
     char transport[8], arg[16], name[24];
     int n, seeds;

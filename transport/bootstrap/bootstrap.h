@@ -167,6 +167,10 @@ int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_fail
 int bny_control_failure_among(struct bny_control *c, uint32_t comm,
                               int (*has)(const void *ctx, int rank), const void *ctx,
                               struct bny_failure *out);
+/* The first that was agreed on by which a rank that `has` knows of lacks memory or descriptors
+ * for whatever it does. As bny_control_failure. */
+int bny_control_lacking(struct bny_control *c, int (*has)(const void *ctx, int rank),
+                        const void *ctx, struct bny_failure *out);
 /* 1 while such a failure is known but not agreed on: soon there is an agreed one. Any thread.
  */
 int bny_control_pending(struct bny_control *c, uint32_t comm);

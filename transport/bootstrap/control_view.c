@@ -214,6 +214,26 @@ int bny_control_failure_among(struct bny_control *c, uint32_t comm,
     return found;
 }
 
+int bny_control_lacking(struct bny_control *c, int (*has)(const void *ctx, int rank),
+                        const void *ctx, struct bny_failure *out)
+{
+    int found = 0;
+
+    if (!atomic_load_explicit(&c->logged, memory_order_acquire))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < c->nlog && !found; i++) {
+        const struct bny_failure *f = &c->log[i].f;
+
+        found = !f->comm && f->cause == BNY_CAUSE_RESET && f->blamed >= 0 &&
+                (f->code == BANYAN_ENOMEM || f->code == BANYAN_ESYSTEM) && has(ctx, f->blamed);
+        if (found)
+            *out = *f;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
 int bny_control_failure_of(struct bny_control *c, uint32_t comm, struct bny_failure *out)
 {
     return bny_control_failure_among(c, comm, NULL, NULL, out);

@@ -156,7 +156,8 @@ static int make_room(struct tcp_conn *c, uint32_t need)
     }
     k = chunk_get(c);
     if (!k) {
-        c->stalled = 1;
+        c->stalled = c->nchunks == TCP_CHUNKS_MAX;
+        c->starved = !c->stalled;
         return -1;
     }
     if (c->chunk) {
@@ -227,8 +228,10 @@ static struct tcp_msg *begin_stream(struct tcp_conn *c, const struct bny_hdr *h)
     if (!c->tile)
         c->tile = aligned_alloc(4096, TCP_TILE);
     m = c->tile ? msg_get(c, h) : NULL;
-    if (!m)
+    if (!m) {
+        c->starved = 1;
         return NULL;
+    }
     c->start += (uint32_t)sizeof *h;
     m->conn = c;
     c->streaming = m;
@@ -242,8 +245,10 @@ static struct tcp_msg *lend(struct tcp_conn *c, const struct bny_hdr *h)
 {
     struct tcp_msg *m = msg_get(c, h);
 
-    if (!m)
+    if (!m) {
+        c->starved = 1;
         return NULL;
+    }
     m->msg.data = c->chunk->data + c->start + sizeof *h;
     m->chunk = c->chunk;
     c->chunk->refs++;
@@ -290,6 +295,7 @@ int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n)
 {
     int got = 0;
 
+    c->starved = 0;
     while (got < n && !c->streaming && !c->ep->down && c->state == TCP_OPEN) {
         struct tcp_msg *m = next_message(c);
 
@@ -297,7 +303,7 @@ int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n)
             break;
         ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->ep->ep, .msg = &m->msg };
     }
-    c->more = got == n;
+    c->more = got == n || c->starved; /* nothing else would bring us back */
     return got;
 }
 

@@ -194,6 +194,7 @@ struct tcp_conn {
     struct tcp_chunk *chunk;
     uint32_t start, end; /* unread bytes of chunk */
     uint32_t nchunks;
+    int starved; /* no memory to receive by: looked at again at the next poll */
     int stalled; /* no receive buffer: held messages must be released first */
     int large;   /* the latest message was viewed: read little besides headers */
     int more;    /* delivery stopped because the caller's array was full */

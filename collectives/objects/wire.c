@@ -163,7 +163,7 @@ void bny_obj_outbox_free(struct bny_store *st, int peer)
 }
 
 /* Whom a peer's end refuses is dead or will be said to be: then what it has missed is said to
- * others again (view.c). */
+ * others again (view.c). What there is no memory for now is said later. */
 int bny_obj_flush(struct bny_store *st)
 {
     int moved = 0;
@@ -173,8 +173,9 @@ int bny_obj_flush(struct bny_store *st)
 
         while (r != st->rank && st->outboxes[r].first) {
             struct post *p = st->outboxes[r].first;
+            int rc = ep->ops->eager(ep, &p->hdr, p->payload);
 
-            if (ep->ops->eager(ep, &p->hdr, p->payload) == BNY_AGAIN)
+            if (rc == BNY_AGAIN || rc == -BANYAN_ENOMEM)
                 break;
             free(pop(st, r));
             moved = 1;

@@ -922,7 +922,45 @@ static int objects_starved(struct test *t)
     return 0;
 }
 
+/* Rank 0 finds no memory, now and then, for its first words to a peer: they are said later, and
+ * what it asks for comes. */
+static int objects_first_words(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 10 };
+    struct banyan_object_id id = name_of(1, (uint64_t)t->rank);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    struct banyan_config world = case_config(t);
+    long allocations = atoi(t->arg);
+
+    world.schedule = "ring"; /* else all have talked to all before */
+    CHECK_OK(t, case_init(t, &world, &t->comm));
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    if (t->rank)
+        put(t, s, &id, 300000);
+    mp_shared_barrier(t->shared, t->n);
+    for (int r = 1; r < t->n && t->rank == 0; r++) {
+        uint64_t begin = bny_now_ns();
+        int rc;
+
+        id = name_of(1, (uint64_t)r);
+        case_starve_after(allocations, 4);
+        rc = banyan_object_get(s, &id, -1, &o);
+        case_starve_after(0, 0);
+        CHECK(t, rc == 0 || rc == -BANYAN_ENOMEM, "rank %d: %d (%s)", r, rc,
+              banyan_last_error());
+        CHECK(t, bny_now_ns() - begin < 5000000000u, "it took %.1f s",
+              (double)(bny_now_ns() - begin) * 1e-9);
+        if (rc == 0)
+            CHECK_OK(t, banyan_object_release(s, &o));
+    }
+    mp_shared_barrier(t->shared, t->n);
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 const struct mp_case cases_objects[] = {
+    { "objects_first_words", objects_first_words, CASE_OWN_INIT | CASE_NO_THREADS },
     { "objects_basic", objects_basic, 0 },
     { "objects_computes", objects_computes, 0 },
     { "objects_chain", objects_chain, 0 },

@@ -24,6 +24,9 @@ void bny_comm_not_made(struct banyan_comm *comm, uint32_t id)
         bny_control_report(comm->world->control, &f);
 }
 
+/* What a member contributes: it has come; and knows that somebody has missed a deadline. */
+enum { HAS_COME = 1, KNOWS_LATE = 2 };
+
 /* One communicator on its way. */
 struct shrinking {
     struct banyan_comm *comm, **out;
@@ -32,6 +35,7 @@ struct shrinking {
     struct bny_agreed got;
     uint64_t *members, *sets;
     uint32_t drawn, *given; /* an id that only this rank could have drawn; each rank's */
+    uint64_t bits;
     int *ranks, rc, over;
 };
 
@@ -48,9 +52,13 @@ static int prepare(struct shrinking *s, struct banyan_comm *comm, struct banyan_
     if (!s->members || !s->sets || !s->given || !s->ranks)
         return -BANYAN_ENOMEM;
     s->drawn = bny_comm_draw(comm);
-    s->mine =
-        (struct bny_contribution){ .bits = 1, .each = sizeof s->drawn, .mine = &s->drawn };
-    s->got = (struct bny_agreed){ .has = s->sets,
+    s->mine = (struct bny_contribution){ .bits = HAS_COME,
+                                         .each = sizeof s->drawn,
+                                         .mine = &s->drawn };
+    if (bny_comm_was_late(comm))
+        s->mine.bits |= KNOWS_LATE;
+    s->got = (struct bny_agreed){ .bits = &s->bits,
+                                  .has = s->sets,
                                   .gone = s->sets + words,
                                   .late = s->sets + 2 * words,
                                   .given = (uint8_t *)s->given };
@@ -66,6 +74,45 @@ static void forget(struct shrinking *s, int n)
         free(s[i].ranks);
     }
     free(s);
+}
+
+/* Are those who came to go on without those who live and did not? Not in both parts of a
+ * network that is cut: as views of the world (agree.h). */
+static int is_quorum(const struct shrinking *s)
+{
+    const struct banyan_comm *comm = s->comm;
+    int least = bny_control_quorum(comm->world->control), came = 0, cut = 0, first = -1;
+
+    for (int r = 0; r < comm->n; r++) {
+        int world = comm->peers[r].world_rank, has = bny_in_set(s->got.has, world);
+
+        if (bny_in_set(s->got.gone, world))
+            continue;
+        first = first < 0 ? has : first;
+        came += has;
+        cut += !has;
+    }
+    if (least)
+        return least < 0 || came >= least;
+    return came > cut || (came == cut && first == 1);
+}
+
+/* Who lives and does not come is an error at all, or, where an operation or a call before had
+ * missed its deadline already, no member any more. All come to the same. */
+static int judge_late(const struct shrinking *s)
+{
+    const struct banyan_comm *comm = s->comm;
+    int rc = bny_meet_late(&s->meeting, &s->got);
+
+    if (rc == 0 || !(s->bits & KNOWS_LATE) || !is_quorum(s))
+        return rc;
+    if (bny_in_set(s->got.has, comm->world->rank))
+        return 0;
+    return bny_fail(
+        BANYAN_ERANKDEAD,
+        "%s: rank %d was left out: an operation had missed its deadline, and it did "
+        "not call this in time; was it stopped, or its network cut?",
+        s->meeting.what, comm->rank);
 }
 
 /* What was agreed: who lives, and the id of the lowest of them. */
@@ -101,6 +148,8 @@ static int look(struct shrinking *s)
 
     if (rc == 0)
         return 1;
+    if (rc > 0)
+        rc = judge_late(s);
     s->rc = rc < 0 ? rc : make(s);
     return 0;
 }
@@ -153,8 +202,10 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
     }
     for (int i = 0; i < n; i++)
         bny_comm_give_up(comms[i], "shrank", "its survivors go on with another");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         bny_meeting_of_all(&all[i].meeting, comms[i], what, all[i].members);
+        all[i].meeting.takes_late = 1;
+    }
     meet_all(all, n, words, sizeof words);
     for (int i = 0; i < n && rc == 0; i++)
         rc = all[i].rc;

@@ -55,6 +55,11 @@ int banyan_comm_revoke(struct banyan_comm *comm, const char *why)
 
 /* ---- agreement ---- */
 
+int bny_comm_was_late(const struct banyan_comm *comm)
+{
+    return comm->was_missed || atomic_load(&comm->failed) == -BANYAN_ETIMEDOUT;
+}
+
 void bny_rank_list(char *buf, size_t cap, const int *ranks, int n)
 {
     size_t len = 0;
@@ -68,9 +73,9 @@ void bny_rank_list(char *buf, size_t cap, const int *ranks, int n)
 
 /* Somebody was left out: an error at all where it had not come, as nobody knows what it would
  * have said. One that came and then slept has its say in the result. */
-static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
+int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got)
 {
-    const struct banyan_comm *comm = m->comm;
+    struct banyan_comm *comm = m->comm;
     char names[200];
     int n = 0, late[NAMES_MAX];
 
@@ -83,6 +88,7 @@ static int check_late(const struct bny_meeting *m, const struct bny_agreed *got)
     }
     if (n)
         bny_rank_list(names, sizeof names, late, n);
+    comm->was_missed |= n && m->id == comm->id;
     return n ? bny_fail(BANYAN_ETIMEDOUT,
                         "%s: %s did not call it%s within %.3g s, and the others went on",
                         m->what, names, m->how, m->timeout_s)
@@ -131,6 +137,7 @@ int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine)
 
     if (!control)
         return 0;
+    mine->hasty = bny_comm_was_late(m->comm);
     mine->members = m->members;
     rc = bny_control_agree_start(control, m->id, m->call, mine,
                                  bny_deadline_after(bny_now_ns(), m->timeout_s));
@@ -153,13 +160,13 @@ int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mi
     rc = bny_control_agree_test(w->control, m->id, m->call, out);
     if (rc == 0)
         return 0;
-    rc = rc < 0 ? rc : check_late(m, out);
+    rc = rc < 0 || m->takes_late ? rc : bny_meet_late(m, out);
     if (rc == -BANYAN_ERANKDEAD) { /* it is the communicator's failure, too */
         bny_world_lock(w);
         bny_failure_adopt(w);
         bny_world_unlock(w);
     }
-    return rc ? rc : 1;
+    return rc < 0 ? rc : 1;
 }
 
 int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct bny_agreed *out)

@@ -21,6 +21,7 @@ struct bny_meeting {
     const uint64_t *members;
     uint32_t id, call;
     double timeout_s;
+    int takes_late; /* that somebody did not come is for the caller to judge */
 };
 #define BNY_CALL_OF_SOME 0x80000000u
 int bny_comm_may_agree(struct banyan_comm *comm, const char *what); /* 0 or an error */
@@ -32,11 +33,15 @@ int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine,
 int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine);
 int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mine,
                   const struct bny_agreed *out);
+/* 0, or -BANYAN_ETIMEDOUT: who did not come. */
+int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got);
 /* The next meeting of all members. members: bny_comm_members, the caller's to free (NULL: no
  * memory). */
 void bny_meeting_of_all(struct bny_meeting *m, struct banyan_comm *comm, const char *what,
                         const uint64_t *members);
 uint64_t *bny_comm_members(const struct banyan_comm *comm);
+/* Has a member been late, for an operation or a call that agrees, until its deadline? */
+int bny_comm_was_late(const struct banyan_comm *comm);
 /* "ranks 1, 4", as many as there is room for. */
 void bny_rank_list(char *buf, size_t cap, const int *ranks, int n);
 /* shrink.c: the others have communicator id, and would wait for this rank. */

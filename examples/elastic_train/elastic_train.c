@@ -440,9 +440,9 @@ static int train(struct trainer *t)
             return failed;
         word = say(!failed, banyan_job_waiting());
         dead = banyan_comm_agree(t->comm, &word, NULL, 0); /* now it is everybody's */
-        if (dead < 0)
+        if (dead < 0 && dead != -BANYAN_ETIMEDOUT) /* who does not come is left out below */
             return dead;
-        well = word & 1;
+        well = dead >= 0 && (word & 1);
         met = well && dead == 0;
         done = met && last;
         rc = well ? keep(t) : go_back(t);

@@ -266,8 +266,10 @@ BANYAN_API int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *
  * banyan_mem_alloc stay; plans are made for the ranks that are left, on the graph without the
  * others. Codec states can be used with it (banyan_codec_state_undo); the residuals of the dead
  * are lost. Returns 0; -BANYAN_ETIMEDOUT at all when a live member did not come within comm's
- * op_timeout_s twice; -BANYAN_ERANKDEAD when the others took this rank for dead;
- * -BANYAN_EINVAL, -BANYAN_EBUSY, -BANYAN_ENOMEM. Blocks. */
+ * op_timeout_s twice. But where comm has failed by a missed deadline, or a call that agrees has
+ * ended like that before, such members are left out, after 2 s those who do not answer at all,
+ * if those who came are most (BANYAN_QUORUM). -BANYAN_ERANKDEAD when the others took this rank
+ * for dead, or left it out; -BANYAN_EINVAL, -BANYAN_EBUSY, -BANYAN_ENOMEM. Blocks. */
 BANYAN_API int banyan_comm_shrink(struct banyan_comm *comm, struct banyan_comm **out);
 /* All the communicators of a rank that have failed, n at least 1, at once: out[i] is what is
  * left of comms[i]. Ranks that are in several communicators, each with other ranks, need no

@@ -2,13 +2,16 @@
 /* Survivors go on: ranks die one after the other, two at a time, in an operation or while the
  * others shrink; what is left works, and gives the bits that a communicator of the same ranks
  * gives which no death has touched. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
@@ -349,6 +352,95 @@ static int shrink_crossed(struct test *t)
     return 0;
 }
 
+/* ---- who lives, and does not come ---- */
+
+#define SLEEP_S 10
+
+static void sleep_soundly(void)
+{
+    pid_t me = getpid(), child = fork();
+    int status;
+
+    if (child == 0) {
+        kill(me, SIGSTOP);
+        sleep(SLEEP_S);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+}
+
+/* Of those who are left out: each hears that it is. */
+static void wakes_up(struct test *t)
+{
+    uint32_t x = 1;
+    struct banyan_comm *next;
+    int rc;
+
+    sleep_soundly();
+    rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL);
+    CHECK(t, rc == 0 || rc == -BANYAN_ETIMEDOUT || rc == -BANYAN_EABORTED, "returned %d (%s)",
+          rc, banyan_last_error());
+    rc = banyan_comm_shrink(t->comm, &next);
+    CHECK(t, rc == -BANYAN_ERANKDEAD, "shrink returned %d (%s)", rc, banyan_last_error());
+    CHECK_HAS(t, banyan_last_error(), "was left out");
+    rc = banyan_barrier(t->comm, NULL);
+    CHECK(t, rc == -BANYAN_ETIMEDOUT || rc == -BANYAN_EABORTED, "barrier returned %d", rc);
+}
+
+/* Ranks are stopped (a digit of arg each), an operation misses its deadline, and those who are
+ * left shrink: without the stopped, where they are most; else with nobody. */
+static int shrink_sleepers(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    int32_t members[MP_RANKS_MAX] = { 0 };
+    struct banyan_comm *next;
+    int blamed = -1, first = t->arg[0] - '0', asleep = (int)strlen(t->arg), rc;
+    int goes_on = 2 * asleep < t->n || (2 * asleep == t->n && first != 0);
+    uint64_t begin;
+    uint32_t x = 1;
+
+    cfg.op_timeout_s = 2.5;
+    CHECK_OK(t, case_init(t, &cfg, &t->comm));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    if (strchr(t->arg, '0' + t->rank)) {
+        if (goes_on)
+            wakes_up(t);
+        else
+            sleep_soundly();
+        mp_shared_barrier(t->shared, t->n);
+        return 0;
+    }
+    rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL);
+    CHECK(t, rc == -BANYAN_ETIMEDOUT, "returned %d (%s)", rc, banyan_last_error());
+    banyan_async_error(t->comm, &blamed, NULL, 0);
+    CHECK(t, blamed == first, "rank %d is blamed", blamed);
+    begin = bny_now_ns();
+    rc = banyan_comm_shrink(t->comm, &next);
+    CHECK(t, rc == (goes_on ? 0 : -BANYAN_ETIMEDOUT), "shrink returned %d (%s)", rc,
+          banyan_last_error());
+    CHECK(t, bny_now_ns() - begin < 4000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    if (goes_on) {
+        CHECK(t, banyan_comm_count(next) == t->n - asleep, "%d members",
+              banyan_comm_count(next));
+        CHECK_OK(t, members_of(t, next, members));
+        for (int r = 0, k = 0; r < t->n; r++)
+            if (!strchr(t->arg, '0' + r))
+                CHECK(t, members[k++] == r, "rank %d is missing", r);
+        exercise(t, next, t->seed);
+    }
+    mp_shared_barrier(t->shared, t->n); /* they are awake, and out */
+    if (goes_on) {
+        exercise(t, next, t->seed + 1);
+        mp_shared_barrier(t->shared, t->n - asleep);
+        banyan_comm_destroy(next);
+    }
+    return 0;
+}
+
 /* ---- a second death while survivors agree, shrink or grow ---- */
 
 /* All who get as far as this in round i found the same. */
@@ -451,6 +543,7 @@ const struct mp_case cases_shrink[] = {
     { "shrink_often", shrink_often, CASE_NO_THREADS },
     { "shrink_crosswise", shrink_crosswise, CASE_NO_THREADS | CASE_FAILS },
     { "shrink_crossed", shrink_crossed, CASE_OWN_INIT },
+    { "shrink_sleepers", shrink_sleepers, CASE_OWN_INIT | CASE_NO_THREADS | CASE_FAILS },
     { "second_death", second_death, CASE_NO_THREADS | CASE_FAILS },
     { NULL, NULL, 0 }
 };

@@ -54,6 +54,14 @@ static struct mp_row whole[] = {
 };
 MP_TABLE(shrink, without_a_death_it_is_a_dup, whole)
 
+static struct mp_row sleepers[] = {
+    { "shrink_sleepers", "shm", 4, "2" },   { "shrink_sleepers", "tcp", 3, "0" },
+    { "shrink_sleepers", "shm", 2, "1" },   { "shrink_sleepers", "tcp", 5, "13" },
+    { "shrink_sleepers", "tcp", 4, "23" },  { "shrink_sleepers", "shm", 4, "01" },
+    { "shrink_sleepers", "tcp", 4, "123" },
+};
+MP_TABLE(shrink, who_is_stopped_is_left_out_by_most, sleepers)
+
 struct second {
     char transport[8], what[8];
 };

@@ -82,7 +82,7 @@ struct bny_instance {
     /* The owner's: the state it saw change last, and when; until when a call may take; whether
      * somebody waits for the decision, and what was done about it. */
     uint64_t seen_changes, since_ns, deadline_ns;
-    int asked, answered, judged;
+    int asked, answered, judged, hasty;
 };
 
 struct bny_agree {

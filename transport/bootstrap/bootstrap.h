@@ -195,6 +195,7 @@ struct bny_contribution {
     int nrecords;
     unsigned each;    /* bytes of each rank, the same on all, at most BNY_AGREE_EACH; 0: none */
     const void *mine; /* [each] */
+    int hasty;        /* of this rank alone: members that do not answer are not waited for */
 };
 struct bny_agreed {
     uint64_t *bits;
@@ -205,6 +206,8 @@ struct bny_agreed {
 #define BNY_AGREE_EACH 32
 int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
                             const struct bny_contribution *mine, uint64_t deadline_ns);
+/* BANYAN_QUORUM: 0: most; -1: any; else so many ranks. */
+int bny_control_quorum(const struct bny_control *c);
 int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
                            const struct bny_agreed *out);
 /* Where a rank is in a communicator, for its own control plane, which asks from another thread.

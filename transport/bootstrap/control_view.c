@@ -387,12 +387,13 @@ static int only_sleepers(const struct bny_control *c, const struct bny_instance 
 }
 
 /* A deadline is for those who have not come. Who has gets the time to lock, again and again, or
- * each whose deadline passes would go on alone. */
+ * each whose deadline passes would go on alone. Who is hasty waits no longer for those who
+ * slept through the decision before, and were not heard since. */
 static void leave_out_the_late(struct bny_control *c, uint64_t now)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
         int user = it->id.kind == BNY_AGREE_CALL, missing;
-        uint64_t most;
+        uint64_t most, still;
 
         if (it->decided || !it->entered)
             continue;
@@ -401,9 +402,11 @@ static void leave_out_the_late(struct bny_control *c, uint64_t now)
             it->since_ns = c->awake_ns;
         }
         most = only_sleepers(c, it) ? LATE_AGAIN_NS : LATE_NS;
+        still = c->awake_ns - it->since_ns;
         missing = contributions_missing(c, it);
         if ((missing && it->deadline_ns && now >= it->deadline_ns) ||
-            (!(user && missing) && c->awake_ns - it->since_ns > most))
+            (!(user && missing) && still > most) ||
+            (it->hasty && most == LATE_AGAIN_NS && still > LATE_NS))
             bny_agree_late(&c->agree, it);
     }
 }
@@ -571,6 +574,11 @@ static int is_viewed(const struct bny_control *c, const struct bny_instance *it)
     return 1;
 }
 
+int bny_control_quorum(const struct bny_control *c)
+{
+    return c->quorum;
+}
+
 int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
                             const struct bny_contribution *mine, uint64_t deadline_ns)
 {
@@ -583,6 +591,7 @@ int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
     it = rc == 0 ? bny_agree_enter(&c->agree, id, mine) : NULL;
     if (it) {
         it->deadline_ns = deadline_ns;
+        it->hasty = mine->hasty;
         it->asked = 1;
         control_progress_locked(c);
     } else if (rc == 0) {

@@ -230,6 +230,8 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
     }
     if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE || h->kind == BNY_MSG_ARRIVE)
         return; /* what it waits for is on its way */
+    if (c->begin_failed && ours)
+        return; /* of an operation that was over before it began: the view tells all why */
     describe(&h->sig, tag_of(&h->sig) != 0, text);
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
                "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "

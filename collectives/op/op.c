@@ -176,6 +176,7 @@ static int begin(struct bny_op *op)
         rc = op->path->start(op);
     if (rc) { /* others wait for us in vain: tell them why */
         bny_match_close(c->match, &op->match, 0);
+        c->begin_failed = 1;
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc, c->world->rank,
                    "rank %d: %s", c->rank, bny_why(rc));
         return rc;

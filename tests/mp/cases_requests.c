@@ -870,7 +870,41 @@ static int receiver_lacks(struct test *t)
     return 0;
 }
 
+/* Rank 0 finds no memory for its private copy when a request begins, and the others' data come
+ * behind that: they are of the same operation, and no mismatch. */
+static int begin_lacks(struct test *t)
+{
+    enum { N = 300 };
+    static uint32_t x[MP_RANKS_MAX * N];
+    struct banyan_request *rq;
+    struct banyan_comm *comm;
+    int rc, blamed = -1;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    CHECK_OK(t, banyan_alltoall_init(x, x, N, BANYAN_U32, comm, NULL, &rq));
+    if (t->rank == 0) {
+        case_starve_after(0, 1);
+        rc = banyan_start(rq);
+        case_starve_after(0, 0);
+        CHECK(t, rc == -BANYAN_ENOMEM, "start returned %d (%s)", rc, banyan_last_error());
+    }
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank)
+        CHECK_OK(t, banyan_start(rq));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL)); /* rank 0 looks at what has come */
+    rc = t->rank ? banyan_wait(rq, -1) : -BANYAN_ENOMEM;
+    CHECK(t, rc == -BANYAN_ENOMEM, "wait returned %d (%s)", rc, banyan_last_error());
+    rc = banyan_barrier(comm, NULL);
+    CHECK(t, rc == -BANYAN_ENOMEM, "barrier returned %d (%s)", rc, banyan_last_error());
+    banyan_async_error(comm, &blamed, NULL, 0);
+    CHECK(t, blamed == 0, "rank %d is blamed", blamed);
+    CHECK_OK(t, banyan_request_free(rq));
+    banyan_comm_destroy(comm);
+    return 0;
+}
+
 const struct mp_case cases_requests[] = {
+    { "begin_lacks", begin_lacks, CASE_NO_THREADS },
     { "receiver_lacks", receiver_lacks, CASE_OWN_INIT | CASE_NO_THREADS },
     { "group_lacks", group_lacks, CASE_NO_THREADS },
     { "group_lacks_codec", group_lacks_codec, CASE_NO_THREADS },

@@ -33,6 +33,8 @@ MP_TABLE(requests, several_in_flight_in_any_order, flight)
 static struct mp_row groups[] = {
     { "group_lacks", "shm", 2 },
     { "receiver_lacks", "tcp", 2 },
+    { "begin_lacks", "tcp", 3 },
+    { "begin_lacks", "shm", 2 },
     { "group_lacks", "tcp", 3 },
     { "group_lacks_codec", "shm", 2 },
     { "group_lacks_codec", "tcp", 3 },

@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "input.h"
+#include "loop_rig.h"
 
 #include "collectives/api/job.h"
 #include "collectives/arrival/arrival.h"
@@ -53,28 +54,9 @@ struct rig {
 
 static void rig_open(struct rig *g, int me)
 {
-    static const uint8_t secret[32];
-
     memset(g, 0, sizeof *g);
     g->me = me;
-    g->fabric = bny_loop_fabric_create(NRANKS, NULL);
-    EXPECT(g->fabric && bny_comm_loop(&g->comm, g->fabric, NRANKS, me, NULL) == 0);
-    for (int r = 0; r < NRANKS; r++) {
-        struct bny_tp_config tc = { .rank = r,
-                                    .nranks = NRANKS,
-                                    .secret = secret,
-                                    .ifname = "",
-                                    .port_range = "",
-                                    .fabric = g->fabric };
-        uint8_t blob[BNY_ADDR_MAX];
-
-        if (r == me)
-            continue;
-        EXPECT(bny_transport_find("loop")->create(&g->tp[r], &tc) == 0);
-        EXPECT(g->tp[r]->ops->connect(g->tp[r], me, blob,
-                                      bny_loop_fabric_address(g->fabric, me, blob),
-                                      &g->ep[r]) == 0);
-    }
+    loop_rig_open(&g->fabric, &g->comm, NRANKS, me, g->tp, g->ep);
 }
 
 static void start(struct rig *g, unsigned what, unsigned how, unsigned is_auto)

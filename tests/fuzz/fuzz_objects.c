@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "input.h"
+#include "loop_rig.h"
 
 #include "collectives/api/job.h"
 #include "collectives/objects/store.h"
@@ -38,25 +39,8 @@ struct rig {
 
 static void rig_open(struct rig *g)
 {
-    static const uint8_t secret[32];
-
     memset(g, 0, sizeof *g);
-    g->fabric = bny_loop_fabric_create(NRANKS, NULL);
-    EXPECT(g->fabric && bny_comm_loop(&g->comm, g->fabric, NRANKS, 0, NULL) == 0);
-    for (int r = 1; r < NRANKS; r++) {
-        struct bny_tp_config tc = { .rank = r,
-                                    .nranks = NRANKS,
-                                    .secret = secret,
-                                    .ifname = "",
-                                    .port_range = "",
-                                    .fabric = g->fabric };
-        uint8_t blob[BNY_ADDR_MAX];
-
-        EXPECT(bny_transport_find("loop")->create(&g->tp[r], &tc) == 0);
-        EXPECT(g->tp[r]->ops->connect(g->tp[r], 0, blob,
-                                      bny_loop_fabric_address(g->fabric, 0, blob),
-                                      &g->ep[r]) == 0);
-    }
+    loop_rig_open(&g->fabric, &g->comm, NRANKS, 0, g->tp, g->ep);
     bny_world_lock(g->comm->world);
     g->st.limit = LIMIT;
     g->st.timeout_s = 10;

@@ -412,7 +412,7 @@ void shim_comms_first(void)
     struct shim_comm *c;
     struct line *later;
 
-    const struct shim_comm world = { .handle = MPI_COMM_WORLD, .rank = shim.rank, .n = shim.n };
+    const struct shim_comm world = { .handle = shim_joining, .rank = shim.rank, .n = shim.n };
 
     shim_lock();
     c = find(MPI_COMM_WORLD);

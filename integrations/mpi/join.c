@@ -20,6 +20,7 @@
 #define TAG_FAILED 32767
 
 struct banyan_comm *shim_world;
+MPI_Comm shim_joining = MPI_COMM_WORLD;
 static int failed; /* ranks that failed by themselves; then all know */
 
 /* All ranks. Nonzero: some have failed (or the MPI library), nobody joins. */
@@ -27,7 +28,7 @@ static int count_failed(int own)
 {
     MPI_Request req;
 
-    if (real.Iallreduce(&own, &failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &req) !=
+    if (real.Iallreduce(&own, &failed, 1, MPI_INT, MPI_SUM, shim_joining, &req) !=
             MPI_SUCCESS ||
         shim_wait_native(&req) != MPI_SUCCESS)
         failed = 1;
@@ -39,7 +40,7 @@ static int gather(void *unused, const void *in, void *out, size_t bytes)
     MPI_Request req;
 
     if (count_failed(0) || real.Iallgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE,
-                                           MPI_COMM_WORLD, &req) != MPI_SUCCESS)
+                                           shim_joining, &req) != MPI_SUCCESS)
         return -1;
     return shim_wait_native(&req) == MPI_SUCCESS ? 0 : -1;
 }
@@ -120,6 +121,20 @@ static void settle(int own)
     free(sent);
 }
 
+/* Open MPI polls for non-blocking collectives in every call, a twelfth of what MPI_Test takes,
+ * from a communicator's first one until that is freed: so it is one of our own, made the only
+ * way that has no such collective of MPI_COMM_WORLD in it. */
+static void open_joining(void)
+{
+    MPI_Group all;
+
+    if (!shim.open_mpi)
+        return;
+    real.Comm_group(MPI_COMM_WORLD, &all);
+    real.Comm_create_group(MPI_COMM_WORLD, all, TAG_FAILED, &shim_joining);
+    real.Group_free(&all);
+}
+
 void shim_world_join(void)
 {
     int rc;
@@ -127,6 +142,7 @@ void shim_world_join(void)
     if (shim.n == 1)
         return;
     failed = 0;
+    open_joining();
     rc = init();
     if (rc < 0)
         shim_say("MPI_Init: every communicator stays on MPI, as this rank cannot join the "
@@ -137,6 +153,13 @@ void shim_world_join(void)
         return;
     banyan_comm_destroy(shim_world);
     shim_world = NULL;
+}
+
+void shim_world_joined(void)
+{
+    if (shim_joining != MPI_COMM_WORLD)
+        real.Comm_free(&shim_joining);
+    shim_joining = MPI_COMM_WORLD;
 }
 
 /* The ranks are all in MPI_Finalize when its barrier is passed: the MPI's, as a wrong call may

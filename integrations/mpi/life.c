@@ -11,6 +11,8 @@
 #include "integrations/mpi/shim.h"
 
 #define JOIN_S 60.0 /* for all ranks to come from MPI_Init into ours */
+/* Nobody else has sent anything yet. */
+#define TAG_AGREE 32766
 /* Non-blocking calls of fewer bytes are the MPI's. With 2 ranks that share memory an Iallreduce
  * of 4 bytes costs 1 to 10 us there and some 50 us here (a generalised request, and progress in
  * every call that waits); of 4 MiB banyan's is faster under both, of 1 MiB only MPICH's is
@@ -152,25 +154,46 @@ static unsigned settings_hash(void)
     return h;
 }
 
+/* The greatest of all ranks' pairs, by messages to the ranks 1, 2, 4, ... further: Open MPI
+ * polls for non-blocking collectives in every call as long as a communicator is there that had
+ * one. Returns 1; 0: some rank does not answer; or -1. */
+static int greatest(unsigned *most, double until)
+{
+    for (int far = 1; far < shim.n; far *= 2) {
+        unsigned theirs[2], mine[2] = { most[0], most[1] };
+        int to = (shim.rank + far) % shim.n, from = (shim.rank - far + shim.n) % shim.n;
+        MPI_Request req[2];
+        MPI_Status unused[2];
+        int done = 0;
+
+        if (real.Irecv(theirs, 2, MPI_UNSIGNED, from, TAG_AGREE, MPI_COMM_WORLD, &req[0]) ||
+            real.Isend(mine, 2, MPI_UNSIGNED, to, TAG_AGREE, MPI_COMM_WORLD, &req[1]))
+            return -1;
+        while (!done && shim_now() < until)
+            if (real.Testall(2, req, &done, unused) != MPI_SUCCESS)
+                return -1;
+        if (!done)
+            return 0;
+        for (int i = 0; i < 2; i++)
+            most[i] = theirs[i] > most[i] ? theirs[i] : most[i];
+    }
+    return 1;
+}
+
 /* A rank without this interposer does not take part: the others say so, instead of waiting for
  * it later in a collective that it runs by other means. */
 static int agree(void)
 {
-    unsigned mine[2], most[2];
     const int limit = setting("BANYAN_MPI_JOIN_TIMEOUT", JOIN_S);
-    double until = shim_now() + limit;
-    MPI_Request req;
-    int done = 0;
+    unsigned most[2];
+    int heard;
 
-    mine[0] = settings_hash();
-    mine[1] = ~mine[0];
-    if (real.Iallreduce(mine, most, 2, MPI_UNSIGNED, MPI_MAX, MPI_COMM_WORLD, &req) !=
-        MPI_SUCCESS)
+    most[0] = settings_hash();
+    most[1] = ~most[0];
+    heard = greatest(most, shim_now() + limit);
+    if (heard < 0)
         return 0;
-    while (!done && shim_now() < until)
-        if (real.Test(&req, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return 0;
-    if (!done) {
+    if (!heard) {
         shim_say("not every rank has this library: %d s after MPI_Init some have not answered; "
                  "give LD_PRELOAD to all "
                  "ranks (mpirun -x LD_PRELOAD) or to none",
@@ -217,6 +240,7 @@ static void start(void)
         shim_world_join();
     if (shim_world)
         shim_comms_first();
+    shim_world_joined();
 }
 
 int MPI_Init(int *argc, char ***argv)

@@ -200,7 +200,10 @@ void shim_comm_forgotten(MPI_Comm comm); /* before it is freed */
 /* ---- join.c ---- */
 extern struct banyan_comm *shim_world; /* all ranks of the job; NULL: all stays on MPI */
 void shim_world_join(void);            /* all ranks, in MPI_Init */
-void shim_world_leave(double until);   /* all ranks, in MPI_Finalize; a bounded time */
+/* All ranks, until shim_world_joined(): for what MPI_Init agrees on. */
+extern MPI_Comm shim_joining;
+void shim_world_joined(void);
+void shim_world_leave(double until); /* all ranks, in MPI_Finalize; a bounded time */
 
 /* ---- comms.c, again ---- */
 static inline unsigned shim_hash(uintptr_t handle)

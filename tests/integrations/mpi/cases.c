@@ -740,6 +740,14 @@ static void wrong_arguments(void)
           "the communicator does not work after wrong arguments");
 }
 
+/* What MPI_Init has left to be polled. */
+static void callbacks(void)
+{
+    const int *now = dlsym(RTLD_DEFAULT, "progress_callbacks");
+
+    printf("%d callbacks\n", now ? *now : -1);
+}
+
 /* MPI_Init as the MPI library has it, past any interposer: as programs find it that load their
  * MPI themselves. */
 static void init_by_lookup(void)
@@ -765,6 +773,7 @@ int main(int argc, char **argv)
         { "blocked_dup", blocked_dup },
         { "blocked_window", blocked_window },
         { "mixed", mixed },
+        { "callbacks", callbacks },
         { "window_tested", window_tested },
         { "freed_in_flight", freed_in_flight },
         { "reduce_in_place", reduce_in_place },

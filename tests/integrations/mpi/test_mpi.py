@@ -22,6 +22,7 @@ MPI, LIBRARY, RANDOM_CALLS, CASES, SESSIONS, UNKNOWN, STANDARD = sys.argv[1:8]
 FORTRAN = [] if sys.argv[8] == "none" else sys.argv[8].split(",")
 OTHER = sys.argv[9] if len(sys.argv) > 9 else None
 MPIRUN = "mpirun." + MPI
+CALLBACKS = os.environ.get("MPI_CALLBACKS")
 # What another launcher, around this test, may have left.
 FOREIGN = ("BANYAN_", "OMPI_", "PMI", "SLURM_", "MPIR_", "HYD", "LD_PRELOAD")
 SCALE = float(os.environ.get("BANYAN_TEST_SCALE", "1"))
@@ -143,6 +144,13 @@ class Cases(Mpi):
         code, out, err = self.run_ranks(3, CASES, "window_tested", limit=60)
         if plain == 0:
             self.assertEqual(code, 0, out + err)
+
+    @unittest.skipIf(MPI != "openmpi", "Open MPI's callbacks")
+    def test_nothing_more_to_poll_after_init(self):
+        """Open MPI calls them in every MPI_Test: one more is a twelfth of that."""
+        plain, ours = (self.good(3, CASES, "callbacks", library=library)[0] for library in (CALLBACKS, f"{CALLBACKS}:{LIBRARY}"))
+        self.assertRegex(plain, r"(?m)^[1-9]\d* callbacks$")
+        self.assertEqual(sorted(plain.split()), sorted(ours.split()))
 
     def test_requests_of_both_in_one_wait(self):
         self.case("mixed")

@@ -678,6 +678,41 @@ static int who_lacks(const struct bny_store *st)
 
 #define LOOK_NS 20000000u
 
+/* What comes from others all the same is waited for; what does not, no longer than this. */
+#define LACKS_NS 1000000000u
+
+static int is_still(uint64_t *since, uint64_t now)
+{
+    *since = *since ? *since : now;
+    return now - *since >= LACKS_NS;
+}
+
+static void give_up_what_stands(struct bny_store *st, int code, uint64_t now)
+{
+    for (struct bny_link *l = st->timed.next, *next; l && l != &st->timed; l = next) {
+        struct bny_future *f = BNY_LINK_OF(l, struct bny_future, timed);
+        uint64_t have = f->entry ? f->entry->have : 0;
+
+        next = l->next;
+        if (have != f->still_have)
+            f->still_ns = 0;
+        f->still_have = have;
+        if (is_still(&f->still_ns, now))
+            bny_future_end(f, code);
+        if (bny_ring_is_empty(&st->timed))
+            break;
+    }
+    for (struct bny_link *l = st->pendings.next, *next; l && l != &st->pendings; l = next) {
+        struct bny_pending *p = BNY_LINK_OF(l, struct bny_pending, link);
+
+        next = l->next;
+        if (is_still(&p->still_ns, now))
+            bny_pending_end(p, code);
+        if (bny_ring_is_empty(&st->pendings))
+            break;
+    }
+}
+
 /* What no view tells of. */
 static void look_at_ranks(struct bny_store *st, uint64_t now)
 {
@@ -691,15 +726,18 @@ static void look_at_ranks(struct bny_store *st, uint64_t now)
         bny_fail((enum banyan_error) - rc, "%s", w->broken_why);
     else if (w->control)
         rc = bny_control_out(w->control);
-    if (rc == 0 && w->control)
-        rc = who_lacks(st);
     st->hopeless = rc;
     if (rc) {
-        snprintf(st->hopeless_why, sizeof st->hopeless_why, "%s", bny_why(rc));
         give_up(st, rc);
+    } else if (w->control && (rc = who_lacks(st)) != 0) {
+        st->hopeless = is_still(&st->lacks_ns, now) ? rc : 0;
+        give_up_what_stands(st, rc, now);
     } else if (w->control) {
+        st->lacks_ns = 0;
         miss_who_left(st);
     }
+    if (rc)
+        snprintf(st->hopeless_why, sizeof st->hopeless_why, "%s", bny_why(rc));
 }
 
 static void tick(struct banyan_comm *c, uint64_t now)

@@ -177,6 +177,8 @@ struct bny_future {
     struct banyan_object *out;
     uint64_t until; /* bytes; UINT64_MAX: all; 0: size and memory */
     uint64_t deadline_ns;
+    uint64_t still_ns,
+        still_have; /* while a rank lacks connections: since when nothing comes */
     int done, code;
     char why[256];
     struct bny_name name;
@@ -191,7 +193,8 @@ struct bny_pending {
     int home, replica;       /* that it was sent to */
     uint8_t home_said, replica_said;
     int done, code;
-    int detached; /* nobody waits */
+    int detached;      /* nobody waits */
+    uint64_t still_ns; /* as a future's */
 };
 
 struct bny_record;
@@ -229,7 +232,8 @@ struct bny_store {
     uint32_t views;   /* of the control plane */
     uint64_t look_ns; /* no look before that at what views do not tell of */
     int finalizes;
-    int hopeless; /* 0, or why nothing is waited for as things are: */
+    uint64_t lacks_ns; /* since when a rank is known to lack connections; 0: none is */
+    int hopeless;      /* 0, or why nothing is waited for as things are: */
     char hopeless_why[256];
     uint64_t bytes, sent, received;
     struct bny_op carrier; /* of cookies: what transports borrow */

@@ -780,7 +780,8 @@ static int objects_no_descriptors(struct test *t)
 }
 
 /* Rank 0 finds no descriptor for its connections, and asks for nothing: it waits for the
- * others, and lives. Who waits for what it has, or for its answer, is told why at once. */
+ * others, and lives. Who waits for what it has, or for its answer, is told why a second later.
+ */
 static int objects_out_of_reach(struct test *t)
 {
     struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };

@@ -111,6 +111,28 @@ double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
     return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
 }
 
+double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
+                         const char *schedule, double cost, double most)
+{
+    enum bny_collective coll = (enum bny_collective)call->collective;
+    double bytes = bny_call_bytes(s, call), simulated;
+    struct bny_topology_cost k;
+    size_t chunk;
+
+    if (!bny_topology_simulates(s, bytes))
+        return cost;
+    chunk = bny_cost_network_chunk(s, call, schedule, bytes, &k);
+    if (!chunk)
+        return cost;
+    if (k.per_byte * bytes >= most) /* which is the least that it takes */
+        return fmax(cost, most);
+    if (call->chunk_bytes || s->chunk_bytes)
+        chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
+    simulated = bny_topology_simulated(s, coll, schedule, call->root, bytes, chunk,
+                                       bny_cost_model_of(s).alpha_s);
+    return simulated > 0 ? simulated : cost;
+}
+
 /* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one
  * add and copy. */
 static double hierarchical_cost(const struct bny_scope *s, const char *schedule,

@@ -41,6 +41,9 @@ size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *
 /* Seconds on that graph; 0 when it says nothing. */
 double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
                         const char *schedule, double bytes, const struct bny_cost_model *m);
+/* `cost`, or on a graph with switches what the simulator says, if that may be below `most`. */
+double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
+                         const char *schedule, double cost, double most);
 /* A schedule that rests on the network; 0: it cannot be priced here. */
 double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call,
                           const char *schedule, enum bny_forest_use use, double bytes,

@@ -154,6 +154,8 @@ static void consider_forest(struct bny_scope *s, const struct bny_call *call, co
 {
     struct bny_kept_program *k;
 
+    cost = bny_cost_switched(s, call, name, cost,
+                             plan->schedule[0] ? plan->predicted_s : INFINITY);
     if (plan->schedule[0] && cost >= plan->predicted_s)
         return;
     if (bny_program_get(s, call, name, joins_trees(s, call, name), &k) == 0)
@@ -354,6 +356,8 @@ static int choose_forced(struct bny_scope *s, const struct bny_call *call, const
     }
     plan->predicted_s =
         call->has_set ? 0 : bny_cost_network(s, call, name, bny_call_bytes(s, call), &m);
+    if (plan->predicted_s > 0)
+        plan->predicted_s = bny_cost_switched(s, call, name, plan->predicted_s, INFINITY);
     snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
     return 0;
 }

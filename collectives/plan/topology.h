@@ -71,6 +71,14 @@ struct bny_topology_cost {
 /* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
 int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
                       enum bny_collective coll, const char *schedule, int root);
+/* Where ways meet in switches, which choose them by a hash and not as a forest's plan has it,
+ * no closed form knows what waits for what. Is the simulator asked? Not for many ranks or few
+ * bytes. */
+int bny_topology_simulates(const struct bny_scope *s, double bytes);
+/* A forest's seconds by it, in such chunks; 0: it cannot say. */
+double bny_topology_simulated(const struct bny_scope *s, enum bny_collective coll,
+                              const char *schedule, int root, double bytes, size_t chunk,
+                              double alpha_s);
 /* Seconds of a program that is no forest on the graph: its rounds follow each other, each as
  * long as its fullest link takes. 0: not known here. */
 double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collective coll,

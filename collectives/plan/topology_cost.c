@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "collectives/plan/kept.h"
 #include "collectives/plan/topology_made.h"
 #include "topo/route.h"
+#include "topo/simulate.h"
 
 #define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
 /* Payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes. */
@@ -114,6 +116,80 @@ double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, siz
 
     return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
            k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
+}
+
+/* ---- where ways meet ---- */
+
+#define SIMULATED_RANKS_MAX 64
+#define SIMULATED_BYTES_MIN (256u << 10)
+#define SIMULATED_MESSAGES  20000 /* about; longer chunks where there are more */
+#define ECMP_SEED           1     /* any: nobody knows the switches' own */
+
+static int has_switches(const struct bny_graph *g)
+{
+    return g->nnodes > g->nranks;
+}
+
+static unsigned phases_of(enum bny_collective coll)
+{
+    switch (coll) {
+    case BNY_REDUCE:
+    case BNY_REDUCE_SCATTER: return BNY_SIM_REDUCE;
+    case BNY_ALLREDUCE: return BNY_SIM_REDUCE | BNY_SIM_SPREAD;
+    default: return BNY_SIM_SPREAD;
+    }
+}
+
+/* -1: the simulator cannot say; 0: for want of memory. */
+static double simulate(const struct bny_made *m, const struct bny_graph *g,
+                       enum bny_collective coll, double bytes, size_t chunk, double alpha_s)
+{
+    struct bny_sim_opts o = { .bytes = bytes,
+                              .alpha_s = alpha_s,
+                              .header = 1 / WIRE_SHARE,
+                              .order = BNY_SIM_FIFO,
+                              .routing = BNY_ROUTE_ECMP,
+                              .seed = ECMP_SEED };
+    double edges = 2.0 * m->forest->ntrees * m->forest->nranks,
+           chunks = ceil(m->cost.largest * bytes / (double)(chunk ? chunk : 1));
+    struct bny_sim_result r;
+    int rc;
+
+    chunks = fmin(chunks, SIMULATED_MESSAGES / edges);
+    o.chunks = chunks < 1 ? 1 : (int)chunks;
+    rc = bny_sim_forest(&r, g, m->forest, phases_of(coll), &o);
+    if (rc)
+        return rc == -BANYAN_ENOMEM ? 0 : -1;
+    bny_sim_result_free(&r);
+    return r.seconds;
+}
+
+int bny_topology_simulates(const struct bny_scope *s, double bytes)
+{
+    const struct bny_topology *t = bny_topology_of(s);
+
+    return t && t->graph && !t->grouped && bytes >= SIMULATED_BYTES_MIN &&
+           bytes <= ldexp(1, BNY_SIMULATED_MAX - 1) &&
+           t->graph->nranks <= SIMULATED_RANKS_MAX && has_switches(t->graph);
+}
+
+double bny_topology_simulated(const struct bny_scope *s, enum bny_collective coll,
+                              const char *schedule, int root, double bytes, size_t chunk,
+                              double alpha_s)
+{
+    const struct bny_topology *t = bny_topology_of(s);
+    int k = (int)ceil(log2(bytes));
+    struct bny_made *m;
+
+    if (!bny_topology_simulates(s, bytes) ||
+        bny_topology_make(&m, s, schedule, coll, root) != 0 || !m->forest ||
+        m->forest->nranks != t->graph->nranks)
+        return 0;
+    if (m->simulated[k] == 0)
+        m->simulated[k] = simulate(m, t->graph, coll, ldexp(1, k), chunk, alpha_s);
+    if (m->simulated[k] == 0)
+        bny_plans_starve(s);
+    return m->simulated[k] > 0 ? m->simulated[k] * ldexp(bytes, -k) : 0;
 }
 
 double bny_topology_beta(const struct bny_scope *s)

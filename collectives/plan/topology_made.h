@@ -12,6 +12,8 @@
 #define BNY_DIRECTS_MAX 8
 /* Up to so many ranks auto builds every kind of forest: seconds at most, once. */
 #define BNY_AUTO_RANKS_MAX 256
+/* Vectors of up to 2 to the power of so many bytes, less one, may be simulated. */
+#define BNY_SIMULATED_MAX 41
 
 struct bny_made { /* a forest of the communicator's ranks */
     struct bny_made *next;
@@ -22,6 +24,9 @@ struct bny_made { /* a forest of the communicator's ranks */
     struct bny_forest *forest; /* NULL with rc 0: not kept, of many ranks */
     int height;                /* time steps a phase */
     struct bny_topology_cost cost;
+    /* What the simulator says, of 2^k bytes, for auto's choice; 0: not asked yet, -1: nothing.
+     */
+    double simulated[BNY_SIMULATED_MAX];
 };
 
 struct bny_direct_cost { /* of an allreduce that is no forest, round by round */

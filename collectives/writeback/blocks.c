@@ -11,15 +11,14 @@
 #include "collectives/writeback/pass.h"
 #include "transport/transport.h"
 
-#define CHUNK       (32u << 10)
-#define SLOTS_MAX   8u
-#define LONG_BYTES  (1u << 20) /* of several ranks */
-#define LONG_PAIR   (256u << 10)
-#define LONG_CHUNK  (64u << 10) /* where several ranks wait for each other */
-#define AHEAD       3u          /* chunks that a rank gives before it takes */
-#define STORED_LONG (2u << 20)  /* several ranks read less once for all from a shared cache */
-#define STORED_MAX  32          /* ranks: bits of what the root tells */
-#define TILE        16384u      /* bytes that are read, then written: bny_touch() */
+#define CHUNK      (32u << 10)
+#define SLOTS_MAX  8u
+#define LONG_BYTES (1u << 20) /* of several ranks */
+#define LONG_PAIR  (256u << 10)
+#define LONG_CHUNK (64u << 10) /* where several ranks wait for each other */
+#define AHEAD      3u          /* chunks that a rank gives before it takes */
+#define STORED_MAX 32          /* ranks: bits of what the root tells */
+#define TILE       16384u      /* bytes that are read, then written: bny_touch() */
 
 int bny_blocks_gives(const struct bny_pass *p, int r)
 {
@@ -77,7 +76,7 @@ void bny_blocks_cut(struct bny_pass *p, size_t chunk)
     p->lag = 0;
     p->tile_elems = 0; /* nothing is added */
     p->taken_to = p->nchunks;
-    if (bny_blocks_stores(p) && (p->n == 2 || bytes >= STORED_LONG)) /* all copy as much */
+    if (bny_blocks_stores(p) && bytes >= p->stores_from) /* so that all copy as much */
         p->taken_to -= p->nchunks / (uint32_t)p->n;
 }
 

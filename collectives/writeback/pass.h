@@ -113,10 +113,11 @@ struct bny_pass {
     uint32_t nslots;                    /* blocks: chunks that there is room for */
     uint32_t taken_to, nstored, stored; /* a broadcast whose root stores the chunks from
                                            taken_to on: now from here on; for whom it has */
-    int stores_for;                     /* for which rank, as bny_pass_nth(); 0: none */
-    int lends;   /* this rank does; its input alone, but for sums to all and a root's; of
-                    an exchange's sums, if all others do */
-    int has_met; /* others know that it lends */
+    size_t stores_from; /* bytes of such a broadcast at least; all ranks alike */
+    int stores_for;     /* for which rank, as bny_pass_nth(); 0: none */
+    int lends;          /* this rank does; its input alone, but for sums to all and a root's; of
+                           an exchange's sums, if all others do */
+    int has_met;        /* others know that it lends */
     /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Where
      * it lends its input alone only *src is set, and is good until the end without give_back.
      */

@@ -224,6 +224,9 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
         p->kind = BNY_PASS_EXCHANGE;
 }
 
+/* Several ranks read less than that once for all from a cache that they share. */
+#define STORED_LONG (2u << 20)
+
 static int start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
@@ -238,6 +241,7 @@ static int start(struct bny_op *op)
     set_kind(p, &op->call);
     p->shape = &w->shape;
     p->touches = w->tp->touches != 0;
+    p->stores_from = p->n == 2 ? 0 : STORED_LONG;
     p->peers = s->peers;
     p->averages = bny_call_averages(&op->call);
     p->redop = op->call.redop;

@@ -157,7 +157,7 @@ static void op_make(struct job *j, int o, size_t chunk)
                                                BANYAN_I8,  BANYAN_U64, BANYAN_I32 };
     static const banyan_op ops[] = { BANYAN_SUM, BANYAN_MAX, BANYAN_PROD, BANYAN_AVG };
     size_t edges[] = { 0, 1, 15, 16, 17, 1024, 4096, 16384, 32768, 65536, 100000 };
-    size_t n = (size_t)j->n;
+    size_t n = (size_t)j->n, stores_from = bny_rng_below(&j->s, 4) ? 0 : 100000;
     enum way way = (enum way)bny_rng_below(&j->s, ALLGATHER + 1);
     int same = way == EXCHANGED_SAME || way == BROADCAST || way == GATHER || way == ALLGATHER,
         adds = way == EXCHANGED_SUMS, from_root = way == BROADCAST || way == SCATTER,
@@ -195,6 +195,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->n = j->n;
         p->rank = r;
         p->touches = (uint8_t)bny_rng_below(&j->s, 2);
+        p->stores_from = stores_from;
         p->averages = bny_redop_averages(&j->redop[o]);
         p->redop = j->redop[o];
         p->dtype = j->dtype[o];

@@ -53,9 +53,10 @@ BANYAN_API int banyan_objects_create(struct banyan_comm *comm,
                                      const struct banyan_objects_config *cfg,
                                      struct banyan_objects **out);
 /* Serves the others until every rank that lives has called it, then destroys. Returns 0;
- * -BANYAN_ETIMEDOUT naming a rank that did not come within the store's deadline: the store is
- * destroyed all the same; -BANYAN_EBUSY where views or requests are not given back: it is not.
- */
+ * -BANYAN_ETIMEDOUT naming a rank that did not come within the store's deadline, or
+ * -BANYAN_ESYSTEM, -BANYAN_ENOMEM with the sentence of one that lacks what connections need, or
+ * comm's failure: the store is destroyed all the same; -BANYAN_EBUSY where views or requests
+ * are not given back: it is not. */
 BANYAN_API int banyan_objects_finalize(struct banyan_objects *store);
 /* Frees it, whatever others need of it: for a rank that ends. Takes NULL. Views are void. */
 BANYAN_API void banyan_objects_destroy(struct banyan_objects *store);

@@ -25,8 +25,10 @@
 /* dst is a or b exactly, or apart from both: no iteration reads what another one wrote. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define UNROLLED    _Pragma("clang loop unroll(full)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
+#define UNROLLED    _Pragma("GCC unroll 8")
 #endif
 
 /* Elements at any address, of arrays of any type. */
@@ -324,6 +326,50 @@ HALF(f16)
 HALF(bf16)
 #undef HALF
 
+/* Several arrays in one pass, as that many sums of two: what is between them is rounded to T
+ * and stays in registers. No sum is a NaN that rounding could spoil: the low bits of its
+ * payload are those of a T, which are zero. */
+#define HALF_SUMS(T, K)                                                                        \
+    INLINE void step_sums_##T##_##K(unsigned char *d, const unsigned char *const in[])         \
+    {                                                                                          \
+        vf r = vf_add(vf_load_##T(in[0]), vf_load_##T(in[1]));                                 \
+                                                                                               \
+        UNROLLED                                                                               \
+        for (int k = 2; k < K; k++)                                                            \
+            r = vf_add(vf_round_##T(r), vf_load_##T(in[k]));                                   \
+        vf_store_canon_##T(d, r);                                                              \
+    }                                                                                          \
+    static void sums_##T##_##K(void *dst, const void *const arrays[], size_t n)                \
+    {                                                                                          \
+        unsigned char *d = dst, t[K][2 * LANES] = { 0 };                                       \
+        const unsigned char *in[K];                                                            \
+        size_t i;                                                                              \
+                                                                                               \
+        UNROLLED                                                                               \
+        for (int k = 0; k < K; k++)                                                            \
+            in[k] = arrays[k];                                                                 \
+        for (i = 0; i + LANES <= n; i += LANES) {                                              \
+            step_sums_##T##_##K(d, in);                                                        \
+            d += 2 * LANES;                                                                    \
+            UNROLLED                                                                           \
+            for (int k = 0; k < K; k++)                                                        \
+                in[k] += 2 * LANES;                                                            \
+        }                                                                                      \
+        if (i == n)                                                                            \
+            return;                                                                            \
+        for (int k = 0; k < K; k++) {                                                          \
+            memcpy(t[k], in[k], (n - i) * 2);                                                  \
+            in[k] = t[k];                                                                      \
+        }                                                                                      \
+        step_sums_##T##_##K(t[0], in);                                                         \
+        memcpy(d, t[0], (n - i) * 2);                                                          \
+    }
+HALF_SUMS(f16, 4)
+HALF_SUMS(f16, 8)
+HALF_SUMS(bf16, 4)
+HALF_SUMS(bf16, 8)
+#undef HALF_SUMS
+
 #define ENCODE(T)                                                                              \
     static void encode_##T(void *wire, const float *src, size_t n)                             \
     {                                                                                          \
@@ -423,8 +469,18 @@ const struct bny_kernels KERNELS = {
         [BANYAN_F16] = sum2_f16,
         [BANYAN_BF16] = sum2_bf16,
     },
-    .sum4 = { [BANYAN_F32] = sums_f32_4, [BANYAN_F64] = sums_f64_4 },
-    .sum8 = { [BANYAN_F32] = sums_f32_8, [BANYAN_F64] = sums_f64_8 },
+    .sum4 = {
+        [BANYAN_F32] = sums_f32_4,
+        [BANYAN_F64] = sums_f64_4,
+        [BANYAN_F16] = sums_f16_4,
+        [BANYAN_BF16] = sums_bf16_4,
+    },
+    .sum8 = {
+        [BANYAN_F32] = sums_f32_8,
+        [BANYAN_F64] = sums_f64_8,
+        [BANYAN_F16] = sums_f16_8,
+        [BANYAN_BF16] = sums_bf16_8,
+    },
     .scale = {
         [BANYAN_F32] = scale_f32,
         [BANYAN_F64] = scale_f64,

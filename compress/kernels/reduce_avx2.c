@@ -106,6 +106,17 @@ static inline void vf_store_canon_bf16(unsigned char *p, vf v)
     store_low(p, _mm256_blendv_epi8(h, _mm256_set1_epi32(0x7fc0), is_nan(v)));
 }
 
+/* As stored and loaded again; a NaN comes of an addition of such numbers. */
+static inline vf vf_round_f16(vf v)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vf vf_round_bf16(vf v)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bf16_round(_mm256_castps_si256(v)), 16));
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return _mm256_add_ps(a, b);

@@ -62,6 +62,17 @@ static inline void vf_store_canon_bf16(unsigned char *p, vf v)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(h));
 }
 
+/* As stored and loaded again; a NaN comes of an addition of such numbers. */
+static inline vf vf_round_f16(vf v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vf vf_round_bf16(vf v)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bf16_round(_mm512_castps_si512(v)), 16));
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);

@@ -63,6 +63,17 @@ static inline void vf_store_canon_bf16(unsigned char *p, vf v)
     vst1_u8(p, vreinterpret_u8_u16(vmovn_u32(h)));
 }
 
+/* As stored and loaded again; a NaN comes of an addition of such numbers. */
+static inline vf vf_round_f16(vf v)
+{
+    return vcvt_f32_f16(vcvt_f16_f32(v));
+}
+
+static inline vf vf_round_bf16(vf v)
+{
+    return vreinterpretq_f32_u32(vshlq_n_u32(bf16_round(vreinterpretq_u32_f32(v)), 16));
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return vaddq_f32(a, b);

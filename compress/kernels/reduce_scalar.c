@@ -49,6 +49,17 @@ static inline void vf_store_bf16(unsigned char *p, vf v)
     memcpy(p, &h, sizeof h);
 }
 
+/* As stored and loaded again; a NaN comes of an addition of such numbers. */
+static inline vf vf_round_f16(vf v)
+{
+    return f16_to_f32(f16_from_f32(v));
+}
+
+static inline vf vf_round_bf16(vf v)
+{
+    return bf16_to_f32(bf16_from_f32(v));
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return a + b;

@@ -201,7 +201,7 @@ ParameterizedTest(struct level *level, reduce, sums_of_several_arrays_are_sums_o
         cr_skip_test("this machine lacks the instruction set");
     for (int t = 0; t < BANYAN_DTYPE_COUNT; t++)
         for (int arrays = 4; arrays <= 8; arrays += 4) {
-            int has = t == BANYAN_F32 || t == BANYAN_F64;
+            int has = t <= BANYAN_BF16;
 
             cr_expect_eq(bny_reduce_many_get((enum banyan_dtype)t, BANYAN_SUM, arrays,
                                              level->flags) != NULL,

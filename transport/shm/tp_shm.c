@@ -291,6 +291,7 @@ const struct bny_transport_ops bny_shm_ops = {
     .put = bny_shm_put,
     .put_map = bny_shm_put_map,
     .put_unmap = bny_shm_put_unmap,
+    .window_copy = bny_shm_window_copy,
     .poll = bny_shm_poll,
     .poll_ep = bny_shm_poll_ep,
     .view = bny_shm_view,

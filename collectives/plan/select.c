@@ -46,8 +46,8 @@ static int writeback_possible(const struct bny_scope *s, const struct bny_call *
 }
 
 /* From how many bytes of the whole vector passes are faster than what else there is, as
- * measured with 2, 4, 8 and 16 ranks (perf/RESULTS.md); NEVER: by name only. A root that writes
- * into the buffers of all others at once, or reads them, does as well in gather and scatter. */
+ * measured with 2, 4, 8 and 16 ranks (perf/RESULTS.md); NEVER: by name only. In a scatter all
+ * others read the root's buffer at once, and do as well. */
 #define NEVER SIZE_MAX
 
 static size_t writeback_from(const struct bny_scope *s, const struct bny_call *call)
@@ -58,7 +58,7 @@ static size_t writeback_from(const struct bny_scope *s, const struct bny_call *c
     case BNY_REDUCE: return pair || crowded ? 128 << 10 : 0;
     case BNY_BROADCAST: return pair ? 32 << 10 : crowded ? 128 << 10 : 0;
     case BNY_SCATTER: return pair ? 1 << 20 : crowded ? 128 << 10 : NEVER;
-    case BNY_GATHER: return NEVER;
+    case BNY_GATHER: return pair ? NEVER : crowded ? 4 << 20 : 512 << 10;
     case BNY_ALLGATHER: return pair ? 0 : crowded ? 512 << 10 : 256 << 10;
     case BNY_REDUCE_SCATTER: return pair ? 0 : crowded ? 4 << 20 : 256 << 10;
     case BNY_ALLTOALL: return pair ? 0 : (size_t)s->n * (crowded ? 16 << 10 : 4 << 10);

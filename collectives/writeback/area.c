@@ -7,7 +7,8 @@
 #include "collectives/writeback/writeback.h"
 
 struct said { /* wire format */
-    uint32_t id, pad;
+    uint32_t id;
+    uint32_t copies; /* 1: the sender reaches the other's memory by the kernel's copy */
     uint64_t bytes;
 };
 _Static_assert(sizeof(struct said) == 16, "wire format");
@@ -82,8 +83,10 @@ void bny_writeback_end(struct banyan_comm *comm)
 /* 0, BNY_AGAIN or an error. */
 static int tell(struct bny_writeback *w, struct bny_op *op, int r)
 {
-    struct said said = { .id = w->id, .bytes = w->shape.area_bytes };
     struct bny_ep *ep = op->comm->peers[r].ep;
+    struct said said = { .id = w->id,
+                         .copies = ep->zcopy_min != UINT32_MAX,
+                         .bytes = w->shape.area_bytes };
     struct bny_area_peer *p = &w->peers[r];
     struct bny_hdr h;
     int rc = p->told ? 0 : w->tp->ops->area_tell(ep, w->id);
@@ -130,6 +133,7 @@ static int take(struct bny_writeback *w, struct banyan_comm *comm, int from,
     if (!p->area)
         return -1;
     p->cells = cells_in(p->area, comm->n);
+    p->copies = said.copies == 1;
     w->unmapped--;
     return 0;
 }

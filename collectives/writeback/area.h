@@ -20,6 +20,7 @@ struct bny_writeback { /* of a communicator */
         struct bny_cells *cells;    /* in it */
         uint32_t done, passes_done; /* what it has told in them, when they were looked at */
         uint8_t told, said;         /* the transport has been told, and the peer in a message */
+        uint8_t copies;             /* it can read and write this process's memory, it says */
     } * peers;                      /* [n] */
     struct bny_cells *own;
     struct bny_link queue;    /* operations without a place, in order */

@@ -4,6 +4,9 @@
  * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
  * told that they did. What lies in slots is left there for those who come later.
  *
+ * In a gather (direct) givers ask first whether the root lends its output: then each stores its
+ * block there, all at once, and the root takes nothing.
+ *
  * Who lends its input puts nothing into slots: others take it from there. In a broadcast each
  * rank that lends its output as well takes only the chunks before p->taken_to; the root stores
  * the others there, a rank after the other, and tells for whom it has. */
@@ -37,8 +40,16 @@ int bny_blocks_stores(const struct bny_pass *p)
 
 int bny_blocks_reaches(const struct bny_pass *p, int r)
 {
+    if (p->direct)
+        return p->rank == p->root;
     return (bny_blocks_gives(p, p->rank) && takes(p, r)) ||
            (bny_blocks_stores(p) && r == p->root);
+}
+
+/* Do givers store their blocks in the root's output? They know when they have met it. */
+static int root_lends(const struct bny_pass *p)
+{
+    return p->direct && (p->rank == p->root ? p->lends : p->peers[p->root].lends);
 }
 
 /* Slots side by side for one chunk. */
@@ -108,6 +119,19 @@ static size_t chunk_of(const struct bny_pass *p, uint32_t c, size_t *at)
     return p->count - *at < p->step ? p->count - *at : p->step;
 }
 
+/* Elements of the chunks from c to `to`, as many as go at once, and how many these are. */
+static uint32_t run_to(const struct bny_pass *p, uint32_t c, uint32_t to, size_t *at,
+                       size_t *len)
+{
+    uint32_t next = c + 1;
+    size_t behind;
+
+    *len = chunk_of(p, c, at);
+    for (; next < to && *len * p->esz < BNY_PASS_RUN_MAX; next++)
+        *len += chunk_of(p, next, &behind);
+    return next;
+}
+
 /* Bytes of a giver's input before its block for rank q. */
 static size_t block_at(const struct bny_pass *p, int q)
 {
@@ -159,6 +183,22 @@ static void give(struct bny_pass *p, uint32_t c)
     p->nin = c + 1;
 }
 
+/* Into the root's output. 0: not now. */
+static int give_to_root(struct bny_pass *p)
+{
+    size_t at, len;
+    uint32_t next = run_to(p, p->nin, p->nchunks, &at, &len);
+
+    at *= p->esz;
+    len *= p->esz;
+    if (len && p->store(p->ctx, p->root, at, p->in + at, len) != 0)
+        return 0;
+    p->handed += len;
+    bny_pass_tell_filled(p, p->nin, next);
+    p->nin = next;
+    return 1;
+}
+
 /* ---- storing ---- */
 
 static uint32_t bit_of(const struct bny_pass *p, int r)
@@ -185,19 +225,6 @@ static int next_stored(struct bny_pass *p)
             return i;
     }
     return 0;
-}
-
-/* Elements of the chunks from c to `to`, as many as go at once, and how many these are. */
-static uint32_t run_to(const struct bny_pass *p, uint32_t c, uint32_t to, size_t *at,
-                       size_t *len)
-{
-    uint32_t next = c + 1;
-    size_t behind;
-
-    *len = chunk_of(p, c, at);
-    for (; next < to && *len * p->esz < BNY_PASS_RUN_MAX; next++)
-        *len += chunk_of(p, next, &behind);
-    return next;
 }
 
 static int store(struct bny_pass *p)
@@ -293,6 +320,12 @@ static int take(struct bny_pass *p, uint32_t c)
             return 0;
     if (bny_blocks_stores(p) && c == p->taken_to && stores_for(p, p->rank))
         return has_stored(p);
+    if (root_lends(p)) {
+        len = chunk_of(p, c, &at) * p->esz;
+        keep_own(p, at * p->esz, len);
+        bny_pass_tell_added(p, c + 1);
+        return 1;
+    }
     next = run_of(p, c, &at, &len);
     at *= p->esz;
     len *= p->esz;
@@ -323,9 +356,12 @@ static int may_give(struct bny_pass *p)
 {
     uint32_t c = p->nin;
 
-    return bny_blocks_gives(p, p->rank) && c < p->nchunks &&
-           (!takes(p, p->rank) || c <= p->nadded + AHEAD) &&
-           (p->lends || c < p->nslots || all_have_taken(p, c - p->nslots));
+    if (!bny_blocks_gives(p, p->rank) || c == p->nchunks)
+        return 0;
+    if (p->direct && !bny_pass_has_met(p, p->root))
+        return 0;
+    return (!takes(p, p->rank) || c <= p->nadded + AHEAD) &&
+           (p->lends || root_lends(p) || c < p->nslots || all_have_taken(p, c - p->nslots));
 }
 
 static int may_take(const struct bny_pass *p)
@@ -340,7 +376,9 @@ int bny_blocks_go(struct bny_pass *p)
 
     while (again) {
         again = 0;
-        if (may_give(p)) {
+        if (may_give(p) && root_lends(p)) {
+            again = give_to_root(p);
+        } else if (may_give(p)) {
             give(p, p->nin);
             again = 1;
         }
@@ -369,6 +407,8 @@ int bny_blocks_lacks(const struct bny_pass *p, int r)
     if (takes(p, p->rank) && bny_blocks_gives(p, r) && p->nadded < p->nchunks &&
         (peer->filled <= p->nadded ||
          (bny_blocks_stores(p) && p->nadded == p->taken_to && stores_for(p, p->rank))))
+        return 1;
+    if (p->direct && r == p->root && p->nin < p->nchunks && (!peer->slice || peer->lends))
         return 1;
     return bny_blocks_gives(p, p->rank) && takes(p, r) && p->nin > before &&
            peer->added < p->nin - before;

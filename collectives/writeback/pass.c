@@ -274,9 +274,18 @@ static uint32_t count_of(const struct bny_pass *p, uint64_t word)
     return (uint32_t)(word >> 32) == p->seq ? (uint32_t)word : 0;
 }
 
-/* The peer's first word: is it the same operation, and where are its slots? */
-static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny_pass_entry *e)
+/* The root of a gather alone lends what others copy into. */
+static uint8_t loan_of(const struct bny_pass *p, int r, uint32_t lends)
 {
+    uint32_t most = p->direct && r == p->root ? BNY_PASS_LENDS_COPIES : BNY_PASS_LENDS;
+
+    return p->borrow && lends <= most ? (uint8_t)lends : BNY_PASS_KEEPS;
+}
+
+/* The peer's first word: is it the same operation, and where are its slots? */
+static int meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
+{
+    struct bny_pass_peer *peer = &p->peers[r];
     uint32_t slice = *(const volatile uint32_t *)&e->slice;
 
     if (peer->differs)
@@ -287,7 +296,7 @@ static int meet(struct bny_pass *p, struct bny_pass_peer *peer, const struct bny
         peer->differs = 1;
         return 0;
     }
-    peer->lends = *(const volatile uint32_t *)&e->lends == 1 && p->borrow;
+    peer->lends = loan_of(p, r, *(const volatile uint32_t *)&e->lends);
     peer->slice = (char *)peer->area + p->shape->slices_at + slice * p->shape->slice_bytes;
     return 1;
 }
@@ -301,7 +310,7 @@ int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c)
     if (r == p->rank || peer->filled > c)
         return 1;
     seen = count_of(p, atomic_load_explicit(&e->filled, memory_order_acquire));
-    if (seen <= c || (!peer->slice && !meet(p, peer, e)))
+    if (seen <= c || (!peer->slice && !meet(p, r, e)))
         return 0;
     peer->filled = seen;
     return 1;
@@ -323,8 +332,7 @@ int bny_pass_has_met(struct bny_pass *p, int r)
     struct bny_pass_entry *e = entry_of(p, r);
 
     return r == p->rank || p->peers[r].slice || bny_pass_has_filled(p, r, 0) ||
-           (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) &&
-            meet(p, &p->peers[r], e));
+           (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) && meet(p, r, e));
 }
 
 /* Of sums, who lends waits until it knows whether all do. 0: it does not know yet. */

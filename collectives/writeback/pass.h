@@ -31,7 +31,10 @@
  * Blocks (blocks.c) are copied in once and out by whoever needs them: broadcast, gather,
  * scatter, and allgather between more than two ranks. No rank waits but for what it needs: who
  * gives, for room in its slots, or until what it lends is taken; so a rank may be operations
- * ahead of others. Its counts and slots are there until all are done with them (area.c). */
+ * ahead of others. Its counts and slots are there until all are done with them (area.c).
+ *
+ * The root of a gather would copy alone what the others could copy side by side. It may lend
+ * its output even where that is not shared memory: others write there by the kernel's copy. */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
@@ -53,8 +56,8 @@ struct bny_pass_entry {
     _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
     struct bny_sig sig;                    /* written before the first, as is: */
     uint32_t slice;                        /* which it has taken for this operation */
-    uint32_t lends;       /* 1: its vector; how others find it is their affair */
-    uint32_t history;     /* a hash of its operations before this one */
+    uint32_t lends;   /* its vector: enum bny_pass_loan; how it is found is others' affair */
+    uint32_t history; /* a hash of its operations before this one */
     _Atomic uint64_t met; /* number << 32 | 1: the four above are written, before any count */
     _Alignas(128) _Atomic uint64_t added; /* chunks of its own part that are added */
 };
@@ -74,6 +77,8 @@ struct bny_pass_head {
     struct bny_pass_entry entries[BNY_PASS_ENTRIES];
 };
 _Static_assert(sizeof(struct bny_pass_head) == 4096, "a page, then slices");
+
+enum bny_pass_loan { BNY_PASS_KEEPS, BNY_PASS_LENDS, BNY_PASS_LENDS_COPIES };
 
 struct bny_pass_peer {
     struct bny_pass_head *area;
@@ -95,6 +100,7 @@ struct bny_pass {
     uint8_t same;      /* exchange, blocks: our block is the same for all ranks */
     uint8_t touches;   /* who reads a slot writes it, too */
     uint8_t from_root; /* blocks: the root gives, else it takes */
+    uint8_t direct;    /* gather: givers ask the root first, and store there if it lends */
     int root;          /* reduce, blocks; -1: all ranks give and take */
     const struct bny_pass_shape *shape;
     struct bny_pass_peer *peers; /* [n]; of this rank its own area and slice */
@@ -115,14 +121,16 @@ struct bny_pass {
                                            taken_to on: now from here on; for whom it has */
     size_t stores_from; /* bytes of such a broadcast at least; all ranks alike */
     int stores_for;     /* for which rank, as bny_pass_nth(); 0: none */
-    int lends;          /* this rank does; its input alone, but for sums to all and a root's; of
-                           an exchange's sums, if all others do */
-    int has_met;        /* others know that it lends */
+    int lends;   /* enum bny_pass_loan, of this rank; its input alone, but for sums to all
+                    and a root's; of an exchange's sums, if all others do */
+    int has_met; /* others know that it lends */
     /* Bytes [at, at + len) of rank r's lent vector, until give_back: 0, or -1: not now. Where
      * it lends its input alone only *src is set, and is good until the end without give_back.
      */
     int (*borrow)(void *ctx, int r, size_t at, size_t len, const char **src, char **dst);
     void (*give_back)(void *ctx, int r);
+    /* Stores len bytes at `at` of our block in what rank r lends. 0, or -1: not now. */
+    int (*store)(void *ctx, int r, size_t at, const char *src, size_t len);
     void *ctx;
     struct bny_sig sig;
     uint32_t history;

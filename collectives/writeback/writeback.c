@@ -83,13 +83,18 @@ static int close_loans(struct bny_op *op)
     return again ? BNY_AGAIN : 0;
 }
 
+static int is_gather(const struct bny_pass *p)
+{
+    return p->kind == BNY_PASS_BLOCKS && p->root >= 0 && !p->from_root;
+}
+
 static int open_window(struct bny_ep *ep, const char *at, size_t bytes, struct bny_window *w)
 {
     if (ep->ops->window_open(ep, (void *)(uintptr_t)at, bytes, w) != 0) {
         w->bytes = 0;
         return -1;
     }
-    return w->segment ? 0 : -1;
+    return 0;
 }
 
 /* The windows for rank r, as it will find them. 0 or -1. */
@@ -98,8 +103,9 @@ static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
     struct wb *s = wb_of(op);
     struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan *l = &s->loans[r];
+    const char *out = op->out + (is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
 
-    if ((out_bytes && open_window(ep, op->out, out_bytes, &l->out) != 0) ||
+    if ((out_bytes && open_window(ep, out, out_bytes, &l->out) != 0) ||
         (in_bytes && open_window(ep, op->in, in_bytes, &l->in) != 0))
         return -1;
     *bny_area_loan(s->pass.shape, s->peers[op->comm->rank].area, s->pass.seq, r) = *l;
@@ -114,7 +120,7 @@ static int lends_both(const struct bny_pass *p, int r)
 
 static int lends_output(const struct bny_pass *p, int r)
 {
-    return lends_both(p, r) ||
+    return lends_both(p, r) || (p->direct && r == p->root) ||
            (p->kind == BNY_PASS_BLOCKS && bny_blocks_stores(p) && r != p->root);
 }
 
@@ -136,7 +142,7 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
         return;
     }
     if (p->kind == BNY_PASS_BLOCKS) {
-        *in = bny_blocks_gives(p, p->rank) ? all : 0;
+        *in = bny_blocks_gives(p, p->rank) && !p->direct ? all : 0;
         *out = lends_output(p, p->rank) ? bytes : 0;
         return;
     }
@@ -146,30 +152,82 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
               : all;
 }
 
-/* Lends the vector where all of it is shared memory; else it is copied. */
-static int lend(struct bny_op *op)
+/* The root of a gather, whose ranks can all write there by the kernel: each copies its block on
+ * a CPU of its own, where the root would copy all of them. The kernel's copy of less costs
+ * more. */
+#define COPIED_RANKS 4
+#define COPIED_BYTES (4u << 20)
+
+static int lends_copies(const struct bny_op *op)
+{
+    const struct bny_pass *p = &wb_of(op)->pass;
+
+    if (!p->direct || p->rank != p->root || p->n < COPIED_RANKS || !p->shape->lag ||
+        (size_t)p->n * op->call.count * op->esz < COPIED_BYTES)
+        return 0;
+    for (int r = 0; r < p->n; r++)
+        if (r != p->rank && !op->comm->writeback->peers[r].copies)
+            return 0;
+    return 1;
+}
+
+static int is_shared(const struct bny_op *op, size_t in, size_t out)
+{
+    struct bny_tp *tp = op->comm->writeback->tp;
+
+    if (is_gather(&wb_of(op)->pass))
+        out *= (size_t)op->comm->n;
+    return (!out || tp->ops->mem_is_shared(tp, op->out, out)) &&
+           (!in || tp->ops->mem_is_shared(tp, op->in, in));
+}
+
+/* Lends the vector where all of it is shared memory, or others copy; else it is copied here. */
+static enum bny_pass_loan lend(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    struct bny_tp *tp = op->comm->writeback->tp;
+    enum bny_pass_loan loan = BNY_PASS_LENDS;
     size_t in, out;
 
     loan_bytes(op, &in, &out);
-    if (!(in + out) || (out && !tp->ops->mem_is_shared(tp, op->out, out)) ||
-        (in && !tp->ops->mem_is_shared(tp, op->in, in)))
-        return 0;
+    if (in + out && !is_shared(op, in, out))
+        loan = lends_copies(op) ? BNY_PASS_LENDS_COPIES : BNY_PASS_KEEPS;
+    if (!(in + out) || loan == BNY_PASS_KEEPS)
+        return BNY_PASS_KEEPS;
     if (!s->loans)
         s->loans = aligned_alloc(128, (size_t)op->comm->n * sizeof *s->loans);
     if (!s->loans)
-        return 0;
+        return BNY_PASS_KEEPS;
     memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
     for (int r = 0; r < op->comm->n; r++)
         if (r != op->comm->rank &&
             (s->pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->pass, r)) &&
             lend_to(op, r, in, out) != 0) {
             close_loans(op); /* nobody has heard of them */
-            return 0;
+            return BNY_PASS_KEEPS;
         }
-    return 1;
+    return loan;
+}
+
+static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
+{
+    struct wb *s = wb_of(op);
+
+    memcpy(l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, op->comm->rank),
+           sizeof *l);
+}
+
+/* mem[len] into (store) or out of what rank r lends. 0, or -1: not now, or never. */
+static int copy_window(struct bny_op *op, int r, const struct bny_window *win, size_t at,
+                       char *mem, size_t len, int store)
+{
+    struct bny_ep *ep = op->comm->peers[r].ep;
+    int rc = ep->ops->window_copy(ep, win, at, mem, (uint32_t)len, store);
+
+    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->failed) {
+        wb_of(op)->failed = 1;
+        bny_op_send_failed(op, r, rc, "");
+    }
+    return rc == 0 ? 0 : -1;
 }
 
 /* What rank r says of its loan is foreign input: put_map checks it, and that it is still open.
@@ -181,8 +239,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
     struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan l;
 
-    memcpy(&l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, op->comm->rank),
-           sizeof l);
+    loan_of(op, r, &l);
     if (l.in.bytes) {
         *src = ep->ops->put_map(ep, &l.in, at, (uint32_t)len);
         if (!*src)
@@ -204,7 +261,18 @@ static void give_back(void *ctx, int r)
     ep->ops->put_unmap(ep);
 }
 
+static int store(void *ctx, int r, size_t at, const char *src, size_t len)
+{
+    struct bny_area_loan l;
+
+    loan_of(ctx, r, &l);
+    return copy_window(ctx, r, &l.out, at, (char *)(uintptr_t)src, len, 1);
+}
+
 /* ---- beginning ---- */
+
+/* In a shorter gather givers need not wait for the root. */
+#define DIRECT_BYTES (64u << 10)
 
 static void set_kind(struct bny_pass *p, const struct bny_call *call)
 {
@@ -222,6 +290,8 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
         p->kind = BNY_PASS_BLOCKS;
     else
         p->kind = BNY_PASS_EXCHANGE;
+    p->direct = is_gather(p) && p->n > 2 &&
+                (size_t)p->n * call->count * banyan_dtype_bytes(call->dtype) >= DIRECT_BYTES;
 }
 
 /* Several ranks read less than that once for all from a cache that they share. */
@@ -261,6 +331,7 @@ static int start(struct bny_op *op)
     s->counted = 0;
     p->borrow = borrow;
     p->give_back = give_back;
+    p->store = store;
     p->ctx = op;
     bny_link_in(&w->queue, &s->link);
     return 0;

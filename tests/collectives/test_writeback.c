@@ -56,9 +56,10 @@ struct job {
 
 struct loan {
     struct job *j;
-    int op;
+    int op, rank; /* who asks */
 };
-static struct loan loans[OPS];
+static struct loan loans[OPS][RANKS];
+static int stored_by_givers; /* blocks, or parts of them */
 
 static uint64_t seed_of_run(void)
 {
@@ -86,6 +87,20 @@ static void give_back(void *ctx, int r)
 {
     (void)ctx;
     (void)r;
+}
+
+static int store(void *ctx, int r, size_t at, const char *src, size_t len)
+{
+    struct loan *l = ctx;
+    size_t block = l->j->count[l->op] * l->j->esz[l->op];
+
+    if (bny_rng_below(&l->j->s, 4) == 0)
+        return -1; /* not now */
+    cr_assert_eq(r, l->j->root[l->op]);
+    cr_assert_leq(at + len, block);
+    memcpy(l->j->rank[r].out[l->op].at + block * (size_t)l->rank + at, src, len);
+    stored_by_givers++;
+    return 0;
 }
 
 static void vector_make(struct vector *v, size_t bytes, size_t shift, uint64_t *s)
@@ -161,7 +176,8 @@ static void op_make(struct job *j, int o, size_t chunk)
     enum way way = (enum way)bny_rng_below(&j->s, ALLGATHER + 1);
     int same = way == EXCHANGED_SAME || way == BROADCAST || way == GATHER || way == ALLGATHER,
         adds = way == EXCHANGED_SUMS, from_root = way == BROADCAST || way == SCATTER,
-        vector = way == ALLREDUCE || way == REDUCE;
+        vector = way == ALLREDUCE || way == REDUCE,
+        direct = way == GATHER && n > 2 && bny_rng_below(&j->s, 2);
 
     j->way[o] = way;
     j->root[o] = way >= REDUCE && way <= SCATTER ? (int)bny_rng_below(&j->s, n) : -1;
@@ -206,11 +222,15 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->seq = j->seq[o];
         p->sig.count = j->count[o];
         p->slice = ((uint32_t)o + (uint32_t)r) % BNY_PASS_SLICES;
+        p->direct = (uint8_t)direct;
         p->lends = bny_rng_below(&j->s, vector || bny_rng_below(&j->s, 2) ? 3 : 1) == 0;
-        loans[o] = (struct loan){ j, o };
+        if (direct)
+            p->lends = r == p->root ? (int)bny_rng_below(&j->s, BNY_PASS_LENDS_COPIES + 1) : 0;
+        loans[o][r] = (struct loan){ j, o, r };
         p->borrow = borrow;
         p->give_back = give_back;
-        p->ctx = &loans[o];
+        p->store = store;
+        p->ctx = &loans[o][r];
         p->tile = malloc(BNY_PASS_TILE);
         bny_pass_cut(p, chunk);
         for (int q = 0; q < j->n; q++)
@@ -313,6 +333,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
         job_free(&j);
     }
     cr_assert_gt(stored, 0);
+    cr_assert_gt(stored_by_givers, 0);
 }
 
 /* Rank n - 1 writes anything anywhere into all areas, also what looks like a count. Nothing

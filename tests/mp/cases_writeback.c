@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "collectives/world/comm.h"
 #include "collectives/writeback/pass.h"
 #include "tests/mp/call.h"
 
@@ -344,6 +345,83 @@ static int writeback_differs(struct test *t)
     return 0;
 }
 
+/* ---- gathers into the root's memory ---- */
+
+#define GATHER_ROUNDS 24
+#define GATHER_MOST   (2u << 20) /* bytes of a block */
+
+/* As if each rank had a CPU of its own; before the first pass. arg "mem": roots' memory is
+ * banyan's, else the kernel copies there (BANYAN_CMA=0: nobody does). */
+static int gathers(struct test *t)
+{
+    uint64_t s = t->seed;
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint32_t *in = malloc(GATHER_MOST), *out = malloc(GATHER_MOST * (size_t)t->n + 64);
+    uint32_t *shared = NULL;
+
+    t->comm->scope.oversubscribed = 0;
+    CHECK(t, in && out, "no memory");
+    if (!strcmp(t->arg, "mem"))
+        CHECK_OK(t,
+                 banyan_mem_alloc(t->comm, GATHER_MOST * (size_t)t->n + 64, (void **)&shared));
+    o.schedule = "writeback";
+    for (uint32_t round = 0; round < GATHER_ROUNDS; round++) {
+        size_t count = 1 + bny_rng_below(&s, GATHER_MOST / 4 >> bny_rng_below(&s, 4));
+        int root = (int)bny_rng_below(&s, (uint64_t)t->n), in_place = bny_rng_below(&s, 3) == 0;
+        uint32_t base = (uint32_t)bny_rng_next(&s), shift = bny_rng_below(&s, 2) ? 3 : 0;
+        uint32_t *to = (shared && bny_rng_below(&s, 4) ? shared : out) + shift, *from = in;
+
+        if (in_place && t->rank == root)
+            from = to + count * (size_t)root;
+        memset(to - shift, 0xa5, (count * (size_t)t->n + shift + 1) * 4);
+        for (size_t i = 0; i < count; i++)
+            from[i] = base + (uint32_t)i + (uint32_t)t->rank;
+        CHECK_OK(t, banyan_gather(from, to, count, BANYAN_U32, root, t->comm, &o));
+        if (t->rank != root)
+            continue;
+        for (size_t i = 0; i < count * (size_t)t->n; i++)
+            CHECK(t, to[i] == base + (uint32_t)(i % count + i / count), "round %u", round);
+        CHECK(t, (!shift || to[-1] == 0xa5a5a5a5) && to[count * (size_t)t->n] == 0xa5a5a5a5,
+              "round %u: a byte beside its place", round);
+    }
+    case_check_works(t, t->comm);
+    if (shared)
+        CHECK_OK(t, banyan_mem_free(t->comm, shared));
+    free(in);
+    free(out);
+    return 0;
+}
+
+/* The last rank comes when the root has given up: what it has is the user's again, and nobody
+ * writes there. */
+static int gather_given_up(struct test *t)
+{
+    size_t count = GATHER_MOST / 4;
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint32_t *in = calloc(count, 4), *out = calloc(count * (size_t)t->n, 4);
+    int late = t->rank == t->n - 1, root = t->rank == 0, rc;
+
+    t->comm->scope.oversubscribed = 0;
+    CHECK(t, in && out, "no memory");
+    o.schedule = "writeback";
+    CHECK_OK(t, banyan_gather(in, out, count, BANYAN_U32, 0, t->comm, &o));
+    memset(in, 0x11, count * 4);
+    o.timeout_s = .3;
+    if (late)
+        usleep(700000);
+    rc = banyan_gather(in, out, count, BANYAN_U32, 0, t->comm, &o);
+    CHECK(t, (!root && !late) || rc < 0, "returned %d", rc);
+    if (root) {
+        memset(out, 0x22, count * (size_t)t->n * 4);
+        usleep(1000000);
+        for (size_t i = 0; i < count * (size_t)t->n; i++)
+            CHECK(t, out[i] == 0x22222222, "%zu: %#x", i, out[i]);
+    }
+    free(in);
+    free(out);
+    return 0;
+}
+
 const struct mp_case cases_writeback[] = {
     { "writeback", writeback, 0 },
     { "writeback_differs", writeback_differs, CASE_FAILS },
@@ -352,5 +430,7 @@ const struct mp_case cases_writeback[] = {
     { "race", race, 0 },
     { "ahead", ahead, 0 },
     { "roots_differ", roots_differ, CASE_FAILS },
+    { "gathers", gathers, 0 },
+    { "gather_given_up", gather_given_up, CASE_FAILS },
     { NULL, NULL, 0 },
 };

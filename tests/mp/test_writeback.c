@@ -60,3 +60,17 @@ static struct mp_row rooted_differ[] = {
     { "roots_differ", "shm", 3, "collective" },
 };
 MP_TABLE(writeback, rooted_ones_that_differ_are_told, rooted_differ)
+
+static struct mp_row gathers[] = {
+    { "gathers", "shm", 4 },
+    { "gathers", "shm", 5, "mem" },
+    { "gathers", "shm", 3, "mem", 0, { "BANYAN_TEST_SEED=random" } },
+    { "gathers", "shm", 4, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "gathers", "shm", 4, "mem", 0, { "BANYAN_CMA=0" } },
+};
+MP_TABLE(writeback, gathers_into_the_root_are_right, gathers)
+
+static struct mp_row given_up[] = {
+    { "gather_given_up", "shm", 4 },
+};
+MP_TABLE(writeback, late_givers_write_nowhere, given_up)

@@ -59,7 +59,7 @@ int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries
 
 struct bny_waiter {
     uint32_t spins, yields, yields_max, finds;
-    int napped;
+    int napped, yielded; /* yielded: in the turn before, as it spun */
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);

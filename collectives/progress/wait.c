@@ -44,6 +44,28 @@ static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
     bny_worlds_progress(w);
 }
 
+/* As many CPUs as ranks, and yet two of them may be on one: another program has the other. They
+ * would wait for the end of each other's time slice, so spinning yields once in a while, and
+ * the oftener the more often just that brought what was waited for. */
+#define YIELD_OFTEN_MAX 6u
+
+static uint32_t yield_every(const struct bny_world *w)
+{
+    return CHECK_EVERY >> atomic_load_explicit(&w->yield_often, memory_order_relaxed);
+}
+
+static void learn_to_yield(const struct bny_waiter *wt, struct bny_world *w)
+{
+    uint32_t often = atomic_load_explicit(&w->yield_often, memory_order_relaxed), next = often;
+
+    if (wt->yielded)
+        next = often + 2 < YIELD_OFTEN_MAX ? often + 2 : YIELD_OFTEN_MAX;
+    else if (often)
+        next = often - 1;
+    if (next != often)
+        atomic_store_explicit(&w->yield_often, next, memory_order_relaxed);
+}
+
 /* On shared CPUs yields keep others from what they could do, so a wait that outlasted them
  * makes the next ones fewer: links slow enough that every chunk is worth a nap would else cost
  * a whole CPU. A wait that finds something at every turn has its deadline too. */
@@ -55,8 +77,9 @@ void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
         wt->yields_max = wt->yields_max / 4 > YIELDS_MIN ? wt->yields_max / 4 : YIELDS_MIN;
     else if (wt->yields)
         wt->yields_max *= 2;
+    learn_to_yield(wt, w);
     wt->spins = wt->yields = 0;
-    wt->napped = 0;
+    wt->napped = wt->yielded = 0;
 }
 
 static void call_hook(struct banyan_comm *comm)
@@ -148,10 +171,13 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     if (wt->spins < spins_max) {
         wt->spins++;
         bny_pause();
-        if (wt->spins % CHECK_EVERY)
-            return;
-        tick_if_due(wt, w);
-        call_hook(comm); /* the peer we wait for may wait for what the hook drives */
+        wt->yielded = wt->spins % yield_every(w) == 0;
+        if (wt->spins % CHECK_EVERY == 0) {
+            tick_if_due(wt, w);
+            call_hook(comm); /* the peer we wait for may wait for what the hook drives */
+        }
+        if (wt->yielded)
+            sched_yield();
         return;
     }
     if (wt->yields < wt->yields_max) {

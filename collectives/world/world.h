@@ -92,9 +92,10 @@ struct bny_world {
     int has_work;    /* some communicator has operations to advance, or something to say */
     uint64_t due_ns; /* the earliest time at which a paced send may go, 0: none; since a nap
                         looked last */
-    uint32_t quick_calls; /* that were complete at once; goes round */
-    int nappers;          /* threads that sleep on the armed transports */
-    atomic_int waiters;   /* threads in bny_op_wait */
+    uint32_t quick_calls;         /* that were complete at once; goes round */
+    int nappers;                  /* threads that sleep on the armed transports */
+    atomic_int waiters;           /* threads in bny_op_wait */
+    _Atomic uint32_t yield_often; /* spinning waits: wait.c */
     atomic_uint_fast64_t sleeps;
     pthread_t thread; /* progress thread */
     int has_thread;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The path of a small allreduce, once warm, allocates nothing and makes no system call.
+/* The path of a small allreduce, once warm, allocates nothing and makes no system call. And
+ * ranks that spin learn that they share a CPU.
  *
  * Allocations are counted by linking the worker with --wrap=malloc and friends. System calls
  * are counted by a seccomp filter that traps every call made outside one function, whose
@@ -21,6 +22,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
+#include "collectives/world/comm.h"
+#include "collectives/world/world.h"
 #include "tests/mp/case.h"
 
 #define ROUNDS 30
@@ -155,6 +158,22 @@ static int no_allocation(struct test *t)
     return 0;
 }
 
+/* Pins this rank to the CPU of that number. Returns 0, or -1 when there are not enough. */
+static int pin(int rank)
+{
+    cpu_set_t set, one;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set) && rank-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            return sched_setaffinity(0, sizeof one, &one);
+        }
+    return -1;
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 static int no_syscall(struct test *t)
 {
@@ -220,22 +239,6 @@ static int install_filter(void)
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
 }
 
-/* Pins this rank to a CPU of its own. Returns 0, or -1 when there are not enough. */
-static int pin(int rank)
-{
-    cpu_set_t set, one;
-
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return -1;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &set) && rank-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            return sched_setaffinity(0, sizeof one, &one);
-        }
-    return -1;
-}
-
 /* A rank may be descheduled by other work of the machine, and its peer then goes to sleep: so
  * rounds are judged one by one, and one rank without a call in one round is the proof. */
 static int no_syscall(struct test *t)
@@ -284,8 +287,35 @@ static int no_syscall(struct test *t)
 }
 #endif
 
+#define SHARED_CALLS 400
+
+/* A CPU for each rank, the job thinks, but all are on one, as where another program has the
+ * others: a wait that only spins lasts until its time slice ends, some milliseconds a call. */
+static int one_cpu(struct test *t)
+{
+    struct bny_world *w = t->comm->world;
+    int32_t x = 1, y = 0, got = -1;
+    int next = (t->rank + 1) % t->n, before = (t->rank + t->n - 1) % t->n;
+
+    w->oversubscribed = 0;
+    t->comm->scope.oversubscribed = 0;
+    if (pin(0) != 0)
+        return case_skip("no CPU to be pinned to");
+    mp_shared_barrier(t->shared, t->n);
+    for (int i = 0; i < SHARED_CALLS; i++) {
+        CHECK_OK(t, banyan_send(&t->rank, 1, BANYAN_I32, next, t->comm, NULL));
+        CHECK_OK(t, banyan_recv(&got, 1, BANYAN_I32, before, t->comm, NULL));
+        CHECK(t, got == before, "got %d", got);
+        CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_I32, BANYAN_SUM, t->comm, NULL));
+        CHECK(t, y == t->n, "sum %d", y);
+    }
+    CHECK(t, atomic_load(&w->yield_often) > 0, "waits do not yield more often than they did");
+    return 0;
+}
+
 const struct mp_case cases_quiet[] = {
     { "no_allocation", no_allocation, CASE_NO_THREADS },
     { "no_syscall", no_syscall, CASE_NO_THREADS },
+    { "one_cpu", one_cpu, CASE_NO_THREADS },
     { 0 },
 };

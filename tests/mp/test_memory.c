@@ -24,6 +24,12 @@ static struct mp_row quiet[] = {
 };
 MP_TABLE(memory, the_small_path_is_quiet, quiet)
 
+static struct mp_row one_cpu[] = {
+    { "one_cpu", "shm", 2 },
+    { "one_cpu", "tcp", 3 },
+};
+MP_TABLE(memory, ranks_on_one_cpu_learn_to_yield, one_cpu)
+
 struct resident {
     char transport[8];
 };

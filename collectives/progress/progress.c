@@ -11,6 +11,9 @@
 
 #define WORD_NS       10000000000u /* of an operation, until a word on whom it waits for */
 #define WORLD_IDLE_NS 1000000u     /* since the last tick: nobody waits in that world */
+/* What a rank sent before it left in order is here by then, or never comes. */
+#define LEFT_NS    2000000000u
+#define LEFT_LOOKS 100
 
 /* ---- events ---- */
 
@@ -34,15 +37,24 @@ static void message(struct bny_world *w, struct bny_msg *msg)
     bny_comm_message(c, bny_rank_of(&c->ranks, msg->ep->peer), msg);
 }
 
+/* The first operation in flight that waits for the communicator's rank r; NULL: none. */
+static const struct bny_op *who_waits(const struct banyan_comm *c, int r)
+{
+    const struct bny_op *op = c->active_first;
+
+    while (op && !bny_op_waits_on(op, r))
+        op = op->next;
+    return op;
+}
+
 /* Does anything in flight here wait for the rank? */
 static int is_missed(const struct bny_world *w, int peer)
 {
     for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         int r = bny_rank_of(&c->ranks, peer);
 
-        for (const struct bny_op *op = r < 0 ? NULL : c->active_first; op; op = op->next)
-            if (bny_op_waits_on(op, r))
-                return 1;
+        if (r >= 0 && who_waits(c, r))
+            return 1;
     }
     return 0;
 }
@@ -55,6 +67,8 @@ static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
 
+    if (bny_members_has(&w->members, ep->peer))
+        w->members.of[ep->peer].is_down = 1;
     if (!sure)
         bny_control_hear(w->control); /* what it left for may be waiting there */
     if (!sure && bny_control_left(w->control, ep->peer) && !is_missed(w, ep->peer))
@@ -221,9 +235,35 @@ static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t 
         c->rank, bny_call_name(&op->call), bny_op_seq(op), c->id, who);
 }
 
+/* Who leaves in order is no failure until somebody waits for it: all must agree then that it is
+ * gone. An operation may begin behind the end of its connection, or wait for one that never
+ * was. */
+static void miss_who_left(struct bny_world *w, const struct banyan_comm *c, uint64_t now)
+{
+    for (int r = 0; r < c->n; r++) {
+        int peer = c->peers[r].world_rank;
+        const struct bny_op *op = r == c->rank ? NULL : who_waits(c, r);
+        struct bny_member *m;
+
+        if (!op || !bny_members_has(&w->members, peer) || !bny_control_left(w->control, peer))
+            continue;
+        m = &w->members.of[peer];
+        m->missed_ns = m->missed_ns ? m->missed_ns : now;
+        m->looks++;
+        if (m->is_down || (now - m->missed_ns >= LEFT_NS && m->looks >= LEFT_LOOKS))
+            bny_report(w, NULL, BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, peer,
+                       "rank %d has left, and %s (operation %u) waits for it", peer,
+                       bny_call_name(&op->call), bny_op_seq(op));
+    }
+}
+
 static void check_deadlines(struct bny_world *w, uint64_t now)
 {
+    int may_have_left = w->control && bny_control_suspect(w->control);
+
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        if (may_have_left && c->active_first && !bny_comm_has_failed(c))
+            miss_who_left(w, c, now);
         if (atomic_load_explicit(&c->position.wanted, memory_order_relaxed))
             publish(c);
         if (c->service)

@@ -15,6 +15,8 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "collectives/progress/progress.h"
+#include "collectives/world/comm.h"
 #include "tests/mp/call.h"
 
 static double cpu_seconds(void)
@@ -692,7 +694,67 @@ static int codec_refuses(struct test *t)
     return 0;
 }
 
+/* ---- who left in order is waited for later ---- */
+
+static void look_for(struct banyan_comm *comm, uint64_t ns)
+{
+    uint64_t begin = bny_now_ns();
+
+    while (bny_now_ns() - begin < ns)
+        bny_world_poll(comm->world);
+}
+
+/* Rank 0 leaves behind a failure that concerns another communicator, when nobody waits for it.
+ * What begins later and needs it is told, soon. arg: 1: data connections were used. */
+static int left_behind(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *world, *given_up, *kept;
+    char why[256] = "";
+    int blamed = -1, rc;
+    uint32_t x = 1;
+    uint64_t begin;
+
+    opts.timeout_s = 30;
+    CHECK_OK(t, case_init(t, &cfg, &world));
+    CHECK_OK(t, banyan_comm_dup(world, &given_up));
+    CHECK_OK(t, banyan_comm_dup(world, &kept));
+    if (atoi(t->arg))
+        case_check_works(t, kept);
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == 1)
+        CHECK_OK(t, banyan_comm_revoke(given_up, "a test"));
+    while (banyan_barrier(given_up, NULL) == 0)
+        ;
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == 0) {
+        banyan_comm_destroy(given_up);
+        banyan_comm_destroy(kept);
+        banyan_comm_destroy(world);
+        mp_shared_barrier(t->shared, t->n);
+        mp_shared_barrier(t->shared, t->n);
+        return 0;
+    }
+    mp_shared_barrier(t->shared, t->n);
+    look_for(world, 200000000);
+    begin = bny_now_ns();
+    rc = t->rank == 1 ? banyan_recv(&x, 1, BANYAN_U32, 0, kept, &opts)
+                      : banyan_broadcast(&x, 1, BANYAN_U32, 0, kept, &opts);
+    CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d (%s)", rc, banyan_last_error());
+    CHECK(t, bny_now_ns() - begin < 10000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_async_error(kept, &blamed, why, sizeof why));
+    CHECK(t, blamed == 0, "%d is blamed: %s", blamed, why);
+    mp_shared_barrier(t->shared, t->n);
+    banyan_comm_destroy(given_up);
+    banyan_comm_destroy(kept);
+    banyan_comm_destroy(world);
+    return 0;
+}
+
 const struct mp_case cases_failures[] = {
+    { "left_behind", left_behind, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "codec_refuses", codec_refuses, CASE_FAILS },
     { "until_death", until_death, CASE_FAILS | CASE_NO_THREADS },
     { "early_word", early_word, CASE_NO_THREADS },

@@ -210,3 +210,10 @@ static struct mp_row others[] = {
     { "leave_early", "tcp", 3 },
 };
 MP_TABLE(failures, deadlines_aborts_and_forks, others)
+
+static struct mp_row left_behind[] = {
+    { "left_behind", "tcp", 2, "1" }, { "left_behind", "tcp", 4, "1" },
+    { "left_behind", "tcp", 2, "0" }, { "left_behind", "tcp", 5, "0" },
+    { "left_behind", "shm", 3, "1" }, { "left_behind", "shm", 3, "0" },
+};
+MP_TABLE(failures, who_left_is_not_waited_for_by_what_begins_later, left_behind)

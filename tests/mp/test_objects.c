@@ -57,7 +57,9 @@ Test(objects, a_rank_without_descriptors_is_told_so, .timeout = 100)
 static struct mp_row first_words[] = {
     { "objects_first_words", "tcp", 8, "0" }, { "objects_first_words", "tcp", 8, "1" },
     { "objects_first_words", "tcp", 8, "2" }, { "objects_first_words", "tcp", 8, "3" },
-    { "objects_first_words", "tcp", 8, "4" },
+    { "objects_first_words", "tcp", 8, "4" }, { "objects_first_words", "shm", 8, "0" },
+    { "objects_first_words", "shm", 8, "1" }, { "objects_first_words", "shm", 8, "2" },
+    { "objects_first_words", "shm", 8, "3" }, { "objects_first_words", "shm", 8, "4" },
 };
 MP_TABLE(objects, first_words_are_said_when_there_is_memory, first_words)
 

@@ -209,7 +209,9 @@ struct shm_tp {
     int epfd, may_be_read, gone_pending;
     uint32_t zcopy_min; /* 0: not looked up yet */
     int starved;        /* errno: a peer waits for what we have no descriptor or memory for */
-    uint32_t dropped;   /* foreign connections since the latest line about them */
+    struct shm_conn *spare; /* memory for the next connection to be accepted */
+    uint64_t lacks_ns;      /* since when there is none; 0: there is */
+    uint32_t dropped;       /* foreign connections since the latest line about them */
     uint64_t dropped_ns;
     struct shm_conn *conns, *closed;
     struct shm_conn *listener;

@@ -28,6 +28,7 @@
 
 #define STRANGERS_MAX 64          /* accepted connections without a hello */
 #define STRANGER_NS   5000000000u /* how long they may stay so */
+#define LACKS_NS      2000000000u /* who connects waits so long for our memory */
 #define EVENTS        32
 
 enum conn_kind { CONN_LISTEN, CONN_STRANGER, CONN_IN, CONN_OUT, CONN_PID };
@@ -42,11 +43,10 @@ struct shm_conn {
 
 /* ---- connections ---- */
 
-/* Takes fd. NULL on no memory. */
-static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
-                                 struct shm_ep *ep)
+/* Takes fd and c, which may be NULL. NULL on no memory. */
+static struct shm_conn *conn_begin(struct shm_tp *tp, struct shm_conn *c, enum conn_kind kind,
+                                   int fd, struct shm_ep *ep)
 {
-    struct shm_conn *c = calloc(1, sizeof *c);
     struct epoll_event e = { .events = EPOLLIN };
 
     if (c) {
@@ -63,6 +63,13 @@ static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
     }
     bny_fd_close(fd);
     return NULL;
+}
+
+/* Takes fd. NULL on no memory. */
+static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
+                                 struct shm_ep *ep)
+{
+    return conn_begin(tp, calloc(1, sizeof(struct shm_conn)), kind, fd, ep);
 }
 
 /* Closes; the memory stays until the end of service(), whose batch of events may still name it.
@@ -474,13 +481,29 @@ static int peer_waits(const struct shm_tp *tp)
     return 0;
 }
 
+/* A connection that is closed for want of memory is our death to who made it: it waits. */
+static int may_accept(struct shm_tp *tp)
+{
+    if (!tp->spare)
+        tp->spare = calloc(1, sizeof *tp->spare);
+    if (tp->spare) {
+        tp->lacks_ns = 0;
+        return 1;
+    }
+    if (!tp->lacks_ns)
+        tp->lacks_ns = bny_now_ns();
+    if (bny_now_ns() - tp->lacks_ns >= LACKS_NS)
+        tp->starved = ENOMEM;
+    return 0;
+}
+
 static void accept_all(struct shm_tp *tp)
 {
     int strangers = 0;
 
     for (struct shm_conn *c = tp->conns; c; c = c->next)
         strangers += c->kind == CONN_STRANGER;
-    while (strangers < STRANGERS_MAX) {
+    while (strangers < STRANGERS_MAX && may_accept(tp)) {
         struct ucred who = { 0 };
         socklen_t len = sizeof who;
         struct shm_conn *c;
@@ -495,9 +518,12 @@ static void accept_all(struct shm_tp *tp)
             close(fd);
             continue;
         }
-        c = conn_add(tp, CONN_STRANGER, fd, NULL);
-        if (!c)
-            continue;
+        c = conn_begin(tp, tp->spare, CONN_STRANGER, fd, NULL);
+        tp->spare = NULL;
+        if (!c) {
+            tp->starved = ENOMEM;
+            return;
+        }
         c->pid = who.pid;
         c->deadline_ns = bny_now_ns() + STRANGER_NS;
         strangers++;
@@ -660,6 +686,7 @@ void bny_shm_link_destroy(struct shm_tp *tp)
     while (tp->conns)
         conn_close(tp, tp->conns);
     free_list(&tp->closed);
+    free(tp->spare);
     if (tp->epfd >= 0)
         bny_fd_close(tp->epfd);
 }

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 import banyan
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HIDDEN, CLASSES, BATCH, RATE, MOMENTUM, JOIN_S, TRIES = 32, 10, 64, 0.1, 0.9, 10, 3
+HIDDEN, CLASSES, BATCH, RATE, MOMENTUM, JOIN_S, TRIES, STOP_S = 32, 10, 64, 0.1, 0.9, 10, 3, 20
 # What the others cannot mend by going on without this rank.
 GO_ON = (banyan.ERANKDEAD, banyan.EABORTED, banyan.ETIMEDOUT)
 
@@ -88,6 +89,11 @@ class Trainer:
         """The batch depends on the step alone, so that a step can be done again, by others."""
         if (self.world_rank, self.step) in self.args.die and not banyan.job_restarts():
             os.kill(os.getpid(), signal.SIGKILL)
+        if (self.world_rank, self.step) in self.args.stop:
+            self.args.stop.clear()
+            subprocess.Popen(["sh", "-c", f"sleep {STOP_S}; kill -CONT {os.getpid()}"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+            os.kill(os.getpid(), signal.SIGSTOP)
         train = len(self.y) - self.test
         batch = np.random.default_rng(self.step).choice(train, BATCH, replace=False)
         gradient = np.zeros_like(self.net.vector)
@@ -166,13 +172,21 @@ class Trainer:
             raise
         return True
 
+    def agree(self, well):
+        """What all say, and who is dead. Where somebody did not come in time it did not go well: shrink leaves it out."""
+        # One bit for "it went well", and as many ones as processes wait: the AND has as many as all see.
+        try:
+            return self.comm.agree(well | ((1 << min(banyan.job_waiting(), 60)) - 1) << 1)
+        except banyan.Error as e:
+            if e.code != banyan.ETIMEDOUT:
+                raise
+            return 0, []
+
     def train(self):
         met = done = False
         while not done:
             last = self.step == self.args.steps
-            well = self.attempt(met)
-            # One bit for "it went well", and as many ones as processes wait: the AND has as many as all see.
-            word, dead = self.comm.agree(well | ((1 << min(banyan.job_waiting(), 60)) - 1) << 1)
+            word, dead = self.agree(self.attempt(met))
             met = bool(word & 1) and not dead
             done = met and last
             if word & 1:
@@ -195,6 +209,8 @@ def main():
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--die", type=death, action="append", default=[], metavar="RANK@STEP",
                    help="this rank, as numbered at the start, kills itself before this step")
+    p.add_argument("--stop", type=death, action="append", default=[], metavar="RANK@STEP",
+                   help=f"this rank stops before this step, for {STOP_S} s; try it with BANYAN_OP_TIMEOUT=2")
     p.add_argument("--wait-at", type=int, default=-1, metavar="STEP", help="before this step wait until all are back")
     p.add_argument("--data", default=os.path.join(HERE, "train_digits", "digits.csv"))
     t = Trainer(p.parse_args())

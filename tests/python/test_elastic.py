@@ -15,8 +15,9 @@ LIBRARY = {"BANYAN_LIBRARY": os.environ["BANYAN_LIBRARY"], "OPENBLAS_NUM_THREADS
 
 
 class Elastic(unittest.TestCase):
-    def train(self, *words, how=("--keep-going",), lost=(), transport="shm"):
-        job = tap.start(RUN, *how, "-n", "4", sys.executable, EXAMPLE, *words, BANYAN_TRANSPORT=transport, **LIBRARY)
+    def train(self, *words, how=("--keep-going",), lost=(), transport="shm", **settings):
+        job = tap.start(RUN, *how, "-n", "4", sys.executable, EXAMPLE, *words, BANYAN_TRANSPORT=transport, **LIBRARY,
+                        **settings)
         (status, out, err), = tap.finish([job], LIMIT_S)
         self.assertEqual(status, len(lost), out + err)
         result = json.loads(out)
@@ -32,6 +33,14 @@ class Elastic(unittest.TestCase):
         whole, _ = self.train()
         for transport in "shm", "tcp":
             some, _ = self.train("--die", "2@30", "--die", "0@100", lost=(0, 2), transport=transport)
+            self.alike(some, whole)
+
+    def test_who_is_stopped_is_left_out(self):
+        """Its operation misses the deadline, then the agreement does; who wakes hears that it is out, and ends."""
+        whole, _ = self.train()
+        for transport in "shm", "tcp":
+            some, err = self.train("--stop", "1@40", lost=(1,), transport=transport, BANYAN_OP_TIMEOUT="2")
+            self.assertIn("banyan.Error", err)
             self.alike(some, whole)
 
     def test_the_dead_come_back(self):

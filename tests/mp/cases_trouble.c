@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "collectives/world/comm.h"
 #include "tests/mp/fate.h"
 #include "tests/mp/trouble_work.h"
@@ -295,7 +296,7 @@ static int start(struct job *j, int n)
     rc = banyan_comm_init(&comm, &id, n, j->t->rank, &cfg);
     CHECK(j->t, rc == 0 || j->fate->in_init, "banyan_comm_init returned %d (%s)", rc,
           banyan_strerror(rc));
-    if (!j->fate->in_init)
+    if (!j->fate->in_init && !j->fate->in_finalize)
         fate_begin(j->fate);
     if (rc == 0)
         use(j, comm);
@@ -314,13 +315,32 @@ static int descriptors(void)
     return n;
 }
 
+/* All who came to the end call it, and some may come to no good in it: who returns has an
+ * answer, in time. */
+static void finalize(struct job *j)
+{
+    uint64_t begin = bny_now_ns();
+    int rc;
+
+    work_free(j->work, 1);
+    pthread_mutex_lock(&j->fate->lock);
+    atomic_store(&j->fate->world, NULL);
+    pthread_mutex_unlock(&j->fate->lock);
+    rc = banyan_comm_finalize(j->comm);
+    check_time(j, begin, "finalize");
+    CHECK(j->t,
+          rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM,
+          "banyan_comm_finalize returned %d (%s)", rc, banyan_strerror(rc));
+}
+
 /* arg: kinds of trouble; "": all. value[r][0]: the members at its end, + 1 << 32, where rank r
  * came to it; [5]: whose objects were lost for it. */
 static int trouble(struct test *t)
 {
     struct fate fate = { .t = t, .lock = PTHREAD_MUTEX_INITIALIZER };
     struct job j = { .t = t, .fate = &fate };
-    int in, before, members;
+    uint64_t s = t->seed ^ 0xe2d;
+    int in, before, members, finalizes;
 
     j.newcomers = (int)(t->seed % 3) < t->n - 2 ? (int)(t->seed % 3) : 0;
     members = t->n - j.newcomers;
@@ -328,12 +348,14 @@ static int trouble(struct test *t)
         setenv("BANYAN_DEBUG", getenv("BANYAN_TEST_DEBUG"), 1);
     j.work = work_make(t);
     fate_draw(t, members, &fate);
+    finalizes = fate.in_finalize || bny_rng_below(&s, 3) == 0;
     before = descriptors();
     if (t->rank < members) {
         in = start(&j, members);
     } else {
         mp_shared_barrier(t->shared, t->n);
-        fate_begin(&fate);
+        if (!fate.in_finalize)
+            fate_begin(&fate);
         in = join(&j);
     }
     if (in) {
@@ -341,13 +363,18 @@ static int trouble(struct test *t)
         atomic_store(&t->shared->value[t->rank][0], j.members | (uint64_t)1 << 32);
     }
     atomic_store(&t->shared->value[1][7], 1);
-    fate_end(&fate);
-    work_free(j.work, 0);
-    if (in) {
+    if (in && finalizes) {
+        if (fate.in_finalize)
+            fate_begin(&fate);
+        finalize(&j);
+        fate_end(&fate);
+    } else {
+        fate_end(&fate);
+        work_free(j.work, 0);
         atomic_store(&fate.world, NULL);
-        if (fate.n == 0)
+        if (in && fate.n == 0)
             CHECK(t, banyan_comm_finalize(j.comm) != -BANYAN_ETIMEDOUT, "finalize");
-        else
+        else if (in)
             banyan_comm_destroy(j.comm);
     }
     printf("worst %.0f ms\n", (double)j.worst_ns * 1e-6);

@@ -26,7 +26,7 @@ struct kept {
 struct work {
     struct test *t;
     struct mix mix;
-    int has_store, has_states, undoes, revokes, shrinks_many;
+    int has_store, has_states, undoes, revokes, shrinks_many, groups;
     int open; /* all communicators of mix are there, at all members */
     struct kept kept[STATES];
     struct banyan_objects *store;
@@ -327,14 +327,26 @@ static void drop_extras(struct work *w)
     w->open = 0;
 }
 
+/* The even and the odd members, backwards; each half on its own. */
+static int make_group(struct banyan_comm *comm, struct banyan_comm **out)
+{
+    int rank = banyan_comm_rank(comm), n = 0, ranks[MP_RANKS_MAX];
+
+    for (int r = banyan_comm_count(comm) - 1; r >= 0; r--)
+        if (r % 2 == rank % 2)
+            ranks[n++] = r;
+    return banyan_comm_create_group(comm, ranks, n, 7, out);
+}
+
 static int open_extras(struct work *w, struct banyan_comm *comm)
 {
     int n = banyan_comm_count(comm), rank = banyan_comm_rank(comm), rc = 0;
 
     for (int c = 1; c < w->mix.ncomms && rc == 0; c++)
-        rc = c == 1 ? banyan_comm_dup(comm, &w->mix.comm[1])
-                    : banyan_comm_split(comm, c == 2 ? rank % 2 : 0, c == 2 ? 0 : n - rank,
-                                        &w->mix.comm[c]);
+        rc = c == 2 && w->groups ? make_group(comm, &w->mix.comm[c])
+             : c == 1            ? banyan_comm_dup(comm, &w->mix.comm[1])
+                      : banyan_comm_split(comm, c == 2 ? rank % 2 : 0, c == 2 ? 0 : n - rank,
+                                          &w->mix.comm[c]);
     return rc;
 }
 
@@ -476,20 +488,26 @@ struct work *work_make(struct test *t)
     w->has_states = bny_rng_below(&s, 3) != 0;
     w->revokes = bny_rng_below(&s, 3) == 0;
     w->shrinks_many = (int)bny_rng_below(&s, 2);
+    w->groups = (int)bny_rng_below(&s, 2);
     if (w->has_states)
         make_states(w);
     printf("work: %d communicators, without %x, store %d, states %d, undo %d, revoke %d, "
-           "shrink_many %d\n",
+           "shrink_many %d, groups %d\n",
            w->mix.ncomms, w->mix.without, w->has_store, w->has_states, w->undoes, w->revokes,
-           w->shrinks_many);
+           w->shrinks_many, w->groups);
     return w;
 }
 
 void work_free(struct work *w, int finalize)
 {
-    if (w->store && finalize)
-        CHECK_OK(w->t, banyan_objects_finalize(w->store));
-    else
+    if (w->store && w->store_is_sure && finalize) {
+        int rc = banyan_objects_finalize(w->store);
+
+        CHECK(w->t,
+              rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM ||
+                  rc == -BANYAN_ESYSTEM,
+              "banyan_objects_finalize returned %d (%s)", rc, banyan_last_error());
+    } else
         banyan_objects_destroy(w->store);
     w->store = NULL;
     work_leave(w);

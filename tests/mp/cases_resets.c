@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -79,7 +80,51 @@ static int resets(struct test *t)
     return 0;
 }
 
+/* Rank 0 loses its connections when it has no descriptor for others: it says so, long before
+ * the deadline. */
+static int resets_no_descriptors(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    uint64_t begin, sum = 1;
+    struct rlimit limit;
+    int blamed = -1, rc;
+
+    opts.timeout_s = 25;
+    for (int i = 0; i < 3; i++)
+        case_check_works(t, t->comm);
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == 0) {
+        struct cutter k = { .t = t, .world = t->comm->world };
+
+        bny_world_lock(k.world);
+        for (int i = 0; i < k.world->ntps; i++)
+            for (unsigned turn = 0; turn < 2 * TCP_LANES * (unsigned)t->n; turn += 2)
+                cut_one(&k, (struct tcp_tp *)k.world->tps[i], turn);
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = 3; /* also those that are closed now cannot be had again */
+        setrlimit(RLIMIT_NOFILE, &limit);
+        bny_world_unlock(k.world);
+        CHECK(t, k.cuts > 0, "no connection to cut");
+    }
+    mp_shared_barrier(t->shared, t->n);
+    begin = bny_now_ns();
+    do
+        rc = banyan_allreduce(&sum, &sum, 1, BANYAN_U64, BANYAN_MAX, t->comm, &opts);
+    while (rc == 0 && bny_now_ns() - begin < 40000000000u);
+    CHECK(t, rc == -BANYAN_ESYSTEM, "returned %d (%s)", rc, banyan_last_error());
+    CHECK(t, bny_now_ns() - begin < 12000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    CHECK_RC(t, -BANYAN_ESYSTEM, banyan_async_error(t->comm, &blamed, NULL, 0));
+    CHECK(t, blamed == 0, "%d is blamed", blamed);
+    mp_shared_barrier(t->shared, t->n);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max; /* a sanitizer looks for leaks in files of /proc */
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return 0;
+}
+
 const struct mp_case cases_resets[] = {
+    { "resets_no_descriptors", resets_no_descriptors, CASE_FAILS | CASE_NO_THREADS },
     { "resets", resets, CASE_NO_THREADS },
     { 0 },
 };

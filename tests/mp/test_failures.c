@@ -217,3 +217,9 @@ static struct mp_row left_behind[] = {
     { "left_behind", "shm", 3, "1" }, { "left_behind", "shm", 3, "0" },
 };
 MP_TABLE(failures, who_left_is_not_waited_for_by_what_begins_later, left_behind)
+
+static struct mp_row resets_no_descriptors[] = {
+    { "resets_no_descriptors", "tcp", 2 },
+    { "resets_no_descriptors", "tcp", 4 },
+};
+MP_TABLE(failures, who_cannot_connect_again_says_so, resets_no_descriptors)

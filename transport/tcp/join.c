@@ -128,8 +128,9 @@ void bny_tcp_join_end(struct tcp_conn *c)
 
 static int gives_up(const struct tcp_conn *c, uint64_t now)
 {
-    if (c->resuming)
-        return bny_tcp_resume_gives_up(c, now);
+    if (c->resuming) /* an operation waits: not as long as for what may be the network's */
+        return bny_tcp_resume_gives_up(c, now) ||
+               (c->lacks_ns && now - c->lacks_ns > TCP_STARVED_NS);
     return c->round >= ROUNDS_MAX || (now >= c->give_up_ns && c->round >= ROUNDS_MIN);
 }
 
@@ -224,10 +225,12 @@ static void try_candidate(struct tcp_conn *c)
 
         c->fd = -1;
         c->lacks = is_ours(err) ? err : 0;
+        c->lacks_ns = !c->lacks ? 0 : c->lacks_ns ? c->lacks_ns : now;
         c->refused += err == ECONNREFUSED;
         try_next(c, strerror(err));
         return;
     }
+    c->lacks_ns = 0;
     c->state = TCP_CONNECTING;
     c->begun_ns = now;
     c->deadline_ns = now + (c->resuming ? CONNECT_AGAIN_NS : TCP_HANDSHAKE_NS);

@@ -451,11 +451,9 @@ static int tcp_farewell(struct bny_tp *tp)
 /* ---- polling ---- */
 
 /* Who connects may be a stranger, and whom we lack a descriptor for may come later. */
-#define STARVED_NS 2000000000u
-
 static int lacks(struct tcp_tp *t)
 {
-    int starved = t->starved_ns && bny_now_ns() - t->starved_ns > STARVED_NS;
+    int starved = t->starved_ns && bny_now_ns() - t->starved_ns > TCP_STARVED_NS;
     const char *what = t->lacks ? strerror(t->lacks) : "too many open files to accept them";
 
     if (!t->lacks && !starved)

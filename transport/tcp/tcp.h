@@ -44,6 +44,7 @@
 #define TCP_COPY_BYTES    262144u /* eager payload that waits for the socket, per connection */
 #define TCP_HALF_MAX      128     /* accepted connections that have not proven themselves yet */
 #define TCP_HANDSHAKE_NS  5000000000u
+#define TCP_STARVED_NS    2000000000u /* without a descriptor, or memory, for a connection */
 #define TCP_CONNECT_NS    15000000000u
 #define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
 #define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
@@ -157,6 +158,7 @@ struct tcp_conn {
     int silences; /* attempts that the peer's kernel accepted, and nobody answered */
     char why[64]; /* the latest attempt failed */
     int lacks;    /* errno, where it failed for want of something here; else 0 */
+    uint64_t lacks_ns; /* since when all attempts do; 0: the latest did not */
     /* loss (resume.c) */
     uint32_t epoch;     /* of the latest attempt; incoming: of the latest that was proven */
     int resuming;       /* outgoing: was open, and is being connected again */

@@ -329,7 +329,8 @@ static void finalize(struct job *j)
     rc = banyan_comm_finalize(j->comm);
     check_time(j, begin, "finalize");
     CHECK(j->t,
-          rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM,
+          rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM ||
+              rc == -BANYAN_EABORTED, /* a revoke in the last step */
           "banyan_comm_finalize returned %d (%s)", rc, banyan_strerror(rc));
 }
 

@@ -168,6 +168,9 @@ static int fill_card(struct bny_init *in)
 static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
 {
     struct bny_world *w = in->w;
+    char why[300];
+
+    bny_set_last_error(""); /* reachable() may say why not */
 
     for (int i = 0; i < w->ntps; i++)
         for (int k = 0; k < BNY_CARD_TPS; k++) {
@@ -183,9 +186,12 @@ static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
             bny_debug("rank %d is reached over %s", peer, ops->name);
             return 0;
         }
+    snprintf(why, sizeof why, "%s%.280s", *banyan_last_error() ? ": " : "",
+             banyan_last_error());
     return bny_fail(BANYAN_ENOTSUP, "rank %d cannot be reached by transport \"%s\"%s", peer,
                     in->cfg.transport,
-                    !strcmp(in->cfg.transport, "shm")
+                    *why ? why
+                    : !strcmp(in->cfg.transport, "shm")
                         ? ": it runs on another host; use auto or tcp"
                     : !strcmp(in->cfg.transport, "loop")
                         ? ": the loop transport joins ranks of one process; "

@@ -41,23 +41,24 @@ static void reclaim(struct bny_dpdk_port *port)
 static const struct bny_dpdk_driver driver = {
     .tx = transmit, .free = put_back, .ref_busy = busy, .reclaim = reclaim
 };
-static const struct bny_dpdk_addr other = { { 2 }, 7, 1 };
+static const struct bny_dpdk_addr other = { { 2 }, 7, BNY_DPDK_IP4(1) };
 
 static void open_both(struct dp_tp *t, struct dp_ep *e)
 {
     memset(t, 0, sizeof *t);
     memset(e, 0, sizeof *e);
     t->tp = (struct bny_tp){ .rank = 0, .nranks = 2 };
+    t->eth = BNY_DPDK_ETH;
     t->drv = &driver;
     t->now = 1000000;
-    t->blob = (struct dp_blob){ .udp_port = 8, .ip = 2 };
+    t->blob = (struct dp_blob){ .udp_port = 8, .ip = BNY_DPDK_IP4(2) };
     e->ep = (struct bny_ep){
         .tp = &t->tp, .peer = 1, .eager_max = DP_EAGER_MAX, .slot_max = DP_SLOT_MAX
     };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
     e->sent_tail = &e->sent;
-    e->self = (struct bny_dpdk_addr){ { 4 }, 8, 2 };
+    e->self = (struct bny_dpdk_addr){ { 4 }, 8, BNY_DPDK_IP4(2) };
     e->tag_in = 77;
     e->lanes = 1;
     bny_flow_tx_init(&e->tx, 0, BNY_DPDK_WINDOW, 9000);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames and acknowledgements of the dpdk transport: nothing is read beyond the frame, and a
- * flow's counts hold whatever a peer acknowledges. The input is a list of frames: two bytes of
- * length, then the bytes from our header on. */
+/* Frames and acknowledgements of the dpdk transport, over IPv4 and IPv6: nothing is read beyond
+ * the frame, and a flow's counts hold whatever a peer acknowledges. The input is a list of
+ * frames: two bytes of length, then the bytes from our header on. Each is read as a frame of
+ * ARP, neighbour discovery and ICMPv6, too: from its type on, and with a checksum that is
+ * right. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/dpdk/flow.h"
+#include "transport/dpdk/neighbour.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -13,23 +16,85 @@ static void ignore(void *ctx, struct bny_flow_packet *p)
 {
 }
 
-static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, const uint8_t *body, uint32_t n)
+static const struct bny_dpdk_addr ends[2][2] = {
+    { { { 2 }, 1, BNY_DPDK_IP4(1) }, { { 4 }, 2, BNY_DPDK_IP4(2) } },
+    { { { 2 }, 1, { { 0xfd, 1 } } }, { { 4 }, 2, { { 0xfd, 2 } } } },
+};
+
+/* What anybody on the link may send. */
+static void hear(const uint8_t *f, uint32_t n, const struct bny_dpdk_addr *self)
 {
-    static const struct bny_dpdk_addr from = { { 2 }, 1, 1 }, to = { { 4 }, 2, 2 };
-    uint8_t *f =
-        malloc(BNY_DPDK_ETH + n); /* exactly as long: a sanitizer sees one byte too many */
+    struct bny_dpdk_addr who;
+    uint32_t frame;
+    int what = bny_dpdk_neighbour_read(f, n, self, &who);
+
+    if (what < 0 || what > 2)
+        abort();
+    frame = bny_dpdk_too_big(f, n, self, &who);
+    if (frame && (frame < 1294 || what))
+        abort();
+}
+
+static void on_link(const uint8_t *body, uint32_t n)
+{
+    static const uint8_t types[2][2] = { { 8, 6 }, { 0x86, 0xdd } };
+
+    for (int is6 = 0; is6 < 2; is6++) {
+        uint8_t *f = malloc(12 + n + !n);
+        uint16_t sum;
+
+        if (!f)
+            return;
+        memset(f, 2, 12);
+        memcpy(f + 12, body, n);
+        if (n >= 2)
+            memcpy(f + 12, types[is6], 2);
+        hear(f, 12 + n, &ends[is6][1]);
+        if (is6 && n >= 12 + 54) { /* as if the sender had known the address and the sum */
+            uint8_t more[8] = { 0, 0, f[18], f[19], 0, 0, 0, 58 };
+            uint32_t bytes = (uint32_t)f[18] << 8 | f[19];
+
+            f[14] = 0x60;
+            f[20] = 58;
+            memcpy(f + 38, &ends[1][1].ip, 16);
+            memset(f + 56, 0, 2);
+            if (bytes <= 12 + n - 54) {
+                sum = bny_dpdk_sum_end(bny_dpdk_sum(
+                    bny_dpdk_sum(bny_dpdk_sum(0, f + 22, 32), more, 8), f + 54, bytes));
+                memcpy(f + 56, &sum, 2);
+            }
+            hear(f, 12 + n, &ends[1][1]);
+        }
+        free(f);
+    }
+}
+
+static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, int is6, const uint8_t *body,
+                uint32_t n)
+{
+    const struct bny_dpdk_addr *from = &ends[is6][0], *to = &ends[is6][1];
+    uint32_t eth = bny_dpdk_eth_bytes(&to->ip);
+    /* exactly as long: a sanitizer sees one byte too many */
+    uint8_t *f = malloc((eth > BNY_DPDK_ETH6 ? eth : BNY_DPDK_ETH6) + n),
+            *exact = malloc(eth + n);
     struct bny_dpdk_packet p;
 
-    if (!f)
-        return;
-    bny_dpdk_eth_init(f, &from, &to);
-    memcpy(f + BNY_DPDK_ETH, body, n);
-    bny_dpdk_eth_length(f, BNY_DPDK_ETH + n);
-    if (bny_dpdk_parse_bare(f, BNY_DPDK_ETH + n, &p) == BNY_DPDK_OK &&
-        p.payload + p.len != f + BNY_DPDK_ETH + n)
+    if (!f || !exact)
         abort();
-    if (bny_dpdk_parse(f, BNY_DPDK_ETH + n, &to, &p) == BNY_DPDK_OK) {
-        if (p.payload + p.len != f + BNY_DPDK_ETH + n)
+    bny_dpdk_eth_init(f, from, to);
+    memcpy(f + eth, body, n);
+    bny_dpdk_eth_length(f, eth + n);
+    memcpy(exact, f, eth + n);
+    free(f);
+    f = exact;
+    if (!is6 && bny_dpdk_parse_bare(f, eth + n, &p) == BNY_DPDK_OK &&
+        p.payload + p.len != f + eth + n)
+        abort();
+    if (bny_dpdk_parse(f, eth + n, to, &p) == BNY_DPDK_OK) {
+        if (p.payload + p.len != f + eth + n || bny_dpdk_udp_sum_ok(f))
+            abort();
+        bny_dpdk_udp_sum(f, eth, f + eth, n);
+        if (!bny_dpdk_udp_sum_ok(f))
             abort();
         bny_flow_ack(tx, p.head.ack, p.head.credit,
                      p.head.type == BNY_DPDK_ACK ? &p.sack : NULL, p.head.echo, 1000, ignore,
@@ -59,7 +124,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += 2;
         size -= 2;
         n = n < size ? n : (uint32_t)size;
-        one(&tx, &rx, data, n);
+        one(&tx, &rx, 0, data, n);
+        one(&tx, &rx, 1, data, n);
+        on_link(data, n);
         data += n;
         size -= n;
         bny_flow_tick(&tx, 100000000);

@@ -23,25 +23,40 @@
 static const char *flow = "none";
 static int rules;
 
+static int is_to_us(const struct rte_flow_item *item)
+{
+    const struct rte_flow_item_ipv4 *ip = item->spec, *mask = item->mask;
+    const struct rte_flow_item_ipv6 *ip6 = item->spec, *mask6 = item->mask;
+    const char *addr = getenv("BANYAN_DPDK_ADDR");
+    uint8_t at[16], all[16], none[16] = { 0 };
+
+    if (!strchr(addr, ':'))
+        return item->type == RTE_FLOW_ITEM_TYPE_IPV4 && mask->hdr.dst_addr == UINT32_MAX &&
+               !mask->hdr.src_addr && ip->hdr.dst_addr == inet_addr(addr);
+    memset(all, 0xff, sizeof all);
+    return item->type == RTE_FLOW_ITEM_TYPE_IPV6 && inet_pton(AF_INET6, addr, at) == 1 &&
+           !memcmp(ip6->hdr.dst_addr, at, 16) && !memcmp(mask6->hdr.dst_addr, all, 16) &&
+           !memcmp(mask6->hdr.src_addr, none, 16);
+}
+
 /* Exported: found before those of librte_ethdev. */
 static int is_ours(const struct rte_flow_item pattern[], const struct rte_flow_action actions[])
 {
-    const struct rte_flow_item_ipv4 *ip = pattern[1].spec, *mask = pattern[1].mask;
     const struct rte_flow_item_udp *udp = pattern[2].spec;
     const char *queues = getenv("BANYAN_DPDK_QUEUES");
     const struct rte_flow_action_rss *rss = actions[0].conf;
 
-    if (pattern[0].type != RTE_FLOW_ITEM_TYPE_ETH ||
-        pattern[1].type != RTE_FLOW_ITEM_TYPE_IPV4 ||
+    if (pattern[0].type != RTE_FLOW_ITEM_TYPE_ETH || !is_to_us(&pattern[1]) ||
         pattern[2].type != RTE_FLOW_ITEM_TYPE_UDP ||
-        pattern[3].type != RTE_FLOW_ITEM_TYPE_END || !udp->hdr.dst_port ||
-        mask->hdr.dst_addr != UINT32_MAX || mask->hdr.src_addr ||
-        ip->hdr.dst_addr != inet_addr(getenv("BANYAN_DPDK_ADDR")))
+        pattern[3].type != RTE_FLOW_ITEM_TYPE_END || !udp->hdr.dst_port)
         return 0;
     if (!queues || atoi(queues) == 1)
         return actions[0].type == RTE_FLOW_ACTION_TYPE_QUEUE;
     return actions[0].type == RTE_FLOW_ACTION_TYPE_RSS && (int)rss->queue_num == atoi(queues) &&
-           rss->queue[1] == 1;
+           rss->queue[1] == 1 &&
+           rss->types == (strchr(getenv("BANYAN_DPDK_ADDR"), ':')
+                              ? RTE_ETH_RSS_NONFRAG_IPV6_UDP
+                              : RTE_ETH_RSS_NONFRAG_IPV4_UDP);
 }
 
 EXPORT int rte_flow_validate(uint16_t port, const struct rte_flow_attr *attr,

@@ -132,7 +132,13 @@ static uint64_t number_of(const uint8_t *f, uint32_t len)
         f += 4;
         len -= 4;
     }
-    if (len < 100 || f[12] != 8 || f[13] || f[42] != 0x42 || f[43] != 0x4e || f[44] != 1)
+    if (len > 20 && f[12] == 0x86 && f[13] == 0xdd) { /* IPv6's header has 20 bytes more */
+        f += 20;
+        len -= 20;
+    } else if (len < 14 || f[12] != 8 || f[13]) {
+        return 0;
+    }
+    if (len < 100 || f[42] != 0x42 || f[43] != 0x4e || f[44] != 1)
         return 0;
     memcpy(&id, f + 46, sizeof id);
     return id;

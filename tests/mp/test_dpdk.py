@@ -95,9 +95,11 @@ def memif():
     works("ring, multitree, packed x raw, lossless, int8, top-k on 4 ranks", ranks(4, "matrix", BANYAN_TOPO="ring:4"))
     works("every codec on 2 ranks", ranks(2, "every_codec"))
     works("checksums", ranks(2, "sweep", "brief=1", BANYAN_DPDK_CHECK="mac"))
+    works("packets of IPv6", ranks(2, "sweep", "brief=1", BANYAN_DPDK_ADDR="fd00::1", BANYAN_DPDK_MTU="1500"))
     works("short packets", ranks(2, "sweep", "brief=1", BANYAN_DPDK_MTU="1500"))
     works("faults on purpose", ranks(2, "matrix", BANYAN_TOPO="ring:2", BANYAN_DPDK_CHECK="crc",
                                      BANYAN_DPDK_FAULT=f"loss=.01,dup=.02,reorder=.05,corrupt=.01,seed={SEED}"))
+    one = perf("allreduce", "-P", "2", "-b", "8", "-e", "8")
     before = left()
     for arg in "", "", "", "child":
         code, text = ranks(3, "rank_dies", arg, BANYAN_OP_TIMEOUT="20")
@@ -112,7 +114,16 @@ def memif():
     stays = remains(before)
     report("no socket and no file is left", not stays, str(stays))
     works("and the next start works", job(perf("allreduce", "-P", "2", "-b", "1M", "-e", "1M", "-c", "1")))
-    one = perf("allreduce", "-P", "2", "-b", "8", "-e", "8")
+    mixed = [RUN, "-n", "2", "sh", "-c", '[ $BANYAN_RANK = 0 ] || export BANYAN_DPDK_ADDR=fd00::1; exec "$@"', "sh", RANK, "sweep", "env", "0", SEED]
+    says("an address of the other family", ["cannot be reached by transport", "has an IPv4 address, 10.0.0.1, and that of rank 1 an IPv6 one",
+                                            "set BANYAN_DPDK_ADDR on all ranks"], job(mixed))
+    for addr, gateway, words in (("fd00::g", "", ["BANYAN_DPDK_ADDR=fd00::g is no IPv4 or IPv6 address"]),
+                                 ("ff02::1", "", ["is no IPv4 or IPv6 address of one port"]),
+                                 ("fd00::1/129", "", ["nor one with the bits"]),
+                                 ("fd00::1/64", "fd00:0:0:1::1", ["is not in the subnet"]),
+                                 ("fd00::1/64", "10.9.0.1", ["are not of one family"]),
+                                 ("fd00::1", "fd00::2", ["must say what ours is, as fd00::1/64"])):
+        says(f"address {addr}, gateway {gateway or 'none'}", words, job(one, BANYAN_DPDK_ADDR=addr, BANYAN_DPDK_GATEWAY=gateway))
     says("no such port", ["BANYAN_DPDK_PORT=wlan", "is no port"], job(one, BANYAN_DPDK_PORT="wlan"))
     says("no such interface", ["no interface nosuch0", "BANYAN_DPDK_PORT"],
          job(one, BANYAN_DPDK_PORT="af_packet:iface=nosuch0"))
@@ -196,6 +207,15 @@ def card():
          card_job(2, "prompt", "mem_mixed", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="8", BANYAN_OP_TIMEOUT="3"))
     works("ranks in subnets of their own, behind a router", card_job(3, "prompt", "sweep", "brief=1", net="+routed"))
     works("the same with losses", card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_DPDK_CHECK="crc"))
+    works("IPv6", card_job(3, "prompt", "sweep", "brief=1", BANYAN_TEST_IP6="1"))
+    works("IPv6, a VLAN, checks, losses",
+          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_IP6="1", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7", BANYAN_DPDK_CHECK="mac"))
+    works("IPv6, ranks in subnets of their own, behind routers with global and local addresses",
+          card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_TEST_IP6="1"))
+    code, text = card_job(2, "prompt", "sweep", "brief=1", net="+routed+short", BANYAN_TEST_IP6="1", BANYAN_DEBUG="debug")
+    report("IPv6, routers that tell of a link of 1400 bytes", code == 0 and
+           all(f"a router passes frames of 1414 bytes to rank {r}, not of 9124" in text for r in (0, 1)) and "do not reach" not in text,
+           f"{code}\n{text}")
     code, text = card_job(3, "lazy", "rank_dies", "")
     report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
            and "pretended card: a byte" not in text, f"{code}\n{text}")
@@ -217,6 +237,18 @@ def port_jobs():
         drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
         want = {"cut", "wrong tags", "impossible headers", "out of place" if check == "none" else "wrong checks"}
         report(f"strangers' frames, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
+    six = {"BANYAN_TEST_IP6": "1"}
+    quiet("net_tap: neighbour discovery asked, and answered to the kernel", ports("tap", *job_, BANYAN_DEBUG="warn", **six))
+    quiet("net_af_xdp, IPv6", ports("xdp", *job_, **six))
+    quiet("net_vhost and net_virtio_user, IPv6", ports("vhost", *job_, **six))
+    for mtu, queues, check, iface in (("9000", "1", "none", "1"), ("1500", "3", "mac", "")):
+        code, text = ports("af", mtu, *job_, BANYAN_DPDK_QUEUES=queues, BANYAN_DPDK_CHECK=check, BANYAN_DEBUG="info", BANYAN_TEST_BY_IFACE=iface, **six)
+        drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
+        want = {"cut", "wrong tags", "impossible headers", "wrong checks"} | ({"out of place"} if check == "none" else set())
+        report(f"strangers' frames, IPv6, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
+    code, text = ports("narrow", *job_, BANYAN_DEBUG="debug", **six)
+    report("IPv6: 9000 bytes here, 1500 on the way, and no router to tell", code == 0 and "frames of 9014 bytes do not reach rank" in text
+           and "of 1514 bytes" not in text, text)
     says("a fan-out group that another port has", ["interface a0", "fan-out group", "start again"], ports("collide", *job_))
     code, text = ports("narrow", *job_)
     report("9000 bytes here, 1500 on the way", code == 0 and "frames of 9014 bytes do not reach rank" in text
@@ -224,6 +256,8 @@ def port_jobs():
     for flow, line in (("take", "an rte_flow rule takes our frames"), ("refuse", "no rte_flow rule: refused for a test")):
         code, text = ports("tap", HOST, flow, *OWN_EAL, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
         report(f"a driver that would {flow} a rule", code == 0 and line in text and text.count("right; ") == 2, text)
+    code, text = ports("tap", HOST, "take", *OWN_EAL, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info", **six)
+    report("a driver that would take a rule for IPv6", code == 0 and "an rte_flow rule takes our frames" in text and text.count("right; ") == 2, text)
 
 
 def ring():

@@ -67,6 +67,15 @@ class Dpdk(unittest.TestCase):
         self.right(run("ring:2:0", *perf("allreduce", "4", "1M"),
                        env={"BANYAN_DPDK_FAULT": "corrupt=0.02,seed=4", "BANYAN_DPDK_CHECK": "crc"}))
 
+    def test_ipv6(self):
+        script = 'ip addr add fd09::$((RANK + 1))/64 dev eth0 nodad; export BANYAN_DPDK_ADDR=fd09::$((RANK + 1)); exec "$@"'
+        for mtu, fault in ((9000, ""), (1500, "loss=0.02,dup=0.05,reorder=0.05,seed=3"), (9000, "corrupt=0.02,seed=4")):
+            p = run("star:0*3", "sh", "-c", script, "sh", *perf("allreduce", "4", "1M"), mtu=mtu,
+                    env={"BANYAN_DPDK_FAULT": fault, "BANYAN_DEBUG": "info", "BANYAN_DPDK_QUEUES": "2"})
+            self.right(p)
+            if "corrupt" in fault:  # by the UDP checksum alone
+                self.assertIn("frames dropped: wrong checks", p.stderr)
+
     def test_many_to_one_through_a_slow_port(self):
         for mtu in (9000, 1500):
             self.right(run("star:200*4", *perf("gather", "1M", "1M"), mtu=mtu))

@@ -33,6 +33,7 @@ static void set_up(struct here *h)
     memset(h, 0, sizeof *h);
     h->t.tp.nranks = 2;
     h->t.drv = &driver;
+    h->t.eth = BNY_DPDK_ETH;
     h->t.blob.udp_port = 4000;
     h->t.eps = h->eps;
     h->eps[PEER] = &h->e;
@@ -66,7 +67,8 @@ static void tear_down(struct here *h)
 static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8_t flags,
                  uint32_t whole)
 {
-    static const struct bny_dpdk_addr from = { { 2 }, 5000, 1 }, to = { { 4 }, 4000, 2 };
+    static const struct bny_dpdk_addr from = { { 2 }, 5000, BNY_DPDK_IP4(1) },
+                                      to = { { 4 }, 4000, BNY_DPDK_IP4(2) };
     struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .len = whole };
     uint32_t head = BNY_DPDK_HEAD + (flags & BNY_DPDK_FIRST ? (uint32_t)sizeof hdr : 0);
     struct bny_dpdk_head d = { .magic = BNY_DPDK_MAGIC,

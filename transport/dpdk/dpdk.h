@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the dpdk transport: reliable messages in IPv4/UDP over ethdev ports; with another
- * driver the ud transport, whose frames are datagrams of RDMA devices (transport/ud).
- * tp_dpdk.c: the table, set-up, polling, life and death; settings.c: BANYAN_DPDK_*; ports.c:
- * ports and addresses; send.c, recv.c: messages to packets and back; flow.c: reliability;
- * packet.c: frames; held.c: memory that a card may read; fault.c: seeded faults; load.c,
- * module/: DPDK itself.
+/* Inside the dpdk transport: reliable messages in UDP, over IPv4 or IPv6, over ethdev ports;
+ * with another driver the ud transport, whose frames are datagrams of RDMA devices
+ * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; settings.c:
+ * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: what the kernel and the
+ * link know; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
+ * frames; held.c: memory that a card may read; fault.c: seeded faults; load.c, module/: DPDK
+ * itself.
  *
  * A message is cut into fragments, one a packet, that say which part of which message they are.
  * Sending: memory is attached to packets where the driver can, and stays borrowed until all
@@ -55,6 +56,9 @@
 #define DP_SLEEP_NS    1000000u     /* one does: until links are looked at */
 #define DP_FRAME       9216u        /* of memif and ring: bytes of a frame, when not set */
 #define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
+#define DP_SAFE_FRAME6 1294u        /* of IPv6: what every link passes (RFC 8200, 5) */
+
+#define BNY_DPDK_IP_TEXT 48
 
 struct dp_settings {
     enum bny_dpdk_kind kind;
@@ -62,10 +66,10 @@ struct dp_settings {
     char args[500];
     char iface[16]; /* the kernel's interface behind a device; empty: none */
     int queues;
-    uint32_t frame; /* 0: by kind */
-    uint32_t ip;    /* 0: the interface's */
-    uint32_t mask;  /* of our subnet; 0: the interface's, or none is told */
-    uint32_t gateway;
+    uint32_t frame;        /* 0: by kind */
+    struct bny_dpdk_ip ip; /* none: the interface's */
+    int prefix;            /* bits of our subnet, of 128; 0: the interface's, or none is told */
+    struct bny_dpdk_ip gateway;
     uint16_t vlan; /* 0: frames have no tag */
     enum bny_dpdk_checks checks;
     struct dp_fault {
@@ -83,15 +87,16 @@ struct dp_blob { /* address */
     uint16_t udp_port;
     uint8_t mac[6];
     uint16_t queues;
-    uint32_t ip, frame;
+    uint32_t frame;
     uint64_t nonce;
+    struct bny_dpdk_ip ip;
     uint8_t place[16]; /* where the kind reaches: network stack or process; devices: 0 */
     uint32_t unasked;  /* UNITs that each may send us before the first grant */
     uint16_t share;    /* packets of each that our ring has room for; 0: any number */
     uint8_t grants;    /* 1: we grant what may be sent to us */
     uint8_t verifies;  /* 1: our port looks at UDP checksums */
 };
-_Static_assert(sizeof(struct dp_blob) == 64, "wire format");
+_Static_assert(sizeof(struct dp_blob) == 72, "wire format");
 
 enum dp_kind { DP_FREE, DP_EAGER, DP_SLOT, DP_USER, DP_BYE };
 
@@ -161,12 +166,12 @@ struct dp_ep {
     struct bny_dpdk_port *port; /* own one for pairs, else the transport's */
     struct bny_dpdk_info info;
     struct bny_dpdk_addr self, other;
-    uint8_t eth[BNY_DPDK_ETH];
+    uint8_t eth[BNY_DPDK_ETH6];
     uint8_t key[32]; /* of checks */
     uint32_t tag_out, tag_in;
     uint32_t frame, frame_wanted; /* bytes that pass; and that might */
-    uint32_t via;   /* whose MAC frames go to: the peer's address, or the gateway's */
-    int is_routed;  /* the gateway's; until it is resolved nothing is sent */
+    struct bny_dpdk_ip via; /* whose MAC frames go to: the peer's address, or the gateway's */
+    int is_routed;          /* the gateway's; until it is resolved nothing is sent */
     unsigned lanes; /* UDP source ports: one, or one a channel where a card spreads by them */
     uint64_t link_lost_ns; /* since when a device's link is down; 0: it is up */
     int link_told;         /* that it is */
@@ -200,13 +205,13 @@ struct dp_ep {
     uint64_t ack_since_ns;
     uint32_t echo;
     uint64_t echo_ns;
-    uint64_t asked_ns;     /* for credit, ARP or a longer frame */
-    int heard, ever_heard; /* the peer: since we asked; at all */
-    unsigned asks, queued; /* queued: messages that are not complete */
-    unsigned waiting;      /* of these, those whose memory somebody waits for */
-    int port_is_own,
-        resolved; /* resolved: ARP confirmed the peer's MAC, or gave another that is used */
-    uint8_t answered[6], has_answer; /* another that ARP gave */
+    uint64_t asked_ns;         /* for credit, a MAC or a longer frame */
+    int heard, ever_heard;     /* the peer: since we asked; at all */
+    unsigned asks, queued;     /* queued: messages that are not complete */
+    unsigned waiting;          /* of these, those whose memory somebody waits for */
+    int port_is_own, resolved; /* resolved: its link confirmed the peer's MAC, or gave another
+                                  that is used */
+    uint8_t answered[6], has_answer; /* another that its link gave */
     int used, was_up, up, left, bye,
         down;          /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
     uint64_t first_ns; /* of use */
@@ -248,6 +253,8 @@ struct dp_tp {
     uint64_t drops[BNY_DPDK_DROPS];
     struct bny_grant_pool grants; /* rate 0: none are given */
     struct dp_ep *told;           /* those with grants that they do not know of */
+    uint32_t eth;                 /* bytes of a frame before struct bny_dpdk_head */
+    int tentative;                /* the interface's IPv6 address is not in use yet */
     uint32_t polls;
     int first;    /* rank that is polled first */
     uint64_t now; /* of this poll */
@@ -279,6 +286,8 @@ static inline uint32_t dp_budget(const struct dp_ep *e)
 /* settings.c */
 int bny_dpdk_settings(struct dp_settings *s);
 int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
+/* 1: the first `prefix` bits are the same. */
+int bny_dpdk_ip_shares(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b, int prefix);
 
 /* ports.c */
 /* The transport's own port, if its kind has one. ifname: of UD. */
@@ -286,9 +295,12 @@ int bny_dpdk_open_device(struct dp_tp *t, const char *ifname);
 int bny_dpdk_open_pair(struct dp_ep *e); /* the port to one peer */
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16]);
 void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
-/* What becomes due without a packet: links, ARP, longer frames, credit. */
+/* What becomes due without a packet: links, MACs, longer frames, credit. */
 void bny_dpdk_watch(struct dp_ep *e);
-void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len);
+/* A frame of the link itself: who has which MAC, what is too long. */
+void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len);
+/* "10.9.0.1", "fd00::1". */
+const char *bny_dpdk_ip_text(const struct bny_dpdk_ip *ip, char text[BNY_DPDK_IP_TEXT]);
 
 /* credit.c: grants and windows between ranks */
 uint32_t bny_dpdk_bufs(const struct dp_tp *t); /* receive buffers for all peers */

@@ -11,11 +11,52 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-#define BNY_DPDK_DRIVER_VERSION 5 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 6 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16
+
+/* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2); all zero: none. */
+struct bny_dpdk_ip {
+    uint8_t at[16];
+};
+
+#define BNY_DPDK_IP4_AT 12 /* where the four bytes of an IPv4 address stand */
+/* Host order. */
+#define BNY_DPDK_IP4(v)                                                                        \
+    {                                                                                          \
+        {                                                                                      \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, (uint32_t)(v) >> 24 & 255,                 \
+                (uint32_t)(v) >> 16 & 255, (uint32_t)(v) >> 8 & 255, (uint32_t)(v)&255         \
+        }                                                                                      \
+    }
+
+static inline int bny_dpdk_ip_is(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b)
+{
+    return !memcmp(a, b, sizeof *a);
+}
+
+static inline int bny_dpdk_ip_none(const struct bny_dpdk_ip *a)
+{
+    static const struct bny_dpdk_ip none;
+
+    return bny_dpdk_ip_is(a, &none);
+}
+
+static inline int bny_dpdk_ip_is4(const struct bny_dpdk_ip *a)
+{
+    static const struct bny_dpdk_ip any = BNY_DPDK_IP4(0);
+
+    return !memcmp(a, &any, BNY_DPDK_IP4_AT);
+}
+
+/* fe80::/10: of one link, whatever the subnet. */
+static inline int bny_dpdk_ip_is_local(const struct bny_dpdk_ip *a)
+{
+    return a->at[0] == 0xfe && (a->at[1] & 0xc0) == 0x80;
+}
 
 enum bny_dpdk_kind {
     BNY_DPDK_MEMIF,
@@ -37,25 +78,26 @@ enum bny_dpdk_caps {
     BNY_DPDK_LINK_TELLS = 1 << 5, /* the link goes down when the peer's process ends */
     BNY_DPDK_KERNEL_IP = 1 << 6,  /* the kernel has the interface too, and answers ARP */
     BNY_DPDK_CSUM = 1 << 7,       /* computes IP and UDP checksums */
-    BNY_DPDK_VERIFIES = 1 << 8,   /* drops frames whose UDP checksum is wrong; 0 is none */
+    BNY_DPDK_VERIFIES = 1 << 8,   /* drops frames whose UDP checksum is wrong; 0 is none, where
+                                     the address is IPv4 */
     BNY_DPDK_UNORDERED = 1 << 9,  /* repairs losses itself, and keeps no order */
 };
 
 struct bny_dpdk_conf {
     enum bny_dpdk_kind kind;
-    const char *device; /* interface, vdev string or PCI address */
-    const char *iface;  /* the kernel's interface behind it, or "" */
-    const char *link;   /* pairs: name that both ends know */
-    const char *secret; /* pairs: at most 24 bytes of text */
-    int id, server;     /* pairs: number at the server; which end this is */
-    uint32_t frame_max; /* bytes of a frame that must pass */
-    uint32_t bufs;      /* receive buffers that may be held at once */
-    uint32_t ring;      /* devices: frames that may come between two looks; the port may have
-                           fewer places */
-    uint8_t mac[6];     /* pairs: ours */
-    int queues;         /* devices: each way */
-    uint32_t ip;        /* devices: ours, to be steered to us; 0: not known */
-    uint16_t udp_port;  /* the same; 0: nothing is steered */
+    const char *device;    /* interface, vdev string or PCI address */
+    const char *iface;     /* the kernel's interface behind it, or "" */
+    const char *link;      /* pairs: name that both ends know */
+    const char *secret;    /* pairs: at most 24 bytes of text */
+    int id, server;        /* pairs: number at the server; which end this is */
+    uint32_t frame_max;    /* bytes of a frame that must pass */
+    uint32_t bufs;         /* receive buffers that may be held at once */
+    uint32_t ring;         /* devices: frames that may come between two looks; the port may have
+                              fewer places */
+    uint8_t mac[6];        /* pairs: ours */
+    int queues;            /* devices: each way */
+    struct bny_dpdk_ip ip; /* devices: ours, to be steered to us; none: not known */
+    uint16_t udp_port;     /* the same; 0: nothing is steered */
     uint16_t vlan; /* devices: of all frames, told by none that crosses the table; 0: none */
     /* BNY_DPDK_UD */
     int rank, nranks;
@@ -88,6 +130,7 @@ struct bny_dpdk_rx {
     void *buf; /* to be given back by free() */
     const uint8_t *data;
     uint32_t len;
+    uint8_t summed; /* the port found the UDP checksum to be right */
 };
 
 /* Counts who still uses some memory: the owner and each frame that the driver holds. */

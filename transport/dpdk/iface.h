@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/dpdk/driver.h"
+
 /* what: SIOCGIF*. 0: r has the answer; -1: there is no such interface, or it has none; 1: no
  * descriptor to ask with. */
 static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struct ifreq *r)
@@ -24,6 +26,48 @@ static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struc
     rc = ioctl(fd, what, r);
     close(fd);
     return rc == 0 ? 0 : -1;
+}
+
+#define BNY_IFA_UNUSABLE  0x08u /* IFA_F_DADFAILED of linux/if_addr.h */
+#define BNY_IFA_TENTATIVE 0x40u
+
+/* IPv6: into *prefix the bits of the subnet of *ip; where that is none, also the address: a
+ * global one before one of the link. 0; 1: there is only one that the kernel has not yet seen
+ * to be free; -1: there is none. */
+static inline int bny_dpdk_iface_ip6(const char *name, struct bny_dpdk_ip *ip, int *prefix)
+{
+    FILE *f = fopen("/proc/net/if_inet6", "re");
+    char line[200], hex[33], at[20];
+    unsigned index, bits, scope, flags;
+    int is_told = !bny_dpdk_ip_none(ip), rc = -1;
+
+    while (f && fgets(line, sizeof line, f)) {
+        struct bny_dpdk_ip a;
+
+        if (sscanf(line, "%32s %x %x %x %x %19s", hex, &index, &bits, &scope, &flags, at) !=
+                6 ||
+            strcmp(at, name) != 0 || bits > 128 || flags & BNY_IFA_UNUSABLE)
+            continue;
+        for (int i = 0; i < 16; i++) {
+            unsigned v = 0;
+
+            sscanf(hex + 2 * i, "%2x", &v);
+            a.at[i] = (uint8_t)v;
+        }
+        if (is_told ? !bny_dpdk_ip_is(&a, ip)
+                    : rc == 0 && !(bny_dpdk_ip_is_local(ip) && !bny_dpdk_ip_is_local(&a)))
+            continue;
+        if (!is_told && flags & BNY_IFA_TENTATIVE) {
+            rc = rc == 0 ? 0 : 1;
+            continue;
+        }
+        *ip = a;
+        *prefix = (int)bits;
+        rc = 0;
+    }
+    if (f)
+        fclose(f);
+    return rc;
 }
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames: Ethernet, IPv4, UDP, our header, ARP (packet.h). */
+/* Frames: Ethernet, IPv4 or IPv6, UDP, our header (packet.h). */
 #include "transport/dpdk/packet.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
 #include <sodium.h>
@@ -10,7 +9,8 @@
 #include "base/crc32c.h"
 
 #define ETH_IP  0x0800u
-#define ETH_ARP 0x0806u
+#define ETH_IP6 0x86ddu
+#define UDP     17u
 
 static void put16(uint8_t *at, uint32_t v)
 {
@@ -18,98 +18,155 @@ static void put16(uint8_t *at, uint32_t v)
     at[1] = (uint8_t)v;
 }
 
-static void put32(uint8_t *at, uint32_t v)
-{
-    put16(at, v >> 16);
-    put16(at + 2, v & 0xffff);
-}
-
 static uint32_t get16(const uint8_t *at)
 {
     return (uint32_t)at[0] << 8 | at[1];
 }
 
-static uint32_t get32(const uint8_t *at)
+/* Carries come in at the end: 2^16 is 1 in this arithmetic, so words of 32 bits do as well. */
+uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len)
 {
-    return get16(at) << 16 | get16(at + 2);
+    const uint8_t *p = at;
+    uint32_t w, last = 0;
+
+    for (; len >= 4; p += 4, len -= 4) {
+        memcpy(&w, p, 4);
+        sum += w;
+    }
+    memcpy(&last, p, len);
+    return sum + last;
 }
 
-/* Ones' complement sum of big-endian words; the last byte of an odd length counts as its word's
- * high half. */
-static uint64_t sum16(uint64_t sum, const uint8_t *at, size_t len)
-{
-    for (; len >= 2; at += 2, len -= 2)
-        sum += get16(at);
-    return len ? sum + ((uint64_t)at[0] << 8) : sum;
-}
-
-static uint32_t fold(uint64_t sum)
+uint16_t bny_dpdk_sum_end(uint64_t sum)
 {
     while (sum >> 16)
         sum = (sum & 0xffff) + (sum >> 16);
-    return (uint32_t)~sum & 0xffff;
+    return (uint16_t)~sum;
 }
 
-void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+static int is_6(const uint8_t *eth)
+{
+    return eth[14] >> 4 == 6;
+}
+
+/* Where the UDP header stands. */
+static uint32_t udp_at(const uint8_t *eth)
+{
+    return is_6(eth) ? 54 : 34;
+}
+
+/* RFC 6437: a number of the flow, whose values are spread well; never 0. */
+static void put_flow_label(uint8_t *ip, uint32_t from, uint32_t to)
+{
+    uint32_t label = ((from << 16 | to) * 0x9e3779b1u) >> 12 | 1;
+
+    ip[1] = (uint8_t)(label >> 16);
+    put16(ip + 2, label & 0xffff);
+}
+
+void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *from,
                        const struct bny_dpdk_addr *to)
 {
-    uint8_t *ip = eth + 14, *udp = eth + 34;
+    int is4 = bny_dpdk_ip_is4(&from->ip);
+    uint8_t *ip = eth + 14, *udp = eth + bny_dpdk_eth_bytes(&from->ip) - 8;
 
-    memset(eth, 0, BNY_DPDK_ETH);
+    memset(eth, 0, BNY_DPDK_ETH6);
     memcpy(eth, to->mac, 6);
     memcpy(eth + 6, from->mac, 6);
-    put16(eth + 12, ETH_IP);
-    ip[0] = 0x45;
-    ip[6] = 0x40; /* don't fragment */
-    ip[8] = 64;
-    ip[9] = 17;
-    put32(ip + 12, from->ip);
-    put32(ip + 16, to->ip);
+    put16(eth + 12, is4 ? ETH_IP : ETH_IP6);
+    if (is4) {
+        ip[0] = 0x45;
+        ip[6] = 0x40; /* don't fragment */
+        ip[8] = 64;
+        ip[9] = UDP;
+        memcpy(ip + 12, from->ip.at + BNY_DPDK_IP4_AT, 4);
+        memcpy(ip + 16, to->ip.at + BNY_DPDK_IP4_AT, 4);
+    } else {
+        ip[0] = 0x60;
+        put_flow_label(ip, from->port, to->port);
+        ip[6] = UDP;
+        ip[7] = 64;
+        memcpy(ip + 8, from->ip.at, 16);
+        memcpy(ip + 24, to->ip.at, 16);
+    }
     put16(udp, from->port);
     put16(udp + 2, to->port);
 }
 
-void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
-                       unsigned lane)
+void bny_dpdk_eth_lane(uint8_t *eth, const struct bny_dpdk_addr *from, unsigned lane)
 {
-    put16(eth + 34, (from->port + lane) & 0xffff);
+    uint32_t port = (from->port + lane) & 0xffff;
+
+    put16(eth + udp_at(eth), port);
+    if (is_6(eth))
+        put_flow_label(eth + 14, port, get16(eth + udp_at(eth) + 2));
 }
 
-void bny_dpdk_eth_length(uint8_t eth[BNY_DPDK_ETH], uint32_t bytes)
+void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes)
 {
-    uint8_t *ip = eth + 14;
+    uint8_t *ip = eth + 14, *udp = eth + udp_at(eth);
+    uint16_t sum = 0;
 
-    put16(ip + 2, bytes - 14);
-    put16(ip + 10, 0);
-    put16(ip + 10, fold(sum16(0, ip, 20)));
-    put16(eth + 38, bytes - 34);
-    put16(eth + 40, 0);
+    if (is_6(eth)) {
+        put16(ip + 4, bytes - 54);
+    } else {
+        put16(ip + 2, bytes - 14);
+        memcpy(ip + 10, &sum, 2);
+        sum = bny_dpdk_sum_end(bny_dpdk_sum(0, ip, 20));
+        memcpy(ip + 10, &sum, 2);
+    }
+    put16(udp + 4, bytes - udp_at(eth));
+    put16(udp + 6, 0);
+}
+
+/* Of the addresses, the protocol and the length, as they count in UDP's checksum. */
+static uint64_t pseudo_sum(const uint8_t *eth, uint32_t udp_len)
+{
+    uint8_t more[8] = { 0 };
+
+    put16(more, udp_len >> 16);
+    put16(more + 2, udp_len & 0xffff);
+    more[7] = UDP;
+    return bny_dpdk_sum(bny_dpdk_sum(0, eth + (is_6(eth) ? 22 : 26), is_6(eth) ? 32 : 8), more,
+                        sizeof more);
 }
 
 void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32_t body_len)
 {
-    uint64_t sum = 17 + head_len - 34 + body_len;
-    uint32_t v;
+    uint32_t at = udp_at(head);
+    uint64_t sum = pseudo_sum(head, head_len - at + body_len);
+    uint16_t v;
 
-    put16(head + 40, 0);
-    sum = sum16(sum, head + 26, 8);             /* addresses */
-    sum = sum16(sum, head + 34, head_len - 34); /* of even length: headers are */
-    v = fold(sum16(sum, body, body_len));
-    put16(head + 40, v ? v : 0xffff);
+    put16(head + at + 6, 0);
+    sum = bny_dpdk_sum(sum, head + at, head_len - at); /* of even length: headers are */
+    v = bny_dpdk_sum_end(body_len ? bny_dpdk_sum(sum, body, body_len) : sum);
+    if (!v)
+        v = 0xffff;
+    memcpy(head + at + 6, &v, 2);
+}
+
+int bny_dpdk_udp_sum_ok(const uint8_t *frame)
+{
+    const uint8_t *udp = frame + udp_at(frame);
+    uint32_t len = get16(udp + 4);
+
+    return get16(udp + 6) &&
+           bny_dpdk_sum_end(bny_dpdk_sum(pseudo_sum(frame, len), udp, len)) == 0;
 }
 
 /* The frame's UDP payload, or NULL. */
-static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
-                             uint32_t *bytes, struct bny_dpdk_packet *out,
-                             enum bny_dpdk_drop *why)
+static const uint8_t *unwrap4(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
+                              uint32_t *bytes, struct bny_dpdk_packet *out,
+                              enum bny_dpdk_drop *why)
 {
     const uint8_t *ip = f + 14, *udp = f + 34;
     uint32_t ip_len, udp_len;
 
-    *why = BNY_DPDK_FOREIGN;
-    if (len < BNY_DPDK_ETH || get16(f + 12) != ETH_IP || ip[0] != 0x45 || ip[9] != 17 ||
-        (get16(ip + 6) & 0x3fff) || get16(udp + 2) != self->port ||
-        (self->ip && get32(ip + 16) != self->ip))
+    if (len < BNY_DPDK_ETH || ip[0] != 0x45 || ip[9] != UDP || (get16(ip + 6) & 0x3fff) ||
+        get16(udp + 2) != self->port ||
+        (!bny_dpdk_ip_none(&self->ip) &&
+         (!bny_dpdk_ip_is4(&self->ip) ||
+          memcmp(ip + 16, self->ip.at + BNY_DPDK_IP4_AT, 4) != 0)))
         return NULL;
     *why = BNY_DPDK_SHORT;
     ip_len = get16(ip + 2);
@@ -117,12 +174,47 @@ static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dp
     if (ip_len > len - 14 || ip_len < 28 || udp_len != ip_len - 20)
         return NULL;
     *why = BNY_DPDK_BAD_HEAD;
-    if (fold(sum16(0, ip, 20)) != 0)
+    if (bny_dpdk_sum_end(bny_dpdk_sum(0, ip, 20)) != 0)
         return NULL;
-    out->ip = get32(ip + 12);
-    out->udp_port = get16(udp);
+    out->ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0);
+    memcpy(out->ip.at + BNY_DPDK_IP4_AT, ip + 12, 4);
     *bytes = udp_len - 8;
     return f + BNY_DPDK_ETH;
+}
+
+static const uint8_t *unwrap6(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
+                              uint32_t *bytes, struct bny_dpdk_packet *out,
+                              enum bny_dpdk_drop *why)
+{
+    const uint8_t *ip = f + 14, *udp = f + 54;
+    uint32_t udp_len;
+
+    if (len < BNY_DPDK_ETH6 || ip[0] >> 4 != 6 || ip[6] != UDP ||
+        get16(udp + 2) != self->port ||
+        (!bny_dpdk_ip_none(&self->ip) && memcmp(ip + 24, &self->ip, 16) != 0))
+        return NULL;
+    *why = BNY_DPDK_SHORT;
+    udp_len = get16(udp + 4);
+    if (udp_len != get16(ip + 4) || udp_len > len - 54 || udp_len < 8)
+        return NULL;
+    memcpy(&out->ip, ip + 8, 16);
+    *bytes = udp_len - 8;
+    return f + BNY_DPDK_ETH6;
+}
+
+static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
+                             uint32_t *bytes, struct bny_dpdk_packet *out,
+                             enum bny_dpdk_drop *why)
+{
+    const uint8_t *payload;
+
+    *why = BNY_DPDK_FOREIGN;
+    if (len < BNY_DPDK_ETH || (get16(f + 12) != ETH_IP && get16(f + 12) != ETH_IP6))
+        return NULL;
+    payload = (get16(f + 12) == ETH_IP ? unwrap4 : unwrap6)(f, len, self, bytes, out, why);
+    if (payload)
+        out->udp_port = get16(payload - 8);
+    return payload;
 }
 
 static int plausible(const struct bny_dpdk_packet *p)
@@ -193,7 +285,8 @@ enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
 enum bny_dpdk_drop bny_dpdk_parse_bare(const uint8_t *frame, uint32_t len,
                                        struct bny_dpdk_packet *p)
 {
-    p->ip = p->udp_port = 0;
+    memset(&p->ip, 0, sizeof p->ip);
+    p->udp_port = 0;
     return len < BNY_DPDK_ETH ? BNY_DPDK_SHORT
                               : read_packet(frame + BNY_DPDK_ETH, len - BNY_DPDK_ETH, p);
 }
@@ -236,40 +329,4 @@ int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32],
         return 0;
     memcpy(&v, head + BNY_DPDK_HEAD, sizeof v);
     return v == bny_dpdk_check(how, key, head, p->head.length, p->payload, p->len);
-}
-
-void bny_dpdk_arp_write(uint8_t f[BNY_DPDK_ARP], int answer, const struct bny_dpdk_addr *self,
-                        const struct bny_dpdk_addr *other)
-{
-    memset(f, 0, BNY_DPDK_ARP);
-    if (answer)
-        memcpy(f, other->mac, 6);
-    else
-        memset(f, 0xff, 6);
-    memcpy(f + 6, self->mac, 6);
-    put16(f + 12, ETH_ARP);
-    put16(f + 14, 1);
-    put16(f + 16, ETH_IP);
-    f[18] = 6;
-    f[19] = 4;
-    put16(f + 20, answer ? 2 : 1);
-    memcpy(f + 22, self->mac, 6);
-    put32(f + 28, self->ip);
-    if (answer)
-        memcpy(f + 32, other->mac, 6);
-    put32(f + 38, other->ip);
-}
-
-int bny_dpdk_arp_read(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *self,
-                      struct bny_dpdk_addr *other)
-{
-    uint32_t op;
-
-    if (len < 42 || get16(f + 12) != ETH_ARP || get16(f + 14) != 1 || get16(f + 16) != ETH_IP ||
-        f[18] != 6 || f[19] != 4 || get32(f + 38) != self->ip)
-        return 0;
-    op = get16(f + 20);
-    memcpy(other->mac, f + 22, 6);
-    other->ip = get32(f + 28);
-    return op == 1 ? 1 : op == 2 ? 2 : 0;
 }

@@ -2,8 +2,8 @@
 /* A packet of the dpdk transport, from the Ethernet header on: building and checking. Pure
  * functions; everything that is read is foreign input.
  *
- *   14  Ethernet      20  IPv4, no options, don't fragment      8  UDP, checksum 0 unless the
- *       receiver's port looks at it
+ *   14  Ethernet      20  IPv4, no options, don't fragment; or 40  IPv6, no extensions
+ *    8  UDP, checksum 0 with IPv4 unless the receiver's port looks at it
  *   52  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
  *       fragment]      payload
  *
@@ -15,10 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "transport/dpdk/driver.h"
 #include "transport/wire.h"
 
 #define BNY_DPDK_MAGIC    0x4e42u /* "BN"; the wire's version is compared at init */
 #define BNY_DPDK_ETH      42u     /* Ethernet, IPv4, UDP */
+#define BNY_DPDK_ETH6     62u     /* Ethernet, IPv6, UDP */
 #define BNY_DPDK_HEAD     52u
 #define BNY_DPDK_CHECK    8u
 #define BNY_DPDK_HEAD_MAX 192u /* everything before the payload, padded */
@@ -88,7 +90,7 @@ enum bny_dpdk_checks { BNY_DPDK_NO_CHECK, BNY_DPDK_CRC, BNY_DPDK_MAC };
 struct bny_dpdk_addr {
     uint8_t mac[6];
     uint16_t port; /* UDP, host order */
-    uint32_t ip;   /* host order */
+    struct bny_dpdk_ip ip;
 };
 
 /* A packet that was read. Points into the frame. */
@@ -98,7 +100,8 @@ struct bny_dpdk_packet {
     struct bny_dpdk_sack sack; /* ACK */
     const uint8_t *payload;
     uint32_t len;          /* of payload */
-    uint32_t ip, udp_port; /* the sender's */
+    struct bny_dpdk_ip ip; /* the sender's */
+    uint32_t udp_port;
 };
 
 /* Why a frame was dropped; counted by reason. */
@@ -115,19 +118,28 @@ enum bny_dpdk_drop {
     BNY_DPDK_DROPS
 };
 
-/* Writes the first 42 bytes of a frame for good; lengths come with bny_dpdk_eth_length(). */
-void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
+/* Bytes before struct bny_dpdk_head, of frames from or to this address. */
+static inline uint32_t bny_dpdk_eth_bytes(const struct bny_dpdk_ip *ip)
+{
+    return bny_dpdk_ip_is4(ip) ? BNY_DPDK_ETH : BNY_DPDK_ETH6;
+}
+
+/* Writes these bytes for good; lengths come with bny_dpdk_eth_length(). Both addresses are of
+ * one family. */
+void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *from,
                        const struct bny_dpdk_addr *to);
-/* Another UDP source port for each lane, so that what spreads frames over queues or paths
- * spreads those of one peer. */
-void bny_dpdk_eth_lane(uint8_t eth[BNY_DPDK_ETH], const struct bny_dpdk_addr *from,
-                       unsigned lane);
+/* Another UDP source port (IPv6: and flow label) for each lane, so that what spreads frames
+ * over queues or paths spreads those of one peer. */
+void bny_dpdk_eth_lane(uint8_t *eth, const struct bny_dpdk_addr *from, unsigned lane);
 /* The frame has `bytes` bytes. */
-void bny_dpdk_eth_length(uint8_t eth[BNY_DPDK_ETH], uint32_t bytes);
+void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes);
 /* UDP checksum over head[head_len] (from the Ethernet header on) and body. */
 void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32_t body_len);
+/* 1: the UDP checksum of a frame that bny_dpdk_parse() took is there and right. */
+int bny_dpdk_udp_sum_ok(const uint8_t *frame);
 
-/* Reads a frame that came to `self` (ip 0: any). Tag and check are not looked at. */
+/* Reads a frame that came to `self` (no ip: any). Tag, check and UDP checksum are not looked
+ * at. */
 enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
                                   const struct bny_dpdk_addr *self,
                                   struct bny_dpdk_packet *out);
@@ -142,12 +154,10 @@ uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const u
 int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32],
                       const struct bny_dpdk_packet *p);
 
-/* ARP. arp_read: 1 a request for self, 2 an answer (or request) that tells the MAC of *other.
- */
-#define BNY_DPDK_ARP 60u /* bytes of a frame */
-void bny_dpdk_arp_write(uint8_t frame[BNY_DPDK_ARP], int answer,
-                        const struct bny_dpdk_addr *self, const struct bny_dpdk_addr *other);
-int bny_dpdk_arp_read(const uint8_t *frame, uint32_t len, const struct bny_dpdk_addr *self,
-                      struct bny_dpdk_addr *other);
+/* Ones' complement sum (RFC 1071) of bytes as they lie in memory; the last one of an odd length
+ * counts as its word's first. */
+uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len);
+/* The checksum itself, to be copied into its field. */
+uint16_t bny_dpdk_sum_end(uint64_t sum);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
 #include "transport/dpdk/iface.h"
+#include "transport/dpdk/neighbour.h"
 
 #define PAIR_PORT 47474u
 #define ASK_NS    10000000u
@@ -98,7 +99,8 @@ void bny_dpdk_derive(struct dp_ep *e)
     memcpy(e->other.mac, e->blob.mac, 6);
     if (t->set.kind == BNY_DPDK_UD)
         mac_of(e->other.mac, peer);
-    e->is_routed = t->set.gateway && ((e->blob.ip ^ t->blob.ip) & t->set.mask);
+    e->is_routed = !bny_dpdk_ip_none(&t->set.gateway) && !bny_dpdk_ip_is_local(&e->blob.ip) &&
+                   !bny_dpdk_ip_shares(&e->blob.ip, &t->blob.ip, t->set.prefix);
     e->via = e->is_routed ? t->set.gateway : e->blob.ip;
     bny_dpdk_eth_init(e->eth, &e->self, &e->other);
 }
@@ -136,15 +138,48 @@ int bny_dpdk_open_pair(struct dp_ep *e)
     return 0;
 }
 
+const char *bny_dpdk_ip_text(const struct bny_dpdk_ip *ip, char text[BNY_DPDK_IP_TEXT])
+{
+    int is4 = bny_dpdk_ip_is4(ip);
+
+    if (!inet_ntop(is4 ? AF_INET : AF_INET6, ip->at + (is4 ? BNY_DPDK_IP4_AT : 0), text,
+                   BNY_DPDK_IP_TEXT))
+        text[0] = '\0';
+    return text;
+}
+
 /* what: SIOCGIFADDR or SIOCGIFNETMASK. */
-static int interface_ip(const char *name, unsigned long what, uint32_t *ip)
+static int interface_ip4(const char *name, unsigned long what, struct bny_dpdk_ip *ip)
 {
     struct ifreq r;
 
     if (bny_dpdk_ask_iface(name, what, &r) != 0)
         return -1;
-    *ip = ntohl(((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr);
+    *ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0);
+    memcpy(ip->at + BNY_DPDK_IP4_AT,
+           &((struct sockaddr_in *)(void *)&r.ifr_addr)->sin_addr.s_addr, 4);
     return 0;
+}
+
+/* Address and subnet of the kernel's interface, where the settings tell none: IPv4 before IPv6,
+ * unless the gateway is an IPv6 one. */
+static void ask_interface(struct dp_tp *t)
+{
+    struct bny_dpdk_ip mask, gateway = t->set.gateway, *ip = &t->set.ip;
+    int prefix = 0, is_told = !bny_dpdk_ip_none(ip),
+        may4 = bny_dpdk_ip_none(&gateway) || bny_dpdk_ip_is4(&gateway),
+        may6 = bny_dpdk_ip_none(&gateway) || !bny_dpdk_ip_is4(&gateway);
+
+    if (!is_told && may4)
+        interface_ip4(t->set.iface, SIOCGIFADDR, ip);
+    if (bny_dpdk_ip_none(ip) ? may6 : !bny_dpdk_ip_is4(ip)) {
+        t->tentative = bny_dpdk_iface_ip6(t->set.iface, ip, &prefix) == 1;
+    } else if (interface_ip4(t->set.iface, SIOCGIFNETMASK, &mask) == 0) {
+        for (prefix = 96; prefix < 128 && mask.at[prefix / 8] >> (7 - prefix % 8) & 1;)
+            prefix++;
+    }
+    if (!t->set.prefix)
+        t->set.prefix = prefix;
 }
 
 /* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It
@@ -153,19 +188,26 @@ static int guard(struct dp_tp *t)
 {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog prog = { .len = 1, .filter = &none };
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(t->blob.ip) };
-    socklen_t len = sizeof a;
+    int is4 = bny_dpdk_ip_is4(&t->blob.ip);
+    struct sockaddr_in a = { .sin_family = AF_INET };
+    struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
+    struct sockaddr *at = is4 ? (struct sockaddr *)&a : (struct sockaddr *)&a6;
+    socklen_t len = is4 ? sizeof a : sizeof a6;
 
-    t->guard = bny_fd_own(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    memcpy(&a.sin_addr, t->blob.ip.at + BNY_DPDK_IP4_AT, 4);
+    memcpy(&a6.sin6_addr, t->blob.ip.at, 16);
+    if (bny_dpdk_ip_is_local(&t->blob.ip))
+        a6.sin6_scope_id = if_nametoindex(t->set.iface);
+    t->guard = bny_fd_own(socket(at->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (t->guard < 0 ||
         setsockopt(t->guard, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) != 0 ||
-        bind(t->guard, (struct sockaddr *)&a, sizeof a) != 0 ||
-        getsockname(t->guard, (struct sockaddr *)&a, &len) != 0)
+        bind(t->guard, at, len) != 0 || getsockname(t->guard, at, &len) != 0)
         return bny_fail_errno("rank %d: no UDP port on %s for transport dpdk (BANYAN_DPDK_ADDR "
                               "must be an address of "
-                              "this interface)",
-                              t->tp.rank, t->set.device);
-    t->blob.udp_port = ntohs(a.sin_port);
+                              "this interface)%s",
+                              t->tp.rank, t->set.device,
+                              is4 ? "" : "; a new IPv6 address takes some seconds, or nodad");
+    t->blob.udp_port = ntohs(is4 ? a.sin_port : a6.sin6_port);
     return 0;
 }
 
@@ -191,6 +233,33 @@ static int open_ud(struct dp_tp *t, const char *ifname)
     return 0;
 }
 
+/* Of pairs: seen on their own link only; of the family that is set. */
+static void set_pair_ip(struct dp_tp *t)
+{
+    t->blob.ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0x0a000001u + (uint32_t)t->tp.rank);
+    if (t->set.kind == BNY_DPDK_UD || bny_dpdk_ip_none(&t->set.ip) ||
+        bny_dpdk_ip_is4(&t->set.ip))
+        return;
+    memset(t->blob.ip.at, 0, BNY_DPDK_IP4_AT);
+    t->blob.ip.at[0] = 0xfd;
+    t->eth = BNY_DPDK_ETH6;
+}
+
+static int no_address(const struct dp_tp *t)
+{
+    if (t->tentative)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "rank %d: the kernel has not yet seen that the IPv6 address of %s is "
+                        "free: wait for some seconds, or ip addr add ADDRESS/64 dev INTERFACE "
+                        "nodad",
+                        t->tp.rank, t->set.device);
+    return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 and no IPv6 address: %s",
+                    t->tp.rank, t->set.device,
+                    t->set.iface[0]
+                        ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
+                        : "set BANYAN_DPDK_ADDR");
+}
+
 int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
 {
     char text[BNY_DPDK_TEXT] = "";
@@ -205,7 +274,7 @@ int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
 
     t->blob.udp_port = PAIR_PORT;
     t->blob.frame = t->set.frame;
-    t->blob.ip = 0x0a000001u + (uint32_t)t->tp.rank; /* pairs: seen on their own link only */
+    set_pair_ip(t);
     mac_of(t->blob.mac, t->tp.rank);
     if (t->set.kind == BNY_DPDK_MEMIF || t->set.kind == BNY_DPDK_RING)
         return 0;
@@ -213,12 +282,15 @@ int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
         return open_ud(t, ifname);
     if (t->set.kind != BNY_DPDK_AF_PACKET)
         c.udp_port = t->blob.udp_port = (uint16_t)(0xc000 | (t->blob.nonce & 0x3fff));
-    t->blob.ip = t->set.ip;
-    if (!t->set.ip && t->set.iface[0])
-        interface_ip(t->set.iface, SIOCGIFADDR, &t->blob.ip);
-    if (!t->set.mask && t->set.iface[0])
-        interface_ip(t->set.iface, SIOCGIFNETMASK, &t->set.mask);
-    c.ip = t->blob.ip;
+    if (t->set.iface[0])
+        ask_interface(t);
+    c.ip = t->blob.ip = t->set.ip;
+    t->eth = bny_dpdk_ip_none(&c.ip) ? BNY_DPDK_ETH : bny_dpdk_eth_bytes(&c.ip);
+    if (t->eth == BNY_DPDK_ETH6 && t->set.frame < DP_SAFE_FRAME6)
+        return bny_fail(BANYAN_EINVAL,
+                        "rank %d: BANYAN_DPDK_MTU=%u: IPv6 wants packets of 1280 bytes at "
+                        "least",
+                        t->tp.rank, t->set.frame - 14);
     if (t->drv->open(&c, &t->port, &t->info, text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", t->tp.rank, text);
     memcpy(t->blob.mac, t->info.mac, 6);
@@ -226,30 +298,44 @@ int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
     t->blob.queues = (uint16_t)t->info.queues;
     t->blob.verifies = (t->info.caps & BNY_DPDK_VERIFIES) != 0;
     bny_dpdk_grants_open(t);
-    if (!t->blob.ip)
-        return bny_fail(BANYAN_ENOTSUP, "rank %d: port %s has no IPv4 address: %s", t->tp.rank,
-                        t->set.device,
-                        t->set.iface[0]
-                            ? "ip addr add ADDRESS/24 dev INTERFACE, or set BANYAN_DPDK_ADDR"
-                            : "set BANYAN_DPDK_ADDR");
+    if (bny_dpdk_ip_none(&t->blob.ip))
+        return no_address(t);
     return t->set.kind == BNY_DPDK_AF_PACKET ? guard(t) : 0;
 }
 
 /* ---- what is due without a packet ---- */
 
-void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
+/* A router's: our questions for a longer frame take its word. Frames that were sent keep their
+ * length, so what is known to pass is not taken back. */
+static void hear_too_big(struct dp_tp *t, const struct bny_dpdk_addr *to, uint32_t frame)
+{
+    for (int r = 0; r < t->tp.nranks; r++) {
+        struct dp_ep *e = t->eps[r];
+
+        if (!e || !bny_dpdk_ip_is(&e->other.ip, &to->ip) || e->other.port != to->port ||
+            frame >= e->frame_wanted || frame < e->frame || e->frame == e->frame_wanted)
+            continue;
+        bny_debug("rank %d: a router passes frames of %u bytes to rank %d, not of %u",
+                  t->tp.rank, frame, r, e->frame_wanted);
+        e->frame_wanted = frame;
+        e->asks = 0;
+    }
+}
+
+void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len)
 {
     struct bny_dpdk_addr self = { .ip = t->blob.ip }, other = { .port = 0 };
-    uint8_t answer[BNY_DPDK_ARP];
-    struct bny_dpdk_tx tx = { .head = answer, .head_len = sizeof answer };
+    uint8_t answer[BNY_DPDK_ASK];
+    struct bny_dpdk_tx tx = { .head = answer };
+    uint32_t fits;
     int what;
 
     memcpy(self.mac, t->blob.mac, 6);
-    what = bny_dpdk_arp_read(frame, len, &self, &other);
+    what = bny_dpdk_neighbour_read(frame, len, &self, &other);
     for (int r = 0; what && r < t->tp.nranks; r++) {
         struct dp_ep *e = t->eps[r];
 
-        if (!e || e->via != other.ip || e->resolved)
+        if (!e || !bny_dpdk_ip_is(&e->via, &other.ip) || e->resolved)
             continue;
         if (e->is_routed) {
             memcpy(e->other.mac, other.mac, 6);
@@ -266,14 +352,17 @@ void bny_dpdk_arp(struct dp_tp *t, const uint8_t *frame, uint32_t len)
         e->has_answer = 1;
     }
     if (what == 1 && !(t->info.caps & BNY_DPDK_KERNEL_IP)) {
-        bny_dpdk_arp_write(answer, 1, &self, &other);
+        tx.head_len = bny_dpdk_neighbour_answer(answer, &self, &other);
         t->drv->tx(t->port, &tx, 1);
     }
+    fits = what ? 0 : bny_dpdk_too_big(frame, len, &self, &other);
+    if (fits)
+        hear_too_big(t, &other, fits);
 }
 
 /* Nobody confirmed the peer's own word and no packet arrived: what answers stands between (a
  * cloud's router). */
-static void believe_arp(struct dp_ep *e)
+static void believe_answer(struct dp_ep *e)
 {
     if (e->resolved || !e->has_answer || e->tx.una)
         return;
@@ -283,13 +372,13 @@ static void believe_arp(struct dp_ep *e)
 }
 
 /* Who has the peer's address, or the gateway's? */
-static void ask_arp(struct dp_ep *e)
+static void ask_mac(struct dp_ep *e)
 {
-    uint8_t frame[BNY_DPDK_ARP];
-    struct bny_dpdk_tx tx = { .head = frame, .head_len = sizeof frame };
+    uint8_t frame[BNY_DPDK_ASK];
+    struct bny_dpdk_tx tx = { .head = frame };
     struct bny_dpdk_addr whom = { .ip = e->via };
 
-    bny_dpdk_arp_write(frame, 0, &e->self, &whom);
+    tx.head_len = bny_dpdk_neighbour_ask(frame, &e->self, &whom);
     dp_tp_of(e)->drv->tx(e->port, &tx, 1);
 }
 
@@ -298,19 +387,21 @@ static void ask_gateway(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
     unsigned slower = e->asks / 8 < 6 ? e->asks / 8 : 6;
+    char text[BNY_DPDK_IP_TEXT];
 
     if (e->used && t->now - e->first_ns > DP_JOIN_NS) {
         bny_dpdk_down(e,
-                      "is not reached: nobody answers ARP for the gateway (%u.%u.%u.%u, "
+                      "is not reached: nobody answers %s for the gateway (%s, "
                       "BANYAN_DPDK_GATEWAY)",
-                      e->via >> 24, e->via >> 16 & 255, e->via >> 8 & 255, e->via & 255);
+                      t->eth == BNY_DPDK_ETH ? "ARP" : "neighbour solicitations",
+                      bny_dpdk_ip_text(&e->via, text));
         return;
     }
     if (t->now - e->asked_ns < ASK_NS << slower)
         return;
     e->asked_ns = t->now;
     e->asks++;
-    ask_arp(e);
+    ask_mac(e);
 }
 
 /* A device's link says nothing of the peer, whose process lives or is told of over the control
@@ -393,6 +484,22 @@ static int asks_again(const struct dp_ep *e)
     return !is_ud || since >= ASK_NS << e->asks;
 }
 
+/* Of IPv6 the least is in use until then: where no router told what passes, ordinary Ethernet's
+ * frames are tried. */
+static void frame_is_lost(struct dp_ep *e)
+{
+    const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
+
+    bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see "
+             "the MTU of every switch and interface on the way%s",
+             t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame,
+             t->set.kind == BNY_DPDK_UD ? "" : ", or set BANYAN_DPDK_MTU");
+    if (e->frame < DP_SAFE_FRAME && e->frame_wanted > DP_SAFE_FRAME) {
+        e->frame_wanted = DP_SAFE_FRAME;
+        e->asks = 0;
+    }
+}
+
 void bny_dpdk_watch(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -416,7 +523,7 @@ void bny_dpdk_watch(struct dp_ep *e)
     } else if (asks_again(e)) {
         e->asked_ns = t->now;
         if (!e->resolved)
-            ask_arp(e);
+            ask_mac(e);
         if (e->frame < e->frame_wanted)
             bny_dpdk_control(e, BNY_DPDK_PROBE, e->frame_wanted, e->frame_wanted);
         if (e->ever_heard && !e->heard) /* it does not poll now: silence tells nothing */
@@ -425,11 +532,8 @@ void bny_dpdk_watch(struct dp_ep *e)
         if (e->asks == ASKS)
             return;
         if (++e->asks == ASKS)
-            believe_arp(e);
+            believe_answer(e);
         if (e->asks == ASKS && e->frame < e->frame_wanted && e->ever_heard)
-            bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see "
-                     "the MTU of every switch and interface on the way%s",
-                     t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame,
-                     t->set.kind == BNY_DPDK_UD ? "" : ", or set BANYAN_DPDK_MTU");
+            frame_is_lost(e);
     }
 }

@@ -380,10 +380,12 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
         e = sender(t, e, &p.head);
         if (!e)
             why = BNY_DPDK_BAD_TAG;
+        else if (t->eth == BNY_DPDK_ETH6 && !rx->summed && !bny_dpdk_udp_sum_ok(rx->data))
+            why = BNY_DPDK_BAD_CHECK;
         else if (!bny_dpdk_check_ok(t->set.checks, e->key, &p))
             why = BNY_DPDK_BAD_CHECK;
     } else if (why == BNY_DPDK_FOREIGN && !e && t->set.kind != BNY_DPDK_UD) {
-        bny_dpdk_arp(t, rx->data, rx->len);
+        bny_dpdk_hear(t, rx->data, rx->len);
     }
     if (why != BNY_DPDK_OK) {
         t->drops[why]++;

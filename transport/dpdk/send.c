@@ -97,26 +97,26 @@ static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_ty
         e->limit_told = e->rx.cum + credit;
 }
 
-/* Completes a frame whose header stands at head + 42. */
+/* Completes a frame whose header stands at head + t->eth. */
 static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint64_t v;
 
     if (t->set.checks) {
-        v = bny_dpdk_check(t->set.checks, e->key, head + BNY_DPDK_ETH,
-                           tx->head_len - BNY_DPDK_ETH, tx->body, tx->body_len);
-        memcpy(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, &v, sizeof v);
+        v = bny_dpdk_check(t->set.checks, e->key, head + t->eth, tx->head_len - t->eth,
+                           tx->body, tx->body_len);
+        memcpy(head + t->eth + BNY_DPDK_HEAD, &v, sizeof v);
     }
-    memcpy(head, e->eth, BNY_DPDK_ETH);
+    memcpy(head, e->eth, t->eth);
     if (t->set.kind == BNY_DPDK_UD)
         return; /* the driver takes the destination, the rest is not sent */
     if (e->lanes > 1)
-        bny_dpdk_eth_lane(head, &e->self,
-                          head[BNY_DPDK_ETH + offsetof(struct bny_dpdk_head, chan)]);
+        bny_dpdk_eth_lane(head, &e->self, head[t->eth + offsetof(struct bny_dpdk_head, chan)]);
     bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
-    /* Over the payload, too: only for a port that looks at it. 0 is "none" (RFC 768). */
-    if (e->blob.verifies && !(e->info.caps & BNY_DPDK_CSUM))
+    /* Over the payload, too: with IPv4 only for a port that looks at it, as 0 is "none" there
+     * (RFC 768); IPv6 wants it always (RFC 8200, 8.1). */
+    if ((e->blob.verifies || t->eth == BNY_DPDK_ETH6) && !(e->info.caps & BNY_DPDK_CSUM))
         bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
 }
 
@@ -140,15 +140,15 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
         bny_flow_sack(&e->rx, &sack);
         sack.delay =
             (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
-        memcpy(head + BNY_DPDK_ETH + len, &sack, sizeof sack);
+        memcpy(head + t->eth + len, &sack, sizeof sack);
         len += (uint32_t)sizeof sack;
     }
     fill_head(e, &h, type, len);
     h.off = off;
     h.echo = e->echo;
     h.flags = t->set.checks ? BNY_DPDK_CHECKED : 0;
-    memcpy(head + BNY_DPDK_ETH, &h, sizeof h);
-    tx.head_len = BNY_DPDK_ETH + len;
+    memcpy(head + t->eth, &h, sizeof h);
+    tx.head_len = t->eth + len;
     if (frame > tx.head_len) {
         tx.body = padding;
         tx.body_len = frame - tx.head_len;
@@ -183,13 +183,13 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     const struct bny_flow_packet *p = &e->tx.pk[seq % e->tx.size];
     struct dp_out *o = p->msg;
     uint32_t at = BNY_DPDK_HEAD + check_bytes(t),
-             full = (BNY_DPDK_ETH + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
+             full = (t->eth + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
     struct bny_dpdk_head h;
     uint32_t length;
 
     length = p->off == 0 ? at + (uint32_t)sizeof o->hdr : at;
     if (e->frame >= 4096)
-        length = full - BNY_DPDK_ETH;
+        length = full - t->eth;
     fill_head(e, &h, BNY_DPDK_DATA, length);
     h.flags =
         (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) |
@@ -201,12 +201,12 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     h.chan = o->hdr.chan;
     h.msg = o->id;
     h.off = p->off;
-    memset(head + BNY_DPDK_ETH + BNY_DPDK_HEAD, 0, length - BNY_DPDK_HEAD);
-    memcpy(head + BNY_DPDK_ETH, &h, sizeof h);
+    memset(head + t->eth + BNY_DPDK_HEAD, 0, length - BNY_DPDK_HEAD);
+    memcpy(head + t->eth, &h, sizeof h);
     if (p->off == 0)
-        memcpy(head + BNY_DPDK_ETH + at, &o->hdr, sizeof o->hdr);
+        memcpy(head + t->eth + at, &o->hdr, sizeof o->hdr);
     *tx = (struct bny_dpdk_tx){ .head = head,
-                                .head_len = BNY_DPDK_ETH + length,
+                                .head_len = t->eth + length,
                                 .body = o->buf + p->off,
                                 .body_len = p->len,
                                 .ref = is_attached(o, p->off, p->len) ? &o->held->ref : NULL };
@@ -220,7 +220,7 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
 
 uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
 {
-    uint32_t at = BNY_DPDK_ETH + BNY_DPDK_HEAD + check_bytes(t);
+    uint32_t at = t->eth + BNY_DPDK_HEAD + check_bytes(t);
 
     if (off == 0 || frame >= 4096)
         at += (uint32_t)sizeof(struct bny_hdr);

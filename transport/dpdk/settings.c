@@ -128,47 +128,77 @@ static int parse_checks(struct dp_settings *s, const char *name)
     return 0;
 }
 
-/* "10.9.0.1", "10.9.0.1/24"; mask 0: no subnet is told. */
-static int parse_ip(const char *name, const char *text, uint32_t *ip, uint32_t *mask)
+/* "10.9.0.1", "10.9.0.1/24", "fd00::1", "fd00::1/64"; prefix 0: no subnet is told. */
+static int parse_ip(const char *name, const char *text, struct bny_dpdk_ip *ip, int *prefix)
 {
     const char *slash = strchr(text, '/');
-    struct in_addr a;
-    char copy[40], *end = NULL;
-    long bits = slash && mask ? strtol(slash + 1, &end, 10) : 32;
+    char copy[BNY_DPDK_IP_TEXT], *end = NULL;
+    long bits = slash && prefix ? strtol(slash + 1, &end, 10) : 1;
+    int is4 = !strchr(text, ':'), rc;
 
-    *ip = 0;
+    memset(ip, 0, sizeof *ip);
     if (!*text)
         return 0;
-    snprintf(copy, sizeof copy, "%.*s", (int)(slash ? slash - text : 39), text);
-    if (inet_pton(AF_INET, copy, &a) != 1 || (slash && (!mask || !slash[1] || *end)) ||
-        bits < 1 || bits > 32)
-        return bny_fail(BANYAN_EINVAL, "%s=%.60s is no IPv4 address%s", name, text,
-                        mask ? ", nor one with the bits of its subnet, as 10.9.0.1/24" : "");
-    *ip = ntohl(a.s_addr);
-    if (mask)
-        *mask = slash ? UINT32_MAX << (32 - bits) : 0;
+    if (is4)
+        *ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0);
+    snprintf(copy, sizeof copy, "%.*s", (int)(slash ? slash - text : 47), text);
+    rc = inet_pton(is4 ? AF_INET : AF_INET6, copy, ip->at + (is4 ? BNY_DPDK_IP4_AT : 0));
+    if (rc != 1 || (slash && (!prefix || !slash[1] || *end)) || bits < 1 ||
+        bits > (is4 ? 32 : 128) || (!is4 && (bny_dpdk_ip_is4(ip) || ip->at[0] == 0xff)))
+        return bny_fail(BANYAN_EINVAL, "%s=%.60s is no IPv4 or IPv6 address of one port%s",
+                        name, text,
+                        prefix ? ", nor one with the bits of its subnet, as 10.9.0.1/24 or "
+                                 "fd00::1/64"
+                               : "");
+    if (prefix)
+        *prefix = slash ? (int)bits + (is4 ? 96 : 0) : 0;
+    return 0;
+}
+
+int bny_dpdk_ip_shares(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b, int prefix)
+{
+    int bytes = prefix / 8, bits = prefix % 8;
+
+    return !memcmp(a->at, b->at, (size_t)bytes) &&
+           (!bits || (a->at[bytes] ^ b->at[bytes]) >> (8 - bits) == 0);
+}
+
+static int check_gateway(const struct dp_settings *s)
+{
+    const char *gateway = bny_param_str("BANYAN_DPDK_GATEWAY"),
+               *addr = bny_param_str("BANYAN_DPDK_ADDR");
+
+    if (bny_dpdk_ip_none(&s->gateway) || bny_dpdk_ip_none(&s->ip))
+        return 0;
+    if (bny_dpdk_ip_is4(&s->gateway) != bny_dpdk_ip_is4(&s->ip))
+        return bny_fail(BANYAN_EINVAL,
+                        "BANYAN_DPDK_GATEWAY=%.45s and BANYAN_DPDK_ADDR=%.45s are not of one "
+                        "family (IPv4, IPv6)",
+                        gateway, addr);
+    if (!s->prefix)
+        return bny_fail(BANYAN_EINVAL,
+                        "BANYAN_DPDK_GATEWAY is for other subnets: BANYAN_DPDK_ADDR=%.45s must "
+                        "say what ours is, as %s",
+                        addr, bny_dpdk_ip_is4(&s->ip) ? "10.9.0.1/24" : "fd00::1/64");
+    if (!bny_dpdk_ip_is_local(&s->gateway) &&
+        !bny_dpdk_ip_shares(&s->gateway, &s->ip, s->prefix))
+        return bny_fail(
+            BANYAN_EINVAL,
+            "BANYAN_DPDK_GATEWAY=%.45s is not in the subnet of BANYAN_DPDK_ADDR=%.45s", gateway,
+            addr);
     return 0;
 }
 
 static int parse_addresses(struct dp_settings *s)
 {
-    int rc = parse_ip("BANYAN_DPDK_ADDR", bny_param_str("BANYAN_DPDK_ADDR"), &s->ip, &s->mask);
+    int rc =
+        parse_ip("BANYAN_DPDK_ADDR", bny_param_str("BANYAN_DPDK_ADDR"), &s->ip, &s->prefix);
 
     s->vlan = (uint16_t)bny_param_int("BANYAN_DPDK_VLAN");
     if (rc == 0)
         rc = parse_ip("BANYAN_DPDK_GATEWAY", bny_param_str("BANYAN_DPDK_GATEWAY"), &s->gateway,
                       NULL);
-    if (rc == 0 && s->gateway && s->ip && !s->mask)
-        rc = bny_fail(BANYAN_EINVAL,
-                      "BANYAN_DPDK_GATEWAY is for other subnets: BANYAN_DPDK_ADDR=%.40s must "
-                      "say what ours is, as 10.9.0.1/24",
-                      bny_param_str("BANYAN_DPDK_ADDR"));
-    if (rc == 0 && s->mask && s->gateway && ((s->gateway ^ s->ip) & s->mask))
-        rc =
-            bny_fail(BANYAN_EINVAL,
-                     "BANYAN_DPDK_GATEWAY=%.40s is not in the subnet of BANYAN_DPDK_ADDR=%.40s",
-                     bny_param_str("BANYAN_DPDK_GATEWAY"), bny_param_str("BANYAN_DPDK_ADDR"));
-    return rc;
+    return rc ? rc : check_gateway(s);
 }
 
 int bny_dpdk_settings(struct dp_settings *s)

@@ -181,7 +181,7 @@ static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
                       bny_log_enabled(BANYAN_LOG_INFO), text) != 0)
         return bny_fail(BANYAN_ENOTSUP, "rank %d: %s", cfg->rank, text);
     randombytes_buf(&t->blob.nonce, sizeof t->blob.nonce);
-    memcpy(t->blob.magic, "bdp2", 4);
+    memcpy(t->blob.magic, "bdp3", 4);
     t->blob.rank = cfg->rank;
     t->blob.kind = (uint8_t)t->set.kind;
     t->blob.checks = (uint8_t)t->set.checks;
@@ -239,6 +239,7 @@ static int create(struct bny_tp **out, const struct bny_tp_config *cfg,
     t->tp.eager_max = DP_EAGER_MAX;
     t->tp.slot_max = DP_SLOT_MAX;
     t->guard = -1;
+    t->eth = BNY_DPDK_ETH;
     t->set = set;
     t->now = bny_now_ns();
     memcpy(t->secret, cfg->secret, sizeof t->secret);
@@ -282,6 +283,22 @@ static int dpdk_address(struct bny_tp *tp, void *blob, size_t cap)
     return (int)sizeof t->blob + more;
 }
 
+/* One job has one family: whoever has both addresses takes that of the settings. */
+static int is_family(const struct dp_tp *t, const struct dp_blob *peer)
+{
+    char ours[BNY_DPDK_IP_TEXT], theirs[BNY_DPDK_IP_TEXT];
+
+    if (bny_dpdk_ip_is4(&peer->ip) == bny_dpdk_ip_is4(&t->blob.ip))
+        return 1;
+    bny_fail(BANYAN_ENOTSUP,
+             "rank %d's DPDK port has an %s address, %s, and that of rank %d an %s one, %s: "
+             "set BANYAN_DPDK_ADDR on all ranks to addresses of one family",
+             t->tp.rank, bny_dpdk_ip_is4(&t->blob.ip) ? "IPv4" : "IPv6",
+             bny_dpdk_ip_text(&t->blob.ip, ours), peer->rank,
+             bny_dpdk_ip_is4(&peer->ip) ? "IPv4" : "IPv6", bny_dpdk_ip_text(&peer->ip, theirs));
+    return 0;
+}
+
 static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)
 {
     const struct dp_tp *t = (struct dp_tp *)tp;
@@ -294,9 +311,10 @@ static int dpdk_reachable(struct bny_tp *tp, int peer, const void *blob, size_t 
     if (t->drv->reaches &&
         !t->drv->reaches(t->port, (const uint8_t *)blob + sizeof b, len - sizeof b))
         return 0;
-    return !memcmp(b.magic, "bdp2", 4) && b.rank == peer && b.kind == t->blob.kind &&
-           b.checks == t->blob.checks && b.frame >= 256 && b.frame <= 65535 && b.ip &&
-           b.ip != t->blob.ip && !memcmp(b.place, t->blob.place, sizeof b.place);
+    return !memcmp(b.magic, "bdp3", 4) && b.rank == peer && b.kind == t->blob.kind &&
+           b.checks == t->blob.checks && b.frame >= 256 && b.frame <= 65535 &&
+           !bny_dpdk_ip_none(&b.ip) && !bny_dpdk_ip_is(&b.ip, &t->blob.ip) &&
+           !memcmp(b.place, t->blob.place, sizeof b.place) && is_family(t, &b);
 }
 
 static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **out)
@@ -322,7 +340,9 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
         e->port = t->port;
         e->info = t->info;
         e->frame_wanted = e->blob.frame < t->info.frame_max ? e->blob.frame : t->info.frame_max;
-        e->frame = e->frame_wanted < DP_SAFE_FRAME ? e->frame_wanted : DP_SAFE_FRAME;
+        e->frame = t->eth == BNY_DPDK_ETH6 ? DP_SAFE_FRAME6 : DP_SAFE_FRAME;
+        if (e->frame_wanted < e->frame)
+            e->frame = e->frame_wanted;
         e->resolved = t->set.kind == BNY_DPDK_UD;
         rc = 0;
     } else {

@@ -10,6 +10,8 @@
 _Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
                "room for DPDK's counter");
 
+#define TAG 4u /* bytes of a VLAN's */
+
 /* The owner's own count keeps DPDK from ever calling this. */
 static void nobody_left(void *addr, void *opaque)
 {
@@ -57,23 +59,33 @@ static void leave_sums(struct rte_mbuf *m, uint32_t tag)
 {
     const rte_be16_t *type = rte_pktmbuf_mtod_offset(m, const rte_be16_t *, 12 + tag);
     struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(m, struct rte_ipv4_hdr *, 14 + tag);
+    struct rte_ipv6_hdr *ip6 = (struct rte_ipv6_hdr *)(void *)ip;
     struct rte_udp_hdr *udp = (struct rte_udp_hdr *)(ip + 1);
 
+    m->l2_len = (14 + tag) & 0x7f;
+    if (*type == rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV6) && ip6->proto == IPPROTO_UDP) {
+        udp = (struct rte_udp_hdr *)(ip6 + 1);
+        m->l3_len = sizeof *ip6;
+        m->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
+        udp->dgram_cksum = rte_ipv6_phdr_cksum(ip6, m->ol_flags);
+        return;
+    }
     if (*type != rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV4))
         return;
-    m->l2_len = (14 + tag) & 0x7f;
     m->l3_len = sizeof *ip;
     m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM;
     ip->hdr_checksum = 0;
     udp->dgram_cksum = rte_ipv4_phdr_cksum(ip, m->ol_flags);
 }
 
-/* Bad is what the port saw to be wrong; what it could not tell is taken. */
+/* Bad is what the port saw to be wrong; what it could not tell is taken. Drivers say of IPv6's
+ * header, which has no checksum, what they like. */
 static int is_damaged(const struct bny_dpdk_port *port, const struct rte_mbuf *m)
 {
     return port->rx_sums &&
            ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
-            (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD);
+            (port->is4 &&
+             (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD));
 }
 
 static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
@@ -95,19 +107,19 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
     return m;
 }
 
-/* By the first frame's UDP source port: frames of one peer and channel mostly keep to one
- * queue, and their order. */
+/* By the first frame's UDP source port and destination: frames of one peer and channel mostly
+ * keep to one queue, and their order. */
 static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
 {
     const uint8_t *head = t->head;
-    uint32_t at = port->vlan ? 37 : 33;
+    uint32_t tag = port->vlan ? TAG : 0,
+             at = tag + (t->head_len >= 14 + tag && head[12 + tag] == 0x86 ? 53 : 33);
 
     return port->queues > 1 && t->head_len >= at + 3
                ? (uint16_t)((head[at + 2] + head[at]) % port->queues)
                : 0;
 }
 
-#define TAG       4u
 #define HEAD_MOST 512u /* bytes of a head */
 
 /* Heads with a tag behind the addresses (IEEE Std 802.1Q); to: room for n of them. Returns the
@@ -224,6 +236,8 @@ int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
         rte_prefetch0(rte_pktmbuf_mtod(m[i], void *));
         rx[kept].buf = m[i];
         rx[kept].data = rte_pktmbuf_mtod(m[i], const uint8_t *);
+        rx[kept].summed = port->rx_sums && (m[i]->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) ==
+                                               RTE_MBUF_F_RX_L4_CKSUM_GOOD;
         rx[kept++].len = m[i]->data_len;
     }
     return kept;

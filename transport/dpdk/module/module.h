@@ -26,11 +26,12 @@ struct bny_dpdk_port {
     struct rte_ring *rings[2]; /* ring: to receive, to send */
     struct rte_flow *rule;     /* that brings our frames to us; NULL: none */
     int try_fd; /* net_af_packet: for frames longer than any before (bny_port_try); -1: none */
-    int group_fd;         /* net_af_packet: keeps its fan-out group from others; -1: none */
-    uint32_t taken;       /* longest frame that the interface has taken */
-    int rx_sums, tx_sums; /* it looks at checksums; computes them */
-    int isolated;         /* all other frames are the kernel's */
-    uint32_t ip;          /* ours, which the rule steers by */
+    int group_fd;          /* net_af_packet: keeps its fan-out group from others; -1: none */
+    uint32_t taken;        /* longest frame that the interface has taken */
+    int rx_sums, tx_sums;  /* it looks at checksums; computes them */
+    int is4;               /* its address is IPv4, or not known */
+    int isolated;          /* all other frames are the kernel's */
+    struct bny_dpdk_ip ip; /* ours, which the rule steers by */
     uint16_t udp_port;
     uint16_t vlan;  /* of all frames; 0: they have no tag */
     uint64_t owner; /* devices: our number as the port's owner; 0: not yet */

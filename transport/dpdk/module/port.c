@@ -352,6 +352,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     bny_eal_forget_lines();
     p->kind = c->kind;
     p->vlan = c->vlan;
+    p->is4 = bny_dpdk_ip_none(&c->ip) || bny_dpdk_ip_is4(&c->ip);
     p->iface_up = 1;
     p->try_fd = p->group_fd = p->link_fd = -1;
     p->server = c->server;

@@ -32,13 +32,14 @@ static int is_bifurcated(const char *driver)
            !strcmp(driver, "net_mana");
 }
 
-/* Our frames: IPv4 and UDP to our address and port; to one queue, or spread over all. NULL: the
- * driver takes no such rule, and says why. */
+/* Our frames: IPv4 or IPv6, and UDP to our address and port; to one queue, or spread over all.
+ * NULL: the driver takes no such rule, and says why. */
 static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error *why)
 {
     struct rte_flow_attr attr = { .ingress = 1 };
-    struct rte_flow_item_ipv4 ip = { .hdr.dst_addr = rte_cpu_to_be_32(p->ip) };
+    struct rte_flow_item_ipv4 ip = { .hdr.version = 0 };
     struct rte_flow_item_ipv4 ip_mask = { .hdr.dst_addr = UINT32_MAX };
+    struct rte_flow_item_ipv6 ip6 = { .hdr.vtc_flow = 0 }, ip6_mask = { .hdr.vtc_flow = 0 };
     struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(p->udp_port) };
     struct rte_flow_item_udp udp_mask = { .hdr.dst_port = UINT16_MAX };
     struct rte_flow_item_vlan tag = { .tci = rte_cpu_to_be_16(p->vlan) };
@@ -46,7 +47,8 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
     struct rte_flow_item pattern[5] = { { .type = RTE_FLOW_ITEM_TYPE_ETH } }, *item = pattern;
     uint16_t queues[BNY_DPDK_QUEUES];
     struct rte_flow_action_queue one = { .index = 0 };
-    struct rte_flow_action_rss all = { .types = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
+    struct rte_flow_action_rss all = { .types = p->is4 ? RTE_ETH_RSS_NONFRAG_IPV4_UDP
+                                                       : RTE_ETH_RSS_NONFRAG_IPV6_UDP,
                                        .queue_num = (uint32_t)p->queues,
                                        .queue = queues };
     struct rte_flow_action actions[] = {
@@ -55,15 +57,21 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
         { .type = RTE_FLOW_ACTION_TYPE_END },
     };
 
+    memcpy(&ip.hdr.dst_addr, p->ip.at + BNY_DPDK_IP4_AT, 4);
+    memcpy(ip6.hdr.dst_addr, p->ip.at, 16);
+    memset(ip6_mask.hdr.dst_addr, 0xff, 16);
     for (int i = 0; i < p->queues; i++)
         queues[i] = (uint16_t)i;
     if (p->vlan)
         *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_VLAN,
                                           .spec = &tag,
                                           .mask = &tag_mask };
-    *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_IPV4,
-                                      .spec = &ip,
-                                      .mask = &ip_mask };
+    *++item = p->is4 ? (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_IPV4,
+                                               .spec = &ip,
+                                               .mask = &ip_mask }
+                     : (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_IPV6,
+                                               .spec = &ip6,
+                                               .mask = &ip6_mask };
     *++item = (struct rte_flow_item){ .type = RTE_FLOW_ITEM_TYPE_UDP,
                                       .spec = &udp,
                                       .mask = &udp_mask };
@@ -89,7 +97,7 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 {
     struct rte_flow_error why;
 
-    if (!c->udp_port || !c->ip)
+    if (!c->udp_port || bny_dpdk_ip_none(&c->ip))
         return;
     p->ip = c->ip;
     p->udp_port = c->udp_port;
@@ -168,12 +176,14 @@ static uint32_t fastest(const struct rte_eth_dev_info *dev)
     return 0;
 }
 
-/* Checksums that the port computes and looks at by itself. */
+/* Checksums that the port computes and looks at by itself. IPv6's header has none. */
 static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev,
                      struct rte_eth_conf *conf, struct bny_dpdk_info *info)
 {
-    const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM,
-                   tx = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+    const uint64_t rx = (p->is4 ? RTE_ETH_RX_OFFLOAD_IPV4_CKSUM : 0) |
+                        RTE_ETH_RX_OFFLOAD_UDP_CKSUM,
+                   tx = (p->is4 ? RTE_ETH_TX_OFFLOAD_IPV4_CKSUM : 0) |
+                        RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 
     p->rx_sums = (dev->rx_offload_capa & rx) == rx;
     p->tx_sums = (dev->tx_offload_capa & tx) == tx;
@@ -199,7 +209,8 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 {
     int most =
         dev->max_rx_queues < dev->max_tx_queues ? dev->max_rx_queues : dev->max_tx_queues;
-    uint64_t spread = dev->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+    uint64_t by_udp = p->is4 ? RTE_ETH_RSS_NONFRAG_IPV4_UDP : RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+    uint64_t spread = dev->flow_type_rss_offloads & by_udp;
     char number[24];
 
     p->queues = (info->caps & BNY_DPDK_PAIR) || c->queues < 1 ? 1 : c->queues;
@@ -211,7 +222,8 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     }
     if (!spread)
-        spread = dev->flow_type_rss_offloads & RTE_ETH_RSS_IPV4; /* by addresses alone */
+        spread = dev->flow_type_rss_offloads &
+                 (p->is4 ? RTE_ETH_RSS_IPV4 : RTE_ETH_RSS_IPV6); /* by addresses alone */
     if (p->queues > 1 && spread) {
         conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
         conf->rx_adv_conf.rss_conf.rss_hf = spread;
@@ -219,11 +231,11 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     if (!(info->caps & BNY_DPDK_PAIR)) {
         snprintf(number, sizeof number, "%d queue%s", p->queues, p->queues > 1 ? "s" : "");
         note(info, number,
-             p->queues == 1                          ? ""
-             : p->kind == BNY_DPDK_AF_PACKET         ? " (PACKET_FANOUT by UDP ports)"
-             : spread & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " (RSS by UDP ports)"
-             : spread                                ? " (RSS by addresses)"
-                      : " (the driver spreads frames as it likes)");
+             p->queues == 1                  ? ""
+             : p->kind == BNY_DPDK_AF_PACKET ? " (PACKET_FANOUT by UDP ports)"
+             : spread & by_udp               ? " (RSS by UDP ports)"
+             : spread                        ? " (RSS by addresses)"
+                                             : " (the driver spreads frames as it likes)");
     }
     info->queues = p->queues;
     return 0;
@@ -356,6 +368,16 @@ void bny_queues_stop(struct bny_dpdk_port *p)
     p->isolated = 0;
 }
 
+/* Neighbours ask for an IPv6 address by a group of its last 24 bits (RFC 4291, 2.7.1; its MAC:
+ * RFC 2464, 7), whose frames a port without a filter for it does not take. */
+static void join_group(struct bny_dpdk_port *p, const struct bny_dpdk_ip *ip)
+{
+    struct rte_ether_addr group = { { 0x33, 0x33, 0xff, ip->at[13], ip->at[14], ip->at[15] } };
+
+    if (rte_eth_dev_set_mc_addr_list(p->id, &group, 1) != 0)
+        rte_eth_allmulticast_enable(p->id);
+}
+
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                       struct bny_dpdk_info *info, char *text)
 {
@@ -382,7 +404,7 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     if (p->kind == BNY_DPDK_PCI || !strcmp(info->driver, "net_tap"))
         set_sums(p, &dev, &conf, info);
-    if (is_bifurcated(dev.driver_name) && c->udp_port && c->ip)
+    if (is_bifurcated(dev.driver_name) && c->udp_port && !bny_dpdk_ip_none(&c->ip))
         p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* before it is configured */
     if (make_pool(p, c, info, desc, text) != 0)
         return -1;
@@ -404,6 +426,8 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     }
     if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV) {
         rte_eth_promiscuous_disable(p->id);
+        if (!p->is4)
+            join_group(p, &c->ip);
         steer(p, c, info);
     }
     if (!(info->caps & BNY_DPDK_PAIR)) {

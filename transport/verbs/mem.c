@@ -12,7 +12,8 @@
 #include "transport/verbs/lane.h"
 
 #define CUT_S 0.8 /* for a peer to answer that it puts nothing more */
-_Static_assert(VB_WINDOWS == 32, "bits, and a window is number and generation");
+_Static_assert(VB_WINDOWS % 32 == 0 && !(VB_WINDOWS & (VB_WINDOWS - 1)),
+               "bits, and a window is number and generation");
 
 const struct vb_region *bny_verbs_listed(const struct vb_tp *t, const void *at, size_t bytes)
 {
@@ -238,28 +239,43 @@ void bny_verbs_region_keys(const struct vb_region *r, struct bny_window *out)
     out->offset = keys[2] | keys[3] << 32;
 }
 
+static int has(const uint32_t *bits, uint32_t n)
+{
+    return bits[n / 32] >> n % 32 & 1;
+}
+
+static void put(uint32_t *bits, uint32_t n, int on)
+{
+    bits[n / 32] = (bits[n / 32] & ~(1u << n % 32)) | (uint32_t)on << n % 32;
+}
+
+/* VB_WINDOWS: all are open. */
+static uint32_t free_window(const struct vb_windows *w)
+{
+    for (uint32_t i = 0; i < VB_WINDOWS / 32; i++)
+        if (~w->open[i])
+            return i * 32 + (uint32_t)__builtin_ctz(~w->open[i]);
+    return VB_WINDOWS;
+}
+
 int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out)
 {
     struct vb_tp *t = (struct vb_tp *)ep->tp;
     const struct vb_region *r = bny_verbs_region(t, addr, bytes);
     struct vb_windows *w = &((struct vb_ep *)ep)->windows;
-    uint32_t n = 0, slot = VB_NO_NUMBER;
+    uint32_t n = free_window(w);
     int further;
 
-    if (!r)
-        return -BANYAN_ENOTSUP;
+    if (!r || n == VB_WINDOWS)
+        return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
     further = (uint32_t)((struct vb_ep *)ep)->nrails > VB_WINDOW_KEYS;
     if (further && (r->number == VB_FURTHER || tell_first((struct vb_ep *)ep, r) != 0))
-        return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
-    if (~w->open) {
-        n = (uint32_t)__builtin_ctz(~w->open);
-        slot = n + w->generation[n] * VB_WINDOWS;
-        w->open |= 1u << n;
-    }
+        return -BANYAN_ENOTSUP;
+    put(w->open, n, 1);
     *out = (struct bny_window){ .addr = (uintptr_t)addr,
                                 .bytes = bytes,
                                 .segment = further ? r->number + 1 : 0,
-                                .slot = slot };
+                                .slot = n + w->generation[n] * VB_WINDOWS };
     bny_verbs_region_keys(r, out);
     bny_verbs_cache_hold(t, r);
     return 0;
@@ -277,19 +293,15 @@ int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
     struct vb_windows *w = &e->windows;
-    uint32_t n = number_of(win), bit = 1u << n;
+    uint32_t n = number_of(win);
 
-    if (win->slot == VB_NO_NUMBER) {
-        bny_verbs_cache_let((struct vb_tp *)ep->tp, win);
-        return 0;
-    }
-    if (w->closing & ~w->closed & bit && e->conn && !e->conn->dead)
+    if (has(w->closing, n) && !has(w->closed, n) && e->conn && !e->conn->dead)
         return BNY_AGAIN;
-    w->generation[n] += (w->closing & bit) != 0;
-    w->open &= ~bit;
-    w->closing &= ~bit;
-    w->asked &= ~bit;
-    w->closed &= ~bit;
+    w->generation[n] += (uint32_t)has(w->closing, n);
+    put(w->open, n, 0);
+    put(w->closing, n, 0);
+    put(w->asked, n, 0);
+    put(w->closed, n, 0);
     bny_verbs_cache_let((struct vb_tp *)ep->tp, win);
     return 0;
 }
@@ -303,25 +315,20 @@ void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
     struct vb_windows *w = &e->windows;
-    uint32_t n = number_of(win), bit = 1u << n;
+    uint32_t n = number_of(win);
     struct vb_closing ask = { .window = win->slot };
 
     if (!e->conn || e->conn->dead)
         return;
-    if (win->slot == VB_NO_NUMBER) {
-        bny_verbs_down(e, "was cut off after an operation that failed, so that it writes "
-                          "nothing more: too many windows were open to ask it");
-        return;
-    }
-    if (!(w->closing & bit))
+    if (!has(w->closing, n))
         w->cut_ns[n] = bny_deadline_in(CUT_S);
-    w->closing |= bit;
+    put(w->closing, n, 1);
     if (e->left) /* it says so behind all that it put */
-        w->closed |= bit;
-    if (!(w->asked & bit) && e->state == VB_OPEN &&
+        put(w->closed, n, 1);
+    if (!has(w->asked, n) && e->state == VB_OPEN &&
         bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &ask, sizeof ask) == 0)
-        w->asked |= bit;
-    if (!(w->closed & bit) && bny_deadline_passed(w->cut_ns[n]))
+        put(w->asked, n, 1);
+    if (!has(w->closed, n) && bny_deadline_passed(w->cut_ns[n]))
         bny_verbs_down(e,
                        "was cut off after an operation that failed, so that it writes "
                        "nothing more: it has not answered for %.1f s",
@@ -332,35 +339,37 @@ int bny_verbs_window_is_open(const struct vb_ep *e, const struct bny_window *win
 {
     uint32_t ahead = win->slot / VB_WINDOWS - e->windows.shut[number_of(win)];
 
-    return win->slot == VB_NO_NUMBER ||
-           ahead % (UINT32_MAX / VB_WINDOWS + 1) <= UINT32_MAX / VB_WINDOWS / 2;
+    return ahead % (UINT32_MAX / VB_WINDOWS + 1) <= UINT32_MAX / VB_WINDOWS / 2;
 }
 
 void bny_verbs_answer_closing(struct vb_ep *e)
 {
     struct vb_windows *w = &e->windows;
 
-    for (uint32_t m = w->answers_due; m && e->state == VB_OPEN; m &= m - 1) {
-        uint32_t n = (uint32_t)__builtin_ctz(m);
+    for (uint32_t n = 0; n < VB_WINDOWS && w->nanswers && e->state == VB_OPEN; n++) {
         struct vb_closing c = { .window = n + (w->shut[n] - 1) * VB_WINDOWS, .answer = 1 };
 
+        if (!has(w->answers_due, n))
+            continue;
         if (bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &c, sizeof c) != 0)
             return;
-        w->answers_due &= ~(1u << n);
+        put(w->answers_due, n, 0);
+        w->nanswers--;
     }
 }
 
 void bny_verbs_closing_arrived(struct vb_ep *e, const struct vb_closing *c)
 {
     struct vb_windows *w = &e->windows;
-    uint32_t n = c->window % VB_WINDOWS, generation = c->window / VB_WINDOWS, bit = 1u << n;
+    uint32_t n = c->window % VB_WINDOWS, generation = c->window / VB_WINDOWS;
 
     if (!c->answer) {
         w->shut[n] = generation + 1;
-        w->answers_due |= bit;
-    } else if (w->asked & bit &&
+        w->nanswers += !has(w->answers_due, n);
+        put(w->answers_due, n, 1);
+    } else if (has(w->asked, n) &&
                w->generation[n] % (UINT32_MAX / VB_WINDOWS + 1) == generation) {
-        w->closed |= bit;
+        put(w->closed, n, 1);
     } else {
         bny_verbs_down(e, "answers about window %u, which is not closed", n);
     }

@@ -168,7 +168,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 
     if (rc)
         return rc;
-    memcpy(b->magic, "vrb5", 4);
+    memcpy(b->magic, "vrb6", 4);
     b->rank = t->tp.rank;
     b->nrails = (uint8_t)t->nrails;
     for (int i = 0; i < t->nrails; i++) {

@@ -83,7 +83,7 @@ static void tell_eager(struct vb_peer *p)
 /* Tells the peer which slots are free again. */
 void bny_verbs_tell_credits(struct vb_peer *p)
 {
-    if (p->e->windows.answers_due)
+    if (p->e->windows.nanswers)
         bny_verbs_answer_closing(p->e);
     tell_eager(p);
     /* with fewer receive requests than slots: that these are there again */

@@ -182,7 +182,7 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
     if (len < blob_bytes(1) || len > sizeof *out)
         return 0;
     memcpy(out, blob, len);
-    return !memcmp(out->magic, "vrb5", 4) && out->rank == peer && peer >= 0 &&
+    return !memcmp(out->magic, "vrb6", 4) && out->rank == peer && peer >= 0 &&
            peer < t->tp.nranks && out->nrails && out->nrails <= VB_RAILS &&
            len == blob_bytes(out->nrails) && out->qps && out->slab < VB_SLAB_SHAPES &&
            (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6);

@@ -74,10 +74,9 @@
 #define VB_RAILS       8u   /* devices of a rank, at most: an address has room for so many */
 #define VB_WINDOW_KEYS 4u   /* that a window has room for: further ones are told before */
 #define VB_FURTHER     256u /* regions whose further keys a peer keeps */
-#define VB_WINDOWS     32u  /* that are open to a peer at a time and have numbers, at most */
-#define VB_NO_NUMBER   UINT32_MAX
-#define VB_LANES       16u /* queue pairs to a peer, at most: bits of an immediate */
-#define VB_LANES_AT    12u /* where they begin in its value */
+#define VB_WINDOWS     256u /* that are open to a peer at a time, at most: power of two */
+#define VB_LANES       16u  /* queue pairs to a peer, at most: bits of an immediate */
+#define VB_LANES_AT    12u  /* where they begin in its value */
 /* registered for a peer, at most */
 #define VB_PEER_BYTES(rails, lanes) ((rails)*2ull * VB_SLAB_BYTES + (lanes)*VB_LANE_BYTES)
 /* Shortest payload that goes over other lanes, and about the shortest stripe. */
@@ -282,11 +281,13 @@ struct vb_rail { /* a device's port */
 /* Windows of ours, by number, and of the peer's. A number's generation grows with each window
  * that was closed while the peer might still put. */
 struct vb_windows {
-    uint32_t open, closing, asked, closed; /* bits; closing: fenced; closed: the peer says so */
+    /* bits; closing: fenced; closed: the peer says so */
+    uint32_t open[VB_WINDOWS / 32], closing[VB_WINDOWS / 32], asked[VB_WINDOWS / 32],
+        closed[VB_WINDOWS / 32];
     uint32_t generation[VB_WINDOWS];
     uint64_t cut_ns[VB_WINDOWS]; /* of closing ones: the peer is waited for until then */
     uint32_t shut[VB_WINDOWS];   /* of the peer's: the first generation that may be put to */
-    uint32_t answers_due;        /* bits */
+    uint32_t answers_due[VB_WINDOWS / 32], nanswers; /* bits; how many there are */
 };
 
 /* A peer; or one of the further lanes to it, of which ep, state, conn, trial and what is about

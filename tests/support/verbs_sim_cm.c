@@ -225,10 +225,23 @@ static struct ibv_context *device_of(uint16_t port)
     return &sim_context[port % sim_devices()];
 }
 
+/* 198.51.100.1 and on are addresses of one device each, on one network; -1: another one. */
+static int addressed(const struct sockaddr *addr)
+{
+    uint32_t ip = addr && addr->sa_family == AF_INET
+                      ? ntohl(((const struct sockaddr_in *)(const void *)addr)->sin_addr.s_addr)
+                      : 0;
+
+    return verbs_sim.one_network && ip >> 8 == 0xc63364 && (ip & 255)
+               ? (int)((ip & 255) - 1) % sim_devices()
+               : -1;
+}
+
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
     struct sim_events *ch = (struct sim_events *)id->channel;
     struct sim_id *s = (struct sim_id *)id;
+    int device;
 
     if (sim_fails("rdma_bind_addr", EIO))
         return -1;
@@ -236,9 +249,11 @@ static int bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
         errno = EADDRNOTAVAIL;
         return -1;
     }
-    while (next_port % sim_devices() != (int)(ch->binds % (unsigned)sim_devices()))
+    device = addressed(addr);
+    if (device < 0)
+        device = (int)(ch->binds++ % (unsigned)sim_devices());
+    while (next_port % sim_devices() != device)
         next_port++;
-    ch->binds++;
     s->port = next_port++;
     id->verbs = device_of(s->port);
     id->port_num = 1;
@@ -264,12 +279,11 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
 {
     struct sim_id *s = (struct sim_id *)id;
 
-    (void)src;
     if (sim_fails("rdma_resolve_addr", ENETUNREACH))
         return -1;
     (void)timeout_ms;
     s->port = ntohs(((struct sockaddr_in *)dst)->sin_port);
-    id->verbs = device_of(s->port);
+    id->verbs = addressed(src) < 0 ? device_of(s->port) : &sim_context[addressed(src)];
     id->port_num = 1;
     push(s, sim_is_dead(id->verbs) ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, 0,
          NULL, 0, 0);

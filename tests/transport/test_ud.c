@@ -408,6 +408,37 @@ Test(ud, the_device_is_the_one_that_is_named)
     ud->destroy(tp);
 }
 
+/* Where none is named: as verbs has it, the nearest, and what is equally near by turns. */
+Test(ud, ranks_of_a_host_share_its_devices)
+{
+    static const char *const want[] = { "sim0 port 1", "sim1 port 1", "sim2 port 1",
+                                        "sim0 port 1" };
+    struct bny_tp *tp[4];
+    uint8_t blob[BNY_ADDR_MAX];
+
+    verbs_sim = (struct verbs_sim){ .devices = 3, .one_network = 1, .link_ib = 1, .lid = 7 };
+    verbs_sim.gids[0].raw[0] = 0xfe;
+    verbs_sim.gids[0].raw[1] = 0x80;
+    verbs_sim.gids[0].raw[15] = 1;
+    verbs_sim.gids[0].type = IBV_GID_TYPE_IB;
+    verbs_sim_use();
+    setenv("BANYAN_IB_DEVICES", "1", 1);
+    unsetenv("BANYAN_RANK");
+    for (int r = 0; r < 4; r++) {
+        tp[r] = made(r, 4, "ours", "");
+        cr_assert_str_eq(port_of(tp[r])->rail.at, want[r], "rank %d: %s", r,
+                         port_of(tp[r])->rail.at);
+    }
+    for (int r = 0; r < 4; r++)
+        for (int peer = 0; peer < 4; peer++) {
+            int len = ud->address(tp[peer], blob, sizeof blob);
+
+            cr_assert(peer == r || ud->reachable(tp[r], peer, blob, (size_t)len));
+        }
+    for (int r = 0; r < 4; r++)
+        ud->destroy(tp[r]);
+}
+
 /* Each call of the libraries fails once. */
 Test(ud, what_fails_at_init_is_told_and_given_back)
 {

@@ -308,6 +308,51 @@ Test(verbs_near, devices_of_several_networks)
     forget();
 }
 
+/* Four addresses of an interface each, of one network, as rdma_cm wants them. */
+static int addresses;
+
+int __real_bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
+int __wrap_bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
+
+int __wrap_bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
+{
+    if (!addresses || (ifname[0] && ifname[0] != '^'))
+        return __real_bny_net_candidates(out, max, ifname);
+    for (int i = 0; i < addresses && i < max; i++)
+        out[i] = (struct bny_addr){ .family = 4, .ip = { 198, 51, 100, (uint8_t)(i + 1) } };
+    return addresses < max ? addresses : max;
+}
+
+Test(verbs_near, ranks_share_the_nearest_where_rdma_cm_connects)
+{
+    struct tpset s;
+
+    if (verbs_real_device())
+        return;
+    four();
+    setenv("BANYAN_IB_CONNECT", "cm", 1);
+    addresses = 4;
+    said[0] = 0;
+    banyan_set_log(hear, NULL, BANYAN_LOG_INFO);
+    verbs_joined(&s, 4);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    for (int r = 0; r < 4; r++)
+        check_rails(&s, r, r & 1 ? "sim3" : "sim2", NULL);
+    cr_assert(strstr(said, "device sim3 port 1 for local rank 1: one of the 2 nearest of 4"),
+              "%s", said);
+    verbs_stream(&s, &(struct verbs_stream){ .breaks = 3 });
+    verbs_left(&s);
+    setenv("BANYAN_IB_DEVICES", "2", 1);
+    put("0", "class/infiniband/sim%d/device/numa_node", 2); /* only sim3 is near */
+    verbs_joined(&s, 2);
+    check_rails(&s, 0, "sim0", "sim3");
+    check_rails(&s, 1, "sim1", "sim3");
+    verbs_left(&s);
+    addresses = 0;
+    setenv("BANYAN_IB_CONNECT", "qp", 1);
+    forget();
+}
+
 static struct vb_port with(int type, const char *raw, int bits, int pkey)
 {
     struct vb_port p = { .ngids = 1, .pkey = (uint16_t)pkey };

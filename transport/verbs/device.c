@@ -11,7 +11,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/param.h"
 #include "transport/verbs/lane.h"
+#include "transport/verbs/near.h"
 
 struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss)
 {
@@ -226,4 +228,87 @@ int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
         return refused;
     explain(&named, why, sizeof why);
     return bny_fail(BANYAN_ENOTSUP, "rank %d: transport verbs: %s", t->tp.rank, why);
+}
+
+/* ---- where none is named ---- */
+
+static int near_by_name(const void *a, const void *b)
+{
+    const struct vb_near *p = a, *q = b;
+    int c = strverscmp(p->name, q->name);
+
+    return c ? c : p->port - q->port;
+}
+
+/* Is this address on the network of the first? Where no interface tells, it is. */
+static int shares(const struct bny_subnet *nets, int n, const struct bny_addr *first,
+                  const struct bny_addr *a)
+{
+    int known = 0;
+
+    for (int i = 0; i < n; i++) {
+        known |= bny_subnet_has(&nets[i], first);
+        if (bny_subnet_has(&nets[i], first) && bny_subnet_has(&nets[i], a))
+            return 1;
+    }
+    return !known;
+}
+
+/* The device of each address, as rdma_cm tells, once. */
+static int list_devices(struct vb_tp *t, struct rdma_event_channel *channel,
+                        const struct bny_addr *addrs, int n, struct vb_near *near,
+                        char apart[64])
+{
+    struct bny_subnet nets[32];
+    int nnets = bny_net_subnets(nets, 32), routed = (int)bny_param_int("BANYAN_IB_ROUTED"),
+        first = -1, kind = 0, k = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct sockaddr_storage ss;
+        struct rdma_cm_id *id;
+        struct vb_near d;
+        int known = 0, its = 0;
+
+        if ((bny_addr_is_loopback(&addrs[i]) && !t->fn->loopback) ||
+            t->fn->rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0)
+            continue;
+        d = (struct vb_near){ .node = -1 };
+        if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(&addrs[i], &ss)) == 0 && id->verbs) {
+            d.port = id->port_num;
+            its = id->verbs->device->transport_type;
+            snprintf(d.name, sizeof d.name, "%.63s", id->verbs->device->name);
+        }
+        t->fn->rdma_destroy_id(id);
+        for (int j = 0; j < k; j++)
+            known |= near[j].port == d.port && !strcmp(near[j].name, d.name);
+        if (!d.name[0] || known)
+            continue;
+        kind = first < 0 ? its : kind;
+        first = first < 0 ? i : first;
+        if (its == kind && (routed || shares(nets, nnets, &addrs[first], &addrs[i])))
+            near[k++] = d;
+        else
+            snprintf(apart, 64, "%s", d.name);
+    }
+    return k;
+}
+
+int bny_verbs_cm_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
+                      int most)
+{
+    struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
+    struct vb_near near[VB_NEAR_MAX];
+    int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, ifname);
+    struct rdma_event_channel *channel = n > 1 ? t->fn->rdma_create_event_channel() : NULL;
+    char apart[64] = "", first[64];
+
+    if (!channel)
+        return 0;
+    n = list_devices(t, channel, addrs, n, near, apart);
+    t->fn->rdma_destroy_event_channel(channel);
+    snprintf(first, sizeof first, "%s", n ? near[0].name : "");
+    if (apart[0])
+        bny_verbs_near_apart(apart, first);
+    qsort(near, (size_t)n, sizeof *near, near_by_name);
+    return bny_verbs_near_take(t, near, n, names, most);
 }

@@ -533,32 +533,20 @@ static int list_ports(struct vb_tp *t, const struct wanted *w, int routed, struc
     return kept;
 }
 
-int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
-                        int most)
+int bny_verbs_near_take(const struct vb_tp *t, struct vb_near *near, int n,
+                        char (*names)[VB_NEAR_NAME], int most)
 {
-    struct found *all = calloc(VB_NEAR_MAX, sizeof *all);
-    int distance[VB_NEAR_MAX], chosen[VB_NEAR_MAX], n = 0, taken = 0, equal,
+    int distance[VB_NEAR_MAX], chosen[VB_NEAR_MAX], taken = 0, equal,
                                                     local = bny_verbs_near_local(t->tp.rank);
-    struct vb_near near[VB_NEAR_MAX];
-    const char *apart = NULL;
-    struct wanted w;
     char why[160];
     cpu_set_t cpus;
 
     if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
         memset(&cpus, 0xff, sizeof cpus);
-    if (all && name_of(NULL, 0, ifname, &w) == 0)
-        n = list_ports(t, &w, (int)bny_param_int("BANYAN_IB_ROUTED"), all, &apart);
     for (int i = 0; i < n; i++) {
-        near[i] = (struct vb_near){ .port = all[i].number };
-        snprintf(near[i].name, sizeof near[i].name, "%s", all[i].ctx->device->name);
         bny_verbs_near_look(&near[i], &cpus);
         distance[i] = near[i].distance;
     }
-    if (apart)
-        bny_info("verbs: device %s is on another network than %s, or another subnet: it is not "
-                 "chosen by its distance; BANYAN_IB_ROUTED=1 where each reaches the other",
-                 apart, n ? near[0].name : "the first");
     if (n > 1)
         taken = bny_verbs_near_choose(distance, n, local, most, chosen, &equal);
     for (int i = 0; i < taken; i++) {
@@ -568,6 +556,33 @@ int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NE
         bny_info("verbs: device %s port %d for local rank %d: %s", d->name, d->port, local,
                  bny_verbs_near_why(d, equal, n, why, sizeof why));
     }
-    free(all);
     return taken;
+}
+
+void bny_verbs_near_apart(const char *device, const char *first)
+{
+    bny_info("verbs: device %s is on another network than %s, or another subnet: it is not "
+             "chosen by its distance; BANYAN_IB_ROUTED=1 where each reaches the other",
+             device, first);
+}
+
+int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
+                        int most)
+{
+    struct found *all = calloc(VB_NEAR_MAX, sizeof *all);
+    struct vb_near near[VB_NEAR_MAX];
+    const char *apart = NULL;
+    struct wanted w;
+    int n = 0;
+
+    if (all && name_of(NULL, 0, ifname, &w) == 0)
+        n = list_ports(t, &w, (int)bny_param_int("BANYAN_IB_ROUTED"), all, &apart);
+    for (int i = 0; i < n; i++) {
+        near[i] = (struct vb_near){ .port = all[i].number };
+        snprintf(near[i].name, sizeof near[i].name, "%s", all[i].ctx->device->name);
+    }
+    if (apart)
+        bny_verbs_near_apart(apart, n ? near[0].name : "the first");
+    free(all);
+    return bny_verbs_near_take(t, near, n, names, most);
 }

@@ -151,8 +151,10 @@ static int open_near(struct vb_tp *t, const char *ifname)
     int most = (int)bny_param_int("BANYAN_IB_DEVICES"), n = 0, rc = 0;
     char names[VB_RAILS][VB_NEAR_NAME];
 
-    if (most > 0 && t->how == VB_HOW_QP)
-        n = bny_verbs_port_near(t, ifname, names, most < (int)VB_RAILS ? most : (int)VB_RAILS);
+    most = most < (int)VB_RAILS ? most : (int)VB_RAILS;
+    if (most > 0)
+        n = (t->how == VB_HOW_QP ? bny_verbs_port_near : bny_verbs_cm_near)(t, ifname, names,
+                                                                            most);
     for (int i = 0; i < n && !rc; i++)
         rc = open_rail(t, names[i]);
     return n ? rc : open_rail(t, ifname);

@@ -431,6 +431,14 @@ int bny_verbs_port_meets(const struct vb_port *a, const struct vb_port *b);
  * `most`: names as BANYAN_IFNAME has them. Returns how many; 0: there is nothing to choose. */
 int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
                         int most);
+/* The same where rdma_cm connects: of the devices of our addresses. */
+int bny_verbs_cm_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NEAR_NAME],
+                      int most);
+struct vb_near;
+/* The choice of both, and what is said of it. */
+int bny_verbs_near_take(const struct vb_tp *t, struct vb_near *near, int n,
+                        char (*names)[VB_NEAR_NAME], int most);
+void bny_verbs_near_apart(const char *device, const char *first);
 
 /* depth.c */
 /* The depth within these limits for so many eager slots, where a record needs so many requests.
